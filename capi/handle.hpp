@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every function at the C boundary does around the one line of its own: checks the handle, keeps overlapping calls
+// out, lets no exception through, and tells the caller's error struct what went wrong.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <new>
+
+#include "base/error.hpp"
+#include "base/versioned.hpp"
+#include "os/fork_stamp.hpp"
+
+namespace feedlane::capi {
+
+// Writes an error into the caller's struct, of whatever size, and a traceback into the room that it offers.
+void tell(feedlane_error* err, const Error& error) noexcept;
+
+inline bool has_error(Status s) { return s < 0 || s == FEEDLANE_SLOTS_HELD; }
+
+// Runs `f(error)` with every exception turned into a status.
+template <class F>
+Status shield(Error& error, F&& f) noexcept {
+  try {
+    return f(error);
+  } catch (const std::bad_alloc&) {
+    return error.fail(FEEDLANE_E_MEMORY, "out of memory");
+  } catch (const std::exception& e) {
+    return error.fail(FEEDLANE_E_OS, "unexpected: %.300s", e.what());
+  } catch (...) {
+    return error.fail(FEEDLANE_E_OS, "unexpected exception");
+  }
+}
+
+// A function without a handle.
+template <class F>
+int32_t call(feedlane_error* err, F&& f) noexcept {
+  Error error;
+  const Status s = shield(error, f);
+  if (has_error(s)) tell(err, error);
+  return s;
+}
+
+// What all handles have in front.
+struct Handle {
+  os::ForkStamp stamp;
+  std::atomic<bool> busy{false};
+  std::atomic<bool> destroyed{false};
+};
+
+inline Status refuse_null(Error& error, const char* argument) {
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "%s is NULL", argument);
+}
+
+inline Status check_handle(const Handle* handle, const char* argument, Error& error) {
+  if (handle == nullptr) return refuse_null(error, argument);
+  if (handle->stamp.is_foreign()) return error.fail(FEEDLANE_E_FORKED, "the handle belongs to the parent process");
+  // Relaxed: a caller that races destroy with other calls has lost already; this finds the ones after it.
+  if (handle->destroyed.load(std::memory_order_relaxed)) return error.fail(FEEDLANE_E_STATE, "the handle was destroyed");
+  return FEEDLANE_OK;
+}
+
+// A T:any function.
+template <class H, class F>
+int32_t call_any(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
+  return call(err, [&](Error& error) {
+    const Status s = check_handle(handle, argument, error);
+    return s == FEEDLANE_OK ? f(error) : s;
+  });
+}
+
+// A T:one function.
+template <class H, class F>
+int32_t call_one(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
+  Error error;
+  Status s = check_handle(handle, argument, error);
+  if (s == FEEDLANE_OK) {
+    // Acquire: pairs with the release below, so that calls from different threads see each other's work.
+    if (handle->busy.exchange(true, std::memory_order_acquire)) {
+      s = error.fail(FEEDLANE_E_BUSY, "another thread is in a call on this handle");
+    } else {
+      s = shield(error, f);
+      handle->busy.store(false, std::memory_order_release);
+    }
+  }
+  if (has_error(s)) tell(err, error);
+  return s;
+}
+
+// Destroys `*handle`, unless it is the parent's: then only the pointer goes.
+template <class H, class F>
+int32_t destroy(H** handle, F&& f) noexcept {
+  if (handle == nullptr || *handle == nullptr) return FEEDLANE_OK;
+  H* h = *handle;
+  if (h->stamp.is_foreign()) {
+    *handle = nullptr;
+    return FEEDLANE_OK;
+  }
+  if (h->busy.exchange(true, std::memory_order_acquire)) return FEEDLANE_E_BUSY;  // pairs with call_one's release
+  *handle = nullptr;
+  return f(h);
+}
+
+}  // namespace feedlane::capi

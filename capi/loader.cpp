@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/loader.hpp"
+
+#include "handle.hpp"
+#include "process.hpp"
+#include "sampler.hpp"
+
+using namespace feedlane;
+using namespace feedlane::capi;
+
+struct feedlane_loader : Handle {
+  std::unique_ptr<loader::Loader> loader;
+  // One for the caller until destroy, one for each batch in its hands: the last one deletes the handle.
+  std::atomic<std::uint64_t> lives{1};
+};
+
+namespace {
+
+void let_go(feedlane_loader* l) {
+  // Release: this thread's use comes before; acquire: the last one sees that of all others.
+  if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) delete l;
+}
+
+Status check_timeout(int64_t timeout_ns, Error& error) {
+  if (timeout_ns >= 0) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative", static_cast<long long>(timeout_ns));
+}
+
+// Batch functions work after destroy too, as long as a batch is held.
+Status check_batches(const feedlane_loader* l) {
+  if (l == nullptr) return FEEDLANE_E_ARGUMENT;
+  return l->stamp.is_foreign() ? FEEDLANE_E_FORKED : FEEDLANE_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_loader** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  return call(err, [&](Error& error) -> Status {
+    if (out == nullptr) return refuse_null(error, "out");
+    feedlane_loader_config c;
+    Status s = read_versioned(config, c, "config", error);
+    if (s != FEEDLANE_OK) return s;
+    if (c.sampler != nullptr) s = check_handle(c.sampler, "config.sampler", error);
+    if (s != FEEDLANE_OK) return s;
+    if (c.workers > 0 && is_worker_process())
+      return error.refuse(FEEDLANE_E_STATE, "config.workers", c.workers, 0,
+                          "this process was started as a worker: it must call feedlane_worker_fd and work, not start workers of its own");
+    auto handle = std::make_unique<feedlane_loader>();
+    s = handle->stamp.take(error);
+    const loader::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();
+    if (s == FEEDLANE_OK) s = loader::Loader::create(config, sampler, os::SystemFiles{}, handle->loader, error);
+    if (s == FEEDLANE_OK) *out = handle.release();
+    return s;
+  });
+}
+
+int32_t feedlane_loader_destroy(feedlane_loader** l) {
+  return destroy(l, [](feedlane_loader* handle) {
+    Error error;
+    const Status s = shield(error, [&](Error& e) { return handle->loader->stop(e); });
+    handle->destroyed.store(true, std::memory_order_relaxed);  // see check_handle
+    let_go(handle);
+    return s;
+  });
+}
+
+int32_t feedlane_loader_begin(feedlane_loader* l, int64_t epoch, feedlane_error* err) {
+  return call_one(l, "l", err, [&](Error& error) { return l->loader->begin(epoch, error); });
+}
+
+int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_batch* out, feedlane_error* err) {
+  return call_one(l, "l", err, [&](Error& error) {
+    Status s = check_output(out, "out", error);
+    if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
+    feedlane_batch batch;
+    if (s == FEEDLANE_OK) s = l->loader->next(timeout_ns, batch, error);
+    if (s != FEEDLANE_OK) return s;
+    l->lives.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
+    write_versioned(out, batch);
+    return s;
+  });
+}
+
+int32_t feedlane_loader_poll(feedlane_loader* l, feedlane_error* err) {
+  return call_one(l, "l", err, [&](Error& error) { return l->loader->poll(error); });
+}
+
+int32_t feedlane_loader_wait_fd(const feedlane_loader* l, int32_t* fd) {
+  return call_any(l, "l", nullptr, [&](Error& error) {
+    if (fd == nullptr) return refuse_null(error, "fd");
+    *fd = l->loader->wait_fd();
+    return Status{FEEDLANE_OK};
+  });
+}
+
+int32_t feedlane_loader_arm(feedlane_loader* l) {
+  return call_one(l, "l", nullptr, [&](Error& error) { return l->loader->arm(error); });
+}
+
+int32_t feedlane_loader_interrupt(feedlane_loader* l) {
+  // Async-signal-safe: nothing here allocates or locks.
+  if (l == nullptr) return FEEDLANE_E_ARGUMENT;
+  if (l->stamp.is_foreign()) return FEEDLANE_E_FORKED;
+  l->loader->interrupt();
+  return FEEDLANE_OK;
+}
+
+int32_t feedlane_loader_stop(feedlane_loader* l, feedlane_error* err) {
+  return call_one(l, "l", err, [&](Error& error) { return l->loader->stop(error); });
+}
+
+int32_t feedlane_loader_length(const feedlane_loader* l, int64_t* batches) {
+  return call_any(l, "l", nullptr, [&](Error& error) {
+    if (batches == nullptr) return refuse_null(error, "batches");
+    *batches = l->loader->length();
+    return Status{FEEDLANE_OK};
+  });
+}
+
+int32_t feedlane_loader_open_worker(feedlane_loader* l, int32_t* id, int32_t* fd, feedlane_error* err) {
+  return call_one(l, "l", err, [&](Error& error) {
+    if (id == nullptr) return refuse_null(error, "id");
+    if (fd == nullptr) return refuse_null(error, "fd");
+    os::Fd theirs;
+    const Status s = l->loader->open_worker(*id, theirs, error);
+    if (s == FEEDLANE_OK) *fd = theirs.release();
+    return s;
+  });
+}
+
+int32_t feedlane_batch_retain(feedlane_loader* l, uint64_t token) {
+  const Status s = check_batches(l);
+  return s == FEEDLANE_OK ? l->loader->retain(token) : s;
+}
+
+int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
+  Status s = check_batches(l);
+  if (s != FEEDLANE_OK) return s;
+  bool freed = false;
+  s = l->loader->release(token, freed);
+  if (freed) let_go(l);
+  return s;
+}
+
+int32_t feedlane_loader_stats(const feedlane_loader* l, feedlane_stats* out) {
+  return call_any(l, "l", nullptr, [&](Error& error) {
+    const Status s = check_output(out, "out", error);
+    if (s == FEEDLANE_OK) write_versioned(out, l->loader->stats());
+    return s;
+  });
+}
+
+int32_t feedlane_loader_worker_stats(const feedlane_loader* l, int32_t worker, feedlane_worker_stats* out) {
+  return call_any(l, "l", nullptr, [&](Error& error) {
+    Status s = check_output(out, "out", error);
+    feedlane_worker_stats stats;
+    if (s == FEEDLANE_OK) s = l->loader->worker_stats(worker, stats);
+    if (s == FEEDLANE_OK) write_versioned(out, stats);
+    return s;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "handle.hpp"
+#include "version.h"
+
+namespace feedlane::capi {
+
+void tell(feedlane_error* err, const Error& error) noexcept {
+  if (err == nullptr || err->size < offsetof(feedlane_error, os_errno) || err->size > std::size_t{1} << 20) return;
+  feedlane_error e{};
+  e.code = error.code;
+  e.os_errno = error.os_errno;
+  e.worker = error.worker;
+  e.attempt = error.attempt;
+  e.transient = error.transient ? 1 : 0;
+  e.epoch = error.epoch;
+  e.batch = error.batch;
+  e.sample = error.sample;
+  e.found = error.found;
+  e.needed = error.needed;
+  copy_text(e.argument, sizeof e.argument, error.argument);
+  copy_text(e.text, sizeof e.text, error.text[0] != '\0' ? error.text : feedlane_status_text(error.code));
+  e.detail_len = error.detail.size();
+  if (err->size >= sizeof e) {
+    e.detail = err->detail;
+    e.detail_cap = err->detail_cap;
+    if (e.detail != nullptr) std::memcpy(e.detail, error.detail.data(), std::min<std::size_t>(error.detail.size(), e.detail_cap));
+  }
+  write_versioned(err, e);
+}
+
+}  // namespace feedlane::capi
+
+extern "C" {
+
+uint32_t feedlane_abi_version(void) { return FEEDLANE_ABI; }
+
+const char* feedlane_version(void) { return FEEDLANE_VERSION; }
+
+const char* feedlane_status_name(int32_t status) {
+  switch (status) {
+#define NAME(name, number, text) \
+  case number: return #name;
+    FEEDLANE_STATUS_TABLE(NAME)
+#undef NAME
+    default: return "UNKNOWN";
+  }
+}
+
+const char* feedlane_status_text(int32_t status) {
+  switch (status) {
+#define TEXT(name, number, text) \
+  case number: return text;
+    FEEDLANE_STATUS_TABLE(TEXT)
+#undef TEXT
+    default: return "no status of this library";
+  }
+}
+
+void feedlane_init(void* object, size_t size) {
+  if (object == nullptr || size < sizeof size) return;
+  std::memset(object, 0, size);
+  std::memcpy(object, &size, sizeof size);
+}
+
+}  // extern "C"

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/worker.hpp"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "handle.hpp"
+#include "process.hpp"
+#include "worker/seed.hpp"
+
+using namespace feedlane;
+using namespace feedlane::capi;
+
+struct feedlane_worker : Handle {
+  std::unique_ptr<worker::Worker> worker;
+};
+
+namespace {
+
+std::atomic<bool> started_as_worker{false};
+
+Status attach(os::Fd socket, int64_t timeout_ns, std::unique_ptr<feedlane_worker>& out, Error& error) {
+  if (!socket || ::fcntl(socket.get(), F_GETFD) < 0) {
+    const int fd = socket.release();  // it is no descriptor: nothing to close
+    return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd %d is no open descriptor", fd);
+  }
+  if (timeout_ns < 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative", static_cast<long long>(timeout_ns));
+  auto handle = std::make_unique<feedlane_worker>();
+  Status s = handle->stamp.take(error);
+  if (s == FEEDLANE_OK) s = worker::Worker::attach(std::move(socket), timeout_ns, handle.get(), handle->worker, error);
+  if (s == FEEDLANE_OK) out = std::move(handle);
+  return s;
+}
+
+// Finds the worker that a task is in the hands of, and that it is this one still.
+template <class F>
+int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
+  if (task == nullptr) return call(err, [](Error& error) { return refuse_null(error, "task"); });
+  if (task->worker == nullptr)
+    return call(err, [](Error& error) { return error.fail(FEEDLANE_E_STATE, "an inline task is ended by its callback's return"); });
+  return call_one(task->worker, "task->worker", err, [&](Error& error) {
+    worker::Worker& w = *task->worker->worker;
+    if (task != &w.task().view() || !w.task().is_open()) return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
+    return f(w, error);
+  });
+}
+
+}  // namespace
+
+bool feedlane::capi::is_worker_process() {
+  return started_as_worker.load(std::memory_order_relaxed) || std::getenv(worker::fd_variable) != nullptr;
+}
+
+extern "C" {
+
+uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position) {
+  return worker::row_seed(worker::epoch_key(base_seed, epoch), position);
+}
+
+int32_t feedlane_worker_fd(void) {
+  const char* text = std::getenv(worker::fd_variable);
+  if (text == nullptr) return -1;
+  char* end = nullptr;
+  errno = 0;
+  const long fd = std::strtol(text, &end, 10);
+  const bool is_number = end != text && *end == '\0' && errno == 0 && fd >= 0 && fd <= INT32_MAX;
+  (void)::unsetenv(worker::fd_variable);
+  if (!is_number || ::fcntl(static_cast<int>(fd), F_SETFD, FD_CLOEXEC) != 0) return -1;
+  started_as_worker.store(true, std::memory_order_relaxed);  // a flag by itself
+  return static_cast<int32_t>(fd);
+}
+
+int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  return call(err, [&](Error& error) -> Status {
+    os::Fd socket(fd);
+    if (out == nullptr) return refuse_null(error, "out");
+    std::unique_ptr<feedlane_worker> handle;
+    const Status s = attach(std::move(socket), timeout_ns, handle, error);
+    if (s == FEEDLANE_OK) *out = handle.release();
+    return s;
+  });
+}
+
+int32_t feedlane_worker_get_info(const feedlane_worker* w, feedlane_worker_info* info) {
+  return call_any(w, "w", nullptr, [&](Error& error) {
+    const Status s = check_output(info, "info", error);
+    if (s == FEEDLANE_OK) write_versioned(info, w->worker->info());
+    return s;
+  });
+}
+
+int32_t feedlane_worker_ready(feedlane_worker* w, int32_t status, const char* text, feedlane_error* err) {
+  return call_one(w, "w", err, [&](Error& error) {
+    if (status > 0) return error.refuse(FEEDLANE_E_ARGUMENT, "status", status, 0, "status %d: 0 or a negative status", status);
+    return w->worker->ready(status, text, error);
+  });
+}
+
+int32_t feedlane_worker_next(feedlane_worker* w, int64_t timeout_ns, const feedlane_task** task, feedlane_error* err) {
+  return call_one(w, "w", err, [&](Error& error) {
+    if (task == nullptr) return refuse_null(error, "task");
+    if (timeout_ns < 0)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative", static_cast<long long>(timeout_ns));
+    return w->worker->next(timeout_ns, task, error);
+  });
+}
+
+int32_t feedlane_worker_check(const feedlane_worker* w) {
+  if (w == nullptr) return FEEDLANE_E_ARGUMENT;
+  return w->stamp.is_foreign() ? FEEDLANE_E_FORKED : w->worker->check();
+}
+
+int32_t feedlane_worker_wait_fd(const feedlane_worker* w, int32_t* fd) {
+  return call_any(w, "w", nullptr, [&](Error& error) {
+    if (fd == nullptr) return refuse_null(error, "fd");
+    *fd = w->worker->wait_fd();
+    return Status{FEEDLANE_OK};
+  });
+}
+
+int32_t feedlane_worker_arm(feedlane_worker* w) {
+  return call_one(w, "w", nullptr, [&](Error&) { return w->worker->arm(); });
+}
+
+void* feedlane_worker_scratch(feedlane_worker* w, uint64_t bytes, uint64_t align) {
+  void* memory = nullptr;
+  (void)call_one(w, "w", nullptr, [&](Error&) {
+    memory = w->worker->scratch(bytes, align);
+    return Status{FEEDLANE_OK};
+  });
+  return memory;
+}
+
+int32_t feedlane_task_commit(const feedlane_task* task, uint64_t rows, feedlane_error* err) {
+  return with_task(task, err, [&](worker::Worker& w, Error& error) { return w.commit(rows, error); });
+}
+
+int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t transient, const char* text, const char* traceback,
+                           feedlane_error* err) {
+  return with_task(task, err, [&](worker::Worker& w, Error& error) {
+    return w.fail(position, transient != 0, text == nullptr ? "the data set failed" : text, traceback == nullptr ? "" : traceback, error);
+  });
+}
+
+int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset* dataset, feedlane_error* err) {
+  return call(err, [&](Error& error) -> Status {
+    os::Fd socket(fd);
+    worker::DatasetRunner runner;
+    std::unique_ptr<feedlane_worker> handle;
+    Status s = runner.take(dataset, "dataset", error);
+    if (s == FEEDLANE_OK) s = attach(std::move(socket), FEEDLANE_FOREVER, handle, error);
+    return s == FEEDLANE_OK ? worker::run(*handle->worker, runner, error) : s;
+  });
+}
+
+int32_t feedlane_worker_detach(feedlane_worker** w) {
+  return destroy(w, [](feedlane_worker* handle) {
+    delete handle;
+    return Status{FEEDLANE_OK};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <charconv>
+#include <string_view>
+
+namespace digits {
+
+const char* const usage =
+    "Usage: digits_trainer [options]\n"
+    "Trains a small network on handwritten digits that worker processes decode into shared memory.\n"
+    "\n"
+    "  --workers N               worker processes (default 2); 0: decode inline, in the trainer\n"
+    "  --start spawn|external    who starts them: the library (default) or this program itself\n"
+    "  --sync                    no loader at all: a plain loop over the same samples, to compare with\n"
+    "  --epochs N                default 60\n"
+    "  --seed N                  of order and augmentation (default 1)\n"
+    "  --data DIR                where the two optdigits files are\n"
+    "  --losses FILE             write a line for each epoch: its number and its mean loss as a hexadecimal float\n"
+    "  --kill-worker-at-batch N  SIGKILL a worker when batch N, counted from 0 over all epochs, is here: shows that\n"
+    "                            the run recovers, with the same losses to the last bit\n"
+    "  --quiet                   print the test accuracy only\n"
+    "  --help\n";
+
+namespace {
+
+constexpr int64_t most_workers = 256;
+constexpr int64_t most_epochs = 1000000;
+
+/// Walks over the arguments: "--name value" and "--name=value" are the same.
+class Arguments {
+ public:
+  Arguments(int argc, char** argv) : next_(argv + 1), end_(argv + argc) {}
+
+  bool advance() {
+    if (next_ == end_) return false;
+    name_ = *next_++;
+    attached_.reset();
+    if (const size_t equals = name_.find('='); name_.starts_with("--") && equals != std::string_view::npos) {
+      attached_ = name_.substr(equals + 1);
+      name_ = name_.substr(0, equals);
+    }
+    return true;
+  }
+
+  std::string_view name() const { return name_; }
+  bool has_attached_value() const { return attached_.has_value(); }
+
+  std::optional<std::string_view> value() {
+    if (attached_) return attached_;
+    if (next_ == end_) return std::nullopt;
+    return std::string_view(*next_++);
+  }
+
+ private:
+  char** next_;
+  char** end_;
+  std::string_view name_;
+  std::optional<std::string_view> attached_;
+};
+
+template <class Number>
+bool parse_number(std::string_view text, Number least, Number most, Number& out) {
+  Number number{};
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size() || number < least || number > most) return false;
+  out = number;
+  return true;
+}
+
+/// What an option wants of its value; empty when it is content.
+std::string set_value(std::string_view name, std::string_view value, Options& options, bool& about_workers) {
+  int64_t number = 0;
+  if (name == "--workers") {
+    about_workers = true;
+    if (!parse_number<int64_t>(value, 0, most_workers, number)) return "a number from 0 to 256";
+    options.workers = static_cast<int32_t>(number);
+  } else if (name == "--start") {
+    about_workers = true;
+    if (value != "spawn" && value != "external") return "spawn or external";
+    options.external = value == "external";
+  } else if (name == "--epochs") {
+    if (!parse_number<int64_t>(value, 1, most_epochs, options.epochs)) return "a number from 1 to 1000000";
+  } else if (name == "--seed") {
+    if (!parse_number<uint64_t>(value, 0, UINT64_MAX, options.seed)) return "a number from 0 to 2^64 - 1";
+  } else if (name == "--kill-worker-at-batch") {
+    if (!parse_number<int64_t>(value, 0, INT64_MAX, number)) return "a number from 0";
+    options.kill_worker_at = number;
+  } else {
+    if (value.empty()) return "a path";
+    (name == "--data" ? options.data : options.losses) = value;
+  }
+  return {};
+}
+
+bool takes_value(std::string_view name) {
+  return name == "--workers" || name == "--start" || name == "--epochs" || name == "--seed" || name == "--data" ||
+         name == "--losses" || name == "--kill-worker-at-batch";
+}
+
+std::string contradiction(const Options& options, bool about_workers) {
+  if (options.sync && about_workers) return "--sync uses no loader: it goes with neither --workers nor --start";
+  const bool has_workers = !options.sync && options.workers > 0;
+  if (options.external && !has_workers) return "--start external needs --workers 1 or more";
+  if (options.kill_worker_at && !has_workers) return "--kill-worker-at-batch needs a worker to kill";
+  return {};
+}
+
+}  // namespace
+
+Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint) {
+  Arguments arguments(argc, argv);
+  bool about_workers = false;
+  while (arguments.advance()) {
+    const std::string name(arguments.name());
+    if (takes_value(name)) {
+      const auto value = arguments.value();
+      if (!value) return complaint = name + " needs a value", Parsed::wrong;
+      const std::string wanted = set_value(name, *value, options, about_workers);
+      if (!wanted.empty()) return complaint = name + " '" + std::string(*value) + "': must be " + wanted, Parsed::wrong;
+      continue;
+    }
+    if (name != "--help" && name != "--sync" && name != "--quiet") {
+      return complaint = "unknown option '" + name + "'", Parsed::wrong;
+    }
+    if (arguments.has_attached_value()) return complaint = name + " takes no value", Parsed::wrong;
+    if (name == "--help") return Parsed::help;
+    (name == "--sync" ? options.sync : options.quiet) = true;
+  }
+  complaint = contradiction(options, about_workers);
+  return complaint.empty() ? Parsed::run : Parsed::wrong;
+}
+
+}  // namespace digits

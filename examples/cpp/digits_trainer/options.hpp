@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace digits {
+
+struct Options {
+  bool sync = false;
+  int32_t workers = 2;
+  bool external = false;
+  int64_t epochs = 60;
+  uint64_t seed = 1;
+  std::string data;                       ///< directory of the IDX files
+  std::string losses;                     ///< file to write, empty: none
+  std::optional<int64_t> kill_worker_at;  ///< batch number
+  bool quiet = false;
+};
+
+enum class Parsed { run, help, wrong };
+
+extern const char* const usage;
+
+/// `wrong`: `complaint` is a line that names the option.
+Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint);
+
+}  // namespace digits

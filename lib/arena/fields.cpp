@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arena/fields.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "shm/plan.hpp"
+
+namespace feedlane::arena {
+namespace {
+
+constexpr std::uint64_t align(std::uint64_t value) { return (value + shm::tensor_alignment - 1) & ~(shm::tensor_alignment - 1); }
+
+Status refuse(Error& error, std::size_t index, const char* member, std::int64_t found, std::int64_t needed, const char* rule) {
+  char argument[48];
+  (void)std::snprintf(argument, sizeof argument, "config.fields[%zu].%s", index, member);
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "%s is %lld: %s", argument, static_cast<long long>(found),
+                      rule);
+}
+
+}  // namespace
+
+Status Fields::add(const char* name, feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape,
+                   std::int64_t max_rows, Error& error) {
+  const std::size_t index = fields_.size();
+  const std::size_t length = strnlen(name, shm::name_bytes);
+  if (length == 0 || length == shm::name_bytes)
+    return refuse(error, index, "name", static_cast<std::int64_t>(length), shm::name_bytes - 1, "a name has 1 to 31 bytes");
+  for (const Field& other : fields_)
+    if (other.name == name) return refuse(error, index, "name", static_cast<std::int64_t>(index), -1, "the name is taken by a field before");
+  if (dtype.lanes == 0) dtype.lanes = 1;
+  if (dtype.code > 6 || dtype.code == 3) return refuse(error, index, "dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6");
+  if (dtype.bits == 0 || dtype.bits % 8 != 0) return refuse(error, index, "dtype.bits", dtype.bits, 8, "whole bytes");
+  if (ndim < 0 || ndim >= FEEDLANE_MAX_NDIM)
+    return refuse(error, index, "ndim", ndim, FEEDLANE_MAX_NDIM - 1, "0 to 7, the batch dimension comes on top");
+  Field field;
+  field.name = name;
+  field.dtype = dtype;
+  field.ndim = ndim;
+  // All products are checked against the largest slot before they are used, so none can overflow.
+  std::uint64_t bytes = std::uint64_t{dtype.bits} / 8 * dtype.lanes;
+  for (std::int32_t d = 0; d < ndim; d++) {
+    if (shape[d] < 0) return refuse(error, index, "shape", shape[d], 0, "a dimension is not negative");
+    field.shape[d] = shape[d];
+    if (shape[d] != 0 && bytes > shm::max_slot_bytes / static_cast<std::uint64_t>(shape[d]))
+      return refuse(error, index, "shape", shape[d], static_cast<std::int64_t>(shm::max_slot_bytes), "beyond the largest slot");
+    bytes *= static_cast<std::uint64_t>(shape[d]);
+  }
+  field.row_bytes = bytes;
+  field.offset = slot_bytes_;
+  if (bytes > shm::max_slot_bytes / static_cast<std::uint64_t>(max_rows) ||
+      slot_bytes_ > shm::max_slot_bytes - align(bytes * static_cast<std::uint64_t>(max_rows)))
+    return refuse(error, index, "shape", static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(shm::max_slot_bytes),
+                  "the batch goes beyond the largest slot");
+  slot_bytes_ += align(bytes * static_cast<std::uint64_t>(max_rows));
+  fields_.push_back(std::move(field));
+  return FEEDLANE_OK;
+}
+
+Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::int64_t max_rows, Error& error) {
+  if (fields == nullptr || count == 0 || count > FEEDLANE_MAX_TENSORS)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.fields", fields == nullptr ? 0 : static_cast<std::int64_t>(count),
+                        fields == nullptr || count == 0 ? 1 : FEEDLANE_MAX_TENSORS,
+                        "a sample has 1 to %d declared fields, %llu found", FEEDLANE_MAX_TENSORS,
+                        fields == nullptr ? 0ULL : static_cast<unsigned long long>(count));
+  const std::size_t stride = fields->size;  // a caller with a later header has larger elements
+  const auto* memory = reinterpret_cast<const std::byte*>(fields);
+  for (std::uint64_t i = 0; i < count; i++) {
+    std::size_t size = 0;
+    std::memcpy(&size, memory + i * stride, sizeof size);
+    if (stride % alignof(feedlane_field) != 0 || size != stride || size < sizeof(feedlane_field)) {
+      (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field), "all elements have one size, of this header or a later one");
+      return error.code = FEEDLANE_E_ABI;
+    }
+    const std::byte* tail = memory + i * stride + sizeof(feedlane_field);
+    if (std::any_of(tail, memory + (i + 1) * stride, [](std::byte b) { return b != std::byte{0}; })) {
+      (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field), "this library doesn't know what lies behind its own size");
+      return error.code = FEEDLANE_E_ABI;
+    }
+    feedlane_field field;
+    std::memcpy(&field, memory + i * stride, sizeof field);
+    if (field.name == nullptr) return refuse(error, i, "name", 0, 1, "a field has a name");
+    if (const Status s = add(field.name, field.dtype, field.ndim, field.shape, max_rows, error); s != FEEDLANE_OK) return s;
+  }
+  slot_bytes_ = std::max<std::uint64_t>(slot_bytes_, shm::tensor_alignment);
+  return FEEDLANE_OK;
+}
+
+Status Fields::read(const shm::FieldRecord* records, std::uint32_t count, std::int64_t max_rows, Error& error) {
+  for (std::uint32_t i = 0; i < count; i++) {
+    const shm::FieldRecord& r = records[i];
+    if (const Status s = add(r.name, {r.code, r.bits, r.lanes}, r.ndim, r.shape, max_rows, error); s != FEEDLANE_OK)
+      return error.code = FEEDLANE_E_CORRUPT;
+  }
+  slot_bytes_ = std::max<std::uint64_t>(slot_bytes_, shm::tensor_alignment);
+  return FEEDLANE_OK;
+}
+
+void Fields::write(shm::FieldRecord* records) const {
+  for (std::size_t i = 0; i < fields_.size(); i++) {
+    const Field& f = fields_[i];
+    shm::FieldRecord& r = records[i];
+    copy_text(r.name, sizeof r.name, f.name.c_str());
+    r.code = f.dtype.code;
+    r.bits = f.dtype.bits;
+    r.lanes = f.dtype.lanes;
+    r.ndim = f.ndim;
+    std::memcpy(r.shape, f.shape, sizeof r.shape);
+  }
+}
+
+std::vector<feedlane_field> Fields::as_declared() const {
+  std::vector<feedlane_field> result;
+  for (const Field& f : fields_) {
+    feedlane_field field{};
+    field.size = sizeof field;
+    field.name = f.name.c_str();
+    field.dtype = f.dtype;
+    field.ndim = f.ndim;
+    std::memcpy(field.shape, f.shape, sizeof field.shape);
+    result.push_back(field);
+  }
+  return result;
+}
+
+feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload, std::uint64_t payload_offset) {
+  feedlane_tensor t{};
+  t.name = field.name.c_str();
+  t.data = payload + field.offset;
+  t.bytes = field.row_bytes * static_cast<std::uint64_t>(rows);
+  t.offset = payload_offset + field.offset;
+  t.dtype = field.dtype;
+  t.ndim = field.ndim + 1;
+  t.shape[0] = rows;
+  std::memcpy(t.shape + 1, field.shape, sizeof(std::int64_t) * static_cast<std::size_t>(field.ndim));
+  std::int64_t stride = 1;
+  for (std::int32_t d = t.ndim - 1; d >= 0; d--) {
+    t.strides[d] = stride;
+    stride *= t.shape[d];
+  }
+  return t;
+}
+
+}  // namespace feedlane::arena

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "shm/layout.hpp"
+
+namespace feedlane::arena {
+
+// The declared layout of a sample, and with it of a slot: field f of all rows is one row-major tensor at offset(f).
+class Fields {
+ public:
+  // Trainer: from the caller's declarations, `stride` bytes apart. E_ARGUMENT names the field.
+  Status declare(const feedlane_field* fields, std::uint64_t count, std::int64_t max_rows, Error& error);
+  // Worker: from the records in control. E_CORRUPT.
+  Status read(const shm::FieldRecord* records, std::uint32_t count, std::int64_t max_rows, Error& error);
+  void write(shm::FieldRecord* records) const;
+
+  struct Field {
+    std::string name;
+    feedlane_dtype dtype{};
+    std::int32_t ndim = 0;  // without the batch dimension
+    std::int64_t shape[FEEDLANE_MAX_NDIM] = {};
+    std::uint64_t row_bytes = 0;
+    std::uint64_t offset = 0;  // in the slot's payload
+  };
+  [[nodiscard]] std::span<const Field> all() const { return fields_; }
+  [[nodiscard]] std::uint64_t slot_bytes() const { return slot_bytes_; }
+  // The caller's form again; pointers live as long as this object.
+  [[nodiscard]] std::vector<feedlane_field> as_declared() const;
+
+ private:
+  Status add(const char* name, feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape, std::int64_t max_rows,
+             Error& error);
+
+  std::vector<Field> fields_;
+  std::uint64_t slot_bytes_ = 0;
+};
+
+// A tensor of `rows` rows of a field, in place.
+feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload, std::uint64_t payload_offset);
+
+}  // namespace feedlane::arena

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+namespace feedlane {
+
+void copy_text(char* out, std::size_t capacity, const char* text) noexcept {
+  if (capacity == 0) return;
+  const std::size_t length = strnlen(text, capacity - 1);
+  std::memcpy(out, text, length);
+  out[length] = '\0';
+}
+
+Status Error::fail(Status status, const char* format, ...) {
+  *this = Error{};
+  code = status;
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return code;
+}
+
+Status Error::refuse(Status status, const char* name, std::int64_t number_found, std::int64_t number_needed,
+                     const char* format, ...) {
+  *this = Error{};
+  code = status;
+  found = number_found;
+  needed = number_needed;
+  copy_text(argument, sizeof argument, name);
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return code;
+}
+
+Status Error::os(int error_number, const char* format, ...) {
+  *this = Error{};
+  code = FEEDLANE_E_OS;
+  os_errno = error_number;
+  va_list arguments;
+  va_start(arguments, format);
+  const int written = std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  if (written < 0) return code;
+  const auto used = static_cast<std::size_t>(written);
+  char reason[128];
+  if (used + 3 < sizeof text)
+    (void)std::snprintf(text + used, sizeof text - used, ": %s", strerror_r(error_number, reason, sizeof reason));
+  return code;
+}
+
+}  // namespace feedlane

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors are values: a Status is returned, an Error beside it says the rest. Status numbers and all structs that the C
+// boundary shows are the vocabulary of the whole library; feedlane.h is their one definition.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+
+#include "feedlane.h"
+
+namespace feedlane {
+
+using Status = std::int32_t;
+
+// -1 in worker, attempt, epoch, batch, sample means "none", as in feedlane_error.
+struct Error {
+  Status code = FEEDLANE_OK;
+  std::int32_t os_errno = 0;
+  std::int32_t worker = -1;
+  std::int32_t attempt = -1;
+  bool transient = false;
+  std::int64_t epoch = -1;
+  std::int64_t batch = -1;
+  std::int64_t sample = -1;
+  std::int64_t found = 0;
+  std::int64_t needed = 0;
+  char argument[64] = {};
+  char text[384] = {};
+  std::string detail;
+
+  // Each fills this error from scratch and returns its code, so that a refusal is one `return`.
+  [[gnu::format(printf, 3, 4)]] Status fail(Status status, const char* format, ...);
+  // An argument that is refused: its name, the number found and the number needed.
+  [[gnu::format(printf, 6, 7)]] Status refuse(Status status, const char* name, std::int64_t number_found,
+                                              std::int64_t number_needed, const char* format, ...);
+  // A system call that failed: what it was for, and errno.
+  [[gnu::format(printf, 3, 4)]] Status os(int error_number, const char* format, ...);
+};
+
+// Copies what fits and always terminates.
+void copy_text(char* out, std::size_t capacity, const char* text) noexcept;
+
+}  // namespace feedlane

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/config.hpp"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/versioned.hpp"
+#include "os/process.hpp"
+#include "shm/plan.hpp"
+#include "worker/hello.hpp"
+
+namespace feedlane::loader {
+namespace {
+
+Status refuse(Error& error, const char* argument, std::int64_t found, std::int64_t needed, const char* rule) {
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "%s is %lld: %s", argument, static_cast<long long>(found), rule);
+}
+
+// Every number with its range, in one table; flags are 0 or 1.
+Status check_ranges(const feedlane_loader_config& c, Error& error) {
+  struct Range {
+    const char* argument;
+    std::int64_t value, low, high;
+    const char* rule;
+  };
+  constexpr std::int64_t longest = FEEDLANE_FOREVER;
+  for (const Range& r : {
+           Range{"config.batch_size", c.batch_size, 0, shm::max_rows, "a batch has at least one row (0: 1)"},
+           {"config.drop_last", c.drop_last, 0, 1, "0 or 1"},
+           {"config.has_seed", c.has_seed, 0, 1, "0 or 1"},
+           {"config.workers", c.workers, 0, shm::max_workers, "not negative (0: inline)"},
+           {"config.prefetch_factor", c.prefetch_factor, 0, 1 << 16, "not negative (0: 2)"},
+           {"config.keep_workers", c.keep_workers, 0, 1, "0 or 1"},
+           {"config.held", c.held, 0, 1 << 19, "not negative (0: 1)"},
+           {"config.reserved", c.reserved, 0, 0, "must be zero"},
+           {"config.worker_config_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(c.worker_config_bytes, INT64_MAX)), 0,
+            static_cast<std::int64_t>(shm::max_config_bytes), "beyond the largest worker configuration"},
+           {"config.start_timeout_ns", c.start_timeout_ns, 0, longest, "not negative (0: 60 s)"},
+           {"config.stop_timeout_ns", c.stop_timeout_ns, 0, longest, "not negative (0: 5 s)"},
+           {"config.term_timeout_ns", c.term_timeout_ns, 0, longest, "not negative (0: 1 s)"},
+           {"config.max_restarts", c.max_restarts, -1, INT32_MAX, "-1 (none), 0 (1000) or more"},
+           {"config.max_kills_per_batch", c.max_kills_per_batch, 0, INT32_MAX, "not negative (0: 3)"},
+       })
+    if (r.value < r.low || r.value > r.high) return refuse(error, r.argument, r.value, r.value < r.low ? r.low : r.high, r.rule);
+  return FEEDLANE_OK;
+}
+
+// What goes together and what doesn't.
+Status check_combinations(const feedlane_loader_config& c, const Sampler* sampler, Error& error) {
+  if (sampler == nullptr) return refuse(error, "config.sampler", 0, 1, "a map-style data set needs a sampler");
+  if (c.start != FEEDLANE_START_SPAWN && c.start != FEEDLANE_START_EXTERNAL)
+    return refuse(error, "config.start", c.start, FEEDLANE_START_SPAWN, "FEEDLANE_START_SPAWN or FEEDLANE_START_EXTERNAL");
+  if (c.workers == 0) {
+    if (c.dataset == nullptr) return refuse(error, "config.dataset", 0, 1, "without workers the data set runs here and is required");
+    if (c.prefetch_factor != 0) return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0, "without workers nothing is prefetched");
+    if (c.keep_workers != 0) return refuse(error, "config.keep_workers", c.keep_workers, 0, "there are no workers to keep");
+    if (c.start != 0) return refuse(error, "config.start", c.start, 0, "there are no workers to start");
+  } else if (c.dataset != nullptr) {
+    return refuse(error, "config.dataset", 1, 0, "callbacks can't cross to worker processes; give the data set to feedlane_worker_run there");
+  }
+  if (c.argv != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN)) return refuse(error, "config.argv", 1, 0, "only for FEEDLANE_START_SPAWN");
+  if (c.argv != nullptr && c.argv[0] == nullptr) return refuse(error, "config.argv", 0, 1, "empty: it begins with the program");
+  if (c.envp != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN)) return refuse(error, "config.envp", 1, 0, "only for FEEDLANE_START_SPAWN");
+  if (c.worker_config == nullptr && c.worker_config_bytes != 0)
+    return refuse(error, "config.worker_config", 0, static_cast<std::int64_t>(c.worker_config_bytes), "NULL, but worker_config_bytes isn't zero");
+  return FEEDLANE_OK;
+}
+
+// Numeric libraries start a thread a core; with several workers that is too many. What the user set stays.
+void limit_threads(std::vector<std::string>& environment) {
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"}) {
+    const std::string prefix = std::string(name) + "=";
+    if (std::none_of(environment.begin(), environment.end(), [&](const std::string& e) { return e.starts_with(prefix); }))
+      environment.push_back(prefix + "1");
+  }
+}
+
+Status read_program(const feedlane_loader_config& c, Config& out, Error& error) {
+  if (c.workers == 0 || c.start != FEEDLANE_START_SPAWN) return FEEDLANE_OK;
+  if (c.argv == nullptr) {
+    if (const Status s = os::this_program(out.argv, error); s != FEEDLANE_OK) return s;
+  } else {
+    for (const char* const* a = c.argv; *a != nullptr; a++) out.argv.emplace_back(*a);
+  }
+  for (const char* const* e = c.envp != nullptr ? c.envp : environ; e != nullptr && *e != nullptr; e++)
+    if (!std::string_view(*e).starts_with(worker::fd_variable)) out.environment.emplace_back(*e);
+  limit_threads(out.environment);
+  return FEEDLANE_OK;
+}
+
+template <class T>
+T or_default(T value, T standard) {
+  return value == 0 ? standard : value;
+}
+
+}  // namespace
+
+Status read_config(const feedlane_loader_config* config, const Sampler* sampler, Config& out, Error& error) {
+  feedlane_loader_config c;
+  Status s = read_versioned(config, c, "config", error);
+  if (s == FEEDLANE_OK) s = check_ranges(c, error);
+  if (s == FEEDLANE_OK) s = check_combinations(c, sampler, error);
+  if (s != FEEDLANE_OK) return s;
+  out.batch_size = or_default<std::int64_t>(c.batch_size, 1);
+  s = out.fields.declare(c.fields, c.field_count, out.batch_size, error);
+  if (s == FEEDLANE_OK && c.workers == 0) s = out.dataset.take(c.dataset, "config.dataset", error);
+  if (s == FEEDLANE_OK) s = read_program(c, out, error);
+  if (s != FEEDLANE_OK) return s;
+  out.declared = out.fields.as_declared();
+  out.sampler = sampler->clone();
+  out.drop_last = c.drop_last != 0;
+  out.seed = c.seed;
+  if (c.has_seed == 0 && c.seed == 0 && ::getrandom(&out.seed, sizeof out.seed, 0) != sizeof out.seed) return error.os(errno, "getrandom");
+  out.workers = static_cast<std::uint32_t>(c.workers);
+  out.external = c.workers != 0 && c.start == FEEDLANE_START_EXTERNAL;
+  out.prefetch_factor = c.workers == 0 ? 0 : static_cast<std::uint32_t>(or_default(c.prefetch_factor, 2));
+  out.keep_workers = c.keep_workers != 0 || out.external;
+  out.held = static_cast<std::uint32_t>(or_default(c.held, 1));
+  const auto* bytes = static_cast<const std::byte*>(c.worker_config);
+  out.worker_config.assign(bytes, bytes + c.worker_config_bytes);
+  constexpr std::int64_t second = 1'000'000'000;
+  out.start_timeout_ns = or_default(c.start_timeout_ns, 60 * second);
+  out.stop_timeout_ns = or_default(c.stop_timeout_ns, 5 * second);
+  out.term_timeout_ns = or_default(c.term_timeout_ns, 1 * second);
+  out.max_restarts = c.max_restarts < 0 ? 0 : static_cast<std::uint32_t>(or_default(c.max_restarts, 1000));
+  out.max_kills_per_batch = static_cast<std::uint32_t>(or_default(c.max_kills_per_batch, 3));
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::loader

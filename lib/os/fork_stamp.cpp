@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/fork_stamp.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <mutex>
+
+namespace feedlane::os {
+namespace {
+
+// One page for the life of the process. Its word is the pid of the process that last took a stamp: never 0, which is
+// what a child finds, and a child that makes handles of its own writes its own pid there.
+std::mutex page_mutex;
+volatile std::uint64_t* page = nullptr;
+
+}  // namespace
+
+Status ForkStamp::take(Error& error) {
+  const std::lock_guard lock(page_mutex);
+  if (page == nullptr) {
+    const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return error.os(errno, "mapping the page that tells forks apart");
+    if (::madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
+      const int reason = errno;
+      (void)::munmap(memory, bytes);
+      return error.os(reason, "MADV_WIPEONFORK");
+    }
+    page = static_cast<volatile std::uint64_t*>(memory);
+  }
+  if (*page == 0) *page = static_cast<std::uint64_t>(::getpid());
+  word_ = page;
+  value_ = *page;
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::os

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/limits.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+namespace feedlane::os {
+namespace {
+
+// A file with one number in it; nothing if it isn't there, isn't a number or is "max".
+std::optional<std::uint64_t> read_number(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+// The sum of those lines "name number" whose name is one of two.
+std::uint64_t sum_of(const std::string& path, std::string_view first, std::string_view second) {
+  std::ifstream file(path);
+  std::uint64_t sum = 0;
+  std::uint64_t number = 0;
+  for (std::string name; file >> name >> number;)
+    if (name == first || name == second) sum += number;
+  return sum;
+}
+
+std::optional<std::uint64_t> mem_available(const std::string& proc) {
+  std::ifstream file(proc + "/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::uint64_t kib = 0;
+    if (words >> name >> kib && name == "MemAvailable:") return kib * 1024;
+  }
+  return std::nullopt;
+}
+
+struct CgroupFiles {
+  const char* limit;
+  const char* usage;
+  const char* cache[2];  // in memory.stat
+};
+constexpr CgroupFiles version2{"/memory.max", "/memory.current", {"inactive_file", "active_file"}};
+constexpr CgroupFiles version1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+
+// Walks from `path` up to the root of the hierarchy mounted at `mount`.
+void add_cgroups(const std::string& mount, std::string path, const CgroupFiles& names, std::vector<Room>& out) {
+  for (;;) {
+    const std::string folder = mount + (path == "/" ? "" : path);
+    const auto limit = read_number(folder + names.limit);
+    const auto usage = read_number(folder + names.usage);
+    if (limit && usage) {
+      const std::uint64_t cache = sum_of(folder + "/memory.stat", names.cache[0], names.cache[1]);
+      const std::uint64_t used = *usage - std::min(*usage, cache);
+      out.push_back({"the memory limit of cgroup " + path, *limit - std::min(*limit, used)});
+    }
+    if (path.size() <= 1) return;
+    path.resize(path.rfind('/'));
+    if (path.empty()) path = "/";
+  }
+}
+
+}  // namespace
+
+std::vector<Room> memory_room(const SystemFiles& files) {
+  std::vector<Room> rooms;
+  if (const auto available = mem_available(files.proc)) rooms.push_back({"MemAvailable", *available});
+  std::ifstream file(files.proc + "/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // "id:controllers:/path"
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos || second + 1 >= line.size()) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string path = line.substr(second + 1);
+    if (path[0] != '/') continue;
+    if (controllers == ",,")
+      add_cgroups(files.cgroup, path, version2, rooms);
+    else if (controllers.find(",memory,") != std::string::npos)
+      add_cgroups(files.cgroup + "/memory", path, version1, rooms);
+  }
+  return rooms;
+}
+
+namespace {
+
+std::uint64_t address_space_in_use(const std::string& proc) {
+  const auto pages = read_number(proc + "/self/statm");
+  return pages ? *pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+std::int64_t to_int(std::uint64_t number) {
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(number, INT64_MAX));
+}
+
+}  // namespace
+
+Status check_memory(const std::vector<std::uint64_t>& segment_bytes, const SystemFiles& files, Error& error) {
+  const std::uint64_t largest = *std::max_element(segment_bytes.begin(), segment_bytes.end());
+  const std::uint64_t total = std::accumulate(segment_bytes.begin(), segment_bytes.end(), std::uint64_t{0});
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && largest > limit.rlim_cur)
+    return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_FSIZE", to_int(limit.rlim_cur), to_int(largest),
+                        "RLIMIT_FSIZE is %llu bytes, a segment needs %llu", static_cast<unsigned long long>(limit.rlim_cur),
+                        static_cast<unsigned long long>(largest));
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    const std::uint64_t left = limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, address_space_in_use(files.proc));
+    if (total > left)
+      return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_AS", to_int(left), to_int(total),
+                          "%llu bytes of address space are left under RLIMIT_AS, the segments need %llu",
+                          static_cast<unsigned long long>(left), static_cast<unsigned long long>(total));
+  }
+  for (const Room& room : memory_room(files))
+    if (total > room.bytes)
+      return error.refuse(FEEDLANE_E_MEMORY, "arena", to_int(room.bytes), to_int(total),
+                          "the segments need %llu bytes, %s leaves %llu", static_cast<unsigned long long>(total),
+                          room.limit.c_str(), static_cast<unsigned long long>(room.bytes));
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::os

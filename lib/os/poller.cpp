@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/poller.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+
+namespace feedlane::os {
+namespace {
+
+// Deadlines are in nanoseconds; epoll_pwait2 (Linux 5.11) takes them. Before it: milliseconds, rounded up, and the
+// caller looks at its clock again.
+int epoll_wait_ns(int epoll, epoll_event* events, int capacity, Deadline deadline) {
+  const std::int64_t left = deadline.remaining_ns();
+#ifdef SYS_epoll_pwait2
+  timespec time{};
+  time.tv_sec = left / 1'000'000'000;
+  time.tv_nsec = left % 1'000'000'000;
+  const long result = ::syscall(SYS_epoll_pwait2, epoll, events, capacity, deadline.is_never() ? nullptr : &time, nullptr, 0);
+  if (result >= 0 || errno != ENOSYS) return static_cast<int>(result);
+#endif
+  const std::int64_t ms = left > INT64_MAX - 999'999 ? INT_MAX : (left + 999'999) / 1'000'000;
+  return ::epoll_wait(epoll, events, capacity, deadline.is_never() ? -1 : static_cast<int>(std::min<std::int64_t>(ms, INT_MAX)));
+}
+
+}  // namespace
+
+Status Poller::open(Error& error) {
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  return epoll_ ? FEEDLANE_OK : error.os(errno, "epoll_create1");
+}
+
+Status Poller::add(int fd, std::uint64_t tag, Error& error) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = tag;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return error.os(errno, "epoll_ctl add of %d", fd);
+  return FEEDLANE_OK;
+}
+
+void Poller::remove(int fd) {
+  if (fd >= 0) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+Status Poller::wait(Deadline deadline, std::span<Event> events, std::size_t& count, Error& error) {
+  std::array<epoll_event, 64> ready{};
+  const auto capacity = static_cast<int>(std::min(ready.size(), events.size()));
+  count = 0;
+  const int found = epoll_wait_ns(epoll_.get(), ready.data(), capacity, deadline);
+  if (found < 0) return errno == EINTR ? FEEDLANE_INTERRUPTED : error.os(errno, "epoll_wait");
+  if (found == 0) return FEEDLANE_TIMEOUT;
+  count = static_cast<std::size_t>(found);
+  for (std::size_t i = 0; i < count; i++)
+    events[i] = {ready[i].data.u64, (ready[i].events & (EPOLLHUP | EPOLLERR)) != 0};
+  return FEEDLANE_OK;
+}
+
+Status wait_readable(int fd, Deadline deadline, Error& error) {
+  pollfd entry{fd, POLLIN, 0};
+  const std::int64_t left = deadline.remaining_ns();
+  timespec time{};
+  time.tv_sec = left / 1'000'000'000;
+  time.tv_nsec = left % 1'000'000'000;
+  const int found = ::ppoll(&entry, 1, deadline.is_never() ? nullptr : &time, nullptr);
+  if (found < 0) return errno == EINTR ? FEEDLANE_INTERRUPTED : error.os(errno, "ppoll");
+  return found == 0 ? FEEDLANE_TIMEOUT : FEEDLANE_OK;
+}
+
+}  // namespace feedlane::os

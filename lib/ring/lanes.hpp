@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many producers, one consumer: a ring for each producer, swept in turn. Producers never meet, never wait for each other,
+// and one that dies leaves a prefix of whole messages in its own lane, so that no message is half made and nobody has to
+// guess by a timeout whether a hole will be filled.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ring/spsc.hpp"
+
+namespace feedlane::ring {
+
+class Lanes {
+ public:
+  struct Message {
+    std::uint32_t lane;
+    const std::byte* data;  // valid until release(lane)
+  };
+
+  // A lane that no producer has yet.
+  std::uint32_t add(Cells cells, std::uint64_t start, Sequence* published) {
+    lanes_.push_back({Consumer(cells, start, published), false});
+    return static_cast<std::uint32_t>(lanes_.size() - 1);
+  }
+  // Hands a lane to a producer: where it must start.
+  std::uint64_t open(std::uint32_t lane) {
+    lanes_[lane].open = true;
+    return lanes_[lane].consumer.position();
+  }
+  // The producer is dead or gone and what it committed has been taken: the lane moves to the next generation.
+  void close(std::uint32_t lane) {
+    Lane& l = lanes_[lane];
+    l.open = false;
+    l.consumer.release(static_cast<std::uint32_t>(l.consumer.next_generation_start() - l.consumer.position()));
+  }
+
+  // The next committed message of any open lane, each lane in its turn; data is nullptr if there is none.
+  Message peek() {
+    const auto count = static_cast<std::uint32_t>(lanes_.size());
+    for (std::uint32_t i = 0; i < count; i++) {
+      const std::uint32_t lane = next_ + i < count ? next_ + i : next_ + i - count;
+      if (!lanes_[lane].open || lanes_[lane].consumer.peek(1) == 0) continue;
+      next_ = lane + 1 < count ? lane + 1 : 0;
+      return {lane, lanes_[lane].consumer.message(0)};
+    }
+    return {0, nullptr};
+  }
+  [[nodiscard]] bool any() const {
+    for (const Lane& l : lanes_)
+      if (l.open && l.consumer.peek(1) != 0) return true;
+    return false;
+  }
+  // The next committed message of one lane, to empty it after its producer's death.
+  [[nodiscard]] Message peek_lane(std::uint32_t lane) const {
+    const Consumer& consumer = lanes_[lane].consumer;
+    return {lane, consumer.peek(1) == 0 ? nullptr : consumer.message(0)};
+  }
+  void release(std::uint32_t lane) { lanes_[lane].consumer.release(1); }
+
+  [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].open; }
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(lanes_.size()); }
+
+ private:
+  struct Lane {
+    Consumer consumer;
+    bool open;
+  };
+  std::vector<Lane> lanes_;
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace feedlane::ring

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ring from one producer to one consumer, who may be in different processes.
+//
+// Cells are of one size, a multiple of 64 bytes, their count is a power of two. A cell begins with its sequence number;
+// the rest is the message. Position p (64 bits, wraps) lives in cell p mod capacity. The producer fills the message and
+// stores sequence = p + 1: that store is the commit, and the only word that the consumer watches, in the very line that
+// it is about to read. So a message moves one line. The consumer writes nothing into cells; it publishes its position
+// elsewhere, and the producer looks there only when the ring seems full.
+//
+// A producer killed at any instruction has committed a message or has not. Cells are committed in ascending order, so
+// what it has committed is a prefix. Its successor starts `capacity` further on, where no cell that is left can match.
+//
+// Memory ordering: everything the producer wrote before commit() happens before the consumer's peek() that returns the
+// cell; everything the consumer read before release() happens before the producer's reserve() that returns it again.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace feedlane::ring {
+
+using Sequence = std::atomic<std::uint64_t>;
+static_assert(Sequence::is_always_lock_free && sizeof(Sequence) == 8);
+
+// Where the cells are. Both sides have one.
+struct Cells {
+  std::byte* memory = nullptr;
+  std::uint32_t cell_bytes = 0;
+  std::uint32_t capacity = 0;
+
+  static constexpr bool valid(std::uint32_t cell_bytes, std::uint32_t capacity) {
+    return cell_bytes >= 64 && cell_bytes % 64 == 0 && std::has_single_bit(capacity);
+  }
+  [[nodiscard]] std::byte* cell(std::uint64_t position) const {
+    return memory + static_cast<std::size_t>(position & (capacity - 1)) * cell_bytes;
+  }
+  [[nodiscard]] Sequence& sequence(std::uint64_t position) const { return *reinterpret_cast<Sequence*>(cell(position)); }
+  [[nodiscard]] std::byte* message(std::uint64_t position) const { return cell(position) + sizeof(Sequence); }
+  [[nodiscard]] std::uint32_t message_bytes() const { return cell_bytes - static_cast<std::uint32_t>(sizeof(Sequence)); }
+  // Cells from `position` to the end of the memory: messages of one reserve or peek lie cell_bytes apart.
+  [[nodiscard]] std::uint32_t until_end(std::uint64_t position) const {
+    return capacity - static_cast<std::uint32_t>(position & (capacity - 1));
+  }
+
+  // Makes every cell look like one of the lap before `start`. Zeroed memory is formatted for start 0 already. Before the
+  // ring is shared.
+  void format(std::uint64_t start) const {
+    for (std::uint64_t i = 0; i < capacity; i++)
+      sequence(start + i).store(start + i + 1 - capacity, std::memory_order_relaxed);  // shared later, by other means
+  }
+};
+
+class Producer {
+ public:
+  Producer() = default;
+  // `consumer_position` is the word that the consumer publishes, nullptr where the caller itself counts what is free.
+  Producer(Cells cells, std::uint64_t start, const Sequence* consumer_position)
+      : cells_(cells), position_(start), consumer_seen_(start), consumer_position_(consumer_position) {}
+
+  // How many cells, up to `want`, can be filled now: message(0), message(1) ... Fewer at the end of the memory.
+  std::uint32_t reserve(std::uint32_t want) {
+    want = std::min(want, cells_.until_end(position_));
+    if (consumer_position_ == nullptr) return want;
+    if (free_cells() < want) {
+      // Pairs with the release store in Consumer::release: its reads of the cells lie before our writes to them.
+      consumer_seen_ = consumer_position_->load(std::memory_order_acquire);
+      if (position_ - consumer_seen_ > cells_.capacity) {  // no consumer of this ring says so: its memory is damaged
+        broken_ = true;
+        consumer_seen_ = position_ - cells_.capacity;
+      }
+    }
+    return std::min(want, free_cells());
+  }
+  [[nodiscard]] std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
+
+  // Publishes the first `count` reserved cells, in order.
+  void commit(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; i++, position_++)
+      // Pairs with the acquire load in Consumer::peek.
+      cells_.sequence(position_).store(position_ + 1, std::memory_order_release);
+  }
+
+  [[nodiscard]] std::uint64_t position() const { return position_; }
+  [[nodiscard]] bool broken() const { return broken_; }
+  [[nodiscard]] const Cells& cells() const { return cells_; }
+
+ private:
+  [[nodiscard]] std::uint32_t free_cells() const {
+    return cells_.capacity - static_cast<std::uint32_t>(position_ - consumer_seen_);
+  }
+
+  Cells cells_;
+  std::uint64_t position_ = 0;
+  std::uint64_t consumer_seen_ = 0;  // not newer than the consumer's real position
+  const Sequence* consumer_position_ = nullptr;
+  bool broken_ = false;
+};
+
+class Consumer {
+ public:
+  Consumer() = default;
+  // `published` is where the position goes for the producer to see, nullptr if it never looks.
+  Consumer(Cells cells, std::uint64_t start, Sequence* published) : cells_(cells), position_(start), published_(published) {
+    publish();
+  }
+
+  // How many committed cells, up to `want`, can be read now: message(0), message(1) ... Fewer at the end of the memory.
+  [[nodiscard]] std::uint32_t peek(std::uint32_t want) const {
+    want = std::min(want, cells_.until_end(position_));
+    std::uint32_t count = 0;
+    // Pairs with the release store in Producer::commit: the message was written before.
+    while (count < want && cells_.sequence(position_ + count).load(std::memory_order_acquire) == position_ + count + 1) count++;
+    return count;
+  }
+  [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
+
+  // Gives back the first `count` peeked cells.
+  void release(std::uint32_t count) {
+    position_ += count;
+    publish();
+  }
+
+  [[nodiscard]] std::uint64_t position() const { return position_; }
+  // Where the next producer starts once this one is dead and all it committed is released.
+  [[nodiscard]] std::uint64_t next_generation_start() const { return position_ + cells_.capacity; }
+
+ private:
+  void publish() {
+    // Pairs with the acquire load in Producer::reserve.
+    if (published_ != nullptr) published_->store(position_, std::memory_order_release);
+  }
+
+  Cells cells_;
+  std::uint64_t position_ = 0;
+  Sequence* published_ = nullptr;
+};
+
+}  // namespace feedlane::ring

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every struct that lies in shared memory. PODs of fixed-width fields, asserted below, described in docs/layout.md (a
+// test compares the two). Words that another process may write while we read are atomics; see docs/memory-ordering.md.
+//
+// control: written by the trainer alone; the kernel refuses every other writable mapping.
+// data:    written by workers too; nothing in it is believed before it is checked.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "feedlane.h"
+
+namespace feedlane::shm {
+
+// Words of different writers lie this far apart (two lines: processors prefetch in pairs). Part of the format.
+constexpr std::size_t writer_distance = 128;
+constexpr std::size_t cell_line = 64;
+constexpr std::size_t payload_alignment = 4096;
+constexpr std::size_t tensor_alignment = 256;
+constexpr std::size_t name_bytes = 32;
+constexpr std::size_t text_bytes = 384;
+
+using Word64 = std::atomic<std::uint64_t>;
+using Word32 = std::atomic<std::uint32_t>;
+static_assert(Word64::is_always_lock_free && Word32::is_always_lock_free && sizeof(Word64) == 8 && sizeof(Word32) == 4);
+
+constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
+constexpr std::uint16_t format_major = 1;
+constexpr std::uint16_t format_minor = 0;
+constexpr std::uint32_t byte_order_mark = 0x01020304;
+enum class SegmentKind : std::uint32_t { control = 1, data = 2 };
+
+// Offset 0 of both segments. Written before the segment is shared, never after.
+struct SegmentHeader {
+  std::uint64_t magic;
+  std::uint32_t kind;
+  std::uint16_t major;
+  std::uint16_t minor;
+  std::uint32_t byte_order;
+  std::uint32_t page_bytes;
+  std::uint64_t layout_hash;
+  std::uint64_t segment_bytes;
+  std::uint64_t features;  // bits a reader must know; none defined
+  std::uint64_t pair_id;   // the same in the two segments of one loader
+  std::uint64_t reserved[9];
+};
+static_assert(sizeof(SegmentHeader) == 128 && offsetof(SegmentHeader, layout_hash) == 24);
+
+// Behind the header of control. What the sizes of both segments follow from (see shm/plan.hpp), and constants.
+struct Geometry {
+  std::uint32_t workers;
+  std::uint32_t slots;
+  std::uint32_t max_rows;       // rows of a batch at most: length of an index list
+  std::uint32_t field_count;
+  std::uint32_t ring_capacity;  // cells of each task ring and each result lane
+  std::uint32_t reserved;
+  std::uint64_t config_bytes;   // of the worker configuration
+  std::uint64_t slot_bytes;     // payload of a slot
+  std::uint64_t base_seed;
+};
+static_assert(sizeof(Geometry) == 48 && offsetof(Geometry, config_bytes) == 24);
+
+// control: what all workers watch.
+struct TrainerBlock {
+  alignas(writer_distance) Word32 sleeping;         // the trainer's doorbell flag
+  alignas(writer_distance) Word64 abandon_before;   // tasks with a smaller id are dropped
+};
+static_assert(sizeof(TrainerBlock) == 256 && offsetof(TrainerBlock, abandon_before) == 128);
+
+// control: one a worker.
+struct TrainerRow {
+  alignas(writer_distance) Word64 result_position;  // of the consumer of this worker's result lane
+  alignas(writer_distance) Word64 done_through;     // generations below this shall end: the done-event
+};
+static_assert(sizeof(TrainerRow) == 256 && offsetof(TrainerRow, done_through) == 128);
+
+// control: a declared field of a sample; shape without the batch dimension.
+struct FieldRecord {
+  char name[name_bytes];
+  std::uint8_t code;
+  std::uint8_t bits;
+  std::uint16_t lanes;
+  std::int32_t ndim;
+  std::int64_t shape[FEEDLANE_MAX_NDIM];
+};
+static_assert(sizeof(FieldRecord) == 104 && offsetof(FieldRecord, shape) == 40);
+
+// data: one a worker, written by it alone.
+struct WorkerRow {
+  alignas(writer_distance) Word32 sleeping;        // the worker's doorbell flag
+  alignas(writer_distance) Word64 task_position;   // of the consumer of its task ring
+  Word64 started_task;                             // id of the task in hand, 0: none
+  Word64 started_sample;                           // its row in hand
+  Word64 started_ns;                               // since when (CLOCK_MONOTONIC)
+  alignas(writer_distance) Word64 tasks;           // counters, over all generations
+  Word64 samples;
+  Word64 bytes;
+  Word64 errors;
+  Word64 work_ns;
+  Word64 wait_ns;
+};
+static_assert(sizeof(WorkerRow) == 384 && offsetof(WorkerRow, task_position) == 128 && offsetof(WorkerRow, tasks) == 256);
+
+// In a cell of a task ring (control).
+struct TaskMessage {
+  std::uint64_t id;
+  std::int64_t epoch;
+  std::int64_t batch;
+  std::int64_t first_position;  // of its first row in the epoch's order: seeds come from it
+  std::uint32_t slot;
+  std::uint32_t attempt;
+  std::uint32_t rows;
+  std::uint32_t reserved;
+};
+static_assert(sizeof(TaskMessage) == 48 && offsetof(TaskMessage, slot) == 32);
+
+// In a cell of a result lane (data).
+struct ResultMessage {
+  std::uint64_t id;
+  std::uint32_t slot;
+  std::uint32_t attempt;
+  std::int32_t status;  // OK, ABANDONED or a negative status: then the slot's header says more
+  std::uint32_t rows;
+};
+static_assert(sizeof(ResultMessage) == 24 && offsetof(ResultMessage, status) == 16);
+
+// data: a tensor in a slot.
+struct TensorRecord {
+  char name[name_bytes];
+  std::uint8_t code;
+  std::uint8_t bits;
+  std::uint16_t lanes;
+  std::int32_t ndim;
+  std::int64_t shape[FEEDLANE_MAX_NDIM];
+  std::int64_t strides[FEEDLANE_MAX_NDIM];  // in elements
+  std::uint64_t offset;                     // in the slot's payload
+  std::uint64_t bytes;
+  std::uint64_t reserved;
+};
+static_assert(sizeof(TensorRecord) == 192 && offsetof(TensorRecord, offset) == 168);
+
+// data: the beginning of a slot's header.
+struct SlotHead {
+  std::uint64_t task_id;         // whose the rest is
+  std::uint32_t tensor_count;
+  std::int32_t transient;
+  std::int64_t failed_position;  // the row that failed, -1: none
+  std::uint64_t detail_bytes;    // a failed task's traceback, at the start of the slot's payload
+  std::uint64_t reserved[4];
+};
+static_assert(sizeof(SlotHead) == 64 && offsetof(SlotHead, detail_bytes) == 24);
+
+// One line of a failed task, terminated unless its worker is broken.
+struct SlotText {
+  char text[text_bytes];
+};
+
+// data: one a slot, written by the worker that has the slot's task.
+struct SlotHeader {
+  SlotHead head;
+  SlotText text;
+  std::uint64_t reserved[8];
+  TensorRecord tensors[FEEDLANE_MAX_TENSORS];
+};
+static_assert(sizeof(SlotHeader) == 12800 && offsetof(SlotHeader, text) == 64 && offsetof(SlotHeader, tensors) == 512);
+
+// A number that changes when the layout of any struct here does. Both sides must have the same.
+constexpr std::uint64_t layout_hash = [] {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::uint64_t word :
+       {sizeof(SegmentHeader), sizeof(Geometry), sizeof(TrainerBlock), sizeof(TrainerRow), sizeof(FieldRecord),
+        sizeof(WorkerRow), sizeof(TaskMessage), sizeof(ResultMessage), sizeof(TensorRecord), sizeof(SlotHeader),
+        offsetof(WorkerRow, started_ns), offsetof(WorkerRow, wait_ns), offsetof(TaskMessage, rows),
+        offsetof(ResultMessage, rows), offsetof(TensorRecord, strides), offsetof(SlotHead, detail_bytes),
+        writer_distance, cell_line, payload_alignment, tensor_alignment, std::size_t{format_major}})
+    hash = (hash ^ word) * 0x100000001b3;
+  return hash;
+}();
+
+}  // namespace feedlane::shm

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/plan.hpp"
+
+#include <bit>
+
+namespace feedlane::shm {
+namespace {
+
+// Lays regions one behind the other. The limits in plan.hpp keep every single region below 2^62, so that a sum can't wrap
+// before it is seen to be beyond max_segment_bytes.
+class Placer {
+ public:
+  explicit Placer(std::uint64_t start) : end_(start) {}
+  std::uint64_t place(std::uint64_t bytes, std::uint64_t alignment) {
+    const std::uint64_t at = align(end_, alignment);
+    end_ = at + bytes;
+    fits_ = fits_ && bytes <= max_segment_bytes && end_ <= max_segment_bytes;
+    if (!fits_) end_ = 0;
+    return at;
+  }
+  static constexpr std::uint64_t align(std::uint64_t value, std::uint64_t alignment) {
+    return (value + alignment - 1) & ~(alignment - 1);
+  }
+  [[nodiscard]] bool fits() const { return fits_; }
+  [[nodiscard]] std::uint64_t segment_bytes() const { return align(end_, payload_alignment); }
+
+ private:
+  std::uint64_t end_;
+  bool fits_ = true;
+};
+
+Status check(const Geometry& g, Error& error) {
+  struct Range {
+    const char* name;
+    std::uint64_t value, low, high;
+  };
+  for (const Range& r : {Range{"geometry.workers", g.workers, 0, max_workers}, {"geometry.slots", g.slots, 1, max_slots},
+                         {"geometry.max_rows", g.max_rows, 1, max_rows},
+                         {"geometry.field_count", g.field_count, 1, FEEDLANE_MAX_TENSORS},
+                         {"geometry.ring_capacity", g.ring_capacity, 1, max_slots},
+                         {"geometry.config_bytes", g.config_bytes, 0, max_config_bytes},
+                         {"geometry.slot_bytes", g.slot_bytes, 1, max_slot_bytes}})
+    if (r.value < r.low || r.value > r.high)
+      return error.refuse(FEEDLANE_E_LIMIT, r.name, static_cast<std::int64_t>(r.value),
+                          static_cast<std::int64_t>(r.value < r.low ? r.low : r.high), "%s is %llu, must be in %llu .. %llu",
+                          r.name, static_cast<unsigned long long>(r.value), static_cast<unsigned long long>(r.low),
+                          static_cast<unsigned long long>(r.high));
+  if (!std::has_single_bit(g.ring_capacity) || g.ring_capacity < g.slots)
+    return error.refuse(FEEDLANE_E_LIMIT, "geometry.ring_capacity", g.ring_capacity, g.slots,
+                        "ring capacity %u must be a power of two and at least the number of slots, %u", g.ring_capacity,
+                        g.slots);
+  return FEEDLANE_OK;
+}
+
+}  // namespace
+
+Status make_plan(const Geometry& g, Plan& out, Error& error) {
+  if (const Status s = check(g, error); s != FEEDLANE_OK) return s;
+  Plan p;
+  p.geometry = g;
+  p.ring_bytes = std::uint64_t{g.ring_capacity} * loader_cell_bytes;
+  p.index_list_bytes = Placer::align(std::uint64_t{g.max_rows} * sizeof(std::int64_t), cell_line);
+
+  Placer control(sizeof(SegmentHeader) + sizeof(Geometry));
+  p.trainer_block = control.place(sizeof(TrainerBlock), writer_distance);
+  p.trainer_rows = control.place(g.workers * sizeof(TrainerRow), writer_distance);
+  p.fields = control.place(g.field_count * sizeof(FieldRecord), cell_line);
+  p.config = control.place(g.config_bytes, cell_line);
+  p.task_rings = control.place(g.workers * p.ring_bytes, payload_alignment);
+  p.index_lists = control.place(g.slots * p.index_list_bytes, payload_alignment);
+  p.control_bytes = control.segment_bytes();
+
+  p.slot_stride = Placer::align(g.slot_bytes, payload_alignment);
+  Placer data(sizeof(SegmentHeader));
+  p.worker_rows = data.place(g.workers * sizeof(WorkerRow), writer_distance);
+  p.result_lanes = data.place(g.workers * p.ring_bytes, payload_alignment);
+  p.slot_headers = data.place(g.slots * sizeof(SlotHeader), payload_alignment);
+  p.payload = data.place(g.slots * p.slot_stride, payload_alignment);
+  p.data_bytes = data.segment_bytes();
+
+  if (!control.fits() || !data.fits())
+    return error.refuse(FEEDLANE_E_LIMIT, "arena", INT64_MAX, static_cast<std::int64_t>(max_segment_bytes),
+                        "%u slots of %llu bytes go beyond the largest segment, %llu bytes", g.slots,
+                        static_cast<unsigned long long>(g.slot_bytes), static_cast<unsigned long long>(max_segment_bytes));
+  out = p;
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::shm

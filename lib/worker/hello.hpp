@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What trainer and worker say over their socket before the rings take over, and at the end. Each message is one datagram:
+//
+//   trainer -> worker: Welcome, with the descriptors of WelcomeFd; it lies in the socket before the worker starts
+//   worker -> trainer: Attached, with the worker's own pidfd
+//   worker -> trainer: Ready, once the data set is open or can't be opened
+//   worker -> trainer: Leaving, when it has detached by itself and unmapped everything: its process may live on
+#pragma once
+
+#include <cstdint>
+
+#include "shm/layout.hpp"
+
+namespace feedlane::worker {
+
+// Names the descriptor of the socket in a started worker's environment.
+constexpr const char* fd_variable = "FEEDLANE_WORKER_FD";
+
+constexpr std::uint64_t welcome_magic = 0x31454d4f434c4557;   // "WELCOME1"
+constexpr std::uint64_t attached_magic = 0x3144454843415441;  // "ATACHED1"
+constexpr std::uint64_t ready_magic = 0x3130305944414552;     // "READY001"
+
+constexpr std::uint64_t leaving_magic = 0x31474e495641454c;   // "LEAVING1"
+
+enum WelcomeFd : std::uint32_t {
+  welcome_control,        // control segment
+  welcome_data,           // data segment
+  welcome_worker_event,   // rings the worker
+  welcome_trainer_event,  // rings the trainer; this worker's own, so that it can't drain another's rings
+  welcome_lifeline,       // read end
+  welcome_trainer,        // pidfd of the trainer
+  welcome_fds
+};
+
+struct Welcome {
+  std::uint64_t magic;
+  std::uint64_t layout_hash;
+  std::uint32_t worker;
+  std::uint32_t generation;
+  std::uint64_t task_start;    // position of the task ring's consumer
+  std::uint64_t result_start;  // position of the result lane's producer
+};
+static_assert(sizeof(Welcome) == 40);
+
+struct Attached {
+  std::uint64_t magic;
+  std::uint64_t layout_hash;
+};
+static_assert(sizeof(Attached) == 16);
+
+struct Ready {
+  std::uint64_t magic;
+  std::int32_t status;
+  std::int32_t reserved;
+  char text[shm::text_bytes];
+};
+static_assert(sizeof(Ready) == 400);
+
+struct Leaving {
+  std::uint64_t magic;
+};
+static_assert(sizeof(Leaving) == 8);
+
+}  // namespace feedlane::worker

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/peer.hpp"
+
+#include <csignal>
+#include <cstring>
+
+#include "os/event.hpp"
+#include "os/socket.hpp"
+
+namespace feedlane::worker {
+
+void Peer::init(std::uint32_t id, const shm::Segments& segments) {
+  id_ = id;
+  trainer_row_ = segments.trainer_row(id);
+  row_ = segments.worker_row(id);
+  // The ledger counts what is free, so that no word of the worker's is needed for it.
+  tasks_ = ring::Producer({segments.task_ring(id), shm::loader_cell_bytes, segments.plan().geometry.ring_capacity}, 0, nullptr);
+}
+
+Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, int trainer_pidfd, std::int64_t start_deadline_ns,
+                  os::Poller& poller, os::Fd& theirs, Error& error) {
+  if (ever_opened_) generation_.fetch_add(1, std::memory_order_relaxed);
+  ever_opened_ = true;
+  attached_ = spawned_ = cut_off_ = false;
+  unfinished = 0;
+  start_deadline_ns_ = start_deadline_ns;
+  os::Fd lifeline_read;
+  Status s = os::create_socket_pair(socket_, theirs, error);
+  if (s == FEEDLANE_OK) s = os::create_event(worker_event_, error);
+  if (s == FEEDLANE_OK) s = os::create_event(trainer_event_, error);
+  if (s == FEEDLANE_OK) s = os::create_lifeline(lifeline_read, lifeline_, error);
+  if (s == FEEDLANE_OK) s = poller.add(socket_.get(), Tag{id_, generation(), Tag::socket}.pack(), error);
+  if (s == FEEDLANE_OK) s = poller.add(trainer_event_.get(), Tag{id_, generation(), Tag::doorbell}.pack(), error);
+  if (s == FEEDLANE_OK) {
+    const Welcome welcome{welcome_magic, shm::layout_hash, id_, generation(), tasks_.position(), result_start};
+    int fds[welcome_fds];
+    fds[welcome_control] = segments.control_fd();
+    fds[welcome_data] = segments.data_fd();
+    fds[welcome_worker_event] = worker_event_.get();
+    fds[welcome_trainer_event] = trainer_event_.get();
+    fds[welcome_lifeline] = lifeline_read.get();
+    fds[welcome_trainer] = trainer_pidfd;
+    s = os::send_message(socket_.get(), std::as_bytes(std::span(&welcome, 1)), fds, error);
+  }
+  if (s != FEEDLANE_OK) {
+    close(poller);
+    return s;
+  }
+  bell_ = ring::Doorbell(&row_->sleeping, worker_event_.get());
+  set_state(State::starting);
+  return FEEDLANE_OK;
+}
+
+Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error) {
+  request.environment.push_back(std::string(fd_variable) + "=" + std::to_string(theirs.get()));
+  request.inherited_fd = theirs.get();
+  pid_t pid = 0;
+  const Status s = os::spawn(request, pid, process_, error);
+  if (s != FEEDLANE_OK) {
+    close(poller);
+    return s;
+  }
+  spawned_ = true;
+  pid_.store(pid, std::memory_order_relaxed);
+  return poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
+}
+
+Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
+  union {
+    std::uint64_t magic;
+    Attached attached;
+    Ready ready;
+    Leaving leaving;
+  } message{};
+  os::Received received;
+  const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
+  if (s == FEEDLANE_AGAIN) return Heard::nothing;
+  if (s != FEEDLANE_OK) return Heard::hung_up;
+  if (!received.truncated && message.magic == attached_magic && received.bytes == sizeof message.attached && !attached_ &&
+      received.fd_count == 1)
+    return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
+  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && state() == State::opening)
+    return hear_ready(message.ready, error);
+  if (message.magic == leaving_magic && received.bytes == sizeof message.leaving && attached_) return Heard::left;
+  (void)error.refuse(FEEDLANE_E_CORRUPT, "message", static_cast<std::int64_t>(received.bytes), sizeof message.ready,
+                     "worker %u (pid %d) sent %zu bytes that are no message", id_, static_cast<int>(pid()), received.bytes);
+  return Heard::nonsense;
+}
+
+Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, Error& error) {
+  if (spawned_) {
+    if (sender != pid()) {
+      (void)error.refuse(FEEDLANE_E_INIT, "config.argv", sender, pid(),
+                         "worker %u was started as process %d but process %d attached: the program must exec the worker", id_,
+                         static_cast<int>(pid()), static_cast<int>(sender));
+      return Heard::nonsense;
+    }
+  } else {
+    // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
+    const pid_t named = os::pid_of_pidfd(pidfd.get());
+    if (named <= 0 || named != sender) {
+      (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", named, sender, "worker %u is process %d but sent a pidfd of process %d", id_,
+                         static_cast<int>(sender), static_cast<int>(named));
+      return Heard::nonsense;
+    }
+    process_ = std::move(pidfd);
+    pid_.store(sender, std::memory_order_relaxed);
+    if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) return Heard::nonsense;
+  }
+  attached_ = true;
+  start_failures = 0;
+  if (state() == State::starting) set_state(State::opening);
+  return Heard::attached;
+}
+
+Peer::Heard Peer::hear_ready(const Ready& ready, Error& error) {
+  if (ready.status == FEEDLANE_OK) {
+    set_state(State::ready);
+    return Heard::ready;
+  }
+  const auto length = static_cast<int>(strnlen(ready.text, sizeof ready.text));
+  (void)error.fail(FEEDLANE_E_INIT, "worker %u could not open its data set: %.*s", id_, std::min(length, 320), ready.text);
+  error.worker = static_cast<std::int32_t>(id_);
+  set_state(State::failed);
+  return Heard::cannot_open;
+}
+
+void Peer::send(const shm::TaskMessage& message) {
+  (void)tasks_.reserve(1);
+  std::memcpy(tasks_.message(0), &message, sizeof message);
+  tasks_.commit(1);
+  unfinished++;
+}
+
+void Peer::drain_doorbell() const { os::drain_event(trainer_event_.get()); }
+
+void Peer::ask_to_end() {
+  // Release: pairs with the acquire load in Worker::is_done.
+  trainer_row_->done_through.store(std::uint64_t{generation()} + 1, std::memory_order_release);
+  set_state(State::stopping);
+  ring_doorbell();
+}
+
+void Peer::kill(int signal) const {
+  if (!process_) return;
+  // A worker that we started leads a group of its own; children that it started go with it.
+  if (spawned_ && !os::has_ended(process_.get())) os::send_signal_to_group(pid(), signal);
+  os::send_signal(process_.get(), signal);
+}
+
+void Peer::close_socket(os::Poller& poller) {
+  poller.remove(socket_.get());
+  socket_.reset();
+}
+
+void Peer::cut_off(os::Poller& poller) {
+  cut_off_ = true;
+  close_socket(poller);
+  kill(SIGKILL);
+  lifeline_.reset();
+}
+
+void Peer::close(os::Poller& poller) {
+  // The worker may still have duplicates, which would keep a closed descriptor in the set.
+  close_socket(poller);
+  poller.remove(trainer_event_.get());
+  poller.remove(process_.get());
+  process_.reset();
+  worker_event_.reset();
+  trainer_event_.reset();
+  lifeline_.reset();
+  pid_.store(0, std::memory_order_relaxed);
+  unfinished = 0;
+  set_state(State::none);
+}
+
+}  // namespace feedlane::worker

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/worker.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "os/event.hpp"
+#include "os/process.hpp"
+#include "os/socket.hpp"
+#include "shm/words.hpp"
+
+namespace feedlane::worker {
+namespace {
+
+enum Tag : std::uint64_t { tag_own_event, tag_trainer, tag_socket };
+
+// A counter in the worker's row has one writer, so no read-modify-write is needed. Relaxed: a number to look at.
+void add(shm::Word64& counter, std::uint64_t amount) {
+  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// ---- attaching ----
+
+Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) {
+  Welcome welcome{};
+  os::Received received;
+  for (;;) {
+    const Status s = os::receive_message(socket, std::as_writable_bytes(std::span(&welcome, 1)), received, error);
+    if (s == FEEDLANE_OK) break;
+    if (s == FEEDLANE_END) return error.fail(FEEDLANE_E_PEER_DEAD, "the trainer has closed the worker's socket");
+    if (s != FEEDLANE_AGAIN) return s;
+    // A signal doesn't end this wait: the socket is ours already, the caller couldn't call again.
+    const Status w = os::wait_readable(socket, deadline, error);
+    if (w != FEEDLANE_OK && w != FEEDLANE_INTERRUPTED) return w;
+  }
+  if (received.bytes != sizeof welcome || received.truncated || welcome.magic != welcome_magic)
+    return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.bytes), sizeof welcome,
+                        "the first message on the socket is no welcome of a feedlane trainer (%zu bytes, needs %zu)",
+                        received.bytes, sizeof welcome);
+  if (welcome.layout_hash != shm::layout_hash)
+    return error.refuse(FEEDLANE_E_ABI, "layout_hash", static_cast<std::int64_t>(welcome.layout_hash),
+                        static_cast<std::int64_t>(shm::layout_hash), "trainer and worker use libraries of different layouts");
+  if (received.fd_count != welcome_fds)
+    return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.fd_count), welcome_fds,
+                        "the welcome carries %zu descriptors, needs %u", received.fd_count, unsigned{welcome_fds});
+  lifeline_ = std::move(received.fds[welcome_lifeline]);
+  trainer_ = std::move(received.fds[welcome_trainer]);
+  own_event_ = std::move(received.fds[welcome_worker_event]);
+  trainer_event_ = std::move(received.fds[welcome_trainer_event]);
+  if (const Status s = os::tie_lifeline(lifeline_.get(), error); s != FEEDLANE_OK) return s;
+  const Status s = segments_.attach(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
+  return s == FEEDLANE_OK ? open_rings(welcome, error) : s;
+}
+
+Status Worker::open_rings(const Welcome& welcome, Error& error) {
+  const shm::Geometry& geometry = segments_.plan().geometry;
+  if (welcome.worker >= geometry.workers)
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.worker", welcome.worker, geometry.workers, "worker %u of %u", welcome.worker, geometry.workers);
+  id_ = welcome.worker;
+  generation_ = welcome.generation;
+  if (const Status s = fields_.read(segments_.fields(), geometry.field_count, geometry.max_rows, error); s != FEEDLANE_OK) return s;
+  if (fields_.slot_bytes() > geometry.slot_bytes)
+    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", static_cast<std::int64_t>(geometry.slot_bytes),
+                        static_cast<std::int64_t>(fields_.slot_bytes()), "the declared fields don't fit a slot");
+  declared_ = fields_.as_declared();
+  row_ = segments_.worker_row(id_);
+  trainer_row_ = segments_.trainer_row(id_);
+  row_->sleeping.store(0, std::memory_order_relaxed);  // what a dead predecessor left; the trainer rings for nothing at worst
+  row_->started_task.store(0, std::memory_order_relaxed);
+  const auto capacity = geometry.ring_capacity;
+  tasks_ = ring::Consumer({segments_.task_ring(id_), shm::loader_cell_bytes, capacity}, welcome.task_start, &row_->task_position);
+  results_ = ring::Producer({segments_.result_lane(id_), shm::loader_cell_bytes, capacity}, welcome.result_start,
+                            &trainer_row_->result_position);
+  trainer_bell_ = ring::Doorbell(&segments_.trainer_block()->sleeping, trainer_event_.get());
+  sleeper_ = ring::Sleeper(&row_->sleeping);
+  return FEEDLANE_OK;
+}
+
+Status Worker::watch_trainer(int socket, Error& error) {
+  Status s = poller_.open(error);
+  if (s == FEEDLANE_OK) s = poller_.add(own_event_.get(), tag_own_event, error);
+  if (s == FEEDLANE_OK) s = poller_.add(trainer_.get(), tag_trainer, error);
+  if (s == FEEDLANE_OK) s = poller_.add(socket, tag_socket, error);
+  return s;
+}
+
+Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, std::unique_ptr<Worker>& out, Error& error) {
+  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  std::unique_ptr<Worker> w(new Worker);
+  Status s = w->receive_welcome(socket.get(), deadline, error);
+  if (s == FEEDLANE_OK) s = w->watch_trainer(socket.get(), error);
+  os::Fd self;
+  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
+  if (s != FEEDLANE_OK) return s;
+  w->socket_ = std::move(socket);
+  w->task_.prepare(w->fields_, w->segments_.plan().geometry.base_seed, handle);
+  const Attached attached{attached_magic, shm::layout_hash};
+  const int fd = self.get();
+  s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
+  if (s == FEEDLANE_OK) out = std::move(w);
+  return s;
+}
+
+Worker::~Worker() {
+  if (!socket_) return;  // never attached
+  // A task in hand stays the trainer's: it goes to another worker, as soon as we can't write any more.
+  row_->started_task.store(0, std::memory_order_relaxed);
+  segments_.unmap();
+  const Leaving leaving{leaving_magic};
+  Error nobody_to_tell;
+  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
+}
+
+feedlane_worker_info Worker::info() const {
+  const shm::Geometry& geometry = segments_.plan().geometry;
+  feedlane_worker_info i{};
+  i.size = sizeof i;
+  i.id = static_cast<std::int32_t>(id_);
+  i.count = static_cast<std::int32_t>(geometry.workers);
+  i.generation = static_cast<std::int32_t>(generation_);
+  i.seed = geometry.base_seed + id_;
+  i.config = geometry.config_bytes == 0 ? nullptr : segments_.config();
+  i.config_bytes = geometry.config_bytes;
+  i.fields = declared_.data();
+  i.field_count = declared_.size();
+  return i;
+}
+
+Status Worker::ready(Status status, const char* text, Error& error) {
+  if (is_ready_) return error.fail(FEEDLANE_E_STATE, "feedlane_worker_ready was called before");
+  Ready message{};
+  message.magic = ready_magic;
+  message.status = status;
+  copy_text(message.text, sizeof message.text, text == nullptr ? feedlane_status_text(status) : text);
+  const Status s = os::send_message(socket_.get(), std::as_bytes(std::span(&message, 1)), {}, error);
+  if (s == FEEDLANE_E_PEER_DEAD) trainer_gone_ = true;  // `next` says END
+  else if (s != FEEDLANE_OK) return s;
+  is_ready_ = true;
+  return FEEDLANE_OK;
+}
+
+// ---- tasks ----
+
+bool Worker::is_done() const {
+  // Acquire: pairs with the release store in Peer::ask_to_end.
+  return trainer_gone_ || trainer_row_->done_through.load(std::memory_order_acquire) > generation_;
+}
+
+std::uint64_t Worker::abandon_before() const {
+  // Relaxed: only saves work; what counts is the trainer's ledger.
+  return segments_.trainer_block()->abandon_before.load(std::memory_order_relaxed);
+}
+
+Status Worker::check() const {
+  if (is_done()) return FEEDLANE_END;
+  return task_.is_open() && task_.message().id < abandon_before() ? FEEDLANE_ABANDONED : FEEDLANE_OK;
+}
+
+void Worker::mark_row(std::uint64_t row) const { row_->started_sample.store(row, std::memory_order_relaxed); }
+
+Status Worker::take_task(const feedlane_task** task, Error& error) {
+  const shm::Geometry& geometry = segments_.plan().geometry;
+  while (tasks_.peek(1) != 0) {
+    const auto message = shm::read_once<shm::TaskMessage>(tasks_.message(0));
+    tasks_.release(1);
+    if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows)
+      return error.refuse(FEEDLANE_E_CORRUPT, "task.slot", message.slot, geometry.slots, "a task for slot %u of %u, %u rows of %u",
+                          message.slot, geometry.slots, message.rows, geometry.max_rows);
+    const arena::Slot slot{segments_.slot_header(message.slot), segments_.payload(message.slot),
+                           segments_.plan().payload_of(message.slot), geometry.slot_bytes};
+    task_since_ns_ = os::now_ns();
+    // Relaxed: the marker is for whoever looks at a busy or dead worker; nothing else hangs on it.
+    row_->started_sample.store(0, std::memory_order_relaxed);
+    row_->started_ns.store(static_cast<std::uint64_t>(task_since_ns_), std::memory_order_relaxed);
+    row_->started_task.store(message.id, std::memory_order_relaxed);
+    task_.open(message, segments_.index_list(message.slot), slot);
+    if (message.id >= abandon_before()) {
+      *task = &task_.view();
+      return FEEDLANE_OK;
+    }
+    if (const Status s = finish_task(FEEDLANE_ABANDONED, 0, 0, error); s != FEEDLANE_OK) return s;
+  }
+  return FEEDLANE_AGAIN;
+}
+
+Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& error) {
+  if (!is_ready_) return error.fail(FEEDLANE_E_STATE, "feedlane_worker_ready comes before feedlane_worker_next");
+  if (task_.is_open()) return error.fail(FEEDLANE_E_STATE, "the task in hand is neither committed nor failed");
+  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  sleeper_.cancel();  // whoever armed before is awake now
+  for (;;) {
+    if (is_done()) return FEEDLANE_END;
+    if (const Status s = take_task(task, error); s != FEEDLANE_AGAIN) return s;
+    const std::int64_t before = os::now_ns();
+    const Status s = sleep(deadline, error);
+    add(row_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
+    if (s != FEEDLANE_OK) return s;
+  }
+}
+
+Status Worker::sleep(os::Deadline deadline, Error& error) {
+  sleeper_.prepare();
+  if (tasks_.peek(1) != 0 || is_done()) {
+    sleeper_.cancel();
+    return FEEDLANE_OK;
+  }
+  std::array<os::Poller::Event, 4> events{};
+  std::size_t count = 0;
+  const Status s = poller_.wait(deadline, events, count, error);
+  sleeper_.cancel();
+  for (std::size_t i = 0; i < count; i++) {
+    if (events[i].tag == tag_own_event) os::drain_event(own_event_.get());
+    // The trainer says nothing over the socket after the welcome: its end is all that can come.
+    else trainer_gone_ = true;
+  }
+  return s;
+}
+
+Status Worker::arm() {
+  if (tasks_.peek(1) != 0 || is_done() || task_.is_open()) return FEEDLANE_AGAIN;
+  os::drain_event(own_event_.get());
+  sleeper_.prepare();
+  if (tasks_.peek(1) == 0 && !is_done()) return FEEDLANE_OK;
+  sleeper_.cancel();
+  return FEEDLANE_AGAIN;
+}
+
+Status Worker::finish_task(Status status, std::uint32_t rows, std::uint64_t bytes, Error& error) {
+  // Counted first: who has the last batch finds it in the counters.
+  add(row_->tasks, 1);
+  add(row_->samples, rows);
+  add(row_->bytes, bytes);
+  add(row_->errors, status < 0 ? 1 : 0);
+  add(row_->work_ns, static_cast<std::uint64_t>(os::now_ns() - task_since_ns_));
+  const Status s = send_result(status, rows, error);
+  row_->started_task.store(0, std::memory_order_relaxed);  // a marker, see take_task
+  task_.close();
+  scratch_.clear();
+  return s;
+}
+
+Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
+  const shm::TaskMessage& task = task_.message();
+  if (results_.reserve(1) == 0)  // the ledger never has more tasks out than the lane has cells
+    return error.fail(FEEDLANE_E_CORRUPT, "the result lane is full: the trainer's position can't be right");
+  const shm::ResultMessage message{task.id, task.slot, task.attempt, status, rows};
+  std::memcpy(results_.message(0), &message, sizeof message);
+  results_.commit(1);
+  (void)trainer_bell_.ring();
+  return FEEDLANE_OK;
+}
+
+Status Worker::commit(std::uint64_t rows, Error& error) {
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
+  if (rows == 0 || rows > task_.message().rows)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", static_cast<std::int64_t>(rows), task_.message().rows,
+                        "%llu rows made, the task has 1 to %u", static_cast<unsigned long long>(rows), task_.message().rows);
+  const std::uint64_t bytes = task_.describe(static_cast<std::int64_t>(rows));
+  return finish_task(FEEDLANE_OK, static_cast<std::uint32_t>(rows), bytes, error);
+}
+
+Status Worker::fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail, Error& error) {
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
+  if (position < -1 || position >= static_cast<std::int64_t>(task_.message().rows))
+    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, task_.message().rows, "row %lld of a task of %u",
+                        static_cast<long long>(position), task_.message().rows);
+  arena::write_failure(task_.slot(), task_.message().id, position, transient, text, detail);
+  return finish_task(FEEDLANE_E_SAMPLE, 0, 0, error);
+}
+
+void* Worker::scratch(std::uint64_t bytes, std::uint64_t alignment) {
+  return task_.is_open() ? scratch_.allocate(bytes, alignment == 0 ? 16 : alignment) : nullptr;
+}
+
+}  // namespace feedlane::worker

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's side: attach, ready, then tasks one by one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "arena/fields.hpp"
+#include "base/error.hpp"
+#include "os/clock.hpp"
+#include "os/fd.hpp"
+#include "os/poller.hpp"
+#include "ring/doorbell.hpp"
+#include "ring/spsc.hpp"
+#include "shm/segment.hpp"
+#include "worker/hello.hpp"
+#include "worker/scratch.hpp"
+#include "worker/task.hpp"
+
+namespace feedlane::worker {
+
+class Worker {
+ public:
+  // Takes the socket in every case. `handle` is what tasks name as their worker.
+  static Status attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, std::unique_ptr<Worker>& out, Error& error);
+  ~Worker();
+
+  [[nodiscard]] feedlane_worker_info info() const;
+  Status ready(Status status, const char* text, Error& error);
+  Status next(std::int64_t timeout_ns, const feedlane_task** task, Error& error);
+  [[nodiscard]] Status check() const;
+  Status commit(std::uint64_t rows, Error& error);
+  Status fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail, Error& error);
+  void* scratch(std::uint64_t bytes, std::uint64_t alignment);
+
+  [[nodiscard]] int wait_fd() const { return poller_.fd(); }
+  [[nodiscard]] Status arm();
+
+  // The task in hand, for those who run it here; and the row that it has come to, for who watches from outside.
+  [[nodiscard]] const Task& task() const { return task_; }
+  void mark_row(std::uint64_t row) const;
+
+ private:
+  Worker() = default;
+  Status receive_welcome(int socket, os::Deadline deadline, Error& error);
+  Status open_rings(const Welcome& welcome, Error& error);
+  Status watch_trainer(int socket, Error& error);
+  Status take_task(const feedlane_task** task, Error& error);
+  Status send_result(Status status, std::uint32_t rows, Error& error);
+  Status sleep(os::Deadline deadline, Error& error);
+  [[nodiscard]] bool is_done() const;
+  [[nodiscard]] std::uint64_t abandon_before() const;
+  Status finish_task(Status status, std::uint32_t rows, std::uint64_t bytes, Error& error);
+
+  os::Fd socket_;
+  os::Fd own_event_;
+  os::Fd trainer_event_;
+  os::Fd lifeline_;
+  os::Fd trainer_;  // pidfd
+  os::Poller poller_;
+  shm::Segments segments_;
+  arena::Fields fields_;
+  std::vector<feedlane_field> declared_;
+  std::uint32_t id_ = 0;
+  std::uint32_t generation_ = 0;
+  shm::WorkerRow* row_ = nullptr;
+  const shm::TrainerRow* trainer_row_ = nullptr;
+  ring::Consumer tasks_;
+  ring::Producer results_;
+  ring::Doorbell trainer_bell_;
+  ring::Sleeper sleeper_;
+  Task task_;
+  Scratch scratch_;
+  bool is_ready_ = false;
+  bool trainer_gone_ = false;
+  std::int64_t task_since_ns_ = 0;
+};
+
+// The callback form, on an attached worker: exactly a loop of the pull form.
+Status run(Worker& worker, DatasetRunner& dataset, Error& error);
+
+}  // namespace feedlane::worker

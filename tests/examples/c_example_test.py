@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What examples/c promises: the same bytes through the callback and the pull form, and the very bytes that are computed
+here from scratch. Usage: c_example_test.py TRAINER WORKER [unittest's arguments]"""
+import random
+import struct
+import sys
+import unittest
+
+from programs import describe, run
+
+TRAINER, WORKER = sys.argv.pop(1), sys.argv.pop(1)
+
+SAMPLES, EPOCHS, BATCH, SEED = 1000, 3, 32, 7
+U64 = 2**64 - 1
+
+
+def torch_randperm(n, seed):
+    """torch.randperm(n) on CPU: Fisher-Yates by remainder over mt19937, seeded as Python itself never does it."""
+    state = [seed & 0xFFFFFFFF]
+    for i in range(1, 624):
+        state.append((1812433253 * (state[-1] ^ (state[-1] >> 30)) + i) & 0xFFFFFFFF)
+    generator = random.Random()
+    generator.setstate((3, (*state, 624), None))
+    order = list(range(n))
+    for i in range(n - 1):
+        j = i + generator.getrandbits(32) % (n - i)
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+def scatter(x):
+    """SplitMix64's output function."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & U64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & U64
+    return x ^ (x >> 31)
+
+
+def row_seed(base, epoch, position):
+    """feedlane_row_seed: a SplitMix64 stream for each epoch."""
+    gamma = 0x9E3779B97F4A7C15
+    key = scatter((scatter((base + gamma) & U64) + epoch * gamma) & U64)
+    return scatter((key + (position + 1) * gamma) & U64)
+
+
+def fnv1a(value, data):
+    for byte in data:
+        value = ((value ^ byte) * 0x100000001B3) & U64
+    return value
+
+
+def expected_checksum():
+    value = 0xCBF29CE484222325
+    for epoch in range(EPOCHS):
+        order = torch_randperm(SAMPLES, SEED + epoch)
+        for first in range(0, SAMPLES, BATCH):
+            x, label = b"", b""
+            for position in range(first, min(first + BATCH, SAMPLES)):
+                index, shift = order[position], row_seed(SEED, epoch, position) % 5
+                x += struct.pack("=64f", *((index + i + shift) % 17 / 16 for i in range(64)))
+                label += struct.pack("=q", index % 10)
+            value = fnv1a(value, x + label)
+    return f"checksum: {value:016x}\n"
+
+
+class CExample(unittest.TestCase):
+    def check(self, *arguments):
+        command = [TRAINER, *arguments]
+        finished = run(*command)
+        story = describe(command, finished)
+        self.assertEqual(finished.code, 0, story)
+        self.assertEqual(finished.out, expected_checksum(), "must be the one that is computed here" + story)
+
+    def test_reference_order_is_torchs(self):
+        self.assertEqual(torch_randperm(10, 0), [4, 1, 7, 5, 3, 9, 0, 8, 6, 2])
+        self.assertEqual(torch_randperm(10, 42), [2, 6, 1, 8, 4, 5, 0, 9, 3, 7])
+
+    def test_callback_form_beside_the_trainer(self):
+        self.check()
+
+    def test_callback_form_named(self):
+        self.check(WORKER)
+
+    def test_pull_form(self):
+        self.check(WORKER, "pull")
+
+    def test_missing_worker_is_an_error(self):
+        command = [TRAINER, "/nowhere/worker"]
+        finished = run(*command)
+        self.assertEqual(finished.code, 1, describe(command, finished))
+        self.assertRegex(finished.err, r"trainer: E_\w+: .+", describe(command, finished))
+
+    def test_worker_alone_says_what_it_is_for(self):
+        finished = run(WORKER)
+        self.assertEqual(finished.code, 2, describe([WORKER], finished))
+        self.assertIn("started by a trainer", finished.err, describe([WORKER], finished))
+
+
+if __name__ == "__main__":
+    unittest.main()
