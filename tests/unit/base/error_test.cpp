@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <string>
+
+using feedlane::Error;
+
+TEST_CASE("a refusal carries the argument and both numbers") {
+  Error error;
+  error.worker = 3;
+  CHECK(error.refuse(FEEDLANE_E_LIMIT, "config.slots", 7, 4, "%d of %d", 7, 4) == FEEDLANE_E_LIMIT);
+  CHECK(error.code == FEEDLANE_E_LIMIT);
+  CHECK(std::string(error.argument) == "config.slots");
+  CHECK(error.found == 7);
+  CHECK(error.needed == 4);
+  CHECK(std::string(error.text) == "7 of 4");
+  CHECK_MESSAGE(error.worker == -1, "an error is filled from scratch");
+}
+
+TEST_CASE("a system call's error names the reason, and fits") {
+  Error error;
+  CHECK(error.os(ENOENT, "opening %s", "x") == FEEDLANE_E_OS);
+  CHECK(error.os_errno == ENOENT);
+  CHECK(std::string(error.text) == "opening x: No such file or directory");
+  const std::string longest(1000, 'y');
+  (void)error.os(ENOENT, "%s", longest.c_str());
+  CHECK(std::strlen(error.text) == sizeof error.text - 1);
+}
+
+TEST_CASE("copied text is cut and terminated") {
+  char out[4] = {'z', 'z', 'z', 'z'};
+  feedlane::copy_text(out, sizeof out, "abcdef");
+  CHECK(std::string(out) == "abc");
+  feedlane::copy_text(out, 0, "q");
+  CHECK(std::string(out) == "abc");
+}

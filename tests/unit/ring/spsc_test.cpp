@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// One case for each state of the ring, each at positions around 0, 2^32 and 2^64.
+#include "ring/spsc.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+using feedlane::ring::Cells;
+using feedlane::ring::Consumer;
+using feedlane::ring::Producer;
+using feedlane::ring::Sequence;
+
+namespace {
+
+constexpr std::uint32_t capacity = 8;
+constexpr std::uint64_t starts[] = {0,
+                                    3,
+                                    (std::uint64_t{1} << 32) - 3,
+                                    std::uint64_t{1} << 32,
+                                    (std::uint64_t{1} << 63) - 5,
+                                    std::uint64_t{0} - 1,
+                                    std::uint64_t{0} - 4,
+                                    std::uint64_t{0} - capacity};
+
+struct Ring {
+  explicit Ring(std::uint64_t start, std::uint32_t cell_bytes = 64)
+      : memory(cell_bytes / 64 * capacity), cells{memory.front().bytes, cell_bytes, capacity} {
+    cells.format(start);
+    consumer = Consumer(cells, start, &position);
+    producer = Producer(cells, start, &position);
+  }
+  // Sends `value` if there is room.
+  bool send(std::uint64_t value) {
+    if (producer.reserve(1) == 0) return false;
+    std::memcpy(producer.message(0), &value, sizeof value);
+    producer.commit(1);
+    return true;
+  }
+  std::uint64_t front(std::uint32_t index = 0) const {
+    std::uint64_t value = 0;
+    std::memcpy(&value, consumer.message(index), sizeof value);
+    return value;
+  }
+
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> memory;
+  Cells cells;
+  alignas(128) Sequence position{0};
+  Consumer consumer;
+  Producer producer;
+};
+
+}  // namespace
+
+TEST_CASE("an empty ring has nothing to peek and all to reserve, as far as the memory's end") {
+  for (const std::uint64_t start : starts) {
+    CAPTURE(start);
+    Ring ring(start);
+    CHECK(ring.consumer.peek(1) == 0);
+    CHECK(ring.consumer.peek(capacity) == 0);
+    CHECK(ring.producer.reserve(capacity) == capacity - start % capacity);
+  }
+}
+
+TEST_CASE("what was reserved but not committed is not seen") {
+  for (const std::uint64_t start : starts) {
+    Ring ring(start);
+    REQUIRE(ring.producer.reserve(1) == 1);
+    std::memset(ring.producer.message(0), 0xff, ring.cells.message_bytes());
+    CHECK(ring.consumer.peek(1) == 0);
+  }
+}
+
+TEST_CASE("a committed message is seen once, with its content") {
+  for (const std::uint64_t start : starts) {
+    CAPTURE(start);
+    Ring ring(start);
+    REQUIRE(ring.send(42));
+    REQUIRE(ring.consumer.peek(capacity) == 1);
+    CHECK(ring.front() == 42);
+    CHECK_MESSAGE(ring.consumer.peek(1) == 1, "peek takes nothing away");
+    ring.consumer.release(1);
+    CHECK(ring.consumer.peek(1) == 0);
+    CHECK(ring.position.load(std::memory_order_relaxed) == start + 1);
+  }
+}
+
+TEST_CASE("a full ring takes no more until the consumer releases, and then exactly as many") {
+  for (const std::uint64_t start : starts) {
+    CAPTURE(start);
+    Ring ring(start);
+    for (std::uint64_t i = 0; i < capacity; i++) REQUIRE(ring.send(i));
+    CHECK_FALSE(ring.send(99));
+    CHECK(ring.producer.reserve(capacity) == 0);
+    REQUIRE(ring.consumer.peek(1) == 1);
+    ring.consumer.release(1);
+    CHECK(ring.producer.reserve(capacity) == 1);
+    CHECK(ring.send(capacity));
+    CHECK_FALSE(ring.send(99));
+    for (std::uint64_t i = 1; i <= capacity; i++) {
+      REQUIRE(ring.consumer.peek(1) == 1);
+      CHECK(ring.front() == i);
+      ring.consumer.release(1);
+    }
+  }
+}
+
+TEST_CASE("order and content hold over many laps, through the wrap of the position") {
+  for (const std::uint64_t start : starts) {
+    CAPTURE(start);
+    Ring ring(start);
+    std::uint64_t sent = 0;
+    std::uint64_t taken = 0;
+    for (std::uint64_t step = 0; taken < 20 * capacity; step++) {
+      for (std::uint64_t i = 0; i < step % 5 && ring.send(sent); i++) sent++;
+      for (std::uint64_t i = 0; i < step % 3 && ring.consumer.peek(1) == 1; i++) {
+        REQUIRE(ring.front() == taken++);
+        ring.consumer.release(1);
+      }
+      REQUIRE(sent - taken <= capacity);
+    }
+  }
+}
+
+TEST_CASE("batches: reserve and peek stop at the memory's end, messages lie a cell apart") {
+  for (const std::uint64_t start : starts) {
+    CAPTURE(start);
+    Ring ring(start);
+    const auto until_end = static_cast<std::uint32_t>(capacity - start % capacity);
+    REQUIRE(ring.producer.reserve(capacity) == until_end);
+    for (std::uint32_t i = 0; i < until_end; i++) {
+      CHECK(ring.producer.message(i) == ring.producer.message(0) + std::size_t{i} * 64);
+      std::memcpy(ring.producer.message(i), &i, sizeof i);
+    }
+    ring.producer.commit(until_end);
+    CHECK(ring.producer.reserve(capacity) == capacity - until_end);
+    CHECK(ring.consumer.peek(capacity) == until_end);
+    ring.consumer.release(until_end);
+    CHECK(ring.consumer.peek(capacity) == 0);
+  }
+}
+
+TEST_CASE("fewer may be committed than reserved") {
+  Ring ring(0);
+  REQUIRE(ring.producer.reserve(4) == 4);
+  ring.producer.commit(2);
+  CHECK(ring.consumer.peek(4) == 2);
+  ring.producer.commit(0);
+  CHECK(ring.consumer.peek(4) == 2);
+}
+
+TEST_CASE("a producer without the consumer's position counts for itself") {
+  Ring ring(0);
+  Producer counting(ring.cells, 0, nullptr);
+  CHECK(counting.reserve(capacity) == capacity);
+  CHECK(counting.reserve(3) == 3);
+}
+
+TEST_CASE("a position that no consumer of this ring can have is found, and nothing is overwritten") {
+  for (const std::uint64_t start : starts) {
+    for (const std::uint64_t lie : {start + 1, start - 1, start + (std::uint64_t{1} << 40), start - capacity - 1}) {
+      CAPTURE(start);
+      CAPTURE(lie);
+      Ring ring(start);
+      // The ring is full, so that the producer has to look.
+      for (std::uint64_t i = 0; i < capacity; i++) REQUIRE(ring.send(i));
+      ring.position.store(lie == start + 1 ? start + capacity + 1 : lie, std::memory_order_relaxed);
+      CHECK(ring.producer.reserve(1) == 0);
+      CHECK(ring.producer.broken());
+    }
+  }
+}
+
+TEST_CASE("what a dead producer left matches nothing of its successor's") {
+  for (const std::uint64_t start : starts) {
+    CAPTURE(start);
+    Ring ring(start);
+    for (std::uint64_t i = 0; i < 5; i++) REQUIRE(ring.send(i));
+    // It dies with a message half made.
+    REQUIRE(ring.producer.reserve(1) == 1);
+    std::memset(ring.producer.message(0), 0xee, 16);
+    while (ring.consumer.peek(1) == 1) ring.consumer.release(1);
+    const std::uint64_t next = ring.consumer.next_generation_start();
+    CHECK(next == start + 5 + capacity);
+    ring.consumer.release(capacity);
+    CHECK(ring.consumer.position() == next);
+    CHECK(ring.consumer.peek(capacity) == 0);
+    Producer successor(ring.cells, next, &ring.position);
+    REQUIRE(successor.reserve(1) == 1);
+    const std::uint64_t value = 77;
+    std::memcpy(successor.message(0), &value, sizeof value);
+    CHECK(ring.consumer.peek(1) == 0);
+    successor.commit(1);
+    REQUIRE(ring.consumer.peek(1) == 1);
+    CHECK(ring.front() == 77);
+    // A late commit of the old one, were it alive, is not taken for the successor's.
+    ring.consumer.release(1);
+    ring.producer.commit(1);
+    CHECK(ring.consumer.peek(1) == 0);
+  }
+}
+
+TEST_CASE("cells of several lines carry their whole message") {
+  Ring ring(0, 192);
+  CHECK(ring.cells.message_bytes() == 184);
+  std::vector<unsigned char> sent(184);
+  for (std::size_t i = 0; i < sent.size(); i++) sent[i] = static_cast<unsigned char>(i * 7);
+  for (std::uint32_t lap = 0; lap < 3 * capacity; lap++) {
+    REQUIRE(ring.producer.reserve(1) == 1);
+    std::memcpy(ring.producer.message(0), sent.data(), sent.size());
+    ring.producer.commit(1);
+    REQUIRE(ring.consumer.peek(1) == 1);
+    CHECK(std::memcmp(ring.consumer.message(0), sent.data(), sent.size()) == 0);
+    ring.consumer.release(1);
+  }
+}
+
+TEST_CASE("geometries that a ring can have") {
+  CHECK(Cells::valid(64, 1));
+  CHECK(Cells::valid(256, 1024));
+  CHECK_FALSE(Cells::valid(0, 8));
+  CHECK_FALSE(Cells::valid(96, 8));
+  CHECK_FALSE(Cells::valid(64, 0));
+  CHECK_FALSE(Cells::valid(64, 12));
+}
+
+TEST_CASE("two threads: every message arrives once, in order, whole") {
+  for (const std::uint64_t start : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 1000, std::uint64_t{0} - 1000}) {
+    Ring ring(start);
+    constexpr std::uint64_t count = 200'000;
+    std::thread sender([&] {
+      for (std::uint64_t i = 0; i < count;) {
+        const std::uint32_t room = ring.producer.reserve(5);
+        for (std::uint32_t k = 0; k < room; k++) {
+          const std::uint64_t words[7] = {i + k, ~(i + k), i + k, i + k, i + k, i + k, (i + k) * 3};
+          std::memcpy(ring.producer.message(k), words, sizeof words);
+        }
+        ring.producer.commit(room);
+        i += room;
+        if (room == 0) std::this_thread::yield();
+      }
+    });
+    // The sender may run over by the rest of its last batch.
+    std::uint64_t wrong = 0;
+    for (std::uint64_t i = 0; i < count;) {
+      const std::uint32_t got = ring.consumer.peek(3);
+      for (std::uint32_t k = 0; k < got; k++) {
+        std::uint64_t words[7];
+        std::memcpy(words, ring.consumer.message(k), sizeof words);
+        wrong += words[0] != i + k || words[1] != ~(i + k) || words[6] != (i + k) * 3;
+      }
+      ring.consumer.release(got);
+      i += got;
+      if (got == 0) std::this_thread::yield();
+    }
+    sender.join();
+    CHECK(wrong == 0);
+  }
+}
