@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer killed by SIGKILL takes its workers with it, whatever they are doing, and all memory with them."""
+import os
+import signal
+
+from program import Program, wait_for_ends
+
+
+def segments_of(pid):
+    """Inodes of the segments that a process has mapped."""
+    with open(f"/proc/{pid}/maps") as maps:
+        return {line.split()[4] for line in maps if "feedlane-" in line}
+
+
+for mode, stop in (("idle", False), ("busy", False), ("stuck", False), ("busy", True), ("idle", True)):
+    program = Program(mode)
+    workers = [int(program.value("worker")) for _ in range(2)]
+    assert program.line() == "ready"
+    pidfds = [os.pidfd_open(pid) for pid in workers]
+    segments = segments_of(program.process.pid)
+    assert len(segments) == 2, segments
+    for pid in workers:
+        assert segments_of(pid) == segments, "trainer and worker share the same two segments"
+        if stop:
+            os.kill(pid, signal.SIGSTOP)
+    program.process.kill()
+    seconds = wait_for_ends(pidfds)
+    program.end()
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            held = segments_of(entry) & segments
+        except OSError:
+            continue
+        assert not held, f"process {entry} still maps {held}"
+    print(f"{mode}{' and stopped' if stop else ''}: workers gone after {seconds * 1000:.1f} ms")
