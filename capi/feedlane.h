@@ -229,7 +229,7 @@ typedef struct feedlane_worker_info {
   int32_t generation;       /**< 0, +1 for each replacement */
   int32_t reserved;
   uint64_t seed;            /**< base seed + id */
-  const void *config;       /**< the trainer's worker_config, read-only */
+  const void *config;       /**< the loader's worker_config, read-only; NULL if it has none */
   uint64_t config_bytes;
   const feedlane_field *fields;
   uint64_t field_count;
@@ -252,8 +252,12 @@ typedef struct feedlane_dataset {
   void (*close)(void *self); /**< once, if open succeeded */
 } feedlane_dataset;
 
-/** The seed of the sample at `position` (counted from 0 over the whole epoch's order): what tasks and rows carry. Pure.
- *  T:any. */
+/**
+ * The seed of the sample at `position` (counted from 0 over the whole epoch's order): what tasks and rows carry. Pure.
+ * With s(x) the output function of SplitMix64 (Steele, Lea, Flood 2014: x ^= x >> 30, x *= 0xbf58476d1ce4e5b9,
+ * x ^= x >> 27, x *= 0x94d049bb133111eb, x ^= x >> 31) and g = 0x9e3779b97f4a7c15, all modulo 2^64:
+ * s(s(s(base_seed + g) + epoch * g) + (position + 1) * g). T:any.
+ */
 FEEDLANE_API uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position);
 
 /* ---- worker: the pull form, for any language --------------------------------------------------------------------- */
@@ -328,7 +332,7 @@ typedef struct feedlane_loader_config {
   int64_t start_timeout_ns;        /**< from start to attach; 0: 60 s */
   int64_t stop_timeout_ns;         /**< from the done-event to SIGTERM; 0: 5 s */
   int64_t term_timeout_ns;         /**< from SIGTERM to SIGKILL; 0: 1 s */
-  int32_t max_restarts;            /**< replacements of dead workers over the loader's life; 0: 1000; -1: none */
+  int32_t max_restarts;            /**< spawn: replacements of dead workers over the loader's life; 0: 1000; -1: none */
   int32_t max_kills_per_batch;     /**< deaths after which a batch is E_QUARANTINED; 0: 3 */
 } feedlane_loader_config;
 
@@ -376,7 +380,8 @@ FEEDLANE_API int32_t feedlane_loader_stop(feedlane_loader *l, feedlane_error *er
 /** Batches in an epoch. T:any. */
 FEEDLANE_API int32_t feedlane_loader_length(const feedlane_loader *l, int64_t *batches);
 /** External mode: a connected socket for one worker process, the caller's to pass on and to close. `*id` is the worker
- *  wanted or -1 for any that is missing; it is written. END: none is missing. T:one. */
+ *  wanted or -1 for any that is missing; it is written. END: none is missing. Looks for deaths first, so that calling it
+ *  now and then (one system call) is how a host keeps its workers complete; max_restarts doesn't bound it. T:one. */
 FEEDLANE_API int32_t feedlane_loader_open_worker(feedlane_loader *l, int32_t *id, int32_t *fd, feedlane_error *err);
 
 /** One more reference to a batch. E_STALE when it was released already. T:any. */
@@ -416,7 +421,7 @@ typedef struct feedlane_stats {
 /** One worker. The counters are what the worker itself says and add up over its replacements. */
 typedef struct feedlane_worker_stats {
   size_t size;
-  int64_t pid;              /**< 0: none known */
+  int64_t pid;              /**< 0: none known; an external one's is known once it has attached */
   int32_t state;            /**< FEEDLANE_WORKER_* */
   int32_t generation;
   uint64_t tasks;

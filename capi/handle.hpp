@@ -57,7 +57,8 @@ inline Status check_handle(const Handle* handle, const char* argument, Error& er
   if (handle == nullptr) return refuse_null(error, argument);
   if (handle->stamp.is_foreign()) return error.fail(FEEDLANE_E_FORKED, "the handle belongs to the parent process");
   // Relaxed: a caller that races destroy with other calls has lost already; this finds the ones after it.
-  if (handle->destroyed.load(std::memory_order_relaxed)) return error.fail(FEEDLANE_E_STATE, "the handle was destroyed");
+  if (handle->destroyed.load(std::memory_order_relaxed))
+    return error.fail(FEEDLANE_E_STATE, "the handle was destroyed");
   return FEEDLANE_OK;
 }
 

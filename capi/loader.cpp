@@ -23,7 +23,8 @@ void let_go(feedlane_loader* l) {
 
 Status check_timeout(int64_t timeout_ns, Error& error) {
   if (timeout_ns >= 0) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative", static_cast<long long>(timeout_ns));
+  return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative",
+                      static_cast<long long>(timeout_ns));
 }
 
 // Batch functions work after destroy too, as long as a batch is held.
@@ -47,7 +48,8 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     if (s != FEEDLANE_OK) return s;
     if (c.workers > 0 && is_worker_process())
       return error.refuse(FEEDLANE_E_STATE, "config.workers", c.workers, 0,
-                          "this process was started as a worker: it must call feedlane_worker_fd and work, not start workers of its own");
+                          "this process was started as a worker: it must call feedlane_worker_fd and work, not start "
+                          "workers of its own");
     auto handle = std::make_unique<feedlane_loader>();
     s = handle->stamp.take(error);
     const loader::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();

@@ -37,7 +37,9 @@ int32_t feedlane_sampler_random(const feedlane_random_config* config, feedlane_s
 
 int32_t feedlane_sampler_restart(feedlane_sampler* s, int64_t epoch, feedlane_error* err) {
   return call_one(s, "s", err, [&](Error& error) {
-    if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch %lld is negative", static_cast<long long>(epoch));
+    if (epoch < 0)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch %lld is negative",
+                          static_cast<long long>(epoch));
     return s->sampler->restart(epoch, error);
   });
 }

@@ -27,7 +27,8 @@ void tell(feedlane_error* err, const Error& error) noexcept {
   if (err->size >= sizeof e) {
     e.detail = err->detail;
     e.detail_cap = err->detail_cap;
-    if (e.detail != nullptr) std::memcpy(e.detail, error.detail.data(), std::min<std::size_t>(error.detail.size(), e.detail_cap));
+    if (e.detail != nullptr)
+      std::memcpy(e.detail, error.detail.data(), std::min<std::size_t>(error.detail.size(), e.detail_cap));
   }
   write_versioned(err, e);
 }

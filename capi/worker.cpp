@@ -27,7 +27,8 @@ Status attach(os::Fd socket, int64_t timeout_ns, std::unique_ptr<feedlane_worker
     return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd %d is no open descriptor", fd);
   }
   if (timeout_ns < 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative", static_cast<long long>(timeout_ns));
+    return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative",
+                        static_cast<long long>(timeout_ns));
   auto handle = std::make_unique<feedlane_worker>();
   Status s = handle->stamp.take(error);
   if (s == FEEDLANE_OK) s = worker::Worker::attach(std::move(socket), timeout_ns, handle.get(), handle->worker, error);
@@ -40,10 +41,13 @@ template <class F>
 int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   if (task == nullptr) return call(err, [](Error& error) { return refuse_null(error, "task"); });
   if (task->worker == nullptr)
-    return call(err, [](Error& error) { return error.fail(FEEDLANE_E_STATE, "an inline task is ended by its callback's return"); });
+    return call(err, [](Error& error) {
+      return error.fail(FEEDLANE_E_STATE, "an inline task is ended by its callback's return");
+    });
   return call_one(task->worker, "task->worker", err, [&](Error& error) {
     worker::Worker& w = *task->worker->worker;
-    if (task != &w.task().view() || !w.task().is_open()) return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
+    if (task != &w.task().view() || !w.task().is_open())
+      return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
     return f(w, error);
   });
 }
@@ -95,7 +99,8 @@ int32_t feedlane_worker_get_info(const feedlane_worker* w, feedlane_worker_info*
 
 int32_t feedlane_worker_ready(feedlane_worker* w, int32_t status, const char* text, feedlane_error* err) {
   return call_one(w, "w", err, [&](Error& error) {
-    if (status > 0) return error.refuse(FEEDLANE_E_ARGUMENT, "status", status, 0, "status %d: 0 or a negative status", status);
+    if (status > 0)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "status", status, 0, "status %d: 0 or a negative status", status);
     return w->worker->ready(status, text, error);
   });
 }
@@ -104,7 +109,8 @@ int32_t feedlane_worker_next(feedlane_worker* w, int64_t timeout_ns, const feedl
   return call_one(w, "w", err, [&](Error& error) {
     if (task == nullptr) return refuse_null(error, "task");
     if (timeout_ns < 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative", static_cast<long long>(timeout_ns));
+      return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative",
+                          static_cast<long long>(timeout_ns));
     return w->worker->next(timeout_ns, task, error);
   });
 }
@@ -139,10 +145,11 @@ int32_t feedlane_task_commit(const feedlane_task* task, uint64_t rows, feedlane_
   return with_task(task, err, [&](worker::Worker& w, Error& error) { return w.commit(rows, error); });
 }
 
-int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t transient, const char* text, const char* traceback,
-                           feedlane_error* err) {
+int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t transient, const char* text,
+                           const char* traceback, feedlane_error* err) {
   return with_task(task, err, [&](worker::Worker& w, Error& error) {
-    return w.fail(position, transient != 0, text == nullptr ? "the data set failed" : text, traceback == nullptr ? "" : traceback, error);
+    return w.fail(position, transient != 0, text == nullptr ? "the data set failed" : text,
+                  traceback == nullptr ? "" : traceback, error);
   });
 }
 

@@ -9,13 +9,16 @@
 namespace feedlane::arena {
 namespace {
 
-constexpr std::uint64_t align(std::uint64_t value) { return (value + shm::tensor_alignment - 1) & ~(shm::tensor_alignment - 1); }
+constexpr std::uint64_t align(std::uint64_t value) {
+  return (value + shm::tensor_alignment - 1) & ~(shm::tensor_alignment - 1);
+}
 
-Status refuse(Error& error, std::size_t index, const char* member, std::int64_t found, std::int64_t needed, const char* rule) {
+Status refuse(Error& error, std::size_t index, const char* member, std::int64_t found, std::int64_t needed,
+              const char* rule) {
   char argument[48];
   (void)std::snprintf(argument, sizeof argument, "config.fields[%zu].%s", index, member);
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "%s is %lld: %s", argument, static_cast<long long>(found),
-                      rule);
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "%s is %lld: %s", argument,
+                      static_cast<long long>(found), rule);
 }
 
 }  // namespace
@@ -25,11 +28,14 @@ Status Fields::add(const char* name, feedlane_dtype dtype, std::int32_t ndim, co
   const std::size_t index = fields_.size();
   const std::size_t length = strnlen(name, shm::name_bytes);
   if (length == 0 || length == shm::name_bytes)
-    return refuse(error, index, "name", static_cast<std::int64_t>(length), shm::name_bytes - 1, "a name has 1 to 31 bytes");
+    return refuse(error, index, "name", static_cast<std::int64_t>(length), shm::name_bytes - 1,
+                  "a name has 1 to 31 bytes");
   for (const Field& other : fields_)
-    if (other.name == name) return refuse(error, index, "name", static_cast<std::int64_t>(index), -1, "the name is taken by a field before");
+    if (other.name == name)
+      return refuse(error, index, "name", static_cast<std::int64_t>(index), -1, "the name is taken by a field before");
   if (dtype.lanes == 0) dtype.lanes = 1;
-  if (dtype.code > 6 || dtype.code == 3) return refuse(error, index, "dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6");
+  if (dtype.code > 6 || dtype.code == 3)
+    return refuse(error, index, "dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6");
   if (dtype.bits == 0 || dtype.bits % 8 != 0) return refuse(error, index, "dtype.bits", dtype.bits, 8, "whole bytes");
   if (ndim < 0 || ndim >= FEEDLANE_MAX_NDIM)
     return refuse(error, index, "ndim", ndim, FEEDLANE_MAX_NDIM - 1, "0 to 7, the batch dimension comes on top");
@@ -43,15 +49,16 @@ Status Fields::add(const char* name, feedlane_dtype dtype, std::int32_t ndim, co
     if (shape[d] < 0) return refuse(error, index, "shape", shape[d], 0, "a dimension is not negative");
     field.shape[d] = shape[d];
     if (shape[d] != 0 && bytes > shm::max_slot_bytes / static_cast<std::uint64_t>(shape[d]))
-      return refuse(error, index, "shape", shape[d], static_cast<std::int64_t>(shm::max_slot_bytes), "beyond the largest slot");
+      return refuse(error, index, "shape", shape[d], static_cast<std::int64_t>(shm::max_slot_bytes),
+                    "beyond the largest slot");
     bytes *= static_cast<std::uint64_t>(shape[d]);
   }
   field.row_bytes = bytes;
   field.offset = slot_bytes_;
   if (bytes > shm::max_slot_bytes / static_cast<std::uint64_t>(max_rows) ||
       slot_bytes_ > shm::max_slot_bytes - align(bytes * static_cast<std::uint64_t>(max_rows)))
-    return refuse(error, index, "shape", static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(shm::max_slot_bytes),
-                  "the batch goes beyond the largest slot");
+    return refuse(error, index, "shape", static_cast<std::int64_t>(bytes),
+                  static_cast<std::int64_t>(shm::max_slot_bytes), "the batch goes beyond the largest slot");
   slot_bytes_ += align(bytes * static_cast<std::uint64_t>(max_rows));
   fields_.push_back(std::move(field));
   return FEEDLANE_OK;
@@ -69,18 +76,21 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
     std::size_t size = 0;
     std::memcpy(&size, memory + i * stride, sizeof size);
     if (stride % alignof(feedlane_field) != 0 || size != stride || size < sizeof(feedlane_field)) {
-      (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field), "all elements have one size, of this header or a later one");
+      (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field),
+                   "all elements have one size, of this header or a later one");
       return error.code = FEEDLANE_E_ABI;
     }
     const std::byte* tail = memory + i * stride + sizeof(feedlane_field);
     if (std::any_of(tail, memory + (i + 1) * stride, [](std::byte b) { return b != std::byte{0}; })) {
-      (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field), "this library doesn't know what lies behind its own size");
+      (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field),
+                   "this library doesn't know what lies behind its own size");
       return error.code = FEEDLANE_E_ABI;
     }
     feedlane_field field;
     std::memcpy(&field, memory + i * stride, sizeof field);
     if (field.name == nullptr) return refuse(error, i, "name", 0, 1, "a field has a name");
-    if (const Status s = add(field.name, field.dtype, field.ndim, field.shape, max_rows, error); s != FEEDLANE_OK) return s;
+    if (const Status s = add(field.name, field.dtype, field.ndim, field.shape, max_rows, error); s != FEEDLANE_OK)
+      return s;
   }
   slot_bytes_ = std::max<std::uint64_t>(slot_bytes_, shm::tensor_alignment);
   return FEEDLANE_OK;
@@ -123,7 +133,8 @@ std::vector<feedlane_field> Fields::as_declared() const {
   return result;
 }
 
-feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload, std::uint64_t payload_offset) {
+feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload,
+                          std::uint64_t payload_offset) {
   feedlane_tensor t{};
   t.name = field.name.c_str();
   t.data = payload + field.offset;

@@ -34,14 +34,15 @@ class Fields {
   [[nodiscard]] std::vector<feedlane_field> as_declared() const;
 
  private:
-  Status add(const char* name, feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape, std::int64_t max_rows,
-             Error& error);
+  Status add(const char* name, feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape,
+             std::int64_t max_rows, Error& error);
 
   std::vector<Field> fields_;
   std::uint64_t slot_bytes_ = 0;
 };
 
 // A tensor of `rows` rows of a field, in place.
-feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload, std::uint64_t payload_offset);
+feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload,
+                          std::uint64_t payload_offset);
 
 }  // namespace feedlane::arena

@@ -29,8 +29,8 @@ void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feed
   }
 }
 
-void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient, std::string_view text,
-                   std::string_view detail) {
+void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient,
+                   std::string_view text, std::string_view detail) {
   shm::SlotHeader& header = *slot.header;
   header.head = {};
   header.head.task_id = task_id;
@@ -63,17 +63,22 @@ Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields,
   shm::SlotHead head;
   if (const Status s = read_head(slot, task_id, head, error); s != FEEDLANE_OK) return s;
   const auto declared = fields.all();
-  if (head.tensor_count != declared.size()) return corrupt(error, "slot.tensor_count", head.tensor_count, declared.size());
+  if (head.tensor_count != declared.size())
+    return corrupt(error, "slot.tensor_count", head.tensor_count, declared.size());
   out.resize(declared.size());  // within its capacity after the first batch
   for (std::size_t i = 0; i < declared.size(); i++) {
     const feedlane_tensor t = tensor_of(declared[i], rows, slot.payload, slot.payload_offset);
     const auto r = shm::read_once<shm::TensorRecord>(&slot.header->tensors[i]);
-    if (r.code != t.dtype.code || r.bits != t.dtype.bits || r.lanes != t.dtype.lanes) return corrupt(error, "tensor.dtype", r.code, t.dtype.code);
-    if (r.ndim != t.ndim) return corrupt(error, "tensor.ndim", static_cast<std::uint64_t>(r.ndim), static_cast<std::uint64_t>(t.ndim));
+    if (r.code != t.dtype.code || r.bits != t.dtype.bits || r.lanes != t.dtype.lanes)
+      return corrupt(error, "tensor.dtype", r.code, t.dtype.code);
+    if (r.ndim != t.ndim)
+      return corrupt(error, "tensor.ndim", static_cast<std::uint64_t>(r.ndim), static_cast<std::uint64_t>(t.ndim));
     if (std::memcmp(r.shape, t.shape, sizeof r.shape) != 0)
-      return corrupt(error, "tensor.shape", static_cast<std::uint64_t>(r.shape[0]), static_cast<std::uint64_t>(t.shape[0]));
+      return corrupt(error, "tensor.shape", static_cast<std::uint64_t>(r.shape[0]),
+                     static_cast<std::uint64_t>(t.shape[0]));
     if (std::memcmp(r.strides, t.strides, sizeof r.strides) != 0)
-      return corrupt(error, "tensor.strides", static_cast<std::uint64_t>(r.strides[0]), static_cast<std::uint64_t>(t.strides[0]));
+      return corrupt(error, "tensor.strides", static_cast<std::uint64_t>(r.strides[0]),
+                     static_cast<std::uint64_t>(t.strides[0]));
     if (r.offset != declared[i].offset) return corrupt(error, "tensor.offset", r.offset, declared[i].offset);
     if (r.bytes != t.bytes) return corrupt(error, "tensor.bytes", r.bytes, t.bytes);
     out[i] = t;
@@ -81,12 +86,15 @@ Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields,
   return FEEDLANE_OK;
 }
 
-Status read_failure(const Slot& slot, std::uint64_t task_id, std::int64_t rows, std::int64_t& position, Error& out, Error& error) {
+Status read_failure(const Slot& slot, std::uint64_t task_id, std::int64_t rows, std::int64_t& position, Error& out,
+                    Error& error) {
   shm::SlotHead head;
   if (const Status s = read_head(slot, task_id, head, error); s != FEEDLANE_OK) return s;
-  if (head.detail_bytes > slot.payload_bytes) return corrupt(error, "slot.detail_bytes", head.detail_bytes, slot.payload_bytes);
+  if (head.detail_bytes > slot.payload_bytes)
+    return corrupt(error, "slot.detail_bytes", head.detail_bytes, slot.payload_bytes);
   if (head.failed_position < -1 || head.failed_position >= rows)
-    return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position), static_cast<std::uint64_t>(rows));
+    return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position),
+                   static_cast<std::uint64_t>(rows));
   const auto text = shm::read_once<shm::SlotText>(&slot.header->text);
   const std::size_t length = strnlen(text.text, sizeof text.text - 1);
   std::memcpy(out.text, text.text, length);

@@ -23,14 +23,15 @@ struct Slot {
 // Worker: describes the tensors that lie in the slot.
 void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors);
 // Worker: says why there is no batch. A traceback goes into the payload, as much of it as fits.
-void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient, std::string_view text,
-                   std::string_view detail);
+void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient,
+                   std::string_view text, std::string_view detail);
 
 // Trainer: the tensors, after every word was read once and checked against the declared fields and the slot's bounds.
 // E_CORRUPT names what doesn't hold.
 Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields, std::int64_t rows,
                   std::vector<feedlane_tensor>& out, Error& error);
 // Trainer: fills text, detail and transient; `position` is -1 unless within `rows`.
-Status read_failure(const Slot& slot, std::uint64_t task_id, std::int64_t rows, std::int64_t& position, Error& out, Error& error);
+Status read_failure(const Slot& slot, std::uint64_t task_id, std::int64_t rows, std::int64_t& position, Error& out,
+                    Error& error);
 
 }  // namespace feedlane::arena

@@ -53,7 +53,8 @@ Status SlotTable::retain(std::uint64_t token) {
     if (state >> reference_bits != token >> reference_bits || (state & reference_mask) == 0) return FEEDLANE_E_STALE;
     if ((state & reference_mask) == reference_mask) return FEEDLANE_E_LIMIT;
     // Relaxed: who retains has a reference already, which keeps the slot.
-    if (states_[slot].compare_exchange_weak(state, state + 1, std::memory_order_relaxed, std::memory_order_relaxed)) return FEEDLANE_OK;
+    if (states_[slot].compare_exchange_weak(state, state + 1, std::memory_order_relaxed, std::memory_order_relaxed))
+      return FEEDLANE_OK;
   }
 }
 
@@ -65,7 +66,8 @@ Status SlotTable::release(std::uint64_t token, bool& freed) {
   for (;;) {
     if (state >> reference_bits != token >> reference_bits || (state & reference_mask) == 0) return FEEDLANE_E_STALE;
     // Release: this thread's use of the batch comes before; acquire: the last one sees that of all others, before put_back.
-    if (states_[slot].compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_relaxed)) break;
+    if (states_[slot].compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_relaxed))
+      break;
   }
   if ((state & reference_mask) != 1) return FEEDLANE_OK;
   put_back(slot);

@@ -18,13 +18,13 @@ Status read_versioned(const T* in, T& out, const char* argument, Error& error) {
   const std::size_t size = in->size;
   if (size < sizeof in->size || size > std::size_t{1} << 20)
     return error.refuse(FEEDLANE_E_ABI, argument, static_cast<std::int64_t>(size), sizeof(T),
-                        "%s->size is %zu, not that of a struct of feedlane.h; feedlane_init sets it (here %zu)", argument, size,
-                        sizeof(T));
+                        "%s->size is %zu, not that of a struct of feedlane.h; feedlane_init sets it (here %zu)",
+                        argument, size, sizeof(T));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   if (size > sizeof(T) && std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char b) { return b != 0; }))
     return error.refuse(FEEDLANE_E_ABI, argument, static_cast<std::int64_t>(size), sizeof(T),
-                        "%s->size is %zu, this library knows %zu bytes of it, and what is behind them isn't zero", argument, size,
-                        sizeof(T));
+                        "%s->size is %zu, this library knows %zu bytes of it, and what is behind them isn't zero",
+                        argument, size, sizeof(T));
   out = T{};
   std::memcpy(&out, in, std::min(size, sizeof(T)));
   out.size = sizeof(T);

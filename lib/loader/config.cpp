@@ -16,7 +16,8 @@ namespace feedlane::loader {
 namespace {
 
 Status refuse(Error& error, const char* argument, std::int64_t found, std::int64_t needed, const char* rule) {
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "%s is %lld: %s", argument, static_cast<long long>(found), rule);
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "%s is %lld: %s", argument,
+                      static_cast<long long>(found), rule);
 }
 
 // Every number with its range, in one table; flags are 0 or 1.
@@ -36,7 +37,8 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.keep_workers", c.keep_workers, 0, 1, "0 or 1"},
            {"config.held", c.held, 0, 1 << 19, "not negative (0: 1)"},
            {"config.reserved", c.reserved, 0, 0, "must be zero"},
-           {"config.worker_config_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(c.worker_config_bytes, INT64_MAX)), 0,
+           {"config.worker_config_bytes",
+            static_cast<std::int64_t>(std::min<std::uint64_t>(c.worker_config_bytes, INT64_MAX)), 0,
             static_cast<std::int64_t>(shm::max_config_bytes), "beyond the largest worker configuration"},
            {"config.start_timeout_ns", c.start_timeout_ns, 0, longest, "not negative (0: 60 s)"},
            {"config.stop_timeout_ns", c.stop_timeout_ns, 0, longest, "not negative (0: 5 s)"},
@@ -44,7 +46,8 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.max_restarts", c.max_restarts, -1, INT32_MAX, "-1 (none), 0 (1000) or more"},
            {"config.max_kills_per_batch", c.max_kills_per_batch, 0, INT32_MAX, "not negative (0: 3)"},
        })
-    if (r.value < r.low || r.value > r.high) return refuse(error, r.argument, r.value, r.value < r.low ? r.low : r.high, r.rule);
+    if (r.value < r.low || r.value > r.high)
+      return refuse(error, r.argument, r.value, r.value < r.low ? r.low : r.high, r.rule);
   return FEEDLANE_OK;
 }
 
@@ -52,28 +55,39 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
 Status check_combinations(const feedlane_loader_config& c, const Sampler* sampler, Error& error) {
   if (sampler == nullptr) return refuse(error, "config.sampler", 0, 1, "a map-style data set needs a sampler");
   if (c.start != FEEDLANE_START_SPAWN && c.start != FEEDLANE_START_EXTERNAL)
-    return refuse(error, "config.start", c.start, FEEDLANE_START_SPAWN, "FEEDLANE_START_SPAWN or FEEDLANE_START_EXTERNAL");
+    return refuse(error, "config.start", c.start, FEEDLANE_START_SPAWN,
+                  "FEEDLANE_START_SPAWN or FEEDLANE_START_EXTERNAL");
   if (c.workers == 0) {
-    if (c.dataset == nullptr) return refuse(error, "config.dataset", 0, 1, "without workers the data set runs here and is required");
-    if (c.prefetch_factor != 0) return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0, "without workers nothing is prefetched");
-    if (c.keep_workers != 0) return refuse(error, "config.keep_workers", c.keep_workers, 0, "there are no workers to keep");
+    if (c.dataset == nullptr)
+      return refuse(error, "config.dataset", 0, 1, "without workers the data set runs here and is required");
+    if (c.prefetch_factor != 0)
+      return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0, "without workers nothing is prefetched");
+    if (c.keep_workers != 0)
+      return refuse(error, "config.keep_workers", c.keep_workers, 0, "there are no workers to keep");
     if (c.start != 0) return refuse(error, "config.start", c.start, 0, "there are no workers to start");
   } else if (c.dataset != nullptr) {
-    return refuse(error, "config.dataset", 1, 0, "callbacks can't cross to worker processes; give the data set to feedlane_worker_run there");
+    return refuse(error, "config.dataset", 1, 0,
+                  "callbacks can't cross to worker processes; give the data set to feedlane_worker_run there");
   }
-  if (c.argv != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN)) return refuse(error, "config.argv", 1, 0, "only for FEEDLANE_START_SPAWN");
-  if (c.argv != nullptr && c.argv[0] == nullptr) return refuse(error, "config.argv", 0, 1, "empty: it begins with the program");
-  if (c.envp != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN)) return refuse(error, "config.envp", 1, 0, "only for FEEDLANE_START_SPAWN");
+  if (c.argv != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN))
+    return refuse(error, "config.argv", 1, 0, "only for FEEDLANE_START_SPAWN");
+  if (c.argv != nullptr && c.argv[0] == nullptr)
+    return refuse(error, "config.argv", 0, 1, "empty: it begins with the program");
+  if (c.envp != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN))
+    return refuse(error, "config.envp", 1, 0, "only for FEEDLANE_START_SPAWN");
   if (c.worker_config == nullptr && c.worker_config_bytes != 0)
-    return refuse(error, "config.worker_config", 0, static_cast<std::int64_t>(c.worker_config_bytes), "NULL, but worker_config_bytes isn't zero");
+    return refuse(error, "config.worker_config", 0, static_cast<std::int64_t>(c.worker_config_bytes),
+                  "NULL, but worker_config_bytes isn't zero");
   return FEEDLANE_OK;
 }
 
 // Numeric libraries start a thread a core; with several workers that is too many. What the user set stays.
 void limit_threads(std::vector<std::string>& environment) {
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"}) {
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+                           "NUMEXPR_NUM_THREADS"}) {
     const std::string prefix = std::string(name) + "=";
-    if (std::none_of(environment.begin(), environment.end(), [&](const std::string& e) { return e.starts_with(prefix); }))
+    if (std::none_of(environment.begin(), environment.end(),
+                     [&](const std::string& e) { return e.starts_with(prefix); }))
       environment.push_back(prefix + "1");
   }
 }
@@ -113,7 +127,8 @@ Status read_config(const feedlane_loader_config* config, const Sampler* sampler,
   out.sampler = sampler->clone();
   out.drop_last = c.drop_last != 0;
   out.seed = c.seed;
-  if (c.has_seed == 0 && c.seed == 0 && ::getrandom(&out.seed, sizeof out.seed, 0) != sizeof out.seed) return error.os(errno, "getrandom");
+  if (c.has_seed == 0 && c.seed == 0 && ::getrandom(&out.seed, sizeof out.seed, 0) != sizeof out.seed)
+    return error.os(errno, "getrandom");
   out.workers = static_cast<std::uint32_t>(c.workers);
   out.external = c.workers != 0 && c.start == FEEDLANE_START_EXTERNAL;
   out.prefetch_factor = c.workers == 0 ? 0 : static_cast<std::uint32_t>(or_default(c.prefetch_factor, 2));

@@ -11,13 +11,15 @@ namespace feedlane::loader {
 using State = Record::State;
 
 bool Loader::can_pull() const {
-  return begun_ && !exhausted_ && failure_.code == FEEDLANE_OK && ledger_.in_flight() < config_.window() && slots_.free() != 0;
+  return begun_ && !exhausted_ && failure_.code == FEEDLANE_OK && ledger_.in_flight() < config_.window() &&
+         slots_.free() != 0;
 }
 
 // The next batch's indices into the slot's list, which workers can only read. 0 rows: the sampler has no more batches.
 Status Loader::pull(std::uint32_t slot, std::uint32_t& rows, Error& error) {
   std::uint64_t got = 0;
-  const Status s = config_.sampler->next(segments_.index_list(slot), static_cast<std::uint64_t>(config_.batch_size), got, error);
+  const Status s =
+      config_.sampler->next(segments_.index_list(slot), static_cast<std::uint64_t>(config_.batch_size), got, error);
   if (s < 0) return s;
   const bool complete = got == static_cast<std::uint64_t>(config_.batch_size);
   rows = s == FEEDLANE_END || (!complete && config_.drop_last) ? 0 : static_cast<std::uint32_t>(got);
@@ -126,7 +128,8 @@ Status Loader::read_result(Record& record, std::uint32_t slot_number, const shm:
   const arena::Slot where = slot(slot_number);
   if (result.status == FEEDLANE_OK) {
     if (result.rows == 0 || result.rows > record.rows)
-      return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, record.rows, "%u rows of %u", result.rows, record.rows);
+      return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, record.rows, "%u rows of %u", result.rows,
+                          record.rows);
     const Status s = arena::read_batch(where, record.id, config_.fields, result.rows, record.tensors, error);
     if (s != FEEDLANE_OK) return s;
     record.made_rows = result.rows;
@@ -134,10 +137,12 @@ Status Loader::read_result(Record& record, std::uint32_t slot_number, const shm:
     return FEEDLANE_OK;
   }
   if (result.status != FEEDLANE_E_SAMPLE)
-    return error.refuse(FEEDLANE_E_CORRUPT, "result.status", result.status, FEEDLANE_E_SAMPLE, "status %d", result.status);
+    return error.refuse(FEEDLANE_E_CORRUPT, "result.status", result.status, FEEDLANE_E_SAMPLE, "status %d",
+                        result.status);
   Error why;
   std::int64_t position = -1;
-  if (const Status s = arena::read_failure(where, record.id, record.rows, position, why, error); s != FEEDLANE_OK) return s;
+  if (const Status s = arena::read_failure(where, record.id, record.rows, position, why, error); s != FEEDLANE_OK)
+    return s;
   why.code = FEEDLANE_E_SAMPLE;
   why.worker = static_cast<std::int32_t>(record.worker);
   why.sample = position < 0 ? -1 : segments_.index_list(slot_number)[position];

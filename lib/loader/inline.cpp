@@ -34,7 +34,8 @@ Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& er
   if (!inline_task_.is_open()) {
     if (exhausted_) return finish_epoch(error);
     if (!slots_.take(inline_slot_))
-      return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), slots_.size(), "the trainer holds all %u slots", slots_.size());
+      return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), slots_.size(), "the trainer holds all %u slots",
+                          slots_.size());
     std::uint32_t rows = 0;
     const Status s = pull(inline_slot_, rows, error);
     if (s != FEEDLANE_OK || rows == 0) {

@@ -76,21 +76,24 @@ Status Loader::set_up_workers(Error& error) {
 }
 
 arena::Slot Loader::slot(std::uint32_t slot) const {
-  return {segments_.slot_header(slot), segments_.payload(slot), segments_.plan().payload_of(slot), segments_.plan().geometry.slot_bytes};
+  return {segments_.slot_header(slot), segments_.payload(slot), segments_.plan().payload_of(slot),
+          segments_.plan().geometry.slot_bytes};
 }
 
 // ---- an epoch ----
 
 Status Loader::begin(std::int64_t epoch, Error& error) {
-  if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch %lld is negative", static_cast<long long>(epoch));
+  if (epoch < 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch %lld is negative",
+                        static_cast<long long>(epoch));
   sleeper_cancel();
   abandon_epoch();
   begun_ = false;
   Status s = FEEDLANE_OK;
   if (failure_.code != FEEDLANE_OK) s = end_workers(error);
   failure_ = {};
-  while (s == FEEDLANE_OK) s = wait(os::Deadline::at(0), error);  // what happened since the last epoch
-  if (s < 0) return s;
+  if (s == FEEDLANE_OK) s = take_news(error);  // what happened since the last epoch
+  if (s != FEEDLANE_OK) return s;
   s = config_.sampler->restart(epoch, error);
   if (s != FEEDLANE_OK) return s;
   epoch_ = epoch;
@@ -132,10 +135,11 @@ Status Loader::obstacle(Error& error) {
     return error.code;
   }
   if (ledger_.in_flight() == 0 && !exhausted_ && abandoned_ == 0 && slots_.free() == 0)
-    return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held, "the trainer holds %u batches, all slots there are",
-                        held());
+    return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
+                        "the trainer holds %u batches, all slots there are", held());
   if (config_.external && !any_there())
-    return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1, "no worker is attached or offered: feedlane_loader_open_worker");
+    return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
+                        "no worker is attached or offered: feedlane_loader_open_worker");
   return FEEDLANE_OK;
 }
 
@@ -232,15 +236,29 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
   return s;
 }
 
+// Deaths, messages and deadlines that have come, without waiting for more.
+Status Loader::take_news(Error& error) {
+  std::array<os::Poller::Event, 64> events{};
+  std::size_t count = 0;
+  Status s = FEEDLANE_OK;
+  while (s != FEEDLANE_TIMEOUT) {
+    s = poller_.wait(os::Deadline::at(0), events, count, error);
+    if (s < 0) return s;
+    for (std::size_t i = 0; i < count; i++) handle(events[i]);
+  }
+  if (next_start_deadline().remaining_ns() == 0) check_start_deadlines();
+  return FEEDLANE_OK;
+}
+
 Status Loader::poll(Error& error) {
   if (peers_.empty()) return begun_ ? FEEDLANE_AGAIN : FEEDLANE_OK;
   sleeper_cancel();
-  Status s = FEEDLANE_OK;
-  while (s == FEEDLANE_OK) {
+  Status s = take_news(error);
+  if (s == FEEDLANE_OK) {
     sweep();
-    if (s = dispatch(error); s == FEEDLANE_OK) s = wait(os::Deadline::at(0), error);
+    s = dispatch(error);
   }
-  if (s < 0) return s;
+  if (s != FEEDLANE_OK) return s;
   return next_has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;
 }
 

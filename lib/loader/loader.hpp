@@ -74,6 +74,7 @@ class Loader {
   // What keeps `next` from ever yielding, if anything does: SLOTS_HELD, E_PEER_DEAD, a failure of the loader.
   Status obstacle(Error& error);
   Status wait(os::Deadline deadline, Error& error);
+  Status take_news(Error& error);
   [[nodiscard]] bool something_to_do() const;
   [[nodiscard]] bool next_has_news();
   void sleeper_cancel();

@@ -59,13 +59,13 @@ Status Loader::start_missing(Error& error) {
 
 Status Loader::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
   if (!config_.external)
-    return error.refuse(FEEDLANE_E_STATE, "config.start", FEEDLANE_START_SPAWN, FEEDLANE_START_EXTERNAL, "only for FEEDLANE_START_EXTERNAL");
+    return error.refuse(FEEDLANE_E_STATE, "config.start", FEEDLANE_START_SPAWN, FEEDLANE_START_EXTERNAL,
+                        "only for FEEDLANE_START_EXTERNAL");
   const auto count = static_cast<std::int32_t>(peers_.size());
-  if (id < -1 || id >= count) return error.refuse(FEEDLANE_E_ARGUMENT, "id", id, count - 1, "worker %d of %d", id, count);
-  Status s = FEEDLANE_OK;
-  while ((s = wait(os::Deadline::at(0), error)) == FEEDLANE_OK) {  // news of the dead first
-  }
-  if (s < 0) return s;
+  if (id < -1 || id >= count)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "id", id, count - 1, "worker %d of %d", id, count);
+  Status s = take_news(error);  // of the dead first
+  if (s != FEEDLANE_OK) return s;
   for (std::int32_t w = id < 0 ? 0 : id; w < (id < 0 ? count : id + 1); w++) {
     Peer& peer = peers_[static_cast<std::uint32_t>(w)];
     if (peer.state() != worker::State::none) continue;
@@ -92,17 +92,15 @@ void Loader::check_start_deadlines() {
     Peer& peer = peers_[w];
     if (peer.state() != worker::State::starting || peer.start_deadline_ns() > now) continue;
     if (!config_.external) {
-      (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", config_.start_timeout_ns, config_.start_timeout_ns,
-                      "worker %u (pid %d) has not attached within %lld ms", w, static_cast<int>(peer.pid()),
-                      static_cast<long long>(config_.start_timeout_ns / 1'000'000));
+      (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", config_.start_timeout_ns,
+                            config_.start_timeout_ns, "worker %u (pid %d) has not attached within %lld ms", w,
+                            static_cast<int>(peer.pid()), static_cast<long long>(config_.start_timeout_ns / 1'000'000));
       unheard_.worker = static_cast<std::int32_t>(w);
       fail(unheard_);
       peer.set_state(worker::State::failed);
     }
-    if (peer.has_process())
-      peer.cut_off(poller_);
-    else
-      lose(w);
+    if (peer.has_process()) peer.cut_off(poller_);
+    else lose(w);
   }
 }
 
@@ -121,28 +119,27 @@ void Loader::handle(const os::Poller::Event& event) {
   }
 }
 
+// One message; the poller tells of the next, so that a worker that floods its socket can't hold the trainer up.
 void Loader::hear(std::uint32_t w) {
   Peer& peer = peers_[w];
-  for (;;) {
-    Error error;
-    switch (peer.listen(poller_, error)) {
-      case Peer::Heard::nothing: return assign_pending();
-      case Peer::Heard::attached: break;
-      case Peer::Heard::ready: break;
-      case Peer::Heard::cannot_open: fail(error); break;
-      case Peer::Heard::left:
-        // It can't write any more. A process of somebody else may live on; one of ours has nothing else to do.
-        if (!peer.is_spawned()) return lose(w);
-        return peer.is_ending() ? peer.close_socket(poller_) : peer.cut_off(poller_);
-      case Peer::Heard::hung_up:
-        if (!peer.has_process()) return lose(w);  // an offer that nobody took
-        return peer.is_ending() ? peer.close_socket(poller_) : peer.cut_off(poller_);
-      case Peer::Heard::nonsense:
-        Counters::add(counters_.invalid_results);
-        if (!peer.has_attached()) fail(error);
-        if (!peer.has_process()) return lose(w);
-        return peer.cut_off(poller_);
-    }
+  Error error;
+  switch (peer.listen(poller_, error)) {
+    case Peer::Heard::nothing: return;
+    case Peer::Heard::attached:
+    case Peer::Heard::ready: return assign_pending();
+    case Peer::Heard::cannot_open: return fail(error);
+    case Peer::Heard::left:
+      // It can't write any more. A process of somebody else may live on; one of ours has nothing else to do.
+      if (!peer.is_spawned()) return lose(w);
+      return peer.is_ending() ? peer.close_socket(poller_) : peer.cut_off(poller_);
+    case Peer::Heard::hung_up:
+      if (!peer.has_process()) return lose(w);  // an offer that nobody took
+      return peer.is_ending() ? peer.close_socket(poller_) : peer.cut_off(poller_);
+    case Peer::Heard::nonsense:
+      Counters::add(counters_.invalid_results);
+      if (!peer.has_attached()) fail(error);
+      if (!peer.has_process()) return lose(w);
+      return peer.cut_off(poller_);
   }
 }
 
@@ -195,21 +192,21 @@ void Loader::replace(std::uint32_t w, bool had_attached, os::Ending ending, pid_
   Peer& peer = peers_[w];
   if (config_.external) return;  // the host is asked for another by open_worker
   char how[64] = "ended";
-  if (ending.known) (void)std::snprintf(how, sizeof how, ending.signaled ? "was killed by signal %d" : "exited with status %d", ending.code);
+  if (ending.known)
+    (void)std::snprintf(how, sizeof how, ending.signaled ? "was killed by signal %d" : "exited with status %d",
+                        ending.code);
   Error error;
   const std::uint64_t restarts = counters_.restarts.load(std::memory_order_relaxed);
   if (!had_attached && ++peer.start_failures >= max_start_failures)
     (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
-                       "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?", w,
-                       static_cast<int>(pid), how, peer.start_failures, config_.argv[0].c_str());
+                       "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?",
+                       w, static_cast<int>(pid), how, peer.start_failures, config_.argv[0].c_str());
   else if (restarts >= config_.max_restarts)
-    (void)error.refuse(FEEDLANE_E_RESTARTS, "config.max_restarts", static_cast<std::int64_t>(restarts) + 1, config_.max_restarts,
-                       "worker %u: process %d %s, and %llu workers have been replaced already", w, static_cast<int>(pid), how,
-                       static_cast<unsigned long long>(restarts));
-  else if (start(w, error) == FEEDLANE_OK)
-    return Counters::add(counters_.restarts);
-  else if (any_there())
-    return;  // the others go on; the next begin tries again
+    (void)error.refuse(FEEDLANE_E_RESTARTS, "config.max_restarts", static_cast<std::int64_t>(restarts) + 1,
+                       config_.max_restarts, "worker %u: process %d %s, and %llu workers have been replaced already", w,
+                       static_cast<int>(pid), how, static_cast<unsigned long long>(restarts));
+  else if (start(w, error) == FEEDLANE_OK) return Counters::add(counters_.restarts);
+  else if (any_there()) return;  // the others go on; the next begin tries again
   error.worker = static_cast<std::int32_t>(w);
   fail(error);
 }
@@ -259,8 +256,8 @@ Status Loader::end_workers(Error& error) {
   if (s != FEEDLANE_TIMEOUT) return s;
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
     if (peers_[w].state() == worker::State::none) continue;
-    (void)error.refuse(FEEDLANE_E_HUNG, "worker", static_cast<std::int64_t>(w), 0, "worker %u (pid %d) is still there after SIGKILL", w,
-                       static_cast<int>(peers_[w].pid()));
+    (void)error.refuse(FEEDLANE_E_HUNG, "worker", static_cast<std::int64_t>(w), 0,
+                       "worker %u (pid %d) is still there after SIGKILL", w, static_cast<int>(peers_[w].pid()));
     error.worker = static_cast<std::int32_t>(w);
   }
   return FEEDLANE_E_HUNG;

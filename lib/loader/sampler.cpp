@@ -70,7 +70,8 @@ void torch_permutation(std::uint64_t seed, std::vector<std::int64_t>& permutatio
 
 Status make_sequential(std::int64_t length, std::unique_ptr<Sampler>& out, Error& error) {
   if (length < 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "length", length, 0, "length is %lld, must not be negative", static_cast<long long>(length));
+    return error.refuse(FEEDLANE_E_ARGUMENT, "length", length, 0, "length is %lld, must not be negative",
+                        static_cast<long long>(length));
   out = std::make_unique<Sequential>(length);
   return FEEDLANE_OK;
 }
@@ -78,7 +79,8 @@ Status make_sequential(std::int64_t length, std::unique_ptr<Sampler>& out, Error
 Status make_random(std::int64_t length, std::uint64_t seed, std::unique_ptr<Sampler>& out, Error& error) {
   if (length <= 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.length", length, 1,
-                        "config.length is %lld: a random sampler needs a data set that isn't empty", static_cast<long long>(length));
+                        "config.length is %lld: a random sampler needs a data set that isn't empty",
+                        static_cast<long long>(length));
   out = std::make_unique<Random>(length, seed);
   return FEEDLANE_OK;
 }

@@ -48,7 +48,8 @@ struct CgroupFiles {
   const char* cache[2];  // in memory.stat
 };
 constexpr CgroupFiles version2{"/memory.max", "/memory.current", {"inactive_file", "active_file"}};
-constexpr CgroupFiles version1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+constexpr CgroupFiles version1{
+    "/memory.limit_in_bytes", "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 
 // Walks from `path` up to the root of the hierarchy mounted at `mount`.
 void add_cgroups(const std::string& mount, std::string path, const CgroupFiles& names, std::vector<Room>& out) {
@@ -80,8 +81,7 @@ std::vector<Room> memory_room(const SystemFiles& files) {
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     const std::string path = line.substr(second + 1);
     if (path[0] != '/') continue;
-    if (controllers == ",,")
-      add_cgroups(files.cgroup, path, version2, rooms);
+    if (controllers == ",,") add_cgroups(files.cgroup, path, version2, rooms);
     else if (controllers.find(",memory,") != std::string::npos)
       add_cgroups(files.cgroup + "/memory", path, version1, rooms);
   }
@@ -107,10 +107,11 @@ Status check_memory(const std::vector<std::uint64_t>& segment_bytes, const Syste
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && largest > limit.rlim_cur)
     return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_FSIZE", to_int(limit.rlim_cur), to_int(largest),
-                        "RLIMIT_FSIZE is %llu bytes, a segment needs %llu", static_cast<unsigned long long>(limit.rlim_cur),
-                        static_cast<unsigned long long>(largest));
+                        "RLIMIT_FSIZE is %llu bytes, a segment needs %llu",
+                        static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(largest));
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    const std::uint64_t left = limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, address_space_in_use(files.proc));
+    const std::uint64_t left =
+        limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, address_space_in_use(files.proc));
     if (total > left)
       return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_AS", to_int(left), to_int(total),
                           "%llu bytes of address space are left under RLIMIT_AS, the segments need %llu",

@@ -46,7 +46,8 @@ void send_signal_to_group(pid_t leader, int signal) { (void)::kill(-leader, sign
 
 Ending reap(int pidfd) {
   siginfo_t info{};
-  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
+  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0 ||
+      info.si_pid == 0)
     return {};
   return {true, info.si_code != CLD_EXITED, info.si_status};
 }
@@ -78,7 +79,8 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   // dup2 of a descriptor onto itself in the file actions clears close-on-exec in the child alone.
   int failed = ::posix_spawn_file_actions_adddup2(&actions, request.inherited_fd, request.inherited_fd);
   if (failed == 0)
-    failed = ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    failed =
+        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   if (failed == 0) failed = ::posix_spawnattr_setpgroup(&attributes, 0);
   if (failed == 0) failed = ::posix_spawnattr_setsigmask(&attributes, &none);
   if (failed == 0) failed = ::posix_spawnattr_setsigdefault(&attributes, &all);
@@ -109,7 +111,8 @@ Status this_program(std::vector<std::string>& argv, Error& error) {
   }
   char path[4096];
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
-  if (length <= 0 || length == sizeof path) return error.os(length < 0 ? errno : ENAMETOOLONG, "reading this program's path");
+  if (length <= 0 || length == sizeof path)
+    return error.os(length < 0 ? errno : ENAMETOOLONG, "reading this program's path");
   if (argv.empty()) argv.emplace_back();
   argv[0].assign(path, static_cast<std::size_t>(length));
   return FEEDLANE_OK;

@@ -37,9 +37,9 @@ struct Ending {
 Ending reap(int pidfd);
 
 struct SpawnRequest {
-  std::vector<std::string> argv;   // argv[0] is looked up in PATH
+  std::vector<std::string> argv;  // argv[0] is looked up in PATH
   std::vector<std::string> environment;
-  int inherited_fd = -1;           // stays open across exec under the same number
+  int inherited_fd = -1;  // stays open across exec under the same number
 };
 // A new process group, default signal dispositions, empty signal mask. On failure no process is left.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error);

@@ -20,7 +20,8 @@ struct Received {
   bool truncated = false;
   Fd fds[max_passed_fds];
   std::size_t fd_count = 0;
-  pid_t pid = 0;  // the kernel's word for who sent it, 0 if not told (0 too for a sender in a pid namespace beside ours)
+  pid_t pid =
+      0;  // the kernel's word for who sent it, 0 if not told (0 too for a sender in a pid namespace beside ours)
 };
 
 // A connected pair that keeps message boundaries and carries descriptors. `mine` reports senders' credentials and never

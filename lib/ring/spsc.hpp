@@ -37,9 +37,13 @@ struct Cells {
   [[nodiscard]] std::byte* cell(std::uint64_t position) const {
     return memory + static_cast<std::size_t>(position & (capacity - 1)) * cell_bytes;
   }
-  [[nodiscard]] Sequence& sequence(std::uint64_t position) const { return *reinterpret_cast<Sequence*>(cell(position)); }
+  [[nodiscard]] Sequence& sequence(std::uint64_t position) const {
+    return *reinterpret_cast<Sequence*>(cell(position));
+  }
   [[nodiscard]] std::byte* message(std::uint64_t position) const { return cell(position) + sizeof(Sequence); }
-  [[nodiscard]] std::uint32_t message_bytes() const { return cell_bytes - static_cast<std::uint32_t>(sizeof(Sequence)); }
+  [[nodiscard]] std::uint32_t message_bytes() const {
+    return cell_bytes - static_cast<std::uint32_t>(sizeof(Sequence));
+  }
   // Cells from `position` to the end of the memory: messages of one reserve or peek lie cell_bytes apart.
   [[nodiscard]] std::uint32_t until_end(std::uint64_t position) const {
     return capacity - static_cast<std::uint32_t>(position & (capacity - 1));
@@ -103,7 +107,8 @@ class Consumer {
  public:
   Consumer() = default;
   // `published` is where the position goes for the producer to see, nullptr if it never looks.
-  Consumer(Cells cells, std::uint64_t start, Sequence* published) : cells_(cells), position_(start), published_(published) {
+  Consumer(Cells cells, std::uint64_t start, Sequence* published)
+      : cells_(cells), position_(start), published_(published) {
     publish();
   }
 
@@ -112,7 +117,8 @@ class Consumer {
     want = std::min(want, cells_.until_end(position_));
     std::uint32_t count = 0;
     // Pairs with the release store in Producer::commit: the message was written before.
-    while (count < want && cells_.sequence(position_ + count).load(std::memory_order_acquire) == position_ + count + 1) count++;
+    while (count < want && cells_.sequence(position_ + count).load(std::memory_order_acquire) == position_ + count + 1)
+      count++;
     return count;
   }
   [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }

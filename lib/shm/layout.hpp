@@ -52,20 +52,20 @@ static_assert(sizeof(SegmentHeader) == 128 && offsetof(SegmentHeader, layout_has
 struct Geometry {
   std::uint32_t workers;
   std::uint32_t slots;
-  std::uint32_t max_rows;       // rows of a batch at most: length of an index list
+  std::uint32_t max_rows;  // rows of a batch at most: length of an index list
   std::uint32_t field_count;
   std::uint32_t ring_capacity;  // cells of each task ring and each result lane
   std::uint32_t reserved;
-  std::uint64_t config_bytes;   // of the worker configuration
-  std::uint64_t slot_bytes;     // payload of a slot
+  std::uint64_t config_bytes;  // of the worker configuration
+  std::uint64_t slot_bytes;    // payload of a slot
   std::uint64_t base_seed;
 };
 static_assert(sizeof(Geometry) == 48 && offsetof(Geometry, config_bytes) == 24);
 
 // control: what all workers watch.
 struct TrainerBlock {
-  alignas(writer_distance) Word32 sleeping;         // the trainer's doorbell flag
-  alignas(writer_distance) Word64 abandon_before;   // tasks with a smaller id are dropped
+  alignas(writer_distance) Word32 sleeping;        // the trainer's doorbell flag
+  alignas(writer_distance) Word64 abandon_before;  // tasks with a smaller id are dropped
 };
 static_assert(sizeof(TrainerBlock) == 256 && offsetof(TrainerBlock, abandon_before) == 128);
 
@@ -89,19 +89,20 @@ static_assert(sizeof(FieldRecord) == 104 && offsetof(FieldRecord, shape) == 40);
 
 // data: one a worker, written by it alone.
 struct WorkerRow {
-  alignas(writer_distance) Word32 sleeping;        // the worker's doorbell flag
-  alignas(writer_distance) Word64 task_position;   // of the consumer of its task ring
-  Word64 started_task;                             // id of the task in hand, 0: none
-  Word64 started_sample;                           // its row in hand
-  Word64 started_ns;                               // since when (CLOCK_MONOTONIC)
-  alignas(writer_distance) Word64 tasks;           // counters, over all generations
+  alignas(writer_distance) Word32 sleeping;       // the worker's doorbell flag
+  alignas(writer_distance) Word64 task_position;  // of the consumer of its task ring
+  Word64 started_task;                            // id of the task in hand, 0: none
+  Word64 started_sample;                          // its row in hand
+  Word64 started_ns;                              // since when (CLOCK_MONOTONIC)
+  alignas(writer_distance) Word64 tasks;          // counters, over all generations
   Word64 samples;
   Word64 bytes;
   Word64 errors;
   Word64 work_ns;
   Word64 wait_ns;
 };
-static_assert(sizeof(WorkerRow) == 384 && offsetof(WorkerRow, task_position) == 128 && offsetof(WorkerRow, tasks) == 256);
+static_assert(sizeof(WorkerRow) == 384 && offsetof(WorkerRow, task_position) == 128 &&
+              offsetof(WorkerRow, tasks) == 256);
 
 // In a cell of a task ring (control).
 struct TaskMessage {
@@ -143,7 +144,7 @@ static_assert(sizeof(TensorRecord) == 192 && offsetof(TensorRecord, offset) == 1
 
 // data: the beginning of a slot's header.
 struct SlotHead {
-  std::uint64_t task_id;         // whose the rest is
+  std::uint64_t task_id;  // whose the rest is
   std::uint32_t tensor_count;
   std::int32_t transient;
   std::int64_t failed_position;  // the row that failed, -1: none
@@ -169,12 +170,27 @@ static_assert(sizeof(SlotHeader) == 12800 && offsetof(SlotHeader, text) == 64 &&
 // A number that changes when the layout of any struct here does. Both sides must have the same.
 constexpr std::uint64_t layout_hash = [] {
   std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::uint64_t word :
-       {sizeof(SegmentHeader), sizeof(Geometry), sizeof(TrainerBlock), sizeof(TrainerRow), sizeof(FieldRecord),
-        sizeof(WorkerRow), sizeof(TaskMessage), sizeof(ResultMessage), sizeof(TensorRecord), sizeof(SlotHeader),
-        offsetof(WorkerRow, started_ns), offsetof(WorkerRow, wait_ns), offsetof(TaskMessage, rows),
-        offsetof(ResultMessage, rows), offsetof(TensorRecord, strides), offsetof(SlotHead, detail_bytes),
-        writer_distance, cell_line, payload_alignment, tensor_alignment, std::size_t{format_major}})
+  for (const std::uint64_t word : {sizeof(SegmentHeader),
+                                   sizeof(Geometry),
+                                   sizeof(TrainerBlock),
+                                   sizeof(TrainerRow),
+                                   sizeof(FieldRecord),
+                                   sizeof(WorkerRow),
+                                   sizeof(TaskMessage),
+                                   sizeof(ResultMessage),
+                                   sizeof(TensorRecord),
+                                   sizeof(SlotHeader),
+                                   offsetof(WorkerRow, started_ns),
+                                   offsetof(WorkerRow, wait_ns),
+                                   offsetof(TaskMessage, rows),
+                                   offsetof(ResultMessage, rows),
+                                   offsetof(TensorRecord, strides),
+                                   offsetof(SlotHead, detail_bytes),
+                                   writer_distance,
+                                   cell_line,
+                                   payload_alignment,
+                                   tensor_alignment,
+                                   std::size_t{format_major}})
     hash = (hash ^ word) * 0x100000001b3;
   return hash;
 }();

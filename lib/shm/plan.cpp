@@ -34,7 +34,8 @@ Status check(const Geometry& g, Error& error) {
     const char* name;
     std::uint64_t value, low, high;
   };
-  for (const Range& r : {Range{"geometry.workers", g.workers, 0, max_workers}, {"geometry.slots", g.slots, 1, max_slots},
+  for (const Range& r : {Range{"geometry.workers", g.workers, 0, max_workers},
+                         {"geometry.slots", g.slots, 1, max_slots},
                          {"geometry.max_rows", g.max_rows, 1, max_rows},
                          {"geometry.field_count", g.field_count, 1, FEEDLANE_MAX_TENSORS},
                          {"geometry.ring_capacity", g.ring_capacity, 1, max_slots},
@@ -42,9 +43,9 @@ Status check(const Geometry& g, Error& error) {
                          {"geometry.slot_bytes", g.slot_bytes, 1, max_slot_bytes}})
     if (r.value < r.low || r.value > r.high)
       return error.refuse(FEEDLANE_E_LIMIT, r.name, static_cast<std::int64_t>(r.value),
-                          static_cast<std::int64_t>(r.value < r.low ? r.low : r.high), "%s is %llu, must be in %llu .. %llu",
-                          r.name, static_cast<unsigned long long>(r.value), static_cast<unsigned long long>(r.low),
-                          static_cast<unsigned long long>(r.high));
+                          static_cast<std::int64_t>(r.value < r.low ? r.low : r.high),
+                          "%s is %llu, must be in %llu .. %llu", r.name, static_cast<unsigned long long>(r.value),
+                          static_cast<unsigned long long>(r.low), static_cast<unsigned long long>(r.high));
   if (!std::has_single_bit(g.ring_capacity) || g.ring_capacity < g.slots)
     return error.refuse(FEEDLANE_E_LIMIT, "geometry.ring_capacity", g.ring_capacity, g.slots,
                         "ring capacity %u must be a power of two and at least the number of slots, %u", g.ring_capacity,
@@ -81,7 +82,8 @@ Status make_plan(const Geometry& g, Plan& out, Error& error) {
   if (!control.fits() || !data.fits())
     return error.refuse(FEEDLANE_E_LIMIT, "arena", INT64_MAX, static_cast<std::int64_t>(max_segment_bytes),
                         "%u slots of %llu bytes go beyond the largest segment, %llu bytes", g.slots,
-                        static_cast<unsigned long long>(g.slot_bytes), static_cast<unsigned long long>(max_segment_bytes));
+                        static_cast<unsigned long long>(g.slot_bytes),
+                        static_cast<unsigned long long>(max_segment_bytes));
   out = p;
   return FEEDLANE_OK;
 }

@@ -21,7 +21,9 @@ constexpr int data_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int control_seals = data_seals | F_SEAL_FUTURE_WRITE;
 
 constexpr int seals_of(SegmentKind kind) { return kind == SegmentKind::control ? control_seals : data_seals; }
-constexpr const char* name_of(SegmentKind kind) { return kind == SegmentKind::control ? "feedlane-control" : "feedlane-data"; }
+constexpr const char* name_of(SegmentKind kind) {
+  return kind == SegmentKind::control ? "feedlane-control" : "feedlane-data";
+}
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
@@ -53,7 +55,8 @@ Status Segments::create_one(SegmentKind kind, std::uint64_t bytes, std::uint64_t
 }
 
 Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& error) {
-  if (const Status s = os::check_memory({plan.control_bytes, plan.data_bytes}, files, error); s != FEEDLANE_OK) return s;
+  if (const Status s = os::check_memory({plan.control_bytes, plan.data_bytes}, files, error); s != FEEDLANE_OK)
+    return s;
   std::uint64_t pair_id = 0;
   if (::getrandom(&pair_id, sizeof pair_id, 0) != sizeof pair_id) return error.os(errno, "getrandom");
   Status s = create_one(SegmentKind::control, plan.control_bytes, pair_id, control_fd_, control_, error);
@@ -68,7 +71,8 @@ Status Segments::attach_one(SegmentKind kind, int fd, Mapping& mapping, SegmentH
   const char* name = name_of(kind);
   const int seals = os::get_seals(fd);
   if (seals < 0 || (seals & seals_of(kind)) != seals_of(kind))
-    return error.refuse(FEEDLANE_E_CORRUPT, name, seals, seals_of(kind), "%s has seals %d, needs %d", name, seals, seals_of(kind));
+    return error.refuse(FEEDLANE_E_CORRUPT, name, seals, seals_of(kind), "%s has seals %d, needs %d", name, seals,
+                        seals_of(kind));
   std::uint64_t bytes = 0;
   if (const Status s = os::file_size(fd, bytes, error); s != FEEDLANE_OK) return s;
   constexpr std::uint64_t least = sizeof(SegmentHeader) + sizeof(Geometry);
@@ -120,7 +124,8 @@ Status Segments::attach(int control_fd, int data_fd, Error& error) {
                         "the segments have %llu and %llu bytes, their geometry asks for %llu and %llu",
                         static_cast<unsigned long long>(control_header.segment_bytes),
                         static_cast<unsigned long long>(data_header.segment_bytes),
-                        static_cast<unsigned long long>(plan_.control_bytes), static_cast<unsigned long long>(plan_.data_bytes));
+                        static_cast<unsigned long long>(plan_.control_bytes),
+                        static_cast<unsigned long long>(plan_.data_bytes));
   // The worker's own children must not write on after it.
   data_.advise(MADV_DONTFORK);
   data_.advise(MADV_DONTDUMP);

@@ -31,7 +31,9 @@ class Segments {
   [[nodiscard]] int data_fd() const { return data_fd_.get(); }
 
   [[nodiscard]] TrainerBlock* trainer_block() const { return at<TrainerBlock>(control_, plan_.trainer_block); }
-  [[nodiscard]] TrainerRow* trainer_row(std::uint32_t worker) const { return at<TrainerRow>(control_, plan_.trainer_rows) + worker; }
+  [[nodiscard]] TrainerRow* trainer_row(std::uint32_t worker) const {
+    return at<TrainerRow>(control_, plan_.trainer_rows) + worker;
+  }
   [[nodiscard]] FieldRecord* fields() const { return at<FieldRecord>(control_, plan_.fields); }
   [[nodiscard]] std::byte* config() const { return control_.data() + plan_.config; }
   [[nodiscard]] std::int64_t* index_list(std::uint32_t slot) const {
@@ -40,11 +42,15 @@ class Segments {
   [[nodiscard]] std::byte* task_ring(std::uint32_t worker) const {
     return control_.data() + plan_.task_rings + worker * plan_.ring_bytes;
   }
-  [[nodiscard]] WorkerRow* worker_row(std::uint32_t worker) const { return at<WorkerRow>(data_, plan_.worker_rows) + worker; }
+  [[nodiscard]] WorkerRow* worker_row(std::uint32_t worker) const {
+    return at<WorkerRow>(data_, plan_.worker_rows) + worker;
+  }
   [[nodiscard]] std::byte* result_lane(std::uint32_t worker) const {
     return data_.data() + plan_.result_lanes + worker * plan_.ring_bytes;
   }
-  [[nodiscard]] SlotHeader* slot_header(std::uint32_t slot) const { return at<SlotHeader>(data_, plan_.slot_headers) + slot; }
+  [[nodiscard]] SlotHeader* slot_header(std::uint32_t slot) const {
+    return at<SlotHeader>(data_, plan_.slot_headers) + slot;
+  }
   [[nodiscard]] std::byte* payload(std::uint32_t slot) const { return data_.data() + plan_.payload_of(slot); }
 
  private:
@@ -53,7 +59,8 @@ class Segments {
   static T* at(const Mapping& mapping, std::uint64_t offset) {
     return reinterpret_cast<T*>(mapping.data() + offset);
   }
-  Status create_one(SegmentKind kind, std::uint64_t bytes, std::uint64_t pair_id, os::Fd& fd, Mapping& mapping, Error& error) const;
+  Status create_one(SegmentKind kind, std::uint64_t bytes, std::uint64_t pair_id, os::Fd& fd, Mapping& mapping,
+                    Error& error) const;
   static Status attach_one(SegmentKind kind, int fd, Mapping& mapping, SegmentHeader& header, Error& error);
 
   Plan plan_;

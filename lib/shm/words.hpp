@@ -15,7 +15,8 @@ T read_once(const void* shared) noexcept {
   T copy;
   std::uint64_t words[sizeof(T) / sizeof(std::uint64_t)];
   const auto* source = static_cast<const std::uint64_t*>(shared);
-  for (std::size_t i = 0; i < sizeof(T) / sizeof(std::uint64_t); i++) words[i] = __atomic_load_n(source + i, __ATOMIC_RELAXED);
+  for (std::size_t i = 0; i < sizeof(T) / sizeof(std::uint64_t); i++)
+    words[i] = __atomic_load_n(source + i, __ATOMIC_RELAXED);
   __builtin_memcpy(&copy, words, sizeof copy);
   return copy;
 }

@@ -20,7 +20,7 @@ constexpr std::uint64_t welcome_magic = 0x31454d4f434c4557;   // "WELCOME1"
 constexpr std::uint64_t attached_magic = 0x3144454843415441;  // "ATACHED1"
 constexpr std::uint64_t ready_magic = 0x3130305944414552;     // "READY001"
 
-constexpr std::uint64_t leaving_magic = 0x31474e495641454c;   // "LEAVING1"
+constexpr std::uint64_t leaving_magic = 0x31474e495641454c;  // "LEAVING1"
 
 enum WelcomeFd : std::uint32_t {
   welcome_control,        // control segment

@@ -14,11 +14,12 @@ void Peer::init(std::uint32_t id, const shm::Segments& segments) {
   trainer_row_ = segments.trainer_row(id);
   row_ = segments.worker_row(id);
   // The ledger counts what is free, so that no word of the worker's is needed for it.
-  tasks_ = ring::Producer({segments.task_ring(id), shm::loader_cell_bytes, segments.plan().geometry.ring_capacity}, 0, nullptr);
+  tasks_ = ring::Producer({segments.task_ring(id), shm::loader_cell_bytes, segments.plan().geometry.ring_capacity}, 0,
+                          nullptr);
 }
 
-Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, int trainer_pidfd, std::int64_t start_deadline_ns,
-                  os::Poller& poller, os::Fd& theirs, Error& error) {
+Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, int trainer_pidfd,
+                  std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error) {
   if (ever_opened_) generation_.fetch_add(1, std::memory_order_relaxed);
   ever_opened_ = true;
   attached_ = spawned_ = cut_off_ = false;
@@ -76,36 +77,41 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
   const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
   if (s == FEEDLANE_AGAIN) return Heard::nothing;
   if (s != FEEDLANE_OK) return Heard::hung_up;
-  if (!received.truncated && message.magic == attached_magic && received.bytes == sizeof message.attached && !attached_ &&
-      received.fd_count == 1)
+  if (!received.truncated && message.magic == attached_magic && received.bytes == sizeof message.attached &&
+      !attached_ && received.fd_count == 1)
     return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
-  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && state() == State::opening)
+  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready &&
+      state() == State::opening)
     return hear_ready(message.ready, error);
   if (message.magic == leaving_magic && received.bytes == sizeof message.leaving && attached_) return Heard::left;
   (void)error.refuse(FEEDLANE_E_CORRUPT, "message", static_cast<std::int64_t>(received.bytes), sizeof message.ready,
-                     "worker %u (pid %d) sent %zu bytes that are no message", id_, static_cast<int>(pid()), received.bytes);
+                     "worker %u (pid %d) sent %zu bytes that are no message", id_, static_cast<int>(pid()),
+                     received.bytes);
   return Heard::nonsense;
 }
 
 Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, Error& error) {
   if (spawned_) {
     if (sender != pid()) {
-      (void)error.refuse(FEEDLANE_E_INIT, "config.argv", sender, pid(),
-                         "worker %u was started as process %d but process %d attached: the program must exec the worker", id_,
-                         static_cast<int>(pid()), static_cast<int>(sender));
+      (void)error.refuse(
+          FEEDLANE_E_INIT, "config.argv", sender, pid(),
+          "worker %u was started as process %d but process %d attached: the program must exec the worker", id_,
+          static_cast<int>(pid()), static_cast<int>(sender));
       return Heard::nonsense;
     }
   } else {
     // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
     const pid_t named = os::pid_of_pidfd(pidfd.get());
     if (named <= 0 || named != sender) {
-      (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", named, sender, "worker %u is process %d but sent a pidfd of process %d", id_,
-                         static_cast<int>(sender), static_cast<int>(named));
+      (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", named, sender,
+                         "worker %u is process %d but sent a pidfd of process %d", id_, static_cast<int>(sender),
+                         static_cast<int>(named));
       return Heard::nonsense;
     }
     process_ = std::move(pidfd);
     pid_.store(sender, std::memory_order_relaxed);
-    if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) return Heard::nonsense;
+    if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK)
+      return Heard::nonsense;
   }
   attached_ = true;
   start_failures = 0;
@@ -119,7 +125,8 @@ Peer::Heard Peer::hear_ready(const Ready& ready, Error& error) {
     return Heard::ready;
   }
   const auto length = static_cast<int>(strnlen(ready.text, sizeof ready.text));
-  (void)error.fail(FEEDLANE_E_INIT, "worker %u could not open its data set: %.*s", id_, std::min(length, 320), ready.text);
+  (void)error.fail(FEEDLANE_E_INIT, "worker %u could not open its data set: %.*s", id_, std::min(length, 320),
+                   ready.text);
   error.worker = static_cast<std::int32_t>(id_);
   set_state(State::failed);
   return Heard::cannot_open;

@@ -44,8 +44,8 @@ class Peer {
   void init(std::uint32_t id, const shm::Segments& segments);
 
   // Opens a channel for a new generation; what the worker needs lies in `theirs` afterwards. state: starting.
-  Status open(const shm::Segments& segments, std::uint64_t result_start, int trainer_pidfd, std::int64_t start_deadline_ns,
-              os::Poller& poller, os::Fd& theirs, Error& error);
+  Status open(const shm::Segments& segments, std::uint64_t result_start, int trainer_pidfd,
+              std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error);
   // Starts a process with `theirs`; it watches the process from here on.
   Status spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error);
 

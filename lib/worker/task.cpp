@@ -23,7 +23,8 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* indices, co
   message_ = message;
   slot_ = slot;
   const auto all = fields_->all();
-  for (std::size_t f = 0; f < all.size(); f++) tensors_[f] = arena::tensor_of(all[f], message.rows, slot.payload, slot.payload_offset);
+  for (std::size_t f = 0; f < all.size(); f++)
+    tensors_[f] = arena::tensor_of(all[f], message.rows, slot.payload, slot.payload_offset);
   seeds_.resize(message.rows);
   const std::uint64_t key = epoch_key(base_seed_, message.epoch);
   for (std::uint32_t i = 0; i < message.rows; i++) seeds_[i] = row_seed(key, message.first_position + i);
@@ -53,7 +54,7 @@ std::uint64_t Task::describe(std::int64_t rows) {
 // ---- the data set ----
 
 namespace {
-constexpr std::size_t detail_room = 64 * 1024;
+constexpr std::size_t detail_room = std::size_t{64} * 1024;
 }
 
 Status DatasetRunner::take(const feedlane_dataset* dataset, const char* argument, Error& error) {
@@ -73,15 +74,15 @@ void DatasetRunner::reset_report() {
   report_.detail_cap = detail_.size();
 }
 
-Status DatasetRunner::translate(Status code, Status returned, const feedlane_error& reported, const char* callback, Error& error) {
+Status DatasetRunner::translate(Status code, Status returned, const feedlane_error& reported, const char* callback,
+                                Error& error) {
   const std::size_t length = strnlen(reported.text, sizeof reported.text);
-  if (length == 0)
-    (void)error.fail(code, "%s returned %d (%s)", callback, returned, feedlane_status_name(returned));
-  else
-    (void)error.fail(code, "%.*s", static_cast<int>(length), reported.text);
+  if (length == 0) (void)error.fail(code, "%s returned %d (%s)", callback, returned, feedlane_status_name(returned));
+  else (void)error.fail(code, "%.*s", static_cast<int>(length), reported.text);
   error.os_errno = reported.os_errno;
   error.transient = reported.transient != 0;
-  if (reported.detail == detail_.data()) error.detail.assign(detail_.data(), std::min<std::uint64_t>(reported.detail_len, detail_.size()));
+  if (reported.detail == detail_.data())
+    error.detail.assign(detail_.data(), std::min<std::uint64_t>(reported.detail_len, detail_.size()));
   return code;
 }
 
@@ -101,19 +102,19 @@ void DatasetRunner::close() {
   is_open_ = false;
 }
 
-Status DatasetRunner::get(const Task& task, std::uint64_t index, Error& error) {
+Status DatasetRunner::get(const Task& task, std::uint64_t row_index, Error& error) {
   const feedlane_task& view = task.view();
   void* fields[FEEDLANE_MAX_TENSORS];
   std::uint64_t bytes[FEEDLANE_MAX_TENSORS];
   for (std::size_t f = 0; f < task.tensors().size(); f++) {
     const feedlane_tensor& t = task.tensors()[f];
     bytes[f] = t.bytes / view.count;
-    fields[f] = static_cast<std::byte*>(t.data) + index * bytes[f];
+    fields[f] = static_cast<std::byte*>(t.data) + row_index * bytes[f];
   }
   feedlane_row row{};
   row.size = sizeof row;
-  row.index = view.indices[index];
-  row.seed = view.seeds[index];
+  row.index = view.indices[row_index];
+  row.seed = view.seeds[row_index];
   row.fields = fields;
   row.bytes = bytes;
   row.task = &view;

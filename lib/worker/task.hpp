@@ -61,7 +61,7 @@ class DatasetRunner {
   }
 
  private:
-  Status get(const Task& task, std::uint64_t row, Error& error);
+  Status get(const Task& task, std::uint64_t row_index, Error& error);
   Status fetch(const Task& task, Error& error);
   // What a callback reported, as our error with `code`.
   Status translate(Status code, Status returned, const feedlane_error& reported, const char* callback, Error& error);

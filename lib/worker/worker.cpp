@@ -43,7 +43,8 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) 
                         received.bytes, sizeof welcome);
   if (welcome.layout_hash != shm::layout_hash)
     return error.refuse(FEEDLANE_E_ABI, "layout_hash", static_cast<std::int64_t>(welcome.layout_hash),
-                        static_cast<std::int64_t>(shm::layout_hash), "trainer and worker use libraries of different layouts");
+                        static_cast<std::int64_t>(shm::layout_hash),
+                        "trainer and worker use libraries of different layouts");
   if (received.fd_count != welcome_fds)
     return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.fd_count), welcome_fds,
                         "the welcome carries %zu descriptors, needs %u", received.fd_count, unsigned{welcome_fds});
@@ -59,20 +60,25 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) 
 Status Worker::open_rings(const Welcome& welcome, Error& error) {
   const shm::Geometry& geometry = segments_.plan().geometry;
   if (welcome.worker >= geometry.workers)
-    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.worker", welcome.worker, geometry.workers, "worker %u of %u", welcome.worker, geometry.workers);
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.worker", welcome.worker, geometry.workers, "worker %u of %u",
+                        welcome.worker, geometry.workers);
   id_ = welcome.worker;
   generation_ = welcome.generation;
-  if (const Status s = fields_.read(segments_.fields(), geometry.field_count, geometry.max_rows, error); s != FEEDLANE_OK) return s;
+  if (const Status s = fields_.read(segments_.fields(), geometry.field_count, geometry.max_rows, error);
+      s != FEEDLANE_OK)
+    return s;
   if (fields_.slot_bytes() > geometry.slot_bytes)
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", static_cast<std::int64_t>(geometry.slot_bytes),
                         static_cast<std::int64_t>(fields_.slot_bytes()), "the declared fields don't fit a slot");
   declared_ = fields_.as_declared();
   row_ = segments_.worker_row(id_);
   trainer_row_ = segments_.trainer_row(id_);
-  row_->sleeping.store(0, std::memory_order_relaxed);  // what a dead predecessor left; the trainer rings for nothing at worst
+  row_->sleeping.store(
+      0, std::memory_order_relaxed);  // what a dead predecessor left; the trainer rings for nothing at worst
   row_->started_task.store(0, std::memory_order_relaxed);
   const auto capacity = geometry.ring_capacity;
-  tasks_ = ring::Consumer({segments_.task_ring(id_), shm::loader_cell_bytes, capacity}, welcome.task_start, &row_->task_position);
+  tasks_ = ring::Consumer({segments_.task_ring(id_), shm::loader_cell_bytes, capacity}, welcome.task_start,
+                          &row_->task_position);
   results_ = ring::Producer({segments_.result_lane(id_), shm::loader_cell_bytes, capacity}, welcome.result_start,
                             &trainer_row_->result_position);
   trainer_bell_ = ring::Doorbell(&segments_.trainer_block()->sleeping, trainer_event_.get());
@@ -88,7 +94,8 @@ Status Worker::watch_trainer(int socket, Error& error) {
   return s;
 }
 
-Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, std::unique_ptr<Worker>& out, Error& error) {
+Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, std::unique_ptr<Worker>& out,
+                      Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   std::unique_ptr<Worker> w(new Worker);
   Status s = w->receive_welcome(socket.get(), deadline, error);
@@ -168,8 +175,9 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
     const auto message = shm::read_once<shm::TaskMessage>(tasks_.message(0));
     tasks_.release(1);
     if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows)
-      return error.refuse(FEEDLANE_E_CORRUPT, "task.slot", message.slot, geometry.slots, "a task for slot %u of %u, %u rows of %u",
-                          message.slot, geometry.slots, message.rows, geometry.max_rows);
+      return error.refuse(FEEDLANE_E_CORRUPT, "task.slot", message.slot, geometry.slots,
+                          "a task for slot %u of %u, %u rows of %u", message.slot, geometry.slots, message.rows,
+                          geometry.max_rows);
     const arena::Slot slot{segments_.slot_header(message.slot), segments_.payload(message.slot),
                            segments_.plan().payload_of(message.slot), geometry.slot_bytes};
     task_since_ns_ = os::now_ns();
@@ -258,12 +266,14 @@ Status Worker::commit(std::uint64_t rows, Error& error) {
   if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
   if (rows == 0 || rows > task_.message().rows)
     return error.refuse(FEEDLANE_E_ARGUMENT, "rows", static_cast<std::int64_t>(rows), task_.message().rows,
-                        "%llu rows made, the task has 1 to %u", static_cast<unsigned long long>(rows), task_.message().rows);
+                        "%llu rows made, the task has 1 to %u", static_cast<unsigned long long>(rows),
+                        task_.message().rows);
   const std::uint64_t bytes = task_.describe(static_cast<std::int64_t>(rows));
   return finish_task(FEEDLANE_OK, static_cast<std::uint32_t>(rows), bytes, error);
 }
 
-Status Worker::fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail, Error& error) {
+Status Worker::fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,
+                    Error& error) {
   if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
   if (position < -1 || position >= static_cast<std::int64_t>(task_.message().rows))
     return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, task_.message().rows, "row %lld of a task of %u",

@@ -23,7 +23,8 @@ namespace feedlane::worker {
 class Worker {
  public:
   // Takes the socket in every case. `handle` is what tasks name as their worker.
-  static Status attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, std::unique_ptr<Worker>& out, Error& error);
+  static Status attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, std::unique_ptr<Worker>& out,
+                       Error& error);
   ~Worker();
 
   [[nodiscard]] feedlane_worker_info info() const;

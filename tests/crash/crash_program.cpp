@@ -148,8 +148,8 @@ int run_to_an_end(const std::string& mode, feedlane_error& err) {
     std::printf("caught\n");
   }
   const Left after = what_is_left();
-  std::printf("left descriptors %d mappings %d children %d\n", after.descriptors - before.descriptors, after.mappings - before.mappings,
-              after.children ? 1 : 0);
+  std::printf("left descriptors %d mappings %d children %d\n", after.descriptors - before.descriptors,
+              after.mappings - before.mappings, after.children ? 1 : 0);
   return 0;
 }
 
@@ -196,9 +196,11 @@ int show(feedlane_error& err) {
   feedlane_worker_stats stats{};
   stats.size = sizeof stats;
   fail_if(feedlane_loader_worker_stats(loader, batch.worker, &stats), err);
-  std::printf("worker %lld\ntrainer_address %llu\nworker_address %llu\noffset %llu\nbyte %d\n", static_cast<long long>(stats.pid),
+  std::printf("worker %lld\ntrainer_address %llu\nworker_address %llu\noffset %llu\nbyte %d\n",
+              static_cast<long long>(stats.pid),
               static_cast<unsigned long long>(reinterpret_cast<std::uint64_t>(batch.tensors[0].data)),
-              static_cast<unsigned long long>(in_worker), static_cast<unsigned long long>(batch.tensors[0].offset), bytes[0]);
+              static_cast<unsigned long long>(in_worker), static_cast<unsigned long long>(batch.tensors[0].offset),
+              bytes[0]);
   (void)std::fflush(stdout);
   (void)std::getchar();
   std::printf("byte %d\n", bytes[0]);

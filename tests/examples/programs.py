@@ -4,7 +4,7 @@ import collections
 import subprocess
 import tempfile
 
-DEADLINE_S = 120
+DEADLINE_S = 60
 
 Finished = collections.namedtuple("Finished", "pid code out err")
 

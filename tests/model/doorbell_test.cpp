@@ -37,7 +37,7 @@ struct State {
   std::array<std::vector<Store>, publishers + 1> buffers;  // a FIFO for each process; the last is the sleeper's
   std::array<std::uint8_t, publishers> at{};               // program counters
   std::array<std::uint8_t, publishers> sent{};
-  std::array<bool, publishers> stopped{};                  // for ever
+  std::array<bool, publishers> stopped{};  // for ever
   std::uint8_t sleeper_at = 0;
   std::array<std::uint8_t, publishers> taken{};
   bool event = false;
@@ -47,7 +47,8 @@ struct State {
 constexpr int sleeper = publishers;
 
 std::uint8_t load(const State& s, int process, std::uint8_t word) {
-  for (auto i = s.buffers[static_cast<std::size_t>(process)].rbegin(); i != s.buffers[static_cast<std::size_t>(process)].rend(); ++i)
+  for (auto i = s.buffers[static_cast<std::size_t>(process)].rbegin();
+       i != s.buffers[static_cast<std::size_t>(process)].rend(); ++i)
     if (i->word == word) return i->value;
   return s.memory[word];
 }
@@ -200,9 +201,7 @@ TEST_CASE("without the publisher's fence a wake-up is lost") {
   CHECK(Model({.publisher_fences = false}).loses_a_wakeup());
 }
 
-TEST_CASE("without the sleeper's fence a wake-up is lost") {
-  CHECK(Model({.sleeper_fences = false}).loses_a_wakeup());
-}
+TEST_CASE("without the sleeper's fence a wake-up is lost") { CHECK(Model({.sleeper_fences = false}).loses_a_wakeup()); }
 
 TEST_CASE("without the second sweep a wake-up is lost") {
   CHECK(Model({.sleeper_sweeps_again = false}).loses_a_wakeup());

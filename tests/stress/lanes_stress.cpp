@@ -32,7 +32,8 @@ struct Shared {
 };
 
 // Runs until it is killed.
-[[noreturn]] void produce(Shared& shared, std::uint32_t lane, std::uint64_t start, std::uint64_t next, int own_event, int peer_event) {
+[[noreturn]] void produce(Shared& shared, std::uint32_t lane, std::uint64_t start, std::uint64_t next, int own_event,
+                          int peer_event) {
   Shared::Lane& l = shared.lanes[lane];
   Producer producer({l.cells, 64, capacity}, start, &l.position);
   Sleeper sleeper(&l.producer_asleep);
@@ -121,7 +122,8 @@ struct Run {
       take(m);
     }
     for (std::uint32_t lane = 0; lane < lanes.size(); lane++)
-      if ((touched & 1u << lane) != 0) (void)Doorbell(&shared->lanes[lane].producer_asleep, producer_events[lane].get()).ring();
+      if ((touched & 1u << lane) != 0)
+        (void)Doorbell(&shared->lanes[lane].producer_asleep, producer_events[lane].get()).ring();
   }
 };
 

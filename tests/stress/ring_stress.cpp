@@ -78,8 +78,8 @@ void consume(Shared& shared, int own_event, int peer_event, std::uint64_t count)
       std::memcpy(words, consumer.message(k), sizeof words);
       const std::uint64_t v = i + k;
       if (words[0] != v) stress::die("message out of order", words[0], v);
-      if (words[1] != ~v || words[2] != v * 3 || words[3] != (v ^ 0x5555555555555555) || words[4] != v + 1 || words[5] != v << 7 ||
-          words[6] != v * v)
+      if (words[1] != ~v || words[2] != v * 3 || words[3] != (v ^ 0x5555555555555555) || words[4] != v + 1 ||
+          words[5] != v << 7 || words[6] != v * v)
         stress::die("message torn", words[6], v * v);
     }
     consumer.release(got);
@@ -109,7 +109,7 @@ int main() {
   (void)::waitpid(child, &status, 0);
   if (status != 0) stress::die("the producer's exit status", static_cast<std::uint64_t>(status), 0);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-  std::printf("%llu messages, each once, in order, whole: %.1f s, %.1f million/s\n", static_cast<unsigned long long>(count), seconds,
-              static_cast<double>(count) / seconds / 1e6);
+  std::printf("%llu messages, each once, in order, whole: %.1f s, %.1f million/s\n",
+              static_cast<unsigned long long>(count), seconds, static_cast<double>(count) / seconds / 1e6);
   return 0;
 }

@@ -44,7 +44,8 @@ TEST_CASE("a sleeper is rung, and its flag is its own") {
   CHECK(Doorbell(&f.flag, f.event.get()).ring());
   CHECK(f.rang());
   CHECK_MESSAGE(f.flag.load(std::memory_order_relaxed) == 1, "a publisher never writes it");
-  CHECK_MESSAGE(Doorbell(&f.flag, f.event.get()).ring(), "a second publisher rings too: the first may have been stopped before its write");
+  CHECK_MESSAGE(Doorbell(&f.flag, f.event.get()).ring(),
+                "a second publisher rings too: the first may have been stopped before its write");
   sleeper.cancel();
   feedlane::os::drain_event(f.event.get());
   CHECK_FALSE(Doorbell(&f.flag, f.event.get()).ring());

@@ -1,0 +1,129 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# What tools/quickstart and tools/check share: finding the tree, packages, timed steps, build directories.
+# Sourced, never run. Every function returns a status and works under `set -euo pipefail`.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+# Gone at exit; a script that sets an EXIT trap of its own removes it there.
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/feedlane-tools.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+# The output of the step that ran last.
+step_log=$scratch/step.log
+
+say() { printf '%s\n' "$*"; }
+complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+# step TEXT COMMAND...: runs the command quietly and prints one line with how long it took. Returns the command's
+# status; its output is in $step_log.
+step() {
+  local text=$1 began=$SECONDS status=0
+  shift
+  printf '%-56s' "$text"
+  "$@" >"$step_log" 2>&1 </dev/null || status=$?
+  printf ' %4d s%s\n' $((SECONDS - began)) "$( ((status == 0)) || printf '  FAILED')"
+  return "$status"
+}
+
+# ---- packages --------------------------------------------------------------------------------------------------------
+
+# What each package is for: said before it is installed.
+declare -A package_use=(
+  [g++]='the compiler'
+  [meson]='configures the build'
+  [ninja-build]='runs the build'
+  [pkg-config]='finds installed libraries'
+  [python3]='runs the helper scripts'
+  [libboost-dev]='Boost.Interprocess: maps the shared segments'
+  [libmimalloc-dev]='the scratch memory of a task'
+  [doctest-dev]='the frame of the tests'
+  [clang]='the second compiler that must be free of warnings'
+  [strace]='counts system calls in one of the tests'
+  [clang-format]='compares the layout of the source with .clang-format'
+  [debootstrap]='makes the bare system'
+  [git]='says which files are part of the tree'
+)
+
+finds_header() { printf '#include <%s>\n' "$1" | g++ -std=c++20 -E -x c++ -o /dev/null - 2>/dev/null; }
+
+# has_package PACKAGE: true if it is installed, or if what it brings is there some other way (built by hand, from pip).
+has_package() {
+  [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]] && return 0
+  case $1 in
+    ninja-build) command -v ninja ;;
+    libboost-dev) finds_header boost/interprocess/mapped_region.hpp ;;
+    libmimalloc-dev) finds_header mimalloc.h ;;
+    doctest-dev) finds_header doctest/doctest.h ;;
+    *) command -v "$1" ;;
+  esac >/dev/null 2>&1
+}
+
+# Whether this user may become root. sudo may ask for a password: only where somebody can see the question and answer.
+can_sudo() {
+  command -v sudo >/dev/null || return 1
+  sudo -n true 2>/dev/null || { [[ -t 0 && -t 2 ]] && sudo -v; }
+}
+
+apt_install() {
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
+  ((EUID == 0)) || apt=(sudo "${apt[@]}")
+  # A system without network may still have what is needed in its lists and caches: let `install` decide.
+  "${apt[@]}" update || true
+  "${apt[@]}" install -y --no-install-recommends "$@"
+}
+
+# Set once need_packages has installed something: a build directory made before may have missed it.
+packages_installed=
+
+# need_packages PACKAGE...: installs those that are missing, after saying which and why. Without a way to become root it
+# prints the command to run and returns 1.
+need_packages() {
+  local package missing=()
+  for package; do has_package "$package" || missing+=("$package"); done
+  ((${#missing[@]})) || return 0
+
+  say 'Not installed yet:'
+  for package in "${missing[@]}"; do printf '  %-16s %s\n' "$package" "${package_use[$package]}"; done
+  local command="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+  if ! command -v apt-get >/dev/null; then
+    complain 'no apt-get here: install what is named above (these are Debian package names) and run this again'
+    return 1
+  fi
+  if ((EUID != 0)) && ! can_sudo; then
+    complain "installing needs root. Run this as root, then start again:"
+    say "  $command" >&2
+    return 1
+  fi
+  if ! step "install ${#missing[@]} packages with apt-get" apt_install "${missing[@]}"; then
+    tail -n 20 "$step_log"
+    complain "this failed: $command"
+    return 1
+  fi
+  packages_installed=yes
+}
+
+# ---- build directories -----------------------------------------------------------------------------------------------
+
+# setup_build DIR CC CXX [-Doption=value...]: leaves DIR (relative to the root) configured with that compiler and at
+# least those options. Does nothing if it is so already; starts it afresh if another compiler, Meson or tree made it.
+setup_build() {
+  local dir=$root/$1 name=$1 cc=$2 cxx=$3 state
+  shift 3
+  state=$(python3 "$root/tools/build_state.py" "$dir" "$root" "$cxx" "$@") || return 1
+  case $state in
+    foreign)
+      say "$name/ holds something that is not a Meson build. Move it away and run this again."
+      return 1
+      ;;
+    ready)
+      [[ $packages_installed ]] || return 0
+      meson setup --reconfigure "$@" "$dir" "$root" && return 0
+      ;;
+    reconfigure) meson setup --reconfigure "$@" "$dir" "$root" && return 0 ;;
+  esac
+  # Emptied rather than removed: it may be a link to another disk. Only a Meson build gets here, or nothing.
+  if [[ -d $dir ]]; then find "$dir/" -xdev -mindepth 1 -delete || return 1; fi
+  CC=$cc CXX=$cxx meson setup "$@" "$dir" "$root"
+}
