@@ -9,7 +9,8 @@
  *    Its `size` must have been set (feedlane_init).
  *  - Output parameters are written on 0 only, except where stated; a failed create leaves `*out` NULL.
  *  - `timeout_ns` is relative: 0 = try once, FEEDLANE_FOREVER = no limit; negative is E_ARGUMENT.
- *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED; nothing is lost, call again.
+ *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED; nothing is lost, call again. Not in
+ *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions.
  *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY).
  *  - In a forked child every call on a handle answers E_FORKED, but *_destroy and *_detach: those only clear the pointer.
  *  - Structs begin with `size`. EVERY other field means "default" when zero. A shorter struct than this header's is
@@ -139,6 +140,64 @@ FEEDLANE_API void feedlane_init(void *object, size_t size);
 typedef struct feedlane_sampler feedlane_sampler; /**< yields indices, epoch by epoch */
 typedef struct feedlane_loader feedlane_loader;   /**< the trainer's side */
 typedef struct feedlane_worker feedlane_worker;   /**< the worker's side */
+typedef struct feedlane_rx feedlane_rx;           /**< the receiving end of a standalone ring */
+typedef struct feedlane_tx feedlane_tx;           /**< a sending end */
+
+/* ---- standalone rings: messages of one size from up to `lanes` senders to one receiver ---------------------------- */
+
+/** With one lane an SPSC ring, with several MPSC: each sender's messages in order, none across. */
+typedef struct feedlane_ring_config {
+  size_t size;
+  uint32_t message_bytes; /**< 1 .. 1 MiB; with 8 more, rounded up to 64, a cell */
+  uint32_t capacity;      /**< messages a lane holds: a power of two up to 2^24 */
+  uint32_t lanes;         /**< senders at a time, up to 4096; 0: 1 */
+  uint32_t reserved;
+  const char *path;       /**< NULL: senders come by feedlane_rx_offer; else also by connecting to this Unix socket,
+                               mode 0600, peers of the same user only; removed with the receiver */
+} feedlane_ring_config;
+
+/** Messages in place, `stride` bytes apart. */
+typedef struct feedlane_span {
+  void *data;
+  uint64_t stride;
+  uint32_t count; /**< may be less than asked: messages of one span never cross the ring's end */
+  uint32_t lane;
+} feedlane_span;
+
+/** Makes a ring and its receiving end; all its memory is reserved. E_ARGUMENT, E_MEMORY, E_LIMIT, E_OS, E_STATE (another
+ *  process listens at the path). T:any. */
+FEEDLANE_API int32_t feedlane_rx_create(const feedlane_ring_config *config, feedlane_rx **out, feedlane_error *err);
+/** A connected socket for one sender, the caller's to pass to that process and to close. E_LIMIT: every lane is taken.
+ *  T:one. */
+FEEDLANE_API int32_t feedlane_rx_offer(feedlane_rx *rx, int32_t *fd, feedlane_error *err);
+/** Waits for messages of one lane, lanes by turns; at most `want` (>= 1). They stay where they are until
+ *  feedlane_rx_release; a second peek without it shows messages of the next lane. END when every sender that came has left
+ *  or died and everything they committed has been taken; later ones may still come. TIMEOUT, INTERRUPTED. T:one. */
+FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
+                                      feedlane_error *err);
+/** Gives back the first `count` messages of the last peek, which must have been of `lane`. T:one. */
+FEEDLANE_API int32_t feedlane_rx_release(feedlane_rx *rx, uint32_t lane, uint32_t count, feedlane_error *err);
+/** A descriptor to poll for reading in a foreign event loop, after feedlane_rx_arm said 0. Borrowed. T:any. */
+FEEDLANE_API int32_t feedlane_rx_wait_fd(const feedlane_rx *rx, int32_t *fd);
+/** 0: nothing is there, sleep on the descriptor; AGAIN: call feedlane_rx_peek now. T:one. */
+FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx);
+/** `*rx` is NULL after; NULL is fine. Senders find E_PEER_DEAD when they next wait. T:one. */
+FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);
+
+/** Becomes a sender: by the descriptor of an offer, which is taken in every case, or, with fd -1, by the socket at `path`.
+ *  The receiver lets senders in while it is in feedlane_rx_peek, _arm or _offer. E_PEER_DEAD, E_LIMIT (every lane is taken),
+ *  E_ABI, E_CORRUPT, E_STATE (another user's), TIMEOUT. T:any. */
+FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
+                                        feedlane_error *err);
+/** Waits for room; at most `want` (>= 1) messages to fill. A reservation not committed is given back by the next one.
+ *  E_PEER_DEAD: the ring is full and its receiver gone. TIMEOUT, INTERRUPTED. T:one. */
+FEEDLANE_API int32_t feedlane_tx_reserve(feedlane_tx *tx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
+                                         feedlane_error *err);
+/** Publishes the first `count` reserved messages, in order: each is seen whole or not at all, even if this process is
+ *  killed in here. 0 gives the reservation back. T:one. */
+FEEDLANE_API int32_t feedlane_tx_commit(feedlane_tx *tx, uint32_t count, feedlane_error *err);
+/** Leaves; what was committed is still taken. `*tx` is NULL after; NULL is fine. T:one. */
+FEEDLANE_API int32_t feedlane_tx_destroy(feedlane_tx **tx);
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
@@ -304,13 +363,15 @@ FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
 /* ---- loader ------------------------------------------------------------------------------------------------------ */
 
 #define FEEDLANE_START_SPAWN 0    /**< the library starts `argv`, or this program again */
+#define FEEDLANE_START_FORK 1     /**< the library forks this process; `dataset` runs in the children */
+#define FEEDLANE_START_THREAD 2   /**< threads of the host call feedlane_loader_run_local or feedlane_loader_local_worker */
 #define FEEDLANE_START_EXTERNAL 3 /**< the host starts processes with feedlane_loader_open_worker's descriptor */
 
 typedef struct feedlane_loader_config {
   size_t size;
   /* what */
   const feedlane_sampler *sampler; /**< required; copied in its present definition, not its position */
-  const feedlane_dataset *dataset; /**< required when workers is 0 (inline); else must be NULL */
+  const feedlane_dataset *dataset; /**< inline (workers 0) and fork: required; thread: for run_local; else NULL */
   const feedlane_field *fields;    /**< required; elements are fields[0].size bytes apart */
   uint64_t field_count;            /**< 1 .. FEEDLANE_MAX_TENSORS */
   int64_t batch_size;              /**< 0: 1 */
@@ -321,7 +382,7 @@ typedef struct feedlane_loader_config {
   int32_t workers;                 /**< 0: the data set runs inline, in the caller of next */
   int32_t start;                   /**< FEEDLANE_START_* */
   int32_t prefetch_factor;         /**< batches in flight per worker; 0: 2 */
-  int32_t keep_workers;            /**< 1: workers outlive the epoch (external ones always do) */
+  int32_t keep_workers;            /**< 1: workers outlive the epoch (external ones and threads always do) */
   int32_t held;                    /**< batches that the trainer means to hold at once; 0: 1 */
   int32_t reserved;
   const char *const *argv;         /**< spawn: NULL-terminated; argv[0] is looked up in PATH. NULL: this program again */
@@ -361,9 +422,10 @@ FEEDLANE_API int32_t feedlane_loader_destroy(feedlane_loader **l);
 /** Starts `epoch` (>= 0), workers too if none run. In mid-epoch the old one is abandoned first. T:one. */
 FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, feedlane_error *err);
 /** The next batch, in the sampler's order. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern
- *  one batch: the following call goes on with the following batch. E_INIT, E_RESTARTS, E_PEER_DEAD, E_CORRUPT concern
- *  the loader: repeated until `begin` (E_PEER_DEAD: or until a worker attaches). Deaths are found and workers replaced
- *  in here. T:one. */
+ *  one batch: the following call goes on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach in
+ *  time), E_CORRUPT concern the loader: repeated until `begin`. E_PEER_DEAD: no external worker is there; until
+ *  feedlane_loader_open_worker. E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in
+ *  here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
 FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out, feedlane_error *err);
 /** What `next` does, but for taking a batch: reap, restart, dispatch; never waits. 0: none is ready; AGAIN: one is, or
  *  `next` has something else to say. Call it while a device works. T:one. */
@@ -384,6 +446,13 @@ FEEDLANE_API int32_t feedlane_loader_length(const feedlane_loader *l, int64_t *b
  *  now and then (one system call) is how a host keeps its workers complete; max_restarts doesn't bound it. T:one. */
 FEEDLANE_API int32_t feedlane_loader_open_worker(feedlane_loader *l, int32_t *id, int32_t *fd, feedlane_error *err);
 
+/** Thread mode: makes the calling thread a worker, for the pull form; detach when next says END. The loader's memory lives
+ *  until then. END: no worker is missing. T:any. */
+FEEDLANE_API int32_t feedlane_loader_local_worker(feedlane_loader *l, feedlane_worker **out, feedlane_error *err);
+/** Thread mode, callback form: the calling thread works with config.dataset until the trainer wants no more. END: no worker
+ *  is missing. T:any. */
+FEEDLANE_API int32_t feedlane_loader_run_local(feedlane_loader *l, feedlane_error *err);
+
 /** One more reference to a batch. E_STALE when it was released already. T:any. */
 FEEDLANE_API int32_t feedlane_batch_retain(feedlane_loader *l, uint64_t token);
 /** Gives one reference back; with the last one the slot is free again. E_STALE. T:any. */
@@ -399,7 +468,7 @@ typedef struct feedlane_stats {
   uint64_t bytes;           /**< tensor bytes yielded */
   uint64_t epochs;          /**< begun */
   uint64_t wait_ns;         /**< time spent asleep in next */
-  uint64_t restarts;        /**< workers replaced */
+  uint64_t restarts;        /**< workers that took the place of one that died */
   uint64_t redispatched;    /**< tasks sent out again */
   uint64_t quarantined;     /**< batches given up */
   uint64_t invalid_results; /**< results refused by validation */
@@ -436,6 +505,26 @@ typedef struct feedlane_worker_stats {
 FEEDLANE_API int32_t feedlane_loader_stats(const feedlane_loader *l, feedlane_stats *out);
 /** END past the last worker. T:any. */
 FEEDLANE_API int32_t feedlane_loader_worker_stats(const feedlane_loader *l, int32_t worker, feedlane_worker_stats *out);
+
+#define FEEDLANE_EVENT_WARNING 1        /**< `what` says it */
+#define FEEDLANE_EVENT_WORKER_DIED 2    /**< what.worker; what.batch it had in hand, or -1 */
+#define FEEDLANE_EVENT_WORKER_STARTED 3 /**< a replacement of a dead one */
+#define FEEDLANE_EVENT_WORKER_WANTED 4  /**< external: feedlane_loader_open_worker has one to give */
+#define FEEDLANE_EVENT_QUARANTINED 5    /**< what.batch was given up */
+#define FEEDLANE_EVENT_INVALID 6        /**< what.worker said something that doesn't hold together */
+
+/** What must be told without being asked. */
+typedef struct feedlane_event {
+  size_t size;
+  int32_t kind;     /**< FEEDLANE_EVENT_* */
+  int32_t reserved;
+  uint64_t time_ns; /**< CLOCK_MONOTONIC */
+  uint64_t lost;    /**< events before this one that were overwritten: the queue holds the newest 256 */
+  feedlane_error what;
+} feedlane_event;
+
+/** The oldest event not yet read. END: none. T:any. */
+FEEDLANE_API int32_t feedlane_loader_event(feedlane_loader *l, feedlane_event *out);
 
 #ifdef __cplusplus
 }

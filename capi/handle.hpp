@@ -3,13 +3,17 @@
 // out, lets no exception through, and tells the caller's error struct what went wrong.
 #pragma once
 
+#include <fcntl.h>
+
 #include <atomic>
 #include <exception>
 #include <memory>
 #include <new>
+#include <stdexcept>
 
 #include "base/error.hpp"
 #include "base/versioned.hpp"
+#include "os/fd.hpp"
 #include "os/fork_stamp.hpp"
 
 namespace feedlane::capi {
@@ -26,6 +30,8 @@ Status shield(Error& error, F&& f) noexcept {
     return f(error);
   } catch (const std::bad_alloc&) {
     return error.fail(FEEDLANE_E_MEMORY, "out of memory");
+  } catch (const std::length_error&) {
+    return error.fail(FEEDLANE_E_MEMORY, "more than any memory holds");
   } catch (const std::exception& e) {
     return error.fail(FEEDLANE_E_OS, "unexpected: %.300s", e.what());
   } catch (...) {
@@ -40,6 +46,19 @@ int32_t call(feedlane_error* err, F&& f) noexcept {
   const Status s = shield(error, f);
   if (has_error(s)) tell(err, error);
   return s;
+}
+
+inline Status check_timeout(int64_t timeout_ns, Error& error) {
+  if (timeout_ns >= 0) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative",
+                      static_cast<long long>(timeout_ns));
+}
+
+// Whether what the caller handed over as a descriptor is one.
+inline Status check_descriptor(os::Fd& fd, Error& error) {
+  if (fd && ::fcntl(fd.get(), F_GETFD) >= 0) return FEEDLANE_OK;
+  const int number = fd.release();  // nothing to close
+  return error.refuse(FEEDLANE_E_ARGUMENT, "fd", number, 0, "fd %d is no open descriptor", number);
 }
 
 // What all handles have in front.
@@ -98,6 +117,7 @@ int32_t destroy(H** handle, F&& f) noexcept {
     *handle = nullptr;
     return FEEDLANE_OK;
   }
+  if (h->destroyed.load(std::memory_order_relaxed)) return FEEDLANE_E_STATE;      // see check_handle
   if (h->busy.exchange(true, std::memory_order_acquire)) return FEEDLANE_E_BUSY;  // pairs with call_one's release
   *handle = nullptr;
   return f(h);

@@ -4,27 +4,32 @@
 #include "handle.hpp"
 #include "process.hpp"
 #include "sampler.hpp"
+#include "worker.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
 
 struct feedlane_loader : Handle {
   std::unique_ptr<loader::Loader> loader;
-  // One for the caller until destroy, one for each batch in its hands: the last one deletes the handle.
+  // One for the caller until destroy, one for each batch in its hands and for each local worker: the last deletes the handle.
   std::atomic<std::uint64_t> lives{1};
 };
 
-namespace {
-
-void let_go(feedlane_loader* l) {
+void feedlane::capi::let_go(feedlane_loader* l) {
   // Release: this thread's use comes before; acquire: the last one sees that of all others.
   if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) delete l;
 }
 
-Status check_timeout(int64_t timeout_ns, Error& error) {
-  if (timeout_ns >= 0) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative",
-                      static_cast<long long>(timeout_ns));
+namespace {
+
+// The calling thread as a worker. Keeps the loader alive until it detaches, even one that is being destroyed meanwhile.
+Status attach_local(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
+  os::Fd socket;
+  if (const Status s = l->loader->take_offer(socket, error); s != FEEDLANE_OK) return s;
+  l->lives.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
+  const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->segments(), out, error);
+  if (s != FEEDLANE_OK) let_go(l);
+  return s;
 }
 
 // Batch functions work after destroy too, as long as a batch is held.
@@ -53,7 +58,8 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     auto handle = std::make_unique<feedlane_loader>();
     s = handle->stamp.take(error);
     const loader::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();
-    if (s == FEEDLANE_OK) s = loader::Loader::create(config, sampler, os::SystemFiles{}, handle->loader, error);
+    if (s == FEEDLANE_OK)
+      s = loader::Loader::create(config, sampler, forked_worker_main, os::SystemFiles{}, handle->loader, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });
@@ -76,6 +82,10 @@ int32_t feedlane_loader_begin(feedlane_loader* l, int64_t epoch, feedlane_error*
 int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_batch* out, feedlane_error* err) {
   return call_one(l, "l", err, [&](Error& error) {
     Status s = check_output(out, "out", error);
+    constexpr std::size_t least = offsetof(feedlane_batch, epoch);  // without the token it could never be released
+    if (s == FEEDLANE_OK && out->size < least)
+      s = error.refuse(FEEDLANE_E_ABI, "out", static_cast<std::int64_t>(out->size), least,
+                       "out->size is %zu: there is no room for the token, which ends at %zu", out->size, least);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     feedlane_batch batch;
     if (s == FEEDLANE_OK) s = l->loader->next(timeout_ns, batch, error);
@@ -106,6 +116,7 @@ int32_t feedlane_loader_interrupt(feedlane_loader* l) {
   // Async-signal-safe: nothing here allocates or locks.
   if (l == nullptr) return FEEDLANE_E_ARGUMENT;
   if (l->stamp.is_foreign()) return FEEDLANE_E_FORKED;
+  if (l->destroyed.load(std::memory_order_relaxed)) return FEEDLANE_E_STATE;  // see check_handle
   l->loader->interrupt();
   return FEEDLANE_OK;
 }
@@ -129,6 +140,39 @@ int32_t feedlane_loader_open_worker(feedlane_loader* l, int32_t* id, int32_t* fd
     os::Fd theirs;
     const Status s = l->loader->open_worker(*id, theirs, error);
     if (s == FEEDLANE_OK) *fd = theirs.release();
+    return s;
+  });
+}
+
+int32_t feedlane_loader_local_worker(feedlane_loader* l, feedlane_worker** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  return call_any(l, "l", err, [&](Error& error) {
+    if (out == nullptr) return refuse_null(error, "out");
+    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
+    const Status s = attach_local(l, handle, error);
+    if (s == FEEDLANE_OK) *out = handle.release();
+    return s;
+  });
+}
+
+int32_t feedlane_loader_run_local(feedlane_loader* l, feedlane_error* err) {
+  return call_any(l, "l", err, [&](Error& error) -> Status {
+    const feedlane_dataset* dataset = l->loader->dataset();
+    if (dataset == nullptr)
+      return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1,
+                          "the loader was made without a data set to run here");
+    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
+    const Status s = attach_local(l, handle, error);
+    return s == FEEDLANE_OK ? run_worker(*handle, *dataset, error) : s;
+  });
+}
+
+int32_t feedlane_loader_event(feedlane_loader* l, feedlane_event* out) {
+  return call_any(l, "l", nullptr, [&](Error& error) {
+    Status s = check_output(out, "out", error);
+    feedlane_event event;
+    if (s == FEEDLANE_OK && !l->loader->next_event(event)) s = FEEDLANE_END;
+    if (s == FEEDLANE_OK) write_versioned(out, event);
     return s;
   });
 }

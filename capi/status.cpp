@@ -10,20 +10,8 @@ namespace feedlane::capi {
 
 void tell(feedlane_error* err, const Error& error) noexcept {
   if (err == nullptr || err->size < offsetof(feedlane_error, os_errno) || err->size > std::size_t{1} << 20) return;
-  feedlane_error e{};
-  e.code = error.code;
-  e.os_errno = error.os_errno;
-  e.worker = error.worker;
-  e.attempt = error.attempt;
-  e.transient = error.transient ? 1 : 0;
-  e.epoch = error.epoch;
-  e.batch = error.batch;
-  e.sample = error.sample;
-  e.found = error.found;
-  e.needed = error.needed;
-  copy_text(e.argument, sizeof e.argument, error.argument);
-  copy_text(e.text, sizeof e.text, error.text[0] != '\0' ? error.text : feedlane_status_text(error.code));
-  e.detail_len = error.detail.size();
+  feedlane_error e = to_c(error);
+  if (e.text[0] == '\0') copy_text(e.text, sizeof e.text, feedlane_status_text(error.code));
   if (err->size >= sizeof e) {
     e.detail = err->detail;
     e.detail_cap = err->detail_cap;

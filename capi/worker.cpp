@@ -8,33 +8,20 @@
 
 #include "handle.hpp"
 #include "process.hpp"
+#include "worker.hpp"
 #include "worker/seed.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
 
 struct feedlane_worker : Handle {
+  feedlane_loader* owner = nullptr;  // of a thread of the trainer's process
   std::unique_ptr<worker::Worker> worker;
 };
 
 namespace {
 
 std::atomic<bool> started_as_worker{false};
-
-Status attach(os::Fd socket, int64_t timeout_ns, std::unique_ptr<feedlane_worker>& out, Error& error) {
-  if (!socket || ::fcntl(socket.get(), F_GETFD) < 0) {
-    const int fd = socket.release();  // it is no descriptor: nothing to close
-    return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd %d is no open descriptor", fd);
-  }
-  if (timeout_ns < 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative",
-                        static_cast<long long>(timeout_ns));
-  auto handle = std::make_unique<feedlane_worker>();
-  Status s = handle->stamp.take(error);
-  if (s == FEEDLANE_OK) s = worker::Worker::attach(std::move(socket), timeout_ns, handle.get(), handle->worker, error);
-  if (s == FEEDLANE_OK) out = std::move(handle);
-  return s;
-}
 
 // Finds the worker that a task is in the hands of, and that it is this one still.
 template <class F>
@@ -53,6 +40,39 @@ int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
 }
 
 }  // namespace
+
+void feedlane::capi::WorkerDeleter::operator()(feedlane_worker* handle) const {
+  feedlane_loader* owner = handle->owner;
+  delete handle;
+  if (owner != nullptr) let_go(owner);
+}
+
+Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, feedlane_loader* owner,
+                                     const shm::Segments* local, std::unique_ptr<feedlane_worker, WorkerDeleter>& out,
+                                     Error& error) {
+  Status s = check_descriptor(socket, error);
+  if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
+  if (s != FEEDLANE_OK) return s;
+  std::unique_ptr<feedlane_worker, WorkerDeleter> handle(new feedlane_worker);
+  s = handle->stamp.take(error);
+  if (s == FEEDLANE_OK)
+    s = worker::Worker::attach(std::move(socket), timeout_ns, handle.get(), local, handle->worker, error);
+  if (s != FEEDLANE_OK) return s;
+  handle->owner = owner;
+  out = std::move(handle);
+  return s;
+}
+
+Status feedlane::capi::run_worker(feedlane_worker& handle, const feedlane_dataset& dataset, Error& error) {
+  worker::DatasetRunner runner;
+  const Status s = runner.take(&dataset, "dataset", error);
+  return s == FEEDLANE_OK ? worker::run(*handle.worker, runner, error) : s;
+}
+
+int feedlane::capi::forked_worker_main(int fd, const feedlane_dataset& dataset) {
+  started_as_worker.store(true, std::memory_order_relaxed);  // a flag by itself
+  return feedlane_worker_run(fd, &dataset, nullptr) == FEEDLANE_OK ? 0 : 1;
+}
 
 bool feedlane::capi::is_worker_process() {
   return started_as_worker.load(std::memory_order_relaxed) || std::getenv(worker::fd_variable) != nullptr;
@@ -82,8 +102,8 @@ int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker**
   return call(err, [&](Error& error) -> Status {
     os::Fd socket(fd);
     if (out == nullptr) return refuse_null(error, "out");
-    std::unique_ptr<feedlane_worker> handle;
-    const Status s = attach(std::move(socket), timeout_ns, handle, error);
+    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
+    const Status s = attach_worker(std::move(socket), timeout_ns, nullptr, nullptr, handle, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });
@@ -108,10 +128,8 @@ int32_t feedlane_worker_ready(feedlane_worker* w, int32_t status, const char* te
 int32_t feedlane_worker_next(feedlane_worker* w, int64_t timeout_ns, const feedlane_task** task, feedlane_error* err) {
   return call_one(w, "w", err, [&](Error& error) {
     if (task == nullptr) return refuse_null(error, "task");
-    if (timeout_ns < 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative",
-                          static_cast<long long>(timeout_ns));
-    return w->worker->next(timeout_ns, task, error);
+    const Status s = check_timeout(timeout_ns, error);
+    return s == FEEDLANE_OK ? w->worker->next(timeout_ns, task, error) : s;
   });
 }
 
@@ -156,17 +174,17 @@ int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t 
 int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset* dataset, feedlane_error* err) {
   return call(err, [&](Error& error) -> Status {
     os::Fd socket(fd);
-    worker::DatasetRunner runner;
-    std::unique_ptr<feedlane_worker> handle;
-    Status s = runner.take(dataset, "dataset", error);
-    if (s == FEEDLANE_OK) s = attach(std::move(socket), FEEDLANE_FOREVER, handle, error);
-    return s == FEEDLANE_OK ? worker::run(*handle->worker, runner, error) : s;
+    worker::DatasetRunner checked;  // before the trainer hears of us
+    Status s = checked.take(dataset, "dataset", error);
+    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
+    if (s == FEEDLANE_OK) s = attach_worker(std::move(socket), FEEDLANE_FOREVER, nullptr, nullptr, handle, error);
+    return s == FEEDLANE_OK ? run_worker(*handle, checked.table(), error) : s;
   });
 }
 
 int32_t feedlane_worker_detach(feedlane_worker** w) {
   return destroy(w, [](feedlane_worker* handle) {
-    delete handle;
+    WorkerDeleter()(handle);
     return Status{FEEDLANE_OK};
   });
 }

@@ -43,14 +43,18 @@ Status Fields::add(const char* name, feedlane_dtype dtype, std::int32_t ndim, co
   field.name = name;
   field.dtype = dtype;
   field.ndim = ndim;
-  // All products are checked against the largest slot before they are used, so none can overflow.
+  // All products are checked against the largest slot before they are used, so none can overflow; strides neither, which
+  // are products of a shape whose empty dimensions count as 1.
   std::uint64_t bytes = std::uint64_t{dtype.bits} / 8 * dtype.lanes;
+  std::uint64_t spread = bytes;
   for (std::int32_t d = 0; d < ndim; d++) {
     if (shape[d] < 0) return refuse(error, index, "shape", shape[d], 0, "a dimension is not negative");
     field.shape[d] = shape[d];
-    if (shape[d] != 0 && bytes > shm::max_slot_bytes / static_cast<std::uint64_t>(shape[d]))
+    const auto extent = static_cast<std::uint64_t>(std::max<std::int64_t>(shape[d], 1));
+    if (spread > shm::max_slot_bytes / extent)
       return refuse(error, index, "shape", shape[d], static_cast<std::int64_t>(shm::max_slot_bytes),
                     "beyond the largest slot");
+    spread *= extent;
     bytes *= static_cast<std::uint64_t>(shape[d]);
   }
   field.row_bytes = bytes;
@@ -147,7 +151,7 @@ feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::by
   std::int64_t stride = 1;
   for (std::int32_t d = t.ndim - 1; d >= 0; d--) {
     t.strides[d] = stride;
-    stride *= t.shape[d];
+    stride *= std::max<std::int64_t>(t.shape[d], 1);  // an empty dimension leaves the strides of a full one
   }
   return t;
 }

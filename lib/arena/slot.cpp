@@ -8,6 +8,12 @@
 
 namespace feedlane::arena {
 
+namespace {
+
+std::uint64_t detail_room(const Slot& slot) { return std::min<std::uint64_t>(slot.payload_bytes, shm::detail_bytes); }
+
+}  // namespace
+
 void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors) {
   shm::SlotHeader& header = *slot.header;
   header.head = {};
@@ -36,7 +42,7 @@ void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t positio
   header.head.task_id = task_id;
   header.head.transient = transient ? 1 : 0;
   header.head.failed_position = position;
-  header.head.detail_bytes = std::min<std::uint64_t>(detail.size(), slot.payload_bytes);
+  header.head.detail_bytes = std::min<std::uint64_t>(detail.size(), detail_room(slot));
   if (!detail.empty()) std::memcpy(slot.payload, detail.data(), header.head.detail_bytes);
   const std::size_t length = std::min(text.size(), sizeof header.text.text - 1);
   if (length != 0) std::memcpy(header.text.text, text.data(), length);
@@ -90,8 +96,8 @@ Status read_failure(const Slot& slot, std::uint64_t task_id, std::int64_t rows, 
                     Error& error) {
   shm::SlotHead head;
   if (const Status s = read_head(slot, task_id, head, error); s != FEEDLANE_OK) return s;
-  if (head.detail_bytes > slot.payload_bytes)
-    return corrupt(error, "slot.detail_bytes", head.detail_bytes, slot.payload_bytes);
+  if (head.detail_bytes > detail_room(slot))
+    return corrupt(error, "slot.detail_bytes", head.detail_bytes, detail_room(slot));
   if (head.failed_position < -1 || head.failed_position >= rows)
     return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position),
                    static_cast<std::uint64_t>(rows));

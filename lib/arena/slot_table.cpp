@@ -77,6 +77,12 @@ Status SlotTable::release(std::uint64_t token, bool& freed) {
   return FEEDLANE_OK;
 }
 
+bool SlotTable::any_free() const {
+  for (std::uint32_t w = 0; w < words_; w++)  // a hint: take decides
+    if (free_[w].load(std::memory_order_relaxed) != 0) return true;
+  return false;
+}
+
 std::uint32_t SlotTable::free() const {
   std::uint32_t count = 0;
   for (std::uint32_t w = 0; w < words_; w++)  // a count to look at: relaxed

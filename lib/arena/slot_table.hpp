@@ -34,6 +34,7 @@ class SlotTable {
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] std::uint32_t held() const { return held_.load(std::memory_order_relaxed); }  // a count to look at
   [[nodiscard]] std::uint32_t free() const;
+  [[nodiscard]] bool any_free() const;
   // Which slot a token of any age speaks of; false if it is none of this table.
   bool slot_of(std::uint64_t token, std::uint32_t& slot) const;
 

@@ -14,6 +14,25 @@ void copy_text(char* out, std::size_t capacity, const char* text) noexcept {
   out[length] = '\0';
 }
 
+feedlane_error to_c(const Error& error) noexcept {
+  feedlane_error e{};
+  e.size = sizeof e;
+  e.code = error.code;
+  e.os_errno = error.os_errno;
+  e.worker = error.worker;
+  e.attempt = error.attempt;
+  e.transient = error.transient ? 1 : 0;
+  e.epoch = error.epoch;
+  e.batch = error.batch;
+  e.sample = error.sample;
+  e.found = error.found;
+  e.needed = error.needed;
+  copy_text(e.argument, sizeof e.argument, error.argument);
+  copy_text(e.text, sizeof e.text, error.text);
+  e.detail_len = error.detail.size();
+  return e;
+}
+
 Status Error::fail(Status status, const char* format, ...) {
   *this = Error{};
   code = status;

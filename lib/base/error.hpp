@@ -38,6 +38,9 @@ struct Error {
   [[gnu::format(printf, 3, 4)]] Status os(int error_number, const char* format, ...);
 };
 
+// The same in the form that callers see, but for the detail, which is the caller's memory.
+feedlane_error to_c(const Error& error) noexcept;
+
 // Copies what fits and always terminates.
 void copy_text(char* out, std::size_t capacity, const char* text) noexcept;
 

@@ -54,9 +54,9 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
 // What goes together and what doesn't.
 Status check_combinations(const feedlane_loader_config& c, const Sampler* sampler, Error& error) {
   if (sampler == nullptr) return refuse(error, "config.sampler", 0, 1, "a map-style data set needs a sampler");
-  if (c.start != FEEDLANE_START_SPAWN && c.start != FEEDLANE_START_EXTERNAL)
-    return refuse(error, "config.start", c.start, FEEDLANE_START_SPAWN,
-                  "FEEDLANE_START_SPAWN or FEEDLANE_START_EXTERNAL");
+  if (c.start < FEEDLANE_START_SPAWN || c.start > FEEDLANE_START_EXTERNAL)
+    return refuse(error, "config.start", c.start, c.start < 0 ? FEEDLANE_START_SPAWN : FEEDLANE_START_EXTERNAL,
+                  "a FEEDLANE_START_ number");
   if (c.workers == 0) {
     if (c.dataset == nullptr)
       return refuse(error, "config.dataset", 0, 1, "without workers the data set runs here and is required");
@@ -65,9 +65,11 @@ Status check_combinations(const feedlane_loader_config& c, const Sampler* sample
     if (c.keep_workers != 0)
       return refuse(error, "config.keep_workers", c.keep_workers, 0, "there are no workers to keep");
     if (c.start != 0) return refuse(error, "config.start", c.start, 0, "there are no workers to start");
-  } else if (c.dataset != nullptr) {
+  } else if (c.start == FEEDLANE_START_FORK && c.dataset == nullptr) {
+    return refuse(error, "config.dataset", 0, 1, "forked workers run the data set of this process");
+  } else if (c.dataset != nullptr && c.start != FEEDLANE_START_FORK && c.start != FEEDLANE_START_THREAD) {
     return refuse(error, "config.dataset", 1, 0,
-                  "callbacks can't cross to worker processes; give the data set to feedlane_worker_run there");
+                  "callbacks can't cross to worker programs; give the data set to feedlane_worker_run there");
   }
   if (c.argv != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN))
     return refuse(error, "config.argv", 1, 0, "only for FEEDLANE_START_SPAWN");
@@ -120,7 +122,8 @@ Status read_config(const feedlane_loader_config* config, const Sampler* sampler,
   if (s != FEEDLANE_OK) return s;
   out.batch_size = or_default<std::int64_t>(c.batch_size, 1);
   s = out.fields.declare(c.fields, c.field_count, out.batch_size, error);
-  if (s == FEEDLANE_OK && c.workers == 0) s = out.dataset.take(c.dataset, "config.dataset", error);
+  out.has_dataset = c.dataset != nullptr;
+  if (s == FEEDLANE_OK && out.has_dataset) s = out.dataset.take(c.dataset, "config.dataset", error);
   if (s == FEEDLANE_OK) s = read_program(c, out, error);
   if (s != FEEDLANE_OK) return s;
   out.declared = out.fields.as_declared();
@@ -130,9 +133,10 @@ Status read_config(const feedlane_loader_config* config, const Sampler* sampler,
   if (c.has_seed == 0 && c.seed == 0 && ::getrandom(&out.seed, sizeof out.seed, 0) != sizeof out.seed)
     return error.os(errno, "getrandom");
   out.workers = static_cast<std::uint32_t>(c.workers);
-  out.external = c.workers != 0 && c.start == FEEDLANE_START_EXTERNAL;
+  out.start = c.start;
+  out.table = out.dataset.table();
   out.prefetch_factor = c.workers == 0 ? 0 : static_cast<std::uint32_t>(or_default(c.prefetch_factor, 2));
-  out.keep_workers = c.keep_workers != 0 || out.external;
+  out.keep_workers = c.keep_workers != 0 || (out.workers != 0 && !out.starts_workers());
   out.held = static_cast<std::uint32_t>(or_default(c.held, 1));
   const auto* bytes = static_cast<const std::byte*>(c.worker_config);
   out.worker_config.assign(bytes, bytes + c.worker_config_bytes);

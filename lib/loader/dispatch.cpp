@@ -12,7 +12,7 @@ using State = Record::State;
 
 bool Loader::can_pull() const {
   return begun_ && !exhausted_ && failure_.code == FEEDLANE_OK && ledger_.in_flight() < config_.window() &&
-         slots_.free() != 0;
+         slots_.any_free();
 }
 
 // The next batch's indices into the slot's list, which workers can only read. 0 rows: the sampler has no more batches.
@@ -23,7 +23,7 @@ Status Loader::pull(std::uint32_t slot, std::uint32_t& rows, Error& error) {
   if (s < 0) return s;
   const bool complete = got == static_cast<std::uint64_t>(config_.batch_size);
   rows = s == FEEDLANE_END || (!complete && config_.drop_last) ? 0 : static_cast<std::uint32_t>(got);
-  exhausted_ = !complete;
+  exhausted_ = !complete || next_batch_ + 1 == length_;
   return FEEDLANE_OK;
 }
 
@@ -86,16 +86,16 @@ void Loader::assign_pending() {
 void Loader::sweep() {
   for (ring::Lanes::Message m = lanes_.peek(); m.data != nullptr; m = lanes_.peek()) {
     const auto result = shm::read_once<shm::ResultMessage>(m.data);
+    take_result(m.lane, result);  // if memory is short for it, it is still there
     lanes_.release(m.lane);
-    take_result(m.lane, result);
   }
 }
 
 void Loader::drain_lane(std::uint32_t worker) {
   for (ring::Lanes::Message m = lanes_.peek_lane(worker); m.data != nullptr; m = lanes_.peek_lane(worker)) {
     const auto result = shm::read_once<shm::ResultMessage>(m.data);
-    lanes_.release(worker);
     take_result(worker, result);
+    lanes_.release(worker);
   }
 }
 
@@ -117,6 +117,15 @@ void Loader::take_result(std::uint32_t worker, const shm::ResultMessage& result)
   if (s != FEEDLANE_OK) {
     // Its words don't hold together: the task stays its own until it is observed dead, then goes to another.
     Counters::add(counters_.invalid_results);
+    if (record == nullptr)
+      (void)unheard_.refuse(FEEDLANE_E_CORRUPT, "result.slot", result.slot, ledger_.slots(),
+                            "worker %u sent a result for slot %u that it has no task for", worker, result.slot);
+    unheard_.worker = static_cast<std::int32_t>(worker);
+    events_.push(FEEDLANE_EVENT_INVALID, unheard_);
+    if (record != nullptr) {
+      peer.refused_task = record->id;
+      record->error = unheard_;
+    }
     if (!peer.is_ending()) peer.cut_off(poller_);
     return;
   }

@@ -32,7 +32,7 @@ Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& er
     return error.code;
   }
   if (!inline_task_.is_open()) {
-    if (exhausted_) return finish_epoch(error);
+    if (exhausted_) return finish_epoch(deadline, error);
     if (!slots_.take(inline_slot_))
       return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), slots_.size(), "the trainer holds all %u slots",
                           slots_.size());
@@ -40,9 +40,9 @@ Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& er
     const Status s = pull(inline_slot_, rows, error);
     if (s != FEEDLANE_OK || rows == 0) {
       slots_.put_back(inline_slot_);
-      return s != FEEDLANE_OK ? s : finish_epoch(error);
+      return s != FEEDLANE_OK ? s : finish_epoch(deadline, error);
     }
-    inline_task_.open({ledger_.next_id(), epoch_, next_batch_, next_position_, inline_slot_, 0, rows, 0},
+    inline_task_.open({ledger_.take_id(), epoch_, next_batch_, next_position_, inline_slot_, 0, rows, 0},
                       segments_.index_list(inline_slot_), slot(inline_slot_));
     inline_row_ = 0;
     next_batch_++;

@@ -24,7 +24,7 @@ Record& Ledger::add(std::uint32_t slot, std::int64_t batch, std::int64_t first_p
 std::uint64_t Ledger::send(Record& record, std::uint32_t worker) {
   record.state = Record::State::sent;
   record.worker = worker;
-  return record.id = next_id_++;
+  return record.id = take_id();
 }
 
 Record* Ledger::match(const shm::ResultMessage& result, std::uint32_t worker) {

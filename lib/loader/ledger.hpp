@@ -60,6 +60,8 @@ class Ledger {
   }
   void forget_order() { head_ = count_ = 0; }
 
+  // Never used before within this loader.
+  std::uint64_t take_id() { return next_id_++; }
   // Every task sent so far has a smaller id.
   [[nodiscard]] std::uint64_t next_id() const { return next_id_; }
 

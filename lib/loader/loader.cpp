@@ -12,21 +12,15 @@
 #include "os/process.hpp"
 
 namespace feedlane::loader {
-namespace {
-
-constexpr std::uint64_t wake_tag = UINT64_MAX;
-constexpr std::uint64_t timer_tag = UINT64_MAX - 1;
-
-}  // namespace
-
 // ---- making it ----
 
-Status Loader::create(const feedlane_loader_config* config, const Sampler* sampler, const os::SystemFiles& files,
-                      std::unique_ptr<Loader>& out, Error& error) {
+Status Loader::create(const feedlane_loader_config* config, const Sampler* sampler, ForkedMain forked_main,
+                      const os::SystemFiles& files, std::unique_ptr<Loader>& out, Error& error) {
   std::unique_ptr<Loader> loader(new Loader);
+  loader->forked_main_ = forked_main;
   Status s = read_config(config, sampler, loader->config_, error);
   if (s == FEEDLANE_OK) s = loader->set_up(files, error);
-  if (s == FEEDLANE_OK && loader->config_.workers != 0) s = loader->set_up_workers(error);
+  if (s == FEEDLANE_OK && loader->config_.workers != 0) s = loader->set_up_workers(files, error);
   if (s == FEEDLANE_OK) out = std::move(loader);
   return s;
 }
@@ -60,7 +54,7 @@ Status Loader::set_up(const os::SystemFiles& files, Error& error) {
   return s == FEEDLANE_OK ? poller_.add(wake_event_.get(), wake_tag, error) : s;
 }
 
-Status Loader::set_up_workers(Error& error) {
+Status Loader::set_up_workers(const os::SystemFiles& files, Error& error) {
   peers_ = std::vector<worker::Peer>(config_.workers);
   to_ring_.resize(config_.workers);
   for (std::uint32_t w = 0; w < config_.workers; w++) {
@@ -68,11 +62,18 @@ Status Loader::set_up_workers(Error& error) {
     (void)lanes_.add({segments_.result_lane(w), shm::loader_cell_bytes, segments_.plan().geometry.ring_capacity}, 0,
                      &segments_.trainer_row(w)->result_position);
   }
+  if (const int cpus = os::usable_cpus(files); static_cast<std::uint32_t>(cpus) < config_.workers) {
+    (void)unheard_.refuse(FEEDLANE_E_LIMIT, "config.workers", config_.workers, cpus,
+                          "%u workers, but this process may use %d processors", config_.workers, cpus);
+    events_.push(FEEDLANE_EVENT_WARNING, unheard_);
+  }
   sleeper_ = ring::Sleeper(&segments_.trainer_block()->sleeping);
   timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_) return error.os(errno, "timerfd_create");
-  const Status s = poller_.add(timer_.get(), timer_tag, error);
-  return s == FEEDLANE_OK ? os::open_pidfd(::getpid(), self_, error) : s;
+  Status s = poller_.add(timer_.get(), timer_tag, error);
+  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self_, error);
+  // Threads may come before the first epoch begins.
+  return s == FEEDLANE_OK && config_.start == FEEDLANE_START_THREAD ? start_missing(error) : s;
 }
 
 arena::Slot Loader::slot(std::uint32_t slot) const {
@@ -90,8 +91,9 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   abandon_epoch();
   begun_ = false;
   Status s = FEEDLANE_OK;
-  if (failure_.code != FEEDLANE_OK) s = end_workers(error);
+  if (failure_.code != FEEDLANE_OK || any_ending()) s = end_workers(error);
   failure_ = {};
+  failure_told_ = false;
   if (s == FEEDLANE_OK) s = take_news(error);  // what happened since the last epoch
   if (s != FEEDLANE_OK) return s;
   s = config_.sampler->restart(epoch, error);
@@ -121,10 +123,15 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
     if (interrupted_.load(std::memory_order_relaxed) && interrupted_.exchange(false, std::memory_order_relaxed))
       return FEEDLANE_INTERRUPTED;
     sweep();
+    // What is made is still yielded when workers die too often; a data set that can't be opened ends the epoch at once.
+    if (failure_.code == FEEDLANE_E_INIT || failure_told_) return obstacle(error);
     if (front_is_done()) return yield(out, error);
     if (const Status s = dispatch(error); s != FEEDLANE_OK) return s;
-    if (exhausted_ && ledger_.in_flight() == 0) return finish_epoch(error);
-    if (const Status s = obstacle(error); s != FEEDLANE_OK) return s;
+    if (exhausted_ && ledger_.in_flight() == 0) return finish_epoch(deadline, error);
+    if (const Status s = obstacle(error); s != FEEDLANE_OK) {
+      failure_told_ = failure_.code != FEEDLANE_OK;
+      return s;
+    }
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
   }
 }
@@ -137,9 +144,11 @@ Status Loader::obstacle(Error& error) {
   if (ledger_.in_flight() == 0 && !exhausted_ && abandoned_ == 0 && slots_.free() == 0)
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
                         "the trainer holds %u batches, all slots there are", held());
-  if (config_.external && !any_there())
+  if (config_.start == FEEDLANE_START_EXTERNAL && !any_there())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
                         "no worker is attached or offered: feedlane_loader_open_worker");
+  // Every start so far has failed, or the processes are gone otherwise: nobody else would start them.
+  if (config_.starts_workers() && !any_there()) return start_missing(error);
   return FEEDLANE_OK;
 }
 
@@ -185,13 +194,14 @@ Status Loader::hand_out(std::uint32_t slot, std::int32_t worker, feedlane_batch&
   return FEEDLANE_OK;
 }
 
-Status Loader::finish_epoch(Error& error) {
+// Workers that aren't kept are asked to end, and their ends waited for as long as the caller has time; begin and stop see
+// to those that take longer.
+Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
   if (config_.keep_workers) return FEEDLANE_END;
-  if (config_.workers == 0) {
-    config_.dataset.close();
-    return FEEDLANE_END;
-  }
-  const Status s = end_workers(error);
+  config_.dataset.close();
+  for (worker::Peer& p : peers_)
+    if (p.is_live() && p.has_attached()) p.ask_to_end();
+  const Status s = wait_for_ends(deadline.earlier(os::Deadline::after(config_.stop_timeout_ns)), true, error);
   return s < 0 ? s : FEEDLANE_END;
 }
 
@@ -230,7 +240,8 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
   for (std::size_t i = 0; i < count; i++) handle(events[i]);
   Counters::add(counters_.wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
   if (!starts.is_never() && starts.remaining_ns() == 0) {
-    check_start_deadlines();
+    // Who has attached meanwhile must be heard before the others are given up.
+    if (const Status news = take_news(error); news != FEEDLANE_OK) return news;
     if (s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0) s = FEEDLANE_OK;
   }
   return s;

@@ -11,11 +11,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "loader/config.hpp"
+#include "loader/events.hpp"
 #include "loader/ledger.hpp"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
@@ -28,6 +30,10 @@
 
 namespace feedlane::loader {
 
+// What isn't a worker's in the trainer's poller.
+constexpr std::uint64_t wake_tag = UINT64_MAX;
+constexpr std::uint64_t timer_tag = UINT64_MAX - 1;
+
 // Read from any thread while one adds: relaxed, numbers to look at.
 struct Counters {
   std::atomic<std::uint64_t> batches{0}, samples{0}, bytes{0}, epochs{0}, wait_ns{0}, restarts{0}, redispatched{0},
@@ -37,10 +43,13 @@ struct Counters {
   }
 };
 
+// What a forked worker runs: attaches by `fd`, works with the data set. Returns the exit status.
+using ForkedMain = int (*)(int fd, const feedlane_dataset& dataset);
+
 class Loader {
  public:
-  static Status create(const feedlane_loader_config* config, const Sampler* sampler, const os::SystemFiles& files,
-                       std::unique_ptr<Loader>& out, Error& error);
+  static Status create(const feedlane_loader_config* config, const Sampler* sampler, ForkedMain forked_main,
+                       const os::SystemFiles& files, std::unique_ptr<Loader>& out, Error& error);
 
   Status begin(std::int64_t epoch, Error& error);
   Status next(std::int64_t timeout_ns, feedlane_batch& out, Error& error);
@@ -50,6 +59,11 @@ class Loader {
   void interrupt();  // any thread, any signal handler
   Status stop(Error& error);
   Status open_worker(std::int32_t& id, os::Fd& fd, Error& error);
+  // Thread mode, any thread: the socket of a worker that is missing. END: none is.
+  Status take_offer(os::Fd& fd, Error& error);
+  [[nodiscard]] const shm::Segments& segments() const { return segments_; }
+  [[nodiscard]] const feedlane_dataset* dataset() const { return config_.has_dataset ? &config_.table : nullptr; }
+  bool next_event(feedlane_event& out) { return events_.pop(out); }
 
   // Any thread. After the last stop too, as long as the loader exists.
   Status retain(std::uint64_t token) { return slots_.retain(token); }
@@ -66,10 +80,10 @@ class Loader {
 
   // loader.cpp
   Status set_up(const os::SystemFiles& files, Error& error);
-  Status set_up_workers(Error& error);
+  Status set_up_workers(const os::SystemFiles& files, Error& error);
   Status yield(feedlane_batch& out, Error& error);
   Status hand_out(std::uint32_t slot, std::int32_t worker, feedlane_batch& out);
-  Status finish_epoch(Error& error);
+  Status finish_epoch(os::Deadline deadline, Error& error);
   [[nodiscard]] bool front_is_done();
   // What keeps `next` from ever yielding, if anything does: SLOTS_HELD, E_PEER_DEAD, a failure of the loader.
   Status obstacle(Error& error);
@@ -94,19 +108,24 @@ class Loader {
   // recovery.cpp
   Status start_missing(Error& error);
   Status start(std::uint32_t worker, Error& error);
+  Status start_forked(std::uint32_t worker, os::Fd theirs, Error& error);
   Status open_channel(std::uint32_t worker, os::Fd& theirs, Error& error);
   void handle(const os::Poller::Event& event);
   void hear(std::uint32_t worker);
   void drain_lane(std::uint32_t worker);
+  void hear_last_words(std::uint32_t worker);
   void lose(std::uint32_t worker);
-  void take_back_tasks(std::uint32_t worker);
-  void replace(std::uint32_t worker, bool had_attached, os::Ending ending, pid_t pid);
+  // Returns the batch that the worker had in hand, -1: none.
+  std::int64_t take_back_tasks(std::uint32_t worker);
+  void tell_of_death(std::uint32_t worker, const char* how, pid_t pid, std::int64_t batch);
+  void replace(std::uint32_t worker, bool had_attached, const char* how, pid_t pid);
   void fail(const Error& error);
   void check_start_deadlines();
   [[nodiscard]] os::Deadline next_start_deadline() const;
   [[nodiscard]] bool any_there() const;
+  [[nodiscard]] bool any_ending() const;
   Status end_workers(Error& error);
-  Status wait_for_ends(os::Deadline deadline, Error& error);
+  Status wait_for_ends(os::Deadline deadline, bool interruptible, Error& error);
 
   // inline.cpp
   Status begin_inline(Error& error);
@@ -119,6 +138,8 @@ class Loader {
   arena::SlotTable slots_;
   Ledger ledger_;
   Counters counters_;
+  EventQueue events_;
+  ForkedMain forked_main_ = nullptr;
 
   // the epoch
   bool begun_ = false;
@@ -129,6 +150,7 @@ class Loader {
   std::int64_t next_position_ = 0;
   std::uint32_t pending_ = 0;  // records in state pending
   std::uint32_t abandoned_ = 0;
+  bool failure_told_ = false;
   Error failure_;  // of the loader, told by every next until begin; code OK: none
 
   // workers
@@ -141,6 +163,8 @@ class Loader {
   os::Fd wake_event_;  // interrupt and releases
   os::Fd timer_;       // the next start deadline, for those who sleep in a loop of their own
   os::Fd self_;        // pidfd of this process
+  std::mutex offers_mutex_;
+  std::vector<os::Fd> offers_;  // thread mode: sockets that no thread has taken yet
   std::atomic<bool> interrupted_{false};
   Error unheard_;  // where errors go that have been acted on
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers: start, hear, lose, replace, end.
+#include <unistd.h>
+
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "loader/loader.hpp"
 #include "os/event.hpp"
@@ -14,6 +17,14 @@ using worker::Tag;
 
 // Generations in a row that may end before they attach: a program that is no worker ends at once, every time.
 constexpr std::uint32_t max_start_failures = 5;
+// After SIGKILL nothing is left to grant a worker; what takes longer is stuck in the kernel.
+constexpr std::int64_t longest_death_ns = 10'000'000'000;
+
+bool Loader::any_ending() const {
+  for (const Peer& p : peers_)
+    if (p.is_ending()) return true;
+  return false;
+}
 
 bool Loader::any_there() const {
   for (const Peer& p : peers_)
@@ -28,18 +39,29 @@ void Loader::fail(const Error& error) {
 // ---- starting ----
 
 Status Loader::open_channel(std::uint32_t w, os::Fd& theirs, Error& error) {
-  const os::Deadline deadline = os::Deadline::after(config_.start_timeout_ns);
-  const std::int64_t at = deadline.is_never() ? FEEDLANE_FOREVER : os::now_ns() + config_.start_timeout_ns;
+  // Threads come when they like.
+  const bool has_deadline = config_.start_timeout_ns < FEEDLANE_FOREVER / 2 && config_.start != FEEDLANE_START_THREAD;
+  const std::int64_t at = has_deadline ? os::now_ns() + config_.start_timeout_ns : FEEDLANE_FOREVER;
   const std::uint64_t start = lanes_.open(w);
   const Status s = peers_[w].open(segments_, start, self_.get(), at, poller_, theirs, error);
   if (s != FEEDLANE_OK) lanes_.close(w);
+  if (s == FEEDLANE_OK && std::exchange(peers_[w].died, false)) Counters::add(counters_.restarts);
   return s;
 }
 
 Status Loader::start(std::uint32_t w, Error& error) {
   os::Fd theirs;
-  if (const Status s = open_channel(w, theirs, error); s != FEEDLANE_OK) return s;
-  const Status s = peers_[w].spawn({config_.argv, config_.environment}, std::move(theirs), poller_, error);
+  Status s = open_channel(w, theirs, error);
+  if (s != FEEDLANE_OK) return s;
+  if (config_.start == FEEDLANE_START_THREAD) {
+    peers_[w].expect_local();
+    const std::lock_guard lock(offers_mutex_);
+    offers_.push_back(std::move(theirs));
+    return FEEDLANE_OK;
+  }
+  s = config_.start == FEEDLANE_START_FORK
+          ? start_forked(w, std::move(theirs), error)
+          : peers_[w].spawn({config_.argv, config_.environment}, std::move(theirs), poller_, error);
   if (s != FEEDLANE_OK) {
     error.worker = static_cast<std::int32_t>(w);
     lanes_.close(w);
@@ -47,8 +69,23 @@ Status Loader::start(std::uint32_t w, Error& error) {
   return s;
 }
 
+Status Loader::start_forked(std::uint32_t w, os::Fd theirs, Error& error) {
+  bool is_child = false;
+  const Status s = peers_[w].fork(poller_, is_child, error);
+  if (!is_child) return s;
+  // From here on this is the worker. The writable view of control didn't come along (MADV_DONTFORK); what else is the
+  // trainer's alone goes before a line of the user's runs.
+  for (Peer& p : peers_) p.close_in_child();
+  segments_.keep_from_children();
+  poller_ = {};
+  wake_event_.reset();
+  timer_.reset();
+  self_.reset();
+  ::_exit(forked_main_(theirs.release(), config_.table));
+}
+
 Status Loader::start_missing(Error& error) {
-  if (config_.external) return FEEDLANE_OK;
+  if (config_.start == FEEDLANE_START_EXTERNAL) return FEEDLANE_OK;
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
     if (peers_[w].state() != worker::State::none) continue;
     peers_[w].start_failures = 0;
@@ -57,9 +94,20 @@ Status Loader::start_missing(Error& error) {
   return FEEDLANE_OK;
 }
 
+Status Loader::take_offer(os::Fd& fd, Error& error) {
+  if (config_.workers == 0 || config_.start != FEEDLANE_START_THREAD)
+    return error.refuse(FEEDLANE_E_STATE, "config.start", config_.start, FEEDLANE_START_THREAD,
+                        "only for FEEDLANE_START_THREAD");
+  const std::lock_guard lock(offers_mutex_);
+  if (offers_.empty()) return FEEDLANE_END;
+  fd = std::move(offers_.front());
+  offers_.erase(offers_.begin());
+  return FEEDLANE_OK;
+}
+
 Status Loader::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
-  if (!config_.external)
-    return error.refuse(FEEDLANE_E_STATE, "config.start", FEEDLANE_START_SPAWN, FEEDLANE_START_EXTERNAL,
+  if (config_.workers == 0 || config_.start != FEEDLANE_START_EXTERNAL)
+    return error.refuse(FEEDLANE_E_STATE, "config.start", config_.start, FEEDLANE_START_EXTERNAL,
                         "only for FEEDLANE_START_EXTERNAL");
   const auto count = static_cast<std::int32_t>(peers_.size());
   if (id < -1 || id >= count)
@@ -71,7 +119,6 @@ Status Loader::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
     if (peer.state() != worker::State::none) continue;
     s = open_channel(static_cast<std::uint32_t>(w), fd, error);
     if (s != FEEDLANE_OK) return s;
-    if (peer.generation() > 0) Counters::add(counters_.restarts);
     id = w;
     return FEEDLANE_OK;
   }
@@ -91,7 +138,7 @@ void Loader::check_start_deadlines() {
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
     Peer& peer = peers_[w];
     if (peer.state() != worker::State::starting || peer.start_deadline_ns() > now) continue;
-    if (!config_.external) {
+    if (config_.starts_workers()) {
       (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", config_.start_timeout_ns,
                             config_.start_timeout_ns, "worker %u (pid %d) has not attached within %lld ms", w,
                             static_cast<int>(peer.pid()), static_cast<long long>(config_.start_timeout_ns / 1'000'000));
@@ -107,8 +154,8 @@ void Loader::check_start_deadlines() {
 // ---- hearing ----
 
 void Loader::handle(const os::Poller::Event& event) {
-  if (event.tag == UINT64_MAX) return os::drain_event(wake_event_.get());
-  if (event.tag == UINT64_MAX - 1) return os::drain_event(timer_.get());
+  if (event.tag == wake_tag) return os::drain_event(wake_event_.get());
+  if (event.tag == timer_tag) return os::drain_event(timer_.get());
   const Tag tag = Tag::unpack(event.tag);
   Peer& peer = peers_[tag.worker];
   if (peer.state() == worker::State::none || peer.generation() != tag.generation) return;  // a predecessor's
@@ -137,7 +184,10 @@ void Loader::hear(std::uint32_t w) {
       return peer.is_ending() ? peer.close_socket(poller_) : peer.cut_off(poller_);
     case Peer::Heard::nonsense:
       Counters::add(counters_.invalid_results);
-      if (!peer.has_attached()) fail(error);
+      error.worker = static_cast<std::int32_t>(w);
+      events_.push(FEEDLANE_EVENT_INVALID, error);
+      // A program of ours that can't attach never will; of somebody else's it costs the offer.
+      if (peer.is_spawned() && !peer.has_attached()) fail(error);
       if (!peer.has_process()) return lose(w);
       return peer.cut_off(poller_);
   }
@@ -145,24 +195,54 @@ void Loader::hear(std::uint32_t w) {
 
 // ---- losing and replacing ----
 
+// What a worker said before it died may not have been read yet: above all, why it could not open its data set.
+void Loader::hear_last_words(std::uint32_t w) {
+  Peer& peer = peers_[w];
+  for (Peer::Heard heard = Peer::Heard::attached; heard == Peer::Heard::attached || heard == Peer::Heard::ready;) {
+    Error error;
+    heard = peer.has_socket() ? peer.listen(poller_, error) : Peer::Heard::nothing;
+    if (heard == Peer::Heard::cannot_open) fail(error);
+  }
+}
+
 // The worker is observed gone: what it committed counts, the rest goes to others, and another takes its place.
 void Loader::lose(std::uint32_t w) {
   Peer& peer = peers_[w];
+  hear_last_words(w);
   const bool expected = stopping_ || peer.is_ending();
   const bool had_attached = peer.has_attached();
   const pid_t pid = peer.pid();
   const os::Ending ending = peer.reap();
+  char how[64] = "ended";
+  if (ending.known)
+    (void)std::snprintf(how, sizeof how, ending.signaled ? "was killed by signal %d" : "exited with status %d",
+                        ending.code);
   drain_lane(w);
   lanes_.close(w);
-  take_back_tasks(w);
+  const std::int64_t in_hand = take_back_tasks(w);
+  if (peer.was_cut_off() && peer.refused_task != 0)
+    (void)std::snprintf(how, sizeof how, "was ended for a result that made no sense");
   peer.close(poller_);
+  peer.died = !expected;
+  if (!expected) tell_of_death(w, how, pid, in_hand);
   const bool work_left = begun_ && !(exhausted_ && ledger_.in_flight() == 0);
-  if (!expected && work_left) replace(w, had_attached, ending, pid);
+  if (!expected && (work_left || config_.start == FEEDLANE_START_THREAD)) replace(w, had_attached, how, pid);
   assign_pending();
 }
 
-void Loader::take_back_tasks(std::uint32_t w) {
-  const std::uint64_t in_hand = peers_[w].started_task();
+void Loader::tell_of_death(std::uint32_t w, const char* how, pid_t pid, std::int64_t batch) {
+  (void)unheard_.fail(FEEDLANE_E_PEER_DEAD, "worker %u: process %d %s", w, static_cast<int>(pid), how);
+  unheard_.worker = static_cast<std::int32_t>(w);
+  unheard_.epoch = batch < 0 ? -1 : epoch_;
+  unheard_.batch = batch;
+  events_.push(FEEDLANE_EVENT_WORKER_DIED, unheard_);
+  if (config_.start == FEEDLANE_START_EXTERNAL) events_.push(FEEDLANE_EVENT_WORKER_WANTED, unheard_);
+}
+
+std::int64_t Loader::take_back_tasks(std::uint32_t w) {
+  // A worker that was cut off is to blame for what it said, not for what it had in hand by then.
+  const std::uint64_t blamed = peers_[w].refused_task != 0 ? peers_[w].refused_task : peers_[w].started_task();
+  std::int64_t in_hand = -1;
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
     Record& r = ledger_.at(slot);
     if (r.worker != w) continue;
@@ -171,55 +251,66 @@ void Loader::take_back_tasks(std::uint32_t w) {
       r.state = Record::State::idle;
       slots_.put_back(slot);
     } else if (r.state == Record::State::sent) {
-      if (r.id == in_hand) r.kills++;
-      r.attempt++;
+      if (r.id == blamed) {
+        r.kills++;
+        in_hand = r.batch;
+      }
       if (r.kills < config_.max_kills_per_batch) {
+        r.attempt++;
         r.state = Record::State::pending;
         pending_++;
         Counters::add(counters_.redispatched);
       } else {
+        const std::string refusal =
+            r.id == peers_[w].refused_task ? std::string("; the last one's result: ") + r.error.text : "";
         (void)r.error.refuse(FEEDLANE_E_QUARANTINED, "config.max_kills_per_batch", r.kills, config_.max_kills_per_batch,
-                             "%u workers have died with this batch in hand", r.kills);
+                             "%u workers have ended with this batch in hand%s", r.kills, refusal.c_str());
         r.error.worker = static_cast<std::int32_t>(w);
+        r.error.epoch = epoch_;
+        r.error.batch = r.batch;
         r.state = Record::State::failed;
         Counters::add(counters_.quarantined);
+        events_.push(FEEDLANE_EVENT_QUARANTINED, r.error);
       }
     }
   }
+  return in_hand;
 }
 
-void Loader::replace(std::uint32_t w, bool had_attached, os::Ending ending, pid_t pid) {
+void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t pid) {
   Peer& peer = peers_[w];
-  if (config_.external) return;  // the host is asked for another by open_worker
-  char how[64] = "ended";
-  if (ending.known)
-    (void)std::snprintf(how, sizeof how, ending.signaled ? "was killed by signal %d" : "exited with status %d",
-                        ending.code);
+  if (config_.start == FEEDLANE_START_EXTERNAL) return;  // the host is asked for another by open_worker
   Error error;
   const std::uint64_t restarts = counters_.restarts.load(std::memory_order_relaxed);
   if (!had_attached && ++peer.start_failures >= max_start_failures)
     (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
                        "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?",
-                       w, static_cast<int>(pid), how, peer.start_failures, config_.argv[0].c_str());
+                       w, static_cast<int>(pid), how, peer.start_failures,
+                       config_.argv.empty() ? "it" : config_.argv[0].c_str());
   else if (restarts >= config_.max_restarts)
     (void)error.refuse(FEEDLANE_E_RESTARTS, "config.max_restarts", static_cast<std::int64_t>(restarts) + 1,
                        config_.max_restarts, "worker %u: process %d %s, and %llu workers have been replaced already", w,
                        static_cast<int>(pid), how, static_cast<unsigned long long>(restarts));
-  else if (start(w, error) == FEEDLANE_OK) return Counters::add(counters_.restarts);
-  else if (any_there()) return;  // the others go on; the next begin tries again
+  else if (start(w, error) == FEEDLANE_OK) {
+    (void)error.fail(FEEDLANE_OK, "worker %u: process %d replaces one that %s", w, static_cast<int>(peer.pid()), how);
+    error.worker = static_cast<std::int32_t>(w);
+    return events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);
+  } else if (any_there()) {
+    return;  // the others go on; the next begin tries again
+  }
   error.worker = static_cast<std::int32_t>(w);
   fail(error);
 }
 
 // ---- ending ----
 
-Status Loader::wait_for_ends(os::Deadline deadline, Error& error) {
+Status Loader::wait_for_ends(os::Deadline deadline, bool interruptible, Error& error) {
   std::array<os::Poller::Event, 64> events{};
   while (any_there()) {
     std::size_t count = 0;
     const Status s = poller_.wait(deadline, events, count, error);
     for (std::size_t i = 0; i < count; i++) handle(events[i]);
-    if (s == FEEDLANE_TIMEOUT || s < 0) return s;
+    if (s == FEEDLANE_TIMEOUT || s < 0 || (s == FEEDLANE_INTERRUPTED && interruptible)) return s;
   }
   return FEEDLANE_OK;
 }
@@ -227,9 +318,14 @@ Status Loader::wait_for_ends(os::Deadline deadline, Error& error) {
 // All workers at once: done-event, then SIGTERM, then SIGKILL.
 Status Loader::end_workers(Error& error) {
   stopping_ = true;
+  {
+    const std::lock_guard lock(offers_mutex_);
+    offers_.clear();
+  }
+  Status s = take_news(error);  // of those that have attached since
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
     Peer& peer = peers_[w];
-    if (!peer.is_live()) continue;
+    if (peer.state() == worker::State::none || peer.was_cut_off()) continue;
     if (peer.has_attached()) {
       peer.ask_to_end();
     } else if (peer.has_process()) {  // it has nothing to finish
@@ -243,14 +339,14 @@ Status Loader::end_workers(Error& error) {
     for (const Peer& p : peers_)
       if (p.state() != worker::State::none) p.kill(signal);
   };
-  Status s = wait_for_ends(os::Deadline::after(config_.stop_timeout_ns), error);
+  if (s >= 0) s = wait_for_ends(os::Deadline::after(config_.stop_timeout_ns), false, error);
   if (s == FEEDLANE_TIMEOUT) {
     kill_all(SIGTERM);
-    s = wait_for_ends(os::Deadline::after(config_.term_timeout_ns), error);
+    s = wait_for_ends(os::Deadline::after(config_.term_timeout_ns), false, error);
   }
   if (s == FEEDLANE_TIMEOUT) {
     kill_all(SIGKILL);
-    s = wait_for_ends(os::Deadline::after(config_.stop_timeout_ns), error);
+    s = wait_for_ends(os::Deadline::after(longest_death_ns), false, error);
   }
   stopping_ = false;
   if (s != FEEDLANE_TIMEOUT) return s;

@@ -58,13 +58,22 @@ class Random final : public Sampler {
 }  // namespace
 
 void torch_permutation(std::uint64_t seed, std::vector<std::int64_t>& permutation, std::int64_t n) {
-  // torch seeds its mt19937 with the low 32 bits, draws one 32-bit number a position and takes the remainder.
+  // torch seeds its mt19937 with the low 32 bits.
   std::mt19937 generator(static_cast<std::uint32_t>(seed));
   permutation.resize(static_cast<std::size_t>(n));
   std::iota(permutation.begin(), permutation.end(), std::int64_t{0});
-  for (std::size_t i = 0; i + 1 < permutation.size(); i++) {
-    const std::size_t step = generator() % (permutation.size() - i);
-    std::swap(permutation[i], permutation[i + step]);
+  // From this length on torch takes 64 bits a position and builds the permutation from the inside out.
+  if (n < std::int64_t{UINT32_MAX} / 20) {
+    for (std::size_t i = 0; i + 1 < permutation.size(); i++) {
+      const std::size_t step = generator() % (permutation.size() - i);
+      std::swap(permutation[i], permutation[i + step]);
+    }
+  } else {
+    for (std::size_t i = 0; i < permutation.size(); i++) {
+      const std::uint64_t high = generator();
+      const std::uint64_t low = generator();
+      std::swap(permutation[i], permutation[(high << 32 | low) % (i + 1)]);
+    }
   }
 }
 

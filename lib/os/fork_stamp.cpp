@@ -16,6 +16,9 @@ volatile std::uint64_t* page = nullptr;
 
 }  // namespace
 
+ForkStamp::Lock::Lock() { page_mutex.lock(); }
+ForkStamp::Lock::~Lock() { page_mutex.unlock(); }
+
 Status ForkStamp::take(Error& error) {
   const std::lock_guard lock(page_mutex);
   if (page == nullptr) {

@@ -13,6 +13,14 @@ class ForkStamp {
  public:
   // Fails with E_OS where there is no such page.
   Status take(Error& error);
+  // Held over a fork of our own, so that the child doesn't find it locked by a thread that it doesn't have.
+  class Lock {
+   public:
+    Lock();
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+  };
   [[nodiscard]] bool is_foreign() const noexcept { return *word_ != value_; }
 
  private:

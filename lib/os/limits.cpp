@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/limits.hpp"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -51,17 +52,38 @@ constexpr CgroupFiles version2{"/memory.max", "/memory.current", {"inactive_file
 constexpr CgroupFiles version1{
     "/memory.limit_in_bytes", "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 
-// Walks from `path` up to the root of the hierarchy mounted at `mount`.
-void add_cgroups(const std::string& mount, std::string path, const CgroupFiles& names, std::vector<Room>& out) {
+// What is left under the limit of one cgroup, if it has one.
+void add_room(const std::string& folder, const std::string& path, const CgroupFiles& names, std::vector<Room>& out) {
+  const auto limit = read_number(folder + names.limit);
+  const auto usage = read_number(folder + names.usage);
+  if (!limit || !usage) return;
+  const std::uint64_t cache = sum_of(folder + "/memory.stat", names.cache[0], names.cache[1]);
+  const std::uint64_t used = *usage - std::min(*usage, cache);
+  out.push_back({"the memory limit of cgroup " + (path.empty() ? "/" : path), *limit - std::min(*limit, used)});
+}
+
+// Calls `visit(mount, path, is_version2)` for this process's cgroup in the hierarchy of `controller`, for each version.
+template <class F>
+void for_each_cgroup(const SystemFiles& files, std::string_view controller, F&& visit) {
+  std::ifstream file(files.proc + "/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // "id:controllers:/path"
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos || second + 1 >= line.size()) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string path = line.substr(second + 1);
+    if (path[0] != '/') continue;
+    if (controllers == ",,") visit(files.cgroup, path, true);
+    else if (controllers.find("," + std::string(controller) + ",") != std::string::npos)
+      visit(files.cgroup + "/" + std::string(controller), path, false);
+  }
+}
+
+// `path`, its parent and so on up to "/".
+template <class F>
+void for_each_ancestor(std::string path, F&& visit) {
   for (;;) {
-    const std::string folder = mount + (path == "/" ? "" : path);
-    const auto limit = read_number(folder + names.limit);
-    const auto usage = read_number(folder + names.usage);
-    if (limit && usage) {
-      const std::uint64_t cache = sum_of(folder + "/memory.stat", names.cache[0], names.cache[1]);
-      const std::uint64_t used = *usage - std::min(*usage, cache);
-      out.push_back({"the memory limit of cgroup " + path, *limit - std::min(*limit, used)});
-    }
+    visit(path == "/" ? std::string() : path);
     if (path.size() <= 1) return;
     path.resize(path.rfind('/'));
     if (path.empty()) path = "/";
@@ -73,18 +95,10 @@ void add_cgroups(const std::string& mount, std::string path, const CgroupFiles& 
 std::vector<Room> memory_room(const SystemFiles& files) {
   std::vector<Room> rooms;
   if (const auto available = mem_available(files.proc)) rooms.push_back({"MemAvailable", *available});
-  std::ifstream file(files.proc + "/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // "id:controllers:/path"
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos || second + 1 >= line.size()) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string path = line.substr(second + 1);
-    if (path[0] != '/') continue;
-    if (controllers == ",,") add_cgroups(files.cgroup, path, version2, rooms);
-    else if (controllers.find(",memory,") != std::string::npos)
-      add_cgroups(files.cgroup + "/memory", path, version1, rooms);
-  }
+  for_each_cgroup(files, "memory", [&](const std::string& mount, const std::string& path, bool is_version2) {
+    for_each_ancestor(
+        path, [&](const std::string& at) { add_room(mount + at, at, is_version2 ? version2 : version1, rooms); });
+  });
   return rooms;
 }
 
@@ -123,6 +137,31 @@ Status check_memory(const std::vector<std::uint64_t>& segment_bytes, const Syste
                           "the segments need %llu bytes, %s leaves %llu", static_cast<unsigned long long>(total),
                           room.limit.c_str(), static_cast<unsigned long long>(room.bytes));
   return FEEDLANE_OK;
+}
+
+int usable_cpus(const SystemFiles& files) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  double cpus = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                              : static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const auto limit_to = [&](double quota, double period) {
+    if (quota > 0 && period > 0) cpus = std::min(cpus, quota / period);
+  };
+  for_each_cgroup(files, "cpu", [&](const std::string& mount, const std::string& path, bool is_version2) {
+    for_each_ancestor(path, [&](const std::string& at) {
+      double quota = 0;
+      double period = 0;
+      if (is_version2) {
+        std::ifstream file(mount + at + "/cpu.max");  // "max 100000" or "quota period"
+        if (file >> quota >> period) limit_to(quota, period);
+      } else {
+        std::ifstream quota_file(mount + at + "/cpu.cfs_quota_us");
+        std::ifstream period_file(mount + at + "/cpu.cfs_period_us");
+        if (quota_file >> quota && period_file >> period) limit_to(quota, period);
+      }
+    });
+  });
+  return std::max(1, static_cast<int>(cpus));
 }
 
 }  // namespace feedlane::os

@@ -30,4 +30,7 @@ std::vector<Room> memory_room(const SystemFiles& files);
 // Whether segments of these sizes can be made and mapped. E_MEMORY or E_LIMIT with what was asked for and what there is.
 Status check_memory(const std::vector<std::uint64_t>& segment_bytes, const SystemFiles& files, Error& error);
 
+// Processors that this process may use: its affinity, and the CPU quota of its cgroups, whichever is less. At least 1.
+int usable_cpus(const SystemFiles& files);
+
 }  // namespace feedlane::os

@@ -11,6 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+
+#include "os/fork_stamp.hpp"
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
@@ -31,7 +34,7 @@ pid_t pid_of_pidfd(int pidfd) {
   char line[128];
   int pid = 0;
   while (std::fgets(line, sizeof line, file.get()) != nullptr)
-    if (std::sscanf(line, "Pid: %d", &pid) == 1) return pid > 0 ? pid : 0;
+    if (std::sscanf(line, "Pid: %d", &pid) == 1) return pid;
   return 0;
 }
 
@@ -40,9 +43,44 @@ bool has_ended(int pidfd) {
   return ::poll(&entry, 1, 0) == 1;
 }
 
+void wait_for_end(int pidfd) {
+  pollfd entry{pidfd, POLLIN, 0};
+  while (::poll(&entry, 1, -1) < 0 && errno == EINTR) {
+  }
+}
+
 void send_signal(int pidfd, int signal) { (void)::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0); }
 
-void send_signal_to_group(pid_t leader, int signal) { (void)::kill(-leader, signal); }
+void send_signal_to_group(int pidfd, int signal) {
+  // WNOWAIT leaves a child that has ended as it is, and with it its number and its group's. 0 without a pid: it runs.
+  siginfo_t info{};
+  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+    return;
+  const pid_t leader = info.si_pid != 0 ? info.si_pid : pid_of_pidfd(pidfd);
+  if (leader > 0) (void)::kill(-leader, signal);
+}
+
+namespace {
+
+// A child that nobody could watch.
+void kill_and_reap(pid_t pid) {
+  (void)::kill(pid, SIGKILL);
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+// A pidfd of a child of ours; without one the child doesn't live on.
+Status watch_child(pid_t pid, Fd& pidfd, Error& error) {
+  const Status s = open_pidfd(pid, pidfd, error);
+  if (s == FEEDLANE_OK) return s;
+  // A host that ignores SIGCHLD has its children reaped by the kernel: this one has ended already.
+  if (error.os_errno == ESRCH)
+    return error.fail(FEEDLANE_E_PEER_DEAD, "process %d ended at once", static_cast<int>(pid));
+  kill_and_reap(pid);
+  return s;
+}
+
+}  // namespace
 
 Ending reap(int pidfd) {
   siginfo_t info{};
@@ -90,12 +128,7 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   (void)::posix_spawnattr_destroy(&attributes);
   (void)::posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) return error.os(failed, "starting worker program %s", argv[0]);
-  const Status s = open_pidfd(pid, pidfd, error);
-  if (s != FEEDLANE_OK) {  // its end could not be seen
-    (void)::kill(pid, SIGKILL);
-    (void)::waitpid(pid, nullptr, 0);
-  }
-  return s;
+  return watch_child(pid, pidfd, error);
 }
 
 Status this_program(std::vector<std::string>& argv, Error& error) {
@@ -118,12 +151,56 @@ Status this_program(std::vector<std::string>& argv, Error& error) {
   return FEEDLANE_OK;
 }
 
-Status create_lifeline(Fd& read_end, Fd& write_end, Error& error) {
+// ---- lifelines ----
+
+namespace {
+
+// All write ends of this process, for its forked children to close.
+struct WriteEnds {
+  std::mutex mutex;
+  std::vector<int> fds;
+};
+WriteEnds& write_ends() {
+  static auto* const all = new WriteEnds;  // never destroyed: lifelines may be cut while the process exits
+  return *all;
+}
+
+}  // namespace
+
+Status Lifeline::open(Fd& read_end, Error& error) {
   int pair[2];
+  WriteEnds& all = write_ends();
+  const std::lock_guard lock(all.mutex);
+  all.fds.reserve(all.fds.size() + 1);
   if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "pipe2");
+  all.fds.push_back(pair[1]);
   read_end.reset(pair[0]);
-  write_end.reset(pair[1]);
+  write_end_.reset(pair[1]);
   return FEEDLANE_OK;
+}
+
+void Lifeline::cut() {
+  if (!write_end_) return;
+  WriteEnds& all = write_ends();
+  const std::lock_guard lock(all.mutex);
+  std::erase(all.fds, write_end_.get());
+  write_end_.reset();
+}
+
+Status fork_process(pid_t& pid, Fd& pidfd, Error& error) {
+  WriteEnds& all = write_ends();
+  const std::lock_guard lifelines(all.mutex);
+  const ForkStamp::Lock stamps;
+  pid = ::fork();
+  if (pid < 0) return error.os(errno, "fork of a worker");
+  if (pid == 0) {
+    (void)::setpgid(0, 0);
+    for (const int fd : all.fds) (void)::close(fd);
+    all.fds.clear();
+    return FEEDLANE_OK;
+  }
+  (void)::setpgid(pid, pid);  // whichever comes first: the group is there before anybody signals it
+  return watch_child(pid, pidfd, error);
 }
 
 Status tie_lifeline(int read_end, Error& error) {
@@ -135,6 +212,12 @@ Status tie_lifeline(int read_end, Error& error) {
   pollfd entry{read_end, POLLIN, 0};
   if (::poll(&entry, 1, 0) == 1) return error.fail(FEEDLANE_E_PEER_DEAD, "the trainer is gone");
   return FEEDLANE_OK;
+}
+
+void untie_lifeline(int read_end) {
+  const int flags = ::fcntl(read_end, F_GETFL);
+  if (flags >= 0) (void)::fcntl(read_end, F_SETFL, flags & ~O_ASYNC);
+  (void)::fcntl(read_end, F_SETOWN, 0);
 }
 
 }  // namespace feedlane::os

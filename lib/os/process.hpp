@@ -14,7 +14,7 @@ namespace feedlane::os {
 
 Status open_pidfd(pid_t pid, Fd& out, Error& error);
 
-// The process behind a pidfd, 0 if the descriptor is no pidfd, is of a process that is gone, or is out of our sight.
+// The process behind a pidfd: -1 if it is gone and reaped, 0 if the descriptor is no pidfd or the process out of our sight.
 pid_t pid_of_pidfd(int pidfd);
 
 // True once the process has ended, reaped or not.
@@ -22,9 +22,12 @@ bool has_ended(int pidfd);
 
 // Nothing happens if it is gone.
 void send_signal(int pidfd, int signal);
-// To the whole process group that the process leads, by number: only while the process is unreaped, so that the number
-// can't have been given to others.
-void send_signal_to_group(pid_t leader, int signal);
+// To the whole process group that a child of ours leads. Nothing happens once the child is reaped: its number may be
+// somebody else's.
+void send_signal_to_group(int pidfd, int signal);
+
+// Only for one that is sure to end: a process that was sent SIGKILL.
+void wait_for_end(int pidfd);
 
 // How a process ended, as far as can be known: `known` is false for processes that are no child of ours, or that a host
 // which reaps everything took away.
@@ -47,10 +50,28 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error);
 // This program's file and arguments, to start it again.
 Status this_program(std::vector<std::string>& argv, Error& error);
 
-// A pipe whose read end kills its holder the moment the last write end is closed: no thread, no handler, works for busy,
-// stopped and signal-blocked processes. (PR_SET_PDEATHSIG would fire at the end of the starting thread.)
-Status create_lifeline(Fd& read_end, Fd& write_end, Error& error);
+// The write end of a pipe whose read end kills its holder the moment the last write end is closed: no thread, no handler,
+// works for busy, stopped and signal-blocked processes. (PR_SET_PDEATHSIG would fire at the end of the starting thread.)
+class Lifeline {
+ public:
+  Lifeline() = default;
+  Lifeline(const Lifeline&) = delete;
+  Lifeline& operator=(const Lifeline&) = delete;
+  ~Lifeline() { cut(); }
+  Status open(Fd& read_end, Error& error);
+  void cut();
+  [[nodiscard]] int fd() const { return write_end_.get(); }
+
+ private:
+  Fd write_end_;
+};
 // Ties this process to it. E_PEER_DEAD if the other end is closed already.
 Status tie_lifeline(int read_end, Error& error);
+// Unties it again, for good: closing the descriptor would not be enough, since children of this process may share it.
+void untie_lifeline(int read_end);
+
+// fork, with no lock of this library held by another thread. The child leads a process group and has closed every lifeline's
+// write end, of all loaders, or workers would outlive their trainer as long as it runs. 0 in the child.
+Status fork_process(pid_t& pid, Fd& pidfd, Error& error);
 
 }  // namespace feedlane::os

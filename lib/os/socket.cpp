@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/socket.hpp"
 
+#include "os/poller.hpp"
+
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cstring>
@@ -88,6 +92,102 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   if (got == 0) return FEEDLANE_END;
   out.bytes = static_cast<std::size_t>(got);
   out.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  return FEEDLANE_OK;
+}
+
+Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error) {
+  for (;;) {
+    Status s = receive_message(socket, buffer, out, error);
+    if (s == FEEDLANE_END) return error.fail(FEEDLANE_E_PEER_DEAD, "the other end of the socket is closed");
+    if (s != FEEDLANE_AGAIN) return s;
+    s = wait_readable(socket, deadline, error);
+    if (s != FEEDLANE_OK && s != FEEDLANE_INTERRUPTED) return s;
+  }
+}
+
+// ---- by path ----
+
+namespace {
+
+Status make_address(const std::string& path, sockaddr_un& address, Error& error) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "path", static_cast<std::int64_t>(path.size()),
+                        static_cast<std::int64_t>(sizeof address.sun_path) - 1,
+                        "a socket's path has 1 to %zu bytes, found %zu", sizeof address.sun_path - 1, path.size());
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  return FEEDLANE_OK;
+}
+
+Status open_socket(Fd& out, Error& error) {
+  out.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return out ? FEEDLANE_OK : error.os(errno, "socket");
+}
+
+// Whether the other end of a connection is a process of this user.
+Status check_same_user(int socket, Error& error) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return error.os(errno, "SO_PEERCRED");
+  if (who.uid == ::geteuid()) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_STATE, "path", who.uid, ::geteuid(),
+                      "the other end belongs to user %u, this one to %u", who.uid, ::geteuid());
+}
+
+}  // namespace
+
+Status listen_at(const std::string& path, Fd& out, Error& error) {
+  sockaddr_un address;
+  if (const Status s = make_address(path, address, error); s != FEEDLANE_OK) return s;
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  Fd probe;
+  if (const Status s = open_socket(probe, error); s != FEEDLANE_OK) return s;
+  // A path left behind by a process that was killed refuses connections; one that accepts is somebody's.
+  if (::connect(probe.get(), generic, sizeof address) == 0)
+    return error.fail(FEEDLANE_E_STATE, "another process listens at %.200s", path.c_str());
+  struct stat status {};
+  if (errno == ECONNREFUSED && ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
+      status.st_uid == ::geteuid())
+    (void)::unlink(path.c_str());
+  Fd socket;
+  if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
+  // The mode of the descriptor becomes the mode of the path: no moment in which others could connect.
+  if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
+  if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to %.200s", path.c_str());
+  if (::listen(socket.get(), 64) != 0) {
+    const int reason = errno;
+    (void)::unlink(path.c_str());
+    return error.os(reason, "listen at %.200s", path.c_str());
+  }
+  out = std::move(socket);
+  return FEEDLANE_OK;
+}
+
+Status accept_same_user(int listener, Fd& out, Error& error) {
+  Fd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket)
+    return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? FEEDLANE_AGAIN : error.os(errno, "accept4");
+  if (const Status s = check_same_user(socket.get(), error); s != FEEDLANE_OK) return s;
+  const int on = 1;
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return error.os(errno, "SO_PASSCRED");
+  out = std::move(socket);
+  return FEEDLANE_OK;
+}
+
+Status connect_to(const std::string& path, Fd& out, Error& error) {
+  sockaddr_un address;
+  if (const Status s = make_address(path, address, error); s != FEEDLANE_OK) return s;
+  Fd socket;
+  if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    const int reason = errno;
+    (void)error.os(reason, "connecting to %.200s", path.c_str());
+    if (reason == ENOENT || reason == ECONNREFUSED) error.code = FEEDLANE_E_PEER_DEAD;
+    return error.code;
+  }
+  if (const Status s = check_same_user(socket.get(), error); s != FEEDLANE_OK) return s;
+  out = std::move(socket);
   return FEEDLANE_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "base/error.hpp"
 #include "os/clock.hpp"
@@ -33,5 +34,17 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 
 // One message, never waiting: 0, AGAIN when there is none, END when the other end is closed.
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error);
+
+// Waits for one message. E_PEER_DEAD when the other end is closed; TIMEOUT. Signals don't end this wait: it belongs to
+// calls that have taken the socket already, so that their caller couldn't call again.
+Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error);
+
+// A listening socket at `path`, which this user alone can connect to. A socket there that nobody listens at any more is
+// replaced; one in use is E_STATE.
+Status listen_at(const std::string& path, Fd& out, Error& error);
+// One connection, which reports senders' credentials and never blocks: E_STATE if it is of another user, AGAIN.
+Status accept_same_user(int listener, Fd& out, Error& error);
+// Connects to a listening socket at `path` of the same user. E_PEER_DEAD if nobody listens there.
+Status connect_to(const std::string& path, Fd& out, Error& error);
 
 }  // namespace feedlane::os

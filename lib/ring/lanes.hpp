@@ -38,13 +38,21 @@ class Lanes {
 
   // The next committed message of any open lane, each lane in its turn; data is nullptr if there is none.
   Message peek() {
+    std::uint32_t one = 0;
+    return peek_many(1, one);
+  }
+  // The same, `got` messages of one lane, up to `want`.
+  Message peek_many(std::uint32_t want, std::uint32_t& got) {
     const auto count = static_cast<std::uint32_t>(lanes_.size());
     for (std::uint32_t i = 0; i < count; i++) {
       const std::uint32_t lane = next_ + i < count ? next_ + i : next_ + i - count;
-      if (!lanes_[lane].open || lanes_[lane].consumer.peek(1) == 0) continue;
+      if (!lanes_[lane].open) continue;
+      got = lanes_[lane].consumer.peek(want);
+      if (got == 0) continue;
       next_ = lane + 1 < count ? lane + 1 : 0;
       return {lane, lanes_[lane].consumer.message(0)};
     }
+    got = 0;
     return {0, nullptr};
   }
   [[nodiscard]] bool any() const {
@@ -57,7 +65,7 @@ class Lanes {
     const Consumer& consumer = lanes_[lane].consumer;
     return {lane, consumer.peek(1) == 0 ? nullptr : consumer.message(0)};
   }
-  void release(std::uint32_t lane) { lanes_[lane].consumer.release(1); }
+  void release(std::uint32_t lane, std::uint32_t count = 1) { lanes_[lane].consumer.release(count); }
 
   [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].open; }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(lanes_.size()); }

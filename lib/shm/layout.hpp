@@ -21,6 +21,7 @@ constexpr std::size_t payload_alignment = 4096;
 constexpr std::size_t tensor_alignment = 256;
 constexpr std::size_t name_bytes = 32;
 constexpr std::size_t text_bytes = 384;
+constexpr std::size_t detail_bytes = 64 * 1024;  // of a traceback, at most, and no more than a slot's payload
 
 using Word64 = std::atomic<std::uint64_t>;
 using Word32 = std::atomic<std::uint32_t>;
@@ -30,7 +31,7 @@ constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
 constexpr std::uint16_t format_major = 1;
 constexpr std::uint16_t format_minor = 0;
 constexpr std::uint32_t byte_order_mark = 0x01020304;
-enum class SegmentKind : std::uint32_t { control = 1, data = 2 };
+enum class SegmentKind : std::uint32_t { control = 1, data = 2, ring_control = 3, ring_data = 4 };
 
 // Offset 0 of both segments. Written before the segment is shared, never after.
 struct SegmentHeader {

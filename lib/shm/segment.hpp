@@ -12,62 +12,81 @@
 
 namespace feedlane::shm {
 
-// One side's view of a loader's two segments. Descriptors are kept only by the trainer, who hands them to workers.
-class Segments {
+// Two memfds that belong together, and their mappings in this process. Descriptors are kept only by the side that made
+// them, which hands them to its peers.
+class SegmentPair {
  public:
-  // Trainer: checks that there is memory, reserves all of it, maps, seals, writes headers and geometry. After this the
-  // kernel lets nobody but the holder of this mapping write to control.
-  Status create(const Plan& plan, const os::SystemFiles& files, Error& error);
-  // Worker: takes nothing on trust: sizes, seals, headers and geometry are checked against each other. E_ABI, E_CORRUPT.
-  Status attach(int control_fd, int data_fd, Error& error);
+  // Checks that there is memory, reserves all of it, maps, seals, writes the headers. After this the kernel lets nobody but
+  // the holder of this mapping write to control. `kind` is that of control; data's is the next one.
+  Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const os::SystemFiles& files,
+                Error& error);
+  // Takes nothing on trust: sizes, seals and headers are checked against each other. E_ABI, E_CORRUPT.
+  Status attach(SegmentKind kind, int control_fd, int data_fd, Error& error);
+  // Whether the sizes are what a plan asks for. E_CORRUPT.
+  Status check_sizes(std::uint64_t control_bytes, std::uint64_t data_bytes, Error& error) const;
+  void unmap();
+  // Forked children of this process don't get data's mapping.
+  void keep_from_children() const;
 
-  void unmap() {
-    control_.unmap();
-    data_.unmap();
-  }
-
-  [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] int control_fd() const { return control_fd_.get(); }
   [[nodiscard]] int data_fd() const { return data_fd_.get(); }
-
-  [[nodiscard]] TrainerBlock* trainer_block() const { return at<TrainerBlock>(control_, plan_.trainer_block); }
-  [[nodiscard]] TrainerRow* trainer_row(std::uint32_t worker) const {
-    return at<TrainerRow>(control_, plan_.trainer_rows) + worker;
+  // Objects there are implicit-lifetime types in mapped memory, zero at first.
+  template <class T>
+  [[nodiscard]] T* control(std::uint64_t offset) const {
+    return reinterpret_cast<T*>(control_.data() + offset);
   }
-  [[nodiscard]] FieldRecord* fields() const { return at<FieldRecord>(control_, plan_.fields); }
-  [[nodiscard]] std::byte* config() const { return control_.data() + plan_.config; }
-  [[nodiscard]] std::int64_t* index_list(std::uint32_t slot) const {
-    return at<std::int64_t>(control_, plan_.index_lists + slot * plan_.index_list_bytes);
+  template <class T>
+  [[nodiscard]] T* data(std::uint64_t offset) const {
+    return reinterpret_cast<T*>(data_.data() + offset);
   }
-  [[nodiscard]] std::byte* task_ring(std::uint32_t worker) const {
-    return control_.data() + plan_.task_rings + worker * plan_.ring_bytes;
-  }
-  [[nodiscard]] WorkerRow* worker_row(std::uint32_t worker) const {
-    return at<WorkerRow>(data_, plan_.worker_rows) + worker;
-  }
-  [[nodiscard]] std::byte* result_lane(std::uint32_t worker) const {
-    return data_.data() + plan_.result_lanes + worker * plan_.ring_bytes;
-  }
-  [[nodiscard]] SlotHeader* slot_header(std::uint32_t slot) const {
-    return at<SlotHeader>(data_, plan_.slot_headers) + slot;
-  }
-  [[nodiscard]] std::byte* payload(std::uint32_t slot) const { return data_.data() + plan_.payload_of(slot); }
 
  private:
-  // The objects there are implicit-lifetime types in mapped memory, zero at first.
-  template <class T>
-  static T* at(const Mapping& mapping, std::uint64_t offset) {
-    return reinterpret_cast<T*>(mapping.data() + offset);
-  }
-  Status create_one(SegmentKind kind, std::uint64_t bytes, std::uint64_t pair_id, os::Fd& fd, Mapping& mapping,
-                    Error& error) const;
-  static Status attach_one(SegmentKind kind, int fd, Mapping& mapping, SegmentHeader& header, Error& error);
-
-  Plan plan_;
   os::Fd control_fd_;
   os::Fd data_fd_;
   Mapping control_;
   Mapping data_;
+};
+
+// One side's view of a loader's two segments.
+class Segments {
+ public:
+  // Trainer: by the plan, whose geometry is written into control.
+  Status create(const Plan& plan, const os::SystemFiles& files, Error& error);
+  // Worker: computes the plan again from the geometry that it finds. E_ABI, E_CORRUPT.
+  Status attach(int control_fd, int data_fd, Error& error);
+  void unmap() { pair_.unmap(); }
+  void keep_from_children() const { pair_.keep_from_children(); }
+
+  [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] int control_fd() const { return pair_.control_fd(); }
+  [[nodiscard]] int data_fd() const { return pair_.data_fd(); }
+
+  [[nodiscard]] TrainerBlock* trainer_block() const { return pair_.control<TrainerBlock>(plan_.trainer_block); }
+  [[nodiscard]] TrainerRow* trainer_row(std::uint32_t worker) const {
+    return pair_.control<TrainerRow>(plan_.trainer_rows) + worker;
+  }
+  [[nodiscard]] FieldRecord* fields() const { return pair_.control<FieldRecord>(plan_.fields); }
+  [[nodiscard]] std::byte* config() const { return pair_.control<std::byte>(plan_.config); }
+  [[nodiscard]] std::int64_t* index_list(std::uint32_t slot) const {
+    return pair_.control<std::int64_t>(plan_.index_lists + slot * plan_.index_list_bytes);
+  }
+  [[nodiscard]] std::byte* task_ring(std::uint32_t worker) const {
+    return pair_.control<std::byte>(plan_.task_rings + worker * plan_.ring_bytes);
+  }
+  [[nodiscard]] WorkerRow* worker_row(std::uint32_t worker) const {
+    return pair_.data<WorkerRow>(plan_.worker_rows) + worker;
+  }
+  [[nodiscard]] std::byte* result_lane(std::uint32_t worker) const {
+    return pair_.data<std::byte>(plan_.result_lanes + worker * plan_.ring_bytes);
+  }
+  [[nodiscard]] SlotHeader* slot_header(std::uint32_t slot) const {
+    return pair_.data<SlotHeader>(plan_.slot_headers) + slot;
+  }
+  [[nodiscard]] std::byte* payload(std::uint32_t slot) const { return pair_.data<std::byte>(plan_.payload_of(slot)); }
+
+ private:
+  Plan plan_;
+  SegmentPair pair_;
 };
 
 }  // namespace feedlane::shm

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/peer.hpp"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstring>
 
@@ -22,14 +24,15 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, int
                   std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error) {
   if (ever_opened_) generation_.fetch_add(1, std::memory_order_relaxed);
   ever_opened_ = true;
-  attached_ = spawned_ = cut_off_ = false;
+  attached_ = spawned_ = cut_off_ = local_ = said_ready_ = false;
   unfinished = 0;
+  refused_task = 0;
   start_deadline_ns_ = start_deadline_ns;
   os::Fd lifeline_read;
   Status s = os::create_socket_pair(socket_, theirs, error);
   if (s == FEEDLANE_OK) s = os::create_event(worker_event_, error);
   if (s == FEEDLANE_OK) s = os::create_event(trainer_event_, error);
-  if (s == FEEDLANE_OK) s = os::create_lifeline(lifeline_read, lifeline_, error);
+  if (s == FEEDLANE_OK) s = lifeline_.open(lifeline_read, error);
   if (s == FEEDLANE_OK) s = poller.add(socket_.get(), Tag{id_, generation(), Tag::socket}.pack(), error);
   if (s == FEEDLANE_OK) s = poller.add(trainer_event_.get(), Tag{id_, generation(), Tag::doorbell}.pack(), error);
   if (s == FEEDLANE_OK) {
@@ -47,6 +50,9 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, int
     close(poller);
     return s;
   }
+  // What a predecessor left. Nobody else has the row now; relaxed: the socket carries it over.
+  row_->sleeping.store(0, std::memory_order_relaxed);
+  row_->started_task.store(0, std::memory_order_relaxed);
   bell_ = ring::Doorbell(&row_->sleeping, worker_event_.get());
   set_state(State::starting);
   return FEEDLANE_OK;
@@ -61,9 +67,46 @@ Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, 
     close(poller);
     return s;
   }
-  spawned_ = true;
   pid_.store(pid, std::memory_order_relaxed);
-  return poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
+  return watch(poller, error);
+}
+
+Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
+  pid_t pid = 0;
+  const Status s = os::fork_process(pid, process_, error);
+  is_child = s == FEEDLANE_OK && pid == 0;
+  if (is_child) return s;
+  if (s != FEEDLANE_OK) {
+    close(poller);
+    return s;
+  }
+  pid_.store(pid, std::memory_order_relaxed);
+  return watch(poller, error);
+}
+
+// A child of ours whose end would not be seen mustn't live on.
+Status Peer::watch(os::Poller& poller, Error& error) {
+  spawned_ = true;
+  const Status s = poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
+  if (s == FEEDLANE_OK) return s;
+  os::send_signal(process_.get(), SIGKILL);
+  os::wait_for_end(process_.get());
+  (void)reap();
+  close(poller);
+  return s;
+}
+
+os::Ending Peer::reap() const {
+  if (!spawned_ || !process_) return {};
+  os::send_signal_to_group(process_.get(), SIGKILL);
+  return os::reap(process_.get());
+}
+
+void Peer::close_in_child() {
+  socket_.reset();
+  process_.reset();
+  worker_event_.reset();
+  trainer_event_.reset();
 }
 
 Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
@@ -78,10 +121,10 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
   if (s == FEEDLANE_AGAIN) return Heard::nothing;
   if (s != FEEDLANE_OK) return Heard::hung_up;
   if (!received.truncated && message.magic == attached_magic && received.bytes == sizeof message.attached &&
-      !attached_ && received.fd_count == 1)
+      message.attached.layout_hash == shm::layout_hash && !attached_ && received.fd_count == 1)
     return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
-  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready &&
-      state() == State::opening)
+  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && attached_ &&
+      !said_ready_)
     return hear_ready(message.ready, error);
   if (message.magic == leaving_magic && received.bytes == sizeof message.leaving && attached_) return Heard::left;
   (void)error.refuse(FEEDLANE_E_CORRUPT, "message", static_cast<std::int64_t>(received.bytes), sizeof message.ready,
@@ -99,10 +142,13 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
           static_cast<int>(pid()), static_cast<int>(sender));
       return Heard::nonsense;
     }
+  } else if (local_) {
+    pid_.store(::getpid(), std::memory_order_relaxed);
   } else {
     // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
     const pid_t named = os::pid_of_pidfd(pidfd.get());
-    if (named <= 0 || named != sender) {
+    if (named < 0) return Heard::hung_up;  // it has died since, and its parent knows
+    if (named == 0 || named != sender) {
       (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", named, sender,
                          "worker %u is process %d but sent a pidfd of process %d", id_, static_cast<int>(sender),
                          static_cast<int>(named));
@@ -110,8 +156,10 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
     }
     process_ = std::move(pidfd);
     pid_.store(sender, std::memory_order_relaxed);
-    if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK)
+    if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) {
+      process_.reset();  // its end would not be seen
       return Heard::nonsense;
+    }
   }
   attached_ = true;
   start_failures = 0;
@@ -120,6 +168,8 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
 }
 
 Peer::Heard Peer::hear_ready(const Ready& ready, Error& error) {
+  said_ready_ = true;
+  if (is_ending()) return Heard::nothing;  // it was asked to end meanwhile
   if (ready.status == FEEDLANE_OK) {
     set_state(State::ready);
     return Heard::ready;
@@ -151,7 +201,7 @@ void Peer::ask_to_end() {
 void Peer::kill(int signal) const {
   if (!process_) return;
   // A worker that we started leads a group of its own; children that it started go with it.
-  if (spawned_ && !os::has_ended(process_.get())) os::send_signal_to_group(pid(), signal);
+  if (spawned_) os::send_signal_to_group(process_.get(), signal);
   os::send_signal(process_.get(), signal);
 }
 
@@ -164,7 +214,7 @@ void Peer::cut_off(os::Poller& poller) {
   cut_off_ = true;
   close_socket(poller);
   kill(SIGKILL);
-  lifeline_.reset();
+  lifeline_.cut();
 }
 
 void Peer::close(os::Poller& poller) {
@@ -175,7 +225,7 @@ void Peer::close(os::Poller& poller) {
   process_.reset();
   worker_event_.reset();
   trainer_event_.reset();
-  lifeline_.reset();
+  lifeline_.cut();
   pid_.store(0, std::memory_order_relaxed);
   unfinished = 0;
   set_state(State::none);

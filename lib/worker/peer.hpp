@@ -49,6 +49,14 @@ class Peer {
   // Starts a process with `theirs`; it watches the process from here on.
   Status spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error);
 
+  // A forked child of this process with `theirs`: 0 in the parent, which watches it from here on; in the child
+  // `is_child` is set, and everything that is the trainer's alone should be closed by close_in_child, of all peers.
+  Status fork(os::Poller& poller, bool& is_child, Error& error);
+  void close_in_child();
+  // A thread of this process: its end can't be seen but by its word, and it can't be killed.
+  void expect_local() { local_ = true; }
+  [[nodiscard]] bool is_local() const { return local_; }
+
   enum class Heard { nothing, attached, ready, cannot_open, left, hung_up, nonsense };
   // The next thing that the worker said over the socket. `error` explains cannot_open and nonsense.
   Heard listen(os::Poller& poller, Error& error);
@@ -66,8 +74,10 @@ class Peer {
   void close_socket(os::Poller& poller);
   // It is gone, or was never more than an offer: descriptors closed, state none.
   void close(os::Poller& poller);
-  [[nodiscard]] os::Ending reap() const { return process_ ? os::reap(process_.get()) : os::Ending{}; }
+  // Only those that we started: others are their own parents' to wait for. What a worker's group leaves behind goes too.
+  [[nodiscard]] os::Ending reap() const;
   // Whether the end of its process will be seen, and has to be waited for.
+  [[nodiscard]] bool has_socket() const { return static_cast<bool>(socket_); }
   [[nodiscard]] bool has_process() const { return static_cast<bool>(process_); }
 
   // What others may look at from any thread: relaxed, numbers to look at.
@@ -83,14 +93,18 @@ class Peer {
   }
   [[nodiscard]] bool has_attached() const { return attached_; }
   [[nodiscard]] bool is_spawned() const { return spawned_; }
+  [[nodiscard]] bool was_cut_off() const { return cut_off_; }
   [[nodiscard]] std::int64_t start_deadline_ns() const { return start_deadline_ns_; }
   // The task that its row says it has in hand: a hint, written by the worker.
   [[nodiscard]] std::uint64_t started_task() const { return row_->started_task.load(std::memory_order_relaxed); }
 
   std::uint32_t unfinished = 0;      // tasks sent to this generation and not answered
+  std::uint64_t refused_task = 0;    // whose result was refused, so that the worker was cut off; 0: none
   std::uint32_t start_failures = 0;  // generations in a row that ended before they attached
+  bool died = false;                 // the generation before, unexpectedly
 
  private:
+  Status watch(os::Poller& poller, Error& error);
   Heard hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, Error& error);
   Heard hear_ready(const Ready& ready, Error& error);
 
@@ -102,14 +116,16 @@ class Peer {
   bool attached_ = false;
   bool spawned_ = false;
   bool cut_off_ = false;
+  bool local_ = false;
+  bool said_ready_ = false;
   std::int64_t start_deadline_ns_ = 0;
   os::Fd socket_;
   os::Fd process_;  // pidfd
   os::Fd worker_event_;
   os::Fd trainer_event_;
-  os::Fd lifeline_;  // write end; closing it kills the worker
+  os::Lifeline lifeline_;  // cutting it kills the worker
   shm::TrainerRow* trainer_row_ = nullptr;
-  const shm::WorkerRow* row_ = nullptr;
+  shm::WorkerRow* row_ = nullptr;
   ring::Producer tasks_;
   ring::Doorbell bell_;
 };

@@ -5,8 +5,8 @@
 
 namespace feedlane::worker {
 
-// Memory that lasts as long as a task: a heap of mimalloc's, dropped as a whole; without mimalloc, a list of blocks.
-// Belongs to the thread that allocates first after a clear.
+// Memory that lasts as long as a task: a list of blocks, from mimalloc where there is one. Not a heap of mimalloc's: those
+// are bound to a thread, and a worker's calls may come from one thread after another (goroutines, Julia's tasks).
 class Scratch {
  public:
   Scratch() = default;
@@ -19,7 +19,10 @@ class Scratch {
   void clear();
 
  private:
-  void* heap_ = nullptr;
+  struct Block {
+    Block* next;
+  };
+  Block* newest_ = nullptr;
 };
 
 }  // namespace feedlane::worker

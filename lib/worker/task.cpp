@@ -53,15 +53,11 @@ std::uint64_t Task::describe(std::int64_t rows) {
 
 // ---- the data set ----
 
-namespace {
-constexpr std::size_t detail_room = std::size_t{64} * 1024;
-}
-
 Status DatasetRunner::take(const feedlane_dataset* dataset, const char* argument, Error& error) {
   if (const Status s = read_versioned(dataset, table_, argument, error); s != FEEDLANE_OK) return s;
   if (table_.get == nullptr && table_.fetch == nullptr)
     return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "a data set has get or fetch, %s has neither", argument);
-  detail_.resize(detail_room);
+  detail_.resize(shm::detail_bytes);
   return FEEDLANE_OK;
 }
 

@@ -45,6 +45,7 @@ class DatasetRunner {
  public:
   // Copies the table. E_ARGUMENT if neither get nor fetch is there, E_ABI for a table of another header.
   Status take(const feedlane_dataset* dataset, const char* argument, Error& error);
+  [[nodiscard]] const feedlane_dataset& table() const { return table_; }
   Status open(const feedlane_worker_info& info, Error& error);  // E_INIT
   void close();
 

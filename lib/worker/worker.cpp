@@ -28,15 +28,8 @@ void add(shm::Word64& counter, std::uint64_t amount) {
 Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) {
   Welcome welcome{};
   os::Received received;
-  for (;;) {
-    const Status s = os::receive_message(socket, std::as_writable_bytes(std::span(&welcome, 1)), received, error);
-    if (s == FEEDLANE_OK) break;
-    if (s == FEEDLANE_END) return error.fail(FEEDLANE_E_PEER_DEAD, "the trainer has closed the worker's socket");
-    if (s != FEEDLANE_AGAIN) return s;
-    // A signal doesn't end this wait: the socket is ours already, the caller couldn't call again.
-    const Status w = os::wait_readable(socket, deadline, error);
-    if (w != FEEDLANE_OK && w != FEEDLANE_INTERRUPTED) return w;
-  }
+  const auto buffer = std::as_writable_bytes(std::span(&welcome, 1));
+  if (const Status s = os::await_message(socket, buffer, deadline, received, error); s != FEEDLANE_OK) return s;
   if (received.bytes != sizeof welcome || received.truncated || welcome.magic != welcome_magic)
     return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.bytes), sizeof welcome,
                         "the first message on the socket is no welcome of a feedlane trainer (%zu bytes, needs %zu)",
@@ -52,36 +45,34 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   trainer_ = std::move(received.fds[welcome_trainer]);
   own_event_ = std::move(received.fds[welcome_worker_event]);
   trainer_event_ = std::move(received.fds[welcome_trainer_event]);
+  if (segments_ != &own_) return open_rings(welcome, error);
   if (const Status s = os::tie_lifeline(lifeline_.get(), error); s != FEEDLANE_OK) return s;
-  const Status s = segments_.attach(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
+  const Status s = own_.attach(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
   return s == FEEDLANE_OK ? open_rings(welcome, error) : s;
 }
 
 Status Worker::open_rings(const Welcome& welcome, Error& error) {
-  const shm::Geometry& geometry = segments_.plan().geometry;
+  const shm::Geometry& geometry = segments_->plan().geometry;
   if (welcome.worker >= geometry.workers)
     return error.refuse(FEEDLANE_E_CORRUPT, "welcome.worker", welcome.worker, geometry.workers, "worker %u of %u",
                         welcome.worker, geometry.workers);
   id_ = welcome.worker;
   generation_ = welcome.generation;
-  if (const Status s = fields_.read(segments_.fields(), geometry.field_count, geometry.max_rows, error);
+  if (const Status s = fields_.read(segments_->fields(), geometry.field_count, geometry.max_rows, error);
       s != FEEDLANE_OK)
     return s;
   if (fields_.slot_bytes() > geometry.slot_bytes)
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", static_cast<std::int64_t>(geometry.slot_bytes),
                         static_cast<std::int64_t>(fields_.slot_bytes()), "the declared fields don't fit a slot");
   declared_ = fields_.as_declared();
-  row_ = segments_.worker_row(id_);
-  trainer_row_ = segments_.trainer_row(id_);
-  row_->sleeping.store(
-      0, std::memory_order_relaxed);  // what a dead predecessor left; the trainer rings for nothing at worst
-  row_->started_task.store(0, std::memory_order_relaxed);
+  row_ = segments_->worker_row(id_);
+  trainer_row_ = segments_->trainer_row(id_);
   const auto capacity = geometry.ring_capacity;
-  tasks_ = ring::Consumer({segments_.task_ring(id_), shm::loader_cell_bytes, capacity}, welcome.task_start,
+  tasks_ = ring::Consumer({segments_->task_ring(id_), shm::loader_cell_bytes, capacity}, welcome.task_start,
                           &row_->task_position);
-  results_ = ring::Producer({segments_.result_lane(id_), shm::loader_cell_bytes, capacity}, welcome.result_start,
+  results_ = ring::Producer({segments_->result_lane(id_), shm::loader_cell_bytes, capacity}, welcome.result_start,
                             &trainer_row_->result_position);
-  trainer_bell_ = ring::Doorbell(&segments_.trainer_block()->sleeping, trainer_event_.get());
+  trainer_bell_ = ring::Doorbell(&segments_->trainer_block()->sleeping, trainer_event_.get());
   sleeper_ = ring::Sleeper(&row_->sleeping);
   return FEEDLANE_OK;
 }
@@ -94,17 +85,18 @@ Status Worker::watch_trainer(int socket, Error& error) {
   return s;
 }
 
-Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, std::unique_ptr<Worker>& out,
-                      Error& error) {
+Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, const shm::Segments* local,
+                      std::unique_ptr<Worker>& out, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   std::unique_ptr<Worker> w(new Worker);
+  if (local != nullptr) w->segments_ = local;
   Status s = w->receive_welcome(socket.get(), deadline, error);
   if (s == FEEDLANE_OK) s = w->watch_trainer(socket.get(), error);
   os::Fd self;
   if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) return s;
   w->socket_ = std::move(socket);
-  w->task_.prepare(w->fields_, w->segments_.plan().geometry.base_seed, handle);
+  w->task_.prepare(w->fields_, w->segments_->plan().geometry.base_seed, handle);
   const Attached attached{attached_magic, shm::layout_hash};
   const int fd = self.get();
   s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
@@ -116,21 +108,24 @@ Worker::~Worker() {
   if (!socket_) return;  // never attached
   // A task in hand stays the trainer's: it goes to another worker, as soon as we can't write any more.
   row_->started_task.store(0, std::memory_order_relaxed);
-  segments_.unmap();
+  own_.unmap();
+  // The trainer cuts the lifeline when it hears of it.
+  os::untie_lifeline(lifeline_.get());
+  lifeline_.reset();
   const Leaving leaving{leaving_magic};
   Error nobody_to_tell;
   (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
 }
 
 feedlane_worker_info Worker::info() const {
-  const shm::Geometry& geometry = segments_.plan().geometry;
+  const shm::Geometry& geometry = segments_->plan().geometry;
   feedlane_worker_info i{};
   i.size = sizeof i;
   i.id = static_cast<std::int32_t>(id_);
   i.count = static_cast<std::int32_t>(geometry.workers);
   i.generation = static_cast<std::int32_t>(generation_);
   i.seed = geometry.base_seed + id_;
-  i.config = geometry.config_bytes == 0 ? nullptr : segments_.config();
+  i.config = geometry.config_bytes == 0 ? nullptr : segments_->config();
   i.config_bytes = geometry.config_bytes;
   i.fields = declared_.data();
   i.field_count = declared_.size();
@@ -147,6 +142,7 @@ Status Worker::ready(Status status, const char* text, Error& error) {
   if (s == FEEDLANE_E_PEER_DEAD) trainer_gone_ = true;  // `next` says END
   else if (s != FEEDLANE_OK) return s;
   is_ready_ = true;
+  is_unfit_ = status < 0;
   return FEEDLANE_OK;
 }
 
@@ -159,7 +155,7 @@ bool Worker::is_done() const {
 
 std::uint64_t Worker::abandon_before() const {
   // Relaxed: only saves work; what counts is the trainer's ledger.
-  return segments_.trainer_block()->abandon_before.load(std::memory_order_relaxed);
+  return segments_->trainer_block()->abandon_before.load(std::memory_order_relaxed);
 }
 
 Status Worker::check() const {
@@ -170,22 +166,22 @@ Status Worker::check() const {
 void Worker::mark_row(std::uint64_t row) const { row_->started_sample.store(row, std::memory_order_relaxed); }
 
 Status Worker::take_task(const feedlane_task** task, Error& error) {
-  const shm::Geometry& geometry = segments_.plan().geometry;
+  const shm::Geometry& geometry = segments_->plan().geometry;
   while (tasks_.peek(1) != 0) {
     const auto message = shm::read_once<shm::TaskMessage>(tasks_.message(0));
-    tasks_.release(1);
     if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows)
       return error.refuse(FEEDLANE_E_CORRUPT, "task.slot", message.slot, geometry.slots,
                           "a task for slot %u of %u, %u rows of %u", message.slot, geometry.slots, message.rows,
                           geometry.max_rows);
-    const arena::Slot slot{segments_.slot_header(message.slot), segments_.payload(message.slot),
-                           segments_.plan().payload_of(message.slot), geometry.slot_bytes};
+    const arena::Slot slot{segments_->slot_header(message.slot), segments_->payload(message.slot),
+                           segments_->plan().payload_of(message.slot), geometry.slot_bytes};
     task_since_ns_ = os::now_ns();
     // Relaxed: the marker is for whoever looks at a busy or dead worker; nothing else hangs on it.
     row_->started_sample.store(0, std::memory_order_relaxed);
     row_->started_ns.store(static_cast<std::uint64_t>(task_since_ns_), std::memory_order_relaxed);
     row_->started_task.store(message.id, std::memory_order_relaxed);
-    task_.open(message, segments_.index_list(message.slot), slot);
+    task_.open(message, segments_->index_list(message.slot), slot);  // may be short of memory: the task is still there
+    tasks_.release(1);
     if (message.id >= abandon_before()) {
       *task = &task_.view();
       return FEEDLANE_OK;
@@ -201,7 +197,7 @@ Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& 
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   sleeper_.cancel();  // whoever armed before is awake now
   for (;;) {
-    if (is_done()) return FEEDLANE_END;
+    if (is_done() || is_unfit_) return FEEDLANE_END;
     if (const Status s = take_task(task, error); s != FEEDLANE_AGAIN) return s;
     const std::int64_t before = os::now_ns();
     const Status s = sleep(deadline, error);

@@ -22,9 +22,10 @@ namespace feedlane::worker {
 
 class Worker {
  public:
-  // Takes the socket in every case. `handle` is what tasks name as their worker.
-  static Status attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, std::unique_ptr<Worker>& out,
-                       Error& error);
+  // Takes the socket in every case. `handle` is what tasks name as their worker. A thread of the trainer's process works
+  // on the trainer's own mapping, `local`, which must outlive the worker.
+  static Status attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, const shm::Segments* local,
+                       std::unique_ptr<Worker>& out, Error& error);
   ~Worker();
 
   [[nodiscard]] feedlane_worker_info info() const;
@@ -60,7 +61,8 @@ class Worker {
   os::Fd lifeline_;
   os::Fd trainer_;  // pidfd
   os::Poller poller_;
-  shm::Segments segments_;
+  shm::Segments own_;  // not of a local one
+  const shm::Segments* segments_ = &own_;
   arena::Fields fields_;
   std::vector<feedlane_field> declared_;
   std::uint32_t id_ = 0;
@@ -74,6 +76,7 @@ class Worker {
   Task task_;
   Scratch scratch_;
   bool is_ready_ = false;
+  bool is_unfit_ = false;  // its data set can't be opened: it gets no task
   bool trainer_gone_ = false;
   std::int64_t task_since_ns_ = 0;
 };

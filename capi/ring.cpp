@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "handle.hpp"
+#include "os/socket.hpp"
+#include "ring/receiver.hpp"
+#include "ring/sender.hpp"
+
+using namespace feedlane;
+using namespace feedlane::capi;
+
+struct feedlane_rx : Handle {
+  ring::Receiver receiver;
+};
+struct feedlane_tx : Handle {
+  std::unique_ptr<ring::Sender> sender;
+};
+
+namespace {
+
+Status check_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got, Error& error) {
+  if (got == nullptr) return refuse_null(error, "got");
+  if (want == 0) return error.refuse(FEEDLANE_E_ARGUMENT, "want", 0, 1, "want is 0");
+  return check_timeout(timeout_ns, error);
+}
+
+Status reach(int32_t fd, const char* path, os::Fd& socket, Error& error) {
+  if (fd >= 0 && path != nullptr)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
+  if (fd >= 0) return check_descriptor(socket, error);
+  if (path == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is %d and path is NULL", fd);
+  return os::connect_to(path, socket, error);
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t feedlane_rx_create(const feedlane_ring_config* config, feedlane_rx** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  return call(err, [&](Error& error) -> Status {
+    if (out == nullptr) return refuse_null(error, "out");
+    feedlane_ring_config c;
+    Status s = read_versioned(config, c, "config", error);
+    if (s != FEEDLANE_OK) return s;
+    if (c.reserved != 0)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.reserved", c.reserved, 0, "config.reserved must be zero");
+    shm::RingPlan plan;
+    s = shm::make_ring_plan(c.message_bytes, c.capacity, c.lanes == 0 ? 1 : c.lanes, plan, error);
+    auto handle = std::make_unique<feedlane_rx>();
+    if (s == FEEDLANE_OK) s = handle->stamp.take(error);
+    if (s == FEEDLANE_OK) s = handle->receiver.create(plan, c.path == nullptr ? "" : c.path, os::SystemFiles{}, error);
+    if (s == FEEDLANE_OK) *out = handle.release();
+    return s;
+  });
+}
+
+int32_t feedlane_rx_offer(feedlane_rx* rx, int32_t* fd, feedlane_error* err) {
+  return call_one(rx, "rx", err, [&](Error& error) {
+    if (fd == nullptr) return refuse_null(error, "fd");
+    os::Fd theirs;
+    const Status s = rx->receiver.offer(theirs, error);
+    if (s == FEEDLANE_OK) *fd = theirs.release();
+    return s;
+  });
+}
+
+int32_t feedlane_rx_peek(feedlane_rx* rx, uint32_t want, int64_t timeout_ns, feedlane_span* got, feedlane_error* err) {
+  return call_one(rx, "rx", err, [&](Error& error) {
+    const Status s = check_wait(want, timeout_ns, got, error);
+    return s == FEEDLANE_OK ? rx->receiver.peek(want, timeout_ns, *got, error) : s;
+  });
+}
+
+int32_t feedlane_rx_release(feedlane_rx* rx, uint32_t lane, uint32_t count, feedlane_error* err) {
+  return call_one(rx, "rx", err, [&](Error& error) { return rx->receiver.release(lane, count, error); });
+}
+
+int32_t feedlane_rx_wait_fd(const feedlane_rx* rx, int32_t* fd) {
+  return call_any(rx, "rx", nullptr, [&](Error& error) {
+    if (fd == nullptr) return refuse_null(error, "fd");
+    *fd = rx->receiver.wait_fd();
+    return Status{FEEDLANE_OK};
+  });
+}
+
+int32_t feedlane_rx_arm(feedlane_rx* rx) {
+  return call_one(rx, "rx", nullptr, [&](Error& error) { return rx->receiver.arm(error); });
+}
+
+int32_t feedlane_rx_destroy(feedlane_rx** rx) {
+  return destroy(rx, [](feedlane_rx* handle) {
+    delete handle;
+    return Status{FEEDLANE_OK};
+  });
+}
+
+int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, feedlane_tx** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  return call(err, [&](Error& error) -> Status {
+    os::Fd socket(fd);
+    if (out == nullptr) return refuse_null(error, "out");
+    const os::Deadline deadline = os::Deadline::after(timeout_ns);
+    auto handle = std::make_unique<feedlane_tx>();
+    Status s = check_timeout(timeout_ns, error);
+    if (s == FEEDLANE_OK) s = reach(fd, path, socket, error);
+    if (s == FEEDLANE_OK) s = handle->stamp.take(error);
+    if (s == FEEDLANE_OK) s = ring::Sender::attach(std::move(socket), deadline, handle->sender, error);
+    if (s == FEEDLANE_OK) *out = handle.release();
+    return s;
+  });
+}
+
+int32_t feedlane_tx_reserve(feedlane_tx* tx, uint32_t want, int64_t timeout_ns, feedlane_span* got,
+                            feedlane_error* err) {
+  return call_one(tx, "tx", err, [&](Error& error) {
+    const Status s = check_wait(want, timeout_ns, got, error);
+    return s == FEEDLANE_OK ? tx->sender->reserve(want, timeout_ns, *got, error) : s;
+  });
+}
+
+int32_t feedlane_tx_commit(feedlane_tx* tx, uint32_t count, feedlane_error* err) {
+  return call_one(tx, "tx", err, [&](Error& error) { return tx->sender->commit(count, error); });
+}
+
+int32_t feedlane_tx_destroy(feedlane_tx** tx) {
+  return destroy(tx, [](feedlane_tx* handle) {
+    delete handle;
+    return Status{FEEDLANE_OK};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file feedlane.hpp
+ * The C++20 interface: header-only RAII over feedlane.h, so that there is exactly one binary interface.
+ *
+ *     auto order = feedlane::Sampler::random(60000, seed);
+ *     feedlane::Loader loader({.sampler = &order, .fields = {feedlane::field<float>("image", {28, 28})},
+ *                              .batch_size = 64, .workers = 4, .keep_workers = true});
+ *     for (int epoch = 0; epoch < 10; epoch++)
+ *       for (feedlane::Batch& batch : loader) train(batch["image"].as<float>());
+ */
+#pragma once
+
+#include "error.hpp"
+#include "loader.hpp"
+#include "sampler.hpp"
+#include "tensor.hpp"
+#include "worker.hpp"

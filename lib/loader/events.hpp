@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+
+#include "base/error.hpp"
+
+namespace feedlane::loader {
+
+// What must be told without being asked: a bounded queue, the newest win, losses are counted. Any thread.
+class EventQueue {
+ public:
+  void push(std::int32_t kind, const Error& what);
+  bool pop(feedlane_event& out);
+
+ private:
+  static constexpr std::size_t capacity = 256;
+  std::mutex mutex_;
+  std::array<feedlane_event, capacity> events_{};
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+  std::uint64_t lost_ = 0;
+};
+
+}  // namespace feedlane::loader

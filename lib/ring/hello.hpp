@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two ends of a standalone ring say over their socket: the receiver welcomes, the sender says that it is there,
+// and, if it goes by itself, that it leaves.
+#pragma once
+
+#include <cstdint>
+
+namespace feedlane::ring {
+
+constexpr std::uint64_t ring_welcome_magic = 0x31454d4f434c4752;   // "RGLCOME1"
+constexpr std::uint64_t ring_full_magic = 0x31304c4c55464752;      // "RGFULL01": no lane is free
+constexpr std::uint64_t ring_attached_magic = 0x3144454843544752;  // "RGTCHED1"
+constexpr std::uint64_t ring_leaving_magic = 0x31474e5641454c52;   // "RLEAVNG1"
+
+enum RingWelcomeFd : std::uint32_t {
+  ring_welcome_control,
+  ring_welcome_data,
+  ring_welcome_sender_event,    // rings the sender
+  ring_welcome_receiver_event,  // rings the receiver; this sender's own
+  ring_welcome_receiver,        // pidfd of the receiver
+  ring_welcome_fds
+};
+
+struct RingWelcome {
+  std::uint64_t magic;
+  std::uint64_t layout_hash;
+  std::uint32_t lane;
+  std::uint32_t reserved;
+  std::uint64_t start;  // position of the lane's producer
+};
+static_assert(sizeof(RingWelcome) == 32);
+
+struct RingWord {  // attached, leaving, full
+  std::uint64_t magic;
+};
+static_assert(sizeof(RingWord) == 8);
+
+}  // namespace feedlane::ring

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ring/receiver.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "os/event.hpp"
+#include "os/process.hpp"
+#include "os/socket.hpp"
+#include "ring/hello.hpp"
+
+namespace feedlane::ring {
+namespace {
+
+constexpr std::uint64_t listener_tag = UINT64_MAX;
+enum Kind : std::uint64_t { kind_doorbell, kind_process, kind_socket };
+
+// The generation tells late events of a lane's former sender apart.
+std::uint64_t make_tag(std::uint32_t generation, std::uint32_t lane, Kind kind) {
+  return std::uint64_t{generation} << 32 | std::uint64_t{lane} << 2 | kind;
+}
+
+}  // namespace
+
+Status Receiver::create(const shm::RingPlan& plan, std::string path, const os::SystemFiles& files, Error& error) {
+  plan_ = plan;
+  Status s = segments_.create(shm::SegmentKind::ring_control, plan.control_bytes, plan.data_bytes, files, error);
+  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self_, error);
+  if (s == FEEDLANE_OK) s = poller_.open(error);
+  if (s != FEEDLANE_OK) return s;
+  *segments_.control<shm::RingGeometry>(sizeof(shm::SegmentHeader)) = plan.geometry;
+  senders_ = std::vector<Sender>(plan.geometry.lanes);
+  for (std::uint32_t lane = 0; lane < plan.geometry.lanes; lane++) {
+    const Cells cells{segments_.data<std::byte>(plan.cells + lane * plan.lane_bytes), plan.geometry.cell_bytes,
+                      plan.geometry.capacity};
+    (void)lanes_.add(cells, 0, &segments_.control<shm::ReceiverRow>(plan.receiver_rows)[lane].position);
+    senders_[lane].sleeping = &segments_.data<shm::SenderRow>(plan.sender_rows)[lane].sleeping;
+  }
+  sleeper_ = Sleeper(&segments_.control<shm::ReceiverBlock>(plan.receiver_block)->sleeping);
+  owner_ = ::getpid();
+  if (path.empty()) return FEEDLANE_OK;
+  s = os::listen_at(path, listener_, error);
+  if (s != FEEDLANE_OK) return s;
+  path_ = std::move(path);
+  return poller_.add(listener_.get(), listener_tag, error);
+}
+
+Receiver::~Receiver() {
+  if (!path_.empty() && owner_ == ::getpid()) (void)::unlink(path_.c_str());
+}
+
+// ---- senders ----
+
+bool Receiver::find_free(std::uint32_t& lane) const {
+  for (lane = 0; lane < senders_.size(); lane++)
+    if (senders_[lane].state == Sender::State::free) return true;
+  return false;
+}
+
+// Everything that a sender needs lies in the socket when this returns.
+Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
+  Sender& sender = senders_[lane];
+  Status s = os::create_event(sender.sender_event, error);
+  if (s == FEEDLANE_OK) s = os::create_event(sender.receiver_event, error);
+  if (s != FEEDLANE_OK) return s;
+  const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, 0, lanes_.open(lane)};
+  int fds[ring_welcome_fds];
+  fds[ring_welcome_control] = segments_.control_fd();
+  fds[ring_welcome_data] = segments_.data_fd();
+  fds[ring_welcome_sender_event] = sender.sender_event.get();
+  fds[ring_welcome_receiver_event] = sender.receiver_event.get();
+  fds[ring_welcome_receiver] = self_.get();
+  sender.socket = std::move(socket);
+  sender.state = Sender::State::offered;
+  s = os::send_message(sender.socket.get(), std::as_bytes(std::span(&welcome, 1)), fds, error);
+  if (s == FEEDLANE_OK) s = poller_.add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
+  if (s == FEEDLANE_OK)
+    s = poller_.add(sender.receiver_event.get(), make_tag(sender.generation, lane, kind_doorbell), error);
+  if (s == FEEDLANE_OK) anybody_came_ = true;
+  else lose(lane);
+  return s;
+}
+
+Status Receiver::offer(os::Fd& theirs, Error& error) {
+  if (const Status s = take_news(error); s != FEEDLANE_OK) return s;  // of the dead first: their lanes are free
+  std::uint32_t lane = 0;
+  if (!find_free(lane))
+    return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", static_cast<std::int64_t>(senders_.size()),
+                        static_cast<std::int64_t>(senders_.size()) + 1, "all %zu lanes have a sender", senders_.size());
+  os::Fd mine;
+  os::Fd other;
+  Status s = os::create_socket_pair(mine, other, error);
+  if (s == FEEDLANE_OK) s = let_in(lane, std::move(mine), error);
+  if (s == FEEDLANE_OK) theirs = std::move(other);
+  return s;
+}
+
+void Receiver::accept_one() {
+  Error nobody_to_tell;  // a sender that can't be let in sees its socket closed
+  os::Fd socket;
+  if (os::accept_same_user(listener_.get(), socket, nobody_to_tell) != FEEDLANE_OK) return;
+  std::uint32_t lane = 0;
+  if (find_free(lane)) {
+    (void)let_in(lane, std::move(socket), nobody_to_tell);
+  } else {
+    const RingWord full{ring_full_magic};
+    (void)os::send_message(socket.get(), std::as_bytes(std::span(&full, 1)), {}, nobody_to_tell);
+  }
+}
+
+void Receiver::hear(std::uint32_t lane) {
+  Sender& sender = senders_[lane];
+  RingWord word{};
+  os::Received received;
+  Error ignored;
+  const Status s =
+      os::receive_message(sender.socket.get(), std::as_writable_bytes(std::span(&word, 1)), received, ignored);
+  if (s == FEEDLANE_AGAIN) return;
+  const bool whole = s == FEEDLANE_OK && received.bytes == sizeof word && !received.truncated;
+  if (whole && word.magic == ring_attached_magic && sender.state == Sender::State::offered && received.fd_count == 1) {
+    // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
+    const pid_t named = os::pid_of_pidfd(received.fds[0].get());
+    sender.process = std::move(received.fds[0]);
+    if (named > 0 && named == received.pid &&
+        poller_.add(sender.process.get(), make_tag(sender.generation, lane, kind_process), ignored) == FEEDLANE_OK) {
+      sender.state = Sender::State::attached;
+      return;
+    }
+  }
+  const bool left = whole && word.magic == ring_leaving_magic && sender.state == Sender::State::attached;
+  if (left || sender.state == Sender::State::offered) return lose(lane);
+  // The end of the socket is no proof, and nonsense no excuse: the lane is free when the process is seen to have ended.
+  poller_.remove(sender.socket.get());
+  sender.socket.reset();
+}
+
+// The sender has left or is observed dead: what it committed stays to be taken, then the lane is free.
+void Receiver::lose(std::uint32_t lane) {
+  Sender& sender = senders_[lane];
+  poller_.remove(sender.socket.get());
+  poller_.remove(sender.receiver_event.get());
+  poller_.remove(sender.process.get());
+  sender.socket.reset();
+  sender.process.reset();
+  sender.sender_event.reset();
+  sender.receiver_event.reset();
+  sender.generation++;
+  sender.state = Sender::State::left;
+  close_if_empty(lane);
+}
+
+// ---- messages ----
+
+void Receiver::close_if_empty(std::uint32_t lane) {
+  if (senders_[lane].state != Sender::State::left || lanes_.peek_lane(lane).data != nullptr) return;
+  lanes_.close(lane);
+  senders_[lane].state = Sender::State::free;
+}
+
+bool Receiver::has_ended() const {
+  if (!anybody_came_) return false;
+  for (const Sender& s : senders_)
+    if (s.state != Sender::State::free) return false;
+  return true;
+}
+
+Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
+  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  sleeper_.cancel();
+  for (;;) {
+    std::uint32_t count = 0;
+    const Lanes::Message m = lanes_.peek_many(want, count);
+    if (m.data != nullptr) {
+      peeked_lane_ = m.lane;
+      peeked_ = count;
+      got = {const_cast<std::byte*>(m.data), plan_.geometry.cell_bytes, count, m.lane};
+      return FEEDLANE_OK;
+    }
+    if (has_ended()) return FEEDLANE_END;
+    if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
+  }
+}
+
+Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) {
+  if (lane != peeked_lane_ || count > peeked_)
+    return error.refuse(FEEDLANE_E_ARGUMENT, lane != peeked_lane_ ? "lane" : "count",
+                        lane != peeked_lane_ ? lane : count, lane != peeked_lane_ ? peeked_lane_ : peeked_,
+                        "%u messages of lane %u, the last peek was %u of lane %u", count, lane, peeked_, peeked_lane_);
+  peeked_ -= count;
+  lanes_.release(lane, count);
+  Sender& sender = senders_[lane];
+  if (sender.state == Sender::State::left) close_if_empty(lane);
+  else (void)Doorbell(sender.sleeping, sender.sender_event.get()).ring();  // it may wait for room
+  return FEEDLANE_OK;
+}
+
+// ---- waiting ----
+
+void Receiver::handle(const os::Poller::Event& event) {
+  if (event.tag == listener_tag) return accept_one();
+  const auto lane = static_cast<std::uint32_t>(event.tag) >> 2;
+  Sender& sender = senders_[lane];
+  const bool there = sender.state == Sender::State::offered || sender.state == Sender::State::attached;
+  if (!there || sender.generation != event.tag >> 32) return;  // its predecessor's
+  switch (static_cast<Kind>(event.tag & 3)) {
+    case kind_doorbell: return os::drain_event(sender.receiver_event.get());
+    case kind_process: return lose(lane);
+    case kind_socket: return hear(lane);
+  }
+}
+
+Status Receiver::wait(os::Deadline deadline, Error& error) {
+  sleeper_.prepare();
+  if (lanes_.any()) {
+    sleeper_.cancel();
+    return FEEDLANE_OK;
+  }
+  std::array<os::Poller::Event, 64> events{};
+  std::size_t count = 0;
+  const Status s = poller_.wait(deadline, events, count, error);
+  sleeper_.cancel();
+  for (std::size_t i = 0; i < count; i++) handle(events[i]);
+  return s;
+}
+
+Status Receiver::arm(Error& error) {
+  sleeper_.cancel();
+  if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
+  sleeper_.prepare();
+  if (!lanes_.any() && !has_ended()) return FEEDLANE_OK;
+  sleeper_.cancel();
+  return FEEDLANE_AGAIN;
+}
+
+// Everything that has happened, without waiting.
+Status Receiver::take_news(Error& error) {
+  std::array<os::Poller::Event, 64> events{};
+  std::size_t count = 0;
+  for (;;) {
+    const Status s = poller_.wait(os::Deadline::at(0), events, count, error);
+    if (s == FEEDLANE_TIMEOUT) return FEEDLANE_OK;
+    if (s < 0) return s;
+    for (std::size_t i = 0; i < count; i++) handle(events[i]);
+  }
+}
+
+}  // namespace feedlane::ring

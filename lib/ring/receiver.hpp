@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving end of a standalone ring: makes it, lets senders in, takes their messages, learns of their ends.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "os/clock.hpp"
+#include "os/fd.hpp"
+#include "os/limits.hpp"
+#include "os/poller.hpp"
+#include "ring/doorbell.hpp"
+#include "ring/lanes.hpp"
+#include "shm/ring_layout.hpp"
+#include "shm/segment.hpp"
+
+namespace feedlane::ring {
+
+class Receiver {
+ public:
+  Receiver() = default;
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+  ~Receiver();
+
+  // `path` empty: senders come by offer(); else also by connecting to that Unix socket, which only this user can.
+  Status create(const shm::RingPlan& plan, std::string path, const os::SystemFiles& files, Error& error);
+  // A connected socket for one sender. E_LIMIT when every lane is taken.
+  Status offer(os::Fd& theirs, Error& error);
+
+  // Messages of one lane, up to `want`: 0 with count > 0; TIMEOUT; INTERRUPTED; END when every sender that was let in has
+  // left or died and all it sent has been taken.
+  Status peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error);
+  // Gives back the first `count` messages of what the last peek returned.
+  Status release(std::uint32_t lane, std::uint32_t count, Error& error);
+
+  Status arm(Error& error);
+  [[nodiscard]] int wait_fd() const { return poller_.fd(); }
+
+ private:
+  // One lane's sender. free -> offered -> attached -> left (messages still to be taken) -> free.
+  struct Sender {
+    enum class State { free, offered, attached, left } state = State::free;
+    std::uint32_t generation = 0;
+    os::Fd socket;
+    os::Fd process;  // pidfd
+    os::Fd sender_event;
+    os::Fd receiver_event;
+    const SleepFlag* sleeping = nullptr;
+  };
+
+  Status let_in(std::uint32_t lane, os::Fd socket, Error& error);
+  void accept_one();
+  [[nodiscard]] bool find_free(std::uint32_t& lane) const;
+  void handle(const os::Poller::Event& event);
+  void hear(std::uint32_t lane);
+  void lose(std::uint32_t lane);
+  void close_if_empty(std::uint32_t lane);
+  [[nodiscard]] bool has_ended() const;
+  Status wait(os::Deadline deadline, Error& error);
+  Status take_news(Error& error);
+
+  shm::RingPlan plan_;
+  shm::SegmentPair segments_;
+  std::vector<Sender> senders_;
+  Lanes lanes_;
+  Sleeper sleeper_;
+  os::Poller poller_;
+  os::Fd self_;
+  os::Fd listener_;
+  std::string path_;
+  pid_t owner_ = 0;  // only it unlinks the path
+  bool anybody_came_ = false;
+  std::uint32_t peeked_lane_ = 0;
+  std::uint32_t peeked_ = 0;
+};
+
+}  // namespace feedlane::ring

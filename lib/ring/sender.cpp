@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ring/sender.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "os/event.hpp"
+#include "os/process.hpp"
+#include "os/socket.hpp"
+#include "ring/hello.hpp"
+
+namespace feedlane::ring {
+namespace {
+
+enum Tag : std::uint64_t { tag_own_event, tag_receiver, tag_socket };
+
+}  // namespace
+
+Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) {
+  RingWelcome welcome{};
+  os::Received received;
+  if (const Status s =
+          os::await_message(socket, std::as_writable_bytes(std::span(&welcome, 1)), deadline, received, error);
+      s != FEEDLANE_OK)
+    return s;
+  if (received.bytes == sizeof(RingWord) && welcome.magic == ring_full_magic)
+    return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", 0, 1, "no lane of this ring is free");
+  if (received.bytes != sizeof welcome || received.truncated || welcome.magic != ring_welcome_magic ||
+      received.fd_count != ring_welcome_fds)
+    return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.bytes), sizeof welcome,
+                        "the first message on the socket is no welcome of a feedlane ring (%zu bytes, needs %zu)",
+                        received.bytes, sizeof welcome);
+  if (welcome.layout_hash != shm::layout_hash)
+    return error.refuse(FEEDLANE_E_ABI, "layout_hash", static_cast<std::int64_t>(welcome.layout_hash),
+                        static_cast<std::int64_t>(shm::layout_hash),
+                        "receiver and sender use libraries of different layouts");
+  own_event_ = std::move(received.fds[ring_welcome_sender_event]);
+  receiver_event_ = std::move(received.fds[ring_welcome_receiver_event]);
+  receiver_ = std::move(received.fds[ring_welcome_receiver]);
+  Status s = segments_.attach(shm::SegmentKind::ring_control, received.fds[ring_welcome_control].get(),
+                              received.fds[ring_welcome_data].get(), error);
+  if (s != FEEDLANE_OK) return s;
+  const auto geometry = *segments_.control<shm::RingGeometry>(sizeof(shm::SegmentHeader));
+  if (shm::make_ring_plan(geometry.message_bytes, geometry.capacity, geometry.lanes, plan_, error) != FEEDLANE_OK)
+    return error.code = FEEDLANE_E_CORRUPT;
+  if (s = segments_.check_sizes(plan_.control_bytes, plan_.data_bytes, error); s != FEEDLANE_OK) return s;
+  if (welcome.lane >= geometry.lanes)
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.lane", welcome.lane, geometry.lanes, "lane %u of %u", welcome.lane,
+                        geometry.lanes);
+  lane_ = welcome.lane;
+  const Cells cells{segments_.data<std::byte>(plan_.cells + lane_ * plan_.lane_bytes), plan_.geometry.cell_bytes,
+                    plan_.geometry.capacity};
+  producer_ = Producer(cells, welcome.start, &segments_.control<shm::ReceiverRow>(plan_.receiver_rows)[lane_].position);
+  bell_ = Doorbell(&segments_.control<shm::ReceiverBlock>(plan_.receiver_block)->sleeping, receiver_event_.get());
+  sleeper_ = Sleeper(&segments_.data<shm::SenderRow>(plan_.sender_rows)[lane_].sleeping);
+  sleeper_.cancel();  // what a dead predecessor left
+  return FEEDLANE_OK;
+}
+
+Status Sender::attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Sender>& out, Error& error) {
+  std::unique_ptr<Sender> t(new Sender);
+  Status s = t->receive_welcome(socket.get(), deadline, error);
+  if (s == FEEDLANE_OK) s = t->poller_.open(error);
+  if (s == FEEDLANE_OK) s = t->poller_.add(t->own_event_.get(), tag_own_event, error);
+  if (s == FEEDLANE_OK) s = t->poller_.add(t->receiver_.get(), tag_receiver, error);
+  if (s == FEEDLANE_OK) s = t->poller_.add(socket.get(), tag_socket, error);
+  os::Fd self;
+  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
+  if (s != FEEDLANE_OK) return s;
+  t->socket_ = std::move(socket);
+  const RingWord attached{ring_attached_magic};
+  const int fd = self.get();
+  s = os::send_message(t->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
+  if (s == FEEDLANE_OK) out = std::move(t);
+  return s;
+}
+
+Sender::~Sender() {
+  if (!socket_) return;  // never attached
+  segments_.unmap();
+  const RingWord leaving{ring_leaving_magic};
+  Error nobody_to_tell;
+  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
+}
+
+std::uint32_t Sender::room(std::uint32_t want) { return producer_.reserve(want); }
+
+Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
+  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  for (;;) {
+    reserved_ = room(want);
+    if (producer_.broken())
+      return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane %u is none that it can have", lane_);
+    if (reserved_ != 0) {
+      got = {producer_.message(0), plan_.geometry.cell_bytes, reserved_, lane_};
+      return FEEDLANE_OK;
+    }
+    if (receiver_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the ring is full and its receiver is gone");
+    if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
+  }
+}
+
+Status Sender::commit(std::uint32_t count, Error& error) {
+  if (count > reserved_)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "count", count, reserved_, "%u messages committed, %u reserved", count,
+                        reserved_);
+  reserved_ = 0;
+  if (count == 0) return FEEDLANE_OK;
+  producer_.commit(count);
+  (void)bell_.ring();
+  return FEEDLANE_OK;
+}
+
+Status Sender::wait(os::Deadline deadline, Error& error) {
+  sleeper_.prepare();
+  if (room(1) != 0) {
+    sleeper_.cancel();
+    return FEEDLANE_OK;
+  }
+  std::array<os::Poller::Event, 4> events{};
+  std::size_t count = 0;
+  const Status s = poller_.wait(deadline, events, count, error);
+  sleeper_.cancel();
+  for (std::size_t i = 0; i < count; i++) {
+    if (events[i].tag == tag_own_event) os::drain_event(own_event_.get());
+    else receiver_gone_ = true;  // it says nothing more over the socket: its end is all that can come
+  }
+  return s;
+}
+
+}  // namespace feedlane::ring

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sending end of a standalone ring.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/error.hpp"
+#include "os/clock.hpp"
+#include "os/fd.hpp"
+#include "os/poller.hpp"
+#include "ring/doorbell.hpp"
+#include "ring/spsc.hpp"
+#include "shm/ring_layout.hpp"
+#include "shm/segment.hpp"
+
+namespace feedlane::ring {
+
+class Sender {
+ public:
+  // Takes the socket in every case.
+  static Status attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Sender>& out, Error& error);
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
+  // Leaves: what was committed stays to be taken.
+  ~Sender();
+
+  // Up to `want` cells to fill, at least one. TIMEOUT, INTERRUPTED, E_PEER_DEAD, E_CORRUPT.
+  Status reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error);
+  // Publishes the first `count` of them; the others are given back.
+  Status commit(std::uint32_t count, Error& error);
+
+ private:
+  Sender() = default;
+  Status receive_welcome(int socket, os::Deadline deadline, Error& error);
+  Status wait(os::Deadline deadline, Error& error);
+  [[nodiscard]] std::uint32_t room(std::uint32_t want);
+
+  shm::RingPlan plan_;
+  shm::SegmentPair segments_;
+  os::Fd socket_;
+  os::Fd own_event_;
+  os::Fd receiver_event_;
+  os::Fd receiver_;  // pidfd
+  os::Poller poller_;
+  std::uint32_t lane_ = 0;
+  Producer producer_;
+  Doorbell bell_;
+  Sleeper sleeper_;
+  std::uint32_t reserved_ = 0;
+  bool receiver_gone_ = false;
+};
+
+}  // namespace feedlane::ring

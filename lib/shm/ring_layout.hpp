@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The structs of a standalone ring in shared memory; like shm/layout.hpp for loaders.
+//
+// control: written by the receiver alone. data: the lanes' cells and the senders' rows, written by senders.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "shm/layout.hpp"
+
+namespace feedlane::shm {
+
+// Behind the header of control: what the sizes of both segments follow from.
+struct RingGeometry {
+  std::uint32_t message_bytes;
+  std::uint32_t cell_bytes;
+  std::uint32_t capacity;  // cells a lane, a power of two
+  std::uint32_t lanes;
+};
+static_assert(sizeof(RingGeometry) == 16);
+
+// control.
+struct ReceiverBlock {
+  alignas(writer_distance) Word32 sleeping;  // the receiver's doorbell flag
+};
+static_assert(sizeof(ReceiverBlock) == 128);
+
+// control: one a lane.
+struct ReceiverRow {
+  alignas(writer_distance) Word64 position;  // of the lane's consumer
+};
+static_assert(sizeof(ReceiverRow) == 128);
+
+// data: one a lane, written by its sender.
+struct SenderRow {
+  alignas(writer_distance) Word32 sleeping;  // the sender's doorbell flag
+};
+static_assert(sizeof(SenderRow) == 128);
+
+// Where everything lies: a function of the geometry.
+struct RingPlan {
+  RingGeometry geometry{};
+  std::uint64_t receiver_block = 0;
+  std::uint64_t receiver_rows = 0;
+  std::uint64_t control_bytes = 0;
+  std::uint64_t sender_rows = 0;
+  std::uint64_t cells = 0;
+  std::uint64_t lane_bytes = 0;
+  std::uint64_t data_bytes = 0;
+};
+
+constexpr std::uint32_t max_message_bytes = 1u << 20;
+constexpr std::uint32_t max_ring_capacity = 1u << 24;
+constexpr std::uint32_t max_ring_lanes = 4096;
+
+// E_ARGUMENT by the name of the config field that is out of range.
+Status make_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::uint32_t lanes, RingPlan& out,
+                      Error& error);
+
+}  // namespace feedlane::shm

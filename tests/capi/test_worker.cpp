@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker program of the suites capi and semantics. Its first argument is its form; what its data set does is in the
+// plan that the trainer hands over (tests/support/scripted.hpp).
+//   get, fetch  the callback form, sample by sample or by the whole batch
+//   pull        the pull form, with the sample made in scratch memory
+//   refuse      the pull form: says that its data set can't be opened, then asks for a task all the same
+//   leave       ends before it attaches
+//   never       never attaches
+//   train       no worker: a trainer that starts itself again for workers
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/events.hpp"
+#include "support/scripted.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+int report(const char* where, std::int32_t status, const Error& e) {
+  if (status >= 0) return 0;
+  if (e.says(fail_open_text)) return 4;  // as planned
+  (void)std::fprintf(stderr, "test worker: %s: %s: %s\n", where, feedlane_status_name(status), e.text);
+  return 4;
+}
+
+// The data set's rows, each made in scratch memory first.
+std::int32_t make_rows(const feedlane_dataset& table, void* self, const feedlane_task& task, feedlane_worker* w,
+                       Error& why, std::int64_t& row_index) {
+  std::vector<void*> pieces(static_cast<std::size_t>(task.tensor_count));
+  std::vector<std::uint64_t> bytes(pieces.size());
+  for (std::size_t f = 0; f < pieces.size(); f++) {
+    bytes[f] = task.tensors[f].bytes / task.count;
+    pieces[f] = feedlane_worker_scratch(w, bytes[f], 64);
+    if (pieces[f] == nullptr || reinterpret_cast<std::uintptr_t>(pieces[f]) % 64 != 0) return FEEDLANE_E_MEMORY;
+  }
+  for (std::uint64_t i = 0; i < task.count; i++) {
+    row_index = static_cast<std::int64_t>(i);
+    auto row = fresh<feedlane_row>();
+    row.index = task.indices[i];
+    row.seed = task.seeds[i];
+    row.fields = pieces.data();
+    row.bytes = bytes.data();
+    row.task = &task;
+    if (const std::int32_t s = table.get(self, &row, &why); s != FEEDLANE_OK) return s;
+    for (std::size_t f = 0; f < pieces.size(); f++)
+      std::memcpy(static_cast<char*>(task.tensors[f].data) + i * bytes[f], pieces[f], bytes[f]);
+    if (const std::int32_t s = feedlane_worker_check(w); s != FEEDLANE_OK) return s;
+  }
+  return FEEDLANE_OK;
+}
+
+std::int32_t pull(feedlane_worker* w, Error& e) {
+  const feedlane_dataset table = scripted_dataset();
+  auto info = fresh<feedlane_worker_info>();
+  std::int32_t s = feedlane_worker_get_info(w, &info);
+  void* self = nullptr;
+  const std::int32_t opened = table.open(nullptr, &info, &self, &e);
+  if (s == FEEDLANE_OK) s = feedlane_worker_ready(w, opened, e.text, &e);
+  if (opened != FEEDLANE_OK) return opened;
+  while (s == FEEDLANE_OK || s == FEEDLANE_INTERRUPTED) {
+    const feedlane_task* task = nullptr;
+    s = feedlane_worker_next(w, FEEDLANE_FOREVER, &task, &e);
+    if (s != FEEDLANE_OK) continue;
+    Error why;
+    std::int64_t row = -1;
+    s = make_rows(table, self, *task, w, why, row);
+    if (s == FEEDLANE_OK) s = feedlane_task_commit(task, task->count, &e);
+    else if (s != FEEDLANE_END)
+      s = feedlane_task_fail(task, row, why.transient, why.text, why.traceback().substr(0, why.detail_len).c_str(), &e);
+  }
+  table.close(self);
+  return s;
+}
+
+int refuse(feedlane_worker* w) {
+  auto info = fresh<feedlane_worker_info>();
+  (void)feedlane_worker_get_info(w, &info);
+  Plan plan;
+  std::memcpy(&plan, info.config, sizeof plan);
+  Error e;
+  const feedlane_task* task = nullptr;
+  std::int32_t s = feedlane_worker_ready(w, FEEDLANE_E_OS, nullptr, &e);
+  if (s == FEEDLANE_OK) s = feedlane_worker_next(w, FEEDLANE_FOREVER, &task, &e);
+  send_report(plan.report_fd, {s == FEEDLANE_END ? Report::closed : Report::began, ::getpid(), 0, 0, 0, info.id});
+  return 0;
+}
+
+int work(int fd, const std::string& form) {
+  Error e;
+  if (form == "get" || form == "fetch") {
+    const feedlane_dataset table = form == "get" ? scripted_dataset() : scripted_fetch_dataset();
+    return report("run", feedlane_worker_run(fd, &table, &e), e);
+  }
+  feedlane_worker* handle = nullptr;
+  std::int32_t s = feedlane_worker_attach(fd, FEEDLANE_FOREVER, &handle, &e);
+  const Worker w(handle);
+  if (s != FEEDLANE_OK) return report("attach", s, e);
+  if (form == "pull") return report("pull", pull(w.get(), e), e);
+  return refuse(w.get());
+}
+
+// Eight samples by two workers of this program, started without an argv of the trainer's.
+int train() {
+  Error e;
+  const Sampler sampler = sequential(8);
+  const feedlane_field one = field("index", int64_type);
+  auto config = fresh<feedlane_loader_config>();
+  config.sampler = sampler.get();
+  config.fields = &one;
+  config.field_count = 1;
+  config.workers = 2;
+  feedlane_loader* handle = nullptr;
+  std::int32_t s = feedlane_loader_create(&config, &handle, &e);
+  const Loader loader(handle);
+  if (s == FEEDLANE_OK) s = feedlane_loader_begin(handle, 0, &e);
+  std::int64_t expected = 0;
+  while (s == FEEDLANE_OK) {
+    auto batch = fresh<feedlane_batch>();
+    s = feedlane_loader_next(handle, patience_ns, &batch, &e);
+    if (s != FEEDLANE_OK) break;
+    if (*static_cast<const std::int64_t*>(batch.tensors[0].data) != expected++ || batch.worker < 0) return 5;
+    s = feedlane_batch_release(handle, batch.token);
+  }
+  if (s < 0) return report("train", s, e);
+  return s == FEEDLANE_END && expected == 8 ? 0 : 6;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string form = argc > 1 ? argv[1] : "get";
+  if (form == "leave") return 7;
+  if (form == "never") {
+    (void)::alarm(60);
+    for (;;) (void)::pause();
+  }
+  const int fd = feedlane_worker_fd();
+  if (fd >= 0) return work(fd, form == "train" ? "get" : form);
+  if (form == "train") return train();
+  (void)std::fprintf(stderr, "test worker: to be started by a test\n");
+  return 2;
+}

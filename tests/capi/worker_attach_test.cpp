@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a process becomes a worker, and what is refused on the way. A process that has attached is tied to its trainer's
+// life, so whatever attaches here is a forked child.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+constexpr const char* variable = "FEEDLANE_WORKER_FD";
+
+// A connected pair like the one between trainer and worker.
+struct Pair {
+  Pair() { REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0); }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+  ~Pair() { (void)::close(ends[0]); }
+  int ends[2] = {-1, -1};
+};
+
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+
+}  // namespace
+
+TEST_CASE("a number that is no open descriptor is refused") {
+  const int free_number = ::dup(STDERR_FILENO);
+  REQUIRE(::close(free_number) == 0);
+  for (const int fd : {-1, -7, free_number}) {
+    auto* w = reinterpret_cast<feedlane_worker*>(1);
+    Error e;
+    CHECK(feedlane_worker_attach(fd, 0, &w, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(e.argument) == "fd");
+    CHECK(e.found == fd);
+    CHECK(w == nullptr);
+    const feedlane_dataset table = scripted_dataset();
+    CHECK(feedlane_worker_run(fd, &table, &e) == FEEDLANE_E_ARGUMENT);
+  }
+}
+
+TEST_CASE("attach takes the descriptor in every case") {
+  feedlane_worker* w = nullptr;
+  Error e;
+  SUBCASE("nothing came in time") {
+    const Pair pair;
+    CHECK(feedlane_worker_attach(pair.ends[1], 0, &w, &e) == FEEDLANE_TIMEOUT);
+    CHECK_FALSE(is_open(pair.ends[1]));
+    const Pair another;
+    CHECK(feedlane_worker_attach(another.ends[1], 1'000'000, &w, &e) == FEEDLANE_TIMEOUT);
+    CHECK_FALSE(is_open(another.ends[1]));
+  }
+  SUBCASE("the trainer has gone") {
+    Pair pair;
+    REQUIRE(::close(pair.ends[0]) == 0);
+    pair.ends[0] = -1;
+    CHECK(feedlane_worker_attach(pair.ends[1], FEEDLANE_FOREVER, &w, &e) == FEEDLANE_E_PEER_DEAD);
+    CHECK_FALSE(is_open(pair.ends[1]));
+  }
+  SUBCASE("what came is no welcome") {
+    const Pair pair;
+    REQUIRE(::send(pair.ends[0], "hello", 5, 0) == 5);
+    CHECK(feedlane_worker_attach(pair.ends[1], FEEDLANE_FOREVER, &w, &e) == FEEDLANE_E_CORRUPT);
+    CHECK(e.found == 5);
+    CHECK_FALSE(is_open(pair.ends[1]));
+  }
+  SUBCASE("a negative timeout") {
+    const Pair pair;
+    CHECK(feedlane_worker_attach(pair.ends[1], -1, &w, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(e.argument) == "timeout_ns");
+    CHECK_FALSE(is_open(pair.ends[1]));
+  }
+  SUBCASE("no place for the handle") {
+    const Pair pair;
+    CHECK(feedlane_worker_attach(pair.ends[1], 0, nullptr, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(e.argument) == "out");
+    CHECK_FALSE(is_open(pair.ends[1]));
+  }
+  SUBCASE("it is no socket") {
+    const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    CHECK(feedlane_worker_attach(fd, 0, &w, &e) == FEEDLANE_E_OS);
+    CHECK(e.os_errno == ENOTSOCK);
+    CHECK_FALSE(is_open(fd));
+  }
+  SUBCASE("a data set without get and fetch") {
+    const Pair pair;
+    const auto table = fresh<feedlane_dataset>();
+    CHECK(feedlane_worker_run(pair.ends[1], &table, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(e.argument) == "dataset");
+    CHECK_FALSE(is_open(pair.ends[1]));
+  }
+  SUBCASE("no data set") {
+    const Pair pair;
+    CHECK(feedlane_worker_run(pair.ends[1], nullptr, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(e.argument) == "dataset");
+    CHECK_FALSE(is_open(pair.ends[1]));
+  }
+  CHECK(w == nullptr);
+}
+
+TEST_CASE("feedlane_worker_fd takes the descriptor out of the environment and marks the process as a worker") {
+  CHECK(in_child([](Findings& f) {
+          const int fd = ::dup(STDERR_FILENO);
+          (void)::setenv(variable, std::to_string(fd).c_str(), 1);
+          EXPECT(f, feedlane_worker_fd() == fd);
+          EXPECT(f, std::getenv(variable) == nullptr);
+          EXPECT(f, ::fcntl(fd, F_GETFD) == FD_CLOEXEC);
+          EXPECT(f, feedlane_worker_fd() == -1);
+          Loader loader;
+          Error e;
+          EXPECT(f, Setup(1).workers(1).try_create(loader, &e) == FEEDLANE_E_STATE);
+          EXPECT(f, std::string(e.argument) == "config.workers");
+          EXPECT(f, Setup(1).try_create(loader, &e) == FEEDLANE_OK);
+        }) == "");
+}
+
+TEST_CASE("a process that was started as a worker and hasn't asked for its descriptor can't start workers either") {
+  CHECK(in_child([](Findings& f) {
+          (void)::setenv(variable, "2", 1);
+          Loader loader;
+          EXPECT(f, Setup(1).workers(1).try_create(loader, nullptr) == FEEDLANE_E_STATE);
+          EXPECT(f, Setup(1).external(1).try_create(loader, nullptr) == FEEDLANE_E_STATE);
+        }) == "");
+}
+
+TEST_CASE("without the variable, or with nonsense in it, feedlane_worker_fd is -1") {
+  CHECK(in_child([](Findings& f) {
+          EXPECT(f, feedlane_worker_fd() == -1);
+          for (const char* nonsense : {"", "x", "2x", " ", "-1", "99999", "4294967298", "99999999999999999999"}) {
+            (void)::setenv(variable, nonsense, 1);
+            EXPECT(f, feedlane_worker_fd() == -1);
+            EXPECT(f, std::getenv(variable) == nullptr);
+          }
+          Loader loader;
+          EXPECT(f, Setup(1).workers(1).try_create(loader, nullptr) == FEEDLANE_OK);
+        }) == "");
+}
+
+TEST_CASE("an attached worker knows who it is") {
+  Setup s(4, 2);
+  s.external(3);
+  const Loader l = s.create();
+  std::int32_t id = 2;
+  int fd = -1;
+  REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+  CHECK(id == 2);
+  Child worker({fd}, [&](Findings& f) {
+    feedlane_worker* w = nullptr;
+    Error e;
+    EXPECT(f, feedlane_worker_attach(fd, patience_ns, &w, &e) == FEEDLANE_OK);
+    auto info = fresh<feedlane_worker_info>();
+    EXPECT(f, feedlane_worker_get_info(w, &info) == FEEDLANE_OK);
+    EXPECT(f, info.id == 2 && info.count == 3 && info.generation == 0);
+    EXPECT(f, info.seed == 99 + 2);
+    EXPECT(f,
+           info.config_bytes == sizeof(Plan) && checksum(info.config, sizeof(Plan)) == checksum(&s.plan, sizeof(Plan)));
+    EXPECT(f, info.field_count == 2 && std::string(info.fields[0].name) == "index");
+    EXPECT(f, info.fields[1].dtype.code == 1 && info.fields[1].dtype.bits == 64 && info.fields[1].ndim == 0);
+    info.size = 0;
+    EXPECT(f, feedlane_worker_get_info(w, &info) == FEEDLANE_E_ABI);
+    EXPECT(f, feedlane_worker_get_info(w, nullptr) == FEEDLANE_E_ARGUMENT);
+    EXPECT(f, feedlane_worker_detach(&w) == FEEDLANE_OK && w == nullptr);
+    EXPECT(f, feedlane_worker_detach(&w) == FEEDLANE_OK);
+  });
+  (void)::close(fd);
+  CHECK(worker.finish() == "");
+}
+
+TEST_CASE("a worker without configuration gets NULL") {
+  Setup s(1);
+  s.external(1).connect();
+  s.config.worker_config = nullptr;
+  s.config.worker_config_bytes = 0;
+  feedlane_loader* handle = nullptr;
+  REQUIRE(feedlane_loader_create(&s.config, &handle, nullptr) == FEEDLANE_OK);
+  const Loader l(handle);
+  std::int32_t id = -1;
+  int fd = -1;
+  REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+  Child worker({fd}, [&](Findings& f) {
+    feedlane_worker* w = nullptr;
+    EXPECT(f, feedlane_worker_attach(fd, patience_ns, &w, nullptr) == FEEDLANE_OK);
+    auto info = fresh<feedlane_worker_info>();
+    EXPECT(f, feedlane_worker_get_info(w, &info) == FEEDLANE_OK);
+    EXPECT(f, info.config == nullptr && info.config_bytes == 0);
+  });
+  (void)::close(fd);
+  CHECK(worker.finish() == "");
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker that is watched: by a foreign event loop, from other threads, in forked children.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <thread>
+
+#include "external_pair.hpp"
+#include "support/events.hpp"
+
+using namespace feedlane::test;
+
+TEST_CASE("a foreign loop: arm, poll, next; then the next epoch abandons the task in hand") {
+  const Reports reports;
+  const Gate gate;
+  const auto work = [&](int fd, Findings& f) {
+    const Worker w = attach(fd, f);
+    EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
+    const feedlane_task* task = nullptr;
+    EXPECT(f, feedlane_worker_next(w.get(), 0, &task, nullptr) == FEEDLANE_TIMEOUT);
+    int wait_fd = -1;
+    EXPECT(f, feedlane_worker_wait_fd(w.get(), &wait_fd) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_wait_fd(w.get(), nullptr) == FEEDLANE_E_ARGUMENT);
+    EXPECT(f, feedlane_worker_arm(w.get()) == FEEDLANE_OK);
+    EXPECT(f, !wait_readable(wait_fd, 0));
+    send_report(reports.fd(), {Report::opened, 0, 0, 0, 0, 0});
+    std::int32_t status = FEEDLANE_TIMEOUT;
+    while (status == FEEDLANE_TIMEOUT) {
+      if (feedlane_worker_arm(w.get()) == FEEDLANE_OK) EXPECT(f, wait_readable(wait_fd));
+      status = feedlane_worker_next(w.get(), 0, &task, nullptr);
+    }
+    EXPECT(f, status == FEEDLANE_OK && task->epoch == 0);
+    EXPECT(f, feedlane_worker_check(w.get()) == FEEDLANE_OK);
+    send_report(reports.fd(), {Report::began, 0, 0, 0, 0, 0});
+    EXPECT(f, wait_readable(gate.fd()));
+    EXPECT(f, feedlane_worker_check(w.get()) == FEEDLANE_ABANDONED);
+    EXPECT(f, make(task) == FEEDLANE_OK);
+    while (feedlane_worker_next(w.get(), patience_ns, &task, nullptr) == FEEDLANE_OK) {
+      EXPECT(f, task->epoch == 1);
+      EXPECT(f, make(task) == FEEDLANE_OK);
+    }
+  };
+  Pair p(4, 1, work, {reports.fd(), gate.fd()});
+  REQUIRE(reports.wait_for(Report::opened));
+  begin(p.get(), 0);
+  // An external worker gets nothing before the trainer has heard that it attached.
+  while (reports.drain().empty()) (void)take(p.get(), nullptr, 1'000'000);
+  begin(p.get(), 1);
+  gate.open();
+  check_sequence(take_rest(p.get()), 4, 1);
+  CHECK_MESSAGE(stats_of(p.get()).late_results > 0, "what was given up came all the same");
+  p.loader.reset();
+  CHECK(p.child->finish() == "");
+}
+
+TEST_CASE("another thread's call on a worker that waits is E_BUSY") {
+  Pair p(1, 1, [](int fd, Findings& f) {
+    const Worker w = attach(fd, f);
+    EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
+    std::int32_t status = FEEDLANE_E_BUSY;
+    const feedlane_task* task = nullptr;
+    std::thread waiting([&] {
+      while (status == FEEDLANE_E_BUSY) status = feedlane_worker_next(w.get(), 300'000'000, &task, nullptr);
+    });
+    // Sooner or later the thread is inside; from then on for long.
+    while (feedlane_worker_arm(w.get()) != FEEDLANE_E_BUSY) std::this_thread::yield();
+    const feedlane_task* other = nullptr;
+    Error e;
+    EXPECT(f, feedlane_worker_next(w.get(), 0, &other, &e) == FEEDLANE_E_BUSY);
+    EXPECT(f, feedlane_worker_ready(w.get(), 0, nullptr, &e) == FEEDLANE_E_BUSY);
+    EXPECT(f, feedlane_worker_scratch(w.get(), 8, 8) == nullptr);
+    feedlane_worker* copy = w.get();
+    EXPECT(f, feedlane_worker_detach(&copy) == FEEDLANE_E_BUSY && copy == w.get());
+    int wait_fd = -1;
+    EXPECT(f, feedlane_worker_wait_fd(w.get(), &wait_fd) == FEEDLANE_OK);
+    waiting.join();
+    EXPECT(f, status == FEEDLANE_TIMEOUT);
+  });
+  CHECK(p.child->finish() == "");
+}
+
+TEST_CASE("a worker's handle in a forked child is E_FORKED, and the worker goes on") {
+  Pair p(2, 1, [](int fd, Findings& f) {
+    Worker w = attach(fd, f);
+    EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
+    const feedlane_task* task = next_task(w, f);
+    const std::string found = in_child([&](Findings& g) {
+      feedlane_worker* copy = w.get();
+      const feedlane_task* other = nullptr;
+      auto info = fresh<feedlane_worker_info>();
+      std::int32_t number = 0;
+      Error e;
+      EXPECT(g, feedlane_worker_next(copy, 0, &other, &e) == FEEDLANE_E_FORKED && e.code == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_worker_ready(copy, 0, nullptr, nullptr) == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_worker_get_info(copy, &info) == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_worker_check(copy) == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_worker_wait_fd(copy, &number) == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_worker_arm(copy) == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_worker_scratch(copy, 8, 8) == nullptr);
+      EXPECT(g, feedlane_task_commit(task, 1, nullptr) == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_task_fail(task, -1, 0, nullptr, nullptr, nullptr) == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_worker_detach(&copy) == FEEDLANE_OK && copy == nullptr);
+    });
+    f.expect(found.empty(), found.c_str(), __LINE__);
+    EXPECT(f, make(task) == FEEDLANE_OK);
+    EXPECT(f, make(next_task(w, f)) == FEEDLANE_OK);
+  });
+  check_sequence(take_epoch(p.get(), 0), 2, 1);
+  CHECK(p.child->finish() == "");
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// However it ends, nothing is left behind, within a bound that doesn't grow with the number of workers.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+double seconds(const std::function<void()>& what) {
+  const auto before = std::chrono::steady_clock::now();
+  what();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+}
+
+// Runs `use` with a loader that is destroyed at its end, and looks at what is left.
+void check_nothing_left(const std::function<void(Setup&)>& use) {
+  const std::vector<int> before = open_descriptors();
+  {
+    Setup s(20, 2);
+    s.workers(3);
+    use(s);
+  }
+  CHECK(open_descriptors() == before);
+  CHECK(mappings_of("feedlane-") == 0);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+  CHECK(errno == ECHILD);
+}
+
+}  // namespace
+
+TEST_CASE("nothing is left: no process, no descriptor, no mapping") {
+  SUBCASE("after an epoch") {
+    check_nothing_left([](Setup& s) {
+      const Loader l = s.create();
+      check_sequence(take_epoch(l.get(), 0), 20, 2);
+    });
+  }
+  SUBCASE("after epochs with kept workers") {
+    check_nothing_left([](Setup& s) {
+      s.config.keep_workers = 1;
+      const Loader l = s.create();
+      for (std::int64_t epoch = 0; epoch < 3; epoch++) (void)take_epoch(l.get(), epoch);
+    });
+  }
+  SUBCASE("after breaking out in mid-epoch") {
+    check_nothing_left([](Setup& s) {
+      const Loader l = s.create();
+      begin(l.get(), 0);
+      for (int i = 0; i < 3; i++) CHECK(take(l.get()).status == FEEDLANE_OK);
+    });
+  }
+  SUBCASE("when workers have only just been started") {
+    check_nothing_left([](Setup& s) {
+      const Loader l = s.create();
+      begin(l.get(), 0);
+    });
+  }
+  SUBCASE("when nothing was begun") {
+    check_nothing_left([](Setup& s) { CHECK(s.create() != nullptr); });
+  }
+  SUBCASE("after stop") {
+    check_nothing_left([](Setup& s) {
+      const Loader l = s.create();
+      begin(l.get(), 0);
+      (void)take(l.get());
+      CHECK(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+      CHECK_FALSE(has_children());
+      CHECK(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+    });
+  }
+  SUBCASE("after deaths and restarts") {
+    check_nothing_left([](Setup& s) {
+      s.plan.end_index = 7;
+      s.plan.end_attempts = 2;
+      s.plan.end_signal = SIGKILL;
+      const Loader l = s.create();
+      check_sequence(take_epoch(l.get(), 0), 20, 2);
+    });
+  }
+  SUBCASE("after workers that can't open their data set") {
+    check_nothing_left([](Setup& s) {
+      s.plan.fail_open = -2;
+      const Loader l = s.create();
+      begin(l.get(), 0);
+      CHECK(take(l.get()).status == FEEDLANE_E_INIT);
+    });
+  }
+  SUBCASE("after a program that is no worker") {
+    check_nothing_left([](Setup& s) {
+      s.argv = {"/bin/true", nullptr};
+      const Loader l = s.create();
+      begin(l.get(), 0);
+      CHECK(take(l.get()).status == FEEDLANE_E_INIT);
+    });
+  }
+  SUBCASE("with a batch that is released after destroy") {
+    check_nothing_left([](Setup& s) {
+      feedlane_loader* l = s.create().release();
+      feedlane_loader* const copy = l;
+      begin(l, 0);
+      auto b = fresh<feedlane_batch>();
+      REQUIRE(feedlane_loader_next(l, patience_ns, &b, nullptr) == FEEDLANE_OK);
+      CHECK(feedlane_loader_destroy(&l) == FEEDLANE_OK);
+      CHECK_FALSE(has_children());
+      const Taken kept = copy_of(b);
+      CHECK(kept.value("index", 1) == 1);
+      CHECK(feedlane_batch_release(copy, b.token) == FEEDLANE_OK);
+    });
+  }
+}
+
+TEST_CASE("descriptors are a fixed handful, whatever the number of batches and epochs") {
+  Setup s(200);
+  s.workers(2);
+  s.config.keep_workers = 1;
+  s.config.held = 50;
+  const Loader l = s.create();
+  (void)take_epoch(l.get(), 0);
+  const std::size_t standard = open_descriptors().size();
+  begin(l.get(), 1);
+  std::vector<std::uint64_t> held;
+  for (int i = 0; i < 50; i++) {
+    auto b = fresh<feedlane_batch>();
+    REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+    held.push_back(b.token);
+  }
+  CHECK(open_descriptors().size() == standard);
+  for (const std::uint64_t token : held) CHECK(feedlane_batch_release(l.get(), token) == FEEDLANE_OK);
+  (void)take_rest(l.get());
+  (void)take_epoch(l.get(), 2);
+  CHECK(open_descriptors().size() == standard);
+}
+
+namespace {
+
+// Seconds that destroy takes with workers that stand before a gate and don't listen.
+double end_of_stuck(std::int32_t workers, bool ignore_sigterm, std::int64_t timeout_ns) {
+  Setup s(20);
+  s.workers(workers);
+  const Gate gate;
+  const Reports reports;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = -2;
+  s.plan.report_fd = reports.fd();
+  s.plan.ignore_sigterm = ignore_sigterm ? 1 : 0;
+  s.config.stop_timeout_ns = timeout_ns;
+  s.config.term_timeout_ns = timeout_ns;
+  feedlane_loader* l = s.create().release();
+  begin(l, 0);
+  for (std::int32_t w = 0; w < workers; w++) REQUIRE(reports.wait_for(Report::began));
+  wait_until_ready(l, workers);
+  std::int32_t status = -1000;
+  const double taken = seconds([&] { status = feedlane_loader_destroy(&l); });
+  CHECK(status == FEEDLANE_OK);
+  CHECK_FALSE(has_children());
+  return taken;
+}
+
+}  // namespace
+
+TEST_CASE("workers that don't listen get SIGTERM, then SIGKILL, all at once and not one after another") {
+  const double term = end_of_stuck(4, false, 250'000'000);
+  CHECK(term >= 0.25);
+  CHECK(term < 4 * 0.25);
+  const double kill = end_of_stuck(4, true, 250'000'000);
+  CHECK(kill >= 0.5);
+  CHECK(kill < 4 * 0.5);
+}
+
+TEST_CASE("with timeouts that nobody can keep the workers' ends are waited for all the same") {
+  for (int round = 0; round < 5; round++) (void)end_of_stuck(4, true, 1);
+}
+
+TEST_CASE("a worker that is told to end while it opens its data set ends by itself, and nothing about it is wrong") {
+  Setup s(4);
+  s.workers(2);
+  const Gate gate;
+  const Reports reports;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_open = 1;
+  s.plan.report_fd = reports.fd();
+  s.config.stop_timeout_ns = FEEDLANE_FOREVER;
+  const Loader l = s.create();
+  const auto all_are = [&](std::int32_t state) {
+    return worker_of(l.get(), 0).state == state && worker_of(l.get(), 1).state == state;
+  };
+  begin(l.get(), 0);
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return all_are(FEEDLANE_WORKER_OPENING);
+  }));
+  std::thread other([&] {
+    (void)eventually([&] { return all_are(FEEDLANE_WORKER_STOPPING); });
+    gate.open();
+  });
+  CHECK(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+  other.join();
+  int closed = 0;
+  for (const Report& r : reports.drain()) closed += r.what == Report::closed ? 1 : 0;
+  CHECK_MESSAGE(closed == 2, "nobody was killed");
+  CHECK(stats_of(l.get()).invalid_results == 0);
+}
+
+TEST_CASE("a worker between two samples ends at once, without a signal") {
+  Setup s(4, 2);
+  s.workers(1, "pull");
+  const Gate gate;
+  const Reports reports;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 0;
+  s.plan.report_fd = reports.fd();
+  s.config.stop_timeout_ns = FEEDLANE_FOREVER;
+  Loader l = s.create();
+  begin(l.get(), 0);
+  REQUIRE(reports.wait_for(Report::began));
+  wait_until_ready(l.get(), 1);
+  gate.open();
+  l.reset();
+  CHECK_MESSAGE(reports.wait_for(Report::closed), "it came to its end by itself");
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that the host starts with a descriptor of open_worker.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+struct Offer {
+  std::int32_t status = 0;
+  std::int32_t id = -1;
+  int fd = -1;
+};
+
+Offer open_worker(feedlane_loader* l, std::int32_t id = -1) {
+  Offer o;
+  o.id = id;
+  o.status = feedlane_loader_open_worker(l, &o.id, &o.fd, nullptr);
+  return o;
+}
+
+// A worker process for whichever place is free.
+std::unique_ptr<Process> start(feedlane_loader* l, const char* form = "get") {
+  const Offer o = open_worker(l);
+  REQUIRE(o.status == FEEDLANE_OK);
+  auto process = std::make_unique<Process>(worker_program, form, o.fd);
+  REQUIRE(::close(o.fd) == 0);
+  return process;
+}
+
+// A forked worker that makes so many tasks, detaches in the hands of none, and goes on living until the gate opens.
+std::unique_ptr<Child> start_visitor(feedlane_loader* l, int tasks, int gate) {
+  const Offer o = open_worker(l);
+  REQUIRE(o.status == FEEDLANE_OK);
+  auto child = std::make_unique<Child>(std::vector{o.fd, gate}, [&](Findings& f) {
+    feedlane_worker* w = nullptr;
+    EXPECT(f, feedlane_worker_attach(o.fd, patience_ns, &w, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
+    for (int i = 0; i < tasks; i++) {
+      const feedlane_task* task = nullptr;
+      EXPECT(f, feedlane_worker_next(w, patience_ns, &task, nullptr) == FEEDLANE_OK);
+      std::memcpy(task->tensors[0].data, task->indices, task->count * 8);
+      EXPECT(f, feedlane_task_commit(task, task->count, nullptr) == FEEDLANE_OK);
+    }
+    EXPECT(f, feedlane_worker_detach(&w) == FEEDLANE_OK);
+    EXPECT(f, wait_readable(gate));
+  });
+  REQUIRE(::close(o.fd) == 0);
+  return child;
+}
+
+}  // namespace
+
+TEST_CASE("external: an epoch made by processes that the host has started, in every form") {
+  Setup s(30, 2);
+  s.external(3);
+  Loader l = s.create();
+  std::vector<std::unique_ptr<Process>> processes;
+  for (const char* form : {"get", "fetch", "pull"}) processes.push_back(start(l.get(), form));
+  CHECK_MESSAGE(open_worker(l.get()).status == FEEDLANE_END, "none is missing");
+  check_sequence(take_epoch(l.get(), 0), 30, 2);
+  wait_until_ready(l.get(), 3);
+  for (std::int32_t w = 0; w < 3; w++)
+    CHECK(worker_of(l.get(), w).pid == processes[static_cast<std::size_t>(w)]->pid());
+  check_sequence(take_epoch(l.get(), 1), 30, 2);
+  for (std::int32_t w = 0; w < 3; w++)
+    CHECK_MESSAGE(worker_of(l.get(), w).pid == processes[static_cast<std::size_t>(w)]->pid(),
+                  "external ones outlive epochs");
+  l.reset();
+  for (const auto& p : processes)
+    CHECK_MESSAGE(p->wait() == 0, "told to end, they end by themselves, and their host learns how");
+}
+
+TEST_CASE("external: open_worker gives the place asked for, or says why not") {
+  Setup s(4);
+  s.external(2);
+  const Loader l = s.create();
+  Error e;
+  std::int32_t id = 2;
+  int fd = -7;
+  CHECK(feedlane_loader_open_worker(l.get(), &id, &fd, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(e.argument) == "id");
+  CHECK(e.found == 2);
+  id = -2;
+  CHECK(feedlane_loader_open_worker(l.get(), &id, &fd, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(fd == -7);
+  const Offer one = open_worker(l.get(), 1);
+  CHECK(one.status == FEEDLANE_OK);
+  CHECK(one.id == 1);
+  CHECK(worker_of(l.get(), 1).state == FEEDLANE_WORKER_STARTING);
+  CHECK(worker_of(l.get(), 1).pid == 0);
+  id = 1;
+  CHECK(feedlane_loader_open_worker(l.get(), &id, &fd, &e) == FEEDLANE_E_STATE);
+  CHECK(std::string(e.argument) == "id");
+  const Offer other = open_worker(l.get());
+  CHECK(other.status == FEEDLANE_OK);
+  CHECK(other.id == 0);
+  CHECK(open_worker(l.get()).status == FEEDLANE_END);
+  CHECK(::close(one.fd) == 0);
+  CHECK(::close(other.fd) == 0);
+  const Offer again = open_worker(l.get());
+  CHECK_MESSAGE(again.status == FEEDLANE_OK, "an offer that nobody took is free again");
+  CHECK(::close(again.fd) == 0);
+}
+
+TEST_CASE("external: when no worker is attached or offered next says E_PEER_DEAD, until one is") {
+  Setup s(10, 2);
+  s.external(1);
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  for (int i = 0; i < 2; i++) {
+    Error e;
+    CHECK(take(l.get(), &e).status == FEEDLANE_E_PEER_DEAD);
+    CHECK(e.says("feedlane_loader_open_worker"));
+  }
+  const Offer o = open_worker(l.get());
+  REQUIRE(o.status == FEEDLANE_OK);
+  CHECK_MESSAGE(take(l.get(), nullptr, 1'000'000).status == FEEDLANE_TIMEOUT, "an offer may be taken yet");
+  CHECK(::close(o.fd) == 0);
+  CHECK(take(l.get()).status == FEEDLANE_E_PEER_DEAD);
+  const auto process = start(l.get());
+  check_sequence(take_rest(l.get()), 10, 2);
+}
+
+TEST_CASE("external: an offer has a deadline, start_timeout_ns") {
+  Setup s(4);
+  s.external(1);
+  s.config.start_timeout_ns = 50'000'000;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const Offer o = open_worker(l.get());
+  REQUIRE(o.status == FEEDLANE_OK);
+  CHECK(take(l.get()).status == FEEDLANE_E_PEER_DEAD);
+  feedlane_worker* w = nullptr;
+  CHECK_MESSAGE(in_child([&](Findings& f) {
+                  EXPECT(f, feedlane_worker_attach(o.fd, patience_ns, &w, nullptr) == FEEDLANE_E_PEER_DEAD);
+                }) == "",
+                "who comes too late is told");
+  CHECK(::close(o.fd) == 0);
+}
+
+TEST_CASE("external: a killed worker's batch comes again, open_worker gives its place to another, its host reaps it") {
+  Setup s(20);
+  s.external(1).fields({field("index", int64_type), field("attempt", int64_type), field("generation", int64_type)});
+  s.plan.end_index = 6;
+  s.plan.end_attempts = 1;
+  s.plan.end_signal = SIGKILL;
+  const Loader l = s.create();
+  const auto first = start(l.get());
+  begin(l.get(), 0);
+  std::vector<Taken> taken;
+  std::int32_t status = FEEDLANE_OK;
+  for (Taken t = take(l.get()); (status = t.status) == FEEDLANE_OK; t = take(l.get())) taken.push_back(std::move(t));
+  CHECK(status == FEEDLANE_E_PEER_DEAD);
+  CHECK(taken.size() == 6);
+  CHECK(worker_of(l.get(), 0).state == FEEDLANE_WORKER_NONE);
+  const int ended = first->wait();
+  REQUIRE_MESSAGE(ended != -1, "the host's own child was reaped by the library");
+  CHECK(WIFSIGNALED(ended));
+  const auto second = start(l.get());
+  for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
+  check_sequence(taken, 20, 1);
+  CHECK(taken[6].attempt == 1);
+  CHECK(taken[6].value("generation") == 1);
+  CHECK(taken[5].value("generation") == 0);
+  CHECK(stats_of(l.get()).restarts == 1);
+}
+
+TEST_CASE("external: a worker that detaches by itself is no failure, and its process lives on") {
+  constexpr std::int64_t visitors = 40;
+  Setup s(2 * visitors);
+  s.external(1).fields({field("index", int64_type)});
+  s.config.prefetch_factor = 1;
+  const Gate gate;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::vector<Taken> taken;
+  std::vector<std::unique_ptr<Child>> children;
+  for (std::int64_t i = 0; i < visitors; i++) {
+    children.push_back(start_visitor(l.get(), 2, gate.fd()));
+    std::int32_t status = FEEDLANE_OK;
+    for (Taken t = take(l.get()); (status = t.status) == FEEDLANE_OK; t = take(l.get())) taken.push_back(std::move(t));
+    CHECK(status == (i + 1 < visitors ? FEEDLANE_E_PEER_DEAD : FEEDLANE_END));
+  }
+  check_sequence(taken, 2 * visitors, 1);
+  gate.open();
+  for (const auto& child : children) CHECK(child->finish() == "");
+}
+
+TEST_CASE("external: open_worker in mid-epoch returns though batches wait to be taken") {
+  Setup s(10);
+  s.external(2);
+  const Loader l = s.create();
+  const auto first = start(l.get());
+  begin(l.get(), 0);
+  CHECK(take(l.get()).batch == 0);
+  REQUIRE(eventually([&] { return worker_of(l.get(), 0).tasks >= 2; }));
+  const auto second = start(l.get());
+  CHECK(feedlane_loader_interrupt(l.get()) == FEEDLANE_OK);
+  CHECK(open_worker(l.get()).status == FEEDLANE_END);
+  CHECK(take(l.get()).status == FEEDLANE_INTERRUPTED);
+  CHECK(take_rest(l.get()).size() == 9);
+}
+
+TEST_CASE("external: nothing is left when the loader ends in mid-epoch") {
+  const std::vector<int> before = open_descriptors();
+  {
+    Setup s(20);
+    s.external(2);
+    Loader l = s.create();
+    const auto first = start(l.get());
+    const auto second = start(l.get(), "pull");
+    begin(l.get(), 0);
+    CHECK(take(l.get()).batch == 0);
+    wait_until_ready(l.get(), 2);
+    l.reset();
+    CHECK(first->wait() == 0);
+    CHECK(second->wait() == 0);
+  }
+  CHECK(open_descriptors() == before);
+  CHECK(mappings_of("feedlane-") == 0);
+  CHECK_FALSE(has_children());
+}

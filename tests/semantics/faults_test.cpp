@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that die: nothing is lost, nothing comes twice.
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+std::vector<feedlane_field> told_by_worker() {
+  return {field("index", int64_type), field("attempt", int64_type), field("seed", uint64_type),
+          field("pid", int64_type)};
+}
+
+// The epoch's batches with one worker's death at sample 9, in batch 4.
+void check_after_death(const std::vector<Taken>& taken) {
+  check_sequence(taken, 30, 2);
+  for (const Taken& t : taken)
+    for (std::size_t row = 0; row < t.indices.size(); row++) {
+      CHECK(t.value("attempt", row) == t.attempt);
+      CHECK(t.seed(row) == feedlane_row_seed(99, 0, t.indices[row]));
+    }
+  REQUIRE(taken.size() == 15);
+  CHECK(taken[4].attempt == 1);
+}
+
+}  // namespace
+
+TEST_CASE("a worker killed in a sample: its batch comes again with the next attempt, nothing is lost or doubled") {
+  struct Death {
+    const char* how;
+    int signal;
+  };
+  for (const Death& death : {Death{"SIGKILL", SIGKILL}, {"SIGSEGV", SIGSEGV}, {"SIGABRT", SIGABRT}, {"exit", 0}})
+    for (const char* form : {"get", "pull"}) {
+      CAPTURE(std::string(death.how));
+      CAPTURE(std::string(form));
+      Setup s(30, 2);
+      s.workers(2, form).fields(told_by_worker());
+      s.plan.end_index = 9;
+      s.plan.end_attempts = 1;
+      s.plan.end_signal = death.signal;
+      const Loader l = s.create();
+      check_after_death(take_epoch(l.get(), 0));
+      const feedlane_stats stats = stats_of(l.get());
+      CHECK(stats.restarts == 1);
+      CHECK(stats.redispatched >= 1);
+      CHECK(stats.redispatched <= 2);
+      CHECK(stats.quarantined == 0);
+      CHECK(stats.invalid_results == 0);
+      CHECK(worker_of(l.get(), 0).generation + worker_of(l.get(), 1).generation == 1);
+    }
+}
+
+TEST_CASE("what a dead worker has committed counts: only the batch in its hands and those behind it are made again") {
+  Setup s(6);
+  s.workers(1).fields(told_by_worker());
+  s.config.prefetch_factor = 4;
+  const Reports reports;
+  s.plan.report_fd = reports.fd();
+  s.plan.end_index = 2;
+  s.plan.end_attempts = 1;
+  s.plan.end_signal = SIGKILL;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  auto r = reports.wait_for(Report::began);
+  while (r && r->index != 2) r = reports.wait_for(Report::began);
+  REQUIRE(r);
+  const auto first = static_cast<pid_t>(r->pid);
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);  // or the next two would be sent to the dead one
+    return stats_of(l.get()).restarts == 1;
+  }));
+  const std::vector<Taken> taken = take_rest(l.get());
+  check_sequence(taken, 6, 1);
+  const std::vector<std::int32_t> attempts{0, 0, 1, 1, 0, 0};
+  for (std::size_t i = 0; i < 6; i++) {
+    CHECK(taken[i].attempt == attempts[i]);
+    CHECK((taken[i].value("pid") == first) == (i < 2));
+  }
+  CHECK(stats_of(l.get()).redispatched == 2);
+}
+
+TEST_CASE("a worker killed from outside, again and again, costs nothing but restarts") {
+  Setup s(60);
+  s.workers(2).fields(told_by_worker());
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::vector<Taken> taken;
+  for (int i = 0; i < 5; i++) {
+    taken.push_back(take(l.get()));
+    REQUIRE(taken.back().status == FEEDLANE_OK);
+    const auto pid = static_cast<pid_t>(worker_of(l.get(), i % 2).pid);
+    if (pid > 0) (void)::kill(pid, SIGKILL);
+  }
+  for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
+  check_sequence(taken, 60, 1);
+  CHECK(stats_of(l.get()).restarts >= 1);
+  CHECK(stats_of(l.get()).restarts <= 5);
+}
+
+TEST_CASE("both workers dead at once: the epoch goes on with two new ones") {
+  Setup s(20);
+  s.workers(2).fields(told_by_worker());
+  const Gate gate;
+  const Reports reports;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = -2;
+  s.plan.report_fd = reports.fd();
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::set<std::int64_t> dead;
+  while (dead.size() < 2) {
+    const auto r = reports.wait_for(Report::began);
+    REQUIRE(r);
+    dead.insert(r->pid);
+  }
+  for (const std::int64_t pid : dead) REQUIRE(::kill(static_cast<pid_t>(pid), SIGKILL) == 0);
+  gate.open();
+  const std::vector<Taken> taken = take_rest(l.get());
+  check_sequence(taken, 20, 1);
+  for (const Taken& t : taken) CHECK(dead.count(t.value("pid")) == 0);
+  CHECK(stats_of(l.get()).restarts == 2);
+  CHECK(stats_of(l.get()).redispatched == 4);
+}
+
+TEST_CASE("a kept worker that dies between two epochs is replaced by the next") {
+  Setup s(8);
+  s.workers(2).fields(told_by_worker());
+  s.config.keep_workers = 1;
+  const Loader l = s.create();
+  check_sequence(take_epoch(l.get(), 0), 8, 1);
+  const auto pid = static_cast<pid_t>(worker_of(l.get(), 1).pid);
+  REQUIRE(::kill(pid, SIGKILL) == 0);
+  check_sequence(take_epoch(l.get(), 1), 8, 1);
+  check_sequence(take_epoch(l.get(), 2), 8, 1);
+  CHECK(worker_of(l.get(), 1).pid != pid);
+  CHECK(worker_of(l.get(), 1).pid > 0);
+  CHECK(worker_of(l.get(), 1).generation == 1);
+}
+
+TEST_CASE("a host that reaps all children itself loses nothing") {
+  struct sigaction ignore {};
+  struct sigaction before {};
+  ignore.sa_handler = SIG_IGN;
+  REQUIRE(::sigaction(SIGCHLD, &ignore, &before) == 0);
+  {
+    Setup s(30, 2);
+    s.workers(2).fields(told_by_worker());
+    s.plan.end_index = 9;
+    s.plan.end_attempts = 1;
+    s.plan.end_signal = SIGKILL;
+    const Loader l = s.create();
+    check_after_death(take_epoch(l.get(), 0));
+    CHECK(stats_of(l.get()).restarts == 1);
+  }
+  REQUIRE(::sigaction(SIGCHLD, &before, nullptr) == 0);
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often workers may die.
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+// Every worker that gets sample 5 dies of it.
+struct Deadly {
+  explicit Deadly(std::int32_t workers, std::int64_t batch_size = 1) : setup(12, batch_size) {
+    setup.workers(workers);
+    setup.plan.end_index = 5;
+    setup.plan.end_attempts = 1000;
+    setup.plan.end_signal = SIGKILL;
+  }
+  Setup setup;
+};
+
+}  // namespace
+
+TEST_CASE("a batch that kills its worker every time is E_QUARANTINED, that batch only, and the rest goes on") {
+  for (const std::int32_t workers : {1, 3})
+    for (const std::int32_t kills : {1, 2, 0}) {
+      CAPTURE(workers);
+      CAPTURE(kills);
+      Deadly d(workers);
+      d.setup.config.max_kills_per_batch = kills;
+      const std::int32_t allowed = kills == 0 ? 3 : kills;
+      const Loader l = d.setup.create();
+      begin(l.get(), 2);
+      for (std::int64_t batch = 0; batch < 12; batch++) {
+        CAPTURE(batch);
+        Error e;
+        const Taken t = take(l.get(), &e);
+        if (batch != 5) {
+          REQUIRE_MESSAGE(t.status == FEEDLANE_OK, std::string(e.text));
+          CHECK(t.batch == batch);
+          CHECK(t.value("index") == batch);
+          continue;
+        }
+        CHECK(t.status == FEEDLANE_E_QUARANTINED);
+        CHECK(e.epoch == 2);
+        CHECK(e.batch == 5);
+        CHECK(std::string(e.argument) == "config.max_kills_per_batch");
+        CHECK(e.found == allowed);
+        CHECK(e.needed == allowed);
+        CHECK(e.worker >= 0);
+        CHECK_MESSAGE(e.attempt == allowed - 1, "the last one there was");
+      }
+      CHECK(take(l.get()).status == FEEDLANE_END);
+      CHECK(stats_of(l.get()).quarantined == 1);
+      CHECK(stats_of(l.get()).restarts == static_cast<std::uint64_t>(allowed));
+    }
+}
+
+TEST_CASE("an epoch without the deadly batch follows one with it") {
+  Deadly d(2, 3);
+  d.setup.config.max_kills_per_batch = 1;
+  d.setup.config.keep_workers = 1;
+  const Loader l = d.setup.create();
+  for (std::int64_t epoch = 0; epoch < 2; epoch++) {
+    begin(l.get(), epoch);
+    std::vector<std::int32_t> outcomes;
+    for (int i = 0; i < 5; i++) outcomes.push_back(take(l.get()).status);
+    const std::vector<std::int32_t> expected{FEEDLANE_OK, FEEDLANE_E_QUARANTINED, FEEDLANE_OK, FEEDLANE_OK,
+                                             FEEDLANE_END};
+    CHECK(outcomes == expected);
+  }
+  CHECK(stats_of(l.get()).quarantined == 2);
+}
+
+TEST_CASE("workers that die more often than max_restarts are E_RESTARTS, until begin") {
+  for (const std::int32_t most : {-1, 1, 2}) {
+    CAPTURE(most);
+    Deadly d(1);
+    d.setup.config.max_restarts = most;
+    d.setup.config.max_kills_per_batch = 100;
+    const std::int64_t allowed = most < 0 ? 0 : most;
+    const Loader l = d.setup.create();
+    begin(l.get(), 0);
+    for (std::int64_t batch = 0; batch < 5; batch++) CHECK(take(l.get()).batch == batch);
+    for (int i = 0; i < 3; i++) {
+      Error e;
+      CHECK(take(l.get(), &e).status == FEEDLANE_E_RESTARTS);
+      CHECK(std::string(e.argument) == "config.max_restarts");
+      CHECK(e.found == allowed + 1);
+      CHECK(e.needed == allowed);
+      CHECK(e.worker == 0);
+      CHECK(e.says("signal 9"));
+    }
+    CHECK(stats_of(l.get()).restarts == static_cast<std::uint64_t>(allowed));
+    begin(l.get(), 1);
+    for (std::int64_t batch = 0; batch < 5; batch++) CHECK(take(l.get()).batch == batch);
+    CHECK_MESSAGE(take(l.get()).status == FEEDLANE_E_RESTARTS, "the count is of the loader's whole life");
+  }
+}
+
+TEST_CASE("an unexpected exit status is in the text of E_RESTARTS") {
+  Deadly d(1);
+  d.setup.config.max_restarts = -1;
+  d.setup.plan.end_signal = 0;
+  const Loader l = d.setup.create();
+  begin(l.get(), 0);
+  for (std::int64_t batch = 0; batch < 5; batch++) CHECK(take(l.get()).batch == batch);
+  Error e;
+  CHECK(take(l.get(), &e).status == FEEDLANE_E_RESTARTS);
+  CHECK(e.says("exited with status 3"));
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting workers: the program, its environment, its configuration, and what is no worker.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+// What the one sample of a data set says in this field.
+std::int64_t told(Setup& s, const char* name) {
+  s.fields({field(name, int64_type)});
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  Error e;
+  const Taken t = take(l.get(), &e);
+  REQUIRE_MESSAGE(t.status == FEEDLANE_OK, e.text);
+  return t.value(name);
+}
+
+}  // namespace
+
+TEST_CASE("a program that is no worker is E_INIT with a text that helps") {
+  for (const char* form : {"true", "leave"}) {
+    CAPTURE(std::string(form));
+    Setup s(4);
+    s.workers(1, form);
+    if (std::string(form) == "true") s.argv = {"/bin/true", nullptr};
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    for (int i = 0; i < 2; i++) {
+      Error e;
+      CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
+      CHECK(std::string(e.argument) == "config.argv");
+      CHECK(e.worker == 0);
+      CHECK(e.says(s.argv[0]));
+      CHECK(e.says(std::string(form) == "true" ? "exited with status 0" : "exited with status 7"));
+      CHECK(e.says("before it attached"));
+      CHECK(e.says("is "));
+    }
+  }
+}
+
+TEST_CASE("a program that doesn't exist is an error of begin, with its name") {
+  for (const char* program : {"/nonexistent/feedlane-worker", "no-such-feedlane-worker-in-path", "/dev/null"}) {
+    Setup s(4);
+    s.workers(2);
+    s.argv = {program, nullptr};
+    const Loader l = s.create();
+    Error e;
+    CHECK(feedlane_loader_begin(l.get(), 0, &e) == FEEDLANE_E_OS);
+    CHECK(e.os_errno != 0);
+    CHECK(e.says(program));
+    CHECK(take(l.get()).status == FEEDLANE_E_STATE);
+    CHECK_FALSE(has_children());
+  }
+}
+
+TEST_CASE("a program is looked up in PATH") {
+  Setup s(4);
+  s.workers(1);
+  s.argv = {"true", nullptr};
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  Error e;
+  CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
+  CHECK(e.says("exited with status 0"));
+}
+
+TEST_CASE("a program that never attaches is given up after start_timeout_ns, by number") {
+  Setup s(4);
+  s.workers(1, "never");
+  s.config.start_timeout_ns = 100'000'000;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  Error e;
+  CHECK(take(l.get(), &e).status == FEEDLANE_E_HUNG);
+  CHECK(std::string(e.argument) == "config.start_timeout_ns");
+  CHECK(e.needed == 100'000'000);
+  CHECK(e.worker == 0);
+  CHECK(take(l.get(), &e).status == FEEDLANE_E_HUNG);
+}
+
+TEST_CASE("the worker configuration arrives byte for byte") {
+  Setup s(1);
+  s.workers(1);
+  s.plan.traceback_bytes = 0x1234567890abcdef;
+  const std::int64_t expected = checksum(&s.plan, sizeof s.plan);
+  CHECK(told(s, "config") == expected);
+}
+
+TEST_CASE("numeric libraries get one thread a worker, unless the user says otherwise") {
+  REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
+  Setup standard(1);
+  CHECK(told(standard.workers(1), "omp") == 1);
+  REQUIRE(::setenv("OMP_NUM_THREADS", "5", 1) == 0);
+  Setup inherited(1);
+  CHECK(told(inherited.workers(1), "omp") == 5);
+  Setup inline_loader(1);
+  CHECK(told(inline_loader, "omp") == 5);
+  const char* const own[] = {"OMP_NUM_THREADS=7", nullptr};
+  Setup given(1);
+  given.config.envp = own;
+  CHECK(told(given.workers(1), "omp") == 7);
+  const char* const none[] = {nullptr};
+  Setup empty(1);
+  empty.config.envp = none;
+  CHECK_MESSAGE(told(empty.workers(1), "omp") == 1, "an environment of the user's own, with nothing in it");
+  REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
+}
+
+TEST_CASE("worker info: each worker knows its number and generation, and is a process of its own") {
+  Setup s(40);
+  s.workers(3).fields({field("worker", int64_type), field("pid", int64_type), field("generation", int64_type),
+                       field("batch", int64_type)});
+  s.config.keep_workers = 1;
+  const Loader l = s.create();
+  std::set<std::pair<std::int64_t, std::int64_t>> seen;
+  for (const Taken& t : take_epoch(l.get(), 0)) {
+    CHECK(t.value("worker") == t.worker);
+    CHECK(t.value("pid") == worker_of(l.get(), t.worker).pid);
+    CHECK(t.value("generation") == 0);
+    CHECK(t.value("batch") == t.batch);
+    CHECK(t.value("pid") != ::getpid());
+  }
+}
+
+TEST_CASE("a loader with workers inside a worker is refused with E_STATE") {
+  Setup s(1);
+  s.plan.nest = 1;
+  CHECK(told(s.workers(1), "nested") == FEEDLANE_E_STATE);
+  Setup pull(1);
+  pull.plan.nest = 1;
+  CHECK(told(pull.workers(1, "pull"), "nested") == FEEDLANE_E_STATE);
+}
+
+TEST_CASE("without argv a trainer's own program is started again") {
+  Process trainer(worker_program, "train", -1);
+  CHECK(trainer.wait() == 0);
+}
+
+TEST_CASE("counters of workers add up to what was yielded") {
+  Setup s(31, 2);
+  s.workers(3);
+  const Loader l = s.create();
+  const std::vector<Taken> taken = take_epoch(l.get(), 0);
+  std::vector<std::uint64_t> by_worker(3);
+  for (const Taken& t : taken) by_worker[static_cast<std::size_t>(t.worker)]++;
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+  for (std::int32_t w = 0; w < 3; w++) {
+    const feedlane_worker_stats stats = worker_of(l.get(), w);
+    CHECK(stats.tasks == by_worker[static_cast<std::size_t>(w)]);
+    CHECK(stats.errors == 0);
+    samples += stats.samples;
+    bytes += stats.bytes;
+  }
+  CHECK(samples == 31);
+  CHECK(bytes == 31 * 16);
+  auto past = fresh<feedlane_worker_stats>();
+  CHECK(feedlane_loader_worker_stats(l.get(), 3, &past) == FEEDLANE_END);
+  CHECK(feedlane_loader_worker_stats(l.get(), -1, &past) == FEEDLANE_E_ARGUMENT);
+}

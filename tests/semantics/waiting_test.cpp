@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting: timeouts, interrupts, and a foreign event loop with plain poll(2).
+#include <doctest/doctest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+// A loader whose workers stand before a gate.
+struct Gated {
+  explicit Gated(std::int64_t gate_index, std::int32_t workers = 2) : setup(12, 2) {
+    setup.workers(workers);
+    setup.plan.gate_fd = gate.fd();
+    setup.plan.gate_index = gate_index;
+    setup.plan.report_fd = reports.fd();
+    loader = setup.create();
+    fd = -1;
+    REQUIRE(feedlane_loader_wait_fd(get(), &fd) == FEEDLANE_OK);
+  }
+  feedlane_loader* get() const { return loader.get(); }
+  Gate gate;
+  Reports reports;
+  Setup setup;
+  Loader loader;
+  int fd = -1;
+};
+
+// One turn of a foreign loop: sleeps if arm says so. False if nothing came in time.
+bool sleep_if_armed(feedlane_loader* l, int fd, std::int64_t timeout_ns = patience_ns) {
+  const std::int32_t armed = feedlane_loader_arm(l);
+  CHECK((armed == FEEDLANE_OK || armed == FEEDLANE_AGAIN));
+  return armed == FEEDLANE_AGAIN || wait_readable(fd, timeout_ns);
+}
+
+// Until the trainer has nothing to do: the foreign loop sleeps and stays asleep.
+bool is_quiet(Gated& g) {
+  for (int turn = 0; turn < 1000; turn++) {
+    if (!sleep_if_armed(g.get(), g.fd, 50'000'000)) return true;
+    if (take(g.get(), nullptr, 0).status != FEEDLANE_TIMEOUT) return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("timeout: next ends in time though other batches arrive, and the loader stays usable") {
+  Gated g(0);
+  begin(g.get(), 0);
+  const auto before = std::chrono::steady_clock::now();
+  CHECK(take(g.get(), nullptr, 30'000'000).status == FEEDLANE_TIMEOUT);
+  const auto waited = std::chrono::steady_clock::now() - before;
+  CHECK(waited >= std::chrono::milliseconds(30));
+  CHECK(waited < std::chrono::seconds(10));
+  CHECK(take(g.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);
+  g.gate.open();
+  check_sequence(take_rest(g.get()), 12, 2);
+}
+
+TEST_CASE("interrupt: from another thread it ends the wait in next, and nothing is lost") {
+  Gated g(0);
+  begin(g.get(), 0);
+  std::thread other([&] {
+    (void)g.reports.wait_for(Report::began);
+    (void)feedlane_loader_interrupt(g.get());
+  });
+  const std::int32_t status = take(g.get(), nullptr, FEEDLANE_FOREVER).status;
+  other.join();
+  CHECK(status == FEEDLANE_INTERRUPTED);
+  g.gate.open();
+  check_sequence(take_rest(g.get()), 12, 2);
+}
+
+TEST_CASE("interrupt before next: the next call is INTERRUPTED, once, even with a batch ready") {
+  Gated g(-1);
+  begin(g.get(), 0);
+  CHECK(feedlane_loader_interrupt(g.get()) == FEEDLANE_OK);
+  CHECK(feedlane_loader_interrupt(g.get()) == FEEDLANE_OK);
+  CHECK(take(g.get()).status == FEEDLANE_INTERRUPTED);
+  check_sequence(take_rest(g.get()), 12, 2);
+}
+
+TEST_CASE("interrupt: poll says AGAIN and leaves it to next") {
+  Gated g(-2);
+  begin(g.get(), 0);
+  CHECK(feedlane_loader_interrupt(g.get()) == FEEDLANE_OK);
+  CHECK(feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_AGAIN);
+  CHECK(feedlane_loader_arm(g.get()) == FEEDLANE_AGAIN);
+  CHECK(take(g.get()).status == FEEDLANE_INTERRUPTED);
+  CHECK(feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_OK);
+  g.gate.open();
+  check_sequence(take_rest(g.get()), 12, 2);
+}
+
+TEST_CASE("a signal that lands in the waiting thread ends the wait with INTERRUPTED") {
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
+  Gated g(0);
+  begin(g.get(), 0);
+  std::atomic<bool> done{false};
+  std::thread other([&, trainer = ::pthread_self()] {
+    (void)g.reports.wait_for(Report::began);
+    while (!done) {  // until one of them finds it asleep
+      (void)::pthread_kill(trainer, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  const std::int32_t status = take(g.get(), nullptr, FEEDLANE_FOREVER).status;
+  done = true;
+  other.join();
+  CHECK(status == FEEDLANE_INTERRUPTED);
+  g.gate.open();
+  std::vector<Taken> taken;
+  for (Taken t = take(g.get()); t.status != FEEDLANE_END; t = take(g.get()))
+    if (t.status != FEEDLANE_INTERRUPTED) taken.push_back(std::move(t));
+  check_sequence(taken, 12, 2);
+  REQUIRE(::sigaction(SIGUSR1, &before, nullptr) == 0);
+}
+
+TEST_CASE("a foreign loop takes a whole epoch with arm and poll(2), and sleeps while nothing is there") {
+  Gated g(4);
+  begin(g.get(), 0);
+  wait_until_ready(g.get(), 2);
+  std::vector<Taken> taken;
+  int turns = 0;
+  bool was_quiet = false;
+  for (;;) {
+    Taken t = take(g.get(), nullptr, 0);
+    if (t.status == FEEDLANE_END) break;
+    if (t.status == FEEDLANE_OK) {
+      taken.push_back(std::move(t));
+      if (taken.size() == 2) {
+        was_quiet = is_quiet(g);
+        CHECK_FALSE_MESSAGE(wait_readable(g.fd, 0), "still asleep");
+        g.gate.open();
+        CHECK_MESSAGE(wait_readable(g.fd), "the batch's arrival wakes it");
+      }
+      continue;
+    }
+    REQUIRE(t.status == FEEDLANE_TIMEOUT);
+    REQUIRE(sleep_if_armed(g.get(), g.fd));
+    REQUIRE(++turns < 200);
+  }
+  CHECK(was_quiet);
+  check_sequence(taken, 12, 2);
+  CHECK_MESSAGE(turns < 60, "no more wake-ups than there is news");
+}
+
+TEST_CASE("poll says AGAIN when a batch or the end is there, and 0 when not") {
+  Gated g(0);
+  CHECK(feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_OK);
+  begin(g.get(), 0);
+  REQUIRE(g.reports.wait_for(Report::began));
+  CHECK(feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_OK);
+  g.gate.open();
+  for (std::int64_t batch = 0; batch < 7; batch++) {
+    REQUIRE(eventually([&] { return feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_AGAIN; }));
+    const Taken t = take(g.get(), nullptr, 0);
+    CHECK(t.status == (batch < 6 ? FEEDLANE_OK : FEEDLANE_END));
+  }
+}
+
+TEST_CASE("poll finds deaths and replaces workers, without next") {
+  Gated g(0, 1);
+  begin(g.get(), 0);
+  const auto first = g.reports.wait_for(Report::began);
+  REQUIRE(first);
+  REQUIRE(::kill(static_cast<pid_t>(first->pid), SIGKILL) == 0);
+  REQUIRE(wait_readable(g.fd));
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(g.get(), nullptr);
+    return stats_of(g.get()).restarts == 1;
+  }));
+  const auto second = g.reports.wait_for(Report::began);
+  REQUIRE(second);
+  CHECK(second->pid != first->pid);
+  CHECK(second->index == 0);
+  CHECK(second->attempt == 1);
+  g.gate.open();
+  check_sequence(take_rest(g.get()), 12, 2);
+}
+
+TEST_CASE("a death wakes a foreign loop that is asleep") {
+  Gated g(0, 1);
+  begin(g.get(), 0);
+  const auto first = g.reports.wait_for(Report::began);
+  REQUIRE(first);
+  REQUIRE(is_quiet(g));
+  REQUIRE(::kill(static_cast<pid_t>(first->pid), SIGKILL) == 0);
+  CHECK(wait_readable(g.fd));
+}
+
+TEST_CASE("time asleep in next is counted") {
+  Gated g(0);
+  begin(g.get(), 0);
+  const std::uint64_t before = stats_of(g.get()).wait_ns;
+  CHECK(take(g.get(), nullptr, 30'000'000).status == FEEDLANE_TIMEOUT);
+  CHECK(stats_of(g.get()).wait_ns - before >= 15'000'000);
+  g.gate.open();
+  check_sequence(take_rest(g.get()), 12, 2);
+}

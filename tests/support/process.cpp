@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "events.hpp"
+
+namespace feedlane::test {
+namespace {
+
+constexpr const char* end_mark = "came to its end";
+
+void close_others(const std::vector<int>& keep, int pipe) {
+  for (const int fd : open_descriptors())
+    if (fd > STDERR_FILENO && fd != pipe && std::find(keep.begin(), keep.end(), fd) == keep.end()) (void)::close(fd);
+}
+
+}  // namespace
+
+void Child::start(const std::vector<int>* keep, const std::function<void(Findings&)>& run) {
+  int pair[2] = {-1, -1};
+  if (::pipe2(pair, O_CLOEXEC) != 0) return;
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    (void)::alarm(30);  // the parent's watchdog isn't inherited
+    if (keep != nullptr) close_others(*keep, pair[1]);
+    Findings findings;
+    run(findings);
+    const std::string text = findings.text() + end_mark;
+    (void)!::write(pair[1], text.data(), text.size());
+    ::_exit(0);
+  }
+  (void)::close(pair[1]);
+  read_ = pair[0];
+}
+
+Child::Child(const std::function<void(Findings&)>& run) { start(nullptr, run); }
+
+Child::Child(const std::vector<int>& keep, const std::function<void(Findings&)>& run) { start(&keep, run); }
+
+Child::~Child() {
+  if (read_ < 0) return;
+  (void)::kill(pid_, SIGKILL);
+  (void)finish();
+}
+
+std::string Child::finish() {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got = 0; wait_readable(read_) && (got = ::read(read_, buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(got));
+  (void)::close(read_);
+  read_ = -1;
+  int status = -1;
+  if (::waitpid(pid_, &status, 0) == pid_) wait_status_ = status;
+  const std::size_t end = text.rfind(end_mark);
+  if (end != std::string::npos) return text.substr(0, end);
+  text += "the child did not come to its end";
+  if (wait_status_ >= 0 && WIFSIGNALED(wait_status_)) text += ", signal " + std::to_string(WTERMSIG(wait_status_));
+  return text;
+}
+
+std::string in_child(const std::function<void(Findings&)>& run) { return Child(run).finish(); }
+
+Process::Process(const char* program, const char* form, int fd) {
+  pid_ = ::fork();
+  if (pid_ != 0) return;
+  (void)::setenv("FEEDLANE_WORKER_FD", std::to_string(fd).c_str(), 1);
+  (void)::fcntl(fd, F_SETFD, 0);
+  (void)::execl(program, program, form, static_cast<char*>(nullptr));
+  ::_exit(127);
+}
+
+Process::~Process() {
+  if (waited_) return;
+  kill(SIGKILL);
+  (void)wait();
+}
+
+void Process::kill(int signal) const { (void)::kill(pid_, signal); }
+
+int Process::wait() {
+  waited_ = true;
+  int status = -1;
+  return ::waitpid(pid_, &status, 0) == pid_ ? status : -1;
+}
+
+std::vector<int> open_descriptors() {
+  std::vector<int> fds;
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return fds;
+  for (const dirent* entry = ::readdir(folder); entry != nullptr; entry = ::readdir(folder))
+    if (entry->d_name[0] != '.' && std::atoi(entry->d_name) != ::dirfd(folder)) fds.push_back(std::atoi(entry->d_name));
+  (void)::closedir(folder);
+  std::sort(fds.begin(), fds.end());
+  return fds;
+}
+
+std::size_t mappings_of(const std::string& name) {
+  std::ifstream file("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);) count += line.find(name) != std::string::npos ? 1 : 0;
+  return count;
+}
+
+bool has_children() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+bool is_running(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(file, line)) return false;
+  const std::size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < line.size() && line[name_end + 2] != 'Z' &&
+         line[name_end + 2] != 'X';
+}
+
+bool eventually(const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_ns);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
+}
+
+}  // namespace feedlane::test

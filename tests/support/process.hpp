@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a process has open and mapped, and parts of a test that run in a forked child.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace feedlane::test {
+
+// What was found wrong in a child, where doctest doesn't reach.
+class Findings {
+ public:
+  void expect(bool holds, const char* what, int line) {
+    if (!holds) text_ += "line " + std::to_string(line) + ": " + what + "\n";
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+#define EXPECT(findings, condition) (findings).expect((condition), #condition, __LINE__)
+
+// A forked child. Ends with _exit: no destructor and no exit handler of this program runs there.
+class Child {
+ public:
+  explicit Child(const std::function<void(Findings&)>& run);
+  // All descriptors but these and the standard ones are closed there, so that it keeps nothing of its parent's alive.
+  Child(const std::vector<int>& keep, const std::function<void(Findings&)>& run);
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child();
+
+  // Waits for its end: "" if all went well, else what was found, or that it didn't come to its end.
+  std::string finish();
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  // waitpid's status; -1 if somebody else has reaped it.
+  [[nodiscard]] int wait_status() const { return wait_status_; }
+
+ private:
+  void start(const std::vector<int>* keep, const std::function<void(Findings&)>& run);
+  pid_t pid_ = -1;
+  int read_ = -1;
+  int wait_status_ = -1;
+};
+
+std::string in_child(const std::function<void(Findings&)>& run);
+
+// A program started by fork and exec with the worker's descriptor `fd`, as a host of external workers does.
+class Process {
+ public:
+  Process(const char* program, const char* form, int fd);
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process();
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  void kill(int signal) const;
+  // waitpid's status; -1 if it was reaped by somebody else.
+  int wait();
+
+ private:
+  pid_t pid_ = -1;
+  bool waited_ = false;
+};
+
+std::vector<int> open_descriptors();
+// Lines of /proc/self/maps with `name` in them.
+std::size_t mappings_of(const std::string& name);
+// Whether this process has any child, running or not.
+bool has_children();
+// Whether there is a process of this number that isn't a zombie.
+bool is_running(pid_t pid);
+
+// Whether `holds` is true before patience ends. For states that nothing tells of.
+bool eventually(const std::function<bool()>& holds);
+
+}  // namespace feedlane::test

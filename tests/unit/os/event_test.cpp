@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/event.hpp"
+
+#include <doctest/doctest.h>
+
+#include "os/poller.hpp"
+#include "unit/os/fixtures.hpp"
+
+using feedlane::Error;
+using feedlane::os::Deadline;
+using feedlane::os::Fd;
+namespace os = feedlane::os;
+
+namespace {
+
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+bool is_rung(int event) {
+  Error error;
+  return os::wait_readable(event, Deadline::after(0), error) == FEEDLANE_OK;
+}
+
+}  // namespace
+
+TEST_CASE("an event is rung until it is drained, however often it was rung") {
+  Fd event;
+  Error error;
+  REQUIRE(os::create_event(event, error) == FEEDLANE_OK);
+  CHECK((::fcntl(event.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK_FALSE(is_rung(event.get()));
+  os::drain_event(event.get());  // nothing there: doesn't wait
+  os::signal_event(event.get());
+  os::signal_event(event.get());
+  CHECK(is_rung(event.get()));
+  os::drain_event(event.get());
+  CHECK_FALSE(is_rung(event.get()));
+}
+
+TEST_CASE("ringing leaves errno alone, and a full counter doesn't make it wait") {
+  Fd event;
+  Error error;
+  REQUIRE(os::create_event(event, error) == FEEDLANE_OK);
+  const std::uint64_t almost_full = UINT64_MAX - 1;
+  REQUIRE(::write(event.get(), &almost_full, sizeof almost_full) == sizeof almost_full);
+  errno = ENOTTY;
+  os::signal_event(event.get());
+  CHECK(errno == ENOTTY);
+  CHECK(is_rung(event.get()));
+  os::signal_event(-1);
+  CHECK(errno == ENOTTY);
+}
+
+TEST_CASE("a descriptor is closed once, by its last holder") {
+  feedlane::test::Pipe pipe;
+  const int number = pipe.read.get();
+  {
+    Fd first = std::move(pipe.read);
+    CHECK_FALSE(pipe.read);
+    Fd second;
+    second = std::move(first);
+    CHECK_FALSE(first);
+    CHECK(second.get() == number);
+    Fd& itself = second;
+    second = std::move(itself);
+    CHECK(is_open(number));
+  }
+  CHECK_FALSE(is_open(number));
+  const int kept = pipe.write.release();
+  CHECK_FALSE(pipe.write);
+  CHECK(is_open(kept));
+  Fd(kept).reset();
+  CHECK_FALSE(is_open(kept));
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lifeline of os/process.hpp: what becomes of a process that is tied to one, whatever it does at the moment.
+#include <doctest/doctest.h>
+#include <sys/prctl.h>
+
+#include "os/process.hpp"
+#include "unit/os/fixtures.hpp"
+
+using feedlane::Error;
+using feedlane::os::Fd;
+namespace os = feedlane::os;
+using feedlane::test::Pipe;
+
+namespace {
+
+struct Line {
+  Line() {
+    Error error;
+    REQUIRE(lifeline.open(read, error) == FEEDLANE_OK);
+  }
+  os::Lifeline lifeline;
+  Fd read;
+};
+
+// A child that ties itself to the lifeline, says so and then does `f`. Should this test die, the child dies with it.
+template <class F>
+pid_t tied_child(Line& line, F&& f) {
+  Pipe said;
+  const pid_t pid = feedlane::test::fork_child([&] {
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    line.lifeline.cut();
+    Error error;
+    if (os::tie_lifeline(line.read.get(), error) != FEEDLANE_OK) ::_exit(3);
+    if (::write(said.write.get(), "t", 1) != 1) ::_exit(4);
+    f();
+  });
+  said.write.reset();
+  char byte = 0;
+  REQUIRE(::read(said.read.get(), &byte, 1) == 1);
+  return pid;
+}
+
+bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+
+}  // namespace
+
+TEST_CASE("a busy process dies with its lifeline") {
+  Line line;
+  const pid_t pid = tied_child(line, [] {
+    volatile bool busy = true;
+    while (busy) {
+    }
+  });
+  line.lifeline.cut();
+  CHECK(was_killed(feedlane::test::wait_for_end(pid)));
+}
+
+TEST_CASE("a stopped process dies with its lifeline") {
+  Line line;
+  const pid_t pid = tied_child(line, [] {
+    (void)::raise(SIGSTOP);
+    ::_exit(5);
+  });
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, WUNTRACED) == pid);
+  REQUIRE(WIFSTOPPED(status));
+  line.lifeline.cut();
+  CHECK(was_killed(feedlane::test::wait_for_end(pid)));
+}
+
+TEST_CASE("a process that blocks and ignores every signal dies with its lifeline") {
+  Line line;
+  const pid_t pid = tied_child(line, [] {
+    sigset_t all;
+    (void)sigfillset(&all);
+    (void)::sigprocmask(SIG_BLOCK, &all, nullptr);
+    for (int s = 1; s < 32; s++) (void)::signal(s, SIG_IGN);
+    for (;;) (void)::pause();
+  });
+  line.lifeline.cut();
+  CHECK(was_killed(feedlane::test::wait_for_end(pid)));
+}
+
+TEST_CASE("a lifeline holds while any holder of its other end lives, and no longer") {
+  Line line;
+  Pipe gate;
+  const pid_t bystander = feedlane::test::fork_child([&] {
+    gate.write.reset();
+    char byte = 0;
+    (void)!::read(gate.read.get(), &byte, 1);
+  });
+  Pipe ask, answer;
+  const pid_t pid = tied_child(line, [&] {
+    gate.write.reset();
+    for (char byte = 0; ::read(ask.read.get(), &byte, 1) == 1;) (void)!::write(answer.write.get(), &byte, 1);
+  });
+  line.lifeline.cut();
+  char byte = 'q';
+  REQUIRE(::write(ask.write.get(), &byte, 1) == 1);
+  byte = 0;
+  CHECK(::read(answer.read.get(), &byte, 1) == 1);
+  CHECK(byte == 'q');
+  gate.write.reset();
+  (void)feedlane::test::wait_for_end(bystander);
+  CHECK(was_killed(feedlane::test::wait_for_end(pid)));
+}
+
+TEST_CASE("a child by fork_process holds nobody's lifeline, and leads a group of its own") {
+  Line one, other;
+  Pipe gate, said;
+  pid_t pid = 0;
+  Fd pidfd;
+  Error error;
+  REQUIRE(os::fork_process(pid, pidfd, error) == FEEDLANE_OK);
+  if (pid == 0) {
+    gate.write.reset();
+    const pid_t group = ::getpgrp();
+    if (::write(said.write.get(), &group, sizeof group) != sizeof group) ::_exit(4);
+    char byte = 0;
+    (void)!::read(gate.read.get(), &byte, 1);
+    ::_exit(7);
+  }
+  const pid_t first = tied_child(one, [&] {
+    other.lifeline.cut();
+    for (;;) (void)::pause();
+  });
+  const pid_t second = tied_child(other, [&] {
+    one.lifeline.cut();
+    for (;;) (void)::pause();
+  });
+  other.lifeline.cut();
+  CHECK(was_killed(feedlane::test::wait_for_end(second)));
+  one.lifeline.cut();
+  CHECK(was_killed(feedlane::test::wait_for_end(first)));
+  CHECK_FALSE(os::has_ended(pidfd.get()));
+  pid_t group = 0;
+  CHECK(::read(said.read.get(), &group, sizeof group) == sizeof group);
+  CHECK(group == pid);
+  gate.write.reset();
+  CHECK(WEXITSTATUS(feedlane::test::wait_for_end(pid)) == 7);
+  CHECK(os::has_ended(pidfd.get()));
+}
+
+TEST_CASE("tying to a lifeline that is closed already is E_PEER_DEAD, and does not kill") {
+  Line line;
+  line.lifeline.cut();
+  CHECK(feedlane::test::in_child([&] {
+          Error error;
+          return os::tie_lifeline(line.read.get(), error);
+        }) == FEEDLANE_E_PEER_DEAD);
+}
+
+TEST_CASE("a process that has untied itself lives on, and so do children that share the descriptor") {
+  Line line;
+  Pipe untied, gate;
+  const pid_t pid = tied_child(line, [&] {
+    gate.write.reset();
+    os::untie_lifeline(line.read.get());
+    if (::write(untied.write.get(), "u", 1) != 1) ::_exit(4);
+    char byte = 0;
+    (void)!::read(gate.read.get(), &byte, 1);
+    ::_exit(7);
+  });
+  char byte = 0;
+  REQUIRE(::read(untied.read.get(), &byte, 1) == 1);
+  line.lifeline.cut();
+  gate.write.reset();
+  const int status = feedlane::test::wait_for_end(pid);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
+}
+
+TEST_CASE("what can't be a lifeline is refused") {
+  CHECK(feedlane::test::in_child([] {
+          Error error;
+          return os::tie_lifeline(-1, error);
+        }) == FEEDLANE_E_OS);
+}
+
+TEST_CASE("cutting is done once, by hand or at the end; a lifeline may be opened again") {
+  Line line;
+  line.lifeline.cut();
+  line.lifeline.cut();
+  Error error;
+  REQUIRE(line.lifeline.open(line.read, error) == FEEDLANE_OK);
+  CHECK((::fcntl(line.read.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  char byte = 0;
+  CHECK((::read(line.read.get(), &byte, 1) == -1 && errno == EAGAIN));
+  line.lifeline.cut();
+  CHECK(::read(line.read.get(), &byte, 1) == 0);
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/memfd.hpp"
+
+#include <doctest/doctest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <array>
+
+#include "unit/os/fixtures.hpp"
+
+using feedlane::Error;
+using feedlane::os::Fd;
+namespace os = feedlane::os;
+
+namespace {
+
+constexpr std::uint64_t mib = 1 << 20;
+
+Fd make(std::uint64_t bytes) {
+  Fd fd;
+  Error error;
+  REQUIRE(os::create_memfd("feedlane-test", bytes, fd, error) == FEEDLANE_OK);
+  return fd;
+}
+
+std::uint64_t real_bytes(int fd) {
+  struct stat status {};
+  REQUIRE(::fstat(fd, &status) == 0);
+  return static_cast<std::uint64_t>(status.st_blocks) * 512;
+}
+
+}  // namespace
+
+TEST_CASE("a new memfd is of the size asked for, all holes, named, close-on-exec and can still be sealed") {
+  const Fd fd = make(3 * mib + 5);
+  Error error;
+  std::uint64_t bytes = 0;
+  CHECK(os::file_size(fd.get(), bytes, error) == FEEDLANE_OK);
+  CHECK(bytes == 3 * mib + 5);
+  CHECK(real_bytes(fd.get()) == 0);
+  CHECK((::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(os::get_seals(fd.get()) == 0);
+  std::array<char, 64> name{};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd.get());
+  REQUIRE(::readlink(link.c_str(), name.data(), name.size() - 1) > 0);
+  CHECK(std::string(name.data()).find("memfd:feedlane-test") != std::string::npos);
+}
+
+TEST_CASE("reserving makes real memory of exactly the range, and leaves what is there") {
+  const Fd fd = make(4 * mib);
+  Error error;
+  REQUIRE(::pwrite(fd.get(), "kept", 4, 2 * mib) == 4);
+  const std::uint64_t before = real_bytes(fd.get());
+  CHECK(os::reserve(fd.get(), 1 * mib, 2 * mib, error) == FEEDLANE_OK);
+  CHECK(real_bytes(fd.get()) >= 2 * mib);
+  CHECK(real_bytes(fd.get()) <= 2 * mib + before);
+  std::array<char, 4> text{};
+  REQUIRE(::pread(fd.get(), text.data(), 4, 2 * mib) == 4);
+  CHECK(std::string(text.data(), 4) == "kept");
+  REQUIRE(::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 1 * mib, 2 * mib) == 0);
+  CHECK_MESSAGE(real_bytes(fd.get()) == 0, "nothing outside the range was reserved");
+}
+
+TEST_CASE("reserving more than a chunk reserves all of it, to the last page") {
+  const Fd fd = make(33 * mib + 1);
+  Error error;
+  CHECK(os::reserve(fd.get(), 0, 33 * mib + 1, error) == FEEDLANE_OK);
+  CHECK(real_bytes(fd.get()) > 33 * mib);
+  CHECK(os::reserve(fd.get(), 0, 0, error) == FEEDLANE_OK);
+}
+
+TEST_CASE("signals that interrupt a reservation don't end it") {
+  const Fd fd = make(64 * mib);
+  Error error;
+  const feedlane::test::Signals signals(2000);
+  CHECK(os::reserve(fd.get(), 0, 64 * mib, error) == FEEDLANE_OK);
+  CHECK(real_bytes(fd.get()) >= 64 * mib);
+}
+
+TEST_CASE("a reservation that fails says what was asked for and how far it came") {
+  const Fd fd = make(32 * mib);
+  Error error;
+  REQUIRE(os::add_seals(fd.get(), F_SEAL_GROW, error) == FEEDLANE_OK);
+  CHECK(os::reserve(fd.get(), 0, 40 * mib, error) == FEEDLANE_E_OS);
+  CHECK(error.os_errno == EPERM);
+  CHECK(error.needed == 40 * mib);
+  CHECK(error.found == 32 * mib);
+  CHECK(std::string(error.text).find("41943040 bytes") != std::string::npos);
+}
+
+TEST_CASE("memory that isn't there is E_MEMORY, not a system call's error") {
+  // A file system of one MiB, in a namespace of a child's own, stands for a machine that is full.
+  struct Answer {
+    bool possible;
+    feedlane::Status code;
+    std::int32_t os_errno;
+    std::int64_t needed;
+  };
+  const feedlane::test::Folder folder;
+  const std::string file = folder.path() + "/f";
+  const std::string user = "0 " + std::to_string(::getuid()) + " 1";
+  const std::string group = "0 " + std::to_string(::getgid()) + " 1";
+  const Answer a = feedlane::test::in_child([&]() -> Answer {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return {};
+    std::ofstream("/proc/self/uid_map") << user;
+    std::ofstream("/proc/self/setgroups") << "deny";
+    std::ofstream("/proc/self/gid_map") << group;
+    if (::mount("none", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) return {};
+    const Fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!fd) return {};
+    Error error;
+    (void)os::reserve(fd.get(), 0, 2 * mib, error);
+    return {true, error.code, error.os_errno, error.needed};
+  });
+  if (!a.possible) {
+    MESSAGE("skipped: this user can't make a file system of its own");
+    return;
+  }
+  CHECK(a.code == FEEDLANE_E_MEMORY);
+  CHECK(a.os_errno == ENOSPC);
+  CHECK(a.needed == 2 * mib);
+}
+
+TEST_CASE("seals hold, and none can be added behind the last") {
+  const Fd fd = make(1 * mib);
+  Error error;
+  CHECK(os::add_seals(fd.get(), F_SEAL_SHRINK | F_SEAL_SEAL, error) == FEEDLANE_OK);
+  CHECK(os::get_seals(fd.get()) == (F_SEAL_SHRINK | F_SEAL_SEAL));
+  CHECK(::ftruncate(fd.get(), 1) == -1);
+  CHECK(errno == EPERM);
+  CHECK(os::add_seals(fd.get(), F_SEAL_GROW, error) == FEEDLANE_E_OS);
+  CHECK(error.os_errno == EPERM);
+}
+
+TEST_CASE("what is no memfd has no seals, what is no descriptor no size") {
+  const feedlane::test::Pipe pipe;
+  CHECK(os::get_seals(pipe.read.get()) == -1);
+  Error error;
+  std::uint64_t bytes = 77;
+  CHECK(os::file_size(-1, bytes, error) == FEEDLANE_E_OS);
+  CHECK(error.os_errno == EBADF);
+  CHECK(bytes == 77);
+}

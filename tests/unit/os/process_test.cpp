@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/process.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "os/event.hpp"
+#include "os/memfd.hpp"
+#include "os/poller.hpp"
+#include "os/socket.hpp"
+#include "unit/os/fixtures.hpp"
+
+using feedlane::Error;
+using feedlane::os::Deadline;
+using feedlane::os::Ending;
+using feedlane::os::Fd;
+namespace os = feedlane::os;
+using feedlane::test::Pipe;
+
+namespace {
+
+struct Child {
+  pid_t pid = 0;
+  Fd pidfd;
+};
+
+// Started with `inherited`, which its arguments call @.
+Child start(std::vector<std::string> argv, const Fd& inherited,
+            std::vector<std::string> environment = {"PATH=/usr/bin:/bin"}) {
+  for (std::string& a : argv)
+    if (const std::size_t at = a.find('@'); at != std::string::npos)
+      a.replace(at, 1, "/proc/self/fd/" + std::to_string(inherited.get()));
+  Child child;
+  Error error;
+  const feedlane::Status s = os::spawn({argv, std::move(environment), inherited.get()}, child.pid, child.pidfd, error);
+  REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
+  return child;
+}
+
+void wait_for_pidfd(const Fd& pidfd) {
+  Error error;
+  feedlane::Status s = FEEDLANE_INTERRUPTED;
+  while (s == FEEDLANE_INTERRUPTED) s = os::wait_readable(pidfd.get(), Deadline::never(), error);
+  REQUIRE(s == FEEDLANE_OK);
+}
+
+// What a program writes into the pipe that it inherits.
+std::string output_of(const std::vector<std::string>& argv,
+                      std::vector<std::string> environment = {"PATH=/usr/bin:/bin"}, int* number = nullptr) {
+  Pipe pipe;
+  if (number != nullptr) *number = pipe.write.get();
+  const Child child = start(argv, pipe.write, std::move(environment));
+  pipe.write.reset();
+  std::string text;
+  std::array<char, 4096> buffer{};
+  for (ssize_t got = 0; (got = ::read(pipe.read.get(), buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+  wait_for_pidfd(child.pidfd);
+  const Ending ending = os::reap(child.pidfd.get());
+  CHECK(ending.known);
+  CHECK(ending.code == 0);
+  return text;
+}
+
+// The value behind "name:" in /proc/PID/status.
+std::string field_of(const std::string& status, const std::string& name) {
+  std::istringstream lines(status);
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind(name + ":", 0) == 0) return line.substr(line.find_first_not_of(" \t", name.size() + 1));
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a started process leads a group of its own") {
+  std::istringstream words(output_of({"dd", "status=none", "if=/proc/self/stat", "of=@"}));
+  const std::vector<std::string> stat{std::istream_iterator<std::string>(words), {}};
+  REQUIRE(stat.size() > 4);
+  CHECK(stat[0] == stat[4]);  // pid and process group
+  CHECK(stat[3] == std::to_string(::getpid()));
+}
+
+TEST_CASE("signals are blocked and ignored by the parent alone") {
+  sigset_t blocked, before;
+  (void)sigemptyset(&blocked);
+  for (const int s : {SIGTERM, SIGUSR2, SIGCHLD}) (void)sigaddset(&blocked, s);
+  REQUIRE(::pthread_sigmask(SIG_BLOCK, &blocked, &before) == 0);
+  struct sigaction ignore {
+  }, old_pipe{}, old_int{};
+  ignore.sa_handler = SIG_IGN;
+  (void)::sigaction(SIGPIPE, &ignore, &old_pipe);
+  (void)::sigaction(SIGINT, &ignore, &old_int);
+  const std::string status = output_of({"dd", "status=none", "if=/proc/self/status", "of=@"});
+  (void)::sigaction(SIGINT, &old_int, nullptr);
+  (void)::sigaction(SIGPIPE, &old_pipe, nullptr);
+  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  REQUIRE_FALSE(field_of(status, "SigIgn").empty());
+  CHECK(std::stoull(field_of(status, "SigBlk"), nullptr, 16) == 0);
+  // Signals 32 and 33 belong to the C library, which ignores them in what it starts.
+  constexpr unsigned long long reserved = std::uint64_t{3} << 31;
+  CHECK((std::stoull(field_of(status, "SigIgn"), nullptr, 16) & ~reserved) == 0);
+}
+
+TEST_CASE("of all that the library has open, a started process inherits one descriptor") {
+  std::vector<Fd> low;  // so that everything that follows has a number that the programs don't use themselves
+  while (low.empty() || low.back().get() < 50) low.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  std::set<int> expected;  // what this program's own parent left open, and meant to be inherited
+  for (int fd = 50; fd < 1024; fd++)
+    if (const int flags = ::fcntl(fd, F_GETFD); flags >= 0 && (flags & FD_CLOEXEC) == 0) expected.insert(fd);
+  Fd event, memfd, mine, theirs, lifeline_read, self;
+  os::Lifeline lifeline;
+  os::Poller poller;
+  Error error;
+  REQUIRE(os::create_event(event, error) == FEEDLANE_OK);
+  REQUIRE(os::create_memfd("x", 4096, memfd, error) == FEEDLANE_OK);
+  REQUIRE(os::create_socket_pair(mine, theirs, error) == FEEDLANE_OK);
+  REQUIRE(lifeline.open(lifeline_read, error) == FEEDLANE_OK);
+  REQUIRE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
+  REQUIRE(poller.open(error) == FEEDLANE_OK);
+  int inherited_fd = 0;
+  std::istringstream words(output_of({"sh", "-c", "ls /proc/self/fd > @"}, {"PATH=/usr/bin:/bin"}, &inherited_fd));
+  expected.insert(inherited_fd);
+  std::set<int> inherited;
+  for (int fd = 0; words >> fd;)
+    if (fd >= 50) inherited.insert(fd);
+  CHECK(std::vector(inherited.begin(), inherited.end()) == std::vector(expected.begin(), expected.end()));
+}
+
+TEST_CASE("a started process has the environment that it was given, and nothing else") {
+  const std::string text =
+      output_of({"dd", "status=none", "if=/proc/self/environ", "of=@"}, {"A=1", "PATH=/usr/bin:/bin"});
+  CHECK(text == std::string("A=1") + '\0' + "PATH=/usr/bin:/bin" + '\0');
+}
+
+TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
+  Pipe gate;
+  const Child child = start({"sh", "-c", "read x < @; exit 7"}, gate.read);
+  CHECK(os::pid_of_pidfd(child.pidfd.get()) == child.pid);
+  CHECK_FALSE(os::has_ended(child.pidfd.get()));
+  CHECK_MESSAGE(!os::reap(child.pidfd.get()).known, "it hasn't ended yet");
+  gate.write.reset();
+  wait_for_pidfd(child.pidfd);
+  CHECK(os::has_ended(child.pidfd.get()));
+  const Ending ending = os::reap(child.pidfd.get());
+  CHECK(ending.known);
+  CHECK_FALSE(ending.signaled);
+  CHECK(ending.code == 7);
+  CHECK_FALSE(os::reap(child.pidfd.get()).known);
+  CHECK_MESSAGE(os::has_ended(child.pidfd.get()), "reaped or not");
+  CHECK_MESSAGE(os::pid_of_pidfd(child.pidfd.get()) == -1, "gone and reaped");
+  os::send_signal(child.pidfd.get(), SIGKILL);  // nothing happens
+}
+
+TEST_CASE("an end by signal is told with the signal") {
+  Pipe gate;
+  const Child child = start({"sh", "-c", "read x < @"}, gate.read);
+  os::send_signal(child.pidfd.get(), SIGTERM);
+  wait_for_pidfd(child.pidfd);
+  const Ending ending = os::reap(child.pidfd.get());
+  CHECK(ending.known);
+  CHECK(ending.signaled);
+  CHECK(ending.code == SIGTERM);
+}
+
+TEST_CASE("a signal to the group reaches what the process has started") {
+  // What it has started waits for a FIFO whose other end is here, so that nothing is left behind should this test die.
+  const feedlane::test::Folder folder;
+  const std::string fifo = folder.path() + "/fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const Fd held(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(held);
+  Pipe pipe;
+  const Child child = start({"sh", "-c", "cat " + fifo + " & echo started > @; wait"}, pipe.write);
+  pipe.write.reset();
+  char byte = 0;
+  REQUIRE(::read(pipe.read.get(), &byte, 1) == 1);
+  os::send_signal_to_group(child.pidfd.get(), SIGKILL);
+  while (::read(pipe.read.get(), &byte, 1) == 1) {
+  }  // the end of the file: both are gone, who held the other end
+  os::wait_for_end(child.pidfd.get());
+  CHECK(os::reap(child.pidfd.get()).code == SIGKILL);
+}
+
+TEST_CASE("a group whose leader has ended and isn't reaped can still be signalled; afterwards nothing is") {
+  const feedlane::test::Folder folder;
+  const std::string fifo = folder.path() + "/fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const Fd held(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  Pipe pipe;
+  const Child child = start({"sh", "-c", "cat " + fifo + " > @ & exit 3"}, pipe.write);
+  pipe.write.reset();
+  wait_for_pidfd(child.pidfd);
+  os::send_signal_to_group(child.pidfd.get(), SIGKILL);
+  char byte = 0;
+  CHECK(::read(pipe.read.get(), &byte, 1) == 0);
+  CHECK_MESSAGE(os::reap(child.pidfd.get()).code == 3, "it is still there to be reaped");
+  os::send_signal_to_group(child.pidfd.get(), SIGKILL);
+  os::send_signal_to_group(-1, SIGKILL);
+}
+
+TEST_CASE("a program that can't be started is an error that names it, and leaves no process") {
+  const Pipe pipe;
+  pid_t pid = 0;
+  Fd pidfd;
+  Error error;
+  CHECK(os::spawn({{"/nowhere/program"}, {}, pipe.read.get()}, pid, pidfd, error) == FEEDLANE_E_OS);
+  CHECK(error.os_errno == ENOENT);
+  CHECK(std::string(error.text).find("/nowhere/program") != std::string::npos);
+  CHECK_FALSE(pidfd);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+  CHECK(errno == ECHILD);
+}
+
+TEST_CASE("a host that ignores SIGCHLD loses the exit status, nothing else") {
+  struct Seen {
+    bool before, after, known;
+  };
+  const Seen seen = feedlane::test::in_child([]() -> Seen {
+    (void)::signal(SIGCHLD, SIG_IGN);
+    Pipe gate;
+    const Child child = start({"sh", "-c", "read x < @; exit 7"}, gate.read);
+    const bool before = os::has_ended(child.pidfd.get());
+    gate.write.reset();
+    wait_for_pidfd(child.pidfd);
+    return {before, os::has_ended(child.pidfd.get()), os::reap(child.pidfd.get()).known};
+  });
+  CHECK_FALSE(seen.before);
+  CHECK(seen.after);
+  CHECK_FALSE(seen.known);
+}
+
+TEST_CASE("where SIGCHLD is ignored, a program that ends at once is a dead peer or a process to watch, nothing else") {
+  const int wrong = feedlane::test::in_child([] {
+    (void)::signal(SIGCHLD, SIG_IGN);
+    const Pipe pipe;
+    int strange = 0;
+    for (int i = 0; i < 50; i++) {
+      Child child;
+      Error error;
+      const feedlane::Status s = os::spawn({{"/bin/true"}, {}, pipe.read.get()}, child.pid, child.pidfd, error);
+      if (s == FEEDLANE_OK) wait_for_pidfd(child.pidfd);
+      else if (s != FEEDLANE_E_PEER_DEAD) strange++;
+    }
+    return strange;
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a pidfd names its process; other descriptors name none") {
+  Fd self;
+  Error error;
+  REQUIRE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
+  CHECK(os::pid_of_pidfd(self.get()) == ::getpid());
+  CHECK((::fcntl(self.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  const Pipe pipe;
+  CHECK(os::pid_of_pidfd(pipe.read.get()) == 0);
+  CHECK(os::pid_of_pidfd(-1) == 0);
+  CHECK(os::open_pidfd(-5, self, error) == FEEDLANE_E_OS);
+}
+
+TEST_CASE("this program: its file, absolute, whatever it was called, and its arguments") {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> argv;
+  Error error;
+  REQUIRE(os::this_program(argv, error) == FEEDLANE_OK);
+  REQUIRE_FALSE(argv.empty());
+  CHECK(argv[0] == std::filesystem::read_symlink("/proc/self/exe").string());
+  CHECK(argv.size() == static_cast<std::size_t>(std::count(all.begin(), all.end(), '\0')));
+  if (all.rfind("another name", 0) == 0) return;
+  const pid_t renamed = feedlane::test::fork_child([] {
+    (void)::execl("/proc/self/exe", "another name", "--test-case=this program: its file*", "--quiet", "", nullptr);
+    ::_exit(9);
+  });
+  CHECK(feedlane::test::wait_for_end(renamed) == 0);
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sockets by path, and the wait for a message, of os/socket.hpp.
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "os/poller.hpp"
+#include "os/socket.hpp"
+#include "unit/os/fixtures.hpp"
+
+using feedlane::Error;
+using feedlane::Status;
+using feedlane::os::Deadline;
+using feedlane::os::Fd;
+using feedlane::os::Received;
+namespace os = feedlane::os;
+
+namespace {
+
+struct Place {
+  feedlane::test::Folder folder;
+  [[nodiscard]] std::string path() const { return folder.path() + "/socket"; }
+};
+
+Fd must_listen(const std::string& path) {
+  Fd listener;
+  Error error;
+  const Status s = os::listen_at(path, listener, error);
+  REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
+  return listener;
+}
+
+}  // namespace
+
+TEST_CASE("who connects by path is accepted, and the kernel says who it is") {
+  const Place place;
+  const Fd listener = must_listen(place.path());
+  Error error;
+  Fd none;
+  CHECK(os::accept_same_user(listener.get(), none, error) == FEEDLANE_AGAIN);
+  const pid_t child = feedlane::test::fork_child([&] {
+    Fd socket;
+    Error mine;
+    if (os::connect_to(place.path(), socket, mine) != FEEDLANE_OK) ::_exit(1);
+    const char text[] = "hello";
+    if (os::send_message(socket.get(), std::as_bytes(std::span(text)), {}, mine) != FEEDLANE_OK) ::_exit(2);
+  });
+  REQUIRE(os::wait_readable(listener.get(), Deadline::never(), error) == FEEDLANE_OK);
+  Fd socket;
+  REQUIRE(os::accept_same_user(listener.get(), socket, error) == FEEDLANE_OK);
+  CHECK((::fcntl(socket.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  std::array<std::byte, 16> buffer{};
+  Received received;
+  CHECK(os::await_message(socket.get(), buffer, Deadline::never(), received, error) == FEEDLANE_OK);
+  CHECK(received.bytes == 6);
+  CHECK(received.pid == child);
+  CHECK(feedlane::test::wait_for_end(child) == 0);
+}
+
+TEST_CASE("a path is for its user alone") {
+  const Place place;
+  const mode_t before = ::umask(0);
+  const Fd listener = must_listen(place.path());
+  (void)::umask(before);
+  struct stat status {};
+  REQUIRE(::stat(place.path().c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0600);
+  CHECK((::fcntl(listener.get(), F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST_CASE("a path in use is refused, one left behind is replaced, another kind of file is left alone") {
+  const Place place;
+  Error error;
+  Fd second;
+  {
+    const Fd first = must_listen(place.path());
+    CHECK(os::listen_at(place.path(), second, error) == FEEDLANE_E_STATE);
+    CHECK(std::string(error.text).find(place.path()) != std::string::npos);
+  }
+  const Fd again = must_listen(place.path());  // nobody listens at the old one any more
+  Fd socket;
+  CHECK(os::connect_to(place.path(), socket, error) == FEEDLANE_OK);
+  place.folder.write("file", "precious");
+  CHECK(os::listen_at(place.folder.path() + "/file", second, error) == FEEDLANE_E_OS);
+  CHECK(std::filesystem::file_size(place.folder.path() + "/file") == 8);
+}
+
+TEST_CASE("where nobody listens, connecting is E_PEER_DEAD") {
+  const Place place;
+  Error error;
+  Fd socket;
+  CHECK(os::connect_to(place.path(), socket, error) == FEEDLANE_E_PEER_DEAD);
+  (void)must_listen(place.path());  // and closed again: its path stays
+  CHECK(os::connect_to(place.path(), socket, error) == FEEDLANE_E_PEER_DEAD);
+  CHECK_FALSE(socket);
+}
+
+TEST_CASE("a path that no address can hold is refused with both lengths") {
+  Error error;
+  Fd socket;
+  constexpr auto most = static_cast<std::int64_t>(sizeof(sockaddr_un::sun_path)) - 1;
+  for (const std::size_t length : {std::size_t{0}, std::size_t{most + 1}, std::size_t{5000}}) {
+    const std::string path(length, 'x');
+    CHECK(os::listen_at(path, socket, error) == FEEDLANE_E_ARGUMENT);
+    CHECK(os::connect_to(path, socket, error) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(error.argument) == "path");
+    CHECK(error.found == static_cast<std::int64_t>(length));
+    CHECK(error.needed == most);
+  }
+}
+
+TEST_CASE("waiting for a message ends with it, with the deadline or with the other end, not with a signal") {
+  Fd mine, theirs;
+  Error error;
+  REQUIRE(os::create_socket_pair(mine, theirs, error) == FEEDLANE_OK);
+  std::array<std::byte, 16> buffer{};
+  Received received;
+  CHECK(os::await_message(mine.get(), buffer, Deadline::after(0), received, error) == FEEDLANE_TIMEOUT);
+  {
+    const feedlane::test::Signals signals(INT32_MAX);
+    CHECK(os::await_message(mine.get(), buffer, Deadline::after(3'000'000), received, error) == FEEDLANE_TIMEOUT);
+  }
+  const char text[] = "late";
+  CHECK(os::send_message(theirs.get(), std::as_bytes(std::span(text)), {}, error) == FEEDLANE_OK);
+  CHECK(os::await_message(mine.get(), buffer, Deadline::never(), received, error) == FEEDLANE_OK);
+  theirs.reset();
+  CHECK(os::await_message(mine.get(), buffer, Deadline::never(), received, error) == FEEDLANE_E_PEER_DEAD);
+}

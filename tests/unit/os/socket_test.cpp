@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/socket.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "unit/os/fixtures.hpp"
+
+using feedlane::Error;
+using feedlane::Status;
+using feedlane::os::Fd;
+using feedlane::os::Received;
+namespace os = feedlane::os;
+
+namespace {
+
+struct Pair {
+  Pair() {
+    Error error;
+    REQUIRE(os::create_socket_pair(mine, theirs, error) == FEEDLANE_OK);
+  }
+  Fd mine, theirs;
+};
+
+Status send(const Fd& socket, std::string_view text, std::span<const int> fds = {}) {
+  Error error;
+  return os::send_message(socket.get(), std::as_bytes(std::span(text)), fds, error);
+}
+
+Status receive(const Fd& socket, std::string& text, Received& received, std::size_t room = 64) {
+  std::vector<std::byte> buffer(room);
+  Error error;
+  const Status s = os::receive_message(socket.get(), buffer, received, error);
+  text.assign(reinterpret_cast<const char*>(buffer.data()), received.bytes);
+  return s;
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator entries("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+}
+
+// More descriptors than send_message ever takes.
+void send_many(const Fd& socket, std::span<const int> fds) {
+  char byte = 'x';
+  iovec part{&byte, 1};
+  std::vector<char> control(CMSG_SPACE(fds.size_bytes()));
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  *header = {CMSG_LEN(fds.size_bytes()), SOL_SOCKET, SCM_RIGHTS};
+  std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+  REQUIRE(::sendmsg(socket.get(), &message, 0) == 1);
+}
+
+}  // namespace
+
+TEST_CASE("messages keep their boundaries and their order") {
+  const Pair pair;
+  std::string text;
+  Received received;
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_AGAIN);
+  CHECK(send(pair.theirs, "one") == FEEDLANE_OK);
+  CHECK(send(pair.theirs, "second") == FEEDLANE_OK);
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(text == "one");
+  CHECK_FALSE(received.truncated);
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(text == "second");
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_AGAIN);
+  CHECK(received.bytes == 0);
+}
+
+TEST_CASE("both ends are close-on-exec") {
+  const Pair pair;
+  CHECK((::fcntl(pair.mine.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK((::fcntl(pair.theirs.get(), F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST_CASE("descriptors travel with their message, in order, and arrive close-on-exec") {
+  const Pair pair;
+  const feedlane::test::Pipe pipe;
+  const std::array fds{pipe.write.get(), pipe.read.get()};
+  CHECK(send(pair.mine, "take", fds) == FEEDLANE_OK);
+  std::string text;
+  Received received;
+  CHECK(receive(pair.theirs, text, received) == FEEDLANE_OK);
+  REQUIRE(received.fd_count == 2);
+  CHECK_FALSE(received.truncated);
+  CHECK(received.fds[0].get() != pipe.write.get());
+  CHECK((::fcntl(received.fds[0].get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK((::fcntl(received.fds[1].get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(::write(received.fds[0].get(), "!", 1) == 1);
+  char byte = 0;
+  CHECK(::read(pipe.read.get(), &byte, 1) == 1);
+  CHECK(byte == '!');
+  CHECK((::fcntl(received.fds[1].get(), F_GETFL) & O_ACCMODE) == O_RDONLY);
+}
+
+TEST_CASE("as many descriptors as there is room for arrive, with the sender's credentials") {
+  const Pair pair;
+  const std::vector<int> fds(os::max_passed_fds, pair.mine.get());
+  CHECK(send(pair.theirs, "all", fds) == FEEDLANE_OK);
+  std::string text;
+  Received received;
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(received.fd_count == os::max_passed_fds);
+  CHECK(received.pid == ::getpid());
+  CHECK_FALSE(received.truncated);
+}
+
+TEST_CASE("descriptors beyond those expected don't stay open, and their loss is flagged") {
+  const Pair pair;
+  const std::vector<int> fds(12, pair.mine.get());
+  const std::size_t before = open_descriptors();
+  for (const Fd* end : {&pair.mine, &pair.theirs}) {
+    send_many(end == &pair.mine ? pair.theirs : pair.mine, fds);
+    std::string text;
+    Received received;
+    CHECK(receive(*end, text, received) == FEEDLANE_OK);
+    CHECK(received.fd_count == os::max_passed_fds);
+    CHECK(open_descriptors() == before + os::max_passed_fds);
+    if (end == &pair.mine) CHECK(received.truncated);
+  }
+  CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("the kernel says who sent a message: the sender, not who made the socket") {
+  const Pair pair;
+  const pid_t child = feedlane::test::fork_child([&] { (void)send(pair.theirs, "child"); });
+  (void)feedlane::test::wait_for_end(child);
+  CHECK(send(pair.theirs, "parent") == FEEDLANE_OK);
+  std::string text;
+  Received received;
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(text == "child");
+  CHECK(received.pid == child);
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(received.pid == ::getpid());
+  CHECK(send(pair.mine, "x") == FEEDLANE_OK);
+  CHECK(receive(pair.theirs, text, received) == FEEDLANE_OK);
+  CHECK_MESSAGE(received.pid == 0, "only the first end asks for credentials");
+}
+
+TEST_CASE("the end comes after everything that was sent before it") {
+  Pair pair;
+  CHECK(send(pair.theirs, "last words") == FEEDLANE_OK);
+  pair.theirs.reset();
+  std::string text;
+  Received received;
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(text == "last words");
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_END);
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_END);
+}
+
+TEST_CASE("an end that is closed with messages unread is an end too") {
+  Pair pair;
+  CHECK(send(pair.mine, "never read") == FEEDLANE_OK);
+  pair.theirs.reset();
+  std::string text;
+  Received received;
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_END);
+}
+
+TEST_CASE("sending to a closed end is E_PEER_DEAD and raises no signal") {
+  Pair pair;
+  pair.theirs.reset();
+  CHECK(send(pair.mine, "hello?") == FEEDLANE_E_PEER_DEAD);
+}
+
+TEST_CASE("a message longer than the buffer is flagged") {
+  const Pair pair;
+  CHECK(send(pair.theirs, "0123456789") == FEEDLANE_OK);
+  std::string text;
+  Received received;
+  CHECK(receive(pair.mine, text, received, 4) == FEEDLANE_OK);
+  CHECK(received.truncated);
+  CHECK(text == "0123");
+  CHECK_MESSAGE(receive(pair.mine, text, received) == FEEDLANE_AGAIN, "its rest is gone");
+}
+
+TEST_CASE("sending never waits: a full socket is an error") {
+  const Pair pair;
+  const std::string text(1 << 14, 'x');
+  Error error;
+  Status s = FEEDLANE_OK;
+  while (s == FEEDLANE_OK) s = os::send_message(pair.mine.get(), std::as_bytes(std::span(text)), {}, error);
+  CHECK(s == FEEDLANE_E_OS);
+  CHECK(error.os_errno == EAGAIN);
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker makes of two descriptors that somebody hands to it: nothing is taken on trust.
+#include <doctest/doctest.h>
+
+#include <array>
+
+#include "unit/os/fixtures.hpp"
+#include "unit/shm/segments.hpp"
+
+using feedlane::Error;
+using feedlane::Status;
+using feedlane::os::Fd;
+using feedlane::test::changed_copy;
+using feedlane::test::seals_of;
+namespace os = feedlane::os;
+namespace shm = feedlane::shm;
+using shm::SegmentKind;
+
+namespace {
+
+struct Made {
+  explicit Made(const shm::Geometry& geometry = feedlane::test::small_geometry()) {
+    feedlane::test::create(segments, geometry);
+  }
+  [[nodiscard]] int fd(SegmentKind kind) const {
+    return kind == SegmentKind::control ? segments.control_fd() : segments.data_fd();
+  }
+  [[nodiscard]] std::uint64_t bytes(SegmentKind kind) const {
+    return kind == SegmentKind::control ? segments.plan().control_bytes : segments.plan().data_bytes;
+  }
+  shm::Segments segments;
+};
+
+// Attaches to the segments of `made` with one of them replaced.
+Status attach_with(const Made& made, SegmentKind kind, int replacement, Error& error) {
+  shm::Segments segments;
+  const bool control = kind == SegmentKind::control;
+  return segments.attach(control ? replacement : made.segments.control_fd(),
+                         control ? made.segments.data_fd() : replacement, error);
+}
+
+template <class Edit>
+Status attach_changed(const Made& made, SegmentKind kind, Error& error, Edit&& edit) {
+  const Fd copy = changed_copy(made.fd(kind), made.bytes(kind), seals_of(kind), edit);
+  return attach_with(made, kind, copy.get(), error);
+}
+
+shm::SegmentHeader& header_of(std::byte* segment) { return *reinterpret_cast<shm::SegmentHeader*>(segment); }
+shm::Geometry& geometry_of(std::byte* segment) {
+  return *reinterpret_cast<shm::Geometry*>(segment + sizeof(shm::SegmentHeader));
+}
+
+constexpr std::array kinds{SegmentKind::control, SegmentKind::data};
+
+}  // namespace
+
+TEST_CASE("an attached worker sees the trainer's geometry and the same memory") {
+  const Made made;
+  shm::Segments worker;
+  Error error;
+  REQUIRE(worker.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
+  CHECK(worker.plan().geometry.base_seed == 77);
+  CHECK(worker.plan().payload == made.segments.plan().payload);
+  made.segments.index_list(2)[1] = 1234;
+  CHECK(worker.index_list(2)[1] == 1234);
+  worker.payload(3)[4999] = std::byte{9};
+  CHECK(made.segments.payload(3)[4999] == std::byte{9});
+  CHECK_MESSAGE(worker.control_fd() == -1, "descriptors stay the caller's");
+}
+
+TEST_CASE("an attached worker can't make its view of control writable, and data is writable") {
+  const Made made;
+  shm::Segments worker;
+  Error error;
+  REQUIRE(worker.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
+  auto* control = reinterpret_cast<std::byte*>(worker.trainer_block()) - worker.plan().trainer_block;
+  CHECK(::mprotect(control, 4096, PROT_READ | PROT_WRITE) == -1);
+}
+
+TEST_CASE("a worker's own children have no view of data") {
+  const Made made;
+  shm::Segments worker;
+  Error error;
+  REQUIRE(worker.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
+  auto* data = reinterpret_cast<std::byte*>(worker.worker_row(0)) - worker.plan().worker_rows;
+  const auto mapped = [&] {
+    unsigned char resident = 0;
+    return ::mincore(data, 1, &resident) == 0;
+  };
+  CHECK(mapped());
+  CHECK_FALSE(feedlane::test::in_child(mapped));
+}
+
+TEST_CASE("an unchanged copy is accepted: what follows is refused for the change alone") {
+  const Made made;
+  Error error;
+  for (const SegmentKind kind : kinds) CHECK(attach_changed(made, kind, error, [](std::byte*) {}) == FEEDLANE_OK);
+  CHECK_MESSAGE(
+      attach_changed(made, SegmentKind::data, error, [](std::byte* s) { header_of(s).minor++; }) == FEEDLANE_OK,
+      "a minor version is compatible");
+}
+
+TEST_CASE("each number of a header that isn't this library's is refused by name, with both numbers") {
+  struct Change {
+    const char* name;
+    Status refusal;
+    std::int64_t found, needed;
+    void (*edit)(shm::SegmentHeader&);
+  };
+  const Made made;
+  const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
+  for (const SegmentKind kind : kinds) {
+    const auto number = static_cast<std::int64_t>(kind);
+    const auto bytes = static_cast<std::int64_t>(made.bytes(kind));
+    constexpr auto magic = static_cast<std::int64_t>(shm::segment_magic);
+    constexpr auto hash = static_cast<std::int64_t>(shm::layout_hash);
+    for (const Change& c : {
+             Change{"magic", FEEDLANE_E_CORRUPT, magic ^ 1, magic, [](auto& h) { h.magic ^= 1; }},
+             {"kind", FEEDLANE_E_CORRUPT, 3 - number, number, [](auto& h) { h.kind = 3 - h.kind; }},
+             {"kind", FEEDLANE_E_CORRUPT, 0, number, [](auto& h) { h.kind = 0; }},
+             {"major", FEEDLANE_E_ABI, shm::format_major + 1, shm::format_major, [](auto& h) { h.major++; }},
+             {"byte_order", FEEDLANE_E_ABI, 0x04030201, 0x01020304, [](auto& h) { h.byte_order = 0x04030201; }},
+             {"layout_hash", FEEDLANE_E_ABI, hash ^ 2, hash, [](auto& h) { h.layout_hash ^= 2; }},
+             {"features", FEEDLANE_E_ABI, 1, 0, [](auto& h) { h.features = 1; }},
+             {"page_bytes", FEEDLANE_E_ABI, page * 4, page, [](auto& h) { h.page_bytes *= 4; }},
+             {"segment_bytes", FEEDLANE_E_CORRUPT, bytes - 1, bytes, [](auto& h) { h.segment_bytes--; }},
+         }) {
+      CAPTURE(std::string(c.name));
+      CAPTURE(number);
+      Error error;
+      CHECK(attach_changed(made, kind, error, [&](std::byte* s) { c.edit(header_of(s)); }) == c.refusal);
+      CHECK(std::string(error.argument) == c.name);
+      CHECK(error.found == c.found);
+      CHECK(error.needed == c.needed);
+      const std::string segment = kind == SegmentKind::control ? "feedlane-control" : "feedlane-data";
+      CHECK(std::string(error.text).find(segment) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a segment without one of its seals is refused") {
+  const Made made;
+  for (const SegmentKind kind : kinds)
+    for (const int seal : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_FUTURE_WRITE}) {
+      const int needed = seals_of(kind);
+      if ((needed & seal) == 0) continue;
+      CAPTURE(seal);
+      const Fd copy = changed_copy(made.fd(kind), made.bytes(kind), needed & ~seal, [](std::byte*) {});
+      Error error;
+      CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
+      CHECK(std::string(error.argument) == (kind == SegmentKind::control ? "feedlane-control" : "feedlane-data"));
+      CHECK(error.found == (needed & ~seal));
+      CHECK(error.needed == needed);
+    }
+}
+
+TEST_CASE("what is no memfd is refused") {
+  const Made made;
+  const feedlane::test::Pipe pipe;
+  for (const SegmentKind kind : kinds)
+    for (const int fd : {pipe.read.get(), -1}) {
+      Error error;
+      CHECK(attach_with(made, kind, fd, error) == FEEDLANE_E_CORRUPT);
+      CHECK(error.found == -1);
+    }
+}
+
+TEST_CASE("a segment shorter than its header says, or than any, is refused before more is read") {
+  const Made made;
+  for (const SegmentKind kind : kinds) {
+    const std::uint64_t whole = made.bytes(kind);
+    for (const std::uint64_t bytes : {whole - 1, whole - 4096, whole + 4096, std::uint64_t{4096}, std::uint64_t{176}}) {
+      if (bytes == whole) continue;
+      CAPTURE(bytes);
+      const Fd copy = changed_copy(made.fd(kind), bytes, seals_of(kind), [](std::byte*) {});
+      Error error;
+      CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
+      CHECK(std::string(error.argument) == "segment_bytes");
+      CHECK(error.found == static_cast<std::int64_t>(whole));
+      CHECK(error.needed == static_cast<std::int64_t>(bytes));
+    }
+    for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{175}}) {
+      CAPTURE(bytes);
+      const Fd copy = changed_copy(made.fd(kind), bytes, seals_of(kind), [](std::byte*) {});
+      Error error;
+      CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
+      CHECK(std::string(error.argument) == (kind == SegmentKind::control ? "feedlane-control" : "feedlane-data"));
+      CHECK(error.found == static_cast<std::int64_t>(bytes));
+      CHECK(error.needed == 176);
+    }
+  }
+}
+
+TEST_CASE("a truncated segment whose header agrees with its size doesn't agree with its geometry") {
+  const Made made;
+  for (const SegmentKind kind : kinds) {
+    const std::uint64_t bytes = made.bytes(kind) - 4096;
+    const Fd copy =
+        changed_copy(made.fd(kind), bytes, seals_of(kind), [&](std::byte* s) { header_of(s).segment_bytes = bytes; });
+    Error error;
+    CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
+    CHECK(std::string(error.argument) == "segment_bytes");
+    CHECK(std::string(error.text).find("their geometry asks for") != std::string::npos);
+  }
+}
+
+TEST_CASE("the two halves of different loaders don't go together") {
+  const Made one, other;
+  Error error;
+  for (const SegmentKind kind : kinds) {
+    CHECK(attach_with(one, kind, other.fd(kind), error) == FEEDLANE_E_CORRUPT);
+    CHECK(std::string(error.argument) == "pair_id");
+    CHECK(error.found != error.needed);
+  }
+}
+
+TEST_CASE("control and data the wrong way round are refused") {
+  const Made made;
+  shm::Segments worker;
+  Error error;
+  CHECK(worker.attach(made.segments.data_fd(), made.segments.control_fd(), error) == FEEDLANE_E_CORRUPT);
+}
+
+TEST_CASE("a geometry out of range is refused by name, one of another size by the sizes") {
+  struct Change {
+    const char* name;
+    void (*edit)(shm::Geometry&);
+  };
+  const Made made;
+  for (const Change& c : {
+           Change{"geometry.workers", [](auto& g) { g.workers = UINT32_MAX; }},
+           {"geometry.slots", [](auto& g) { g.slots = 0; }},
+           {"geometry.slots", [](auto& g) { g.slots = UINT32_MAX; }},
+           {"geometry.max_rows", [](auto& g) { g.max_rows = 0; }},
+           {"geometry.field_count", [](auto& g) { g.field_count = 65; }},
+           {"geometry.ring_capacity", [](auto& g) { g.ring_capacity = 3; }},
+           {"geometry.config_bytes", [](auto& g) { g.config_bytes = UINT64_MAX; }},
+           {"geometry.slot_bytes", [](auto& g) { g.slot_bytes = UINT64_MAX; }},
+           {"segment_bytes", [](auto& g) { g.workers = 300; }},
+           {"segment_bytes", [](auto& g) { g.workers = 0; }},
+           {"segment_bytes", [](auto& g) { g.slots = 1; }},
+           {"segment_bytes", [](auto& g) { g.max_rows = 5000; }},
+           {"segment_bytes", [](auto& g) { g.field_count = 64; }},
+           {"segment_bytes", [](auto& g) { g.ring_capacity = 512; }},
+           {"segment_bytes", [](auto& g) { g.config_bytes = 5000; }},
+           {"segment_bytes", [](auto& g) { g.slot_bytes = 1; }},
+       }) {
+    Error error;
+    CAPTURE(std::string(c.name));
+    CHECK(attach_changed(made, SegmentKind::control, error, [&](std::byte* s) { c.edit(geometry_of(s)); }) ==
+          FEEDLANE_E_CORRUPT);
+    CHECK(std::string(error.argument) == c.name);
+  }
+}
+
+TEST_CASE("no workers: a loader that works inline has segments too") {
+  shm::Geometry geometry = feedlane::test::small_geometry();
+  geometry.workers = 0;
+  geometry.config_bytes = 0;
+  const Made made(geometry);
+  shm::Segments worker;
+  Error error;
+  CHECK(worker.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
+}

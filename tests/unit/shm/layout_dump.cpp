@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints what lies in shared memory and in the hello, as this build has it, for layout_doc_test.py to compare with
+// docs/layout.md:
+//
+//   struct NAME BYTES
+//   field STRUCT OFFSET BYTES NAME TYPE
+//   constant NAME VALUE
+//   descriptor NUMBER NAME
+//
+// and for each line "loader workers slots max_rows field_count ring_capacity config_bytes slot_bytes" of its input, or
+// "ring message_bytes capacity lanes":
+//
+//   plan SEGMENT REGION=OFFSET ... end=BYTES
+#include <cstdio>
+#include <string>
+#include <type_traits>
+
+#include "ring/hello.hpp"
+#include "shm/plan.hpp"
+#include "shm/ring_layout.hpp"
+#include "worker/hello.hpp"
+
+namespace {
+
+using namespace feedlane::shm;
+using namespace feedlane::worker;
+using namespace feedlane::ring;
+
+template <class T>
+std::string type_name() {
+  if constexpr (std::is_array_v<T>) {
+    return type_name<std::remove_extent_t<T>>() + "[" + std::to_string(std::extent_v<T>) + "]";
+  } else if constexpr (std::is_same_v<T, Word32>) {
+    return "atomic u32";
+  } else if constexpr (std::is_same_v<T, Word64>) {
+    return "atomic u64";
+  } else if constexpr (std::is_same_v<T, char>) {
+    return "char";
+  } else if constexpr (std::is_integral_v<T>) {
+    return (std::is_signed_v<T> ? "i" : "u") + std::to_string(8 * sizeof(T));
+  } else if constexpr (std::is_same_v<T, SlotHead>) {
+    return "SlotHead";
+  } else if constexpr (std::is_same_v<T, SlotText>) {
+    return "SlotText";
+  } else {
+    static_assert(std::is_same_v<T, TensorRecord>);
+    return "TensorRecord";
+  }
+}
+
+template <class T>
+void field(const char* structure, std::size_t offset, std::size_t bytes, const char* name) {
+  std::printf("field %s %zu %zu %s %s\n", structure, offset, bytes, name, type_name<T>().c_str());
+}
+
+#define STRUCT(S) std::printf("struct %s %zu\n", #S, sizeof(S))
+#define FIELD(S, F) field<decltype(S::F)>(#S, offsetof(S, F), sizeof(S::F), #F)
+#define CONSTANT(C) std::printf("constant %s %llu\n", #C, static_cast<unsigned long long>(C))
+#define DESCRIPTOR(D) std::printf("descriptor %u %s\n", static_cast<unsigned>(D), #D)
+
+void print_control() {
+  STRUCT(SegmentHeader);
+  FIELD(SegmentHeader, magic), FIELD(SegmentHeader, kind), FIELD(SegmentHeader, major), FIELD(SegmentHeader, minor);
+  FIELD(SegmentHeader, byte_order), FIELD(SegmentHeader, page_bytes), FIELD(SegmentHeader, layout_hash);
+  FIELD(SegmentHeader, segment_bytes), FIELD(SegmentHeader, features), FIELD(SegmentHeader, pair_id);
+  FIELD(SegmentHeader, reserved);
+  STRUCT(Geometry);
+  FIELD(Geometry, workers), FIELD(Geometry, slots), FIELD(Geometry, max_rows), FIELD(Geometry, field_count);
+  FIELD(Geometry, ring_capacity), FIELD(Geometry, reserved), FIELD(Geometry, config_bytes), FIELD(Geometry, slot_bytes);
+  FIELD(Geometry, base_seed);
+  STRUCT(TrainerBlock);
+  FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before);
+  STRUCT(TrainerRow);
+  FIELD(TrainerRow, result_position), FIELD(TrainerRow, done_through);
+  STRUCT(FieldRecord);
+  FIELD(FieldRecord, name), FIELD(FieldRecord, code), FIELD(FieldRecord, bits), FIELD(FieldRecord, lanes);
+  FIELD(FieldRecord, ndim), FIELD(FieldRecord, shape);
+  STRUCT(TaskMessage);
+  FIELD(TaskMessage, id), FIELD(TaskMessage, epoch), FIELD(TaskMessage, batch), FIELD(TaskMessage, first_position);
+  FIELD(TaskMessage, slot), FIELD(TaskMessage, attempt), FIELD(TaskMessage, rows), FIELD(TaskMessage, reserved);
+}
+
+void print_data() {
+  STRUCT(WorkerRow);
+  FIELD(WorkerRow, sleeping), FIELD(WorkerRow, task_position), FIELD(WorkerRow, started_task);
+  FIELD(WorkerRow, started_sample), FIELD(WorkerRow, started_ns), FIELD(WorkerRow, tasks), FIELD(WorkerRow, samples);
+  FIELD(WorkerRow, bytes), FIELD(WorkerRow, errors), FIELD(WorkerRow, work_ns), FIELD(WorkerRow, wait_ns);
+  STRUCT(ResultMessage);
+  FIELD(ResultMessage, id), FIELD(ResultMessage, slot), FIELD(ResultMessage, attempt), FIELD(ResultMessage, status);
+  FIELD(ResultMessage, rows);
+  STRUCT(TensorRecord);
+  FIELD(TensorRecord, name), FIELD(TensorRecord, code), FIELD(TensorRecord, bits), FIELD(TensorRecord, lanes);
+  FIELD(TensorRecord, ndim), FIELD(TensorRecord, shape), FIELD(TensorRecord, strides), FIELD(TensorRecord, offset);
+  FIELD(TensorRecord, bytes), FIELD(TensorRecord, reserved);
+  STRUCT(SlotHead);
+  FIELD(SlotHead, task_id), FIELD(SlotHead, tensor_count), FIELD(SlotHead, transient), FIELD(SlotHead, failed_position);
+  FIELD(SlotHead, detail_bytes), FIELD(SlotHead, reserved);
+  STRUCT(SlotText);
+  FIELD(SlotText, text);
+  STRUCT(SlotHeader);
+  FIELD(SlotHeader, head), FIELD(SlotHeader, text), FIELD(SlotHeader, reserved), FIELD(SlotHeader, tensors);
+}
+
+void print_hello() {
+  STRUCT(Welcome);
+  FIELD(Welcome, magic), FIELD(Welcome, layout_hash), FIELD(Welcome, worker), FIELD(Welcome, generation);
+  FIELD(Welcome, task_start), FIELD(Welcome, result_start);
+  STRUCT(Attached);
+  FIELD(Attached, magic), FIELD(Attached, layout_hash);
+  STRUCT(Ready);
+  FIELD(Ready, magic), FIELD(Ready, status), FIELD(Ready, reserved), FIELD(Ready, text);
+  STRUCT(Leaving);
+  FIELD(Leaving, magic);
+  DESCRIPTOR(welcome_control), DESCRIPTOR(welcome_data), DESCRIPTOR(welcome_worker_event);
+  DESCRIPTOR(welcome_trainer_event), DESCRIPTOR(welcome_lifeline), DESCRIPTOR(welcome_trainer);
+}
+
+void print_ring() {
+  STRUCT(RingGeometry);
+  FIELD(RingGeometry, message_bytes), FIELD(RingGeometry, cell_bytes), FIELD(RingGeometry, capacity);
+  FIELD(RingGeometry, lanes);
+  STRUCT(ReceiverBlock);
+  FIELD(ReceiverBlock, sleeping);
+  STRUCT(ReceiverRow);
+  FIELD(ReceiverRow, position);
+  STRUCT(SenderRow);
+  FIELD(SenderRow, sleeping);
+  STRUCT(RingWelcome);
+  FIELD(RingWelcome, magic), FIELD(RingWelcome, layout_hash), FIELD(RingWelcome, lane), FIELD(RingWelcome, reserved);
+  FIELD(RingWelcome, start);
+  STRUCT(RingWord);
+  FIELD(RingWord, magic);
+  DESCRIPTOR(ring_welcome_control), DESCRIPTOR(ring_welcome_data), DESCRIPTOR(ring_welcome_sender_event);
+  DESCRIPTOR(ring_welcome_receiver_event), DESCRIPTOR(ring_welcome_receiver);
+}
+
+void print_constants() {
+  CONSTANT(writer_distance), CONSTANT(cell_line), CONSTANT(payload_alignment), CONSTANT(tensor_alignment);
+  CONSTANT(name_bytes), CONSTANT(text_bytes), CONSTANT(detail_bytes), CONSTANT(loader_cell_bytes);
+  CONSTANT(FEEDLANE_MAX_NDIM), CONSTANT(FEEDLANE_MAX_TENSORS);
+  CONSTANT(segment_magic), CONSTANT(format_major), CONSTANT(format_minor), CONSTANT(byte_order_mark),
+      CONSTANT(layout_hash);
+  CONSTANT(max_workers), CONSTANT(max_slots), CONSTANT(max_slot_bytes), CONSTANT(max_config_bytes), CONSTANT(max_rows);
+  CONSTANT(max_segment_bytes), CONSTANT(max_message_bytes), CONSTANT(max_ring_capacity), CONSTANT(max_ring_lanes);
+  CONSTANT(welcome_magic), CONSTANT(attached_magic), CONSTANT(ready_magic), CONSTANT(leaving_magic),
+      CONSTANT(welcome_fds);
+  CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic), CONSTANT(ring_leaving_magic);
+  CONSTANT(ring_welcome_fds);
+}
+
+unsigned long long number(std::uint64_t n) { return n; }
+
+bool failed(const feedlane::Error& error) {
+  std::fprintf(stderr, "%s\n", error.text);
+  return false;
+}
+
+bool print_plan(const Geometry& g) {
+  Plan p;
+  feedlane::Error error;
+  if (make_plan(g, p, error) != FEEDLANE_OK) return failed(error);
+  std::printf("plan control trainer_block=%llu trainer_rows=%llu fields=%llu config=%llu task_rings=%llu",
+              number(p.trainer_block), number(p.trainer_rows), number(p.fields), number(p.config),
+              number(p.task_rings));
+  std::printf(" index_lists=%llu end=%llu\n", number(p.index_lists), number(p.control_bytes));
+  std::printf("plan data worker_rows=%llu result_lanes=%llu slot_headers=%llu payload=%llu end=%llu\n",
+              number(p.worker_rows), number(p.result_lanes), number(p.slot_headers), number(p.payload),
+              number(p.data_bytes));
+  return true;
+}
+
+bool print_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::uint32_t lanes) {
+  RingPlan p;
+  feedlane::Error error;
+  if (make_ring_plan(message_bytes, capacity, lanes, p, error) != FEEDLANE_OK) return failed(error);
+  std::printf("plan ring_control receiver_block=%llu receiver_rows=%llu end=%llu\n", number(p.receiver_block),
+              number(p.receiver_rows), number(p.control_bytes));
+  std::printf("plan ring_data sender_rows=%llu cells=%llu end=%llu\n", number(p.sender_rows), number(p.cells),
+              number(p.data_bytes));
+  return true;
+}
+
+}  // namespace
+
+int main() {
+  print_control();
+  print_data();
+  print_hello();
+  print_ring();
+  print_constants();
+  for (char what[16]; std::scanf("%15s", what) == 1;) {
+    Geometry g{};
+    RingGeometry r{};
+    bool made = false;
+    if (std::string(what) == "loader") {
+      unsigned long long config = 0, slot = 0;
+      if (std::scanf("%u %u %u %u %u %llu %llu", &g.workers, &g.slots, &g.max_rows, &g.field_count, &g.ring_capacity,
+                     &config, &slot) != 7)
+        return 1;
+      g.config_bytes = config;
+      g.slot_bytes = slot;
+      made = print_plan(g);
+    } else if (std::scanf("%u %u %u", &r.message_bytes, &r.capacity, &r.lanes) == 3) {
+      made = print_ring_plan(r.message_bytes, r.capacity, r.lanes);
+    }
+    if (!made) return 1;
+  }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <random>
+#include <string>
+#include <vector>
+
+using feedlane::Error;
+using feedlane::Status;
+namespace shm = feedlane::shm;
+using shm::Geometry;
+using shm::Plan;
+
+namespace {
+
+Geometry geometry() {
+  Geometry g{};
+  g.workers = 2;
+  g.slots = 5;
+  g.max_rows = 3;
+  g.field_count = 2;
+  g.ring_capacity = 8;
+  g.config_bytes = 10;
+  g.slot_bytes = 5000;
+  return g;
+}
+
+Plan plan_of(const Geometry& g) {
+  Plan plan;
+  Error error;
+  const Status s = shm::make_plan(g, plan, error);
+  REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
+  return plan;
+}
+
+struct Region {
+  const char* name;
+  std::uint64_t offset, bytes, alignment;
+};
+
+std::vector<Region> control_regions(const Plan& p) {
+  const Geometry& g = p.geometry;
+  return {{"header", 0, sizeof(shm::SegmentHeader) + sizeof(Geometry), shm::writer_distance},
+          {"trainer block", p.trainer_block, sizeof(shm::TrainerBlock), shm::writer_distance},
+          {"trainer rows", p.trainer_rows, g.workers * sizeof(shm::TrainerRow), shm::writer_distance},
+          {"fields", p.fields, g.field_count * sizeof(shm::FieldRecord), shm::cell_line},
+          {"config", p.config, g.config_bytes, shm::cell_line},
+          {"task rings", p.task_rings, g.workers * p.ring_bytes, shm::payload_alignment},
+          {"index lists", p.index_lists, g.slots * p.index_list_bytes, shm::payload_alignment}};
+}
+
+std::vector<Region> data_regions(const Plan& p) {
+  const Geometry& g = p.geometry;
+  return {{"header", 0, sizeof(shm::SegmentHeader), shm::writer_distance},
+          {"worker rows", p.worker_rows, g.workers * sizeof(shm::WorkerRow), shm::writer_distance},
+          {"result lanes", p.result_lanes, g.workers * p.ring_bytes, shm::payload_alignment},
+          {"slot headers", p.slot_headers, g.slots * sizeof(shm::SlotHeader), shm::payload_alignment},
+          {"payload", p.payload, g.slots * p.slot_stride, shm::payload_alignment}};
+}
+
+void check_segment(std::vector<Region> regions, std::uint64_t segment_bytes) {
+  CHECK(segment_bytes % shm::payload_alignment == 0);
+  std::stable_sort(regions.begin(), regions.end(),
+                   [](const Region& a, const Region& b) { return a.offset < b.offset; });
+  std::uint64_t end = 0;
+  for (const Region& r : regions) {
+    CAPTURE(std::string(r.name));
+    CHECK(r.offset % r.alignment == 0);
+    CHECK(r.offset >= end);
+    end = r.offset + r.bytes;
+    CHECK(end <= segment_bytes);
+  }
+  CHECK_MESSAGE(segment_bytes - end < shm::payload_alignment, "nothing behind the last region but the rest of a page");
+}
+
+void check_plan(const Plan& p) {
+  check_segment(control_regions(p), p.control_bytes);
+  check_segment(data_regions(p), p.data_bytes);
+  CHECK(p.ring_bytes == std::uint64_t{p.geometry.ring_capacity} * shm::loader_cell_bytes);
+  CHECK(p.index_list_bytes >= p.geometry.max_rows * sizeof(std::int64_t));
+  CHECK(p.index_list_bytes % shm::cell_line == 0);
+  CHECK(p.slot_stride >= p.geometry.slot_bytes);
+  CHECK(p.slot_stride % shm::payload_alignment == 0);
+  const std::uint32_t last = p.geometry.slots - 1;
+  CHECK(p.payload_of(0) == p.payload);
+  CHECK(p.payload_of(last) + p.geometry.slot_bytes <= p.data_bytes);
+}
+
+}  // namespace
+
+TEST_CASE("a cell of a loader's rings is a line that holds a sequence number and either message") {
+  CHECK(shm::loader_cell_bytes == shm::cell_line);
+  CHECK(sizeof(std::uint64_t) + sizeof(shm::TaskMessage) <= shm::loader_cell_bytes);
+  CHECK(sizeof(std::uint64_t) + sizeof(shm::ResultMessage) <= shm::loader_cell_bytes);
+}
+
+TEST_CASE("regions are aligned, apart from each other and within their segment, whatever the geometry") {
+  for (const std::uint32_t workers : {0u, 1u, 2u, 3u, 64u, shm::max_workers})
+    for (const std::uint32_t slots : {1u, 2u, 3u, 7u, 64u, 1000u})
+      for (const std::uint32_t rows : {1u, 7u, 8u, 9u, 40960u})
+        for (const std::uint64_t config : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{64}, std::uint64_t{4097}})
+          for (const std::uint64_t bytes :
+               {std::uint64_t{1}, std::uint64_t{4096}, std::uint64_t{4097}, std::uint64_t{1} << 24}) {
+            Geometry g = geometry();
+            g.workers = workers;
+            g.slots = slots;
+            g.max_rows = rows;
+            g.ring_capacity = std::bit_ceil(slots);
+            g.config_bytes = config;
+            g.slot_bytes = bytes;
+            g.field_count = rows % FEEDLANE_MAX_TENSORS + 1;
+            CAPTURE(workers);
+            CAPTURE(slots);
+            CAPTURE(rows);
+            CAPTURE(config);
+            CAPTURE(bytes);
+            check_plan(plan_of(g));
+          }
+}
+
+TEST_CASE("a larger geometry never has smaller segments, and in the end larger ones") {
+  struct Step {
+    const char* name;
+    void (*grow)(Geometry&);
+  };
+  for (const Step& step : {Step{"workers", [](Geometry& g) { g.workers++; }},
+                           {"slots", [](Geometry& g) { g.slots++; }},
+                           {"max_rows", [](Geometry& g) { g.max_rows += 500; }},
+                           {"field_count", [](Geometry& g) { g.field_count += 4; }},
+                           {"ring_capacity", [](Geometry& g) { g.ring_capacity *= 2; }},
+                           {"config_bytes", [](Geometry& g) { g.config_bytes += 1000; }},
+                           {"slot_bytes", [](Geometry& g) { g.slot_bytes += 1000; }}}) {
+    CAPTURE(std::string(step.name));
+    Geometry g = geometry();
+    g.ring_capacity = 64;
+    const Plan first = plan_of(g);
+    Plan before = first;
+    for (int i = 0; i < 14; i++) {
+      step.grow(g);
+      const Plan after = plan_of(g);
+      CHECK(after.control_bytes >= before.control_bytes);
+      CHECK(after.data_bytes >= before.data_bytes);
+      before = after;
+    }
+    CHECK(before.control_bytes + before.data_bytes > first.control_bytes + first.data_bytes);
+  }
+}
+
+TEST_CASE("a plan is a function of the geometry, which it carries") {
+  const Plan a = plan_of(geometry());
+  const Plan b = plan_of(geometry());
+  CHECK(a.index_lists == b.index_lists);
+  CHECK(a.payload == b.payload);
+  CHECK(a.geometry.slot_bytes == 5000);
+  Geometry seeded = geometry();
+  seeded.base_seed = 99;
+  CHECK_MESSAGE(plan_of(seeded).data_bytes == a.data_bytes, "a seed takes no room");
+}
+
+TEST_CASE("every number beyond its limit is refused by name, with what was found and what is the limit") {
+  struct Refusal {
+    const char* argument;
+    std::uint64_t found, needed;
+    void (*set)(Geometry&);
+  };
+  for (const Refusal& r : {
+           Refusal{"geometry.workers", 4097, 4096, [](Geometry& g) { g.workers = 4097; }},
+           {"geometry.workers", UINT32_MAX, 4096, [](Geometry& g) { g.workers = UINT32_MAX; }},
+           {"geometry.slots", 0, 1, [](Geometry& g) { g.slots = 0; }},
+           {"geometry.slots", (1 << 20) + 1, 1 << 20, [](Geometry& g) { g.slots = (1 << 20) + 1; }},
+           {"geometry.max_rows", 0, 1, [](Geometry& g) { g.max_rows = 0; }},
+           {"geometry.max_rows", (1 << 30) + 1, 1 << 30, [](Geometry& g) { g.max_rows = (1 << 30) + 1; }},
+           {"geometry.field_count", 0, 1, [](Geometry& g) { g.field_count = 0; }},
+           {"geometry.field_count", 65, 64, [](Geometry& g) { g.field_count = 65; }},
+           {"geometry.ring_capacity", 0, 1, [](Geometry& g) { g.ring_capacity = 0; }},
+           {"geometry.ring_capacity", 1 << 21, 1 << 20, [](Geometry& g) { g.ring_capacity = 1 << 21; }},
+           {"geometry.ring_capacity", 6, 5, [](Geometry& g) { g.ring_capacity = 6; }},
+           {"geometry.ring_capacity", 4, 5, [](Geometry& g) { g.ring_capacity = 4; }},
+           {"geometry.config_bytes", (1 << 30) + 1, 1 << 30, [](Geometry& g) { g.config_bytes = (1 << 30) + 1; }},
+           {"geometry.slot_bytes", 0, 1, [](Geometry& g) { g.slot_bytes = 0; }},
+           {"geometry.slot_bytes", shm::max_slot_bytes + 1, shm::max_slot_bytes,
+            [](Geometry& g) { g.slot_bytes = shm::max_slot_bytes + 1; }},
+       }) {
+    Geometry g = geometry();
+    r.set(g);
+    Plan plan;
+    Error error;
+    CAPTURE(std::string(r.argument));
+    CAPTURE(r.found);
+    CHECK(shm::make_plan(g, plan, error) == FEEDLANE_E_LIMIT);
+    CHECK(std::string(error.argument) == r.argument);
+    CHECK(error.found == static_cast<std::int64_t>(r.found));
+    CHECK(error.needed == static_cast<std::int64_t>(r.needed));
+    CHECK_MESSAGE(plan.data_bytes == 0, "the plan is untouched");
+  }
+}
+
+TEST_CASE("every number may be as large as its limit; together they may not go beyond the largest segment") {
+  Geometry g = geometry();
+  g.workers = shm::max_workers;
+  g.slots = 16;
+  g.ring_capacity = 16;
+  g.field_count = FEEDLANE_MAX_TENSORS;
+  g.max_rows = shm::max_rows;
+  g.config_bytes = shm::max_config_bytes;
+  g.slot_bytes = shm::max_slot_bytes;
+  check_plan(plan_of(g));
+
+  Plan plan;
+  Error error;
+  for (const bool rows : {true, false}) {
+    Geometry huge = geometry();
+    huge.slots = huge.ring_capacity = shm::max_slots;
+    (rows ? huge.max_rows : huge.workers) = rows ? shm::max_rows : shm::max_workers;
+    if (!rows) huge.slot_bytes = shm::max_slot_bytes;
+    CHECK(shm::make_plan(huge, plan, error) == FEEDLANE_E_LIMIT);
+    CHECK(std::string(error.argument) == "arena");
+    CHECK(error.needed == static_cast<std::int64_t>(shm::max_segment_bytes));
+    CHECK(error.found > error.needed);
+  }
+}
+
+TEST_CASE("random geometries: a plan that holds together, or a refusal") {
+  std::mt19937_64 random(1);
+  const auto below = [&](std::uint64_t limit) { return random() % limit; };
+  int made = 0;
+  for (int i = 0; i < 2000; i++) {
+    Geometry g{};
+    g.workers = static_cast<std::uint32_t>(below(300));
+    g.slots = 1 + static_cast<std::uint32_t>(below(std::uint64_t{1} << below(21)));
+    g.max_rows = 1 + static_cast<std::uint32_t>(below(std::uint64_t{1} << below(31)));
+    g.field_count = 1 + static_cast<std::uint32_t>(below(64));
+    g.ring_capacity = std::bit_ceil(g.slots);
+    g.config_bytes = below(std::uint64_t{1} << below(31));
+    g.slot_bytes = 1 + below(std::uint64_t{1} << below(41));
+    Plan plan;
+    Error error;
+    if (shm::make_plan(g, plan, error) != FEEDLANE_OK) {
+      CHECK(error.code == FEEDLANE_E_LIMIT);
+      continue;
+    }
+    made++;
+    check_plan(plan);
+  }
+  CHECK(made > 500);
+}

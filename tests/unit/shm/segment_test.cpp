@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trainer makes: nobody else may write to control, and everything is there before it is needed.
+#include "shm/segment.hpp"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "unit/os/fixtures.hpp"
+#include "unit/shm/segments.hpp"
+
+using feedlane::Error;
+using feedlane::os::Fd;
+namespace os = feedlane::os;
+namespace shm = feedlane::shm;
+
+namespace {
+
+struct Made {
+  Made() { feedlane::test::create(segments); }
+  shm::Segments segments;
+};
+
+std::uint64_t size_of(int fd) {
+  struct stat status {};
+  REQUIRE(::fstat(fd, &status) == 0);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::uint64_t real_bytes(int fd) {
+  struct stat status {};
+  REQUIRE(::fstat(fd, &status) == 0);
+  return static_cast<std::uint64_t>(status.st_blocks) * 512;
+}
+
+void* map(int fd, int protection) { return ::mmap(nullptr, 4096, protection, MAP_SHARED, fd, 0); }
+
+// The VmFlags of the mapping that begins at `address`, empty if the kernel doesn't tell.
+std::string flags_of(const void* address) {
+  char start[32];
+  (void)std::snprintf(start, sizeof start, "%lx-", reinterpret_cast<unsigned long>(address));
+  std::ifstream file("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find('-') < line.find(' ') && line.find(':') > line.find(' ')) inside = line.rfind(start, 0) == 0;
+    if (inside && line.rfind("VmFlags:", 0) == 0) return line.substr(8) + " ";
+  }
+  return "";
+}
+
+// The beginning of a page.
+bool is_mapped(void* address) {
+  unsigned char resident = 0;
+  return ::mincore(address, 1, &resident) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("all of both segments is real memory from the start") {
+  const Made made;
+  const shm::Plan& plan = made.segments.plan();
+  CHECK(size_of(made.segments.control_fd()) == plan.control_bytes);
+  CHECK(size_of(made.segments.data_fd()) == plan.data_bytes);
+  CHECK(real_bytes(made.segments.control_fd()) >= plan.control_bytes);
+  CHECK(real_bytes(made.segments.data_fd()) >= plan.data_bytes);
+}
+
+TEST_CASE("headers and geometry say what the segments are, and everything else is zero") {
+  const Made made;
+  const shm::Plan& plan = made.segments.plan();
+  for (const shm::SegmentKind kind : {shm::SegmentKind::control, shm::SegmentKind::data}) {
+    const bool control = kind == shm::SegmentKind::control;
+    const std::uint64_t bytes = control ? plan.control_bytes : plan.data_bytes;
+    std::string content(bytes, 'x');
+    REQUIRE(::pread(control ? made.segments.control_fd() : made.segments.data_fd(), content.data(), bytes, 0) ==
+            static_cast<ssize_t>(bytes));
+    CHECK(content.substr(0, 8) == "FEEDLANE");
+    shm::SegmentHeader header;
+    std::memcpy(&header, content.data(), sizeof header);
+    CHECK(header.kind == static_cast<std::uint32_t>(kind));
+    CHECK(header.major == shm::format_major);
+    CHECK(header.minor == shm::format_minor);
+    CHECK(header.byte_order == 0x01020304);
+    CHECK(header.page_bytes == static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)));
+    CHECK(header.layout_hash == shm::layout_hash);
+    CHECK(header.segment_bytes == bytes);
+    CHECK(header.features == 0);
+    shm::Geometry geometry{};
+    std::memcpy(&geometry, content.data() + sizeof header, sizeof geometry);
+    CHECK((std::memcmp(&geometry, &plan.geometry, sizeof geometry) == 0) == control);
+    const std::size_t written = sizeof header + (control ? sizeof geometry : 0);
+    CHECK(content.find_first_not_of('\0', written) == std::string::npos);
+  }
+}
+
+TEST_CASE("the kernel refuses every other way to write to control") {
+  const Made made;
+  const int fd = made.segments.control_fd();
+  const auto refused = [](auto result) { return result == -1 && errno == EPERM; };
+  CHECK((map(fd, PROT_READ | PROT_WRITE) == MAP_FAILED && errno == EPERM));
+  CHECK(refused(::write(fd, "x", 1)));
+  CHECK(refused(::pwrite(fd, "x", 1, 200)));
+  CHECK(refused(::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096)));
+  void* view = map(fd, PROT_READ);
+  REQUIRE(view != MAP_FAILED);
+  CHECK(::mprotect(view, 4096, PROT_READ | PROT_WRITE) == -1);
+  (void)::munmap(view, 4096);
+  const Fd again(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC));
+  if (again) {
+    CHECK((map(again.get(), PROT_READ | PROT_WRITE) == MAP_FAILED && errno == EPERM));
+    CHECK(refused(::pwrite(again.get(), "x", 1, 0)));
+  }
+}
+
+TEST_CASE("the trainer's own mapping of control goes on working") {
+  const Made made;
+  made.segments.trainer_block()->abandon_before.store(5, std::memory_order_relaxed);
+  made.segments.index_list(3)[2] = 99;
+  std::uint64_t word = 0;
+  const auto& plan = made.segments.plan();
+  REQUIRE(::pread(made.segments.control_fd(), &word, 8, static_cast<off_t>(plan.trainer_block + 128)) == 8);
+  CHECK(word == 5);
+  REQUIRE(::pread(made.segments.control_fd(), &word, 8,
+                  static_cast<off_t>(plan.index_lists + 3 * plan.index_list_bytes + 16)) == 8);
+  CHECK(word == 99);
+}
+
+TEST_CASE("data can be mapped and written by whoever has its descriptor") {
+  const Made made;
+  void* view = map(made.segments.data_fd(), PROT_READ | PROT_WRITE);
+  REQUIRE(view != MAP_FAILED);
+  std::memcpy(static_cast<std::byte*>(view) + made.segments.plan().worker_rows, "\1", 1);
+  CHECK(made.segments.worker_row(0)->sleeping.load(std::memory_order_relaxed) == 1);
+  (void)::munmap(view, 4096);
+}
+
+TEST_CASE("neither segment can be made smaller or larger, or sealed further") {
+  const Made made;
+  for (const int fd : {made.segments.control_fd(), made.segments.data_fd()}) {
+    const auto bytes = static_cast<off_t>(size_of(fd));
+    CHECK((::ftruncate(fd, 0) == -1 && errno == EPERM));
+    CHECK((::ftruncate(fd, bytes - 4096) == -1 && errno == EPERM));
+    CHECK((::ftruncate(fd, bytes + 4096) == -1 && errno == EPERM));
+    CHECK(::fallocate(fd, 0, bytes, 4096) == -1);
+    CHECK((::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == -1 && errno == EPERM));
+    CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+  }
+}
+
+TEST_CASE("a forked child has no view of control") {
+  const Made made;
+  std::byte* control = reinterpret_cast<std::byte*>(made.segments.trainer_block()) - made.segments.plan().trainer_block;
+  REQUIRE(is_mapped(control));
+  CHECK_FALSE(feedlane::test::in_child([&] { return is_mapped(control); }));
+}
+
+TEST_CASE("a core dump leaves the arena out") {
+  const Made made;
+  const std::string data =
+      flags_of(reinterpret_cast<std::byte*>(made.segments.worker_row(0)) - made.segments.plan().worker_rows);
+  if (data.empty()) MESSAGE("skipped: this kernel doesn't tell");
+  else CHECK(data.find(" dd ") != std::string::npos);
+}
+
+TEST_CASE("every place that the plan names is in the segments, and apart") {
+  const Made made;
+  const shm::Segments& s = made.segments;
+  const shm::Plan& p = s.plan();
+  const std::byte* control = reinterpret_cast<std::byte*>(s.trainer_block()) - p.trainer_block;
+  const std::byte* data = reinterpret_cast<std::byte*>(s.worker_row(0)) - p.worker_rows;
+  const auto in_control = [&](const void* at) {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - control);
+  };
+  const auto in_data = [&](const void* at) {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data);
+  };
+  CHECK(in_control(s.trainer_row(1)) == p.trainer_rows + sizeof(shm::TrainerRow));
+  CHECK(in_control(s.fields()) == p.fields);
+  CHECK(in_control(s.config()) == p.config);
+  CHECK(in_control(s.index_list(3)) == p.index_lists + 3 * p.index_list_bytes);
+  CHECK(in_control(s.task_ring(1)) == p.task_rings + p.ring_bytes);
+  CHECK(in_data(s.worker_row(1)) == p.worker_rows + sizeof(shm::WorkerRow));
+  CHECK(in_data(s.result_lane(1)) == p.result_lanes + p.ring_bytes);
+  CHECK(in_data(s.slot_header(3)) == p.slot_headers + 3 * sizeof(shm::SlotHeader));
+  CHECK(in_data(s.payload(3)) == p.payload_of(3));
+  CHECK(reinterpret_cast<std::uintptr_t>(s.payload(1)) % shm::payload_alignment == 0);
+}
+
+TEST_CASE("too little memory is found before any is taken") {
+  const feedlane::test::Folder folder;
+  folder.write("proc/meminfo", "MemAvailable: 4 kB\n");
+  shm::Plan plan;
+  shm::Segments segments;
+  Error error;
+  REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
+  CHECK(segments.create(plan, {folder.path() + "/proc", folder.path()}, error) == FEEDLANE_E_MEMORY);
+  CHECK(error.found == 4096);
+  CHECK(error.needed == static_cast<std::int64_t>(plan.control_bytes + plan.data_bytes));
+  CHECK(segments.control_fd() == -1);
+  CHECK(segments.data_fd() == -1);
+}

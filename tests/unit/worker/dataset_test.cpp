@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data set's callbacks and the task that they see.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/seed.hpp"
+#include "worker/task.hpp"
+
+using feedlane::Error;
+using feedlane::Status;
+using feedlane::worker::DatasetRunner;
+using feedlane::worker::Task;
+namespace arena = feedlane::arena;
+namespace shm = feedlane::shm;
+
+namespace {
+
+constexpr std::uint64_t base_seed = 11;
+
+// A data set whose callbacks are what a test says, and a task of rows 10, 20, 30, 40 with two fields.
+struct Stage {
+  Stage() {
+    feedlane_field declared[2] = {};
+    for (feedlane_field& f : declared) f.size = sizeof f;
+    declared[0].name = "a";
+    declared[0].dtype = {0, 64, 1};
+    declared[1].name = "b";
+    declared[1].dtype = {1, 8, 1};
+    declared[1].ndim = 1;
+    declared[1].shape[0] = 3;
+    REQUIRE(fields.declare(declared, 2, 4, error) == FEEDLANE_OK);
+    payload.resize(fields.slot_bytes());
+    task.prepare(fields, base_seed, nullptr);
+    task.open({7, 2, 5, 100, 1, 3, 4, 0}, indices, {&header, payload.data(), 4096, payload.size()});
+    table.size = sizeof table;
+    table.user_data = this;
+  }
+  void with_open() {
+    table.open = [](void* user, const feedlane_worker_info* who, void** self, feedlane_error* err) {
+      return static_cast<Stage*>(user)->on_open(who, self, err);
+    };
+  }
+  void with_get() {
+    table.get = [](void* self, const feedlane_row* r, feedlane_error* err) {
+      return static_cast<Stage*>(self)->on_get(r, err);
+    };
+  }
+  void with_fetch() {
+    table.fetch = [](void* self, const feedlane_task* t, feedlane_error* err) {
+      return static_cast<Stage*>(self)->on_fetch(t, err);
+    };
+  }
+  void with_close() {
+    table.close = [](void* self) { static_cast<Stage*>(self)->closed++; };
+  }
+  void take_and_open() {
+    REQUIRE(runner.take(&table, "dataset", error) == FEEDLANE_OK);
+    REQUIRE(runner.open(info, error) == FEEDLANE_OK);
+  }
+  Status run() {
+    return runner.run(
+        task, row, [](std::uint64_t) { return FEEDLANE_OK; }, error);
+  }
+
+  std::function<int32_t(const feedlane_worker_info*, void**, feedlane_error*)> on_open;
+  std::function<int32_t(const feedlane_row*, feedlane_error*)> on_get;
+  std::function<int32_t(const feedlane_task*, feedlane_error*)> on_fetch;
+  int closed = 0;
+  feedlane_dataset table{};
+  feedlane_worker_info info{};
+  arena::Fields fields;
+  alignas(8) shm::SlotHeader header{};
+  std::vector<std::byte> payload;
+  const std::int64_t indices[4] = {10, 20, 30, 40};
+  Task task;
+  DatasetRunner runner;
+  std::uint64_t row = 0;
+  Error error;
+};
+
+}  // namespace
+
+TEST_CASE("a task shows what was sent, with seeds by position and tensors in the slot") {
+  Stage s;
+  const feedlane_task& t = s.task.view();
+  CHECK(t.size == sizeof t);
+  CHECK(t.id == 7);
+  CHECK(t.epoch == 2);
+  CHECK(t.batch == 5);
+  CHECK(t.attempt == 3);
+  CHECK(t.count == 4);
+  CHECK(t.indices == s.indices);
+  for (std::int64_t i = 0; i < 4; i++)
+    CHECK(t.seeds[i] == feedlane::worker::row_seed(feedlane::worker::epoch_key(base_seed, 2), 100 + i));
+  REQUIRE(t.tensor_count == 2);
+  CHECK(t.tensors[1].shape[0] == 4);
+  CHECK(t.tensors[1].data == s.payload.data() + 256);
+  CHECK(t.tensors[1].offset == 4096 + 256);
+  CHECK(s.task.is_open());
+  s.task.close();
+  CHECK_FALSE(s.task.is_open());
+}
+
+TEST_CASE("describing a task with fewer rows cuts its tensors and writes them into the slot") {
+  Stage s;
+  CHECK(s.task.describe(3) == 3 * 8 + 3 * 3);
+  std::vector<feedlane_tensor> seen;
+  REQUIRE(arena::read_batch(s.task.slot(), 7, s.fields, 3, seen, s.error) == FEEDLANE_OK);
+  CHECK(seen[0].shape[0] == 3);
+  s.task.open({8, 2, 6, 104, 1, 0, 4, 0}, s.indices, s.task.slot());
+  CHECK(s.task.describe(4) == 4 * 8 + 4 * 3);
+  CHECK(arena::read_batch(s.task.slot(), 8, s.fields, 4, seen, s.error) == FEEDLANE_OK);
+}
+
+TEST_CASE("get is called once a row, with the row's place in every tensor") {
+  Stage s;
+  s.with_get();
+  std::vector<std::int64_t> seen;
+  s.on_get = [&](const feedlane_row* row, feedlane_error*) {
+    CHECK(row->size == sizeof *row);
+    CHECK(row->task == &s.task.view());
+    CHECK(row->seed == row->task->seeds[seen.size()]);
+    CHECK(row->bytes[0] == 8);
+    CHECK(row->bytes[1] == 3);
+    std::memcpy(row->fields[0], &row->index, 8);
+    std::memset(row->fields[1], static_cast<int>(row->index), 3);
+    seen.push_back(row->index);
+    return 0;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_OK);
+  CHECK(seen == std::vector<std::int64_t>{10, 20, 30, 40});
+  CHECK(std::memcmp(s.payload.data(), s.indices, sizeof s.indices) == 0);
+  CHECK(std::memcmp(s.payload.data() + 256, "\n\n\n\x14\x14\x14\x1e\x1e\x1e(((", 12) == 0);
+}
+
+TEST_CASE("fetch is preferred when both are there, and is called once with the whole task") {
+  Stage s;
+  s.with_get();
+  s.with_fetch();
+  int fetched = 0, got = 0;
+  s.on_get = [&](const feedlane_row*, feedlane_error*) { return got++, 0; };
+  s.on_fetch = [&](const feedlane_task* t, feedlane_error*) {
+    CHECK(t == &s.task.view());
+    return fetched++, 0;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_OK);
+  CHECK(fetched == 1);
+  CHECK(got == 0);
+}
+
+TEST_CASE("a row's failure names its index and brings text, traceback, errno and transient") {
+  Stage s;
+  s.with_get();
+  s.on_get = [](const feedlane_row* row, feedlane_error* err) {
+    if (row->index != 30) return 0;
+    CHECK(err->size == sizeof *err);
+    CHECK(err->sample == -1);
+    CHECK(err->worker == -1);
+    CHECK(err->detail_cap >= 4096);
+    std::strcpy(err->text, "bad file");
+    std::memcpy(err->detail, "trace", 5);
+    err->detail_len = 5;
+    err->os_errno = 5;
+    err->transient = 1;
+    return -77;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK(s.error.code == FEEDLANE_E_SAMPLE);
+  CHECK(s.error.sample == 30);
+  CHECK(s.row == 2);
+  CHECK(std::string(s.error.text) == "bad file");
+  CHECK(s.error.detail == "trace");
+  CHECK(s.error.os_errno == 5);
+  CHECK(s.error.transient);
+}
+
+TEST_CASE("a fetch's failure has no row to blame; an error before it leaves nothing behind") {
+  Stage s;
+  s.with_fetch();
+  bool first = true;
+  s.on_fetch = [&](const feedlane_task*, feedlane_error* err) {
+    if (std::exchange(first, false)) {
+      std::strcpy(err->text, "no net");
+      std::memcpy(err->detail, "trace", err->detail_len = 5);
+      err->transient = 1;
+    }
+    return FEEDLANE_E_OS;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK(s.error.sample == -1);
+  CHECK(std::string(s.error.text) == "no net");
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK(std::string(s.error.text) == "fetch returned -8 (E_OS)");
+  CHECK(s.error.detail.empty());
+  CHECK_FALSE(s.error.transient);
+}
+
+TEST_CASE("a callback without a text has one made for it, with what it returned") {
+  for (const auto& [status, text] : {std::pair{-77, "get returned -77 (UNKNOWN)"}, {3, "get returned 3 (AGAIN)"}}) {
+    Stage s;
+    s.with_get();
+    s.on_get = [code = status](const feedlane_row*, feedlane_error*) { return code; };
+    s.take_and_open();
+    CHECK(s.run() == FEEDLANE_E_SAMPLE);
+    CHECK(std::string(s.error.text) == text);
+    CHECK(s.error.sample == 10);
+  }
+}
+
+TEST_CASE("a callback that writes its report to the brim, or lies about it, is cut") {
+  Stage s;
+  s.with_get();
+  s.on_get = [](const feedlane_row*, feedlane_error* err) {
+    std::memset(err->text, 't', sizeof err->text);
+    std::memset(err->detail, 'd', err->detail_cap);
+    err->detail_len = UINT64_MAX;
+    return -1;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK(std::string(s.error.text) == std::string(383, 't'));
+  CHECK(s.error.detail == std::string(shm::detail_bytes, 'd'));
+  s.on_get = [](const feedlane_row*, feedlane_error* err) {
+    static char elsewhere[4] = {'x', 'x', 'x', 'x'};
+    err->detail = elsewhere;
+    err->detail_len = 1 << 20;
+    return -1;
+  };
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK_MESSAGE(s.error.detail.empty(), "only what was written into the room that it was given");
+}
+
+TEST_CASE("asked to stop between rows it stops there, and goes on there the next time") {
+  Stage s;
+  s.with_get();
+  std::vector<std::int64_t> seen;
+  std::vector<std::uint64_t> asked;
+  s.on_get = [&](const feedlane_row* row, feedlane_error*) { return seen.push_back(row->index), 0; };
+  s.take_and_open();
+  const auto stop_at = [&](std::uint64_t at) {
+    return s.runner.run(
+        s.task, s.row,
+        [&](std::uint64_t row) { return asked.push_back(row), row == at ? FEEDLANE_TIMEOUT : FEEDLANE_OK; }, s.error);
+  };
+  CHECK(stop_at(1) == FEEDLANE_TIMEOUT);
+  CHECK(s.row == 1);
+  CHECK(stop_at(3) == FEEDLANE_TIMEOUT);
+  CHECK(s.row == 3);
+  CHECK(stop_at(4) == FEEDLANE_OK);
+  CHECK(seen == std::vector<std::int64_t>{10, 20, 30, 40});
+  const std::vector<std::uint64_t> between{1, 2, 3};  // not before the first row, not after the last
+  CHECK(asked == between);
+}
+
+TEST_CASE("open gives the others their self, close gets it, once") {
+  Stage s;
+  Stage other;
+  s.with_open();
+  s.with_get();
+  s.with_close();
+  s.on_open = [&](const feedlane_worker_info* info, void** self, feedlane_error*) {
+    CHECK(info == &s.info);
+    CHECK(*self == &s);
+    *self = &other;
+    return 0;
+  };
+  int got = 0;
+  other.on_get = [&](const feedlane_row*, feedlane_error*) { return got++, 0; };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_OK);
+  CHECK(got == 4);
+  s.runner.close();
+  s.runner.close();
+  CHECK(other.closed == 1);
+  CHECK(s.closed == 0);
+}
+
+TEST_CASE("what could not be opened is E_INIT with its own text, and is never closed") {
+  Stage s;
+  s.with_open();
+  s.with_get();
+  s.with_close();
+  s.on_open = [](const feedlane_worker_info*, void**, feedlane_error* err) {
+    std::strcpy(err->text, "no such folder");
+    return -5;
+  };
+  REQUIRE(s.runner.take(&s.table, "dataset", s.error) == FEEDLANE_OK);
+  CHECK(s.runner.open(s.info, s.error) == FEEDLANE_E_INIT);
+  CHECK(std::string(s.error.text) == "no such folder");
+  s.runner.close();
+  CHECK(s.closed == 0);
+  s.on_open = [](const feedlane_worker_info*, void**, feedlane_error*) { return -5; };
+  CHECK(s.runner.open(s.info, s.error) == FEEDLANE_E_INIT);
+  CHECK(std::string(s.error.text) == "open returned -5 (E_STALE)");
+}
+
+TEST_CASE("a table without get and fetch, or of another header, is refused by name") {
+  Stage s;
+  CHECK(s.runner.take(&s.table, "config.dataset", s.error) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(s.error.argument) == "config.dataset");
+  s.with_get();
+  s.table.size = 3;
+  CHECK(s.runner.take(&s.table, "config.dataset", s.error) == FEEDLANE_E_ABI);
+  CHECK(s.runner.take(nullptr, "config.dataset", s.error) == FEEDLANE_E_ARGUMENT);
+}
