@@ -73,6 +73,7 @@ extern "C" {
   X(E_DEVICE, -17, "the accelerator's driver failed")                 \
   X(E_UNSUPPORTED, -18, "not in this build, or not on this system")
 
+/** @{ A status; FEEDLANE_STATUS_TABLE says what each means. */
 #define FEEDLANE_OK 0
 #define FEEDLANE_END 1
 #define FEEDLANE_TIMEOUT 2
@@ -98,6 +99,7 @@ extern "C" {
 #define FEEDLANE_E_RESTARTS (-16)
 #define FEEDLANE_E_DEVICE (-17)
 #define FEEDLANE_E_UNSUPPORTED (-18)
+/** @} */
 
 /**
  * What went wrong, in the caller's own memory. -1 in worker, attempt, epoch, batch or sample means "none".
@@ -112,16 +114,16 @@ typedef struct feedlane_error {
   int32_t attempt;   /**< which attempt at the batch, from 0 */
   int32_t transient; /**< set by a callback: worth a retry */
   int32_t reserved;
-  int64_t epoch;
-  int64_t batch;
+  int64_t epoch;     /**< of the batch */
+  int64_t batch;     /**< its number in the epoch, from 0 */
   int64_t sample;    /**< data set index */
   int64_t found;     /**< the number found ... */
   int64_t needed;    /**< ... and the number needed, in every refusal that has numbers */
   char argument[64]; /**< the offending argument, e.g. "config.batch_size"; empty if none */
-  char text[384];
-  char *detail;
-  uint64_t detail_cap;
-  uint64_t detail_len;
+  char text[384];    /**< what went wrong */
+  char *detail;        /**< the caller's room for a traceback, or NULL */
+  uint64_t detail_cap; /**< bytes there */
+  uint64_t detail_len; /**< bytes that the traceback has, however many fitted; not terminated */
 } feedlane_error;
 
 /** The ABI major this library was built with. T:any. */
@@ -158,10 +160,10 @@ typedef struct feedlane_ring_config {
 
 /** Messages in place, `stride` bytes apart. */
 typedef struct feedlane_span {
-  void *data;
-  uint64_t stride;
-  uint32_t count; /**< may be less than asked: messages of one span never cross the ring's end */
-  uint32_t lane;
+  void *data;      /**< the first message */
+  uint64_t stride; /**< bytes from one message to the next */
+  uint32_t count;  /**< may be less than asked: messages of one span never cross the ring's end */
+  uint32_t lane;   /**< whose messages they are */
 } feedlane_span;
 
 /** Makes a ring and its receiving end; all its memory is reserved. E_ARGUMENT, E_MEMORY, E_LIMIT, E_OS, E_STATE (another
@@ -203,41 +205,42 @@ FEEDLANE_API int32_t feedlane_tx_destroy(feedlane_tx **tx);
 
 /** DLPack's numbers: code 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool; bits a lane; lanes (0 means 1). */
 typedef struct feedlane_dtype {
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
+  uint8_t code;   /**< DLPack's type code */
+  uint8_t bits;   /**< bits a lane */
+  uint16_t lanes; /**< lanes of a vector type; 0 means 1 */
 } feedlane_dtype;
 
 /** One field of a sample as the trainer declares it: `shape` is WITHOUT the batch dimension, so ndim is at most 7. */
 typedef struct feedlane_field {
   size_t size;
   const char *name; /**< up to 31 bytes, unique within the sample; copied */
-  feedlane_dtype dtype;
-  int32_t ndim;
-  int64_t shape[FEEDLANE_MAX_NDIM];
+  feedlane_dtype dtype; /**< of an element */
+  int32_t ndim;         /**< dimensions of one sample, 0 .. 7 */
+  int64_t shape[FEEDLANE_MAX_NDIM]; /**< the first `ndim` count */
 } feedlane_field;
 
 /** A tensor in place, row-major. Filled by the library; its pointers live as long as the batch or the task. */
 typedef struct feedlane_tensor {
-  const char *name;
-  void *data;      /**< 256-byte aligned */
-  uint64_t bytes;
-  uint64_t offset; /**< of `data` in the data segment: the same in the worker and in the trainer */
-  feedlane_dtype dtype;
-  int32_t ndim;
+  const char *name; /**< the field's */
+  void *data;       /**< 256-byte aligned */
+  uint64_t bytes;   /**< of all rows */
+  uint64_t offset;  /**< of `data` in the data segment: the same in the worker and in the trainer */
+  feedlane_dtype dtype; /**< of an element */
+  int32_t ndim;         /**< the field's and one more */
   int64_t shape[FEEDLANE_MAX_NDIM];   /**< shape[0] is the number of rows */
   int64_t strides[FEEDLANE_MAX_NDIM]; /**< in elements */
 } feedlane_tensor;
 
 /* ---- samplers: single-threaded objects; a loader takes a copy of its own ------------------------------------------ */
 
+/** What feedlane_sampler_random shuffles. */
 typedef struct feedlane_random_config {
   size_t size;
   int64_t length;   /**< size of the data set, > 0 */
   uint64_t seed;    /**< epoch e is shuffled with seed + e */
 } feedlane_random_config;
 
-/** 0, 1, ... length - 1. @param length >= 0. T:any. */
+/** 0, 1, ... length - 1; `length` >= 0. T:any. */
 FEEDLANE_API int32_t feedlane_sampler_sequential(int64_t length, feedlane_sampler **out, feedlane_error *err);
 /** A permutation of [0, length), for each epoch another: the one torch.randperm yields on CPU for the generator seed
  *  `seed + epoch`. 8 bytes an index. T:any. */
@@ -259,10 +262,10 @@ FEEDLANE_API int32_t feedlane_sampler_destroy(feedlane_sampler **s);
 typedef struct feedlane_task {
   size_t size;
   uint64_t id;              /**< never reused within a loader: epochs, attempts and crashes included */
-  int64_t epoch;
-  int64_t batch;
+  int64_t epoch;            /**< as the trainer numbered it */
+  int64_t batch;            /**< its number in the epoch, from 0 */
   int32_t attempt;          /**< 0, +1 each time the batch is sent out again */
-  int32_t tensor_count;
+  int32_t tensor_count;     /**< as many as there are fields */
   const int64_t *indices;   /**< `count` data set indices, read-only shared memory */
   uint64_t count;           /**< rows wanted */
   const uint64_t *seeds;    /**< one a row, from (base seed, epoch, position): the same whoever makes the batch */
@@ -274,10 +277,10 @@ typedef struct feedlane_task {
 typedef struct feedlane_row {
   size_t size;
   int64_t index;            /**< data set index */
-  uint64_t seed;
+  uint64_t seed;            /**< of this sample: task->seeds */
   void *const *fields;      /**< fields[f]: this row of tensor f, bytes[f] long */
-  const uint64_t *bytes;
-  const feedlane_task *task;
+  const uint64_t *bytes;    /**< one number a field */
+  const feedlane_task *task; /**< the batch that it is a row of */
 } feedlane_row;
 
 /** Who this worker is. Pointers live until detach. */
@@ -289,9 +292,9 @@ typedef struct feedlane_worker_info {
   int32_t reserved;
   uint64_t seed;            /**< base seed + id */
   const void *config;       /**< the loader's worker_config, read-only; NULL if it has none */
-  uint64_t config_bytes;
-  const feedlane_field *fields;
-  uint64_t field_count;
+  uint64_t config_bytes;    /**< its length */
+  const feedlane_field *fields; /**< as the trainer declared them */
+  uint64_t field_count;     /**< how many */
 } feedlane_worker_info;
 
 /**
@@ -328,7 +331,7 @@ FEEDLANE_API int32_t feedlane_worker_fd(void);
 /** Joins the trainer at the other end of `fd`, which is taken in every case. E_ABI, E_PEER_DEAD, E_CORRUPT, TIMEOUT.
  *  Call from the thread that will work. From here on the process is killed when the trainer dies. T:any. */
 FEEDLANE_API int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker **out, feedlane_error *err);
-/** T:one. */
+/** Who this worker is. T:one. */
 FEEDLANE_API int32_t feedlane_worker_get_info(const feedlane_worker *w, feedlane_worker_info *info);
 /** Once, before the first feedlane_worker_next. `status` 0: the data set is open; negative: it can't be opened, `text`
  *  (may be NULL) says why; the trainer's first `next` reports it as E_INIT. T:one. */
@@ -367,6 +370,7 @@ FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
 #define FEEDLANE_START_THREAD 2   /**< threads of the host call feedlane_loader_run_local or feedlane_loader_local_worker */
 #define FEEDLANE_START_EXTERNAL 3 /**< the host starts processes with feedlane_loader_open_worker's descriptor */
 
+/** What to load, by whom, and how patient to be. */
 typedef struct feedlane_loader_config {
   size_t size;
   /* what */
@@ -388,7 +392,7 @@ typedef struct feedlane_loader_config {
   const char *const *argv;         /**< spawn: NULL-terminated; argv[0] is looked up in PATH. NULL: this program again */
   const char *const *envp;         /**< spawn: NULL-terminated "NAME=value"; NULL: this process's environment */
   const void *worker_config;       /**< handed to every worker as it is */
-  uint64_t worker_config_bytes;
+  uint64_t worker_config_bytes;    /**< its length */
   /* when things go wrong */
   int64_t start_timeout_ns;        /**< from start to attach; 0: 60 s */
   int64_t stop_timeout_ns;         /**< from the done-event to SIGTERM; 0: 5 s */
@@ -401,13 +405,13 @@ typedef struct feedlane_loader_config {
  *  the struct is harmless; releasing once too often is E_STALE. */
 typedef struct feedlane_batch {
   size_t size;
-  uint64_t token;
-  int64_t epoch;
-  int64_t batch;
+  uint64_t token; /**< what feedlane_batch_retain and _release want; never 0 */
+  int64_t epoch;  /**< as given to feedlane_loader_begin */
+  int64_t batch;  /**< its number in the epoch, from 0 */
   int32_t worker; /**< -1: made inline */
-  int32_t attempt;
-  const feedlane_tensor *tensors;
-  uint64_t tensor_count;
+  int32_t attempt; /**< which attempt made it, from 0 */
+  const feedlane_tensor *tensors; /**< one a field, in the order of declaration */
+  uint64_t tensor_count;  /**< how many */
   const int64_t *indices; /**< what the sampler yielded for this batch, `count` of them */
   uint64_t count;         /**< rows */
 } feedlane_batch;
@@ -473,18 +477,18 @@ typedef struct feedlane_stats {
   uint64_t quarantined;     /**< batches given up */
   uint64_t invalid_results; /**< results refused by validation */
   uint64_t late_results;    /**< results of abandoned tasks */
-  uint64_t slots;           /**< now: all, free, in the trainer's hands */
-  uint64_t slots_free;
-  uint64_t slots_held;
-  uint64_t control_bytes;   /**< now: size of the two segments, all of it reserved */
-  uint64_t data_bytes;
+  uint64_t slots;           /**< now: all there are */
+  uint64_t slots_free;      /**< now: free */
+  uint64_t slots_held;      /**< now: in the trainer's hands */
+  uint64_t control_bytes;   /**< now: size of the control segment, all of it reserved */
+  uint64_t data_bytes;      /**< now: size of the data segment, all of it reserved */
 } feedlane_stats;
 
 #define FEEDLANE_WORKER_NONE 0     /**< not there, or ended */
 #define FEEDLANE_WORKER_STARTING 1 /**< started or offered, not attached */
 #define FEEDLANE_WORKER_OPENING 2  /**< attached, setting up its data set */
-#define FEEDLANE_WORKER_READY 3
-#define FEEDLANE_WORKER_STOPPING 4
+#define FEEDLANE_WORKER_READY 3    /**< takes tasks */
+#define FEEDLANE_WORKER_STOPPING 4 /**< was asked to end */
 #define FEEDLANE_WORKER_FAILED 5   /**< its data set could not be opened */
 
 /** One worker. The counters are what the worker itself says and add up over its replacements. */
@@ -492,18 +496,18 @@ typedef struct feedlane_worker_stats {
   size_t size;
   int64_t pid;              /**< 0: none known; an external one's is known once it has attached */
   int32_t state;            /**< FEEDLANE_WORKER_* */
-  int32_t generation;
-  uint64_t tasks;
-  uint64_t samples;
-  uint64_t bytes;
-  uint64_t errors;
+  int32_t generation;       /**< 0, +1 for each replacement */
+  uint64_t tasks;           /**< committed, failed or dropped */
+  uint64_t samples;         /**< rows committed */
+  uint64_t bytes;           /**< tensor bytes committed */
+  uint64_t errors;          /**< tasks failed */
   uint64_t work_ns;         /**< from receipt of a task to its commit or failure */
   uint64_t wait_ns;         /**< asleep */
 } feedlane_worker_stats;
 
-/** T:any. */
+/** The loader's counters. T:any. */
 FEEDLANE_API int32_t feedlane_loader_stats(const feedlane_loader *l, feedlane_stats *out);
-/** END past the last worker. T:any. */
+/** A worker's counters, by its id. END past the last worker. T:any. */
 FEEDLANE_API int32_t feedlane_loader_worker_stats(const feedlane_loader *l, int32_t worker, feedlane_worker_stats *out);
 
 #define FEEDLANE_EVENT_WARNING 1        /**< `what` says it */
@@ -520,7 +524,7 @@ typedef struct feedlane_event {
   int32_t reserved;
   uint64_t time_ns; /**< CLOCK_MONOTONIC */
   uint64_t lost;    /**< events before this one that were overwritten: the queue holds the newest 256 */
-  feedlane_error what;
+  feedlane_error what; /**< who, where and in words; `code` 0 where nothing failed */
 } feedlane_event;
 
 /** The oldest event not yet read. END: none. T:any. */

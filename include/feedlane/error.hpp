@@ -23,22 +23,31 @@ class Error : public std::exception {
  public:
   Error() { feedlane_init(&error_, sizeof error_); }
 
+  /** A negative FEEDLANE_E_ number, or 0. */
   [[nodiscard]] std::int32_t code() const noexcept { return error_.code; }
+  /** "E_ARGUMENT" and so on. */
   [[nodiscard]] const char* name() const noexcept { return feedlane_status_name(error_.code); }
+  /** The name, a colon and the text. */
   [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
   /** One line, without the status name. */
   [[nodiscard]] std::string_view text() const noexcept { return error_.text; }
   /** The offending argument, empty if none. */
   [[nodiscard]] std::string_view argument() const noexcept { return error_.argument; }
+  /** The number found, in a refusal that has numbers. */
   [[nodiscard]] std::int64_t found() const noexcept { return error_.found; }
+  /** The number needed. */
   [[nodiscard]] std::int64_t needed() const noexcept { return error_.needed; }
-  /** -1: none; so are batch and sample. */
+  /** The worker that it is about; -1: none. */
   [[nodiscard]] std::int32_t worker() const noexcept { return error_.worker; }
+  /** The batch that it is about, its number in the epoch; -1: none. */
   [[nodiscard]] std::int64_t batch() const noexcept { return error_.batch; }
+  /** The data set index that it is about; -1: none. */
   [[nodiscard]] std::int64_t sample() const noexcept { return error_.sample; }
+  /** Whether the data set said that it is worth a retry. */
   [[nodiscard]] bool transient() const noexcept { return error_.transient != 0; }
   /** A worker's traceback, empty if none. */
   [[nodiscard]] const std::string& traceback() const noexcept { return traceback_; }
+  /** Whether anything went wrong. */
   [[nodiscard]] explicit operator bool() const noexcept { return error_.code < 0; }
 
   /** An argument refused on this side of the C interface. */

@@ -20,37 +20,40 @@
 namespace feedlane {
 inline namespace v1 {
 
+/** Who makes the workers. */
 enum class Start : std::int32_t {
-  spawn = FEEDLANE_START_SPAWN,
-  external = FEEDLANE_START_EXTERNAL,
+  spawn = FEEDLANE_START_SPAWN,       /**< the library starts argv, or this program again */
+  external = FEEDLANE_START_EXTERNAL, /**< the host, with feedlane_loader_open_worker */
 };
 
 /** An aggregate for designated initialisers; what is left out is the default of feedlane_loader_config. */
 struct LoaderOptions {
-  const Sampler* sampler = nullptr;
-  std::vector<Field> fields{};
-  std::int64_t batch_size = 1;
-  bool drop_last = false;
-  std::optional<std::uint64_t> seed{};
-  const feedlane_dataset* dataset = nullptr; /**< inline only: see dataset_of in worker.hpp */
-  int workers = 0;
-  Start start = Start::spawn;
-  int prefetch_factor = 0;
-  bool keep_workers = false;
-  int held = 0;
-  std::vector<std::string> argv{};
-  std::span<const std::byte> worker_config{};
-  std::chrono::nanoseconds start_timeout{0};
-  std::chrono::nanoseconds stop_timeout{0};
-  std::chrono::nanoseconds term_timeout{0};
-  int max_restarts = 0;
-  int max_kills_per_batch = 0;
+  const Sampler* sampler = nullptr;           /**< required; copied */
+  std::vector<Field> fields{};                /**< required */
+  std::int64_t batch_size = 1;                /**< rows */
+  bool drop_last = false;                     /**< no incomplete last batch */
+  std::optional<std::uint64_t> seed{};        /**< the base seed; nothing: drawn from the system */
+  const feedlane_dataset* dataset = nullptr;  /**< inline only: see dataset_of in worker.hpp */
+  int workers = 0;                            /**< 0: the data set runs inline, in the caller of next */
+  Start start = Start::spawn;                 /**< who makes them */
+  int prefetch_factor = 0;                    /**< batches in flight per worker; 0: 2 */
+  bool keep_workers = false;                  /**< they outlive the epoch */
+  int held = 0;                               /**< batches held at once; 0: 1 */
+  std::vector<std::string> argv{};            /**< spawn; empty: this program again */
+  std::span<const std::byte> worker_config{}; /**< handed to every worker as it is; copied */
+  std::chrono::nanoseconds start_timeout{0};  /**< from start to attach; 0: 60 s */
+  std::chrono::nanoseconds stop_timeout{0};   /**< from the done-event to SIGTERM; 0: 5 s */
+  std::chrono::nanoseconds term_timeout{0};   /**< from SIGTERM to SIGKILL; 0: 1 s */
+  int max_restarts = 0;                       /**< replacements of dead workers; 0: 1000; -1: none */
+  int max_kills_per_batch = 0;                /**< deaths after which a batch is given up; 0: 3 */
 };
 
 /** A batch in the trainer's hands, released on destruction. Move-only; may outlive its loader. */
 class Batch {
  public:
+  /** `other` holds nothing after. */
   Batch(Batch&& other) noexcept : loader_(std::exchange(other.loader_, nullptr)), batch_(other.batch_) {}
+  /** Exchanges the two. */
   Batch& operator=(Batch&& other) noexcept {
     std::swap(loader_, other.loader_);
     std::swap(batch_, other.batch_);
@@ -66,13 +69,19 @@ class Batch {
     loader_ = nullptr;
   }
 
+  /** As it was started. */
   [[nodiscard]] std::int64_t epoch() const { return batch_.epoch; }
+  /** Its number in the epoch, from 0. */
   [[nodiscard]] std::int64_t index() const { return batch_.batch; }
+  /** The number of samples. */
   [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(batch_.count); }
+  /** Who made it; -1: inline. */
   [[nodiscard]] int worker() const { return batch_.worker; }
+  /** Which attempt made it, from 0. */
   [[nodiscard]] int attempt() const { return batch_.attempt; }
   /** What the sampler yielded for it. */
   [[nodiscard]] std::span<const std::int64_t> indices() const { return {batch_.indices, rows()}; }
+  /** The number of tensors. */
   [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(batch_.tensor_count); }
   /** Throws E_ARGUMENT beyond the last. */
   [[nodiscard]] Tensor operator[](std::size_t i) const {
@@ -91,6 +100,7 @@ class Batch {
                  "the batch has no tensor '" + std::string(name) + "'");
     throw error;
   }
+  /** The same, for the C interface; its reference stays this object's. */
   [[nodiscard]] const feedlane_batch& c() const { return batch_; }
 
  private:
@@ -103,6 +113,7 @@ class Batch {
 /** One thread at a time, but interrupt and statistics. */
 class Loader {
  public:
+  /** Reserves all memory; workers start with the first epoch. Throws. */
   explicit Loader(const LoaderOptions& options) {
     Error error;
     handle_ = create(options, error);
@@ -110,10 +121,12 @@ class Loader {
   }
   /** Check `error`: a loader that wasn't made refuses everything. */
   Loader(const LoaderOptions& options, Error& error) : handle_(create(options, error)) {}
+  /** `other` refuses everything after. */
   Loader(Loader&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)),
         error_(std::move(other.error_)),
         next_epoch_(other.next_epoch_) {}
+  /** Exchanges the two. */
   Loader& operator=(Loader&& other) noexcept {
     std::swap(handle_, other.handle_);
     std::swap(error_, other.error_);
@@ -130,6 +143,7 @@ class Loader {
     start_epoch(epoch, error_);
     if (error_) throw error_;
   }
+  /** The same; what went wrong is in `error`. */
   void start_epoch(std::int64_t epoch, Error& error) {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_begin(handle_, epoch, e); });
     if (!error) next_epoch_ = epoch + 1;
@@ -143,6 +157,7 @@ class Loader {
     if (error_) throw error_;
     return batch;
   }
+  /** The same; what went wrong is in `error`. */
   std::optional<Batch> next(std::chrono::nanoseconds timeout, Error& error) {
     feedlane_batch batch;
     feedlane_init(&batch, sizeof batch);
@@ -154,23 +169,27 @@ class Loader {
   /** What the last `next` returned: FEEDLANE_OK, _END, _TIMEOUT, _INTERRUPTED, _SLOTS_HELD or the error. */
   [[nodiscard]] std::int32_t outcome() const { return outcome_; }
 
+  /** Ends the epoch and all workers, and waits for their ends. Throws. */
   void stop() {
     detail::checked(error_, [&](feedlane_error* e) { return feedlane_loader_stop(handle_, e); });
     if (error_) throw error_;
   }
   /** Any thread, signal handlers too. */
   void interrupt() noexcept { (void)feedlane_loader_interrupt(handle_); }
+  /** Batches in an epoch. */
   [[nodiscard]] std::int64_t length() const {
     std::int64_t batches = 0;
     (void)feedlane_loader_length(handle_, &batches);
     return batches;
   }
+  /** The loader's counters. Any thread. */
   [[nodiscard]] feedlane_stats stats() const {
     feedlane_stats s;
     feedlane_init(&s, sizeof s);
     (void)feedlane_loader_stats(handle_, &s);
     return s;
   }
+  /** Each worker's counters, by id. Any thread. */
   [[nodiscard]] std::vector<feedlane_worker_stats> worker_stats() const {
     std::vector<feedlane_worker_stats> all;
     feedlane_worker_stats s;
@@ -178,6 +197,7 @@ class Loader {
     for (std::int32_t w = 0; feedlane_loader_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
   }
+  /** The handle, for the C interface; still owned by this. */
   [[nodiscard]] feedlane_loader* c() const { return handle_; }
 
   /** `for (auto& batch : loader)` runs the next epoch: 0, then 1, or the one after start_epoch's. Each batch is released when
@@ -185,6 +205,7 @@ class Loader {
    *  "INTERRUPTED": a loop can't go on without a batch. */
   class iterator {
    public:
+    /** @{ What the standard library asks of an input iterator. */
     using iterator_category = std::input_iterator_tag;
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
@@ -200,6 +221,7 @@ class Loader {
       return *this;
     }
     void operator++(int) { ++*this; }
+    /** @} */
     friend bool operator==(const iterator& i, std::default_sentinel_t) { return !i.current_; }
 
    private:
@@ -208,17 +230,22 @@ class Loader {
     Loader* loader_;
     mutable std::optional<Batch> current_;
   };
+  /** Starts the next epoch and takes its first batch. */
   iterator begin() {
     start_epoch(next_epoch_);
     return iterator(*this);
   }
+  /** Reached when the epoch has no more batches. */
   [[nodiscard]] static std::default_sentinel_t end() { return {}; }
 
   /** A range-for loop was ended by INTERRUPTED or SLOTS_HELD. */
   class Interrupted : public std::exception {
    public:
+    /** Of that positive status. */
     explicit Interrupted(std::int32_t outcome) : outcome_(outcome) {}
+    /** FEEDLANE_INTERRUPTED or FEEDLANE_SLOTS_HELD. */
     [[nodiscard]] std::int32_t outcome() const noexcept { return outcome_; }
+    /** Its text. */
     [[nodiscard]] const char* what() const noexcept override { return feedlane_status_text(outcome_); }
 
    private:

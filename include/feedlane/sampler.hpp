@@ -31,7 +31,9 @@ class Sampler {
     return s;
   }
 
+  /** `other` can only be assigned to or destroyed after. */
   Sampler(Sampler&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  /** Exchanges the two. */
   Sampler& operator=(Sampler&& other) noexcept {
     std::swap(handle_, other.handle_);
     return *this;
@@ -40,6 +42,7 @@ class Sampler {
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler() { (void)feedlane_sampler_destroy(&handle_); }
 
+  /** Starts an epoch (>= 0) over. */
   void restart(std::int64_t epoch) {
     detail::checked([&](feedlane_error* e) { return feedlane_sampler_restart(handle_, epoch, e); });
   }
@@ -50,11 +53,13 @@ class Sampler {
         [&](feedlane_error* e) { return feedlane_sampler_next(handle_, indices.data(), indices.size(), &got, e); });
     return s == FEEDLANE_END ? 0 : static_cast<std::size_t>(got);
   }
+  /** Indices in an epoch. */
   [[nodiscard]] std::int64_t length() const {
     std::int64_t length = 0;
     (void)feedlane_sampler_length(handle_, &length);
     return length;
   }
+  /** The handle, for the C interface; still owned by this. */
   [[nodiscard]] const feedlane_sampler* c() const { return handle_; }
 
  private:

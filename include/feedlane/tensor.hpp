@@ -26,9 +26,9 @@ constexpr feedlane_dtype dtype_of() {
 
 /** One field of a sample; `shape` without the batch dimension. */
 struct Field {
-  std::string name;
-  feedlane_dtype dtype{};
-  std::vector<std::int64_t> shape{};
+  std::string name;                  /**< up to 31 bytes, unique within the sample */
+  feedlane_dtype dtype{};            /**< of an element */
+  std::vector<std::int64_t> shape{}; /**< up to 7 dimensions */
 };
 /** field<float>("image", {3, 224, 224}) */
 template <class T>
@@ -39,18 +39,24 @@ Field field(std::string name, std::vector<std::int64_t> shape = {}) {
 /** A tensor of a batch or a task, row-major, in place. A view: it lives as long as its batch or task. */
 class Tensor {
  public:
+  /** A view of `tensor`, which must outlive it. */
   explicit Tensor(const feedlane_tensor& tensor) : tensor_(&tensor) {}
 
+  /** The field's name. */
   [[nodiscard]] const char* name() const { return tensor_->name; }
+  /** The type of its elements. */
   [[nodiscard]] feedlane_dtype dtype() const { return tensor_->dtype; }
+  /** The number of rows first. */
   [[nodiscard]] std::span<const std::int64_t> shape() const {
     return {tensor_->shape, static_cast<std::size_t>(tensor_->ndim)};
   }
+  /** All of it, whatever it holds. */
   [[nodiscard]] std::span<std::byte> bytes() const {
     return {static_cast<std::byte*>(tensor_->data), static_cast<std::size_t>(tensor_->bytes)};
   }
   /** Where it lies in the data segment: the same number in the worker and in the trainer. */
   [[nodiscard]] std::uint64_t offset() const { return tensor_->offset; }
+  /** The same, for the C interface. */
   [[nodiscard]] const feedlane_tensor& c() const { return *tensor_; }
 
   /** All elements. Throws E_ARGUMENT if T isn't the tensor's dtype. */
@@ -61,6 +67,7 @@ class Tensor {
     if (error) throw error;
     return all;
   }
+  /** The same; empty, with the reason in `error`, if T isn't the tensor's dtype. */
   template <class T>
   [[nodiscard]] std::span<T> as(Error& error) const {
     constexpr feedlane_dtype wanted = dtype_of<T>();

@@ -79,7 +79,8 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
   for (std::uint64_t i = 0; i < count; i++) {
     std::size_t size = 0;
     std::memcpy(&size, memory + i * stride, sizeof size);
-    if (stride % alignof(feedlane_field) != 0 || size != stride || size < sizeof(feedlane_field)) {
+    if (stride % alignof(feedlane_field) != 0 || size != stride || size < sizeof(feedlane_field) ||
+        size > std::size_t{1} << 20) {
       (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field),
                    "all elements have one size, of this header or a later one");
       return error.code = FEEDLANE_E_ABI;

@@ -101,8 +101,9 @@ Status read_program(const feedlane_loader_config& c, Config& out, Error& error) 
   } else {
     for (const char* const* a = c.argv; *a != nullptr; a++) out.argv.emplace_back(*a);
   }
+  const std::string own = std::string(worker::fd_variable) + "=";
   for (const char* const* e = c.envp != nullptr ? c.envp : environ; e != nullptr && *e != nullptr; e++)
-    if (!std::string_view(*e).starts_with(worker::fd_variable)) out.environment.emplace_back(*e);
+    if (!std::string_view(*e).starts_with(own)) out.environment.emplace_back(*e);
   limit_threads(out.environment);
   return FEEDLANE_OK;
 }

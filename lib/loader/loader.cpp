@@ -199,8 +199,7 @@ Status Loader::hand_out(std::uint32_t slot, std::int32_t worker, feedlane_batch&
 Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
   if (config_.keep_workers) return FEEDLANE_END;
   config_.dataset.close();
-  for (worker::Peer& p : peers_)
-    if (p.is_live() && p.has_attached()) p.ask_to_end();
+  ask_all_to_end();
   const Status s = wait_for_ends(deadline.earlier(os::Deadline::after(config_.stop_timeout_ns)), true, error);
   return s < 0 ? s : FEEDLANE_END;
 }

@@ -124,6 +124,7 @@ class Loader {
   [[nodiscard]] os::Deadline next_start_deadline() const;
   [[nodiscard]] bool any_there() const;
   [[nodiscard]] bool any_ending() const;
+  void ask_all_to_end();
   Status end_workers(Error& error);
   Status wait_for_ends(os::Deadline deadline, bool interruptible, Error& error);
 

@@ -315,6 +315,22 @@ Status Loader::wait_for_ends(os::Deadline deadline, bool interruptible, Error& e
   return FEEDLANE_OK;
 }
 
+// The done-event for those that have attached; the others have nothing to finish.
+void Loader::ask_all_to_end() {
+  for (std::uint32_t w = 0; w < peers_.size(); w++) {
+    Peer& peer = peers_[w];
+    if (peer.state() == worker::State::none || peer.was_cut_off()) continue;
+    if (peer.has_attached()) {
+      peer.ask_to_end();
+    } else if (peer.has_process()) {
+      peer.set_state(worker::State::stopping);
+      peer.kill(SIGKILL);
+    } else {
+      lose(w);
+    }
+  }
+}
+
 // All workers at once: done-event, then SIGTERM, then SIGKILL.
 Status Loader::end_workers(Error& error) {
   stopping_ = true;
@@ -323,18 +339,7 @@ Status Loader::end_workers(Error& error) {
     offers_.clear();
   }
   Status s = take_news(error);  // of those that have attached since
-  for (std::uint32_t w = 0; w < peers_.size(); w++) {
-    Peer& peer = peers_[w];
-    if (peer.state() == worker::State::none || peer.was_cut_off()) continue;
-    if (peer.has_attached()) {
-      peer.ask_to_end();
-    } else if (peer.has_process()) {  // it has nothing to finish
-      peer.set_state(worker::State::stopping);
-      peer.kill(SIGKILL);
-    } else {
-      lose(w);
-    }
-  }
+  ask_all_to_end();
   const auto kill_all = [&](int signal) {
     for (const Peer& p : peers_)
       if (p.state() != worker::State::none) p.kill(signal);

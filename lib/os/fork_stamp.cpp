@@ -2,6 +2,7 @@
 #include "os/fork_stamp.hpp"
 
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -9,8 +10,8 @@
 namespace feedlane::os {
 namespace {
 
-// One page for the life of the process. Its word is the pid of the process that last took a stamp: never 0, which is
-// what a child finds, and a child that makes handles of its own writes its own pid there.
+// One page for the life of the process. Its word is a number drawn by the process that first took a stamp: never 0, which
+// is what a child finds, and a child that makes handles of its own draws another.
 std::mutex page_mutex;
 volatile std::uint64_t* page = nullptr;
 
@@ -32,7 +33,12 @@ Status ForkStamp::take(Error& error) {
     }
     page = static_cast<volatile std::uint64_t*>(memory);
   }
-  if (*page == 0) *page = static_cast<std::uint64_t>(::getpid());
+  // Not the pid: a child may have its parent's number, in a pid namespace of its own.
+  while (*page == 0) {
+    std::uint64_t value = 0;
+    if (::getrandom(&value, sizeof value, 0) != sizeof value) return error.os(errno, "getrandom");
+    *page = value;
+  }
   word_ = page;
   value_ = *page;
   return FEEDLANE_OK;

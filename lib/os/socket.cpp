@@ -24,6 +24,7 @@ Status create_socket_pair(Fd& mine, Fd& theirs, Error& error) {
 }
 
 Status send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Error& error) {
+  if (fds.size() > max_passed_fds) return error.os(EINVAL, "sendmsg of %zu descriptors", fds.size());
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sendmsg doesn't write through it
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_fds)] = {};
   msghdr message{};

@@ -77,8 +77,7 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
   if (s == FEEDLANE_OK) s = poller_.add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
   if (s == FEEDLANE_OK)
     s = poller_.add(sender.receiver_event.get(), make_tag(sender.generation, lane, kind_doorbell), error);
-  if (s == FEEDLANE_OK) anybody_came_ = true;
-  else lose(lane);
+  if (s != FEEDLANE_OK) lose(lane);
   return s;
 }
 
@@ -92,7 +91,9 @@ Status Receiver::offer(os::Fd& theirs, Error& error) {
   os::Fd other;
   Status s = os::create_socket_pair(mine, other, error);
   if (s == FEEDLANE_OK) s = let_in(lane, std::move(mine), error);
-  if (s == FEEDLANE_OK) theirs = std::move(other);
+  if (s != FEEDLANE_OK) return s;
+  theirs = std::move(other);
+  anybody_came_ = true;  // if its process never attaches, that is an end too
   return s;
 }
 
@@ -125,6 +126,7 @@ void Receiver::hear(std::uint32_t lane) {
     if (named > 0 && named == received.pid &&
         poller_.add(sender.process.get(), make_tag(sender.generation, lane, kind_process), ignored) == FEEDLANE_OK) {
       sender.state = Sender::State::attached;
+      anybody_came_ = true;  // who only connects to the path is nobody
       return;
     }
   }

@@ -1,32 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/plan.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace feedlane::shm {
 namespace {
 
-// Lays regions one behind the other. The limits in plan.hpp keep every single region below 2^62, so that a sum can't wrap
-// before it is seen to be beyond max_segment_bytes.
+// Lays regions one behind the other. The limits in plan.hpp keep every sum below 2^62.
 class Placer {
  public:
   explicit Placer(std::uint64_t start) : end_(start) {}
   std::uint64_t place(std::uint64_t bytes, std::uint64_t alignment) {
     const std::uint64_t at = align(end_, alignment);
     end_ = at + bytes;
-    fits_ = fits_ && bytes <= max_segment_bytes && end_ <= max_segment_bytes;
-    if (!fits_) end_ = 0;
     return at;
   }
   static constexpr std::uint64_t align(std::uint64_t value, std::uint64_t alignment) {
     return (value + alignment - 1) & ~(alignment - 1);
   }
-  [[nodiscard]] bool fits() const { return fits_; }
   [[nodiscard]] std::uint64_t segment_bytes() const { return align(end_, payload_alignment); }
 
  private:
   std::uint64_t end_;
-  bool fits_ = true;
 };
 
 Status check(const Geometry& g, Error& error) {
@@ -79,10 +75,11 @@ Status make_plan(const Geometry& g, Plan& out, Error& error) {
   p.payload = data.place(g.slots * p.slot_stride, payload_alignment);
   p.data_bytes = data.segment_bytes();
 
-  if (!control.fits() || !data.fits())
-    return error.refuse(FEEDLANE_E_LIMIT, "arena", INT64_MAX, static_cast<std::int64_t>(max_segment_bytes),
-                        "%u slots of %llu bytes go beyond the largest segment, %llu bytes", g.slots,
-                        static_cast<unsigned long long>(g.slot_bytes),
+  if (const std::uint64_t largest = std::max(p.control_bytes, p.data_bytes); largest > max_segment_bytes)
+    return error.refuse(FEEDLANE_E_LIMIT, "arena", static_cast<std::int64_t>(largest),
+                        static_cast<std::int64_t>(max_segment_bytes),
+                        "%u slots of %llu bytes take %llu bytes, the largest segment has %llu", g.slots,
+                        static_cast<unsigned long long>(g.slot_bytes), static_cast<unsigned long long>(largest),
                         static_cast<unsigned long long>(max_segment_bytes));
   out = p;
   return FEEDLANE_OK;

@@ -46,7 +46,7 @@ constexpr std::uint64_t max_config_bytes = std::uint64_t{1} << 30;
 constexpr std::uint32_t max_rows = 1u << 30;
 constexpr std::uint64_t max_segment_bytes = std::uint64_t{1} << 46;
 
-// E_LIMIT or E_CORRUPT by name of the geometry's field that is out of range.
+// E_LIMIT by name of the geometry's field that is out of range.
 Status make_plan(const Geometry& geometry, Plan& out, Error& error);
 
 }  // namespace feedlane::shm

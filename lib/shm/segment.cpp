@@ -130,11 +130,12 @@ Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Error&
 
 Status SegmentPair::check_sizes(std::uint64_t control_bytes, std::uint64_t data_bytes, Error& error) const {
   if (control_.size() == control_bytes && data_.size() == data_bytes) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", static_cast<std::int64_t>(data_.size()),
-                      static_cast<std::int64_t>(data_bytes),
-                      "the segments have %llu and %llu bytes, their geometry asks for %llu and %llu",
-                      static_cast<unsigned long long>(control_.size()), static_cast<unsigned long long>(data_.size()),
-                      static_cast<unsigned long long>(control_bytes), static_cast<unsigned long long>(data_bytes));
+  const bool is_control = control_.size() != control_bytes;
+  const auto found = static_cast<std::int64_t>(is_control ? control_.size() : data_.size());
+  const auto needed = static_cast<std::int64_t>(is_control ? control_bytes : data_bytes);
+  return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", found, needed,
+                      "%s has %lld bytes, the geometry asks for %lld", is_control ? "control" : "data",
+                      static_cast<long long>(found), static_cast<long long>(needed));
 }
 
 void SegmentPair::keep_from_children() const { data_.advise(MADV_DONTFORK); }

@@ -117,7 +117,7 @@ const Refusal fields[] = {
 const Refusal too_much[] = {
     {"geometry.slots", 4096 * 65536 + 2, 1 << 20, spawning,
      [](Setup& s) { s.config.workers = 4096, s.config.prefetch_factor = 65536; }, FEEDLANE_E_LIMIT},
-    {"arena", INT64_MAX, INT64_C(1) << 46, inline_loader,
+    {"arena", INT64_C(288230934765920256), INT64_C(1) << 46, inline_loader,
      [](Setup& s) {
        s.config.held = 1 << 19;
        s.field_list[1] = field("x", uint8_type, {INT64_C(1) << 39});

@@ -6,11 +6,13 @@
 //   refuse      the pull form: says that its data set can't be opened, then asks for a task all the same
 //   leave       ends before it attaches
 //   never       never attaches
+//   ticket FD   get, if there is a byte for it in this pipe; else never
 //   train       no worker: a trainer that starts itself again for workers
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -134,7 +136,11 @@ int train() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string form = argc > 1 ? argv[1] : "get";
+  std::string form = argc > 1 ? argv[1] : "get";
+  if (form == "ticket" && argc > 2) {
+    char ticket = 0;
+    form = ::read(std::atoi(argv[2]), &ticket, 1) == 1 ? "get" : "never";
+  }
   if (form == "leave") return 7;
   if (form == "never") {
     (void)::alarm(60);

@@ -131,6 +131,25 @@ TEST_CASE("a failure travels with sample, text and traceback, cut where they are
   CHECK(p.child->finish() == "");
 }
 
+TEST_CASE("scratch is gone with its task: many tasks need no more memory than one") {
+  constexpr std::uint64_t bytes = std::uint64_t{16} << 20;
+  Pair p(48, 1, [](int fd, Findings& f) {
+    const Worker w = attach(fd, f);
+    EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
+    const std::uint64_t before = resident_bytes();
+    for (int t = 0; t < 48; t++) {
+      const feedlane_task* task = next_task(w, f);
+      void* memory = feedlane_worker_scratch(w.get(), bytes, 0);
+      EXPECT(f, memory != nullptr);
+      std::memset(memory, t, bytes);
+      EXPECT(f, make(task) == FEEDLANE_OK);
+    }
+    EXPECT(f, resident_bytes() < before + 24 * bytes);
+  });
+  check_sequence(take_epoch(p.get(), 0), 48, 1);
+  CHECK(p.child->finish() == "");
+}
+
 TEST_CASE("scratch is aligned memory of the present task") {
   Pair p(2, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);

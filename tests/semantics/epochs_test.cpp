@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several epochs: kept workers, new workers, epochs given up in the middle.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "support/events.hpp"
@@ -89,6 +93,35 @@ TEST_CASE("without persistent_workers every epoch has processes of its own, and 
   int closed = 0;
   for (const Report& r : e.reports.drain()) closed += r.what == Report::closed ? 1 : 0;
   CHECK(closed == 6);
+}
+
+TEST_CASE("END doesn't wait for a worker that hasn't attached yet, and leaves none behind") {
+  int tickets[2] = {-1, -1};
+  REQUIRE(::pipe2(tickets, O_NONBLOCK) == 0);
+  REQUIRE(::write(tickets[1], "22", 2) == 2);  // for the first two; who comes to replace one never attaches
+  const std::string fd = std::to_string(tickets[0]);
+  Setup s(4);
+  s.workers(2);
+  s.argv = {worker_program, "ticket", fd.c_str(), nullptr};
+  const Gate gate;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 3;
+  s.plan.end_index = 3;
+  s.plan.end_attempts = 1;
+  s.plan.end_signal = SIGKILL;
+  s.config.stop_timeout_ns = 3'000'000'000;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  for (std::int64_t batch = 0; batch < 3; batch++) CHECK(take(l.get()).batch == batch);
+  gate.open();
+  const Taken last = take(l.get());
+  CHECK(last.batch == 3);
+  CHECK(last.attempt == 1);
+  CHECK(take(l.get()).status == FEEDLANE_END);
+  CHECK_FALSE(has_children());
+  for (std::int32_t w = 0; w < 2; w++) CHECK(worker_of(l.get(), w).state == FEEDLANE_WORKER_NONE);
+  CHECK(::close(tickets[0]) == 0);
+  CHECK(::close(tickets[1]) == 0);
 }
 
 TEST_CASE("END is repeated, and next before begin is E_STATE, with workers too") {

@@ -60,6 +60,20 @@ TEST_CASE("a batch that kills its worker every time is E_QUARANTINED, that batch
     }
 }
 
+TEST_CASE("deaths count for their own batch only, not for the next one in the same memory") {
+  Setup s(60);
+  s.workers(1);
+  s.plan.end_index = 1;
+  s.plan.end_step = 3;
+  s.plan.end_attempts = 1;
+  s.plan.end_signal = SIGKILL;
+  s.config.max_kills_per_batch = 2;
+  const Loader l = s.create();
+  check_sequence(take_epoch(l.get(), 0), 60, 1);
+  CHECK(stats_of(l.get()).restarts == 20);
+  CHECK(stats_of(l.get()).quarantined == 0);
+}
+
 TEST_CASE("an epoch without the deadly batch follows one with it") {
   Deadly d(2, 3);
   d.setup.config.max_kills_per_batch = 1;

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -19,7 +20,7 @@ namespace {
 
 // A loader whose workers stand before a gate.
 struct Gated {
-  explicit Gated(std::int64_t gate_index, std::int32_t workers = 2) : setup(12, 2) {
+  explicit Gated(std::int64_t gate_index, std::int32_t workers = 2, std::int64_t samples = 12) : setup(samples, 2) {
     setup.workers(workers);
     setup.plan.gate_fd = gate.fd();
     setup.plan.gate_index = gate_index;
@@ -65,6 +66,42 @@ TEST_CASE("timeout: next ends in time though other batches arrive, and the loade
   CHECK(take(g.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);
   g.gate.open();
   check_sequence(take_rest(g.get()), 12, 2);
+}
+
+TEST_CASE("a release from another thread lets a trainer that sleeps in next ask for more") {
+  Gated g(6, 2, 16);  // batch 3 of 8
+  begin(g.get(), 0);
+  std::vector<std::uint64_t> held;
+  for (int i = 0; i < 3; i++) {
+    auto b = fresh<feedlane_batch>();
+    REQUIRE(feedlane_loader_next(g.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+    held.push_back(b.token);
+  }
+  REQUIRE(stats_of(g.get()).slots == 6);
+  CHECK_MESSAGE(stats_of(g.get()).slots_free == 0, "three are held, three are out: one more would fit the window");
+  bool asked = false;
+  std::thread other([&] {
+    std::int64_t furthest = -1;
+    while (furthest < 4) {  // the other worker has made what it was given
+      const auto r = g.reports.wait_for(Report::began);
+      if (!r) break;
+      furthest = std::max(furthest, r->batch);
+    }
+    (void)feedlane_batch_release(g.get(), held[0]);
+    while (!asked) {
+      const auto r = g.reports.wait_for(Report::began);
+      if (!r) break;
+      asked = r->batch == 6;
+    }
+    g.gate.open();
+  });
+  const Taken t = take(g.get());
+  other.join();
+  CHECK(asked);
+  CHECK(t.batch == 3);
+  CHECK(feedlane_batch_release(g.get(), held[1]) == FEEDLANE_OK);
+  CHECK(feedlane_batch_release(g.get(), held[2]) == FEEDLANE_OK);
+  CHECK(take_rest(g.get()).size() == 4);
 }
 
 TEST_CASE("interrupt: from another thread it ends the wait in next, and nothing is lost") {

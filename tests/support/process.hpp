@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -68,6 +69,8 @@ class Process {
 std::vector<int> open_descriptors();
 // Lines of /proc/self/maps with `name` in them.
 std::size_t mappings_of(const std::string& name);
+// Memory of this process that is there, by the kernel's account.
+std::uint64_t resident_bytes();
 // Whether this process has any child, running or not.
 bool has_children();
 // Whether there is a process of this number that isn't a zombie.

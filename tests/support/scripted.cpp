@@ -74,7 +74,8 @@ std::int32_t act(const Script& script, std::int64_t index, const feedlane_task& 
     (void)std::snprintf(err->text, sizeof err->text, "the gate was never opened");
     return FEEDLANE_E_SAMPLE;
   }
-  if (plan.end_index == index && task.attempt < plan.end_attempts) {
+  const bool ends = plan.end_step == 0 ? index == plan.end_index : index % plan.end_step == plan.end_index;
+  if (ends && task.attempt < plan.end_attempts) {
     if (plan.end_signal == 0) std::exit(3);
     (void)std::signal(plan.end_signal, SIG_DFL);  // what a sanitizer may have changed
     (void)::raise(plan.end_signal);

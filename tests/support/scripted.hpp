@@ -19,6 +19,7 @@ struct Plan {
   std::int32_t transient = 0;
   std::int32_t end_signal = 0;  // how sample `end_index` ends its process: a signal, 0: exit(3)
   std::int64_t end_index = -1;
+  std::int64_t end_step = 0;      // and every so many samples after it; 0: only it
   std::int64_t end_attempts = 0;  // only in attempts below
   std::int32_t fail_open = -1;    // this worker can't open its data set, -2: none can
   std::int32_t nest = 0;          // 1: opening tries to make a loader with workers

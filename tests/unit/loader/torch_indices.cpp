@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For each line "length seed epoch cap" of its input: the random sampler's indices, pulled `cap` at a time and joined with
-// commas. For torch_indices_test.py.
+// For each line "length seed epoch cap" of its input: the random sampler's indices, pulled `cap` at a time and joined
+// with commas. For torch_indices_test.py.
 #include <cinttypes>
 #include <cstdio>
 #include <memory>

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -37,6 +38,7 @@ struct Pipe {
 // Forks a child that runs `f` and then ends without a word to the test framework.
 template <class F>
 pid_t fork_child(F&& f) {
+  std::cout.flush();  // or the child might say it again
   const pid_t pid = ::fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
@@ -98,7 +100,8 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// SIGUSR1, caught and without SA_RESTART, for the thread that made this, again and again until it is gone or has had `most`.
+// SIGUSR1, caught and without SA_RESTART, for the thread that made this, again and again until it is gone or has had
+// `most`.
 class Signals {
  public:
   explicit Signals(int most) {

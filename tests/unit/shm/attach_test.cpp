@@ -200,7 +200,7 @@ TEST_CASE("a truncated segment whose header agrees with its size doesn't agree w
     Error error;
     CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
     CHECK(std::string(error.argument) == "segment_bytes");
-    CHECK(std::string(error.text).find("their geometry asks for") != std::string::npos);
+    CHECK(std::string(error.text).find("the geometry asks for") != std::string::npos);
   }
 }
 
