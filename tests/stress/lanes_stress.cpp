@@ -157,6 +157,6 @@ void run(std::uint32_t producers, std::uint64_t kills) {
 }  // namespace
 
 int main() {
-  for (const std::uint32_t producers : {1u, 2u, 8u}) run(producers, stress::length(200, 20'000));
+  for (const std::uint32_t producers : {1u, 2u, 8u}) run(producers, stress::length(200, 4'000));
   return 0;
 }
