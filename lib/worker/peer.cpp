@@ -191,11 +191,15 @@ void Peer::send(const shm::TaskMessage& message) {
 
 void Peer::drain_doorbell() const { os::drain_event(trainer_event_.get()); }
 
-void Peer::ask_to_end() {
+void Peer::ring_done() {
   // Release: pairs with the acquire load in Worker::is_done.
   trainer_row_->done_through.store(std::uint64_t{generation()} + 1, std::memory_order_release);
-  set_state(State::stopping);
   ring_doorbell();
+}
+
+void Peer::ask_to_end() {
+  set_state(State::stopping);
+  ring_done();
 }
 
 void Peer::kill(int signal) const {
@@ -212,6 +216,7 @@ void Peer::close_socket(os::Poller& poller) {
 
 void Peer::cut_off(os::Poller& poller) {
   cut_off_ = true;
+  if (local_) return ring_done();  // a thread can't be killed: its word that it leaves is still wanted
   close_socket(poller);
   kill(SIGKILL);
   lifeline_.cut();

@@ -104,6 +104,7 @@ class Peer {
   bool died = false;                 // the generation before, unexpectedly
 
  private:
+  void ring_done();
   Status watch(os::Poller& poller, Error& error);
   Heard hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, Error& error);
   Heard hear_ready(const Ready& ready, Error& error);

@@ -149,7 +149,7 @@ Status Worker::ready(Status status, const char* text, Error& error) {
 // ---- tasks ----
 
 bool Worker::is_done() const {
-  // Acquire: pairs with the release store in Peer::ask_to_end.
+  // Acquire: pairs with the release store in Peer::ring_done.
   return trainer_gone_ || trainer_row_->done_through.load(std::memory_order_acquire) > generation_;
 }
 

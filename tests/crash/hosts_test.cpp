@@ -69,7 +69,9 @@ struct Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  void begin(std::int64_t epoch = 0) { REQUIRE_MESSAGE(feedlane_loader_begin(handle, epoch, &err) == FEEDLANE_OK, err.text); }
+  void begin(std::int64_t epoch = 0) {
+    REQUIRE_MESSAGE(feedlane_loader_begin(handle, epoch, &err) == FEEDLANE_OK, err.text);
+  }
   // The rest of the epoch, in order, nothing lost or doubled.
   void take_all(std::int64_t samples = 40) {
     feedlane_batch batch;
@@ -155,7 +157,8 @@ TEST_CASE("a worker that dies is replaced although its child holds on to all tha
   CHECK(loader.restarts() == 1);
   // One of the two led a group that had a child in it.
   const std::int64_t dead = loader.pid(0) == pids[0] ? pids[1] : pids[0];
-  for (int i = 0; i < deadline_ms && !group_is_gone(dead); i++) (void)::poll(nullptr, 0, 1);  // init reaps it when it can
+  for (int i = 0; i < deadline_ms && !group_is_gone(dead); i++)
+    (void)::poll(nullptr, 0, 1);  // init reaps it when it can
   CHECK(group_is_gone(dead));
 }
 
@@ -232,7 +235,9 @@ TEST_CASE("external workers in a pid namespace of their own work, and their deat
     std::int64_t index = -1;
     std::memcpy(&index, batch.tensors[0].data, sizeof index);
     CHECK(index == i++);
-    if (i == 20) (void)::kill(static_cast<pid_t>(loader.pid(0)), SIGKILL);  // from outside it does end
+    // From outside it does end. Whoever made this batch has attached, so that its pid is known.
+    if (const std::int64_t maker = loader.pid(batch.worker); i == 20 && maker > 0)
+      (void)::kill(static_cast<pid_t>(maker), SIGKILL);
     CHECK(feedlane_batch_release(loader.handle, batch.token) == FEEDLANE_OK);
   }
   CHECK(feedlane_loader_stop(loader.handle, &loader.err) == FEEDLANE_OK);
