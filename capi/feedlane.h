@@ -46,31 +46,31 @@ extern "C" {
 /* ---- outcomes ---------------------------------------------------------------------------------------------------- */
 
 /** Every outcome: name, number, text. The names written out below are the same; a test compares them. */
-#define FEEDLANE_STATUS_TABLE(X)                                      \
-  X(OK, 0, "done")                                                    \
-  X(END, 1, "the epoch or the tasks have ended")                      \
-  X(TIMEOUT, 2, "nothing came in time")                               \
-  X(AGAIN, 3, "something is ready already: don't sleep")              \
-  X(INTERRUPTED, 4, "a signal or feedlane_loader_interrupt")          \
-  X(SLOTS_HELD, 5, "the trainer holds every slot: release a batch")   \
-  X(ABANDONED, 6, "the trainer has given up this task: drop it")      \
-  X(E_ARGUMENT, -1, "an argument is out of its domain")               \
-  X(E_STATE, -2, "not possible in this state")                        \
-  X(E_BUSY, -3, "another thread is in a call that allows one at once") \
-  X(E_FORKED, -4, "the handle belongs to the parent process")         \
-  X(E_STALE, -5, "the token's generation has passed")                 \
-  X(E_MEMORY, -6, "too little memory")                                \
-  X(E_LIMIT, -7, "a limit of the system or of the configuration")     \
-  X(E_OS, -8, "a system call failed")                                 \
-  X(E_ABI, -9, "versions or layouts differ")                          \
+#define FEEDLANE_STATUS_TABLE(X)                                           \
+  X(OK, 0, "done")                                                         \
+  X(END, 1, "the epoch or the tasks have ended")                           \
+  X(TIMEOUT, 2, "nothing came in time")                                    \
+  X(AGAIN, 3, "something is ready already: don't sleep")                   \
+  X(INTERRUPTED, 4, "a signal or feedlane_loader_interrupt")               \
+  X(SLOTS_HELD, 5, "the trainer holds every slot: release a batch")        \
+  X(ABANDONED, 6, "the trainer has given up this task: drop it")           \
+  X(E_ARGUMENT, -1, "an argument is out of its domain")                    \
+  X(E_STATE, -2, "not possible in this state")                             \
+  X(E_BUSY, -3, "another thread is in a call that allows one at once")     \
+  X(E_FORKED, -4, "the handle belongs to the parent process")              \
+  X(E_STALE, -5, "the token's generation has passed")                      \
+  X(E_MEMORY, -6, "too little memory")                                     \
+  X(E_LIMIT, -7, "a limit of the system or of the configuration")          \
+  X(E_OS, -8, "a system call failed")                                      \
+  X(E_ABI, -9, "versions or layouts differ")                               \
   X(E_CORRUPT, -10, "the peer's memory or message does not hold together") \
-  X(E_PEER_DEAD, -11, "the peer has died or was never there")         \
-  X(E_SAMPLE, -12, "the data set failed for a sample")                \
-  X(E_INIT, -13, "a worker could not set up its data set")            \
-  X(E_HUNG, -14, "a worker passed its deadline")                      \
-  X(E_QUARANTINED, -15, "this batch has killed its worker too often") \
-  X(E_RESTARTS, -16, "workers die more often than max_restarts allows") \
-  X(E_DEVICE, -17, "the accelerator's driver failed")                 \
+  X(E_PEER_DEAD, -11, "the peer has died or was never there")              \
+  X(E_SAMPLE, -12, "the data set failed for a sample")                     \
+  X(E_INIT, -13, "a worker could not set up its data set")                 \
+  X(E_HUNG, -14, "a worker passed its deadline")                           \
+  X(E_QUARANTINED, -15, "this batch has killed its worker too often")      \
+  X(E_RESTARTS, -16, "workers die more often than max_restarts allows")    \
+  X(E_DEVICE, -17, "the accelerator's driver failed")                      \
   X(E_UNSUPPORTED, -18, "not in this build, or not on this system")
 
 /** @{ A status; FEEDLANE_STATUS_TABLE says what each means. */
@@ -114,13 +114,13 @@ typedef struct feedlane_error {
   int32_t attempt;   /**< which attempt at the batch, from 0 */
   int32_t transient; /**< set by a callback: worth a retry */
   int32_t reserved;
-  int64_t epoch;     /**< of the batch */
-  int64_t batch;     /**< its number in the epoch, from 0 */
-  int64_t sample;    /**< data set index */
-  int64_t found;     /**< the number found ... */
-  int64_t needed;    /**< ... and the number needed, in every refusal that has numbers */
-  char argument[64]; /**< the offending argument, e.g. "config.batch_size"; empty if none */
-  char text[384];    /**< what went wrong */
+  int64_t epoch;       /**< of the batch */
+  int64_t batch;       /**< its number in the epoch, from 0 */
+  int64_t sample;      /**< data set index */
+  int64_t found;       /**< the number found ... */
+  int64_t needed;      /**< ... and the number needed, in every refusal that has numbers */
+  char argument[64];   /**< the offending argument, e.g. "config.batch_size"; empty if none */
+  char text[384];      /**< what went wrong */
   char *detail;        /**< the caller's room for a traceback, or NULL */
   uint64_t detail_cap; /**< bytes there */
   uint64_t detail_len; /**< bytes that the traceback has, however many fitted; not terminated */
@@ -154,7 +154,7 @@ typedef struct feedlane_ring_config {
   uint32_t capacity;      /**< messages a lane holds: a power of two up to 2^24 */
   uint32_t lanes;         /**< senders at a time, up to 4096; 0: 1 */
   uint32_t reserved;
-  const char *path;       /**< NULL: senders come by feedlane_rx_offer; else also by connecting to this Unix socket,
+  const char *path; /**< NULL: senders come by feedlane_rx_offer; else also by connecting to this Unix socket,
                                mode 0600, peers of the same user only; removed with the receiver */
 } feedlane_ring_config;
 
@@ -213,20 +213,20 @@ typedef struct feedlane_dtype {
 /** One field of a sample as the trainer declares it: `shape` is WITHOUT the batch dimension, so ndim is at most 7. */
 typedef struct feedlane_field {
   size_t size;
-  const char *name; /**< up to 31 bytes, unique within the sample; copied */
-  feedlane_dtype dtype; /**< of an element */
-  int32_t ndim;         /**< dimensions of one sample, 0 .. 7 */
+  const char *name;                 /**< up to 31 bytes, unique within the sample; copied */
+  feedlane_dtype dtype;             /**< of an element */
+  int32_t ndim;                     /**< dimensions of one sample, 0 .. 7 */
   int64_t shape[FEEDLANE_MAX_NDIM]; /**< the first `ndim` count */
 } feedlane_field;
 
 /** A tensor in place, row-major. Filled by the library; its pointers live as long as the batch or the task. */
 typedef struct feedlane_tensor {
-  const char *name; /**< the field's */
-  void *data;       /**< 256-byte aligned */
-  uint64_t bytes;   /**< of all rows */
-  uint64_t offset;  /**< of `data` in the data segment: the same in the worker and in the trainer */
-  feedlane_dtype dtype; /**< of an element */
-  int32_t ndim;         /**< the field's and one more */
+  const char *name;                   /**< the field's */
+  void *data;                         /**< 256-byte aligned */
+  uint64_t bytes;                     /**< of all rows */
+  uint64_t offset;                    /**< of `data` in the data segment: the same in the worker and in the trainer */
+  feedlane_dtype dtype;               /**< of an element */
+  int32_t ndim;                       /**< the field's and one more */
   int64_t shape[FEEDLANE_MAX_NDIM];   /**< shape[0] is the number of rows */
   int64_t strides[FEEDLANE_MAX_NDIM]; /**< in elements */
 } feedlane_tensor;
@@ -236,15 +236,16 @@ typedef struct feedlane_tensor {
 /** What feedlane_sampler_random shuffles. */
 typedef struct feedlane_random_config {
   size_t size;
-  int64_t length;   /**< size of the data set, > 0 */
-  uint64_t seed;    /**< epoch e is shuffled with seed + e */
+  int64_t length; /**< size of the data set, > 0 */
+  uint64_t seed;  /**< epoch e is shuffled with seed + e */
 } feedlane_random_config;
 
 /** 0, 1, ... length - 1; `length` >= 0. T:any. */
 FEEDLANE_API int32_t feedlane_sampler_sequential(int64_t length, feedlane_sampler **out, feedlane_error *err);
 /** A permutation of [0, length), for each epoch another: the one torch.randperm yields on CPU for the generator seed
  *  `seed + epoch`. 8 bytes an index. T:any. */
-FEEDLANE_API int32_t feedlane_sampler_random(const feedlane_random_config *config, feedlane_sampler **out, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_sampler_random(const feedlane_random_config *config, feedlane_sampler **out,
+                                             feedlane_error *err);
 /** Starts `epoch` (>= 0) over. T:one. */
 FEEDLANE_API int32_t feedlane_sampler_restart(feedlane_sampler *s, int64_t epoch, feedlane_error *err);
 /** Writes up to `cap` indices and their number to `got`; fewer than cap only at the end; END (got 0) when none is left.
@@ -261,40 +262,40 @@ FEEDLANE_API int32_t feedlane_sampler_destroy(feedlane_sampler **s);
 /** One batch to make. The library's; valid until commit, fail or the next feedlane_worker_next. */
 typedef struct feedlane_task {
   size_t size;
-  uint64_t id;              /**< never reused within a loader: epochs, attempts and crashes included */
-  int64_t epoch;            /**< as the trainer numbered it */
-  int64_t batch;            /**< its number in the epoch, from 0 */
-  int32_t attempt;          /**< 0, +1 each time the batch is sent out again */
-  int32_t tensor_count;     /**< as many as there are fields */
-  const int64_t *indices;   /**< `count` data set indices, read-only shared memory */
-  uint64_t count;           /**< rows wanted */
-  const uint64_t *seeds;    /**< one a row, from (base seed, epoch, position): the same whoever makes the batch */
+  uint64_t id;                    /**< never reused within a loader: epochs, attempts and crashes included */
+  int64_t epoch;                  /**< as the trainer numbered it */
+  int64_t batch;                  /**< its number in the epoch, from 0 */
+  int32_t attempt;                /**< 0, +1 each time the batch is sent out again */
+  int32_t tensor_count;           /**< as many as there are fields */
+  const int64_t *indices;         /**< `count` data set indices, read-only shared memory */
+  uint64_t count;                 /**< rows wanted */
+  const uint64_t *seeds;          /**< one a row, from (base seed, epoch, position): the same whoever makes the batch */
   const feedlane_tensor *tensors; /**< the declared fields, shape [count, ...], ready to be written */
-  feedlane_worker *worker;  /**< NULL inline (no workers) */
+  feedlane_worker *worker;        /**< NULL inline (no workers) */
 } feedlane_task;
 
 /** One sample: where to put it. */
 typedef struct feedlane_row {
   size_t size;
-  int64_t index;            /**< data set index */
-  uint64_t seed;            /**< of this sample: task->seeds */
-  void *const *fields;      /**< fields[f]: this row of tensor f, bytes[f] long */
-  const uint64_t *bytes;    /**< one number a field */
+  int64_t index;             /**< data set index */
+  uint64_t seed;             /**< of this sample: task->seeds */
+  void *const *fields;       /**< fields[f]: this row of tensor f, bytes[f] long */
+  const uint64_t *bytes;     /**< one number a field */
   const feedlane_task *task; /**< the batch that it is a row of */
 } feedlane_row;
 
 /** Who this worker is. Pointers live until detach. */
 typedef struct feedlane_worker_info {
   size_t size;
-  int32_t id;               /**< 0 .. count - 1; -1 inline */
-  int32_t count;            /**< number of workers */
-  int32_t generation;       /**< 0, +1 for each replacement */
+  int32_t id;         /**< 0 .. count - 1; -1 inline */
+  int32_t count;      /**< number of workers */
+  int32_t generation; /**< 0, +1 for each replacement */
   int32_t reserved;
-  uint64_t seed;            /**< base seed + id */
-  const void *config;       /**< the loader's worker_config, read-only; NULL if it has none */
-  uint64_t config_bytes;    /**< its length */
+  uint64_t seed;                /**< base seed + id */
+  const void *config;           /**< the loader's worker_config, read-only; NULL if it has none */
+  uint64_t config_bytes;        /**< its length */
   const feedlane_field *fields; /**< as the trainer declared them */
-  uint64_t field_count;     /**< how many */
+  uint64_t field_count;         /**< how many */
 } feedlane_worker_info;
 
 /**
@@ -355,8 +356,8 @@ FEEDLANE_API void *feedlane_worker_scratch(feedlane_worker *w, uint64_t bytes, u
 FEEDLANE_API int32_t feedlane_task_commit(const feedlane_task *task, uint64_t rows, feedlane_error *err);
 /** The batch can't be made: `position` is the row that failed (-1: none), `text` (may be NULL) and `traceback` (may be
  *  NULL) travel to the trainer, whose `next` returns them as E_SAMPLE. Too long a text or traceback is cut. T:one. */
-FEEDLANE_API int32_t feedlane_task_fail(const feedlane_task *task, int64_t position, int32_t transient, const char *text,
-                                        const char *traceback, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_task_fail(const feedlane_task *task, int64_t position, int32_t transient,
+                                        const char *text, const char *traceback, feedlane_error *err);
 /** The callback form: attach, open, ready, tasks, close, detach: exactly a loop of the above. Takes `fd`. Returns 0 when
  *  the trainer wants no more. */
 FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset *dataset, feedlane_error *err);
@@ -365,9 +366,10 @@ FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
 
 /* ---- loader ------------------------------------------------------------------------------------------------------ */
 
-#define FEEDLANE_START_SPAWN 0    /**< the library starts `argv`, or this program again */
-#define FEEDLANE_START_FORK 1     /**< the library forks this process; `dataset` runs in the children */
-#define FEEDLANE_START_THREAD 2   /**< threads of the host call feedlane_loader_run_local or feedlane_loader_local_worker */
+#define FEEDLANE_START_SPAWN 0 /**< the library starts `argv`, or this program again */
+#define FEEDLANE_START_FORK 1  /**< the library forks this process; `dataset` runs in the children */
+#define FEEDLANE_START_THREAD \
+  2 /**< threads of the host call feedlane_loader_run_local or feedlane_loader_local_worker */
 #define FEEDLANE_START_EXTERNAL 3 /**< the host starts processes with feedlane_loader_open_worker's descriptor */
 
 /** What to load, by whom, and how patient to be. */
@@ -383,42 +385,43 @@ typedef struct feedlane_loader_config {
   int32_t has_seed;                /**< 1: `seed` counts even when it is 0 */
   uint64_t seed;                   /**< the base seed; without one it is drawn from the system */
   /* who */
-  int32_t workers;                 /**< 0: the data set runs inline, in the caller of next */
-  int32_t start;                   /**< FEEDLANE_START_* */
-  int32_t prefetch_factor;         /**< batches in flight per worker; 0: 2 */
-  int32_t keep_workers;            /**< 1: workers outlive the epoch (external ones and threads always do) */
-  int32_t held;                    /**< batches that the trainer means to hold at once; 0: 1 */
+  int32_t workers;         /**< 0: the data set runs inline, in the caller of next */
+  int32_t start;           /**< FEEDLANE_START_* */
+  int32_t prefetch_factor; /**< batches in flight per worker; 0: 2 */
+  int32_t keep_workers;    /**< 1: workers outlive the epoch (external ones and threads always do) */
+  int32_t held;            /**< batches that the trainer means to hold at once; 0: 1 */
   int32_t reserved;
-  const char *const *argv;         /**< spawn: NULL-terminated; argv[0] is looked up in PATH. NULL: this program again */
-  const char *const *envp;         /**< spawn: NULL-terminated "NAME=value"; NULL: this process's environment */
-  const void *worker_config;       /**< handed to every worker as it is */
-  uint64_t worker_config_bytes;    /**< its length */
+  const char *const *argv;      /**< spawn: NULL-terminated; argv[0] is looked up in PATH. NULL: this program again */
+  const char *const *envp;      /**< spawn: NULL-terminated "NAME=value"; NULL: this process's environment */
+  const void *worker_config;    /**< handed to every worker as it is */
+  uint64_t worker_config_bytes; /**< its length */
   /* when things go wrong */
-  int64_t start_timeout_ns;        /**< from start to attach; 0: 60 s */
-  int64_t stop_timeout_ns;         /**< from the done-event to SIGTERM; 0: 5 s */
-  int64_t term_timeout_ns;         /**< from SIGTERM to SIGKILL; 0: 1 s */
-  int32_t max_restarts;            /**< spawn: replacements of dead workers over the loader's life; 0: 1000; -1: none */
-  int32_t max_kills_per_batch;     /**< deaths after which a batch is E_QUARANTINED; 0: 3 */
+  int64_t start_timeout_ns;    /**< from start to attach; 0: 60 s */
+  int64_t stop_timeout_ns;     /**< from the done-event to SIGTERM; 0: 5 s */
+  int64_t term_timeout_ns;     /**< from SIGTERM to SIGKILL; 0: 1 s */
+  int32_t max_restarts;        /**< spawn: replacements of dead workers over the loader's life; 0: 1000; -1: none */
+  int32_t max_kills_per_batch; /**< deaths after which a batch is E_QUARANTINED; 0: 3 */
 } feedlane_loader_config;
 
 /** One batch in the trainer's hands; the caller's own struct. Pointers live until the last release of `token`. Copying
  *  the struct is harmless; releasing once too often is E_STALE. */
 typedef struct feedlane_batch {
   size_t size;
-  uint64_t token; /**< what feedlane_batch_retain and _release want; never 0 */
-  int64_t epoch;  /**< as given to feedlane_loader_begin */
-  int64_t batch;  /**< its number in the epoch, from 0 */
-  int32_t worker; /**< -1: made inline */
-  int32_t attempt; /**< which attempt made it, from 0 */
+  uint64_t token;                 /**< what feedlane_batch_retain and _release want; never 0 */
+  int64_t epoch;                  /**< as given to feedlane_loader_begin */
+  int64_t batch;                  /**< its number in the epoch, from 0 */
+  int32_t worker;                 /**< -1: made inline */
+  int32_t attempt;                /**< which attempt made it, from 0 */
   const feedlane_tensor *tensors; /**< one a field, in the order of declaration */
-  uint64_t tensor_count;  /**< how many */
-  const int64_t *indices; /**< what the sampler yielded for this batch, `count` of them */
-  uint64_t count;         /**< rows */
+  uint64_t tensor_count;          /**< how many */
+  const int64_t *indices;         /**< what the sampler yielded for this batch, `count` of them */
+  uint64_t count;                 /**< rows */
 } feedlane_batch;
 
 /** Makes a loader: checks the configuration, reserves all memory. Workers start with the first `begin`.
  *  E_ARGUMENT, E_MEMORY, E_LIMIT, E_OS, E_STATE (inside a worker). T:any. */
-FEEDLANE_API int32_t feedlane_loader_create(const feedlane_loader_config *config, feedlane_loader **out, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_loader_create(const feedlane_loader_config *config, feedlane_loader **out,
+                                            feedlane_error *err);
 /** Stops the workers (see feedlane_loader_stop) and frees the loader; `*l` is NULL after, NULL is fine. While batches are
  *  held the memory lives on, and feedlane_batch_retain / _release may still be called with a copy of the handle until the
  *  last one is released; every other call answers E_STATE. T:one. */
@@ -430,7 +433,8 @@ FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, fe
  *  time), E_CORRUPT concern the loader: repeated until `begin`. E_PEER_DEAD: no external worker is there; until
  *  feedlane_loader_open_worker. E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in
  *  here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
-FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out,
+                                          feedlane_error *err);
 /** What `next` does, but for taking a batch: reap, restart, dispatch; never waits. 0: none is ready; AGAIN: one is, or
  *  `next` has something else to say. Call it while a device works. T:one. */
 FEEDLANE_API int32_t feedlane_loader_poll(feedlane_loader *l, feedlane_error *err);
@@ -494,15 +498,15 @@ typedef struct feedlane_stats {
 /** One worker. The counters are what the worker itself says and add up over its replacements. */
 typedef struct feedlane_worker_stats {
   size_t size;
-  int64_t pid;              /**< 0: none known; an external one's is known once it has attached */
-  int32_t state;            /**< FEEDLANE_WORKER_* */
-  int32_t generation;       /**< 0, +1 for each replacement */
-  uint64_t tasks;           /**< committed, failed or dropped */
-  uint64_t samples;         /**< rows committed */
-  uint64_t bytes;           /**< tensor bytes committed */
-  uint64_t errors;          /**< tasks failed */
-  uint64_t work_ns;         /**< from receipt of a task to its commit or failure */
-  uint64_t wait_ns;         /**< asleep */
+  int64_t pid;        /**< 0: none known; an external one's is known once it has attached */
+  int32_t state;      /**< FEEDLANE_WORKER_* */
+  int32_t generation; /**< 0, +1 for each replacement */
+  uint64_t tasks;     /**< committed, failed or dropped */
+  uint64_t samples;   /**< rows committed */
+  uint64_t bytes;     /**< tensor bytes committed */
+  uint64_t errors;    /**< tasks failed */
+  uint64_t work_ns;   /**< from receipt of a task to its commit or failure */
+  uint64_t wait_ns;   /**< asleep */
 } feedlane_worker_stats;
 
 /** The loader's counters. T:any. */
@@ -520,10 +524,10 @@ FEEDLANE_API int32_t feedlane_loader_worker_stats(const feedlane_loader *l, int3
 /** What must be told without being asked. */
 typedef struct feedlane_event {
   size_t size;
-  int32_t kind;     /**< FEEDLANE_EVENT_* */
+  int32_t kind; /**< FEEDLANE_EVENT_* */
   int32_t reserved;
-  uint64_t time_ns; /**< CLOCK_MONOTONIC */
-  uint64_t lost;    /**< events before this one that were overwritten: the queue holds the newest 256 */
+  uint64_t time_ns;    /**< CLOCK_MONOTONIC */
+  uint64_t lost;       /**< events before this one that were overwritten: the queue holds the newest 256 */
   feedlane_error what; /**< who, where and in words; `code` 0 where nothing failed */
 } feedlane_event;
 

@@ -13,9 +13,13 @@ import re
 import sys
 
 MAX_LINES = 500
+# One self-contained header is a promise to users, and most of it is what it says of each function.
+LONGER = {"capi/feedlane.h": 1000}
 ROOMS = ("lib", "include", "capi", "tools", "examples", "tests")
 SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".sh")
-COMMANDS = ("tools/quickstart", "tools/check", "tools/try-bare", ".ci/run")
+COMMANDS = (
+    "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/reference", "tools/abi-dump", ".ci/run",
+)
 
 ATOMIC_ACCESS = re.compile(
     r"(?:\.|->)(load|store|exchange|compare_exchange_(?:weak|strong)|fetch_(?:add|sub|or|and|xor)|test_and_set)\("
@@ -38,8 +42,9 @@ def sources(root, *rooms):
 def files_fit_in_the_head(root):
     for path, text in sources(root, "lib", "include", "capi", "tools"):
         lines = text.count("\n")
-        if lines > MAX_LINES:
-            yield f"{path}: {lines} lines, more than {MAX_LINES}"
+        most = LONGER.get(path, MAX_LINES)
+        if lines > most:
+            yield f"{path}: {lines} lines, more than {most}"
 
 
 def sources_name_their_licence(root):

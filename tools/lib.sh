@@ -32,6 +32,7 @@ step() {
 # What each package is for: said before it is installed.
 declare -A package_use=(
   [g++]='the compiler'
+  [gcc]='the compiler'
   [meson]='configures the build'
   [ninja-build]='runs the build'
   [pkg-config]='finds installed libraries'
@@ -39,9 +40,18 @@ declare -A package_use=(
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
   [doctest-dev]='the frame of the tests'
+  [cmake]='finds the installed tree in one of the tests'
+  [g++-aarch64-linux-gnu]='the compiler for aarch64'
+  [qemu-user]='runs programs for aarch64'
   [clang]='the second compiler that must be free of warnings'
+  [abigail-tools]='compares the binary interface with the one on record'
   [strace]='counts system calls in one of the tests'
   [clang-format]='compares the layout of the source with .clang-format'
+  [build-essential]='what Debian packages are always built with'
+  [doxygen]='builds the reference of the headers'
+  [debhelper]='builds Debian packages'
+  [dpkg-dev]='builds Debian packages'
+  [lintian]='looks for mistakes in Debian packages'
   [debootstrap]='makes the bare system'
   [git]='says which files are part of the tree'
 )
@@ -53,6 +63,9 @@ has_package() {
   [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]] && return 0
   case $1 in
     ninja-build) command -v ninja ;;
+    abigail-tools) command -v abidw ;;
+    g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
+    qemu-user) command -v qemu-aarch64 ;;
     libboost-dev) finds_header boost/interprocess/mapped_region.hpp ;;
     libmimalloc-dev) finds_header mimalloc.h ;;
     doctest-dev) finds_header doctest/doctest.h ;;

@@ -2,8 +2,8 @@
 // Waiting: timeouts, interrupts, and a foreign event loop with plain poll(2).
 #include <doctest/doctest.h>
 #include <pthread.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -80,19 +80,10 @@ TEST_CASE("a release from another thread lets a trainer that sleeps in next ask 
   REQUIRE(stats_of(g.get()).slots == 6);
   CHECK_MESSAGE(stats_of(g.get()).slots_free == 0, "three are held, three are out: one more would fit the window");
   bool asked = false;
-  std::thread other([&] {
-    std::int64_t furthest = -1;
-    while (furthest < 4) {  // the other worker has made what it was given
-      const auto r = g.reports.wait_for(Report::began);
-      if (!r) break;
-      furthest = std::max(furthest, r->batch);
-    }
+  std::thread other([&, trainer = ::gettid()] {
+    (void)eventually([&] { return is_asleep(trainer); });
     (void)feedlane_batch_release(g.get(), held[0]);
-    while (!asked) {
-      const auto r = g.reports.wait_for(Report::began);
-      if (!r) break;
-      asked = r->batch == 6;
-    }
+    asked = eventually([&] { return stats_of(g.get()).slots_free == 0; });
     g.gate.open();
   });
   const Taken t = take(g.get());

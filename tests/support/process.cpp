@@ -126,14 +126,25 @@ bool has_children() {
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
-bool is_running(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+namespace {
+
+// The state in a `stat` file of /proc; X if it isn't there.
+char state_in(const std::string& path) {
+  std::ifstream file(path);
   std::string line;
-  if (!std::getline(file, line)) return false;
+  if (!std::getline(file, line)) return 'X';
   const std::size_t name_end = line.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < line.size() && line[name_end + 2] != 'Z' &&
-         line[name_end + 2] != 'X';
+  return name_end == std::string::npos || name_end + 2 >= line.size() ? 'X' : line[name_end + 2];
 }
+
+}  // namespace
+
+bool is_running(pid_t pid) {
+  const char state = state_in("/proc/" + std::to_string(pid) + "/stat");
+  return state != 'Z' && state != 'X';
+}
+
+bool is_asleep(pid_t thread) { return state_in("/proc/self/task/" + std::to_string(thread) + "/stat") == 'S'; }
 
 bool eventually(const std::function<bool()>& holds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_ns);

@@ -76,6 +76,8 @@ bool has_children();
 // Whether there is a process of this number that isn't a zombie.
 bool is_running(pid_t pid);
 
+// Whether a thread of this process is in a system call that waits.
+bool is_asleep(pid_t thread);
 // Whether `holds` is true before patience ends. For states that nothing tells of.
 bool eventually(const std::function<bool()>& holds);
 

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the unit tests of a cross build under its emulator, without what the emulator can't do.
+
+Usage: emulated.py BUILD [LABEL REPORT]
+
+BUILD was set up with tools/aarch64.ini. Prints a line for each test case that is left out, with the reason, and at the end
+"PASSED FAILED SKIPPED": programs that passed or failed, cases left out. Appends what failed to REPORT (by default it is
+printed). Ends with 1 if anything failed.
+"""
+
+import json
+import os
+import shlex
+import stat
+import subprocess
+import sys
+import tempfile
+
+EMULATOR = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
+TIMEOUT_S = 300
+TAIL_LINES = 60
+
+# What qemu-user (7.2) does otherwise than a kernel. By the program of the test and the name of the case.
+NO_MADVISE = "qemu-user takes madvise and does nothing (MADV_DONTFORK, MADV_DONTDUMP, MADV_WIPEONFORK)"
+NO_EXEC = "an emulated program can only exec what the host itself can run"
+LEFT_OUT = {
+    "shm": {
+        "a worker's own children have no view of data": NO_MADVISE,
+        "a forked child has no view of control": NO_MADVISE,
+        "a core dump leaves the arena out": NO_MADVISE,
+    },
+    "os": {
+        "a stamp is its process's own, and foreign in a forked child": NO_MADVISE,
+        "a child takes stamps of its own, which brings none of its parent's back": NO_MADVISE,
+        "a grandchild tells its parent's and its grandparent's stamps apart from its own": NO_MADVISE,
+        "beyond RLIMIT_AS is refused with what is left of it": "qemu-user doesn't let a program limit its address space",
+        "signals are blocked and ignored by the parent alone": "the C library's own signals have other numbers outside",
+        "a program that can't be started is an error that names it, and leaves no process":
+            "vfork is fork under qemu-user: posix_spawn can't learn of a failed exec",
+        "this program: its file, absolute, whatever it was called, and its arguments": NO_EXEC,
+        "descriptors beyond those expected don't stay open, and their loss is flagged":
+            "qemu-user receives into more room for descriptors than the program has",
+    },
+}
+
+
+def run(command, cwd):
+    """(what went wrong or None, output)"""
+    try:
+        finished = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, errors="replace", timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as late:
+        return f"not done after {TIMEOUT_S} s", (late.output or b"").decode(errors="replace")
+    return (f"status {finished.returncode}" if finished.returncode else None), finished.stdout
+
+
+def is_foreign(path, machine=183):
+    """Whether it is a program for aarch64."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(20)
+    except OSError:
+        return False
+    return head[:4] == b"\x7fELF" and int.from_bytes(head[18:20], "little") == machine
+
+
+def wrapped(argument, build, scratch):
+    """A script that starts the program, if the argument is one for aarch64: also for tests that are Python and start it."""
+    path = os.path.join(build, argument)
+    if not is_foreign(path):
+        return argument
+    script = os.path.join(scratch, os.path.basename(path))
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nexec {shlex.join([*EMULATOR, path])} "$@"\n')
+    os.chmod(script, os.stat(script).st_mode | stat.S_IXUSR)
+    return script
+
+
+def unit_tests(build):
+    with open(os.path.join(build, "meson-info/intro-tests.json"), encoding="utf-8") as file:
+        for test in json.load(file):
+            if any(suite.split(":")[-1] == "unit" for suite in test["suite"]):
+                yield test["name"], test["cmd"]
+
+
+def run_test(name, command, build):
+    """Failures of one test, each a title and output; and the cases that were left out."""
+    left_out = LEFT_OUT.get(name, {})
+    if left_out:
+        _, listing = run([*command, "--list-test-cases"], build)
+        for case in sorted(left_out.keys() - set(listing.splitlines())):
+            yield f"{name}: '{case}' is to be left out, but there is no such case", ""
+        # A comma separates patterns; ? is any character.
+        command = [*command, "--test-case-exclude=" + ",".join(case.replace(",", "?") for case in left_out)]
+    wrong, output = run(command, build)
+    if wrong:
+        yield f"{name} ({wrong})", "\n".join(output.rstrip().splitlines()[-TAIL_LINES:])
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    label, report_path = sys.argv[2:] or ("emulated", "/dev/stdout")
+    passed = failed = skipped = 0
+    with tempfile.TemporaryDirectory(prefix="feedlane-emulated.") as scratch, \
+            open(report_path, "a", encoding="utf-8") as report:
+        for name, command in unit_tests(build):
+            problems = list(run_test(name, [wrapped(part, build, scratch) for part in command], build))
+            for title, output in problems:
+                print(f"\nFAILED {label}: {title}", *("    " + line for line in output.splitlines()), sep="\n", file=report)
+            passed += not problems
+            failed += bool(problems)
+            for case, reason in LEFT_OUT.get(name, {}).items():
+                skipped += 1
+                print(f"left out: {name}, '{case}': {reason}")
+    print(passed, failed, skipped)
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
