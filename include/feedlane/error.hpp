@@ -37,8 +37,12 @@ class Error : public std::exception {
   [[nodiscard]] std::int64_t found() const noexcept { return error_.found; }
   /** The number needed. */
   [[nodiscard]] std::int64_t needed() const noexcept { return error_.needed; }
+  /** errno of the system call that failed, 0 if none. */
+  [[nodiscard]] int os_errno() const noexcept { return error_.os_errno; }
   /** The worker that it is about; -1: none. */
   [[nodiscard]] std::int32_t worker() const noexcept { return error_.worker; }
+  /** The epoch of the batch that it is about; -1: none. */
+  [[nodiscard]] std::int64_t epoch() const noexcept { return error_.epoch; }
   /** The batch that it is about, its number in the epoch; -1: none. */
   [[nodiscard]] std::int64_t batch() const noexcept { return error_.batch; }
   /** The data set index that it is about; -1: none. */

@@ -23,7 +23,9 @@ inline namespace v1 {
 /** Who makes the workers. */
 enum class Start : std::int32_t {
   spawn = FEEDLANE_START_SPAWN,       /**< the library starts argv, or this program again */
-  external = FEEDLANE_START_EXTERNAL, /**< the host, with feedlane_loader_open_worker */
+  fork = FEEDLANE_START_FORK,         /**< the library forks this process: `dataset` runs in the children */
+  thread = FEEDLANE_START_THREAD,     /**< the host's threads, with Loader::run_local */
+  external = FEEDLANE_START_EXTERNAL, /**< the host, with Loader::open_worker */
 };
 
 /** An aggregate for designated initialisers; what is left out is the default of feedlane_loader_config. */
@@ -33,7 +35,7 @@ struct LoaderOptions {
   std::int64_t batch_size = 1;                /**< rows */
   bool drop_last = false;                     /**< no incomplete last batch */
   std::optional<std::uint64_t> seed{};        /**< the base seed; nothing: drawn from the system */
-  const feedlane_dataset* dataset = nullptr;  /**< inline only: see dataset_of in worker.hpp */
+  const feedlane_dataset* dataset = nullptr;  /**< inline, fork and thread: see dataset_of in worker.hpp */
   int workers = 0;                            /**< 0: the data set runs inline, in the caller of next */
   Start start = Start::spawn;                 /**< who makes them */
   int prefetch_factor = 0;                    /**< batches in flight per worker; 0: 2 */
@@ -110,7 +112,7 @@ class Batch {
   feedlane_batch batch_;
 };
 
-/** One thread at a time, but interrupt and statistics. */
+/** One thread at a time, but interrupt, run_local, statistics and events. */
 class Loader {
  public:
   /** Reserves all memory; workers start with the first epoch. Throws. */
@@ -171,8 +173,40 @@ class Loader {
 
   /** Ends the epoch and all workers, and waits for their ends. Throws. */
   void stop() {
-    detail::checked(error_, [&](feedlane_error* e) { return feedlane_loader_stop(handle_, e); });
+    stop(error_);
     if (error_) throw error_;
+  }
+  /** The same; what went wrong is in `error`. */
+  void stop(Error& error) {
+    detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_stop(handle_, e); });
+  }
+  /** Start::external: a connected socket for one worker process, the caller's to pass on and to close; nothing when no
+   *  worker is missing. `id` is the worker wanted or -1 for any; it is written with the one it is. Throws. */
+  [[nodiscard]] std::optional<int> open_worker(std::int32_t& id) {
+    const std::optional<int> fd = open_worker(id, error_);
+    if (error_) throw error_;
+    return fd;
+  }
+  /** The same; what went wrong is in `error`. */
+  [[nodiscard]] std::optional<int> open_worker(std::int32_t& id, Error& error) {
+    std::int32_t fd = -1;
+    const std::int32_t status =
+        detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_open_worker(handle_, &id, &fd, e); });
+    if (status != FEEDLANE_OK) return std::nullopt;
+    return fd;
+  }
+  /** Start::thread: the calling thread works with LoaderOptions::dataset until the trainer wants no more. False: no worker
+   *  is missing. Any thread, but the call must have begun before the loader's destructor does. Throws. */
+  bool run_local() {
+    Error error;  // not the member: that one is the trainer's
+    const bool worked = run_local(error);
+    if (error) throw error;
+    return worked;
+  }
+  /** The same; what went wrong is in `error`. */
+  bool run_local(Error& error) {
+    return detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_run_local(handle_, e); }) ==
+           FEEDLANE_OK;
   }
   /** Any thread, signal handlers too. */
   void interrupt() noexcept { (void)feedlane_loader_interrupt(handle_); }
@@ -196,6 +230,13 @@ class Loader {
     feedlane_init(&s, sizeof s);
     for (std::int32_t w = 0; feedlane_loader_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
+  }
+  /** The oldest event not yet read; nothing when there is none. Any thread. */
+  std::optional<feedlane_event> event() {
+    feedlane_event e;
+    feedlane_init(&e, sizeof e);
+    if (feedlane_loader_event(handle_, &e) != FEEDLANE_OK) return std::nullopt;
+    return e;
   }
   /** The handle, for the C interface; still owned by this. */
   [[nodiscard]] feedlane_loader* c() const { return handle_; }

@@ -60,6 +60,9 @@ class SameLosses(unittest.TestCase):
         self.assertEqual(len(pids), workers, "as many processes as workers" + training.story)
         self.assertNotIn(training.pid, pids, "the trainer is no worker" + training.story)
         self.assertNotIn(0, pids, "every worker is known" + training.story)
+        self.check_work(training)
+
+    def check_work(self, training):
         self.assertEqual(training.number("restarts:"), 0, "nobody died" + training.story)
         samples = sum(int(row[3]) for row in training.workers)
         self.assertEqual(samples, EPOCHS * 1437, "the workers made every sample, once" + training.story)
@@ -85,8 +88,21 @@ class SameLosses(unittest.TestCase):
             with self.subTest(workers=workers):
                 self.check_processes(workers, "external")
 
+    def test_forked_workers(self):
+        for workers in 1, 2, 4:
+            with self.subTest(workers=workers):
+                self.check_processes(workers, "fork")
+
+    def test_threads(self):
+        for workers in 1, 2, 4:
+            with self.subTest(workers=workers):
+                training = self.check(workers, "--start", "thread")
+                pids = [int(row[1]) for row in training.workers]
+                self.assertEqual(pids, [training.pid] * workers, "they are the trainer's" + training.story)
+                self.check_work(training)
+
     def test_killed_worker_changes_nothing(self):
-        for start in "spawn", "external":
+        for start in "spawn", "external", "fork":
             for workers in 1, 2:
                 with self.subTest(start=start, workers=workers):
                     training = self.check(workers, "--start", start, "--kill-worker-at-batch", str(KILL_AT))
@@ -115,9 +131,11 @@ class Refusals(unittest.TestCase):
 
     def test_bad_options_are_refused(self):
         for options in (["--bogus"], ["--workers"], ["--workers", "-1"], ["--workers", "two"], ["--workers", "257"],
-                        ["--workers="], ["--start", "fork"], ["--epochs", "0"], ["--epochs", "1.5"], ["--seed", "7x"],
+                        ["--workers="], ["--start", "forked"], ["--epochs", "0"], ["--epochs", "1.5"], ["--seed", "7x"],
                         ["--seed", "18446744073709551616"], ["--sync=1"], ["--sync", "--workers", "2"],
-                        ["--start", "external", "--workers", "0"], ["--kill-worker-at-batch", "-3"],
+                        ["--start", "external", "--workers", "0"], ["--start", "fork", "--workers", "0"],
+                        ["--start", "thread", "--workers", "0"], ["--kill-worker-at-batch", "1", "--start", "thread"],
+                        ["--kill-worker-at-batch", "-3"],
                         ["--kill-worker-at-batch", "1", "--sync"], ["--kill-worker-at-batch", "45", "--epochs", "1"]):
             with self.subTest(options=options):
                 self.check(2, options[0].split("=")[0], *options)
@@ -168,7 +186,8 @@ class Interrupt(unittest.TestCase):
             return b""
 
     def test_ends_the_training_cleanly(self):
-        for options in (["--sync"], ["--workers", "0"], ["--workers", "2"], ["--workers", "2", "--start", "external"]):
+        for options in (["--sync"], ["--workers", "0"], ["--workers", "2"], ["--workers", "2", "--start", "external"],
+                        ["--workers", "2", "--start", "fork"], ["--workers", "2", "--start", "thread"]):
             with self.subTest(options=options):
                 self.check(*options)
 

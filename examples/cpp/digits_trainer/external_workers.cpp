@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+#include <optional>
+#include <stdexcept>
 #include <string>
-
-#include "handles.hpp"
+#include <system_error>
 
 namespace digits {
 namespace {
@@ -29,11 +29,6 @@ std::vector<char*> worker_environment(std::string& assignment) {
   return environment;
 }
 
-int fail(const char* what, int os_errno) {
-  std::fprintf(stderr, "digits_trainer: %s: %s\n", what, std::strerror(os_errno));
-  return FEEDLANE_E_OS;
-}
-
 }  // namespace
 
 ExternalWorkers::~ExternalWorkers() {
@@ -43,26 +38,23 @@ ExternalWorkers::~ExternalWorkers() {
   }
 }
 
-int32_t ExternalWorkers::start_missing(feedlane_loader* loader) {
+void ExternalWorkers::start_missing(feedlane::Loader& loader) {
   for (;;) {
-    auto error = initialised<feedlane_error>();
     int32_t id = -1;  // any
-    int32_t fd = -1;
-    int32_t status = feedlane_loader_open_worker(loader, &id, &fd, &error);
-    if (status == FEEDLANE_END) return FEEDLANE_OK;
-    if (status < 0) return complain("open_worker", status, error);
-    status = start(fd);
-    close(fd);  // the child has its own; ours would hide its end from the loader
-    if (status < 0) return status;
+    const std::optional<int> fd = loader.open_worker(id);
+    if (!fd) return;
+    const bool enough = static_cast<int64_t>(processes_.size()) >= most_starts_;
+    const int failed = enough ? 0 : start(*fd);
+    close(*fd);  // the child has its own; ours would hide its end from the loader
+    if (enough) {
+      throw std::runtime_error(std::to_string(most_starts_) + " workers were started already: they end too soon");
+    }
+    if (failed != 0) throw std::system_error(failed, std::generic_category(), "a worker can't be started");
   }
 }
 
-int32_t ExternalWorkers::start(int32_t fd) {
-  if (static_cast<int64_t>(processes_.size()) >= most_starts_) {
-    std::fprintf(stderr, "digits_trainer: %lld workers were started already: they end too soon\n",
-                 static_cast<long long>(most_starts_));
-    return FEEDLANE_E_RESTARTS;
-  }
+/// 0 or what errno calls it.
+int ExternalWorkers::start(int fd) {
   std::string assignment = variable + std::to_string(fd);
   const std::vector<char*> environment = worker_environment(assignment);
   char name[] = "digits_trainer";
@@ -80,9 +72,8 @@ int32_t ExternalWorkers::start(int32_t fd) {
   const int failed = posix_spawn(&process, "/proc/self/exe", &actions, &attributes, arguments, environment.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return fail("a worker can't be started", failed);
-  processes_.push_back(process);
-  return FEEDLANE_OK;
+  if (failed == 0) processes_.push_back(process);
+  return failed;
 }
 
 }  // namespace digits

@@ -3,7 +3,8 @@
 // the loader hands out a connected descriptor, the new process finds its number in FEEDLANE_WORKER_FD. That is all.
 #pragma once
 
-#include <feedlane.h>
+#include <feedlane/loader.hpp>
+
 #include <sys/types.h>
 
 #include <cstdint>
@@ -21,11 +22,11 @@ class ExternalWorkers {
   ExternalWorkers& operator=(const ExternalWorkers&) = delete;
 
   /// Starts this program once for each worker that `loader` misses: all of them at first, later those that have died.
-  /// A negative status has been told to the user already.
-  int32_t start_missing(feedlane_loader* loader);
+  /// Throws.
+  void start_missing(feedlane::Loader& loader);
 
  private:
-  int32_t start(int32_t fd);
+  int start(int fd);
 
   const int64_t most_starts_;
   std::vector<pid_t> processes_;

@@ -10,16 +10,16 @@ namespace {
 
 // Lock-free atomics are what a signal handler may touch.
 std::atomic<bool> requested{false};
-std::atomic<feedlane_loader*> watched{nullptr};
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<feedlane_loader*>::is_always_lock_free);
+std::atomic<feedlane::Loader*> watched{nullptr};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<feedlane::Loader*>::is_always_lock_free);
 
 extern "C" void on_interrupt(int) {
   const int saved = errno;
-  // Handler and loop share the program's only thread: program order is all the order there is to keep.
+  // Handler and loop share a thread, others block the signal: program order is all the order there is to keep.
   requested.store(true, std::memory_order_relaxed);
-  feedlane_loader* const loader = watched.load(std::memory_order_relaxed);
+  feedlane::Loader* const loader = watched.load(std::memory_order_relaxed);
   // The signal itself ends a wait that is under way; this ends one that is about to begin.
-  if (loader != nullptr) feedlane_loader_interrupt(loader);
+  if (loader != nullptr) loader->interrupt();
   errno = saved;
 }
 
@@ -35,7 +35,7 @@ void install_interrupt_handler() {
 
 bool interrupt_requested() { return requested.load(std::memory_order_relaxed); }
 
-InterruptsLoader::InterruptsLoader(feedlane_loader* loader) { watched.store(loader, std::memory_order_relaxed); }
+InterruptsLoader::InterruptsLoader(feedlane::Loader& loader) { watched.store(&loader, std::memory_order_relaxed); }
 InterruptsLoader::~InterruptsLoader() { watched.store(nullptr, std::memory_order_relaxed); }
 
 }  // namespace digits

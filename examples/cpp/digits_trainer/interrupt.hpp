@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ctrl-C. The library installs no signal handlers, so the program does: its handler notes the wish and ends the
-// loader's wait. Workers have process groups of their own and never see the terminal's signal.
+// loader's wait. Worker processes that the library starts have process groups of their own and never see the terminal's
+// signal; worker threads block it.
 #pragma once
 
-#include <feedlane.h>
+#include <feedlane/loader.hpp>
 
 namespace digits {
 
@@ -13,7 +14,7 @@ bool interrupt_requested();
 /// While this lives, Ctrl-C ends the waits of `loader`. One at a time; must end before the loader does.
 class InterruptsLoader {
  public:
-  explicit InterruptsLoader(feedlane_loader* loader);
+  explicit InterruptsLoader(feedlane::Loader& loader);
   ~InterruptsLoader();
   InterruptsLoader(const InterruptsLoader&) = delete;
   InterruptsLoader& operator=(const InterruptsLoader&) = delete;

@@ -3,6 +3,9 @@
 
 #include <signal.h>
 
+#include <chrono>
+#include <stdexcept>
+
 #include "digits_dataset.hpp"
 
 namespace digits {
@@ -13,75 +16,50 @@ constexpr int64_t spare_starts = 100;
 
 }  // namespace
 
-std::unique_ptr<LoaderSource> LoaderSource::create(const feedlane_loader_config& config) {
-  std::unique_ptr<LoaderSource> source(new LoaderSource);
-  auto error = initialised<feedlane_error>();
-  feedlane_loader* loader = nullptr;
-  const int32_t status = feedlane_loader_create(&config, &loader, &error);
-  if (status < 0) {
-    complain("loader", status, error);
-    return nullptr;
+LoaderSource::LoaderSource(const feedlane::LoaderOptions& options) : loader_(options), interrupts_(loader_) {
+  if (options.start == feedlane::Start::external) {
+    external_.emplace(options.workers + spare_starts).start_missing(loader_);
+  } else if (options.start == feedlane::Start::thread) {
+    threads_.emplace(loader_).start(options.workers);
   }
-  source->loader_.reset(loader);
-  source->interrupts_.emplace(loader);
-  if (config.start == FEEDLANE_START_EXTERNAL) {
-    source->external_.emplace(config.workers + spare_starts);
-    if (source->external_->start_missing(loader) < 0) return nullptr;
-  }
-  return source;
 }
 
-int32_t LoaderSource::begin(int64_t epoch) {
-  auto error = initialised<feedlane_error>();
-  const int32_t status = feedlane_loader_begin(loader_.get(), epoch, &error);
-  return status < 0 ? complain("begin", status, error) : status;
+void LoaderSource::begin(int64_t epoch) {
+  batch_.reset();
+  loader_.start_epoch(epoch);
 }
 
 int32_t LoaderSource::next(Batch& batch) {
-  const int32_t status = wait();
-  if (status != FEEDLANE_OK) return status;
-  const feedlane_tensor& image = batch_.tensors[image_field];
-  const feedlane_tensor& label = batch_.tensors[label_field];
-  batch = {static_cast<const float*>(image.data), static_cast<const int64_t*>(label.data),
-           static_cast<size_t>(batch_.count)};
+  batch_.reset();  // trained on: its memory is free for another
+  const int32_t outcome = wait();
+  if (outcome != FEEDLANE_OK) return outcome;
+  batch = {(*batch_)[image_field].as<float>(), (*batch_)[label_field].as<int64_t>()};
   yielded_++;
   if (kill_at_ && yielded_ > *kill_at_ && kill_one_worker()) kill_at_.reset();
   return FEEDLANE_OK;
 }
 
-/// next(), with what an impatient user and the owner of external workers have to add.
+/// The loader's next(), with what an impatient user and the owner of workers have to add.
 int32_t LoaderSource::wait() {
-  auto error = initialised<feedlane_error>();
   for (;;) {
-    if (external_) {
-      const int32_t status = external_->start_missing(loader_.get());
-      if (status < 0) return status;
-    }
+    if (external_) external_->start_missing(loader_);
+    if (threads_ && threads_->failed()) throw std::runtime_error("a worker thread has given up");
     if (interrupt_requested()) return FEEDLANE_INTERRUPTED;
-    const int32_t status = feedlane_loader_next(loader_.get(), FEEDLANE_FOREVER, &batch_, &error);
+    batch_ = loader_.next(std::chrono::nanoseconds::max(), error_);
     // Some other signal (a stop and continue of the program, for one): nothing is lost, wait on.
-    if (status == FEEDLANE_INTERRUPTED) continue;
+    if (loader_.outcome() == FEEDLANE_INTERRUPTED) continue;
     // The last external worker has died: the next round starts another.
-    if (status == FEEDLANE_E_PEER_DEAD && external_) continue;
-    return status < 0 ? complain("next", status, error) : status;
+    if (loader_.outcome() == FEEDLANE_E_PEER_DEAD && external_) continue;
+    if (error_) throw error_;
+    return loader_.outcome();
   }
 }
 
-int32_t LoaderSource::release() {
-  const int32_t status = feedlane_batch_release(loader_.get(), batch_.token);
-  return status < 0 ? complain("release", status, initialised<feedlane_error>()) : status;
-}
-
-int64_t LoaderSource::batches_per_epoch() const {
-  int64_t batches = 0;
-  feedlane_loader_length(loader_.get(), &batches);
-  return batches;
-}
-
 bool LoaderSource::kill_one_worker() const {
-  auto stats = initialised<feedlane_worker_stats>();
-  for (int32_t worker = 0; feedlane_loader_worker_stats(loader_.get(), worker, &stats) == FEEDLANE_OK; worker++) {
-    if (stats.state == FEEDLANE_WORKER_READY && stats.pid > 0) return kill(static_cast<pid_t>(stats.pid), SIGKILL) == 0;
+  for (const feedlane_worker_stats& worker : loader_.worker_stats()) {
+    if (worker.state == FEEDLANE_WORKER_READY && worker.pid > 0) {
+      return kill(static_cast<pid_t>(worker.pid), SIGKILL) == 0;
+    }
   }
   return false;
 }

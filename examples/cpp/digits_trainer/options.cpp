@@ -3,22 +3,25 @@
 
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 namespace digits {
 
 const char* const usage =
     "Usage: digits_trainer [options]\n"
-    "Trains a small network on handwritten digits that worker processes decode into shared memory.\n"
+    "Trains a small network on handwritten digits that workers decode into shared memory.\n"
     "\n"
-    "  --workers N               worker processes (default 2); 0: decode inline, in the trainer\n"
-    "  --start spawn|external    who starts them: the library (default) or this program itself\n"
+    "  --workers N               how many (default 2); 0: decode inline, in the trainer\n"
+    "  --start MODE              who makes them: spawn (default), the library starts this program again; external,\n"
+    "                            this program starts itself again; fork, the library forks it; thread, they are\n"
+    "                            threads of the trainer: its pid is theirs\n"
     "  --sync                    no loader at all: a plain loop over the same samples, to compare with\n"
     "  --epochs N                default 60\n"
     "  --seed N                  of order and augmentation (default 1)\n"
     "  --data DIR                where the two optdigits files are\n"
     "  --losses FILE             write a line for each epoch: its number and its mean loss as a hexadecimal float\n"
-    "  --kill-worker-at-batch N  SIGKILL a worker when batch N, counted from 0 over all epochs, is here: shows that\n"
-    "                            the run recovers, with the same losses to the last bit\n"
+    "  --kill-worker-at-batch N  SIGKILL a worker process when batch N, counted from 0 over all epochs, is here:\n"
+    "                            shows that the run recovers, with the same losses to the last bit\n"
     "  --quiet                   print the test accuracy only\n"
     "  --help\n";
 
@@ -68,6 +71,17 @@ bool parse_number(std::string_view text, Number least, Number most, Number& out)
   return true;
 }
 
+bool parse_start(std::string_view text, feedlane::Start& out) {
+  using feedlane::Start;
+  for (const auto& [name, start] : {std::pair("spawn", Start::spawn), std::pair("external", Start::external),
+                                    std::pair("fork", Start::fork), std::pair("thread", Start::thread)}) {
+    if (text != name) continue;
+    out = start;
+    return true;
+  }
+  return false;
+}
+
 /// What an option wants of its value; empty when it is content.
 std::string set_value(std::string_view name, std::string_view value, Options& options, bool& about_workers) {
   int64_t number = 0;
@@ -77,8 +91,7 @@ std::string set_value(std::string_view name, std::string_view value, Options& op
     options.workers = static_cast<int32_t>(number);
   } else if (name == "--start") {
     about_workers = true;
-    if (value != "spawn" && value != "external") return "spawn or external";
-    options.external = value == "external";
+    if (!parse_start(value, options.start)) return "spawn, external, fork or thread";
   } else if (name == "--epochs") {
     if (!parse_number<int64_t>(value, 1, most_epochs, options.epochs)) return "a number from 1 to 1000000";
   } else if (name == "--seed") {
@@ -101,8 +114,11 @@ bool takes_value(std::string_view name) {
 std::string contradiction(const Options& options, bool about_workers) {
   if (options.sync && about_workers) return "--sync uses no loader: it goes with neither --workers nor --start";
   const bool has_workers = !options.sync && options.workers > 0;
-  if (options.external && !has_workers) return "--start external needs --workers 1 or more";
-  if (options.kill_worker_at && !has_workers) return "--kill-worker-at-batch needs a worker to kill";
+  if (options.start != feedlane::Start::spawn && !has_workers)
+    return "--start external, fork and thread need --workers 1 or more";
+  if (options.kill_worker_at && (!has_workers || options.start == feedlane::Start::thread)) {
+    return "--kill-worker-at-batch needs a worker process to kill";
+  }
   return {};
 }
 

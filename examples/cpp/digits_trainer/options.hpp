@@ -2,6 +2,8 @@
 // The command line.
 #pragma once
 
+#include <feedlane/loader.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,7 +13,7 @@ namespace digits {
 struct Options {
   bool sync = false;
   int32_t workers = 2;
-  bool external = false;
+  feedlane::Start start = feedlane::Start::spawn;
   int64_t epochs = 60;
   uint64_t seed = 1;
   std::string data;                       ///< directory of the IDX files

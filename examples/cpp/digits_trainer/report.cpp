@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.hpp"
 
-#include <cstdio>
+#include <unistd.h>
 
-#include "handles.hpp"
+#include <cstdio>
+#include <vector>
 
 namespace digits {
 namespace {
@@ -24,21 +25,24 @@ void print_training(const TrainingResult& result) {
   std::printf("\nbatches/s: %.0f\n", static_cast<double>(result.batches) / result.seconds);
 }
 
-void print_workers(const feedlane_loader* loader, double seconds) {
-  auto totals = initialised<feedlane_stats>();
-  if (feedlane_loader_stats(loader, &totals) != FEEDLANE_OK) return;
+void print_workers(const feedlane::Loader& loader, double seconds) {
+  const feedlane_stats totals = loader.stats();
   std::printf("waited for batches: %.1f %% of the time\n", milliseconds(totals.wait_ns) / (seconds * 1e3) * 100);
   std::printf("restarts: %llu\n", static_cast<ull>(totals.restarts));
-  auto stats = initialised<feedlane_worker_stats>();
-  for (int32_t worker = 0; feedlane_loader_worker_stats(loader, worker, &stats) == FEEDLANE_OK; worker++) {
-    if (worker == 0) {
-      std::printf("\n%6s  %8s  %7s  %8s  %9s  %9s  %8s\n", "worker", "pid", "tasks", "samples", "work ms", "wait ms",
-                  "restarts");
-    }
-    std::printf("%6d  %8lld  %7llu  %8llu  %9.1f  %9.1f  %8d\n", worker, static_cast<long long>(stats.pid),
-                static_cast<ull>(stats.tasks), static_cast<ull>(stats.samples), milliseconds(stats.work_ns),
-                milliseconds(stats.wait_ns), stats.generation);
+  const std::vector<feedlane_worker_stats> workers = loader.worker_stats();
+  if (!workers.empty()) {
+    std::printf("\n%6s  %8s  %7s  %8s  %9s  %9s  %8s\n", "worker", "pid", "tasks", "samples", "work ms", "wait ms",
+                "restarts");
   }
+  bool threads = false;
+  for (size_t id = 0; id < workers.size(); id++) {
+    const feedlane_worker_stats& worker = workers[id];
+    threads = threads || worker.pid == getpid();
+    std::printf("%6zu  %8lld  %7llu  %8llu  %9.1f  %9.1f  %8d\n", id, static_cast<long long>(worker.pid),
+                static_cast<ull>(worker.tasks), static_cast<ull>(worker.samples), milliseconds(worker.work_ns),
+                milliseconds(worker.wait_ns), worker.generation);
+  }
+  if (threads) std::printf("workers are threads: the pid is the trainer's own\n");
   std::printf("\n");
 }
 

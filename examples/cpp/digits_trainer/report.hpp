@@ -2,7 +2,7 @@
 // What the program prints on stdout when the training is over.
 #pragma once
 
-#include <feedlane.h>
+#include <feedlane/loader.hpp>
 
 #include "training.hpp"
 
@@ -12,6 +12,6 @@ namespace digits {
 void print_training(const TrainingResult& result);
 
 /// How long the trainer waited for batches and what each worker did. Call it while the workers live.
-void print_workers(const feedlane_loader* loader, double seconds);
+void print_workers(const feedlane::Loader& loader, double seconds);
 
 }  // namespace digits

@@ -3,29 +3,27 @@
 // the loader's seeds, so that its batches are byte for byte those of the loader.
 #pragma once
 
+#include <feedlane/sampler.hpp>
+
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "batch_source.hpp"
 #include "digits.hpp"
-#include "handles.hpp"
 
 namespace digits {
 
 class SyncSource final : public BatchSource {
  public:
   /// Takes the digits to train on from `digits`, which must outlive the source.
-  SyncSource(Sampler sampler, const Digits& digits, uint64_t base_seed);
+  SyncSource(feedlane::Sampler sampler, const Digits& digits, uint64_t base_seed);
 
-  int32_t begin(int64_t epoch) override;
+  void begin(int64_t epoch) override;
   int32_t next(Batch& batch) override;
-  int32_t release() override { return FEEDLANE_OK; }
   int64_t batches_per_epoch() const override;
 
  private:
-  Sampler sampler_;
+  feedlane::Sampler sampler_;
   const Digits& digits_;
   const uint64_t base_seed_;
   int64_t epoch_ = 0;

@@ -12,14 +12,12 @@ constexpr float decay = 0.96f;
 
 int32_t train_epoch(BatchSource& source, Network& network, int64_t epoch, float rate, Progress& progress, Score& score,
                     int64_t& batches) {
-  int32_t status = source.begin(epoch);
-  if (status != FEEDLANE_OK) return status;
+  source.begin(epoch);
   Batch batch;
   int64_t done = 0;
+  int32_t status;
   while ((status = source.next(batch)) == FEEDLANE_OK) {
-    score.add(network.learn(batch.images, batch.labels, batch.rows, rate));
-    status = source.release();
-    if (status != FEEDLANE_OK) return status;
+    score.add(network.learn(batch.images.data(), batch.labels.data(), batch.labels.size(), rate));
     batches++;
     progress.show(epoch, ++done, score.mean_loss());
   }

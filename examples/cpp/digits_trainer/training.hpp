@@ -32,7 +32,7 @@ struct TrainingResult {
   double seconds = 0;  ///< of the epochs, without the tests between them
 };
 
-/// OK, INTERRUPTED, or an error that has been told to the user. `losses` may be null: a line for each epoch, see usage.
+/// FEEDLANE_OK or _INTERRUPTED; what fails throws. `losses` may be null: a line for each epoch, see usage.
 int32_t train(BatchSource& source, Network& network, const HeldOut& held_out, int64_t epochs, std::FILE* losses,
               Progress& progress, TrainingResult& result);
 
