@@ -14,7 +14,8 @@
  *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY).
  *  - In a forked child every call on a handle answers E_FORKED, but *_destroy and *_detach: those only clear the pointer.
  *  - Structs begin with `size`. EVERY other field means "default" when zero. A shorter struct than this header's is
- *    accepted; a longer one only if what this library does not know of it is zero (E_ABI otherwise).
+ *    accepted; a longer one only if what this library does not know of it is zero (E_ABI otherwise). Of output structs
+ *    as much is written as there is room for.
  *  - Inputs are copied, never kept, except callback tables' `user_data`.
  *  - Nothing throws across this boundary; callbacks must not throw or longjmp across it either.
  */
@@ -188,7 +189,7 @@ FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);
 
 /** Becomes a sender: by the descriptor of an offer, which is taken in every case, or, with fd -1, by the socket at `path`.
  *  The receiver lets senders in while it is in feedlane_rx_peek, _arm or _offer. E_PEER_DEAD, E_LIMIT (every lane is taken),
- *  E_ABI, E_CORRUPT, E_STATE (another user's), TIMEOUT. T:any. */
+ *  E_ARGUMENT, E_ABI, E_CORRUPT, E_STATE (another user's), E_OS, TIMEOUT. T:any. */
 FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
                                         feedlane_error *err);
 /** Waits for room; at most `want` (>= 1) messages to fill. A reservation not committed is given back by the next one.
@@ -329,7 +330,8 @@ FEEDLANE_API uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64
  *  close-on-exec and marks the process as a worker: it can't create a loader with workers. Call it early in main,
  *  before other threads use the environment. T:one. */
 FEEDLANE_API int32_t feedlane_worker_fd(void);
-/** Joins the trainer at the other end of `fd`, which is taken in every case. E_ABI, E_PEER_DEAD, E_CORRUPT, TIMEOUT.
+/** Joins the trainer at the other end of `fd`, which is taken in every case. E_ARGUMENT, E_ABI, E_PEER_DEAD,
+ *  E_CORRUPT, E_OS, TIMEOUT.
  *  Call from the thread that will work. From here on the process is killed when the trainer dies. T:any. */
 FEEDLANE_API int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker **out, feedlane_error *err);
 /** Who this worker is. T:one. */

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
 #include "handle.hpp"
 #include "os/socket.hpp"
 #include "ring/receiver.hpp"
@@ -22,12 +24,21 @@ Status check_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got, E
   return check_timeout(timeout_ns, error);
 }
 
+Status check_path(const char* path, const char* argument, Error& error) {
+  const std::size_t length = std::strlen(path);
+  if (length >= 1 && length <= os::longest_socket_path) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, static_cast<std::int64_t>(length),
+                      static_cast<std::int64_t>(os::longest_socket_path),
+                      "a socket's path has 1 to %zu bytes, %s has %zu", os::longest_socket_path, argument, length);
+}
+
 Status reach(int32_t fd, const char* path, os::Fd& socket, Error& error) {
   if (fd >= 0 && path != nullptr)
     return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
   if (fd >= 0) return check_descriptor(socket, error);
   if (path == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is %d and path is NULL", fd);
-  return os::connect_to(path, socket, error);
+  const Status s = check_path(path, "path", error);
+  return s == FEEDLANE_OK ? os::connect_to(path, socket, error) : s;
 }
 
 }  // namespace
@@ -43,6 +54,8 @@ int32_t feedlane_rx_create(const feedlane_ring_config* config, feedlane_rx** out
     if (s != FEEDLANE_OK) return s;
     if (c.reserved != 0)
       return error.refuse(FEEDLANE_E_ARGUMENT, "config.reserved", c.reserved, 0, "config.reserved must be zero");
+    if (c.path != nullptr) s = check_path(c.path, "config.path", error);
+    if (s != FEEDLANE_OK) return s;
     shm::RingPlan plan;
     s = shm::make_ring_plan(c.message_bytes, c.capacity, c.lanes == 0 ? 1 : c.lanes, plan, error);
     auto handle = std::make_unique<feedlane_rx>();

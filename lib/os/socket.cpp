@@ -113,7 +113,8 @@ namespace {
 Status make_address(const std::string& path, sockaddr_un& address, Error& error) {
   address = {};
   address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path)
+  static_assert(longest_socket_path == sizeof address.sun_path - 1);
+  if (path.empty() || path.size() > longest_socket_path)
     return error.refuse(FEEDLANE_E_ARGUMENT, "path", static_cast<std::int64_t>(path.size()),
                         static_cast<std::int64_t>(sizeof address.sun_path) - 1,
                         "a socket's path has 1 to %zu bytes, found %zu", sizeof address.sun_path - 1, path.size());

@@ -39,6 +39,9 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
 // calls that have taken the socket already, so that their caller couldn't call again.
 Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error);
 
+// What fits a socket's address, with its terminator.
+constexpr std::size_t longest_socket_path = 107;
+
 // A listening socket at `path`, which this user alone can connect to. A socket there that nobody listens at any more is
 // replaced; one in use is E_STATE.
 Status listen_at(const std::string& path, Fd& out, Error& error);

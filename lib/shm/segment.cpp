@@ -86,6 +86,10 @@ Status attach_half(const Half& half, int fd, Mapping& mapping, std::uint64_t& pa
   if (seals < 0 || (seals & half.seals) != half.seals)
     return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "%s has seals %d, needs %d", half.name, seals,
                         half.seals);
+  constexpr int no_writing = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
+  if (!half.is_control() && (seals & no_writing) != 0)
+    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "%s has seals %d: it can't be written to",
+                        half.name, seals);
   std::uint64_t bytes = 0;
   if (const Status s = os::file_size(fd, bytes, error); s != FEEDLANE_OK) return s;
   constexpr std::uint64_t least = sizeof(SegmentHeader) + sizeof(Geometry);

@@ -105,7 +105,10 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
 }
 
 Worker::~Worker() {
-  if (!socket_) return;  // never attached
+  if (!socket_) {  // never attached, but perhaps tied already
+    if (lifeline_) os::untie_lifeline(lifeline_.get());
+    return;
+  }
   // A task in hand stays the trainer's: it goes to another worker, as soon as we can't write any more.
   row_->started_task.store(0, std::memory_order_relaxed);
   own_.unmap();
