@@ -108,17 +108,18 @@ TEST_CASE("a data set that can't be opened is E_INIT in the first next, with the
     s.workers(1, form);
     s.plan.fail_open = 0;
     const Loader l = s.create();
-    begin(l.get(), 0);
-    for (int i = 0; i < 3; i++) {
-      Error e;
-      CHECK_MESSAGE(take(l.get(), &e).status == FEEDLANE_E_INIT, "repeated until begin");
-      CHECK(e.worker == 0);
-      CHECK(e.says(fail_open_text));
+    // Many times: the worker says why and ends at once, and the trainer may see its end first.
+    for (std::int64_t epoch = 0; epoch < 12; epoch++) {
+      begin(l.get(), epoch);
+      for (int i = 0; i < 2; i++) {
+        Error e;
+        CHECK_MESSAGE(take(l.get(), &e).status == FEEDLANE_E_INIT, "repeated until begin");
+        CHECK(e.worker == 0);
+        CHECK(e.says(fail_open_text));
+      }
     }
     CHECK(stats_of(l.get()).batches == 0);
     CHECK_MESSAGE(stats_of(l.get()).restarts == 0, "who can't open is not started again and again");
-    begin(l.get(), 1);
-    CHECK(take(l.get()).status == FEEDLANE_E_INIT);
   }
 }
 

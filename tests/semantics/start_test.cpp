@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -117,19 +116,19 @@ TEST_CASE("numeric libraries get one thread a worker, unless the user says other
   REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
 }
 
-TEST_CASE("worker info: each worker knows its number and generation, and is a process of its own") {
+TEST_CASE("worker info: each worker knows its number and generation, and is a process and a group of its own") {
   Setup s(40);
   s.workers(3).fields({field("worker", int64_type), field("pid", int64_type), field("generation", int64_type),
-                       field("batch", int64_type)});
+                       field("batch", int64_type), field("group", int64_type)});
   s.config.keep_workers = 1;
   const Loader l = s.create();
-  std::set<std::pair<std::int64_t, std::int64_t>> seen;
   for (const Taken& t : take_epoch(l.get(), 0)) {
     CHECK(t.value("worker") == t.worker);
     CHECK(t.value("pid") == worker_of(l.get(), t.worker).pid);
     CHECK(t.value("generation") == 0);
     CHECK(t.value("batch") == t.batch);
     CHECK(t.value("pid") != ::getpid());
+    CHECK_MESSAGE(t.value("group") == t.value("pid"), "Ctrl-C in a terminal goes to the trainer alone");
   }
 }
 

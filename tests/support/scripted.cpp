@@ -88,6 +88,7 @@ std::int64_t number(const Script& script, const std::string& name, std::int64_t 
   if (name == "index") return index;
   if (name == "seed") return static_cast<std::int64_t>(seed);
   if (name == "pid") return ::getpid();
+  if (name == "group") return ::getpgrp();
   if (name == "worker") return script.info.id;
   if (name == "generation") return script.info.generation;
   if (name == "attempt") return task.attempt;
