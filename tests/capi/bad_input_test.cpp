@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <set>
 
 using namespace feedlane::test;
@@ -163,9 +162,14 @@ std::string header_path() {
 std::set<std::string> declared_functions() {
   std::ifstream file(header_path());
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::regex declaration(R"(\nFEEDLANE_API [^;(]*?(feedlane_\w+)\()");
   std::set<std::string> names;
-  for (std::sregex_iterator i(text.begin(), text.end(), declaration), end; i != end; ++i) names.insert((*i)[1]);
+  const std::string mark = "\nFEEDLANE_API ";
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) {
+    // "FEEDLANE_API type feedlane_name(": the last word before the first parenthesis.
+    const std::size_t end = text.find('(', at);
+    const std::size_t begin = text.find_last_of(" *", end);
+    names.insert(text.substr(begin + 1, end - begin - 1));
+  }
   return names;
 }
 

@@ -30,8 +30,8 @@ struct Plan {
 constexpr const char* fail_text = "sample is damaged";
 constexpr const char* fail_open_text = "no such data set";
 
-// What fields of these names hold, each an int64 unless stated: index, seed (uint64), pid, group (of processes), worker,
-// generation, attempt, epoch, batch, omp (OMP_NUM_THREADS, -1 if not set), config (a checksum of the worker
+// What fields of these names hold, each an int64 unless stated: index, seed (uint64), pid, group (of processes),
+// worker, generation, attempt, epoch, batch, omp (OMP_NUM_THREADS, -1 if not set), config (a checksum of the worker
 // configuration), nested (what a loader with workers was answered), noise (any number of bytes, from index and seed).
 feedlane_dataset scripted_dataset();
 // The same by the whole batch.
