@@ -179,7 +179,9 @@ TEST_CASE("every function of feedlane.h has rows of bad input") {
   const std::set<std::string> declared = declared_functions();
   REQUIRE_MESSAGE(!declared.empty(), "the path of feedlane.h is this program's last argument, found ", header_path());
   for (const std::string& function : declared) CHECK_MESSAGE(rows_by_function().count(function) == 1, function);
-  for (const auto& [function, count] : rows_by_function()) {
+  for (const auto& row : rows_by_function()) {
+    const std::string& function = row.first;  // clang 14 takes no structured binding into a lambda
+    const int count = row.second;
     CHECK_MESSAGE(declared.count(function) == 1, function);
     MESSAGE(function, ": ", count);
   }
