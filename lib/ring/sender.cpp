@@ -84,12 +84,10 @@ Sender::~Sender() {
   (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
 }
 
-std::uint32_t Sender::room(std::uint32_t want) { return producer_.reserve(want); }
-
 Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   for (;;) {
-    reserved_ = room(want);
+    reserved_ = producer_.reserve(want);
     if (producer_.broken())
       return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane %u is none that it can have", lane_);
     if (reserved_ != 0) {
@@ -114,7 +112,7 @@ Status Sender::commit(std::uint32_t count, Error& error) {
 
 Status Sender::wait(os::Deadline deadline, Error& error) {
   sleeper_.prepare();
-  if (room(1) != 0) {
+  if (producer_.reserve(1) != 0) {
     sleeper_.cancel();
     return FEEDLANE_OK;
   }

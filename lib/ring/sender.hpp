@@ -34,7 +34,6 @@ class Sender {
   Sender() = default;
   Status receive_welcome(int socket, os::Deadline deadline, Error& error);
   Status wait(os::Deadline deadline, Error& error);
-  [[nodiscard]] std::uint32_t room(std::uint32_t want);
 
   shm::RingPlan plan_;
   shm::SegmentPair segments_;
