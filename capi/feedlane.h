@@ -12,7 +12,8 @@
  *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED; nothing is lost, call again. Not in
  *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions.
  *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY).
- *  - In a forked child every call on a handle answers E_FORKED, but *_destroy and *_detach: those only clear the pointer.
+ *  - In a forked child every call on a handle answers E_FORKED, but *_destroy, *_detach and *_close: those only clear the
+ *    pointer.
  *  - Structs begin with `size`. EVERY other field means "default" when zero. A shorter struct than this header's is
  *    accepted; a longer one only if what this library does not know of it is zero (E_ABI otherwise). Of output structs
  *    as much is written as there is room for.
@@ -145,6 +146,7 @@ typedef struct feedlane_loader feedlane_loader;   /**< the trainer's side */
 typedef struct feedlane_worker feedlane_worker;   /**< the worker's side */
 typedef struct feedlane_rx feedlane_rx;           /**< the receiving end of a standalone ring */
 typedef struct feedlane_tx feedlane_tx;           /**< a sending end */
+typedef struct feedlane_monitor feedlane_monitor; /**< a look at another process's loader */
 
 /* ---- standalone rings: messages of one size from up to `lanes` senders to one receiver ---------------------------- */
 
@@ -234,27 +236,143 @@ typedef struct feedlane_tensor {
 
 /* ---- samplers: single-threaded objects; a loader takes a copy of its own ------------------------------------------ */
 
+/** @{ How a sampler shuffles. */
+#define FEEDLANE_SHUFFLE_TORCH \
+  0 /**< exactly as torch on CPU, its generator seeded with seed + epoch; 8 bytes an index */
+#define FEEDLANE_SHUFFLE_FEISTEL \
+  1 /**< a permutation computed index by index with seed + epoch, up to 2^62; no memory */
+#define FEEDLANE_SHUFFLE_TORCH_LOADER \
+  2 /**< exactly as torch's DataLoader(shuffle=True) after torch.manual_seed(seed), epoch
+                                             after epoch, when nothing else draws from its default generator */
+/** @} */
+
 /** What feedlane_sampler_random shuffles. */
 typedef struct feedlane_random_config {
   size_t size;
-  int64_t length; /**< size of the data set, > 0 */
-  uint64_t seed;  /**< epoch e is shuffled with seed + e */
+  int64_t length; /**< size of the data set, > 0; with FEEDLANE_SHUFFLE_FEISTEL up to 2^62 */
+  uint64_t seed;  /**< epoch e is shuffled with seed + e; torch looks at the low 32 bits of that */
+  int64_t
+      num_samples; /**< indices in an epoch; 0: length. More than that: whole permutations, then a part of another */
+  int32_t replacement; /**< 1: every index is drawn from all of them, as often as it comes (torch.randint) */
+  int32_t shuffle;     /**< FEEDLANE_SHUFFLE_... */
 } feedlane_random_config;
+
+/** What feedlane_sampler_weighted draws. */
+typedef struct feedlane_weighted_config {
+  size_t size;
+  int64_t num_samples;         /**< indices in an epoch; 0: as many as there are weights */
+  uint64_t seed;               /**< epoch e is drawn with seed + e */
+  int32_t without_replacement; /**< 1: each index at most once; by the weights of those that are left */
+  int32_t reserved;
+} feedlane_weighted_config;
+
+/** Which part of a data set's order feedlane_sampler_distributed yields. */
+typedef struct feedlane_distributed_config {
+  size_t size;
+  int64_t length;     /**< size of the data set, 0 .. 2^62 */
+  int32_t world;      /**< number of ranks; 0: both numbers as of feedlane_rank_detect, which may fail */
+  int32_t rank;       /**< 0 .. world - 1 */
+  uint64_t seed;      /**< epoch e is shuffled with seed + e; the same in every rank */
+  int32_t no_shuffle; /**< 1: in the data set's order */
+  int32_t drop_last;  /**< 1: the list is cut, 0: repeated from its start, until every rank gets as many indices */
+  int32_t shuffle;    /**< FEEDLANE_SHUFFLE_TORCH or _FEISTEL */
+  int32_t detect_off; /**< 1: with world 0, rank 0 of 1 without a look at the environment */
+} feedlane_distributed_config;
+
+/** Which process of how many this is. */
+typedef struct feedlane_rank {
+  size_t size;
+  int32_t rank;      /**< 0 .. world - 1 */
+  int32_t world;     /**< at least 1 */
+  char source[16];   /**< "feedlane", "torchrun", "openmpi", "pmi", "slurm"; "none": 0 of 1 */
+  char warning[384]; /**< another source that says something else, in one line; empty if none does */
+} feedlane_rank;
+
+/**
+ * A sampler of the user's own. Its copies (a loader's, a batch sampler's) share the one `user_data`: use one of them at a
+ * time. The callbacks run in the thread that is in feedlane_sampler_restart, _next, _save or _load, or in
+ * feedlane_loader_begin, _next or _poll. They return 0 or a negative status with err->text (and err->detail, as those of a
+ * data set) filled in, which then is what the call answers; feedlane_loader_next answers it when every batch before it was
+ * yielded, and the call after that goes on: the failed callback is called again, what others have given isn't lost.
+ */
+typedef struct feedlane_sampler_callbacks {
+  size_t size;
+  void *user_data; /**< kept, until drop */
+  /** Starts an epoch; `seed` is the loader's base seed, 0 without a loader. NULL: nothing to do. */
+  int32_t (*restart)(void *user_data, int64_t epoch, uint64_t seed, feedlane_error *err);
+  /** Writes 1 .. cap indices and their number; fewer don't mean the end. END, with none written, does. Required. */
+  int32_t (*next)(void *user_data, int64_t *indices, uint64_t cap, uint64_t *got, feedlane_error *err);
+  /** Writes where it stands, `*bytes` long; E_LIMIT, with the number of bytes needed, if that is more than cap: then it is
+   *  called again. NULL: no state. */
+  int32_t (*save)(void *user_data, void *buffer, uint64_t cap, uint64_t *bytes, feedlane_error *err);
+  /** After restart: goes on from there. NULL: no state. */
+  int32_t (*load)(void *user_data, const void *buffer, uint64_t bytes, feedlane_error *err);
+  void (*drop)(void *user_data); /**< once, when the last copy is destroyed; not if the sampler couldn't be made */
+  int64_t length;                /**< indices in an epoch, or batches; 0: unknown */
+  int64_t batch_rows;            /**< > 0: a batch sampler: each `next` is one batch, of at most so many; up to 2^30 */
+} feedlane_sampler_callbacks;
 
 /** 0, 1, ... length - 1; `length` >= 0. T:any. */
 FEEDLANE_API int32_t feedlane_sampler_sequential(int64_t length, feedlane_sampler **out, feedlane_error *err);
-/** A permutation of [0, length), for each epoch another: the one torch.randperm yields on CPU for the generator seed
- *  `seed + epoch`. 8 bytes an index. T:any. */
+/** Permutations of [0, length), or draws with replacement, for each epoch others: by default those of torch's RandomSampler
+ *  on CPU with a generator seeded with `seed + epoch`. T:any. */
 FEEDLANE_API int32_t feedlane_sampler_random(const feedlane_random_config *config, feedlane_sampler **out,
                                              feedlane_error *err);
-/** Starts `epoch` (>= 0) over. T:one. */
+/** The `count` (>= 0) numbers at `indices`, for each epoch in another order: that of torch's SubsetRandomSampler with a
+ *  generator seeded with `seed + epoch`; with `in_order` 1 as they are given. 16 bytes an index. T:any. */
+FEEDLANE_API int32_t feedlane_sampler_subset(const int64_t *indices, uint64_t count, int32_t in_order, uint64_t seed,
+                                             feedlane_sampler **out, feedlane_error *err);
+/** Indices from 0 to count - 1, each as likely as its weight says: finite, not negative, one at least above zero; one of
+ *  weight zero never comes. With replacement by alias tables (16 bytes a weight, constant time an index), without it by
+ *  exponential keys (8 bytes a weight and 8 an index). T:any. */
+FEEDLANE_API int32_t feedlane_sampler_weighted(const double *weights, uint64_t count,
+                                               const feedlane_weighted_config *config, feedlane_sampler **out,
+                                               feedlane_error *err);
+/** Batches of `batch_size` (1 .. 2^30) indices of a copy of `inner`, which must not yield batches itself; the last one may be
+ *  smaller, and is left out with `drop_last` 1. Each feedlane_sampler_next is one batch. T:any. */
+FEEDLANE_API int32_t feedlane_sampler_batch(const feedlane_sampler *inner, int64_t batch_size, int32_t drop_last,
+                                            feedlane_sampler **out, feedlane_error *err);
+/** Every world-th index of an order that all ranks share, from the rank-th on: exactly torch's DistributedSampler after
+ *  set_epoch, or by a feistel shuffle without memory. A state (feedlane_sampler_save) may be loaded in another world: see
+ *  feedlane_sampler_load. T:any. */
+FEEDLANE_API int32_t feedlane_sampler_distributed(const feedlane_distributed_config *config, feedlane_sampler **out,
+                                                  feedlane_error *err);
+/** A sampler of the user's own. Its indices are passed on as they are. On failure `drop` isn't called. T:any. */
+FEEDLANE_API int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks *callbacks, feedlane_sampler **out,
+                                             feedlane_error *err);
+/** Which process of how many this is, by the first of these pairs of variables that is there: FEEDLANE_RANK and
+ *  FEEDLANE_WORLD_SIZE; RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK and _SIZE; PMI_RANK and PMI_SIZE; SLURM_PROCID
+ *  and SLURM_NTASKS, in a task of a step (SLURM_STEP_ID) alone, not in an interactive shell; else 0 of 1. E_ARGUMENT, with the
+ *  variable's name, if half of the pair is missing or says no number in its range. Reads the environment: no other thread may
+ *  change it. T:any. */
+FEEDLANE_API int32_t feedlane_rank_detect(feedlane_rank *out, feedlane_error *err);
+/** The base seed that torch's DataLoader(shuffle=True) draws for `epoch` after torch.manual_seed(manual_seed), for trainers
+ *  that move over with it: its worker w is seeded with base_seed + w. 0 <= epoch <= 2^30; takes four draws an epoch. Pure.
+ *  T:any. */
+FEEDLANE_API int32_t feedlane_torch_base_seed(uint64_t manual_seed, int64_t epoch, uint64_t *base_seed,
+                                              feedlane_error *err);
+/** Starts `epoch` (>= 0) over. E_MEMORY: its order doesn't fit. E_LIMIT: FEEDLANE_SHUFFLE_TORCH_LOADER beyond epoch 2^30.
+ *  T:one. */
 FEEDLANE_API int32_t feedlane_sampler_restart(feedlane_sampler *s, int64_t epoch, feedlane_error *err);
 /** Writes up to `cap` indices and their number to `got`; fewer than cap only at the end; END (got 0) when none is left.
- *  A fresh sampler stands at the start of epoch 0. T:one. */
+ *  A batch sampler writes one batch; E_ARGUMENT if `cap` is less than it may have. A fresh sampler stands at the start of
+ *  epoch 0. T:one. */
 FEEDLANE_API int32_t feedlane_sampler_next(feedlane_sampler *s, int64_t *indices, uint64_t cap, uint64_t *got,
                                            feedlane_error *err);
-/** Indices in an epoch. T:any. */
+/** Indices in an epoch, batches of a batch sampler; -1: unknown. T:any. */
 FEEDLANE_API int32_t feedlane_sampler_length(const feedlane_sampler *s, int64_t *length);
+/** Writes where the sampler stands, in its epoch and its definition: a few hundred bytes. `*bytes` is their number, also on
+ *  E_LIMIT: `cap` is less (`state` may be NULL then). E_UNSUPPORTED: a custom sampler without `save`. T:one. */
+FEEDLANE_API int32_t feedlane_sampler_save(feedlane_sampler *s, void *state, uint64_t cap, uint64_t *bytes,
+                                           feedlane_error *err);
+/** After feedlane_sampler_restart of the state's epoch: goes on behind what was saved. E_ARGUMENT: of another definition or
+ *  epoch, the two numbers say which; E_CORRUPT: damaged or cut; E_UNSUPPORTED: a custom sampler without `load`. After a
+ *  failure restart it.
+ *  A distributed sampler also takes the state of another world, which all of its ranks saved after the same number of
+ *  indices: the list padded for the world that began the epoch stays the list, what is left of it is dealt to the new ranks.
+ *  Then one rank may get one index more than another, and feedlane_sampler_length is what was yielded before plus what this
+ *  rank gets. The next restart is back to this world's own list. T:one. */
+FEEDLANE_API int32_t feedlane_sampler_load(feedlane_sampler *s, const void *state, uint64_t bytes, feedlane_error *err);
 /** Frees the sampler; NULL or a NULL handle is fine; `*s` is NULL after. T:one. */
 FEEDLANE_API int32_t feedlane_sampler_destroy(feedlane_sampler **s);
 
@@ -268,21 +386,28 @@ typedef struct feedlane_task {
   int64_t batch;                  /**< its number in the epoch, from 0 */
   int32_t attempt;                /**< 0, +1 each time the batch is sent out again */
   int32_t tensor_count;           /**< as many as there are fields */
-  const int64_t *indices;         /**< `count` data set indices, read-only shared memory */
+  const int64_t *indices;         /**< `count` data set indices, read-only shared memory; NULL: iterable */
   uint64_t count;                 /**< rows wanted */
   const uint64_t *seeds;          /**< one a row, from (base seed, epoch, position): the same whoever makes the batch */
   const feedlane_tensor *tensors; /**< the declared fields, shape [count, ...], ready to be written */
   feedlane_worker *worker;        /**< NULL inline (no workers) */
+  int32_t first;                  /**< iterable: 1: the shard starts over, or goes on from `delivered`, `state` */
+  int32_t reserved;
+  uint64_t delivered;   /**< iterable, first: samples of the shard to leave out, they were delivered before */
+  const void *state;    /**< iterable, first: what was saved with the last batch that counts; NULL: none */
+  uint64_t state_bytes; /**< its length */
+  void *library;        /**< the library's own */
 } feedlane_task;
 
 /** One sample: where to put it. */
 typedef struct feedlane_row {
   size_t size;
-  int64_t index;             /**< data set index */
+  int64_t index;             /**< data set index; iterable: its number in the shard, from 0 */
   uint64_t seed;             /**< of this sample: task->seeds */
   void *const *fields;       /**< fields[f]: this row of tensor f, bytes[f] long */
   const uint64_t *bytes;     /**< one number a field */
   const feedlane_task *task; /**< the batch that it is a row of */
+  uint64_t row;              /**< its row in the batch: less than its place once samples were left out */
 } feedlane_row;
 
 /** Who this worker is. Pointers live until detach. */
@@ -291,18 +416,22 @@ typedef struct feedlane_worker_info {
   int32_t id;         /**< 0 .. count - 1; -1 inline */
   int32_t count;      /**< number of workers */
   int32_t generation; /**< 0, +1 for each replacement */
-  int32_t reserved;
-  uint64_t seed;                /**< base seed + id */
-  const void *config;           /**< the loader's worker_config, read-only; NULL if it has none */
+  int32_t iterable;   /**< 1: tasks carry no indices, this worker iterates shard `id` of `count` (inline: the whole) */
+  uint64_t seed;      /**< base seed + id */
+  const void *config; /**< the loader's worker_config, read-only; NULL if it has none */
   uint64_t config_bytes;        /**< its length */
   const feedlane_field *fields; /**< as the trainer declared them */
   uint64_t field_count;         /**< how many */
+  int32_t retries;              /**< config.retries: for the pull form, which retries by itself */
+  int32_t reserved;
+  int64_t retry_backoff_ns; /**< before the first retry, twice as long before each further one */
 } feedlane_worker_info;
 
 /**
- * The callbacks of a map-style data set, the same for every start mode. Either `get` or `fetch` must be there; `fetch`
- * is preferred when both are. Callbacks return 0 or a negative status with err->text (and err->detail for a traceback,
- * err->detail_len its length) filled in. All callbacks of one worker run in one thread, one at a time.
+ * The callbacks of a data set, the same for every start mode. A map-style loader calls `fetch`, or else `get`; an iterable
+ * one `next`, or else `fetch`. Callbacks return 0 or a negative status with err->text (and err->detail for a traceback,
+ * err->detail_len its length; err->transient 1 if another try may help) filled in. All callbacks of one worker run in one
+ * thread, one at a time.
  */
 typedef struct feedlane_dataset {
   size_t size;
@@ -311,9 +440,22 @@ typedef struct feedlane_dataset {
   int32_t (*open)(void *user_data, const feedlane_worker_info *info, void **self, feedlane_error *err);
   /** One sample into its row. */
   int32_t (*get)(void *self, const feedlane_row *row, feedlane_error *err);
-  /** The whole batch: writes every row of every tensor of the task. */
+  /** The whole batch: writes every row of every tensor of the task, or says by feedlane_task_rows how many it made.
+   *  Iterable: END when the shard is exhausted. */
   int32_t (*fetch)(void *self, const feedlane_task *task, feedlane_error *err);
   void (*close)(void *self); /**< once, if open succeeded */
+  /** Iterable: the shard's next sample into its row. END: it is exhausted. After an error it is called again: with the same
+   *  row->index if that is a retry, which must yield the same sample; with the following one if it was left out. */
+  int32_t (*next)(void *self, const feedlane_row *row, feedlane_error *err);
+  /** Iterable: starts over; before the first task of each epoch. NULL: close and open do. */
+  int32_t (*restart)(void *self, int64_t epoch, feedlane_error *err);
+  /** Iterable, after each batch: where the shard stands, up to `cap` bytes (at least 64 KiB). With it, a replacement of a
+   *  dead worker and a resumed run go on from there by `load`, after `restart`. NULL: see config.deterministic. */
+  int32_t (*save)(void *self, void *buffer, uint64_t cap, uint64_t *bytes, feedlane_error *err);
+  int32_t (*load)(void *self, const void *buffer, uint64_t bytes, feedlane_error *err); /**< see `save` */
+  /** Map style, with config.substitute: another index to try in place of `failed`; `tries` before this one, from 0. `seed`
+   *  is the row's. Not 0: none. */
+  int32_t (*substitute)(void *self, int64_t failed, uint64_t seed, uint32_t tries, int64_t *other, feedlane_error *err);
 } feedlane_dataset;
 
 /**
@@ -332,7 +474,8 @@ FEEDLANE_API uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64
 FEEDLANE_API int32_t feedlane_worker_fd(void);
 /** Joins the trainer at the other end of `fd`, which is taken in every case. E_ARGUMENT, E_ABI, E_PEER_DEAD,
  *  E_CORRUPT, E_OS, TIMEOUT.
- *  Call from the thread that will work. From here on the process is killed when the trainer dies. T:any. */
+ *  Call from the thread that will work. From here on the process is killed when the trainer dies (but see
+ *  feedlane_loader_config.no_lifeline). T:any. */
 FEEDLANE_API int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker **out, feedlane_error *err);
 /** Who this worker is. T:one. */
 FEEDLANE_API int32_t feedlane_worker_get_info(const feedlane_worker *w, feedlane_worker_info *info);
@@ -344,7 +487,7 @@ FEEDLANE_API int32_t feedlane_worker_ready(feedlane_worker *w, int32_t status, c
 FEEDLANE_API int32_t feedlane_worker_next(feedlane_worker *w, int64_t timeout_ns, const feedlane_task **task,
                                           feedlane_error *err);
 /** Between samples, two loads: 0 go on; ABANDONED: fail or commit now, it will be dropped; END: the trainer wants no
- *  more. T:one. */
+ *  more. It doesn't see the trainer's death. T:one. */
 FEEDLANE_API int32_t feedlane_worker_check(const feedlane_worker *w);
 /** A descriptor to poll for reading in a foreign event loop, after feedlane_worker_arm said 0. Borrowed. T:any. */
 FEEDLANE_API int32_t feedlane_worker_wait_fd(const feedlane_worker *w, int32_t *fd);
@@ -353,13 +496,49 @@ FEEDLANE_API int32_t feedlane_worker_arm(feedlane_worker *w);
 /** Memory of the present task, gone after commit or fail. `align` a power of two, 0 means 16. NULL: no memory, or no
  *  task. T:one. */
 FEEDLANE_API void *feedlane_worker_scratch(feedlane_worker *w, uint64_t bytes, uint64_t align);
-/** The batch is made: `rows` (1 .. task->count) rows of every tensor are written. The task is gone after, on success and
- *  on E_STALE; on E_ARGUMENT it is still there. T:one. */
+/** The batch is made: `rows` (1 .. task->count) rows of every tensor are written; declared tensors are cut to them. With
+ *  samples left out, at most task->count less those, and 0 if that is all. The task is gone after, on success and on
+ *  E_STALE; on E_ARGUMENT it is still there. T:one. */
 FEEDLANE_API int32_t feedlane_task_commit(const feedlane_task *task, uint64_t rows, feedlane_error *err);
 /** The batch can't be made: `position` is the row that failed (-1: none), `text` (may be NULL) and `traceback` (may be
- *  NULL) travel to the trainer, whose `next` returns them as E_SAMPLE. Too long a text or traceback is cut. T:one. */
+ *  NULL) travel to the trainer, whose `next` returns them as E_SAMPLE. Too long a text or traceback is cut.
+ *  Iterable: the shard's samples up to and with `position` are gone, whoever goes on with the shard leaves them out; -1: none
+ *  of this task's is, they come again. T:one. */
 FEEDLANE_API int32_t feedlane_task_fail(const feedlane_task *task, int64_t position, int32_t transient,
                                         const char *text, const char *traceback, feedlane_error *err);
+/** Iterable: the shard has no more samples in this epoch. The task is gone after. E_STATE for a map-style one. T:one. */
+FEEDLANE_API int32_t feedlane_task_exhausted(const feedlane_task *task, feedlane_error *err);
+
+/* What a data set may add to the task in hand, in callbacks (inline too) and in the pull form alike. */
+
+/** A tensor of another shape than declared: replaces field `index`, or adds one at index == task->tensor_count (up to
+ *  FEEDLANE_MAX_TENSORS). `full` is the WHOLE shape, batch dimension included, ndim up to 8, dimensions of 0 too; its dtype
+ *  may be left zero for a declared one. It lies in the field's own place if it fits there, else behind the others, in
+ *  memory that is reserved now. `out` (may be NULL) gets it; task->tensors has it too. E_LIMIT: err->needed is the
+ *  config.slot_bytes it takes. E_ARGUMENT, E_MEMORY, E_STALE. T:one. */
+FEEDLANE_API int32_t feedlane_task_tensor(const feedlane_task *task, int32_t index, const feedlane_field *full,
+                                          feedlane_tensor *out, feedlane_error *err);
+/** Opaque bytes that travel with the batch, copied into the slot: batch->metadata. The last call counts. E_LIMIT as above.
+ *  T:one. */
+FEEDLANE_API int32_t feedlane_task_metadata(const feedlane_task *task, const void *bytes, uint64_t count,
+                                            feedlane_error *err);
+/** Iterable, pull form: where the shard stands after this batch, see feedlane_dataset.save. Copied. E_LIMIT. T:one. */
+FEEDLANE_API int32_t feedlane_task_state(const feedlane_task *task, const void *bytes, uint64_t count,
+                                         feedlane_error *err);
+/** For `fetch`: only `rows` (1 .. task->count) rows were made; 0 when all of its samples are recorded as left out. T:one. */
+FEEDLANE_API int32_t feedlane_task_rows(const feedlane_task *task, uint64_t rows, feedlane_error *err);
+
+#define FEEDLANE_SAMPLE_RETRIED 1     /**< it failed, and then it was made */
+#define FEEDLANE_SAMPLE_SUBSTITUTED 2 /**< another one took its place */
+#define FEEDLANE_SAMPLE_SKIPPED 3     /**< it was left out: its row is the next sample's */
+
+/** For `fetch` and the pull form, which deal with failing samples by themselves: leaves a record of the sample at
+ *  `position` among the task's indices (iterable: among those taken for this task), in ascending order, one a sample.
+ *  `code` and `text` (may be NULL, up to 223 bytes are kept) are of its last failure; `other` is the index that took its
+ *  place. E_LIMIT: the loader's policies don't allow it, or too many. T:one. */
+FEEDLANE_API int32_t feedlane_task_record(const feedlane_task *task, uint64_t position, int32_t outcome, int32_t code,
+                                          uint32_t retries, int64_t other, const char *text, feedlane_error *err);
+
 /** The callback form: attach, open, ready, tasks, close, detach: exactly a loop of the above. Takes `fd`. Returns 0 when
  *  the trainer wants no more. */
 FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset *dataset, feedlane_error *err);
@@ -367,6 +546,12 @@ FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset *dat
 FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
 
 /* ---- loader ------------------------------------------------------------------------------------------------------ */
+
+/** A batch_size: no batching. One index a task, tensors without a batch dimension. */
+#define FEEDLANE_UNBATCHED (-1)
+
+#define FEEDLANE_DISPATCH_LEAST_LOADED 0 /**< to the worker with the fewest unfinished tasks */
+#define FEEDLANE_DISPATCH_ROUND_ROBIN 1  /**< batch i to worker i mod workers */
 
 #define FEEDLANE_START_SPAWN 0 /**< the library starts `argv`, or this program again */
 #define FEEDLANE_START_FORK 1  /**< the library forks this process; `dataset` runs in the children */
@@ -378,11 +563,11 @@ FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
 typedef struct feedlane_loader_config {
   size_t size;
   /* what */
-  const feedlane_sampler *sampler; /**< required; copied in its present definition, not its position */
+  const feedlane_sampler *sampler; /**< required, NULL if iterable; its definition is copied, not its position */
   const feedlane_dataset *dataset; /**< inline (workers 0) and fork: required; thread: for run_local; else NULL */
-  const feedlane_field *fields;    /**< required; elements are fields[0].size bytes apart */
-  uint64_t field_count;            /**< 1 .. FEEDLANE_MAX_TENSORS */
-  int64_t batch_size;              /**< 0: 1 */
+  const feedlane_field *fields;    /**< elements are fields[0].size bytes apart; NULL only with slot_bytes */
+  uint64_t field_count;            /**< 1 .. FEEDLANE_MAX_TENSORS; 0 if all tensors are the data set's to shape */
+  int64_t batch_size;              /**< 0: 1; FEEDLANE_UNBATCHED; must be 0 with a batch sampler */
   int32_t drop_last;               /**< 1: no incomplete last batch */
   int32_t has_seed;                /**< 1: `seed` counts even when it is 0 */
   uint64_t seed;                   /**< the base seed; without one it is drawn from the system */
@@ -403,6 +588,32 @@ typedef struct feedlane_loader_config {
   int64_t term_timeout_ns;     /**< from SIGTERM to SIGKILL; 0: 1 s */
   int32_t max_restarts;        /**< spawn: replacements of dead workers over the loader's life; 0: 1000; -1: none */
   int32_t max_kills_per_batch; /**< deaths after which a batch is E_QUARANTINED; 0: 3 */
+  int32_t no_lifeline;         /**< 1: the trainer's death doesn't kill workers; each ends with its next
+                                    feedlane_worker_next, however long its task takes till then */
+  /* how */
+  int32_t iterable;        /**< 1: no sampler, each worker iterates a shard of its own; dispatch is round-robin */
+  int32_t deterministic;   /**< iterable, 1: a shard opened again yields the same samples, see feedlane_dataset.save */
+  int32_t out_of_order;    /**< 1: batches are yielded as they arrive */
+  int32_t dispatch;        /**< FEEDLANE_DISPATCH_* */
+  int64_t iterable_length; /**< iterable: samples expected, more are a warning; 0: unknown */
+  /* where */
+  uint64_t
+      slot_bytes; /**< address space of a slot: for tensors shaped by the data set, and metadata. Only what is touched
+                             takes memory. 0: what the fields take and 64 KiB, iterable: and what a shard may save */
+  uint64_t arena_bytes; /**< a budget for the slots' reserved memory; fewer batches are in flight if it doesn't fit them
+                             all, and E_LIMIT says what one takes if it fits none. 0: no budget */
+  /* when samples fail; each leaves a record, see FEEDLANE_EVENT_SAMPLE_*. In this order: */
+  int32_t retries;          /**< tries more of a sample (with `fetch`: a batch) whose error is transient; 0: none */
+  int32_t substitute;       /**< 1: dataset.substitute names another sample in its place; map style */
+  int64_t retry_backoff_ns; /**< before the first retry, doubled before each further one up to an hour; 0: 10 ms */
+  int64_t skip_budget; /**< samples of an epoch that may be left out, one more is E_SAMPLE; 0: none; -1: any number */
+  /* whence */
+  const void *state;    /**< what feedlane_loader_state wrote: `begin` of its epoch goes on behind it; NULL: nothing */
+  uint64_t state_bytes; /**< its length */
+  /* how long */
+  int64_t task_timeout_ns; /**< a worker that neither finishes a task nor begins another for so long is told of
+                                (FEEDLANE_EVENT_WORKER_HUNG), killed and replaced, its tasks go to others; a thread keeps the
+                                slot, its tasks go to others in other slots. Looked at in next and poll; 0: no deadline */
 } feedlane_loader_config;
 
 /** One batch in the trainer's hands; the caller's own struct. Pointers live until the last release of `token`. Copying
@@ -416,24 +627,29 @@ typedef struct feedlane_batch {
   int32_t attempt;                /**< which attempt made it, from 0 */
   const feedlane_tensor *tensors; /**< one a field, in the order of declaration */
   uint64_t tensor_count;          /**< how many */
-  const int64_t *indices;         /**< what the sampler yielded for this batch, `count` of them */
+  const int64_t *indices;         /**< what its rows are, `count` of them; NULL: iterable */
   uint64_t count;                 /**< rows */
+  const int64_t *skipped;         /**< indices that were left out; NULL: iterable */
+  uint64_t skipped_count;         /**< samples that were left out */
+  const void *metadata;           /**< what the data set gave along, or NULL */
+  uint64_t metadata_bytes;        /**< its length */
 } feedlane_batch;
 
 /** Makes a loader: checks the configuration, reserves all memory. Workers start with the first `begin`.
  *  E_ARGUMENT, E_MEMORY, E_LIMIT, E_OS, E_STATE (inside a worker). T:any. */
 FEEDLANE_API int32_t feedlane_loader_create(const feedlane_loader_config *config, feedlane_loader **out,
                                             feedlane_error *err);
-/** Stops the workers (see feedlane_loader_stop) and frees the loader; `*l` is NULL after, NULL is fine. While batches are
- *  held the memory lives on, and feedlane_batch_retain / _release may still be called with a copy of the handle until the
- *  last one is released; every other call answers E_STATE. T:one. */
+/** Stops the workers (see feedlane_loader_stop) and frees the loader; `*l` is NULL after, on E_HUNG too; NULL is fine. While
+ *  batches are held or threads work for it the memory lives on, and feedlane_batch_retain / _release may still be called with
+ *  a copy of the handle until the last one is released; every other call answers E_STATE. T:one. */
 FEEDLANE_API int32_t feedlane_loader_destroy(feedlane_loader **l);
 /** Starts `epoch` (>= 0), workers too if none run. In mid-epoch the old one is abandoned first. T:one. */
 FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, feedlane_error *err);
-/** The next batch, in the sampler's order. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern
+/** The next batch, in the sampler's order; out_of_order: as they arrive. A batch all of whose samples were left out isn't
+ *  yielded. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern
  *  one batch: the following call goes on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach in
  *  time), E_CORRUPT concern the loader: repeated until `begin`. E_PEER_DEAD: no external worker is there; until
- *  feedlane_loader_open_worker. E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in
+ *  feedlane_loader_open_worker; or a shard was lost with its worker, told once, see feedlane_loader_config.deterministic. E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in
  *  here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
 FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out,
                                           feedlane_error *err);
@@ -447,9 +663,10 @@ FEEDLANE_API int32_t feedlane_loader_arm(feedlane_loader *l);
 /** Ends the present or the following wait in `next` with INTERRUPTED. T:any, async-signal-safe. */
 FEEDLANE_API int32_t feedlane_loader_interrupt(feedlane_loader *l);
 /** Ends the epoch and all workers at once: done-event, then SIGTERM, then SIGKILL, each after its timeout; waits for
- *  their ends. `begin` starts them again. T:one. */
+ *  their ends. `begin` starts them again. E_HUNG: a worker is there still, a thread that hasn't left or a process stuck in the
+ *  kernel: what it has in hand stays its own, and nobody else's, until it is gone; call again then. T:one. */
 FEEDLANE_API int32_t feedlane_loader_stop(feedlane_loader *l, feedlane_error *err);
-/** Batches in an epoch. T:any. */
+/** Batches in an epoch; -1: not known, the sampler or the iterable data set doesn't say. T:any. */
 FEEDLANE_API int32_t feedlane_loader_length(const feedlane_loader *l, int64_t *batches);
 /** External mode: a connected socket for one worker process, the caller's to pass on and to close. `*id` is the worker
  *  wanted or -1 for any that is missing; it is written. END: none is missing. Looks for deaths first, so that calling it
@@ -462,6 +679,30 @@ FEEDLANE_API int32_t feedlane_loader_local_worker(feedlane_loader *l, feedlane_w
 /** Thread mode, callback form: the calling thread works with config.dataset until the trainer wants no more. END: no worker
  *  is missing. T:any. */
 FEEDLANE_API int32_t feedlane_loader_run_local(feedlane_loader *l, feedlane_error *err);
+
+/** How far the epoch has come, just after the batch of `token` was yielded: what a checkpoint of the model after that batch
+ *  must hold. `token` 0: after the newest one, released or not. A few hundred bytes; with save callbacks, what those saved
+ *  besides. Written as far as `cap` goes: `*bytes` is the whole length, E_LIMIT if it is more than cap (buffer NULL, cap 0
+ *  asks). A loader created with it as config.state goes on with exactly the remaining batches, whatever the number of
+ *  workers (iterable: the same number) and, with a distributed sampler, of ranks. E_STALE: the batch was released. E_STATE:
+ *  of an earlier epoch. E_UNSUPPORTED: a custom sampler without save and load. T:one. */
+FEEDLANE_API int32_t feedlane_loader_state(feedlane_loader *l, uint64_t token, void *buffer, uint64_t cap,
+                                           uint64_t *bytes, feedlane_error *err);
+
+/** What a state says. */
+typedef struct feedlane_state_info {
+  size_t size;
+  int64_t epoch;      /**< which `feedlane_loader_begin` goes on */
+  int64_t batch;      /**< all batches before this one were yielded; iterable: how many */
+  int64_t samples;    /**< indices of those; iterable: samples yielded */
+  uint64_t base_seed; /**< the loader takes it, config.seed can be left out */
+  int32_t ended;      /**< 1: the epoch's END was seen: begin the next one */
+  int32_t iterable;   /**< 1: of an iterable data set */
+} feedlane_state_info;
+
+/** Looks into a state. E_CORRUPT: damaged or none; E_ABI: of a later library. T:any. */
+FEEDLANE_API int32_t feedlane_state_read(const void *state, uint64_t bytes, feedlane_state_info *out,
+                                         feedlane_error *err);
 
 /** One more reference to a batch. E_STALE when it was released already. T:any. */
 FEEDLANE_API int32_t feedlane_batch_retain(feedlane_loader *l, uint64_t token);
@@ -487,7 +728,13 @@ typedef struct feedlane_stats {
   uint64_t slots_free;      /**< now: free */
   uint64_t slots_held;      /**< now: in the trainer's hands */
   uint64_t control_bytes;   /**< now: size of the control segment, all of it reserved */
-  uint64_t data_bytes;      /**< now: size of the data segment, all of it reserved */
+  uint64_t data_bytes;      /**< now: size of the data segment */
+  uint64_t reserved_bytes;  /**< memory reserved for both from the start */
+  uint64_t retried;         /**< samples (or batches, by `fetch`) that were retried */
+  uint64_t substituted;     /**< samples whose place others took */
+  uint64_t skipped;         /**< samples left out */
+  uint64_t hung;            /**< workers that passed config.task_timeout_ns */
+  char rank_source[16];     /**< of a distributed sampler, see feedlane_rank; empty: of another one */
 } feedlane_stats;
 
 #define FEEDLANE_WORKER_NONE 0     /**< not there, or ended */
@@ -516,12 +763,32 @@ FEEDLANE_API int32_t feedlane_loader_stats(const feedlane_loader *l, feedlane_st
 /** A worker's counters, by its id. END past the last worker. T:any. */
 FEEDLANE_API int32_t feedlane_loader_worker_stats(const feedlane_loader *l, int32_t worker, feedlane_worker_stats *out);
 
+/** Opens a loader of process `pid`, which must run as the same user, for looking at it from here: for reading only and
+ *  without a system call or a wake-up of its process. `nth` counts its loaders from 0, in the order of their descriptors; END:
+ *  it has no such one. What the loader took is not freed before the monitor is closed too; after the loader's or its process's
+ *  end the last numbers stay. E_ARGUMENT, E_PEER_DEAD (no such process), E_OS (another user's), E_ABI (its library lays out
+ *  memory in another way), E_CORRUPT, E_MEMORY. T:any. */
+FEEDLANE_API int32_t feedlane_monitor_open(int64_t pid, int32_t nth, feedlane_monitor **out, feedlane_error *err);
+/** What feedlane_loader_stats says over there. T:any. */
+FEEDLANE_API int32_t feedlane_monitor_stats(const feedlane_monitor *m, feedlane_stats *out);
+/** What feedlane_loader_worker_stats says over there. END past the last worker. T:any. */
+FEEDLANE_API int32_t feedlane_monitor_worker_stats(const feedlane_monitor *m, int32_t worker,
+                                                   feedlane_worker_stats *out);
+/** `*m` is NULL after; NULL is fine. T:one. */
+FEEDLANE_API int32_t feedlane_monitor_close(feedlane_monitor **m);
+
 #define FEEDLANE_EVENT_WARNING 1        /**< `what` says it */
-#define FEEDLANE_EVENT_WORKER_DIED 2    /**< what.worker; what.batch it had in hand, or -1 */
+#define FEEDLANE_EVENT_WORKER_DIED 2    /**< what.worker; what.batch it had in hand (iterable: task->batch), or -1 */
 #define FEEDLANE_EVENT_WORKER_STARTED 3 /**< a replacement of a dead one */
 #define FEEDLANE_EVENT_WORKER_WANTED 4  /**< external: feedlane_loader_open_worker has one to give */
-#define FEEDLANE_EVENT_QUARANTINED 5    /**< what.batch was given up */
+#define FEEDLANE_EVENT_QUARANTINED 5    /**< what.batch (iterable: task->batch) was given up */
 #define FEEDLANE_EVENT_INVALID 6        /**< what.worker said something that doesn't hold together */
+/** What became of a sample that failed: what.epoch, batch, sample, worker, `found` retries, and the failure in words with
+ *  `code` what the callback returned. Told when its batch is yielded. */
+#define FEEDLANE_EVENT_SAMPLE_RETRIED 7
+#define FEEDLANE_EVENT_SAMPLE_SUBSTITUTED 8 /**< what.needed is the index that took its place */
+#define FEEDLANE_EVENT_SAMPLE_SKIPPED 9     /**< see FEEDLANE_EVENT_SAMPLE_RETRIED */
+#define FEEDLANE_EVENT_WORKER_HUNG 10       /**< what.worker, batch and sample, for how long, and its state in words */
 
 /** What must be told without being asked. */
 typedef struct feedlane_event {
@@ -529,7 +796,7 @@ typedef struct feedlane_event {
   int32_t kind; /**< FEEDLANE_EVENT_* */
   int32_t reserved;
   uint64_t time_ns;    /**< CLOCK_MONOTONIC */
-  uint64_t lost;       /**< events before this one that were overwritten: the queue holds the newest 256 */
+  uint64_t lost;       /**< events before this one that were overwritten: the queue holds the newest 4096 */
   feedlane_error what; /**< who, where and in words; `code` 0 where nothing failed */
 } feedlane_event;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loader/loader.hpp"
 
+#include <cstring>
+
 #include "handle.hpp"
 #include "process.hpp"
 #include "sampler.hpp"
@@ -92,6 +94,43 @@ int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_ba
     if (s != FEEDLANE_OK) return s;
     l->lives.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
     write_versioned(out, batch);
+    return s;
+  });
+}
+
+int32_t feedlane_loader_state(feedlane_loader* l, uint64_t token, void* buffer, uint64_t cap, uint64_t* bytes,
+                              feedlane_error* err) {
+  return call_one(l, "l", err, [&](Error& error) {
+    if (bytes == nullptr) return refuse_null(error, "bytes");
+    if (buffer == nullptr && cap != 0) return refuse_null(error, "buffer");
+    std::vector<std::byte> state;
+    if (const Status s = l->loader->state(token, state, error); s != FEEDLANE_OK) return s;
+    *bytes = state.size();
+    if (state.size() > cap)
+      return error.refuse(FEEDLANE_E_LIMIT, "cap", static_cast<std::int64_t>(cap),
+                          static_cast<std::int64_t>(state.size()), "the state has %zu bytes, there is room for %llu",
+                          state.size(), static_cast<unsigned long long>(cap));
+    std::memcpy(buffer, state.data(), state.size());
+    return Status{FEEDLANE_OK};
+  });
+}
+
+int32_t feedlane_state_read(const void* state, uint64_t bytes, feedlane_state_info* out, feedlane_error* err) {
+  return call(err, [&](Error& error) -> Status {
+    if (state == nullptr) return refuse_null(error, "state");
+    Status s = check_output(out, "out", error);
+    loader::SavedState saved;
+    if (s == FEEDLANE_OK) s = loader::read_state({static_cast<const std::byte*>(state), bytes}, saved, error);
+    if (s != FEEDLANE_OK) return s;
+    feedlane_state_info info{};
+    info.size = sizeof info;
+    info.epoch = saved.progress.epoch;
+    info.batch = saved.progress.batches;
+    info.samples = saved.progress.positions;
+    info.base_seed = saved.base_seed;
+    info.ended = saved.progress.ended ? 1 : 0;
+    info.iterable = saved.iterable ? 1 : 0;
+    write_versioned(out, info);
     return s;
   });
 }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sampler.hpp"
 
+#include <cstdlib>
+#include <cstring>
+
+#include "loader/torch_random.hpp"
+
 using namespace feedlane;
 using namespace feedlane::capi;
 
@@ -19,6 +24,8 @@ int32_t create(feedlane_sampler** out, feedlane_error* err, Make&& make) {
   });
 }
 
+const char* environment(const char* name) { return std::getenv(name); }
+
 }  // namespace
 
 extern "C" {
@@ -31,7 +38,77 @@ int32_t feedlane_sampler_random(const feedlane_random_config* config, feedlane_s
   return create(out, err, [&](auto& sampler, Error& error) {
     feedlane_random_config c;
     const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? loader::make_random(c.length, c.seed, sampler, error) : s;
+    return s == FEEDLANE_OK ? loader::make_random(c, sampler, error) : s;
+  });
+}
+
+int32_t feedlane_sampler_subset(const int64_t* indices, uint64_t count, int32_t in_order, uint64_t seed,
+                                feedlane_sampler** out, feedlane_error* err) {
+  return create(out, err, [&](auto& sampler, Error& error) {
+    return loader::make_subset(indices, count, in_order, seed, sampler, error);
+  });
+}
+
+int32_t feedlane_sampler_weighted(const double* weights, uint64_t count, const feedlane_weighted_config* config,
+                                  feedlane_sampler** out, feedlane_error* err) {
+  return create(out, err, [&](auto& sampler, Error& error) {
+    feedlane_weighted_config c;
+    const Status s = read_versioned(config, c, "config", error);
+    return s == FEEDLANE_OK ? loader::make_weighted(weights, count, c, sampler, error) : s;
+  });
+}
+
+int32_t feedlane_sampler_batch(const feedlane_sampler* inner, int64_t batch_size, int32_t drop_last,
+                               feedlane_sampler** out, feedlane_error* err) {
+  return create(out, err, [&](auto& sampler, Error& error) {
+    const Status s = check_handle(inner, "inner", error);
+    return s == FEEDLANE_OK ? loader::make_batch(*inner->sampler, batch_size, drop_last, sampler, error) : s;
+  });
+}
+
+int32_t feedlane_sampler_distributed(const feedlane_distributed_config* config, feedlane_sampler** out,
+                                     feedlane_error* err) {
+  return create(out, err, [&](auto& sampler, Error& error) {
+    feedlane_distributed_config c;
+    const Status s = read_versioned(config, c, "config", error);
+    return s == FEEDLANE_OK ? loader::make_distributed(c, environment, sampler, error) : s;
+  });
+}
+
+int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks* callbacks, feedlane_sampler** out,
+                                feedlane_error* err) {
+  return create(out, err, [&](auto& sampler, Error& error) {
+    feedlane_sampler_callbacks c;
+    const Status s = read_versioned(callbacks, c, "callbacks", error);
+    return s == FEEDLANE_OK ? loader::make_custom(c, sampler, error) : s;
+  });
+}
+
+int32_t feedlane_rank_detect(feedlane_rank* out, feedlane_error* err) {
+  return call(err, [&](Error& error) {
+    loader::RankSource found;
+    Status s = check_output(out, "out", error);
+    if (s == FEEDLANE_OK) s = loader::detect_rank(environment, found, error);
+    if (s != FEEDLANE_OK) return s;
+    feedlane_rank rank{};
+    rank.rank = found.rank;
+    rank.world = found.world;
+    copy_text(rank.source, sizeof rank.source, found.source);
+    copy_text(rank.warning, sizeof rank.warning, found.warning);
+    write_versioned(out, rank);
+    return s;
+  });
+}
+
+int32_t feedlane_torch_base_seed(uint64_t manual_seed, int64_t epoch, uint64_t* base_seed, feedlane_error* err) {
+  return call(err, [&](Error& error) -> Status {
+    if (base_seed == nullptr) return refuse_null(error, "base_seed");
+    if (epoch < 0 || epoch > loader::TorchEpochs::most)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, epoch < 0 ? 0 : loader::TorchEpochs::most,
+                          "epoch %lld is not between 0 and %lld", static_cast<long long>(epoch),
+                          static_cast<long long>(loader::TorchEpochs::most));
+    *base_seed = loader::TorchEpochs(manual_seed).at(epoch).base;
+    return FEEDLANE_OK;
   });
 }
 
@@ -40,7 +117,7 @@ int32_t feedlane_sampler_restart(feedlane_sampler* s, int64_t epoch, feedlane_er
     if (epoch < 0)
       return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch %lld is negative",
                           static_cast<long long>(epoch));
-    return s->sampler->restart(epoch, error);
+    return s->sampler->restart(epoch, 0, error);
   });
 }
 
@@ -58,6 +135,32 @@ int32_t feedlane_sampler_length(const feedlane_sampler* s, int64_t* length) {
     if (length == nullptr) return refuse_null(error, "length");
     *length = s->sampler->length();
     return Status{FEEDLANE_OK};
+  });
+}
+
+int32_t feedlane_sampler_save(feedlane_sampler* s, void* state, uint64_t cap, uint64_t* bytes, feedlane_error* err) {
+  return call_one(s, "s", err, [&](Error& error) {
+    if (bytes == nullptr) return refuse_null(error, "bytes");
+    if (state == nullptr && cap != 0) return refuse_null(error, "state");
+    std::vector<std::byte> saved;
+    const Status status = s->sampler->save(-1, saved, error);
+    if (status != FEEDLANE_OK) return status;
+    *bytes = saved.size();
+    if (saved.size() > cap)
+      return error.refuse(FEEDLANE_E_LIMIT, "cap", static_cast<int64_t>(cap), static_cast<int64_t>(saved.size()),
+                          "the state has %zu bytes, there is room for %llu", saved.size(),
+                          static_cast<unsigned long long>(cap));
+    std::memcpy(state, saved.data(), saved.size());
+    return status;
+  });
+}
+
+int32_t feedlane_sampler_load(feedlane_sampler* s, const void* state, uint64_t bytes, feedlane_error* err) {
+  return call_one(s, "s", err, [&](Error& error) {
+    if (state == nullptr && bytes != 0) return refuse_null(error, "state");
+    if (bytes > PTRDIFF_MAX)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", INT64_MAX, PTRDIFF_MAX, "bytes is more than memory has");
+    return s->sampler->load({static_cast<const std::byte*>(state), static_cast<std::size_t>(bytes)}, error);
   });
 }
 

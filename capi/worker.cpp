@@ -39,6 +39,19 @@ int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   });
 }
 
+// The task whose slot a data set is filling: in a worker's hand, or inline.
+template <class F>
+int32_t with_content(const feedlane_task* task, feedlane_error* err, F&& f) {
+  if (task == nullptr || task->worker != nullptr)
+    return with_task(task, err, [&](worker::Worker& w, Error& error) { return f(w.task(), error); });
+  return call(err, [&](Error& error) -> Status {
+    auto* content = static_cast<worker::Task*>(task->library);
+    if (content == nullptr || !content->is_open())
+      return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
+    return f(*content, error);
+  });
+}
+
 }  // namespace
 
 void feedlane::capi::WorkerDeleter::operator()(feedlane_worker* handle) const {
@@ -166,8 +179,41 @@ int32_t feedlane_task_commit(const feedlane_task* task, uint64_t rows, feedlane_
 int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t transient, const char* text,
                            const char* traceback, feedlane_error* err) {
   return with_task(task, err, [&](worker::Worker& w, Error& error) {
+    const std::uint64_t taken = position < 0 ? 0 : static_cast<std::uint64_t>(position) + 1;
     return w.fail(position, transient != 0, text == nullptr ? "the data set failed" : text,
-                  traceback == nullptr ? "" : traceback, error);
+                  traceback == nullptr ? "" : traceback, taken, error);
+  });
+}
+
+int32_t feedlane_task_exhausted(const feedlane_task* task, feedlane_error* err) {
+  return with_task(task, err, [&](worker::Worker& w, Error& error) { return w.exhausted(error); });
+}
+
+int32_t feedlane_task_tensor(const feedlane_task* task, int32_t index, const feedlane_field* full, feedlane_tensor* out,
+                             feedlane_error* err) {
+  return with_content(task, err, [&](worker::Task& t, Error& error) {
+    feedlane_field field;
+    const Status s = read_versioned(full, field, "full", error);
+    return s == FEEDLANE_OK ? t.shape_tensor(index, field, out, error) : s;
+  });
+}
+
+int32_t feedlane_task_metadata(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
+  return with_content(task, err, [&](worker::Task& t, Error& error) { return t.set_metadata(bytes, count, error); });
+}
+
+int32_t feedlane_task_state(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
+  return with_content(task, err, [&](worker::Task& t, Error& error) { return t.set_state(bytes, count, error); });
+}
+
+int32_t feedlane_task_rows(const feedlane_task* task, uint64_t rows, feedlane_error* err) {
+  return with_content(task, err, [&](worker::Task& t, Error& error) { return t.set_rows(rows, error); });
+}
+
+int32_t feedlane_task_record(const feedlane_task* task, uint64_t position, int32_t outcome, int32_t code,
+                             uint32_t retries, int64_t other, const char* text, feedlane_error* err) {
+  return with_content(task, err, [&](worker::Task& t, Error& error) {
+    return t.record(position, outcome, code, retries, other, text == nullptr ? "" : text, error);
   });
 }
 

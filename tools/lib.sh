@@ -39,6 +39,7 @@ declare -A package_use=(
   [python3]='runs the helper scripts'
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
+  [libjpeg-dev]='decodes JPEGs in one of the examples'
   [doctest-dev]='the frame of the tests'
   [cmake]='finds the installed tree in one of the tests'
   [g++-aarch64-linux-gnu]='the compiler for aarch64'
@@ -68,6 +69,7 @@ has_package() {
     qemu-user) command -v qemu-aarch64 ;;
     libboost-dev) finds_header boost/interprocess/mapped_region.hpp ;;
     libmimalloc-dev) finds_header mimalloc.h ;;
+    libjpeg-dev) finds_header jpeglib.h ;;
     doctest-dev) finds_header doctest/doctest.h ;;
     *) command -v "$1" ;;
   esac >/dev/null 2>&1

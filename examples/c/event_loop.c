@@ -29,8 +29,10 @@ static int die(int32_t s, const feedlane_error *e) {
 }
 
 int main(int argc, char **argv) {
-  feedlane_error e; feedlane_init(&e, sizeof e);
-  feedlane_dataset dataset; feedlane_init(&dataset, sizeof dataset);
+  feedlane_error e;
+  feedlane_init(&e, sizeof e);
+  feedlane_dataset dataset;
+  feedlane_init(&dataset, sizeof dataset);
   dataset.get = get;
   int32_t worker = feedlane_worker_fd();
   if (worker >= 0) return feedlane_worker_run(worker, &dataset, NULL) < 0;  // a trainer started this very program
@@ -40,7 +42,8 @@ int main(int argc, char **argv) {
   feedlane_sampler *order = NULL;
   feedlane_field field = {.size = sizeof field, .name = "index", .dtype = {0, 64, 1}};
   int32_t s = feedlane_sampler_sequential(batches, &order, &e);
-  feedlane_loader_config c = {.size = sizeof c, .sampler = order, .fields = &field, .field_count = 1, .workers = 2, .keep_workers = 1};
+  feedlane_loader_config c = {
+      .size = sizeof c, .sampler = order, .fields = &field, .field_count = 1, .workers = 2, .keep_workers = 1};
   feedlane_loader *loader = NULL;
   if (s == 0) s = feedlane_loader_create(&c, &loader, &e);
   feedlane_sampler_destroy(&order);
@@ -52,7 +55,8 @@ int main(int argc, char **argv) {
   int loop = epoll_create1(EPOLL_CLOEXEC);
   epoll_ctl(loop, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN, .data.fd = fd});
   epoll_ctl(loop, EPOLL_CTL_ADD, STDIN_FILENO, &(struct epoll_event){.events = EPOLLIN, .data.fd = STDIN_FILENO});
-  feedlane_batch b; feedlane_init(&b, sizeof b);
+  feedlane_batch b;
+  feedlane_init(&b, sizeof b);
   while (next < batches) {
     // Everything that is there, without waiting; then arm, and sleep only if it says so.
     while ((s = feedlane_loader_next(loader, 0, &b, &e)) == FEEDLANE_OK) {
@@ -69,7 +73,8 @@ int main(int argc, char **argv) {
   printf("batches %" PRId64 "\n", next), fflush(stdout);
   feedlane_loader_arm(loader);
   struct epoll_event event;
-  while (idle_s > 0 && epoll_wait(loop, &event, 1, idle_s * 1000) == 1 && event.data.fd == fd) feedlane_loader_poll(loader, &e);
+  while (idle_s > 0 && epoll_wait(loop, &event, 1, idle_s * 1000) == 1 && event.data.fd == fd)
+    feedlane_loader_poll(loader, &e);
   printf("idle %d s, cpu %.6f s\n", idle_s, cpu_seconds() - before);
   fflush(stdout);
   while (getchar() != EOF) continue;  // whoever watches may look at the workers until then

@@ -8,8 +8,12 @@
 
 int main(int argc, char **argv) {
   if (argc < 2) return fputs("usage: ring_receiver PATH [LANES]\n", stderr), 2;
-  feedlane_error e; feedlane_init(&e, sizeof e);
-  feedlane_ring_config c = {.size = sizeof c, .message_bytes = 120, .capacity = 64, .path = argv[1],
+  feedlane_error e;
+  feedlane_init(&e, sizeof e);
+  feedlane_ring_config c = {.size = sizeof c,
+                            .message_bytes = 120,
+                            .capacity = 64,
+                            .path = argv[1],
                             .lanes = argc > 2 ? (uint32_t)atoi(argv[2]) : 4};
   feedlane_rx *rx = NULL;
   int32_t s = feedlane_rx_create(&c, &rx, &e);

@@ -6,7 +6,8 @@
 
 int main(int argc, char **argv) {
   if (argc < 2) return fputs("usage: ring_sender PATH\n", stderr), 2;
-  feedlane_error e; feedlane_init(&e, sizeof e);
+  feedlane_error e;
+  feedlane_init(&e, sizeof e);
   feedlane_tx *tx = NULL;
   int32_t s = feedlane_tx_attach(-1, argv[1], 10000000000, &tx, &e);
   char line[120];

@@ -8,7 +8,8 @@
 
 static int complain(int32_t status, const feedlane_error *e) {
   return fprintf(stderr, "trainer: %s: %s (%s: found %" PRId64 ", needed %" PRId64 "; worker %" PRId32 ")\n",
-                 feedlane_status_name(status), e->text, e->argument, e->found, e->needed, e->worker), 1;
+                 feedlane_status_name(status), e->text, e->argument, e->found, e->needed, e->worker),
+         1;
 }
 
 static uint64_t fnv1a(uint64_t hash, const unsigned char *bytes, uint64_t count) {
@@ -21,7 +22,8 @@ static int train(feedlane_loader *loader, feedlane_error *e) {
   for (int64_t epoch = 0; epoch < 3; epoch++) {
     int32_t s = feedlane_loader_begin(loader, epoch, e);
     if (s < 0) return complain(s, e);
-    feedlane_batch b; feedlane_init(&b, sizeof b);
+    feedlane_batch b;
+    feedlane_init(&b, sizeof b);
     while ((s = feedlane_loader_next(loader, FEEDLANE_FOREVER, &b, e)) != FEEDLANE_END) {
       if (s == FEEDLANE_INTERRUPTED) continue;  // a signal; nothing is lost
       if (s != FEEDLANE_OK) return complain(s, e);
@@ -37,7 +39,8 @@ int main(int argc, char **argv) {
   const char *slash = strrchr(argv[0], '/');
   snprintf(beside, sizeof beside, "%.*sworker", slash ? (int)(slash + 1 - argv[0]) : 0, argv[0]);
   const char *standard[] = {beside, NULL};
-  feedlane_error e; feedlane_init(&e, sizeof e);
+  feedlane_error e;
+  feedlane_init(&e, sizeof e);
   feedlane_random_config order = {.size = sizeof order, .length = 1000, .seed = 7};
   feedlane_sampler *sampler = NULL;
   int32_t s = feedlane_sampler_random(&order, &sampler, &e);
@@ -45,8 +48,14 @@ int main(int argc, char **argv) {
   // A sample: 64 floats and an integer. Zero, or left out, means the default everywhere.
   feedlane_field fields[] = {{.size = sizeof fields[0], .name = "x", .dtype = {2, 32, 1}, .ndim = 1, .shape = {64}},
                              {.size = sizeof fields[0], .name = "label", .dtype = {0, 64, 1}}};
-  feedlane_loader_config c = {.size = sizeof c, .sampler = sampler, .fields = fields, .field_count = 2,
-                              .batch_size = 32, .seed = 7, .workers = 2, .keep_workers = 1,
+  feedlane_loader_config c = {.size = sizeof c,
+                              .sampler = sampler,
+                              .fields = fields,
+                              .field_count = 2,
+                              .batch_size = 32,
+                              .seed = 7,
+                              .workers = 2,
+                              .keep_workers = 1,
                               .argv = argc > 1 ? (const char *const *)(argv + 1) : standard};
   feedlane_loader *loader = NULL;
   s = feedlane_loader_create(&c, &loader, &e);

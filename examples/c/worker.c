@@ -32,7 +32,8 @@ static int32_t pull(int32_t fd, feedlane_error *e) {
 }
 
 int main(int argc, char **argv) {
-  feedlane_error e; feedlane_init(&e, sizeof e);
+  feedlane_error e;
+  feedlane_init(&e, sizeof e);
   feedlane_dataset dataset = {.size = sizeof dataset, .get = get};
   int32_t fd = feedlane_worker_fd();
   if (fd < 0) return fprintf(stderr, "%s: to be started by a trainer\n", argv[0]), 2;

@@ -11,8 +11,12 @@
  */
 #pragma once
 
+#include "dataset.hpp"
 #include "error.hpp"
 #include "loader.hpp"
+#include "monitor.hpp"
 #include "sampler.hpp"
+#include "state.hpp"
+#include "task.hpp"
 #include "tensor.hpp"
 #include "worker.hpp"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sampler.hpp"
+#include "state.hpp"
 #include "tensor.hpp"
 
 namespace feedlane {
@@ -28,11 +29,20 @@ enum class Start : std::int32_t {
   external = FEEDLANE_START_EXTERNAL, /**< the host, with Loader::open_worker */
 };
 
+/** Which worker gets a batch. */
+enum class Dispatch : std::int32_t {
+  least_loaded = FEEDLANE_DISPATCH_LEAST_LOADED, /**< the one with the fewest unfinished tasks */
+  round_robin = FEEDLANE_DISPATCH_ROUND_ROBIN,   /**< batch i goes to worker i mod workers */
+};
+
+/** A batch_size: one index a task, tensors without a batch dimension. */
+inline constexpr std::int64_t unbatched = FEEDLANE_UNBATCHED;
+
 /** An aggregate for designated initialisers; what is left out is the default of feedlane_loader_config. */
 struct LoaderOptions {
-  const Sampler* sampler = nullptr;           /**< required; copied */
-  std::vector<Field> fields{};                /**< required */
-  std::int64_t batch_size = 1;                /**< rows */
+  const Sampler* sampler = nullptr;           /**< required, but null if iterable; copied */
+  std::vector<Field> fields{};                /**< may be empty with slot_bytes: the data set shapes all tensors */
+  std::optional<std::int64_t> batch_size{};   /**< rows, or `unbatched`; nothing: 1, or as a batch sampler says */
   bool drop_last = false;                     /**< no incomplete last batch */
   std::optional<std::uint64_t> seed{};        /**< the base seed; nothing: drawn from the system */
   const feedlane_dataset* dataset = nullptr;  /**< inline, fork and thread: see dataset_of in worker.hpp */
@@ -48,6 +58,25 @@ struct LoaderOptions {
   std::chrono::nanoseconds term_timeout{0};   /**< from SIGTERM to SIGKILL; 0: 1 s */
   int max_restarts = 0;                       /**< replacements of dead workers; 0: 1000; -1: none */
   int max_kills_per_batch = 0;                /**< deaths after which a batch is given up; 0: 3 */
+  bool no_lifeline = false; /**< the trainer's death doesn't kill workers: they end with their next task */
+
+  bool iterable = false;                      /**< no sampler, each worker iterates a shard of its own */
+  bool deterministic = false;                 /**< iterable: a shard opened again yields the same samples */
+  std::int64_t iterable_length = 0;           /**< iterable: samples expected, for length(); 0: unknown */
+  bool out_of_order = false;                  /**< batches are yielded as they arrive */
+  Dispatch dispatch = Dispatch::least_loaded; /**< which worker gets a batch */
+
+  std::uint64_t slot_bytes = 0;  /**< of a slot, for tensors shaped by the data set and metadata; 0: little room */
+  std::uint64_t arena_bytes = 0; /**< budget for the slots' reserved memory; 0: none */
+
+  int retries = 0;                           /**< further tries of a sample whose error is Transient */
+  std::chrono::nanoseconds retry_backoff{0}; /**< before the first, twice as long before each further one; 0: 10 ms */
+  bool substitute = false;                   /**< the data set's substitute() names another sample in its place */
+  std::int64_t skip_budget = 0;              /**< samples of an epoch that may be left out; -1: any number */
+
+  std::chrono::nanoseconds task_timeout{0}; /**< a worker stuck in a task for so long is replaced; 0: no deadline */
+
+  std::span<const std::byte> state{}; /**< of Loader::state: the loader goes on behind it; copied */
 };
 
 /** A batch in the trainer's hands, released on destruction. Move-only; may outlive its loader. */
@@ -81,8 +110,22 @@ class Batch {
   [[nodiscard]] int worker() const { return batch_.worker; }
   /** Which attempt made it, from 0. */
   [[nodiscard]] int attempt() const { return batch_.attempt; }
-  /** What the sampler yielded for it. */
-  [[nodiscard]] std::span<const std::int64_t> indices() const { return {batch_.indices, rows()}; }
+  /** What its rows are; empty: iterable. */
+  [[nodiscard]] std::span<const std::int64_t> indices() const {
+    return {batch_.indices, batch_.indices == nullptr ? 0 : rows()};
+  }
+  /** Indices that were left out, see LoaderOptions::skip_budget; empty: iterable. */
+  [[nodiscard]] std::span<const std::int64_t> skipped() const {
+    return {batch_.skipped, batch_.skipped == nullptr ? 0 : skipped_count()};
+  }
+  /** The number of samples that were left out. */
+  [[nodiscard]] std::size_t skipped_count() const { return static_cast<std::size_t>(batch_.skipped_count); }
+  /** What the data set gave along, see Task::metadata. */
+  [[nodiscard]] std::span<const std::byte> metadata() const {
+    return {static_cast<const std::byte*>(batch_.metadata), static_cast<std::size_t>(batch_.metadata_bytes)};
+  }
+  /** What names it to the C interface: one of its references is this object's. */
+  [[nodiscard]] std::uint64_t token() const { return batch_.token; }
   /** The number of tensors. */
   [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(batch_.tensor_count); }
   /** Throws E_ARGUMENT beyond the last. */
@@ -120,9 +163,12 @@ class Loader {
     Error error;
     handle_ = create(options, error);
     if (error) throw error;
+    resume(options.state);
   }
   /** Check `error`: a loader that wasn't made refuses everything. */
-  Loader(const LoaderOptions& options, Error& error) : handle_(create(options, error)) {}
+  Loader(const LoaderOptions& options, Error& error) : handle_(create(options, error)) {
+    if (!error) resume(options.state);
+  }
   /** `other` refuses everything after. */
   Loader(Loader&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)),
@@ -150,6 +196,15 @@ class Loader {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_begin(handle_, epoch, e); });
     if (!error) next_epoch_ = epoch + 1;
   }
+
+  /** The epoch that a range-for loop runs: 0, or the one after start_epoch's, or where LoaderOptions::state goes on. */
+  [[nodiscard]] std::int64_t next_epoch() const { return next_epoch_; }
+
+  /** How far the epoch has come after the newest batch: for LoaderOptions::state, in another process too. A few hundred
+   *  bytes. Throws. */
+  [[nodiscard]] std::vector<std::byte> state() { return state_at(0); }
+  /** After `batch`, which is still held: what a checkpoint of a model that has learned from it must hold. Throws. */
+  [[nodiscard]] std::vector<std::byte> state(const Batch& batch) { return state_at(batch.token()); }
 
   /** The next batch; nothing at the end of the epoch. Throws; an error of one batch (E_SAMPLE, E_QUARANTINED) leaves the
    *  loader as it should be: the following call yields the following batch. Other outcomes than a batch or the end, which
@@ -241,7 +296,7 @@ class Loader {
   /** The handle, for the C interface; still owned by this. */
   [[nodiscard]] feedlane_loader* c() const { return handle_; }
 
-  /** `for (auto& batch : loader)` runs the next epoch: 0, then 1, or the one after start_epoch's. Each batch is released when
+  /** `for (auto& batch : loader)` runs next_epoch(). Each batch is released when
    *  the loop comes to the next, unless it was moved away. Errors throw; a signal or interrupt() throws too, as code 0 text
    *  "INTERRUPTED": a loop can't go on without a batch. */
   class iterator {
@@ -295,6 +350,16 @@ class Loader {
 
  private:
   static feedlane_loader* create(const LoaderOptions& o, Error& error);
+  std::vector<std::byte> state_at(std::uint64_t token) {
+    return detail::saved([&](void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* e) {
+      return feedlane_loader_state(handle_, token, buffer, cap, bytes, e);
+    });
+  }
+  void resume(std::span<const std::byte> state) {
+    if (state.empty()) return;
+    const StateInfo info = read_state(state);  // the loader has accepted it
+    next_epoch_ = info.epoch + (info.ended ? 1 : 0);
+  }
 
   feedlane_loader* handle_ = nullptr;
   Error error_;
@@ -303,6 +368,10 @@ class Loader {
 };
 
 inline feedlane_loader* Loader::create(const LoaderOptions& o, Error& error) {
+  if (o.batch_size == 0) {  // to the C interface that would be the default
+    error.refuse("batch_size", 0, 1, "batch_size is 0: at least 1");
+    return nullptr;
+  }
   std::vector<feedlane_field> fields;
   for (const Field& f : o.fields) {
     feedlane_field c{};
@@ -320,9 +389,9 @@ inline feedlane_loader* Loader::create(const LoaderOptions& o, Error& error) {
   feedlane_init(&c, sizeof c);
   c.sampler = o.sampler == nullptr ? nullptr : o.sampler->c();
   c.dataset = o.dataset;
-  c.fields = fields.data();
+  c.fields = fields.empty() ? nullptr : fields.data();
   c.field_count = fields.size();
-  c.batch_size = o.batch_size == 0 ? -1 : o.batch_size;  // here 1 is the default, 0 a mistake
+  c.batch_size = o.batch_size.value_or(0);
   c.drop_last = o.drop_last ? 1 : 0;
   c.has_seed = o.seed ? 1 : 0;
   c.seed = o.seed.value_or(0);
@@ -339,6 +408,21 @@ inline feedlane_loader* Loader::create(const LoaderOptions& o, Error& error) {
   c.term_timeout_ns = o.term_timeout.count();
   c.max_restarts = o.max_restarts;
   c.max_kills_per_batch = o.max_kills_per_batch;
+  c.no_lifeline = o.no_lifeline ? 1 : 0;
+  c.iterable = o.iterable ? 1 : 0;
+  c.deterministic = o.deterministic ? 1 : 0;
+  c.iterable_length = o.iterable_length;
+  c.out_of_order = o.out_of_order ? 1 : 0;
+  c.dispatch = static_cast<std::int32_t>(o.dispatch);
+  c.slot_bytes = o.slot_bytes;
+  c.arena_bytes = o.arena_bytes;
+  c.retries = o.retries;
+  c.retry_backoff_ns = o.retry_backoff.count();
+  c.substitute = o.substitute ? 1 : 0;
+  c.skip_budget = o.skip_budget;
+  c.task_timeout_ns = o.task_timeout.count();
+  c.state = o.state.empty() ? nullptr : o.state.data();
+  c.state_bytes = o.state.size();
   feedlane_loader* loader = nullptr;
   detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_create(&c, &loader, e); });
   return loader;

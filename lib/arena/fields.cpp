@@ -2,16 +2,13 @@
 #include "arena/fields.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "shm/plan.hpp"
 
 namespace feedlane::arena {
 namespace {
-
-constexpr std::uint64_t align(std::uint64_t value) {
-  return (value + shm::tensor_alignment - 1) & ~(shm::tensor_alignment - 1);
-}
 
 Status refuse(Error& error, std::size_t index, const char* member, std::int64_t found, std::int64_t needed,
               const char* rule) {
@@ -33,37 +30,22 @@ Status Fields::add(const char* name, feedlane_dtype dtype, std::int32_t ndim, co
   for (const Field& other : fields_)
     if (other.name == name)
       return refuse(error, index, "name", static_cast<std::int64_t>(index), -1, "the name is taken by a field before");
-  if (dtype.lanes == 0) dtype.lanes = 1;
-  if (dtype.code > 6 || dtype.code == 3)
-    return refuse(error, index, "dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6");
-  if (dtype.bits == 0 || dtype.bits % 8 != 0) return refuse(error, index, "dtype.bits", dtype.bits, 8, "whole bytes");
-  if (ndim < 0 || ndim >= FEEDLANE_MAX_NDIM)
-    return refuse(error, index, "ndim", ndim, FEEDLANE_MAX_NDIM - 1, "0 to 7, the batch dimension comes on top");
+  std::uint64_t bytes = 0;
+  if (const Flaw f = measure(dtype, ndim, FEEDLANE_MAX_NDIM - 1, shape, bytes); f.member != nullptr)
+    return refuse(error, index, f.member, f.found, f.needed,
+                  std::string_view(f.member) == "ndim" ? "0 to 7, the batch dimension comes on top" : f.rule);
   Field field;
   field.name = name;
   field.dtype = dtype;
   field.ndim = ndim;
-  // All products are checked against the largest slot before they are used, so none can overflow; strides neither, which
-  // are products of a shape whose empty dimensions count as 1.
-  std::uint64_t bytes = std::uint64_t{dtype.bits} / 8 * dtype.lanes;
-  std::uint64_t spread = bytes;
-  for (std::int32_t d = 0; d < ndim; d++) {
-    if (shape[d] < 0) return refuse(error, index, "shape", shape[d], 0, "a dimension is not negative");
-    field.shape[d] = shape[d];
-    const auto extent = static_cast<std::uint64_t>(std::max<std::int64_t>(shape[d], 1));
-    if (spread > shm::max_slot_bytes / extent)
-      return refuse(error, index, "shape", shape[d], static_cast<std::int64_t>(shm::max_slot_bytes),
-                    "beyond the largest slot");
-    spread *= extent;
-    bytes *= static_cast<std::uint64_t>(shape[d]);
-  }
+  std::copy_n(shape, ndim, field.shape);
   field.row_bytes = bytes;
   field.offset = slot_bytes_;
   if (bytes > shm::max_slot_bytes / static_cast<std::uint64_t>(max_rows) ||
-      slot_bytes_ > shm::max_slot_bytes - align(bytes * static_cast<std::uint64_t>(max_rows)))
+      slot_bytes_ > shm::max_slot_bytes - align_tensor(bytes * static_cast<std::uint64_t>(max_rows)))
     return refuse(error, index, "shape", static_cast<std::int64_t>(bytes),
                   static_cast<std::int64_t>(shm::max_slot_bytes), "the batch goes beyond the largest slot");
-  slot_bytes_ += align(bytes * static_cast<std::uint64_t>(max_rows));
+  slot_bytes_ += align_tensor(bytes * static_cast<std::uint64_t>(max_rows));
   fields_.push_back(std::move(field));
   return FEEDLANE_OK;
 }
@@ -74,25 +56,29 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
                         fields == nullptr || count == 0 ? 1 : FEEDLANE_MAX_TENSORS,
                         "a sample has 1 to %d declared fields, %llu found", FEEDLANE_MAX_TENSORS,
                         fields == nullptr ? 0ULL : static_cast<unsigned long long>(count));
-  const std::size_t stride = fields->size;  // a caller with a later header has larger elements
+  // A caller with a later header has larger elements, with an earlier one shorter ones.
+  const std::size_t stride = fields->size;
+  constexpr std::size_t least = offsetof(feedlane_field, dtype);  // a field has at least its name
   const auto* memory = reinterpret_cast<const std::byte*>(fields);
   for (std::uint64_t i = 0; i < count; i++) {
     std::size_t size = 0;
     std::memcpy(&size, memory + i * stride, sizeof size);
-    if (stride % alignof(feedlane_field) != 0 || size != stride || size < sizeof(feedlane_field) ||
-        size > std::size_t{1} << 20) {
-      (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field),
-                   "all elements have one size, of this header or a later one");
+    if (stride % alignof(feedlane_field) != 0 || size != stride || size < least || size > std::size_t{1} << 20) {
+      const bool is_short = size == stride && size < least;
+      (void)refuse(error, i, "size", static_cast<std::int64_t>(size),
+                   static_cast<std::int64_t>(is_short ? least : sizeof(feedlane_field)),
+                   is_short ? "there is no room for the name" : "all elements have one size, that of a header's");
       return error.code = FEEDLANE_E_ABI;
     }
-    const std::byte* tail = memory + i * stride + sizeof(feedlane_field);
+    const std::size_t known = std::min(size, sizeof(feedlane_field));
+    const std::byte* tail = memory + i * stride + known;
     if (std::any_of(tail, memory + (i + 1) * stride, [](std::byte b) { return b != std::byte{0}; })) {
       (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field),
                    "this library doesn't know what lies behind its own size");
       return error.code = FEEDLANE_E_ABI;
     }
-    feedlane_field field;
-    std::memcpy(&field, memory + i * stride, sizeof field);
+    feedlane_field field{};
+    std::memcpy(&field, memory + i * stride, known);
     if (field.name == nullptr) return refuse(error, i, "name", 0, 1, "a field has a name");
     if (const Status s = add(field.name, field.dtype, field.ndim, field.shape, max_rows, error); s != FEEDLANE_OK)
       return s;
@@ -138,17 +124,49 @@ std::vector<feedlane_field> Fields::as_declared() const {
   return result;
 }
 
+void Fields::leave_out_batch_dimension() {
+  for (Field& f : fields_) f.unbatched = true;
+}
+
+Flaw measure(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
+             std::uint64_t& bytes) {
+  if (dtype.lanes == 0) dtype.lanes = 1;
+  if (dtype.code > 6 || dtype.code == 3) return {"dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6"};
+  if (dtype.bits == 0 || dtype.bits % 8 != 0) return {"dtype.bits", dtype.bits, 8, "whole bytes"};
+  if (ndim < 0 || ndim > max_ndim) return {"ndim", ndim, max_ndim, "0 to 8"};
+  // All products are checked against the largest slot before they are used, so none can overflow; strides neither, which
+  // are products of a shape whose empty dimensions count as 1.
+  bytes = std::uint64_t{dtype.bits} / 8 * dtype.lanes;
+  std::uint64_t spread = bytes;
+  for (std::int32_t d = 0; d < ndim; d++) {
+    if (shape[d] < 0) return {"shape", shape[d], 0, "a dimension is not negative"};
+    const auto extent = static_cast<std::uint64_t>(std::max<std::int64_t>(shape[d], 1));
+    if (spread > shm::max_slot_bytes / extent)
+      return {"shape", shape[d], static_cast<std::int64_t>(shm::max_slot_bytes), "beyond the largest slot"};
+    spread *= extent;
+    bytes *= static_cast<std::uint64_t>(shape[d]);
+  }
+  return {};
+}
+
 feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload,
                           std::uint64_t payload_offset) {
-  feedlane_tensor t{};
+  std::int64_t shape[FEEDLANE_MAX_NDIM] = {rows};
+  const std::int32_t leading = field.unbatched ? 0 : 1;
+  std::copy_n(field.shape, field.ndim, shape + leading);
+  feedlane_tensor t = row_major(field.dtype, field.ndim + leading, shape);
   t.name = field.name.c_str();
   t.data = payload + field.offset;
   t.bytes = field.row_bytes * static_cast<std::uint64_t>(rows);
   t.offset = payload_offset + field.offset;
-  t.dtype = field.dtype;
-  t.ndim = field.ndim + 1;
-  t.shape[0] = rows;
-  std::memcpy(t.shape + 1, field.shape, sizeof(std::int64_t) * static_cast<std::size_t>(field.ndim));
+  return t;
+}
+
+feedlane_tensor row_major(feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape) {
+  feedlane_tensor t{};
+  t.dtype = dtype;
+  t.ndim = ndim;
+  std::copy_n(shape, ndim, t.shape);
   std::int64_t stride = 1;
   for (std::int32_t d = t.ndim - 1; d >= 0; d--) {
     t.strides[d] = stride;

@@ -16,6 +16,8 @@ class Fields {
  public:
   // Trainer: from the caller's declarations, `stride` bytes apart. E_ARGUMENT names the field.
   Status declare(const feedlane_field* fields, std::uint64_t count, std::int64_t max_rows, Error& error);
+  // Of one sample a task: no tensor has a batch dimension.
+  void leave_out_batch_dimension();
   // Worker: from the records in control. E_CORRUPT.
   Status read(const shm::FieldRecord* records, std::uint32_t count, std::int64_t max_rows, Error& error);
   void write(shm::FieldRecord* records) const;
@@ -27,6 +29,7 @@ class Fields {
     std::int64_t shape[FEEDLANE_MAX_NDIM] = {};
     std::uint64_t row_bytes = 0;
     std::uint64_t offset = 0;  // in the slot's payload
+    bool unbatched = false;
   };
   [[nodiscard]] std::span<const Field> all() const { return fields_; }
   [[nodiscard]] std::uint64_t slot_bytes() const { return slot_bytes_; }
@@ -44,5 +47,23 @@ class Fields {
 // A tensor of `rows` rows of a field, in place.
 feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload,
                           std::uint64_t payload_offset);
+
+// What is wrong with a tensor's type or shape, and with which number. No member: nothing.
+struct Flaw {
+  const char* member = nullptr;
+  std::int64_t found = 0;
+  std::int64_t needed = 0;
+  const char* rule = "";
+};
+// Checks, fills in lanes where they are 0, and counts the bytes. No product overflows, here or in strides.
+Flaw measure(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
+             std::uint64_t& bytes);
+
+// A row-major tensor of a measured shape; name, place and bytes are the caller's to fill in.
+feedlane_tensor row_major(feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape);
+
+constexpr std::uint64_t align_tensor(std::uint64_t offset) {
+  return (offset + shm::tensor_alignment - 1) & ~(shm::tensor_alignment - 1);
+}
 
 }  // namespace feedlane::arena

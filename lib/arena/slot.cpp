@@ -10,16 +10,40 @@ namespace feedlane::arena {
 
 namespace {
 
-std::uint64_t detail_room(const Slot& slot) { return std::min<std::uint64_t>(slot.payload_bytes, shm::detail_bytes); }
+std::uint64_t detail_room(const Slot& slot) { return std::min<std::uint64_t>(slot.reserved_bytes, shm::detail_bytes); }
 
 }  // namespace
 
-void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors) {
+Slot Slot::of(const shm::Segments& segments, std::uint32_t slot) {
+  const shm::Plan& plan = segments.plan();
+  Slot s;
+  s.header = segments.slot_header(slot);
+  s.payload = segments.payload(slot);
+  s.payload_offset = plan.payload_of(slot);
+  s.payload_bytes = plan.geometry.slot_bytes;
+  s.reserved_bytes = plan.geometry.reserved_bytes;
+  s.records = segments.records(slot);
+  s.record_room = plan.geometry.record_rows;
+  s.number = slot;
+  s.data_fd = segments.data_fd();
+  s.state_room = plan.geometry.list_bytes;
+  return s;
+}
+
+void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors,
+                 const Extras& extras) {
   shm::SlotHeader& header = *slot.header;
   header.head = {};
   header.head.task_id = task_id;
   header.head.tensor_count = static_cast<std::uint32_t>(tensors.size());
   header.head.failed_position = -1;
+  header.head.shaped = extras.shaped;
+  header.head.metadata_offset = extras.metadata.offset;
+  header.head.metadata_bytes = extras.metadata.bytes;
+  header.head.has_state = extras.has_state ? 1 : 0;
+  header.head.state_offset = extras.state.offset;
+  header.head.state_bytes = extras.state.bytes;
+  header.head.record_count = extras.records;
   for (std::size_t i = 0; i < tensors.size(); i++) {
     const feedlane_tensor& t = tensors[i];
     shm::TensorRecord& r = header.tensors[i];
@@ -36,12 +60,13 @@ void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feed
 }
 
 void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient,
-                   std::string_view text, std::string_view detail) {
+                   std::string_view text, std::string_view detail, std::uint32_t records) {
   shm::SlotHeader& header = *slot.header;
   header.head = {};
   header.head.task_id = task_id;
   header.head.transient = transient ? 1 : 0;
   header.head.failed_position = position;
+  header.head.record_count = records;
   header.head.detail_bytes = std::min<std::uint64_t>(detail.size(), detail_room(slot));
   if (!detail.empty()) std::memcpy(slot.payload, detail.data(), header.head.detail_bytes);
   const std::size_t length = std::min(text.size(), sizeof header.text.text - 1);
@@ -62,45 +87,120 @@ Status read_head(const Slot& slot, std::uint64_t task_id, shm::SlotHead& head, E
   return head.task_id == task_id ? FEEDLANE_OK : corrupt(error, "slot.task_id", head.task_id, task_id);
 }
 
-}  // namespace
+Status check_extent(const Slot& slot, const char* what, const Extent& extent, Error& error) {
+  if (extent.bytes <= slot.payload_bytes && extent.offset <= slot.payload_bytes - extent.bytes) return FEEDLANE_OK;
+  return corrupt(error, what, extent.offset, slot.payload_bytes);
+}
 
-Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields, std::int64_t rows,
-                  std::vector<feedlane_tensor>& out, Error& error) {
-  shm::SlotHead head;
-  if (const Status s = read_head(slot, task_id, head, error); s != FEEDLANE_OK) return s;
-  const auto declared = fields.all();
-  if (head.tensor_count != declared.size())
-    return corrupt(error, "slot.tensor_count", head.tensor_count, declared.size());
-  out.resize(declared.size());  // within its capacity after the first batch
-  for (std::size_t i = 0; i < declared.size(); i++) {
-    const feedlane_tensor t = tensor_of(declared[i], rows, slot.payload, slot.payload_offset);
-    const auto r = shm::read_once<shm::TensorRecord>(&slot.header->tensors[i]);
-    if (r.code != t.dtype.code || r.bits != t.dtype.bits || r.lanes != t.dtype.lanes)
-      return corrupt(error, "tensor.dtype", r.code, t.dtype.code);
-    if (r.ndim != t.ndim)
-      return corrupt(error, "tensor.ndim", static_cast<std::uint64_t>(r.ndim), static_cast<std::uint64_t>(t.ndim));
-    if (std::memcmp(r.shape, t.shape, sizeof r.shape) != 0)
-      return corrupt(error, "tensor.shape", static_cast<std::uint64_t>(r.shape[0]),
-                     static_cast<std::uint64_t>(t.shape[0]));
-    if (std::memcmp(r.strides, t.strides, sizeof r.strides) != 0)
-      return corrupt(error, "tensor.strides", static_cast<std::uint64_t>(r.strides[0]),
-                     static_cast<std::uint64_t>(t.strides[0]));
-    if (r.offset != declared[i].offset) return corrupt(error, "tensor.offset", r.offset, declared[i].offset);
-    if (r.bytes != t.bytes) return corrupt(error, "tensor.bytes", r.bytes, t.bytes);
-    out[i] = t;
+// A tensor whose shape the worker chose: type and shape are sound, and it lies in the slot.
+Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor& out, Error& error) {
+  feedlane_dtype dtype{r.code, r.bits, r.lanes};
+  std::uint64_t bytes = 0;
+  if (const Flaw f = measure(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes); f.member != nullptr)
+    return error.refuse(FEEDLANE_E_CORRUPT, f.member, f.found, f.needed, "tensor.%s is %lld in the slot: %s", f.member,
+                        static_cast<long long>(f.found), f.rule);
+  if (r.bytes != bytes) return corrupt(error, "tensor.bytes", r.bytes, bytes);
+  if (const Status s = check_extent(slot, "tensor.offset", {r.offset, r.bytes}, error); s != FEEDLANE_OK) return s;
+  if (r.offset % shm::tensor_alignment != 0) return corrupt(error, "tensor.offset", r.offset, 0);
+  out = row_major(dtype, r.ndim, r.shape);
+  out.bytes = bytes;
+  out.offset = slot.payload_offset + r.offset;
+  out.data = slot.payload + r.offset;
+  return FEEDLANE_OK;
+}
+
+Status check_declared(const shm::TensorRecord& r, const feedlane_tensor& t, std::uint64_t offset, Error& error) {
+  if (r.code != t.dtype.code || r.bits != t.dtype.bits || r.lanes != t.dtype.lanes)
+    return corrupt(error, "tensor.dtype", r.code, t.dtype.code);
+  if (r.ndim != t.ndim)
+    return corrupt(error, "tensor.ndim", static_cast<std::uint64_t>(r.ndim), static_cast<std::uint64_t>(t.ndim));
+  if (std::memcmp(r.shape, t.shape, sizeof r.shape) != 0)
+    return corrupt(error, "tensor.shape", static_cast<std::uint64_t>(r.shape[0]),
+                   static_cast<std::uint64_t>(t.shape[0]));
+  if (std::memcmp(r.strides, t.strides, sizeof r.strides) != 0)
+    return corrupt(error, "tensor.strides", static_cast<std::uint64_t>(r.strides[0]),
+                   static_cast<std::uint64_t>(t.strides[0]));
+  if (r.offset != offset) return corrupt(error, "tensor.offset", r.offset, offset);
+  if (r.bytes != t.bytes) return corrupt(error, "tensor.bytes", r.bytes, t.bytes);
+  return FEEDLANE_OK;
+}
+
+// One a sample at most, by position; the last one may be of the batch as a whole.
+Status read_records(const Slot& slot, std::uint32_t count, std::uint64_t limit, std::vector<shm::SampleRecord>& out,
+                    Error& error) {
+  if (count > slot.record_room) return corrupt(error, "slot.record_count", count, slot.record_room);
+  out.resize(count);
+  for (std::uint32_t i = 0; i < count; i++) {
+    out[i] = shm::read_once<shm::SampleRecord>(slot.records + i);
+    out[i].text[sizeof out[i].text - 1] = '\0';
+    const bool is_last_retry =
+        i + 1 == count && out[i].outcome == static_cast<std::int32_t>(shm::SampleOutcome::retried);
+    if (out[i].whole > (is_last_retry ? 1 : 0))
+      return corrupt(error, "record.whole", out[i].whole, is_last_retry ? 1 : 0);
+    const bool follows = i == 0 || out[i].whole != 0 || out[i].position > out[i - 1].position;
+    if (out[i].position >= limit || !follows) return corrupt(error, "record.position", out[i].position, limit);
+    if (out[i].outcome < static_cast<std::int32_t>(shm::SampleOutcome::retried) ||
+        out[i].outcome > static_cast<std::int32_t>(shm::SampleOutcome::skipped))
+      return corrupt(error, "record.outcome", static_cast<std::uint64_t>(out[i].outcome), 3);
   }
   return FEEDLANE_OK;
 }
 
-Status read_failure(const Slot& slot, std::uint64_t task_id, std::int64_t rows, std::int64_t& position, Error& out,
-                    Error& error) {
+}  // namespace
+
+Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields, std::int64_t rows,
+                  std::uint64_t position_limit, Made& out, Error& error) {
+  shm::SlotHead head;
+  if (const Status s = read_head(slot, task_id, head, error); s != FEEDLANE_OK) return s;
+  const auto declared = fields.all();
+  if (head.tensor_count < declared.size() || head.tensor_count > FEEDLANE_MAX_TENSORS)
+    return corrupt(error, "slot.tensor_count", head.tensor_count, declared.size());
+  out.tensors.resize(head.tensor_count);  // within its capacity after the first batch
+  out.names.resize(head.tensor_count - declared.size());
+  for (std::size_t i = 0; i < head.tensor_count; i++) {
+    const auto r = shm::read_once<shm::TensorRecord>(&slot.header->tensors[i]);
+    const bool is_declared = i < declared.size();
+    feedlane_tensor& t = out.tensors[i];
+    Status s = FEEDLANE_OK;
+    if (!is_declared || (head.shaped >> i & 1) != 0) {
+      s = read_shaped(slot, r, t, error);
+    } else {
+      t = tensor_of(declared[i], rows, slot.payload, slot.payload_offset);
+      s = check_declared(r, t, declared[i].offset, error);
+    }
+    if (s != FEEDLANE_OK) return s;
+    if (!is_declared) {
+      auto& name = out.names[i - declared.size()];
+      std::memcpy(name.data(), r.name, sizeof r.name);
+      name.back() = '\0';
+    }
+    t.name = is_declared ? declared[i].name.c_str() : out.names[i - declared.size()].data();
+  }
+  const Extent metadata{head.metadata_offset, head.metadata_bytes};
+  const Extent state{head.state_offset, head.state_bytes};
+  Status s = check_extent(slot, "slot.metadata_offset", metadata, error);
+  if (s == FEEDLANE_OK) s = check_extent(slot, "slot.state_offset", state, error);
+  // It goes into a list of indices when its shard is opened again.
+  if (s == FEEDLANE_OK && state.bytes > slot.state_room)
+    s = corrupt(error, "slot.state_bytes", state.bytes, slot.state_room);
+  if (s == FEEDLANE_OK) s = read_records(slot, head.record_count, position_limit, out.records, error);
+  if (s != FEEDLANE_OK) return s;
+  out.metadata = {slot.payload + metadata.offset, metadata.bytes};
+  out.has_state = head.has_state != 0;
+  out.state = {slot.payload + state.offset, state.bytes};
+  return FEEDLANE_OK;
+}
+
+Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t position_limit, std::int64_t& position,
+                    Error& out, std::vector<shm::SampleRecord>& records, Error& error) {
   shm::SlotHead head;
   if (const Status s = read_head(slot, task_id, head, error); s != FEEDLANE_OK) return s;
   if (head.detail_bytes > detail_room(slot))
     return corrupt(error, "slot.detail_bytes", head.detail_bytes, detail_room(slot));
-  if (head.failed_position < -1 || head.failed_position >= rows)
-    return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position),
-                   static_cast<std::uint64_t>(rows));
+  if (head.failed_position < -1 || head.failed_position >= static_cast<std::int64_t>(position_limit))
+    return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position), position_limit);
+  if (const Status s = read_records(slot, head.record_count, position_limit, records, error); s != FEEDLANE_OK)
+    return s;
   const auto text = shm::read_once<shm::SlotText>(&slot.header->text);
   const std::size_t length = strnlen(text.text, sizeof text.text - 1);
   std::memcpy(out.text, text.text, length);

@@ -2,36 +2,80 @@
 // What a worker says of its slot, and how the trainer reads it.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "arena/fields.hpp"
 #include "base/error.hpp"
 #include "shm/layout.hpp"
+#include "shm/segment.hpp"
 
 namespace feedlane::arena {
 
 // A slot's memory, in either process.
 struct Slot {
-  shm::SlotHeader* header;
-  std::byte* payload;
-  std::uint64_t payload_offset;  // in the data segment
-  std::uint64_t payload_bytes;
+  shm::SlotHeader* header = nullptr;
+  std::byte* payload = nullptr;
+  std::uint64_t payload_offset = 0;  // in the data segment
+  std::uint64_t payload_bytes = 0;   // address space
+  std::uint64_t reserved_bytes = 0;  // memory from the start
+  shm::SampleRecord* records = nullptr;
+  std::uint32_t record_room = 0;
+  std::uint32_t number = 0;
+  int data_fd = -1;              // where more is reserved
+  std::uint64_t state_room = 0;  // of a shard's saved state, at most
+
+  static Slot of(const shm::Segments& segments, std::uint32_t slot);
+};
+
+// A part of the payload. Offset and bytes 0: nothing.
+struct Extent {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// What a made batch has beyond its declared tensors.
+struct Extras {
+  std::uint64_t shaped = 0;  // bit t: tensor t has a shape of its own
+  Extent metadata;
+  bool has_state = false;
+  Extent state;
+  std::uint32_t records = 0;
 };
 
 // Worker: describes the tensors that lie in the slot.
-void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors);
+void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors,
+                 const Extras& extras);
 // Worker: says why there is no batch. A traceback goes into the payload, as much of it as fits.
 void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient,
-                   std::string_view text, std::string_view detail);
+                   std::string_view text, std::string_view detail, std::uint32_t records);
 
-// Trainer: the tensors, after every word was read once and checked against the declared fields and the slot's bounds.
-// E_CORRUPT names what doesn't hold.
+// A batch as the trainer found it. Names of tensors that aren't declared live in `names`.
+struct Made {
+  std::vector<feedlane_tensor> tensors;
+  std::vector<std::array<char, shm::name_bytes>> names;
+  std::span<const std::byte> metadata;  // in place
+  bool has_state = false;
+  std::span<const std::byte> state;        // in place
+  std::vector<shm::SampleRecord> records;  // by position
+
+  [[nodiscard]] std::uint64_t skipped() const {
+    std::uint64_t count = 0;
+    for (const shm::SampleRecord& r : records)
+      count += r.outcome == static_cast<std::int32_t>(shm::SampleOutcome::skipped) ? 1 : 0;
+    return count;
+  }
+};
+
+// Trainer: the batch, after every word was read once and checked against the declared fields and the slot's bounds.
+// Records speak of samples below `position_limit`. E_CORRUPT names what doesn't hold.
 Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields, std::int64_t rows,
-                  std::vector<feedlane_tensor>& out, Error& error);
-// Trainer: fills text, detail and transient; `position` is -1 unless within `rows`.
-Status read_failure(const Slot& slot, std::uint64_t task_id, std::int64_t rows, std::int64_t& position, Error& out,
-                    Error& error);
+                  std::uint64_t position_limit, Made& out, Error& error);
+// Trainer: fills text, detail and transient; `position` is -1 unless below `position_limit`; and the records.
+Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t position_limit, std::int64_t& position,
+                    Error& out, std::vector<shm::SampleRecord>& records, Error& error);
 
 }  // namespace feedlane::arena

@@ -3,15 +3,20 @@
 
 #include <bit>
 
+#include "shm/words.hpp"
+
 namespace feedlane::arena {
 
-void SlotTable::reset(std::uint32_t slots) {
+void SlotTable::reset(std::uint32_t slots, shm::LoaderCounters& counters) {
+  counters_ = &counters;
   size_ = slots;
   words_ = (slots + 63) / 64;
   states_ = std::make_unique<std::atomic<std::uint64_t>[]>(slots);
   free_ = std::make_unique<std::atomic<std::uint64_t>[]>(words_);
-  for (std::uint32_t i = 0; i < slots; i++) put_back(i);
+  for (std::uint32_t i = 0; i < slots; i++) set_free(i);
 }
+
+void SlotTable::count_taken(std::uint64_t more) { shm::add(counters_->slots_taken, more); }
 
 bool SlotTable::take(std::uint32_t& slot) {
   for (std::uint32_t w = 0; w < words_; w++) {
@@ -19,15 +24,21 @@ bool SlotTable::take(std::uint32_t& slot) {
     const std::uint64_t word = free_[w].load(std::memory_order_relaxed);
     if (word == 0) continue;
     const auto bit = static_cast<std::uint32_t>(std::countr_zero(word));
-    // Acquire: pairs with the release in put_back.
+    // Acquire: pairs with the release in set_free.
     free_[w].fetch_and(~(std::uint64_t{1} << bit), std::memory_order_acquire);
     slot = w * 64 + bit;
+    count_taken(1);
     return true;
   }
   return false;
 }
 
 void SlotTable::put_back(std::uint32_t slot) {
+  count_taken(static_cast<std::uint64_t>(-1));
+  set_free(slot);
+}
+
+void SlotTable::set_free(std::uint32_t slot) {
   // Release: pairs with the acquire in take.
   free_[slot / 64].fetch_or(std::uint64_t{1} << (slot % 64), std::memory_order_release);
 }
@@ -36,13 +47,21 @@ std::uint64_t SlotTable::hand_out(std::uint32_t slot) {
   // Relaxed: nobody has a token of this generation yet; it travels to other threads by the caller's own means.
   const std::uint64_t generation = (states_[slot].load(std::memory_order_relaxed) >> reference_bits) + 1;
   states_[slot].store(generation << reference_bits | 1, std::memory_order_relaxed);
-  held_.fetch_add(1, std::memory_order_relaxed);
+  counters_->slots_held.fetch_add(1, std::memory_order_relaxed);  // other threads release meanwhile
+  count_taken(static_cast<std::uint64_t>(-1));
   return generation << reference_bits | slot;
 }
 
 bool SlotTable::slot_of(std::uint64_t token, std::uint32_t& slot) const {
   slot = static_cast<std::uint32_t>(token & reference_mask);
   return slot < size_;
+}
+
+bool SlotTable::is_held(std::uint64_t token, std::uint32_t& slot) const {
+  if (!slot_of(token, slot)) return false;
+  // Relaxed: what is asked for afterwards is the loader's own.
+  const std::uint64_t state = states_[slot].load(std::memory_order_relaxed);
+  return state >> reference_bits == token >> reference_bits && (state & reference_mask) != 0;
 }
 
 Status SlotTable::retain(std::uint64_t token) {
@@ -70,10 +89,10 @@ Status SlotTable::release(std::uint64_t token, bool& freed) {
       break;
   }
   if ((state & reference_mask) != 1) return FEEDLANE_OK;
-  put_back(slot);
+  // Before set_free: the slot may be taken again at once. Relaxed: see free().
+  counters_->slots_held.fetch_sub(1, std::memory_order_relaxed);
+  set_free(slot);
   freed = true;
-  // After put_back, so that held + free never counts a slot as lost; relaxed: see free().
-  held_.fetch_sub(1, std::memory_order_relaxed);
   return FEEDLANE_OK;
 }
 

@@ -57,6 +57,11 @@ Status Error::refuse(Status status, const char* name, std::int64_t number_found,
   return code;
 }
 
+Status refuse(Error& error, const char* name, std::int64_t found, std::int64_t needed, const char* rule) {
+  return error.refuse(FEEDLANE_E_ARGUMENT, name, found, needed, "%s is %lld: %s", name, static_cast<long long>(found),
+                      rule);
+}
+
 Status Error::os(int error_number, const char* format, ...) {
   *this = Error{};
   code = FEEDLANE_E_OS;

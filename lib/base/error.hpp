@@ -38,7 +38,10 @@ struct Error {
   [[gnu::format(printf, 3, 4)]] Status os(int error_number, const char* format, ...);
 };
 
-// The same in the form that callers see, but for the detail, which is the caller's memory.
+// E_ARGUMENT for a number that isn't in its domain: "NAME is FOUND: RULE".
+Status refuse(Error& error, const char* name, std::int64_t found, std::int64_t needed, const char* rule);
+
+// An error in the form that callers see, but for the detail, which is the caller's memory.
 feedlane_error to_c(const Error& error) noexcept;
 
 // Copies what fits and always terminates.

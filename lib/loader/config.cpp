@@ -15,11 +15,6 @@
 namespace feedlane::loader {
 namespace {
 
-Status refuse(Error& error, const char* argument, std::int64_t found, std::int64_t needed, const char* rule) {
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "%s is %lld: %s", argument,
-                      static_cast<long long>(found), rule);
-}
-
 // Every number with its range, in one table; flags are 0 or 1.
 Status check_ranges(const feedlane_loader_config& c, Error& error) {
   struct Range {
@@ -29,7 +24,8 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
   };
   constexpr std::int64_t longest = FEEDLANE_FOREVER;
   for (const Range& r : {
-           Range{"config.batch_size", c.batch_size, 0, shm::max_rows, "a batch has at least one row (0: 1)"},
+           Range{"config.batch_size", c.batch_size, FEEDLANE_UNBATCHED, shm::max_rows,
+                 "a batch has at least one row (0: 1; -1: FEEDLANE_UNBATCHED)"},
            {"config.drop_last", c.drop_last, 0, 1, "0 or 1"},
            {"config.has_seed", c.has_seed, 0, 1, "0 or 1"},
            {"config.workers", c.workers, 0, shm::max_workers, "not negative (0: inline)"},
@@ -45,15 +41,64 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.term_timeout_ns", c.term_timeout_ns, 0, longest, "not negative (0: 1 s)"},
            {"config.max_restarts", c.max_restarts, -1, INT32_MAX, "-1 (none), 0 (1000) or more"},
            {"config.max_kills_per_batch", c.max_kills_per_batch, 0, INT32_MAX, "not negative (0: 3)"},
+           {"config.no_lifeline", c.no_lifeline, 0, 1, "0 or 1"},
+           {"config.task_timeout_ns", c.task_timeout_ns, 0, longest, "not negative (0: no deadline)"},
+           {"config.state_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(c.state_bytes, INT64_MAX)), 0,
+            static_cast<std::int64_t>(shm::max_config_bytes), "beyond the largest state"},
+           {"config.iterable", c.iterable, 0, 1, "0 or 1"},
+           {"config.deterministic", c.deterministic, 0, 1, "0 or 1"},
+           {"config.iterable_length", c.iterable_length, 0, longest, "not negative (0: unknown)"},
+           {"config.out_of_order", c.out_of_order, 0, 1, "0 or 1"},
+           {"config.dispatch", c.dispatch, FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN,
+            "a FEEDLANE_DISPATCH_ number"},
+           {"config.slot_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(c.slot_bytes, INT64_MAX)), 0,
+            static_cast<std::int64_t>(shm::max_slot_bytes), "beyond the largest slot"},
+           {"config.retries", c.retries, 0, INT32_MAX, "not negative"},
+           {"config.substitute", c.substitute, 0, 1, "0 or 1"},
+           {"config.retry_backoff_ns", c.retry_backoff_ns, 0, longest, "not negative (0: 10 ms)"},
+           {"config.skip_budget", c.skip_budget, -1, longest, "-1 (any number), 0 (none) or more"},
        })
     if (r.value < r.low || r.value > r.high)
       return refuse(error, r.argument, r.value, r.value < r.low ? r.low : r.high, r.rule);
   return FEEDLANE_OK;
 }
 
+// Where the indices come from, and how they make batches.
+Status check_order(const feedlane_loader_config& c, const Sampler* sampler, Error& error) {
+  if (c.iterable == 0) {
+    if (sampler == nullptr) return refuse(error, "config.sampler", 0, 1, "a map-style data set needs a sampler");
+    if (c.deterministic != 0) return refuse(error, "config.deterministic", 1, 0, "only for iterable data sets");
+    if (c.iterable_length != 0)
+      return refuse(error, "config.iterable_length", c.iterable_length, 0, "only for iterable data sets");
+  } else if (sampler != nullptr) {
+    return refuse(error, "config.sampler", 1, 0, "an iterable data set has an order of its own, and no sampler");
+  }
+  if (c.batch_size == FEEDLANE_UNBATCHED && c.drop_last != 0)
+    return refuse(error, "config.drop_last", 1, 0, "without batches there is no incomplete one");
+  if (sampler != nullptr && sampler->batch_rows() > 0) {
+    if (c.batch_size != 0)
+      return refuse(error, "config.batch_size", c.batch_size, 0, "the sampler makes the batches: leave it 0");
+    if (c.drop_last != 0)
+      return refuse(error, "config.drop_last", 1, 0, "the sampler makes the batches, and drops what it drops");
+  }
+  return FEEDLANE_OK;
+}
+
+Status check_policies(const feedlane_loader_config& c, Error& error) {
+  if (c.retry_backoff_ns != 0 && c.retries == 0)
+    return refuse(error, "config.retry_backoff_ns", c.retry_backoff_ns, 0, "without retries there is no backoff");
+  if (c.substitute != 0 && c.iterable != 0)
+    return refuse(error, "config.substitute", 1, 0, "an iterable data set's samples have no index to take instead");
+  if (c.substitute != 0 && c.dataset != nullptr && c.dataset->size > offsetof(feedlane_dataset, substitute) &&
+      c.dataset->substitute == nullptr)
+    return refuse(error, "config.substitute", 1, 0, "the data set has no callback `substitute`");
+  return FEEDLANE_OK;
+}
+
 // What goes together and what doesn't.
 Status check_combinations(const feedlane_loader_config& c, const Sampler* sampler, Error& error) {
-  if (sampler == nullptr) return refuse(error, "config.sampler", 0, 1, "a map-style data set needs a sampler");
+  if (const Status s = check_order(c, sampler, error); s != FEEDLANE_OK) return s;
+  if (const Status s = check_policies(c, error); s != FEEDLANE_OK) return s;
   if (c.start < FEEDLANE_START_SPAWN || c.start > FEEDLANE_START_EXTERNAL)
     return refuse(error, "config.start", c.start, c.start < 0 ? FEEDLANE_START_SPAWN : FEEDLANE_START_EXTERNAL,
                   "a FEEDLANE_START_ number");
@@ -62,9 +107,13 @@ Status check_combinations(const feedlane_loader_config& c, const Sampler* sample
       return refuse(error, "config.dataset", 0, 1, "without workers the data set runs here and is required");
     if (c.prefetch_factor != 0)
       return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0, "without workers nothing is prefetched");
+    if (c.task_timeout_ns != 0)
+      return refuse(error, "config.task_timeout_ns", c.task_timeout_ns, 0, "there are no workers to be late");
     if (c.keep_workers != 0)
       return refuse(error, "config.keep_workers", c.keep_workers, 0, "there are no workers to keep");
     if (c.start != 0) return refuse(error, "config.start", c.start, 0, "there are no workers to start");
+    if (c.no_lifeline != 0)
+      return refuse(error, "config.no_lifeline", c.no_lifeline, 0, "there are no workers to let live on");
   } else if (c.start == FEEDLANE_START_FORK && c.dataset == nullptr) {
     return refuse(error, "config.dataset", 0, 1, "forked workers run the data set of this process");
   } else if (c.dataset != nullptr && c.start != FEEDLANE_START_FORK && c.start != FEEDLANE_START_THREAD) {
@@ -77,6 +126,12 @@ Status check_combinations(const feedlane_loader_config& c, const Sampler* sample
     return refuse(error, "config.argv", 0, 1, "empty: it begins with the program");
   if (c.envp != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN))
     return refuse(error, "config.envp", 1, 0, "only for FEEDLANE_START_SPAWN");
+  if (c.state == nullptr && c.state_bytes != 0)
+    return refuse(error, "config.state", 0,
+                  static_cast<std::int64_t>(std::min<std::uint64_t>(c.state_bytes, INT64_MAX)),
+                  "NULL, but state_bytes isn't zero");
+  if (c.state != nullptr && c.state_bytes == 0)
+    return refuse(error, "config.state_bytes", 0, 1, "the state to go on from is empty");
   if (c.worker_config == nullptr && c.worker_config_bytes != 0)
     return refuse(error, "config.worker_config", 0, static_cast<std::int64_t>(c.worker_config_bytes),
                   "NULL, but worker_config_bytes isn't zero");
@@ -121,17 +176,30 @@ Status read_config(const feedlane_loader_config* config, const Sampler* sampler,
   if (s == FEEDLANE_OK) s = check_ranges(c, error);
   if (s == FEEDLANE_OK) s = check_combinations(c, sampler, error);
   if (s != FEEDLANE_OK) return s;
-  out.batch_size = or_default<std::int64_t>(c.batch_size, 1);
-  s = out.fields.declare(c.fields, c.field_count, out.batch_size, error);
+  out.unbatched = c.batch_size == FEEDLANE_UNBATCHED;
+  out.batch_size = out.unbatched ? 1 : or_default<std::int64_t>(c.batch_size, 1);
+  if (sampler != nullptr && sampler->batch_rows() > 0) out.batch_size = sampler->batch_rows();
+  if (out.batch_size > shm::max_rows)
+    return refuse(error, "config.sampler", out.batch_size, shm::max_rows, "beyond the largest batch");
+  out.iterable = c.iterable != 0;
+  if (c.field_count != 0 || c.slot_bytes == 0) s = out.fields.declare(c.fields, c.field_count, out.batch_size, error);
+  if (s == FEEDLANE_OK && out.unbatched) out.fields.leave_out_batch_dimension();
+  if (s == FEEDLANE_OK && c.slot_bytes != 0 && c.slot_bytes < out.fields.slot_bytes())
+    return refuse(error, "config.slot_bytes", static_cast<std::int64_t>(c.slot_bytes),
+                  static_cast<std::int64_t>(out.fields.slot_bytes()), "the declared fields don't fit a slot");
   out.has_dataset = c.dataset != nullptr;
   if (s == FEEDLANE_OK && out.has_dataset) s = out.dataset.take(c.dataset, "config.dataset", error);
+  if (s == FEEDLANE_OK && out.has_dataset) s = out.dataset.check_style(out.iterable, "config.dataset", error);
   if (s == FEEDLANE_OK) s = read_program(c, out, error);
   if (s != FEEDLANE_OK) return s;
   out.declared = out.fields.as_declared();
-  out.sampler = sampler->clone();
+  if (sampler != nullptr) out.sampler = sampler->clone();
   out.drop_last = c.drop_last != 0;
   out.seed = c.seed;
-  if (c.has_seed == 0 && c.seed == 0 && ::getrandom(&out.seed, sizeof out.seed, 0) != sizeof out.seed)
+  out.has_seed = c.has_seed != 0 || c.seed != 0;
+  const auto* state = static_cast<const std::byte*>(c.state);
+  out.state.assign(state, state + c.state_bytes);
+  if (!out.has_seed && ::getrandom(&out.seed, sizeof out.seed, 0) != sizeof out.seed)
     return error.os(errno, "getrandom");
   out.workers = static_cast<std::uint32_t>(c.workers);
   out.start = c.start;
@@ -146,7 +214,19 @@ Status read_config(const feedlane_loader_config* config, const Sampler* sampler,
   out.stop_timeout_ns = or_default(c.stop_timeout_ns, 5 * second);
   out.term_timeout_ns = or_default(c.term_timeout_ns, 1 * second);
   out.max_restarts = c.max_restarts < 0 ? 0 : static_cast<std::uint32_t>(or_default(c.max_restarts, 1000));
+  out.task_timeout_ns = c.task_timeout_ns == 0 ? FEEDLANE_FOREVER : c.task_timeout_ns;
+  out.deterministic = c.deterministic != 0;
+  out.iterable_length = c.iterable_length;
+  out.out_of_order = c.out_of_order != 0;
+  out.round_robin = c.dispatch == FEEDLANE_DISPATCH_ROUND_ROBIN || out.iterable;
+  out.slot_bytes = c.slot_bytes;
+  out.arena_bytes = c.arena_bytes;
+  out.retries = static_cast<std::uint32_t>(c.retries);
+  out.retry_backoff_ns = or_default<std::int64_t>(c.retry_backoff_ns, 10'000'000);
+  out.substitute = c.substitute != 0;
+  out.skip_budget = c.skip_budget < 0 ? INT64_MAX : c.skip_budget;
   out.max_kills_per_batch = static_cast<std::uint32_t>(or_default(c.max_kills_per_batch, 3));
+  out.lifeline = c.no_lifeline == 0;
   return FEEDLANE_OK;
 }
 

@@ -9,21 +9,28 @@
 #include "arena/fields.hpp"
 #include "base/error.hpp"
 #include "loader/sampler.hpp"
-#include "worker/task.hpp"
+#include "worker/dataset.hpp"
 
 namespace feedlane::loader {
 
 // A loader's configuration, checked, copied, with every default filled in.
 struct Config {
-  std::unique_ptr<Sampler> sampler;
-  bool has_dataset = false;  // inline, fork, thread
+  std::unique_ptr<Sampler> sampler;  // none: iterable
+  bool has_dataset = false;          // inline, fork, thread
   feedlane_dataset table{};
   worker::DatasetRunner dataset;  // inline
   arena::Fields fields;
   std::vector<feedlane_field> declared;  // the same in the caller's form
-  std::int64_t batch_size = 1;
+  std::int64_t batch_size = 1;           // rows of a batch at most
+  bool unbatched = false;
   bool drop_last = false;
+  bool iterable = false;
+  bool deterministic = false;
+  std::int64_t iterable_length = 0;
+  bool out_of_order = false;
+  bool round_robin = false;
   std::uint64_t seed = 0;
+  bool has_seed = false;
   std::uint32_t workers = 0;
   std::int32_t start = FEEDLANE_START_SPAWN;
   std::uint32_t prefetch_factor = 2;
@@ -37,9 +44,27 @@ struct Config {
   std::int64_t term_timeout_ns = 0;
   std::uint32_t max_restarts = 0;
   std::uint32_t max_kills_per_batch = 0;
+  std::int64_t task_timeout_ns = FEEDLANE_FOREVER;
+  bool lifeline = true;
+  std::vector<std::byte> state;  // to go on from
+  std::uint64_t slot_bytes = 0;  // 0: worked out of the fields
+  std::uint64_t arena_bytes = 0;
+  std::uint32_t retries = 0;
+  std::int64_t retry_backoff_ns = 0;
+  bool substitute = false;
+  std::int64_t skip_budget = 0;  // INT64_MAX: no bound
 
+  [[nodiscard]] bool has_task_timeout() const { return task_timeout_ns != FEEDLANE_FOREVER; }
   // Workers that the library starts, and so can start again.
   [[nodiscard]] bool starts_workers() const { return start == FEEDLANE_START_SPAWN || start == FEEDLANE_START_FORK; }
+  // Whether workers leave records of samples that failed.
+  [[nodiscard]] bool has_policies() const { return retries != 0 || substitute || skip_budget != 0; }
+  // An iterable data set's, one a worker.
+  [[nodiscard]] std::uint32_t shards() const { return workers == 0 ? 1 : workers; }
+  // How many batches so many samples make.
+  [[nodiscard]] std::int64_t batches_of(std::int64_t samples) const {
+    return samples / batch_size + (samples % batch_size != 0 && !drop_last ? 1 : 0);
+  }
   // Batches asked for and not yet yielded, at most.
   [[nodiscard]] std::uint32_t window() const { return workers * prefetch_factor; }
 };

@@ -1,79 +1,234 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampler -> ledger -> task rings, and result lanes -> ledger.
+// Sampler -> ledger -> task rings.
+#include <algorithm>
+#include <cstring>
 #include <tuple>
 
-#include "arena/slot.hpp"
 #include "loader/loader.hpp"
-#include "shm/words.hpp"
 
 namespace feedlane::loader {
 
 using State = Record::State;
 
 bool Loader::can_pull() const {
-  return begun_ && !exhausted_ && failure_.code == FEEDLANE_OK && ledger_.in_flight() < config_.window() &&
-         slots_.any_free();
+  return begun_ && !exhausted_ && failure_.code == FEEDLANE_OK && sampler_error_.code == FEEDLANE_OK &&
+         ledger_.in_flight() < config_.window() && (drawn_.has_slot || slots_.any_free());
 }
 
 // The next batch's indices into the slot's list, which workers can only read. 0 rows: the sampler has no more batches.
-Status Loader::pull(std::uint32_t slot, std::uint32_t& rows, Error& error) {
+Status Loader::pull(Error& error) {
+  const bool makes_batches = config_.sampler->batch_rows() > 0;
+  const auto cap = static_cast<std::uint64_t>(config_.batch_size);
   std::uint64_t got = 0;
-  const Status s =
-      config_.sampler->next(segments_.index_list(slot), static_cast<std::uint64_t>(config_.batch_size), got, error);
+  const Status s = config_.sampler->next(segments_.index_list(drawn_.slot), cap, got, error);
   if (s < 0) return s;
-  const bool complete = got == static_cast<std::uint64_t>(config_.batch_size);
-  rows = s == FEEDLANE_END || (!complete && config_.drop_last) ? 0 : static_cast<std::uint32_t>(got);
-  exhausted_ = !complete || next_batch_ + 1 == length_;
+  if (s != FEEDLANE_END && got == 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "sampler", 0, 1, "the sampler yielded an empty batch %lld",
+                        static_cast<long long>(next_batch_));
+  const bool complete = makes_batches || got == cap;
+  const bool is_batch = s != FEEDLANE_END && (complete || !config_.drop_last);
+  exhausted_ = !is_batch;
+  drawn_.rows = is_batch ? static_cast<std::uint32_t>(got) : 0;
+  drawn_.is_last = !complete || next_batch_ + 1 == epoch_batches_;
   return FEEDLANE_OK;
+}
+
+// All that has to be known of the next batch. When the sampler fails in between, the next try goes on from there.
+Status Loader::draw(Error& error) {
+  while (!exhausted_) {
+    if (drawn_.rows == 0)
+      if (const Status s = pull(error); s != FEEDLANE_OK || drawn_.rows == 0) return s;
+    if (const Status s = save_sampler(drawn_.sampler_state, error); s != FEEDLANE_OK) return s;
+    if (!progress_.has(next_batch_)) break;
+    // Out of order and resumed: it was yielded before. Where the sampler stands behind it is only known now.
+    progress_.set_sampler_state(next_batch_, std::move(drawn_.sampler_state));
+    next_batch_++;
+    next_position_ += drawn_.rows;
+    exhausted_ = drawn_.is_last;
+    drawn_.rows = 0;
+  }
+  return FEEDLANE_OK;
+}
+
+void Loader::drop_drawn() {
+  if (drawn_.has_slot) slots_.put_back(drawn_.slot);
+  drawn_ = {};
+}
+
+// Of a sampler that can't be asked later, where it stands now. One that can't be saved at all is only refused when a
+// state is wanted.
+Status Loader::save_sampler(Blob& out, Error& error) {
+  out.reset();
+  if (config_.sampler->seekable()) return FEEDLANE_OK;
+  auto state = std::make_shared<std::vector<std::byte>>();
+  const Status s = config_.sampler->save(-1, *state, error);
+  if (s == FEEDLANE_E_UNSUPPORTED) return FEEDLANE_OK;
+  if (s == FEEDLANE_OK) out = std::move(state);
+  return s;
+}
+
+// Shards that haven't ended, by turns: by what was yielded, so that the order doesn't depend on timing.
+bool Loader::next_shard(std::uint32_t& shard) {
+  const auto count = static_cast<std::uint32_t>(shards_.size());
+  for (std::uint32_t i = 0; i < count; i++) {
+    shard = (next_shard_ + i) % count;
+    if (progress_.shards[shard].ended) continue;
+    next_shard_ = shard + 1;
+    return true;
+  }
+  return false;
+}
+
+// What was drawn becomes a batch of the ledger.
+Record& Loader::add_task() {
+  Record& r = ledger_.add(drawn_.slot, next_batch_, next_position_, drawn_.rows);
+  if (config_.round_robin && config_.workers != 0) r.home = static_cast<std::uint32_t>(next_batch_ % config_.workers);
+  r.sampler_state = std::move(drawn_.sampler_state);
+  exhausted_ = drawn_.is_last;
+  next_batch_++;
+  next_position_ += drawn_.rows;
+  pending_++;
+  drawn_ = {};
+  return r;
 }
 
 Status Loader::dispatch(Error& error) {
-  while (can_pull()) {
-    std::uint32_t slot = 0;
-    if (!slots_.take(slot)) break;
-    std::uint32_t rows = 0;
-    const Status s = pull(slot, rows, error);
-    if (s != FEEDLANE_OK || rows == 0) {
-      slots_.put_back(slot);
-      if (s != FEEDLANE_OK) return s;
-      break;
-    }
-    ledger_.add(slot, next_batch_, next_position_, rows);
-    pending_++;
-    next_batch_++;
-    next_position_ += rows;
+  Status s = FEEDLANE_OK;
+  while (s == FEEDLANE_OK && can_pull()) {
+    if (!drawn_.has_slot && !slots_.take(drawn_.slot)) break;
+    drawn_.has_slot = true;
+    std::uint32_t shard = 0;
+    if (!config_.iterable) s = draw(error);
+    else if (next_shard(shard)) drawn_.rows = static_cast<std::uint32_t>(config_.batch_size);
+    else exhausted_ = true;
+    if (exhausted_) drop_drawn();
+    if (s != FEEDLANE_OK || exhausted_) break;
+    Record& r = add_task();
+    if (config_.iterable) r.home = shard;
   }
   assign_pending();
-  return FEEDLANE_OK;
+  if (take_back_queued()) assign_pending();
+  return s;
+}
+
+// What the sampler fails with is told by `next`, when nothing is left to yield; until then nothing is asked of it.
+void Loader::feed() {
+  Error error;
+  if (dispatch(error) != FEEDLANE_OK) sampler_error_ = std::move(error);
+}
+
+// A worker has nothing to do while tasks wait behind one that another is busy with: those are taken back. Where batches
+// have their workers, they wait.
+bool Loader::take_back_queued() {
+  if (config_.round_robin || pending_ != 0 || peers_.size() < 2) return false;
+  worker::Peer* victim = nullptr;
+  bool any_idle = false;
+  for (worker::Peer& p : peers_) {
+    if (!p.has_attached() || !p.is_live()) continue;
+    if (p.unfinished == 0 && p.revoked() == 0 && p.state() == worker::State::ready) any_idle = true;
+    if (p.unfinished >= 2 && (victim == nullptr || p.unfinished > victim->unfinished)) victim = &p;
+  }
+  if (!any_idle || victim == nullptr) return false;
+  const auto w = static_cast<std::uint32_t>(victim - peers_.data());
+  const std::uint64_t begun = victim->begun_through();
+  std::uint64_t oldest = UINT64_MAX;
+  queued_.clear();
+  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
+    const Record& r = ledger_.at(slot);
+    if ((r.state != State::sent && r.state != State::abandoned) || r.worker != w) continue;
+    oldest = std::min(oldest, r.id);
+    if (r.state == State::sent && r.id > begun) queued_.emplace_back(r.id, slot);
+  }
+  std::sort(queued_.begin(), queued_.end());
+  // One that has none in hand is about to begin one, and nobody would tell us when.
+  if (!queued_.empty() && oldest == queued_.front().first) queued_.erase(queued_.begin());
+  if (queued_.empty()) return false;
+  queued_ids_.clear();
+  for (const auto& [id, slot] : queued_) queued_ids_.push_back(id);
+  for (std::size_t i = victim->revoke(queued_ids_, oldest); i < queued_.size(); i++) {
+    Record& r = ledger_.at(queued_[i].second);
+    r.state = State::pending;
+    r.avoid = w;
+    pending_++;
+  }
+  return pending_ != 0;
+}
+
+// External workers get nothing before they attach: they may never come.
+bool Loader::can_take(const worker::Peer& p) const {
+  return p.is_live() && (p.has_attached() || p.is_spawned()) && p.unfinished < config_.prefetch_factor &&
+         p.has_room() && !p.is_fenced;
 }
 
 // The worker with the fewest unfinished tasks that has room, by turns among equals. Attached ones first: a replacement
-// that is still starting doesn't get what another could do now. External ones get nothing before they attach: they may
-// never come.
-worker::Peer* Loader::choose_worker() {
+// that is still starting doesn't get what another could do now.
+worker::Peer* Loader::choose_worker(const Record& record) {
+  if (record.home != Record::anyone) return can_take(peers_[record.home]) ? &peers_[record.home] : nullptr;
   worker::Peer* best = nullptr;
-  const auto rank = [](const worker::Peer& p) { return std::tuple(p.has_attached() ? 0 : 1, p.unfinished); };
+  const auto rank = [&](const worker::Peer& p) {
+    const bool had_it = static_cast<std::size_t>(&p - peers_.data()) == record.avoid;
+    const int readiness = p.state() == worker::State::ready ? 0 : p.has_attached() ? 1 : 2;
+    return std::tuple(readiness, had_it ? 1 : 0, p.unfinished + p.revoked());
+  };
   for (std::size_t i = 1; i <= peers_.size(); i++) {
     worker::Peer& p = peers_[(last_chosen_ + i) % peers_.size()];
-    const bool eligible = p.is_live() && (p.has_attached() || p.is_spawned());
-    if (!eligible || p.unfinished >= config_.prefetch_factor) continue;
-    if (best == nullptr || rank(p) < rank(*best)) best = &p;
+    if (can_take(p) && (best == nullptr || rank(p) < rank(*best))) best = &p;
   }
   if (best != nullptr) last_chosen_ = static_cast<std::size_t>(best - peers_.data());
   return best;
+}
+
+shm::TaskMessage Loader::message_for(Record& record, std::uint64_t id, std::uint32_t slot) {
+  shm::TaskMessage m{};
+  m.id = id;
+  m.epoch = epoch_;
+  m.batch = record.batch;
+  m.first_position = place_.first + record.first_position * place_.stride;
+  m.slot = slot;
+  m.attempt = record.attempt;
+  m.rows = record.rows;
+  m.stride = static_cast<std::uint32_t>(place_.stride);
+  if (!config_.iterable) return m;
+  Shard& shard = shards_[record.home];
+  m.first_position = 0;
+  if (!std::exchange(shard.fresh, false)) return m;
+  m.flags = shm::task_first;
+  m.first_position = static_cast<std::int64_t>(shard.taken);
+  if (shard.state == nullptr) return m;
+  m.state_bytes = static_cast<std::uint32_t>(shard.state->size());
+  if (m.state_bytes != 0) std::memcpy(segments_.index_list(slot), shard.state->data(), m.state_bytes);
+  return m;
+}
+
+// A task of a shard that has nothing left, or can't be opened again.
+bool Loader::settle_without_worker(std::uint32_t slot) {
+  if (!config_.iterable) return false;
+  Record& r = ledger_.at(slot);
+  Shard& shard = shards_[r.home];
+  if (!shard.exhausted) return false;
+  pending_--;
+  r.made.records.clear();
+  if (shard.loss.code != FEEDLANE_OK) {
+    r.error = std::exchange(shard.loss, {});
+    ledger_.finish(slot, State::failed);
+  } else {
+    ledger_.finish(slot, State::ended);
+  }
+  return true;
 }
 
 void Loader::assign_pending() {
   if (pending_ == 0) return;
   ledger_.for_each_in_order([&](std::uint32_t slot) {
     Record& r = ledger_.at(slot);
-    if (r.state != State::pending) return;
-    worker::Peer* peer = choose_worker();
+    if (r.state != State::pending || settle_without_worker(slot)) return;
+    worker::Peer* peer = choose_worker(r);
     if (peer == nullptr) return;
     const auto w = static_cast<std::uint32_t>(peer - peers_.data());
     const std::uint64_t id = ledger_.send(r, w);
     pending_--;
-    peer->send({id, epoch_, r.batch, r.first_position, slot, r.attempt, r.rows, 0});
+    peer->send(message_for(r, id, slot));
+    if (config_.has_task_timeout() && peer->unfinished == 1) peer->progress_ns = os::now_ns();
     to_ring_[w] = true;
   });
   // One fence and at most one wake-up for all that a worker got.
@@ -83,90 +238,13 @@ void Loader::assign_pending() {
   }
 }
 
-void Loader::sweep() {
-  for (ring::Lanes::Message m = lanes_.peek(); m.data != nullptr; m = lanes_.peek()) {
-    const auto result = shm::read_once<shm::ResultMessage>(m.data);
-    take_result(m.lane, result);  // if memory is short for it, it is still there
-    lanes_.release(m.lane);
-  }
-}
-
-void Loader::drain_lane(std::uint32_t worker) {
-  for (ring::Lanes::Message m = lanes_.peek_lane(worker); m.data != nullptr; m = lanes_.peek_lane(worker)) {
-    const auto result = shm::read_once<shm::ResultMessage>(m.data);
-    take_result(worker, result);
-    lanes_.release(worker);
-  }
-}
-
-void Loader::take_result(std::uint32_t worker, const shm::ResultMessage& result) {
-  worker::Peer& peer = peers_[worker];
-  Record* record = ledger_.match(result, worker);
-  Status s = FEEDLANE_E_CORRUPT;
-  if (record != nullptr) {
-    if (record->state == State::abandoned) {
-      Counters::add(counters_.late_results);
-      peer.unfinished--;
-      abandoned_--;
-      record->state = State::idle;
-      slots_.put_back(result.slot);
-      return;
-    }
-    s = read_result(*record, result.slot, result, unheard_);
-  }
-  if (s != FEEDLANE_OK) {
-    // Its words don't hold together: the task stays its own until it is observed dead, then goes to another.
-    Counters::add(counters_.invalid_results);
-    if (record == nullptr)
-      (void)unheard_.refuse(FEEDLANE_E_CORRUPT, "result.slot", result.slot, ledger_.slots(),
-                            "worker %u sent a result for slot %u that it has no task for", worker, result.slot);
-    unheard_.worker = static_cast<std::int32_t>(worker);
-    events_.push(FEEDLANE_EVENT_INVALID, unheard_);
-    if (record != nullptr) {
-      peer.refused_task = record->id;
-      record->error = unheard_;
-    }
-    if (!peer.is_ending()) peer.cut_off(poller_);
-    return;
-  }
-  peer.unfinished--;
-}
-
-// Checks what the worker says of its slot and enters it into the ledger. E_CORRUPT.
-Status Loader::read_result(Record& record, std::uint32_t slot_number, const shm::ResultMessage& result, Error& error) {
-  const arena::Slot where = slot(slot_number);
-  if (result.status == FEEDLANE_OK) {
-    if (result.rows == 0 || result.rows > record.rows)
-      return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, record.rows, "%u rows of %u", result.rows,
-                          record.rows);
-    const Status s = arena::read_batch(where, record.id, config_.fields, result.rows, record.tensors, error);
-    if (s != FEEDLANE_OK) return s;
-    record.made_rows = result.rows;
-    record.state = State::made;
-    return FEEDLANE_OK;
-  }
-  if (result.status != FEEDLANE_E_SAMPLE)
-    return error.refuse(FEEDLANE_E_CORRUPT, "result.status", result.status, FEEDLANE_E_SAMPLE, "status %d",
-                        result.status);
-  Error why;
-  std::int64_t position = -1;
-  if (const Status s = arena::read_failure(where, record.id, record.rows, position, why, error); s != FEEDLANE_OK)
-    return s;
-  why.code = FEEDLANE_E_SAMPLE;
-  why.worker = static_cast<std::int32_t>(record.worker);
-  why.sample = position < 0 ? -1 : segments_.index_list(slot_number)[position];
-  record.error = std::move(why);
-  record.state = State::failed;
-  return FEEDLANE_OK;
-}
-
 // Nobody wants the epoch's batches any more. Those with a worker keep their slots busy until it answers or dies.
 void Loader::abandon_epoch() {
   // Relaxed: workers look at it only to save work.
   if (!peers_.empty()) segments_.trainer_block()->abandon_before.store(ledger_.next_id(), std::memory_order_relaxed);
   ledger_.for_each_in_order([&](std::uint32_t slot) {
     Record& r = ledger_.at(slot);
-    if (r.state == State::sent) {
+    if (r.state == State::sent && config_.workers != 0) {
       r.state = State::abandoned;
       abandoned_++;
     } else {
@@ -175,6 +253,8 @@ void Loader::abandon_epoch() {
     }
   });
   ledger_.forget_order();
+  drop_drawn();
+  sampler_error_ = {};
   pending_ = 0;
 }
 

@@ -1,34 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loader/events.hpp"
 
+#include <new>
+
 #include "os/clock.hpp"
 
 namespace feedlane::loader {
 
 void EventQueue::push(std::int32_t kind, const Error& what) {
   const std::lock_guard lock(mutex_);
-  if (count_ == capacity) {
-    first_ = (first_ + 1) % capacity;
-    count_--;
+  if (events_.size() == capacity) {
+    events_.pop_front();
     lost_++;
   }
-  feedlane_event& e = events_[(first_ + count_) % capacity];
-  e = {};
+  feedlane_event e{};
   e.size = sizeof e;
   e.kind = kind;
   e.time_ns = static_cast<std::uint64_t>(os::now_ns());
   e.what = to_c(what);
-  count_++;
+  try {
+    events_.push_back(e);
+  } catch (const std::bad_alloc&) {
+    lost_++;  // what it tells of has happened all the same
+  }
 }
 
 bool EventQueue::pop(feedlane_event& out) {
   const std::lock_guard lock(mutex_);
-  if (count_ == 0) return false;
-  out = events_[first_];
+  if (events_.empty()) return false;
+  out = events_.front();
+  events_.pop_front();
   out.lost = lost_;
   lost_ = 0;
-  first_ = (first_ + 1) % capacity;
-  count_--;
   return true;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 
 #include "base/error.hpp"
@@ -16,11 +16,9 @@ class EventQueue {
   bool pop(feedlane_event& out);
 
  private:
-  static constexpr std::size_t capacity = 256;
+  static constexpr std::size_t capacity = 4096;
   std::mutex mutex_;
-  std::array<feedlane_event, capacity> events_{};
-  std::size_t first_ = 0;
-  std::size_t count_ = 0;
+  std::deque<feedlane_event> events_;
   std::uint64_t lost_ = 0;
 };
 

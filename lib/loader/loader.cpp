@@ -19,39 +19,111 @@ Status Loader::create(const feedlane_loader_config* config, const Sampler* sampl
   std::unique_ptr<Loader> loader(new Loader);
   loader->forked_main_ = forked_main;
   Status s = read_config(config, sampler, loader->config_, error);
+  if (s == FEEDLANE_OK) s = loader->read_resume(error);
   if (s == FEEDLANE_OK) s = loader->set_up(files, error);
   if (s == FEEDLANE_OK && loader->config_.workers != 0) s = loader->set_up_workers(files, error);
   if (s == FEEDLANE_OK) out = std::move(loader);
   return s;
 }
 
-Status Loader::set_up(const os::SystemFiles& files, Error& error) {
-  // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one
-  // is released leaves the window full.
-  const std::uint32_t slots = config_.window() + config_.held + 1;
+namespace {
+
+// Beside the declared fields: metadata, tensors of other shapes. Address space until it is used.
+constexpr std::uint64_t spare_bytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t shard_state_bytes = std::uint64_t{64} << 10;
+
+}  // namespace
+
+Status Loader::plan_segments(const os::SystemFiles& files, Error& error) {
   shm::Geometry g{};
   g.workers = config_.workers;
-  g.slots = slots;
   g.max_rows = static_cast<std::uint32_t>(config_.batch_size);
   g.field_count = static_cast<std::uint32_t>(config_.fields.all().size());
-  g.ring_capacity = std::bit_ceil(slots);
+  g.flags = (config_.unbatched ? shm::geometry_unbatched : 0U) | (config_.iterable ? shm::geometry_iterable : 0U) |
+            (config_.drop_last ? shm::geometry_drop_last : 0U) | (config_.skip_budget != 0 ? shm::geometry_skip : 0U) |
+            (config_.substitute ? shm::geometry_substitute : 0U);
   g.config_bytes = config_.worker_config.size();
-  g.slot_bytes = config_.fields.slot_bytes();
+  g.reserved_bytes = std::max<std::uint64_t>(config_.fields.slot_bytes(), 1);  // no declared fields: a page is there
+  g.list_bytes = std::uint64_t{g.max_rows} * sizeof(std::int64_t);
+  if (config_.iterable) g.list_bytes = std::max(g.list_bytes, shard_state_bytes);
+  if (resume_)  // with larger batches there was more room for what a shard saves
+    for (const ShardProgress& shard : resume_->progress.shards)
+      if (shard.state != nullptr) g.list_bytes = std::max<std::uint64_t>(g.list_bytes, shard.state->size());
+  // Whatever a shard may save has room in a slot too.
+  g.slot_bytes = config_.slot_bytes != 0
+                     ? config_.slot_bytes
+                     : g.reserved_bytes + spare_bytes + (config_.iterable ? arena::align_tensor(g.list_bytes) : 0);
   g.base_seed = config_.seed;
+  g.retries = config_.retries;
+  g.retry_backoff_ns = static_cast<std::uint64_t>(config_.retry_backoff_ns);
+  g.record_rows = config_.has_policies() ? g.max_rows : 0;
+  // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one
+  // is released leaves the window full.
+  g.slots = config_.window() + config_.held + 1;
+  if (const Status s = fit_budget(g, error); s != FEEDLANE_OK) return s;
+  g.ring_capacity = std::bit_ceil(g.slots);
   shm::Plan plan;
-  Status s = shm::make_plan(g, plan, error);
-  if (s == FEEDLANE_OK) s = segments_.create(plan, files, error);
-  if (s != FEEDLANE_OK) return s;
+  const Status s = shm::make_plan(g, plan, error);
+  return s == FEEDLANE_OK ? segments_.create(plan, files, error) : s;
+}
+
+// Fewer slots than the window wants mean fewer batches in flight: order and results stay the same.
+Status Loader::fit_budget(shm::Geometry& g, Error& error) {
+  if (config_.arena_bytes == 0) return FEEDLANE_OK;
+  const std::uint64_t each = shm::align_payload(g.reserved_bytes);
+  const std::uint64_t fit = config_.arena_bytes / each;
+  const std::uint64_t least = config_.held + 1;
+  const auto found = static_cast<std::int64_t>(std::min<std::uint64_t>(config_.arena_bytes, INT64_MAX));
+  if (fit < least)
+    return error.refuse(FEEDLANE_E_LIMIT, "config.arena_bytes", found, static_cast<std::int64_t>(least * each),
+                        "a batch takes %llu bytes; the %u held and one in flight need %llu, the whole window of %u "
+                        "batches %llu, the budget is %lld",
+                        static_cast<unsigned long long>(each), config_.held,
+                        static_cast<unsigned long long>(least * each), config_.window(),
+                        static_cast<unsigned long long>(g.slots * each), static_cast<long long>(found));
+  if (fit >= g.slots) return FEEDLANE_OK;
+  (void)unheard_.refuse(FEEDLANE_E_LIMIT, "config.arena_bytes", found, static_cast<std::int64_t>(g.slots * each),
+                        "the budget has room for %llu slots, the window of %u batches and those held want %u: fewer "
+                        "batches are made ahead",
+                        static_cast<unsigned long long>(fit), config_.window(), g.slots);
+  events_.push(FEEDLANE_EVENT_WARNING, unheard_);
+  g.slots = static_cast<std::uint32_t>(fit);
+  return FEEDLANE_OK;
+}
+
+Status Loader::set_up(const os::SystemFiles& files, Error& error) {
+  if (const Status s = plan_segments(files, error); s != FEEDLANE_OK) return s;
+  const shm::Geometry& g = segments_.plan().geometry;
   config_.fields.write(segments_.fields());
   if (g.config_bytes != 0) std::memcpy(segments_.config(), config_.worker_config.data(), g.config_bytes);
-  slots_.reset(slots);
-  ledger_.reset(slots);
-  const std::int64_t samples = config_.sampler->length();
-  length_ = samples / config_.batch_size + (samples % config_.batch_size != 0 && !config_.drop_last ? 1 : 0);
-  inline_task_.prepare(config_.fields, config_.seed, nullptr);
-  s = os::create_event(wake_event_, error);
+  counters_ = segments_.counters();
+  slots_.reset(g.slots, *counters_);
+  ledger_.reset(g.slots, config_.out_of_order);
+  expect_batches();
+  length_ = epoch_batches_;
+  if (config_.sampler != nullptr && *config_.sampler->rank_warning() != '\0') {
+    (void)unheard_.fail(FEEDLANE_E_ARGUMENT, "%s", config_.sampler->rank_warning());
+    unheard_.code = FEEDLANE_OK;
+    events_.push(FEEDLANE_EVENT_WARNING, unheard_);
+  }
+  inline_task_.prepare(config_.fields, g, 0, nullptr);
+  Status s = os::create_event(wake_event_, error);
   if (s == FEEDLANE_OK) s = poller_.open(error);
   return s == FEEDLANE_OK ? poller_.add(wake_event_.get(), wake_tag, error) : s;
+}
+
+// How many batches the sampler has in this epoch, or the iterable data set is said to have.
+void Loader::expect_batches() {
+  if (config_.iterable && config_.iterable_length == 0) {
+    epoch_batches_ = -1;
+    return;
+  }
+  const std::int64_t samples = config_.iterable ? config_.iterable_length : config_.sampler->length();
+  if (samples < 0 || (config_.sampler != nullptr && config_.sampler->batch_rows() > 0)) {
+    epoch_batches_ = samples;
+    return;
+  }
+  epoch_batches_ = config_.batches_of(samples);
 }
 
 Status Loader::set_up_workers(const os::SystemFiles& files, Error& error) {
@@ -76,11 +148,6 @@ Status Loader::set_up_workers(const os::SystemFiles& files, Error& error) {
   return s == FEEDLANE_OK && config_.start == FEEDLANE_START_THREAD ? start_missing(error) : s;
 }
 
-arena::Slot Loader::slot(std::uint32_t slot) const {
-  return {segments_.slot_header(slot), segments_.payload(slot), segments_.plan().payload_of(slot),
-          segments_.plan().geometry.slot_bytes};
-}
-
 // ---- an epoch ----
 
 Status Loader::begin(std::int64_t epoch, Error& error) {
@@ -96,22 +163,36 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   failure_told_ = false;
   if (s == FEEDLANE_OK) s = take_news(error);  // what happened since the last epoch
   if (s != FEEDLANE_OK) return s;
-  s = config_.sampler->restart(epoch, error);
-  if (s != FEEDLANE_OK) return s;
-  epoch_ = epoch;
-  next_batch_ = next_position_ = 0;
-  exhausted_ = false;
+  if (s = start_order(epoch, error); s != FEEDLANE_OK) return s;
   s = config_.workers == 0 ? begin_inline(error) : start_missing(error);
   if (s != FEEDLANE_OK) return s;
   begun_ = true;
-  Counters::add(counters_.epochs);
-  return config_.workers == 0 ? FEEDLANE_OK : dispatch(error);
+  if (config_.workers != 0) s = dispatch(error);
+  begun_ = s == FEEDLANE_OK;
+  if (s != FEEDLANE_OK) return s;
+  resume_.reset();  // only now: a `begin` that fails is called again
+  shm::add(counters_->epochs);
+  return s;
 }
 
-bool Loader::front_is_done() {
-  if (ledger_.in_flight() == 0) return false;
-  const Record::State state = ledger_.at(ledger_.front()).state;
-  return state == Record::State::made || state == Record::State::failed;
+// The sampler and all that is known of the epoch's progress, at its start.
+Status Loader::start_order(std::int64_t epoch, Error& error) {
+  if (config_.sampler != nullptr) {
+    if (const Status s = config_.sampler->restart(epoch, config_.seed, error); s != FEEDLANE_OK) return s;
+    place_ = config_.sampler->place();
+  }
+  epoch_ = epoch;
+  next_batch_ = next_position_ = 0;
+  next_shard_ = 0;
+  exhausted_ = false;
+  progress_ = {};
+  progress_.epoch = epoch;
+  shards_.assign(config_.iterable ? config_.shards() : 0, {});
+  progress_.shards.assign(shards_.size(), {});
+  expect_batches();
+  if (config_.sampler != nullptr)
+    if (const Status s = save_sampler(progress_.sampler_state, error); s != FEEDLANE_OK) return s;
+  return resume_ && resume_->progress.epoch == epoch ? resume(error) : FEEDLANE_OK;
 }
 
 Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
@@ -126,7 +207,12 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
     // What is made is still yielded when workers die too often; a data set that can't be opened ends the epoch at once.
     if (failure_.code == FEEDLANE_E_INIT || failure_told_) return obstacle(error);
     if (front_is_done()) return yield(out, error);
-    if (const Status s = dispatch(error); s != FEEDLANE_OK) return s;
+    feed();
+    if (front_is_done()) continue;  // a shard that has nothing left needs no worker
+    if (sampler_has_failed()) {
+      error = std::exchange(sampler_error_, {});
+      return error.code;
+    }
     if (exhausted_ && ledger_.in_flight() == 0) return finish_epoch(deadline, error);
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
       failure_told_ = failure_.code != FEEDLANE_OK;
@@ -152,51 +238,10 @@ Status Loader::obstacle(Error& error) {
   return FEEDLANE_OK;
 }
 
-Status Loader::yield(feedlane_batch& out, Error& error) {
-  const std::uint32_t front = ledger_.front();
-  Record& record = ledger_.at(front);
-  ledger_.pop_front();
-  Status s = FEEDLANE_OK;
-  if (record.state == Record::State::made) {
-    s = hand_out(front, static_cast<std::int32_t>(record.worker), out);
-  } else {
-    error = std::move(record.error);
-    error.epoch = epoch_;
-    error.batch = record.batch;
-    error.attempt = static_cast<std::int32_t>(record.attempt);
-    s = error.code;
-    slots_.put_back(front);
-  }
-  record.state = Record::State::idle;
-  Error later;  // a sampler that fails says so in the next call, when nothing is left to yield
-  (void)dispatch(later);
-  return s;
-}
-
-Status Loader::hand_out(std::uint32_t slot, std::int32_t worker, feedlane_batch& out) {
-  const Record& record = ledger_.at(slot);
-  out = {};
-  out.size = sizeof out;
-  out.token = slots_.hand_out(slot);
-  out.epoch = epoch_;
-  out.batch = record.batch;
-  out.worker = worker;
-  out.attempt = static_cast<std::int32_t>(record.attempt);
-  out.tensors = record.tensors.data();
-  out.tensor_count = record.tensors.size();
-  out.indices = segments_.index_list(slot);
-  out.count = record.made_rows;
-  Counters::add(counters_.batches);
-  Counters::add(counters_.samples, record.made_rows);
-  std::uint64_t bytes = 0;
-  for (const feedlane_tensor& t : record.tensors) bytes += t.bytes;
-  Counters::add(counters_.bytes, bytes);
-  return FEEDLANE_OK;
-}
-
 // Workers that aren't kept are asked to end, and their ends waited for as long as the caller has time; begin and stop see
 // to those that take longer.
 Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
+  progress_.ended = true;
   if (config_.keep_workers) return FEEDLANE_END;
   config_.dataset.close();
   ask_all_to_end();
@@ -231,15 +276,18 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
     return FEEDLANE_OK;
   }
   const std::int64_t before = os::now_ns();
-  const os::Deadline starts = next_start_deadline();
+  watch_progress();
+  const os::Deadline first = next_deadline();
   std::array<os::Poller::Event, 64> events{};
   std::size_t count = 0;
-  Status s = poller_.wait(deadline.earlier(starts), events, count, error);
+  Status s = poller_.wait(deadline.earlier(first), events, count, error);
   sleeper_.cancel();
   for (std::size_t i = 0; i < count; i++) handle(events[i]);
-  Counters::add(counters_.wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
-  if (!starts.is_never() && starts.remaining_ns() == 0) {
-    // Who has attached meanwhile must be heard before the others are given up.
+  shm::add(counters_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
+  if (!first.is_never() && first.remaining_ns() == 0) {
+    // Who has attached or answered meanwhile must be heard before the others are given up.
+    sweep();
+    watch_progress();
     if (const Status news = take_news(error); news != FEEDLANE_OK) return news;
     if (s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0) s = FEEDLANE_OK;
   }
@@ -256,7 +304,8 @@ Status Loader::take_news(Error& error) {
     if (s < 0) return s;
     for (std::size_t i = 0; i < count; i++) handle(events[i]);
   }
-  if (next_start_deadline().remaining_ns() == 0) check_start_deadlines();
+  watch_progress();
+  if (next_deadline().remaining_ns() == 0) check_deadlines();
   return FEEDLANE_OK;
 }
 
@@ -266,30 +315,36 @@ Status Loader::poll(Error& error) {
   Status s = take_news(error);
   if (s == FEEDLANE_OK) {
     sweep();
-    s = dispatch(error);
+    feed();
   }
   if (s != FEEDLANE_OK) return s;
   return next_has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;
 }
 
 bool Loader::next_has_news() {
-  return begun_ && (front_is_done() || (exhausted_ && ledger_.in_flight() == 0) || obstacle(unheard_) != FEEDLANE_OK ||
-                    interrupted_.load(std::memory_order_relaxed));
+  return begun_ && (front_is_done() || sampler_has_failed() || (exhausted_ && ledger_.in_flight() == 0) ||
+                    obstacle(unheard_) != FEEDLANE_OK || interrupted_.load(std::memory_order_relaxed));
 }
 
 Status Loader::arm(Error& error) {
   if (peers_.empty()) return begun_ ? FEEDLANE_AGAIN : FEEDLANE_OK;
   itimerspec time{};
-  if (const os::Deadline first = next_start_deadline(); !first.is_never()) {
+  if (const os::Deadline first = next_deadline(); !first.is_never()) {
     const std::int64_t left = std::max<std::int64_t>(first.remaining_ns(), 1);  // 0 would disarm it
     time.it_value.tv_sec = left / 1'000'000'000;
     time.it_value.tv_nsec = left % 1'000'000'000;
   }
   if (::timerfd_settime(timer_.get(), 0, &time, nullptr) != 0) return error.os(errno, "timerfd_settime");
   sleeper_.prepare();
-  if (!something_to_do() && !next_has_news()) return FEEDLANE_OK;
+  if (!next_has_news() && !something_to_do()) return FEEDLANE_OK;  // in this order: the first may make room for tasks
   sleeper_.cancel();
   return FEEDLANE_AGAIN;
+}
+
+feedlane_stats Loader::stats() const {
+  feedlane_stats s = read_stats(segments_);
+  if (config_.sampler != nullptr) copy_text(s.rank_source, sizeof s.rank_source, config_.sampler->rank_source());
+  return s;
 }
 
 void Loader::interrupt() {
@@ -303,50 +358,6 @@ Status Loader::release(std::uint64_t token, bool& freed) {
   // A trainer asleep in next may have been short of slots for new tasks.
   if (freed && !peers_.empty()) (void)ring::Doorbell(&segments_.trainer_block()->sleeping, wake_event_.get()).ring();
   return s;
-}
-
-// ---- watching ----
-
-feedlane_stats Loader::stats() const {
-  const auto read = [](const std::atomic<std::uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
-  feedlane_stats s{};
-  s.size = sizeof s;
-  s.batches = read(counters_.batches);
-  s.samples = read(counters_.samples);
-  s.bytes = read(counters_.bytes);
-  s.epochs = read(counters_.epochs);
-  s.wait_ns = read(counters_.wait_ns);
-  s.restarts = read(counters_.restarts);
-  s.redispatched = read(counters_.redispatched);
-  s.quarantined = read(counters_.quarantined);
-  s.invalid_results = read(counters_.invalid_results);
-  s.late_results = read(counters_.late_results);
-  s.slots = slots_.size();
-  s.slots_free = slots_.free();
-  s.slots_held = slots_.held();
-  s.control_bytes = segments_.plan().control_bytes;
-  s.data_bytes = segments_.plan().data_bytes;
-  return s;
-}
-
-Status Loader::worker_stats(std::int32_t worker, feedlane_worker_stats& out) const {
-  if (worker < 0) return FEEDLANE_E_ARGUMENT;
-  if (static_cast<std::size_t>(worker) >= peers_.size()) return FEEDLANE_END;
-  const worker::Peer& peer = peers_[static_cast<std::size_t>(worker)];
-  const shm::WorkerRow* row = segments_.worker_row(static_cast<std::uint32_t>(worker));
-  const auto read = [](const shm::Word64& counter) { return counter.load(std::memory_order_relaxed); };
-  out = {};
-  out.size = sizeof out;
-  out.pid = peer.pid();
-  out.state = static_cast<std::int32_t>(peer.state());
-  out.generation = static_cast<std::int32_t>(peer.generation());
-  out.tasks = read(row->tasks);
-  out.samples = read(row->samples);
-  out.bytes = read(row->bytes);
-  out.errors = read(row->errors);
-  out.work_ns = read(row->work_ns);
-  out.wait_ns = read(row->wait_ns);
-  return FEEDLANE_OK;
 }
 
 }  // namespace feedlane::loader

@@ -3,8 +3,11 @@
 // replaced inside next, poll, begin and stop.
 //
 //   loader.cpp    the life of a handle: create, begin, next, stop
-//   dispatch.cpp  sampler -> ledger -> task rings; result lanes -> ledger
+//   dispatch.cpp  sampler -> ledger -> task rings
+//   resume.cpp    states: how far an epoch has come, and going on from there
+//   results.cpp   result lanes -> ledger -> the trainer
 //   recovery.cpp  workers: start, hear, lose, replace, end
+//   deadlines.cpp workers that don't attach or don't get on
 //   inline.cpp    no workers: the data set runs in next
 #pragma once
 
@@ -12,6 +15,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "arena/slot_table.hpp"
@@ -19,12 +24,16 @@
 #include "loader/config.hpp"
 #include "loader/events.hpp"
 #include "loader/ledger.hpp"
+#include "loader/state.hpp"
+#include "loader/stats.hpp"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poller.hpp"
 #include "ring/doorbell.hpp"
 #include "ring/lanes.hpp"
 #include "shm/segment.hpp"
+#include "shm/words.hpp"
+#include "worker/dataset.hpp"
 #include "worker/peer.hpp"
 #include "worker/task.hpp"
 
@@ -34,13 +43,14 @@ namespace feedlane::loader {
 constexpr std::uint64_t wake_tag = UINT64_MAX;
 constexpr std::uint64_t timer_tag = UINT64_MAX - 1;
 
-// Read from any thread while one adds: relaxed, numbers to look at.
-struct Counters {
-  std::atomic<std::uint64_t> batches{0}, samples{0}, bytes{0}, epochs{0}, wait_ns{0}, restarts{0}, redispatched{0},
-      quarantined{0}, invalid_results{0}, late_results{0};
-  static void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount = 1) {
-    counter.fetch_add(amount, std::memory_order_relaxed);
-  }
+// An iterable data set's share of one worker, as far as results have come. `progress_` has it as of the batches yielded.
+struct Shard {
+  bool fresh = true;       // its next task starts it over, or goes on behind `taken`
+  bool exhausted = false;  // its next task needs no worker: there is nothing left
+  std::uint64_t taken = 0;
+  Blob state;
+  bool lost_state = false;  // what was saved is behind: the batch since then failed, and saved nothing
+  Error loss;               // its worker died and it can't be opened again: told once
 };
 
 // What a forked worker runs: attaches by `fd`, works with the data set. Returns the exit status.
@@ -52,6 +62,8 @@ class Loader {
                        const os::SystemFiles& files, std::unique_ptr<Loader>& out, Error& error);
 
   Status begin(std::int64_t epoch, Error& error);
+  // Of the epoch, as of the batch of `token`; 0: of the newest one yielded.
+  Status state(std::uint64_t token, std::vector<std::byte>& out, Error& error);
   Status next(std::int64_t timeout_ns, feedlane_batch& out, Error& error);
   Status poll(Error& error);
   Status arm(Error& error);
@@ -73,7 +85,9 @@ class Loader {
 
   [[nodiscard]] std::int64_t length() const { return length_; }
   [[nodiscard]] feedlane_stats stats() const;
-  Status worker_stats(std::int32_t worker, feedlane_worker_stats& out) const;
+  Status worker_stats(std::int32_t worker, feedlane_worker_stats& out) const {
+    return read_worker_stats(segments_, worker, out);
+  }
 
  private:
   Loader() = default;
@@ -81,33 +95,70 @@ class Loader {
   // loader.cpp
   Status set_up(const os::SystemFiles& files, Error& error);
   Status set_up_workers(const os::SystemFiles& files, Error& error);
-  Status yield(feedlane_batch& out, Error& error);
-  Status hand_out(std::uint32_t slot, std::int32_t worker, feedlane_batch& out);
+  Status plan_segments(const os::SystemFiles& files, Error& error);
+  Status fit_budget(shm::Geometry& geometry, Error& error);
+  void expect_batches();
+  Status start_order(std::int64_t epoch, Error& error);
   Status finish_epoch(os::Deadline deadline, Error& error);
-  [[nodiscard]] bool front_is_done();
   // What keeps `next` from ever yielding, if anything does: SLOTS_HELD, E_PEER_DEAD, a failure of the loader.
   Status obstacle(Error& error);
   Status wait(os::Deadline deadline, Error& error);
   Status take_news(Error& error);
   [[nodiscard]] bool something_to_do() const;
+  [[nodiscard]] bool sampler_has_failed() const {  // and nothing is left to be yielded before it
+    return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0;
+  }
   [[nodiscard]] bool next_has_news();
   void sleeper_cancel();
-  [[nodiscard]] arena::Slot slot(std::uint32_t slot) const;
+
+  // resume.cpp
+  Status read_resume(Error& error);
+  Status resume(Error& error);
 
   // dispatch.cpp
-  Status pull(std::uint32_t slot, std::uint32_t& rows, Error& error);
+  Status pull(Error& error);
+  Status draw(Error& error);
+  void drop_drawn();
+  Status save_sampler(Blob& out, Error& error);
   Status dispatch(Error& error);
+  void feed();
   [[nodiscard]] bool can_pull() const;
+  Record& add_task();
+  [[nodiscard]] bool next_shard(std::uint32_t& shard);
   void assign_pending();
-  [[nodiscard]] worker::Peer* choose_worker();
+  bool settle_without_worker(std::uint32_t slot);
+  bool take_back_queued();
+  [[nodiscard]] bool can_take(const worker::Peer& peer) const;
+  [[nodiscard]] worker::Peer* choose_worker(const Record& record);
+  [[nodiscard]] shm::TaskMessage message_for(Record& record, std::uint64_t id, std::uint32_t slot);
+  void abandon_epoch();
+
+  // results.cpp
   void sweep();
   void take_result(std::uint32_t worker, const shm::ResultMessage& result);
+  void refuse_result(std::uint32_t worker, const shm::ResultMessage& result, Record* record);
   Status read_result(Record& record, std::uint32_t slot, const shm::ResultMessage& result, Error& error);
-  void abandon_epoch();
+  Status read_made(Record& record, std::uint32_t slot, const shm::ResultMessage& result, Error& error);
+  Status read_failed(Record& record, std::uint32_t slot, const shm::ResultMessage& result, Error& error);
+  // Of a batch whose rows are in the record: what the trainer's own thread or a worker made.
+  void take_from_shard(Record& record, std::uint64_t taken, const arena::Made* made);
+  [[nodiscard]] bool front_is_done();
+  void settle_front();
+  void check_skip_budget(Record& record, std::uint32_t slot);
+  void make_room(Record& record);
+  Status yield(feedlane_batch& out, Error& error);
+  Status hand_out(std::uint32_t slot, feedlane_batch& out);
+  void tell_records(const Record& record, std::uint32_t slot);
+  void leave_out_skipped(std::uint32_t slot, feedlane_batch& out);
+  void advance(Record& record);
+  [[nodiscard]] std::int32_t maker_of(const Record& record) const {  // -1: inline
+    return config_.workers == 0 ? -1 : static_cast<std::int32_t>(record.worker);
+  }
 
   // recovery.cpp
   Status start_missing(Error& error);
   Status start(std::uint32_t worker, Error& error);
+  Status start_again(std::uint32_t worker, Error& error);
   Status start_forked(std::uint32_t worker, os::Fd theirs, Error& error);
   Status open_channel(std::uint32_t worker, os::Fd& theirs, Error& error);
   void handle(const os::Poller::Event& event);
@@ -117,28 +168,40 @@ class Loader {
   void lose(std::uint32_t worker);
   // Returns the batch that the worker had in hand, -1: none.
   std::int64_t take_back_tasks(std::uint32_t worker);
+  void quarantine(std::uint32_t worker, std::uint32_t slot);
+  void recover_shard(std::uint32_t worker, const char* how, pid_t pid);
   void tell_of_death(std::uint32_t worker, const char* how, pid_t pid, std::int64_t batch);
   void replace(std::uint32_t worker, bool had_attached, const char* how, pid_t pid);
   void fail(const Error& error);
-  void check_start_deadlines();
-  [[nodiscard]] os::Deadline next_start_deadline() const;
   [[nodiscard]] bool any_there() const;
   [[nodiscard]] bool any_ending() const;
   void ask_all_to_end();
   Status end_workers(Error& error);
   Status wait_for_ends(os::Deadline deadline, bool interruptible, Error& error);
 
+  // deadlines.cpp
+  [[nodiscard]] os::Deadline next_deadline() const;
+  void check_deadlines();
+  void give_up_start(std::uint32_t worker);
+  [[nodiscard]] bool has_task_deadline(const worker::Peer& peer) const;
+  [[nodiscard]] std::int64_t task_deadline_ns(const worker::Peer& peer) const;
+  void watch_progress();
+  void give_up_task(std::uint32_t worker, std::int64_t now);
+  void fence(std::uint32_t worker);
+
   // inline.cpp
   Status begin_inline(Error& error);
   Status next_inline(os::Deadline deadline, feedlane_batch& out, Error& error);
+  Status start_inline(Error& error);
+  void finish_inline(Status made, Error& error);
   void drop_inline();
 
   Config config_;
-  std::int64_t length_ = 0;  // batches an epoch
+  std::int64_t length_ = 0;  // batches an epoch; -1: unknown
   shm::Segments segments_;
   arena::SlotTable slots_;
   Ledger ledger_;
-  Counters counters_;
+  shm::LoaderCounters* counters_ = nullptr;  // in control
   EventQueue events_;
   ForkedMain forked_main_ = nullptr;
 
@@ -147,8 +210,25 @@ class Loader {
   bool exhausted_ = false;  // the sampler has no more
   bool stopping_ = false;
   std::int64_t epoch_ = 0;
+  std::int64_t epoch_batches_ = 0;  // in this epoch; -1: unknown
   std::int64_t next_batch_ = 0;
   std::int64_t next_position_ = 0;
+  // The batch to come, with the slot that it gets: kept when the sampler fails before all of it is known.
+  struct Drawn {
+    bool has_slot = false;
+    bool is_last = false;
+    std::uint32_t slot = 0;
+    std::uint32_t rows = 0;  // 0: no indices yet
+    Blob sampler_state;
+  };
+  Drawn drawn_;
+  Error sampler_error_;  // not told yet
+  Sampler::Place place_;
+  Progress progress_;                 // as of the newest batch that was yielded
+  std::optional<SavedState> resume_;  // not begun with yet
+  std::vector<Shard> shards_;
+  std::vector<std::int64_t> left_out_;  // see leave_out_skipped
+  std::uint32_t next_shard_ = 0;
   std::uint32_t pending_ = 0;  // records in state pending
   std::uint32_t abandoned_ = 0;
   bool failure_told_ = false;
@@ -157,13 +237,17 @@ class Loader {
   // workers
   std::vector<worker::Peer> peers_;
   std::vector<bool> to_ring_;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> queued_;  // see take_back_queued
+  std::vector<std::uint64_t> queued_ids_;
   std::size_t last_chosen_ = 0;
   ring::Lanes lanes_;
   ring::Sleeper sleeper_;
   os::Poller poller_;
   os::Fd wake_event_;  // interrupt and releases
-  os::Fd timer_;       // the next start deadline, for those who sleep in a loop of their own
-  os::Fd self_;        // pidfd of this process
+  os::Fd timer_;       // the next deadline, for those who sleep in a loop of their own
+  std::int64_t last_look_ns_ = 0;
+  std::int64_t watching_since_ns_ = 0;
+  os::Fd self_;  // pidfd of this process
   std::mutex offers_mutex_;
   std::vector<os::Fd> offers_;  // thread mode: sockets that no thread has taken yet
   std::atomic<bool> interrupted_{false};
@@ -171,8 +255,8 @@ class Loader {
 
   // inline
   worker::Task inline_task_;
+  worker::Progress inline_progress_;
   std::uint32_t inline_slot_ = 0;
-  std::uint64_t inline_row_ = 0;
 };
 
 }  // namespace feedlane::loader

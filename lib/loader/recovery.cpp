@@ -5,6 +5,7 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <new>
 #include <utility>
 
 #include "loader/loader.hpp"
@@ -43,9 +44,9 @@ Status Loader::open_channel(std::uint32_t w, os::Fd& theirs, Error& error) {
   const bool has_deadline = config_.start_timeout_ns < FEEDLANE_FOREVER / 2 && config_.start != FEEDLANE_START_THREAD;
   const std::int64_t at = has_deadline ? os::now_ns() + config_.start_timeout_ns : FEEDLANE_FOREVER;
   const std::uint64_t start = lanes_.open(w);
-  const Status s = peers_[w].open(segments_, start, self_.get(), at, poller_, theirs, error);
+  const Status s = peers_[w].open(segments_, start, config_.lifeline, self_.get(), at, poller_, theirs, error);
   if (s != FEEDLANE_OK) lanes_.close(w);
-  if (s == FEEDLANE_OK && std::exchange(peers_[w].died, false)) Counters::add(counters_.restarts);
+  if (s == FEEDLANE_OK && std::exchange(peers_[w].died, false)) shm::add(counters_->restarts);
   return s;
 }
 
@@ -67,6 +68,17 @@ Status Loader::start(std::uint32_t w, Error& error) {
     lanes_.close(w);
   }
   return s;
+}
+
+// In place of one that died. Too little memory is a failure to start like any other.
+Status Loader::start_again(std::uint32_t w, Error& error) {
+  try {
+    return start(w, error);
+  } catch (const std::bad_alloc&) {
+    lanes_.close(w);
+    peers_[w].close(poller_);
+    return error.fail(FEEDLANE_E_MEMORY, "worker %u can't be started: out of memory", w);
+  }
 }
 
 Status Loader::start_forked(std::uint32_t w, os::Fd theirs, Error& error) {
@@ -126,31 +138,6 @@ Status Loader::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
   return error.refuse(FEEDLANE_E_STATE, "id", id, -1, "worker %d is there already", id);
 }
 
-os::Deadline Loader::next_start_deadline() const {
-  os::Deadline first = os::Deadline::never();
-  for (const Peer& p : peers_)
-    if (p.state() == worker::State::starting) first = first.earlier(os::Deadline::at(p.start_deadline_ns()));
-  return first;
-}
-
-void Loader::check_start_deadlines() {
-  const std::int64_t now = os::now_ns();
-  for (std::uint32_t w = 0; w < peers_.size(); w++) {
-    Peer& peer = peers_[w];
-    if (peer.state() != worker::State::starting || peer.start_deadline_ns() > now) continue;
-    if (config_.starts_workers()) {
-      (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", config_.start_timeout_ns,
-                            config_.start_timeout_ns, "worker %u (pid %d) has not attached within %lld ms", w,
-                            static_cast<int>(peer.pid()), static_cast<long long>(config_.start_timeout_ns / 1'000'000));
-      unheard_.worker = static_cast<std::int32_t>(w);
-      fail(unheard_);
-      peer.set_state(worker::State::failed);
-    }
-    if (peer.has_process()) peer.cut_off(poller_);
-    else lose(w);
-  }
-}
-
 // ---- hearing ----
 
 void Loader::handle(const os::Poller::Event& event) {
@@ -176,14 +163,15 @@ void Loader::hear(std::uint32_t w) {
     case Peer::Heard::ready: return assign_pending();
     case Peer::Heard::cannot_open: return fail(error);
     case Peer::Heard::left:
-      // It can't write any more. A process of somebody else may live on; one of ours has nothing else to do.
+      // It can't write any more. A process of somebody else may live on; one of ours is about to end, and how tells why.
       if (!peer.is_spawned()) return lose(w);
-      return peer.is_ending() ? peer.close_socket(poller_) : peer.cut_off(poller_);
+      if (peer.is_ending()) return peer.close_socket(poller_);
+      return peer.let_leave(os::Deadline::after(config_.stop_timeout_ns), poller_);
     case Peer::Heard::hung_up:
       if (!peer.has_process()) return lose(w);  // an offer that nobody took
       return peer.is_ending() ? peer.close_socket(poller_) : peer.cut_off(poller_);
     case Peer::Heard::nonsense:
-      Counters::add(counters_.invalid_results);
+      shm::add(counters_->invalid_results);
       error.worker = static_cast<std::int32_t>(w);
       events_.push(FEEDLANE_EVENT_INVALID, error);
       // A program of ours that can't attach never will; of somebody else's it costs the offer.
@@ -220,6 +208,7 @@ void Loader::lose(std::uint32_t w) {
   drain_lane(w);
   lanes_.close(w);
   const std::int64_t in_hand = take_back_tasks(w);
+  recover_shard(w, how, pid);
   if (peer.was_cut_off() && peer.refused_task != 0)
     (void)std::snprintf(how, sizeof how, "was ended for a result that made no sense");
   peer.close(poller_);
@@ -257,31 +246,59 @@ std::int64_t Loader::take_back_tasks(std::uint32_t w) {
       }
       if (r.kills < config_.max_kills_per_batch) {
         r.attempt++;
+        r.avoid = Record::anyone;
         r.state = Record::State::pending;
         pending_++;
-        Counters::add(counters_.redispatched);
+        shm::add(counters_->redispatched);
       } else {
-        const std::string refusal =
-            r.id == peers_[w].refused_task ? std::string("; the last one's result: ") + r.error.text : "";
-        (void)r.error.refuse(FEEDLANE_E_QUARANTINED, "config.max_kills_per_batch", r.kills, config_.max_kills_per_batch,
-                             "%u workers have ended with this batch in hand%s", r.kills, refusal.c_str());
-        r.error.worker = static_cast<std::int32_t>(w);
-        r.error.epoch = epoch_;
-        r.error.batch = r.batch;
-        r.state = Record::State::failed;
-        Counters::add(counters_.quarantined);
-        events_.push(FEEDLANE_EVENT_QUARANTINED, r.error);
+        quarantine(w, slot);
       }
     }
   }
   return in_hand;
 }
 
+void Loader::quarantine(std::uint32_t w, std::uint32_t slot) {
+  Record& r = ledger_.at(slot);
+  char refusal[sizeof r.error.text + 32] = {};
+  if (r.id == peers_[w].refused_task)
+    (void)std::snprintf(refusal, sizeof refusal, "; the last one's result: %s", r.error.text);
+  (void)r.error.refuse(FEEDLANE_E_QUARANTINED, "config.max_kills_per_batch", r.kills, config_.max_kills_per_batch,
+                       "%u workers have ended with this batch in hand%s%s", r.kills,
+                       config_.iterable ? "; what is left of their shard isn't tried any more" : "", refusal);
+  r.error.worker = static_cast<std::int32_t>(w);
+  r.error.epoch = epoch_;
+  r.error.batch = r.batch;
+  r.made.records.clear();
+  if (config_.iterable) shards_[w].exhausted = true;  // every further task would stand at the same sample
+  ledger_.finish(slot, Record::State::failed);
+  shm::add(counters_->quarantined);
+  events_.push(FEEDLANE_EVENT_QUARANTINED, r.error);
+}
+
+// The shard of a dead worker is opened again by the next one, which goes on behind what was committed: by the saved state,
+// or by leaving out as many samples. A data set that promises neither would yield other samples: what is left is lost.
+void Loader::recover_shard(std::uint32_t w, const char* how, pid_t pid) {
+  if (!config_.iterable || shards_.empty()) return;
+  Shard& shard = shards_[w];
+  shard.fresh = true;
+  if (shard.exhausted || shard.taken == 0 || shard.state != nullptr || config_.deterministic) return;
+  shard.exhausted = true;
+  (void)shard.loss.refuse(FEEDLANE_E_PEER_DEAD, "config.deterministic", 0, 1,
+                          "worker %u: process %d %s after %llu samples of its shard, %s: the rest is lost", w,
+                          static_cast<int>(pid), how, static_cast<unsigned long long>(shard.taken),
+                          shard.lost_state
+                              ? "its data set isn't deterministic, and its last batch failed, so that where it stands "
+                                "wasn't saved"
+                              : "and its data set is neither deterministic nor saves where it stands");
+  shard.loss.worker = static_cast<std::int32_t>(w);
+}
+
 void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t pid) {
   Peer& peer = peers_[w];
   if (config_.start == FEEDLANE_START_EXTERNAL) return;  // the host is asked for another by open_worker
   Error error;
-  const std::uint64_t restarts = counters_.restarts.load(std::memory_order_relaxed);
+  const std::uint64_t restarts = counters_->restarts.load(std::memory_order_relaxed);
   if (!had_attached && ++peer.start_failures >= max_start_failures)
     (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
                        "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?",
@@ -291,7 +308,7 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
     (void)error.refuse(FEEDLANE_E_RESTARTS, "config.max_restarts", static_cast<std::int64_t>(restarts) + 1,
                        config_.max_restarts, "worker %u: process %d %s, and %llu workers have been replaced already", w,
                        static_cast<int>(pid), how, static_cast<unsigned long long>(restarts));
-  else if (start(w, error) == FEEDLANE_OK) {
+  else if (start_again(w, error) == FEEDLANE_OK) {
     (void)error.fail(FEEDLANE_OK, "worker %u: process %d replaces one that %s", w, static_cast<int>(peer.pid()), how);
     error.worker = static_cast<std::int32_t>(w);
     return events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);
@@ -349,7 +366,8 @@ Status Loader::end_workers(Error& error) {
     kill_all(SIGTERM);
     s = wait_for_ends(os::Deadline::after(config_.term_timeout_ns), false, error);
   }
-  if (s == FEEDLANE_TIMEOUT) {
+  const bool are_threads = config_.start == FEEDLANE_START_THREAD;  // those can't be killed
+  if (s == FEEDLANE_TIMEOUT && !are_threads) {
     kill_all(SIGKILL);
     s = wait_for_ends(os::Deadline::after(longest_death_ns), false, error);
   }
@@ -358,7 +376,9 @@ Status Loader::end_workers(Error& error) {
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
     if (peers_[w].state() == worker::State::none) continue;
     (void)error.refuse(FEEDLANE_E_HUNG, "worker", static_cast<std::int64_t>(w), 0,
-                       "worker %u (pid %d) is still there after SIGKILL", w, static_cast<int>(peers_[w].pid()));
+                       are_threads ? "worker %u (pid %d) is a thread that has not left"
+                                   : "worker %u (pid %d) is still there after SIGKILL",
+                       w, static_cast<int>(peers_[w].pid()));
     error.worker = static_cast<std::int32_t>(w);
   }
   return FEEDLANE_E_HUNG;

@@ -115,7 +115,8 @@ std::int64_t to_int(std::uint64_t number) {
 
 }  // namespace
 
-Status check_memory(const std::vector<std::uint64_t>& segment_bytes, const SystemFiles& files, Error& error) {
+Status check_memory(const std::vector<std::uint64_t>& segment_bytes, std::uint64_t reserved, const SystemFiles& files,
+                    Error& error) {
   const std::uint64_t largest = *std::max_element(segment_bytes.begin(), segment_bytes.end());
   const std::uint64_t total = std::accumulate(segment_bytes.begin(), segment_bytes.end(), std::uint64_t{0});
   rlimit limit{};
@@ -131,10 +132,14 @@ Status check_memory(const std::vector<std::uint64_t>& segment_bytes, const Syste
                           "%llu bytes of address space are left under RLIMIT_AS, the segments need %llu",
                           static_cast<unsigned long long>(left), static_cast<unsigned long long>(total));
   }
+  return check_room(reserved, files, error);
+}
+
+Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error) {
   for (const Room& room : memory_room(files))
-    if (total > room.bytes)
-      return error.refuse(FEEDLANE_E_MEMORY, "arena", to_int(room.bytes), to_int(total),
-                          "the segments need %llu bytes, %s leaves %llu", static_cast<unsigned long long>(total),
+    if (bytes > room.bytes)
+      return error.refuse(FEEDLANE_E_MEMORY, "arena", to_int(room.bytes), to_int(bytes),
+                          "the segments need %llu bytes, %s leaves %llu", static_cast<unsigned long long>(bytes),
                           room.limit.c_str(), static_cast<unsigned long long>(room.bytes));
   return FEEDLANE_OK;
 }

@@ -27,8 +27,12 @@ struct Room {
 // that the kernel would drop counts as left.
 std::vector<Room> memory_room(const SystemFiles& files);
 
-// Whether segments of these sizes can be made and mapped. E_MEMORY or E_LIMIT with what was asked for and what there is.
-Status check_memory(const std::vector<std::uint64_t>& segment_bytes, const SystemFiles& files, Error& error);
+// Whether segments of these sizes can be made and mapped, `reserved` bytes of them as memory. E_MEMORY or E_LIMIT with what
+// was asked for and what there is.
+Status check_memory(const std::vector<std::uint64_t>& segment_bytes, std::uint64_t reserved, const SystemFiles& files,
+                    Error& error);
+// Whether `bytes` more of memory can be had. E_MEMORY.
+Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error);
 
 // Processors that this process may use: its affinity, and the CPU quota of its cgroups, whichever is less. At least 1.
 int usable_cpus(const SystemFiles& files);

@@ -25,7 +25,8 @@ std::uint64_t make_tag(std::uint32_t generation, std::uint32_t lane, Kind kind) 
 
 Status Receiver::create(const shm::RingPlan& plan, std::string path, const os::SystemFiles& files, Error& error) {
   plan_ = plan;
-  Status s = segments_.create(shm::SegmentKind::ring_control, plan.control_bytes, plan.data_bytes, files, error);
+  Status s = segments_.create(shm::SegmentKind::ring_control, plan.control_bytes, plan.data_bytes, {plan.data_bytes},
+                              files, error);
   if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self_, error);
   if (s == FEEDLANE_OK) s = poller_.open(error);
   if (s != FEEDLANE_OK) return s;

@@ -39,7 +39,7 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   receiver_event_ = std::move(received.fds[ring_welcome_receiver_event]);
   receiver_ = std::move(received.fds[ring_welcome_receiver]);
   Status s = segments_.attach(shm::SegmentKind::ring_control, received.fds[ring_welcome_control].get(),
-                              received.fds[ring_welcome_data].get(), error);
+                              received.fds[ring_welcome_data].get(), shm::Access::read_write, error);
   if (s != FEEDLANE_OK) return s;
   const auto geometry = *segments_.control<shm::RingGeometry>(sizeof(shm::SegmentHeader));
   if (shm::make_ring_plan(geometry.message_bytes, geometry.capacity, geometry.lanes, plan_, error) != FEEDLANE_OK)

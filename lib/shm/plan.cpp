@@ -33,10 +33,14 @@ Status check(const Geometry& g, Error& error) {
   for (const Range& r : {Range{"geometry.workers", g.workers, 0, max_workers},
                          {"geometry.slots", g.slots, 1, max_slots},
                          {"geometry.max_rows", g.max_rows, 1, max_rows},
-                         {"geometry.field_count", g.field_count, 1, FEEDLANE_MAX_TENSORS},
+                         {"geometry.field_count", g.field_count, 0, FEEDLANE_MAX_TENSORS},
                          {"geometry.ring_capacity", g.ring_capacity, 1, max_slots},
                          {"geometry.config_bytes", g.config_bytes, 0, max_config_bytes},
-                         {"geometry.slot_bytes", g.slot_bytes, 1, max_slot_bytes}})
+                         {"geometry.slot_bytes", g.slot_bytes, 1, max_slot_bytes},
+                         {"geometry.reserved_bytes", g.reserved_bytes, 1, g.slot_bytes},
+                         {"geometry.list_bytes", g.list_bytes, std::uint64_t{g.max_rows} * sizeof(std::int64_t),
+                          std::uint64_t{max_rows} * sizeof(std::int64_t)},
+                         {"geometry.record_rows", g.record_rows, 0, g.max_rows}})
     if (r.value < r.low || r.value > r.high)
       return error.refuse(FEEDLANE_E_LIMIT, r.name, static_cast<std::int64_t>(r.value),
                           static_cast<std::int64_t>(r.value < r.low ? r.low : r.high),
@@ -56,10 +60,12 @@ Status make_plan(const Geometry& g, Plan& out, Error& error) {
   Plan p;
   p.geometry = g;
   p.ring_bytes = std::uint64_t{g.ring_capacity} * loader_cell_bytes;
-  p.index_list_bytes = Placer::align(std::uint64_t{g.max_rows} * sizeof(std::int64_t), cell_line);
+  p.index_list_bytes = Placer::align(g.list_bytes, cell_line);
+  p.record_bytes = g.record_rows * sizeof(SampleRecord);
 
   Placer control(sizeof(SegmentHeader) + sizeof(Geometry));
   p.trainer_block = control.place(sizeof(TrainerBlock), writer_distance);
+  p.counters = control.place(sizeof(LoaderCounters), writer_distance);
   p.trainer_rows = control.place(g.workers * sizeof(TrainerRow), writer_distance);
   p.fields = control.place(g.field_count * sizeof(FieldRecord), cell_line);
   p.config = control.place(g.config_bytes, cell_line);
@@ -67,11 +73,13 @@ Status make_plan(const Geometry& g, Plan& out, Error& error) {
   p.index_lists = control.place(g.slots * p.index_list_bytes, payload_alignment);
   p.control_bytes = control.segment_bytes();
 
-  p.slot_stride = Placer::align(g.slot_bytes, payload_alignment);
+  p.slot_stride = align_payload(g.slot_bytes);
+  p.slot_reserved = align_payload(g.reserved_bytes);
   Placer data(sizeof(SegmentHeader));
   p.worker_rows = data.place(g.workers * sizeof(WorkerRow), writer_distance);
   p.result_lanes = data.place(g.workers * p.ring_bytes, payload_alignment);
   p.slot_headers = data.place(g.slots * sizeof(SlotHeader), payload_alignment);
+  p.records = data.place(g.slots * p.record_bytes, payload_alignment);
   p.payload = data.place(g.slots * p.slot_stride, payload_alignment);
   p.data_bytes = data.segment_bytes();
 

@@ -15,6 +15,7 @@ struct Plan {
 
   // control
   std::uint64_t trainer_block = 0;
+  std::uint64_t counters = 0;
   std::uint64_t trainer_rows = 0;
   std::uint64_t fields = 0;
   std::uint64_t config = 0;
@@ -28,12 +29,24 @@ struct Plan {
   std::uint64_t worker_rows = 0;
   std::uint64_t result_lanes = 0;
   std::uint64_t slot_headers = 0;
+  std::uint64_t records = 0;
+  std::uint64_t record_bytes = 0;  // of one slot
   std::uint64_t payload = 0;
   std::uint64_t slot_stride = 0;
+  std::uint64_t slot_reserved = 0;  // of it, memory from the start
   std::uint64_t data_bytes = 0;
 
+  // Memory that is reserved from the start; the rest of data is address space until a tensor is put there.
+  [[nodiscard]] std::uint64_t reserved_bytes() const {
+    return control_bytes + payload + geometry.slots * slot_reserved;
+  }
   [[nodiscard]] std::uint64_t payload_of(std::uint32_t slot) const { return payload + slot * slot_stride; }
 };
+
+// The next place where a slot's payload, or a part of it that is reserved, may end.
+constexpr std::uint64_t align_payload(std::uint64_t bytes) {
+  return (bytes + payload_alignment - 1) & ~std::uint64_t{payload_alignment - 1};
+}
 
 // Message bytes of a cell of a task ring or a result lane: 56 and the sequence word are one line.
 constexpr std::uint32_t loader_cell_bytes = 64;

@@ -28,19 +28,27 @@ struct Half {
 };
 
 constexpr Half control_half(SegmentKind kind) {
-  return {kind, kind == SegmentKind::control ? "feedlane-control" : "feedlane-ring-control", control_seals};
+  return {kind, kind == SegmentKind::control ? control_name : "feedlane-ring-control", control_seals};
 }
 constexpr Half data_half(SegmentKind kind) {
   return {static_cast<SegmentKind>(static_cast<std::uint32_t>(kind) + 1),
-          kind == SegmentKind::control ? "feedlane-data" : "feedlane-ring-data", data_seals};
+          kind == SegmentKind::control ? data_name : "feedlane-ring-data", data_seals};
 }
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
-Status create_half(const Half& half, std::uint64_t bytes, std::uint64_t pair_id, os::Fd& fd, Mapping& mapping,
-                   Error& error) {
+Status reserve_parts(int fd, const Parts& parts, Error& error) {
+  if (parts.bytes == parts.stride) return os::reserve(fd, 0, parts.total(), error);
+  Status s = os::reserve(fd, 0, parts.first, error);
+  for (std::uint64_t i = 0; s == FEEDLANE_OK && i < parts.count; i++)
+    s = os::reserve(fd, parts.first + i * parts.stride, parts.bytes, error);
+  return s;
+}
+
+Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, std::uint64_t pair_id, os::Fd& fd,
+                   Mapping& mapping, Error& error) {
   Status s = os::create_memfd(half.name, bytes, fd, error);
-  if (s == FEEDLANE_OK) s = os::reserve(fd.get(), 0, bytes, error);
+  if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
   if (s == FEEDLANE_OK) s = mapping.map(fd.get(), bytes, Access::read_write, error);
   if (s == FEEDLANE_OK) s = os::add_seals(fd.get(), half.seals, error);
   if (s != FEEDLANE_OK) return s;
@@ -81,7 +89,7 @@ Status check_header(const Half& half, const SegmentHeader& header, std::uint64_t
   return FEEDLANE_OK;
 }
 
-Status attach_half(const Half& half, int fd, Mapping& mapping, std::uint64_t& pair_id, Error& error) {
+Status attach_half(const Half& half, int fd, Access access, Mapping& mapping, std::uint64_t& pair_id, Error& error) {
   const int seals = os::get_seals(fd);
   if (seals < 0 || (seals & half.seals) != half.seals)
     return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "%s has seals %d, needs %d", half.name, seals,
@@ -96,7 +104,6 @@ Status attach_half(const Half& half, int fd, Mapping& mapping, std::uint64_t& pa
   if (bytes < least || bytes > max_segment_bytes)
     return error.refuse(FEEDLANE_E_CORRUPT, half.name, static_cast<std::int64_t>(bytes), least, "%s has %llu bytes",
                         half.name, static_cast<unsigned long long>(bytes));
-  const Access access = half.is_control() ? Access::read_only : Access::read_write;
   if (const Status s = mapping.map(fd, bytes, access, error); s != FEEDLANE_OK) return s;
   SegmentHeader header;
   std::memcpy(&header, mapping.data(), sizeof header);
@@ -109,19 +116,22 @@ Status attach_half(const Half& half, int fd, Mapping& mapping, std::uint64_t& pa
 // ---- any pair ----
 
 Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes,
-                           const os::SystemFiles& files, Error& error) {
-  if (const Status s = os::check_memory({control_bytes, data_bytes}, files, error); s != FEEDLANE_OK) return s;
+                           const Parts& reserved, const os::SystemFiles& files, Error& error) {
+  if (const Status s = os::check_memory({control_bytes, data_bytes}, control_bytes + reserved.total(), files, error);
+      s != FEEDLANE_OK)
+    return s;
   std::uint64_t pair_id = 0;
   if (::getrandom(&pair_id, sizeof pair_id, 0) != sizeof pair_id) return error.os(errno, "getrandom");
-  const Status s = create_half(control_half(kind), control_bytes, pair_id, control_fd_, control_, error);
-  return s == FEEDLANE_OK ? create_half(data_half(kind), data_bytes, pair_id, data_fd_, data_, error) : s;
+  const Status s =
+      create_half(control_half(kind), control_bytes, {control_bytes}, pair_id, control_fd_, control_, error);
+  return s == FEEDLANE_OK ? create_half(data_half(kind), data_bytes, reserved, pair_id, data_fd_, data_, error) : s;
 }
 
-Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Error& error) {
+Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error) {
   std::uint64_t control_id = 0;
   std::uint64_t data_id = 0;
-  Status s = attach_half(control_half(kind), control_fd, control_, control_id, error);
-  if (s == FEEDLANE_OK) s = attach_half(data_half(kind), data_fd, data_, data_id, error);
+  Status s = attach_half(control_half(kind), control_fd, Access::read_only, control_, control_id, error);
+  if (s == FEEDLANE_OK) s = attach_half(data_half(kind), data_fd, access, data_, data_id, error);
   if (s != FEEDLANE_OK) return s;
   if (control_id != data_id)
     return error.refuse(FEEDLANE_E_CORRUPT, "pair_id", static_cast<std::int64_t>(data_id),
@@ -152,15 +162,17 @@ void SegmentPair::unmap() {
 // ---- a loader's ----
 
 Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& error) {
-  const Status s = pair_.create(SegmentKind::control, plan.control_bytes, plan.data_bytes, files, error);
+  const Parts reserved{plan.payload, plan.geometry.slots, plan.slot_stride, plan.slot_reserved};
+  const Status s = pair_.create(SegmentKind::control, plan.control_bytes, plan.data_bytes, reserved, files, error);
   if (s != FEEDLANE_OK) return s;
   plan_ = plan;
   *pair_.control<Geometry>(sizeof(SegmentHeader)) = plan.geometry;
   return FEEDLANE_OK;
 }
 
-Status Segments::attach(int control_fd, int data_fd, Error& error) {
-  if (const Status s = pair_.attach(SegmentKind::control, control_fd, data_fd, error); s != FEEDLANE_OK) return s;
+Status Segments::attach(int control_fd, int data_fd, Access access, Error& error) {
+  if (const Status s = pair_.attach(SegmentKind::control, control_fd, data_fd, access, error); s != FEEDLANE_OK)
+    return s;
   const Geometry geometry = *pair_.control<Geometry>(sizeof(SegmentHeader));
   if (make_plan(geometry, plan_, error) != FEEDLANE_OK) return error.code = FEEDLANE_E_CORRUPT;
   return pair_.check_sizes(plan_.control_bytes, plan_.data_bytes, error);

@@ -12,19 +12,35 @@
 
 namespace feedlane::shm {
 
-// Two memfds that belong together, and their mappings in this process. Descriptors are kept only by the side that made
-// them, which hands them to its peers.
+// What the memfds of a loader are called; it shows in /proc.
+constexpr const char* control_name = "feedlane-control";
+constexpr const char* data_name = "feedlane-data";
+
+// `first` bytes from the start, and then the first `bytes` of each of `count` stretches of `stride` bytes.
+struct Parts {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  std::uint64_t stride = 0;
+  std::uint64_t bytes = 0;
+  [[nodiscard]] std::uint64_t total() const { return first + count * bytes; }
+};
+
+// Two memfds that belong together, and their mappings in this process. Descriptors are kept by the side that made them,
+// which hands them to its peers; a worker keeps that of data.
 class SegmentPair {
  public:
   // Checks that there is memory, reserves all of it, maps, seals, writes the headers. After this the kernel lets nobody but
   // the holder of this mapping write to control. `kind` is that of control; data's is the next one.
-  Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const os::SystemFiles& files,
-                Error& error);
+  // Of data, `reserved` says which parts are memory from the start; the rest is address space.
+  Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const Parts& reserved,
+                const os::SystemFiles& files, Error& error);
   // Takes nothing on trust: sizes, seals and headers are checked against each other. E_ABI, E_CORRUPT.
-  Status attach(SegmentKind kind, int control_fd, int data_fd, Error& error);
+  // `access` is that to data; control can't be had but for reading.
+  Status attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error);
   // Whether the sizes are what a plan asks for. E_CORRUPT.
   Status check_sizes(std::uint64_t control_bytes, std::uint64_t data_bytes, Error& error) const;
   void unmap();
+  void keep_data_fd(os::Fd fd) { data_fd_ = std::move(fd); }
   // Forked children of this process don't get data's mapping.
   void keep_from_children() const;
 
@@ -53,8 +69,16 @@ class Segments {
   // Trainer: by the plan, whose geometry is written into control.
   Status create(const Plan& plan, const os::SystemFiles& files, Error& error);
   // Worker: computes the plan again from the geometry that it finds. E_ABI, E_CORRUPT.
-  Status attach(int control_fd, int data_fd, Error& error);
+  Status attach(int control_fd, int data_fd, Error& error) {
+    return attach(control_fd, data_fd, Access::read_write, error);
+  }
+  // Monitor: the same, but for reading only.
+  Status watch(int control_fd, int data_fd, Error& error) {
+    return attach(control_fd, data_fd, Access::read_only, error);
+  }
   void unmap() { pair_.unmap(); }
+  // Worker: more of data may have to be reserved.
+  void keep_data_fd(os::Fd fd) { pair_.keep_data_fd(std::move(fd)); }
   void keep_from_children() const { pair_.keep_from_children(); }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
@@ -62,6 +86,7 @@ class Segments {
   [[nodiscard]] int data_fd() const { return pair_.data_fd(); }
 
   [[nodiscard]] TrainerBlock* trainer_block() const { return pair_.control<TrainerBlock>(plan_.trainer_block); }
+  [[nodiscard]] LoaderCounters* counters() const { return pair_.control<LoaderCounters>(plan_.counters); }
   [[nodiscard]] TrainerRow* trainer_row(std::uint32_t worker) const {
     return pair_.control<TrainerRow>(plan_.trainer_rows) + worker;
   }
@@ -82,9 +107,14 @@ class Segments {
   [[nodiscard]] SlotHeader* slot_header(std::uint32_t slot) const {
     return pair_.data<SlotHeader>(plan_.slot_headers) + slot;
   }
+  [[nodiscard]] SampleRecord* records(std::uint32_t slot) const {
+    return pair_.data<SampleRecord>(plan_.records + slot * plan_.record_bytes);
+  }
   [[nodiscard]] std::byte* payload(std::uint32_t slot) const { return pair_.data<std::byte>(plan_.payload_of(slot)); }
 
  private:
+  Status attach(int control_fd, int data_fd, Access access, Error& error);
+
   Plan plan_;
   SegmentPair pair_;
 };

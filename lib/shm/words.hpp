@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "shm/layout.hpp"
+
 namespace feedlane::shm {
 
 // A private copy of something that another process may be writing at this moment: each word is read once, as a relaxed
@@ -19,6 +21,11 @@ T read_once(const void* shared) noexcept {
     words[i] = __atomic_load_n(source + i, __ATOMIC_RELAXED);
   __builtin_memcpy(&copy, words, sizeof copy);
   return copy;
+}
+
+// A counter with one writer needs no read-modify-write. Relaxed: a number to look at.
+inline void add(Word64& counter, std::uint64_t amount = 1) noexcept {
+  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
 }
 
 }  // namespace feedlane::shm

@@ -39,8 +39,10 @@ struct Welcome {
   std::uint32_t generation;
   std::uint64_t task_start;    // position of the task ring's consumer
   std::uint64_t result_start;  // position of the result lane's producer
+  std::uint32_t tied;          // 1: the worker ties itself to the lifeline
+  std::uint32_t reserved;
 };
-static_assert(sizeof(Welcome) == 40);
+static_assert(sizeof(Welcome) == 48);
 
 struct Attached {
   std::uint64_t magic;

@@ -3,11 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "os/event.hpp"
 #include "os/socket.hpp"
+#include "ring/fence.hpp"
 
 namespace feedlane::worker {
 
@@ -16,17 +19,22 @@ void Peer::init(std::uint32_t id, const shm::Segments& segments) {
   trainer_row_ = segments.trainer_row(id);
   row_ = segments.worker_row(id);
   // The ledger counts what is free, so that no word of the worker's is needed for it.
-  tasks_ = ring::Producer({segments.task_ring(id), shm::loader_cell_bytes, segments.plan().geometry.ring_capacity}, 0,
-                          nullptr);
+  capacity_ = segments.plan().geometry.ring_capacity;
+  revoked_.reserve(capacity_);
+  tasks_ = ring::Producer({segments.task_ring(id), shm::loader_cell_bytes, capacity_}, 0, nullptr);
 }
 
-Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, int trainer_pidfd,
+Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, bool tied, int trainer_pidfd,
                   std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error) {
-  if (ever_opened_) generation_.fetch_add(1, std::memory_order_relaxed);
+  if (ever_opened_) trainer_row_->generation.store(generation() + 1, std::memory_order_relaxed);
   ever_opened_ = true;
-  attached_ = spawned_ = cut_off_ = local_ = said_ready_ = false;
+  attached_ = spawned_ = cut_off_ = local_ = said_ready_ = was_hurried_ = false;
   unfinished = 0;
   refused_task = 0;
+  seen_task = 0;
+  is_fenced = false;
+  revoked_.clear();
+  set_revoked(0, 0);
   start_deadline_ns_ = start_deadline_ns;
   os::Fd lifeline_read;
   Status s = os::create_socket_pair(socket_, theirs, error);
@@ -36,7 +44,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, int
   if (s == FEEDLANE_OK) s = poller.add(socket_.get(), Tag{id_, generation(), Tag::socket}.pack(), error);
   if (s == FEEDLANE_OK) s = poller.add(trainer_event_.get(), Tag{id_, generation(), Tag::doorbell}.pack(), error);
   if (s == FEEDLANE_OK) {
-    const Welcome welcome{welcome_magic, shm::layout_hash, id_, generation(), tasks_.position(), result_start};
+    const Welcome welcome{welcome_magic, shm::layout_hash, id_, generation(), tasks_.position(), result_start, tied, 0};
     int fds[welcome_fds];
     fds[welcome_control] = segments.control_fd();
     fds[welcome_data] = segments.data_fd();
@@ -53,6 +61,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, int
   // What a predecessor left. Nobody else has the row now; relaxed: the socket carries it over.
   row_->sleeping.store(0, std::memory_order_relaxed);
   row_->started_task.store(0, std::memory_order_relaxed);
+  row_->begun_through.store(0, std::memory_order_relaxed);
   bell_ = ring::Doorbell(&row_->sleeping, worker_event_.get());
   set_state(State::starting);
   return FEEDLANE_OK;
@@ -67,7 +76,7 @@ Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, 
     close(poller);
     return s;
   }
-  pid_.store(pid, std::memory_order_relaxed);
+  set_pid(pid);
   return watch(poller, error);
 }
 
@@ -80,7 +89,7 @@ Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
     close(poller);
     return s;
   }
-  pid_.store(pid, std::memory_order_relaxed);
+  set_pid(pid);
   return watch(poller, error);
 }
 
@@ -143,7 +152,7 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
       return Heard::nonsense;
     }
   } else if (local_) {
-    pid_.store(::getpid(), std::memory_order_relaxed);
+    set_pid(::getpid());
   } else {
     // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
     const pid_t named = os::pid_of_pidfd(pidfd.get());
@@ -155,7 +164,7 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
       return Heard::nonsense;
     }
     process_ = std::move(pidfd);
-    pid_.store(sender, std::memory_order_relaxed);
+    set_pid(sender);
     if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) {
       process_.reset();  // its end would not be seen
       return Heard::nonsense;
@@ -187,6 +196,43 @@ void Peer::send(const shm::TaskMessage& message) {
   std::memcpy(tasks_.message(0), &message, sizeof message);
   tasks_.commit(1);
   unfinished++;
+}
+
+void Peer::set_revoked(std::uint64_t from, std::uint64_t until) {
+  revoked_from_ = from;
+  revoked_until_ = until;
+  // Nothing, then the end, then the beginning: in between no task is covered. Release: pairs with the acquire load in
+  // Worker::is_revoked.
+  trainer_row_->revoked_from.store(UINT64_MAX, std::memory_order_release);
+  trainer_row_->revoked_until.store(until, std::memory_order_release);
+  trainer_row_->revoked_from.store(from, std::memory_order_release);
+}
+
+// The worker says which task it begins, then looks whether that was revoked; we revoke, then look which ones it has begun.
+// With a fence on either side at least one of us sees the other. `ids` are all that it hasn't begun, as far as was known.
+std::size_t Peer::revoke(const std::vector<std::uint64_t>& ids, std::uint64_t oldest) {
+  const std::uint64_t until = ids.back() + 1;
+  // A task of the last range that it was left may still be declined: the range may only grow till then.
+  if (revoked_.empty() && oldest >= revoked_until_) {
+    set_revoked(ids.front(), until);
+  } else {  // ids only grow, and what was covered stays so
+    revoked_until_ = until;
+    trainer_row_->revoked_until.store(until, std::memory_order_release);  // see set_revoked
+  }
+  ring::doorbell_fence();
+  const std::uint64_t begun = begun_through();
+  std::size_t kept = 0;
+  while (kept < ids.size() && ids[kept] <= begun) kept++;
+  revoked_.insert(revoked_.end(), ids.begin() + static_cast<std::ptrdiff_t>(kept), ids.end());
+  unfinished -= static_cast<std::uint32_t>(ids.size() - kept);
+  return kept;
+}
+
+bool Peer::forget_revoked(std::uint64_t id) {
+  const auto found = std::find(revoked_.begin(), revoked_.end(), id);
+  if (found == revoked_.end()) return false;
+  revoked_.erase(found);
+  return true;
 }
 
 void Peer::drain_doorbell() const { os::drain_event(trainer_event_.get()); }
@@ -222,6 +268,18 @@ void Peer::cut_off(os::Poller& poller) {
   lifeline_.cut();
 }
 
+void Peer::let_leave(os::Deadline until, os::Poller& poller) {
+  cut_off_ = true;
+  end_deadline_ = until;
+  close_socket(poller);
+}
+
+void Peer::hurry(std::int64_t grace_ns) {
+  const bool is_last = std::exchange(was_hurried_, true);
+  end_deadline_ = is_last ? os::Deadline::never() : os::Deadline::after(grace_ns);
+  kill(is_last ? SIGKILL : SIGTERM);
+}
+
 void Peer::close(os::Poller& poller) {
   // The worker may still have duplicates, which would keep a closed descriptor in the set.
   close_socket(poller);
@@ -231,8 +289,10 @@ void Peer::close(os::Poller& poller) {
   worker_event_.reset();
   trainer_event_.reset();
   lifeline_.cut();
-  pid_.store(0, std::memory_order_relaxed);
+  set_pid(0);
+  end_deadline_ = os::Deadline::never();
   unfinished = 0;
+  revoked_.clear();
   set_state(State::none);
 }
 

@@ -5,8 +5,10 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
+#include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poller.hpp"
 #include "os/process.hpp"
@@ -43,8 +45,9 @@ class Peer {
  public:
   void init(std::uint32_t id, const shm::Segments& segments);
 
-  // Opens a channel for a new generation; what the worker needs lies in `theirs` afterwards. state: starting.
-  Status open(const shm::Segments& segments, std::uint64_t result_start, int trainer_pidfd,
+  // Opens a channel for a new generation; what the worker needs lies in `theirs` afterwards. `tied`: the trainer's
+  // death kills it. state: starting.
+  Status open(const shm::Segments& segments, std::uint64_t result_start, bool tied, int trainer_pidfd,
               std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error);
   // Starts a process with `theirs`; it watches the process from here on.
   Status spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error);
@@ -61,8 +64,19 @@ class Peer {
   // The next thing that the worker said over the socket. `error` explains cannot_open and nonsense.
   Heard listen(os::Poller& poller, Error& error);
 
-  // Tasks. The caller's ledger knows that the ring has room.
+  // Tasks. The caller's ledger knows that the ring has room, if nothing was revoked.
   void send(const shm::TaskMessage& message);
+  [[nodiscard]] bool has_room() const { return unfinished + revoked_.size() < capacity_; }
+  // Takes tasks back that it hasn't begun: `ids` were sent in this order. Returns how many of the first it keeps; for the
+  // others it will answer ABANDONED, and not touch their slots. `oldest` is the first of all its tasks that it hasn't
+  // answered.
+  std::size_t revoke(const std::vector<std::uint64_t>& ids, std::uint64_t oldest);
+  // How many revoked tasks it hasn't answered for.
+  [[nodiscard]] std::size_t revoked() const { return revoked_.size(); }
+  // It has answered for a task that was revoked. False: it wasn't.
+  bool forget_revoked(std::uint64_t id);
+  // It may have seen the revocation of a task that the trainer thought it had begun.
+  [[nodiscard]] bool may_decline(std::uint64_t id) const { return id >= revoked_from_ && id < revoked_until_; }
   void ring_doorbell() const { (void)bell_.ring(); }
   void drain_doorbell() const;
 
@@ -72,6 +86,8 @@ class Peer {
   // The socket's end without a word: whatever the process is doing now, it mustn't go on. Its pidfd tells when it's gone.
   void cut_off(os::Poller& poller);
   void close_socket(os::Poller& poller);
+  // It has said that it leaves, and gets no more tasks; its process is given this long to end by itself.
+  void let_leave(os::Deadline until, os::Poller& poller);
   // It is gone, or was never more than an offer: descriptors closed, state none.
   void close(os::Poller& poller);
   // Only those that we started: others are their own parents' to wait for. What a worker's group leaves behind goes too.
@@ -80,11 +96,15 @@ class Peer {
   [[nodiscard]] bool has_socket() const { return static_cast<bool>(socket_); }
   [[nodiscard]] bool has_process() const { return static_cast<bool>(process_); }
 
-  // What others may look at from any thread: relaxed, numbers to look at.
-  [[nodiscard]] State state() const { return state_.load(std::memory_order_relaxed); }
-  void set_state(State state) { state_.store(state, std::memory_order_relaxed); }
-  [[nodiscard]] pid_t pid() const { return pid_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }
+  // In control, where any thread and any monitor may look at them: relaxed, numbers to look at. Written here alone.
+  [[nodiscard]] State state() const {
+    return State{static_cast<std::int32_t>(trainer_row_->state.load(std::memory_order_relaxed))};
+  }
+  void set_state(State state) {
+    trainer_row_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
+  }
+  [[nodiscard]] pid_t pid() const { return static_cast<pid_t>(trainer_row_->pid.load(std::memory_order_relaxed)); }
+  [[nodiscard]] std::uint32_t generation() const { return trainer_row_->generation.load(std::memory_order_relaxed); }
 
   // Expected to end: whatever comes now is no failure.
   [[nodiscard]] bool is_ending() const { return state() == State::stopping || state() == State::failed; }
@@ -95,24 +115,37 @@ class Peer {
   [[nodiscard]] bool is_spawned() const { return spawned_; }
   [[nodiscard]] bool was_cut_off() const { return cut_off_; }
   [[nodiscard]] std::int64_t start_deadline_ns() const { return start_deadline_ns_; }
+  // Of one that leaves; of others never.
+  [[nodiscard]] os::Deadline end_deadline() const { return end_deadline_; }
+  // When that has passed: SIGTERM, and SIGKILL after another `grace_ns`.
+  void hurry(std::int64_t grace_ns);
   // The task that its row says it has in hand: a hint, written by the worker.
   [[nodiscard]] std::uint64_t started_task() const { return row_->started_task.load(std::memory_order_relaxed); }
+
+  // Everything up to this id has been begun, and will be answered unless the worker dies.
+  [[nodiscard]] std::uint64_t begun_through() const { return row_->begun_through.load(std::memory_order_relaxed); }
 
   std::uint32_t unfinished = 0;      // tasks sent to this generation and not answered
   std::uint64_t refused_task = 0;    // whose result was refused, so that the worker was cut off; 0: none
   std::uint32_t start_failures = 0;  // generations in a row that ended before they attached
   bool died = false;                 // the generation before, unexpectedly
+  std::int64_t progress_ns = 0;      // when it was last seen to get on
+  std::uint64_t seen_task = 0;       // what it had in hand then
+  bool is_fenced = false;            // a thread that hangs: whatever it has is lost to it
 
  private:
+  void set_pid(pid_t pid) { trainer_row_->pid.store(static_cast<std::uint64_t>(pid), std::memory_order_relaxed); }
   void ring_done();
+  void set_revoked(std::uint64_t from, std::uint64_t until);
   Status watch(os::Poller& poller, Error& error);
   Heard hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, Error& error);
   Heard hear_ready(const Ready& ready, Error& error);
 
   std::uint32_t id_ = 0;
-  std::atomic<State> state_{State::none};
-  std::atomic<pid_t> pid_{0};
-  std::atomic<std::uint32_t> generation_{0};
+  std::uint32_t capacity_ = 0;
+  std::vector<std::uint64_t> revoked_;  // not answered yet
+  std::uint64_t revoked_from_ = 0;
+  std::uint64_t revoked_until_ = 0;
   bool ever_opened_ = false;
   bool attached_ = false;
   bool spawned_ = false;
@@ -120,6 +153,8 @@ class Peer {
   bool local_ = false;
   bool said_ready_ = false;
   std::int64_t start_deadline_ns_ = 0;
+  os::Deadline end_deadline_ = os::Deadline::never();
+  bool was_hurried_ = false;
   os::Fd socket_;
   os::Fd process_;  // pidfd
   os::Fd worker_event_;

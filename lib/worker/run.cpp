@@ -1,32 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/worker.hpp"
 
+#include <new>
+
 namespace feedlane::worker {
 namespace {
 
+class WorkerPace final : public Pace {
+ public:
+  WorkerPace(Worker& worker, Error& error) : worker_(worker), error_(error) {}
+  Status between(std::uint64_t position) override {
+    worker_.mark_row(position);
+    return worker_.check();
+  }
+  Status pause(std::int64_t until_ns) override {
+    Status s = FEEDLANE_INTERRUPTED;
+    while (s == FEEDLANE_INTERRUPTED) s = worker_.pause(until_ns, error_);
+    return s;
+  }
+
+ private:
+  Worker& worker_;
+  Error& error_;
+};
+
+Status run_dataset(Worker& worker, DatasetRunner& dataset, Progress& progress, Error& reason) {
+  WorkerPace pace(worker, reason);
+  try {
+    return dataset.run(worker.task(), progress, pace, reason);
+  } catch (const std::bad_alloc&) {
+    return reason.fail(FEEDLANE_E_MEMORY, "out of memory");
+  }
+}
+
 // One task through the callbacks. Ends with a result in the lane, or, when the trainer wants no more, without one.
 Status make_batch(Worker& worker, DatasetRunner& dataset, Error& error) {
-  std::uint64_t row = 0;
+  Progress progress;
   Error reason;
-  const Status s = dataset.run(
-      worker.task(), row,
-      [&](std::uint64_t next_row) {
-        worker.mark_row(next_row);
-        return worker.check();
-      },
-      reason);
-  if (s == FEEDLANE_OK) return worker.commit(worker.task().view().count, error);
-  if (s == FEEDLANE_END) return s;
-  if (s == FEEDLANE_ABANDONED) return worker.fail(-1, false, feedlane_status_text(s), {}, error);
-  const std::int64_t position = reason.sample < 0 ? -1 : static_cast<std::int64_t>(row);
-  return worker.fail(position, reason.transient, reason.text, reason.detail, error);
+  Status s = run_dataset(worker, dataset, progress, reason);
+  if (s == FEEDLANE_OK) {
+    s = worker.commit(progress.made, reason);
+    if (s == FEEDLANE_OK) return s;
+  }
+  switch (s) {
+    case FEEDLANE_END:
+      // The shard has no more; or the trainer wants no more.
+      return worker.task().is_iterable() && worker.check() != FEEDLANE_END ? worker.exhausted(error) : s;
+    case FEEDLANE_ABANDONED: return worker.fail(-1, false, feedlane_status_text(s), {}, progress.position, error);
+    case FEEDLANE_E_INIT: return worker.fail_shard(reason.text, reason.detail, error);
+    case FEEDLANE_E_SAMPLE:
+    case FEEDLANE_E_ARGUMENT:
+    case FEEDLANE_E_LIMIT:
+    case FEEDLANE_E_MEMORY: break;      // this batch can't be made; the next one may
+    default: error = reason; return s;  // this process can't go on
+  }
+  const bool blames_sample = reason.sample >= 0;
+  return worker.fail(blames_sample ? static_cast<std::int64_t>(progress.position) : -1, reason.transient, reason.text,
+                     reason.detail, progress.position + (blames_sample ? 1 : 0), error);
 }
 
 }  // namespace
 
 Status run(Worker& worker, DatasetRunner& dataset, Error& error) {
   const feedlane_worker_info info = worker.info();
-  if (const Status opened = dataset.open(info, error); opened != FEEDLANE_OK) {
+  Status opened = dataset.check_style(info.iterable != 0, "dataset", error);
+  if (opened != FEEDLANE_OK) opened = error.code = FEEDLANE_E_INIT;
+  else opened = dataset.open(info, error);
+  if (opened != FEEDLANE_OK) {
     Error ignored;  // the data set's own error is the one that tells
     (void)worker.ready(opened, error.text, ignored);
     return opened;

@@ -5,127 +5,246 @@
 #include <cstddef>
 #include <cstring>
 
-#include "base/versioned.hpp"
+#include "os/limits.hpp"
+#include "os/memfd.hpp"
 #include "worker/seed.hpp"
 
 namespace feedlane::worker {
 
-void Task::prepare(const arena::Fields& fields, std::uint64_t base_seed, feedlane_worker* owner) {
+void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
+                   feedlane_worker* owner) {
   fields_ = &fields;
-  base_seed_ = base_seed;
+  geometry_ = geometry;
+  worker_ = worker;
+  tensors_.reserve(FEEDLANE_MAX_TENSORS);  // pointers to them stay good while the data set adds some
   tensors_.resize(fields.all().size());
+  seeds_.reserve(geometry.max_rows);  // `open` can't be short of memory
+  reserved_.assign(geometry.slots, geometry.reserved_bytes);
   view_.size = sizeof view_;
-  view_.tensor_count = static_cast<std::int32_t>(tensors_.size());
   view_.worker = owner;
+  view_.library = this;
 }
 
-void Task::open(const shm::TaskMessage& message, const std::int64_t* indices, const arena::Slot& slot) {
+void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const arena::Slot& slot) {
   message_ = message;
   slot_ = slot;
-  const auto all = fields_->all();
-  for (std::size_t f = 0; f < all.size(); f++)
-    tensors_[f] = arena::tensor_of(all[f], message.rows, slot.payload, slot.payload_offset);
   seeds_.resize(message.rows);
-  const std::uint64_t key = epoch_key(base_seed_, message.epoch);
-  for (std::uint32_t i = 0; i < message.rows; i++) seeds_[i] = row_seed(key, message.first_position + i);
   view_.id = message.id;
   view_.epoch = message.epoch;
   view_.batch = message.batch;
   view_.attempt = static_cast<std::int32_t>(message.attempt);
-  view_.indices = indices;
   view_.count = message.rows;
+  view_.indices = list;
   view_.seeds = seeds_.data();
-  view_.tensors = tensors_.data();
+  view_.first = 0;
+  view_.delivered = 0;
+  view_.state = nullptr;
+  view_.state_bytes = 0;
+  if (is_iterable()) {
+    view_.indices = nullptr;
+    if ((message.flags & shm::task_first) != 0) {
+      view_.first = 1;
+      view_.delivered = static_cast<std::uint64_t>(message.first_position);
+      view_.state_bytes = message.state_bytes;
+      if (message.state_bytes != 0) view_.state = list;
+      shard_position_ = view_.delivered;
+    }
+    for (std::uint32_t i = 0; i < message.rows; i++) seeds_[i] = shard_seed(shard_position_ + i);
+  } else {
+    const std::uint64_t key = epoch_key(geometry_.base_seed, message.epoch);
+    for (std::uint32_t i = 0; i < message.rows; i++)
+      seeds_[i] = row_seed(key, message.first_position + std::int64_t{i} * message.stride);
+  }
+  start_over();
   open_ = true;
 }
 
-std::uint64_t Task::describe(std::int64_t rows) {
+void Task::start_over() {
+  const auto all = fields_->all();
+  tensors_.resize(all.size());
+  for (std::size_t f = 0; f < all.size(); f++)
+    tensors_[f] = arena::tensor_of(all[f], message_.rows, slot_.payload, slot_.payload_offset);
+  names_.clear();
+  extras_ = {};
+  used_ = fields_->slot_bytes();
+  rows_ = message_.rows;
+  skipped_ = 0;
+  next_note_ = 0;
+  publish_tensors();
+}
+
+std::uint64_t Task::shard_seed(std::uint64_t position) const {
+  return row_seed(epoch_key(geometry_.base_seed + worker_, message_.epoch), static_cast<std::int64_t>(position));
+}
+
+void Task::publish_tensors() {
+  view_.tensors = tensors_.data();
+  view_.tensor_count = static_cast<std::int32_t>(tensors_.size());
+}
+
+// ---- what the data set puts into the slot ----
+
+Status Task::allocate(std::uint64_t bytes, arena::Extent& out, Error& error) {
+  const std::uint64_t offset = arena::align_tensor(used_);
+  if (bytes > shm::max_slot_bytes || offset + bytes > slot_.payload_bytes)
+    return error.refuse(FEEDLANE_E_LIMIT, "config.slot_bytes", static_cast<std::int64_t>(slot_.payload_bytes),
+                        static_cast<std::int64_t>(offset + std::min(bytes, shm::max_slot_bytes)),
+                        "this batch needs a slot of %llu bytes, slots have %llu",
+                        static_cast<unsigned long long>(offset + std::min(bytes, shm::max_slot_bytes)),
+                        static_cast<unsigned long long>(slot_.payload_bytes));
+  std::uint64_t& there = reserved_[slot_.number];
+  if (offset + bytes > there) {
+    // Whole pages, and some more than asked for: batches that grow by a little each time shouldn't ask each time.
+    const std::uint64_t grown = std::max(offset + bytes, there + there / 4);
+    const std::uint64_t end = std::min(slot_.payload_bytes, shm::align_payload(grown));
+    Status s = os::check_room(end - there, os::SystemFiles{}, error);
+    if (s == FEEDLANE_OK) s = os::reserve(slot_.data_fd, slot_.payload_offset + there, end - there, error);
+    if (s != FEEDLANE_OK) return s;
+    there = end;
+  }
+  out = {offset, bytes};
+  used_ = offset + bytes;
+  return FEEDLANE_OK;
+}
+
+Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedlane_tensor* out, Error& error) {
+  const auto declared = fields_->all();
+  const auto count = static_cast<std::int32_t>(tensors_.size());
+  const std::int32_t limit = std::min(count, FEEDLANE_MAX_TENSORS - 1);
+  if (index < 0 || index > limit)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "index", index, limit,
+                        "tensor %d: one of the %d there are, or the next one, up to %d", index, count,
+                        FEEDLANE_MAX_TENSORS);
+  const auto at = static_cast<std::size_t>(index);
+  const bool is_declared = at < declared.size();
+  feedlane_dtype dtype = full.dtype;
+  if (is_declared && dtype.bits == 0) dtype = declared[at].dtype;
+  std::uint64_t bytes = 0;
+  if (const arena::Flaw f = arena::measure(dtype, full.ndim, FEEDLANE_MAX_NDIM, full.shape, bytes);
+      f.member != nullptr) {
+    char argument[32];
+    (void)std::snprintf(argument, sizeof argument, "full->%s", f.member);
+    return error.refuse(FEEDLANE_E_ARGUMENT, argument, f.found, f.needed, "%s is %lld: %s", argument,
+                        static_cast<long long>(f.found), f.rule);
+  }
+  if (!is_declared && (full.name == nullptr || *full.name == '\0' || std::strlen(full.name) >= shm::name_bytes))
+    return error.refuse(FEEDLANE_E_ARGUMENT, "full->name",
+                        full.name == nullptr ? 0 : static_cast<std::int64_t>(std::strlen(full.name)),
+                        shm::name_bytes - 1, "a tensor that isn't declared needs a name of 1 to 31 bytes");
+  // In its own place if it fits there; else behind all others.
+  arena::Extent place;
+  const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
+  if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
+  else if (const Status s = allocate(bytes, place, error); s != FEEDLANE_OK) return s;
+  feedlane_tensor t = arena::row_major(dtype, full.ndim, full.shape);
+  t.bytes = bytes;
+  t.data = slot_.payload + place.offset;
+  t.offset = slot_.payload_offset + place.offset;
+  if (is_declared) {
+    t.name = declared[at].name.c_str();
+  } else {
+    const std::size_t length = std::strlen(full.name) + 1;
+    auto name = std::make_unique<char[]>(length);
+    std::memcpy(name.get(), full.name, length);
+    t.name = name.get();
+    names_.push_back(std::move(name));
+  }
+  if (index == count) tensors_.push_back(t);
+  else tensors_[at] = t;
+  extras_.shaped |= std::uint64_t{1} << at;
+  publish_tensors();
+  if (out != nullptr) *out = t;
+  return FEEDLANE_OK;
+}
+
+Status Task::copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error) {
+  if (bytes == nullptr && count != 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, static_cast<std::int64_t>(count), "%s is NULL, of %llu bytes",
+                        argument, static_cast<unsigned long long>(count));
+  if (const Status s = allocate(count, out, error); s != FEEDLANE_OK) return s;
+  if (count != 0) std::memcpy(slot_.payload + out.offset, bytes, count);
+  return FEEDLANE_OK;
+}
+
+Status Task::set_metadata(const void* bytes, std::uint64_t count, Error& error) {
+  return copy_in("bytes", bytes, count, extras_.metadata, error);
+}
+
+Status Task::set_state(const void* bytes, std::uint64_t count, Error& error) {
+  if (!is_iterable()) return error.fail(FEEDLANE_E_STATE, "only an iterable data set has a state of its own");
+  if (count > geometry_.list_bytes)
+    return error.refuse(FEEDLANE_E_LIMIT, "count", static_cast<std::int64_t>(count),
+                        static_cast<std::int64_t>(geometry_.list_bytes), "a state of %llu bytes, the most is %llu",
+                        static_cast<unsigned long long>(count), static_cast<unsigned long long>(geometry_.list_bytes));
+  if (const Status s = copy_in("bytes", bytes, count, extras_.state, error); s != FEEDLANE_OK) return s;
+  extras_.has_state = true;
+  return FEEDLANE_OK;
+}
+
+Status Task::set_rows(std::uint64_t rows, Error& error) {
+  const bool may_be_empty = is_iterable() ? notes() != 0 : skipped_ == message_.rows;  // as in commit
+  if ((rows == 0 && !may_be_empty) || rows > message_.rows)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", static_cast<std::int64_t>(rows), message_.rows,
+                        "%llu rows made, the task has 1 to %u", static_cast<unsigned long long>(rows), message_.rows);
+  rows_ = rows;
+  return FEEDLANE_OK;
+}
+
+Status Task::note(std::uint64_t position, shm::SampleOutcome outcome, std::int32_t code, std::uint32_t retries,
+                  std::int64_t substitute, std::string_view text, bool whole, Error& error) {
+  if (extras_.records >= slot_.record_room || position >= note_limit())
+    return error.refuse(FEEDLANE_E_LIMIT, "records", extras_.records, slot_.record_room,
+                        "a slot has room for the records of %u samples", slot_.record_room);
+  if (outcome == shm::SampleOutcome::skipped) skipped_++;
+  next_note_ = position + 1;
+  shm::SampleRecord& r = slot_.records[extras_.records++];
+  r = {};
+  r.position = static_cast<std::uint32_t>(position);
+  r.outcome = static_cast<std::int32_t>(outcome);
+  r.code = code;
+  r.retries = retries;
+  r.substitute = substitute;
+  r.whole = whole ? 1 : 0;
+  text.copy(r.text, sizeof r.text - 1);
+  return FEEDLANE_OK;
+}
+
+Status Task::record(std::uint64_t position, std::int32_t outcome, std::int32_t code, std::uint32_t retries,
+                    std::int64_t substitute, std::string_view text, Error& error) {
+  if (outcome < FEEDLANE_SAMPLE_RETRIED || outcome > FEEDLANE_SAMPLE_SKIPPED)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "outcome", outcome,
+                        outcome < FEEDLANE_SAMPLE_RETRIED ? FEEDLANE_SAMPLE_RETRIED : FEEDLANE_SAMPLE_SKIPPED,
+                        "outcome %d: a FEEDLANE_SAMPLE_ number", outcome);
+  if (outcome == FEEDLANE_SAMPLE_SKIPPED && !may_skip())
+    return error.refuse(FEEDLANE_E_LIMIT, "config.skip_budget", 0, 1, "this loader leaves no sample out");
+  if (outcome == FEEDLANE_SAMPLE_SUBSTITUTED && !may_substitute())
+    return error.refuse(FEEDLANE_E_LIMIT, "config.substitute", 0, 1, "this loader takes no other sample instead");
+  const std::uint64_t bound = position < next_note_ ? next_note_ : note_limit() - 1;
+  if (position < next_note_ || position >= note_limit())
+    return error.refuse(FEEDLANE_E_ARGUMENT, "position", static_cast<std::int64_t>(position),
+                        static_cast<std::int64_t>(bound),
+                        "sample %llu of %llu; records are left once a sample, in order of position",
+                        static_cast<unsigned long long>(position), static_cast<unsigned long long>(note_limit()));
+  return note(position, static_cast<shm::SampleOutcome>(outcome), code, retries, substitute, text, false, error);
+}
+
+// ---- what the trainer reads ----
+
+std::uint64_t Task::describe(std::uint64_t rows) {
   std::uint64_t bytes = 0;
   const auto all = fields_->all();
-  for (std::size_t f = 0; f < all.size(); f++) {
-    if (rows != static_cast<std::int64_t>(message_.rows))
-      tensors_[f] = arena::tensor_of(all[f], rows, slot_.payload, slot_.payload_offset);
+  for (std::size_t f = 0; f < tensors_.size(); f++) {
+    const bool is_declared = f < all.size() && (extras_.shaped >> f & 1) == 0;
+    if (is_declared && rows != message_.rows)
+      tensors_[f] = arena::tensor_of(all[f], static_cast<std::int64_t>(rows), slot_.payload, slot_.payload_offset);
     bytes += tensors_[f].bytes;
   }
-  arena::write_batch(slot_, message_.id, tensors_);
+  arena::write_batch(slot_, message_.id, tensors_, extras_);
   return bytes;
 }
 
-// ---- the data set ----
-
-Status DatasetRunner::take(const feedlane_dataset* dataset, const char* argument, Error& error) {
-  if (const Status s = read_versioned(dataset, table_, argument, error); s != FEEDLANE_OK) return s;
-  if (table_.get == nullptr && table_.fetch == nullptr)
-    return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "a data set has get or fetch, %s has neither", argument);
-  detail_.resize(shm::detail_bytes);
-  return FEEDLANE_OK;
-}
-
-void DatasetRunner::reset_report() {
-  report_ = {};
-  report_.size = sizeof report_;
-  report_.worker = report_.attempt = -1;
-  report_.epoch = report_.batch = report_.sample = -1;
-  report_.detail = detail_.data();
-  report_.detail_cap = detail_.size();
-}
-
-Status DatasetRunner::translate(Status code, Status returned, const feedlane_error& reported, const char* callback,
-                                Error& error) {
-  const std::size_t length = strnlen(reported.text, sizeof reported.text);
-  if (length == 0) (void)error.fail(code, "%s returned %d (%s)", callback, returned, feedlane_status_name(returned));
-  else (void)error.fail(code, "%.*s", static_cast<int>(length), reported.text);
-  error.os_errno = reported.os_errno;
-  error.transient = reported.transient != 0;
-  if (reported.detail == detail_.data())
-    error.detail.assign(detail_.data(), std::min<std::uint64_t>(reported.detail_len, detail_.size()));
-  return code;
-}
-
-Status DatasetRunner::open(const feedlane_worker_info& info, Error& error) {
-  self_ = table_.user_data;
-  if (table_.open != nullptr) {
-    reset_report();
-    const Status s = table_.open(table_.user_data, &info, &self_, &report_);
-    if (s != FEEDLANE_OK) return translate(FEEDLANE_E_INIT, s, report_, "open", error);
-  }
-  is_open_ = true;
-  return FEEDLANE_OK;
-}
-
-void DatasetRunner::close() {
-  if (is_open_ && table_.close != nullptr) table_.close(self_);
-  is_open_ = false;
-}
-
-Status DatasetRunner::get(const Task& task, std::uint64_t row_index, Error& error) {
-  const feedlane_task& view = task.view();
-  void* fields[FEEDLANE_MAX_TENSORS];
-  std::uint64_t bytes[FEEDLANE_MAX_TENSORS];
-  for (std::size_t f = 0; f < task.tensors().size(); f++) {
-    const feedlane_tensor& t = task.tensors()[f];
-    bytes[f] = t.bytes / view.count;
-    fields[f] = static_cast<std::byte*>(t.data) + row_index * bytes[f];
-  }
-  feedlane_row row{};
-  row.size = sizeof row;
-  row.index = view.indices[row_index];
-  row.seed = view.seeds[row_index];
-  row.fields = fields;
-  row.bytes = bytes;
-  row.task = &view;
-  reset_report();
-  const Status s = table_.get(self_, &row, &report_);
-  if (s == FEEDLANE_OK) return s;
-  (void)translate(FEEDLANE_E_SAMPLE, s, report_, "get", error);
-  error.sample = row.index;
-  return error.code;
-}
-
-Status DatasetRunner::fetch(const Task& task, Error& error) {
-  reset_report();
-  const Status s = table_.fetch(self_, &task.view(), &report_);
-  return s == FEEDLANE_OK ? s : translate(FEEDLANE_E_SAMPLE, s, report_, "fetch", error);
+void Task::describe_failure(std::int64_t position, bool transient, std::string_view text, std::string_view detail) {
+  arena::write_failure(slot_, message_.id, position, transient, text, detail, extras_.records);
 }
 
 }  // namespace feedlane::worker

@@ -9,17 +9,13 @@
 #include "os/event.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
+#include "ring/fence.hpp"
 #include "shm/words.hpp"
 
 namespace feedlane::worker {
 namespace {
 
 enum Tag : std::uint64_t { tag_own_event, tag_trainer, tag_socket };
-
-// A counter in the worker's row has one writer, so no read-modify-write is needed. Relaxed: a number to look at.
-void add(shm::Word64& counter, std::uint64_t amount) {
-  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
-}
 
 }  // namespace
 
@@ -46,8 +42,11 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   own_event_ = std::move(received.fds[welcome_worker_event]);
   trainer_event_ = std::move(received.fds[welcome_trainer_event]);
   if (segments_ != &own_) return open_rings(welcome, error);
-  if (const Status s = os::tie_lifeline(lifeline_.get(), error); s != FEEDLANE_OK) return s;
+  is_tied_ = welcome.tied != 0;
+  if (is_tied_)
+    if (const Status s = os::tie_lifeline(lifeline_.get(), error); s != FEEDLANE_OK) return s;
   const Status s = own_.attach(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
+  own_.keep_data_fd(std::move(received.fds[welcome_data]));
   return s == FEEDLANE_OK ? open_rings(welcome, error) : s;
 }
 
@@ -61,6 +60,7 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
   if (const Status s = fields_.read(segments_->fields(), geometry.field_count, geometry.max_rows, error);
       s != FEEDLANE_OK)
     return s;
+  if ((geometry.flags & shm::geometry_unbatched) != 0) fields_.leave_out_batch_dimension();
   if (fields_.slot_bytes() > geometry.slot_bytes)
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", static_cast<std::int64_t>(geometry.slot_bytes),
                         static_cast<std::int64_t>(fields_.slot_bytes()), "the declared fields don't fit a slot");
@@ -96,7 +96,7 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
   if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) return s;
   w->socket_ = std::move(socket);
-  w->task_.prepare(w->fields_, w->segments_->plan().geometry.base_seed, handle);
+  w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle);
   const Attached attached{attached_magic, shm::layout_hash};
   const int fd = self.get();
   s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
@@ -109,8 +109,8 @@ Worker::~Worker() {
     if (lifeline_) os::untie_lifeline(lifeline_.get());
     return;
   }
-  // A task in hand stays the trainer's: it goes to another worker, as soon as we can't write any more.
-  row_->started_task.store(0, std::memory_order_relaxed);
+  // A task in hand stays the trainer's, and named as the one that was in hand: it goes to another worker, as soon as we
+  // can't write any more.
   own_.unmap();
   // The trainer cuts the lifeline when it hears of it.
   os::untie_lifeline(lifeline_.get());
@@ -127,6 +127,9 @@ feedlane_worker_info Worker::info() const {
   i.id = static_cast<std::int32_t>(id_);
   i.count = static_cast<std::int32_t>(geometry.workers);
   i.generation = static_cast<std::int32_t>(generation_);
+  i.iterable = (geometry.flags & shm::geometry_iterable) != 0 ? 1 : 0;
+  i.retries = static_cast<std::int32_t>(geometry.retries);
+  i.retry_backoff_ns = static_cast<std::int64_t>(geometry.retry_backoff_ns);
   i.seed = geometry.base_seed + id_;
   i.config = geometry.config_bytes == 0 ? nullptr : segments_->config();
   i.config_bytes = geometry.config_bytes;
@@ -161,6 +164,20 @@ std::uint64_t Worker::abandon_before() const {
   return segments_->trainer_block()->abandon_before.load(std::memory_order_relaxed);
 }
 
+// Behind the store of begun_through; pairs with Peer::revoke: the fences see to it that not both of us take the task.
+bool Worker::is_revoked(std::uint64_t task) const {
+  ring::doorbell_fence();
+  // Acquire: pairs with the release stores in Peer::set_revoked. A beginning that is still there after the end was read is
+  // the one that it belongs to: every new range first takes the old beginning away.
+  std::uint64_t from = trainer_row_->revoked_from.load(std::memory_order_acquire);
+  for (;;) {
+    const std::uint64_t until = trainer_row_->revoked_until.load(std::memory_order_acquire);
+    const std::uint64_t again = trainer_row_->revoked_from.load(std::memory_order_acquire);
+    if (again == from) return task >= from && task < until;
+    from = again;
+  }
+}
+
 Status Worker::check() const {
   if (is_done()) return FEEDLANE_END;
   return task_.is_open() && task_.message().id < abandon_before() ? FEEDLANE_ABANDONED : FEEDLANE_OK;
@@ -172,24 +189,26 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
   const shm::Geometry& geometry = segments_->plan().geometry;
   while (tasks_.peek(1) != 0) {
     const auto message = shm::read_once<shm::TaskMessage>(tasks_.message(0));
-    if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows)
+    if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows ||
+        message.state_bytes > geometry.list_bytes)
       return error.refuse(FEEDLANE_E_CORRUPT, "task.slot", message.slot, geometry.slots,
                           "a task for slot %u of %u, %u rows of %u", message.slot, geometry.slots, message.rows,
                           geometry.max_rows);
-    const arena::Slot slot{segments_->slot_header(message.slot), segments_->payload(message.slot),
-                           segments_->plan().payload_of(message.slot), geometry.slot_bytes};
     task_since_ns_ = os::now_ns();
-    // Relaxed: the marker is for whoever looks at a busy or dead worker; nothing else hangs on it.
+    // Relaxed: markers for whoever looks at a busy or dead worker; Peer::revoke hangs on begun_through, by the fences.
     row_->started_sample.store(0, std::memory_order_relaxed);
     row_->started_ns.store(static_cast<std::uint64_t>(task_since_ns_), std::memory_order_relaxed);
     row_->started_task.store(message.id, std::memory_order_relaxed);
-    task_.open(message, segments_->index_list(message.slot), slot);  // may be short of memory: the task is still there
+    row_->begun_through.store(message.id, std::memory_order_relaxed);
+    task_.open(message, segments_->index_list(message.slot), arena::Slot::of(*segments_, message.slot));
     tasks_.release(1);
-    if (message.id >= abandon_before()) {
+    const bool is_another_s = is_revoked(message.id);
+    if (message.id >= abandon_before() && !is_another_s) {
       *task = &task_.view();
       return FEEDLANE_OK;
     }
-    if (const Status s = finish_task(FEEDLANE_ABANDONED, 0, 0, error); s != FEEDLANE_OK) return s;
+    const Status s = is_another_s ? decline_task(error) : finish_task(FEEDLANE_ABANDONED, 0, 0, error);
+    if (s != FEEDLANE_OK) return s;
   }
   return FEEDLANE_AGAIN;
 }
@@ -199,12 +218,14 @@ Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& 
   if (task_.is_open()) return error.fail(FEEDLANE_E_STATE, "the task in hand is neither committed nor failed");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   sleeper_.cancel();  // whoever armed before is awake now
+  // With tasks in the ring it would never sleep, which is when it hears of the trainer's end otherwise.
+  if (!is_tied_ && os::has_ended(trainer_.get())) trainer_gone_ = true;
   for (;;) {
     if (is_done() || is_unfit_) return FEEDLANE_END;
     if (const Status s = take_task(task, error); s != FEEDLANE_AGAIN) return s;
     const std::int64_t before = os::now_ns();
     const Status s = sleep(deadline, error);
-    add(row_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
+    shm::add(row_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
     if (s != FEEDLANE_OK) return s;
   }
 }
@@ -215,6 +236,10 @@ Status Worker::sleep(os::Deadline deadline, Error& error) {
     sleeper_.cancel();
     return FEEDLANE_OK;
   }
+  return await_events(deadline, error);
+}
+
+Status Worker::await_events(os::Deadline deadline, Error& error) {
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;
   const Status s = poller_.wait(deadline, events, count, error);
@@ -238,15 +263,23 @@ Status Worker::arm() {
 
 Status Worker::finish_task(Status status, std::uint32_t rows, std::uint64_t bytes, Error& error) {
   // Counted first: who has the last batch finds it in the counters.
-  add(row_->tasks, 1);
-  add(row_->samples, rows);
-  add(row_->bytes, bytes);
-  add(row_->errors, status < 0 ? 1 : 0);
-  add(row_->work_ns, static_cast<std::uint64_t>(os::now_ns() - task_since_ns_));
+  shm::add(row_->tasks, 1);
+  shm::add(row_->samples, rows);
+  shm::add(row_->bytes, bytes);
+  shm::add(row_->errors, status < 0 ? 1 : 0);
+  shm::add(row_->work_ns, static_cast<std::uint64_t>(os::now_ns() - task_since_ns_));
   const Status s = send_result(status, rows, error);
   row_->started_task.store(0, std::memory_order_relaxed);  // a marker, see take_task
   task_.close();
   scratch_.clear();
+  return s;
+}
+
+// Not counted: it was never this worker's.
+Status Worker::decline_task(Error& error) {
+  const Status s = send_result(FEEDLANE_ABANDONED, 0, error);
+  row_->started_task.store(0, std::memory_order_relaxed);  // a marker, see take_task
+  task_.close();
   return s;
 }
 
@@ -263,22 +296,61 @@ Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
 
 Status Worker::commit(std::uint64_t rows, Error& error) {
   if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
-  if (rows == 0 || rows > task_.message().rows)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", static_cast<std::int64_t>(rows), task_.message().rows,
-                        "%llu rows made, the task has 1 to %u", static_cast<unsigned long long>(rows),
-                        task_.message().rows);
-  const std::uint64_t bytes = task_.describe(static_cast<std::int64_t>(rows));
+  const std::uint64_t skipped = task_.skipped();
+  // A map-style task has so many left; a batch without rows is one whose samples were all left out.
+  const std::uint64_t most = task_.is_iterable() ? task_.message().rows : task_.message().rows - skipped;
+  // Of a shard, also one that was dropped, incomplete, after some of its samples were retried.
+  const bool may_be_empty = task_.is_iterable() ? task_.notes() != 0 : skipped != 0;
+  const std::uint64_t least = may_be_empty ? 0 : 1;
+  if (rows < least || rows > most || (rows == 0 && most != 0 && !task_.is_iterable()))
+    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", static_cast<std::int64_t>(rows), static_cast<std::int64_t>(most),
+                        "%llu rows made, the task has 1 to %llu", static_cast<unsigned long long>(rows),
+                        static_cast<unsigned long long>(most));
+  const std::uint64_t bytes = task_.describe(rows);
+  task_.advance_shard(rows + skipped);
   return finish_task(FEEDLANE_OK, static_cast<std::uint32_t>(rows), bytes, error);
 }
 
-Status Worker::fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,
-                    Error& error) {
+Status Worker::exhausted(Error& error) {
   if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
-  if (position < -1 || position >= static_cast<std::int64_t>(task_.message().rows))
-    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, task_.message().rows, "row %lld of a task of %u",
-                        static_cast<long long>(position), task_.message().rows);
-  arena::write_failure(task_.slot(), task_.message().id, position, transient, text, detail);
-  return finish_task(FEEDLANE_E_SAMPLE, 0, 0, error);
+  if (!task_.is_iterable())
+    return error.fail(FEEDLANE_E_STATE, "a map-style task is committed or failed: its samples are named");
+  return finish_task(FEEDLANE_END, 0, 0, error);
+}
+
+Status Worker::finish_failed(Status status, std::int64_t position, bool transient, std::string_view text,
+                             std::string_view detail, std::uint64_t taken, Error& error) {
+  task_.describe_failure(position, transient, text, detail);
+  task_.advance_shard(taken);
+  return finish_task(status, static_cast<std::uint32_t>(taken), 0, error);
+}
+
+Status Worker::fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,
+                    std::uint64_t taken, Error& error) {
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
+  const auto limit = static_cast<std::int64_t>(task_.note_limit());
+  if (position < -1 || position >= limit)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, limit, "sample %lld of a task of %lld",
+                        static_cast<long long>(position), static_cast<long long>(limit));
+  return finish_failed(FEEDLANE_E_SAMPLE, position, transient, text, detail, taken, error);
+}
+
+Status Worker::fail_shard(std::string_view text, std::string_view detail, Error& error) {
+  return finish_failed(FEEDLANE_E_INIT, -1, false, text, detail, 0, error);
+}
+
+// New tasks and other workers' news wake it early; it goes on sleeping.
+Status Worker::pause(std::int64_t until_ns, Error& error) {
+  for (;;) {
+    if (const Status s = check(); s != FEEDLANE_OK) return s;
+    if (os::now_ns() >= until_ns) return FEEDLANE_OK;
+    sleeper_.prepare();
+    if (const Status s = check(); s != FEEDLANE_OK) {
+      sleeper_.cancel();
+      return s;
+    }
+    if (const Status s = await_events(os::Deadline::at(until_ns), error); s < 0 || s == FEEDLANE_INTERRUPTED) return s;
+  }
 }
 
 void* Worker::scratch(std::uint64_t bytes, std::uint64_t alignment) {

@@ -14,6 +14,7 @@
 #include "ring/doorbell.hpp"
 #include "ring/spsc.hpp"
 #include "shm/segment.hpp"
+#include "worker/dataset.hpp"
 #include "worker/hello.hpp"
 #include "worker/scratch.hpp"
 #include "worker/task.hpp"
@@ -33,7 +34,15 @@ class Worker {
   Status next(std::int64_t timeout_ns, const feedlane_task** task, Error& error);
   [[nodiscard]] Status check() const;
   Status commit(std::uint64_t rows, Error& error);
-  Status fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail, Error& error);
+  // `taken`: samples that it took from its shard, if the data set is iterable.
+  Status fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,
+              std::uint64_t taken, Error& error);
+  // E_INIT for a shard that can't be started.
+  Status fail_shard(std::string_view text, std::string_view detail, Error& error);
+  // The shard has no more samples.
+  Status exhausted(Error& error);
+  // Sleeps until the time has come; END, ABANDONED: the task isn't wanted any more; INTERRUPTED.
+  Status pause(std::int64_t until_ns, Error& error);
   void* scratch(std::uint64_t bytes, std::uint64_t alignment);
 
   [[nodiscard]] int wait_fd() const { return poller_.fd(); }
@@ -41,6 +50,7 @@ class Worker {
 
   // The task in hand, for those who run it here; and the row that it has come to, for who watches from outside.
   [[nodiscard]] const Task& task() const { return task_; }
+  [[nodiscard]] Task& task() { return task_; }
   void mark_row(std::uint64_t row) const;
 
  private:
@@ -50,10 +60,15 @@ class Worker {
   Status watch_trainer(int socket, Error& error);
   Status take_task(const feedlane_task** task, Error& error);
   Status send_result(Status status, std::uint32_t rows, Error& error);
+  Status decline_task(Error& error);
   Status sleep(os::Deadline deadline, Error& error);
+  Status await_events(os::Deadline deadline, Error& error);
   [[nodiscard]] bool is_done() const;
   [[nodiscard]] std::uint64_t abandon_before() const;
+  [[nodiscard]] bool is_revoked(std::uint64_t task) const;
   Status finish_task(Status status, std::uint32_t rows, std::uint64_t bytes, Error& error);
+  Status finish_failed(Status status, std::int64_t position, bool transient, std::string_view text,
+                       std::string_view detail, std::uint64_t taken, Error& error);
 
   os::Fd socket_;
   os::Fd own_event_;
@@ -78,6 +93,7 @@ class Worker {
   bool is_ready_ = false;
   bool is_unfit_ = false;  // its data set can't be opened: it gets no task
   bool trainer_gone_ = false;
+  bool is_tied_ = true;  // to the lifeline: who lives is sure that the trainer does
   std::int64_t task_since_ns_ = 0;
 };
 

@@ -92,6 +92,9 @@ struct F {
   feedlane_loader* held_by = nullptr;
   std::uint64_t token = 0;
   feedlane_batch batch = fresh<feedlane_batch>();
+  feedlane_state_info info = fresh<feedlane_state_info>();
+  char room[600] = {};
+  std::uint64_t got = 0;
   feedlane_stats stats = fresh<feedlane_stats>();
   feedlane_worker_stats worker_stats = fresh<feedlane_worker_stats>();
   feedlane_event event = fresh<feedlane_event>();
@@ -193,6 +196,25 @@ const Row<F> batch_rows[] = {
     ANSWERS(feedlane_batch_release, "a slot that isn't", FEEDLANE_E_STALE, f.holding(), UINT64_MAX),
     ANSWERS(feedlane_batch_release, "a free slot's", FEEDLANE_E_STALE, f.holding(), f.held_token() ^ 1),
     ANSWERS(feedlane_batch_release, "twice", FEEDLANE_E_STALE, f.l(), f.stale_token()),
+    REFUSES(feedlane_loader_state, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 0, f.room, sizeof f.room, &f.got,
+            e),
+    REFUSES(feedlane_loader_state, "bytes NULL", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.holding(), 0, f.room,
+            sizeof f.room, nullptr, e),
+    REFUSES(feedlane_loader_state, "buffer NULL", FEEDLANE_E_ARGUMENT, "buffer", 0, 1, f.holding(), 0, nullptr, 1,
+            &f.got, e),
+    REFUSES(feedlane_loader_state, "before begin", FEEDLANE_E_STATE, "", 0, 0, f.l(), 0, f.room, sizeof f.room, &f.got,
+            e),
+    ANSWERS(feedlane_loader_state, "no room", FEEDLANE_E_LIMIT, f.holding(), 0, f.room, 1, &f.got, e),
+    ANSWERS(feedlane_loader_state, "a stale token", FEEDLANE_E_STALE, f.l(), f.stale_token(), f.room, sizeof f.room,
+            &f.got, e),
+    ANSWERS(feedlane_loader_state, "no token", FEEDLANE_E_STALE, f.holding(), UINT64_MAX, f.room, sizeof f.room, &f.got,
+            e),
+    ANSWERS(feedlane_loader_state, "destroyed", FEEDLANE_E_STATE, f.gone(), 0, f.room, sizeof f.room, &f.got, e),
+    REFUSES(feedlane_state_read, "state NULL", FEEDLANE_E_ARGUMENT, "state", 0, 1, nullptr, 1, &f.info, e),
+    REFUSES(feedlane_state_read, "no bytes", FEEDLANE_E_CORRUPT, "state", 0, 24, f.room, 0, &f.info, e),
+    REFUSES(feedlane_state_read, "zeroes", FEEDLANE_E_CORRUPT, "state", 600, 24, f.room, sizeof f.room, &f.info, e),
+    REFUSES(feedlane_state_read, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.room, 1, nullptr, e),
+    ANSWERS(feedlane_state_read, "out of size 7", FEEDLANE_E_ABI, f.room, 1, of_size(f.info, 7), e),
     ANSWERS(feedlane_loader_stats, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.stats),
     ANSWERS(feedlane_loader_stats, "out NULL", FEEDLANE_E_ARGUMENT, f.l(), nullptr),
     ANSWERS(feedlane_loader_stats, "out of size 0", FEEDLANE_E_ABI, f.l(), of_size(f.stats, 0)),
@@ -266,6 +288,7 @@ const Row<F> forked_rows[] = {
     FORKED_ANSWER(feedlane_batch_retain, f.held_by, f.token),
     FORKED_ANSWER(feedlane_batch_release, f.held_by, f.token),
     FORKED_ANSWER(feedlane_loader_stats, f.held_by, &f.stats),
+    FORKED_ANSWER(feedlane_loader_state, f.held_by, 0, f.room, sizeof f.room, &f.got, nullptr),
     FORKED_ANSWER(feedlane_loader_worker_stats, f.held_by, 0, &f.worker_stats),
     FORKED_ANSWER(feedlane_loader_event, f.held_by, &f.event),
     ANSWERS(feedlane_loader_destroy, "forked", FEEDLANE_OK, f.copy(f.held_by)),

@@ -36,6 +36,18 @@ struct F {
     config.known.size = size;
     return &config.known;
   }
+  feedlane_random_config* set(std::int64_t num_samples, std::int32_t replacement, std::int32_t shuffle,
+                              std::int64_t samples = 8) {
+    config.known.num_samples = num_samples;
+    config.known.replacement = replacement;
+    config.known.shuffle = shuffle;
+    return random(samples);
+  }
+  feedlane_sampler* as_loader() {
+    (void)feedlane_sampler_random(set(0, 0, FEEDLANE_SHUFFLE_TORCH_LOADER), &handle, nullptr);
+    sampler.reset(handle);
+    return handle;
+  }
   feedlane_sampler** copy() {
     handle = sampler.release();
     return &handle;
@@ -48,7 +60,7 @@ struct F {
   Later<feedlane_random_config> config{fresh<feedlane_random_config>()};
   std::int64_t indices[4] = {};
   std::int64_t length = 0;
-  std::uint64_t got = 0;
+  std::uint64_t got = 0, seed = 0;
 };
 
 const char* name(std::int32_t status) { return feedlane_status_name(status); }
@@ -121,6 +133,27 @@ const Row<F> rows[] = {
             f.random(1, SIZE_MAX), f.out.place(), e),
     REFUSES(feedlane_sampler_random, "a tail that says something", FEEDLANE_E_ABI, "config", config_bytes + 8,
             config_bytes, f.random(1, config_bytes + 8), f.out.place(), e),
+    REFUSES(feedlane_sampler_random, "num_samples -1", FEEDLANE_E_ARGUMENT, "config.num_samples", -1, 0,
+            f.set(-1, 0, 0), f.out.place(), e),
+    REFUSES(feedlane_sampler_random, "the least num_samples", FEEDLANE_E_ARGUMENT, "config.num_samples", INT64_MIN, 0,
+            f.set(INT64_MIN, 0, 0), f.out.place(), e),
+    REFUSES(feedlane_sampler_random, "replacement -1", FEEDLANE_E_ARGUMENT, "config.replacement", -1, 0,
+            f.set(0, -1, 0), f.out.place(), e),
+    REFUSES(feedlane_sampler_random, "replacement 2", FEEDLANE_E_ARGUMENT, "config.replacement", 2, 1, f.set(0, 2, 0),
+            f.out.place(), e),
+    REFUSES(feedlane_sampler_random, "shuffle -1", FEEDLANE_E_ARGUMENT, "config.shuffle", -1, 0, f.set(0, 0, -1),
+            f.out.place(), e),
+    REFUSES(feedlane_sampler_random, "shuffle 3", FEEDLANE_E_ARGUMENT, "config.shuffle", 3, 2, f.set(0, 0, 3),
+            f.out.place(), e),
+    REFUSES(feedlane_sampler_random, "more than feistel permutes", FEEDLANE_E_ARGUMENT, "config.length",
+            (INT64_C(1) << 62) + 1, INT64_C(1) << 62, f.set(0, 0, FEEDLANE_SHUFFLE_FEISTEL, (INT64_C(1) << 62) + 1),
+            f.out.place(), e),
+    REFUSES(feedlane_torch_base_seed, "base_seed NULL", FEEDLANE_E_ARGUMENT, "base_seed", 0, 1, 0, 0, nullptr, e),
+    REFUSES(feedlane_torch_base_seed, "epoch -1", FEEDLANE_E_ARGUMENT, "epoch", -1, 0, 0, -1, &f.seed, e),
+    REFUSES(feedlane_torch_base_seed, "an epoch too far", FEEDLANE_E_ARGUMENT, "epoch", INT64_MAX, INT64_C(1) << 30, 0,
+            INT64_MAX, &f.seed, e),
+    REFUSES(feedlane_sampler_restart, "an epoch too far for torch's generator", FEEDLANE_E_LIMIT, "epoch", INT64_MAX,
+            INT64_C(1) << 30, f.as_loader(), INT64_MAX, e),
     REFUSES(feedlane_sampler_restart, "s NULL", FEEDLANE_E_ARGUMENT, "s", 0, 1, nullptr, 0, e),
     REFUSES(feedlane_sampler_restart, "epoch -1", FEEDLANE_E_ARGUMENT, "epoch", -1, 0, f.s(), -1, e),
     REFUSES(feedlane_sampler_restart, "the least epoch", FEEDLANE_E_ARGUMENT, "epoch", INT64_MIN, 0, f.s(), INT64_MIN,

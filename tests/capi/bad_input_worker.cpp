@@ -55,6 +55,19 @@ struct F {
   // The caller's copy of a task, and a task without a worker.
   const feedlane_task* copied() { return &(other = *task()); }
   const feedlane_task* inline_task() { return &(other = fresh<feedlane_task>()); }
+  const feedlane_field* shape(std::initializer_list<std::int64_t> dimensions,
+                              std::size_t size = sizeof(feedlane_field)) {
+    full = fresh<feedlane_field>();
+    full.size = size;
+    full.dtype = {0, 64, 1};
+    for (const std::int64_t d : dimensions) full.shape[full.ndim++] = d;
+    return &full;
+  }
+  const feedlane_field* shape_of(std::int32_t ndim) {
+    full = fresh<feedlane_field>();
+    full.ndim = ndim;
+    return &full;
+  }
   feedlane_worker_info* info_of(std::size_t size) { return &(info = sized<feedlane_worker_info>(size)); }
   feedlane_worker** copy(feedlane_worker* of) {
     handle = of;
@@ -72,6 +85,8 @@ struct F {
   feedlane_task other = fresh<feedlane_task>();
   feedlane_worker_info info = fresh<feedlane_worker_info>();
   std::int32_t borrowed = -1;
+  feedlane_field full = fresh<feedlane_field>();
+  static constexpr std::int64_t slot_bytes = 512 + (64 << 10);
 };
 
 const std::string long_text(1 << 20, 'x');
@@ -143,6 +158,59 @@ const Row<F> rows[] = {
             nullptr, e),
     REFUSES(feedlane_task_fail, "texts without end", FEEDLANE_OK, "", 0, 0, f.task(), 0, INT32_MIN, long_text.c_str(),
             long_text.c_str(), e),
+    REFUSES(feedlane_task_exhausted, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, e),
+    REFUSES(feedlane_task_exhausted, "a map-style task", FEEDLANE_E_STATE, "", 0, 0, f.task(), e),
+    REFUSES(feedlane_task_exhausted, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), e),
+    REFUSES(feedlane_task_exhausted, "a task without worker", FEEDLANE_E_STATE, "", 0, 0, f.inline_task(), e),
+    REFUSES(feedlane_task_tensor, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, 0, f.shape({1}), nullptr, e),
+    REFUSES(feedlane_task_tensor, "index -1", FEEDLANE_E_ARGUMENT, "index", -1, 2, f.task(), -1, f.shape({1}), nullptr,
+            e),
+    REFUSES(feedlane_task_tensor, "an index beyond the next", FEEDLANE_E_ARGUMENT, "index", 3, 2, f.task(), 3,
+            f.shape({1}), nullptr, e),
+    REFUSES(feedlane_task_tensor, "full NULL", FEEDLANE_E_ARGUMENT, "full", 0, 1, f.task(), 0, nullptr, nullptr, e),
+    REFUSES(feedlane_task_tensor, "full of size 0", FEEDLANE_E_ABI, "full", 0, sizeof(feedlane_field), f.task(), 0,
+            f.shape({1}, 0), nullptr, e),
+    REFUSES(feedlane_task_tensor, "a negative dimension", FEEDLANE_E_ARGUMENT, "full->shape", -1, 0, f.task(), 0,
+            f.shape({2, -1}), nullptr, e),
+    REFUSES(feedlane_task_tensor, "an overflow", FEEDLANE_E_ARGUMENT, "full->shape", INT64_MAX, INT64_C(1) << 40,
+            f.task(), 0, f.shape({2, INT64_MAX}), nullptr, e),
+    REFUSES(feedlane_task_tensor, "nine dimensions", FEEDLANE_E_ARGUMENT, "full->ndim", 9, 8, f.task(), 0,
+            f.shape_of(9), nullptr, e),
+    REFUSES(feedlane_task_tensor, "another one without a name", FEEDLANE_E_ARGUMENT, "full->name", 0, 31, f.task(), 2,
+            f.shape({1}), nullptr, e),
+    REFUSES(feedlane_task_tensor, "beyond the slot", FEEDLANE_E_LIMIT, "config.slot_bytes", F::slot_bytes,
+            512 + (INT64_C(8) << 30), f.task(), 0, f.shape({INT64_C(1) << 30}), nullptr, e),
+    REFUSES(feedlane_task_tensor, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), 0, f.shape({1}), nullptr,
+            e),
+    REFUSES(feedlane_task_tensor, "a task without worker", FEEDLANE_E_STALE, "", 0, 0, f.inline_task(), 0, f.shape({1}),
+            nullptr, e),
+    REFUSES(feedlane_task_metadata, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, "x", 1, e),
+    REFUSES(feedlane_task_metadata, "bytes NULL", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.task(), nullptr, 1, e),
+    REFUSES(feedlane_task_metadata, "no bytes", FEEDLANE_OK, "", 0, 0, f.task(), nullptr, 0, e),
+    REFUSES(feedlane_task_metadata, "all bytes there are", FEEDLANE_E_LIMIT, "config.slot_bytes", F::slot_bytes,
+            512 + (INT64_C(1) << 40), f.task(), "x", UINT64_MAX, e),
+    REFUSES(feedlane_task_metadata, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), "x", 1, e),
+    REFUSES(feedlane_task_state, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, "x", 1, e),
+    REFUSES(feedlane_task_state, "a map-style task", FEEDLANE_E_STATE, "", 0, 0, f.task(), "x", 1, e),
+    REFUSES(feedlane_task_state, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), "x", 1, e),
+    REFUSES(feedlane_task_rows, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, 1, e),
+    REFUSES(feedlane_task_rows, "no rows", FEEDLANE_E_ARGUMENT, "rows", 0, 2, f.task(), 0, e),
+    REFUSES(feedlane_task_rows, "a row too many", FEEDLANE_E_ARGUMENT, "rows", 3, 2, f.task(), 3, e),
+    REFUSES(feedlane_task_rows, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), 1, e),
+    REFUSES(feedlane_task_record, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, 0, 1, 0, 0, 0, nullptr, e),
+    REFUSES(feedlane_task_record, "outcome 0", FEEDLANE_E_ARGUMENT, "outcome", 0, 1, f.task(), 0, 0, 0, 0, 0, nullptr,
+            e),
+    REFUSES(feedlane_task_record, "outcome 4", FEEDLANE_E_ARGUMENT, "outcome", 4, 3, f.task(), 0, 4, 0, 0, 0, nullptr,
+            e),
+    REFUSES(feedlane_task_record, "nothing may be skipped", FEEDLANE_E_LIMIT, "config.skip_budget", 0, 1, f.task(), 0,
+            FEEDLANE_SAMPLE_SKIPPED, 0, 0, 0, nullptr, e),
+    REFUSES(feedlane_task_record, "nothing may be substituted", FEEDLANE_E_LIMIT, "config.substitute", 0, 1, f.task(),
+            0, FEEDLANE_SAMPLE_SUBSTITUTED, 0, 0, 0, nullptr, e),
+    REFUSES(feedlane_task_record, "a position past the last", FEEDLANE_E_ARGUMENT, "position", 2, 1, f.task(), 2,
+            FEEDLANE_SAMPLE_RETRIED, 0, 0, 0, nullptr, e),
+    REFUSES(feedlane_task_record, "no room", FEEDLANE_E_LIMIT, "records", 0, 0, f.task(), 0, FEEDLANE_SAMPLE_RETRIED, 0,
+            0, 0, nullptr, e),
+    REFUSES(feedlane_task_record, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), 0, 1, 0, 0, 0, nullptr, e),
     ANSWERS(feedlane_worker_detach, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_worker_detach, "a NULL handle", FEEDLANE_OK, &f.handle),
     HOLDS(feedlane_worker_detach, "twice, with a task in hand",
@@ -158,6 +226,12 @@ const Row<F> forked_rows[] = {
     FORKED(feedlane_worker_next, f.w(), FEEDLANE_FOREVER, &f.place),
     FORKED(feedlane_task_commit, f.in_hand, 2),
     FORKED(feedlane_task_fail, f.in_hand, 0, 0, nullptr, nullptr),
+    FORKED(feedlane_task_exhausted, f.in_hand),
+    FORKED(feedlane_task_tensor, f.in_hand, 0, f.shape({1}), nullptr),
+    FORKED(feedlane_task_metadata, f.in_hand, "x", 1),
+    FORKED(feedlane_task_state, f.in_hand, "x", 1),
+    FORKED(feedlane_task_rows, f.in_hand, 1),
+    FORKED(feedlane_task_record, f.in_hand, 0, 1, 0, 0, 0, nullptr),
     FORKED_ANSWER(feedlane_worker_get_info, f.w(), &f.info),
     FORKED_ANSWER(feedlane_worker_check, f.w()),
     FORKED_ANSWER(feedlane_worker_wait_fd, f.w(), &f.borrowed),

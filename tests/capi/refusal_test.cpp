@@ -28,7 +28,7 @@ const char* const one_word[] = {"word", nullptr};
 #define SET(member, value) [](Setup& s) { s.config.member = (value); }
 
 const Refusal numbers[] = {
-    {"config.batch_size", -1, 0, inline_loader, SET(batch_size, -1)},
+    {"config.batch_size", -2, -1, inline_loader, SET(batch_size, -2)},
     {"config.batch_size", (1 << 30) + 1, 1 << 30, inline_loader, SET(batch_size, (1 << 30) + 1)},
     {"config.drop_last", -1, 0, inline_loader, SET(drop_last, -1)},
     {"config.drop_last", 2, 1, inline_loader, SET(drop_last, 2)},
@@ -50,6 +50,8 @@ const Refusal numbers[] = {
     {"config.term_timeout_ns", -5, 0, spawning, SET(term_timeout_ns, -5)},
     {"config.max_restarts", -2, -1, spawning, SET(max_restarts, -2)},
     {"config.max_kills_per_batch", -1, 0, spawning, SET(max_kills_per_batch, -1)},
+    {"config.no_lifeline", -1, 0, spawning, SET(no_lifeline, -1)},
+    {"config.no_lifeline", 2, 1, spawning, SET(no_lifeline, 2)},
 };
 
 const Refusal combinations[] = {
@@ -65,6 +67,7 @@ const Refusal combinations[] = {
      FEEDLANE_E_ABI},
     {"config.prefetch_factor", 2, 0, inline_loader, SET(prefetch_factor, 2)},
     {"config.keep_workers", 1, 0, inline_loader, SET(keep_workers, 1)},
+    {"config.no_lifeline", 1, 0, inline_loader, SET(no_lifeline, 1)},
     {"config.argv", 1, 0, inline_loader, SET(argv, one_word)},
     {"config.argv", 1, 0, external, SET(argv, one_word)},
     {"config.argv", 0, 1, spawning, SET(argv, no_words)},
@@ -108,8 +111,8 @@ const Refusal fields[] = {
        s.config.batch_size = 2;
        s.field_list[1] = field("x", uint8_type, {INT64_C(1) << 40});
      }},
-    {"config.fields[0].size", 8, sizeof(feedlane_field), inline_loader, [](Setup& s) { s.field_list[0].size = 8; },
-     FEEDLANE_E_ABI},
+    {"config.fields[0].size", 8, offsetof(feedlane_field, dtype), inline_loader,
+     [](Setup& s) { s.field_list[0].size = 8; }, FEEDLANE_E_ABI},
     {"config.fields[1].size", 96, sizeof(feedlane_field), inline_loader, [](Setup& s) { s.field_list[1].size = 96; },
      FEEDLANE_E_ABI},
 };
@@ -117,7 +120,7 @@ const Refusal fields[] = {
 const Refusal too_much[] = {
     {"geometry.slots", 4096 * 65536 + 2, 1 << 20, spawning,
      [](Setup& s) { s.config.workers = 4096, s.config.prefetch_factor = 65536; }, FEEDLANE_E_LIMIT},
-    {"arena", INT64_C(288230934765920256), INT64_C(1) << 46, inline_loader,
+    {"arena", INT64_C(288230969125724160), INT64_C(1) << 46, inline_loader,
      [](Setup& s) {
        s.config.held = 1 << 19;
        s.field_list[1] = field("x", uint8_type, {INT64_C(1) << 39});

@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -206,4 +208,34 @@ TEST_CASE("an order that no memory can hold is E_MEMORY") {
   REQUIRE(s != nullptr);
   Error e;
   CHECK(feedlane_sampler_restart(s.get(), 0, &e) == FEEDLANE_E_MEMORY);
+}
+
+TEST_CASE("a rank struct of an older header gets what it has room for") {
+  feedlane_rank rank;
+  std::memset(&rank, 0x5a, sizeof rank);
+  rank.size = offsetof(feedlane_rank, warning);
+  Error e;
+  (void)setenv("FEEDLANE_RANK", "2", 1);
+  (void)setenv("FEEDLANE_WORLD_SIZE", "5", 1);
+  const std::int32_t status = feedlane_rank_detect(&rank, &e);
+  (void)unsetenv("FEEDLANE_RANK");
+  (void)unsetenv("FEEDLANE_WORLD_SIZE");
+  REQUIRE(status == FEEDLANE_OK);
+  CHECK(rank.rank == 2);
+  CHECK(rank.world == 5);
+  CHECK(std::string(rank.source) == "feedlane");
+  CHECK(rank.warning[0] == 0x5a);
+}
+
+TEST_CASE("the number of bytes of a state is told before there is room for it") {
+  const Sampler s = sequential(5);
+  Error e;
+  std::uint64_t bytes = 0;
+  CHECK(feedlane_sampler_save(s.get(), nullptr, 0, &bytes, &e) == FEEDLANE_E_LIMIT);
+  check_refusal(e, FEEDLANE_E_LIMIT, "cap", 0, static_cast<std::int64_t>(bytes));
+  std::vector<unsigned char> state(bytes + 1, 0x5a);
+  CHECK(feedlane_sampler_save(s.get(), state.data(), bytes, &bytes, &e) == FEEDLANE_OK);
+  CHECK(bytes == state.size() - 1);
+  CHECK(state.back() == 0x5a);
+  CHECK(feedlane_sampler_load(s.get(), state.data(), bytes, &e) == FEEDLANE_OK);
 }

@@ -116,6 +116,25 @@ TEST_CASE("fields of a newer header are as far apart as the first one says") {
   CHECK(e.needed == sizeof list[1].known);
 }
 
+TEST_CASE("fields of an older header lie closer; what they don't have is zero") {
+  Setup s(5, 2);
+  s.connect();
+  struct Older {  // before `shape`
+    std::size_t size;
+    const char* name;
+    feedlane_dtype dtype;
+    std::int32_t ndim;
+  };
+  std::vector<Older> list;
+  for (const feedlane_field& f : s.field_list) list.push_back({sizeof(Older), f.name, f.dtype, f.ndim});
+  s.config.fields = reinterpret_cast<const feedlane_field*>(list.data());
+  Error e;
+  std::vector<Taken> taken;
+  REQUIRE_MESSAGE(create_and_take(&s.config, taken, e) == FEEDLANE_OK, e.text);
+  check_sequence(taken, 5, 2);
+  CHECK(taken[0].seed(1) == feedlane_row_seed(99, 0, 1));
+}
+
 TEST_CASE("a batch struct of an older header gets what it has room for") {
   Setup s(5, 2);
   const Loader l = s.create();

@@ -2,14 +2,18 @@
 // The worker program of the suites capi and semantics. Its first argument is its form; what its data set does is in the
 // plan that the trainer hands over (tests/support/scripted.hpp).
 //   get, fetch  the callback form, sample by sample or by the whole batch
+//   shard       the callback form, iterable
 //   pull        the pull form, with the sample made in scratch memory
 //   refuse      the pull form: says that its data set can't be opened, then asks for a task all the same
+//   quit        the pull form: detaches and ends with status 9, its first task in hand
+//   linger      the same, but it doesn't end by itself; linger-on: not even of SIGTERM
 //   leave       ends before it attaches
 //   never       never attaches
 //   ticket FD   get, if there is a byte for it in this pipe; else never
 //   train       no worker: a trainer that starts itself again for workers
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -93,16 +97,35 @@ int refuse(feedlane_worker* w) {
   return 0;
 }
 
+int quit(feedlane_worker* w) {
+  Error e;
+  const feedlane_task* task = nullptr;
+  std::int32_t s = feedlane_worker_ready(w, FEEDLANE_OK, nullptr, &e);
+  if (s == FEEDLANE_OK) s = feedlane_worker_next(w, FEEDLANE_FOREVER, &task, &e);
+  return s == FEEDLANE_OK ? 9 : 0;
+}
+
 int work(int fd, const std::string& form) {
   Error e;
-  if (form == "get" || form == "fetch") {
-    const feedlane_dataset table = form == "get" ? scripted_dataset() : scripted_fetch_dataset();
+  if (form == "get" || form == "fetch" || form == "shard") {
+    const feedlane_dataset table = form == "get"     ? scripted_dataset()
+                                   : form == "fetch" ? scripted_fetch_dataset()
+                                                     : scripted_shard_dataset();
     return report("run", feedlane_worker_run(fd, &table, &e), e);
   }
   feedlane_worker* handle = nullptr;
   std::int32_t s = feedlane_worker_attach(fd, FEEDLANE_FOREVER, &handle, &e);
-  const Worker w(handle);
+  Worker w(handle);
   if (s != FEEDLANE_OK) return report("attach", s, e);
+  if (form == "quit") return quit(w.get());
+  if (form == "linger" || form == "linger-on") {
+    if (form == "linger-on") (void)std::signal(SIGTERM, SIG_IGN);
+    const int status = quit(w.get());
+    w.reset();
+    (void)::alarm(60);
+    while (status != 0) (void)::pause();
+    return status;
+  }
   if (form == "pull") return report("pull", pull(w.get(), e), e);
   return refuse(w.get());
 }

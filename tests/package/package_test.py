@@ -20,7 +20,8 @@ import tempfile
 SKIPPED = 77
 SUM = 4 * sum(range(1000))
 HEADERS = {"feedlane.h"} | {
-    f"feedlane/{name}.hpp" for name in ("error", "feedlane", "loader", "sampler", "tensor", "worker")
+    f"feedlane/{name}.hpp"
+    for name in ("dataset", "error", "feedlane", "loader", "monitor", "sampler", "state", "task", "tensor", "worker")
 }
 
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers that die: nothing is lost, nothing comes twice.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -58,6 +62,25 @@ TEST_CASE("a worker killed in a sample: its batch comes again with the next atte
       CHECK(stats.invalid_results == 0);
       CHECK(worker_of(l.get(), 0).generation + worker_of(l.get(), 1).generation == 1);
     }
+}
+
+TEST_CASE("8. A segfault in a worker is named as such, with the batch it had in hand") {
+  for (const char* form : {"get", "pull"}) {
+    CAPTURE(std::string(form));
+    Setup s(30, 2);
+    s.workers(2, form).fields(told_by_worker());
+    s.plan.end_index = 9;
+    s.plan.end_attempts = 1;
+    s.plan.end_signal = SIGSEGV;
+    const Loader l = s.create();
+    check_after_death(take_epoch(l.get(), 0));
+    const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
+    REQUIRE(deaths.size() == 1);
+    CHECK(std::string(deaths[0].what.text).find("was killed by signal 11") != std::string::npos);
+    CHECK(deaths[0].what.worker >= 0);
+    CHECK(deaths[0].what.epoch == 0);
+    CHECK(deaths[0].what.batch == 4);
+  }
 }
 
 TEST_CASE("what a dead worker has committed counts: only the batch in its hands and those behind it are made again") {
@@ -140,6 +163,10 @@ TEST_CASE("a kept worker that dies between two epochs is replaced by the next") 
   check_sequence(take_epoch(l.get(), 0), 8, 1);
   const auto pid = static_cast<pid_t>(worker_of(l.get(), 1).pid);
   REQUIRE(::kill(pid, SIGKILL) == 0);
+  REQUIRE(eventually([&] {  // else the other one may have made two epochs before it is gone
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return worker_of(l.get(), 1).state == FEEDLANE_WORKER_NONE;
+  }));
   check_sequence(take_epoch(l.get(), 1), 8, 1);
   check_sequence(take_epoch(l.get(), 2), 8, 1);
   CHECK(worker_of(l.get(), 1).pid != pid);
@@ -163,4 +190,76 @@ TEST_CASE("a host that reaps all children itself loses nothing") {
     CHECK(stats_of(l.get()).restarts == 1);
   }
   REQUIRE(::sigaction(SIGCHLD, &before, nullptr) == 0);
+}
+
+namespace {
+
+// The first process waits for the gate, makes five samples and, in the sixth, writes over all of data that it may: its row,
+// its lane with the results in it, its slots.
+struct Vandal {
+  int pattern;  // a byte, or beyond them: the seed of noise
+  std::int32_t generation = -1;
+  bool done = false;
+  int gate_fd = -1, report_fd = -1;
+
+  static std::int32_t open(void* user_data, const feedlane_worker_info* info, void** self, feedlane_error*) {
+    static_cast<Vandal*>(user_data)->generation = info->generation;
+    *self = user_data;
+    return FEEDLANE_OK;
+  }
+  static std::int32_t get(void* self, const feedlane_row* row, feedlane_error*) {
+    auto& vandal = *static_cast<Vandal*>(self);
+    if (vandal.generation == 0 && row->index == 0) (void)wait_readable(vandal.gate_fd);
+    std::memcpy(row->fields[0], &row->index, sizeof row->index);
+    if (vandal.generation != 0 || vandal.done || row->index != 5) return FEEDLANE_OK;
+    vandal.done = true;
+    constexpr std::uint64_t header = 128;  // the trainer's
+    const feedlane_tensor& t = row->task->tensors[0];
+    auto* const data = static_cast<unsigned char*>(t.data) - t.offset;
+    std::minstd_rand noise(static_cast<unsigned>(vandal.pattern));
+    for (std::uint64_t i = header; i < t.offset; i++)
+      data[i] = static_cast<unsigned char>(vandal.pattern < 256 ? vandal.pattern : static_cast<int>(noise() >> 8));
+    send_report(vandal.report_fd, {Report::closed, ::getpid(), 5, 5, 0, 0});
+    return FEEDLANE_OK;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "7. Faults: a worker writes garbage over its row, lane and slots: with a deadline each batch or an error comes") {
+  std::uint64_t restarts = 0;
+  for (const int pattern : {0x00, 0x01, 0x7f, 0x80, 0xff, 256, 257, 258, 259, 260, 261, 262}) {
+    CAPTURE(pattern);
+    const Gate gate;
+    const Reports reports;
+    Vandal vandal{pattern};
+    vandal.gate_fd = gate.fd();
+    vandal.report_fd = reports.fd();
+    auto table = fresh<feedlane_dataset>();
+    table.user_data = &vandal;
+    table.open = Vandal::open;
+    table.get = Vandal::get;
+    Setup s(20);
+    s.forked(1, table).fields({field("index", int64_type)});
+    s.config.prefetch_factor = 8;
+    s.config.task_timeout_ns = 300'000'000;
+    s.config.keep_workers = 1;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    wait_until_ready(l.get(), 1);
+    gate.open();
+    REQUIRE(reports.wait_for(Report::closed));
+    std::set<std::int64_t> seen;
+    for (const Taken& t : take_outcomes(l.get())) {
+      CHECK_MESSAGE(seen.insert(t.batch).second, "once");
+      if (t.status != FEEDLANE_OK) CHECK(t.worker == 0);
+      else CHECK(t.bytes[0].size() == 8);
+    }
+    CHECK(seen.size() == 20);
+    for (const feedlane_event& e : events_of(l.get(), FEEDLANE_EVENT_INVALID)) CHECK(e.what.worker == 0);
+    restarts += stats_of(l.get()).restarts;
+    check_sequence(take_epoch(l.get(), 1), 20, 1);
+  }
+  CHECK_MESSAGE(restarts > 0, "not all of it was harmless");
 }

@@ -127,3 +127,39 @@ TEST_CASE("an unexpected exit status is in the text of E_RESTARTS") {
   CHECK(take(l.get(), &e).status == FEEDLANE_E_RESTARTS);
   CHECK(e.says("exited with status 3"));
 }
+
+TEST_CASE(
+    "a worker program that gives up with a batch in hand is blamed like one that dies, and its exit status is told") {
+  Setup s(2);
+  s.workers(1, "quit");
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  for (std::int64_t batch = 0; batch < 2; batch++) {
+    Error e;
+    CHECK(take(l.get(), &e).status == FEEDLANE_E_QUARANTINED);
+    CHECK(e.batch == batch);
+  }
+  CHECK(take(l.get()).status == FEEDLANE_END);
+  const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
+  CHECK(deaths.size() == 6);
+  for (std::size_t i = 0; i < deaths.size(); i++) {
+    CHECK(deaths[i].what.batch == static_cast<std::int64_t>(i / 3));
+    CHECK(std::string(deaths[i].what.text).find("exited with status 9") != std::string::npos);
+  }
+}
+
+TEST_CASE("a worker program that leaves and doesn't end gets SIGTERM after the stop timeout, SIGKILL after the next") {
+  for (const bool ignores : {false, true}) {
+    CAPTURE(ignores);
+    Setup s(1);
+    s.workers(1, ignores ? "linger-on" : "linger");
+    s.config.max_kills_per_batch = 1;
+    s.config.stop_timeout_ns = s.config.term_timeout_ns = 20'000'000;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    CHECK(take(l.get()).status == FEEDLANE_E_QUARANTINED);
+    const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
+    REQUIRE(deaths.size() == 1);
+    CHECK(std::string(deaths[0].what.text).find(ignores ? "signal 9" : "signal 15") != std::string::npos);
+  }
+}

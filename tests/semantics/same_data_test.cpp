@@ -86,6 +86,26 @@ TEST_CASE("several loaders interleaved don't disturb each other") {
   check_sequence(found[2], 9, 1);
 }
 
+TEST_CASE("3. Dispatch and order: indices are 64 bits wide, negative ones too, and are passed on as they are") {
+  const std::vector<std::int64_t> some{INT64_MAX, INT64_MIN, -3, 0, INT64_C(1) << 32, (INT64_C(1) << 40) + 7};
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Setup s(0, 2);
+    feedlane_sampler* made = nullptr;
+    REQUIRE(feedlane_sampler_subset(some.data(), some.size(), 1, 0, &made, nullptr) == FEEDLANE_OK);
+    s.sampler.reset(made);
+    if (workers != 0) s.workers(workers);
+    const Loader l = s.create();
+    std::vector<std::int64_t> indices;
+    for (const Taken& t : take_epoch(l.get(), 0))
+      for (std::size_t row = 0; row < t.indices.size(); row++) {
+        CHECK(t.value("index", row) == t.indices[row]);
+        indices.push_back(t.indices[row]);
+      }
+    CHECK(indices == some);
+  }
+}
+
 TEST_CASE("index lists of many entries arrive whole") {
   Setup s(81920, 40960);
   s.workers(2, "fetch");

@@ -68,6 +68,24 @@ TEST_CASE("timeout: next ends in time though other batches arrive, and the loade
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
+TEST_CASE("1. Construction: a negative timeout of next is refused by name, and takes nothing") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Setup s(12, 2);
+    if (workers != 0) s.workers(workers);
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    for (const std::int64_t timeout_ns : {std::int64_t{-1}, INT64_MIN}) {
+      Error e;
+      CHECK(take(l.get(), &e, timeout_ns).status == FEEDLANE_E_ARGUMENT);
+      CHECK(std::string(e.argument) == "timeout_ns");
+      CHECK(e.found == timeout_ns);
+      CHECK(e.needed == 0);
+    }
+    check_sequence(take_rest(l.get()), 12, 2);
+  }
+}
+
 TEST_CASE("a release from another thread lets a trainer that sleeps in next ask for more") {
   Gated g(6, 2, 16);  // batch 3 of 8
   begin(g.get(), 0);

@@ -20,6 +20,7 @@ struct Script {
   feedlane_worker_info info;
   std::int64_t nested;
   std::vector<std::string> names;
+  std::int64_t position = 0;  // in the shard
 };
 
 std::int64_t try_a_loader() {
@@ -46,7 +47,7 @@ std::int32_t open(void*, const feedlane_worker_info* info, void** self, feedlane
     (void)std::snprintf(err->text, sizeof err->text, "%s", fail_open_text);
     return FEEDLANE_E_OS;
   }
-  auto* script = new Script{plan, *info, plan.nest != 0 ? try_a_loader() : 0, {}};
+  auto* script = new Script{plan, *info, plan.nest != 0 ? try_a_loader() : 0, {}, 0};
   for (std::uint64_t f = 0; f < info->field_count; f++) script->names.emplace_back(info->fields[f].name);
   *self = script;
   return FEEDLANE_OK;
@@ -119,6 +120,21 @@ std::int32_t get(void* self, const feedlane_row* row, feedlane_error* err) {
   return FEEDLANE_OK;
 }
 
+std::int32_t next(void* self, const feedlane_row* row, feedlane_error* err) {
+  auto& script = *static_cast<Script*>(self);
+  if (script.position == scripted_shard_length) return FEEDLANE_END;
+  const std::int64_t index = script.position++;
+  if (const std::int32_t s = act(script, index, *row->task, err); s != FEEDLANE_OK) return s;
+  for (std::size_t f = 0; f < script.names.size(); f++)
+    fill(script, f, row->fields[f], row->bytes[f], index, row->seed, *row->task);
+  return FEEDLANE_OK;
+}
+
+std::int32_t restart(void* self, std::int64_t, feedlane_error*) {
+  static_cast<Script*>(self)->position = 0;
+  return FEEDLANE_OK;
+}
+
 std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* err) {
   const auto& script = *static_cast<Script*>(self);
   for (std::uint64_t i = 0; i < task->count; i++) {
@@ -151,6 +167,14 @@ feedlane_dataset scripted_dataset() {
 feedlane_dataset scripted_fetch_dataset() {
   feedlane_dataset table = scripted_dataset();
   table.fetch = fetch;
+  return table;
+}
+
+feedlane_dataset scripted_shard_dataset() {
+  feedlane_dataset table = scripted_dataset();
+  table.get = nullptr;
+  table.next = next;
+  table.restart = restart;
   return table;
 }
 

@@ -36,6 +36,9 @@ constexpr const char* fail_open_text = "no such data set";
 feedlane_dataset scripted_dataset();
 // The same by the whole batch.
 feedlane_dataset scripted_fetch_dataset();
+// Iterable: each shard, or inline the whole, has so many samples; the index is the sample's number in it.
+constexpr std::int64_t scripted_shard_length = 20;
+feedlane_dataset scripted_shard_dataset();
 
 std::int64_t checksum(const void* bytes, std::uint64_t count);
 

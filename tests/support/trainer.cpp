@@ -32,17 +32,24 @@ Setup& Setup::external(std::int32_t count) {
   return *this;
 }
 
+Setup& Setup::forked(std::int32_t count, const feedlane_dataset& table) {
+  dataset = table;
+  config.workers = count;
+  config.start = count == 0 ? FEEDLANE_START_SPAWN : FEEDLANE_START_FORK;
+  return *this;
+}
+
 Setup& Setup::fields(std::vector<feedlane_field> list) {
   field_list = std::move(list);
   return *this;
 }
 
 void Setup::connect() {
-  config.sampler = sampler.get();
+  config.sampler = config.iterable != 0 ? nullptr : sampler.get();
   config.fields = field_list.data();
   config.field_count = field_list.size();
   config.argv = argv.empty() ? nullptr : argv.data();
-  if (config.workers != 0) config.dataset = nullptr;
+  if (config.workers != 0) config.dataset = config.start == FEEDLANE_START_FORK ? &dataset : nullptr;
   config.worker_config = &plan;
   config.worker_config_bytes = sizeof plan;
 }
@@ -77,10 +84,15 @@ Taken copy_of(const feedlane_batch& batch) {
   taken.batch = batch.batch;
   taken.worker = batch.worker;
   taken.attempt = batch.attempt;
-  taken.indices.assign(batch.indices, batch.indices + batch.count);
+  taken.count = batch.count;
+  if (batch.indices != nullptr) taken.indices.assign(batch.indices, batch.indices + batch.count);
+  if (batch.skipped != nullptr) taken.skipped.assign(batch.skipped, batch.skipped + batch.skipped_count);
+  if (batch.metadata != nullptr) taken.metadata.assign(static_cast<const char*>(batch.metadata), batch.metadata_bytes);
   for (std::uint64_t t = 0; t < batch.tensor_count; t++) {
     taken.names.emplace_back(batch.tensors[t].name);
     taken.bytes.emplace_back(static_cast<const char*>(batch.tensors[t].data), batch.tensors[t].bytes);
+    taken.shapes.emplace_back(batch.tensors[t].shape, batch.tensors[t].shape + batch.tensors[t].ndim);
+    taken.dtypes.push_back(batch.tensors[t].dtype);
   }
   return taken;
 }
@@ -118,6 +130,44 @@ std::vector<Taken> take_rest(feedlane_loader* l) {
 std::vector<Taken> take_epoch(feedlane_loader* l, std::int64_t epoch) {
   begin(l, epoch);
   return take_rest(l);
+}
+
+std::vector<Taken> take_outcomes(feedlane_loader* l) {
+  std::vector<Taken> all;
+  for (;;) {
+    Error e;
+    Taken taken = take(l, &e);
+    if (taken.status == FEEDLANE_END) return all;
+    if (taken.status != FEEDLANE_OK) {
+      taken.epoch = e.epoch;
+      taken.batch = e.batch;
+      taken.worker = e.worker;
+      taken.attempt = e.attempt;
+      taken.sample = e.sample;
+      taken.found = e.found;
+      taken.needed = e.needed;
+      taken.text = e.text;
+      taken.argument = e.argument;
+    }
+    all.push_back(std::move(taken));
+    const std::int32_t status = all.back().status;
+    if (status != FEEDLANE_OK && status != FEEDLANE_E_SAMPLE && status != FEEDLANE_E_QUARANTINED &&
+        status != FEEDLANE_E_PEER_DEAD)
+      return all;
+  }
+}
+
+std::vector<feedlane_event> events_of(feedlane_loader* l) {
+  std::vector<feedlane_event> all;
+  auto event = fresh<feedlane_event>();
+  while (feedlane_loader_event(l, &event) == FEEDLANE_OK) all.push_back(event);
+  return all;
+}
+
+std::vector<feedlane_event> events_of(feedlane_loader* l, std::int32_t kind) {
+  std::vector<feedlane_event> all = events_of(l);
+  all.erase(std::remove_if(all.begin(), all.end(), [&](const feedlane_event& e) { return e.kind != kind; }), all.end());
+  return all;
 }
 
 feedlane_stats stats_of(const feedlane_loader* l) {

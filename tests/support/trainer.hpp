@@ -27,6 +27,8 @@ struct Setup {
   // Processes of the test worker instead, in one of its forms: "get", "fetch", "pull" ...
   Setup& workers(std::int32_t count, const char* form = "get");
   Setup& external(std::int32_t count);
+  // A data set of the test's own: inline with 0, else in so many forked processes.
+  Setup& forked(std::int32_t count, const feedlane_dataset& table);
   Setup& fields(std::vector<feedlane_field> list);
 
   // With the pointers of `config` brought up to date; REQUIREs success.
@@ -50,6 +52,14 @@ struct Taken {
   std::vector<std::int64_t> indices;
   std::vector<std::string> names;
   std::vector<std::string> bytes;  // of each tensor
+  std::vector<std::vector<std::int64_t>> shapes;
+  std::vector<feedlane_dtype> dtypes;
+  std::uint64_t count = 0;
+  std::vector<std::int64_t> skipped;
+  std::string metadata;
+  // of an error
+  std::int64_t sample = -1, found = 0, needed = 0;
+  std::string text, argument;
 
   // Field `name` of a row, as int64.
   [[nodiscard]] std::int64_t value(const std::string& name, std::size_t row = 0) const;
@@ -65,6 +75,12 @@ void begin(feedlane_loader* l, std::int64_t epoch);
 std::vector<Taken> take_rest(feedlane_loader* l);
 std::vector<Taken> take_epoch(feedlane_loader* l, std::int64_t epoch);
 
+// Until END or an error of the whole loader, errors of single batches among them. The latter is the last one then.
+std::vector<Taken> take_outcomes(feedlane_loader* l);
+// All that the loader has to tell.
+std::vector<feedlane_event> events_of(feedlane_loader* l);
+// Those of one kind.
+std::vector<feedlane_event> events_of(feedlane_loader* l, std::int32_t kind);
 feedlane_stats stats_of(const feedlane_loader* l);
 feedlane_worker_stats worker_of(const feedlane_loader* l, std::int32_t worker);
 

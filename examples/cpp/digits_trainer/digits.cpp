@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "random.hpp"
+#include "../common/random.hpp"
 
 namespace digits {
 namespace {
@@ -15,7 +15,7 @@ constexpr float white = 16.0f;  // the greatest grey level of the files
 std::vector<size_t> shuffled(size_t count, uint64_t seed) {
   std::vector<size_t> order(count);
   std::iota(order.begin(), order.end(), size_t{0});
-  Random random(seed);
+  common::Random random(seed);
   for (size_t last = count - 1; last > 0; last--) std::swap(order[last], order[random.below(last + 1)]);
   return order;
 }
@@ -40,7 +40,7 @@ bool Digits::open(const std::string& directory, uint64_t split_seed, std::string
 }
 
 void Digits::decode_train(size_t index, uint64_t seed, float* image, int64_t* label) const {
-  Random random(seed);
+  common::Random random(seed);
   const int dx = static_cast<int>(random.below(3)) - 1;
   const int dy = static_cast<int>(random.below(3)) - 1;
   decode(order_[held_out_count + index], dx, dy, image, label);

@@ -44,7 +44,7 @@ int32_t LoaderSource::wait() {
   for (;;) {
     if (external_) external_->start_missing(loader_);
     if (threads_ && threads_->failed()) throw std::runtime_error("a worker thread has given up");
-    if (interrupt_requested()) return FEEDLANE_INTERRUPTED;
+    if (common::interrupt_requested()) return FEEDLANE_INTERRUPTED;
     batch_ = loader_.next(std::chrono::nanoseconds::max(), error_);
     // Some other signal (a stop and continue of the program, for one): nothing is lost, wait on.
     if (loader_.outcome() == FEEDLANE_INTERRUPTED) continue;

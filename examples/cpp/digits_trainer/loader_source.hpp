@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "../common/interrupt.hpp"
+#include "../common/worker_threads.hpp"
 #include "batch_source.hpp"
 #include "external_workers.hpp"
-#include "interrupt.hpp"
-#include "worker_threads.hpp"
 
 namespace digits {
 
@@ -32,8 +32,8 @@ class LoaderSource final : public BatchSource {
   // The order matters: threads go before the loader that they work for; external workers can be waited for after it.
   std::optional<ExternalWorkers> external_;
   feedlane::Loader loader_;
-  std::optional<WorkerThreads> threads_;
-  InterruptsLoader interrupts_;
+  std::optional<common::WorkerThreads> threads_;
+  common::InterruptsLoader interrupts_;
   feedlane::Error error_;
   std::optional<feedlane::Batch> batch_;
   int64_t yielded_ = 0;

@@ -11,10 +11,10 @@
 #include <string>
 #include <utility>
 
-#include "complain.hpp"
+#include "../common/complain.hpp"
+#include "../common/interrupt.hpp"
 #include "digits.hpp"
 #include "digits_dataset.hpp"
-#include "interrupt.hpp"
 #include "loader_source.hpp"
 #include "network.hpp"
 #include "options.hpp"
@@ -47,7 +47,7 @@ int refuse(const std::string& why, int exit_code) {
 int work() {
   feedlane::Error error;
   const int exit_code = feedlane::run_worker<DigitsDataset>(feedlane::worker_descriptor(), error);
-  if (error) complain("worker", error);
+  if (error) common::complain("worker", error);
   return exit_code;
 }
 
@@ -105,7 +105,7 @@ int run(const Options& options) {
     return refuse("--kill-worker-at-batch: the run has " + std::to_string(batches) + " batches only", exit_usage);
   }
 
-  install_interrupt_handler();
+  common::install_interrupt_handler();
   Network network(network_seed);
   const HeldOut held_out(digits);
   TrainingResult result;
@@ -140,7 +140,7 @@ int main(int argc, char** argv) {
   try {
     return digits::run(options);
   } catch (const feedlane::Error& error) {
-    digits::complain("trainer", error);
+    common::complain("trainer", error);
   } catch (const std::exception& error) {
     digits::refuse(error.what(), digits::exit_failure);
   }

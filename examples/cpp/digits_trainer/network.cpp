@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "random.hpp"
-
 namespace digits {
 namespace {
 
@@ -14,7 +12,7 @@ constexpr float momentum = 0.9f;
 }  // namespace
 
 template <size_t In, size_t Out>
-void Dense<In, Out>::initialise(Random& random) {
+void Dense<In, Out>::initialise(common::Random& random) {
   // He's range for layers that feed ReLUs; biases stay zero.
   const float limit = std::sqrt(6.0f / static_cast<float>(In));
   for (size_t i = 0; i < In * Out; i++) value_[i] = random.symmetric(limit);
@@ -60,7 +58,7 @@ void Score::add(const Score& other) {
 }
 
 Network::Network(uint64_t seed) {
-  Random random(seed);
+  common::Random random(seed);
   lower_.initialise(random);
   upper_.initialise(random);
 }

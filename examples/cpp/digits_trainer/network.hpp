@@ -8,11 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../common/random.hpp"
 #include "digits.hpp"
 
 namespace digits {
-
-class Random;
 
 /// A fully connected layer with its gradient and its momentum. Weights lie input by input, so that the inner loops run
 /// over outputs without a sum across them: the compiler can vectorise them and still keep the order of additions.
@@ -22,7 +21,7 @@ class Dense {
   using Input = std::array<float, In>;
   using Output = std::array<float, Out>;
 
-  void initialise(Random& random);
+  void initialise(common::Random& random);
   void forward(const float* input, Output& output) const;
   /// Adds to the gradient; what the layer below needs goes to `input_gradient` unless that is null.
   void backward(const float* input, const Output& output_gradient, Input* input_gradient);

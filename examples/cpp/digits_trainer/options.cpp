@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <charconv>
 #include <string_view>
 #include <utility>
+
+#include "../common/arguments.hpp"
 
 namespace digits {
 
@@ -30,47 +31,6 @@ namespace {
 constexpr int64_t most_workers = 256;
 constexpr int64_t most_epochs = 1000000;
 
-/// Walks over the arguments: "--name value" and "--name=value" are the same.
-class Arguments {
- public:
-  Arguments(int argc, char** argv) : next_(argv + 1), end_(argv + argc) {}
-
-  bool advance() {
-    if (next_ == end_) return false;
-    name_ = *next_++;
-    attached_.reset();
-    if (const size_t equals = name_.find('='); name_.starts_with("--") && equals != std::string_view::npos) {
-      attached_ = name_.substr(equals + 1);
-      name_ = name_.substr(0, equals);
-    }
-    return true;
-  }
-
-  std::string_view name() const { return name_; }
-  bool has_attached_value() const { return attached_.has_value(); }
-
-  std::optional<std::string_view> value() {
-    if (attached_) return attached_;
-    if (next_ == end_) return std::nullopt;
-    return std::string_view(*next_++);
-  }
-
- private:
-  char** next_;
-  char** end_;
-  std::string_view name_;
-  std::optional<std::string_view> attached_;
-};
-
-template <class Number>
-bool parse_number(std::string_view text, Number least, Number most, Number& out) {
-  Number number{};
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || end != text.data() + text.size() || number < least || number > most) return false;
-  out = number;
-  return true;
-}
-
 bool parse_start(std::string_view text, feedlane::Start& out) {
   using feedlane::Start;
   for (const auto& [name, start] : {std::pair("spawn", Start::spawn), std::pair("external", Start::external),
@@ -87,17 +47,17 @@ std::string set_value(std::string_view name, std::string_view value, Options& op
   int64_t number = 0;
   if (name == "--workers") {
     about_workers = true;
-    if (!parse_number<int64_t>(value, 0, most_workers, number)) return "a number from 0 to 256";
+    if (!common::parse_number<int64_t>(value, 0, most_workers, number)) return "a number from 0 to 256";
     options.workers = static_cast<int32_t>(number);
   } else if (name == "--start") {
     about_workers = true;
     if (!parse_start(value, options.start)) return "spawn, external, fork or thread";
   } else if (name == "--epochs") {
-    if (!parse_number<int64_t>(value, 1, most_epochs, options.epochs)) return "a number from 1 to 1000000";
+    if (!common::parse_number<int64_t>(value, 1, most_epochs, options.epochs)) return "a number from 1 to 1000000";
   } else if (name == "--seed") {
-    if (!parse_number<uint64_t>(value, 0, UINT64_MAX, options.seed)) return "a number from 0 to 2^64 - 1";
+    if (!common::parse_number<uint64_t>(value, 0, UINT64_MAX, options.seed)) return "a number from 0 to 2^64 - 1";
   } else if (name == "--kill-worker-at-batch") {
-    if (!parse_number<int64_t>(value, 0, INT64_MAX, number)) return "a number from 0";
+    if (!common::parse_number<int64_t>(value, 0, INT64_MAX, number)) return "a number from 0";
     options.kill_worker_at = number;
   } else {
     if (value.empty()) return "a path";
@@ -125,7 +85,7 @@ std::string contradiction(const Options& options, bool about_workers) {
 }  // namespace
 
 Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint) {
-  Arguments arguments(argc, argv);
+  common::Arguments arguments(argc, argv);
   bool about_workers = false;
   while (arguments.advance()) {
     const std::string name(arguments.name());

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "interrupt.hpp"
+#include "../common/interrupt.hpp"
 
 namespace digits {
 
@@ -22,7 +22,7 @@ void SyncSource::begin(int64_t epoch) {
 }
 
 int32_t SyncSource::next(Batch& batch) {
-  if (interrupt_requested()) return FEEDLANE_INTERRUPTED;
+  if (common::interrupt_requested()) return FEEDLANE_INTERRUPTED;
   const size_t rows = sampler_.next(indices_);
   if (rows == 0) return FEEDLANE_END;
   for (size_t row = 0; row < rows; row++) {

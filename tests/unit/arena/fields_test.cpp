@@ -185,9 +185,35 @@ TEST_CASE("elements of a later header are taken while what is unknown of them is
   CHECK(error.needed == sizeof(feedlane_field));
 }
 
-TEST_CASE("elements of an earlier header, of none or of mixed sizes are refused") {
+TEST_CASE("elements of an earlier header are taken: they lie closer, and what they don't have is zero") {
+  constexpr std::size_t size = offsetof(feedlane_field, shape) + 2 * sizeof(std::int64_t);
+  std::byte memory[2 * size + sizeof(feedlane_field)];
+  std::memset(memory, 0x55, sizeof memory);  // behind the last: must not be read
+  feedlane_field a = field("a", {4, 5}), b = field("b", {2, 3, 7});
+  a.size = b.size = size;
+  std::memcpy(memory, &a, size);
+  std::memcpy(memory + size, &b, size);
+  Error error;
+  Fields fields;
+  REQUIRE_MESSAGE(fields.declare(reinterpret_cast<feedlane_field*>(memory), 2, 1, error) == FEEDLANE_OK, error.text);
+  REQUIRE(fields.all().size() == 2);
+  CHECK(fields.all()[0].name == "a");
+  CHECK(fields.all()[0].shape[1] == 5);
+  CHECK(fields.all()[1].name == "b");
+  CHECK(fields.all()[1].shape[1] == 3);
+  CHECK(fields.all()[1].shape[2] == 0);
+  CHECK(fields.as_declared()[1].size == sizeof(feedlane_field));
+
+  feedlane_field named = field("n", {});
+  named.size = offsetof(feedlane_field, dtype);
+  Fields refused;
+  CHECK_MESSAGE(refused.declare(&named, 1, 1, error) == FEEDLANE_E_ARGUMENT, "a type has no default");
+  CHECK(std::string(error.argument) == "config.fields[0].dtype.bits");
+}
+
+TEST_CASE("elements without room for a name, of odd or of mixed sizes are refused") {
   for (const std::size_t size :
-       {std::size_t{0}, std::size_t{8}, sizeof(feedlane_field) - 8, sizeof(feedlane_field) + 1}) {
+       {std::size_t{0}, std::size_t{8}, sizeof(feedlane_field) - 4, sizeof(feedlane_field) + 1}) {
     feedlane_field two[3] = {field("a", {1}), field("b", {1}), field("c", {1})};
     two[0].size = size;
     Fields fields;
@@ -196,6 +222,7 @@ TEST_CASE("elements of an earlier header, of none or of mixed sizes are refused"
     CHECK(fields.declare(two, 2, 1, error) == FEEDLANE_E_ABI);
     CHECK(std::string(error.argument) == "config.fields[0].size");
     CHECK(error.found == static_cast<std::int64_t>(size));
+    CHECK(error.needed == (size <= 8 ? 16 : sizeof(feedlane_field)));
     two[0].size = sizeof(feedlane_field);
     two[1].size = size;
     Fields mixed;

@@ -12,8 +12,13 @@ using feedlane::arena::SlotTable;
 
 namespace {
 
-struct Table : SlotTable {
-  explicit Table(std::uint32_t slots) { reset(slots); }
+struct Counted {
+  feedlane::shm::LoaderCounters counters{};
+};
+
+struct Table : Counted, SlotTable {
+  explicit Table(std::uint32_t slots) { reset(slots, counters); }
+  [[nodiscard]] std::uint64_t taken() const { return counters.slots_taken.load(std::memory_order_relaxed); }
   std::uint32_t must_take() {
     std::uint32_t slot = 0;
     REQUIRE(take(slot));
@@ -37,12 +42,14 @@ TEST_CASE("every slot can be taken once, then none") {
     CHECK(taken.size() == slots);
     CHECK(*taken.rbegin() == slots - 1);
     CHECK(table.free() == 0);
+    CHECK(table.taken() == slots);
     CHECK_FALSE(table.any_free());
     std::uint32_t slot = 99999;
     CHECK_FALSE(table.take(slot));
     table.put_back(slots - 1);
     CHECK(table.any_free());
     CHECK(table.free() == 1);
+    CHECK(table.taken() == slots - 1);
     CHECK(table.must_take() == slots - 1);
   }
 }
@@ -57,6 +64,7 @@ TEST_CASE("a taken slot becomes a batch with a token, and is free again with its
   CHECK(table.slot_of(token, named));
   CHECK(named == slot);
   CHECK(table.held() == 1);
+  CHECK(table.taken() == 0);
   CHECK(table.free() == 2);
   CHECK(table.retain(token) == FEEDLANE_OK);
   bool freed = true;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 using feedlane::Error;
 using feedlane::Status;
@@ -36,23 +37,28 @@ struct Memory {
     REQUIRE(fields.declare(declared, 3, max_rows, error) == FEEDLANE_OK);
     payload.assign(fields.slot_bytes() + 1, std::byte{'p'});        // the last byte is another slot's
     std::memset(static_cast<void*>(&header), 0xaa, sizeof header);  // what a task before left
-    slot = {&header, payload.data(), 8192, fields.slot_bytes()};
+    slot = {&header, payload.data(), 8192, fields.slot_bytes(), fields.slot_bytes()};
   }
   void write(std::int64_t rows) {
     std::vector<feedlane_tensor> tensors;
     for (const Fields::Field& f : fields.all())
       tensors.push_back(arena::tensor_of(f, rows, slot.payload, slot.payload_offset));
-    arena::write_batch(slot, task, tensors);
+    arena::write_batch(slot, task, tensors, {});
   }
   Status read(std::int64_t rows, std::uint64_t id = task) {
-    return arena::read_batch(slot, id, fields, rows, seen, error);
+    const Status s = arena::read_batch(slot, id, fields, rows, max_rows, made, error);
+    seen = made.tensors;
+    records = made.records;
+    return s;
   }
 
   Fields fields;
   alignas(8) shm::SlotHeader header;
   std::vector<std::byte> payload;
   Slot slot{};
+  arena::Made made;
   std::vector<feedlane_tensor> seen;
+  std::vector<shm::SampleRecord> records;
   Error error;
 };
 
@@ -96,13 +102,13 @@ TEST_CASE("a header that speaks of another task is E_CORRUPT, with both ids") {
   CHECK(m.error.needed == task + 1);
   std::int64_t position = 0;
   Error why;
-  arena::write_failure(m.slot, task, 0, false, "x", "");
-  CHECK(arena::read_failure(m.slot, task + 1, 5, position, why, m.error) == FEEDLANE_E_CORRUPT);
+  arena::write_failure(m.slot, task, 0, false, "x", "", 0);
+  CHECK(arena::read_failure(m.slot, task + 1, 5, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
   CHECK(std::string(m.error.argument) == "slot.task_id");
 }
 
 TEST_CASE("another number of tensors is E_CORRUPT") {
-  for (const std::uint32_t count : {0u, 2u, 4u, UINT32_MAX}) {
+  for (const std::uint32_t count : {0u, 2u, 65u, UINT32_MAX}) {
     Memory m;
     m.write(5);
     m.header.head.tensor_count = count;
@@ -149,10 +155,10 @@ TEST_CASE("a record's name is not believed: the trainer has its own") {
 TEST_CASE("a failure travels with its text, its traceback, its row and whether a retry is worth it") {
   Memory m;
   for (const bool transient : {false, true}) {
-    arena::write_failure(m.slot, task, 3, transient, "no such file", "line 1\nline 2");
+    arena::write_failure(m.slot, task, 3, transient, "no such file", "line 1\nline 2", 0);
     Error why;
     std::int64_t position = -7;
-    REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.error) == FEEDLANE_OK);
+    REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_OK);
     CHECK(std::string(why.text) == "no such file");
     CHECK(why.detail == "line 1\nline 2");
     CHECK(why.transient == transient);
@@ -162,10 +168,10 @@ TEST_CASE("a failure travels with its text, its traceback, its row and whether a
 
 TEST_CASE("a failure without a row, a text or a traceback") {
   Memory m;
-  arena::write_failure(m.slot, task, -1, false, {}, {});
+  arena::write_failure(m.slot, task, -1, false, {}, {}, 0);
   Error why;
   std::int64_t position = 0;
-  REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.error) == FEEDLANE_OK);
+  REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_OK);
   CHECK(std::string(why.text).empty());
   CHECK(why.detail.empty());
   CHECK(position == -1);
@@ -177,14 +183,14 @@ TEST_CASE("too long a text or traceback is cut: to a line, to the slot, to 64 Ki
     if (room != 0) {
       m.payload.assign(room + 1, std::byte{'p'});
       m.slot.payload = m.payload.data();
-      m.slot.payload_bytes = room;
+      m.slot.payload_bytes = m.slot.reserved_bytes = room;
     }
     const std::string text(1000, 't');
     const std::string detail(m.slot.payload_bytes + 1000, 'd');
-    arena::write_failure(m.slot, task, 0, false, text, detail);
+    arena::write_failure(m.slot, task, 0, false, text, detail, 0);
     Error why;
     std::int64_t position = 0;
-    REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.error) == FEEDLANE_OK);
+    REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_OK);
     CHECK(std::string(why.text) == text.substr(0, shm::text_bytes - 1));
     CHECK(why.detail.size() == std::min<std::size_t>(m.slot.payload_bytes, shm::detail_bytes));
     CHECK(why.detail == detail.substr(0, why.detail.size()));
@@ -195,23 +201,23 @@ TEST_CASE("too long a text or traceback is cut: to a line, to the slot, to 64 Ki
 TEST_CASE(
     "a traceback longer than any is E_CORRUPT, however large the slot: nobody copies gigabytes on a worker's word") {
   Memory m;
-  m.slot.payload_bytes = std::uint64_t{1} << 40;
-  arena::write_failure(m.slot, task, 0, false, "x", "");
+  m.slot.reserved_bytes = m.slot.payload_bytes = std::uint64_t{1} << 40;
+  arena::write_failure(m.slot, task, 0, false, "x", "", 0);
   m.header.head.detail_bytes = shm::detail_bytes + 1;
   Error why;
   std::int64_t position = 0;
-  CHECK(arena::read_failure(m.slot, task, 5, position, why, m.error) == FEEDLANE_E_CORRUPT);
+  CHECK(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
   CHECK(m.error.needed == shm::detail_bytes);
 }
 
 TEST_CASE("a text that a broken worker left without an end is cut, never read beyond") {
   Memory m;
-  arena::write_failure(m.slot, task, 0, false, "x", "");
+  arena::write_failure(m.slot, task, 0, false, "x", "", 0);
   std::memset(m.header.text.text, 'y', sizeof m.header.text.text);
-  std::memset(m.header.reserved, 'y', sizeof m.header.reserved);
+  std::memset(m.header.tensors, 'y', sizeof m.header.tensors);
   Error why;
   std::int64_t position = 0;
-  REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.error) == FEEDLANE_OK);
+  REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_OK);
   CHECK(std::string(why.text) == std::string(shm::text_bytes - 1, 'y'));
 }
 
@@ -228,15 +234,217 @@ TEST_CASE("a failure whose numbers can't be is E_CORRUPT, with what was found an
                           {"slot.failed_position", 5, 5, [](auto& h) { h.failed_position = 5; }},
                           {"slot.failed_position", INT64_MIN, 5, [](auto& h) { h.failed_position = INT64_MIN; }}}) {
     Memory m;
-    arena::write_failure(m.slot, task, 4, false, "x", "detail");
+    arena::write_failure(m.slot, task, 4, false, "x", "detail", 0);
     c.edit(m.header.head);
     Error why;
     std::int64_t position = 77;
     CAPTURE(std::string(c.argument));
-    CHECK(arena::read_failure(m.slot, task, 5, position, why, m.error) == FEEDLANE_E_CORRUPT);
+    CHECK(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
     CHECK(std::string(m.error.argument) == c.argument);
     CHECK(m.error.found == c.found);
     CHECK(m.error.needed == c.needed);
     CHECK(position == 77);
   }
+}
+
+// ---- what a data set adds ----
+
+namespace {
+
+constexpr std::uint32_t record_room = 4;
+
+// The three declared tensors, the second of another shape, and a fourth; metadata, a state, two records: all of it sound.
+struct Added : Memory {
+  Added() {
+    const std::uint64_t declared = fields.slot_bytes();
+    bytes = declared + 4096;
+    payload.assign(bytes + 1, std::byte{'p'});
+    slot.payload = payload.data();
+    slot.payload_bytes = bytes;
+    slot.records = room;
+    slot.record_room = record_room;
+    slot.state_room = 64;
+    std::vector<feedlane_tensor> tensors;
+    for (const Fields::Field& f : fields.all())
+      tensors.push_back(arena::tensor_of(f, max_rows, slot.payload, slot.payload_offset));
+    const std::int64_t shape[] = {2, 3, 4};
+    tensors[1] = place(3, shape, declared);
+    tensors[1].name = "label";
+    tensors.push_back(place(3, shape, declared + 256));
+    arena::Extras extras;
+    extras.shaped = 2;
+    extras.metadata = {declared + 512, 100};
+    extras.has_state = true;
+    extras.state = {declared + 768, 64};
+    extras.records = 2;
+    room[0].position = 1;
+    room[0].outcome = static_cast<std::int32_t>(shm::SampleOutcome::skipped);
+    room[1].position = 5;
+    room[1].outcome = static_cast<std::int32_t>(shm::SampleOutcome::retried);
+    arena::write_batch(slot, task, tensors, extras);
+  }
+  feedlane_tensor place(std::int32_t ndim, const std::int64_t* shape, std::uint64_t offset) const {
+    feedlane_tensor t = arena::row_major({0, 16, 1}, ndim, shape);
+    t.name = "added";
+    t.bytes = 48;
+    t.offset = slot.payload_offset + offset;
+    t.data = slot.payload + offset;
+    return t;
+  }
+  // In bounds, whatever the worker said.
+  void check_bounds() const {
+    const auto inside = [&](const void* data, std::uint64_t count) {
+      const auto* begin = static_cast<const std::byte*>(data);
+      return begin >= payload.data() && count <= bytes && begin + count <= payload.data() + bytes;
+    };
+    for (const feedlane_tensor& t : made.tensors) {
+      CHECK(inside(t.data, t.bytes));
+      CHECK(t.ndim >= 0);
+      CHECK(t.ndim <= FEEDLANE_MAX_NDIM);
+      CHECK(std::strlen(t.name) < shm::name_bytes);
+    }
+    CHECK(inside(made.metadata.data(), made.metadata.size()));
+    CHECK(inside(made.state.data(), made.state.size()));
+    CHECK(made.state.size() <= slot.state_room);
+    CHECK(made.records.size() <= record_room);
+    for (const shm::SampleRecord& r : made.records) {
+      CHECK(r.position < max_rows);
+      CHECK(std::memchr(r.text, 0, sizeof r.text) != nullptr);
+    }
+  }
+  std::uint64_t bytes = 0;
+  shm::SampleRecord room[record_room] = {};
+};
+
+}  // namespace
+
+TEST_CASE("tensors of other shapes, added ones, metadata, a state and records are read as they were written") {
+  Added m;
+  REQUIRE(m.read(max_rows) == FEEDLANE_OK);
+  REQUIRE(m.seen.size() == 4);
+  for (const std::size_t i : {std::size_t{1}, std::size_t{3}}) {
+    CHECK(m.seen[i].ndim == 3);
+    CHECK(m.seen[i].shape[2] == 4);
+    CHECK(m.seen[i].strides[0] == 12);
+    CHECK(m.seen[i].bytes == 48);
+    CHECK(m.seen[i].dtype.bits == 16);
+    CHECK(std::string(m.seen[i].name) == (i == 1 ? "label" : "added"));
+  }
+  CHECK(m.made.metadata.size() == 100);
+  CHECK(m.made.metadata.data() == m.slot.payload + m.fields.slot_bytes() + 512);
+  CHECK(m.made.has_state);
+  CHECK(m.made.state.size() == 64);
+  REQUIRE(m.records.size() == 2);
+  CHECK(m.records[0].position == 1);
+  CHECK(m.made.skipped() == 1);
+  m.check_bounds();
+}
+
+TEST_CASE("a wrong number in what a data set adds is E_CORRUPT and named") {
+  struct Change {
+    const char* argument;
+    void (*edit)(Added&);
+  };
+  using R = shm::SampleOutcome;
+  for (const Change& c : {
+           Change{"slot.tensor_count", [](auto& m) { m.header.head.tensor_count = 2; }},
+           {"slot.tensor_count", [](auto& m) { m.header.head.tensor_count = 65; }},
+           {"slot.tensor_count", [](auto& m) { m.header.head.tensor_count = UINT32_MAX; }},
+           {"tensor.dtype", [](auto& m) { m.header.head.shaped = 0; }},
+           {"dtype.code", [](auto& m) { m.header.tensors[3].code = 3; }},
+           {"dtype.code", [](auto& m) { m.header.tensors[1].code = 255; }},
+           {"dtype.bits", [](auto& m) { m.header.tensors[3].bits = 0; }},
+           {"dtype.bits", [](auto& m) { m.header.tensors[3].bits = 12; }},
+           {"ndim", [](auto& m) { m.header.tensors[3].ndim = -1; }},
+           {"ndim", [](auto& m) { m.header.tensors[1].ndim = 9; }},
+           {"ndim", [](auto& m) { m.header.tensors[1].ndim = INT32_MAX; }},
+           {"shape", [](auto& m) { m.header.tensors[3].shape[1] = -3; }},
+           {"shape", [](auto& m) { m.header.tensors[3].shape[0] = INT64_MAX; }},
+           {"shape", [](auto& m) { m.header.tensors[3].shape[0] = m.header.tensors[3].shape[1] = INT64_C(1) << 32; }},
+           {"tensor.bytes", [](auto& m) { m.header.tensors[3].shape[2] = 5; }},
+           {"tensor.bytes", [](auto& m) { m.header.tensors[3].bytes = 49; }},
+           {"tensor.bytes", [](auto& m) { m.header.tensors[1].bytes = 0; }},
+           {"tensor.bytes", [](auto& m) { m.header.tensors[1].bytes = UINT64_MAX; }},
+           {"tensor.offset", [](auto& m) { m.header.tensors[3].offset = m.bytes; }},
+           {"tensor.offset", [](auto& m) { m.header.tensors[3].offset = m.bytes - 47; }},
+           {"tensor.offset", [](auto& m) { m.header.tensors[1].offset = UINT64_MAX; }},
+           {"tensor.offset", [](auto& m) { m.header.tensors[1].offset = UINT64_MAX - 47; }},
+           {"tensor.offset", [](auto& m) { m.header.tensors[1].offset++; }},
+           {"tensor.offset", [](auto& m) { m.header.tensors[0].offset += 256; }},
+           {"slot.metadata_offset", [](auto& m) { m.header.head.metadata_offset = m.bytes - 99; }},
+           {"slot.metadata_offset", [](auto& m) { m.header.head.metadata_offset = UINT64_MAX; }},
+           {"slot.metadata_offset", [](auto& m) { m.header.head.metadata_bytes = m.bytes + 1; }},
+           {"slot.metadata_offset", [](auto& m) { m.header.head.metadata_bytes = UINT64_MAX; }},
+           {"slot.state_offset", [](auto& m) { m.header.head.state_offset = m.bytes - 63; }},
+           {"slot.state_offset", [](auto& m) { m.header.head.state_bytes = UINT64_MAX; }},
+           {"slot.state_bytes", [](auto& m) { m.header.head.state_bytes = 65; }},
+           {"slot.record_count", [](auto& m) { m.header.head.record_count = record_room + 1; }},
+           {"slot.record_count", [](auto& m) { m.header.head.record_count = UINT32_MAX; }},
+           {"record.position", [](auto& m) { m.room[1].position = 1; }},
+           {"record.position", [](auto& m) { m.room[1].position = 0; }},
+           {"record.position", [](auto& m) { m.room[1].position = max_rows; }},
+           {"record.position", [](auto& m) { m.room[0].position = UINT32_MAX; }},
+           {"record.outcome", [](auto& m) { m.room[0].outcome = 0; }},
+           {"record.outcome", [](auto& m) { m.room[0].outcome = 4; }},
+           {"record.outcome", [](auto& m) { m.room[1].outcome = INT32_MIN; }},
+           {"record.whole", [](auto& m) { m.room[0].whole = 1; }},
+           {"record.whole", [](auto& m) { m.room[1].whole = 2; }},
+           {"record.whole",
+            [](auto& m) {
+              m.room[1].whole = 1;
+              m.room[1].outcome = static_cast<std::int32_t>(R::skipped);
+            }},
+       }) {
+    Added m;
+    c.edit(m);
+    CAPTURE(std::string(c.argument));
+    CAPTURE(std::string(m.error.text));
+    CHECK(m.read(max_rows) == FEEDLANE_E_CORRUPT);
+    CHECK(std::string(m.error.argument) == c.argument);
+  }
+}
+
+TEST_CASE("a record of the whole batch has no place among the others, and comes last") {
+  Added m;
+  m.room[1].whole = 1;
+  m.room[1].position = 0;
+  CHECK(m.read(max_rows) == FEEDLANE_OK);
+}
+
+TEST_CASE("any byte of what a worker says may be any other: E_CORRUPT, or a batch in bounds") {
+  const auto flip = [](Added& m, void* memory, std::size_t byte, std::byte bit) {
+    static_cast<std::byte*>(memory)[byte] ^= bit;
+    if (m.read(max_rows) == FEEDLANE_OK) m.check_bounds();
+    else CHECK(m.error.code == FEEDLANE_E_CORRUPT);
+  };
+  for (const std::byte bit : {std::byte{1}, std::byte{16}, std::byte{128}, std::byte{255}}) {
+    for (std::size_t byte = 0; byte < sizeof(shm::SlotHead); byte++) {
+      Added m;
+      flip(m, &m.header.head, byte, bit);
+    }
+    for (const std::size_t tensor : {std::size_t{0}, std::size_t{1}, std::size_t{3}})
+      for (std::size_t byte = 0; byte < sizeof(shm::TensorRecord); byte++) {
+        Added m;
+        flip(m, &m.header.tensors[tensor], byte, bit);
+      }
+    for (std::size_t byte = 0; byte < 2 * sizeof(shm::SampleRecord); byte++) {
+      Added m;
+      flip(m, m.room, byte, bit);
+    }
+  }
+}
+
+TEST_CASE("a failed task's records are checked as a made one's") {
+  Added m;
+  arena::write_failure(m.slot, task, 5, false, "x", "", 2);
+  Error why;
+  std::int64_t position = 0;
+  REQUIRE(arena::read_failure(m.slot, task, max_rows, position, why, m.records, m.error) == FEEDLANE_OK);
+  CHECK(m.records.size() == 2);
+  m.room[1].position = 1;
+  CHECK(arena::read_failure(m.slot, task, max_rows, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
+  CHECK(std::string(m.error.argument) == "record.position");
+  m.header.head.record_count = record_room + 1;
+  CHECK(arena::read_failure(m.slot, task, max_rows, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
+  CHECK(std::string(m.error.argument) == "slot.record_count");
 }

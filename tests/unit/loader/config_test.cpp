@@ -81,7 +81,7 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
   constexpr auto most_config = static_cast<std::int64_t>(feedlane::shm::max_config_bytes);
   for (const Refusal& r : {
            // ranges
-           Refusal{2, "config.batch_size", -1, 0, [](Given& g) { g.config.batch_size = -1; }},
+           Refusal{2, "config.batch_size", -2, -1, [](Given& g) { g.config.batch_size = -2; }},
            {2, "config.batch_size", most_rows + 1, most_rows, [](Given& g) { g.config.batch_size = most_rows + 1; }},
            {2, "config.drop_last", 2, 1, [](Given& g) { g.config.drop_last = 2; }},
            {2, "config.drop_last", -1, 0, [](Given& g) { g.config.drop_last = -1; }},
@@ -177,6 +177,7 @@ TEST_CASE("zero means default, with workers") {
   CHECK(c.term_timeout_ns == 1 * second);
   CHECK(c.max_restarts == 1000);
   CHECK(c.max_kills_per_batch == 3);
+  CHECK(c.lifeline);
   CHECK(c.worker_config.empty());
   REQUIRE_FALSE(c.argv.empty());
   CHECK_MESSAGE(c.argv[0].front() == '/', "this program again");
@@ -211,6 +212,7 @@ TEST_CASE("what is given is taken") {
   given.config.term_timeout_ns = 3;
   given.config.max_restarts = -1;
   given.config.max_kills_per_batch = 4;
+  given.config.no_lifeline = 1;
   const Config& c = given.must_read();
   CHECK(c.batch_size == 8);
   CHECK(c.drop_last);
@@ -225,6 +227,7 @@ TEST_CASE("what is given is taken") {
   CHECK(c.term_timeout_ns == 3);
   CHECK_MESSAGE(c.max_restarts == 0, "-1: none");
   CHECK(c.max_kills_per_batch == 4);
+  CHECK_FALSE(c.lifeline);
   CHECK(c.fields.slot_bytes() == 256);
   CHECK_MESSAGE(c.sampler.get() != given.sampler.get(), "a copy");
   CHECK(c.sampler->length() == 10);

@@ -22,7 +22,7 @@ std::vector<std::uint32_t> in_order(Ledger& ledger) {
 
 struct Sent {
   Sent() {
-    ledger.reset(4);
+    ledger.reset(4, false);
     Record& record = ledger.add(2, 9, 90, 5);
     record.attempt = 1;
     result = {ledger.send(record, 3), 2, 1, FEEDLANE_OK, 5};
@@ -35,7 +35,7 @@ struct Sent {
 
 TEST_CASE("batches are yielded in the order in which they were added, whatever their slots") {
   Ledger ledger;
-  ledger.reset(5);
+  ledger.reset(5, false);
   CHECK(ledger.slots() == 5);
   CHECK(ledger.in_flight() == 0);
   for (const std::uint32_t slot : {3u, 0u, 4u}) (void)ledger.add(slot, slot * 10, slot * 100, slot + 1);
@@ -54,7 +54,7 @@ TEST_CASE("batches are yielded in the order in which they were added, whatever t
 TEST_CASE("the order is a circle that may be full, and goes round and round") {
   constexpr std::uint32_t slots = 3;
   Ledger ledger;
-  ledger.reset(slots);
+  ledger.reset(slots, false);
   for (std::uint32_t i = 0; i < slots; i++) (void)ledger.add(i, i, 0, 1);
   for (std::uint32_t i = slots; i < 1000; i++) {
     CHECK(ledger.in_flight() == slots);
@@ -75,7 +75,7 @@ TEST_CASE("the order is a circle that may be full, and goes round and round") {
 
 TEST_CASE("an id is never used twice: batches, attempts, epochs") {
   Ledger ledger;
-  ledger.reset(2);
+  ledger.reset(2, false);
   std::set<std::uint64_t> ids;
   for (int epoch = 0; epoch < 10; epoch++) {
     for (std::uint32_t slot = 0; slot < 2; slot++) {
@@ -162,4 +162,85 @@ TEST_CASE("a slot's next batch begins without the last one's attempts and deaths
   CHECK(record.attempt == 0);
   CHECK(record.kills == 0);
   CHECK(record.state == State::pending);
+}
+
+// ---- out of order ----
+
+TEST_CASE("out of order: batches are yielded as they were finished; the others keep their order") {
+  Ledger ledger;
+  ledger.reset(5, true);
+  for (const std::uint32_t slot : {3u, 0u, 4u, 1u}) (void)ledger.add(slot, slot, 0, 1);
+  CHECK_FALSE(ledger.any_done());
+  ledger.finish(4, State::made);
+  ledger.finish(3, State::failed);
+  REQUIRE(ledger.any_done());
+  CHECK(ledger.front() == 4);
+  ledger.pop_front();
+  CHECK(in_order(ledger) == std::vector<std::uint32_t>{3, 0, 1});
+  CHECK(ledger.front() == 3);
+  ledger.pop_front();
+  CHECK_FALSE(ledger.any_done());
+  CHECK(ledger.in_flight() == 2);
+  CHECK(in_order(ledger) == std::vector<std::uint32_t>{0, 1});
+  ledger.finish(1, State::ended);
+  CHECK(ledger.front() == 1);
+}
+
+TEST_CASE("in order a finished batch waits for those before it") {
+  Ledger ledger;
+  ledger.reset(5, false);
+  for (const std::uint32_t slot : {3u, 0u}) (void)ledger.add(slot, slot, 0, 1);
+  ledger.finish(0, State::made);
+  CHECK_FALSE(ledger.any_done());
+  ledger.finish(3, State::made);
+  REQUIRE(ledger.any_done());
+  CHECK(ledger.front() == 3);
+}
+
+TEST_CASE("out of order: round and round, whichever is finished first") {
+  constexpr std::uint32_t slots = 4;
+  Ledger ledger;
+  ledger.reset(slots, true);
+  for (std::uint32_t i = 0; i < slots; i++) (void)ledger.add(i, i, 0, 1);
+  std::vector<std::int64_t> expected{0, 1, 2, 3};
+  for (std::uint32_t i = slots; i < 1000; i++) {
+    const std::size_t place = i * 7 % slots;  // in the order of adding
+    const std::uint32_t slot = in_order(ledger)[place];
+    ledger.finish(slot, State::made);
+    CHECK(ledger.front() == slot);
+    CHECK(ledger.at(slot).batch == expected[place]);
+    ledger.pop_front();
+    expected.erase(expected.begin() + static_cast<std::ptrdiff_t>(place));
+    (void)ledger.add(slot, i, 0, 1);
+    expected.push_back(i);
+    std::vector<std::int64_t> batches;
+    for (const std::uint32_t s : in_order(ledger)) batches.push_back(ledger.at(s).batch);
+    CHECK(batches == expected);
+    CHECK(ledger.in_flight() == slots);
+  }
+}
+
+TEST_CASE("out of order: what was finished in an epoch that was given up isn't yielded in the next") {
+  Ledger ledger;
+  ledger.reset(3, true);
+  (void)ledger.add(0, 0, 0, 1);
+  (void)ledger.add(1, 1, 0, 1);
+  ledger.finish(1, State::made);
+  ledger.forget_order();
+  CHECK_FALSE(ledger.any_done());
+  CHECK(ledger.in_flight() == 0);
+  (void)ledger.add(2, 0, 0, 1);
+  CHECK_FALSE(ledger.any_done());
+}
+
+TEST_CASE("a slot's next batch is anyone's, and has taken nothing from a shard") {
+  Ledger ledger;
+  ledger.reset(2, false);
+  Record& first = ledger.add(1, 0, 0, 1);
+  first.home = 7;
+  first.taken = 9;
+  ledger.pop_front();
+  const Record& second = ledger.add(1, 1, 1, 1);
+  CHECK(second.home == Record::anyone);
+  CHECK(second.taken == 0);
 }

@@ -28,7 +28,10 @@ std::unique_ptr<Sampler> sequential(std::int64_t length) {
 std::unique_ptr<Sampler> shuffled(std::int64_t length, std::uint64_t seed) {
   std::unique_ptr<Sampler> sampler;
   Error error;
-  REQUIRE(make_random(length, seed, sampler, error) == FEEDLANE_OK);
+  feedlane_random_config config{};
+  config.length = length;
+  config.seed = seed;
+  REQUIRE(make_random(config, sampler, error) == FEEDLANE_OK);
   return sampler;
 }
 
@@ -69,7 +72,7 @@ bool is_permutation_of(Indices indices, std::int64_t n) {
 
 void restart(Sampler& sampler, std::int64_t epoch) {
   Error error;
-  REQUIRE(sampler.restart(epoch, error) == FEEDLANE_OK);
+  REQUIRE(sampler.restart(epoch, 0, error) == FEEDLANE_OK);
 }
 
 }  // namespace
@@ -148,7 +151,9 @@ TEST_CASE("lengths that can't be are refused with the number") {
   CHECK(std::string(error.argument) == "length");
   CHECK(error.found == -1);
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{-5}}) {
-    CHECK(make_random(length, 1, sampler, error) == FEEDLANE_E_ARGUMENT);
+    feedlane_random_config config{};
+    config.length = length;
+    CHECK(make_random(config, sampler, error) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(error.argument) == "config.length");
     CHECK(error.found == length);
     CHECK(error.needed == 1);

@@ -1,31 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
-// For each line "length seed epoch cap" of its input: the random sampler's indices, pulled `cap` at a time and joined
-// with commas. For torch_indices_test.py.
+// Answers torch_indices_test.py through the C boundary. Each line of its input is a request, each line of its output the
+// indices, pulled `cap` at a time and joined with commas:
+//   random length seed epoch cap num_samples replacement shuffle
+//   distributed length seed epoch cap world rank no_shuffle drop_last
+//   subset length seed epoch cap                                       indices 1000, 1003, 1006 ...
+//   base_seed manual_seed epoch
+#include <feedlane.h>
+
 #include <cinttypes>
 #include <cstdio>
-#include <memory>
+#include <cstdlib>
+#include <iostream>
+#include <string>
 #include <vector>
 
-#include "loader/sampler.hpp"
+namespace {
+
+feedlane_error error;
+
+void check(int32_t status) {
+  if (status >= 0) return;
+  std::fprintf(stderr, "%s\n", error.text);
+  std::exit(1);
+}
+
+feedlane_sampler* make_random(std::int64_t& epoch, std::uint64_t& cap) {
+  feedlane_random_config config;
+  feedlane_init(&config, sizeof config);
+  std::cin >> config.length >> config.seed >> epoch >> cap >> config.num_samples >> config.replacement >>
+      config.shuffle;
+  feedlane_sampler* sampler = nullptr;
+  check(feedlane_sampler_random(&config, &sampler, &error));
+  return sampler;
+}
+
+feedlane_sampler* make_distributed(std::int64_t& epoch, std::uint64_t& cap) {
+  feedlane_distributed_config config;
+  feedlane_init(&config, sizeof config);
+  std::cin >> config.length >> config.seed >> epoch >> cap >> config.world >> config.rank >> config.no_shuffle >>
+      config.drop_last;
+  feedlane_sampler* sampler = nullptr;
+  check(feedlane_sampler_distributed(&config, &sampler, &error));
+  return sampler;
+}
+
+feedlane_sampler* make_subset(std::int64_t& epoch, std::uint64_t& cap) {
+  std::int64_t length = 0;
+  std::uint64_t seed = 0;
+  std::cin >> length >> seed >> epoch >> cap;
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < length; i++) indices.push_back(1000 + 3 * i);
+  feedlane_sampler* sampler = nullptr;
+  check(feedlane_sampler_subset(indices.data(), indices.size(), 0, seed, &sampler, &error));
+  return sampler;
+}
+
+void print(feedlane_sampler* sampler, std::int64_t epoch, std::uint64_t cap) {
+  // From another epoch, so that going on and going back are both seen.
+  check(feedlane_sampler_restart(sampler, epoch % 3, &error));
+  check(feedlane_sampler_restart(sampler, epoch, &error));
+  std::vector<std::int64_t> indices(cap);
+  const char* comma = "";
+  for (std::uint64_t got = 0; feedlane_sampler_next(sampler, indices.data(), cap, &got, &error) == FEEDLANE_OK;)
+    for (std::uint64_t i = 0; i < got; i++) {
+      std::printf("%s%" PRId64, comma, indices[i]);
+      comma = ",";
+    }
+  std::putchar('\n');
+  check(feedlane_sampler_destroy(&sampler));
+}
+
+}  // namespace
 
 int main() {
-  std::int64_t length = 0, epoch = 0;
-  std::uint64_t seed = 0, cap = 0;
-  while (std::scanf("%" SCNd64 " %" SCNu64 " %" SCNd64 " %" SCNu64, &length, &seed, &epoch, &cap) == 4) {
-    std::unique_ptr<feedlane::loader::Sampler> sampler;
-    feedlane::Error error;
-    if (feedlane::loader::make_random(length, seed, sampler, error) != FEEDLANE_OK ||
-        sampler->restart(epoch, error) != FEEDLANE_OK) {
-      std::fprintf(stderr, "%s\n", error.text);
-      return 1;
+  feedlane_init(&error, sizeof error);
+  std::string what;
+  while (std::cin >> what) {
+    std::int64_t epoch = 0;
+    std::uint64_t cap = 0;
+    if (what == "random") {
+      feedlane_sampler* const sampler = make_random(epoch, cap);
+      print(sampler, epoch, cap);
+    } else if (what == "distributed") {
+      feedlane_sampler* const sampler = make_distributed(epoch, cap);
+      print(sampler, epoch, cap);
+    } else if (what == "subset") {
+      feedlane_sampler* const sampler = make_subset(epoch, cap);
+      print(sampler, epoch, cap);
+    } else if (what == "base_seed") {
+      std::uint64_t manual_seed = 0, base_seed = 0;
+      std::cin >> manual_seed >> epoch;
+      check(feedlane_torch_base_seed(manual_seed, epoch, &base_seed, &error));
+      std::printf("%" PRIu64 "\n", base_seed);
     }
-    std::vector<std::int64_t> indices(cap);
-    const char* comma = "";
-    for (std::uint64_t got = 0; sampler->next(indices.data(), cap, got, error) == FEEDLANE_OK;)
-      for (std::uint64_t i = 0; i < got; i++) {
-        std::printf("%s%" PRId64, comma, indices[i]);
-        comma = ",";
-      }
-    std::putchar('\n');
   }
 }

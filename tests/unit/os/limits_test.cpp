@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "unit/os/fixtures.hpp"
 
@@ -80,7 +81,7 @@ TEST_CASE("a system without accounts sets no limit") {
   const System system;
   CHECK(memory_room(system.files()).empty());
   Error error;
-  CHECK(check_memory({std::uint64_t{1} << 50}, system.files(), error) == FEEDLANE_OK);
+  CHECK(check_memory({std::uint64_t{1} << 50}, std::uint64_t{1} << 50, system.files(), error) == FEEDLANE_OK);
 }
 
 TEST_CASE("cgroup v2: every ancestor up to the root counts, each under its own name") {
@@ -147,14 +148,14 @@ TEST_CASE("too little memory: the refusal names the limit and carries both numbe
   system.member("0::/job\n");
   system.cgroup2("/job", std::to_string(3 * mib), 1 * mib);
   Error error;
-  CHECK(check_memory({1 * mib, 1 * mib}, system.files(), error) == FEEDLANE_OK);
-  CHECK_MESSAGE(check_memory({1 * mib, 1 * mib + 1}, system.files(), error) == FEEDLANE_E_MEMORY,
+  CHECK(check_memory({1 * mib, 1 * mib}, 2 * mib, system.files(), error) == FEEDLANE_OK);
+  CHECK_MESSAGE(check_memory({1 * mib, 1 * mib + 1}, 2 * mib + 1, system.files(), error) == FEEDLANE_E_MEMORY,
                 "both segments count");
   CHECK(std::string(error.argument) == "arena");
   CHECK(error.found == 2 * mib);
   CHECK(error.needed == 2 * mib + 1);
   CHECK(std::string(error.text) == "the segments need 2097153 bytes, the memory limit of cgroup /job leaves 2097152");
-  CHECK(check_memory({8 * mib}, system.files(), error) == FEEDLANE_E_MEMORY);
+  CHECK(check_memory({8 * mib}, 8 * mib, system.files(), error) == FEEDLANE_E_MEMORY);
   CHECK(std::string(error.text).find("MemAvailable leaves 4194304") != std::string::npos);
 }
 
@@ -165,7 +166,7 @@ TEST_CASE("beyond RLIMIT_FSIZE, where a reservation would be fatal, is refused w
     return feedlane::test::in_child([&] {
       lower(RLIMIT_FSIZE, 2 * mib);
       Error error;
-      (void)check_memory(segments, files, error);
+      (void)check_memory(segments, std::accumulate(segments.begin(), segments.end(), std::uint64_t{0}), files, error);
       return as_refusal(error);
     });
   };
@@ -191,7 +192,7 @@ TEST_CASE("beyond RLIMIT_AS is refused with what is left of it") {
     return feedlane::test::in_child([&] {
       lower(RLIMIT_AS, limit);
       Error error;
-      (void)check_memory(segments, where, error);
+      (void)check_memory(segments, std::accumulate(segments.begin(), segments.end(), std::uint64_t{0}), where, error);
       return as_refusal(error);
     });
   };

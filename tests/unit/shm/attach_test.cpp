@@ -169,7 +169,7 @@ TEST_CASE("a segment shorter than its header says, or than any, is refused befor
   const Made made;
   for (const SegmentKind kind : kinds) {
     const std::uint64_t whole = made.bytes(kind);
-    for (const std::uint64_t bytes : {whole - 1, whole - 4096, whole + 4096, std::uint64_t{4096}, std::uint64_t{176}}) {
+    for (const std::uint64_t bytes : {whole - 1, whole - 4096, whole + 4096, std::uint64_t{4096}, std::uint64_t{208}}) {
       if (bytes == whole) continue;
       CAPTURE(bytes);
       const Fd copy = changed_copy(made.fd(kind), bytes, seals_of(kind), [](std::byte*) {});
@@ -179,14 +179,14 @@ TEST_CASE("a segment shorter than its header says, or than any, is refused befor
       CHECK(error.found == static_cast<std::int64_t>(whole));
       CHECK(error.needed == static_cast<std::int64_t>(bytes));
     }
-    for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{175}}) {
+    for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{207}}) {
       CAPTURE(bytes);
       const Fd copy = changed_copy(made.fd(kind), bytes, seals_of(kind), [](std::byte*) {});
       Error error;
       CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
       CHECK(std::string(error.argument) == (kind == SegmentKind::control ? "feedlane-control" : "feedlane-data"));
       CHECK(error.found == static_cast<std::int64_t>(bytes));
-      CHECK(error.needed == 176);
+      CHECK(error.needed == 208);
     }
   }
 }
@@ -236,14 +236,17 @@ TEST_CASE("a geometry out of range is refused by name, one of another size by th
            {"geometry.ring_capacity", [](auto& g) { g.ring_capacity = 3; }},
            {"geometry.config_bytes", [](auto& g) { g.config_bytes = UINT64_MAX; }},
            {"geometry.slot_bytes", [](auto& g) { g.slot_bytes = UINT64_MAX; }},
+           {"geometry.reserved_bytes", [](auto& g) { g.reserved_bytes = g.slot_bytes + 1; }},
+           {"geometry.list_bytes", [](auto& g) { g.list_bytes = 8 * g.max_rows - 1; }},
+           {"geometry.record_rows", [](auto& g) { g.record_rows = g.max_rows + 1; }},
            {"segment_bytes", [](auto& g) { g.workers = 300; }},
            {"segment_bytes", [](auto& g) { g.workers = 0; }},
            {"segment_bytes", [](auto& g) { g.slots = 1; }},
-           {"segment_bytes", [](auto& g) { g.max_rows = 5000; }},
+           {"segment_bytes", [](auto& g) { g.max_rows = 5000, g.list_bytes = 40000; }},
            {"segment_bytes", [](auto& g) { g.field_count = 64; }},
            {"segment_bytes", [](auto& g) { g.ring_capacity = 512; }},
            {"segment_bytes", [](auto& g) { g.config_bytes = 5000; }},
-           {"segment_bytes", [](auto& g) { g.slot_bytes = 1; }},
+           {"segment_bytes", [](auto& g) { g.slot_bytes = g.reserved_bytes = 1; }},
        }) {
     Error error;
     CAPTURE(std::string(c.name));

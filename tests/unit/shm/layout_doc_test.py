@@ -13,14 +13,14 @@ import subprocess
 import sys
 import unittest
 
-GEOMETRY = ("workers", "slots", "max_rows", "field_count", "ring_capacity", "config_bytes", "slot_bytes")
+GEOMETRY = ("workers", "slots", "max_rows", "field_count", "ring_capacity", "config_bytes", "slot_bytes", "list_bytes", "record_rows")
 GEOMETRIES = [
-    (0, 1, 1, 1, 1, 0, 1),
-    (1, 2, 3, 1, 2, 1, 4096),
-    (2, 5, 9, 3, 8, 10, 4097),
-    (3, 64, 128, 64, 64, 4096, 1 << 20),
-    (7, 100, 40960, 17, 1024, 12345, 1234567),
-    (4096, 64, 1, 2, 64, 64, 100),
+    (0, 1, 1, 1, 1, 0, 1, 8, 0),
+    (1, 2, 3, 1, 2, 1, 4096, 65536, 3),
+    (2, 5, 9, 3, 8, 10, 4097, 72, 0),
+    (3, 64, 128, 64, 64, 4096, 1 << 20, 65536, 128),
+    (7, 100, 40960, 17, 1024, 12345, 1234567, 327680, 0),
+    (4096, 64, 1, 2, 64, 64, 100, 65536, 1),
 ]
 
 

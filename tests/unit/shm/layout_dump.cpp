@@ -66,24 +66,36 @@ void print_control() {
   FIELD(SegmentHeader, reserved);
   STRUCT(Geometry);
   FIELD(Geometry, workers), FIELD(Geometry, slots), FIELD(Geometry, max_rows), FIELD(Geometry, field_count);
-  FIELD(Geometry, ring_capacity), FIELD(Geometry, reserved), FIELD(Geometry, config_bytes), FIELD(Geometry, slot_bytes);
-  FIELD(Geometry, base_seed);
+  FIELD(Geometry, ring_capacity), FIELD(Geometry, flags), FIELD(Geometry, config_bytes), FIELD(Geometry, slot_bytes);
+  FIELD(Geometry, reserved_bytes), FIELD(Geometry, list_bytes), FIELD(Geometry, base_seed);
+  FIELD(Geometry, retry_backoff_ns), FIELD(Geometry, retries), FIELD(Geometry, record_rows);
   STRUCT(TrainerBlock);
   FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before);
+  STRUCT(LoaderCounters);
+  FIELD(LoaderCounters, batches), FIELD(LoaderCounters, samples), FIELD(LoaderCounters, bytes);
+  FIELD(LoaderCounters, epochs), FIELD(LoaderCounters, wait_ns), FIELD(LoaderCounters, restarts);
+  FIELD(LoaderCounters, redispatched), FIELD(LoaderCounters, quarantined), FIELD(LoaderCounters, invalid_results);
+  FIELD(LoaderCounters, late_results), FIELD(LoaderCounters, retried), FIELD(LoaderCounters, substituted);
+  FIELD(LoaderCounters, skipped), FIELD(LoaderCounters, hung), FIELD(LoaderCounters, slots_taken),
+      FIELD(LoaderCounters, slots_held);
   STRUCT(TrainerRow);
-  FIELD(TrainerRow, result_position), FIELD(TrainerRow, done_through);
+  FIELD(TrainerRow, result_position), FIELD(TrainerRow, done_through), FIELD(TrainerRow, revoked_from),
+      FIELD(TrainerRow, revoked_until), FIELD(TrainerRow, pid);
+  FIELD(TrainerRow, state), FIELD(TrainerRow, generation);
   STRUCT(FieldRecord);
   FIELD(FieldRecord, name), FIELD(FieldRecord, code), FIELD(FieldRecord, bits), FIELD(FieldRecord, lanes);
   FIELD(FieldRecord, ndim), FIELD(FieldRecord, shape);
   STRUCT(TaskMessage);
   FIELD(TaskMessage, id), FIELD(TaskMessage, epoch), FIELD(TaskMessage, batch), FIELD(TaskMessage, first_position);
-  FIELD(TaskMessage, slot), FIELD(TaskMessage, attempt), FIELD(TaskMessage, rows), FIELD(TaskMessage, reserved);
+  FIELD(TaskMessage, slot), FIELD(TaskMessage, attempt), FIELD(TaskMessage, rows), FIELD(TaskMessage, stride);
+  FIELD(TaskMessage, flags), FIELD(TaskMessage, state_bytes);
 }
 
 void print_data() {
   STRUCT(WorkerRow);
   FIELD(WorkerRow, sleeping), FIELD(WorkerRow, task_position), FIELD(WorkerRow, started_task);
-  FIELD(WorkerRow, started_sample), FIELD(WorkerRow, started_ns), FIELD(WorkerRow, tasks), FIELD(WorkerRow, samples);
+  FIELD(WorkerRow, started_sample), FIELD(WorkerRow, started_ns), FIELD(WorkerRow, begun_through),
+      FIELD(WorkerRow, tasks), FIELD(WorkerRow, samples);
   FIELD(WorkerRow, bytes), FIELD(WorkerRow, errors), FIELD(WorkerRow, work_ns), FIELD(WorkerRow, wait_ns);
   STRUCT(ResultMessage);
   FIELD(ResultMessage, id), FIELD(ResultMessage, slot), FIELD(ResultMessage, attempt), FIELD(ResultMessage, status);
@@ -94,17 +106,22 @@ void print_data() {
   FIELD(TensorRecord, bytes), FIELD(TensorRecord, reserved);
   STRUCT(SlotHead);
   FIELD(SlotHead, task_id), FIELD(SlotHead, tensor_count), FIELD(SlotHead, transient), FIELD(SlotHead, failed_position);
-  FIELD(SlotHead, detail_bytes), FIELD(SlotHead, reserved);
+  FIELD(SlotHead, detail_bytes), FIELD(SlotHead, shaped), FIELD(SlotHead, metadata_offset);
+  FIELD(SlotHead, metadata_bytes), FIELD(SlotHead, state_offset), FIELD(SlotHead, state_bytes);
+  FIELD(SlotHead, record_count), FIELD(SlotHead, has_state), FIELD(SlotHead, reserved);
   STRUCT(SlotText);
   FIELD(SlotText, text);
   STRUCT(SlotHeader);
-  FIELD(SlotHeader, head), FIELD(SlotHeader, text), FIELD(SlotHeader, reserved), FIELD(SlotHeader, tensors);
+  FIELD(SlotHeader, head), FIELD(SlotHeader, text), FIELD(SlotHeader, tensors);
+  STRUCT(SampleRecord);
+  FIELD(SampleRecord, position), FIELD(SampleRecord, outcome), FIELD(SampleRecord, code), FIELD(SampleRecord, retries);
+  FIELD(SampleRecord, substitute), FIELD(SampleRecord, whole), FIELD(SampleRecord, reserved), FIELD(SampleRecord, text);
 }
 
 void print_hello() {
   STRUCT(Welcome);
   FIELD(Welcome, magic), FIELD(Welcome, layout_hash), FIELD(Welcome, worker), FIELD(Welcome, generation);
-  FIELD(Welcome, task_start), FIELD(Welcome, result_start);
+  FIELD(Welcome, task_start), FIELD(Welcome, result_start), FIELD(Welcome, tied), FIELD(Welcome, reserved);
   STRUCT(Attached);
   FIELD(Attached, magic), FIELD(Attached, layout_hash);
   STRUCT(Ready);
@@ -159,13 +176,13 @@ bool print_plan(const Geometry& g) {
   Plan p;
   feedlane::Error error;
   if (make_plan(g, p, error) != FEEDLANE_OK) return failed(error);
-  std::printf("plan control trainer_block=%llu trainer_rows=%llu fields=%llu config=%llu task_rings=%llu",
-              number(p.trainer_block), number(p.trainer_rows), number(p.fields), number(p.config),
-              number(p.task_rings));
-  std::printf(" index_lists=%llu end=%llu\n", number(p.index_lists), number(p.control_bytes));
-  std::printf("plan data worker_rows=%llu result_lanes=%llu slot_headers=%llu payload=%llu end=%llu\n",
-              number(p.worker_rows), number(p.result_lanes), number(p.slot_headers), number(p.payload),
-              number(p.data_bytes));
+  std::printf("plan control trainer_block=%llu counters=%llu trainer_rows=%llu fields=%llu config=%llu",
+              number(p.trainer_block), number(p.counters), number(p.trainer_rows), number(p.fields), number(p.config));
+  std::printf(" task_rings=%llu index_lists=%llu end=%llu\n", number(p.task_rings), number(p.index_lists),
+              number(p.control_bytes));
+  std::printf("plan data worker_rows=%llu result_lanes=%llu slot_headers=%llu records=%llu payload=%llu end=%llu\n",
+              number(p.worker_rows), number(p.result_lanes), number(p.slot_headers), number(p.records),
+              number(p.payload), number(p.data_bytes));
   return true;
 }
 
@@ -193,12 +210,13 @@ int main() {
     RingGeometry r{};
     bool made = false;
     if (std::string(what) == "loader") {
-      unsigned long long config = 0, slot = 0;
-      if (std::scanf("%u %u %u %u %u %llu %llu", &g.workers, &g.slots, &g.max_rows, &g.field_count, &g.ring_capacity,
-                     &config, &slot) != 7)
+      unsigned long long config = 0, slot = 0, list = 0;
+      if (std::scanf("%u %u %u %u %u %llu %llu %llu %u", &g.workers, &g.slots, &g.max_rows, &g.field_count,
+                     &g.ring_capacity, &config, &slot, &list, &g.record_rows) != 9)
         return 1;
       g.config_bytes = config;
-      g.slot_bytes = slot;
+      g.slot_bytes = g.reserved_bytes = slot;
+      g.list_bytes = list;
       made = print_plan(g);
     } else if (std::scanf("%u %u %u", &r.message_bytes, &r.capacity, &r.lanes) == 3) {
       made = print_ring_plan(r.message_bytes, r.capacity, r.lanes);

@@ -29,10 +29,17 @@ Geometry geometry() {
   return g;
 }
 
+// Where a test doesn't say otherwise: all of a slot is memory, and a list holds a batch's indices.
+Geometry complete(Geometry g) {
+  if (g.reserved_bytes == 0) g.reserved_bytes = g.slot_bytes;
+  if (g.list_bytes == 0) g.list_bytes = std::uint64_t{g.max_rows} * sizeof(std::int64_t);
+  return g;
+}
+
 Plan plan_of(const Geometry& g) {
   Plan plan;
   Error error;
-  const Status s = shm::make_plan(g, plan, error);
+  const Status s = shm::make_plan(complete(g), plan, error);
   REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
   return plan;
 }
@@ -59,6 +66,7 @@ std::vector<Region> data_regions(const Plan& p) {
           {"worker rows", p.worker_rows, g.workers * sizeof(shm::WorkerRow), shm::writer_distance},
           {"result lanes", p.result_lanes, g.workers * p.ring_bytes, shm::payload_alignment},
           {"slot headers", p.slot_headers, g.slots * sizeof(shm::SlotHeader), shm::payload_alignment},
+          {"records", p.records, g.slots * p.record_bytes, shm::payload_alignment},
           {"payload", p.payload, g.slots * p.slot_stride, shm::payload_alignment}};
 }
 
@@ -133,6 +141,7 @@ TEST_CASE("a larger geometry never has smaller segments, and in the end larger o
                            {"field_count", [](Geometry& g) { g.field_count += 4; }},
                            {"ring_capacity", [](Geometry& g) { g.ring_capacity *= 2; }},
                            {"config_bytes", [](Geometry& g) { g.config_bytes += 1000; }},
+                           {"record_rows", [](Geometry& g) { g.max_rows += 20, g.record_rows += 20; }},
                            {"slot_bytes", [](Geometry& g) { g.slot_bytes += 1000; }}}) {
     CAPTURE(std::string(step.name));
     Geometry g = geometry();
@@ -174,7 +183,6 @@ TEST_CASE("every number beyond its limit is refused by name, with what was found
            {"geometry.slots", (1 << 20) + 1, 1 << 20, [](Geometry& g) { g.slots = (1 << 20) + 1; }},
            {"geometry.max_rows", 0, 1, [](Geometry& g) { g.max_rows = 0; }},
            {"geometry.max_rows", (1 << 30) + 1, 1 << 30, [](Geometry& g) { g.max_rows = (1 << 30) + 1; }},
-           {"geometry.field_count", 0, 1, [](Geometry& g) { g.field_count = 0; }},
            {"geometry.field_count", 65, 64, [](Geometry& g) { g.field_count = 65; }},
            {"geometry.ring_capacity", 0, 1, [](Geometry& g) { g.ring_capacity = 0; }},
            {"geometry.ring_capacity", 1 << 21, 1 << 20, [](Geometry& g) { g.ring_capacity = 1 << 21; }},
@@ -182,6 +190,9 @@ TEST_CASE("every number beyond its limit is refused by name, with what was found
            {"geometry.ring_capacity", 4, 5, [](Geometry& g) { g.ring_capacity = 4; }},
            {"geometry.config_bytes", (1 << 30) + 1, 1 << 30, [](Geometry& g) { g.config_bytes = (1 << 30) + 1; }},
            {"geometry.slot_bytes", 0, 1, [](Geometry& g) { g.slot_bytes = 0; }},
+           {"geometry.reserved_bytes", 5001, 5000, [](Geometry& g) { g.reserved_bytes = 5001; }},
+           {"geometry.list_bytes", 1, 8, [](Geometry& g) { g.max_rows = 1, g.list_bytes = 1; }},
+           {"geometry.record_rows", 2, 1, [](Geometry& g) { g.max_rows = 1, g.record_rows = 2; }},
            {"geometry.slot_bytes", shm::max_slot_bytes + 1, shm::max_slot_bytes,
             [](Geometry& g) { g.slot_bytes = shm::max_slot_bytes + 1; }},
        }) {
@@ -191,7 +202,7 @@ TEST_CASE("every number beyond its limit is refused by name, with what was found
     Error error;
     CAPTURE(std::string(r.argument));
     CAPTURE(r.found);
-    CHECK(shm::make_plan(g, plan, error) == FEEDLANE_E_LIMIT);
+    CHECK(shm::make_plan(complete(g), plan, error) == FEEDLANE_E_LIMIT);
     CHECK(std::string(error.argument) == r.argument);
     CHECK(error.found == static_cast<std::int64_t>(r.found));
     CHECK(error.needed == static_cast<std::int64_t>(r.needed));
@@ -217,7 +228,7 @@ TEST_CASE("every number may be as large as its limit; together they may not go b
     huge.slots = huge.ring_capacity = shm::max_slots;
     (rows ? huge.max_rows : huge.workers) = rows ? shm::max_rows : shm::max_workers;
     if (!rows) huge.slot_bytes = shm::max_slot_bytes;
-    CHECK(shm::make_plan(huge, plan, error) == FEEDLANE_E_LIMIT);
+    CHECK(shm::make_plan(complete(huge), plan, error) == FEEDLANE_E_LIMIT);
     CHECK(std::string(error.argument) == "arena");
     CHECK(error.needed == static_cast<std::int64_t>(shm::max_segment_bytes));
     CHECK(error.found > error.needed);
@@ -239,7 +250,7 @@ TEST_CASE("random geometries: a plan that holds together, or a refusal") {
     g.slot_bytes = 1 + below(std::uint64_t{1} << below(41));
     Plan plan;
     Error error;
-    if (shm::make_plan(g, plan, error) != FEEDLANE_OK) {
+    if (shm::make_plan(complete(g), plan, error) != FEEDLANE_OK) {
       CHECK(error.code == FEEDLANE_E_LIMIT);
       continue;
     }

@@ -27,7 +27,8 @@ inline shm::Geometry small_geometry() {
   g.field_count = 1;
   g.ring_capacity = 4;
   g.config_bytes = 10;
-  g.slot_bytes = 5000;
+  g.slot_bytes = g.reserved_bytes = 5000;
+  g.list_bytes = 3 * sizeof(std::int64_t);
   g.base_seed = 77;
   return g;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/dataset.hpp"
 #include "worker/seed.hpp"
 #include "worker/task.hpp"
 
@@ -22,6 +23,13 @@ namespace {
 
 constexpr std::uint64_t base_seed = 11;
 
+// Asks between samples what a test says; retries don't wait.
+struct TestPace final : feedlane::worker::Pace {
+  Status between(std::uint64_t position) override { return on_between ? on_between(position) : FEEDLANE_OK; }
+  Status pause(std::int64_t) override { return FEEDLANE_OK; }
+  std::function<Status(std::uint64_t)> on_between;
+};
+
 // A data set whose callbacks are what a test says, and a task of rows 10, 20, 30, 40 with two fields.
 struct Stage {
   Stage() {
@@ -35,8 +43,19 @@ struct Stage {
     declared[1].shape[0] = 3;
     REQUIRE(fields.declare(declared, 2, 4, error) == FEEDLANE_OK);
     payload.resize(fields.slot_bytes());
-    task.prepare(fields, base_seed, nullptr);
-    task.open({7, 2, 5, 100, 1, 3, 4, 0}, indices, {&header, payload.data(), 4096, payload.size()});
+    shm::Geometry geometry{};
+    geometry.slots = 2;
+    geometry.max_rows = 4;
+    geometry.slot_bytes = geometry.reserved_bytes = payload.size();
+    geometry.base_seed = base_seed;
+    task.prepare(fields, geometry, 0, nullptr);
+    arena::Slot slot;
+    slot.header = &header;
+    slot.payload = payload.data();
+    slot.payload_offset = 4096;
+    slot.payload_bytes = slot.reserved_bytes = payload.size();
+    slot.number = 1;
+    task.open({7, 2, 5, 100, 1, 3, 4, 1, 0, 0}, indices, slot);
     table.size = sizeof table;
     table.user_data = this;
   }
@@ -62,10 +81,7 @@ struct Stage {
     REQUIRE(runner.take(&table, "dataset", error) == FEEDLANE_OK);
     REQUIRE(runner.open(info, error) == FEEDLANE_OK);
   }
-  Status run() {
-    return runner.run(
-        task, row, [](std::uint64_t) { return FEEDLANE_OK; }, error);
-  }
+  Status run() { return runner.run(task, progress, pace, error); }
 
   std::function<int32_t(const feedlane_worker_info*, void**, feedlane_error*)> on_open;
   std::function<int32_t(const feedlane_row*, feedlane_error*)> on_get;
@@ -79,7 +95,8 @@ struct Stage {
   const std::int64_t indices[4] = {10, 20, 30, 40};
   Task task;
   DatasetRunner runner;
-  std::uint64_t row = 0;
+  feedlane::worker::Progress progress;
+  TestPace pace;
   Error error;
 };
 
@@ -109,12 +126,12 @@ TEST_CASE("a task shows what was sent, with seeds by position and tensors in the
 TEST_CASE("describing a task with fewer rows cuts its tensors and writes them into the slot") {
   Stage s;
   CHECK(s.task.describe(3) == 3 * 8 + 3 * 3);
-  std::vector<feedlane_tensor> seen;
-  REQUIRE(arena::read_batch(s.task.slot(), 7, s.fields, 3, seen, s.error) == FEEDLANE_OK);
-  CHECK(seen[0].shape[0] == 3);
-  s.task.open({8, 2, 6, 104, 1, 0, 4, 0}, s.indices, s.task.slot());
+  arena::Made made;
+  REQUIRE(arena::read_batch(s.task.slot(), 7, s.fields, 3, 4, made, s.error) == FEEDLANE_OK);
+  CHECK(made.tensors[0].shape[0] == 3);
+  s.task.open({8, 2, 6, 104, 1, 0, 4, 1, 0, 0}, s.indices, s.task.slot());
   CHECK(s.task.describe(4) == 4 * 8 + 4 * 3);
-  CHECK(arena::read_batch(s.task.slot(), 8, s.fields, 4, seen, s.error) == FEEDLANE_OK);
+  CHECK(arena::read_batch(s.task.slot(), 8, s.fields, 4, 4, made, s.error) == FEEDLANE_OK);
 }
 
 TEST_CASE("get is called once a row, with the row's place in every tensor") {
@@ -175,7 +192,7 @@ TEST_CASE("a row's failure names its index and brings text, traceback, errno and
   CHECK(s.run() == FEEDLANE_E_SAMPLE);
   CHECK(s.error.code == FEEDLANE_E_SAMPLE);
   CHECK(s.error.sample == 30);
-  CHECK(s.row == 2);
+  CHECK(s.progress.position == 2);
   CHECK(std::string(s.error.text) == "bad file");
   CHECK(s.error.detail == "trace");
   CHECK(s.error.os_errno == 5);
@@ -247,14 +264,15 @@ TEST_CASE("asked to stop between rows it stops there, and goes on there the next
   s.on_get = [&](const feedlane_row* row, feedlane_error*) { return seen.push_back(row->index), 0; };
   s.take_and_open();
   const auto stop_at = [&](std::uint64_t at) {
-    return s.runner.run(
-        s.task, s.row,
-        [&](std::uint64_t row) { return asked.push_back(row), row == at ? FEEDLANE_TIMEOUT : FEEDLANE_OK; }, s.error);
+    s.pace.on_between = [&, at](std::uint64_t row) {
+      return asked.push_back(row), row == at ? FEEDLANE_TIMEOUT : FEEDLANE_OK;
+    };
+    return s.run();
   };
   CHECK(stop_at(1) == FEEDLANE_TIMEOUT);
-  CHECK(s.row == 1);
+  CHECK(s.progress.position == 1);
   CHECK(stop_at(3) == FEEDLANE_TIMEOUT);
-  CHECK(s.row == 3);
+  CHECK(s.progress.position == 3);
   CHECK(stop_at(4) == FEEDLANE_OK);
   CHECK(seen == std::vector<std::int64_t>{10, 20, 30, 40});
   const std::vector<std::uint64_t> between{1, 2, 3};  // not before the first row, not after the last
@@ -268,7 +286,7 @@ TEST_CASE("open gives the others their self, close gets it, once") {
   s.with_get();
   s.with_close();
   s.on_open = [&](const feedlane_worker_info* info, void** self, feedlane_error*) {
-    CHECK(info == &s.info);
+    CHECK(info->size == s.info.size);
     CHECK(*self == &s);
     *self = &other;
     return 0;

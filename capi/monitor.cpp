@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/monitor.hpp"
+
+#include "handle.hpp"
+
+using namespace feedlane;
+using namespace feedlane::capi;
+
+struct feedlane_monitor : Handle {
+  std::unique_ptr<loader::Monitor> monitor;
+};
+
+extern "C" {
+
+int32_t feedlane_monitor_open(int64_t pid, int32_t nth, feedlane_monitor** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  return call(err, [&](Error& error) -> Status {
+    if (out == nullptr) return refuse_null(error, "out");
+    auto handle = std::make_unique<feedlane_monitor>();
+    Status s = handle->stamp.take(error);
+    if (s == FEEDLANE_OK) s = loader::Monitor::open(pid, nth, handle->monitor, error);
+    if (s == FEEDLANE_OK) *out = handle.release();
+    return s;
+  });
+}
+
+int32_t feedlane_monitor_stats(const feedlane_monitor* m, feedlane_stats* out) {
+  return call_any(m, "m", nullptr, [&](Error& error) {
+    const Status s = check_output(out, "out", error);
+    if (s == FEEDLANE_OK) write_versioned(out, m->monitor->stats());
+    return s;
+  });
+}
+
+int32_t feedlane_monitor_worker_stats(const feedlane_monitor* m, int32_t worker, feedlane_worker_stats* out) {
+  return call_any(m, "m", nullptr, [&](Error& error) {
+    Status s = check_output(out, "out", error);
+    feedlane_worker_stats stats;
+    if (s == FEEDLANE_OK) s = m->monitor->worker_stats(worker, stats);
+    if (s == FEEDLANE_OK) write_versioned(out, stats);
+    return s;
+  });
+}
+
+int32_t feedlane_monitor_close(feedlane_monitor** m) {
+  return destroy(m, [](feedlane_monitor* handle) {
+    delete handle;
+    return Status{FEEDLANE_OK};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jpeg_decoder.hpp"
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+// After <cstdio>, which it needs.
+#include <jpeglib.h>
+// After <jpeglib.h>.
+#include <jerror.h>
+
+namespace images {
+
+/// libjpeg leaves by longjmp when something is wrong: no object with a destructor may live in the functions it leaves.
+struct JpegDecoder::State {
+  jpeg_error_mgr errors{};  // first: what libjpeg knows of this is a pointer to it
+  std::jmp_buf failed{};
+  char text[JMSG_LENGTH_MAX]{};
+  jpeg_decompress_struct jpeg{};
+
+  State() {
+    jpeg.err = jpeg_std_error(&errors);
+    errors.error_exit = on_error;
+    errors.emit_message = on_message;
+    jpeg_create_decompress(&jpeg);
+  }
+  ~State() { jpeg_destroy_decompress(&jpeg); }
+
+  bool open(std::span<const uint8_t> file);
+  bool decode(const Region& region, unsigned scale, Pixels& pixels, Box& box);
+  void crop(const Region& region, unsigned scale, Pixels& pixels, Box& box);
+  bool read_rows(Pixels& pixels);
+
+  static void on_error(j_common_ptr common);
+  static void on_message(j_common_ptr common, int level);
+};
+
+namespace {
+
+/// Scales are eighths. libjpeg-turbo has vector code for these three and 1 is but a lookup; those between take longer
+/// than decoding all of it.
+unsigned choose_scale(const Region& region, uint32_t needed) {
+  for (const unsigned eighths : {1u, 2u, 4u})
+    if (uint64_t{std::min(region.width, region.height)} * eighths >= uint64_t{needed} * 8) return eighths;
+  return 8;
+}
+
+/// Adobe's CMYK, as files have it: inverted.
+void cmyk_to_rgb(Pixels& pixels) {
+  for (size_t y = 0; y < pixels.height(); y++) {
+    uint8_t* const row = pixels.row(y);
+    for (size_t x = 0; x < pixels.width(); x++)
+      for (size_t c = 0; c < 3; c++)
+        row[4 * x + c] = static_cast<uint8_t>(row[4 * x + c] * unsigned{row[4 * x + 3]} / 255);
+  }
+}
+
+}  // namespace
+
+void JpegDecoder::State::on_error(j_common_ptr common) {
+  auto* const state = reinterpret_cast<State*>(common->err);
+  common->err->format_message(common, state->text);
+  std::longjmp(state->failed, 1);
+}
+
+void JpegDecoder::State::on_message(j_common_ptr common, int level) {
+  if (level < 0 && common->err->msg_code == JWRN_JPEG_EOF) on_error(common);
+}
+
+bool JpegDecoder::State::open(std::span<const uint8_t> file) {
+  if (setjmp(failed) != 0) return false;
+  jpeg_abort_decompress(&jpeg);  // what the picture before has left
+  jpeg_mem_src(&jpeg, file.data(), static_cast<unsigned long>(file.size()));
+  jpeg_read_header(&jpeg, TRUE);
+  return true;
+}
+
+/// Leaves out what lies beside the region and above it.
+void JpegDecoder::State::crop(const Region& region, unsigned scale, Pixels& pixels, Box& box) {
+  const double factor = scale / 8.0;
+  const auto last = [&](uint32_t end, JDIMENSION limit) {
+    return std::min<JDIMENSION>(limit, static_cast<JDIMENSION>((uint64_t{end} * scale + 7) / 8));
+  };
+  JDIMENSION left = region.x * scale / 8;
+  const JDIMENSION top = region.y * scale / 8;
+  JDIMENSION width = std::max<JDIMENSION>(1, last(region.x + region.width, jpeg.output_width) - left);
+  const JDIMENSION height = std::max<JDIMENSION>(1, last(region.y + region.height, jpeg.output_height) - top);
+  if (width < jpeg.output_width) jpeg_crop_scanline(&jpeg, &left, &width);
+  else left = 0;
+  if (top > 0) jpeg_skip_scanlines(&jpeg, top);
+  pixels.reset(width, height);
+  box = {region.x * factor - left, region.y * factor - top, region.width * factor, region.height * factor};
+}
+
+bool JpegDecoder::State::read_rows(Pixels& pixels) {
+  constexpr JDIMENSION most = 8;
+  JSAMPROW rows[most];
+  for (size_t y = 0; y < pixels.height();) {
+    const auto wanted = static_cast<JDIMENSION>(std::min<size_t>(most, pixels.height() - y));
+    for (JDIMENSION i = 0; i < wanted; i++) rows[i] = pixels.row(y + i);
+    y += jpeg_read_scanlines(&jpeg, rows, wanted);
+  }
+  return true;
+}
+
+bool JpegDecoder::State::decode(const Region& region, unsigned scale, Pixels& pixels, Box& box) {
+  if (setjmp(failed) != 0) return false;
+  const bool cmyk = jpeg.num_components == 4;
+  jpeg.out_color_space = cmyk ? JCS_CMYK : JCS_EXT_RGBX;
+  jpeg.scale_num = scale;
+  jpeg.scale_denom = 8;
+  jpeg.dct_method = JDCT_ISLOW;
+  jpeg_start_decompress(&jpeg);
+  crop(region, scale, pixels, box);
+  read_rows(pixels);
+  if (cmyk) cmyk_to_rgb(pixels);
+  return true;
+}
+
+JpegDecoder::JpegDecoder() : state_(std::make_unique<State>()) {}
+JpegDecoder::~JpegDecoder() = default;
+
+bool JpegDecoder::open(std::span<const uint8_t> file, uint32_t& width, uint32_t& height, std::string& why) {
+  if (!state_->open(file)) return why = state_->text, false;
+  width = state_->jpeg.image_width;
+  height = state_->jpeg.image_height;
+  return true;
+}
+
+bool JpegDecoder::decode(const Region& region, uint32_t needed, Pixels& pixels, Box& box, std::string& why) {
+  const bool decoded = state_->decode(region, choose_scale(region, needed), pixels, box);
+  if (!decoded) why = state_->text;
+  return decoded;
+}
+
+}  // namespace images

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "photograph.hpp"
+
+namespace images {
+
+/// Writes a JPEG of quality 90. Throws if the file can't be written.
+void write_jpeg(const std::string& path, const Photograph& photo);
+
+}  // namespace images

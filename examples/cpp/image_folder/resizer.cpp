@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "vectors.hpp"
+
+namespace images {
+namespace {
+
+constexpr size_t block = 16;  ///< bytes of a row that are mixed at once
+static_assert(block <= Pixels::padding);
+
+}  // namespace
+
+Resizer::Resizer(size_t side) : side_(side), pixels_(side * Pixels::channels) {}
+
+void Resizer::find_taps(double start, double length, size_t limit, double unit, Taps& taps) const {
+  const double step = length / static_cast<double>(side_);
+  const double radius = std::max(step, 1.0);
+  const auto end = static_cast<double>(limit);
+  const double low = std::clamp(std::floor(start), 0.0, end - 1);
+  const double high = std::clamp(std::ceil(start + length), low + 1, end);
+  taps.low = static_cast<size_t>(low);
+  taps.high = static_cast<size_t>(high);
+  taps.count = std::min(taps.high - taps.low, static_cast<size_t>(std::ceil(2 * radius)));
+  taps.first.resize(side_);
+  taps.weights.resize(side_ * taps.count);
+  for (size_t i = 0; i < side_; i++) {
+    const double centre = start + (static_cast<double>(i) + 0.5) * step;
+    // All rows of weights have the same length: near the end they begin earlier, with zeros.
+    const double first = std::clamp(std::floor(centre - radius + 0.5), low, high - static_cast<double>(taps.count));
+    float* const weights = &taps.weights[i * taps.count];
+    double sum = 0;
+    for (size_t k = 0; k < taps.count; k++) {
+      const double distance = std::abs(first + static_cast<double>(k) + 0.5 - centre);
+      const double weight = std::max(0.0, 1 - distance / radius);
+      weights[k] = static_cast<float>(weight);
+      sum += weight;
+    }
+    const auto norm = static_cast<float>(unit / sum);
+    for (size_t k = 0; k < taps.count; k++) weights[k] *= norm;
+    taps.first[i] = static_cast<size_t>(first);
+  }
+}
+
+void Resizer::prepare(const Pixels& from, const Box& box, bool flip) {
+  find_taps(box.x, box.width, from.width(), 1.0 / 256, across_);  // takes back what mix_rows leaves in
+  find_taps(box.y, box.height, from.height(), 65536, down_);
+  if (flip) {
+    std::reverse(across_.first.begin(), across_.first.end());
+    for (size_t i = 0; i < side_ / 2; i++)
+      std::swap_ranges(&across_.weights[i * across_.count], &across_.weights[(i + 1) * across_.count],
+                       &across_.weights[(side_ - 1 - i) * across_.count]);
+  }
+  row_weights_.resize(down_.weights.size());
+  for (size_t i = 0; i < row_weights_.size(); i++)
+    row_weights_[i] = static_cast<uint16_t>(std::min(65535.0f, down_.weights[i] + 0.5f));
+  const size_t bytes = (across_.high - across_.low) * Pixels::channels;
+  mixed_.resize((bytes + block - 1) / block * block);
+}
+
+/// Output row `y` of the columns that matter, before they are mixed, times 256: 16 bits hold 8 behind the point.
+void Resizer::mix_rows(const Pixels& from, size_t y) {
+  const uint8_t* const top = from.row(down_.first[y]) + across_.low * Pixels::channels;
+  const uint16_t* const weights = &row_weights_[y * down_.count];
+  const size_t stride = from.stride();
+  for (size_t at = 0; at < mixed_.size(); at += block) {
+    Short8 lower{};
+    Short8 upper{};
+    for (size_t k = 0; k < down_.count; k++) {
+      const auto bytes = load<Byte16>(top + k * stride + at);
+      const Short8 weight = Short8{} + weights[k];
+      lower += multiply_high(lower_times_256(bytes), weight);
+      upper += multiply_high(upper_times_256(bytes), weight);
+    }
+    float* const out = &mixed_[at];
+    store(out, lower_as_float(lower));
+    store(out + 4, upper_as_float(lower));
+    store(out + 8, lower_as_float(upper));
+    store(out + 12, upper_as_float(upper));
+  }
+}
+
+void Resizer::mix_columns() {
+  const float* const weights = across_.weights.data();
+  const size_t count = across_.count;
+  for (size_t x = 0; x < side_; x++) {
+    const float* from = &mixed_[(across_.first[x] - across_.low) * Pixels::channels];
+    Float4 sum{};
+    for (size_t k = 0; k < count; k++, from += Pixels::channels) {
+      sum += load<Float4>(from) * weights[x * count + k];
+    }
+    store(&pixels_[x * Pixels::channels], sum);
+  }
+}
+
+template <class Store>
+void Resizer::run(const Pixels& from, const Box& box, bool flip, Store store) {
+  prepare(from, box, flip);
+  for (size_t y = 0; y < side_; y++) {
+    mix_rows(from, y);
+    mix_columns();
+    store(y, pixels_.data());
+  }
+}
+
+void Resizer::resize(const Pixels& from, const Box& box, bool flip, const Normalisation& n, float* out) {
+  const size_t side = side_;
+  run(from, box, flip, [&](size_t y, const float* row) {
+    for (size_t c = 0; c < 3; c++) {
+      float* const to = out + (c * side + y) * side;
+      const float scale = n.scale[c];
+      const float offset = n.offset[c];
+      for (size_t x = 0; x < side; x++) to[x] = row[x * Pixels::channels + c] * scale + offset;
+    }
+  });
+}
+
+void Resizer::resize(const Pixels& from, const Box& box, bool flip, uint8_t* out) {
+  const size_t side = side_;
+  run(from, box, flip, [&](size_t y, const float* row) {
+    for (size_t c = 0; c < 3; c++) {
+      uint8_t* const to = out + (c * side + y) * side;
+      for (size_t x = 0; x < side; x++)
+        to[x] = static_cast<uint8_t>(std::min(255.0f, row[x * Pixels::channels + c] + 0.5f));
+    }
+  });
+}
+
+}  // namespace images

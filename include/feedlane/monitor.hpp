@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/** @file monitor.hpp A look at another process's loader. */
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "error.hpp"
+
+namespace feedlane {
+inline namespace v1 {
+
+/** Reads the counters of a loader in another process of the same user, which doesn't notice. Any thread. */
+class Monitor {
+ public:
+  /** Of loader `nth` of process `pid`, counted from 0; nothing when it has no such one. Throws. */
+  [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth = 0) {
+    Error error;
+    std::optional<Monitor> monitor = open(pid, nth, error);
+    if (error) throw error;
+    return monitor;
+  }
+  /** The same; what went wrong is in `error`. */
+  [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth, Error& error) {
+    Monitor monitor;
+    const std::int32_t status =
+        detail::checked(error, [&](feedlane_error* e) { return feedlane_monitor_open(pid, nth, &monitor.handle_, e); });
+    if (status != FEEDLANE_OK) return std::nullopt;
+    return monitor;
+  }
+  /** `other` shows nothing after. */
+  Monitor(Monitor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  /** Exchanges the two. */
+  Monitor& operator=(Monitor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+  ~Monitor() { (void)feedlane_monitor_close(&handle_); }
+
+  /** The loader's counters; the last ones after its end. */
+  [[nodiscard]] feedlane_stats stats() const {
+    feedlane_stats s;
+    feedlane_init(&s, sizeof s);
+    (void)feedlane_monitor_stats(handle_, &s);
+    return s;
+  }
+  /** Each worker's counters, by id. */
+  [[nodiscard]] std::vector<feedlane_worker_stats> worker_stats() const {
+    std::vector<feedlane_worker_stats> all;
+    feedlane_worker_stats s;
+    feedlane_init(&s, sizeof s);
+    for (std::int32_t w = 0; feedlane_monitor_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
+    return all;
+  }
+  /** The handle, for the C interface; still owned by this. */
+  [[nodiscard]] const feedlane_monitor* c() const { return handle_; }
+
+ private:
+  Monitor() = default;
+  feedlane_monitor* handle_ = nullptr;
+};
+
+}  // namespace v1
+}  // namespace feedlane

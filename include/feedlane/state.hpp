@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/** @file state.hpp Saved states: bytes that say how far something has come. */
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "error.hpp"
+
+namespace feedlane {
+inline namespace v1 {
+
+/** What a loader's state says; see Loader::state. */
+struct StateInfo {
+  std::int64_t epoch = 0;      /**< which start_epoch goes on */
+  std::int64_t batch = 0;      /**< all batches before this one were yielded; iterable: how many */
+  std::int64_t samples = 0;    /**< indices of those; iterable: samples yielded */
+  std::uint64_t base_seed = 0; /**< the loader takes it */
+  bool ended = false;          /**< the epoch's end was seen: the next one follows */
+  bool iterable = false;       /**< of an iterable data set */
+};
+
+/** Looks into a state. Throws E_CORRUPT if it is damaged or none. */
+inline StateInfo read_state(std::span<const std::byte> state) {
+  feedlane_state_info info;
+  feedlane_init(&info, sizeof info);
+  detail::checked([&](feedlane_error* e) { return feedlane_state_read(state.data(), state.size(), &info, e); });
+  return {info.epoch, info.batch, info.samples, info.base_seed, info.ended != 0, info.iterable != 0};
+}
+
+namespace detail {
+
+/** What `call(buffer, cap, bytes, err)` writes, however long it is. Throws. */
+template <class Call>
+std::vector<std::byte> saved(Call&& call) {
+  std::vector<std::byte> state(512);
+  for (;;) {
+    std::uint64_t bytes = 0;
+    Error error;
+    const std::int32_t s =
+        checked(error, [&](feedlane_error* e) { return call(state.data(), state.size(), &bytes, e); });
+    const bool too_small = s == FEEDLANE_E_LIMIT && bytes > state.size();
+    if (s < 0 && !too_small) throw error;
+    state.resize(static_cast<std::size_t>(bytes));
+    if (!too_small) return state;
+  }
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace feedlane

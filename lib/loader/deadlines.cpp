@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must have happened by when: workers attach, get on with their tasks, and end when they say so.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "loader/loader.hpp"
+#include "os/other_process.hpp"
+#include "shm/words.hpp"
+
+namespace feedlane::loader {
+
+using worker::Peer;
+
+// A trainer that hasn't looked for so long may have been stopped, and its workers with it: they get a grace.
+constexpr std::int64_t absence_ns = 1'000'000'000;
+constexpr std::int64_t longest_grace_ns = 100'000'000;
+
+os::Deadline Loader::next_deadline() const {
+  os::Deadline first = os::Deadline::never();
+  for (const Peer& p : peers_) {
+    if (p.state() == worker::State::starting) first = first.earlier(os::Deadline::at(p.start_deadline_ns()));
+    first = first.earlier(p.end_deadline());
+    if (has_task_deadline(p)) first = first.earlier(os::Deadline::at(task_deadline_ns(p)));
+  }
+  return first;
+}
+
+void Loader::check_deadlines() {
+  const std::int64_t now = os::now_ns();
+  for (std::uint32_t w = 0; w < peers_.size(); w++) {
+    Peer& peer = peers_[w];
+    if (peer.state() == worker::State::starting && peer.start_deadline_ns() <= now) give_up_start(w);
+    else if (peer.end_deadline().remaining_ns() == 0) peer.hurry(config_.term_timeout_ns);
+    else if (has_task_deadline(peer) && task_deadline_ns(peer) <= now) give_up_task(w, now);
+  }
+}
+
+void Loader::give_up_start(std::uint32_t w) {
+  Peer& peer = peers_[w];
+  if (config_.starts_workers()) {
+    (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", config_.start_timeout_ns,
+                          config_.start_timeout_ns, "worker %u (pid %d) has not attached within %lld ms", w,
+                          static_cast<int>(peer.pid()), static_cast<long long>(config_.start_timeout_ns / 1'000'000));
+    unheard_.worker = static_cast<std::int32_t>(w);
+    fail(unheard_);
+    peer.set_state(worker::State::failed);
+  }
+  if (peer.has_process()) peer.cut_off(poller_);
+  else lose(w);
+}
+
+// ---- tasks ----
+
+bool Loader::has_task_deadline(const Peer& p) const {
+  return config_.has_task_timeout() && p.state() == worker::State::ready && p.is_live() && p.unfinished != 0 &&
+         !p.is_fenced;
+}
+
+// From the last sign of life: a task was sent to an idle worker, another was begun, or one was answered. What the worker
+// itself says of when it began isn't needed.
+std::int64_t Loader::task_deadline_ns(const Peer& p) const {
+  const std::int64_t timeout = config_.task_timeout_ns;
+  const std::int64_t since =
+      std::max(p.progress_ns, watching_since_ns_ - timeout + std::min(timeout, longest_grace_ns));
+  return since > FEEDLANE_FOREVER - timeout ? FEEDLANE_FOREVER : since + timeout;
+}
+
+// Called whenever the trainer looks: who has begun another task has got on.
+void Loader::watch_progress() {
+  if (!config_.has_task_timeout()) return;
+  const std::int64_t now = os::now_ns();
+  if (now - last_look_ns_ > absence_ns) watching_since_ns_ = now;
+  last_look_ns_ = now;
+  for (Peer& p : peers_) {
+    if (p.state() != worker::State::ready) {
+      p.progress_ns = now;
+      continue;
+    }
+    const std::uint64_t begun = p.started_task();
+    if (begun != p.seen_task) p.progress_ns = now;
+    p.seen_task = begun;
+  }
+}
+
+// Named, ended, and observed dead before its tasks go to others.
+void Loader::give_up_task(std::uint32_t w, std::int64_t now) {
+  Peer& peer = peers_[w];
+  const std::uint64_t begun = peer.started_task();
+  const std::int64_t for_ms = (now - peer.progress_ns) / 1'000'000;
+  std::int64_t batch = -1;
+  std::int64_t sample = -1;
+  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
+    const Record& r = ledger_.at(slot);
+    if (r.state != Record::State::sent || r.worker != w || r.id != begun) continue;
+    batch = r.batch;
+    const std::uint64_t row = segments_.worker_row(w)->started_sample.load(std::memory_order_relaxed);  // a hint
+    if (!config_.iterable && row < r.rows) sample = segments_.index_list(slot)[row];
+  }
+  const std::string where = peer.is_local() ? "a thread" : os::describe_process(peer.pid());
+  (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", now - peer.progress_ns, config_.task_timeout_ns,
+                        "worker %u (pid %d) has not got on for %lld ms with batch %lld, sample %lld: %s", w,
+                        static_cast<int>(peer.pid()), static_cast<long long>(for_ms), static_cast<long long>(batch),
+                        static_cast<long long>(sample), where.c_str());
+  unheard_.worker = static_cast<std::int32_t>(w);
+  unheard_.epoch = epoch_;
+  unheard_.batch = batch;
+  unheard_.sample = sample;
+  events_.push(FEEDLANE_EVENT_WORKER_HUNG, unheard_);
+  shm::add(counters_->hung);
+  if (peer.is_local()) return fence(w);
+  peer.cut_off(poller_);
+}
+
+// A thread can't be ended, and may write on: its slots are lost until it answers. Its batches go to others, in other slots.
+void Loader::fence(std::uint32_t w) {
+  Peer& peer = peers_[w];
+  peer.is_fenced = true;
+  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
+    if (ledger_.at(slot).state != Record::State::sent || ledger_.at(slot).worker != w) continue;
+    std::uint32_t other = 0;
+    if (!slots_.take(other)) {
+      peer.is_fenced = false;  // until one is free
+      peer.progress_ns = os::now_ns();
+      return;
+    }
+    const std::uint32_t rows = ledger_.at(slot).rows;
+    std::copy_n(segments_.index_list(slot), rows, segments_.index_list(other));
+    ledger_.move(slot, other);
+    ledger_.at(other).home = config_.iterable ? w : Record::anyone;
+    abandoned_++;
+    pending_++;
+    shm::add(counters_->redispatched);
+  }
+  if (!config_.iterable) return;
+  Shard& shard = shards_[w];  // in the thread's hands: nobody else can go on with it
+  if (shard.exhausted) return;
+  shard.exhausted = true;
+  shard.loss = unheard_;
+}
+
+}  // namespace feedlane::loader

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/progress.hpp"
+
+#include <algorithm>
+
+namespace feedlane::loader {
+
+void Progress::yield(const YieldedBatch& batch) {
+  ahead.push_back(batch);
+  for (bool moved = true; moved;) {
+    const auto next =
+        std::find_if(ahead.begin(), ahead.end(), [&](const YieldedBatch& y) { return y.batch == batches; });
+    moved = next != ahead.end();
+    if (!moved) break;
+    batches++;
+    positions += next->rows;
+    wanted += next->wanted;
+    sampler_state = std::move(next->sampler_state);
+    *next = std::move(ahead.back());
+    ahead.pop_back();
+  }
+}
+
+bool Progress::has(std::int64_t batch) const {
+  return batch < batches ||
+         std::any_of(ahead.begin(), ahead.end(), [&](const YieldedBatch& y) { return y.batch == batch; });
+}
+
+void Progress::set_sampler_state(std::int64_t batch, Blob state) {
+  if (batch == batches - 1) sampler_state = state;
+  for (YieldedBatch& y : ahead)
+    if (y.batch == batch) y.sampler_state = state;
+}
+
+}  // namespace feedlane::loader

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loader's progress as bytes, for checkpoints. The format is described in docs/state.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/error.hpp"
+#include "loader/config.hpp"
+#include "loader/progress.hpp"
+
+namespace feedlane::loader {
+
+// What a state says beside the progress itself.
+struct SavedState {
+  bool iterable = false;
+  std::uint64_t base_seed = 0;
+  std::int64_t batch_size = 0;  // 0: the sampler made the batches
+  std::int64_t ranks = 1;       // that share the order
+  std::vector<std::byte> sampler;
+  Progress progress;
+};
+
+void write_state(const SavedState& state, std::vector<std::byte>& out);
+// E_CORRUPT: damaged, cut or none at all; E_ABI: of a later library.
+Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& error);
+// Whether a loader of this configuration can go on from it. E_ARGUMENT names what differs.
+Status check_state(const SavedState& state, const Config& config, Error& error);
+
+}  // namespace feedlane::loader

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/other_process.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+
+#include "os/process.hpp"
+
+namespace feedlane::os {
+namespace {
+
+std::string folder_of(std::int64_t pid) { return "/proc/" + std::to_string(pid) + "/fd"; }
+
+Status refuse_dead(std::int64_t pid, Error& error) {
+  return error.refuse(FEEDLANE_E_PEER_DEAD, "pid", pid, 0, "there is no process %lld, or it has ended",
+                      static_cast<long long>(pid));
+}
+
+Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
+  const std::string folder = folder_of(pid);
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);
+  if (!entries) {
+    const int reason = errno;
+    if (reason == ENOENT || reason == ESRCH) return refuse_dead(pid, error);
+    return error.os(reason, "looking at the descriptors of process %lld%s", static_cast<long long>(pid),
+                    reason == EACCES ? ", which must be the same user's" : "");
+  }
+  while (const dirent* entry = ::readdir(entries.get())) {
+    if (entry->d_name[0] == '.') continue;
+    char target[PATH_MAX];
+    const ssize_t length = ::readlink((folder + "/" + entry->d_name).c_str(), target, sizeof target);
+    // It may have been closed meanwhile.
+    if (length > 0) out.push_back({std::atoi(entry->d_name), std::string(target, static_cast<std::size_t>(length))});
+  }
+  std::sort(out.begin(), out.end(), [](const OpenFile& a, const OpenFile& b) { return a.number < b.number; });
+  return FEEDLANE_OK;
+}
+
+}  // namespace
+
+Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
+  if (pid <= 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "pid", pid, 1, "%lld is no process", static_cast<long long>(pid));
+  if (pid > INT_MAX) return refuse_dead(pid, error);
+  Fd process;
+  if (const Status s = open_pidfd(static_cast<pid_t>(pid), process, error); s != FEEDLANE_OK)
+    // EINVAL: the number of a thread that is not its process's first.
+    return error.os_errno == ESRCH || error.os_errno == EINVAL ? refuse_dead(pid, error) : s;
+  out.clear();
+  const Status s = read_folder(pid, out, error);
+  // One that has ended and wasn't reaped has no descriptors, or none that may be looked at.
+  return has_ended(process.get()) ? refuse_dead(pid, error) : s;
+}
+
+Fd open_again(std::int64_t pid, int number) {
+  return Fd(::open((folder_of(pid) + "/" + std::to_string(number)).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+std::string describe_process(std::int64_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/";
+  std::string text;
+  std::ifstream status(folder + "status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("State:")) text = "state" + line.substr(6);
+  if (text.empty()) return "gone";
+  std::ifstream wait(folder + "wchan");
+  std::string place;
+  if (wait >> place && place != "0") text += ", waits in " + place;
+  std::ifstream stack(folder + "stack");  // for root alone
+  int frames = 0;
+  for (std::string line; frames < 4 && std::getline(stack, line); frames++)
+    text += (frames == 0 ? ", stack " : " < ") + line.substr(line.find(' ') + 1);
+  std::replace(text.begin(), text.end(), '\t', ' ');
+  return text;
+}
+
+}  // namespace feedlane::os

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bad input: the samplers over a list, weights, ranks, callbacks, and their states.
+#include <cstdlib>
+#include <limits>
+
+#include "bad_input.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+struct F {
+  F() {
+    (void)::unsetenv("WORLD_SIZE");
+    callbacks.known.next = [](void*, std::int64_t*, std::uint64_t, std::uint64_t*, feedlane_error*) -> std::int32_t {
+      return FEEDLANE_END;
+    };
+  }
+  ~F() { (void)::unsetenv("RANK"); }
+  F(const F&) = delete;
+  F& operator=(const F&) = delete;
+
+  const double* weigh(double a, double b) {
+    weights[0] = a;
+    weights[1] = b;
+    return weights;
+  }
+  feedlane_weighted_config* draws(std::int64_t num_samples, std::int32_t without, std::int32_t reserved = 0) {
+    weighted.known.num_samples = num_samples;
+    weighted.known.without_replacement = without;
+    weighted.known.reserved = reserved;
+    return &weighted.known;
+  }
+  feedlane_distributed_config* ranks(std::int32_t world, std::int32_t which, std::int64_t samples = 10) {
+    distributed.known.length = samples;
+    distributed.known.world = world;
+    distributed.known.rank = which;
+    return &distributed.known;
+  }
+  feedlane_distributed_config* flag(std::int32_t feedlane_distributed_config::*member, std::int32_t value) {
+    (void)ranks(2, 0);
+    distributed.known.*member = value;
+    return &distributed.known;
+  }
+  feedlane_distributed_config* no_shuffle_but_feistel() {
+    distributed.known.no_shuffle = 1;
+    return flag(&feedlane_distributed_config::shuffle, FEEDLANE_SHUFFLE_FEISTEL);
+  }
+  // An environment with RANK and without WORLD_SIZE.
+  feedlane_distributed_config* half_a_source() {
+    (void)::setenv("RANK", "1", 1);
+    return ranks(0, 0);
+  }
+  feedlane_rank* half_a_rank() {
+    (void)half_a_source();
+    return &rank;
+  }
+  feedlane_rank* rank_sized(std::size_t size) {
+    rank.size = size;
+    return &rank;
+  }
+  feedlane_sampler_callbacks* table(std::int64_t samples, std::int64_t rows) {
+    callbacks.known.length = samples;
+    callbacks.known.batch_rows = rows;
+    return &callbacks.known;
+  }
+  feedlane_sampler_callbacks* no_next() {
+    callbacks.known.next = nullptr;
+    return &callbacks.known;
+  }
+  template <class T>
+  T* sized(Later<T>& config, std::size_t size) {
+    config.known.size = size;
+    return &config.known;
+  }
+  feedlane_sampler* s(std::int64_t samples = 4) {
+    sampler = sequential(samples);
+    return sampler.get();
+  }
+  feedlane_sampler* batches() {
+    feedlane_sampler* handle = nullptr;
+    (void)feedlane_sampler_batch(s(), 2, 0, &handle, nullptr);
+    sampler.reset(handle);
+    return handle;
+  }
+  feedlane_sampler* custom() {
+    feedlane_sampler* handle = nullptr;
+    (void)feedlane_sampler_custom(&callbacks.known, &handle, nullptr);
+    sampler.reset(handle);
+    return handle;
+  }
+  // The state of a sequential sampler, spoilt at one byte if wanted.
+  const void* saved(std::int64_t epoch = 0, std::int64_t samples = 5, int spoilt = -1) {
+    const Sampler other = sequential(samples);
+    (void)feedlane_sampler_restart(other.get(), epoch, nullptr);
+    (void)feedlane_sampler_save(other.get(), state, sizeof state, &bytes, nullptr);
+    if (spoilt >= 0) state[spoilt] ^= 1;
+    return state;
+  }
+  [[nodiscard]] bool is_clean() const { return !out.is_poisoned(); }
+
+  Sampler sampler;
+  Out<feedlane_sampler> out;
+  Later<feedlane_weighted_config> weighted{fresh<feedlane_weighted_config>()};
+  Later<feedlane_distributed_config> distributed{fresh<feedlane_distributed_config>()};
+  Later<feedlane_sampler_callbacks> callbacks{fresh<feedlane_sampler_callbacks>()};
+  feedlane_rank rank = fresh<feedlane_rank>();
+  double weights[2] = {};
+  std::int64_t indices[4] = {};
+  unsigned char state[256] = {};
+  std::uint64_t bytes = 0, got = 0;
+};
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity();
+using D = feedlane_distributed_config;
+constexpr std::int64_t weighted_bytes = sizeof(feedlane_weighted_config);
+constexpr std::int64_t distributed_bytes = sizeof(D);
+constexpr std::int64_t callbacks_bytes = sizeof(feedlane_sampler_callbacks);
+// mark, kind, one fact and their number, epoch, position, checksum
+constexpr std::uint64_t state_bytes = 4 + 4 + 4 + 8 + 8 + 8 + 8;
+
+#define SUBSET(what, status, argument, found, needed, ...) \
+  REFUSES(feedlane_sampler_subset, what, status, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+#define WEIGHTED(what, argument, found, needed, ...) \
+  REFUSES(feedlane_sampler_weighted, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+#define BATCH(what, argument, found, needed, ...) \
+  REFUSES(feedlane_sampler_batch, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+#define DISTRIBUTED(what, argument, found, needed, ...)                                                  \
+  REFUSES(feedlane_sampler_distributed, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, \
+          f.out.place(), e)
+#define CUSTOM(what, argument, found, needed, ...) \
+  REFUSES(feedlane_sampler_custom, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+
+const Row<F> rows[] = {
+    SUBSET("indices NULL", FEEDLANE_E_ARGUMENT, "indices", 0, 1, nullptr, 3, 0, 0),
+    SUBSET("in_order -1", FEEDLANE_E_ARGUMENT, "in_order", -1, 0, f.indices, 4, -1, 0),
+    SUBSET("in_order 2", FEEDLANE_E_ARGUMENT, "in_order", 2, 1, f.indices, 4, 2, 0),
+    SUBSET("more indices than memory", FEEDLANE_E_MEMORY, "", 0, 0, f.indices, UINT64_MAX, 0, 0),
+    REFUSES(feedlane_sampler_subset, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 4, 0, 0, nullptr, e),
+
+    WEIGHTED("weights NULL", "weights", 0, 1, nullptr, 2, f.draws(0, 0)),
+    WEIGHTED("no weights", "count", 0, 1, f.weights, 0, f.draws(0, 0)),
+    WEIGHTED("config NULL", "config", 0, 1, f.weights, 2, nullptr),
+    WEIGHTED("a negative one", "weights", 1, 0, f.weigh(1, -0.5), 2, f.draws(0, 0)),
+    WEIGHTED("one that is no number", "weights", 0, 0, f.weigh(nan, 1), 2, f.draws(0, 0)),
+    WEIGHTED("an infinite one", "weights", 1, 0, f.weigh(1, infinity), 2, f.draws(0, 0)),
+    WEIGHTED("all zero", "weights", 0, 1, f.weigh(0, -0.0), 2, f.draws(0, 0)),
+    WEIGHTED("num_samples -1", "config.num_samples", -1, 0, f.weigh(1, 1), 2, f.draws(-1, 0)),
+    WEIGHTED("without_replacement -1", "config.without_replacement", -1, 0, f.weigh(1, 1), 2, f.draws(0, -1)),
+    WEIGHTED("without_replacement 2", "config.without_replacement", 2, 1, f.weigh(1, 1), 2, f.draws(0, 2)),
+    WEIGHTED("more than there are", "config.num_samples", 3, 2, f.weigh(1, 1), 2, f.draws(3, 1)),
+    WEIGHTED("more than are above zero", "config.num_samples", 2, 1, f.weigh(0, 1), 2, f.draws(0, 1)),
+    WEIGHTED("reserved", "config.reserved", 1, 0, f.weigh(1, 1), 2, f.draws(0, 0, 1)),
+    REFUSES(feedlane_sampler_weighted, "more weights than memory", FEEDLANE_E_MEMORY, "", 0, 0, f.weights, UINT64_MAX,
+            f.draws(0, 0), f.out.place(), e),
+    REFUSES(feedlane_sampler_weighted, "size 7", FEEDLANE_E_ABI, "config", 7, weighted_bytes, f.weights, 2,
+            f.sized(f.weighted, 7), f.out.place(), e),
+    REFUSES(feedlane_sampler_weighted, "a tail that says something", FEEDLANE_E_ABI, "config", weighted_bytes + 8,
+            weighted_bytes, f.weights, 2, f.sized(f.weighted, weighted_bytes + 8), f.out.place(), e),
+    REFUSES(feedlane_sampler_weighted, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.weights, 2, f.draws(0, 0),
+            nullptr, e),
+
+    BATCH("inner NULL", "inner", 0, 1, nullptr, 2, 0),
+    BATCH("inner yields batches", "inner", 2, 0, f.batches(), 2, 0),
+    BATCH("batch_size 0", "batch_size", 0, 1, f.s(), 0, 0),
+    BATCH("batch_size -1", "batch_size", -1, 1, f.s(), -1, 0),
+    BATCH("the largest batch_size", "batch_size", INT64_MAX, 1 << 30, f.s(), INT64_MAX, 0),
+    BATCH("drop_last -1", "drop_last", -1, 0, f.s(), 2, -1),
+    BATCH("drop_last 2", "drop_last", 2, 1, f.s(), 2, 2),
+    REFUSES(feedlane_sampler_batch, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.s(), 2, 0, nullptr, e),
+    REFUSES(feedlane_sampler_next, "no room for a batch", FEEDLANE_E_ARGUMENT, "cap", 1, 2, f.batches(), f.indices, 1,
+            &f.got, e),
+
+    DISTRIBUTED("config NULL", "config", 0, 1, nullptr),
+    DISTRIBUTED("length -1", "config.length", -1, 0, f.ranks(2, 0, -1)),
+    DISTRIBUTED("the largest length", "config.length", INT64_MAX, INT64_C(1) << 62, f.ranks(2, 0, INT64_MAX)),
+    DISTRIBUTED("world -1", "config.world", -1, 0, f.ranks(-1, 0)),
+    DISTRIBUTED("rank -1", "config.rank", -1, 0, f.ranks(2, -1)),
+    DISTRIBUTED("rank as many as world", "config.rank", 2, 2, f.ranks(2, 2)),
+    DISTRIBUTED("a rank without a world", "config.rank", 1, 0, f.ranks(0, 1)),
+    DISTRIBUTED("no_shuffle 2", "config.no_shuffle", 2, 1, f.flag(&D::no_shuffle, 2)),
+    DISTRIBUTED("drop_last -1", "config.drop_last", -1, 0, f.flag(&D::drop_last, -1)),
+    DISTRIBUTED("shuffle as a loader", "config.shuffle", 2, 1, f.flag(&D::shuffle, FEEDLANE_SHUFFLE_TORCH_LOADER)),
+    DISTRIBUTED("detect_off 2", "config.detect_off", 2, 1, f.flag(&D::detect_off, 2)),
+    DISTRIBUTED("a shuffle and none", "config.shuffle", 1, 0, f.no_shuffle_but_feistel()),
+    DISTRIBUTED("half a rank in the environment", "WORLD_SIZE", 0, 1, f.half_a_source()),
+    REFUSES(feedlane_sampler_distributed, "size 0", FEEDLANE_E_ABI, "config", 0, distributed_bytes,
+            f.sized(f.distributed, 0), f.out.place(), e),
+    REFUSES(feedlane_sampler_distributed, "a tail that says something", FEEDLANE_E_ABI, "config", distributed_bytes + 8,
+            distributed_bytes, f.sized(f.distributed, distributed_bytes + 8), f.out.place(), e),
+    REFUSES(feedlane_sampler_distributed, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.ranks(2, 0), nullptr, e),
+
+    CUSTOM("callbacks NULL", "callbacks", 0, 1, nullptr),
+    CUSTOM("no next", "callbacks.next", 0, 1, f.no_next()),
+    CUSTOM("length -1", "callbacks.length", -1, 0, f.table(-1, 0)),
+    CUSTOM("batch_rows -1", "callbacks.batch_rows", -1, 0, f.table(0, -1)),
+    CUSTOM("the largest batch_rows", "callbacks.batch_rows", INT64_MAX, 1 << 30, f.table(0, INT64_MAX)),
+    REFUSES(feedlane_sampler_custom, "size 7", FEEDLANE_E_ABI, "callbacks", 7, callbacks_bytes, f.sized(f.callbacks, 7),
+            f.out.place(), e),
+    REFUSES(feedlane_sampler_custom, "a tail that says something", FEEDLANE_E_ABI, "callbacks", callbacks_bytes + 8,
+            callbacks_bytes, f.sized(f.callbacks, callbacks_bytes + 8), f.out.place(), e),
+    REFUSES(feedlane_sampler_custom, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.table(0, 0), nullptr, e),
+
+    REFUSES(feedlane_rank_detect, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, nullptr, e),
+    REFUSES(feedlane_rank_detect, "size 0", FEEDLANE_E_ABI, "out", 0, sizeof(feedlane_rank), f.rank_sized(0), e),
+    REFUSES(feedlane_rank_detect, "half a rank in the environment", FEEDLANE_E_ARGUMENT, "WORLD_SIZE", 0, 1,
+            f.half_a_rank(), e),
+
+    REFUSES(feedlane_sampler_save, "s NULL", FEEDLANE_E_ARGUMENT, "s", 0, 1, nullptr, f.state, 256, &f.bytes, e),
+    REFUSES(feedlane_sampler_save, "state NULL", FEEDLANE_E_ARGUMENT, "state", 0, 1, f.s(), nullptr, 1, &f.bytes, e),
+    REFUSES(feedlane_sampler_save, "bytes NULL", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.s(), f.state, 256, nullptr, e),
+    REFUSES(feedlane_sampler_save, "no room", FEEDLANE_E_LIMIT, "cap", 0, state_bytes, f.s(), nullptr, 0, &f.bytes, e),
+    REFUSES(feedlane_sampler_save, "a byte too little", FEEDLANE_E_LIMIT, "cap", state_bytes - 1, state_bytes, f.s(),
+            f.state, state_bytes - 1, &f.bytes, e),
+    REFUSES(feedlane_sampler_save, "a custom one without save", FEEDLANE_E_UNSUPPORTED, "sampler.save", 0, 1,
+            f.custom(), f.state, 256, &f.bytes, e),
+    REFUSES(feedlane_sampler_load, "s NULL", FEEDLANE_E_ARGUMENT, "s", 0, 1, nullptr, f.saved(), f.bytes, e),
+    REFUSES(feedlane_sampler_load, "state NULL", FEEDLANE_E_ARGUMENT, "state", 0, 1, f.s(), nullptr, 8, e),
+    REFUSES(feedlane_sampler_load, "more bytes than memory", FEEDLANE_E_ARGUMENT, "bytes", INT64_MAX, INT64_MAX, f.s(),
+            f.state, UINT64_MAX, e),
+    REFUSES(feedlane_sampler_load, "no bytes", FEEDLANE_E_CORRUPT, "state", 0, 0, f.s(5), f.saved(), 0, e),
+    REFUSES(feedlane_sampler_load, "a byte too few", FEEDLANE_E_CORRUPT, "state", 0, 0, f.s(5), f.saved(),
+            state_bytes - 1, e),
+    REFUSES(feedlane_sampler_load, "a byte too many", FEEDLANE_E_CORRUPT, "state", 0, 0, f.s(5), f.saved(),
+            state_bytes + 1, e),
+    REFUSES(feedlane_sampler_load, "a spoilt position", FEEDLANE_E_CORRUPT, "state", 0, 0, f.s(5), f.saved(0, 5, 28),
+            state_bytes, e),
+    REFUSES(feedlane_sampler_load, "of another length", FEEDLANE_E_ARGUMENT, "state", 5, 4, f.s(4), f.saved(),
+            state_bytes, e),
+    REFUSES(feedlane_sampler_load, "of another epoch", FEEDLANE_E_ARGUMENT, "state", 1, 0, f.s(5), f.saved(1),
+            state_bytes, e),
+    REFUSES(feedlane_sampler_load, "of another kind", FEEDLANE_E_ARGUMENT, "state", 1, 6, f.batches(), f.saved(),
+            state_bytes, e),
+    REFUSES(feedlane_sampler_load, "a custom one without load", FEEDLANE_E_UNSUPPORTED, "sampler.load", 0, 1,
+            f.custom(), f.saved(), state_bytes, e),
+};
+
+const Row<F> forked_rows[] = {
+    REFUSES(feedlane_sampler_batch, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.sampler.get(), 2, 0, f.out.place(), e),
+    REFUSES(feedlane_sampler_save, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.sampler.get(), f.state, 256, &f.bytes, e),
+    REFUSES(feedlane_sampler_load, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.sampler.get(), f.state, 256, e),
+};
+
+const Counted counted{rows}, counted_forked{forked_rows};
+
+}  // namespace
+
+TEST_CASE("bad input: samplers over lists, weights, ranks and callbacks, states") { check_rows(rows); }
+
+TEST_CASE("bad input: states of a sampler in a forked child") {
+  F f;
+  (void)f.s();
+  check_forked(f, forked_rows);
+}

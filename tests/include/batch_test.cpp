@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a batch shows of what its data set did.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <feedlane/feedlane.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+using feedlane::Batch;
+using feedlane::Loader;
+using feedlane::LoaderOptions;
+
+/// Shapes one tensor, adds another and sends a word along; its last sample is left out.
+struct Shaping {
+  explicit Shaping(const feedlane::WorkerInfo&) {}
+  void fetch(const feedlane::Task& task) {
+    const auto rows = static_cast<std::int64_t>(task.count()) - 1;
+    task.record({.position = task.count() - 1, .text = "not today"});
+    task.rows(static_cast<std::size_t>(rows));
+    for (std::int32_t& x : task.tensor<std::int32_t>(0, {rows, 3})) x = 7;
+    for (float& x : task.tensor<float>(1, {rows}, "weight")) x = 0.5f;
+    task.metadata(std::as_bytes(std::span("word", 4)));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a data set's own shapes, metadata and records reach the batch") {
+  const feedlane::Sampler order = feedlane::Sampler::sequential(4);
+  const feedlane_dataset dataset = feedlane::dataset_of<Shaping>();
+  Loader loader({.sampler = &order,
+                 .fields = {feedlane::field<std::int32_t>("x", {2})},
+                 .batch_size = 4,
+                 .dataset = &dataset,
+                 .skip_budget = 1});
+  loader.start_epoch(0);
+  const std::optional<Batch> batch = loader.next();
+  REQUIRE(batch);
+  CHECK(batch->rows() == 3);
+  REQUIRE(batch->skipped().size() == 1);
+  CHECK(batch->skipped()[0] == 3);
+  CHECK(batch->size() == 2);
+  CHECK((*batch)["x"].as<std::int32_t>().size() == 9);
+  CHECK((*batch)["weight"].as<float>()[2] == 0.5f);
+  CHECK(std::memcmp(batch->metadata().data(), "word", 4) == 0);
+  CHECK(loader.stats().skipped == 1);
+}
+
+TEST_CASE("a record that the policies don't allow fails the batch") {
+  const feedlane::Sampler order = feedlane::Sampler::sequential(4);
+  const feedlane_dataset dataset = feedlane::dataset_of<Shaping>();
+  Loader loader(
+      {.sampler = &order, .fields = {feedlane::field<std::int32_t>("x", {2})}, .batch_size = 4, .dataset = &dataset});
+  loader.start_epoch(0);
+  feedlane::Error error;
+  CHECK_FALSE(loader.next(std::chrono::nanoseconds::max(), error));
+  CHECK(error.code() == FEEDLANE_E_SAMPLE);
+}
+
+TEST_CASE("batch sizes: none, of a batch sampler, unbatched, and 0 is refused") {
+  struct Index {
+    explicit Index(const feedlane::WorkerInfo&) {}
+    void get(const feedlane::Row& row) { row.field<std::int64_t>(0)[0] = row.index(); }
+  };
+  const feedlane::Sampler order = feedlane::Sampler::sequential(6);
+  const feedlane::Sampler batches = feedlane::Sampler::batch(order, 4);
+  const feedlane_dataset dataset = feedlane::dataset_of<Index>();
+  LoaderOptions options{.sampler = &order, .fields = {feedlane::field<std::int64_t>("index")}, .dataset = &dataset};
+  const auto shapes = [&] {
+    std::vector<std::vector<std::int64_t>> all;
+    Loader loader(options);
+    for (Batch& batch : loader) {
+      const auto shape = batch[0].shape();
+      all.emplace_back(shape.begin(), shape.end());
+    }
+    return all;
+  };
+  CHECK(shapes() == std::vector<std::vector<std::int64_t>>(6, {1}));
+  options.batch_size = feedlane::unbatched;
+  CHECK(shapes() == std::vector<std::vector<std::int64_t>>(6, std::vector<std::int64_t>{}));
+  options.batch_size = 0;
+  feedlane::Error error;
+  const Loader refused(options, error);
+  CHECK(error.argument() == "batch_size");
+  options.batch_size.reset();
+  options.sampler = &batches;
+  CHECK(shapes() == std::vector<std::vector<std::int64_t>>{{4}, {2}});
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data sets with failing samples: what they throw, and what the policies make of it.
+#include <doctest/doctest.h>
+
+#include <feedlane/feedlane.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+/// Sample 2 fails: for good, or transiently on its first try.
+struct Failing {
+  explicit Failing(const feedlane::WorkerInfo& info) : transient_(!info.config().empty()) {}
+  void get(const feedlane::Row& row) {
+    if (row.index() == 2 && !transient_) throw std::runtime_error("sample 2 is bad");
+    if (row.index() == 2 && tries_++ == 0) throw feedlane::Transient("sample 2 is late");
+    row.field<std::int64_t>(0)[0] = row.index();
+  }
+  std::optional<std::int64_t> substitute(std::int64_t failed, std::uint64_t, std::uint32_t) {
+    CHECK(failed == 2);
+    return 5;
+  }
+
+ private:
+  bool transient_;
+  int tries_ = 0;
+};
+
+struct Result {
+  std::vector<std::int64_t> seen;
+  std::int32_t code = 0;
+  std::string text;
+  bool transient = false;
+  feedlane_stats stats{};
+};
+
+Result epoch_of(feedlane::LoaderOptions options) {
+  const feedlane::Sampler order = feedlane::Sampler::sequential(4);
+  const feedlane_dataset dataset = feedlane::dataset_of<Failing>();
+  options.sampler = &order;
+  options.fields = {feedlane::field<std::int64_t>("index")};
+  options.batch_size = 4;
+  options.dataset = &dataset;
+  if (options.retries != 0) options.retry_backoff = std::chrono::nanoseconds(1);
+  feedlane::Loader loader(options);
+  loader.start_epoch(0);
+  feedlane::Error error;
+  Result result;
+  if (const std::optional<feedlane::Batch> batch = loader.next(std::chrono::nanoseconds::max(), error)) {
+    const auto all = (*batch)[0].as<std::int64_t>();
+    result.seen.assign(all.begin(), all.end());
+  }
+  result.code = error.code();
+  result.text = error.text();
+  result.transient = error.transient();
+  result.stats = loader.stats();
+  return result;
+}
+
+constexpr std::byte some[1]{};
+
+}  // namespace
+
+TEST_CASE("what a data set throws is the batch's error") {
+  const Result result = epoch_of({});
+  CHECK(result.code == FEEDLANE_E_SAMPLE);
+  CHECK(result.text.find("sample 2 is bad") != std::string::npos);
+  CHECK_FALSE(result.transient);
+}
+
+TEST_CASE("a Transient is told as such, and retried where that is allowed") {
+  const Result told = epoch_of({.worker_config = some});
+  CHECK(told.code == FEEDLANE_E_SAMPLE);
+  CHECK(told.transient);
+  const Result retried = epoch_of({.worker_config = some, .retries = 1});
+  CHECK(retried.seen == std::vector<std::int64_t>{0, 1, 2, 3});
+  CHECK(retried.stats.retried == 1);
+}
+
+TEST_CASE("substitute() names another sample") {
+  const Result result = epoch_of({.substitute = true});
+  CHECK(result.seen == std::vector<std::int64_t>{0, 1, 5, 3});
+  CHECK(result.stats.substituted == 1);
+}
+
+TEST_CASE("a skip budget leaves samples out") {
+  CHECK(epoch_of({.skip_budget = -1}).seen == std::vector<std::int64_t>{0, 1, 3});
+}

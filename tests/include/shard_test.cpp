@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Iterable data sets as classes.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <feedlane/feedlane.hpp>
+#include <vector>
+
+namespace {
+
+/// 10 * epoch, ... 10 * epoch + 4; worker w of n has every n-th.
+struct Counting {
+  explicit Counting(const feedlane::WorkerInfo& info) : step_(info.count() < 1 ? 1 : info.count()) {
+    CHECK(info.iterable());
+    id_ = info.id() < 0 ? 0 : info.id();
+  }
+  void restart(std::int64_t epoch) {
+    epoch_ = epoch;
+    at_ = id_;
+  }
+  bool next(const feedlane::Row& row) {
+    if (at_ >= 5) return false;
+    row.field<std::int64_t>(0)[0] = 10 * epoch_ + at_;
+    at_ += step_;
+    return true;
+  }
+  [[nodiscard]] std::vector<std::byte> save() const {
+    std::vector<std::byte> bytes(sizeof at_);
+    std::memcpy(bytes.data(), &at_, sizeof at_);
+    return bytes;
+  }
+  void load(std::span<const std::byte> state) { std::memcpy(&at_, state.data(), sizeof at_); }
+
+ private:
+  std::int64_t step_;
+  std::int64_t id_ = 0;
+  std::int64_t epoch_ = 0;
+  std::int64_t at_ = 0;
+};
+
+/// Whole batches of one number, three of them.
+struct Batches {
+  explicit Batches(const feedlane::WorkerInfo&) {}
+  bool fetch(const feedlane::Task& task) {
+    if (made_ == 3) return false;
+    task[0].as<std::int64_t>()[0] = made_++;
+    task.rows(1);
+    return true;
+  }
+
+ private:
+  std::int64_t made_ = 0;
+};
+
+template <class T>
+std::vector<std::vector<std::int64_t>> epochs_of(int epochs) {
+  const feedlane_dataset dataset = feedlane::dataset_of<T>();
+  feedlane::Loader loader({.fields = {feedlane::field<std::int64_t>("x")},
+                           .batch_size = 2,
+                           .dataset = &dataset,
+                           .iterable = true,
+                           .deterministic = true,
+                           .iterable_length = 5});
+  std::vector<std::vector<std::int64_t>> all;
+  for (int epoch = 0; epoch < epochs; epoch++) {
+    all.emplace_back();
+    for (feedlane::Batch& batch : loader) {
+      CHECK(batch.indices().empty());
+      for (const std::int64_t x : batch[0].template as<std::int64_t>()) all.back().push_back(x);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("next() returning false ends the shard, restart() begins it again") {
+  CHECK(epochs_of<Counting>(2) == std::vector<std::vector<std::int64_t>>{{0, 1, 2, 3, 4}, {10, 11, 12, 13, 14}});
+}
+
+TEST_CASE("fetch() returning false ends the shard; without restart() the next epoch has a fresh object") {
+  CHECK(epochs_of<Batches>(2) == std::vector<std::vector<std::int64_t>>{{0, 1, 2}, {0, 1, 2}});
+}
+
+TEST_CASE("the optional members are in the table, the missing ones are not") {
+  const feedlane_dataset counting = feedlane::dataset_of<Counting>();
+  CHECK(bool{counting.next != nullptr});
+  CHECK(bool{counting.restart != nullptr});
+  CHECK(bool{counting.save != nullptr});
+  CHECK(bool{counting.load != nullptr});
+  CHECK(bool{counting.get == nullptr});
+  CHECK(bool{counting.fetch == nullptr});
+  CHECK(bool{counting.substitute == nullptr});
+  CHECK(bool{feedlane::dataset_of<Batches>().save == nullptr});
+}

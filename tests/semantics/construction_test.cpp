@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a loader refuses of orders, shards, policies and memory: the field, the number found, the number needed, the rule.
+// The refusals of everything else are in tests/capi/refusal_test.cpp.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+enum Kind { inline_map, inline_iterable, forked_map, forked_iterable };
+
+struct Refusal {
+  const char* argument;
+  std::int64_t found, needed;
+  Kind kind;
+  void (*change)(Setup&);
+  const char* rule;
+  std::int32_t status = FEEDLANE_E_ARGUMENT;
+};
+
+std::int32_t nothing(void*, const feedlane_row*, feedlane_error*) { return FEEDLANE_OK; }
+
+#define SET(member, value) [](Setup& s) { s.config.member = (value); }
+
+const char* const flag = "0 or 1";
+const char* const iterable_only = "only for iterable data sets";
+
+const Refusal refusals[] = {
+    // numbers
+    {"config.workers", -1, 0, forked_map, SET(workers, -1), "not negative"},
+    {"config.prefetch_factor", -1, 0, forked_map, SET(prefetch_factor, -1), "not negative"},
+    {"config.batch_size", -2, -1, inline_map, SET(batch_size, -2), "at least one row"},
+    {"config.iterable", -1, 0, inline_map, SET(iterable, -1), flag},
+    {"config.iterable", 2, 1, inline_map, SET(iterable, 2), flag},
+    {"config.deterministic", -1, 0, inline_iterable, SET(deterministic, -1), flag},
+    {"config.deterministic", 2, 1, inline_iterable, SET(deterministic, 2), flag},
+    {"config.iterable_length", -1, 0, inline_iterable, SET(iterable_length, -1), "not negative"},
+    {"config.out_of_order", -1, 0, inline_map, SET(out_of_order, -1), flag},
+    {"config.out_of_order", 2, 1, inline_map, SET(out_of_order, 2), flag},
+    {"config.dispatch", -1, 0, inline_map, SET(dispatch, -1), "FEEDLANE_DISPATCH_"},
+    {"config.dispatch", 2, 1, inline_map, SET(dispatch, 2), "FEEDLANE_DISPATCH_"},
+    {"config.slot_bytes", (INT64_C(1) << 40) + 1, INT64_C(1) << 40, inline_map,
+     SET(slot_bytes, (UINT64_C(1) << 40) + 1), "beyond the largest slot"},
+    {"config.slot_bytes", INT64_MAX, INT64_C(1) << 40, inline_map, SET(slot_bytes, UINT64_MAX),
+     "beyond the largest slot"},
+    {"config.retries", -1, 0, inline_map, SET(retries, -1), "not negative"},
+    {"config.substitute", -1, 0, inline_map, SET(substitute, -1), flag},
+    {"config.substitute", 2, 1, inline_map, SET(substitute, 2), flag},
+    {"config.retry_backoff_ns", -1, 0, inline_map, SET(retry_backoff_ns, -1), "not negative"},
+    {"config.skip_budget", -2, -1, inline_map, SET(skip_budget, -2), "-1 (any number)"},
+    // without workers
+    {"config.prefetch_factor", 2, 0, inline_iterable, SET(prefetch_factor, 2), "without workers nothing is prefetched"},
+    {"config.keep_workers", 1, 0, inline_iterable, SET(keep_workers, 1), "no workers to keep"},
+    {"config.start", FEEDLANE_START_FORK, 0, inline_map, SET(start, FEEDLANE_START_FORK), "no workers to start"},
+    {"config.dataset", 0, 1, inline_iterable, SET(dataset, nullptr), "required"},
+    {"config.dataset", 0, 1, forked_iterable, SET(dataset, nullptr), "forked workers run the data set"},
+    // map style and iterable
+    {"config.sampler", 0, 1, inline_map, SET(sampler, nullptr), "needs a sampler"},
+    {"config.sampler", 1, 0, inline_iterable, [](Setup& s) { s.config.sampler = s.sampler.get(); }, "no sampler"},
+    {"config.sampler", 1, 0, forked_iterable, [](Setup& s) { s.config.sampler = s.sampler.get(); }, "no sampler"},
+    {"config.deterministic", 1, 0, inline_map, SET(deterministic, 1), iterable_only},
+    {"config.iterable_length", 5, 0, forked_map, SET(iterable_length, 5), iterable_only},
+    {"config.dataset", 0, 1, inline_iterable,
+     [](Setup& s) {
+       s.dataset.next = nullptr;
+       s.dataset.get = nothing;
+     },
+     "an iterable data set has next or fetch"},
+    {"config.dataset", 0, 1, inline_map,
+     [](Setup& s) {
+       s.dataset.next = nothing;
+       s.dataset.get = nullptr;
+     },
+     "a map-style data set has get or fetch"},
+    {"config.dataset", 0, 1, inline_map, [](Setup& s) { s.dataset.get = nullptr; }, "get, fetch or next"},
+    // batches
+    {"config.drop_last", 1, 0, inline_map,
+     [](Setup& s) {
+       s.config.batch_size = FEEDLANE_UNBATCHED;
+       s.config.drop_last = 1;
+     },
+     "without batches there is no incomplete one"},
+    {"config.drop_last", 1, 0, forked_iterable,
+     [](Setup& s) {
+       s.config.batch_size = FEEDLANE_UNBATCHED;
+       s.config.drop_last = 1;
+     },
+     "without batches there is no incomplete one"},
+    // policies
+    {"config.retry_backoff_ns", 5, 0, inline_map, SET(retry_backoff_ns, 5), "without retries there is no backoff"},
+    {"config.substitute", 1, 0, inline_iterable, SET(substitute, 1), "no index to take instead"},
+    {"config.substitute", 1, 0, inline_map, SET(substitute, 1), "no callback `substitute`"},
+    // memory: fields of 8 rows of 8 bytes are 512 bytes, in pages of 4096
+    {"config.slot_bytes", 511, 512, inline_map, SET(slot_bytes, 511), "don't fit a slot"},
+    {"config.fields", 0, 1, inline_map, SET(field_count, 0), "1 to 64 declared fields"},
+    {"config.arena_bytes", 8191, 8192, inline_map, SET(arena_bytes, 8191), "a batch takes 4096 bytes",
+     FEEDLANE_E_LIMIT},
+    {"config.arena_bytes", 1, 8192, forked_map, SET(arena_bytes, 1), "the whole window of 4 batches 24576",
+     FEEDLANE_E_LIMIT},
+    {"config.arena_bytes", 20479, 20480, forked_iterable,
+     [](Setup& s) {
+       s.config.held = 4;
+       s.config.arena_bytes = 20479;
+     },
+     "the 4 held and one in flight need 20480", FEEDLANE_E_LIMIT},
+};
+
+Sampler batches_of_two() {
+  const Sampler inner = sequential(8);
+  feedlane_sampler* s = nullptr;
+  REQUIRE(feedlane_sampler_batch(inner.get(), 2, 0, &s, nullptr) == FEEDLANE_OK);
+  return Sampler(s);
+}
+
+// Every row is refused because of what it changes: this is accepted.
+void set_up(Setup& s, Kind kind) {
+  const bool is_iterable = kind == inline_iterable || kind == forked_iterable;
+  auto table = fresh<feedlane_dataset>();
+  (is_iterable ? table.next : table.get) = nothing;
+  s.forked(kind == forked_map || kind == forked_iterable ? 2 : 0, table);
+  s.config.iterable = is_iterable ? 1 : 0;
+  s.connect();
+}
+
+}  // namespace
+
+TEST_CASE("1. Construction: what doesn't go together is refused with field, value and rule, and nothing else is") {
+  for (const Kind kind : {inline_map, inline_iterable, forked_map, forked_iterable}) {
+    Setup s(8, 8);
+    set_up(s, kind);
+    CHECK(s.create() != nullptr);
+  }
+  for (const Refusal& r : refusals) {
+    Setup s(8, 8);
+    set_up(s, r.kind);
+    r.change(s);
+    auto* loader = reinterpret_cast<feedlane_loader*>(1);
+    Error e;
+    INFO(std::string(r.argument), " found ", r.found, ": ", std::string(r.rule));
+    CHECK(feedlane_loader_create(&s.config, &loader, &e) == r.status);
+    CHECK(loader == nullptr);
+    CHECK(std::string(e.argument) == r.argument);
+    CHECK(e.found == r.found);
+    CHECK(e.needed == r.needed);
+    CHECK_MESSAGE(e.says(r.rule), std::string(e.text));
+  }
+}
+
+TEST_CASE("1. Construction: with a batch sampler batch_size and drop_last are its own") {
+  struct Row {
+    const char* argument;
+    std::int64_t found;
+    std::int64_t batch_size;
+    std::int32_t drop_last;
+  };
+  for (const Row& r : {Row{"config.batch_size", 1, 1, 0},
+                       {"config.batch_size", 4, 4, 0},
+                       {"config.batch_size", -1, FEEDLANE_UNBATCHED, 0},
+                       {"config.drop_last", 1, 0, 1}}) {
+    Setup s(8, r.batch_size);
+    s.sampler = batches_of_two();
+    s.config.drop_last = r.drop_last;
+    Loader l;
+    Error e;
+    CHECK(s.try_create(l, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(e.argument) == r.argument);
+    CHECK(e.found == r.found);
+    CHECK(e.needed == 0);
+    CHECK(e.says("the sampler makes the batches"));
+  }
+  Setup s(8, 0);
+  s.sampler = batches_of_two();
+  CHECK(s.create() != nullptr);
+}
+
+TEST_CASE("1. Construction: random sampler over an empty data set, num_samples below 1, a rank outside its world") {
+  feedlane_sampler* s = nullptr;
+  Error e;
+  auto random = fresh<feedlane_random_config>();
+  CHECK(feedlane_sampler_random(&random, &s, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(e.argument) == "config.length");
+  random.length = 5;
+  random.num_samples = -1;
+  CHECK(feedlane_sampler_random(&random, &s, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(e.argument) == "config.num_samples");
+  CHECK(e.found == -1);
+  for (const std::int32_t rank : {-1, 3, 4}) {
+    auto distributed = fresh<feedlane_distributed_config>();
+    distributed.length = 10;
+    distributed.world = 3;
+    distributed.rank = rank;
+    CHECK(feedlane_sampler_distributed(&distributed, &s, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(e.argument) == "config.rank");
+    CHECK(e.found == rank);
+  }
+}
+
+TEST_CASE("1. Construction: more workers than usable processors are a warning with both numbers, no error") {
+  Setup s(8);
+  s.workers(600);  // not one of them is started
+  const Loader l = s.create();
+  const std::vector<feedlane_event> warnings = events_of(l.get(), FEEDLANE_EVENT_WARNING);
+  REQUIRE(warnings.size() == 1);
+  CHECK(std::string(warnings[0].what.argument) == "config.workers");
+  CHECK(warnings[0].what.found == 600);
+  CHECK(warnings[0].what.needed >= 1);
+  CHECK(warnings[0].what.needed < 600);
+}
+
+TEST_CASE("2. Samplers: whence the rank came is in the loader's statistics") {
+  const auto source_of = [](std::int32_t world) {
+    auto config = fresh<feedlane_distributed_config>();
+    config.length = 8;
+    config.world = world;
+    feedlane_sampler* sampler = nullptr;
+    REQUIRE(feedlane_sampler_distributed(&config, &sampler, nullptr) == FEEDLANE_OK);
+    Setup s(8);
+    s.sampler.reset(sampler);
+    return std::string(stats_of(s.create().get()).rank_source);
+  };
+  REQUIRE(::setenv("FEEDLANE_RANK", "1", 1) == 0);
+  REQUIRE(::setenv("FEEDLANE_WORLD_SIZE", "4", 1) == 0);
+  CHECK(source_of(0) == "feedlane");
+  CHECK(source_of(2) == "config");
+  REQUIRE(::unsetenv("FEEDLANE_RANK") == 0);
+  REQUIRE(::unsetenv("FEEDLANE_WORLD_SIZE") == 0);
+  CHECK(std::string(stats_of(Setup(8).create().get()).rank_source).empty());
+}

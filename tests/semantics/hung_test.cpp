@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// 7. Faults: a worker that hangs is named, killed and replaced, and its batch comes all the same.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+constexpr std::int64_t millisecond = 1'000'000;
+
+// Returns when it has stopped.
+void stop(pid_t pid) {
+  REQUIRE(::kill(pid, SIGSTOP) == 0);
+  REQUIRE(eventually([&] {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("State:")) return line.find('T') != std::string::npos;
+    return false;
+  }));
+}
+
+// The first event of this kind, or none.
+bool find_event(feedlane_loader* l, std::int32_t kind, feedlane_event& found) {
+  found = fresh<feedlane_event>();
+  while (feedlane_loader_event(l, &found) == FEEDLANE_OK)
+    if (found.kind == kind) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "7. Worker hangs: in a sample; it is named, with batch and sample, killed and replaced, and nothing is lost") {
+  Gate gate;
+  Setup s(12, 2);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 5;
+  s.config.task_timeout_ns = 200 * millisecond;
+  const Loader l = s.workers(2).create();
+  begin(l.get(), 0);
+  std::vector<Taken> all;
+  for (int i = 0; i < 2; i++) all.push_back(take(l.get()));
+  wait_until_ready(l.get(), 2);
+  // The first two that come to sample 5 hang; the third one's gate is open.
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return stats_of(l.get()).hung == 2;
+  }));
+  gate.open();
+  for (Taken& t : take_rest(l.get())) all.push_back(std::move(t));
+  check_sequence(all, 12, 2);
+  CHECK(all[2].attempt == 2);
+  CHECK(stats_of(l.get()).hung == 2);
+  CHECK(stats_of(l.get()).restarts == 2);
+  feedlane_event e;
+  REQUIRE(find_event(l.get(), FEEDLANE_EVENT_WORKER_HUNG, e));
+  CHECK(e.what.code == FEEDLANE_E_HUNG);
+  CHECK(e.what.worker >= 0);
+  CHECK(e.what.epoch == 0);
+  CHECK(e.what.batch == 2);
+  CHECK(e.what.sample == 5);
+  CHECK(e.what.found >= e.what.needed);
+  CHECK(e.what.needed == 200 * millisecond);
+  CHECK(std::string(e.what.text).find("state") != std::string::npos);
+}
+
+TEST_CASE("7. Worker hangs: one that is stopped, busy or idle, is replaced") {
+  for (const bool idle : {false, true}) {
+    CAPTURE(idle);
+    Gate gate;
+    Setup s(40);
+    s.plan.gate_fd = gate.fd();
+    s.plan.gate_index = idle ? -1 : 3;
+    s.config.task_timeout_ns = 200 * millisecond;
+    s.config.keep_workers = 1;
+    const Loader l = s.workers(2).create();
+    if (idle) {
+      check_sequence(take_epoch(l.get(), 0), 40, 1);
+      stop(static_cast<pid_t>(worker_of(l.get(), 1).pid));
+    } else {
+      begin(l.get(), 1);
+      wait_until_ready(l.get(), 2);
+      for (std::int32_t w = 0; w < 2; w++) stop(static_cast<pid_t>(worker_of(l.get(), w).pid));
+      gate.open();
+    }
+    const std::vector<Taken> all = idle ? take_epoch(l.get(), 1) : take_rest(l.get());
+    check_sequence(all, 40, 1);
+    CHECK(stats_of(l.get()).hung >= 1);
+  }
+}
+
+TEST_CASE("7. Worker hangs: the batch that does it every time is quarantined, that one only") {
+  Gate gate;
+  Setup s(6);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 3;
+  s.config.task_timeout_ns = 100 * millisecond;
+  s.config.max_kills_per_batch = 2;
+  const Loader l = s.workers(1).create();
+  begin(l.get(), 0);
+  for (std::int64_t i = 0; i < 6; i++) {
+    Error e;
+    const Taken t = take(l.get(), &e);
+    CHECK(t.status == (i == 3 ? FEEDLANE_E_QUARANTINED : FEEDLANE_OK));
+    CHECK((i == 3 ? e.batch : t.batch) == i);
+  }
+  CHECK(take(l.get()).status == FEEDLANE_END);
+  CHECK(stats_of(l.get()).hung == 2);
+}
+
+TEST_CASE("7. Worker hangs: one that gets on isn't hung, though the trainer looks away longer than the deadline") {
+  Setup s(24);
+  s.config.task_timeout_ns = 30 * millisecond;
+  s.config.prefetch_factor = 4;
+  const Loader l = s.workers(2).create();
+  begin(l.get(), 0);
+  std::vector<Taken> all;
+  for (int i = 0; i < 24; i++) {
+    all.push_back(take(l.get()));
+    if (i % 6 == 0) ::usleep(100'000);  // a training step
+  }
+  check_sequence(all, 24, 1);
+  CHECK(stats_of(l.get()).hung == 0);
+}
+
+TEST_CASE(
+    "7. Worker hangs: a thread is fenced; its batches are made by another, and its slot is lost until it answers") {
+  Gate gate;
+  Setup s(10);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 2;
+  s.external(2).config.start = FEEDLANE_START_THREAD;
+  s.config.task_timeout_ns = 100 * millisecond;
+  s.config.held = 3;
+  s.connect();
+  s.config.dataset = &s.dataset;
+  feedlane_loader* made = nullptr;
+  REQUIRE(feedlane_loader_create(&s.config, &made, nullptr) == FEEDLANE_OK);
+  Loader l(made);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; i++) threads.emplace_back([&] { (void)feedlane_loader_run_local(l.get(), nullptr); });
+  begin(l.get(), 0);
+  std::vector<Taken> all;
+  for (int i = 0; i < 2; i++) all.push_back(take(l.get()));
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return stats_of(l.get()).hung >= 1;
+  }));
+  gate.open();
+  for (Taken& t : take_rest(l.get())) all.push_back(std::move(t));
+  check_sequence(all, 10, 1);
+  REQUIRE(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+  for (std::thread& t : threads) t.join();
+  CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
+}

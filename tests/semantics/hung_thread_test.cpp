@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread that doesn't leave: nothing can end it, so what it has in hand stays its own, and the trainer is told.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+// This thread is the worker too, in the pull form, with one of two tasks in hand.
+struct Hung {
+  Hung() {
+    setup.external(1).config.start = FEEDLANE_START_THREAD;
+    setup.config.stop_timeout_ns = setup.config.term_timeout_ns = 20'000'000;
+    loader = setup.create();
+    join();
+    begin(loader.get(), 0);
+    REQUIRE(eventually([this] {
+      (void)feedlane_loader_poll(loader.get(), nullptr);
+      return feedlane_worker_next(worker.get(), 0, &task, nullptr) == FEEDLANE_OK;
+    }));
+  }
+  void join() {
+    feedlane_worker* made = nullptr;
+    REQUIRE(feedlane_loader_local_worker(loader.get(), &made, nullptr) == FEEDLANE_OK);
+    worker.reset(made);
+    REQUIRE(feedlane_worker_ready(made, 0, nullptr, nullptr) == FEEDLANE_OK);
+  }
+  // Writes all of its task, as if nothing had happened.
+  void write_on() const {
+    for (std::int32_t t = 0; t < task->tensor_count; t++) std::memset(task->tensors[t].data, 7, task->tensors[t].bytes);
+    CHECK(feedlane_worker_check(worker.get()) == FEEDLANE_END);
+    CHECK(feedlane_task_commit(task, task->count, nullptr) == FEEDLANE_OK);
+    const feedlane_task* none = nullptr;
+    CHECK(feedlane_worker_next(worker.get(), FEEDLANE_FOREVER, &none, nullptr) == FEEDLANE_END);
+  }
+
+  Setup setup{4, 1};
+  Loader loader;
+  Worker worker;
+  const feedlane_task* task = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("stop tells of a thread that doesn't leave, soon, and keeps its slots from others") {
+  Hung h;
+  Error e;
+  const auto before = std::chrono::steady_clock::now();
+  CHECK(feedlane_loader_stop(h.loader.get(), &e) == FEEDLANE_E_HUNG);
+  CHECK_MESSAGE(std::chrono::steady_clock::now() - before < std::chrono::seconds(5), "a thread can't be killed");
+  CHECK(e.worker == 0);
+  CHECK(e.says("thread"));
+  CHECK_MESSAGE(stats_of(h.loader.get()).slots_free == stats_of(h.loader.get()).slots - 2, "the window of two");
+  CHECK_MESSAGE(feedlane_loader_begin(h.loader.get(), 1, &e) == FEEDLANE_E_HUNG, "not before it has gone");
+  h.write_on();
+  h.worker.reset();
+  CHECK(feedlane_loader_stop(h.loader.get(), &e) == FEEDLANE_OK);
+  CHECK(stats_of(h.loader.get()).slots_free == stats_of(h.loader.get()).slots);
+  begin(h.loader.get(), 2);
+  h.join();
+  for (std::int64_t batch = 0; batch < 4; batch++) {
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(h.loader.get(), nullptr);
+      return feedlane_worker_next(h.worker.get(), 0, &h.task, nullptr) == FEEDLANE_OK;
+    }));
+    CHECK(h.task->epoch == 2);
+    CHECK(feedlane_task_commit(h.task, 1, nullptr) == FEEDLANE_OK);
+    CHECK(take(h.loader.get()).batch == batch);
+  }
+  h.worker.reset();
+}
+
+TEST_CASE("a loader destroyed under a thread that doesn't leave keeps its memory until that thread detaches") {
+  Hung h;
+  feedlane_loader* handle = h.loader.release();
+  CHECK(feedlane_loader_destroy(&handle) == FEEDLANE_E_HUNG);
+  CHECK(handle == nullptr);
+  h.write_on();
+  CHECK(mappings_of("feedlane-") == 2);
+  h.worker.reset();
+  CHECK(mappings_of("feedlane-") == 0);
+}

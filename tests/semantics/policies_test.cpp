@@ -1,0 +1,664 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of samples that fail: raised, retried, replaced, left out. The same inline and in worker processes.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+std::int64_t now_ns() {
+  timespec t{};
+  (void)::clock_gettime(CLOCK_MONOTONIC, &t);
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// Which samples fail, and how often. A forked worker has its own copy, and counts for itself.
+struct Broken {
+  std::vector<std::int64_t> indices;
+  std::int32_t failures = 1'000'000;  // calls for one index that fail before one succeeds
+  std::int32_t transient = 0;
+  std::int64_t substitute_step = 1;
+  std::uint32_t most_substitutes = 1'000'000;
+  std::string text = "sample is broken";
+  std::map<std::int64_t, std::int32_t> calls;
+  std::map<std::int64_t, std::int64_t> since_ns;
+};
+
+constexpr std::int32_t broken_code = FEEDLANE_E_CORRUPT;
+
+std::int32_t fail(const Broken& broken, feedlane_error* err) {
+  (void)std::snprintf(err->text, sizeof err->text, "%s", broken.text.c_str());
+  err->transient = broken.transient;
+  return broken_code;
+}
+
+bool fails(Broken& broken, std::int64_t index) {
+  return std::count(broken.indices.begin(), broken.indices.end(), index) != 0 &&
+         broken.calls[index]++ < broken.failures;
+}
+
+std::int32_t get(void* self, const feedlane_row* row, feedlane_error* err) {
+  auto& broken = *static_cast<Broken*>(self);
+  const std::int64_t now = now_ns();
+  const std::int64_t waited = now - broken.since_ns.emplace(row->index, now).first->second;
+  if (fails(broken, row->index)) return fail(broken, err);
+  std::memcpy(row->fields[0], &row->index, sizeof row->index);
+  std::memcpy(row->fields[1], &row->seed, sizeof row->seed);
+  std::memcpy(row->fields[2], &waited, sizeof waited);
+  return FEEDLANE_OK;
+}
+
+std::int32_t substitute(void* self, std::int64_t failed, std::uint64_t, std::uint32_t tries, std::int64_t* other,
+                        feedlane_error*) {
+  const auto& broken = *static_cast<Broken*>(self);
+  if (tries >= broken.most_substitutes) return FEEDLANE_E_ARGUMENT;
+  *other = failed + broken.substitute_step;
+  return FEEDLANE_OK;
+}
+
+struct Policies : Setup {
+  Policies(std::int64_t samples, std::int64_t batch_size, std::int32_t workers) : Setup(samples, batch_size) {
+    auto table = fresh<feedlane_dataset>();
+    table.user_data = &broken;
+    table.get = get;
+    table.substitute = substitute;
+    forked(workers, table);
+    fields({field("index", int64_type), field("seed", uint64_type), field("waited", int64_type)});
+    config.retry_backoff_ns = 0;
+  }
+  Broken broken;
+};
+
+// What a record says, but for the worker's number.
+using Told = std::tuple<std::int32_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                        std::int32_t, std::string>;
+
+std::vector<Told> told_of_samples(feedlane_loader* l, std::int32_t workers) {
+  std::vector<Told> all;
+  for (const feedlane_event& e : events_of(l)) {
+    if (e.kind < FEEDLANE_EVENT_SAMPLE_RETRIED) continue;
+    CHECK((workers == 0 ? e.what.worker == -1 : e.what.worker >= 0 && e.what.worker < workers));
+    all.emplace_back(e.kind, e.what.epoch, e.what.batch, e.what.sample, e.what.found, e.what.needed, e.what.code,
+                     e.what.text);
+  }
+  return all;
+}
+
+std::vector<std::int64_t> all_indices(const std::vector<Taken>& taken) {
+  std::vector<std::int64_t> all;
+  for (const Taken& t : taken) all.insert(all.end(), t.indices.begin(), t.indices.end());
+  return all;
+}
+
+// Each row is the sample that the batch says it is.
+void check_rows(const std::vector<Taken>& taken) {
+  for (const Taken& t : taken) {
+    CHECK(t.count == t.indices.size());
+    for (std::size_t row = 0; row < t.indices.size(); row++) CHECK(t.value("index", row) == t.indices[row]);
+  }
+}
+
+const std::vector<std::int64_t> one_in_a_hundred{7, 107, 207, 307};
+
+}  // namespace
+
+TEST_CASE("4. Policies: none: each broken sample is its batch's error, and leaves no record") {
+  for (const std::int32_t workers : {0, 1, 4}) {
+    CAPTURE(workers);
+    Policies p(400, 8, workers);
+    p.broken.indices = one_in_a_hundred;
+    const Loader l = p.create();
+    begin(l.get(), 3);
+    const std::vector<Taken> taken = take_outcomes(l.get());
+    REQUIRE(taken.size() == 50);
+    std::vector<std::int64_t> failed;
+    for (std::size_t i = 0; i < taken.size(); i++) {
+      CHECK(taken[i].batch == static_cast<std::int64_t>(i));
+      if (taken[i].status == FEEDLANE_OK) continue;
+      CHECK(taken[i].status == FEEDLANE_E_SAMPLE);
+      CHECK(taken[i].batch == taken[i].sample / 8);
+      CHECK(taken[i].text == "sample is broken");
+      failed.push_back(taken[i].sample);
+    }
+    CHECK(failed == one_in_a_hundred);
+    CHECK(told_of_samples(l.get(), workers).empty());
+    const feedlane_stats stats = stats_of(l.get());
+    CHECK(stats.batches == 46);
+    CHECK(stats.skipped + stats.retried + stats.substituted == 0);
+  }
+}
+
+TEST_CASE("4. Policies: skip: the batch says which indices are missing, and each leaves a record") {
+  for (const std::int32_t workers : {0, 1, 4}) {
+    CAPTURE(workers);
+    Policies p(400, 8, workers);
+    p.broken.indices = one_in_a_hundred;
+    p.config.skip_budget = 4;
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 3);
+    REQUIRE(taken.size() == 50);
+    check_rows(taken);
+    std::vector<std::int64_t> expected;
+    for (std::int64_t i = 0; i < 400; i++)
+      if (i % 100 != 7) expected.push_back(i);
+    CHECK(all_indices(taken) == expected);
+    for (const Taken& t : taken) {
+      const bool has_broken = std::any_of(one_in_a_hundred.begin(), one_in_a_hundred.end(),
+                                          [&](std::int64_t index) { return index / 8 == t.batch; });
+      CHECK(t.count == (has_broken ? 7 : 8));
+      CHECK(t.shapes[0] == std::vector<std::int64_t>{static_cast<std::int64_t>(t.count)});
+      CHECK(t.skipped.size() == (has_broken ? 1 : 0));
+      if (has_broken) CHECK(t.skipped[0] % 100 == 7);
+      for (std::size_t row = 0; row < t.count; row++)
+        CHECK_MESSAGE(t.seed(row) == feedlane_row_seed(99, 3, t.indices[row]), "a seed is its sample's, not its row's");
+    }
+    std::vector<Told> told;
+    for (const std::int64_t index : one_in_a_hundred)
+      told.emplace_back(FEEDLANE_EVENT_SAMPLE_SKIPPED, 3, index / 8, index, 0, 0, broken_code, "sample is broken");
+    CHECK(told_of_samples(l.get(), workers) == told);
+    CHECK(stats_of(l.get()).skipped == 4);
+    CHECK(stats_of(l.get()).samples == 396);
+  }
+}
+
+TEST_CASE("4. Policies: retry: an error that is transient is tried again, and nothing is missing") {
+  for (const std::int32_t workers : {0, 1, 4}) {
+    CAPTURE(workers);
+    Policies p(400, 8, workers);
+    p.broken.indices = one_in_a_hundred;
+    p.broken.failures = 2;
+    p.broken.transient = 1;
+    p.config.retries = 2;
+    p.config.retry_backoff_ns = 1'000'000;
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    check_sequence(taken, 400, 8);
+    std::vector<Told> told;
+    for (const std::int64_t index : one_in_a_hundred)
+      told.emplace_back(FEEDLANE_EVENT_SAMPLE_RETRIED, 0, index / 8, index, 2, 0, broken_code, "sample is broken");
+    CHECK(told_of_samples(l.get(), workers) == told);
+    CHECK(stats_of(l.get()).retried == 4);
+  }
+}
+
+TEST_CASE("4. Policies: substitute: another index takes the sample's place, with the seed of its row") {
+  for (const std::int32_t workers : {0, 1, 4}) {
+    CAPTURE(workers);
+    Policies p(400, 8, workers);
+    p.broken.indices = one_in_a_hundred;
+    p.config.substitute = 1;
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    check_rows(taken);
+    std::vector<std::int64_t> expected;
+    for (std::int64_t i = 0; i < 400; i++) expected.push_back(i % 100 == 7 ? i + 1 : i);
+    CHECK(all_indices(taken) == expected);
+    CHECK(taken[0].seed(7) == feedlane_row_seed(99, 0, 7));
+    std::vector<Told> told;
+    for (const std::int64_t index : one_in_a_hundred)
+      told.emplace_back(FEEDLANE_EVENT_SAMPLE_SUBSTITUTED, 0, index / 8, index, 0, index + 1, broken_code,
+                        "sample is broken");
+    CHECK(told_of_samples(l.get(), workers) == told);
+    CHECK(stats_of(l.get()).substituted == 4);
+    CHECK(stats_of(l.get()).skipped == 0);
+  }
+}
+
+TEST_CASE("4. Policies: in this order: retries, then other indices with retries of their own, then left out") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    for (const std::uint32_t most : {2u, 1u}) {
+      CAPTURE(most);
+      Policies p(12, 4, workers);
+      p.broken.indices = {5, 1005};
+      p.broken.substitute_step = 1000;
+      p.broken.most_substitutes = most;
+      p.broken.transient = 1;
+      p.config.retries = 3;
+      p.config.retry_backoff_ns = 1;
+      p.config.substitute = 1;
+      p.config.skip_budget = 1;
+      const Loader l = p.create();
+      const std::vector<Taken> taken = take_epoch(l.get(), 0);
+      REQUIRE(taken.size() == 3);
+      check_rows(taken);
+      const std::vector<std::int64_t> with{4, 2005, 6, 7};
+      const std::vector<std::int64_t> without{4, 6, 7};
+      CHECK(taken[1].indices == (most == 2 ? with : without));
+      CHECK(taken[1].skipped.size() == (most == 2 ? 0 : 1));
+      const std::vector<Told> told = told_of_samples(l.get(), workers);
+      REQUIRE(told.size() == 1);
+      const Told expected =
+          most == 2 ? Told(FEEDLANE_EVENT_SAMPLE_SUBSTITUTED, 0, 1, 5, 6, 2005, broken_code, "sample is broken")
+                    : Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 6, 0, broken_code, "sample is broken");
+      CHECK(told[0] == expected);
+      CHECK_MESSAGE(stats_of(l.get()).retried == 1, "one sample, however often");
+    }
+  }
+}
+
+TEST_CASE("4. Policies: a sample that no policy helps is E_SAMPLE; that it was retried is told all the same") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Policies p(12, 4, workers);
+    p.broken.indices = {6};
+    p.broken.transient = 1;
+    p.broken.most_substitutes = 0;
+    p.config.retries = 2;
+    p.config.retry_backoff_ns = 1;
+    p.config.substitute = 1;
+    const Loader l = p.create();
+    begin(l.get(), 0);
+    const std::vector<Taken> taken = take_outcomes(l.get());
+    REQUIRE(taken.size() == 3);
+    CHECK(taken[1].status == FEEDLANE_E_SAMPLE);
+    CHECK(taken[1].sample == 6);
+    CHECK(taken[1].text == "sample is broken");
+    const std::vector<Told> told = told_of_samples(l.get(), workers);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_RETRIED, 0, 1, 6, 2, 0, broken_code, "sample is broken"));
+  }
+}
+
+TEST_CASE("4. Policies: an error that isn't transient is never tried again") {
+  for (const std::int32_t workers : {0, 1}) {
+    CAPTURE(workers);
+    Policies p(4, 1, workers);
+    p.broken.indices = {2};
+    p.broken.failures = 1;
+    p.config.retries = 5;
+    const Loader l = p.create();
+    begin(l.get(), 0);
+    const std::vector<Taken> taken = take_outcomes(l.get());
+    REQUIRE(taken.size() == 4);
+    CHECK(taken[2].status == FEEDLANE_E_SAMPLE);
+    CHECK(told_of_samples(l.get(), workers).empty());
+    CHECK(stats_of(l.get()).retried == 0);
+  }
+}
+
+TEST_CASE("4. Policies: each retry waits twice as long as the one before") {
+  for (const std::int32_t workers : {0, 1}) {
+    CAPTURE(workers);
+    Policies p(3, 1, workers);
+    p.broken.indices = {1};
+    p.broken.failures = 3;
+    p.broken.transient = 1;
+    p.config.retries = 3;
+    p.config.retry_backoff_ns = 10'000'000;
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    REQUIRE(taken.size() == 3);
+    CHECK(taken[1].value("waited") >= 70'000'000);
+    CHECK(taken[0].value("waited") == 0);
+  }
+}
+
+TEST_CASE("4. Policies: without workers a timeout ends the wait for a retry, and nothing is lost") {
+  Policies p(4, 2, 0);
+  p.broken.indices = {1};
+  p.broken.failures = 1;
+  p.broken.transient = 1;
+  p.config.retries = 1;
+  p.config.retry_backoff_ns = 20'000'000;
+  const Loader l = p.create();
+  begin(l.get(), 0);
+  Taken first;
+  int timeouts = 0;
+  do first = take(l.get(), nullptr, 1'000'000);
+  while (first.status == FEEDLANE_TIMEOUT && ++timeouts < 100000);
+  CHECK(timeouts >= 1);
+  CHECK(first.status == FEEDLANE_OK);
+  CHECK(first.indices == std::vector<std::int64_t>{0, 1});
+  CHECK(first.value("waited", 1) >= 20'000'000);
+  CHECK(take_rest(l.get()).size() == 1);
+  CHECK(stats_of(l.get()).retried == 1);
+}
+
+TEST_CASE("4. Policies: beyond the skip budget a sample is E_SAMPLE again; every epoch has the budget anew") {
+  for (const std::int32_t workers : {0, 1, 4}) {
+    CAPTURE(workers);
+    Policies p(40, 4, workers);
+    p.broken.indices = {3, 13, 23, 33};
+    p.config.skip_budget = 2;
+    const Loader l = p.create();
+    for (std::int64_t epoch = 0; epoch < 2; epoch++) {
+      begin(l.get(), epoch);
+      const std::vector<Taken> taken = take_outcomes(l.get());
+      REQUIRE(taken.size() == 10);
+      for (const Taken& t : taken) {
+        CAPTURE(t.batch);
+        CHECK(t.status == (t.batch == 5 || t.batch == 8 ? FEEDLANE_E_SAMPLE : FEEDLANE_OK));
+        CHECK(t.skipped.size() == (t.batch == 0 || t.batch == 3 ? 1 : 0));
+        if (t.status == FEEDLANE_OK) continue;
+        CHECK(t.argument == "config.skip_budget");
+        CHECK(t.found == 3);
+        CHECK(t.needed == 2);
+        CHECK(t.sample == (t.batch == 5 ? 23 : 33));
+        CHECK(t.text.find("sample is broken") == 0);
+      }
+      CHECK(told_of_samples(l.get(), workers).size() == 2);
+    }
+    CHECK(stats_of(l.get()).skipped == 4);
+  }
+}
+
+TEST_CASE("4. Policies: a batch all of whose samples were left out isn't yielded, wherever it comes") {
+  for (const std::int32_t workers : {0, 1, 4})
+    for (const std::int32_t out_of_order : {0, 1}) {
+      CAPTURE(workers);
+      CAPTURE(out_of_order);
+      Policies p(22, 4, workers);
+      p.broken.indices = {0, 1, 2, 3, 8, 9, 10, 11, 17, 20, 21};
+      p.config.skip_budget = -1;
+      p.config.out_of_order = out_of_order;
+      const Loader l = p.create();
+      std::vector<Taken> taken = take_epoch(l.get(), 0);
+      check_rows(taken);
+      std::sort(taken.begin(), taken.end(), [](const Taken& a, const Taken& b) { return a.batch < b.batch; });
+      std::vector<std::int64_t> batches;
+      for (const Taken& t : taken) batches.push_back(t.batch);
+      CHECK(batches == std::vector<std::int64_t>{1, 3, 4});
+      CHECK(all_indices(taken) == std::vector<std::int64_t>{4, 5, 6, 7, 12, 13, 14, 15, 16, 18, 19});
+      CHECK(stats_of(l.get()).skipped == 11);
+      CHECK(stats_of(l.get()).batches == 3);
+      CHECK(told_of_samples(l.get(), workers).size() == 11);
+    }
+}
+
+TEST_CASE("4. Policies: an epoch all of whose samples were left out just ends") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Policies p(30, 3, workers);
+    for (std::int64_t i = 0; i < 30; i++) p.broken.indices.push_back(i);
+    p.config.skip_budget = 30;
+    const Loader l = p.create();
+    for (std::int64_t epoch = 0; epoch < 2; epoch++) CHECK(take_epoch(l.get(), epoch).empty());
+    CHECK(stats_of(l.get()).skipped == 60);
+  }
+}
+
+TEST_CASE("4. Policies: without batches a sample that was left out is none, one that was replaced is another") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Policies p(5, FEEDLANE_UNBATCHED, workers);
+    p.broken.indices = {1, 3, 103};
+    p.broken.substitute_step = 100;
+    p.broken.most_substitutes = 1;
+    p.config.substitute = 1;
+    p.config.skip_budget = 1;
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    check_rows(taken);
+    CHECK(all_indices(taken) == std::vector<std::int64_t>{0, 101, 2, 4});
+  }
+}
+
+TEST_CASE("4. Policies: other indices are tried up to sixteen times") {
+  for (const std::int32_t workers : {0, 1})
+    for (const std::int64_t broken : {16, 17}) {
+      CAPTURE(workers);
+      CAPTURE(broken);
+      Policies p(1, 1, workers);
+      for (std::int64_t i = 0; i < broken; i++) p.broken.indices.push_back(i);
+      p.config.substitute = 1;
+      const Loader l = p.create();
+      begin(l.get(), 0);
+      const std::vector<Taken> taken = take_outcomes(l.get());
+      REQUIRE(taken.size() == 1);
+      CHECK(taken[0].status == (broken == 16 ? FEEDLANE_OK : FEEDLANE_E_SAMPLE));
+      if (broken == 16) CHECK(taken[0].indices == std::vector<std::int64_t>{16});
+      else CHECK_MESSAGE(taken[0].sample == 0, "the one that was asked for");
+    }
+}
+
+TEST_CASE("4. Policies: a text too long for its record is cut") {
+  for (const std::int32_t workers : {0, 1}) {
+    Policies p(2, 1, workers);
+    p.broken.indices = {1};
+    p.broken.text = std::string(300, 'x');
+    p.config.skip_budget = 1;
+    const Loader l = p.create();
+    CHECK(take_epoch(l.get(), 0).size() == 1);
+    const std::vector<Told> told = told_of_samples(l.get(), workers);
+    REQUIRE(told.size() == 1);
+    CHECK(std::get<7>(told[0]) == std::string(223, 'x'));
+  }
+}
+
+// ---- data sets that make whole batches ----
+
+namespace {
+
+// The second of two attempts at batch 1 succeeds; what it does then is `make`.
+struct Fetched {
+  std::int32_t transient = 1;
+  std::int32_t attempts = 0;
+  std::int32_t failing = 1;
+  void (*leave)(const feedlane_task*, Fetched&) = nullptr;  // in every attempt
+  std::int32_t left = 0;                                    // what leaving a record was answered
+  std::vector<std::int64_t> without;                        // positions of batch 1 that it makes no row of
+};
+
+std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* err) {
+  auto& f = *static_cast<Fetched*>(self);
+  const bool is_it = task->batch == 1;
+  if (is_it && f.leave != nullptr) f.leave(task, f);
+  if (is_it && f.attempts++ < f.failing) {
+    (void)std::snprintf(err->text, sizeof err->text, "no connection");
+    err->transient = f.transient;
+    return FEEDLANE_E_OS;
+  }
+  std::uint64_t row = 0;
+  for (std::uint64_t i = 0; i < task->count; i++) {
+    if (is_it && std::count(f.without.begin(), f.without.end(), static_cast<std::int64_t>(i)) != 0) continue;
+    static_cast<std::int64_t*>(task->tensors[0].data)[row++] = task->indices[i];
+  }
+  return row == task->count ? FEEDLANE_OK : feedlane_task_rows(task, row, err);
+}
+
+struct FetchPolicies : Setup {
+  explicit FetchPolicies(std::int32_t workers) : Setup(12, 4) {
+    auto table = fresh<feedlane_dataset>();
+    table.user_data = &fetched;
+    table.fetch = fetch;
+    forked(workers, table);
+    fields({field("index", int64_type)});
+    config.retry_backoff_ns = 0;
+  }
+  Fetched fetched;
+};
+
+void skip_second(const feedlane_task* task, Fetched& f) {
+  f.left = feedlane_task_record(task, 1, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 3, 0, "second", nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("4. Policies: a data set that makes whole batches is retried as a whole; its record names no sample") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    FetchPolicies p(workers);
+    p.config.retries = 2;
+    p.config.retry_backoff_ns = 1;
+    p.fetched.failing = 2;
+    const Loader l = p.create();
+    check_sequence(take_epoch(l.get(), 0), 12, 4);
+    const std::vector<Told> told = told_of_samples(l.get(), workers);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_RETRIED, 0, 1, -1, 2, 0, FEEDLANE_E_OS, "no connection"));
+    CHECK(stats_of(l.get()).retried == 1);
+  }
+}
+
+TEST_CASE("4. Policies: a whole batch that fails for good is E_SAMPLE: there is no sample to leave out") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    FetchPolicies p(workers);
+    p.config.skip_budget = -1;
+    p.fetched.transient = 0;
+    p.fetched.failing = 1000;
+    const Loader l = p.create();
+    begin(l.get(), 0);
+    const std::vector<Taken> taken = take_outcomes(l.get());
+    REQUIRE(taken.size() == 3);
+    CHECK(taken[1].status == FEEDLANE_E_SAMPLE);
+    CHECK(taken[1].sample == -1);
+    CHECK(stats_of(l.get()).skipped == 0);
+  }
+}
+
+TEST_CASE("4. Policies: a data set that makes whole batches leaves records of its own") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    FetchPolicies p(workers);
+    p.config.skip_budget = 3;
+    p.fetched.failing = 0;
+    p.fetched.without = {1};
+    p.fetched.leave = skip_second;
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    REQUIRE(taken.size() == 3);
+    CHECK(taken[1].indices == std::vector<std::int64_t>{4, 6, 7});
+    CHECK(taken[1].skipped == std::vector<std::int64_t>{5});
+    check_rows(taken);
+    const std::vector<Told> told = told_of_samples(l.get(), workers);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 3, 0, FEEDLANE_E_OS, "second"));
+  }
+}
+
+TEST_CASE("4. Policies: a data set that makes whole batches may leave a whole batch out") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    FetchPolicies p(workers);
+    p.config.skip_budget = 4;
+    p.fetched.failing = 0;
+    p.fetched.without = {0, 1, 2, 3};
+    p.fetched.leave = [](const feedlane_task* task, Fetched& f) {
+      for (std::uint64_t i = 0; i < task->count; i++) {
+        if (feedlane_task_rows(task, 0, nullptr) != FEEDLANE_E_ARGUMENT) f.without.clear();  // not before all are
+        f.left = feedlane_task_record(task, i, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 0, 0, "all", nullptr);
+      }
+    };
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    REQUIRE(taken.size() == 2);
+    CHECK(taken[0].batch == 0);
+    CHECK(taken[1].batch == 2);
+    CHECK(stats_of(l.get()).skipped == 4);
+    CHECK(stats_of(l.get()).restarts == 0);
+  }
+}
+
+TEST_CASE(
+    "4. Policies: a data set that makes whole batches, more rows than it left samples, fails for that batch alone") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    FetchPolicies p(workers);
+    p.config.skip_budget = 3;
+    p.fetched.failing = 0;
+    p.fetched.leave = skip_second;
+    const Loader l = p.create();
+    begin(l.get(), 0);
+    CHECK(take(l.get()).status == FEEDLANE_OK);
+    Error e;
+    CHECK(take(l.get(), &e).status == FEEDLANE_E_SAMPLE);
+    CHECK(e.batch == 1);
+    CHECK(e.says("4 rows"));
+    CHECK(take(l.get()).status == FEEDLANE_OK);
+    CHECK(take(l.get()).status == FEEDLANE_END);
+    CHECK(stats_of(l.get()).restarts == 0);
+  }
+}
+
+TEST_CASE("4. Policies: a whole batch that is retried leaves the records of its last attempt, and its own") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    FetchPolicies p(workers);
+    p.config.skip_budget = 3;
+    p.config.retries = 1;
+    p.config.retry_backoff_ns = 1;
+    p.fetched.without = {1};
+    p.fetched.leave = skip_second;
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    REQUIRE(taken.size() == 3);
+    CHECK(taken[1].attempt == 0);
+    CHECK(taken[1].indices == std::vector<std::int64_t>{4, 6, 7});
+    CHECK(taken[1].skipped == std::vector<std::int64_t>{5});
+    check_rows(taken);
+    const std::vector<Told> told = told_of_samples(l.get(), workers);
+    REQUIRE(told.size() == 2);
+    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 3, 0, FEEDLANE_E_OS, "second"));
+    CHECK(told[1] == Told(FEEDLANE_EVENT_SAMPLE_RETRIED, 0, 1, -1, 1, 0, FEEDLANE_E_OS, "no connection"));
+    CHECK(stats_of(l.get()).invalid_results == 0);
+  }
+}
+
+TEST_CASE("4. Policies: records for every sample of a batch that was retried leave no room for its own, and no harm") {
+  for (const std::int32_t workers : {0, 1}) {
+    CAPTURE(workers);
+    FetchPolicies p(workers);
+    p.config.skip_budget = 4;
+    p.config.retries = 1;
+    p.config.retry_backoff_ns = 1;
+    p.fetched.leave = [](const feedlane_task* task, Fetched&) {
+      for (std::uint64_t i = 0; i < task->count; i++)
+        (void)feedlane_task_record(task, i, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_OS, 1, 0, nullptr, nullptr);
+    };
+    const Loader l = p.create();
+    check_sequence(take_epoch(l.get(), 0), 12, 4);
+    CHECK(told_of_samples(l.get(), workers).size() >= 4);
+    CHECK(stats_of(l.get()).restarts == 0);
+  }
+}
+
+TEST_CASE("4. Policies: records that the loader doesn't allow, or out of order, are refused by name") {
+  struct Row {
+    std::uint64_t position;
+    std::int32_t outcome;
+    std::int32_t status;
+    const char* argument;
+  };
+  static const Row rows[] = {
+      {0, 0, FEEDLANE_E_ARGUMENT, "outcome"},
+      {0, 4, FEEDLANE_E_ARGUMENT, "outcome"},
+      {0, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_LIMIT, "config.skip_budget"},
+      {0, FEEDLANE_SAMPLE_SUBSTITUTED, FEEDLANE_E_LIMIT, "config.substitute"},
+      {4, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
+      {UINT64_MAX, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
+      {2, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_OK, ""},
+      {2, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
+      {1, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
+      {3, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_OK, ""},
+  };
+  FetchPolicies p(0);
+  p.config.retries = 1;
+  p.fetched.failing = 0;
+  p.fetched.leave = [](const feedlane_task* task, Fetched&) {
+    for (const Row& r : rows) {
+      Error e;
+      CAPTURE(r.position);
+      CAPTURE(r.outcome);
+      CHECK(feedlane_task_record(task, r.position, r.outcome, -1, 1, 0, "text", &e) == r.status);
+      CHECK(std::string(e.argument) == r.argument);
+    }
+    for (const std::uint64_t rows_made : {std::uint64_t{0}, std::uint64_t{5}, UINT64_MAX})
+      CHECK(feedlane_task_rows(task, rows_made, nullptr) == FEEDLANE_E_ARGUMENT);
+  };
+  const Loader l = p.create();
+  check_sequence(take_epoch(l.get(), 0), 12, 4);
+  CHECK(told_of_samples(l.get(), 0).size() == 2);
+}

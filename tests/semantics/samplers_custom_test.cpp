@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samplers of the user's own.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "support/samplers.hpp"
+
+using namespace feedlane::test;
+using feedlane::Sampler;
+
+namespace {
+
+// 0, 10, 20 ... of an epoch's own length, at most `piece` at a time.
+struct Tens {
+  std::size_t next(std::span<std::int64_t> indices) {
+    std::size_t got = 0;
+    for (; got < std::min(indices.size(), piece) && at < 10 + epoch; at++) indices[got++] = at * 10;
+    return got;
+  }
+  void restart(std::int64_t e, std::uint64_t s) {
+    epoch = e;
+    seed = s;
+    at = 0;
+  }
+  [[nodiscard]] std::vector<std::byte> save() const {
+    std::vector<std::byte> state(padding + 1);
+    state.back() = static_cast<std::byte>(at);
+    return state;
+  }
+  void load(std::span<const std::byte> state) {
+    if (state.size() != padding + 1) throw std::runtime_error("another size");
+    at = std::to_integer<std::int64_t>(state.back());
+  }
+
+  std::size_t piece = SIZE_MAX;
+  std::size_t padding = 0;
+  std::int64_t epoch = 0, at = 0;
+  std::uint64_t seed = 99;
+};
+
+struct Pairs {
+  std::size_t next(std::span<std::int64_t> indices) {
+    if (at == 3) return 0;
+    indices[0] = at;
+    indices[1] = -at;
+    return at++ == 2 ? 1 : 2;
+  }
+  [[nodiscard]] std::int64_t length() const { return 3; }
+  [[nodiscard]] std::int64_t batch_rows() const { return 2; }
+  std::int64_t at = 0;
+};
+
+// A table whose `next` answers what a test says.
+struct Answers {
+  Answers() {
+    feedlane_init(&table, sizeof table);
+    table.user_data = this;
+    table.next = [](void* user_data, std::int64_t*, std::uint64_t, std::uint64_t* number, feedlane_error*) {
+      auto* const self = static_cast<Answers*>(user_data);
+      *number = self->got;
+      return self->status;
+    };
+    table.drop = [](void* user_data) { static_cast<Answers*>(user_data)->dropped++; };
+  }
+  // What a sampler of it then says.
+  void check_next(std::int32_t answer, std::uint64_t indices, std::int32_t expected, std::int64_t found,
+                  std::int64_t needed) {
+    status = answer;
+    got = indices;
+    feedlane_sampler* s = nullptr;
+    REQUIRE(feedlane_sampler_custom(&table, &s, nullptr) == FEEDLANE_OK);
+    feedlane_error e;
+    feedlane_init(&e, sizeof e);
+    std::int64_t room[4];
+    std::uint64_t n = 0;
+    CHECK(feedlane_sampler_next(s, room, 4, &n, &e) == expected);
+    if (expected < 0) {
+      CHECK(std::string(e.argument) == "callbacks.next");
+      CHECK(e.found == found);
+      CHECK(e.needed == needed);
+      CHECK(std::string(e.text).find("callbacks.next") != std::string::npos);
+    }
+    CHECK(feedlane_sampler_destroy(&s) == FEEDLANE_OK);
+  }
+
+  feedlane_sampler_callbacks table;
+  std::int32_t status = 0;
+  std::uint64_t got = 0;
+  int dropped = 0;
+};
+
+}  // namespace
+
+TEST_CASE("2. Samplers: a custom one yields what its object says, in pieces of any size") {
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, SIZE_MAX}) {
+    Sampler s = Sampler::custom(Tens{.piece = piece});
+    CHECK(s.length() == -1);
+    Indices four(4);
+    CHECK_MESSAGE(s.next(four) == 4, "as many as asked for, in however many calls");
+    CHECK(four == Indices{0, 10, 20, 30});
+    CHECK(rest_of(s).size() == 6);
+    CHECK(rest_of(s).empty());
+    CHECK(epoch_of(s, 5).size() == 15);
+  }
+}
+
+TEST_CASE("2. Samplers: a function is a custom sampler too") {
+  Sampler s = Sampler::custom([left = 3](std::span<std::int64_t> indices) mutable -> std::size_t {
+    if (left == 0) return 0;
+    indices[0] = left--;
+    return 1;
+  });
+  CHECK(rest_of(s) == Indices{3, 2, 1});
+}
+
+TEST_CASE("2. Samplers: a custom one that makes its own batches") {
+  Sampler s = Sampler::custom(Pairs{});
+  CHECK(s.length() == 3);
+  CHECK(rest_of_batches(s, 5) == std::vector<Indices>{{0, 0}, {1, -1}, {2}});
+  CHECK_THROWS_AS((void)Sampler::batch(s, 2), feedlane::Error);
+}
+
+TEST_CASE("2. Samplers: batches over a custom one; their number isn't known") {
+  Sampler s = Sampler::batch(Sampler::custom(Tens{.piece = 1}), 4, true);
+  CHECK(s.length() == -1);
+  CHECK(batches_of(s, 0, 4) == std::vector<Indices>{{0, 10, 20, 30}, {40, 50, 60, 70}});
+}
+
+TEST_CASE("2. Samplers: custom ones take part in states by callbacks, of any size") {
+  for (const std::size_t padding : {0U, 511U, 512U, 100000U}) {
+    Sampler s = Sampler::batch(Sampler::custom(Tens{.padding = padding}), 4);
+    s.restart(1);
+    Indices room(4);
+    (void)s.next(room);
+    const auto state = s.save();
+    Sampler other = Sampler::batch(Sampler::custom(Tens{.padding = padding}), 4);
+    other.restart(1);
+    other.load(state);
+    CHECK(rest_of_batches(other, 4) == std::vector<Indices>{{40, 50, 60, 70}, {80, 90, 100}});
+    CHECK(rest_of_batches(s, 4).size() == 2);
+    other.restart(1);
+    other.load(s.save());
+    CHECK_MESSAGE(rest_of_batches(other, 4).empty(), "the end is kept too");
+  }
+}
+
+TEST_CASE("2. Samplers: the end of a custom one's epoch lasts until restart, through a state too") {
+  struct Endless {  // 1, END, 1, END ...
+    std::size_t next(std::span<std::int64_t> indices) {
+      indices[0] = 1;
+      return ++calls % 2;
+    }
+    [[nodiscard]] std::vector<std::byte> save() const { return {}; }
+    void load(std::span<const std::byte>) {}
+    std::size_t calls = 0;
+  };
+  Sampler s = Sampler::custom(Endless{}), other = Sampler::custom(Endless{});
+  CHECK(rest_of(s).size() == 1);
+  CHECK(rest_of(s).empty());
+  other.load(s.save());
+  CHECK(rest_of(other).empty());
+  CHECK(epoch_of(other, 0).size() == 1);
+}
+
+TEST_CASE("2. Samplers: a custom one without save and load refuses states by name") {
+  Sampler s = Sampler::custom(Pairs{});
+  try {
+    (void)s.save();
+    FAIL("there is no state");
+  } catch (const feedlane::Error& e) {
+    CHECK(e.code() == FEEDLANE_E_UNSUPPORTED);
+    CHECK(e.argument() == "sampler.save");
+  }
+  try {
+    s.load(Sampler::custom(Tens{}).save());
+    FAIL("there is no state");
+  } catch (const feedlane::Error& e) {
+    CHECK(e.code() == FEEDLANE_E_UNSUPPORTED);
+    CHECK(e.argument() == "sampler.load");
+  }
+}
+
+TEST_CASE("2. Samplers: what a custom one throws is what the call answers") {
+  Sampler thrower =
+      Sampler::custom([](std::span<std::int64_t>) -> std::size_t { throw std::runtime_error("no luck"); });
+  Indices room(4);
+  try {
+    (void)thrower.next(room);
+    FAIL("it throws");
+  } catch (const feedlane::Error& e) {
+    CHECK(e.code() == FEEDLANE_E_SAMPLE);
+    CHECK(e.text() == "no luck");
+    CHECK(e.argument() == "callbacks.next");
+  }
+  Sampler s = Sampler::custom(Tens{.padding = 1}), other = Sampler::custom(Tens{.padding = 2});
+  CHECK_THROWS_WITH_AS(other.load(s.save()), "E_SAMPLE: another size", feedlane::Error);
+}
+
+TEST_CASE("2. Samplers: what custom callbacks answer is looked at") {
+  Answers a;
+  a.check_next(FEEDLANE_OK, 5, FEEDLANE_E_ARGUMENT, 5, 4);
+  a.check_next(FEEDLANE_OK, UINT64_MAX, FEEDLANE_E_ARGUMENT, INT64_MAX, 4);
+  a.check_next(FEEDLANE_OK, 0, FEEDLANE_E_ARGUMENT, 0, 1);
+  a.check_next(FEEDLANE_END, 2, FEEDLANE_E_ARGUMENT, 2, 0);
+  a.check_next(FEEDLANE_TIMEOUT, 1, FEEDLANE_E_ARGUMENT, FEEDLANE_TIMEOUT, 0);
+  a.check_next(-1000, 1, FEEDLANE_E_ARGUMENT, -1000, 0);
+  a.check_next(FEEDLANE_E_OS, 1, FEEDLANE_E_OS, 0, 0);
+  a.check_next(FEEDLANE_END, 0, FEEDLANE_END, 0, 0);
+  CHECK_MESSAGE(a.dropped == 8, "once each");
+}
+
+TEST_CASE("2. Samplers: copies of a custom one share it; it is dropped with the last") {
+  Answers a;
+  feedlane_sampler *s = nullptr, *batches = nullptr;
+  REQUIRE(feedlane_sampler_custom(&a.table, &s, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_sampler_batch(s, 2, 0, &batches, nullptr) == FEEDLANE_OK);
+  CHECK(feedlane_sampler_destroy(&s) == FEEDLANE_OK);
+  CHECK(a.dropped == 0);
+  CHECK(feedlane_sampler_destroy(&batches) == FEEDLANE_OK);
+  CHECK(a.dropped == 1);
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// 3. Dispatch: one slow worker doesn't hold a queue of batches back.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include <string>
+#include <vector>
+
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+constexpr std::int64_t samples = 64;
+
+std::uint64_t made(const feedlane_loader* l, std::int32_t workers) {
+  std::uint64_t sum = 0;
+  for (std::int32_t w = 0; w < workers; w++) sum += worker_of(l, w).samples;
+  return sum;
+}
+
+// Four workers with room for sixteen tasks each; the one that gets sample 0 doesn't come back from it until told.
+struct Stuck {
+  explicit Stuck(const char* form = "get") {
+    s.plan.gate_fd = gate.fd();
+    s.plan.gate_index = 0;
+    s.config.prefetch_factor = 16;
+    s.config.keep_workers = 1;
+    s.workers(4, form);
+  }
+  Setup s{samples};
+  Gate gate;
+};
+
+}  // namespace
+
+TEST_CASE("3. Dispatch, least loaded: what waits behind a stuck sample is made by the others, in order all the same") {
+  for (const char* form : {"get", "pull"}) {
+    Stuck stuck(form);
+    const Loader l = stuck.s.create();
+    begin(l.get(), 0);
+    // All but the one that is stuck, before it goes on.
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(l.get(), nullptr);
+      return made(l.get(), 4) == samples - 1;
+    }));
+    CHECK(take(l.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);
+    stuck.gate.open();
+    const std::vector<Taken> all = take_rest(l.get());
+    check_sequence(all, samples, 1);
+    for (const Taken& t : all) CHECK(t.attempt == 0);
+    CHECK(stats_of(l.get()).redispatched == 0);
+    CHECK(stats_of(l.get()).invalid_results == 0);
+    // Nobody is stuck any more, but tasks go to and fro.
+    for (std::int64_t epoch = 1; epoch < 20; epoch++) check_sequence(take_epoch(l.get(), epoch), samples, 1);
+    CHECK(stats_of(l.get()).invalid_results == 0);
+  }
+}
+
+TEST_CASE("3. Dispatch, least loaded: the stuck worker is killed after its tasks were given away") {
+  Stuck stuck;
+  const Loader l = stuck.s.create();
+  begin(l.get(), 0);
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return made(l.get(), 4) == samples - 1;
+  }));
+  std::int32_t busy = -1;
+  for (std::int32_t w = 0; w < 4; w++)
+    if (busy < 0 || worker_of(l.get(), w).tasks < worker_of(l.get(), busy).tasks) busy = w;
+  REQUIRE(::kill(static_cast<pid_t>(worker_of(l.get(), busy).pid), SIGKILL) == 0);
+  stuck.gate.open();
+  check_sequence(take_rest(l.get()), samples, 1);
+  CHECK(stats_of(l.get()).redispatched == 1);
+}
+
+TEST_CASE("3. Dispatch, least loaded: what comes behind a stuck sample later is made by the others too") {
+  const Gate gate;
+  Setup s(400);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 0;
+  s.config.prefetch_factor = 8;
+  s.config.out_of_order = 1;
+  const Loader l = s.workers(2).create();
+  begin(l.get(), 0);
+  std::vector<bool> seen(400);
+  for (int i = 0; i < 399; i++) {
+    const Taken t = take(l.get());
+    REQUIRE(t.status == FEEDLANE_OK);
+    seen[static_cast<std::size_t>(t.batch)] = true;
+  }
+  CHECK_FALSE(seen[0]);
+  gate.open();
+  CHECK(take(l.get()).batch == 0);
+  CHECK(take(l.get()).status == FEEDLANE_END);
+}
+
+TEST_CASE(
+    "3. Dispatch, least loaded: tasks that take no time go to and fro, and none is lost, made twice or declined") {
+  Setup s(20'000);
+  s.config.prefetch_factor = 16;
+  const Loader l = s.workers(3).create();
+  check_sequence(take_epoch(l.get(), 0), 20'000, 1);
+  const feedlane_stats stats = stats_of(l.get());
+  CHECK(stats.invalid_results == 0);
+  CHECK(stats.restarts == 0);
+  CHECK(stats.redispatched == 0);
+}
+
+TEST_CASE("3. Dispatch, round robin: batches have their workers, and wait for them") {
+  Stuck stuck;
+  stuck.s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
+  const Loader l = stuck.s.create();
+  begin(l.get(), 0);
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return made(l.get(), 4) == samples / 4 * 3;
+  }));
+  stuck.gate.open();
+  const std::vector<Taken> all = take_rest(l.get());
+  check_sequence(all, samples, 1);
+  for (const Taken& t : all) CHECK(t.worker == t.batch % 4);
+  CHECK(made(l.get(), 4) == samples);
+}
