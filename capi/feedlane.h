@@ -640,8 +640,8 @@ typedef struct feedlane_batch {
 FEEDLANE_API int32_t feedlane_loader_create(const feedlane_loader_config *config, feedlane_loader **out,
                                             feedlane_error *err);
 /** Stops the workers (see feedlane_loader_stop) and frees the loader; `*l` is NULL after, on E_HUNG too; NULL is fine. While
- *  batches are held or threads work for it the memory lives on, and feedlane_batch_retain / _release may still be called with
- *  a copy of the handle until the last one is released; every other call answers E_STATE. T:one. */
+ *  batches are held or threads work for it the memory lives on, and the functions of a batch's token may still be called
+ *  with a copy of the handle until the last one is released; every other call answers E_STATE. T:one. */
 FEEDLANE_API int32_t feedlane_loader_destroy(feedlane_loader **l);
 /** Starts `epoch` (>= 0), workers too if none run. In mid-epoch the old one is abandoned first. T:one. */
 FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, feedlane_error *err);
@@ -708,6 +708,23 @@ FEEDLANE_API int32_t feedlane_state_read(const void *state, uint64_t bytes, feed
 FEEDLANE_API int32_t feedlane_batch_retain(feedlane_loader *l, uint64_t token);
 /** Gives one reference back; with the last one the slot is free again. E_STALE. T:any. */
 FEEDLANE_API int32_t feedlane_batch_release(feedlane_loader *l, uint64_t token);
+
+/* ---- DLPack: its structs are its own, only their names are declared here; see https://dmlc.github.io/dlpack ---------- */
+
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+/** Say kDLCUDAHost, not kDLCPU, of memory that is registered with CUDA. */
+#define FEEDLANE_DLPACK_CUDA_HOST 1
+
+/** Tensor number `tensor` of a held batch for another library, in place, by DLPack 1.0. `flags`: 0 or
+ *  FEEDLANE_DLPACK_CUDA_HOST. It holds a reference of the batch until its deleter is called: on any thread, in any order,
+ *  after feedlane_loader_destroy and at exit too; in a forked child that gives nothing back. E_STALE, E_ARGUMENT, E_MEMORY,
+ *  E_STATE (not registered with CUDA). T:any. */
+FEEDLANE_API int32_t feedlane_batch_dlpack(feedlane_loader *l, uint64_t token, int32_t tensor, int32_t flags,
+                                           struct DLManagedTensorVersioned **out, feedlane_error *err);
+/** The same in the form before DLPack 1.0. T:any. */
+FEEDLANE_API int32_t feedlane_batch_dlpack_legacy(feedlane_loader *l, uint64_t token, int32_t tensor, int32_t flags,
+                                                  struct DLManagedTensor **out, feedlane_error *err);
 
 /* ---- watching ---------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/loader.hpp"
+#include "loader.hpp"
 
 #include <cstring>
 
@@ -10,12 +10,6 @@
 
 using namespace feedlane;
 using namespace feedlane::capi;
-
-struct feedlane_loader : Handle {
-  std::unique_ptr<loader::Loader> loader;
-  // One for the caller until destroy, one for each batch in its hands and for each local worker: the last deletes the handle.
-  std::atomic<std::uint64_t> lives{1};
-};
 
 void feedlane::capi::let_go(feedlane_loader* l) {
   // Release: this thread's use comes before; acquire: the last one sees that of all others.
@@ -32,12 +26,6 @@ Status attach_local(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerD
   const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->segments(), out, error);
   if (s != FEEDLANE_OK) let_go(l);
   return s;
-}
-
-// Batch functions work after destroy too, as long as a batch is held.
-Status check_batches(const feedlane_loader* l) {
-  if (l == nullptr) return FEEDLANE_E_ARGUMENT;
-  return l->stamp.is_foreign() ? FEEDLANE_E_FORKED : FEEDLANE_OK;
 }
 
 }  // namespace

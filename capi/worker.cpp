@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "handle.hpp"
+#include "loader.hpp"
 #include "process.hpp"
 #include "worker.hpp"
 #include "worker/seed.hpp"

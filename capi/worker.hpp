@@ -25,7 +25,4 @@ Status run_worker(feedlane_worker& handle, const feedlane_dataset& dataset, Erro
 // What a forked worker runs; its exit status.
 int forked_worker_main(int fd, const feedlane_dataset& dataset);
 
-// Gives one life of a loader's handle back.
-void let_go(feedlane_loader* l);
-
 }  // namespace feedlane::capi

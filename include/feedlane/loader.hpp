@@ -2,6 +2,7 @@
 /** @file loader.hpp The trainer's side: options, loader, batches. */
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -144,6 +145,14 @@ class Batch {
     error.refuse("tensor", -1, static_cast<std::int64_t>(size()),
                  "the batch has no tensor '" + std::string(name) + "'");
     throw error;
+  }
+  /** A tensor for another library, where it lies: it keeps the batch until its deleter is called. The caller's, as DLPack has
+   *  it. Throws E_ARGUMENT beyond the last. */
+  [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i) const {
+    DLManagedTensorVersioned* out = nullptr;
+    const auto number = static_cast<std::int32_t>(std::min<std::size_t>(i, INT32_MAX));
+    detail::checked([&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number, 0, &out, e); });
+    return out;
   }
   /** The same, for the C interface; its reference stays this object's. */
   [[nodiscard]] const feedlane_batch& c() const { return batch_; }

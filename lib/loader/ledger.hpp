@@ -52,6 +52,7 @@ class Ledger {
   void reset(std::uint32_t slots, bool out_of_order);
 
   [[nodiscard]] Record& at(std::uint32_t slot) { return records_[slot]; }
+  [[nodiscard]] const Record& at(std::uint32_t slot) const { return records_[slot]; }
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(records_.size()); }
 
   // A new batch of the epoch in this slot, the last in order: pending.

@@ -360,4 +360,10 @@ Status Loader::release(std::uint64_t token, bool& freed) {
   return s;
 }
 
+const std::vector<feedlane_tensor>& Loader::tensors(std::uint64_t token) const {
+  std::uint32_t slot = 0;
+  (void)slots_.slot_of(token, slot);  // it is held, so it is one
+  return ledger_.at(slot).made.tensors;
+}
+
 }  // namespace feedlane::loader

@@ -82,6 +82,8 @@ class Loader {
   // `freed` is set when this was the last reference.
   Status release(std::uint64_t token, bool& freed);
   [[nodiscard]] std::uint32_t held() const { return slots_.held(); }
+  // Of a batch whose reference the caller has; they stay as they are until its last release.
+  [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint64_t token) const;
 
   [[nodiscard]] std::int64_t length() const { return length_; }
   [[nodiscard]] feedlane_stats stats() const;

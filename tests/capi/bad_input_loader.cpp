@@ -95,6 +95,8 @@ struct F {
   feedlane_state_info info = fresh<feedlane_state_info>();
   char room[600] = {};
   std::uint64_t got = 0;
+  DLManagedTensorVersioned* dlpack = nullptr;
+  DLManagedTensor* dlpack_legacy = nullptr;
   feedlane_stats stats = fresh<feedlane_stats>();
   feedlane_worker_stats worker_stats = fresh<feedlane_worker_stats>();
   feedlane_event event = fresh<feedlane_event>();
@@ -166,6 +168,20 @@ const Row<F> life_rows[] = {
     REFUSES(feedlane_loader_poll, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), e),
 };
 
+#define DLPACK(function, out)                                                                                        \
+  REFUSES(function, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, 0, &out, e),                            \
+      REFUSES(function, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.holding(), f.held_token(), 0, 0, nullptr, e), \
+      REFUSES(function, "tensor -1", FEEDLANE_E_ARGUMENT, "tensor", -1, 2, f.holding(), f.held_token(), -1, 0, &out, \
+              e),                                                                                                    \
+      REFUSES(function, "tensor past the last", FEEDLANE_E_ARGUMENT, "tensor", 2, 2, f.holding(), f.held_token(), 2, \
+              0, &out, e),                                                                                           \
+      REFUSES(function, "unknown flags", FEEDLANE_E_ARGUMENT, "flags", 6, 1, f.holding(), f.held_token(), 0, 6,      \
+              &out, e),                                                                                              \
+      REFUSES(function, "not registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.held_token(), 0,                \
+              FEEDLANE_DLPACK_CUDA_HOST, &out, e),                                                                   \
+      REFUSES(function, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, 0, 0, &out, e),                       \
+      REFUSES(function, "released", FEEDLANE_E_STALE, "", 0, 0, f.l(), f.stale_token(), 0, 0, &out, e)
+
 const Row<F> batch_rows[] = {
     REFUSES(feedlane_loader_next, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 0, &f.batch, e),
     REFUSES(feedlane_loader_next, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.begun(f.l()), 0, nullptr, e),
@@ -196,6 +212,7 @@ const Row<F> batch_rows[] = {
     ANSWERS(feedlane_batch_release, "a slot that isn't", FEEDLANE_E_STALE, f.holding(), UINT64_MAX),
     ANSWERS(feedlane_batch_release, "a free slot's", FEEDLANE_E_STALE, f.holding(), f.held_token() ^ 1),
     ANSWERS(feedlane_batch_release, "twice", FEEDLANE_E_STALE, f.l(), f.stale_token()),
+    DLPACK(feedlane_batch_dlpack, f.dlpack), DLPACK(feedlane_batch_dlpack_legacy, f.dlpack_legacy),
     REFUSES(feedlane_loader_state, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 0, f.room, sizeof f.room, &f.got,
             e),
     REFUSES(feedlane_loader_state, "bytes NULL", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.holding(), 0, f.room,
@@ -287,6 +304,8 @@ const Row<F> forked_rows[] = {
     FORKED_ANSWER(feedlane_loader_length, f.held_by, &f.length),
     FORKED_ANSWER(feedlane_batch_retain, f.held_by, f.token),
     FORKED_ANSWER(feedlane_batch_release, f.held_by, f.token),
+    FORKED(feedlane_batch_dlpack, f.held_by, f.token, 0, 0, &f.dlpack),
+    FORKED(feedlane_batch_dlpack_legacy, f.held_by, f.token, 0, 0, &f.dlpack_legacy),
     FORKED_ANSWER(feedlane_loader_stats, f.held_by, &f.stats),
     FORKED_ANSWER(feedlane_loader_state, f.held_by, 0, f.room, sizeof f.room, &f.got, nullptr),
     FORKED_ANSWER(feedlane_loader_worker_stats, f.held_by, 0, &f.worker_stats),

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a batch shows of what its data set did.
+#include "arena/dlpack_abi.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -88,4 +90,25 @@ TEST_CASE("batch sizes: none, of a batch sampler, unbatched, and 0 is refused") 
   options.batch_size.reset();
   options.sampler = &batches;
   CHECK(shapes() == std::vector<std::vector<std::int64_t>>{{4}, {2}});
+}
+
+TEST_CASE("a tensor exported by DLPack keeps its batch") {
+  const feedlane::Sampler order = feedlane::Sampler::sequential(4);
+  const feedlane_dataset dataset = feedlane::dataset_of<Shaping>();
+  Loader loader({.sampler = &order,
+                 .fields = {feedlane::field<std::int32_t>("x", {2})},
+                 .batch_size = 4,
+                 .dataset = &dataset,
+                 .skip_budget = 1});
+  loader.start_epoch(0);
+  std::optional<Batch> batch = loader.next();
+  REQUIRE(batch);
+  CHECK_THROWS_AS((void)batch->dlpack(2), feedlane::Error);
+  CHECK_THROWS_AS((void)batch->dlpack(SIZE_MAX), feedlane::Error);
+  DLManagedTensorVersioned* weight = batch->dlpack(1);
+  batch.reset();
+  CHECK(loader.stats().slots_held == 1);
+  CHECK(static_cast<const float*>(weight->dl_tensor.data)[2] == 0.5f);
+  weight->deleter(weight);
+  CHECK(loader.stats().slots_held == 0);
 }

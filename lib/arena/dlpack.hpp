@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor of a batch as a managed tensor of DLPack.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "arena/dlpack_abi.hpp"
+#include "base/error.hpp"
+
+namespace feedlane::dlpack {
+
+constexpr DLPackVersion version{1, 0};
+constexpr std::int32_t device_cpu = 1;
+constexpr std::int32_t device_cuda_host = 3;
+
+// Called with `owner` and `token` when the consumer is done with a tensor, on its thread.
+using GiveBack = void (*)(void* owner, std::uint64_t token) noexcept;
+
+// A managed tensor and what it points to, in one allocation; its deleter frees it after `give_back`.
+template <class Managed>
+struct Export {
+  Managed managed{};
+  std::int64_t shape[FEEDLANE_MAX_NDIM] = {};
+  std::int64_t strides[FEEDLANE_MAX_NDIM] = {};
+  GiveBack give_back = nullptr;
+  void* owner = nullptr;
+  std::uint64_t token = 0;
+};
+
+// Throws bad_alloc, and has called nothing then.
+template <class Managed>
+std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_t device, GiveBack give_back,
+                                      void* owner, std::uint64_t token);
+
+extern template std::unique_ptr<Export<DLManagedTensor>> wrap(const feedlane_tensor&, std::int32_t, GiveBack, void*,
+                                                              std::uint64_t);
+extern template std::unique_ptr<Export<DLManagedTensorVersioned>> wrap(const feedlane_tensor&, std::int32_t, GiveBack,
+                                                                       void*, std::uint64_t);
+
+}  // namespace feedlane::dlpack
