@@ -147,6 +147,7 @@ typedef struct feedlane_worker feedlane_worker;   /**< the worker's side */
 typedef struct feedlane_rx feedlane_rx;           /**< the receiving end of a standalone ring */
 typedef struct feedlane_tx feedlane_tx;           /**< a sending end */
 typedef struct feedlane_monitor feedlane_monitor; /**< a look at another process's loader */
+typedef struct feedlane_pool feedlane_pool;       /**< memory registered with a device, and buffers of it */
 
 /* ---- standalone rings: messages of one size from up to `lanes` senders to one receiver ---------------------------- */
 
@@ -233,6 +234,87 @@ typedef struct feedlane_tensor {
   int64_t shape[FEEDLANE_MAX_NDIM];   /**< shape[0] is the number of rows */
   int64_t strides[FEEDLANE_MAX_NDIM]; /**< in elements */
 } feedlane_tensor;
+
+/* ---- registered pinned memory ------------------------------------------------------------------------------------ */
+
+/** How memory is registered with a device, and what streams do: for accelerators that the library doesn't know. The
+ *  callbacks return 0 or an error of the table with `err` filled, run on any thread, several at once, and must not call
+ *  back into the library but through `notify`. */
+typedef struct feedlane_backend {
+  size_t size;
+  void *user_data; /**< first argument of all */
+  /** Pins `bytes` from `address`, whole pages, so that devices can read them. Required. */
+  int32_t (*register_memory)(void *user_data, void *address, uint64_t bytes, feedlane_error *err);
+  /** Of what register_memory was given. Required. */
+  int32_t (*unregister_memory)(void *user_data, void *address, uint64_t bytes, feedlane_error *err);
+  /** Enqueues a copy on `stream`. NULL: E_UNSUPPORTED. */
+  int32_t (*copy)(void *user_data, void *device_memory, const void *host, uint64_t bytes, void *stream,
+                  feedlane_error *err);
+  /** Has notify(cookie, status) called once, from any thread, also before it returns, when `stream` has done all that was
+   *  enqueued before: status 0, or E_DEVICE if the stream failed. An error returned: it won't be called. NULL:
+   *  E_UNSUPPORTED. */
+  int32_t (*when_passed)(void *user_data, void *stream, void (*notify)(void *cookie, int32_t status), void *cookie,
+                         feedlane_error *err);
+} feedlane_backend;
+
+/** What a pool registers, with whom. */
+typedef struct feedlane_pool_config {
+  size_t size;
+  const char *backend; /**< "none" or NULL: nothing is pinned, the device is this memory; "mlock": the same, but pages stay
+                            resident (RLIMIT_MEMLOCK bounds them); "cuda": by the driver's libcuda.so.1 */
+  const feedlane_backend *custom; /**< instead of `backend`; copied */
+  int32_t device;                 /**< "cuda": ordinal, whose primary context is used */
+  uint32_t buffers;               /**< made and registered at once, up to 65,536; 0: none */
+  uint64_t buffer_bytes;          /**< of each; rounded up to whole pages */
+  uint64_t budget_bytes;          /**< registered at a time at most, whatever for; 0: any number */
+} feedlane_pool_config;
+
+/** A buffer in the caller's hands. */
+typedef struct feedlane_buffer {
+  size_t size;
+  uint64_t token; /**< what feedlane_pool_release wants; never 0 */
+  void *data;     /**< page-aligned, registered */
+  uint64_t bytes; /**< config.buffer_bytes, rounded up */
+} feedlane_buffer;
+
+/** A pool's counters. */
+typedef struct feedlane_pool_stats {
+  size_t size;
+  uint64_t buffers;          /**< all there are */
+  uint64_t in_use;           /**< now: in callers' hands */
+  uint64_t pending;          /**< now: released on a stream that hasn't come so far */
+  uint64_t registered_bytes; /**< now: buffers, loaders' slots and the user's memory */
+  uint64_t acquired;         /**< buffers handed out so far */
+  uint64_t waited_ns;        /**< time spent asleep in feedlane_pool_acquire */
+  uint64_t failures;         /**< streams that failed before a release on them was due */
+} feedlane_pool_stats;
+
+/** Makes a pool and its buffers. E_ARGUMENT, E_UNSUPPORTED (no driver, or no such backend), E_DEVICE, E_LIMIT
+ *  (RLIMIT_MEMLOCK, the budget), E_MEMORY. T:any. */
+FEEDLANE_API int32_t feedlane_pool_create(const feedlane_pool_config *config, feedlane_pool **out, feedlane_error *err);
+/** Waits for a buffer. TIMEOUT, INTERRUPTED, E_STATE (the pool has none), E_DEVICE: told once after a stream has failed
+ *  with a release on it. T:any. */
+FEEDLANE_API int32_t feedlane_pool_acquire(feedlane_pool *p, int64_t timeout_ns, feedlane_buffer *out,
+                                           feedlane_error *err);
+/** E_STALE when it was released already, on a stream too. T:any. */
+FEEDLANE_API int32_t feedlane_pool_release(feedlane_pool *p, uint64_t token);
+/** Gives the buffer back when `stream` has done all that is enqueued now, or has failed. E_DEVICE, E_UNSUPPORTED: it is still
+ *  the caller's. E_STALE. T:any. */
+FEEDLANE_API int32_t feedlane_pool_release_on(feedlane_pool *p, uint64_t token, void *stream, feedlane_error *err);
+/** Enqueues a copy of a buffer's first `bytes` to device memory. "cuda": `stream` is a CUstream or cudaStream_t. E_STALE,
+ *  E_ARGUMENT, E_DEVICE, E_UNSUPPORTED. T:any. */
+FEEDLANE_API int32_t feedlane_pool_to_device(feedlane_pool *p, uint64_t token, void *device_memory, uint64_t bytes,
+                                             void *stream, feedlane_error *err);
+/** Registers memory of the user's own, the whole pages that it lies on. E_STATE: a part of them is registered. E_LIMIT,
+ *  E_DEVICE. T:any. */
+FEEDLANE_API int32_t feedlane_pool_register(feedlane_pool *p, void *address, uint64_t bytes, feedlane_error *err);
+/** What was registered at this address. E_ARGUMENT: nothing was. T:any. */
+FEEDLANE_API int32_t feedlane_pool_unregister(feedlane_pool *p, void *address, feedlane_error *err);
+/** The pool's counters. T:any. */
+FEEDLANE_API int32_t feedlane_pool_get_stats(const feedlane_pool *p, feedlane_pool_stats *out);
+/** Unregisters everything. `*p` is NULL after 0; NULL is fine. E_STATE, and nothing happens, while a buffer is in use or a
+ *  loader has the pool (until the last release of its batches). T:one. */
+FEEDLANE_API int32_t feedlane_pool_destroy(feedlane_pool **p);
 
 /* ---- samplers: single-threaded objects; a loader takes a copy of its own ------------------------------------------ */
 
@@ -614,6 +696,13 @@ typedef struct feedlane_loader_config {
   int64_t task_timeout_ns; /**< a worker that neither finishes a task nor begins another for so long is told of
                                 (FEEDLANE_EVENT_WORKER_HUNG), killed and replaced, its tasks go to others; a thread keeps the
                                 slot, its tasks go to others in other slots. Looked at in next and poll; 0: no deadline */
+  /* to devices */
+  feedlane_pool *pinned; /**< registers the reserved part of every slot, once; NULL: nothing. Its "none" is what a test or a
+                              machine without a device takes */
+  int32_t staged;        /**< with `pinned`: the slots aren't registered, batches are copied into so many of its buffers, more
+                              than `held`, ahead, by the thread in feedlane_loader_run_stager (inline: by next); one that is larger
+                              than a buffer is E_SAMPLE. 0: not */
+  int32_t reserved_too;
 } feedlane_loader_config;
 
 /** One batch in the trainer's hands; the caller's own struct. Pointers live until the last release of `token`. Copying
@@ -708,6 +797,18 @@ FEEDLANE_API int32_t feedlane_state_read(const void *state, uint64_t bytes, feed
 FEEDLANE_API int32_t feedlane_batch_retain(feedlane_loader *l, uint64_t token);
 /** Gives one reference back; with the last one the slot is free again. E_STALE. T:any. */
 FEEDLANE_API int32_t feedlane_batch_release(feedlane_loader *l, uint64_t token);
+
+/** Enqueues a copy of tensor number `tensor` to device memory, of which there are `bytes`. E_STATE: without config.pinned.
+ *  E_STALE, E_ARGUMENT, E_DEVICE, E_UNSUPPORTED. T:any. */
+FEEDLANE_API int32_t feedlane_batch_to_device(feedlane_loader *l, uint64_t token, int32_t tensor, void *device_memory,
+                                              uint64_t bytes, void *stream, feedlane_error *err);
+/** Gives one reference back when `stream` has done all that is enqueued now, or has failed (FEEDLANE_EVENT_DEVICE_FAILED);
+ *  `next` waits for it. An error: the reference is still the caller's. E_STATE, E_STALE, E_DEVICE, E_UNSUPPORTED. T:any. */
+FEEDLANE_API int32_t feedlane_batch_release_on(feedlane_loader *l, uint64_t token, void *stream, feedlane_error *err);
+/** config.staged: the calling thread copies batches until the loader is stopped for good by feedlane_loader_destroy.
+ *  E_STATE: not staged, inline, or another thread does. Where none is there `next` waits for start_timeout_ns, and answers
+ *  E_PEER_DEAD; at once when one was there and has left. T:any. */
+FEEDLANE_API int32_t feedlane_loader_run_stager(feedlane_loader *l, feedlane_error *err);
 
 /* ---- DLPack: its structs are its own, only their names are declared here; see https://dmlc.github.io/dlpack ---------- */
 
@@ -806,6 +907,7 @@ FEEDLANE_API int32_t feedlane_monitor_close(feedlane_monitor **m);
 #define FEEDLANE_EVENT_SAMPLE_SUBSTITUTED 8 /**< what.needed is the index that took its place */
 #define FEEDLANE_EVENT_SAMPLE_SKIPPED 9     /**< see FEEDLANE_EVENT_SAMPLE_RETRIED */
 #define FEEDLANE_EVENT_WORKER_HUNG 10       /**< what.worker, batch and sample, for how long, and its state in words */
+#define FEEDLANE_EVENT_DEVICE_FAILED 11     /**< a stream failed with a release of a batch on it */
 
 /** What must be told without being asked. */
 typedef struct feedlane_event {

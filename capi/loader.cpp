@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "handle.hpp"
+#include "pool.hpp"
 #include "process.hpp"
 #include "sampler.hpp"
 #include "worker.hpp"
@@ -14,6 +15,10 @@ using namespace feedlane::capi;
 void feedlane::capi::let_go(feedlane_loader* l) {
   // Release: this thread's use comes before; acquire: the last one sees that of all others.
   if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) delete l;
+}
+
+void feedlane::capi::let_go_later(feedlane_loader* l) {
+  if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) l->loader->pool()->bury(*l);  // see let_go
 }
 
 namespace {
@@ -40,6 +45,7 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     Status s = read_versioned(config, c, "config", error);
     if (s != FEEDLANE_OK) return s;
     if (c.sampler != nullptr) s = check_handle(c.sampler, "config.sampler", error);
+    if (s == FEEDLANE_OK && c.pinned != nullptr) s = check_handle(c.pinned, "config.pinned", error);
     if (s != FEEDLANE_OK) return s;
     if (c.workers > 0 && is_worker_process())
       return error.refuse(FEEDLANE_E_STATE, "config.workers", c.workers, 0,
@@ -49,7 +55,7 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     s = handle->stamp.take(error);
     const loader::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();
     if (s == FEEDLANE_OK)
-      s = loader::Loader::create(config, sampler, forked_worker_main, os::SystemFiles{}, handle->loader, error);
+      s = loader::Loader::create(config, sampler, c.pinned == nullptr ? nullptr : c.pinned->pool.get(), forked_worker_main, os::SystemFiles{}, handle->loader, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });
@@ -59,6 +65,7 @@ int32_t feedlane_loader_destroy(feedlane_loader** l) {
   return destroy(l, [](feedlane_loader* handle) {
     Error error;
     const Status s = shield(error, [&](Error& e) { return handle->loader->stop(e); });
+    handle->loader->close_staging();
     handle->destroyed.store(true, std::memory_order_relaxed);  // see check_handle
     let_go(handle);
     return s;

@@ -15,6 +15,7 @@
 #include "error.hpp"
 #include "loader.hpp"
 #include "monitor.hpp"
+#include "pool.hpp"
 #include "sampler.hpp"
 #include "state.hpp"
 #include "task.hpp"

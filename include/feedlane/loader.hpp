@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "pool.hpp"
 #include "sampler.hpp"
 #include "state.hpp"
 #include "tensor.hpp"
@@ -74,6 +75,9 @@ struct LoaderOptions {
   std::chrono::nanoseconds retry_backoff{0}; /**< before the first, twice as long before each further one; 0: 10 ms */
   bool substitute = false;                   /**< the data set's substitute() names another sample in its place */
   std::int64_t skip_budget = 0;              /**< samples of an epoch that may be left out; -1: any number */
+
+  const Pool* pinned = nullptr; /**< registers the slots; must outlive the loader and its batches */
+  int staged = 0;               /**< so many of its buffers instead, filled by the thread in Loader::run_stager */
 
   std::chrono::nanoseconds task_timeout{0}; /**< a worker stuck in a task for so long is replaced; 0: no deadline */
 
@@ -145,6 +149,18 @@ class Batch {
     error.refuse("tensor", -1, static_cast<std::int64_t>(size()),
                  "the batch has no tensor '" + std::string(name) + "'");
     throw error;
+  }
+  /** Enqueues a copy of a tensor to device memory, of which there are `bytes`. Throws. */
+  void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream) const {
+    const auto number = static_cast<std::int32_t>(std::min<std::size_t>(i, INT32_MAX));
+    detail::checked([&](feedlane_error* e) {
+      return feedlane_batch_to_device(loader_, batch_.token, number, device_memory, bytes, stream, e);
+    });
+  }
+  /** Released when the stream has come so far: this holds nothing after. Throws, and still holds it then. */
+  void release_on(void* stream) {
+    detail::checked([&](feedlane_error* e) { return feedlane_batch_release_on(loader_, batch_.token, stream, e); });
+    loader_ = nullptr;
   }
   /** A tensor for another library, where it lies: it keeps the batch until its deleter is called. The caller's, as DLPack has
    *  it. Throws E_ARGUMENT beyond the last. */
@@ -271,6 +287,11 @@ class Loader {
   bool run_local(Error& error) {
     return detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_run_local(handle_, e); }) ==
            FEEDLANE_OK;
+  }
+  /** LoaderOptions::staged: the calling thread copies batches until the loader is destroyed; the call must have begun before.
+   *  Throws. */
+  void run_stager() {
+    detail::checked([&](feedlane_error* e) { return feedlane_loader_run_stager(handle_, e); });
   }
   /** Any thread, signal handlers too. */
   void interrupt() noexcept { (void)feedlane_loader_interrupt(handle_); }
@@ -430,6 +451,8 @@ inline feedlane_loader* Loader::create(const LoaderOptions& o, Error& error) {
   c.substitute = o.substitute ? 1 : 0;
   c.skip_budget = o.skip_budget;
   c.task_timeout_ns = o.task_timeout.count();
+  c.pinned = o.pinned == nullptr ? nullptr : o.pinned->c();
+  c.staged = o.staged;
   c.state = o.state.empty() ? nullptr : o.state.data();
   c.state_bytes = o.state.size();
   feedlane_loader* loader = nullptr;

@@ -59,9 +59,14 @@ bool SlotTable::slot_of(std::uint64_t token, std::uint32_t& slot) const {
 
 bool SlotTable::is_held(std::uint64_t token, std::uint32_t& slot) const {
   if (!slot_of(token, slot)) return false;
-  // Relaxed: what is asked for afterwards is the loader's own.
-  const std::uint64_t state = states_[slot].load(std::memory_order_relaxed);
+  // Acquire: pairs with the exchange in release.
+  const std::uint64_t state = states_[slot].load(std::memory_order_acquire);
   return state >> reference_bits == token >> reference_bits && (state & reference_mask) != 0;
+}
+
+bool SlotTable::holds(std::uint64_t token) const {
+  std::uint32_t slot = 0;
+  return is_held(token, slot);
 }
 
 Status SlotTable::retain(std::uint64_t token) {

@@ -44,6 +44,8 @@ class SlotTable {
   bool slot_of(std::uint64_t token, std::uint32_t& slot) const;
   // Whether somebody holds the batch of this token still. For the loader's one thread.
   bool is_held(std::uint64_t token, std::uint32_t& slot) const;
+  // The same; what threads did with the batch before its last release happens before a `false`.
+  [[nodiscard]] bool holds(std::uint64_t token) const;
 
  private:
   void set_free(std::uint32_t slot);

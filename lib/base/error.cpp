@@ -14,6 +14,19 @@ void copy_text(char* out, std::size_t capacity, const char* text) noexcept {
   out[length] = '\0';
 }
 
+Status from_callback(const char* name, Status returned, const feedlane_error& report, Error& error) noexcept {
+  if (returned >= 0 || returned < FEEDLANE_E_UNSUPPORTED)
+    return error.refuse(FEEDLANE_E_ARGUMENT, name, returned, 0, "%s returned %d (%s), which is none of its outcomes",
+                        name, returned, feedlane_status_name(returned));
+  const std::size_t length = strnlen(report.text, sizeof report.text);
+  if (length == 0) (void)error.fail(returned, "%s returned %d (%s)", name, returned, feedlane_status_name(returned));
+  else (void)error.fail(returned, "%.*s", static_cast<int>(length), report.text);
+  copy_text(error.argument, sizeof error.argument, name);
+  error.os_errno = report.os_errno;
+  error.transient = report.transient != 0;
+  return returned;
+}
+
 feedlane_error to_c(const Error& error) noexcept {
   feedlane_error e{};
   e.size = sizeof e;

@@ -44,6 +44,9 @@ Status refuse(Error& error, const char* name, std::int64_t found, std::int64_t n
 // An error in the form that callers see, but for the detail, which is the caller's memory.
 feedlane_error to_c(const Error& error) noexcept;
 
+// What the user's callback `name` returned, negative, with what it reported: E_ARGUMENT if that is no status of the table.
+Status from_callback(const char* name, Status returned, const feedlane_error& report, Error& error) noexcept;
+
 // Copies what fits and always terminates.
 void copy_text(char* out, std::size_t capacity, const char* text) noexcept;
 

@@ -56,6 +56,8 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.retries", c.retries, 0, INT32_MAX, "not negative"},
            {"config.substitute", c.substitute, 0, 1, "0 or 1"},
            {"config.retry_backoff_ns", c.retry_backoff_ns, 0, longest, "not negative (0: 10 ms)"},
+           {"config.staged", c.staged, 0, 1 << 16, "not negative (0: not staged)"},
+           {"config.reserved_too", c.reserved_too, 0, 0, "must be zero"},
            {"config.skip_budget", c.skip_budget, -1, longest, "-1 (any number), 0 (none) or more"},
        })
     if (r.value < r.low || r.value > r.high)
@@ -126,6 +128,11 @@ Status check_combinations(const feedlane_loader_config& c, const Sampler* sample
     return refuse(error, "config.argv", 0, 1, "empty: it begins with the program");
   if (c.envp != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN))
     return refuse(error, "config.envp", 1, 0, "only for FEEDLANE_START_SPAWN");
+  if (c.staged != 0 && c.pinned == nullptr)
+    return refuse(error, "config.staged", c.staged, 0, "its buffers come from config.pinned, which is NULL");
+  if (c.staged != 0 && c.staged <= std::max(c.held, 1))
+    return refuse(error, "config.staged", c.staged, std::int64_t{std::max(c.held, 1)} + 1,
+                  "the batches held take a buffer each, and one more is filled meanwhile");
   if (c.state == nullptr && c.state_bytes != 0)
     return refuse(error, "config.state", 0,
                   static_cast<std::int64_t>(std::min<std::uint64_t>(c.state_bytes, INT64_MAX)),
@@ -227,6 +234,7 @@ Status read_config(const feedlane_loader_config* config, const Sampler* sampler,
   out.skip_budget = c.skip_budget < 0 ? INT64_MAX : c.skip_budget;
   out.max_kills_per_batch = static_cast<std::uint32_t>(or_default(c.max_kills_per_batch, 3));
   out.lifeline = c.no_lifeline == 0;
+  out.staged = static_cast<std::uint32_t>(c.staged);
   return FEEDLANE_OK;
 }
 

@@ -17,7 +17,7 @@ constexpr std::int64_t absence_ns = 1'000'000'000;
 constexpr std::int64_t longest_grace_ns = 100'000'000;
 
 os::Deadline Loader::next_deadline() const {
-  os::Deadline first = os::Deadline::never();
+  os::Deadline first = copier_deadline_;
   for (const Peer& p : peers_) {
     if (p.state() == worker::State::starting) first = first.earlier(os::Deadline::at(p.start_deadline_ns()));
     first = first.earlier(p.end_deadline());

@@ -248,6 +248,7 @@ void Loader::abandon_epoch() {
       r.state = State::abandoned;
       abandoned_++;
     } else {
+      if (staging_ != nullptr) staging_->drop(slot);
       r.state = State::idle;
       slots_.put_back(slot);
     }

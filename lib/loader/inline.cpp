@@ -118,6 +118,15 @@ void Loader::finish_inline(Status made, Error& error) {
   record.error.worker = -1;
 }
 
+// Until a stream has given something back, or an interruption.
+Status Loader::wait_for_release(os::Deadline deadline, Error& error) {
+  std::array<os::Poller::Event, 4> events{};
+  std::size_t count = 0;
+  const Status s = poller_.wait(deadline, events, count, error);
+  if (count != 0) os::drain_event(wake_event_.get());
+  return s == FEEDLANE_OK && interrupted_.exchange(false, std::memory_order_relaxed) ? FEEDLANE_INTERRUPTED : s;
+}
+
 Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& error) {
   if (interrupted_.exchange(false, std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;
   for (;;) {
@@ -125,12 +134,21 @@ Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& er
       error = failure_;
       return error.code;
     }
+    // Asked before a slot or a buffer is: one given back in between is there.
+    const bool may_wait = any_release_pending();
     if (front_is_done()) return yield(out, error);
-    if (!inline_task_.is_open()) {
+    Status started = staging_ == nullptr ? FEEDLANE_OK : staging_obstacle(error);
+    if (started == FEEDLANE_OK && ledger_.any_done()) started = FEEDLANE_SLOTS_HELD;  // until a stream has come by
+    if (started == FEEDLANE_OK && !inline_task_.is_open()) {
       if (exhausted_) return finish_epoch(deadline, error);
-      if (const Status s = start_inline(error); s != FEEDLANE_OK)
-        return s == FEEDLANE_END ? finish_epoch(deadline, error) : s;
+      started = start_inline(error);
     }
+    if (started == FEEDLANE_END) return finish_epoch(deadline, error);
+    if (started == FEEDLANE_SLOTS_HELD && may_wait) {
+      if (const Status s = wait_for_release(deadline, error); s != FEEDLANE_OK) return s;
+      continue;
+    }
+    if (started != FEEDLANE_OK) return started;
     InlinePace pace(deadline, interrupted_, poller_, wake_event_.get(), error);
     const Status s = config_.dataset.run(inline_task_, inline_progress_, pace, error);
     if (s > 0 && !(s == FEEDLANE_END && config_.iterable)) return s;

@@ -79,6 +79,12 @@ class Ledger {
   void for_each_in_order(F&& f) {
     for (const std::uint32_t slot : order_) f(slot);
   }
+  // Those that are done, as they will be yielded, until one that isn't, or `f` says false.
+  template <class F>
+  void for_each_done(F&& f) {
+    for (const std::uint32_t slot : out_of_order_ ? done_ : order_)
+      if (!at(slot).is_done() || !f(slot)) return;
+  }
   void forget_order();
 
   // Never used before within this loader.

@@ -14,13 +14,14 @@
 namespace feedlane::loader {
 // ---- making it ----
 
-Status Loader::create(const feedlane_loader_config* config, const Sampler* sampler, ForkedMain forked_main,
-                      const os::SystemFiles& files, std::unique_ptr<Loader>& out, Error& error) {
+Status Loader::create(const feedlane_loader_config* config, const Sampler* sampler, pinned::Pool* pool,
+                      ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out, Error& error) {
   std::unique_ptr<Loader> loader(new Loader);
   loader->forked_main_ = forked_main;
   Status s = read_config(config, sampler, loader->config_, error);
   if (s == FEEDLANE_OK) s = loader->read_resume(error);
   if (s == FEEDLANE_OK) s = loader->set_up(files, error);
+  if (s == FEEDLANE_OK && pool != nullptr) s = loader->set_up_device(pool, error);
   if (s == FEEDLANE_OK && loader->config_.workers != 0) s = loader->set_up_workers(files, error);
   if (s == FEEDLANE_OK) out = std::move(loader);
   return s;
@@ -227,7 +228,10 @@ Status Loader::obstacle(Error& error) {
     error = failure_;
     return error.code;
   }
-  if (ledger_.in_flight() == 0 && !exhausted_ && abandoned_ == 0 && slots_.free() == 0)
+  if (staging_ != nullptr)
+    if (const Status s = staging_obstacle(error); s != FEEDLANE_OK) return s;
+  // Looked at in this order: a stream that comes by in between has given its slot back before it is counted out.
+  if (!any_release_pending() && ledger_.in_flight() == 0 && !exhausted_ && abandoned_ == 0 && slots_.free() == 0)
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
                         "the trainer holds %u batches, all slots there are", held());
   if (config_.start == FEEDLANE_START_EXTERNAL && !any_there())
@@ -265,7 +269,7 @@ void Loader::sleeper_cancel() {
 }
 
 bool Loader::something_to_do() const {
-  return lanes_.any() || can_pull() || interrupted_.load(std::memory_order_relaxed);
+  return lanes_.any() || can_pull() || staging_gets_on() || interrupted_.load(std::memory_order_relaxed);
 }
 
 Status Loader::wait(os::Deadline deadline, Error& error) {
@@ -356,7 +360,7 @@ void Loader::interrupt() {
 Status Loader::release(std::uint64_t token, bool& freed) {
   const Status s = slots_.release(token, freed);
   // A trainer asleep in next may have been short of slots for new tasks.
-  if (freed && !peers_.empty()) (void)ring::Doorbell(&segments_.trainer_block()->sleeping, wake_event_.get()).ring();
+  if (freed) wake();
   return s;
 }
 

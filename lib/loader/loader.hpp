@@ -9,6 +9,7 @@
 //   recovery.cpp  workers: start, hear, lose, replace, end
 //   deadlines.cpp workers that don't attach or don't get on
 //   inline.cpp    no workers: the data set runs in next
+//   device.cpp    registered memory: the arena, or buffers that batches are copied to
 #pragma once
 
 #include <atomic>
@@ -24,6 +25,7 @@
 #include "loader/config.hpp"
 #include "loader/events.hpp"
 #include "loader/ledger.hpp"
+#include "loader/staging.hpp"
 #include "loader/state.hpp"
 #include "loader/stats.hpp"
 #include "os/clock.hpp"
@@ -53,13 +55,30 @@ struct Shard {
   Error loss;               // its worker died and it can't be opened again: told once
 };
 
+// The pool that a loader uses, and what it registered there: unregistered at the end.
+class Registration {
+ public:
+  Registration() = default;
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration();
+  void use(pinned::Pool& pool);
+  Status add(void* address, std::uint64_t bytes, Error& error);
+  [[nodiscard]] pinned::Pool* pool() const { return pool_; }
+
+ private:
+  pinned::Pool* pool_ = nullptr;
+  std::vector<void*> addresses_;
+};
+
 // What a forked worker runs: attaches by `fd`, works with the data set. Returns the exit status.
 using ForkedMain = int (*)(int fd, const feedlane_dataset& dataset);
 
 class Loader {
  public:
-  static Status create(const feedlane_loader_config* config, const Sampler* sampler, ForkedMain forked_main,
-                       const os::SystemFiles& files, std::unique_ptr<Loader>& out, Error& error);
+  // `pool` is what config->pinned stands for.
+  static Status create(const feedlane_loader_config* config, const Sampler* sampler, pinned::Pool* pool,
+                       ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out, Error& error);
 
   Status begin(std::int64_t epoch, Error& error);
   // Of the epoch, as of the batch of `token`; 0: of the newest one yielded.
@@ -84,6 +103,18 @@ class Loader {
   [[nodiscard]] std::uint32_t held() const { return slots_.held(); }
   // Of a batch whose reference the caller has; they stay as they are until its last release.
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint64_t token) const;
+
+  // Whether somebody has this batch still.
+  [[nodiscard]] bool holds(std::uint64_t token) const { return slots_.holds(token); }
+  [[nodiscard]] pinned::Pool* pool() const { return pinned_.pool(); }
+  // A release that a stream is to make: `next` waits for it. Begun before it is enqueued; ended, with what became of the
+  // stream, by any thread, or taken back when it couldn't be enqueued.
+  void begin_release() { pending_releases_.fetch_add(1, std::memory_order_relaxed); }
+  void end_release(std::uint64_t token, std::int32_t stream_status, bool& freed);
+  void take_back_release() { pending_releases_.fetch_sub(1, std::memory_order_release); }
+  // The thread that copies, until close_staging.
+  Status run_stager(Error& error);
+  void close_staging();
 
   [[nodiscard]] std::int64_t length() const { return length_; }
   [[nodiscard]] feedlane_stats stats() const;
@@ -191,9 +222,18 @@ class Loader {
   void give_up_task(std::uint32_t worker, std::int64_t now);
   void fence(std::uint32_t worker);
 
+  // device.cpp
+  Status set_up_device(pinned::Pool* pool, Error& error);
+  void wake();
+  void stage_ahead();
+  [[nodiscard]] bool any_release_pending() const;
+  Status staging_obstacle(Error& error);
+  [[nodiscard]] bool staging_gets_on() const;
+
   // inline.cpp
   Status begin_inline(Error& error);
   Status next_inline(os::Deadline deadline, feedlane_batch& out, Error& error);
+  Status wait_for_release(os::Deadline deadline, Error& error);
   Status start_inline(Error& error);
   void finish_inline(Status made, Error& error);
   void drop_inline();
@@ -201,6 +241,10 @@ class Loader {
   Config config_;
   std::int64_t length_ = 0;  // batches an epoch; -1: unknown
   shm::Segments segments_;
+  Registration pinned_;               // of the segments
+  std::unique_ptr<Staging> staging_;  // none: batches stay where they are
+  std::atomic<std::uint32_t> pending_releases_{0};
+  os::Deadline copier_deadline_ = os::Deadline::never();  // for a thread that copies to come
   arena::SlotTable slots_;
   Ledger ledger_;
   shm::LoaderCounters* counters_ = nullptr;  // in control

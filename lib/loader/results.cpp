@@ -168,7 +168,10 @@ void Loader::take_from_shard(Record& record, std::uint64_t taken, const arena::M
 
 bool Loader::front_is_done() {
   settle_front();
-  return ledger_.any_done();
+  if (staging_ == nullptr || !ledger_.any_done()) return ledger_.any_done();
+  stage_ahead();
+  const std::uint32_t front = ledger_.front();
+  return ledger_.at(front).state != State::made || staging_->is_ready(front);
 }
 
 // Tasks that end without a batch to yield: their shard had no more samples, or all of theirs were left out.
@@ -231,6 +234,7 @@ Status Loader::yield(feedlane_batch& out, Error& error) {
     error.batch = config_.iterable ? progress_.batches : record.batch;
     error.attempt = static_cast<std::int32_t>(record.attempt);
     s = error.code;
+    if (staging_ != nullptr) staging_->drop(front);
     slots_.put_back(front);
     advance(record);
   }
@@ -248,6 +252,7 @@ Status Loader::hand_out(std::uint32_t slot, feedlane_batch& out) {
   out = {};
   out.size = sizeof out;
   out.token = slots_.hand_out(slot);
+  if (staging_ != nullptr) staging_->hand_out(slot, out.token);
   out.epoch = epoch_;
   out.batch = config_.iterable ? progress_.batches : record.batch;
   out.worker = maker_of(record);

@@ -32,13 +32,14 @@ std::uint64_t sum_of(const std::string& path, std::string_view first, std::strin
   return sum;
 }
 
-std::optional<std::uint64_t> mem_available(const std::string& proc) {
-  std::ifstream file(proc + "/meminfo");
+// A line "Name:  number kB", in bytes.
+std::optional<std::uint64_t> read_kib(const std::string& path, std::string_view wanted) {
+  std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string name;
     std::uint64_t kib = 0;
-    if (words >> name >> kib && name == "MemAvailable:") return kib * 1024;
+    if (words >> name >> kib && name == wanted) return kib * 1024;
   }
   return std::nullopt;
 }
@@ -94,7 +95,7 @@ void for_each_ancestor(std::string path, F&& visit) {
 
 std::vector<Room> memory_room(const SystemFiles& files) {
   std::vector<Room> rooms;
-  if (const auto available = mem_available(files.proc)) rooms.push_back({"MemAvailable", *available});
+  if (const auto available = read_kib(files.proc + "/meminfo", "MemAvailable:")) rooms.push_back({"MemAvailable", *available});
   for_each_cgroup(files, "memory", [&](const std::string& mount, const std::string& path, bool is_version2) {
     for_each_ancestor(
         path, [&](const std::string& at) { add_room(mount + at, at, is_version2 ? version2 : version1, rooms); });
@@ -142,6 +143,10 @@ Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error) {
                           "the segments need %llu bytes, %s leaves %llu", static_cast<unsigned long long>(bytes),
                           room.limit.c_str(), static_cast<unsigned long long>(room.bytes));
   return FEEDLANE_OK;
+}
+
+std::uint64_t locked_bytes(const SystemFiles& files) {
+  return read_kib(files.proc + "/self/status", "VmLck:").value_or(0);
 }
 
 int usable_cpus(const SystemFiles& files) {

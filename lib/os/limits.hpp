@@ -34,6 +34,9 @@ Status check_memory(const std::vector<std::uint64_t>& segment_bytes, std::uint64
 // Whether `bytes` more of memory can be had. E_MEMORY.
 Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error);
 
+// Memory that this process has locked (mlock): what RLIMIT_MEMLOCK bounds.
+std::uint64_t locked_bytes(const SystemFiles& files);
+
 // Processors that this process may use: its affinity, and the CPU quota of its cgroups, whichever is less. At least 1.
 int usable_cpus(const SystemFiles& files);
 

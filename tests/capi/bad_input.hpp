@@ -65,6 +65,7 @@ struct DestroyAny : Destroy {
   using Destroy::operator();
   void operator()(feedlane_rx* rx) const { (void)feedlane_rx_destroy(&rx); }
   void operator()(feedlane_tx* tx) const { (void)feedlane_tx_destroy(&tx); }
+  void operator()(feedlane_pool* p) const { (void)feedlane_pool_destroy(&p); }
   void operator()(feedlane_monitor* m) const { (void)feedlane_monitor_close(&m); }
 };
 

@@ -36,6 +36,32 @@ struct F {
     while (take(l()).status == FEEDLANE_OK) continue;
     return l();
   }
+  // "none" with two buffers.
+  feedlane_pool* p() {
+    if (pool != nullptr) return pool.get();
+    auto c = fresh<feedlane_pool_config>();
+    c.buffers = 2;
+    c.buffer_bytes = 4096;
+    feedlane_pool* made = nullptr;
+    REQUIRE(feedlane_pool_create(&c, &made, nullptr) == FEEDLANE_OK);
+    pool.reset(made);
+    return made;
+  }
+  // With a batch of 16 bytes a tensor in hand.
+  feedlane_loader* pinned() {
+    (void)made([this](Setup& s) { s.config.pinned = p(); });
+    return holding();
+  }
+  std::uint64_t pinned_token() {
+    (void)pinned();
+    return token;
+  }
+  feedlane_loader* staged() {
+    return made([this](Setup& s) {
+      s.config.pinned = p();
+      s.config.staged = 2;
+    });
+  }
   // With a batch in hand.
   feedlane_loader* holding() {
     if (token != 0) return held_by;
@@ -86,6 +112,7 @@ struct F {
   [[nodiscard]] bool is_clean() const { return !out.is_poisoned() && !worker_out.is_poisoned(); }
 
   Setup setup{6, 2};
+  std::unique_ptr<feedlane_pool, DestroyAny> pool;  // outlives the loader
   Loader loader;
   Worker worker;  // leaves before the loader is destroyed
   feedlane_loader* handle = nullptr;
@@ -168,6 +195,9 @@ const Row<F> life_rows[] = {
     REFUSES(feedlane_loader_poll, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), e),
 };
 
+#define TO_DEVICE(what, status, argument, found, needed, ...) \
+  REFUSES(feedlane_batch_to_device, what, status, argument, found, needed, __VA_ARGS__, nullptr, e)
+
 #define DLPACK(function, out)                                                                                        \
   REFUSES(function, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, 0, &out, e),                            \
       REFUSES(function, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.holding(), f.held_token(), 0, 0, nullptr, e), \
@@ -213,6 +243,27 @@ const Row<F> batch_rows[] = {
     ANSWERS(feedlane_batch_release, "a free slot's", FEEDLANE_E_STALE, f.holding(), f.held_token() ^ 1),
     ANSWERS(feedlane_batch_release, "twice", FEEDLANE_E_STALE, f.l(), f.stale_token()),
     DLPACK(feedlane_batch_dlpack, f.dlpack), DLPACK(feedlane_batch_dlpack_legacy, f.dlpack_legacy),
+    TO_DEVICE("l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, f.room, sizeof f.room),
+    TO_DEVICE("device_memory NULL", FEEDLANE_E_ARGUMENT, "device_memory", 0, 1, f.pinned(), f.pinned_token(), 0, nullptr,
+              8),
+    TO_DEVICE("no pool", FEEDLANE_E_STATE, "config.pinned", 0, 1, f.holding(), f.held_token(), 0, f.room,
+              sizeof f.room),
+    TO_DEVICE("token 0", FEEDLANE_E_STALE, "", 0, 0, f.pinned(), 0, 0, f.room, sizeof f.room),
+    TO_DEVICE("tensor -1", FEEDLANE_E_ARGUMENT, "tensor", -1, 2, f.pinned(), f.pinned_token(), -1, f.room,
+              sizeof f.room),
+    TO_DEVICE("tensor past the last", FEEDLANE_E_ARGUMENT, "tensor", 2, 2, f.pinned(), f.pinned_token(), 2, f.room,
+              sizeof f.room),
+    TO_DEVICE("a byte too little", FEEDLANE_E_ARGUMENT, "bytes", 15, 16, f.pinned(), f.pinned_token(), 0, f.room, 15),
+    REFUSES(feedlane_batch_release_on, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, nullptr, e),
+    REFUSES(feedlane_batch_release_on, "no pool", FEEDLANE_E_STATE, "config.pinned", 0, 1, f.holding(), f.held_token(),
+            nullptr, e),
+    REFUSES(feedlane_batch_release_on, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.pinned(), 0, nullptr, e),
+    REFUSES(feedlane_batch_release_on, "a generation to come", FEEDLANE_E_STALE, "", 0, 0, f.pinned(),
+            f.pinned_token() + (UINT64_C(1) << 40), nullptr, e),
+    REFUSES(feedlane_loader_run_stager, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, e),
+    REFUSES(feedlane_loader_run_stager, "not staged", FEEDLANE_E_STATE, "config.staged", 0, 1, f.l(), e),
+    REFUSES(feedlane_loader_run_stager, "inline", FEEDLANE_E_STATE, "config.workers", 0, 1, f.staged(), e),
+    REFUSES(feedlane_loader_run_stager, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), e),
     REFUSES(feedlane_loader_state, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 0, f.room, sizeof f.room, &f.got,
             e),
     REFUSES(feedlane_loader_state, "bytes NULL", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.holding(), 0, f.room,
@@ -304,6 +355,9 @@ const Row<F> forked_rows[] = {
     FORKED_ANSWER(feedlane_loader_length, f.held_by, &f.length),
     FORKED_ANSWER(feedlane_batch_retain, f.held_by, f.token),
     FORKED_ANSWER(feedlane_batch_release, f.held_by, f.token),
+    FORKED(feedlane_batch_to_device, f.held_by, f.token, 0, f.room, sizeof f.room, nullptr),
+    FORKED(feedlane_batch_release_on, f.held_by, f.token, nullptr),
+    FORKED(feedlane_loader_run_stager, f.held_by),
     FORKED(feedlane_batch_dlpack, f.held_by, f.token, 0, 0, &f.dlpack),
     FORKED(feedlane_batch_dlpack_legacy, f.held_by, f.token, 0, 0, &f.dlpack_legacy),
     FORKED_ANSWER(feedlane_loader_stats, f.held_by, &f.stats),

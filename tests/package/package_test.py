@@ -21,7 +21,7 @@ SKIPPED = 77
 SUM = 4 * sum(range(1000))
 HEADERS = {"feedlane.h"} | {
     f"feedlane/{name}.hpp"
-    for name in ("dataset", "error", "feedlane", "loader", "monitor", "sampler", "state", "task", "tensor", "worker")
+    for name in ("dataset", "error", "feedlane", "loader", "monitor", "pool", "sampler", "state", "task", "tensor", "worker")
 }
 
 

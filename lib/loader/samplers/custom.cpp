@@ -42,21 +42,11 @@ class Callbacks {
   std::vector<char> detail_;  // room for tracebacks
 };
 
-bool is_error(Status s) { return s < 0 && s >= FEEDLANE_E_UNSUPPORTED; }
-
 Status Callbacks::translate(const char* name, Status returned, const feedlane_error& report, Error& error) const {
-  if (!is_error(returned))
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, returned, 0, "%s returned %d (%s), which is none of its outcomes",
-                        name, returned, feedlane_status_name(returned));
-  const std::size_t length = strnlen(report.text, sizeof report.text);
-  if (length == 0) (void)error.fail(returned, "%s returned %d (%s)", name, returned, feedlane_status_name(returned));
-  else (void)error.fail(returned, "%.*s", static_cast<int>(length), report.text);
-  copy_text(error.argument, sizeof error.argument, name);
-  error.os_errno = report.os_errno;
-  error.transient = report.transient != 0;
-  if (report.detail == detail_.data())
+  const Status s = from_callback(name, returned, report, error);
+  if (s == returned && report.detail == detail_.data())
     error.detail.assign(detail_.data(), std::min<std::uint64_t>(report.detail_len, detail_.size()));
-  return returned;
+  return s;
 }
 
 class Custom final : public Sampler {

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "handle.hpp"
+#include "pinned/pool.hpp"
+
+struct feedlane_pool : feedlane::capi::Handle {
+  std::unique_ptr<feedlane::pinned::Pool> pool;
+};

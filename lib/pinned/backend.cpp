@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pinned/backend.hpp"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cstring>
+
+#include "base/versioned.hpp"
+#include "os/limits.hpp"
+
+namespace feedlane::pinned {
+namespace {
+
+class None : public Backend {
+ public:
+  Status register_memory(void*, std::uint64_t, Error&) override { return FEEDLANE_OK; }
+  Status unregister_memory(void*, std::uint64_t, Error&) override { return FEEDLANE_OK; }
+  Status copy(void* device_memory, const void* host, std::uint64_t bytes, void*, Error&) override {
+    std::memcpy(device_memory, host, bytes);
+    return FEEDLANE_OK;
+  }
+  Status when_passed(void*, Notify notify, void* cookie, Error&) override {
+    notify(cookie, FEEDLANE_OK);
+    return FEEDLANE_OK;
+  }
+};
+
+class Mlock final : public None {
+ public:
+  Status register_memory(void* address, std::uint64_t bytes, Error& error) override {
+    if (::mlock(address, bytes) == 0) return FEEDLANE_OK;
+    const int reason = errno;
+    // ENOMEM also when pages aren't mapped; EPERM when the limit is 0; EAGAIN when some could not be locked.
+    rlimit limit{};
+    if ((reason != ENOMEM && reason != EPERM && reason != EAGAIN) || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+      return error.os(reason, "mlock of %llu bytes", static_cast<unsigned long long>(bytes));
+    const std::uint64_t locked = os::locked_bytes(os::SystemFiles{});
+    const std::uint64_t left = limit.rlim_cur > locked ? limit.rlim_cur - locked : 0;
+    if (left >= bytes) return error.os(reason, "mlock of %llu bytes", static_cast<unsigned long long>(bytes));
+    (void)error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_MEMLOCK", static_cast<std::int64_t>(left),
+                       static_cast<std::int64_t>(bytes),
+                       "%llu bytes are to be locked, the limit of %llu (ulimit -l) has %llu left",
+                       static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(limit.rlim_cur),
+                       static_cast<unsigned long long>(left));
+    error.os_errno = reason;
+    return error.code;
+  }
+  Status unregister_memory(void* address, std::uint64_t bytes, Error& error) override {
+    return ::munlock(address, bytes) == 0 ? FEEDLANE_OK : error.os(errno, "munlock");
+  }
+};
+
+class Custom final : public Backend {
+ public:
+  explicit Custom(const feedlane_backend& table) : table_(table) {}
+
+  Status register_memory(void* address, std::uint64_t bytes, Error& error) override {
+    return call("register_memory", error,
+                [&](feedlane_error* e) { return table_.register_memory(table_.user_data, address, bytes, e); });
+  }
+  Status unregister_memory(void* address, std::uint64_t bytes, Error& error) override {
+    return call("unregister_memory", error,
+                [&](feedlane_error* e) { return table_.unregister_memory(table_.user_data, address, bytes, e); });
+  }
+  Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error) override {
+    if (table_.copy == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `copy`");
+    return call("copy", error, [&](feedlane_error* e) {
+      return table_.copy(table_.user_data, device_memory, host, bytes, stream, e);
+    });
+  }
+  Status when_passed(void* stream, Notify notify, void* cookie, Error& error) override {
+    if (table_.when_passed == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `when_passed`");
+    return call("when_passed", error, [&](feedlane_error* e) {
+      return table_.when_passed(table_.user_data, stream, notify, cookie, e);
+    });
+  }
+
+ private:
+  template <class F>
+  static Status call(const char* name, Error& error, F&& f) {
+    feedlane_error report;
+    feedlane_init(&report, sizeof report);
+    const Status s = f(&report);
+    return s == FEEDLANE_OK ? s : from_callback(name, s, report, error);
+  }
+
+  feedlane_backend table_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_none() { return std::make_unique<None>(); }
+
+std::unique_ptr<Backend> make_mlock() { return std::make_unique<Mlock>(); }
+
+Status make_custom(const feedlane_backend* table, std::unique_ptr<Backend>& out, Error& error) {
+  feedlane_backend t;
+  if (const Status s = read_versioned(table, t, "config.custom", error); s != FEEDLANE_OK) return s;
+  if (t.register_memory == nullptr) return refuse(error, "config.custom.register_memory", 0, 1, "required");
+  if (t.unregister_memory == nullptr) return refuse(error, "config.custom.unregister_memory", 0, 1, "required");
+  out = std::make_unique<Custom>(t);
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::pinned

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pinned/pool.hpp"
+
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/versioned.hpp"
+#include "os/event.hpp"
+#include "os/poller.hpp"
+
+namespace feedlane::pinned {
+namespace {
+
+constexpr std::uint32_t max_buffers = 65'536;
+constexpr std::uint64_t max_buffer_bytes = std::uint64_t{1} << 40;
+
+std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
+constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+Status make_backend(const feedlane_pool_config& c, std::unique_ptr<Backend>& out, Error& error) {
+  if (c.custom != nullptr) {
+    if (c.backend != nullptr) return refuse(error, "config.backend", 1, 0, "a custom one is given: leave it NULL");
+    return make_custom(c.custom, out, error);
+  }
+  const std::string_view name = c.backend == nullptr ? "none" : c.backend;
+  if (name != "cuda" && c.device != 0) return refuse(error, "config.device", c.device, 0, "only for \"cuda\"");
+  if (name == "cuda") return make_cuda(c.device, out, error);
+  if (name == "none") out = make_none();
+  else if (name == "mlock") out = make_mlock();
+  else
+    return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.backend", 0, 0,
+                        "no backend \"%.64s\": none, mlock, cuda, or a custom table", c.backend);
+  return FEEDLANE_OK;
+}
+
+}  // namespace
+
+Status Pool::create(const feedlane_pool_config* config, std::unique_ptr<Pool>& out, Error& error) {
+  feedlane_pool_config c;
+  if (const Status s = read_versioned(config, c, "config", error); s != FEEDLANE_OK) return s;
+  if (c.buffers > max_buffers)
+    return refuse(error, "config.buffers", c.buffers, max_buffers, "more buffers than a pool holds");
+  const auto shown = static_cast<std::int64_t>(std::min<std::uint64_t>(c.buffer_bytes, INT64_MAX));
+  if (c.buffers == 0 && c.buffer_bytes != 0)
+    return refuse(error, "config.buffer_bytes", shown, 0, "there are no buffers");
+  if (c.buffers != 0 && (c.buffer_bytes == 0 || c.buffer_bytes > max_buffer_bytes))
+    return refuse(error, "config.buffer_bytes", shown, c.buffer_bytes == 0 ? 1 : std::int64_t{max_buffer_bytes},
+                  "from 1 to 2^40");
+  std::unique_ptr<Pool> pool(new Pool);
+  if (c.budget_bytes != 0) pool->budget_ = c.budget_bytes;
+  pool->returned_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
+  if (!pool->returned_) return error.os(errno, "eventfd");
+  Status s = make_backend(c, pool->backend_, error);
+  if (s == FEEDLANE_OK && c.buffers != 0) s = pool->make_buffers(c, error);
+  if (s == FEEDLANE_OK) out = std::move(pool);
+  return s;
+}
+
+Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
+  buffer_bytes_ = round_up(c.buffer_bytes, page_bytes());
+  const std::uint64_t bytes = c.buffers * buffer_bytes_;
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    const int reason = errno;
+    (void)error.refuse(FEEDLANE_E_MEMORY, "config.buffer_bytes", 0, static_cast<std::int64_t>(bytes),
+                       "%u buffers take %llu bytes, and can't be mapped", c.buffers,
+                       static_cast<unsigned long long>(bytes));
+    error.os_errno = reason;
+    return error.code;
+  }
+  memory_ = static_cast<std::byte*>(memory);
+  buffers_.resize(c.buffers);
+  free_.reserve(c.buffers);
+  for (std::uint32_t i = c.buffers; i-- > 0;) {
+    buffers_[i].pool = this;
+    free_.push_back(i);
+  }
+  // A child's copy of a page that a device reads could leave the device with the wrong one.
+  (void)::madvise(memory, bytes, MADV_DONTFORK);
+  return register_memory(memory, bytes, error);
+}
+
+Pool::~Pool() {
+  clean_up();
+  Error error;
+  for (const auto& [address, bytes] : registered_)
+    (void)backend_->unregister_memory(reinterpret_cast<void*>(address), bytes, error);
+  if (memory_ != nullptr) (void)::munmap(memory_, buffers_.size() * buffer_bytes_);
+}
+
+// ---- buffers ----
+
+Status Pool::acquire(os::Deadline deadline, feedlane_buffer& out, Error& error) {
+  if (buffers_.empty())
+    return error.refuse(FEEDLANE_E_STATE, "config.buffers", 0, 1, "the pool was made without buffers");
+  clean_up();
+  for (bool was_awake = true;; was_awake = false) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!was_awake) sleepers_--;
+      if (failed_) {
+        failed_ = false;
+        return error.fail(FEEDLANE_E_DEVICE, "a stream failed with the release of a buffer on it");
+      }
+      if (!free_.empty()) {
+        const std::uint32_t index = free_.back();
+        free_.pop_back();
+        Buffer& b = buffers_[index];
+        b.state = State::held;
+        counters_.in_use++;
+        counters_.acquired++;
+        out = {sizeof out, std::uint64_t{b.generation} << 32 | (index + 1), memory_ + index * buffer_bytes_,
+               buffer_bytes_};
+        return FEEDLANE_OK;
+      }
+      if (deadline.remaining_ns() == 0) return FEEDLANE_TIMEOUT;
+      sleepers_++;
+    }
+    const std::int64_t before = os::now_ns();
+    const Status s = os::wait_readable(returned_.get(), deadline, error);
+    if (s == FEEDLANE_OK) os::drain_event(returned_.get());  // one of the counted; another thread may have been faster
+    const std::lock_guard lock(mutex_);
+    counters_.waited_ns += static_cast<std::uint64_t>(os::now_ns() - before);
+    if (s == FEEDLANE_OK || s == FEEDLANE_TIMEOUT) continue;
+    sleepers_--;
+    return s;
+  }
+}
+
+Pool::Buffer* Pool::find(std::uint64_t token) {
+  const std::uint64_t number = token & UINT32_MAX;
+  if (number == 0 || number > buffers_.size()) return nullptr;
+  Buffer& b = buffers_[number - 1];
+  return b.state == State::held && b.generation == token >> 32 ? &b : nullptr;
+}
+
+void Pool::put_back(std::uint32_t index) {
+  Buffer& b = buffers_[index];
+  b.state = State::free;
+  b.generation++;
+  free_.push_back(index);
+  if (sleepers_ != 0) os::signal_event(returned_.get());
+}
+
+Status Pool::release(std::uint64_t token) {
+  const std::lock_guard lock(mutex_);
+  const Buffer* b = find(token);
+  if (b == nullptr) return FEEDLANE_E_STALE;
+  counters_.in_use--;
+  put_back(static_cast<std::uint32_t>(b - buffers_.data()));
+  return FEEDLANE_OK;
+}
+
+Status Pool::release_on(std::uint64_t token, void* stream, Error& error) {
+  Buffer* b = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    b = find(token);
+    if (b == nullptr) return error.fail(FEEDLANE_E_STALE, "the buffer was released, or there never was such a token");
+    b->state = State::pending;
+    counters_.in_use--;
+    counters_.pending++;
+  }
+  const Status s = backend_->when_passed(stream, on_passed, b, error);
+  if (s == FEEDLANE_OK) return s;
+  const std::lock_guard lock(mutex_);
+  b->state = State::held;
+  counters_.in_use++;
+  counters_.pending--;
+  return s;
+}
+
+void Pool::on_passed(void* cookie, std::int32_t status) {
+  const auto* b = static_cast<Buffer*>(cookie);
+  Pool& pool = *b->pool;
+  const std::lock_guard lock(pool.mutex_);
+  pool.counters_.pending--;
+  if (status != FEEDLANE_OK) {
+    pool.counters_.failures++;
+    pool.failed_ = true;
+  }
+  pool.put_back(static_cast<std::uint32_t>(b - pool.buffers_.data()));
+}
+
+Status Pool::to_device(std::uint64_t token, void* device_memory, std::uint64_t bytes, void* stream, Error& error) {
+  const std::byte* host = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const Buffer* b = find(token);
+    if (b == nullptr) return error.fail(FEEDLANE_E_STALE, "the buffer was released, or there never was such a token");
+    host = memory_ + static_cast<std::size_t>(b - buffers_.data()) * buffer_bytes_;
+  }
+  if (bytes > buffer_bytes_)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, INT64_MAX)),
+                        static_cast<std::int64_t>(buffer_bytes_), "a buffer has %llu bytes",
+                        static_cast<unsigned long long>(buffer_bytes_));
+  return backend_->copy(device_memory, host, bytes, stream, error);
+}
+
+// ---- registrations ----
+
+Status Pool::register_memory(void* address, std::uint64_t bytes, Error& error) {
+  clean_up();
+  const std::uint64_t page = page_bytes();
+  const auto given = reinterpret_cast<std::uintptr_t>(address);
+  const auto shown = static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, INT64_MAX));
+  if (bytes == 0 || bytes > UINTPTR_MAX - given - page)
+    return refuse(error, "bytes", shown, 1, bytes == 0 ? "nothing to register" : "beyond the end of the address space");
+  const std::uintptr_t first = given / page * page;
+  const std::uint64_t whole = round_up(given + bytes, page) - first;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto after = registered_.lower_bound(first);
+    const bool next_overlaps = after != registered_.end() && after->first < first + whole;
+    const bool last_overlaps =
+        after != registered_.begin() && std::prev(after)->first + std::prev(after)->second > first;
+    if (next_overlaps || last_overlaps)
+      return error.fail(FEEDLANE_E_STATE, "a part of these %llu bytes' pages is registered already",
+                        static_cast<unsigned long long>(bytes));
+    if (whole > budget_ - counters_.registered_bytes)
+      return error.refuse(FEEDLANE_E_LIMIT, "config.budget_bytes", static_cast<std::int64_t>(budget_),
+                          static_cast<std::int64_t>(counters_.registered_bytes + whole),
+                          "%llu bytes are registered, %llu more go beyond the budget of %llu",
+                          static_cast<unsigned long long>(counters_.registered_bytes),
+                          static_cast<unsigned long long>(whole), static_cast<unsigned long long>(budget_));
+    registered_.emplace(first, whole);  // nobody else gets it meanwhile
+    counters_.registered_bytes += whole;
+  }
+  const Status s = backend_->register_memory(reinterpret_cast<void*>(first), whole, error);
+  if (s == FEEDLANE_OK) return s;
+  const std::lock_guard lock(mutex_);
+  registered_.erase(first);
+  counters_.registered_bytes -= whole;
+  return s;
+}
+
+Status Pool::unregister_memory(void* address, Error& error) {
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(address) / page_bytes() * page_bytes();
+  std::uint64_t whole = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = registered_.find(first);
+    if (found == registered_.end() || address == memory_)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "address", 0, 0, "nothing was registered at this address");
+    whole = found->second;
+  }
+  const Status s = backend_->unregister_memory(reinterpret_cast<void*>(first), whole, error);
+  if (s != FEEDLANE_OK) return s;
+  const std::lock_guard lock(mutex_);
+  registered_.erase(first);
+  counters_.registered_bytes -= whole;
+  return s;
+}
+
+bool Pool::covers(const void* address, std::uint64_t bytes) const {
+  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  const std::lock_guard lock(mutex_);
+  auto after = registered_.upper_bound(first);
+  if (after == registered_.begin()) return false;
+  --after;
+  return first + bytes <= after->first + after->second;
+}
+
+feedlane_pool_stats Pool::stats() const {
+  const std::lock_guard lock(mutex_);
+  feedlane_pool_stats s = counters_;
+  s.size = sizeof s;
+  s.buffers = buffers_.size();
+  return s;
+}
+
+// ---- ends ----
+
+void Pool::bury(Burial& burial) {
+  const std::lock_guard lock(mutex_);
+  burial.next = buried_;
+  buried_ = &burial;
+}
+
+void Pool::clean_up() {
+  Burial* list = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(list, buried_);
+  }
+  while (list != nullptr) {
+    const std::unique_ptr<Burial> one(list);
+    list = list->next;
+  }
+}
+
+Status Pool::check_idle(Error& error) {
+  clean_up();
+  // Acquire: pairs with the release in remove_user.
+  if (const std::uint32_t users = users_.load(std::memory_order_acquire); users != 0)
+    return error.refuse(FEEDLANE_E_STATE, "p", users, 0, "%u loaders have the pool", users);
+  const std::lock_guard lock(mutex_);
+  if (const std::uint64_t busy = counters_.in_use + counters_.pending; busy != 0)
+    return error.refuse(FEEDLANE_E_STATE, "p", static_cast<std::int64_t>(busy), 0, "%llu buffers are in use",
+                        static_cast<unsigned long long>(busy));
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::pinned

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What holds with registered memory as it does without. What registered memory itself promises: tests/pinned.
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+// A pool on "none", and the thread that copies where there is one to be.
+struct Pinned {
+  explicit Pinned(std::int32_t staged_buffers) : staged(staged_buffers) {
+    auto c = fresh<feedlane_pool_config>();
+    c.buffers = static_cast<std::uint32_t>(staged);
+    c.buffer_bytes = staged == 0 ? 0 : 4096;
+    REQUIRE(feedlane_pool_create(&c, &pool, nullptr) == FEEDLANE_OK);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned() {
+    loader.reset();
+    if (copier.joinable()) copier.join();
+    CHECK(feedlane_pool_destroy(&pool) == FEEDLANE_OK);
+  }
+  feedlane_loader* create(Setup& s) {
+    s.config.pinned = pool;
+    s.config.staged = staged;
+    loader = s.create();
+    if (staged != 0 && s.config.workers != 0)
+      copier = std::thread([l = loader.get()] { (void)feedlane_loader_run_stager(l, nullptr); });
+    return loader.get();
+  }
+
+  std::int32_t staged;
+  feedlane_pool* pool = nullptr;
+  Loader loader;
+  std::thread copier;
+};
+
+}  // namespace
+
+TEST_CASE("8. Proper exit with pinned memory: whatever goes wrong, nothing is left behind") {
+  for (const std::int32_t staged : {0, 3})
+    for (const std::int32_t workers : {0, 2})
+      for (const char* fault : {"nothing", "the loop is left", "a sample fails", "a worker is killed"}) {
+        const std::string what = fault;
+        if (what == "a worker is killed" && workers == 0) continue;
+        CAPTURE(staged);
+        CAPTURE(workers);
+        CAPTURE(what);
+        const std::vector<int> before = open_descriptors();
+        {
+          Pinned p(staged);
+          Setup s(40, 2);
+          if (workers != 0) s.workers(workers);
+          if (what == "a sample fails") s.plan.fail_index = 11;
+          if (what == "a worker is killed") {
+            s.plan.end_index = 11;
+            s.plan.end_signal = SIGKILL;
+            s.plan.end_attempts = 1;
+          }
+          feedlane_loader* l = p.create(s);
+          begin(l, 0);
+          if (what == "the loop is left") {
+            for (int i = 0; i < 10; i++) CHECK(take(l).batch == i);
+          } else {
+            const std::vector<Taken> all = take_outcomes(l);
+            REQUIRE(all.size() == 20);
+            for (std::size_t i = 0; i < all.size(); i++)
+              CHECK(all[i].status == (what == "a sample fails" && i == 5 ? FEEDLANE_E_SAMPLE : FEEDLANE_OK));
+          }
+        }
+        CHECK(open_descriptors() == before);
+        CHECK(mappings_of("feedlane-") == 0);
+      }
+}
+
+TEST_CASE("8. Timeout with pinned memory: next ends in time, and nothing is lost by it") {
+  for (const std::int32_t staged : {0, 3}) {
+    CAPTURE(staged);
+    Pinned p(staged);
+    Gate gate;
+    Setup s(8, 2);
+    s.workers(1);
+    s.plan.gate_fd = gate.fd();
+    s.plan.gate_index = 4;
+    feedlane_loader* l = p.create(s);
+    begin(l, 0);
+    for (int i = 0; i < 2; i++) CHECK(take(l).batch == i);
+    auto b = fresh<feedlane_batch>();
+    for (int i = 0; i < 3; i++) CHECK(feedlane_loader_next(l, 20'000'000, &b, nullptr) == FEEDLANE_TIMEOUT);
+    gate.open();
+    for (int i = 2; i < 4; i++) CHECK(take(l).batch == i);
+    CHECK(take(l).status == FEEDLANE_END);
+  }
+}
