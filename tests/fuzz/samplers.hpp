@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sampler of any kind and definition, out of fuzz input. Orders that take memory are kept short.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "input.hpp"
+#include "loader/sampler.hpp"
+
+namespace feedlane::fuzz {
+
+// The user's own: counts up; its state is where it stands.
+struct Counter {
+  std::int64_t next = 0;
+  std::int64_t end = 5;
+  static std::int32_t restart(void* self, std::int64_t, std::uint64_t, feedlane_error*) {
+    static_cast<Counter*>(self)->next = 0;
+    return FEEDLANE_OK;
+  }
+  static std::int32_t give(void* self, std::int64_t* indices, std::uint64_t, std::uint64_t* got, feedlane_error*) {
+    auto* c = static_cast<Counter*>(self);
+    *got = c->next < c->end ? 1 : 0;
+    if (*got == 0) return FEEDLANE_END;
+    *indices = c->next++;
+    return FEEDLANE_OK;
+  }
+  static std::int32_t save(void* self, void* out, std::uint64_t, std::uint64_t* bytes, feedlane_error*) {
+    std::memcpy(out, &static_cast<Counter*>(self)->next, 8);
+    *bytes = 8;
+    return FEEDLANE_OK;
+  }
+  static std::int32_t load(void* self, const void* in, std::uint64_t bytes, feedlane_error*) {
+    if (bytes != 8) return FEEDLANE_E_CORRUPT;
+    std::memcpy(&static_cast<Counter*>(self)->next, in, 8);
+    return FEEDLANE_OK;
+  }
+};
+
+// `counter` must outlive the sampler. Nothing if the definition is refused. `bound`: indices are below it.
+inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter, std::int64_t& bound) {
+  std::unique_ptr<loader::Sampler> s;
+  Error error;
+  const std::uint32_t kind = in.pick(8);
+  const bool is_small = in.pick(4) != 3;
+  const std::int64_t length = is_small ? in.pick(24) : in.i64();
+  bound = length;
+  switch (kind) {
+    case 0: (void)loader::make_sequential(length, s, error); break;
+    case 1:
+    case 2: {
+      feedlane_random_config c{};
+      c.size = sizeof c;
+      c.length = length;
+      c.seed = in.u8();
+      c.num_samples = in.pick(4) == 3 ? in.number() : 0;
+      c.replacement = in.pick(2);
+      c.shuffle = static_cast<std::int32_t>(in.pick(3));
+      const bool takes_memory = c.shuffle != FEEDLANE_SHUFFLE_FEISTEL;
+      if (takes_memory && (c.length > 4096 || c.num_samples > 4096)) c.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
+      (void)loader::make_random(c, s, error);
+      break;
+    }
+    case 3: {
+      std::vector<std::int64_t> indices;
+      for (std::uint32_t i = in.pick(8); i > 0; i--) indices.push_back(in.pick(100));
+      bound = 100;
+      (void)loader::make_subset(indices.data(), indices.size(), static_cast<std::int32_t>(in.pick(3)), in.u8(), s, error);
+      break;
+    }
+    case 4: {
+      std::vector<double> weights;
+      for (std::uint32_t i = in.pick(8); i > 0; i--) weights.push_back(in.flag() ? in.u8() : in.take<double>());
+      feedlane_weighted_config c{};
+      c.size = sizeof c;
+      c.num_samples = in.pick(10);
+      c.without_replacement = static_cast<std::int32_t>(in.pick(3));
+      c.reserved = in.pick(8) == 7 ? 1 : 0;
+      bound = static_cast<std::int64_t>(weights.size());
+      (void)loader::make_weighted(weights.data(), weights.size(), c, s, error);
+      break;
+    }
+    case 5:
+    case 6: {
+      feedlane_distributed_config c{};
+      c.size = sizeof c;
+      c.length = length;
+      c.world = in.flag() ? static_cast<std::int32_t>(in.pick(5)) : in.i32();
+      c.rank = in.flag() || c.world <= 0 ? static_cast<std::int32_t>(in.pick(5)) : in.i32() % c.world;
+      c.no_shuffle = static_cast<std::int32_t>(in.pick(2));
+      c.drop_last = static_cast<std::int32_t>(in.pick(3));
+      c.shuffle = static_cast<std::int32_t>(in.pick(2));
+      if (length > 4096 && c.no_shuffle == 0) c.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
+      c.detect_off = 1;
+      (void)loader::make_distributed(c, [](const char*) { return nullptr; }, s, error);
+      break;
+    }
+    default: {
+      feedlane_sampler_callbacks c{};
+      c.size = sizeof c;
+      counter.end = bound = in.pick(12);
+      c.user_data = &counter;
+      c.next = &Counter::give;
+      if (in.flag()) c.restart = &Counter::restart;
+      if (in.flag()) c.save = &Counter::save;
+      if (in.flag()) c.load = &Counter::load;
+      c.length = in.flag() ? 0 : in.number();
+      c.batch_rows = in.flag() ? 0 : in.pick(4);
+      (void)loader::make_custom(c, s, error);
+      bound = INT64_MAX;  // its state may say anything
+      break;
+    }
+  }
+  if (s == nullptr || in.pick(3) != 0) return s;
+  std::unique_ptr<loader::Sampler> batches;
+  (void)loader::make_batch(*s, in.pick(4) == 3 ? in.number() : 1 + in.pick(4), static_cast<std::int32_t>(in.pick(2)),
+                           batches, error);
+  return batches != nullptr && batches->batch_rows() <= 64 ? std::move(batches) : std::move(s);
+}
+
+}  // namespace feedlane::fuzz
