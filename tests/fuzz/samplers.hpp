@@ -54,7 +54,7 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
       c.length = length;
       c.seed = in.u8();
       c.num_samples = in.pick(4) == 3 ? in.number() : 0;
-      c.replacement = in.pick(2);
+      c.replacement = static_cast<std::int32_t>(in.pick(2));
       c.shuffle = static_cast<std::int32_t>(in.pick(3));
       const bool takes_memory = c.shuffle != FEEDLANE_SHUFFLE_FEISTEL;
       if (takes_memory && (c.length > 4096 || c.num_samples > 4096)) c.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
@@ -65,7 +65,8 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
       std::vector<std::int64_t> indices;
       for (std::uint32_t i = in.pick(8); i > 0; i--) indices.push_back(in.pick(100));
       bound = 100;
-      (void)loader::make_subset(indices.data(), indices.size(), static_cast<std::int32_t>(in.pick(3)), in.u8(), s, error);
+      const auto in_order = static_cast<std::int32_t>(in.pick(3));
+      (void)loader::make_subset(indices.data(), indices.size(), in_order, in.u8(), s, error);
       break;
     }
     case 4: {
@@ -113,8 +114,8 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
   }
   if (s == nullptr || in.pick(3) != 0) return s;
   std::unique_ptr<loader::Sampler> batches;
-  (void)loader::make_batch(*s, in.pick(4) == 3 ? in.number() : 1 + in.pick(4), static_cast<std::int32_t>(in.pick(2)),
-                           batches, error);
+  const std::int64_t rows = in.pick(4) == 3 ? in.number() : 1 + in.pick(4);
+  (void)loader::make_batch(*s, rows, static_cast<std::int32_t>(in.pick(2)), batches, error);
   return batches != nullptr && batches->batch_rows() <= 64 ? std::move(batches) : std::move(s);
 }
 

@@ -21,11 +21,14 @@ void mend_checksum(Bytes& bytes) {
   std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);  // little-endian, as all machines that this runs on
 }
 
-void damage(fuzz::Input& in, Bytes& bytes) {
-  if (bytes.empty()) return;
+// Returns whether it did.
+bool damage(fuzz::Input& in, Bytes& bytes) {
+  if (bytes.empty()) return false;
+  const Bytes before = bytes;
   fuzz::edit(in, bytes.data(), bytes.size());
   if (in.pick(16) == 15) bytes.resize(bytes.size() - in.u8() % bytes.size());
   if (in.pick(8) != 7) mend_checksum(bytes);
+  return bytes != before;
 }
 
 // ---- a sampler's ----
@@ -56,7 +59,7 @@ void load_sampler(fuzz::Input& in) {
   Status status = s->save(in.flag() ? -1 : in.number(), state, error);
   PROMISE(status == FEEDLANE_OK || status == FEEDLANE_E_UNSUPPORTED || status == FEEDLANE_E_ARGUMENT);
   // Whether whole or damaged, whatever it is loaded into: the same sampler, or one of another world.
-  damage(in, state);
+  const bool is_damaged = damage(in, state);
   std::unique_ptr<loader::Sampler> other = s->clone();
   PROMISE(other->length() == s->length() || s->rank_source()[0] != '\0');
   if (other->restart(epoch, 1, error) != FEEDLANE_OK) return;
@@ -76,8 +79,9 @@ void load_sampler(fuzz::Input& in) {
   if (!s->seekable()) return;  // these share their callbacks
   std::int64_t same[64];
   const std::uint64_t got = take(*other, bound, indices, error);
-  PROMISE(take(*third, bound, same, error) == got);
-  PROMISE(std::equal(indices, indices + got, same));
+  const std::uint64_t also = take(*third, bound, same, error);
+  // Damage may have told a batch sampler another number than what it is made of.
+  PROMISE(is_damaged || (also == got && std::equal(indices, indices + got, same)));
   Bytes any;
   (void)other->save(in.number(), any, error);
   (void)other->save(INT64_MAX, any, error);
@@ -116,12 +120,10 @@ loader::SavedState any_state(fuzz::Input& in) {
   return s;
 }
 
-bool same(const Bytes& a, const Bytes& b) { return a == b; }
-
 void read_state(fuzz::Input& in) {
   Bytes bytes;
   loader::write_state(any_state(in), bytes);
-  damage(in, bytes);
+  (void)damage(in, bytes);
   if (in.pick(16) == 15) {
     const auto raw = std::as_bytes(in.bytes(200));
     bytes.assign(raw.begin(), raw.end());
@@ -141,7 +143,7 @@ void read_state(fuzz::Input& in) {
   loader::SavedState again;
   PROMISE(loader::read_state(once, again, error) == FEEDLANE_OK);
   loader::write_state(again, twice);
-  PROMISE(same(once, twice));
+  PROMISE(once == twice);
 }
 
 // ---- going on from one ----
@@ -186,7 +188,7 @@ void resume(fuzz::Input& in) {
   Error error;
   if (sampler != nullptr && sampler->restart(saved.progress.epoch, 0, error) == FEEDLANE_OK) {
     (void)sampler->save(in.flag() ? saved.progress.positions : -1, saved.sampler, error);
-    damage(in, saved.sampler);
+    (void)damage(in, saved.sampler);
   }
   const bool makes_batches = sampler != nullptr && sampler->batch_rows() > 0;
   if (in.pick(8) != 7) saved.batch_size = makes_batches ? 0 : std::int64_t{in.pick(3)} + 1;

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comes over a socket before the rings take over, to all four that listen there: a worker, a trainer, a ring's sender
+// and its receiver. Whatever the message and its descriptors, they answer with a status, and hold no descriptor more.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <memory>
+#include <vector>
+
+#include "input.hpp"
+#include "os/event.hpp"
+#include "os/memfd.hpp"
+#include "os/process.hpp"
+#include "os/socket.hpp"
+#include "ring/hello.hpp"
+#include "ring/receiver.hpp"
+#include "ring/sender.hpp"
+#include "worker/peer.hpp"
+#include "worker/worker.hpp"
+
+using namespace feedlane;
+
+namespace {
+
+const os::SystemFiles no_accounts{"/nowhere", "/nowhere"};
+
+shm::Geometry small_geometry() {
+  shm::Geometry g{};
+  g.workers = 2;
+  g.slots = 3;
+  g.max_rows = 4;
+  g.field_count = 2;
+  g.ring_capacity = 4;
+  g.config_bytes = 10;
+  g.slot_bytes = g.reserved_bytes = 5000;
+  g.list_bytes = 64;
+  return g;
+}
+
+// A trainer's segments, made once; each run of the worker finds other fields, configuration and geometry flags there.
+struct Trainer {
+  Trainer() {
+    shm::Plan plan;
+    Error error;
+    PROMISE(shm::make_plan(small_geometry(), plan, error) == FEEDLANE_OK);
+    PROMISE(segments.create(plan, no_accounts, error) == FEEDLANE_OK);
+    geometry = reinterpret_cast<shm::Geometry*>(reinterpret_cast<std::byte*>(segments.trainer_block()) -
+                                                plan.trainer_block + sizeof(shm::SegmentHeader));
+  }
+  void set_fields(fuzz::Input& in) const {
+    shm::FieldRecord records[] = {{"image", 1, 8, 1, 3, {3, 4, 5}}, {"label", 0, 64, 1, 0, {}}};
+    if (in.flag()) fuzz::edit(in, records, sizeof records);
+    std::memcpy(segments.fields(), records, sizeof records);
+    *geometry = small_geometry();
+    if (in.pick(8) == 7) geometry->flags = in.u32();
+    if (in.pick(8) == 7) geometry->slot_bytes = geometry->reserved_bytes = 4097 + in.u16() % 4096;  // the same pages
+    if (in.pick(16) == 15) fuzz::edit(in, geometry, sizeof *geometry);
+    // Both take memory as they say; that of segments so large would have to be there first.
+    if (geometry->max_rows > 1000 || geometry->slots > 1000) *geometry = small_geometry();
+  }
+  shm::Segments segments;
+  shm::Geometry* geometry;
+};
+
+// Descriptors to pass: those that are wanted, but for what the input puts in their place.
+class Descriptors {
+ public:
+  void want(int fd) { fds_.push_back(fd); }
+  std::span<const int> changed(fuzz::Input& in) {
+    if (in.pick(4) != 3) return fds_;
+    Error error;
+    for (std::uint32_t i = in.pick(3); i > 0; i--) {
+      const int others[] = {fds_.empty() ? 0 : fds_[in.pick(static_cast<std::uint32_t>(fds_.size()))],
+                            make(error, [](os::Fd& fd, Error& e) { return os::create_event(fd, e); }),
+                            make(error, [](os::Fd& fd, Error& e) { return os::create_memfd("x", 4096, fd, e); }),
+                            make(error, [](os::Fd& fd, Error& e) { return os::open_pidfd(::getpid(), fd, e); }),
+                            make(error, [](os::Fd& fd, Error&) {
+                              fd.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
+                              return fd ? FEEDLANE_OK : FEEDLANE_E_OS;
+                            })};
+      const int other = others[in.pick(5)];
+      const std::size_t at = in.pick(os::max_passed_fds);
+      if (at < fds_.size()) fds_[at] = other;
+      else if (fds_.size() < os::max_passed_fds) fds_.push_back(other);
+    }
+    if (in.pick(4) == 3) fds_.resize(in.pick(static_cast<std::uint32_t>(fds_.size()) + 1));
+    return fds_;
+  }
+
+ private:
+  template <class Make>
+  int make(Error& error, Make&& f) {
+    os::Fd fd;
+    PROMISE(f(fd, error) == FEEDLANE_OK);
+    owned_.push_back(std::move(fd));
+    return owned_.back().get();
+  }
+  std::vector<int> fds_;
+  std::vector<os::Fd> owned_;
+};
+
+// One message, whole, changed, cut or longer.
+template <class T>
+void send(fuzz::Input& in, int socket, T message, Descriptors& fds) {
+  Error error;
+  fuzz::edit(in, &message, sizeof message);
+  std::array<std::byte, sizeof message + 64> bytes{};
+  std::memcpy(bytes.data(), &message, sizeof message);
+  const std::size_t length = in.pick(8) == 7 ? 1 + in.u16() % (sizeof bytes - 1) : sizeof message;
+  const auto passed = fds.changed(in);
+  (void)os::send_message(socket, std::span(bytes).first(length), passed, error);
+}
+
+void make_pair(os::Fd& mine, os::Fd& theirs) {
+  Error error;
+  PROMISE(os::create_socket_pair(mine, theirs, error) == FEEDLANE_OK);
+}
+
+os::Fd make_event() {
+  os::Fd event;
+  Error error;
+  PROMISE(os::create_event(event, error) == FEEDLANE_OK);
+  return event;
+}
+
+// ---- a worker, welcomed by a trainer ----
+
+void look_at(const worker::Worker& w) {
+  const feedlane_worker_info info = w.info();
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < info.config_bytes; i++) sum += static_cast<const std::uint8_t*>(info.config)[i];
+  for (std::uint64_t f = 0; f < info.field_count; f++) sum += std::strlen(info.fields[f].name);
+  PROMISE(info.id >= 0 && info.id < info.count && info.fields != nullptr && sum < UINT64_MAX);
+}
+
+void attach_worker(fuzz::Input& in) {
+  static const Trainer trainer;
+  trainer.set_fields(in);
+  os::Fd mine, theirs;
+  make_pair(mine, theirs);
+  const os::Fd worker_event = make_event(), trainer_event = make_event();
+  os::Fd self, read_end;
+  os::Lifeline lifeline;
+  Error error;
+  PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
+  PROMISE(lifeline.open(read_end, error) == FEEDLANE_OK);
+  worker::Welcome welcome{worker::welcome_magic, shm::layout_hash, 0, 0, 0, 0, 0, 0};
+  Descriptors fds;
+  for (const int fd : {trainer.segments.control_fd(), trainer.segments.data_fd(), worker_event.get(),
+                       trainer_event.get(), read_end.get(), self.get()})
+    fds.want(fd);
+  const bool is_local = in.pick(8) == 7;
+  send(in, mine.get(), welcome, fds);
+  if (in.pick(8) == 7) mine.reset();
+  std::unique_ptr<worker::Worker> w;
+  Status s = worker::Worker::attach(std::move(theirs), 0, nullptr, is_local ? &trainer.segments : nullptr, w, error);
+  PROMISE(s <= FEEDLANE_OK || s == FEEDLANE_TIMEOUT);
+  PROMISE((s == FEEDLANE_OK) == (w != nullptr));
+  if (s != FEEDLANE_OK) return;
+  look_at(*w);
+  const char* text = in.flag() ? "text" : nullptr;
+  s = w->ready(in.flag() ? FEEDLANE_OK : FEEDLANE_E_INIT, text, error);
+  PROMISE(s <= FEEDLANE_OK);
+  PROMISE(w->ready(FEEDLANE_OK, nullptr, error) < 0 || s < 0);
+  if (in.flag()) mine.reset();  // the trainer is gone
+  const feedlane_task* task = nullptr;
+  s = w->next(0, &task, error);
+  PROMISE(s != FEEDLANE_OK || task != nullptr);
+}
+
+// ---- a trainer that hears a worker ----
+
+void hear_worker(fuzz::Input& in) {
+  static const Trainer trainer;
+  worker::Peer peer;
+  os::Poller poller;
+  os::Fd theirs, self;
+  Error error;
+  peer.init(in.pick(2), trainer.segments);
+  PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK && poller.open(error) == FEEDLANE_OK);
+  PROMISE(peer.open(trainer.segments, 0, false, self.get(), FEEDLANE_FOREVER, poller, theirs, error) == FEEDLANE_OK);
+  if (in.pick(4) == 3) peer.expect_local();
+  if (in.pick(8) == 7) peer.ask_to_end();
+  for (std::uint32_t i = 1 + in.pick(4); i > 0; i--) {
+    Descriptors fds;
+    switch (in.pick(4)) {
+      case 0:
+        fds.want(self.get());
+        send(in, theirs.get(), worker::Attached{worker::attached_magic, shm::layout_hash}, fds);
+        break;
+      case 1: {
+        worker::Ready ready{worker::ready_magic, in.flag() ? FEEDLANE_E_INIT : FEEDLANE_OK, 0, {}};
+        if (in.flag()) std::memset(ready.text, 'x', sizeof ready.text);
+        send(in, theirs.get(), ready, fds);
+        break;
+      }
+      case 2: send(in, theirs.get(), worker::Leaving{worker::leaving_magic}, fds); break;
+      default: theirs.reset(); break;
+    }
+    const bool was_attached = peer.has_attached();
+    const auto heard = peer.listen(poller, error);
+    PROMISE(heard != worker::Peer::Heard::nonsense || error.text[0] != '\0');
+    PROMISE((heard == worker::Peer::Heard::attached) == (!was_attached && peer.has_attached()));
+    PROMISE(heard != worker::Peer::Heard::ready || peer.state() == worker::State::ready);
+    PROMISE(heard != worker::Peer::Heard::cannot_open || peer.state() == worker::State::failed);
+    if (!theirs || heard == worker::Peer::Heard::hung_up) break;
+  }
+  // What Loader does with its tasks, and then with the worker.
+  std::vector<std::uint64_t> ids;
+  for (std::uint64_t id = 1; id <= 3 && peer.has_room(); id++) {
+    shm::TaskMessage task{};
+    task.id = id;
+    peer.send(task);
+    ids.push_back(id);
+  }
+  trainer.segments.worker_row(0)->begun_through.store(in.pick(5), std::memory_order_relaxed);
+  PROMISE(peer.revoke(ids, in.pick(4)) <= ids.size());
+  PROMISE(peer.revoked() + peer.unfinished == ids.size());
+  const std::uint64_t id = in.pick(5);
+  PROMISE(!peer.forget_revoked(id) || peer.may_decline(id));
+  peer.ring_doorbell();
+  peer.drain_doorbell();
+  if (in.flag()) peer.let_leave(os::Deadline::never(), poller);
+  peer.close(poller);
+  PROMISE(peer.state() == worker::State::none && peer.pid() == 0 && !peer.has_process() && !peer.has_socket());
+}
+
+// ---- a ring's two ends ----
+
+shm::RingPlan ring_plan() {
+  shm::RingPlan plan;
+  Error error;
+  PROMISE(shm::make_ring_plan(24, 4, 2, plan, error) == FEEDLANE_OK);
+  return plan;
+}
+
+void attach_sender(fuzz::Input& in) {
+  struct Ring {
+    Ring() {
+      Error error;
+      PROMISE(segments.create(shm::SegmentKind::ring_control, plan.control_bytes, plan.data_bytes, {plan.data_bytes},
+                              no_accounts, error) == FEEDLANE_OK);
+      geometry = segments.control<shm::RingGeometry>(sizeof(shm::SegmentHeader));
+    }
+    shm::RingPlan plan = ring_plan();
+    shm::SegmentPair segments;
+    shm::RingGeometry* geometry = nullptr;
+  };
+  static const Ring ring;
+  *ring.geometry = ring.plan.geometry;
+  if (in.pick(8) == 7) fuzz::edit(in, ring.geometry, sizeof *ring.geometry);
+  ring.segments.control<shm::ReceiverRow>(ring.plan.receiver_rows)->position.store(
+      in.pick(4) == 3 ? in.u64() : 0, std::memory_order_relaxed);
+  os::Fd mine, theirs, self;
+  Error error;
+  make_pair(mine, theirs);
+  PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
+  const os::Fd sender_event = make_event(), receiver_event = make_event();
+  Descriptors fds;
+  for (const int fd : {ring.segments.control_fd(), ring.segments.data_fd(), sender_event.get(), receiver_event.get(),
+                       self.get()})
+    fds.want(fd);
+  if (in.pick(8) == 7) {
+    Descriptors none;
+    send(in, mine.get(), ring::RingWord{ring::ring_full_magic}, none);
+  } else {
+    send(in, mine.get(), ring::RingWelcome{ring::ring_welcome_magic, shm::layout_hash, 0, 0, 0}, fds);
+  }
+  std::unique_ptr<ring::Sender> sender;
+  Status s = ring::Sender::attach(std::move(theirs), os::Deadline::at(0), sender, error);
+  PROMISE(s <= FEEDLANE_OK || s == FEEDLANE_TIMEOUT);
+  PROMISE((s == FEEDLANE_OK) == (sender != nullptr));
+  if (s != FEEDLANE_OK) return;
+  for (std::uint32_t i = in.pick(8); i > 0; i--) {
+    feedlane_span span{};
+    s = sender->reserve(1 + in.pick(6), 0, span, error);
+    if (s != FEEDLANE_OK) break;
+    PROMISE(span.count >= 1 && span.count <= 4 && span.stride >= 24);
+    std::memset(span.data, 1, 24);
+    const std::uint32_t count = in.pick(6);
+    PROMISE((sender->commit(count, error) == FEEDLANE_OK) == (count <= span.count));
+  }
+}
+
+void hear_sender(fuzz::Input& in) {
+  ring::Receiver receiver;
+  os::Fd theirs, self;
+  Error error;
+  PROMISE(receiver.create(ring_plan(), "", no_accounts, error) == FEEDLANE_OK);
+  PROMISE(receiver.offer(theirs, error) == FEEDLANE_OK);
+  PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
+  for (std::uint32_t i = 1 + in.pick(3); i > 0 && theirs; i--) {
+    Descriptors fds;
+    switch (in.pick(4)) {
+      case 0:
+      case 1:
+        fds.want(self.get());
+        send(in, theirs.get(), ring::RingWord{ring::ring_attached_magic}, fds);
+        break;
+      case 2: send(in, theirs.get(), ring::RingWord{ring::ring_leaving_magic}, fds); break;
+      default: theirs.reset(); break;
+    }
+    feedlane_span span{};
+    const Status s = receiver.peek(1, 0, span, error);
+    PROMISE(s == FEEDLANE_TIMEOUT || s == FEEDLANE_END || s == FEEDLANE_OK);
+  }
+  if (!theirs) PROMISE(receiver.arm(error) >= FEEDLANE_OK);
+  PROMISE(receiver.offer(theirs, error) == FEEDLANE_OK);  // of two lanes one at least is free
+}
+
+int count_descriptors() {
+  int count = 0;
+  DIR* folder = ::opendir("/proc/self/fd");
+  while (folder != nullptr && ::readdir(folder) != nullptr) count++;
+  if (folder != nullptr) (void)::closedir(folder);
+  return count;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::Input in(data, size);
+  static std::uint64_t runs = 0;
+  static int descriptors = 0;
+  switch (in.pick(4)) {
+    case 0: attach_worker(in); break;
+    case 1: hear_worker(in); break;
+    case 2: attach_sender(in); break;
+    default: hear_sender(in); break;
+  }
+  // Once all that is made once is there: now and then, as it takes longer than a run.
+  runs++;
+  if (runs == 1024) descriptors = count_descriptors();
+  if (runs > 1024 && runs % 1024 == 0) PROMISE(count_descriptors() <= descriptors + 8);
+  return 0;
+}
