@@ -15,8 +15,9 @@
  *  - In a forked child every call on a handle answers E_FORKED, but *_destroy, *_detach and *_close: those only clear the
  *    pointer.
  *  - Structs begin with `size`. EVERY other field means "default" when zero. A shorter struct than this header's is
- *    accepted; a longer one only if what this library does not know of it is zero (E_ABI otherwise). Of output structs
- *    as much is written as there is room for.
+ *    accepted; a longer one only if what this library does not know of it is zero (E_ABI otherwise). The size of a
+ *    configuration struct or a table of callbacks is a multiple of 8 (E_ABI otherwise). Of output structs as much is
+ *    written as there is room for.
  *  - Inputs are copied, never kept, except callback tables' `user_data`.
  *  - Nothing throws across this boundary; callbacks must not throw or longjmp across it either.
  */

@@ -18,7 +18,8 @@ LONGER = {"capi/feedlane.h": 1000}
 ROOMS = ("lib", "include", "capi", "tools", "examples", "tests")
 SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".sh")
 COMMANDS = (
-    "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/reference", "tools/abi-dump", ".ci/run",
+    "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/reference", "tools/abi-dump", "tools/fuzz",
+    ".ci/run",
 )
 
 ATOMIC_ACCESS = re.compile(

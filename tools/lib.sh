@@ -45,6 +45,8 @@ declare -A package_use=(
   [g++-aarch64-linux-gnu]='the compiler for aarch64'
   [qemu-user]='runs programs for aarch64'
   [clang]='the second compiler that must be free of warnings'
+  [libclang-rt-dev]='libFuzzer and the sanitizers of clang'
+  [llvm]='says which lines the fuzz targets reach'
   [abigail-tools]='compares the binary interface with the one on record'
   [strace]='counts system calls in one of the tests'
   [clang-format]='compares the layout of the source with .clang-format'
@@ -71,6 +73,11 @@ has_package() {
     libmimalloc-dev) finds_header mimalloc.h ;;
     libjpeg-dev) finds_header jpeglib.h ;;
     doctest-dev) finds_header doctest/doctest.h ;;
+    libclang-rt-dev)
+      printf 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }\n' |
+        clang++ -x c++ -fsanitize=fuzzer,address -o /dev/null -
+      ;;
+    llvm) command -v llvm-cov ;;
     *) command -v "$1" ;;
   esac >/dev/null 2>&1
 }

@@ -10,13 +10,17 @@
 
 namespace feedlane {
 
+// Every struct's size is a multiple of it, in every header.
+constexpr std::size_t struct_step = 8;
+
 // A copy of the caller's input struct with everything it doesn't have zeroed. E_ARGUMENT for NULL, E_ABI for a size that
-// can't be, or for non-zero bytes behind what this library knows.
+// can't be, or for non-zero bytes behind what this library knows. With a size no struct has, a member could be cut in two.
 template <class T>
 Status read_versioned(const T* in, T& out, const char* argument, Error& error) {
   if (in == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "%s is NULL", argument);
   const std::size_t size = in->size;
-  if (size < sizeof in->size || size > std::size_t{1} << 20)
+  static_assert(sizeof(T) % struct_step == 0);
+  if (size < sizeof in->size || size > std::size_t{1} << 20 || size % struct_step != 0)
     return error.refuse(FEEDLANE_E_ABI, argument, static_cast<std::int64_t>(size), sizeof(T),
                         "%s->size is %zu, not that of a struct of feedlane.h; feedlane_init sets it (here %zu)",
                         argument, size, sizeof(T));

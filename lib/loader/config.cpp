@@ -91,7 +91,8 @@ Status check_policies(const feedlane_loader_config& c, Error& error) {
     return refuse(error, "config.retry_backoff_ns", c.retry_backoff_ns, 0, "without retries there is no backoff");
   if (c.substitute != 0 && c.iterable != 0)
     return refuse(error, "config.substitute", 1, 0, "an iterable data set's samples have no index to take instead");
-  if (c.substitute != 0 && c.dataset != nullptr && c.dataset->size > offsetof(feedlane_dataset, substitute) &&
+  if (c.substitute != 0 && c.dataset != nullptr &&
+      c.dataset->size >= offsetof(feedlane_dataset, substitute) + sizeof c.dataset->substitute &&
       c.dataset->substitute == nullptr)
     return refuse(error, "config.substitute", 1, 0, "the data set has no callback `substitute`");
   return FEEDLANE_OK;

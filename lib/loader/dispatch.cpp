@@ -183,7 +183,10 @@ shm::TaskMessage Loader::message_for(Record& record, std::uint64_t id, std::uint
   m.id = id;
   m.epoch = epoch_;
   m.batch = record.batch;
-  m.first_position = place_.first + record.first_position * place_.stride;
+  // Modulo 2^64: `first` may be far below zero, see Distributed::place.
+  m.first_position = static_cast<std::int64_t>(static_cast<std::uint64_t>(place_.first) +
+                                               static_cast<std::uint64_t>(record.first_position) *
+                                                   static_cast<std::uint64_t>(place_.stride));
   m.slot = slot;
   m.attempt = record.attempt;
   m.rows = record.rows;

@@ -83,7 +83,7 @@ Status Loader::resume(Error& error) {
   next_batch_ = progress_.batches;
   next_position_ = progress_.positions;
   next_shard_ = progress_.next_shard;
-  for (YieldedBatch& y : progress_.ahead) y.wanted = static_cast<std::uint32_t>(config_.batch_size);
+  for (YieldedBatch& y : progress_.ahead) y.wanted = std::max(y.rows, static_cast<std::uint32_t>(config_.batch_size));
   for (std::size_t i = 0; i < shards_.size(); i++) {
     const ShardProgress& saved = progress_.shards[i];
     shards_[i].exhausted = saved.ended;
@@ -99,7 +99,7 @@ Status Loader::resume(Error& error) {
   const std::int64_t length = config_.sampler->length();
   if (length >= 0 && config_.sampler->batch_rows() == 0) {
     const std::int64_t left = std::max<std::int64_t>(length - progress_.positions, 0);
-    epoch_batches_ = progress_.batches + config_.batches_of(left);
+    epoch_batches_ = progress_.batches + std::min(config_.batches_of(left), INT64_MAX - progress_.batches);
   } else {
     epoch_batches_ = length;
   }

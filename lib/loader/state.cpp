@@ -123,15 +123,19 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
   std::sort(p.ahead.begin(), p.ahead.end(), [](const auto& a, const auto& b) { return a.batch < b.batch; });
   const auto is_twice = [](const auto& a, const auto& b) { return a.batch == b.batch; };
   const auto is_small = [](std::int64_t number) { return number >= 0 && number <= most; };
-  const bool is_sound = std::adjacent_find(p.ahead.begin(), p.ahead.end(), is_twice) == p.ahead.end() &&
-                        is_small(p.batches) && is_small(p.positions) && is_small(p.wanted) && s.ranks >= 1 &&
-                        s.ranks <= INT32_MAX && in.ok() && in.left() == 0 && p.epoch >= 0 && p.batches >= 0 &&
-                        p.positions >= 0 && p.wanted >= p.positions * (s.iterable ? 0 : 1) && s.batch_size >= 0 &&
-                        s.batch_size <= shm::max_rows &&
-                        (p.shards.empty() ? p.next_shard == 0 : p.next_shard < p.shards.size()) &&
-                        std::all_of(p.ahead.begin(), p.ahead.end(), [&](const auto& y) {
-                          return y.batch > p.batches && y.batch <= most && y.rows != 0 && y.rows <= shm::max_rows;
-                        });
+  const bool is_sound =
+      std::adjacent_find(p.ahead.begin(), p.ahead.end(), is_twice) == p.ahead.end() && is_small(p.batches) &&
+      is_small(p.positions) && is_small(p.wanted) && s.ranks >= 1 && s.ranks <= INT32_MAX && in.ok() &&
+      in.left() == 0 && p.epoch >= 0 && p.batches >= 0 && p.positions >= 0 &&
+      p.wanted >= p.positions * (s.iterable ? 0 : 1) && s.batch_size >= 0 && s.batch_size <= shm::max_rows &&
+      (p.shards.empty() ? p.next_shard == 0 : p.next_shard < p.shards.size()) &&
+      std::all_of(p.ahead.begin(), p.ahead.end(),
+                  [&](const auto& y) {
+                    return y.batch > p.batches && y.batch <= most && y.rows != 0 && y.rows <= shm::max_rows;
+                  }) &&
+      (s.iterable ? p.ahead.empty() : p.shards.empty()) && p.skipped <= std::uint64_t{most} &&
+      std::all_of(p.shards.begin(), p.shards.end(),
+                  [](const auto& shard) { return shard.taken <= std::uint64_t{most}; });
   if (!is_sound) return damaged(error, bytes.size(), length, "doesn't hold together");
   out = std::move(s);
   return FEEDLANE_OK;

@@ -116,13 +116,14 @@ Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& erro
       return s;
     }
     if (s == FEEDLANE_OK) {
-      const std::uint64_t count = task.view().count;
-      if (!task.is_iterable() && task.rows() + task.skipped() > count)
+      // No more than the trainer takes: what is left out of a shard counts among the samples taken.
+      const std::uint64_t limit = task.note_limit();
+      if (task.rows() + task.skipped() > limit)
         return error.refuse(FEEDLANE_E_SAMPLE, "rows", static_cast<std::int64_t>(task.rows()),
-                            static_cast<std::int64_t>(count - task.skipped()),
+                            static_cast<std::int64_t>(limit - task.skipped()),
                             "fetch made %llu rows and left %u samples out, the task has %llu: feedlane_task_rows",
                             static_cast<unsigned long long>(task.rows()), task.skipped(),
-                            static_cast<unsigned long long>(count));
+                            static_cast<unsigned long long>(limit));
       p.made = task.rows();
       p.position = p.made + task.skipped();
       if (p.total_retries != 0) note_whole(task, p);

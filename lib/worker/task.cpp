@@ -52,8 +52,9 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const
     for (std::uint32_t i = 0; i < message.rows; i++) seeds_[i] = shard_seed(shard_position_ + i);
   } else {
     const std::uint64_t key = epoch_key(geometry_.base_seed, message.epoch);
-    for (std::uint32_t i = 0; i < message.rows; i++)
-      seeds_[i] = row_seed(key, message.first_position + std::int64_t{i} * message.stride);
+    auto position = static_cast<std::uint64_t>(message.first_position);  // modulo 2^64, as the seeds are
+    for (std::uint32_t i = 0; i < message.rows; i++, position += message.stride)
+      seeds_[i] = row_seed(key, static_cast<std::int64_t>(position));
   }
   start_over();
   open_ = true;

@@ -69,6 +69,35 @@ TEST_CASE("a size that was never set, or can't be, is E_ABI") {
   }
 }
 
+// Otherwise a size could end in the middle of a member, of which half would be read.
+TEST_CASE("a configuration's or a table's size that isn't a multiple of 8 is E_ABI") {
+  Setup s(5, 2);
+  s.connect();
+  Error e;
+  std::vector<Taken> taken;
+  for (std::size_t more = 1; more < 8; more++) {
+    s.config.size = offsetof(feedlane_loader_config, workers) + more;
+    CHECK(create_and_take(&s.config, taken, e) == FEEDLANE_E_ABI);
+    CHECK(e.found == static_cast<std::int64_t>(s.config.size));
+    s.config.size = sizeof s.config;
+    s.dataset.size = offsetof(feedlane_dataset, substitute) + more;
+    s.config.substitute = 1;  // a member at the very end
+    CHECK(create_and_take(&s.config, taken, e) == FEEDLANE_E_ABI);
+    s.dataset.size = sizeof s.dataset;
+    s.config.substitute = 0;
+  }
+  feedlane_sampler* sampler = nullptr;
+  auto random = fresh<feedlane_random_config>();
+  random.length = 3;
+  random.size = offsetof(feedlane_random_config, seed) + 4;
+  CHECK(feedlane_sampler_random(&random, &sampler, &e) == FEEDLANE_E_ABI);
+  auto ring = fresh<feedlane_ring_config>();
+  ring.message_bytes = ring.capacity = 4;
+  ring.size = offsetof(feedlane_ring_config, lanes) + 4;
+  feedlane_rx* rx = nullptr;
+  CHECK(feedlane_rx_create(&ring, &rx, &e) == FEEDLANE_E_ABI);
+}
+
 TEST_CASE("a data set's table may be shorter or longer too") {
   Setup s(5, 2);
   s.connect();

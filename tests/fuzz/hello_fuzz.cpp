@@ -253,16 +253,16 @@ void attach_sender(fuzz::Input& in) {
   static const Ring ring;
   *ring.geometry = ring.plan.geometry;
   if (in.pick(8) == 7) fuzz::edit(in, ring.geometry, sizeof *ring.geometry);
-  ring.segments.control<shm::ReceiverRow>(ring.plan.receiver_rows)->position.store(
-      in.pick(4) == 3 ? in.u64() : 0, std::memory_order_relaxed);
+  ring.segments.control<shm::ReceiverRow>(ring.plan.receiver_rows)
+      ->position.store(in.pick(4) == 3 ? in.u64() : 0, std::memory_order_relaxed);
   os::Fd mine, theirs, self;
   Error error;
   make_pair(mine, theirs);
   PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
   const os::Fd sender_event = make_event(), receiver_event = make_event();
   Descriptors fds;
-  for (const int fd : {ring.segments.control_fd(), ring.segments.data_fd(), sender_event.get(), receiver_event.get(),
-                       self.get()})
+  for (const int fd :
+       {ring.segments.control_fd(), ring.segments.data_fd(), sender_event.get(), receiver_event.get(), self.get()})
     fds.want(fd);
   if (in.pick(8) == 7) {
     Descriptors none;

@@ -15,12 +15,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
 
 // A promise of the library's: in every build, unlike assert.
-#define PROMISE(condition)                                                                           \
-  do {                                                                                               \
-    if (!(condition)) {                                                                              \
-      (void)std::fprintf(stderr, "%s:%d: not kept: %s\n", __FILE__, __LINE__, #condition);           \
-      std::abort();                                                                                  \
-    }                                                                                                \
+#define PROMISE(condition)                                                                 \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      (void)std::fprintf(stderr, "%s:%d: not kept: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                        \
+    }                                                                                      \
   } while (false)
 
 namespace feedlane::fuzz {

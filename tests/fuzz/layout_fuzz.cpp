@@ -150,7 +150,8 @@ void attach_ring(fuzz::Input& in) {
   const os::Fd control_fd = make(control, plan.control_bytes, seals | F_SEAL_FUTURE_WRITE);
   const os::Fd data_fd = make(data, plan.data_bytes, seals);
   shm::SegmentPair pair;
-  Status s = pair.attach(shm::SegmentKind::ring_control, control_fd.get(), data_fd.get(), shm::Access::read_write, error);
+  Status s =
+      pair.attach(shm::SegmentKind::ring_control, control_fd.get(), data_fd.get(), shm::Access::read_write, error);
   if (s == FEEDLANE_OK) s = pair.check_sizes(plan.control_bytes, plan.data_bytes + (in.pick(16) == 15 ? 1 : 0), error);
   PROMISE(s == FEEDLANE_OK || s == FEEDLANE_E_CORRUPT || s == FEEDLANE_E_ABI || s == FEEDLANE_E_MEMORY);
   if (s != FEEDLANE_OK) return;

@@ -11,9 +11,9 @@ using namespace feedlane;
 
 namespace {
 
-constexpr const char* names[] = {"FEEDLANE_RANK", "FEEDLANE_WORLD_SIZE",  "RANK",           "WORLD_SIZE",
-                                 "PMI_RANK",      "OMPI_COMM_WORLD_RANK", "SLURM_PROCID",   "SLURM_NTASKS",
-                                 "PMI_SIZE",      "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID",  "SLURM_JOB_NAME"};
+constexpr const char* names[] = {"FEEDLANE_RANK", "FEEDLANE_WORLD_SIZE",  "RANK",          "WORLD_SIZE",
+                                 "PMI_RANK",      "OMPI_COMM_WORLD_RANK", "SLURM_PROCID",  "SLURM_NTASKS",
+                                 "PMI_SIZE",      "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID", "SLURM_JOB_NAME"};
 
 }  // namespace
 

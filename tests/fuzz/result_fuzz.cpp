@@ -171,7 +171,8 @@ class Liar {
     for (std::uint32_t i = 0; i < m.rows; i++) {
       const std::uint32_t outcome = in.pick(8);
       if (outcome == 0 || outcome > 3) continue;
-      const Status s = task_.record(i, static_cast<std::int32_t>(outcome), FEEDLANE_E_SAMPLE, in.pick(3), 7, "why", error);
+      const Status s =
+          task_.record(i, static_cast<std::int32_t>(outcome), FEEDLANE_E_SAMPLE, in.pick(3), 7, "why", error);
       if (s == FEEDLANE_OK && outcome == FEEDLANE_SAMPLE_SKIPPED) skipped++;
     }
     if (!is_iterable()) r.rows -= skipped;
@@ -331,7 +332,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       case 5: PROMISE(l.poll(error) >= 0 || error.code < 0); break;
       case 6:
-        if (in.pick(8) == 7) epoch.begin_again();
+        if (in.pick(8) != 7) break;
+        if (in.flag())  // after E_INIT `begin` waits for all to leave
+          for (auto& other : liars) other.reset();
+        if (liars[0] == nullptr && liars[1] == nullptr) epoch.begin_again();
         break;
       case 7: (void)l.arm(error); break;
       case 8:

@@ -93,7 +93,8 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
       c.shuffle = static_cast<std::int32_t>(in.pick(2));
       if (length > 4096 && c.no_shuffle == 0) c.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
       c.detect_off = 1;
-      (void)loader::make_distributed(c, [](const char*) { return nullptr; }, s, error);
+      (void)loader::make_distributed(
+          c, [](const char*) { return nullptr; }, s, error);
       break;
     }
     default: {

@@ -149,8 +149,7 @@ void read_batch(fuzz::Input& in) {
   Memory m(4096);
   const std::int64_t rows = all.empty() || !all[0].unbatched ? in.pick(max_rows + 1) : 1;
   std::vector<feedlane_tensor> tensors;
-  for (const auto& field : all)
-    tensors.push_back(arena::tensor_of(field, rows, m.slot.payload, m.slot.payload_offset));
+  for (const auto& field : all) tensors.push_back(arena::tensor_of(field, rows, m.slot.payload, m.slot.payload_offset));
   arena::Extras extras;
   for (std::uint32_t more = in.pick(3); more > 0; more--) {
     const std::int64_t shape[] = {in.pick(4), in.pick(4)};

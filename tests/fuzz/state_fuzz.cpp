@@ -102,12 +102,13 @@ loader::SavedState any_state(fuzz::Input& in) {
   p.positions = in.number();
   p.wanted = in.flag() ? p.positions : in.number();
   p.skipped = static_cast<std::uint64_t>(in.number());
-  for (std::uint32_t i = in.pick(4); i > 0; i--) {
-    loader::YieldedBatch y;
-    y.batch = in.number();
-    y.rows = in.u8();
-    p.ahead.push_back(y);
-  }
+  if (!s.iterable || in.pick(8) == 7)
+    for (std::uint32_t i = in.pick(4); i > 0; i--) {
+      loader::YieldedBatch y;
+      y.batch = in.number();
+      y.rows = in.u8();
+      p.ahead.push_back(y);
+    }
   if (s.iterable || in.pick(8) == 7)
     for (std::uint32_t i = in.pick(4); i > 0; i--) {
       loader::ShardProgress shard;
@@ -182,7 +183,11 @@ void resume(fuzz::Input& in) {
   const auto sampler = iterable ? nullptr : fuzz::make_sampler(in, counter, bound);
   if (!iterable && (sampler == nullptr || sampler->batch_rows() > 64)) return;
   loader::SavedState saved = any_state(in);
-  saved.iterable = iterable;
+  if (in.pick(8) != 7) {
+    saved.iterable = iterable;
+    if (iterable) saved.progress.ahead.clear();
+    else saved.progress.shards.clear(), saved.progress.next_shard = 0;
+  }
   saved.progress.epoch = std::clamp<std::int64_t>(saved.progress.epoch, 0, in.pick(4) == 3 ? INT64_MAX : 100);
   keep_short(saved);
   Error error;
@@ -242,8 +247,11 @@ void resume(fuzz::Input& in) {
     PROMISE(batch.batch >= 0);
     const Status told = l->state(batch.token, now, error);
     PROMISE(told == FEEDLANE_OK || told == FEEDLANE_E_UNSUPPORTED || told == FEEDLANE_E_ARGUMENT);
+    // What is counted goes on from there, if it doesn't begin at the very end.
     loader::SavedState read;
-    if (told == FEEDLANE_OK) PROMISE(loader::read_state(now, read, error) == FEEDLANE_OK);
+    const auto& counted = saved.progress;
+    const bool is_small = std::max({counted.batches, counted.positions, counted.wanted}) < std::int64_t{1} << 61;
+    if (told == FEEDLANE_OK && is_small) PROMISE(loader::read_state(now, read, error) == FEEDLANE_OK);
     PROMISE(l->release(batch.token, freed) == FEEDLANE_OK && freed);
   }
 }

@@ -86,9 +86,7 @@ class Bench {
     return true;
   }
 
-  [[nodiscard]] bool is_iterable() const {
-    return (segments.plan().geometry.flags & shm::geometry_iterable) != 0;
-  }
+  [[nodiscard]] bool is_iterable() const { return (segments.plan().geometry.flags & shm::geometry_iterable) != 0; }
 
   shm::Segments segments;
   arena::Fields fields;
@@ -158,7 +156,9 @@ std::int32_t fetch(void* self, const feedlane_task*, feedlane_error* err) {
   content(s.in, s.bench.worker->task(), 3);
   return outcome(s, err);
 }
-std::int32_t restart(void* self, std::int64_t, feedlane_error* err) { return outcome(*static_cast<Script*>(self), err); }
+std::int32_t restart(void* self, std::int64_t, feedlane_error* err) {
+  return outcome(*static_cast<Script*>(self), err);
+}
 std::int32_t open(void* self, const feedlane_worker_info*, void** out, feedlane_error* err) {
   *out = self;
   return outcome(*static_cast<Script*>(self), err);
@@ -222,7 +222,7 @@ void run_dataset(fuzz::Input& in, Bench& b) {
     const bool blames_sample = reason.sample >= 0;
     const auto position = blames_sample ? static_cast<std::int64_t>(progress.position) : -1;
     (void)b.worker->fail(position, reason.transient, reason.text, reason.detail,
-                         std::min<std::uint64_t>(progress.position, max_rows), error);
+                         progress.position + (blames_sample ? 1 : 0), error);
   }
   runner.close();
 }

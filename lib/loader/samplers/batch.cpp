@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "loader/samplers/feistel.hpp"
 #include "loader/samplers/room.hpp"
 #include "loader/samplers/state.hpp"
 
@@ -90,6 +91,9 @@ Status Batch::load(std::span<const std::byte> state, Error& error) {
   if (!more.ok() || more.left() != 0 || batches < 0) return refuse_damaged(error);
   s = inner_->load(inner, error);
   if (s != FEEDLANE_OK) return s;
+  // Of an inner sampler of unknown length there may be any number, and they go on being counted.
+  const std::int64_t all = length();
+  if (batches > (all < 0 ? Feistel::most : all)) return refuse_damaged(error);
   batches_ = batches;
   ended_ = false;
   return FEEDLANE_OK;

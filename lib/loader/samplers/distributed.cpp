@@ -39,7 +39,12 @@ class Distributed final : public Listed {
     return std::make_unique<Distributed>(config_, rank_);
   }
   [[nodiscard]] std::int64_t length() const override { return before_ + own(); }
-  [[nodiscard]] Place place() const override { return {start_ - before_ * rank_.world + rank_.rank, rank_.world}; }
+  // Modulo 2^64, as `first` alone may lie far below zero; what is added to it brings it back.
+  [[nodiscard]] Place place() const override {
+    const std::uint64_t before = static_cast<std::uint64_t>(before_) * static_cast<std::uint64_t>(rank_.world);
+    const std::uint64_t first = static_cast<std::uint64_t>(start_ + rank_.rank) - before;
+    return {static_cast<std::int64_t>(first), rank_.world};
+  }
   [[nodiscard]] const char* rank_source() const override { return rank_.source; }
   [[nodiscard]] const char* rank_warning() const override { return rank_.warning; }
 
@@ -104,10 +109,11 @@ void Distributed::save_more(std::int64_t position, ByteWriter& more) const {
   more.i64(over ? total_ : start_ + dealt * rank_.world);
 }
 
+// One rank alone has yielded no more than all together.
 Status Distributed::load_more(std::int64_t position, ByteReader& more, Error& error) {
   const std::int64_t origin = more.i64();
   const std::int64_t start = more.i64();
-  if (!more.ok() || origin < 1 || origin > INT32_MAX || start < 0 || position > Feistel::most ||
+  if (!more.ok() || origin < 1 || origin > INT32_MAX || position > start ||
       start > PaddedList::total(config_.length, origin, config_.drop_last != 0))
     return refuse_damaged(error);
   deal(origin, start, position);

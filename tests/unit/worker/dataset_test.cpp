@@ -32,7 +32,7 @@ struct TestPace final : feedlane::worker::Pace {
 
 // A data set whose callbacks are what a test says, and a task of rows 10, 20, 30, 40 with two fields.
 struct Stage {
-  Stage() {
+  explicit Stage(std::uint32_t flags = 0) {
     feedlane_field declared[2] = {};
     for (feedlane_field& f : declared) f.size = sizeof f;
     declared[0].name = "a";
@@ -48,6 +48,8 @@ struct Stage {
     geometry.max_rows = 4;
     geometry.slot_bytes = geometry.reserved_bytes = payload.size();
     geometry.base_seed = base_seed;
+    geometry.flags = flags;
+    geometry.record_rows = static_cast<std::uint32_t>(records.size());
     task.prepare(fields, geometry, 0, nullptr);
     arena::Slot slot;
     slot.header = &header;
@@ -55,6 +57,8 @@ struct Stage {
     slot.payload_offset = 4096;
     slot.payload_bytes = slot.reserved_bytes = payload.size();
     slot.number = 1;
+    slot.records = records.data();
+    slot.record_room = geometry.record_rows;
     task.open({7, 2, 5, 100, 1, 3, 4, 1, 0, 0}, indices, slot);
     table.size = sizeof table;
     table.user_data = this;
@@ -85,6 +89,7 @@ struct Stage {
 
   std::function<int32_t(const feedlane_worker_info*, void**, feedlane_error*)> on_open;
   std::function<int32_t(const feedlane_row*, feedlane_error*)> on_get;
+  std::vector<shm::SampleRecord> records = std::vector<shm::SampleRecord>(8);
   std::function<int32_t(const feedlane_task*, feedlane_error*)> on_fetch;
   int closed = 0;
   feedlane_dataset table{};
@@ -170,6 +175,29 @@ TEST_CASE("fetch is preferred when both are there, and is called once with the w
   CHECK(s.run() == FEEDLANE_OK);
   CHECK(fetched == 1);
   CHECK(got == 0);
+}
+
+TEST_CASE("a fetch may take twice as many samples from its shard as rows are wanted, left out ones counted, and no more") {
+  for (const std::uint64_t left_out : {std::uint64_t{4}, std::uint64_t{5}}) {
+    Stage s(shm::geometry_iterable | shm::geometry_skip);
+    s.with_fetch();
+    s.on_fetch = [&](const feedlane_task*, feedlane_error*) {
+      for (std::uint64_t i = 0; i < left_out; i++)
+        CHECK(s.task.record(i, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_SAMPLE, 0, 0, "no", s.error) == FEEDLANE_OK);
+      return FEEDLANE_OK;
+    };
+    s.take_and_open();
+    if (left_out == 4) {
+      CHECK(s.run() == FEEDLANE_OK);
+      CHECK(s.progress.position == 8);
+    } else {
+      CHECK(s.run() == FEEDLANE_E_SAMPLE);
+      CHECK(std::string(s.error.argument) == "rows");
+      CHECK(s.error.found == 4);
+      CHECK(s.error.needed == 3);
+      CHECK_MESSAGE(s.progress.position == 0, "none of them counts as taken");
+    }
+  }
 }
 
 TEST_CASE("a row's failure names its index and brings text, traceback, errno and transient") {
