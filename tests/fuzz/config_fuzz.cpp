@@ -170,6 +170,7 @@ Handle<feedlane_sampler> make_sampler(Input& in, Answers& answers) {
       c.length = in.pick(20);
       c.world = 2;
       edit(in, &c, sizeof c);
+      if (c.length > 10000 && c.shuffle == FEEDLANE_SHUFFLE_TORCH) c.no_shuffle = 1;  // as above
       return create<feedlane_sampler>(in, c, feedlane_sampler_distributed);
     }
     case 3: {
@@ -195,7 +196,9 @@ void use(Input& in, feedlane_sampler* s) {
   Report report(in);
   std::int64_t length = 0;
   PROMISE(feedlane_sampler_length(s, &length) == FEEDLANE_OK && length >= -1);
-  report.check(feedlane_sampler_restart(s, in.number(), report.get()));
+  std::int64_t epoch = in.number();
+  if (epoch > 1000 && epoch <= 1 << 30) epoch %= 1000;  // FEEDLANE_SHUFFLE_TORCH_LOADER draws its way there
+  report.check(feedlane_sampler_restart(s, epoch, report.get()));
   std::int64_t indices[128];
   for (std::uint32_t i = in.pick(4); i > 0; i--) {
     std::uint64_t got = 0;

@@ -188,7 +188,10 @@ void resume(fuzz::Input& in) {
     if (iterable) saved.progress.ahead.clear();
     else saved.progress.shards.clear(), saved.progress.next_shard = 0;
   }
-  saved.progress.epoch = std::clamp<std::int64_t>(saved.progress.epoch, 0, in.pick(4) == 3 ? INT64_MAX : 100);
+  // FEEDLANE_SHUFFLE_TORCH_LOADER draws its way to an epoch, up to the 2^30th.
+  std::int64_t& epoch = saved.progress.epoch;
+  if (epoch > 100 && epoch <= 1 << 30) epoch %= 100;
+  epoch = std::max<std::int64_t>(epoch, 0);
   keep_short(saved);
   Error error;
   if (sampler != nullptr && sampler->restart(saved.progress.epoch, 0, error) == FEEDLANE_OK) {

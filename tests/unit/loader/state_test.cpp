@@ -172,8 +172,8 @@ TEST_CASE("where the indices of many ranks stand is told, however many one rank 
   REQUIRE(many->restart(0, 0, error) == FEEDLANE_OK);
   REQUIRE(many->load(state, error) == FEEDLANE_OK);
   const auto place = many->place();
-  const std::uint64_t next = static_cast<std::uint64_t>(place.first) + static_cast<std::uint64_t>(length - 10) *
-                                                                           static_cast<std::uint64_t>(place.stride);
+  const std::uint64_t next = static_cast<std::uint64_t>(place.first) +
+                             static_cast<std::uint64_t>(length - 10) * static_cast<std::uint64_t>(place.stride);
   CHECK_MESSAGE(next == static_cast<std::uint64_t>(length - 10), "the first of what is left, modulo 2^64");
   std::int64_t index = -1;
   std::uint64_t got = 0;

@@ -177,7 +177,8 @@ TEST_CASE("fetch is preferred when both are there, and is called once with the w
   CHECK(got == 0);
 }
 
-TEST_CASE("a fetch may take twice as many samples from its shard as rows are wanted, left out ones counted, and no more") {
+TEST_CASE(
+    "a fetch may take twice as many samples from its shard as rows are wanted, left out ones counted, and no more") {
   for (const std::uint64_t left_out : {std::uint64_t{4}, std::uint64_t{5}}) {
     Stage s(shm::geometry_iterable | shm::geometry_skip);
     s.with_fetch();
