@@ -1,42 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // 7. Faults: eight workers are killed, stopped and woken at random, samples dawdle and fail: every batch comes once, in order,
 // with the right bytes; and nothing grows.
-#include <dirent.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 
-#include <fstream>
-#include <string>
-
 #include "chaos.hpp"
-
-namespace {
-
-struct Footprint {
-  std::uint64_t resident_kib = 0, descriptors = 0, mappings = 0;
-};
-
-Footprint footprint() {
-  Footprint f;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) f.resident_kib = std::stoull(line.substr(6));
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) f.mappings += line.find("feedlane-") != std::string::npos ? 1 : 0;
-  if (DIR* folder = ::opendir("/proc/self/fd")) {
-    while (::readdir(folder) != nullptr) f.descriptors++;
-    (void)::closedir(folder);
-  }
-  return f;
-}
-
-// A worker may just be between two generations: descriptors of one more or less.
-void compare(const char* what, std::uint64_t found, std::uint64_t before, std::uint64_t slack) {
-  if (found > before + slack) stress::die(what, found, before);
-}
-
-}  // namespace
+#include "footprint.hpp"
 
 int main() {
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) {
@@ -50,7 +20,7 @@ int main() {
   const std::int64_t end = chaos::now_ns() + seconds * 1'000'000'000;
   std::uint64_t kills = 0, stops = 0, batches = 0;
   std::int64_t longest = 0;
-  Footprint first;
+  stress::Footprint first;
   {
     chaos::Disturber disturber(loader, static_cast<std::uint64_t>(chaos::now_ns()));
     bool has_first = false;
@@ -75,7 +45,7 @@ int main() {
         feedlane_init(&event, sizeof event);
         while (feedlane_loader_event(loader, &event) == FEEDLANE_OK) continue;
         if (!has_first && disturber.kills() > 50) {
-          first = footprint();
+          first = stress::footprint();
           has_first = true;
         }
       }
@@ -83,10 +53,9 @@ int main() {
     kills = disturber.kills();
     stops = disturber.stops();
   }
-  const Footprint last = footprint();
-  compare("descriptors", last.descriptors, first.descriptors, 2 * chaos::workers);
-  compare("mappings", last.mappings, first.mappings, 0);
-  compare("resident KiB", last.resident_kib, first.resident_kib, 2048);
+  const stress::Footprint last = stress::footprint();
+  // A worker may just be between two generations: descriptors of one more or less.
+  stress::check_growth(first, last, {.resident_kib = 2048, .descriptors = 2 * chaos::workers, .mappings = 0});
   feedlane_stats stats;
   feedlane_init(&stats, sizeof stats);
   (void)feedlane_loader_stats(loader, &stats);
