@@ -12,8 +12,9 @@ namespace feedlane::loader {
 
 using worker::Peer;
 
-// A trainer that hasn't looked for so long may have been stopped, and its workers with it: they get a grace.
-constexpr std::int64_t absence_ns = 1'000'000'000;
+// A trainer that hasn't looked for so long, or for as long as a task may take, may have been stopped, and its workers with
+// it: they get a grace. It is short, as the trainer may as well have worked all the time.
+constexpr std::int64_t longest_absence_ns = 1'000'000'000;
 constexpr std::int64_t longest_grace_ns = 100'000'000;
 
 os::Deadline Loader::next_deadline() const {
@@ -70,7 +71,7 @@ std::int64_t Loader::task_deadline_ns(const Peer& p) const {
 void Loader::watch_progress() {
   if (!config_.has_task_timeout()) return;
   const std::int64_t now = os::now_ns();
-  if (now - last_look_ns_ > absence_ns) watching_since_ns_ = now;
+  if (now - last_look_ns_ > std::min(longest_absence_ns, config_.task_timeout_ns)) watching_since_ns_ = now;
   last_look_ns_ = now;
   for (Peer& p : peers_) {
     if (p.state() != worker::State::ready) {
@@ -81,6 +82,16 @@ void Loader::watch_progress() {
     if (begun != p.seen_task) p.progress_ns = now;
     p.seen_task = begun;
   }
+}
+
+// To sleep is to look. Who slept much longer than it meant to was stopped, or got no processor, and its workers probably
+// too: their time begins anew.
+void Loader::look_again(std::int64_t slept_ns, std::int64_t meant_ns) {
+  if (!config_.has_task_timeout()) return;
+  const std::int64_t now = os::now_ns();
+  last_look_ns_ = now;
+  if (slept_ns - meant_ns <= std::min(config_.task_timeout_ns, longest_grace_ns)) return;
+  for (Peer& p : peers_) p.progress_ns = now;
 }
 
 // Named, ended, and observed dead before its tasks go to others.

@@ -282,10 +282,12 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
   const std::int64_t before = os::now_ns();
   watch_progress();
   const os::Deadline first = next_deadline();
+  const std::int64_t meant_ns = deadline.earlier(first).remaining_ns();
   std::array<os::Poller::Event, 64> events{};
   std::size_t count = 0;
   Status s = poller_.wait(deadline.earlier(first), events, count, error);
   sleeper_.cancel();
+  look_again(os::now_ns() - before, meant_ns);
   for (std::size_t i = 0; i < count; i++) handle(events[i]);
   shm::add(counters_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
   if (!first.is_never() && first.remaining_ns() == 0) {

@@ -219,6 +219,7 @@ class Loader {
   [[nodiscard]] bool has_task_deadline(const worker::Peer& peer) const;
   [[nodiscard]] std::int64_t task_deadline_ns(const worker::Peer& peer) const;
   void watch_progress();
+  void look_again(std::int64_t slept_ns, std::int64_t meant_ns);
   void give_up_task(std::uint32_t worker, std::int64_t now);
   void fence(std::uint32_t worker);
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,12 +21,7 @@ constexpr std::int64_t millisecond = 1'000'000;
 // Returns when it has stopped.
 void stop(pid_t pid) {
   REQUIRE(::kill(pid, SIGSTOP) == 0);
-  REQUIRE(eventually([&] {
-    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-    for (std::string line; std::getline(status, line);)
-      if (line.starts_with("State:")) return line.find('T') != std::string::npos;
-    return false;
-  }));
+  REQUIRE(eventually([&] { return state_of(pid) == 'T'; }));
 }
 
 // The first event of this kind, or none.

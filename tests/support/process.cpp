@@ -139,8 +139,10 @@ char state_in(const std::string& path) {
 
 }  // namespace
 
+char state_of(pid_t pid) { return state_in("/proc/" + std::to_string(pid) + "/stat"); }
+
 bool is_running(pid_t pid) {
-  const char state = state_in("/proc/" + std::to_string(pid) + "/stat");
+  const char state = state_of(pid);
   return state != 'Z' && state != 'X';
 }
 

@@ -73,6 +73,8 @@ std::size_t mappings_of(const std::string& name);
 std::uint64_t resident_bytes();
 // Whether this process has any child, running or not.
 bool has_children();
+// The kernel's letter for what a process does, 'T' if it is stopped; 'X' if there is none of this number.
+char state_of(pid_t pid);
 // Whether there is a process of this number that isn't a zombie.
 bool is_running(pid_t pid);
 
