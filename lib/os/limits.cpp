@@ -46,16 +46,19 @@ std::optional<std::uint64_t> read_kib(const std::string& path, std::string_view 
 
 struct CgroupFiles {
   const char* limit;
+  const char* throttle;  // beyond this processes are all but stopped; NULL: there is nothing of the kind
   const char* usage;
   const char* cache[2];  // in memory.stat
 };
-constexpr CgroupFiles version2{"/memory.max", "/memory.current", {"inactive_file", "active_file"}};
+constexpr CgroupFiles version2{"/memory.max", "/memory.high", "/memory.current", {"inactive_file", "active_file"}};
 constexpr CgroupFiles version1{
-    "/memory.limit_in_bytes", "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+    "/memory.limit_in_bytes", nullptr, "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 
 // What is left under the limit of one cgroup, if it has one.
 void add_room(const std::string& folder, const std::string& path, const CgroupFiles& names, std::vector<Room>& out) {
-  const auto limit = read_number(folder + names.limit);
+  auto limit = read_number(folder + names.limit);
+  const auto throttle = names.throttle == nullptr ? std::nullopt : read_number(folder + names.throttle);
+  if (throttle) limit = std::min(*throttle, limit.value_or(*throttle));
   const auto usage = read_number(folder + names.usage);
   if (!limit || !usage) return;
   const std::uint64_t cache = sum_of(folder + "/memory.stat", names.cache[0], names.cache[1]);

@@ -23,8 +23,8 @@ struct Room {
   std::uint64_t bytes;
 };
 
-// MemAvailable and every memory cgroup from this process's up to the root, each with what is left under it. Page cache
-// that the kernel would drop counts as left.
+// MemAvailable and every memory cgroup from this process's up to the root, each with what is left under it (version 2: under
+// memory.max or memory.high). Page cache that the kernel would drop counts as left.
 std::vector<Room> memory_room(const SystemFiles& files);
 
 // Whether segments of these sizes can be made and mapped, `reserved` bytes of them as memory. E_MEMORY or E_LIMIT with what

@@ -108,6 +108,25 @@ TEST_CASE("cgroup v2: \"max\" is no limit, and a level without files is passed o
   CHECK(room_of(rooms, "the memory limit of cgroup /a") == 5 * mib);
 }
 
+TEST_CASE(
+    "cgroup v2: memory.high, beyond which processes are all but stopped, counts like memory.max, in every ancestor") {
+  const System system;
+  system.member("0::/job/step\n");
+  system.cgroup2("/job/step", "max", 30 * mib);
+  system.folder.write("cgroup/job/step/memory.high", std::to_string(50 * mib) + "\n");
+  system.cgroup2("/job", std::to_string(100 * mib), 40 * mib);
+  system.folder.write("cgroup/job/memory.high", std::to_string(60 * mib) + "\n");
+  system.cgroup2("", std::to_string(900 * mib), 1 * mib);
+  system.folder.write("cgroup/memory.high", "max\n");
+  const auto rooms = memory_room(system.files());
+  CHECK(rooms.size() == 3);
+  CHECK(room_of(rooms, "the memory limit of cgroup /job/step") == 20 * mib);
+  CHECK(room_of(rooms, "the memory limit of cgroup /job") == 20 * mib);
+  CHECK(room_of(rooms, "the memory limit of cgroup /") == 899 * mib);
+  system.folder.write("cgroup/job/memory.high", std::to_string(200 * mib) + "\n");
+  CHECK_MESSAGE(room_of(memory_room(system.files()), "the memory limit of cgroup /job") == 60 * mib, "the lower one");
+}
+
 TEST_CASE("cgroup v2: page cache counts as left, other memory doesn't") {
   const System system;
   system.member("0::/a\n");
