@@ -179,7 +179,9 @@ FEEDLANE_API int32_t feedlane_rx_create(const feedlane_ring_config *config, feed
 FEEDLANE_API int32_t feedlane_rx_offer(feedlane_rx *rx, int32_t *fd, feedlane_error *err);
 /** Waits for messages of one lane, lanes by turns; at most `want` (>= 1). They stay where they are until
  *  feedlane_rx_release; a second peek without it shows messages of the next lane. END when every sender that came has left
- *  or died and everything they committed has been taken; later ones may still come. TIMEOUT, INTERRUPTED. T:one. */
+ *  or died and everything they committed has been taken; later ones may still come. TIMEOUT, INTERRUPTED. E_OS: nothing is
+ *  there, and a sender that comes by path can't be let in yet for want of descriptors; feedlane_rx_arm and _offer say so
+ *  too. T:one. */
 FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
                                       feedlane_error *err);
 /** Gives back the first `count` messages of the last peek, which must have been of `lane`. T:one. */

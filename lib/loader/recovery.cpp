@@ -157,7 +157,8 @@ void Loader::handle(const os::Poller::Event& event) {
 void Loader::hear(std::uint32_t w) {
   Peer& peer = peers_[w];
   Error error;
-  switch (peer.listen(poller_, error)) {
+  const Peer::Heard heard = peer.listen(poller_, error);
+  switch (heard) {
     case Peer::Heard::nothing: return;
     case Peer::Heard::attached:
     case Peer::Heard::ready: return assign_pending();
@@ -170,10 +171,11 @@ void Loader::hear(std::uint32_t w) {
     case Peer::Heard::hung_up:
       if (!peer.has_process()) return lose(w);  // an offer that nobody took
       return peer.is_ending() ? peer.close_socket(poller_) : peer.cut_off(poller_);
+    case Peer::Heard::lost:  // not the worker's fault, but what it said won't come again
     case Peer::Heard::nonsense:
-      shm::add(counters_->invalid_results);
+      if (heard == Peer::Heard::nonsense) shm::add(counters_->invalid_results);
       error.worker = static_cast<std::int32_t>(w);
-      events_.push(FEEDLANE_EVENT_INVALID, error);
+      events_.push(heard == Peer::Heard::nonsense ? FEEDLANE_EVENT_INVALID : FEEDLANE_EVENT_WARNING, error);
       // A program of ours that can't attach never will; of somebody else's it costs the offer.
       if (peer.is_spawned() && !peer.has_attached()) fail(error);
       if (!peer.has_process()) return lose(w);

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace feedlane::os {
@@ -91,6 +92,12 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   take_control(message, out);
   // A message of no bytes and the end look alike on a SOCK_SEQPACKET socket; nobody here sends empty ones.
   if (got == 0) return FEEDLANE_END;
+  // There is room for as many as anybody may pass: if fewer came than were sent, this process can't open more. What the
+  // message says without them is worth nothing.
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && out.fd_count < max_passed_fds) {
+    out = Received{};
+    return error.os(EMFILE, "descriptors that came along with a message");
+  }
   out.bytes = static_cast<std::size_t>(got);
   out.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
   return FEEDLANE_OK;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 
 #include "os/event.hpp"
 #include "os/process.hpp"
@@ -64,7 +65,10 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
   Sender& sender = senders_[lane];
   Status s = os::create_event(sender.sender_event, error);
   if (s == FEEDLANE_OK) s = os::create_event(sender.receiver_event, error);
-  if (s != FEEDLANE_OK) return s;
+  if (s != FEEDLANE_OK) {
+    sender.sender_event.reset();
+    return s;
+  }
   const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, 0, lanes_.open(lane)};
   int fds[ring_welcome_fds];
   fds[ring_welcome_control] = segments_.control_fd();
@@ -98,10 +102,15 @@ Status Receiver::offer(os::Fd& theirs, Error& error) {
   return s;
 }
 
-void Receiver::accept_one() {
+Status Receiver::accept_one(Error& error) {
   Error nobody_to_tell;  // a sender that can't be let in sees its socket closed
   os::Fd socket;
-  if (os::accept_same_user(listener_.get(), socket, nobody_to_tell) != FEEDLANE_OK) return;
+  const Status s = os::accept_same_user(listener_.get(), socket, nobody_to_tell);
+  if (s == FEEDLANE_E_OS && (nobody_to_tell.os_errno == EMFILE || nobody_to_tell.os_errno == ENFILE)) {
+    error = nobody_to_tell;  // it still stands at the door, and the poller would tell of it for ever
+    return s;
+  }
+  if (s != FEEDLANE_OK) return FEEDLANE_OK;
   std::uint32_t lane = 0;
   if (find_free(lane)) {
     (void)let_in(lane, std::move(socket), nobody_to_tell);
@@ -109,6 +118,7 @@ void Receiver::accept_one() {
     const RingWord full{ring_full_magic};
     (void)os::send_message(socket.get(), std::as_bytes(std::span(&full, 1)), {}, nobody_to_tell);
   }
+  return FEEDLANE_OK;
 }
 
 void Receiver::hear(std::uint32_t lane) {
@@ -200,17 +210,18 @@ Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) 
 
 // ---- waiting ----
 
-void Receiver::handle(const os::Poller::Event& event) {
-  if (event.tag == listener_tag) return accept_one();
+Status Receiver::handle(const os::Poller::Event& event, Error& error) {
+  if (event.tag == listener_tag) return accept_one(error);
   const auto lane = static_cast<std::uint32_t>(event.tag) >> 2;
   Sender& sender = senders_[lane];
   const bool there = sender.state == Sender::State::offered || sender.state == Sender::State::attached;
-  if (!there || sender.generation != event.tag >> 32) return;  // its predecessor's
+  if (!there || sender.generation != event.tag >> 32) return FEEDLANE_OK;  // its predecessor's
   switch (static_cast<Kind>(event.tag & 3)) {
-    case kind_doorbell: return os::drain_event(sender.receiver_event.get());
-    case kind_process: return lose(lane);
-    case kind_socket: return hear(lane);
+    case kind_doorbell: os::drain_event(sender.receiver_event.get()); break;
+    case kind_process: lose(lane); break;
+    case kind_socket: hear(lane); break;
   }
+  return FEEDLANE_OK;
 }
 
 Status Receiver::wait(os::Deadline deadline, Error& error) {
@@ -221,9 +232,10 @@ Status Receiver::wait(os::Deadline deadline, Error& error) {
   }
   std::array<os::Poller::Event, 64> events{};
   std::size_t count = 0;
-  const Status s = poller_.wait(deadline, events, count, error);
+  Status s = poller_.wait(deadline, events, count, error);
   sleeper_.cancel();
-  for (std::size_t i = 0; i < count; i++) handle(events[i]);
+  for (std::size_t i = 0; i < count; i++)
+    if (const Status handled = handle(events[i], error); handled != FEEDLANE_OK) s = handled;
   return s;
 }
 
@@ -244,7 +256,10 @@ Status Receiver::take_news(Error& error) {
     const Status s = poller_.wait(os::Deadline::at(0), events, count, error);
     if (s == FEEDLANE_TIMEOUT) return FEEDLANE_OK;
     if (s < 0) return s;
-    for (std::size_t i = 0; i < count; i++) handle(events[i]);
+    Status handled = FEEDLANE_OK;
+    for (std::size_t i = 0; i < count; i++)
+      if (const Status one = handle(events[i], error); one != FEEDLANE_OK) handled = one;
+    if (handled != FEEDLANE_OK) return handled;
   }
 }
 

@@ -52,9 +52,9 @@ class Receiver {
   };
 
   Status let_in(std::uint32_t lane, os::Fd socket, Error& error);
-  void accept_one();
+  Status accept_one(Error& error);
   [[nodiscard]] bool find_free(std::uint32_t& lane) const;
-  void handle(const os::Poller::Event& event);
+  Status handle(const os::Poller::Event& event, Error& error);
   void hear(std::uint32_t lane);
   void lose(std::uint32_t lane);
   void close_if_empty(std::uint32_t lane);

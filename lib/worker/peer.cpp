@@ -128,6 +128,7 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
   os::Received received;
   const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
   if (s == FEEDLANE_AGAIN) return Heard::nothing;
+  if (s < 0) return Heard::lost;
   if (s != FEEDLANE_OK) return Heard::hung_up;
   if (!received.truncated && message.magic == attached_magic && received.bytes == sizeof message.attached &&
       message.attached.layout_hash == shm::layout_hash && !attached_ && received.fd_count == 1)

@@ -60,8 +60,9 @@ class Peer {
   void expect_local() { local_ = true; }
   [[nodiscard]] bool is_local() const { return local_; }
 
-  enum class Heard { nothing, attached, ready, cannot_open, left, hung_up, nonsense };
-  // The next thing that the worker said over the socket. `error` explains cannot_open and nonsense.
+  enum class Heard { nothing, attached, ready, cannot_open, left, hung_up, lost, nonsense };
+  // The next thing that the worker said over the socket. `error` explains cannot_open, lost (it couldn't be received) and
+  // nonsense.
   Heard listen(os::Poller& poller, Error& error);
 
   // Tasks. The caller's ledger knows that the ring has room, if nothing was revoked.

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors, file sizes and address space that are too short: each is told by a clear error, wherever it is noticed, nothing
+// is left open, and all goes well when there is enough.
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+constexpr std::uint64_t mib = 1 << 20;
+
+void limit(decltype(RLIMIT_AS) which, std::uint64_t most) {
+  rlimit now{};
+  (void)::getrlimit(which, &now);
+  now.rlim_cur = most;
+  if (::setrlimit(which, &now) != 0) ::_exit(2);
+}
+
+// While it lives no descriptor can be opened but the `more` lowest of those that are free.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(std::size_t more) {
+    (void)::getrlimit(RLIMIT_NOFILE, &before_);
+    const std::vector<int> open = open_descriptors();
+    // The limit is one of numbers: holes between those that are open count too.
+    std::size_t number = 0;
+    for (std::size_t at = 0, free = 0;; number++) {
+      if (at < open.size() && static_cast<std::size_t>(open[at]) == number) at++;
+      else if (free++ == more) break;
+    }
+    limit(RLIMIT_NOFILE, number);
+  }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+  ~FewDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+bool says_descriptors(const Error& e) { return e.os_errno == EMFILE && e.says("Too many open files"); }
+
+// `attempt` with ever more descriptors until it succeeds. Before that each is refused, and leaves nothing open.
+void at_every_descriptor(const std::function<std::int32_t(Error&)>& attempt) {
+  const std::vector<int> before = open_descriptors();
+  for (std::size_t more = 0;; more++) {
+    CAPTURE(more);
+    Error e;
+    std::int32_t s = FEEDLANE_OK;
+    {
+      const FewDescriptors few(more);
+      s = attempt(e);
+    }
+    CHECK(open_descriptors() == before);
+    if (s == FEEDLANE_OK) {
+      CHECK_MESSAGE(more > 0, "it takes some");
+      return;
+    }
+    CHECK(s == FEEDLANE_E_OS);
+    CHECK_MESSAGE(says_descriptors(e), std::string(e.text));
+    REQUIRE(more < 100);
+  }
+}
+
+feedlane_ring_config ring_config(const char* path = nullptr) {
+  auto config = fresh<feedlane_ring_config>();
+  config.message_bytes = 8;
+  config.capacity = 4;
+  config.lanes = 1;
+  config.path = path;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("7. Faults: too few descriptors: creating a loader, by any number, is E_OS and leaves nothing open") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    at_every_descriptor([&](Error& e) {
+      Setup s(4);
+      if (workers != 0) s.workers(workers);
+      Loader l;
+      return s.try_create(l, &e);
+    });
+  }
+}
+
+TEST_CASE(
+    "7. Faults: too few descriptors: a begin that can't start its workers is E_OS, and the next one starts them") {
+  for (const bool by_fork : {false, true}) {
+    CAPTURE(by_fork);
+    Setup s(8);
+    if (by_fork) s.forked(2, scripted_dataset());
+    else s.workers(2);
+    const Loader l = s.create();
+    at_every_descriptor([&](Error& e) {
+      const std::int32_t status = feedlane_loader_begin(l.get(), 0, &e);
+      (void)feedlane_loader_stop(l.get(), nullptr);
+      CHECK_FALSE(has_children());
+      return status;
+    });
+    check_sequence(take_epoch(l.get(), 1), 8, 1);
+  }
+}
+
+TEST_CASE("7. Faults: too few descriptors for a worker's word that it is there: told as such, and another may come") {
+  Setup s(8);
+  s.external(1);
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const auto start = [&] {
+    std::int32_t id = -1;
+    std::int32_t fd = -1;
+    REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+    auto process = std::make_unique<Process>(worker_program, "get", fd);
+    (void)::close(fd);
+    return process;
+  };
+  {
+    const auto first = start();
+    const FewDescriptors none(0);
+    CHECK(take(l.get()).status == FEEDLANE_E_PEER_DEAD);
+  }
+  bool is_told = false;
+  for (const feedlane_event& e : events_of(l.get(), FEEDLANE_EVENT_WARNING))
+    is_told = is_told || (e.what.code == FEEDLANE_E_OS && e.what.os_errno == EMFILE);
+  CHECK(is_told);
+  CHECK(stats_of(l.get()).invalid_results == 0);
+  const auto second = start();
+  check_sequence(take_rest(l.get()), 8, 1);
+}
+
+TEST_CASE("7. Faults: too few descriptors: a worker that can't attach says so, and another attaches in its place") {
+  Setup s(4);
+  s.external(1);
+  const Loader l = s.create();
+  // What the child found, as it ends before the test does.
+  auto* const attached =
+      static_cast<bool*>(::mmap(nullptr, sizeof(bool), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(attached != MAP_FAILED);
+  std::size_t more = 0;
+  for (; !*attached; more++) {
+    CAPTURE(more);
+    REQUIRE(more < 100);
+    std::int32_t id = -1;
+    std::int32_t fd = -1;
+    REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+    Child child({fd}, [&](Findings& f) {
+      const std::size_t mappings = mappings_of("feedlane-");  // inherited
+      const std::size_t descriptors = open_descriptors().size();
+      Error e;
+      feedlane_worker* w = nullptr;
+      std::int32_t status = FEEDLANE_OK;
+      {
+        const FewDescriptors few(more);
+        status = feedlane_worker_attach(fd, patience_ns, &w, &e);
+      }
+      *attached = status == FEEDLANE_OK;
+      EXPECT(f, (status == FEEDLANE_OK) == (w != nullptr));
+      if (status != FEEDLANE_OK) {
+        EXPECT(f, status == FEEDLANE_E_OS);
+        EXPECT(f, says_descriptors(e));
+        EXPECT(f, open_descriptors().size() == descriptors - 1);  // the offer's is taken
+        EXPECT(f, mappings_of("feedlane-") == mappings);
+      }
+      (void)feedlane_worker_detach(&w);
+    });
+    (void)::close(fd);
+    CHECK(child.finish() == "");
+  }
+  CHECK(more > 3);
+  (void)::munmap(attached, sizeof(bool));
+}
+
+TEST_CASE("7. Faults: too few descriptors: rings and monitors say so, and leave nothing open") {
+  const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
+  const auto with_path = ring_config(path.c_str());
+  const auto without = ring_config();
+  at_every_descriptor([&](Error& e) {
+    feedlane_rx* rx = nullptr;
+    const std::int32_t s = feedlane_rx_create(&with_path, &rx, &e);
+    (void)feedlane_rx_destroy(&rx);
+    CHECK(::access(path.c_str(), F_OK) != 0);
+    return s;
+  });
+  feedlane_rx* rx = nullptr;
+  REQUIRE(feedlane_rx_create(&without, &rx, nullptr) == FEEDLANE_OK);
+  at_every_descriptor([&](Error& e) {
+    std::int32_t fd = -1;
+    const std::int32_t s = feedlane_rx_offer(rx, &fd, &e);
+    if (s == FEEDLANE_OK) (void)::close(fd);
+    if (s == FEEDLANE_OK) (void)feedlane_rx_arm(rx);  // hears of the end
+    return s;
+  });
+  (void)feedlane_rx_destroy(&rx);
+  at_every_descriptor([&](Error& e) {
+    feedlane_rx* receiver = nullptr;
+    std::int32_t fd = -1;
+    {
+      rlimit all{};
+      (void)::getrlimit(RLIMIT_NOFILE, &all);
+      limit(RLIMIT_NOFILE, all.rlim_max);
+      REQUIRE(feedlane_rx_create(&without, &receiver, nullptr) == FEEDLANE_OK);
+      REQUIRE(feedlane_rx_offer(receiver, &fd, nullptr) == FEEDLANE_OK);
+      limit(RLIMIT_NOFILE, all.rlim_cur + 8);  // what the receiver and the offer take
+    }
+    feedlane_tx* tx = nullptr;
+    const std::int32_t s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, &e);
+    (void)feedlane_tx_destroy(&tx);
+    (void)feedlane_rx_destroy(&receiver);
+    return s;
+  });
+  Setup setup(4);
+  const Loader l = setup.create();
+  at_every_descriptor([&](Error& e) {
+    feedlane_monitor* m = nullptr;
+    const std::int32_t s = feedlane_monitor_open(::getpid(), 0, &m, &e);
+    (void)feedlane_monitor_close(&m);
+    return s;
+  });
+}
+
+TEST_CASE("7. Faults: too few descriptors for a sender that comes by path: E_OS, no busy wait, and it comes in later") {
+  const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
+  const auto config = ring_config(path.c_str());
+  feedlane_rx* rx = nullptr;
+  REQUIRE(feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
+  std::int32_t wait_fd = -1;
+  REQUIRE(feedlane_rx_wait_fd(rx, &wait_fd) == FEEDLANE_OK);
+  REQUIRE(feedlane_rx_arm(rx) == FEEDLANE_OK);
+  Child sender({}, [&](Findings& f) {
+    feedlane_tx* tx = nullptr;
+    EXPECT(f, feedlane_tx_attach(-1, path.c_str(), patience_ns, &tx, nullptr) == FEEDLANE_OK);
+    feedlane_span span;
+    EXPECT(f, feedlane_tx_reserve(tx, 1, patience_ns, &span, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_tx_commit(tx, 1, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_tx_destroy(&tx) == FEEDLANE_OK);
+  });
+  REQUIRE(wait_readable(wait_fd));
+  feedlane_span span;
+  {
+    const FewDescriptors none(0);
+    Error e;
+    CHECK(feedlane_rx_arm(rx) == FEEDLANE_E_OS);
+    CHECK(feedlane_rx_peek(rx, 1, patience_ns, &span, &e) == FEEDLANE_E_OS);
+    CHECK_MESSAGE(says_descriptors(e), std::string(e.text));
+  }
+  CHECK(feedlane_rx_peek(rx, 1, patience_ns, &span, nullptr) == FEEDLANE_OK);
+  CHECK(feedlane_rx_release(rx, span.lane, span.count, nullptr) == FEEDLANE_OK);
+  CHECK(sender.finish() == "");
+  (void)feedlane_rx_destroy(&rx);
+}
+
+TEST_CASE(
+    "7. Faults: a loader or a ring beyond RLIMIT_FSIZE or RLIMIT_AS is E_LIMIT, without a signal, and a smaller one "
+    "works") {
+  for (const bool of_files : {true, false}) {
+    CAPTURE(of_files);
+    CHECK(in_child([&](Findings& f) {
+            if (of_files) {
+              limit(RLIMIT_FSIZE, 2 * mib);
+            } else {
+              std::uint64_t pages = 0;
+              std::ifstream("/proc/self/statm") >> pages;
+              limit(RLIMIT_AS, pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) + 256 * mib);
+            }
+            const char* const name = of_files ? "RLIMIT_FSIZE" : "RLIMIT_AS";
+            const std::int64_t large = of_files ? 4 * mib : 512 * mib;
+            Setup s(4);
+            s.fields({field("noise", uint8_type, {large})});
+            Loader l;
+            Error e;
+            EXPECT(f, s.try_create(l, &e) == FEEDLANE_E_LIMIT);
+            EXPECT(f, std::string(e.argument) == name);
+            EXPECT(f, e.needed >= large);
+            EXPECT(f, e.found < e.needed);
+            auto config = ring_config();
+            config.capacity = 1 << 16;
+            config.message_bytes = static_cast<std::uint32_t>(large >> 14);
+            feedlane_rx* rx = nullptr;
+            EXPECT(f, feedlane_rx_create(&config, &rx, &e) == FEEDLANE_E_LIMIT);
+            EXPECT(f, std::string(e.argument) == name);
+            config = ring_config();
+            EXPECT(f, feedlane_rx_create(&config, &rx, &e) == FEEDLANE_OK);
+            EXPECT(f, feedlane_rx_destroy(&rx) == FEEDLANE_OK);
+            s.fields({field("noise", uint8_type, {1000})});
+            EXPECT(f, s.try_create(l, &e) == FEEDLANE_OK);
+          }) == "");
+  }
+}
