@@ -28,8 +28,9 @@ Status attach_local(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerD
   os::Fd socket;
   if (const Status s = l->loader->take_offer(socket, error); s != FEEDLANE_OK) return s;
   l->lives.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
+  std::unique_ptr<feedlane_loader, decltype(&let_go)> life(l, let_go);
   const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->segments(), out, error);
-  if (s != FEEDLANE_OK) let_go(l);
+  if (s == FEEDLANE_OK) (void)life.release();  // the worker's now
   return s;
 }
 

@@ -1,34 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that is too short in `next`, wherever it is: told once, and nothing is lost, doubled or leaked.
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <vector>
 
+#include "support/allocation.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
 using namespace feedlane::test;
-
-namespace {
-
-bool is_armed = false;
-long until_failure = -1;  // allocations, while armed
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  if (is_armed && until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
-  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -138,12 +120,10 @@ bool check_epoch(const Kind& kind, std::int32_t workers, long nth) {
   begin(l.get(), 0);
   std::vector<int> seen(samples);
   int refusals = 0;
-  until_failure = nth;
+  fail_allocation(nth);
   for (;;) {
     auto batch = fresh<feedlane_batch>();
-    is_armed = true;
-    const std::int32_t status = feedlane_loader_next(l.get(), patience_ns, &batch, nullptr);
-    is_armed = false;
+    const std::int32_t status = armed([&] { return feedlane_loader_next(l.get(), patience_ns, &batch, nullptr); });
     if (status == FEEDLANE_E_MEMORY) {
       refusals++;
       continue;
@@ -154,8 +134,8 @@ bool check_epoch(const Kind& kind, std::int32_t workers, long nth) {
     for (std::uint64_t i = 0; i < batch.count; i++) seen[static_cast<std::size_t>(rows[i])]++;
     REQUIRE(feedlane_batch_release(l.get(), batch.token) == FEEDLANE_OK);
   }
-  const bool has_failed = until_failure < 0;
-  until_failure = -1;
+  const bool came_to_it = has_failed();
+  fail_allocation(-1);
   CHECK(refusals <= 1);
   for (std::int64_t i = 0; i < samples; i++) {
     CAPTURE(i);
@@ -164,7 +144,7 @@ bool check_epoch(const Kind& kind, std::int32_t workers, long nth) {
   const feedlane_stats stats = stats_of(l.get());
   CHECK(stats.slots_free == stats.slots);
   CHECK(stats.restarts == 0);
-  return has_failed;
+  return came_to_it;
 }
 
 }  // namespace

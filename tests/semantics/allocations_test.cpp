@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that is too short in any call: each says E_MEMORY or does without, loses and leaks nothing, and succeeds when it is
+// called again. What `next` says of it is in memory_test.cpp.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "support/allocation.hpp"
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+// The status of a call that finds too little memory once, at most: then it is made again.
+template <class F>
+std::int32_t call(F&& f) {
+  const std::int32_t s = armed(f);
+  if (s != FEEDLANE_E_MEMORY) return s;
+  CHECK(has_failed());
+  return f();
+}
+#define SUCCEEDS(expression) REQUIRE(call([&] { return (expression); }) == FEEDLANE_OK)
+
+// Ends something: it is gone in any case.
+template <class F, class T>
+void end(F&& f, T** handle) {
+  const std::int32_t s = armed([&] { return f(handle); });
+  CHECK((s == FEEDLANE_OK || s == FEEDLANE_E_MEMORY));
+  CHECK(*handle == nullptr);
+}
+
+// Runs `life` once with each allocation failing that its calls make.
+void at_every_allocation(const std::function<void()>& life) {
+  fail_allocation(-1);
+  life();  // what is made once and kept is there
+  const std::vector<int> descriptors = open_descriptors();
+  for (long nth = 0;; nth++) {
+    CAPTURE(nth);
+    const std::int64_t before = live_allocations();
+    fail_allocation(nth);
+    life();
+    const bool came_to_it = has_failed();
+    fail_allocation(-1);
+    CHECK(live_allocations() == before);
+    CHECK(open_descriptors() == descriptors);
+    CHECK(mappings_of("feedlane-") == 0);
+    if (!came_to_it) {
+      CHECK_MESSAGE(nth > 0, "there are some");
+      return;
+    }
+    REQUIRE(nth < 5000);
+  }
+}
+
+// ---- samplers ----
+
+using Make = std::function<std::int32_t(feedlane_sampler**)>;
+
+void live_as_sampler(const Make& make, std::uint64_t rows) {
+  feedlane_sampler* s = nullptr;
+  SUCCEEDS(make(&s));
+  std::vector<std::int64_t> first(rows);
+  std::vector<std::int64_t> again(rows);
+  std::uint64_t got = 0;
+  SUCCEEDS(feedlane_sampler_restart(s, 1, nullptr));
+  SUCCEEDS(feedlane_sampler_next(s, first.data(), rows, &got, nullptr));
+  std::vector<char> state(4096);
+  std::uint64_t bytes = 0;
+  SUCCEEDS(feedlane_sampler_save(s, state.data(), state.size(), &bytes, nullptr));
+  SUCCEEDS(feedlane_sampler_next(s, first.data(), rows, &got, nullptr));
+  SUCCEEDS(feedlane_sampler_restart(s, 1, nullptr));
+  SUCCEEDS(feedlane_sampler_load(s, state.data(), bytes, nullptr));
+  SUCCEEDS(feedlane_sampler_next(s, again.data(), rows, &got, nullptr));
+  CHECK(first == again);
+  end(feedlane_sampler_destroy, &s);
+}
+
+std::int32_t make_random(std::int32_t replacement, feedlane_sampler** out) {
+  auto config = fresh<feedlane_random_config>();
+  config.length = 50;
+  config.seed = 3;
+  config.replacement = replacement;
+  return feedlane_sampler_random(&config, out, nullptr);
+}
+
+std::int32_t make_weighted(std::int32_t without_replacement, feedlane_sampler** out) {
+  static const std::vector<double> weights(50, 1.5);
+  auto config = fresh<feedlane_weighted_config>();
+  config.num_samples = 40;
+  config.without_replacement = without_replacement;
+  return feedlane_sampler_weighted(weights.data(), weights.size(), &config, out, nullptr);
+}
+
+std::int32_t make_distributed(feedlane_sampler** out) {
+  auto config = fresh<feedlane_distributed_config>();
+  config.length = 50;
+  config.world = 2;
+  return feedlane_sampler_distributed(&config, out, nullptr);
+}
+
+// ---- loaders ----
+
+void take_all(feedlane_loader* l, std::int64_t from, std::int64_t batches) {
+  auto batch = fresh<feedlane_batch>();
+  for (std::int64_t i = from; i < batches; i++) {
+    REQUIRE(call([&] { return feedlane_loader_next(l, patience_ns, &batch, nullptr); }) == FEEDLANE_OK);
+    CHECK(batch.batch == i);
+    REQUIRE(feedlane_batch_release(l, batch.token) == FEEDLANE_OK);
+  }
+  REQUIRE(call([&] { return feedlane_loader_next(l, patience_ns, &batch, nullptr); }) == FEEDLANE_END);
+}
+
+// Allocates nothing itself: inline it runs in the calls that are short of memory.
+feedlane_dataset plain_dataset() {
+  auto table = fresh<feedlane_dataset>();
+  table.get = [](void*, const feedlane_row* row, feedlane_error*) -> std::int32_t {
+    std::memcpy(row->fields[0], &row->index, sizeof row->index);
+    return FEEDLANE_OK;
+  };
+  return table;
+}
+
+// Created, begun, saved in the middle, begun again, stopped, begun, destroyed; and another one goes on from the state.
+void live_as_loader(std::int32_t workers) {
+  constexpr std::int64_t batches = 6;
+  Setup s(2 * batches, 2);
+  s.forked(workers, plain_dataset()).fields({field("index", int64_type)});
+  s.connect();
+  feedlane_loader* l = nullptr;
+  SUCCEEDS(feedlane_loader_create(&s.config, &l, nullptr));
+  SUCCEEDS(feedlane_loader_begin(l, 0, nullptr));
+  auto batch = fresh<feedlane_batch>();
+  SUCCEEDS(feedlane_loader_next(l, patience_ns, &batch, nullptr));
+  REQUIRE(feedlane_batch_release(l, batch.token) == FEEDLANE_OK);
+  std::vector<char> state(4096);
+  std::uint64_t bytes = 0;
+  SUCCEEDS(feedlane_loader_state(l, 0, state.data(), state.size(), &bytes, nullptr));
+  auto info = fresh<feedlane_state_info>();
+  SUCCEEDS(feedlane_state_read(state.data(), bytes, &info, nullptr));
+  CHECK(call([&] { return feedlane_loader_poll(l, nullptr); }) >= 0);
+  SUCCEEDS(feedlane_loader_begin(l, 1, nullptr));  // in mid-epoch
+  SUCCEEDS(feedlane_loader_stop(l, nullptr));
+  SUCCEEDS(feedlane_loader_begin(l, 2, nullptr));
+  take_all(l, 0, batches);
+  CHECK(stats_of(l).slots_free == stats_of(l).slots);
+  end(feedlane_loader_destroy, &l);
+  CHECK_FALSE(has_children());
+
+  s.config.state = state.data();
+  s.config.state_bytes = bytes;
+  SUCCEEDS(feedlane_loader_create(&s.config, &l, nullptr));
+  SUCCEEDS(feedlane_loader_begin(l, 0, nullptr));
+  take_all(l, 1, batches);
+  end(feedlane_loader_destroy, &l);
+  CHECK_FALSE(has_children());
+}
+
+// A worker that is a thread of the trainer: here both are the same thread, one after the other.
+void live_as_worker() {
+  Setup s(4, 2);
+  s.external(1).config.start = FEEDLANE_START_THREAD;
+  s.config.slot_bytes = 1 << 16;
+  const Loader l = s.create();
+  REQUIRE(feedlane_loader_begin(l.get(), 0, nullptr) == FEEDLANE_OK);
+  feedlane_worker* w = nullptr;
+  std::int32_t attached = FEEDLANE_OK;
+  attached = armed([&] { return feedlane_loader_local_worker(l.get(), &w, nullptr); });
+  if (attached == FEEDLANE_E_MEMORY) {  // its socket is closed: another one is there when the trainer has heard of it
+    CHECK(w == nullptr);
+    REQUIRE(feedlane_loader_poll(l.get(), nullptr) >= 0);
+    attached = feedlane_loader_local_worker(l.get(), &w, nullptr);
+  }
+  REQUIRE(attached == FEEDLANE_OK);
+  SUCCEEDS(feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr));
+  for (int i = 0; i < 2; i++) {
+    while (armed([&] { return feedlane_loader_poll(l.get(), nullptr); }) == FEEDLANE_E_MEMORY) continue;
+    const feedlane_task* task = nullptr;
+    SUCCEEDS(feedlane_worker_next(w, 0, &task, nullptr));
+    std::memcpy(task->tensors[0].data, task->indices, 16);
+    const feedlane_field extra = field("extra", uint8_type, {100});
+    SUCCEEDS(feedlane_task_tensor(task, 2, &extra, nullptr, nullptr));
+    SUCCEEDS(feedlane_task_metadata(task, "words", 5, nullptr));
+    arm(true);
+    void* scratch = feedlane_worker_scratch(w, 1 << 20, 0);
+    arm(false);
+    if (scratch == nullptr) scratch = feedlane_worker_scratch(w, 1 << 20, 0);
+    REQUIRE(scratch != nullptr);
+    std::memset(scratch, 1, 1 << 20);
+    if (i == 0) SUCCEEDS(feedlane_task_commit(task, 2, nullptr));
+    else SUCCEEDS(feedlane_task_fail(task, 0, 0, "a text", "where", nullptr));
+  }
+  const std::vector<Taken> all = take_outcomes(l.get());
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].value("index", 1) == 1);
+  CHECK(all[0].metadata == "words");
+  CHECK(all[1].status == FEEDLANE_E_SAMPLE);
+  end(feedlane_worker_detach, &w);
+}
+
+// Attaches in a process of its own, which has nothing more open or mapped after it failed. Whether the allocation was made.
+bool attach_elsewhere(feedlane_loader* l, long nth) {
+  std::int32_t id = -1;
+  std::int32_t fd = -1;
+  REQUIRE(feedlane_loader_open_worker(l, &id, &fd, nullptr) == FEEDLANE_OK);
+  const Gate came_to_it;
+  Child child({fd, came_to_it.fd()}, [&](Findings& f) {
+    const std::int64_t before = live_allocations();
+    const std::size_t mappings = mappings_of("feedlane-");
+    const std::size_t descriptors = open_descriptors().size();
+    fail_allocation(nth);
+    feedlane_worker* w = nullptr;
+    const std::int32_t s = armed([&] { return feedlane_worker_attach(fd, patience_ns, &w, nullptr); });
+    if (has_failed()) came_to_it.open();
+    EXPECT(f, s == FEEDLANE_OK || (s == FEEDLANE_E_MEMORY && has_failed()));
+    EXPECT(f, (s == FEEDLANE_OK) == (w != nullptr));
+    const std::int32_t detached = armed([&] { return feedlane_worker_detach(&w); });
+    EXPECT(f, detached == FEEDLANE_OK);
+    EXPECT(f, live_allocations() == before);
+    EXPECT(f, mappings_of("feedlane-") == mappings);
+    EXPECT(f, open_descriptors().size() == descriptors - 1);
+  });
+  (void)::close(fd);
+  CHECK(child.finish() == "");
+  return wait_readable(came_to_it.fd(), 0);
+}
+
+// ---- rings ----
+
+void live_as_ring(bool by_path) {
+  const std::string path = "/tmp/feedlane-allocations-" + std::to_string(::getpid());
+  auto config = fresh<feedlane_ring_config>();
+  config.message_bytes = 8;
+  config.capacity = 4;
+  config.lanes = 2;
+  if (by_path) config.path = path.c_str();
+  feedlane_rx* rx = nullptr;
+  SUCCEEDS(feedlane_rx_create(&config, &rx, nullptr));
+  feedlane_tx* tx = nullptr;
+  std::int32_t fd = -1;
+  SUCCEEDS(feedlane_rx_offer(rx, &fd, nullptr));
+  std::int32_t s = armed([&] { return feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr); });
+  if (s == FEEDLANE_E_MEMORY) {  // the offer is taken in any case
+    CHECK(tx == nullptr);
+    SUCCEEDS(feedlane_rx_offer(rx, &fd, nullptr));
+    s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr);
+  }
+  REQUIRE(s == FEEDLANE_OK);
+  feedlane_span span;
+  SUCCEEDS(feedlane_tx_reserve(tx, 2, 0, &span, nullptr));
+  std::memcpy(span.data, "message", 8);
+  SUCCEEDS(feedlane_tx_commit(tx, 1, nullptr));
+  SUCCEEDS(feedlane_rx_peek(rx, 2, patience_ns, &span, nullptr));
+  CHECK(span.count == 1);
+  CHECK(std::memcmp(span.data, "message", 8) == 0);
+  SUCCEEDS(feedlane_rx_release(rx, span.lane, 1, nullptr));
+  end(feedlane_tx_destroy, &tx);
+  CHECK(call([&] { return feedlane_rx_peek(rx, 1, patience_ns, &span, nullptr); }) == FEEDLANE_END);
+  end(feedlane_rx_destroy, &rx);
+  CHECK(::access(path.c_str(), F_OK) != 0);
+}
+
+// ---- monitors ----
+
+void live_as_monitor() {
+  Setup s(4, 2);
+  const Loader l = s.create();
+  feedlane_monitor* m = nullptr;
+  SUCCEEDS(feedlane_monitor_open(::getpid(), 0, &m, nullptr));
+  auto stats = fresh<feedlane_stats>();
+  SUCCEEDS(feedlane_monitor_stats(m, &stats));
+  CHECK(stats.slots != 0);
+  end(feedlane_monitor_close, &m);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "7. Faults: too little memory at any allocation of a sampler's calls is E_MEMORY, and the next call succeeds") {
+  static const std::vector<std::int64_t> subset{9, 1, 4, 4, 7, 3, 2, 0, 5};
+  const Sampler inner = sequential(50);
+  struct Kind {
+    const char* name;
+    Make make;
+  };
+  for (const Kind& kind :
+       {Kind{"sequential", [](auto** out) { return feedlane_sampler_sequential(50, out, nullptr); }},
+        {"random", [](auto** out) { return make_random(0, out); }},
+        {"draws", [](auto** out) { return make_random(1, out); }},
+        {"subset",
+         [](auto** out) { return feedlane_sampler_subset(subset.data(), subset.size(), 0, 3, out, nullptr); }},
+        {"weighted", [](auto** out) { return make_weighted(0, out); }},
+        {"weighted, without replacement", [](auto** out) { return make_weighted(1, out); }},
+        {"batch", [&](auto** out) { return feedlane_sampler_batch(inner.get(), 4, 0, out, nullptr); }},
+        {"distributed", make_distributed}}) {
+    CAPTURE(std::string(kind.name));
+    at_every_allocation([&] { live_as_sampler(kind.make, 4); });
+  }
+}
+
+TEST_CASE(
+    "7. Faults: too little memory at any allocation of a loader's calls is E_MEMORY, and the next call succeeds") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    at_every_allocation([&] { live_as_loader(workers); });
+  }
+}
+
+TEST_CASE(
+    "7. Faults: too little memory at any allocation of a worker's calls is E_MEMORY, and the next call succeeds") {
+  at_every_allocation(live_as_worker);
+  Setup s(4);
+  s.external(1);
+  const Loader l = s.create();
+  long nth = 0;
+  while (attach_elsewhere(l.get(), nth)) {
+    CAPTURE(nth);
+    REQUIRE(++nth < 1000);
+  }
+  CHECK_MESSAGE(nth > 0, "there are some");
+}
+
+TEST_CASE("7. Faults: too little memory at any allocation of a ring's calls is E_MEMORY, and the next call succeeds") {
+  for (const bool by_path : {false, true}) {
+    CAPTURE(by_path);
+    at_every_allocation([&] { live_as_ring(by_path); });
+  }
+}
+
+TEST_CASE(
+    "7. Faults: too little memory at any allocation of a monitor's calls is E_MEMORY, and the next call succeeds") {
+  at_every_allocation(live_as_monitor);
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocation.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace feedlane::test {
+namespace {
+
+pid_t armed_process = -1;  // not its forked children
+long until_failure = -1;
+bool failed = false;
+std::atomic<std::int64_t> live{0};
+
+void* allocate(std::size_t bytes) {
+  if (until_failure >= 0 && armed_process == ::getpid() && until_failure-- == 0) {
+    failed = true;
+    throw std::bad_alloc();
+  }
+  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  live.fetch_add(1, std::memory_order_relaxed);
+  return memory;
+}
+
+void release(void* memory) {
+  if (memory == nullptr) return;
+  live.fetch_sub(1, std::memory_order_relaxed);
+  std::free(memory);
+}
+
+}  // namespace
+
+void fail_allocation(long nth) {
+  until_failure = nth;
+  failed = false;
+}
+bool has_failed() { return failed; }
+std::int64_t live_allocations() { return live.load(std::memory_order_relaxed); }
+void arm(bool on) { armed_process = on ? ::getpid() : -1; }
+
+}  // namespace feedlane::test
+
+[[gnu::noinline]] void* operator new(std::size_t bytes) { return feedlane::test::allocate(bytes); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { feedlane::test::release(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { feedlane::test::release(memory); }
