@@ -234,7 +234,7 @@ void resume(fuzz::Input& in) {
   config.start = 0;
   std::unique_ptr<loader::Loader> l;
   const os::SystemFiles no_accounts{"/nowhere", "/nowhere"};
-  Status s = loader::Loader::create(&config, sampler.get(), nullptr, no_accounts, l, error);
+  Status s = loader::Loader::create(&config, sampler.get(), nullptr, nullptr, no_accounts, l, error);
   PROMISE(s == FEEDLANE_OK || error.code == s);
   if (s != FEEDLANE_OK) return;
   Bytes now;

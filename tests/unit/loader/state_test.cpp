@@ -119,7 +119,7 @@ TEST_CASE("the number of batches of a resumed epoch stays a number, however long
   config.state = state.data();
   config.state_bytes = state.size();
   std::unique_ptr<loader::Loader> l;
-  REQUIRE(loader::Loader::create(&config, s.get(), nullptr, {}, l, error) == FEEDLANE_OK);
+  REQUIRE(loader::Loader::create(&config, s.get(), nullptr, nullptr, {}, l, error) == FEEDLANE_OK);
   REQUIRE(l->begin(1, error) == FEEDLANE_OK);
   feedlane_batch batch{};
   REQUIRE(l->next(0, batch, error) == FEEDLANE_OK);
