@@ -90,6 +90,7 @@ struct Destroy {
   void operator()(T* handle) const {
     if constexpr (std::is_same_v<T, feedlane_sampler>) (void)feedlane_sampler_destroy(&handle);
     else if constexpr (std::is_same_v<T, feedlane_loader>) (void)feedlane_loader_destroy(&handle);
+    else if constexpr (std::is_same_v<T, feedlane_pool>) PROMISE(feedlane_pool_destroy(&handle) == FEEDLANE_OK);
     else (void)feedlane_rx_destroy(&handle);
   }
 };
@@ -270,6 +271,27 @@ std::int32_t open(void* self, const feedlane_worker_info* info, void** out, feed
   return answer(self, err);
 }
 
+// Numbers beyond their range stay, to be refused; those within it, but large, would take memory or descriptors.
+template <class T>
+void bound(T& value, T small, T most) {
+  if (value > small && value <= most) value = value % small + 1;
+}
+
+Handle<feedlane_pool> make_pool(Input& in) {
+  auto c = fresh<feedlane_pool_config>();
+  c.buffers = 4;
+  c.buffer_bytes = 4096;
+  edit(in, &c.device, sizeof c - offsetof(feedlane_pool_config, device));
+  static const char* const names[] = {nullptr, "none", "mlock", "cuda", "opencl"};
+  c.backend = names[in.pick(5)];
+  bound<std::uint32_t>(c.buffers, 4, 1 << 16);
+  bound<std::uint64_t>(c.buffer_bytes, 8192, std::uint64_t{1} << 40);
+  auto pool = create<feedlane_pool>(in, c, feedlane_pool_create);
+  auto stats = fresh<feedlane_pool_stats>();
+  if (pool != nullptr) PROMISE(feedlane_pool_get_stats(pool.get(), &stats) == FEEDLANE_OK && stats.in_use == 0);
+  return pool;
+}
+
 struct Parts {
   explicit Parts(Input& in) : answers{&in}, sampler(make_sampler(in, answers)), dataset(fresh<feedlane_dataset>()) {
     dataset.user_data = &answers;
@@ -290,12 +312,6 @@ struct Parts {
   feedlane_dataset dataset;
   feedlane_field fields[2];
 };
-
-// Numbers beyond their range stay, to be refused; those within it, but large, would take memory or descriptors.
-template <class T>
-void bound(T& value, T small, T most) {
-  if (value > small && value <= most) value = value % small + 1;
-}
 
 void make_loader(Input& in) {
   Parts parts(in);
@@ -324,6 +340,9 @@ void make_loader(Input& in) {
   bound(c.held, 4, 1 << 19);
   bound<std::int64_t>(c.retry_backoff_ns, 1, FEEDLANE_FOREVER);
   c.retries = c.retries > 3 ? 3 : c.retries;
+  const auto pool = in.pick(8) == 7 ? make_pool(in) : nullptr;
+  c.pinned = pool.get();
+  bound(c.staged, 4, 1 << 16);
   const auto l = create<feedlane_loader>(in, c, feedlane_loader_create);
   if (l == nullptr) return;
   std::int64_t length = -2;
