@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The numbers of `feedlane.h`.
+
+pub const FEEDLANE_ABI: u32 = 1;
+pub const FEEDLANE_FOREVER: i64 = i64::MAX;
+pub const FEEDLANE_MAX_NDIM: usize = 8;
+pub const FEEDLANE_MAX_TENSORS: usize = 64;
+
+// Outcomes: 0 done, above it another normal one, below it an error.
+pub const FEEDLANE_OK: i32 = 0;
+pub const FEEDLANE_END: i32 = 1;
+pub const FEEDLANE_TIMEOUT: i32 = 2;
+pub const FEEDLANE_AGAIN: i32 = 3;
+pub const FEEDLANE_INTERRUPTED: i32 = 4;
+pub const FEEDLANE_SLOTS_HELD: i32 = 5;
+pub const FEEDLANE_ABANDONED: i32 = 6;
+pub const FEEDLANE_E_ARGUMENT: i32 = -1;
+pub const FEEDLANE_E_STATE: i32 = -2;
+pub const FEEDLANE_E_BUSY: i32 = -3;
+pub const FEEDLANE_E_FORKED: i32 = -4;
+pub const FEEDLANE_E_STALE: i32 = -5;
+pub const FEEDLANE_E_MEMORY: i32 = -6;
+pub const FEEDLANE_E_LIMIT: i32 = -7;
+pub const FEEDLANE_E_OS: i32 = -8;
+pub const FEEDLANE_E_ABI: i32 = -9;
+pub const FEEDLANE_E_CORRUPT: i32 = -10;
+pub const FEEDLANE_E_PEER_DEAD: i32 = -11;
+pub const FEEDLANE_E_SAMPLE: i32 = -12;
+pub const FEEDLANE_E_INIT: i32 = -13;
+pub const FEEDLANE_E_HUNG: i32 = -14;
+pub const FEEDLANE_E_QUARANTINED: i32 = -15;
+pub const FEEDLANE_E_RESTARTS: i32 = -16;
+pub const FEEDLANE_E_DEVICE: i32 = -17;
+pub const FEEDLANE_E_UNSUPPORTED: i32 = -18;
+
+// How a sampler shuffles.
+pub const FEEDLANE_SHUFFLE_TORCH: i32 = 0;
+pub const FEEDLANE_SHUFFLE_FEISTEL: i32 = 1;
+pub const FEEDLANE_SHUFFLE_TORCH_LOADER: i32 = 2;
+
+// What became of a sample.
+pub const FEEDLANE_SAMPLE_RETRIED: i32 = 1;
+pub const FEEDLANE_SAMPLE_SUBSTITUTED: i32 = 2;
+pub const FEEDLANE_SAMPLE_SKIPPED: i32 = 3;
+
+// A loader's configuration.
+pub const FEEDLANE_UNBATCHED: i64 = -1;
+pub const FEEDLANE_DISPATCH_LEAST_LOADED: i32 = 0;
+pub const FEEDLANE_DISPATCH_ROUND_ROBIN: i32 = 1;
+pub const FEEDLANE_START_SPAWN: i32 = 0;
+pub const FEEDLANE_START_FORK: i32 = 1;
+pub const FEEDLANE_START_THREAD: i32 = 2;
+pub const FEEDLANE_START_EXTERNAL: i32 = 3;
+
+pub const FEEDLANE_DLPACK_CUDA_HOST: i32 = 1;
+
+// A worker's state.
+pub const FEEDLANE_WORKER_NONE: i32 = 0;
+pub const FEEDLANE_WORKER_STARTING: i32 = 1;
+pub const FEEDLANE_WORKER_OPENING: i32 = 2;
+pub const FEEDLANE_WORKER_READY: i32 = 3;
+pub const FEEDLANE_WORKER_STOPPING: i32 = 4;
+pub const FEEDLANE_WORKER_FAILED: i32 = 5;
+
+// What an event tells of.
+pub const FEEDLANE_EVENT_WARNING: i32 = 1;
+pub const FEEDLANE_EVENT_WORKER_DIED: i32 = 2;
+pub const FEEDLANE_EVENT_WORKER_STARTED: i32 = 3;
+pub const FEEDLANE_EVENT_WORKER_WANTED: i32 = 4;
+pub const FEEDLANE_EVENT_QUARANTINED: i32 = 5;
+pub const FEEDLANE_EVENT_INVALID: i32 = 6;
+pub const FEEDLANE_EVENT_SAMPLE_RETRIED: i32 = 7;
+pub const FEEDLANE_EVENT_SAMPLE_SUBSTITUTED: i32 = 8;
+pub const FEEDLANE_EVENT_SAMPLE_SKIPPED: i32 = 9;
+pub const FEEDLANE_EVENT_WORKER_HUNG: i32 = 10;

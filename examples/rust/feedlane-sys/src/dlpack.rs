@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The structs of DLPack 1.0 and of its older form, which `feedlane.h` only names: see https://dmlc.github.io/dlpack.
+use std::ffi::c_void;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DLDevice {
+    /// 1 the CPU, 3 CPU memory registered with CUDA.
+    pub device_type: i32,
+    pub device_id: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DLDataType {
+    pub code: u8,
+    pub bits: u8,
+    pub lanes: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DLTensor {
+    pub data: *mut c_void,
+    pub device: DLDevice,
+    pub ndim: i32,
+    pub dtype: DLDataType,
+    pub shape: *mut i64,
+    /// In elements.
+    pub strides: *mut i64,
+    pub byte_offset: u64,
+}
+
+/// Before 1.0; capsules of it are named "dltensor".
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DLManagedTensor {
+    pub dl_tensor: DLTensor,
+    pub manager_ctx: *mut c_void,
+    pub deleter: Option<unsafe extern "C" fn(this: *mut DLManagedTensor)>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DLPackVersion {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// From 1.0 on; capsules of it are named "dltensor_versioned".
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DLManagedTensorVersioned {
+    pub version: DLPackVersion,
+    pub manager_ctx: *mut c_void,
+    pub deleter: Option<unsafe extern "C" fn(this: *mut DLManagedTensorVersioned)>,
+    pub flags: u64,
+    pub dl_tensor: DLTensor,
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The functions of `feedlane.h`, in its order.
+use std::ffi::c_void;
+use std::os::raw::c_char;
+
+use crate::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
+use crate::structs::*;
+
+#[link(name = "feedlane")]
+extern "C" {
+    pub fn feedlane_abi_version() -> u32;
+    pub fn feedlane_version() -> *const c_char;
+    pub fn feedlane_status_name(status: i32) -> *const c_char;
+    pub fn feedlane_status_text(status: i32) -> *const c_char;
+    pub fn feedlane_init(object: *mut c_void, size: usize);
+    pub fn feedlane_rx_create(
+        config: *const feedlane_ring_config,
+        out: *mut *mut feedlane_rx,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_rx_offer(rx: *mut feedlane_rx, fd: *mut i32, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_rx_peek(
+        rx: *mut feedlane_rx,
+        want: u32,
+        timeout_ns: i64,
+        got: *mut feedlane_span,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_rx_release(rx: *mut feedlane_rx, lane: u32, count: u32, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_rx_wait_fd(rx: *const feedlane_rx, fd: *mut i32) -> i32;
+    pub fn feedlane_rx_arm(rx: *mut feedlane_rx) -> i32;
+    pub fn feedlane_rx_destroy(rx: *mut *mut feedlane_rx) -> i32;
+    pub fn feedlane_tx_attach(
+        fd: i32,
+        path: *const c_char,
+        timeout_ns: i64,
+        out: *mut *mut feedlane_tx,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_tx_reserve(
+        tx: *mut feedlane_tx,
+        want: u32,
+        timeout_ns: i64,
+        got: *mut feedlane_span,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_tx_commit(tx: *mut feedlane_tx, count: u32, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_tx_destroy(tx: *mut *mut feedlane_tx) -> i32;
+    pub fn feedlane_sampler_sequential(length: i64, out: *mut *mut feedlane_sampler, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_sampler_random(
+        config: *const feedlane_random_config,
+        out: *mut *mut feedlane_sampler,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_sampler_subset(
+        indices: *const i64,
+        count: u64,
+        in_order: i32,
+        seed: u64,
+        out: *mut *mut feedlane_sampler,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_sampler_weighted(
+        weights: *const f64,
+        count: u64,
+        config: *const feedlane_weighted_config,
+        out: *mut *mut feedlane_sampler,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_sampler_batch(
+        inner: *const feedlane_sampler,
+        batch_size: i64,
+        drop_last: i32,
+        out: *mut *mut feedlane_sampler,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_sampler_distributed(
+        config: *const feedlane_distributed_config,
+        out: *mut *mut feedlane_sampler,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_sampler_custom(
+        callbacks: *const feedlane_sampler_callbacks,
+        out: *mut *mut feedlane_sampler,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_rank_detect(out: *mut feedlane_rank, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_torch_base_seed(manual_seed: u64, epoch: i64, base_seed: *mut u64, err: *mut feedlane_error)
+        -> i32;
+    pub fn feedlane_sampler_restart(s: *mut feedlane_sampler, epoch: i64, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_sampler_next(
+        s: *mut feedlane_sampler,
+        indices: *mut i64,
+        cap: u64,
+        got: *mut u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_sampler_length(s: *const feedlane_sampler, length: *mut i64) -> i32;
+    pub fn feedlane_sampler_save(
+        s: *mut feedlane_sampler,
+        state: *mut c_void,
+        cap: u64,
+        bytes: *mut u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_sampler_load(
+        s: *mut feedlane_sampler,
+        state: *const c_void,
+        bytes: u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_sampler_destroy(s: *mut *mut feedlane_sampler) -> i32;
+    pub fn feedlane_row_seed(base_seed: u64, epoch: i64, position: i64) -> u64;
+    pub fn feedlane_worker_fd() -> i32;
+    pub fn feedlane_worker_attach(
+        fd: i32,
+        timeout_ns: i64,
+        out: *mut *mut feedlane_worker,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_worker_get_info(w: *const feedlane_worker, info: *mut feedlane_worker_info) -> i32;
+    pub fn feedlane_worker_ready(
+        w: *mut feedlane_worker,
+        status: i32,
+        text: *const c_char,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_worker_next(
+        w: *mut feedlane_worker,
+        timeout_ns: i64,
+        task: *mut *const feedlane_task,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_worker_check(w: *const feedlane_worker) -> i32;
+    pub fn feedlane_worker_wait_fd(w: *const feedlane_worker, fd: *mut i32) -> i32;
+    pub fn feedlane_worker_arm(w: *mut feedlane_worker) -> i32;
+    pub fn feedlane_worker_scratch(w: *mut feedlane_worker, bytes: u64, align: u64) -> *mut c_void;
+    pub fn feedlane_task_commit(task: *const feedlane_task, rows: u64, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_task_fail(
+        task: *const feedlane_task,
+        position: i64,
+        transient: i32,
+        text: *const c_char,
+        traceback: *const c_char,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_task_exhausted(task: *const feedlane_task, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_task_tensor(
+        task: *const feedlane_task,
+        index: i32,
+        full: *const feedlane_field,
+        out: *mut feedlane_tensor,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_task_metadata(
+        task: *const feedlane_task,
+        bytes: *const c_void,
+        count: u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_task_state(
+        task: *const feedlane_task,
+        bytes: *const c_void,
+        count: u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_task_rows(task: *const feedlane_task, rows: u64, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_task_record(
+        task: *const feedlane_task,
+        position: u64,
+        outcome: i32,
+        code: i32,
+        retries: u32,
+        other: i64,
+        text: *const c_char,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_worker_run(fd: i32, dataset: *const feedlane_dataset, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_worker_detach(w: *mut *mut feedlane_worker) -> i32;
+    pub fn feedlane_loader_create(
+        config: *const feedlane_loader_config,
+        out: *mut *mut feedlane_loader,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_destroy(l: *mut *mut feedlane_loader) -> i32;
+    pub fn feedlane_loader_begin(l: *mut feedlane_loader, epoch: i64, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_loader_next(
+        l: *mut feedlane_loader,
+        timeout_ns: i64,
+        out: *mut feedlane_batch,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_poll(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_loader_wait_fd(l: *const feedlane_loader, fd: *mut i32) -> i32;
+    pub fn feedlane_loader_arm(l: *mut feedlane_loader) -> i32;
+    pub fn feedlane_loader_interrupt(l: *mut feedlane_loader) -> i32;
+    pub fn feedlane_loader_stop(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_loader_length(l: *const feedlane_loader, batches: *mut i64) -> i32;
+    pub fn feedlane_loader_open_worker(
+        l: *mut feedlane_loader,
+        id: *mut i32,
+        fd: *mut i32,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_local_worker(
+        l: *mut feedlane_loader,
+        out: *mut *mut feedlane_worker,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_run_local(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_loader_state(
+        l: *mut feedlane_loader,
+        token: u64,
+        buffer: *mut c_void,
+        cap: u64,
+        bytes: *mut u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_state_read(
+        state: *const c_void,
+        bytes: u64,
+        out: *mut feedlane_state_info,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_batch_retain(l: *mut feedlane_loader, token: u64) -> i32;
+    pub fn feedlane_batch_release(l: *mut feedlane_loader, token: u64) -> i32;
+    pub fn feedlane_batch_dlpack(
+        l: *mut feedlane_loader,
+        token: u64,
+        tensor: i32,
+        flags: i32,
+        out: *mut *mut DLManagedTensorVersioned,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_batch_dlpack_legacy(
+        l: *mut feedlane_loader,
+        token: u64,
+        tensor: i32,
+        flags: i32,
+        out: *mut *mut DLManagedTensor,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_stats(l: *const feedlane_loader, out: *mut feedlane_stats) -> i32;
+    pub fn feedlane_loader_worker_stats(l: *const feedlane_loader, worker: i32, out: *mut feedlane_worker_stats)
+        -> i32;
+    pub fn feedlane_monitor_open(pid: i64, nth: i32, out: *mut *mut feedlane_monitor, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_monitor_stats(m: *const feedlane_monitor, out: *mut feedlane_stats) -> i32;
+    pub fn feedlane_monitor_worker_stats(
+        m: *const feedlane_monitor,
+        worker: i32,
+        out: *mut feedlane_worker_stats,
+    ) -> i32;
+    pub fn feedlane_monitor_close(m: *mut *mut feedlane_monitor) -> i32;
+    pub fn feedlane_loader_event(l: *mut feedlane_loader, out: *mut feedlane_event) -> i32;
+}

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The structs of `feedlane.h`, in its order. Handles are opaque: they exist behind pointers only.
+use std::ffi::c_void;
+use std::os::raw::c_char;
+
+use crate::constants::FEEDLANE_MAX_NDIM;
+
+/// Declares an opaque handle. It is neither `Send` nor `Sync` nor `Unpin`.
+macro_rules! handles {
+    ($($name:ident)*) => { $(
+        #[repr(C)]
+        pub struct $name {
+            opaque: [u8; 0],
+            marker: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
+        }
+    )* };
+}
+
+handles! { feedlane_sampler feedlane_loader feedlane_worker feedlane_rx feedlane_tx feedlane_monitor }
+
+/// One member as the compiler has laid it out: for the test that compares it with C.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub offset: usize,
+    pub size: usize,
+}
+
+/// Declares structs as C lays them out. All of them are plain data: `zeroed()` of each is valid, and means "default".
+macro_rules! structs {
+    ($($(#[$about:meta])* pub struct $name:ident { $(pub $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$about])*
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            pub struct $name {
+                $(pub $field: $type,)*
+            }
+
+            impl $name {
+                /// All zero, with its `size` set where it has one: what `feedlane_init` makes of it.
+                pub fn new() -> Self {
+                    // SAFETY: integers, arrays of them, raw pointers and Option<fn> only: zero is a value of each.
+                    let mut made: Self = unsafe { std::mem::zeroed() };
+                    if [$(stringify!($field)),*][0] == "size" {
+                        // SAFETY: repr(C): the first member, a usize by the layout test, begins where the struct does.
+                        unsafe { (&mut made as *mut Self).cast::<usize>().write(std::mem::size_of::<Self>()) };
+                    }
+                    made
+                }
+
+                #[doc(hidden)]
+                pub fn members(visit: &mut dyn FnMut(Member)) {
+                    let place = std::mem::MaybeUninit::<Self>::uninit();
+                    let start = place.as_ptr();
+                    $(
+                        // SAFETY: the address of a member of memory that is there; nothing is read.
+                        let at = unsafe { std::ptr::addr_of!((*start).$field) };
+                        visit(Member {
+                            name: stringify!($field),
+                            kind: std::any::type_name::<$type>(),
+                            offset: at as usize - start as usize,
+                            size: std::mem::size_of::<$type>(),
+                        });
+                    )*
+                }
+            }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self::new()
+                }
+            }
+        )*
+
+        /// Every struct: its name, its size, its members.
+        #[doc(hidden)]
+        pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)))) {
+            $(visit(stringify!($name), std::mem::size_of::<$name>(), $name::members);)*
+        }
+    };
+}
+
+structs! {
+    /// What went wrong.
+    pub struct feedlane_error {
+        pub size: usize,
+        pub code: i32,
+        pub os_errno: i32,
+        pub worker: i32,
+        pub attempt: i32,
+        pub transient: i32,
+        pub reserved: i32,
+        pub epoch: i64,
+        pub batch: i64,
+        pub sample: i64,
+        pub found: i64,
+        pub needed: i64,
+        pub argument: [c_char; 64],
+        pub text: [c_char; 384],
+        pub detail: *mut c_char,
+        pub detail_cap: u64,
+        pub detail_len: u64,
+    }
+
+    /// A standalone ring.
+    pub struct feedlane_ring_config {
+        pub size: usize,
+        pub message_bytes: u32,
+        pub capacity: u32,
+        pub lanes: u32,
+        pub reserved: u32,
+        pub path: *const c_char,
+    }
+
+    /// Messages in place.
+    pub struct feedlane_span {
+        pub data: *mut c_void,
+        pub stride: u64,
+        pub count: u32,
+        pub lane: u32,
+    }
+
+    /// An element, in DLPack's numbers.
+    pub struct feedlane_dtype {
+        pub code: u8,
+        pub bits: u8,
+        pub lanes: u16,
+    }
+
+    /// A field of a sample, as the trainer declares it.
+    pub struct feedlane_field {
+        pub size: usize,
+        pub name: *const c_char,
+        pub dtype: feedlane_dtype,
+        pub ndim: i32,
+        pub shape: [i64; FEEDLANE_MAX_NDIM],
+    }
+
+    /// A tensor in place.
+    pub struct feedlane_tensor {
+        pub name: *const c_char,
+        pub data: *mut c_void,
+        pub bytes: u64,
+        pub offset: u64,
+        pub dtype: feedlane_dtype,
+        pub ndim: i32,
+        pub shape: [i64; FEEDLANE_MAX_NDIM],
+        pub strides: [i64; FEEDLANE_MAX_NDIM],
+    }
+
+    /// What `feedlane_sampler_random` shuffles.
+    pub struct feedlane_random_config {
+        pub size: usize,
+        pub length: i64,
+        pub seed: u64,
+        pub num_samples: i64,
+        pub replacement: i32,
+        pub shuffle: i32,
+    }
+
+    /// What `feedlane_sampler_weighted` draws.
+    pub struct feedlane_weighted_config {
+        pub size: usize,
+        pub num_samples: i64,
+        pub seed: u64,
+        pub without_replacement: i32,
+        pub reserved: i32,
+    }
+
+    /// What `feedlane_sampler_distributed` yields.
+    pub struct feedlane_distributed_config {
+        pub size: usize,
+        pub length: i64,
+        pub world: i32,
+        pub rank: i32,
+        pub seed: u64,
+        pub no_shuffle: i32,
+        pub drop_last: i32,
+        pub shuffle: i32,
+        pub detect_off: i32,
+    }
+
+    /// Which process of how many this is.
+    pub struct feedlane_rank {
+        pub size: usize,
+        pub rank: i32,
+        pub world: i32,
+        pub source: [c_char; 16],
+        pub warning: [c_char; 384],
+    }
+
+    /// A sampler of the user's own.
+    pub struct feedlane_sampler_callbacks {
+        pub size: usize,
+        pub user_data: *mut c_void,
+        pub restart: Option<
+            unsafe extern "C" fn(
+                user_data: *mut c_void,
+                epoch: i64,
+                seed: u64,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+        pub next: Option<
+            unsafe extern "C" fn(
+                user_data: *mut c_void,
+                indices: *mut i64,
+                cap: u64,
+                got: *mut u64,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+        pub save: Option<
+            unsafe extern "C" fn(
+                user_data: *mut c_void,
+                buffer: *mut c_void,
+                cap: u64,
+                bytes: *mut u64,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+        pub load: Option<
+            unsafe extern "C" fn(
+                user_data: *mut c_void,
+                buffer: *const c_void,
+                bytes: u64,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+        pub drop: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+        pub length: i64,
+        pub batch_rows: i64,
+    }
+
+    /// One batch to make.
+    pub struct feedlane_task {
+        pub size: usize,
+        pub id: u64,
+        pub epoch: i64,
+        pub batch: i64,
+        pub attempt: i32,
+        pub tensor_count: i32,
+        pub indices: *const i64,
+        pub count: u64,
+        pub seeds: *const u64,
+        pub tensors: *const feedlane_tensor,
+        pub worker: *mut feedlane_worker,
+        pub first: i32,
+        pub reserved: i32,
+        pub delivered: u64,
+        pub state: *const c_void,
+        pub state_bytes: u64,
+        pub library: *mut c_void,
+    }
+
+    /// One sample to make.
+    pub struct feedlane_row {
+        pub size: usize,
+        pub index: i64,
+        pub seed: u64,
+        pub fields: *const *mut c_void,
+        pub bytes: *const u64,
+        pub task: *const feedlane_task,
+        pub row: u64,
+    }
+
+    /// Who a worker is.
+    pub struct feedlane_worker_info {
+        pub size: usize,
+        pub id: i32,
+        pub count: i32,
+        pub generation: i32,
+        pub iterable: i32,
+        pub seed: u64,
+        pub config: *const c_void,
+        pub config_bytes: u64,
+        pub fields: *const feedlane_field,
+        pub field_count: u64,
+        pub retries: i32,
+        pub reserved: i32,
+        pub retry_backoff_ns: i64,
+    }
+
+    /// The callbacks of a data set.
+    pub struct feedlane_dataset {
+        pub size: usize,
+        pub user_data: *mut c_void,
+        pub open: Option<
+            unsafe extern "C" fn(
+                user_data: *mut c_void,
+                info: *const feedlane_worker_info,
+                this: *mut *mut c_void,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+        pub get:
+            Option<unsafe extern "C" fn(this: *mut c_void, row: *const feedlane_row, err: *mut feedlane_error) -> i32>,
+        pub fetch: Option<
+            unsafe extern "C" fn(
+                this: *mut c_void,
+                task: *const feedlane_task,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+        pub close: Option<unsafe extern "C" fn(this: *mut c_void)>,
+        pub next:
+            Option<unsafe extern "C" fn(this: *mut c_void, row: *const feedlane_row, err: *mut feedlane_error) -> i32>,
+        pub restart: Option<unsafe extern "C" fn(this: *mut c_void, epoch: i64, err: *mut feedlane_error) -> i32>,
+        pub save: Option<
+            unsafe extern "C" fn(
+                this: *mut c_void,
+                buffer: *mut c_void,
+                cap: u64,
+                bytes: *mut u64,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+        pub load: Option<
+            unsafe extern "C" fn(
+                this: *mut c_void,
+                buffer: *const c_void,
+                bytes: u64,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+        pub substitute: Option<
+            unsafe extern "C" fn(
+                this: *mut c_void,
+                failed: i64,
+                seed: u64,
+                tries: u32,
+                other: *mut i64,
+                err: *mut feedlane_error,
+            ) -> i32,
+        >,
+    }
+
+    /// What to load, by whom, and how patient to be.
+    pub struct feedlane_loader_config {
+        pub size: usize,
+        pub sampler: *const feedlane_sampler,
+        pub dataset: *const feedlane_dataset,
+        pub fields: *const feedlane_field,
+        pub field_count: u64,
+        pub batch_size: i64,
+        pub drop_last: i32,
+        pub has_seed: i32,
+        pub seed: u64,
+        pub workers: i32,
+        pub start: i32,
+        pub prefetch_factor: i32,
+        pub keep_workers: i32,
+        pub held: i32,
+        pub reserved: i32,
+        pub argv: *const *const c_char,
+        pub envp: *const *const c_char,
+        pub worker_config: *const c_void,
+        pub worker_config_bytes: u64,
+        pub start_timeout_ns: i64,
+        pub stop_timeout_ns: i64,
+        pub term_timeout_ns: i64,
+        pub max_restarts: i32,
+        pub max_kills_per_batch: i32,
+        pub no_lifeline: i32,
+        pub iterable: i32,
+        pub deterministic: i32,
+        pub out_of_order: i32,
+        pub dispatch: i32,
+        pub iterable_length: i64,
+        pub slot_bytes: u64,
+        pub arena_bytes: u64,
+        pub retries: i32,
+        pub substitute: i32,
+        pub retry_backoff_ns: i64,
+        pub skip_budget: i64,
+        pub state: *const c_void,
+        pub state_bytes: u64,
+        pub task_timeout_ns: i64,
+    }
+
+    /// One batch in the trainer's hands.
+    pub struct feedlane_batch {
+        pub size: usize,
+        pub token: u64,
+        pub epoch: i64,
+        pub batch: i64,
+        pub worker: i32,
+        pub attempt: i32,
+        pub tensors: *const feedlane_tensor,
+        pub tensor_count: u64,
+        pub indices: *const i64,
+        pub count: u64,
+        pub skipped: *const i64,
+        pub skipped_count: u64,
+        pub metadata: *const c_void,
+        pub metadata_bytes: u64,
+    }
+
+    /// What a state says.
+    pub struct feedlane_state_info {
+        pub size: usize,
+        pub epoch: i64,
+        pub batch: i64,
+        pub samples: i64,
+        pub base_seed: u64,
+        pub ended: i32,
+        pub iterable: i32,
+    }
+
+    /// Totals over the loader's life, then the state now.
+    pub struct feedlane_stats {
+        pub size: usize,
+        pub batches: u64,
+        pub samples: u64,
+        pub bytes: u64,
+        pub epochs: u64,
+        pub wait_ns: u64,
+        pub restarts: u64,
+        pub redispatched: u64,
+        pub quarantined: u64,
+        pub invalid_results: u64,
+        pub late_results: u64,
+        pub slots: u64,
+        pub slots_free: u64,
+        pub slots_held: u64,
+        pub control_bytes: u64,
+        pub data_bytes: u64,
+        pub reserved_bytes: u64,
+        pub retried: u64,
+        pub substituted: u64,
+        pub skipped: u64,
+        pub hung: u64,
+        pub rank_source: [c_char; 16],
+    }
+
+    /// One worker.
+    pub struct feedlane_worker_stats {
+        pub size: usize,
+        pub pid: i64,
+        pub state: i32,
+        pub generation: i32,
+        pub tasks: u64,
+        pub samples: u64,
+        pub bytes: u64,
+        pub errors: u64,
+        pub work_ns: u64,
+        pub wait_ns: u64,
+    }
+
+    /// What must be told without being asked.
+    pub struct feedlane_event {
+        pub size: usize,
+        pub kind: i32,
+        pub reserved: i32,
+        pub time_ns: u64,
+        pub lost: u64,
+        pub what: feedlane_error,
+    }
+}
