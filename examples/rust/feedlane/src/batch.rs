@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One batch in the trainer's hands.
+use std::ptr::NonNull;
+
+use crate::error::{bytes_at, slice_at, Error, Status};
+use crate::sys;
+use crate::tensor::{Tensor, TensorMut};
+
+/// A batch, where it lies in shared memory. Dropping it gives the memory back to the workers; a loader has room for
+/// [`LoaderBuilder::held`](crate::LoaderBuilder::held) of them at once. It may outlive its loader.
+pub struct Batch {
+    loader: NonNull<sys::feedlane_loader>,
+    raw: sys::feedlane_batch,
+}
+
+// SAFETY: release is T:any and takes a copy of the handle even after the loader's end; the rest is memory that only
+// this batch reaches.
+unsafe impl Send for Batch {}
+// SAFETY: through a shared reference it is only read.
+unsafe impl Sync for Batch {}
+
+impl Batch {
+    /// # Safety
+    /// `raw` was just yielded by `loader`, and its reference is the new batch's.
+    pub(crate) unsafe fn new(loader: NonNull<sys::feedlane_loader>, raw: sys::feedlane_batch) -> Self {
+        Batch { loader, raw }
+    }
+
+    pub fn epoch(&self) -> i64 {
+        self.raw.epoch
+    }
+
+    /// Its number in the epoch, from 0.
+    pub fn number(&self) -> i64 {
+        self.raw.batch
+    }
+
+    /// Who made it; none: inline, in the trainer.
+    pub fn worker(&self) -> Option<i32> {
+        Some(self.raw.worker).filter(|w| *w != -1)
+    }
+
+    /// Which attempt made it, from 0: each death of a worker that had it in hand makes one more.
+    pub fn attempt(&self) -> i32 {
+        self.raw.attempt
+    }
+
+    pub fn rows(&self) -> usize {
+        self.raw.count as usize
+    }
+
+    /// What its rows are; empty for an iterable data set.
+    pub fn indices(&self) -> &[i64] {
+        // SAFETY: `count` indices that live as long as the batch; NULL if there are none.
+        unsafe { slice_at(self.raw.indices, self.raw.count) }
+    }
+
+    /// Indices that were left out; empty for an iterable data set.
+    pub fn skipped(&self) -> &[i64] {
+        // SAFETY: `skipped_count` indices that live as long as the batch; NULL if there are none.
+        unsafe { slice_at(self.raw.skipped, self.raw.skipped_count) }
+    }
+
+    /// What the data set gave along.
+    pub fn metadata(&self) -> &[u8] {
+        // SAFETY: as many bytes, which live as long as the batch.
+        unsafe { bytes_at(self.raw.metadata, self.raw.metadata_bytes) }
+    }
+
+    pub fn tensor_count(&self) -> usize {
+        self.raw.tensor_count as usize
+    }
+
+    fn raw_tensors(&self) -> &[sys::feedlane_tensor] {
+        // SAFETY: as many descriptors, which live as long as the batch.
+        unsafe { slice_at(self.raw.tensors, self.raw.tensor_count) }
+    }
+
+    /// Tensors in the order of declaration. E_ARGUMENT beyond the last one.
+    pub fn tensor(&self, index: usize) -> Result<Tensor<'_>, Error> {
+        let raw = self.raw_tensors().get(index).ok_or_else(|| self.no_tensor(index))?;
+        // SAFETY: the library's descriptor of memory that is the batch's as long as it is borrowed.
+        Ok(unsafe { Tensor::new(raw) })
+    }
+
+    /// The tensor of a field by its name.
+    pub fn field(&self, name: &str) -> Result<Tensor<'_>, Error> {
+        let found = self.tensors().find(|t| t.name() == name);
+        found.ok_or_else(|| Error::argument("name", format!("the batch has no tensor {:?}", name)))
+    }
+
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
+        // SAFETY: as in `tensor`.
+        self.raw_tensors().iter().map(|raw| unsafe { Tensor::new(raw) })
+    }
+
+    /// A tensor to write to, in place: normalise, mask, shuffle.
+    pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
+        let raw = *self.raw_tensors().get(index).ok_or_else(|| self.no_tensor(index))?;
+        // SAFETY: the batch's memory, which is this batch's alone and borrowed mutably.
+        Ok(unsafe { TensorMut::new(raw) })
+    }
+
+    fn no_tensor(&self, index: usize) -> Error {
+        let text = format!("tensor is {}, the batch has {}", index, self.raw.tensor_count);
+        Error::new(Status::ARGUMENT, "tensor", index as i64, self.raw.tensor_count as i64, text)
+    }
+
+    /// Gives it back: what dropping does. It takes the batch, so nothing can be used or released again.
+    pub fn release(self) {}
+
+    pub(crate) fn loader(&self) -> NonNull<sys::feedlane_loader> {
+        self.loader
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.raw.token
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // SAFETY: the token's one reference that is ours. In a forked child it answers E_FORKED and does nothing.
+        unsafe { sys::feedlane_batch_release(self.loader.as_ptr(), self.raw.token) };
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Batch");
+        shown.field("epoch", &self.epoch()).field("number", &self.number()).field("rows", &self.rows()).finish()
+    }
+}

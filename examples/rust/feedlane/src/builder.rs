@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What to load, by whom, and how patient to be.
+use std::ffi::{CStr, CString, OsStr};
+use std::os::raw::c_char;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+use crate::callbacks::{dataset_table, shard_table, Dataset, Shard};
+use crate::element::{Dtype, Element};
+use crate::error::{call, check_abi, Error, Status};
+use crate::loader::{nanoseconds, Loader};
+use crate::sampler::Sampler;
+use crate::sys;
+
+/// One field of a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<i64>,
+}
+
+impl Field {
+    /// `shape` is without the batch dimension; `&[]` is a scalar.
+    pub fn new<T: Element>(name: &str, shape: &[i64]) -> Self {
+        Field::of(name, T::DTYPE, shape)
+    }
+
+    /// Of a dtype that no Rust type here has.
+    pub fn of(name: &str, dtype: Dtype, shape: &[i64]) -> Self {
+        Field { name: name.into(), dtype, shape: shape.into() }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// `name` must live as long as the result is used.
+    pub(crate) fn to_c(&self, name: &CStr) -> Result<sys::feedlane_field, Error> {
+        let mut raw = sys::feedlane_field::new();
+        let (found, needed) = (self.shape.len(), raw.shape.len());
+        if found > needed {
+            let text = format!("{:?} has {} dimensions, more than {}", self.name, found, needed);
+            return Err(Error::new(Status::ARGUMENT, "field.ndim", found as i64, needed as i64, text));
+        }
+        raw.name = name.as_ptr();
+        raw.dtype = self.dtype.to_c();
+        raw.ndim = found as i32;
+        raw.shape[..found].copy_from_slice(&self.shape);
+        Ok(raw)
+    }
+}
+
+/// To whom the next batch goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dispatch {
+    /// The worker with the fewest unfinished tasks.
+    #[default]
+    LeastLoaded,
+    /// Batch i to worker i mod workers.
+    RoundRobin,
+}
+
+/// Made by [`Loader::builder`]. What isn't said has the C interface's default.
+pub struct LoaderBuilder<'a> {
+    config: sys::feedlane_loader_config,
+    sampler: Option<&'a Sampler>,
+    table: Option<sys::feedlane_dataset>,
+    fields: Vec<Field>,
+    argv: Option<Result<Vec<CString>, Error>>,
+    envp: Option<Result<Vec<CString>, Error>>,
+    worker_config: Vec<u8>,
+    state: Vec<u8>,
+}
+
+/// Setters of one member each.
+macro_rules! setters {
+    ($($(#[$about:meta])* $name:ident: $type:ty => $convert:expr;)*) => { $(
+        $(#[$about])*
+        pub fn $name(mut self, $name: $type) -> Self {
+            self.config.$name = $convert($name);
+            self
+        }
+    )* };
+}
+
+impl<'a> LoaderBuilder<'a> {
+    pub(crate) fn new() -> Self {
+        LoaderBuilder {
+            config: sys::feedlane_loader_config::new(),
+            sampler: None,
+            table: None,
+            fields: Vec::new(),
+            argv: None,
+            envp: None,
+            worker_config: Vec::new(),
+            state: Vec::new(),
+        }
+    }
+
+    /// Required with indices. Its definition is copied, not its position.
+    pub fn sampler(mut self, sampler: &'a Sampler) -> Self {
+        self.sampler = Some(sampler);
+        self
+    }
+
+    /// What runs where this very process makes batches: inline (no workers) and in forked workers. Worker programs say
+    /// it themselves, by [`worker_main`](crate::worker_main).
+    pub fn dataset<D: Dataset + Send>(mut self) -> Self {
+        self.table = Some(dataset_table::<D>());
+        self
+    }
+
+    /// The same with an iterable data set, which the loader then is for.
+    pub fn shards<S: Shard + Send>(mut self) -> Self {
+        self.table = Some(shard_table::<S>());
+        self.iterable(true)
+    }
+
+    /// One more field of a sample: tensors come in the order of declaration.
+    pub fn field<T: Element>(self, name: &str, shape: &[i64]) -> Self {
+        self.add_field(Field::new::<T>(name, shape))
+    }
+
+    pub fn add_field(mut self, field: Field) -> Self {
+        self.fields.push(field);
+        self
+    }
+
+    /// The base seed of rows; without one it is drawn from the system.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = seed;
+        self.config.has_seed = 1;
+        self
+    }
+
+    /// No batching: one index a task, tensors without a batch dimension.
+    pub fn unbatched(self) -> Self {
+        self.batch_size(sys::FEEDLANE_UNBATCHED)
+    }
+
+    setters! {
+        /// 1 unless said otherwise.
+        batch_size: i64 => i64::from;
+        /// No incomplete last batch.
+        drop_last: bool => i32::from;
+        /// How many; 0: the data set runs inline, in the caller of `next`.
+        workers: i32 => i32::from;
+        /// Batches in flight per worker; 0: 2.
+        prefetch_factor: i32 => i32::from;
+        /// Workers outlive the epoch.
+        keep_workers: bool => i32::from;
+        /// Batches that the trainer means to hold at once; 0: 1.
+        held: i32 => i32::from;
+        /// From start to attach; 60 s unless said otherwise.
+        start_timeout_ns: Duration => at_least_a_nanosecond;
+        /// From the done-event to SIGTERM; 5 s unless said otherwise.
+        stop_timeout_ns: Duration => at_least_a_nanosecond;
+        /// From SIGTERM to SIGKILL; 1 s unless said otherwise.
+        term_timeout_ns: Duration => at_least_a_nanosecond;
+        /// A worker that neither finishes a task nor begins another for so long is killed and replaced.
+        task_timeout_ns: Duration => at_least_a_nanosecond;
+        /// Before the first retry, doubled before each further one; 10 ms unless said otherwise.
+        retry_backoff_ns: Duration => at_least_a_nanosecond;
+        /// Replacements of dead workers over the loader's life; 0: 1000; -1: none.
+        max_restarts: i32 => i32::from;
+        /// Deaths after which a batch is E_QUARANTINED; 0: 3.
+        max_kills_per_batch: i32 => i32::from;
+        /// The trainer's death doesn't kill workers; each ends with its next task.
+        no_lifeline: bool => i32::from;
+        /// No sampler, each worker iterates a shard of its own.
+        iterable: bool => i32::from;
+        /// Iterable: a shard opened again yields the same samples.
+        deterministic: bool => i32::from;
+        /// Batches are yielded as they arrive.
+        out_of_order: bool => i32::from;
+        /// Iterable: samples expected; 0: unknown.
+        iterable_length: i64 => i64::from;
+        /// Address space of a slot, for tensors shaped by the data set, and metadata.
+        slot_bytes: u64 => u64::from;
+        /// A budget for the slots' memory; 0: none.
+        arena_bytes: u64 => u64::from;
+        /// Tries more of a sample whose failure is [`Transient`](crate::Transient).
+        retries: i32 => i32::from;
+        /// [`Dataset::substitute`] names another sample in a failed one's place.
+        substitute: bool => i32::from;
+        /// Samples of an epoch that may be left out; -1: any number.
+        skip_budget: i64 => i64::from;
+    }
+
+    pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
+        self.config.dispatch = match dispatch {
+            Dispatch::LeastLoaded => sys::FEEDLANE_DISPATCH_LEAST_LOADED,
+            Dispatch::RoundRobin => sys::FEEDLANE_DISPATCH_ROUND_ROBIN,
+        };
+        self
+    }
+
+    /// Workers are another program, looked up in PATH; unless said, this one again with its own arguments.
+    pub fn argv<S: AsRef<OsStr>>(mut self, argv: impl IntoIterator<Item = S>) -> Self {
+        self.argv = Some(c_strings("argv", argv));
+        self
+    }
+
+    /// The workers' environment, "NAME=value" each; unless said, this process's.
+    pub fn envp<S: AsRef<OsStr>>(mut self, envp: impl IntoIterator<Item = S>) -> Self {
+        self.envp = Some(c_strings("envp", envp));
+        self
+    }
+
+    /// Workers are threads of this process that call [`Handle::local_worker`](crate::Handle::local_worker).
+    pub fn threads(mut self) -> Self {
+        self.config.start = sys::FEEDLANE_START_THREAD;
+        self
+    }
+
+    /// Workers are processes that this one starts, with [`Loader::open_worker`]'s descriptor.
+    pub fn external(mut self) -> Self {
+        self.config.start = sys::FEEDLANE_START_EXTERNAL;
+        self
+    }
+
+    /// Workers are forked from this process, inside `begin` and `next`.
+    ///
+    /// # Safety
+    /// Whenever these are called, the data set must work in a copy of the process that has but the calling thread: what
+    /// other threads hold locked stays locked there.
+    pub unsafe fn fork(mut self) -> Self {
+        self.config.start = sys::FEEDLANE_START_FORK;
+        self
+    }
+
+    /// Handed to every worker as it is: values, never pointers.
+    pub fn worker_config(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.worker_config = bytes.into();
+        self
+    }
+
+    /// What [`Loader::state`] wrote: `begin` of its epoch goes on behind it.
+    pub fn state(mut self, state: impl Into<Vec<u8>>) -> Self {
+        self.state = state.into();
+        self
+    }
+
+    /// Checks everything and reserves all memory. Workers start with the first epoch.
+    pub fn build(self) -> Result<Loader, Error> {
+        check_abi()?;
+        let names: Vec<CString> = c_strings("field.name", self.fields.iter().map(Field::name))?;
+        let fields = self.fields.iter().zip(&names).map(|(field, name)| field.to_c(name));
+        let fields = fields.collect::<Result<Vec<_>, _>>()?;
+        let (argv, envp) = (self.argv.transpose()?, self.envp.transpose()?);
+        let (argv, envp) = (argv.as_deref().map(pointers), envp.as_deref().map(pointers));
+
+        let mut config = self.config;
+        config.sampler = self.sampler.map_or(null(), Sampler::as_ptr);
+        // The others are programs or threads that say themselves what they run.
+        let in_this_process = config.workers == 0 || config.start == sys::FEEDLANE_START_FORK;
+        config.dataset = self.table.as_ref().filter(|_| in_this_process).map_or(null(), |table| table as *const _);
+        config.fields = if fields.is_empty() { null() } else { fields.as_ptr() };
+        config.field_count = fields.len() as u64;
+        config.argv = argv.as_ref().map_or(null(), |list| list.as_ptr());
+        config.envp = envp.as_ref().map_or(null(), |list| list.as_ptr());
+        if !self.worker_config.is_empty() {
+            config.worker_config = self.worker_config.as_ptr().cast();
+            config.worker_config_bytes = self.worker_config.len() as u64;
+        }
+        if !self.state.is_empty() {
+            config.state = self.state.as_ptr().cast();
+            config.state_bytes = self.state.len() as u64;
+        }
+        let mut raw = null_mut();
+        // SAFETY: what the configuration points to lives until the end of this function, and is copied. The callbacks
+        // have no user_data; a `D` that they make is Send, as the loader is.
+        call(|err| unsafe { sys::feedlane_loader_create(&config, &mut raw, err) })?;
+        // SAFETY: a handle that is nobody else's.
+        Ok(unsafe { Loader::new(raw) })
+    }
+}
+
+/// 0 would mean the default.
+fn at_least_a_nanosecond(time: Duration) -> i64 {
+    nanoseconds(Some(time)).max(1)
+}
+
+fn c_strings<S: AsRef<OsStr>>(what: &str, texts: impl IntoIterator<Item = S>) -> Result<Vec<CString>, Error> {
+    let c_string = |text: S| {
+        CString::new(text.as_ref().as_bytes()).map_err(|_| {
+            let text = format!("{:?} has a zero in it", text.as_ref());
+            Error::argument(what, text)
+        })
+    };
+    texts.into_iter().map(c_string).collect()
+}
+
+/// NULL-terminated.
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain(Some(null())).collect()
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A batch's tensors for other libraries, in place, by DLPack.
+use std::ptr::NonNull;
+
+use crate::batch::Batch;
+use crate::error::{call, Error};
+use crate::sys;
+
+macro_rules! exports {
+    ($(#[$about:meta])* $name:ident, $raw:ident, $function:ident, $method:ident) => {
+        $(#[$about])*
+        pub struct $name {
+            raw: NonNull<sys::$raw>,
+        }
+
+        // SAFETY: the deleter may be called on any thread, and nothing else is behind it.
+        unsafe impl Send for $name {}
+
+        impl $name {
+            pub fn as_ptr(&self) -> *const sys::$raw {
+                self.raw.as_ptr()
+            }
+
+            /// Whoever takes the pointer must call its deleter, once, on any thread.
+            pub fn into_raw(self) -> *mut sys::$raw {
+                let raw = self.raw.as_ptr();
+                std::mem::forget(self);
+                raw
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: the library's own struct, which nobody else has; its deleter is called this once.
+                unsafe {
+                    if let Some(deleter) = self.raw.as_ref().deleter {
+                        deleter(self.raw.as_ptr());
+                    }
+                }
+            }
+        }
+
+        impl Batch {
+            /// All its tensors, in order, for other libraries. The batch is given up: what they may write is nobody
+            /// else's to read as a slice. Its memory goes back with the last of them.
+            pub fn $method(self) -> Result<Vec<$name>, Error> {
+                (0..self.tensor_count())
+                    .map(|tensor| {
+                        let mut raw: *mut sys::$raw = std::ptr::null_mut();
+                        // SAFETY: the batch is held, so handle and token are valid.
+                        call(|err| unsafe {
+                            let (loader, token) = (self.loader().as_ptr(), self.token());
+                            sys::$function(loader, token, tensor as i32, 0, &mut raw, err)
+                        })?;
+                        Ok($name { raw: NonNull::new(raw).expect("a struct on success") })
+                    })
+                    .collect()
+            }
+        }
+    };
+}
+
+exports! {
+    /// A tensor by DLPack 1.0, for a capsule named "dltensor_versioned". Dropping it calls its deleter.
+    DlpackTensor, DLManagedTensorVersioned, feedlane_batch_dlpack, into_dlpack
+}
+
+exports! {
+    /// A tensor in the form before DLPack 1.0, for a capsule named "dltensor". Dropping it calls its deleter.
+    DlpackLegacy, DLManagedTensor, feedlane_batch_dlpack_legacy, into_dlpack_legacy
+}

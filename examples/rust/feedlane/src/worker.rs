@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The worker's side: with a data set, or task by task.
+use std::ffi::CString;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
+use std::process::ExitCode;
+use std::ptr::{null, null_mut, NonNull};
+use std::time::Duration;
+
+use crate::builder::Field;
+use crate::callbacks::{causes, dataset_table, guarded, shard_table, Dataset, Failure, Shard, Transient, WorkerInfo};
+use crate::error::{bytes_at, call, check_abi, plain, slice_at, Error, Status};
+use crate::loader::nanoseconds;
+use crate::sys;
+use crate::tensor::TensorMut;
+
+/// First thing in `main`, before any thread: if a trainer started this process, it is a worker here until the trainer
+/// wants no more; then the code to end with. None: it is no worker.
+///
+/// ```no_run
+/// # struct Digits;
+/// # impl feedlane::Dataset for Digits {
+/// #     fn open(_: &feedlane::WorkerInfo<'_>) -> Result<Self, feedlane::Failure> { Ok(Digits) }
+/// #     fn get(&mut self, _: &mut feedlane::Row<'_>) -> Result<(), feedlane::Failure> { Ok(()) }
+/// # }
+/// # use std::process::ExitCode;
+/// fn main() -> ExitCode {
+///     if let Some(code) = feedlane::worker_main::<Digits>() {
+///         return code;
+///     }
+///     ExitCode::SUCCESS // the trainer
+/// }
+/// ```
+pub fn worker_main<D: Dataset>() -> Option<ExitCode> {
+    worker_descriptor().map(|fd| exit_code(run_worker::<D>(fd)))
+}
+
+/// The same with an iterable data set.
+pub fn shard_worker_main<S: Shard>() -> Option<ExitCode> {
+    worker_descriptor().map(|fd| exit_code(run_shard_worker::<S>(fd)))
+}
+
+fn exit_code(end: Result<(), Error>) -> ExitCode {
+    match end {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("worker: {}", error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The descriptor that leads to the trainer, if one started this process. It is in the environment, and taken out of
+/// there, so no other thread may be there yet.
+///
+/// # Panics
+/// In a worker process that has more than one thread by now.
+pub fn worker_descriptor() -> Option<OwnedFd> {
+    std::env::var_os("FEEDLANE_WORKER_FD")?;
+    let threads = std::fs::read_dir("/proc/self/task").map(|tasks| tasks.count()).unwrap_or(1);
+    assert!(threads == 1, "a worker looks for its trainer first thing in main, before it starts threads");
+    // SAFETY: changes the environment, which this one thread has for itself.
+    let fd = unsafe { sys::feedlane_worker_fd() };
+    // SAFETY: the descriptor that this process inherited for this use, said once.
+    Some(fd).filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A worker with a data set, until the trainer wants no more.
+pub fn run_worker<D: Dataset>(fd: OwnedFd) -> Result<(), Error> {
+    run(fd, &dataset_table::<D>())
+}
+
+/// A worker with a shard of an iterable data set, until the trainer wants no more.
+pub fn run_shard_worker<S: Shard>(fd: OwnedFd) -> Result<(), Error> {
+    run(fd, &shard_table::<S>())
+}
+
+fn run(fd: OwnedFd, table: &sys::feedlane_dataset) -> Result<(), Error> {
+    check_abi()?;
+    // SAFETY: the descriptor is taken in every case; the table is copied.
+    call(|err| unsafe { sys::feedlane_worker_run(fd.into_raw_fd(), table, err) }).map(drop)
+}
+
+/// A worker that takes task by task. Dropping it leaves the trainer.
+pub struct Worker {
+    raw: NonNull<sys::feedlane_worker>,
+}
+
+// SAFETY: one thread at a time, not always the same one.
+unsafe impl Send for Worker {}
+
+/// What [`Worker::next_task`] came back with.
+pub enum NextTask<'a> {
+    Task(Task<'a>),
+    /// The trainer wants no more, or is gone.
+    End,
+    Timeout,
+    /// A signal: call again.
+    Interrupted,
+}
+
+impl Worker {
+    /// # Safety
+    /// The handle is valid and nobody else's.
+    pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_worker>) -> Self {
+        Worker { raw }
+    }
+
+    /// Joins the trainer at the other end, in the thread that will work. From here on the process dies with its trainer.
+    pub fn attach(fd: OwnedFd, timeout: Option<Duration>) -> Result<Self, Error> {
+        check_abi()?;
+        let mut raw = null_mut();
+        // SAFETY: the descriptor is taken in every case; room of ours for the handle.
+        let status =
+            call(|err| unsafe { sys::feedlane_worker_attach(fd.into_raw_fd(), nanoseconds(timeout), &mut raw, err) })?;
+        match NonNull::new(raw) {
+            Some(raw) => Ok(Worker { raw }),
+            None => Err(Error::new(status, "", 0, 0, "the trainer didn't answer".into())),
+        }
+    }
+
+    pub fn info(&self) -> Result<WorkerInfo<'_>, Error> {
+        let mut out = sys::feedlane_worker_info::new();
+        // SAFETY: the handle lives, and with it what the struct points to.
+        plain(unsafe { sys::feedlane_worker_get_info(self.raw.as_ptr(), &mut out) })?;
+        // SAFETY: as above.
+        Ok(unsafe { WorkerInfo::new(out) })
+    }
+
+    /// Once, before the first task: the data set is open.
+    pub fn ready(&mut self) -> Result<(), Error> {
+        // SAFETY: the handle lives, and one thread has it.
+        call(|err| unsafe { sys::feedlane_worker_ready(self.raw.as_ptr(), sys::FEEDLANE_OK, null(), err) }).map(drop)
+    }
+
+    /// In place of `ready`: it can't be opened. The trainer's first `next` says E_INIT and this text.
+    pub fn refuse(&mut self, text: &str) -> Result<(), Error> {
+        let (raw, text) = (self.raw.as_ptr(), c_text(text));
+        // SAFETY: as in `ready`; the text is copied.
+        call(|err| unsafe { sys::feedlane_worker_ready(raw, sys::FEEDLANE_E_INIT, text.as_ptr(), err) }).map(drop)
+    }
+
+    /// Waits for a task, for ever without a timeout.
+    pub fn next_task(&mut self, timeout: Option<Duration>) -> Result<NextTask<'_>, Error> {
+        let raw = self.raw.as_ptr();
+        let mut task = null();
+        // SAFETY: as in `ready`; room of ours for the pointer.
+        let status = call(|err| unsafe { sys::feedlane_worker_next(raw, nanoseconds(timeout), &mut task, err) })?;
+        Ok(match status {
+            // SAFETY: the library's task, valid until it is committed or failed, which `Task` does before 'a ends.
+            Status::OK => NextTask::Task(Task { work: unsafe { Work::new(task) }, is_open: true }),
+            Status::END => NextTask::End,
+            Status::INTERRUPTED => NextTask::Interrupted,
+            _ => NextTask::Timeout,
+        })
+    }
+
+    /// Says that it is ready, then makes batch after batch with `make`, which fills every row of every tensor, until the
+    /// trainer wants no more. What `make` returns as an error, and a panic in it, fails its batch and no other.
+    pub fn run(&mut self, mut make: impl FnMut(&mut Work<'_>) -> Result<(), Failure>) -> Result<(), Error> {
+        self.ready()?;
+        loop {
+            let mut task = match self.next_task(None)? {
+                NextTask::Task(task) => task,
+                NextTask::End => return Ok(()),
+                NextTask::Timeout | NextTask::Interrupted => continue,
+            };
+            let told = match guarded(|| make(&mut task)) {
+                Ok(()) => {
+                    let rows = task.count();
+                    task.commit(rows)
+                }
+                Err(failure) => {
+                    let transient = failure.is::<Transient>();
+                    task.fail(None, transient, &failure.to_string(), &causes(&failure))
+                }
+            };
+            match told {
+                Err(error) if error.status == Status::STALE => {} // the trainer has given this one up
+                other => other?,
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let mut raw = self.raw.as_ptr();
+        // SAFETY: the one handle, which nobody uses any more.
+        unsafe { sys::feedlane_worker_detach(&mut raw) };
+    }
+}
+
+/// A text without the zeros that would end it early.
+fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).expect("no zero is left")
+}
+
+/// A batch to make: what its rows are, and where they go.
+pub struct Work<'a> {
+    /// The library changes what lies there when a tensor is added, so there is no reference to it.
+    raw: *const sys::feedlane_task,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Work<'a> {
+    /// # Safety
+    /// The library's task, which is in hand for all of 'a.
+    pub(crate) unsafe fn new(raw: *const sys::feedlane_task) -> Self {
+        Work { raw, memory: PhantomData }
+    }
+
+    /// What it says now.
+    fn now(&self) -> sys::feedlane_task {
+        // SAFETY: the library's task, by `new`'s promise; only calls of this thread change it.
+        unsafe { *self.raw }
+    }
+
+    /// Never used again within a loader.
+    pub fn id(&self) -> u64 {
+        self.now().id
+    }
+
+    pub fn epoch(&self) -> i64 {
+        self.now().epoch
+    }
+
+    /// Of the batch in its epoch, from 0.
+    pub fn batch(&self) -> i64 {
+        self.now().batch
+    }
+
+    /// 0, and one more each time the batch is sent out again.
+    pub fn attempt(&self) -> i32 {
+        self.now().attempt
+    }
+
+    /// Rows wanted.
+    pub fn count(&self) -> usize {
+        self.now().count as usize
+    }
+
+    /// What its rows are; empty for an iterable data set.
+    pub fn indices(&self) -> &'a [i64] {
+        // SAFETY: `count` indices in memory that stays as long as the task; NULL if there are none.
+        unsafe { slice_at(self.now().indices, self.now().count) }
+    }
+
+    /// One a row: the same whoever makes the batch.
+    pub fn seeds(&self) -> &'a [u64] {
+        // SAFETY: `count` seeds; NULL if there are none.
+        unsafe { slice_at(self.now().seeds, self.now().count) }
+    }
+
+    /// Iterable: the shard starts over, or goes on behind `delivered` samples, or from `state`.
+    pub fn is_first(&self) -> bool {
+        self.now().first != 0
+    }
+
+    pub fn delivered(&self) -> u64 {
+        self.now().delivered
+    }
+
+    pub fn state(&self) -> &'a [u8] {
+        // SAFETY: as many bytes; NULL if there are none.
+        unsafe { bytes_at(self.now().state, self.now().state_bytes) }
+    }
+
+    pub fn tensor_count(&self) -> usize {
+        self.now().tensor_count as usize
+    }
+
+    /// A tensor of all rows, to be written in place.
+    pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
+        // SAFETY: the task's own number of descriptors. They may have moved when one was added: read anew each time.
+        let task = self.now();
+        let tensors = unsafe { slice_at(task.tensors, task.tensor_count as u64) };
+        let raw = tensors.get(index).ok_or_else(|| {
+            let text = format!("tensor is {}, the task has {}", index, tensors.len());
+            Error::new(Status::ARGUMENT, "tensor", index as i64, tensors.len() as i64, text)
+        })?;
+        // SAFETY: the task's memory, this worker's alone until the commit, and borrowed mutably.
+        Ok(unsafe { TensorMut::new(*raw) })
+    }
+
+    /// Gives tensor `index` another shape than declared, or adds one at `tensor_count()`. The field's shape is the whole
+    /// one, batch dimension included.
+    pub fn reshape(&mut self, index: usize, whole: &Field) -> Result<TensorMut<'_>, Error> {
+        let (name, mut out) = (c_text(whole.name()), sys::feedlane_tensor::new());
+        let field = whole.to_c(&name)?;
+        // SAFETY: the task in hand; the field is copied; a struct of ours to fill in.
+        call(|err| unsafe { sys::feedlane_task_tensor(self.raw, index as i32, &field, &mut out, err) })?;
+        // SAFETY: as in `tensor_mut`.
+        Ok(unsafe { TensorMut::new(out) })
+    }
+
+    /// Bytes that travel with the batch. The last call counts.
+    pub fn set_metadata(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let count = bytes.len() as u64;
+        // SAFETY: the task in hand; `count` bytes, which are copied.
+        call(|err| unsafe { sys::feedlane_task_metadata(self.raw, bytes.as_ptr().cast(), count, err) }).map(drop)
+    }
+
+    /// In a worker: the trainer has given this batch up, or wants no more; whatever is made will be dropped.
+    pub fn is_abandoned(&self) -> bool {
+        let worker = self.now().worker;
+        // SAFETY: the worker that has the task; NULL inline.
+        !worker.is_null() && unsafe { sys::feedlane_worker_check(worker) } != sys::FEEDLANE_OK
+    }
+}
+
+/// A task of [`Worker::next_task`]. Dropped without a commit it is failed.
+pub struct Task<'a> {
+    work: Work<'a>,
+    is_open: bool,
+}
+
+impl<'a> Deref for Task<'a> {
+    type Target = Work<'a>;
+    fn deref(&self) -> &Work<'a> {
+        &self.work
+    }
+}
+
+impl<'a> DerefMut for Task<'a> {
+    fn deref_mut(&mut self) -> &mut Work<'a> {
+        &mut self.work
+    }
+}
+
+impl Task<'_> {
+    /// The batch is made: so many rows of every tensor are written.
+    pub fn commit(mut self, rows: usize) -> Result<(), Error> {
+        // SAFETY: the task in hand.
+        let end = call(|err| unsafe { sys::feedlane_task_commit(self.work.raw, rows as u64, err) });
+        // With E_ARGUMENT it is still there: dropping fails it.
+        self.is_open = matches!(&end, Err(error) if error.status == Status::ARGUMENT);
+        end.map(drop)
+    }
+
+    /// The batch can't be made, because of this row if one is named: the trainer's `next` says E_SAMPLE and this.
+    pub fn fail(mut self, row: Option<usize>, transient: bool, text: &str, detail: &str) -> Result<(), Error> {
+        self.is_open = false;
+        let (position, text, detail) = (row.map_or(-1, |r| r as i64), c_text(text), c_text(detail));
+        let (raw, text, detail) = (self.work.raw, text.as_ptr(), detail.as_ptr());
+        // SAFETY: the task in hand; both texts live until the end of this function and are copied.
+        call(|err| unsafe { sys::feedlane_task_fail(raw, position, transient.into(), text, detail, err) }).map(drop)
+    }
+
+    /// Iterable: the shard has no more samples in this epoch.
+    pub fn exhausted(mut self) -> Result<(), Error> {
+        // SAFETY: the task in hand.
+        let end = call(|err| unsafe { sys::feedlane_task_exhausted(self.work.raw, err) });
+        self.is_open = matches!(&end, Err(error) if error.status == Status::STATE);
+        end.map(drop)
+    }
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            let text = b"the worker dropped the task\0";
+            // SAFETY: the task in hand, and a terminated text.
+            unsafe {
+                sys::feedlane_task_fail(self.work.raw, -1, 0, text.as_ptr().cast(), null(), null_mut());
+            }
+        }
+    }
+}
