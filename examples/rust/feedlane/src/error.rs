@@ -2,6 +2,7 @@
 //! What goes wrong, with everything that the library knows of it.
 use std::ffi::{c_void, CStr};
 use std::fmt;
+use std::ops::Deref;
 use std::os::raw::c_char;
 
 use crate::sys;
@@ -62,9 +63,23 @@ impl fmt::Display for Status {
     }
 }
 
-/// What went wrong, where, and the numbers that did not fit together.
+/// What went wrong, where, and the numbers that did not fit together: see [`Details`] for what it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
+    /// Apart, so that a `Result` stays small.
+    details: Box<Details>,
+}
+
+impl Deref for Error {
+    type Target = Details;
+    fn deref(&self) -> &Details {
+        &self.details
+    }
+}
+
+/// All that an [`Error`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Details {
     pub status: Status,
     /// errno of the system call that failed, 0 if none did.
     pub os_errno: i32,
@@ -92,7 +107,7 @@ pub struct Error {
 impl Error {
     /// One of this crate's own.
     pub(crate) fn new(status: Status, argument: &str, found: i64, needed: i64, text: String) -> Self {
-        Error {
+        let details = Details {
             status,
             os_errno: 0,
             worker: None,
@@ -106,7 +121,8 @@ impl Error {
             argument: argument.into(),
             text,
             detail: String::new(),
-        }
+        };
+        Error { details: Box::new(details) }
     }
 
     pub(crate) fn argument(argument: &str, text: String) -> Self {
@@ -129,7 +145,7 @@ impl Error {
     pub(crate) fn from_c(status: i32, raw: &sys::feedlane_error, detail: &[u8]) -> Self {
         let known = |number: i64| Some(number).filter(|n| *n != -1);
         let fitted = (raw.detail_len as usize).min(detail.len());
-        Error {
+        let details = Details {
             status: Status(status),
             os_errno: raw.os_errno,
             worker: Some(raw.worker).filter(|n| *n != -1),
@@ -143,7 +159,8 @@ impl Error {
             argument: text_of(&raw.argument),
             text: text_of(&raw.text),
             detail: String::from_utf8_lossy(&detail[..fitted]).into_owned(),
-        }
+        };
+        Error { details: Box::new(details) }
     }
 }
 

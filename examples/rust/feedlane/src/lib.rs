@@ -34,7 +34,7 @@ pub use builder::{Dispatch, Field, LoaderBuilder};
 pub use callbacks::{Dataset, Failure, Row, Shard, Transient, WorkerInfo};
 pub use dlpack::{DlpackLegacy, DlpackTensor};
 pub use element::{Bf16, Bool8, Dtype, Element, F16};
-pub use error::{Error, Status};
+pub use error::{Details, Error, Status};
 pub use handle::{Event, EventKind, Handle, Stats, WorkerState, WorkerStats};
 pub use loader::{Epoch, Loader, Next};
 pub use monitor::Monitor;

@@ -135,8 +135,8 @@ impl Received<'_> {
 
 impl Drop for Received<'_> {
     fn drop(&mut self) {
-        // SAFETY: what the last peek showed, all of it.
         let raw = self.ring.raw.as_ptr();
+        // SAFETY: what the last peek showed, all of it.
         unsafe { sys::feedlane_rx_release(raw, self.span.lane, self.span.count, null_mut()) };
     }
 }

@@ -25,7 +25,7 @@ impl<'a> Tensor<'a> {
         Tensor { raw }
     }
 
-    /// The field's name; empty for one that the data set added.
+    /// The field's.
     pub fn name(&self) -> &'a str {
         if self.raw.name.is_null() {
             return "";

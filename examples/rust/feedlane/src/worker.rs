@@ -273,8 +273,8 @@ impl<'a> Work<'a> {
 
     /// A tensor of all rows, to be written in place.
     pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
-        // SAFETY: the task's own number of descriptors. They may have moved when one was added: read anew each time.
-        let task = self.now();
+        let task = self.now(); // each time anew: the descriptors may have moved when one was added
+                               // SAFETY: the task's own number of descriptors.
         let tensors = unsafe { slice_at(task.tensors, task.tensor_count as u64) };
         let raw = tensors.get(index).ok_or_else(|| {
             let text = format!("tensor is {}, the task has {}", index, tensors.len());

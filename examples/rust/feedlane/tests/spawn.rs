@@ -49,8 +49,12 @@ impl Dataset for Numbers {
 }
 
 fn loader(config: &str, workers: i32, held: i32) -> Result<Loader, Error> {
+    loader_of(LENGTH, config, workers, held)
+}
+
+fn loader_of(length: i64, config: &str, workers: i32, held: i32) -> Result<Loader, Error> {
     Loader::builder()
-        .sampler(&Sampler::sequential(LENGTH)?)
+        .sampler(&Sampler::sequential(length)?)
         .field::<f32>("x", &[2])
         .field::<i64>("label", &[])
         .batch_size(ROWS as i64)
@@ -206,7 +210,8 @@ extern "C" {
 }
 
 fn a_killed_worker_is_replaced_and_nothing_is_lost() -> Checked {
-    let mut loader = loader("", 2, 1)?;
+    // Far more batches than can be in flight: with the workers dead, somebody has to make the rest.
+    let mut loader = loader_of(50 * ROWS as i64, "", 2, 1)?;
     let handle = loader.handle();
     let mut count = 0;
     for batch in loader.epoch(0)? {
@@ -219,10 +224,7 @@ fn a_killed_worker_is_replaced_and_nothing_is_lost() -> Checked {
         }
         count += 1;
     }
-    assert_eq!(count, 5);
-    // The next epoch needs both again: the replacements are there by its end at the latest.
-    let numbers = loader.epoch(1)?.map(|b| b.map(|b| b.number())).collect::<Result<Vec<_>, _>>()?;
-    assert_eq!(numbers, [0, 1, 2, 3, 4]);
+    assert_eq!(count, 50);
     assert!(loader.stats()?.restarts >= 1);
     let mut kinds = Vec::new();
     while let Some(event) = loader.event()? {
@@ -430,7 +432,9 @@ macro_rules! checks {
     ($($name:ident)*) => { &[$((stringify!($name), $name as fn() -> Checked),)*] };
 }
 
-const CHECKS: &[(&str, fn() -> Checked)] = checks! {
+type Check = (&'static str, fn() -> Checked);
+
+const CHECKS: &[Check] = checks! {
     batches_come_in_order_from_spawned_workers
     tensors_are_the_shared_memory_itself
     a_trainer_may_write_to_its_batch

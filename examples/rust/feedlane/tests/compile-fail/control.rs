@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// compiles: what the others do wrong, done right
+use feedlane::{Batch, Error, Handle, Loader, Sampler};
+
+fn shares<T: Send + Sync>(_: T) {}
+fn moves<T: Send>(_: T) {}
+
+pub fn trainer(mut loader: Loader, mut batch: Batch) -> Result<(), Error> {
+    let first = batch.tensor(0)?.as_slice::<f32>()?[0];
+    batch.tensor_mut(0)?.as_mut_slice::<f32>()?[0] = first;
+    batch.release();
+    for batch in loader.epoch(0)? {
+        println!("{:?}", batch?.tensor(0)?.as_slice::<f32>()?);
+    }
+    let handle: Handle = loader.handle();
+    moves(loader);
+    shares(handle);
+    Ok(())
+}
+
+pub fn worker(mut worker: feedlane::Worker) -> Result<(), Error> {
+    if let feedlane::NextTask::Task(mut task) = worker.next_task(None)? {
+        task.tensor_mut(0)?.as_mut_slice::<f32>()?.fill(0.0);
+        task.commit(1)?;
+    }
+    Sampler::sequential(1).map(drop)
+}

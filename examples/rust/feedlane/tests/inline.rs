@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What takes no worker process: samplers, inline loaders, threads, shards, rings.
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use feedlane::{
+    Dataset, Failure, Field, Loader, NextTask, Random, Rank, Receiver, RingConfig, Row, Sampler, Sender, Shard,
+    Shuffle, Status, Transient, Weighted, Work, WorkerInfo,
+};
+
+type Checked = Result<(), Failure>;
+
+fn all(sampler: &mut Sampler) -> Result<Vec<i64>, Failure> {
+    let (mut all, mut room) = (Vec::new(), [0; 3]);
+    loop {
+        match sampler.next_indices(&mut room)? {
+            0 => return Ok(all),
+            got => all.extend(&room[..got]),
+        }
+    }
+}
+
+#[test]
+fn samplers_yield_what_they_are_made_for() -> Checked {
+    assert_eq!(all(&mut Sampler::sequential(7)?)?, [0, 1, 2, 3, 4, 5, 6]);
+    let mut random = Sampler::random(Random { length: 7, seed: 1, ..Random::default() })?;
+    let first = all(&mut random)?;
+    let mut sorted = first.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [0, 1, 2, 3, 4, 5, 6]);
+    random.restart(0)?;
+    assert_eq!(random.next_indices(&mut [0; 2])?, 2);
+    let state = random.save()?;
+    random.restart(0)?;
+    random.load(&state)?;
+    assert_eq!(all(&mut random)?, first[2..]);
+    let torn = random.load(&state[..state.len() - 1]).unwrap_err();
+    assert_eq!(torn.status, Status::CORRUPT);
+
+    assert_eq!(all(&mut Sampler::subset(&[5, 3, 9], true, 0)?)?, [5, 3, 9]);
+    let weighted = Weighted { num_samples: 20, seed: 1, ..Weighted::default() };
+    assert!(all(&mut Sampler::weighted(&[0.0, 1.0, 0.0], weighted)?)?.iter().all(|i| *i == 1));
+    let batches = Sampler::sequential(7)?.batches(3, true)?;
+    assert_eq!(batches.length()?, Some(2));
+    let mut ranks = Vec::new();
+    for rank in 0..2 {
+        let config = feedlane::Distributed { length: 6, world: 2, rank, no_shuffle: true, ..Default::default() };
+        ranks.push(all(&mut Sampler::distributed(config)?)?);
+    }
+    assert_eq!(ranks, [[0, 2, 4], [1, 3, 5]]);
+    let refused = Sampler::random(Random { length: -1, shuffle: Shuffle::Feistel, ..Random::default() });
+    assert_eq!(refused.err().ok_or("a length of -1")?.status, Status::ARGUMENT);
+    assert!(Rank::detect()?.world >= 1);
+    Ok(())
+}
+
+#[test]
+fn statuses_have_their_names() {
+    assert_eq!(Status::QUARANTINED.name(), "E_QUARANTINED");
+    assert_eq!(format!("{:?}", Status::TIMEOUT), "TIMEOUT(2)");
+    assert_eq!(Status(-1000).name(), "UNKNOWN");
+    assert!(!Status::OS.text().is_empty());
+    assert_eq!(feedlane::version().split('.').count(), 3);
+}
+
+/// Whole batches, of their own shape; every second try of batch 1 fails.
+struct Whole {
+    tries: i32,
+}
+
+static CLOSED: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // One thread counts and looks: no order is needed.
+        CLOSED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Dataset for Whole {
+    const WHOLE_BATCHES: bool = true;
+
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        Ok(Whole { tries: 0 })
+    }
+
+    fn get(&mut self, _row: &mut Row<'_>) -> Result<(), Failure> {
+        unreachable!("fetch makes whole batches")
+    }
+
+    fn fetch(&mut self, work: &mut Work<'_>) -> Result<(), Failure> {
+        self.tries += 1;
+        if work.batch() == 1 && self.tries % 2 == 0 {
+            return Err(Transient(format!("try {}", self.tries)).into());
+        }
+        let indices = work.indices().to_vec();
+        work.tensor_mut(0)?.into_mut_slice::<i64>()?.copy_from_slice(&indices);
+        let added = work.tensor_count();
+        let whole = Field::new::<u8>("added", &[2, 3]);
+        work.reshape(added, &whole)?.bytes_mut().copy_from_slice(b"abcdef");
+        assert_eq!(work.tensor_count(), added + 1);
+        work.set_metadata(format!("batch {}", work.batch()).as_bytes())?;
+        Ok(())
+    }
+}
+
+#[test]
+fn an_inline_data_set_shapes_whole_batches_and_is_retried() -> Checked {
+    let mut loader = Loader::builder()
+        .sampler(&Sampler::sequential(5)?)
+        .dataset::<Whole>()
+        .field::<i64>("index", &[])
+        .batch_size(2)
+        .retries(1)
+        .retry_backoff_ns(Duration::ZERO)
+        .slot_bytes(1 << 16)
+        .build()?;
+    let mut seen = Vec::new();
+    for batch in loader.epoch(0)? {
+        let batch = batch?;
+        assert_eq!(batch.worker(), None);
+        assert_eq!(batch.tensor(0)?.as_slice::<i64>()?, batch.indices());
+        assert_eq!((batch.tensor(1)?.shape(), batch.tensor(1)?.bytes()), (&[2, 3][..], &b"abcdef"[..]));
+        seen.push(String::from_utf8(batch.metadata().to_vec())?);
+    }
+    assert_eq!(seen, ["batch 0", "batch 1", "batch 2"]);
+    assert_eq!(loader.stats()?.retried, 1);
+    drop(loader);
+    assert_eq!(CLOSED.load(Ordering::Relaxed), 1, "the data set is dropped, once");
+    Ok(())
+}
+
+struct Letters {
+    left: u8,
+}
+
+impl Shard for Letters {
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        Ok(Letters { left: 0 })
+    }
+
+    fn restart(&mut self, epoch: i64) -> Result<(), Failure> {
+        self.left = 5 + epoch as u8;
+        Ok(())
+    }
+
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, Failure> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        self.left -= 1;
+        row.fill(0, b'a' + self.left)?;
+        Ok(true)
+    }
+}
+
+#[test]
+fn a_shard_is_iterated_to_its_end() -> Checked {
+    let mut loader = Loader::builder().shards::<Letters>().field::<u8>("letter", &[]).batch_size(2).build()?;
+    for (epoch, letters) in [(0, "edcba"), (2, "gfedcba")] {
+        let mut read = Vec::new();
+        for batch in loader.epoch(epoch)? {
+            read.extend_from_slice(batch?.tensor(0)?.as_slice::<u8>()?);
+        }
+        assert_eq!(String::from_utf8(read)?, letters);
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_work_task_by_task_and_their_panics_are_failures() -> Checked {
+    let mut loader = Loader::builder()
+        .sampler(&Sampler::sequential(12)?)
+        .field::<i64>("index", &[])
+        .batch_size(3)
+        .workers(2)
+        .threads()
+        .build()?;
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let handle = loader.handle();
+            std::thread::spawn(move || {
+                let mut worker = handle.local_worker().expect("a loader").expect("one is missing");
+                assert_eq!(worker.info().expect("an id").count(), 2);
+                worker.run(|work| {
+                    assert!(work.batch() != 2, "not batch two");
+                    let indices = work.indices().to_vec();
+                    work.tensor_mut(0)?.as_mut_slice::<i64>()?.copy_from_slice(&indices);
+                    Ok(())
+                })
+            })
+        })
+        .collect();
+    for (i, batch) in loader.epoch(0)?.enumerate() {
+        match batch {
+            Ok(batch) => assert_eq!(batch.tensor(0)?.as_slice::<i64>()?, batch.indices()),
+            Err(error) => assert!(i == 2 && error.text.contains("panicked: not batch two"), "{}", error),
+        }
+    }
+    drop(loader);
+    for thread in threads {
+        thread.join().expect("no panic")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_dropped_task_fails_its_batch_and_a_refused_commit_too() -> Checked {
+    let mut loader =
+        Loader::builder().sampler(&Sampler::sequential(3)?).field::<i64>("index", &[]).workers(1).threads().build()?;
+    let handle = loader.handle();
+    let thread = std::thread::spawn(move || {
+        let mut worker = handle.local_worker().expect("a loader").expect("one is missing");
+        worker.ready().expect("told");
+        loop {
+            match worker.next_task(None).expect("no error") {
+                NextTask::Task(task) if task.batch() == 0 => drop(task),
+                NextTask::Task(task) if task.batch() == 1 => {
+                    assert_eq!(task.commit(99).unwrap_err().status, Status::ARGUMENT);
+                }
+                NextTask::Task(task) => task.fail(Some(0), false, "the third", "and why").expect("told"),
+                NextTask::End => break,
+                _ => {}
+            }
+        }
+    });
+    let errors: Vec<_> =
+        loader.epoch(0)?.map(|batch| batch.err().map(|e| (e.text.clone(), e.detail.clone(), e.sample))).collect();
+    let said: Vec<_> = errors.into_iter().flatten().collect();
+    assert_eq!(said.len(), 3);
+    for (text, _, _) in &said[..2] {
+        assert!(text.contains("the worker dropped the task"), "{}", text);
+    }
+    assert!(said[2].0.contains("the third") && said[2].1 == "and why" && said[2].2 == Some(2), "{:?}", said[2]);
+    drop(loader);
+    thread.join().expect("no panic");
+    Ok(())
+}
+
+#[test]
+fn a_ring_carries_messages_in_place() -> Checked {
+    let mut receiver = Receiver::new(&RingConfig { message_bytes: 4, capacity: 8, lanes: 1, ..RingConfig::default() })?;
+    let offer = receiver.offer()?;
+    let sender = std::thread::spawn(move || -> Result<(), feedlane::Error> {
+        let mut sender = Sender::attach(offer, None)?;
+        let mut sent = 0u32;
+        while sent < 100 {
+            let mut room = sender.reserve(3, None)?;
+            let count = (room.len() as u32).min(100 - sent);
+            for i in 0..count {
+                room.cell_mut(i as usize)[..4].copy_from_slice(&(sent + i).to_ne_bytes());
+            }
+            room.commit(count)?;
+            sent += count;
+        }
+        Ok(())
+    });
+    let mut got = Vec::new();
+    let end = loop {
+        match receiver.receive(5, None) {
+            Ok(received) => {
+                assert_eq!((received.lane(), received.iter().count()), (0, received.len()));
+                for message in received.iter() {
+                    got.push(u32::from_ne_bytes(message.try_into()?));
+                }
+            }
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end.status, Status::END);
+    assert!(got.iter().copied().eq(0..100), "{:?}", got);
+    sender.join().expect("no panic")?;
+    assert_eq!(receiver.receive(0, None).err().ok_or("none wanted")?.status, Status::ARGUMENT);
+    Ok(())
+}
