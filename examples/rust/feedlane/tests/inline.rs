@@ -176,11 +176,13 @@ fn threads_work_task_by_task_and_their_panics_are_failures() -> Checked {
         .workers(2)
         .threads()
         .build()?;
+    let (here, both) = std::sync::mpsc::channel();
     let threads: Vec<_> = (0..2)
         .map(|_| {
-            let handle = loader.handle();
+            let (handle, here) = (loader.handle(), here.clone());
             std::thread::spawn(move || {
                 let mut worker = handle.local_worker().expect("a loader").expect("one is missing");
+                here.send(()).expect("somebody waits");
                 assert_eq!(worker.info().expect("an id").count(), 2);
                 worker.run(|work| {
                     assert!(work.batch() != 2, "not batch two");
@@ -191,6 +193,8 @@ fn threads_work_task_by_task_and_their_panics_are_failures() -> Checked {
             })
         })
         .collect();
+    // One of them could do all the work, and the other come when the loader has ended.
+    both.iter().take(2).for_each(drop);
     for (i, batch) in loader.epoch(0)?.enumerate() {
         match batch {
             Ok(batch) => assert_eq!(batch.tensor(0)?.as_slice::<i64>()?, batch.indices()),
