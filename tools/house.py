@@ -16,7 +16,7 @@ MAX_LINES = 500
 # One self-contained header is a promise to users, and most of it is what it says of each function.
 LONGER = {"capi/feedlane.h": 1000}
 ROOMS = ("lib", "include", "capi", "tools", "examples", "tests")
-SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".sh")
+SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".rs", ".sh")
 COMMANDS = (
     "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/reference", "tools/abi-dump", "tools/fuzz",
     ".ci/run",

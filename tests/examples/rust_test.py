@@ -27,7 +27,8 @@ def cargo(*arguments):
 
 
 def rust_sources():
-    for folder, _, names in os.walk(SOURCE):
+    for folder, folders, names in os.walk(SOURCE):
+        folders[:] = sorted(name for name in folders if name != "target")
         for name in sorted(names):
             if name.endswith(".rs"):
                 path = os.path.join(folder, name)
@@ -61,9 +62,8 @@ class Source(unittest.TestCase):
                 before = "\n".join(lines[max(0, number - 5):number + 1])
                 self.assertIn("SAFETY:", before, f"{path}:{number + 1}: {line}")
 
-    def test_files_name_their_licence_and_fit_in_the_head(self):
+    def test_files_fit_in_the_head(self):
         for path, text in rust_sources():
-            self.assertTrue(text.startswith("// SPDX-License-Identifier: Apache-2.0\n"), path)
             self.assertLessEqual(text.count("\n"), 500, path)
 
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of DLPack 1.0 and of its older form, which `feedlane.h` only names: see https://dmlc.github.io/dlpack.
+//! The structs of DLPack 1.0 and of its older form, which `feedlane.h` only names: see
+//! <https://dmlc.github.io/dlpack>.
 use std::ffi::c_void;
 
 #[repr(C)]

@@ -121,15 +121,20 @@ impl<'a> WorkerInfo<'a> {
 
     /// As the trainer declared them.
     pub fn fields(&self) -> Vec<Field> {
-        // SAFETY: as many fields, by `new`'s promise.
-        let raw = unsafe { slice_at(self.raw.fields, self.raw.field_count) };
-        raw.iter()
-            .map(|f| {
-                // SAFETY: a terminated string of the library's.
-                let name = unsafe { CStr::from_ptr(f.name) }.to_string_lossy();
-                Field::of(&name, Dtype::from_c(f.dtype), &f.shape[..f.ndim as usize])
-            })
-            .collect()
+        if self.raw.fields.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: as many fields, by `new`'s promise, each as long as the library's own is, which its `size` says.
+        unsafe {
+            let apart = (*self.raw.fields).size;
+            (0..self.raw.field_count as usize)
+                .map(|i| {
+                    let f = *self.raw.fields.cast::<u8>().add(i * apart).cast::<sys::feedlane_field>();
+                    let name = CStr::from_ptr(f.name).to_string_lossy();
+                    Field::of(&name, Dtype::from_c(f.dtype), &f.shape[..f.ndim as usize])
+                })
+                .collect()
+        }
     }
 }
 
