@@ -166,6 +166,8 @@ if __name__ == "__main__":
         os.environ["CC"] = "gcc"
     library = os.path.dirname(os.path.realpath(LIBRARY))
     os.environ.update(
-        FEEDLANE_LIB_DIR=library, CARGO_TARGET_DIR=TARGET, RUSTFLAGS="-D warnings", RUST_BACKTRACE="0",
+        FEEDLANE_LIB_DIR=library, CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
+        # What is built here finds this library whoever starts it.
+        RUSTFLAGS=f"-D warnings -C link-arg=-Wl,-rpath,{library}",
         LD_LIBRARY_PATH=":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")])))
     unittest.main()

@@ -8,7 +8,7 @@ use crate::random::Random;
 pub const SIDE: usize = 8;
 pub const PIXELS: usize = SIDE * SIDE;
 pub const CLASSES: usize = 10;
-const DIGIT_COUNT: usize = 1797;
+pub const DIGIT_COUNT: usize = 1797;
 const HELD_OUT_COUNT: usize = 360;
 pub const TRAIN_COUNT: usize = DIGIT_COUNT - HELD_OUT_COUNT;
 
@@ -46,12 +46,21 @@ impl Digits {
         Ok(Digits { images, labels, order })
     }
 
-    /// Sample `index` to train on, in [0, 1], moved by up to a pixel each way as `seed` says. Returns the label.
-    pub fn decode_train(&self, index: usize, seed: u64, image: &mut [f32]) -> i64 {
+    /// Sample `index` to train on, in [0, 1], moved by up to a pixel each way as `seed` says. Returns the label; none:
+    /// there is no such sample.
+    pub fn decode_train(&self, index: usize, seed: u64, image: &mut [f32]) -> Option<i64> {
+        let digit = *self.order.get(HELD_OUT_COUNT.checked_add(index)?)?;
         let mut random = Random::new(seed);
         let dx = random.below(3) as isize - 1;
         let dy = random.below(3) as isize - 1;
-        self.decode(self.order[HELD_OUT_COUNT + index], dx, dy, image)
+        Some(self.decode(digit, dx, dy, image))
+    }
+
+    /// Digit `index` of the files as it is there. Returns the label; none: there is no such digit.
+    pub fn copy(&self, index: usize, image: &mut [u8]) -> Option<i64> {
+        let label = *self.labels.get(index)?;
+        image.copy_from_slice(&self.images[index * PIXELS..][..PIXELS]);
+        Some(label.into())
     }
 
     pub fn held_out(&self) -> HeldOut {

@@ -1,26 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The digits as Feedlane sees them: what a worker runs, and the trainer itself when it has none.
-use feedlane::{Dataset, Failure, Row, WorkerInfo};
+use feedlane::{Dataset, Element, Failure, Row, WorkerInfo};
 
-use crate::data::{Digits, TRAIN_COUNT};
+use crate::data::Digits;
 
 /// In the order of declaration.
 const IMAGE: usize = 0;
 const LABEL: usize = 1;
 
-impl Dataset for Digits {
+pub struct DigitsDataset {
+    digits: Digits,
+    /// The trainer has declared images of bytes: it wants them as they are in the files.
+    as_in_the_files: bool,
+}
+
+impl Dataset for DigitsDataset {
     /// A worker may be another process: it is told where the files are.
     fn open(info: &WorkerInfo<'_>) -> Result<Self, Failure> {
-        Ok(Digits::read(std::str::from_utf8(info.config())?)?)
+        let digits = Digits::read(std::str::from_utf8(info.config())?)?;
+        Ok(DigitsDataset { digits, as_in_the_files: info.fields()[IMAGE].dtype() == u8::DTYPE })
     }
 
     fn get(&mut self, row: &mut Row<'_>) -> Result<(), Failure> {
         let (index, seed) = (usize::try_from(row.index())?, row.seed());
-        if index >= TRAIN_COUNT {
-            return Err(format!("there is no digit {}", index).into());
-        }
-        let label = self.decode_train(index, seed, row.field_mut::<f32>(IMAGE)?);
-        row.fill::<i64>(LABEL, label)?;
+        let label = if self.as_in_the_files {
+            self.digits.copy(index, row.field_mut::<u8>(IMAGE)?)
+        } else {
+            self.digits.decode_train(index, seed, row.field_mut::<f32>(IMAGE)?)
+        };
+        row.fill::<i64>(LABEL, label.ok_or_else(|| format!("there is no digit {}", index))?)?;
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Trains a small network on handwritten digits. The batches are made by worker processes: this very program, started
 //! again. Read train() for the trainer's side, dataset.rs for the worker's.
-mod checksum;
 mod data;
 mod dataset;
+mod digest;
 mod killer;
 mod losses;
 mod network;
@@ -14,24 +14,24 @@ use std::process::ExitCode;
 
 use feedlane::{Failure, Loader, Random, Sampler};
 
-use crate::checksum::Checksum;
 use crate::data::{Digits, TRAIN_COUNT};
+use crate::dataset::DigitsDataset;
+use crate::digest::digest;
 use crate::killer::Killer;
 use crate::losses::Losses;
 use crate::network::{Network, Score};
 use crate::options::{Options, Parsed};
 
 const BATCH: i64 = 32;
-const DIGEST_BATCH: i64 = 64;
 
-fn loader(options: &Options, batch_size: i64) -> Result<Loader, Failure> {
+fn loader(options: &Options) -> Result<Loader, Failure> {
     let order = Sampler::random(Random { length: TRAIN_COUNT as i64, seed: options.seed, ..Random::default() })?;
     Ok(Loader::builder()
         .sampler(&order)
-        .dataset::<Digits>() // for --workers 0; a worker says it in main()
+        .dataset::<DigitsDataset>() // for --workers 0; a worker says it in main()
         .field::<f32>("image", &[8, 8])
         .field::<i64>("label", &[])
-        .batch_size(batch_size)
+        .batch_size(BATCH)
         .seed(options.seed)
         .workers(options.workers)
         .keep_workers(options.workers > 0)
@@ -41,7 +41,7 @@ fn loader(options: &Options, batch_size: i64) -> Result<Loader, Failure> {
 
 fn train(options: &Options) -> Result<(), Failure> {
     let held_out = Digits::read(&options.data)?.held_out();
-    let mut loader = loader(options, BATCH)?;
+    let mut loader = loader(options)?;
     let mut killer = Killer::new(options.kill_worker_at, loader.handle());
     let mut losses = Losses::create(options.losses.as_deref())?;
     let mut network = Network::new(1);
@@ -69,21 +69,9 @@ fn train(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One number for ten epochs of bytes: the same in every language.
-fn digest(options: &Options) -> Result<(), Failure> {
-    let (mut loader, mut sum) = (loader(options, DIGEST_BATCH)?, Checksum::default());
-    for epoch in 0..10 {
-        for batch in loader.epoch(epoch)? {
-            batch?.tensors().for_each(|tensor| sum.add(tensor.bytes()));
-        }
-    }
-    println!("digest: {:016x}", sum.value());
-    Ok(())
-}
-
 fn main() -> ExitCode {
     // First of all: was this process started as a worker? Its arguments don't matter then.
-    if let Some(code) = feedlane::worker_main::<Digits>() {
+    if let Some(code) = feedlane::worker_main::<DigitsDataset>() {
         return code;
     }
     match Options::parse(std::env::args().skip(1)) {

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One number for ten epochs of bytes, the same in every language: `--digest`. The digits are read as they are in the
+//! files, all of them, in torch's order; 64-bit FNV-1a goes over each batch's tensors in the order of declaration.
+use feedlane::{Failure, Loader, Random, Sampler};
+
+use crate::data::DIGIT_COUNT;
+use crate::dataset::DigitsDataset;
+use crate::options::Options;
+
+const BATCH: i64 = 64;
+const EPOCHS: i64 = 10;
+
+fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+pub fn digest(options: &Options) -> Result<(), Failure> {
+    let order = Sampler::random(Random { length: DIGIT_COUNT as i64, seed: options.seed, ..Random::default() })?;
+    let mut loader = Loader::builder()
+        .sampler(&order)
+        .dataset::<DigitsDataset>()
+        .field::<u8>("image", &[8, 8]) // bytes: as they are in the file
+        .field::<i64>("label", &[])
+        .batch_size(BATCH)
+        .seed(options.seed)
+        .workers(options.workers)
+        .keep_workers(options.workers > 0)
+        .worker_config(options.data.clone())
+        .build()?;
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    for epoch in 0..EPOCHS {
+        for batch in loader.epoch(epoch)? {
+            hash = batch?.tensors().fold(hash, |hash, tensor| fnv1a(hash, tensor.bytes()));
+        }
+    }
+    println!("digest: {:016x}", hash);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        // Of the test vectors published with it.
+        assert_eq!(super::fnv1a(0xcbf2_9ce4_8422_2325, b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(super::fnv1a(0xcbf2_9ce4_8422_2325, b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(super::fnv1a(0xcbf2_9ce4_8422_2325, b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}
