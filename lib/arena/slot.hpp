@@ -31,6 +31,25 @@ struct Slot {
   static Slot of(const shm::Segments& segments, std::uint32_t slot);
 };
 
+// While it lives the slot's whole payload may be read: by the trainer, before it is known what is there. See
+// shm/shadow.hpp.
+class Look {
+ public:
+  Look(const shm::Segments& segments, std::uint32_t slot, bool needed) : segments_(segments), slot_(slot), is_(needed) {
+    if (is_) shm::permit(segments.payload(slot), segments.plan().slot_stride);
+  }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+  ~Look() {
+    if (is_) segments_.forbid_payload(slot_);
+  }
+
+ private:
+  const shm::Segments& segments_;
+  std::uint32_t slot_;
+  bool is_;
+};
+
 // A part of the payload. Offset and bytes 0: nothing.
 struct Extent {
   std::uint64_t offset = 0;

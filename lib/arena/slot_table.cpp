@@ -7,8 +7,9 @@
 
 namespace feedlane::arena {
 
-void SlotTable::reset(std::uint32_t slots, shm::LoaderCounters& counters) {
+void SlotTable::reset(std::uint32_t slots, shm::LoaderCounters& counters, const shm::Segments* memory) {
   counters_ = &counters;
+  memory_ = memory;
   size_ = slots;
   words_ = (slots + 63) / 64;
   states_ = std::make_unique<std::atomic<std::uint64_t>[]>(slots);
@@ -95,6 +96,7 @@ Status SlotTable::release(std::uint64_t token, bool& freed) {
   }
   if ((state & reference_mask) != 1) return FEEDLANE_OK;
   // Before set_free: the slot may be taken again at once. Relaxed: see free().
+  if (memory_ != nullptr) memory_->forbid_payload(slot);
   counters_->slots_held.fetch_sub(1, std::memory_order_relaxed);
   set_free(slot);
   freed = true;

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "shm/layout.hpp"
+#include "shm/segment.hpp"
 
 namespace feedlane::arena {
 
@@ -20,8 +21,8 @@ namespace feedlane::arena {
 // Memory ordering: what a thread did with a batch before its release happens before the take that returns the slot.
 class SlotTable {
  public:
-  // `counters` must outlive the table.
-  void reset(std::uint32_t slots, shm::LoaderCounters& counters);
+  // `counters` must outlive the table, and `memory`, whose payload of a released slot nobody may touch any more.
+  void reset(std::uint32_t slots, shm::LoaderCounters& counters, const shm::Segments* memory = nullptr);
 
   bool take(std::uint32_t& slot);
   // A taken slot that is not needed after all.
@@ -60,6 +61,7 @@ class SlotTable {
   std::unique_ptr<std::atomic<std::uint64_t>[]> states_;
   std::unique_ptr<std::atomic<std::uint64_t>[]> free_;  // one bit a slot
   shm::LoaderCounters* counters_ = nullptr;
+  const shm::Segments* memory_ = nullptr;
 };
 
 }  // namespace feedlane::arena

@@ -12,9 +12,6 @@ namespace feedlane::loader {
 
 using worker::Peer;
 
-// A trainer that hasn't looked for so long, or for as long as a task may take, may have been stopped, and its workers with
-// it: they get a grace. It is short, as the trainer may as well have worked all the time.
-constexpr std::int64_t longest_absence_ns = 1'000'000'000;
 constexpr std::int64_t longest_grace_ns = 100'000'000;
 
 os::Deadline Loader::next_deadline() const {
@@ -65,23 +62,6 @@ std::int64_t Loader::task_deadline_ns(const Peer& p) const {
   const std::int64_t since =
       std::max(p.progress_ns, watching_since_ns_ - timeout + std::min(timeout, longest_grace_ns));
   return since > FEEDLANE_FOREVER - timeout ? FEEDLANE_FOREVER : since + timeout;
-}
-
-// Called whenever the trainer looks: who has begun another task has got on.
-void Loader::watch_progress() {
-  if (!config_.has_task_timeout()) return;
-  const std::int64_t now = os::now_ns();
-  if (now - last_look_ns_ > std::min(longest_absence_ns, config_.task_timeout_ns)) watching_since_ns_ = now;
-  last_look_ns_ = now;
-  for (Peer& p : peers_) {
-    if (p.state() != worker::State::ready) {
-      p.progress_ns = now;
-      continue;
-    }
-    const std::uint64_t begun = p.started_task();
-    if (begun != p.seen_task) p.progress_ns = now;
-    p.seen_task = begun;
-  }
 }
 
 // To sleep is to look. Who slept much longer than it meant to was stopped, or got no processor, and its workers probably

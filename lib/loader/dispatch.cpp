@@ -135,7 +135,7 @@ bool Loader::take_back_queued() {
   queued_.clear();
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
     const Record& r = ledger_.at(slot);
-    if ((r.state != State::sent && r.state != State::abandoned) || r.worker != w) continue;
+    if (!r.is_out() || r.worker != w) continue;
     oldest = std::min(oldest, r.id);
     if (r.state == State::sent && r.id > begun) queued_.emplace_back(r.id, slot);
   }

@@ -84,6 +84,7 @@ Status Loader::start_inline(Error& error) {
   record.state = Record::State::sent;
   inline_task_.open(message_for(record, record.id, inline_slot_), segments_.index_list(inline_slot_),
                     arena::Slot::of(segments_, inline_slot_));
+  inline_task_.permit();
   inline_progress_ = {};
   return FEEDLANE_OK;
 }

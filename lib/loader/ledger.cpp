@@ -76,8 +76,13 @@ void Ledger::finish(std::uint32_t slot, Record::State state) {
 Record* Ledger::match(const shm::ResultMessage& result, std::uint32_t worker) {
   if (result.slot >= records_.size()) return nullptr;
   Record& r = records_[result.slot];
-  const bool out = r.state == Record::State::sent || r.state == Record::State::abandoned;
-  return out && r.id == result.id && r.attempt == result.attempt && r.worker == worker ? &r : nullptr;
+  return r.is_out() && r.id == result.id && r.attempt == result.attempt && r.worker == worker ? &r : nullptr;
+}
+
+Record* Ledger::find(std::uint64_t id, std::uint32_t worker) {
+  for (Record& r : records_)
+    if (r.is_out() && r.id == id && r.worker == worker) return &r;
+  return nullptr;
 }
 
 bool Ledger::any_done() const {

@@ -44,6 +44,7 @@ struct Record {
   Blob shard_state;    // iterable: after this batch
   Progress progress;   // of the epoch, as of this batch; while the trainer holds it
 
+  [[nodiscard]] bool is_out() const { return state == State::sent || state == State::abandoned; }
   [[nodiscard]] bool is_done() const { return state == State::made || state == State::failed || state == State::ended; }
 };
 
@@ -67,6 +68,9 @@ class Ledger {
 
   // The record that a result speaks of, if the ledger agrees with every word of it; else nullptr.
   Record* match(const shm::ResultMessage& result, std::uint32_t worker);
+
+  // The record of a task that this worker has, else nullptr.
+  Record* find(std::uint64_t id, std::uint32_t worker);
 
   // Batches of the epoch not yet yielded.
   [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(order_.size()); }

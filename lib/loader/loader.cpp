@@ -98,7 +98,8 @@ Status Loader::set_up(const os::SystemFiles& files, Error& error) {
   config_.fields.write(segments_.fields());
   if (g.config_bytes != 0) std::memcpy(segments_.config(), config_.worker_config.data(), g.config_bytes);
   counters_ = segments_.counters();
-  slots_.reset(g.slots, *counters_);
+  slots_.reset(g.slots, *counters_, &segments_);
+  segments_.forbid_payloads();
   ledger_.reset(g.slots, config_.out_of_order);
   expect_batches();
   length_ = epoch_batches_;
@@ -110,7 +111,7 @@ Status Loader::set_up(const os::SystemFiles& files, Error& error) {
   inline_task_.prepare(config_.fields, g, 0, nullptr);
   Status s = os::create_event(wake_event_, error);
   if (s == FEEDLANE_OK) s = poller_.open(error);
-  return s == FEEDLANE_OK ? poller_.add(wake_event_.get(), wake_tag, error) : s;
+  return s == FEEDLANE_OK ? poller_.add_bell(wake_event_.get(), wake_tag, error) : s;
 }
 
 // How many batches the sampler has in this epoch, or the iterable data set is said to have.
@@ -130,6 +131,7 @@ void Loader::expect_batches() {
 Status Loader::set_up_workers(const os::SystemFiles& files, Error& error) {
   peers_ = std::vector<worker::Peer>(config_.workers);
   to_ring_.resize(config_.workers);
+  oldest_.resize(config_.workers);
   for (std::uint32_t w = 0; w < config_.workers; w++) {
     peers_[w].init(w, segments_);
     (void)lanes_.add({segments_.result_lane(w), shm::loader_cell_bytes, segments_.plan().geometry.ring_capacity}, 0,
@@ -201,7 +203,7 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   if (config_.workers == 0) return next_inline(deadline, out, error);
   sleeper_cancel();
-  for (;;) {
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a worker may ring for ever
     if (interrupted_.load(std::memory_order_relaxed) && interrupted_.exchange(false, std::memory_order_relaxed))
       return FEEDLANE_INTERRUPTED;
     sweep();
@@ -219,6 +221,7 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
       failure_told_ = failure_.code != FEEDLANE_OK;
       return s;
     }
+    if (is_last) return FEEDLANE_TIMEOUT;
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
   }
 }
@@ -280,7 +283,7 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
     return FEEDLANE_OK;
   }
   const std::int64_t before = os::now_ns();
-  watch_progress();
+  watch_workers();
   const os::Deadline first = next_deadline();
   const std::int64_t meant_ns = deadline.earlier(first).remaining_ns();
   std::array<os::Poller::Event, 64> events{};
@@ -293,24 +296,27 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
   if (!first.is_never() && first.remaining_ns() == 0) {
     // Who has attached or answered meanwhile must be heard before the others are given up.
     sweep();
-    watch_progress();
+    watch_workers();
     if (const Status news = take_news(error); news != FEEDLANE_OK) return news;
     if (s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0) s = FEEDLANE_OK;
   }
   return s;
 }
 
-// Deaths, messages and deadlines that have come, without waiting for more.
+// Deaths, messages and deadlines that have come, without waiting for more. Bounded: a worker that never stops ringing has
+// an event in every round.
 Status Loader::take_news(Error& error) {
   std::array<os::Poller::Event, 64> events{};
   std::size_t count = 0;
   Status s = FEEDLANE_OK;
-  while (s != FEEDLANE_TIMEOUT) {
+  // A worker has a doorbell, a process and a socket, over which it says three things before its end.
+  const std::size_t rounds = 4 * (3 * peers_.size() / events.size() + 1);
+  for (std::size_t round = 0; round < rounds && s != FEEDLANE_TIMEOUT; round++) {
     s = poller_.wait(os::Deadline::at(0), events, count, error);
     if (s < 0) return s;
     for (std::size_t i = 0; i < count; i++) handle(events[i]);
   }
-  watch_progress();
+  watch_workers();
   if (next_deadline().remaining_ns() == 0) check_deadlines();
   return FEEDLANE_OK;
 }
@@ -342,7 +348,10 @@ Status Loader::arm(Error& error) {
   }
   if (::timerfd_settime(timer_.get(), 0, &time, nullptr) != 0) return error.os(errno, "timerfd_settime");
   sleeper_.prepare();
-  if (!next_has_news() && !something_to_do()) return FEEDLANE_OK;  // in this order: the first may make room for tasks
+  if (!next_has_news() && !something_to_do()) {  // in this order: the first may make room for tasks
+    watch_workers();
+    return FEEDLANE_OK;
+  }
   sleeper_.cancel();
   return FEEDLANE_AGAIN;
 }

@@ -8,6 +8,7 @@
 //   results.cpp   result lanes -> ledger -> the trainer
 //   recovery.cpp  workers: start, hear, lose, replace, end
 //   deadlines.cpp workers that don't attach or don't get on
+//   conduct.cpp   workers that say what can't be
 //   inline.cpp    no workers: the data set runs in next
 //   device.cpp    registered memory: the arena, or buffers that batches are copied to
 #pragma once
@@ -195,6 +196,7 @@ class Loader {
   Status start_forked(std::uint32_t worker, os::Fd theirs, Error& error);
   Status open_channel(std::uint32_t worker, os::Fd& theirs, Error& error);
   void handle(const os::Poller::Event& event);
+  worker::Peer::Heard listen(std::uint32_t worker, Error& error);
   void hear(std::uint32_t worker);
   void drain_lane(std::uint32_t worker);
   void hear_last_words(std::uint32_t worker);
@@ -218,10 +220,14 @@ class Loader {
   void give_up_start(std::uint32_t worker);
   [[nodiscard]] bool has_task_deadline(const worker::Peer& peer) const;
   [[nodiscard]] std::int64_t task_deadline_ns(const worker::Peer& peer) const;
-  void watch_progress();
   void look_again(std::int64_t slept_ns, std::int64_t meant_ns);
   void give_up_task(std::uint32_t worker, std::int64_t now);
   void fence(std::uint32_t worker);
+
+  // conduct.cpp
+  void watch_workers();
+  void watch_worker(std::uint32_t worker, std::int64_t now);
+  void disown(std::uint32_t worker, Record* blamed);
 
   // device.cpp
   Status set_up_device(pinned::Pool* pool, Error& error);
@@ -284,6 +290,7 @@ class Loader {
   // workers
   std::vector<worker::Peer> peers_;
   std::vector<bool> to_ring_;
+  std::vector<std::uint64_t> oldest_;                            // see watch_workers
   std::vector<std::pair<std::uint64_t, std::uint32_t>> queued_;  // see take_back_queued
   std::vector<std::uint64_t> queued_ids_;
   std::size_t last_chosen_ = 0;

@@ -43,9 +43,8 @@ Status Loader::open_channel(std::uint32_t w, os::Fd& theirs, Error& error) {
   // Threads come when they like.
   const bool has_deadline = config_.start_timeout_ns < FEEDLANE_FOREVER / 2 && config_.start != FEEDLANE_START_THREAD;
   const std::int64_t at = has_deadline ? os::now_ns() + config_.start_timeout_ns : FEEDLANE_FOREVER;
-  const std::uint64_t start = lanes_.open(w);
-  const Status s = peers_[w].open(segments_, start, config_.lifeline, self_.get(), at, poller_, theirs, error);
-  if (s != FEEDLANE_OK) lanes_.close(w);
+  const Status s =
+      peers_[w].open(segments_, lanes_.prepare(w), config_.lifeline, self_.get(), at, poller_, theirs, error);
   if (s == FEEDLANE_OK && std::exchange(peers_[w].died, false)) shm::add(counters_->restarts);
   return s;
 }
@@ -65,7 +64,7 @@ Status Loader::start(std::uint32_t w, Error& error) {
           : peers_[w].spawn({config_.argv, config_.environment}, std::move(theirs), poller_, error);
   if (s != FEEDLANE_OK) {
     error.worker = static_cast<std::int32_t>(w);
-    lanes_.close(w);
+    lanes_.close(w);  // whatever it was that ran
   }
   return s;
 }
@@ -147,17 +146,24 @@ void Loader::handle(const os::Poller::Event& event) {
   Peer& peer = peers_[tag.worker];
   if (peer.state() == worker::State::none || peer.generation() != tag.generation) return;  // a predecessor's
   switch (tag.kind) {
-    case Tag::doorbell: return peer.drain_doorbell();
+    case Tag::doorbell: return;
     case Tag::socket: return hear(tag.worker);
     case Tag::process: return lose(tag.worker);
   }
+}
+
+// Its lane is open as soon as it has attached: until then nobody has anything to say there.
+Peer::Heard Loader::listen(std::uint32_t w, Error& error) {
+  const Peer::Heard heard = peers_[w].listen(poller_, error);
+  if (heard == Peer::Heard::attached) (void)lanes_.open(w);
+  return heard;
 }
 
 // One message; the poller tells of the next, so that a worker that floods its socket can't hold the trainer up.
 void Loader::hear(std::uint32_t w) {
   Peer& peer = peers_[w];
   Error error;
-  const Peer::Heard heard = peer.listen(poller_, error);
+  const Peer::Heard heard = listen(w, error);
   switch (heard) {
     case Peer::Heard::nothing: return;
     case Peer::Heard::attached:
@@ -190,7 +196,7 @@ void Loader::hear_last_words(std::uint32_t w) {
   Peer& peer = peers_[w];
   for (Peer::Heard heard = Peer::Heard::attached; heard == Peer::Heard::attached || heard == Peer::Heard::ready;) {
     Error error;
-    heard = peer.has_socket() ? peer.listen(poller_, error) : Peer::Heard::nothing;
+    heard = peer.has_socket() ? listen(w, error) : Peer::Heard::nothing;
     if (heard == Peer::Heard::cannot_open) fail(error);
   }
 }
@@ -212,7 +218,7 @@ void Loader::lose(std::uint32_t w) {
   const std::int64_t in_hand = take_back_tasks(w);
   recover_shard(w, how, pid);
   if (peer.was_cut_off() && peer.refused_task != 0)
-    (void)std::snprintf(how, sizeof how, "was ended for a result that made no sense");
+    (void)std::snprintf(how, sizeof how, "was ended for saying what makes no sense");
   peer.close(poller_);
   peer.died = !expected;
   if (!expected) tell_of_death(w, how, pid, in_hand);
@@ -323,6 +329,7 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
 
 // ---- ending ----
 
+// A worker that never stops ringing has news in every round.
 Status Loader::wait_for_ends(os::Deadline deadline, bool interruptible, Error& error) {
   std::array<os::Poller::Event, 64> events{};
   while (any_there()) {
@@ -330,6 +337,7 @@ Status Loader::wait_for_ends(os::Deadline deadline, bool interruptible, Error& e
     const Status s = poller_.wait(deadline, events, count, error);
     for (std::size_t i = 0; i < count; i++) handle(events[i]);
     if (s == FEEDLANE_TIMEOUT || s < 0 || (s == FEEDLANE_INTERRUPTED && interruptible)) return s;
+    if (deadline.remaining_ns() == 0 && any_there()) return FEEDLANE_TIMEOUT;
   }
   return FEEDLANE_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "arena/slot.hpp"
 #include "loader/loader.hpp"
+#include "shm/shadow.hpp"
 #include "shm/words.hpp"
 
 namespace feedlane::loader {
@@ -13,6 +14,8 @@ using State = Record::State;
 
 // ---- lanes -> ledger ----
 
+// Bounded: what is taken of a worker is the result of a task that it has, of which there are so many; anything else shuts
+// its lane.
 void Loader::sweep() {
   for (ring::Lanes::Message m = lanes_.peek(); m.data != nullptr; m = lanes_.peek()) {
     const auto result = shm::read_once<shm::ResultMessage>(m.data);
@@ -22,7 +25,9 @@ void Loader::sweep() {
 }
 
 void Loader::drain_lane(std::uint32_t worker) {
-  for (ring::Lanes::Message m = lanes_.peek_lane(worker); m.data != nullptr; m = lanes_.peek_lane(worker)) {
+  while (lanes_.is_open(worker)) {
+    const ring::Lanes::Message m = lanes_.peek_lane(worker);
+    if (m.data == nullptr) return;
     const auto result = shm::read_once<shm::ResultMessage>(m.data);
     take_result(worker, result);
     lanes_.release(worker);
@@ -50,20 +55,11 @@ void Loader::take_result(std::uint32_t worker, const shm::ResultMessage& result)
   peer.is_fenced = false;
 }
 
-// Its words don't hold together: the task stays its own until it is observed dead, then goes to another.
 void Loader::refuse_result(std::uint32_t worker, const shm::ResultMessage& result, Record* record) {
-  worker::Peer& peer = peers_[worker];
-  shm::add(counters_->invalid_results);
   if (record == nullptr)
     (void)unheard_.refuse(FEEDLANE_E_CORRUPT, "result.slot", result.slot, ledger_.slots(),
                           "worker %u sent a result for slot %u that it has no task for", worker, result.slot);
-  unheard_.worker = static_cast<std::int32_t>(worker);
-  events_.push(FEEDLANE_EVENT_INVALID, unheard_);
-  if (record != nullptr) {
-    peer.refused_task = record->id;
-    record->error = unheard_;
-  }
-  if (!peer.is_ending()) peer.cut_off(poller_);
+  disown(worker, record);
 }
 
 namespace {
@@ -78,6 +74,8 @@ Status refuse_status(const shm::ResultMessage& result, Error& error) {
 // Checks what the worker says of its slot and enters it into the ledger: last of all, as memory may be too short before,
 // and then it is read once more. E_CORRUPT.
 Status Loader::read_result(Record& record, std::uint32_t slot, const shm::ResultMessage& result, Error& error) {
+  // What a worker has made nobody had in this process; an inline task has permitted what is its own.
+  const arena::Look look(segments_, slot, config_.workers != 0);
   switch (result.status) {
     case FEEDLANE_OK: return read_made(record, slot, result, error);
     case FEEDLANE_E_SAMPLE:
@@ -269,7 +267,11 @@ Status Loader::hand_out(std::uint32_t slot, feedlane_batch& out) {
   shm::add(counters_->batches);
   shm::add(counters_->samples, record.made_rows);
   std::uint64_t bytes = 0;
-  for (const feedlane_tensor& t : record.made.tensors) bytes += t.bytes;
+  for (const feedlane_tensor& t : record.made.tensors) {
+    bytes += t.bytes;
+    shm::permit(t.data, t.bytes);
+  }
+  shm::permit(record.made.metadata.data(), record.made.metadata.size());
   shm::add(counters_->bytes, bytes);
   advance(record);
   record.progress = progress_;

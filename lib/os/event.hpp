@@ -15,15 +15,24 @@ inline Status create_event(Fd& out, Error& error) {
   return out ? FEEDLANE_OK : error.os(errno, "eventfd");
 }
 
-// Async-signal-safe. EAGAIN means that the counter is full, which wakes just as well; other failures mean that the peer
-// broke its descriptor, and its pidfd tells the rest.
-inline void signal_event(int fd) {
+namespace detail {
+
+inline void add_to_event(int fd, std::uint64_t count) {
   const int saved = errno;
-  const std::uint64_t one = 1;
-  while (::write(fd, &one, sizeof one) < 0 && errno == EINTR) {
+  while (::write(fd, &count, sizeof count) < 0 && errno == EINTR) {
   }
   errno = saved;
 }
+
+}  // namespace detail
+
+// A doorbell, whose eventfd both ends hold. The counter and O_NONBLOCK belong to all holders, and a broken one may fill,
+// drain or change them at any moment, so nothing hangs on either: a ring adds 0, for which there is room in a full counter
+// too, so that it never waits; it wakes who watches by Poller::add_bell, whose own epoll set keeps that it was rung.
+inline void ring_event(int fd) { detail::add_to_event(fd, 0); }
+
+// An event of this process alone: readable until it is drained. Async-signal-safe.
+inline void signal_event(int fd) { detail::add_to_event(fd, 1); }
 
 inline void drain_event(int fd) {
   std::uint64_t count = 0;

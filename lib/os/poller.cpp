@@ -37,9 +37,17 @@ Status Poller::open(Error& error) {
   return epoll_ ? FEEDLANE_OK : error.os(errno, "epoll_create1");
 }
 
-Status Poller::add(int fd, std::uint64_t tag, Error& error) {
+Status Poller::add(int fd, std::uint64_t tag, Error& error) { return add(fd, tag, EPOLLIN, error); }
+
+// A write to an eventfd is an edge whatever its counter is, and at any counter it is readable, writable or both: no ring is
+// filtered out.
+Status Poller::add_bell(int fd, std::uint64_t tag, Error& error) {
+  return add(fd, tag, EPOLLIN | EPOLLOUT | EPOLLET, error);
+}
+
+Status Poller::add(int fd, std::uint64_t tag, std::uint32_t conditions, Error& error) {
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = conditions;
   event.data.u64 = tag;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return error.os(errno, "epoll_ctl add of %d", fd);
   return FEEDLANE_OK;

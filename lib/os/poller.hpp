@@ -10,7 +10,7 @@
 
 namespace feedlane::os {
 
-// An epoll set whose members carry a tag. Level-triggered.
+// An epoll set whose members carry a tag.
 class Poller {
  public:
   struct Event {
@@ -19,7 +19,10 @@ class Poller {
   };
 
   Status open(Error& error);
+  // Tells of it as long as it is readable.
   Status add(int fd, std::uint64_t tag, Error& error);
+  // An eventfd that is rung by ring_event: tells of it once after a ring, or several, and once at first.
+  Status add_bell(int fd, std::uint64_t tag, Error& error);
   void remove(int fd);
   [[nodiscard]] int fd() const { return epoll_.get(); }
 
@@ -27,6 +30,7 @@ class Poller {
   Status wait(Deadline deadline, std::span<Event> events, std::size_t& count, Error& error);
 
  private:
+  Status add(int fd, std::uint64_t tag, std::uint32_t conditions, Error& error);
   Fd epoll_;
 };
 

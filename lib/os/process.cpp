@@ -27,6 +27,11 @@ Status open_pidfd(pid_t pid, Fd& out, Error& error) {
 }
 
 pid_t pid_of_pidfd(int pidfd) {
+  // A thread's says that the thread has ended, not its process. PIDFD_THREAD is O_EXCL, and can't be changed later.
+  const int flags = ::fcntl(pidfd, F_GETFL);
+  if (flags < 0 || (flags & O_EXCL) != 0) return 0;
+  // What is shown of a descriptor of another kind may be anything; the kernel itself says that it is of none.
+  if (::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) != 0 && (errno == EBADF || errno == EINVAL)) return 0;
   char path[64];
   (void)std::snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path, "re"), &std::fclose);

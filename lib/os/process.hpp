@@ -14,7 +14,8 @@ namespace feedlane::os {
 
 Status open_pidfd(pid_t pid, Fd& out, Error& error);
 
-// The process behind a pidfd: -1 if it is gone and reaped, 0 if the descriptor is no pidfd or the process out of our sight.
+// The process behind a pidfd: -1 if it is gone and reaped, 0 if the descriptor is no pidfd of a process (but of a thread,
+// or something else) or the process out of our sight.
 pid_t pid_of_pidfd(int pidfd);
 
 // True once the process has ended, reaped or not.

@@ -12,6 +12,10 @@
 #include <cerrno>
 #include <cstring>
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 namespace feedlane::os {
 
 Status create_socket_pair(Fd& mine, Fd& theirs, Error& error) {
@@ -51,6 +55,12 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 
 namespace {
 
+// Closing the last descriptor of a socket that lingers may wait for its network; nobody wants that of us.
+void forget_linger(int fd) {
+  const linger off{};
+  (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);  // ENOTSOCK: it is none
+}
+
 void take_control(msghdr& message, Received& out) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET) continue;
@@ -64,7 +74,9 @@ void take_control(msghdr& message, Received& out) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
         Fd owned(fd);
+        forget_linger(fd);
         if (out.fd_count < max_passed_fds) out.fds[out.fd_count++] = std::move(owned);
+        else out.truncated = true;
       }
     }
   }
@@ -75,7 +87,8 @@ void take_control(msghdr& message, Received& out) {
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error) {
   out = Received{};
   iovec part{buffer.data(), buffer.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_fds) + CMSG_SPACE(sizeof(ucred))];
+  // Room for all that can come: what the kernel drops itself it closes as it is.
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kernel_passed_fds) + CMSG_SPACE(sizeof(ucred))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -99,8 +112,22 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
     return error.os(EMFILE, "descriptors that came along with a message");
   }
   out.bytes = static_cast<std::size_t>(got);
-  out.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  out.truncated = out.truncated || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
   return FEEDLANE_OK;
+}
+
+void refuse_descriptors(int socket) {
+  const int off = 0;
+  (void)::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off);
+}
+
+void discard_messages(int socket) {
+  constexpr int most = 1024;  // more than a socket's buffer holds; who sends on meanwhile is left alone
+  std::byte nowhere[8];
+  Received received;
+  Error ignored;
+  for (int i = 0; i < most && receive_message(socket, nowhere, received, ignored) == FEEDLANE_OK; i++) {
+  }
 }
 
 Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error) {

@@ -14,6 +14,7 @@
 namespace feedlane::os {
 
 constexpr std::size_t max_passed_fds = 8;
+constexpr std::size_t kernel_passed_fds = 253;  // SCM_MAX_FD: what one message can carry
 
 // What came with one message. Descriptors beyond those expected are closed on receipt.
 struct Received {
@@ -34,6 +35,13 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 
 // One message, never waiting: 0, AGAIN when there is none, END when the other end is closed.
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error);
+
+// From here on the other end can't send descriptors, where the kernel can refuse them (Linux 6.16).
+void refuse_descriptors(int socket);
+
+// Reads and forgets what the other end has sent, a bounded number of messages: descriptors that the kernel would have to
+// close with the socket could make that wait.
+void discard_messages(int socket);
 
 // Waits for one message. E_PEER_DEAD when the other end is closed; TIMEOUT. Signals don't end this wait: it belongs to
 // calls that have taken the socket already, so that their caller couldn't call again.

@@ -5,6 +5,8 @@
 //   sleeper:   set the flag; fence; sweep everything again; sleep on the eventfd (and on deaths, sockets, a deadline);
 //              clear the flag
 //
+// The sleeper watches its eventfd by Poller::add_bell; nobody reads it.
+//
 // Only the sleeper writes its flag. A publisher that cleared it and was stopped before the write would take the wake-up
 // with it. No timeout is needed for correctness.
 #pragma once
@@ -19,7 +21,7 @@ namespace feedlane::ring {
 
 using SleepFlag = std::atomic<std::uint32_t>;
 
-// The publisher's end: one eventfd for each pair of peers, so that no third one can drain or fill it.
+// The publisher's end: one eventfd for each pair of peers.
 class Doorbell {
  public:
   Doorbell() = default;
@@ -30,7 +32,7 @@ class Doorbell {
     doorbell_fence();  // pairs with the fence in Sleeper::prepare
     // Relaxed: the fence orders it after what was published.
     if (sleeping_->load(std::memory_order_relaxed) == 0) return false;
-    os::signal_event(event_);
+    os::ring_event(event_);
     return true;
   }
 
@@ -51,7 +53,7 @@ class Sleeper {
     flag_->store(1, std::memory_order_relaxed);
     doorbell_fence();  // pairs with the fence in Doorbell::ring
   }
-  // Awake. Rings that come late only fill the eventfd, which costs one needless wake-up.
+  // Awake. A ring that comes late costs one needless wake-up.
   void cancel() { flag_->store(0, std::memory_order_relaxed); }
 
  private:

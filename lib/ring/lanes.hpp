@@ -24,11 +24,18 @@ class Lanes {
     lanes_.push_back({Consumer(cells, start, published), false});
     return static_cast<std::uint32_t>(lanes_.size() - 1);
   }
-  // Hands a lane to a producer: where it must start.
+  // Where the lane's next producer must start. Nothing that its predecessor left in the cells can be taken for its own.
+  std::uint64_t prepare(std::uint32_t lane) {
+    lanes_[lane].consumer.format();
+    return lanes_[lane].consumer.position();
+  }
+  // Hands a lane to a producer that starts there: from here on messages are taken from it.
   std::uint64_t open(std::uint32_t lane) {
     lanes_[lane].open = true;
     return lanes_[lane].consumer.position();
   }
+  // Its producer isn't to be believed any more: whatever is in the lane stays there until it is closed.
+  void shut(std::uint32_t lane) { lanes_[lane].open = false; }
   // The producer is dead or gone and what it committed has been taken: the lane moves to the next generation.
   void close(std::uint32_t lane) {
     Lane& l = lanes_[lane];
@@ -64,6 +71,10 @@ class Lanes {
   [[nodiscard]] Message peek_lane(std::uint32_t lane) const {
     const Consumer& consumer = lanes_[lane].consumer;
     return {lane, consumer.peek(1) == 0 ? nullptr : consumer.message(0)};
+  }
+  // See Consumer::is_torn.
+  [[nodiscard]] bool is_torn(std::uint32_t lane, std::uint32_t count) const {
+    return lanes_[lane].consumer.is_torn(count);
   }
   void release(std::uint32_t lane, std::uint32_t count = 1) { lanes_[lane].consumer.release(count); }
 

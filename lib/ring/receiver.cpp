@@ -69,7 +69,8 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
     sender.sender_event.reset();
     return s;
   }
-  const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, 0, lanes_.open(lane)};
+  const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, 0, lanes_.prepare(lane)};
+  (void)lanes_.open(lane);
   int fds[ring_welcome_fds];
   fds[ring_welcome_control] = segments_.control_fd();
   fds[ring_welcome_data] = segments_.data_fd();
@@ -81,7 +82,7 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
   s = os::send_message(sender.socket.get(), std::as_bytes(std::span(&welcome, 1)), fds, error);
   if (s == FEEDLANE_OK) s = poller_.add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
   if (s == FEEDLANE_OK)
-    s = poller_.add(sender.receiver_event.get(), make_tag(sender.generation, lane, kind_doorbell), error);
+    s = poller_.add_bell(sender.receiver_event.get(), make_tag(sender.generation, lane, kind_doorbell), error);
   if (s != FEEDLANE_OK) lose(lane);
   return s;
 }
@@ -136,6 +137,7 @@ void Receiver::hear(std::uint32_t lane) {
     sender.process = std::move(received.fds[0]);
     if (named > 0 && named == received.pid &&
         poller_.add(sender.process.get(), make_tag(sender.generation, lane, kind_process), ignored) == FEEDLANE_OK) {
+      os::refuse_descriptors(sender.socket.get());
       sender.state = Sender::State::attached;
       anybody_came_ = true;  // who only connects to the path is nobody
       return;
@@ -145,6 +147,7 @@ void Receiver::hear(std::uint32_t lane) {
   if (left || sender.state == Sender::State::offered) return lose(lane);
   // The end of the socket is no proof, and nonsense no excuse: the lane is free when the process is seen to have ended.
   poller_.remove(sender.socket.get());
+  os::discard_messages(sender.socket.get());
   sender.socket.reset();
 }
 
@@ -154,6 +157,7 @@ void Receiver::lose(std::uint32_t lane) {
   poller_.remove(sender.socket.get());
   poller_.remove(sender.receiver_event.get());
   poller_.remove(sender.process.get());
+  os::discard_messages(sender.socket.get());
   sender.socket.reset();
   sender.process.reset();
   sender.sender_event.reset();
@@ -181,7 +185,7 @@ bool Receiver::has_ended() const {
 Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   sleeper_.cancel();
-  for (;;) {
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a sender may ring for ever
     std::uint32_t count = 0;
     const Lanes::Message m = lanes_.peek_many(want, count);
     if (m.data != nullptr) {
@@ -191,6 +195,7 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
       return FEEDLANE_OK;
     }
     if (has_ended()) return FEEDLANE_END;
+    if (is_last) return FEEDLANE_TIMEOUT;
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
   }
 }
@@ -217,7 +222,7 @@ Status Receiver::handle(const os::Poller::Event& event, Error& error) {
   const bool there = sender.state == Sender::State::offered || sender.state == Sender::State::attached;
   if (!there || sender.generation != event.tag >> 32) return FEEDLANE_OK;  // its predecessor's
   switch (static_cast<Kind>(event.tag & 3)) {
-    case kind_doorbell: os::drain_event(sender.receiver_event.get()); break;
+    case kind_doorbell: break;
     case kind_process: lose(lane); break;
     case kind_socket: hear(lane); break;
   }
@@ -248,19 +253,22 @@ Status Receiver::arm(Error& error) {
   return FEEDLANE_AGAIN;
 }
 
-// Everything that has happened, without waiting.
+// What has happened, without waiting. Bounded: a sender that never stops ringing has an event in every round.
 Status Receiver::take_news(Error& error) {
   std::array<os::Poller::Event, 64> events{};
   std::size_t count = 0;
-  for (;;) {
+  // A sender has a doorbell, a process and a socket, over which it says two things before its end.
+  const std::size_t rounds = 3 * (3 * senders_.size() / events.size() + 1);
+  for (std::size_t round = 0; round < rounds; round++) {
     const Status s = poller_.wait(os::Deadline::at(0), events, count, error);
-    if (s == FEEDLANE_TIMEOUT) return FEEDLANE_OK;
+    if (s == FEEDLANE_TIMEOUT) break;
     if (s < 0) return s;
     Status handled = FEEDLANE_OK;
     for (std::size_t i = 0; i < count; i++)
       if (const Status one = handle(events[i], error); one != FEEDLANE_OK) handled = one;
     if (handled != FEEDLANE_OK) return handled;
   }
+  return FEEDLANE_OK;
 }
 
 }  // namespace feedlane::ring

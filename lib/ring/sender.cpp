@@ -62,7 +62,7 @@ Status Sender::attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Send
   std::unique_ptr<Sender> t(new Sender);
   Status s = t->receive_welcome(socket.get(), deadline, error);
   if (s == FEEDLANE_OK) s = t->poller_.open(error);
-  if (s == FEEDLANE_OK) s = t->poller_.add(t->own_event_.get(), tag_own_event, error);
+  if (s == FEEDLANE_OK) s = t->poller_.add_bell(t->own_event_.get(), tag_own_event, error);
   if (s == FEEDLANE_OK) s = t->poller_.add(t->receiver_.get(), tag_receiver, error);
   if (s == FEEDLANE_OK) s = t->poller_.add(socket.get(), tag_socket, error);
   os::Fd self;
@@ -120,10 +120,9 @@ Status Sender::wait(os::Deadline deadline, Error& error) {
   std::size_t count = 0;
   const Status s = poller_.wait(deadline, events, count, error);
   sleeper_.cancel();
-  for (std::size_t i = 0; i < count; i++) {
-    if (events[i].tag == tag_own_event) os::drain_event(own_event_.get());
-    else receiver_gone_ = true;  // it says nothing more over the socket: its end is all that can come
-  }
+  for (std::size_t i = 0; i < count;
+       i++)  // the receiver says nothing more over the socket: its end is all that can come
+    if (events[i].tag != tag_own_event) receiver_gone_ = true;
   return s;
 }
 

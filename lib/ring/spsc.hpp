@@ -123,6 +123,24 @@ class Consumer {
   }
   [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
 
+  // Whether the next `count` cells hold what no producer leaves there: it commits them in order, and what isn't committed
+  // is of an earlier lap, or zero. Ring memory that others can write has been damaged then.
+  [[nodiscard]] bool is_torn(std::uint32_t count) const {
+    bool is_later_committed = false;
+    for (std::uint64_t p = position_ + std::min(count, cells_.capacity); p-- != position_;) {
+      // Acquire: pairs with the release store in Producer::commit: who sees a cell committed sees those before it so.
+      const std::uint64_t sequence = cells_.sequence(p).load(std::memory_order_acquire);
+      const std::uint64_t behind = p + 1 - sequence;  // whole laps
+      if (behind == 0) is_later_committed = true;
+      else if (is_later_committed || (sequence != 0 && (behind > UINT64_MAX / 2 || behind % cells_.capacity != 0)))
+        return true;
+    }
+    return false;
+  }
+
+  // While there is no producer: see Cells::format.
+  void format() const { cells_.format(position_); }
+
   // Gives back the first `count` peeked cells.
   void release(std::uint32_t count) {
     position_ += count;

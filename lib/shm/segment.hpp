@@ -9,6 +9,7 @@
 #include "shm/layout.hpp"
 #include "shm/mapping.hpp"
 #include "shm/plan.hpp"
+#include "shm/shadow.hpp"
 
 namespace feedlane::shm {
 
@@ -80,6 +81,12 @@ class Segments {
   // Worker: more of data may have to be reserved.
   void keep_data_fd(os::Fd fd) { pair_.keep_data_fd(std::move(fd)); }
   void keep_from_children() const { pair_.keep_from_children(); }
+
+  // Of a slot, or of all: see shm/shadow.hpp.
+  void forbid_payload(std::uint32_t slot) const { forbid(payload(slot), plan_.slot_stride); }
+  void forbid_payloads() const {
+    for (std::uint32_t slot = 0; slot < plan_.geometry.slots; slot++) forbid_payload(slot);
+  }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] int control_fd() const { return pair_.control_fd(); }

@@ -32,6 +32,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, boo
   unfinished = 0;
   refused_task = 0;
   seen_task = 0;
+  last_sent_ = 0;
   is_fenced = false;
   revoked_.clear();
   set_revoked(0, 0);
@@ -42,7 +43,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, boo
   if (s == FEEDLANE_OK) s = os::create_event(trainer_event_, error);
   if (s == FEEDLANE_OK) s = lifeline_.open(lifeline_read, error);
   if (s == FEEDLANE_OK) s = poller.add(socket_.get(), Tag{id_, generation(), Tag::socket}.pack(), error);
-  if (s == FEEDLANE_OK) s = poller.add(trainer_event_.get(), Tag{id_, generation(), Tag::doorbell}.pack(), error);
+  if (s == FEEDLANE_OK) s = poller.add_bell(trainer_event_.get(), Tag{id_, generation(), Tag::doorbell}.pack(), error);
   if (s == FEEDLANE_OK) {
     const Welcome welcome{welcome_magic, shm::layout_hash, id_, generation(), tasks_.position(), result_start, tied, 0};
     int fds[welcome_fds];
@@ -171,6 +172,7 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
       return Heard::nonsense;
     }
   }
+  os::refuse_descriptors(socket_.get());
   attached_ = true;
   start_failures = 0;
   if (state() == State::starting) set_state(State::opening);
@@ -196,6 +198,7 @@ void Peer::send(const shm::TaskMessage& message) {
   (void)tasks_.reserve(1);
   std::memcpy(tasks_.message(0), &message, sizeof message);
   tasks_.commit(1);
+  last_sent_ = message.id;
   unfinished++;
 }
 
@@ -236,8 +239,6 @@ bool Peer::forget_revoked(std::uint64_t id) {
   return true;
 }
 
-void Peer::drain_doorbell() const { os::drain_event(trainer_event_.get()); }
-
 void Peer::ring_done() {
   // Release: pairs with the acquire load in Worker::is_done.
   trainer_row_->done_through.store(std::uint64_t{generation()} + 1, std::memory_order_release);
@@ -258,15 +259,16 @@ void Peer::kill(int signal) const {
 
 void Peer::close_socket(os::Poller& poller) {
   poller.remove(socket_.get());
+  os::discard_messages(socket_.get());
   socket_.reset();
 }
 
 void Peer::cut_off(os::Poller& poller) {
   cut_off_ = true;
   if (local_) return ring_done();  // a thread can't be killed: its word that it leaves is still wanted
-  close_socket(poller);
   kill(SIGKILL);
   lifeline_.cut();
+  close_socket(poller);
 }
 
 void Peer::let_leave(os::Deadline until, os::Poller& poller) {

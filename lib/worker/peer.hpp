@@ -79,7 +79,6 @@ class Peer {
   // It may have seen the revocation of a task that the trainer thought it had begun.
   [[nodiscard]] bool may_decline(std::uint64_t id) const { return id >= revoked_from_ && id < revoked_until_; }
   void ring_doorbell() const { (void)bell_.ring(); }
-  void drain_doorbell() const;
 
   // The done-event.
   void ask_to_end();
@@ -125,13 +124,28 @@ class Peer {
 
   // Everything up to this id has been begun, and will be answered unless the worker dies.
   [[nodiscard]] std::uint64_t begun_through() const { return row_->begun_through.load(std::memory_order_relaxed); }
+  // Both, for who holds them against what is in its lane: Loader::watch_workers.
+  struct Marks {
+    std::uint64_t begun;
+    std::uint64_t in_hand;  // the same, 0, or one that it begins at this moment
+
+    // Whose results are in the lane by now.
+    [[nodiscard]] std::uint64_t answered() const { return in_hand == 0 || begun == 0 ? begun : begun - 1; }
+  };
+  [[nodiscard]] Marks marks() const {
+    // Acquire, in this order: pairs with the release stores in Worker::take_task and Worker::send_result.
+    const std::uint64_t begun = row_->begun_through.load(std::memory_order_acquire);
+    return {begun, row_->started_task.load(std::memory_order_acquire)};
+  }
+  // The newest task that it was sent.
+  [[nodiscard]] std::uint64_t last_sent() const { return last_sent_; }
 
   std::uint32_t unfinished = 0;      // tasks sent to this generation and not answered
-  std::uint64_t refused_task = 0;    // whose result was refused, so that the worker was cut off; 0: none
+  std::uint64_t refused_task = 0;    // to blame for what it was cut off for; 0: it wasn't
   std::uint32_t start_failures = 0;  // generations in a row that ended before they attached
   bool died = false;                 // the generation before, unexpectedly
   std::int64_t progress_ns = 0;      // when it was last seen to get on
-  std::uint64_t seen_task = 0;       // what it had in hand then
+  std::uint64_t seen_task = 0;       // up to where it was last seen to have begun
   bool is_fenced = false;            // a thread that hangs: whatever it has is lost to it
 
  private:
@@ -147,6 +161,7 @@ class Peer {
   std::vector<std::uint64_t> revoked_;  // not answered yet
   std::uint64_t revoked_from_ = 0;
   std::uint64_t revoked_until_ = 0;
+  std::uint64_t last_sent_ = 0;
   bool ever_opened_ = false;
   bool attached_ = false;
   bool spawned_ = false;

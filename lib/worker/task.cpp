@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "os/limits.hpp"
 #include "os/memfd.hpp"
+#include "shm/shadow.hpp"
 #include "worker/seed.hpp"
 
 namespace feedlane::worker {
@@ -56,11 +58,29 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const
     for (std::uint32_t i = 0; i < message.rows; i++, position += message.stride)
       seeds_[i] = row_seed(key, static_cast<std::int64_t>(position));
   }
-  start_over();
+  set_out();
   open_ = true;
 }
 
+void Task::close() {
+  open_ = false;
+  if (std::exchange(permitted_, false)) forbid();
+}
+
+void Task::forbid() const { shm::forbid(slot_.payload, shm::align_payload(slot_.payload_bytes)); }
+
+void Task::permit() {
+  permitted_ = true;
+  forbid();
+  for (const feedlane_tensor& t : tensors_) shm::permit(t.data, t.bytes);
+}
+
 void Task::start_over() {
+  set_out();
+  permit();
+}
+
+void Task::set_out() {
   const auto all = fields_->all();
   tensors_.resize(all.size());
   for (std::size_t f = 0; f < all.size(); f++)
@@ -135,12 +155,14 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   // In its own place if it fits there; else behind all others.
   arena::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
+  if (at < tensors_.size()) shm::forbid(tensors_[at].data, tensors_[at].bytes);
   if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
   else if (const Status s = allocate(bytes, place, error); s != FEEDLANE_OK) return s;
   feedlane_tensor t = arena::row_major(dtype, full.ndim, full.shape);
   t.bytes = bytes;
   t.data = slot_.payload + place.offset;
   t.offset = slot_.payload_offset + place.offset;
+  shm::permit(t.data, t.bytes);
   if (is_declared) {
     t.name = declared[at].name.c_str();
   } else {
@@ -163,6 +185,7 @@ Status Task::copy_in(const char* argument, const void* bytes, std::uint64_t coun
     return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, static_cast<std::int64_t>(count), "%s is NULL, of %llu bytes",
                         argument, static_cast<unsigned long long>(count));
   if (const Status s = allocate(count, out, error); s != FEEDLANE_OK) return s;
+  shm::permit(slot_.payload + out.offset, count);
   if (count != 0) std::memcpy(slot_.payload + out.offset, bytes, count);
   return FEEDLANE_OK;
 }
@@ -245,6 +268,7 @@ std::uint64_t Task::describe(std::uint64_t rows) {
 }
 
 void Task::describe_failure(std::int64_t position, bool transient, std::string_view text, std::string_view detail) {
+  shm::permit(slot_.payload, slot_.reserved_bytes);  // for the traceback
   arena::write_failure(slot_, message_.id, position, transient, text, detail, extras_.records);
 }
 

@@ -20,7 +20,9 @@ class Task {
                feedlane_worker* owner);
   // `list`: the slot's list in control: indices, or the state to go on from.
   void open(const shm::TaskMessage& message, const std::int64_t* list, const arena::Slot& slot);
-  void close() { open_ = false; }
+  void close();
+  // From here on the slot's memory is the task's: see shm/shadow.hpp.
+  void permit();
   // Forgets what the data set has said of this task so far: it is made anew.
   void start_over();
 
@@ -70,11 +72,14 @@ class Task {
   Status allocate(std::uint64_t bytes, arena::Extent& out, Error& error);
   Status copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error);
   void publish_tensors();
+  void forbid() const;
+  void set_out();
 
   const arena::Fields* fields_ = nullptr;
   shm::Geometry geometry_{};
   std::uint32_t worker_ = 0;
   bool open_ = false;
+  bool permitted_ = false;
   shm::TaskMessage message_{};
   arena::Slot slot_{};
   std::vector<feedlane_tensor> tensors_;

@@ -65,6 +65,7 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", static_cast<std::int64_t>(geometry.slot_bytes),
                         static_cast<std::int64_t>(fields_.slot_bytes()), "the declared fields don't fit a slot");
   declared_ = fields_.as_declared();
+  if (segments_ == &own_) own_.forbid_payloads();
   row_ = segments_->worker_row(id_);
   trainer_row_ = segments_->trainer_row(id_);
   const auto capacity = geometry.ring_capacity;
@@ -79,7 +80,7 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
 
 Status Worker::watch_trainer(int socket, Error& error) {
   Status s = poller_.open(error);
-  if (s == FEEDLANE_OK) s = poller_.add(own_event_.get(), tag_own_event, error);
+  if (s == FEEDLANE_OK) s = poller_.add_bell(own_event_.get(), tag_own_event, error);
   if (s == FEEDLANE_OK) s = poller_.add(trainer_.get(), tag_trainer, error);
   if (s == FEEDLANE_OK) s = poller_.add(socket, tag_socket, error);
   return s;
@@ -195,15 +196,17 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
                           "a task for slot %u of %u, %u rows of %u", message.slot, geometry.slots, message.rows,
                           geometry.max_rows);
     task_since_ns_ = os::now_ns();
-    // Relaxed: markers for whoever looks at a busy or dead worker; Peer::revoke hangs on begun_through, by the fences.
+    // Markers for whoever looks at a busy or dead worker; Peer::revoke hangs on begun_through, by the fences. Release:
+    // pairs with Peer::marks: who sees this task begun sees the results of all before it.
     row_->started_sample.store(0, std::memory_order_relaxed);
     row_->started_ns.store(static_cast<std::uint64_t>(task_since_ns_), std::memory_order_relaxed);
     row_->started_task.store(message.id, std::memory_order_relaxed);
-    row_->begun_through.store(message.id, std::memory_order_relaxed);
+    row_->begun_through.store(message.id, std::memory_order_release);
     task_.open(message, segments_->index_list(message.slot), arena::Slot::of(*segments_, message.slot));
     tasks_.release(1);
     const bool is_another_s = is_revoked(message.id);
     if (message.id >= abandon_before() && !is_another_s) {
+      task_.permit();
       *task = &task_.view();
       return FEEDLANE_OK;
     }
@@ -244,17 +247,16 @@ Status Worker::await_events(os::Deadline deadline, Error& error) {
   std::size_t count = 0;
   const Status s = poller_.wait(deadline, events, count, error);
   sleeper_.cancel();
-  for (std::size_t i = 0; i < count; i++) {
-    if (events[i].tag == tag_own_event) os::drain_event(own_event_.get());
-    // The trainer says nothing over the socket after the welcome: its end is all that can come.
-    else trainer_gone_ = true;
-  }
+  // The trainer says nothing over the socket after the welcome: its end is all that can come.
+  for (std::size_t i = 0; i < count; i++)
+    if (events[i].tag != tag_own_event) trainer_gone_ = true;
   return s;
 }
 
 Status Worker::arm() {
   if (tasks_.peek(1) != 0 || is_done() || task_.is_open()) return FEEDLANE_AGAIN;
-  os::drain_event(own_event_.get());
+  Error ignored;
+  (void)await_events(os::Deadline::at(0), ignored);  // the rings so far, which would wake the caller at once
   sleeper_.prepare();
   if (tasks_.peek(1) == 0 && !is_done()) return FEEDLANE_OK;
   sleeper_.cancel();
@@ -268,19 +270,15 @@ Status Worker::finish_task(Status status, std::uint32_t rows, std::uint64_t byte
   shm::add(row_->bytes, bytes);
   shm::add(row_->errors, status < 0 ? 1 : 0);
   shm::add(row_->work_ns, static_cast<std::uint64_t>(os::now_ns() - task_since_ns_));
-  const Status s = send_result(status, rows, error);
-  row_->started_task.store(0, std::memory_order_relaxed);  // a marker, see take_task
-  task_.close();
+  task_.close();  // from the commit on the slot is the trainer's
   scratch_.clear();
-  return s;
+  return send_result(status, rows, error);
 }
 
 // Not counted: it was never this worker's.
 Status Worker::decline_task(Error& error) {
-  const Status s = send_result(FEEDLANE_ABANDONED, 0, error);
-  row_->started_task.store(0, std::memory_order_relaxed);  // a marker, see take_task
   task_.close();
-  return s;
+  return send_result(FEEDLANE_ABANDONED, 0, error);
 }
 
 Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
@@ -290,6 +288,9 @@ Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
   const shm::ResultMessage message{task.id, task.slot, task.attempt, status, rows};
   std::memcpy(results_.message(0), &message, sizeof message);
   results_.commit(1);
+  // Before the ring, so that who is woken by it finds the task out of hand. Release: pairs with Peer::marks: its result is
+  // there.
+  row_->started_task.store(0, std::memory_order_release);
   (void)trainer_bell_.ring();
   return FEEDLANE_OK;
 }

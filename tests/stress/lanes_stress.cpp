@@ -2,7 +2,6 @@
 // One consumer, 1, 2 and 8 producer processes that are killed at random instructions and replaced all the time: each
 // lane's stream goes on without a gap, a repeat or a torn message. A successor is told by the consumer what comes next,
 // as a loader's ledger does.
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +36,7 @@ struct Shared {
   Shared::Lane& l = shared.lanes[lane];
   Producer producer({l.cells, 64, capacity}, start, &l.position);
   Sleeper sleeper(&l.producer_asleep);
+  stress::Bell own_bell(own_event);
   const Doorbell bell(&shared.consumer_asleep, peer_event);
   stress::Random random{start * 31 + lane + 1};
   for (;;) {
@@ -44,11 +44,7 @@ struct Shared {
     const std::uint32_t room = producer.reserve(want);
     if (room == 0) {
       sleeper.prepare();
-      if (producer.reserve(1) == 0) {
-        pollfd entry{own_event, POLLIN, 0};
-        (void)::poll(&entry, 1, -1);
-        feedlane::os::drain_event(own_event);
-      }
+      if (producer.reserve(1) == 0) own_bell.wait();
       sleeper.cancel();
       continue;
     }
@@ -65,6 +61,7 @@ struct Run {
   Shared* shared = stress::make_shared_object<Shared>();
   Lanes lanes;
   feedlane::os::Fd consumer_event = stress::make_event();
+  stress::Bell bell{consumer_event.get()};
   std::vector<feedlane::os::Fd> producer_events;
   std::vector<pid_t> pids;
   std::vector<std::uint64_t> expected;
@@ -108,11 +105,7 @@ struct Run {
     Lanes::Message m = lanes.peek();
     if (m.data == nullptr) {
       sleeper.prepare();
-      if (!lanes.any()) {
-        pollfd entry{consumer_event.get(), POLLIN, 0};
-        (void)::poll(&entry, 1, -1);
-        feedlane::os::drain_event(consumer_event.get());
-      }
+      if (!lanes.any()) bell.wait();
       sleeper.cancel();
       return;
     }

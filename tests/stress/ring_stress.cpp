@@ -2,7 +2,6 @@
 // Two processes, one ring, a billion messages (fewer in a check): every one arrives once, in order, whole. Batches of
 // random sizes; both sides sleep by the doorbell whenever they find nothing to do, with no timeout anywhere, so that a lost
 // wake-up hangs the run. The position wraps at 2^64 on the way.
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,15 +25,10 @@ struct Shared {
   alignas(128) std::byte cells[64 * capacity];
 };
 
-void sleep_on(int event) {
-  pollfd entry{event, POLLIN, 0};
-  (void)::poll(&entry, 1, -1);
-  feedlane::os::drain_event(event);
-}
-
 void produce(Shared& shared, int own_event, int peer_event, std::uint64_t count) {
   Producer producer({shared.cells, 64, capacity}, start, &shared.position);
   Sleeper sleeper(&shared.producer_asleep);
+  stress::Bell own_bell(own_event);
   const Doorbell bell(&shared.consumer_asleep, peer_event);
   stress::Random random{12345};
   for (std::uint64_t i = 0; i < count;) {
@@ -43,7 +37,7 @@ void produce(Shared& shared, int own_event, int peer_event, std::uint64_t count)
     if (room == 0) {
       sleeper.prepare();
       room = producer.reserve(want);
-      if (room == 0) sleep_on(own_event);
+      if (room == 0) own_bell.wait();
       sleeper.cancel();
       continue;
     }
@@ -62,6 +56,7 @@ void produce(Shared& shared, int own_event, int peer_event, std::uint64_t count)
 void consume(Shared& shared, int own_event, int peer_event, std::uint64_t count) {
   Consumer consumer({shared.cells, 64, capacity}, start, &shared.position);
   Sleeper sleeper(&shared.consumer_asleep);
+  stress::Bell own_bell(own_event);
   const Doorbell bell(&shared.producer_asleep, peer_event);
   stress::Random random{54321};
   for (std::uint64_t i = 0; i < count;) {
@@ -69,7 +64,7 @@ void consume(Shared& shared, int own_event, int peer_event, std::uint64_t count)
     const std::uint32_t got = consumer.peek(want);
     if (got == 0) {
       sleeper.prepare();
-      if (consumer.peek(1) == 0) sleep_on(own_event);
+      if (consumer.peek(1) == 0) own_bell.wait();
       sleeper.cancel();
       continue;
     }

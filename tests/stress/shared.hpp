@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <span>
 
 #include "base/error.hpp"
 #include "os/event.hpp"
+#include "os/poller.hpp"
 
 namespace stress {
 
@@ -41,6 +43,24 @@ inline feedlane::os::Fd make_event() {
   if (feedlane::os::create_event(fd, error) != FEEDLANE_OK) die(error.text, 0, 1);
   return fd;
 }
+
+// The sleeper's end of a doorbell.
+class Bell {
+ public:
+  explicit Bell(int event) {
+    feedlane::Error error;
+    if (poller_.open(error) != FEEDLANE_OK || poller_.add_bell(event, 0, error) != FEEDLANE_OK) die(error.text, 0, 1);
+  }
+  void wait() {
+    feedlane::os::Poller::Event event{};
+    std::size_t count = 0;
+    feedlane::Error error;
+    (void)poller_.wait(feedlane::os::Deadline::never(), std::span(&event, 1), count, error);
+  }
+
+ private:
+  feedlane::os::Poller poller_;
+};
 
 // Small, fast, seeded: which numbers come matters little, only that runs can be repeated.
 struct Random {
