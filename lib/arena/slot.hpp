@@ -36,7 +36,7 @@ struct Slot {
 class Look {
  public:
   Look(const shm::Segments& segments, std::uint32_t slot, bool needed) : segments_(segments), slot_(slot), is_(needed) {
-    if (is_) shm::permit(segments.payload(slot), segments.plan().slot_stride);
+    if (is_) segments.permit_payload(slot);
   }
   Look(const Look&) = delete;
   Look& operator=(const Look&) = delete;

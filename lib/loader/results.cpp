@@ -267,11 +267,13 @@ Status Loader::hand_out(std::uint32_t slot, feedlane_batch& out) {
   shm::add(counters_->batches);
   shm::add(counters_->samples, record.made_rows);
   std::uint64_t bytes = 0;
+  const std::byte* payload = segments_.payload(slot);
   for (const feedlane_tensor& t : record.made.tensors) {
     bytes += t.bytes;
-    shm::permit(t.data, t.bytes);
+    shm::permit(payload, static_cast<std::uint64_t>(static_cast<std::byte*>(t.data) - payload), t.bytes);
   }
-  shm::permit(record.made.metadata.data(), record.made.metadata.size());
+  if (const auto& m = record.made.metadata; !m.empty())
+    shm::permit(payload, static_cast<std::uint64_t>(m.data() - payload), m.size());
   shm::add(counters_->bytes, bytes);
   advance(record);
   record.progress = progress_;

@@ -3,8 +3,6 @@
 
 #include <sys/mman.h>
 
-#include "shm/shadow.hpp"
-
 namespace feedlane::shm {
 namespace {
 
@@ -33,7 +31,6 @@ Status Mapping::map(int fd, std::uint64_t bytes, Access access, Error& error) {
 }
 
 void Mapping::unmap() {
-  permit(region_.get_address(), region_.get_size());  // whatever lies there next
   boost::interprocess::mapped_region().swap(region_);
 }
 

@@ -14,10 +14,6 @@ enum class Access { read_only, read_write };
 // A shared mapping of a whole descriptor; unmapped at the end. The descriptor may be closed meanwhile.
 class Mapping {
  public:
-  Mapping() = default;
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() { unmap(); }
   Status map(int fd, std::uint64_t bytes, Access access, Error& error);
   void unmap();
 

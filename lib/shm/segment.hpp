@@ -67,6 +67,10 @@ class SegmentPair {
 // One side's view of a loader's two segments.
 class Segments {
  public:
+  Segments() = default;
+  Segments(const Segments&) = delete;
+  Segments& operator=(const Segments&) = delete;
+  ~Segments() { unmap(); }
   // Trainer: by the plan, whose geometry is written into control.
   Status create(const Plan& plan, const os::SystemFiles& files, Error& error);
   // Worker: computes the plan again from the geometry that it finds. E_ABI, E_CORRUPT.
@@ -77,15 +81,22 @@ class Segments {
   Status watch(int control_fd, int data_fd, Error& error) {
     return attach(control_fd, data_fd, Access::read_only, error);
   }
-  void unmap() { pair_.unmap(); }
+  void unmap() {
+    if (are_forbidden_)  // whatever lies there next is none of it
+      for (std::uint32_t slot = 0; slot < plan_.geometry.slots; slot++) permit_payload(slot);
+    are_forbidden_ = false;
+    pair_.unmap();
+  }
   // Worker: more of data may have to be reserved.
   void keep_data_fd(os::Fd fd) { pair_.keep_data_fd(std::move(fd)); }
   void keep_from_children() const { pair_.keep_from_children(); }
 
   // Of a slot, or of all: see shm/shadow.hpp.
-  void forbid_payload(std::uint32_t slot) const { forbid(payload(slot), plan_.slot_stride); }
-  void forbid_payloads() const {
+  void forbid_payload(std::uint32_t slot) const { forbid(payload(slot), 0, plan_.slot_stride); }
+  void permit_payload(std::uint32_t slot) const { permit(payload(slot), 0, plan_.slot_stride); }
+  void forbid_payloads() {
     for (std::uint32_t slot = 0; slot < plan_.geometry.slots; slot++) forbid_payload(slot);
+    are_forbidden_ = true;
   }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
@@ -123,6 +134,7 @@ class Segments {
   Status attach(int control_fd, int data_fd, Access access, Error& error);
 
   Plan plan_;
+  bool are_forbidden_ = false;
   SegmentPair pair_;
 };
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define FEEDLANE_ADDRESS_SANITIZER 1
@@ -25,17 +26,20 @@
 namespace feedlane::shm {
 
 // Slots are generous with address space, which costs an eighth of itself here: beyond this nothing is guarded.
-constexpr std::size_t most_forbidden = std::size_t{16} << 20;
+constexpr std::uint64_t guarded_bytes = std::uint64_t{16} << 20;
 
-inline void forbid([[maybe_unused]] const void* begin, [[maybe_unused]] std::size_t bytes) {
+// A part of a slot's payload, which begins at `payload`.
+inline void forbid([[maybe_unused]] const std::byte* payload, [[maybe_unused]] std::uint64_t offset,
+                   [[maybe_unused]] std::uint64_t bytes) {
 #ifdef FEEDLANE_ADDRESS_SANITIZER
-  __asan_poison_memory_region(begin, std::min(bytes, most_forbidden));
+  if (offset < guarded_bytes) __asan_poison_memory_region(payload + offset, std::min(bytes, guarded_bytes - offset));
 #endif
 }
 
-inline void permit([[maybe_unused]] const void* begin, [[maybe_unused]] std::size_t bytes) {
+inline void permit([[maybe_unused]] const std::byte* payload, [[maybe_unused]] std::uint64_t offset,
+                   [[maybe_unused]] std::uint64_t bytes) {
 #ifdef FEEDLANE_ADDRESS_SANITIZER
-  __asan_unpoison_memory_region(begin, bytes);
+  if (offset < guarded_bytes) __asan_unpoison_memory_region(payload + offset, std::min(bytes, guarded_bytes - offset));
 #endif
 }
 

@@ -67,12 +67,12 @@ void Task::close() {
   if (std::exchange(permitted_, false)) forbid();
 }
 
-void Task::forbid() const { shm::forbid(slot_.payload, shm::align_payload(slot_.payload_bytes)); }
+void Task::forbid() const { shm::forbid(slot_.payload, 0, shm::align_payload(slot_.payload_bytes)); }
 
 void Task::permit() {
   permitted_ = true;
   forbid();
-  for (const feedlane_tensor& t : tensors_) shm::permit(t.data, t.bytes);
+  for (const feedlane_tensor& t : tensors_) shm::permit(slot_.payload, t.offset - slot_.payload_offset, t.bytes);
 }
 
 void Task::start_over() {
@@ -155,14 +155,14 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   // In its own place if it fits there; else behind all others.
   arena::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
-  if (at < tensors_.size()) shm::forbid(tensors_[at].data, tensors_[at].bytes);
+  if (at < tensors_.size()) shm::forbid(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
   if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
   else if (const Status s = allocate(bytes, place, error); s != FEEDLANE_OK) return s;
   feedlane_tensor t = arena::row_major(dtype, full.ndim, full.shape);
   t.bytes = bytes;
   t.data = slot_.payload + place.offset;
   t.offset = slot_.payload_offset + place.offset;
-  shm::permit(t.data, t.bytes);
+  shm::permit(slot_.payload, place.offset, t.bytes);
   if (is_declared) {
     t.name = declared[at].name.c_str();
   } else {
@@ -185,7 +185,7 @@ Status Task::copy_in(const char* argument, const void* bytes, std::uint64_t coun
     return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, static_cast<std::int64_t>(count), "%s is NULL, of %llu bytes",
                         argument, static_cast<unsigned long long>(count));
   if (const Status s = allocate(count, out, error); s != FEEDLANE_OK) return s;
-  shm::permit(slot_.payload + out.offset, count);
+  shm::permit(slot_.payload, out.offset, count);
   if (count != 0) std::memcpy(slot_.payload + out.offset, bytes, count);
   return FEEDLANE_OK;
 }
@@ -268,7 +268,7 @@ std::uint64_t Task::describe(std::uint64_t rows) {
 }
 
 void Task::describe_failure(std::int64_t position, bool transient, std::string_view text, std::string_view detail) {
-  shm::permit(slot_.payload, slot_.reserved_bytes);  // for the traceback
+  shm::permit(slot_.payload, 0, slot_.reserved_bytes);  // for the traceback
   arena::write_failure(slot_, message_.id, position, transient, text, detail, extras_.records);
 }
 

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -109,7 +111,7 @@ void fill(const Script& script, std::size_t f, void* out, std::uint64_t bytes, s
     return;
   }
   const std::int64_t value = number(script, script.names[f], index, seed, task);
-  std::memcpy(out, &value, sizeof value);
+  std::memcpy(out, &value, std::min<std::uint64_t>(bytes, sizeof value));  // of a smaller field the lower bytes
 }
 
 std::int32_t get(void* self, const feedlane_row* row, feedlane_error* err) {
