@@ -182,6 +182,7 @@ class Loader {
   void make_room(Record& record);
   Status yield(feedlane_batch& out, Error& error);
   Status hand_out(std::uint32_t slot, feedlane_batch& out);
+  void permit_tensors(const Record& record, std::uint32_t slot) const;
   void tell_records(const Record& record, std::uint32_t slot);
   void leave_out_skipped(std::uint32_t slot, feedlane_batch& out);
   void advance(Record& record);

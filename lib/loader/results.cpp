@@ -267,17 +267,22 @@ Status Loader::hand_out(std::uint32_t slot, feedlane_batch& out) {
   shm::add(counters_->batches);
   shm::add(counters_->samples, record.made_rows);
   std::uint64_t bytes = 0;
-  const std::byte* payload = segments_.payload(slot);
-  for (const feedlane_tensor& t : record.made.tensors) {
-    bytes += t.bytes;
-    shm::permit(payload, static_cast<std::uint64_t>(static_cast<std::byte*>(t.data) - payload), t.bytes);
-  }
-  if (const auto& m = record.made.metadata; !m.empty())
+  for (const feedlane_tensor& t : record.made.tensors) bytes += t.bytes;
+  if (staging_ == nullptr) permit_tensors(record, slot);  // else they were when they were copied
+  if (const auto& m = record.made.metadata; !m.empty()) {
+    const std::byte* payload = segments_.payload(slot);
     shm::permit(payload, static_cast<std::uint64_t>(m.data() - payload), m.size());
+  }
   shm::add(counters_->bytes, bytes);
   advance(record);
   record.progress = progress_;
   return FEEDLANE_OK;
+}
+
+void Loader::permit_tensors(const Record& record, std::uint32_t slot) const {
+  const std::byte* payload = segments_.payload(slot);
+  for (const feedlane_tensor& t : record.made.tensors)
+    shm::permit(payload, static_cast<std::uint64_t>(static_cast<std::byte*>(t.data) - payload), t.bytes);
 }
 
 // The list of indices becomes what the rows are, and behind it what was left out. The worker has no use for it any more.
