@@ -44,7 +44,10 @@ Status Loader::plan_segments(const os::SystemFiles& files, Error& error) {
             (config_.drop_last ? shm::geometry_drop_last : 0U) | (config_.skip_budget != 0 ? shm::geometry_skip : 0U) |
             (config_.substitute ? shm::geometry_substitute : 0U);
   g.config_bytes = config_.worker_config.size();
-  g.reserved_bytes = std::max<std::uint64_t>(config_.fields.slot_bytes(), 1);  // no declared fields: a page is there
+  // Memory comes in whole pages: all of the first one is used. Where fields are small, or none, a traceback needs it.
+  const std::uint64_t fields = std::max<std::uint64_t>(config_.fields.slot_bytes(), 1);
+  const std::uint64_t room = config_.slot_bytes != 0 ? config_.slot_bytes : fields + spare_bytes;
+  g.reserved_bytes = std::max(fields, std::min<std::uint64_t>(room, shm::payload_alignment));
   g.list_bytes = std::uint64_t{g.max_rows} * sizeof(std::int64_t);
   if (config_.iterable) g.list_bytes = std::max(g.list_bytes, shard_state_bytes);
   if (resume_)  // with larger batches there was more room for what a shard saves
@@ -53,7 +56,7 @@ Status Loader::plan_segments(const os::SystemFiles& files, Error& error) {
   // Whatever a shard may save has room in a slot too.
   g.slot_bytes = config_.slot_bytes != 0
                      ? config_.slot_bytes
-                     : g.reserved_bytes + spare_bytes + (config_.iterable ? arena::align_tensor(g.list_bytes) : 0);
+                     : fields + spare_bytes + (config_.iterable ? arena::align_tensor(g.list_bytes) : 0);
   g.base_seed = config_.seed;
   g.retries = config_.retries;
   g.retry_backoff_ns = static_cast<std::uint64_t>(config_.retry_backoff_ns);
