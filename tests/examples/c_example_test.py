@@ -1,31 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What examples/c promises: the same bytes through the callback and the pull form, and the very bytes that are computed
 here from scratch. Usage: c_example_test.py TRAINER WORKER [unittest's arguments]"""
-import random
 import struct
 import sys
 import unittest
 
-from programs import describe, run
+from programs import describe, run, torch_randperm
 
 TRAINER, WORKER = sys.argv.pop(1), sys.argv.pop(1)
 
 SAMPLES, EPOCHS, BATCH, SEED = 1000, 3, 32, 7
 U64 = 2**64 - 1
-
-
-def torch_randperm(n, seed):
-    """torch.randperm(n) on CPU: Fisher-Yates by remainder over mt19937, seeded as Python itself never does it."""
-    state = [seed & 0xFFFFFFFF]
-    for i in range(1, 624):
-        state.append((1812433253 * (state[-1] ^ (state[-1] >> 30)) + i) & 0xFFFFFFFF)
-    generator = random.Random()
-    generator.setstate((3, (*state, 624), None))
-    order = list(range(n))
-    for i in range(n - 1):
-        j = i + generator.getrandbits(32) % (n - i)
-        order[i], order[j] = order[j], order[i]
-    return order
 
 
 def scatter(x):

@@ -3,6 +3,7 @@
 // again with a descriptor in its environment. Read run() for the trainer's side, digits_dataset.cpp for the worker's.
 #include <feedlane/feedlane.hpp>
 
+#include <cinttypes>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -13,6 +14,7 @@
 
 #include "../common/complain.hpp"
 #include "../common/interrupt.hpp"
+#include "digest.hpp"
 #include "digits.hpp"
 #include "digits_dataset.hpp"
 #include "loader_source.hpp"
@@ -138,6 +140,10 @@ int main(int argc, char** argv) {
     case digits::Parsed::run: break;
   }
   try {
+    if (options.digest) {
+      std::printf("digest: %016" PRIx64 "\n", digits::digest(options.data, options.workers));
+      return 0;
+    }
     return digits::run(options);
   } catch (const feedlane::Error& error) {
     common::complain("trainer", error);

@@ -24,6 +24,8 @@ const char* const usage =
     "  --kill-worker-at-batch N  SIGKILL a worker process when batch N, counted from 0 over all epochs, is here:\n"
     "                            shows that the run recovers, with the same losses to the last bit\n"
     "  --quiet                   print the test accuracy only\n"
+    "  --digest                  no training: print the digest of ten epochs, the same in every language's trainer;\n"
+    "                            made by --workers forked processes\n"
     "  --help\n";
 
 namespace {
@@ -73,6 +75,7 @@ bool takes_value(std::string_view name) {
 
 std::string contradiction(const Options& options, bool about_workers) {
   if (options.sync && about_workers) return "--sync uses no loader: it goes with neither --workers nor --start";
+  if (options.sync && options.digest) return "--digest uses a loader: it doesn't go with --sync";
   const bool has_workers = !options.sync && options.workers > 0;
   if (options.start != feedlane::Start::spawn && !has_workers)
     return "--start external, fork and thread need --workers 1 or more";
@@ -96,12 +99,12 @@ Parsed parse_options(int argc, char** argv, Options& options, std::string& compl
       if (!wanted.empty()) return complaint = name + " '" + std::string(*value) + "': must be " + wanted, Parsed::wrong;
       continue;
     }
-    if (name != "--help" && name != "--sync" && name != "--quiet") {
+    if (name != "--help" && name != "--sync" && name != "--quiet" && name != "--digest") {
       return complaint = "unknown option '" + name + "'", Parsed::wrong;
     }
     if (arguments.has_attached_value()) return complaint = name + " takes no value", Parsed::wrong;
     if (name == "--help") return Parsed::help;
-    (name == "--sync" ? options.sync : options.quiet) = true;
+    (name == "--sync" ? options.sync : name == "--quiet" ? options.quiet : options.digest) = true;
   }
   complaint = contradiction(options, about_workers);
   return complaint.empty() ? Parsed::run : Parsed::wrong;

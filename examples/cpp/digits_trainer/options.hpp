@@ -20,6 +20,7 @@ struct Options {
   std::string losses;                     ///< file to write, empty: none
   std::optional<int64_t> kill_worker_at;  ///< batch number
   bool quiet = false;
+  bool digest = false;  ///< no training
 };
 
 enum class Parsed { run, help, wrong };
