@@ -37,6 +37,7 @@ declare -A package_use=(
   [ninja-build]='runs the build'
   [pkg-config]='finds installed libraries'
   [python3]='runs the helper scripts'
+  [python3-numpy]='the arrays of the Python package'
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
   [libjpeg-dev]='decodes JPEGs in one of the examples'
@@ -80,6 +81,7 @@ has_package() {
         clang++ -x c++ -fsanitize=fuzzer,address -o /dev/null -
       ;;
     llvm) command -v llvm-cov ;;
+    python3-numpy) python3 -c 'import numpy' ;;
     *) command -v "$1" ;;
   esac >/dev/null 2>&1
 }

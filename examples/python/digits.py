@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a small network on handwritten digits with numpy; worker processes make the batches. See README.md."""
+import argparse
+import os
+
+import numpy as np
+
+import feedlane
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "data")
+HELD_OUT = 360
+ORDER = np.random.default_rng(7).permutation(1797)
+
+
+def read(name, header, shape):
+    return np.fromfile(os.path.join(FOLDER, name), np.uint8, offset=header).reshape(shape)
+
+
+class Digits:
+    """Image and label number i, as they are in the files."""
+
+    def __init__(self):
+        self.images = read("optdigits-images-idx3-ubyte", 16, (-1, 8, 8))
+        self.labels = read("optdigits-labels-idx1-ubyte", 8, -1).astype(np.int64)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, i):
+        return self.images[i], self.labels[i]
+
+
+class Moved(Digits):
+    """To train on: those that aren't held out, in [0, 1], moved by up to a pixel each way as the sample's seed says."""
+
+    def __len__(self):
+        return len(self.labels) - HELD_OUT
+
+    def __getitem__(self, i):
+        digit, y, x = ORDER[HELD_OUT + i], feedlane.sample_seed() % 3, feedlane.sample_seed() // 3 % 3
+        return np.pad(self.images[digit], 1)[y : y + 8, x : x + 8] / np.float32(16), self.labels[digit]
+
+
+class Network:
+    def __init__(self):
+        draw = np.random.default_rng(1)
+        shapes = (64, 128), (128,), (128, 10), (10,)
+        self.weights = [draw.uniform(-1, 1, s).astype(np.float32) * (6 / s[0]) ** 0.5 * (len(s) > 1) for s in shapes]
+        self.speeds = [np.zeros_like(w) for w in self.weights]
+
+    def forward(self, images):
+        w1, b1, w2, b2 = self.weights
+        hidden = np.maximum(images @ w1 + b1, 0)
+        scores = np.exp(hidden @ w2 + b2 - (hidden @ w2 + b2).max(1, keepdims=True))
+        return hidden, scores / scores.sum(1, keepdims=True)
+
+    def learn(self, images, labels, rate):
+        images, rows = images.reshape(-1, 64), np.arange(len(labels))
+        hidden, chances = self.forward(images)
+        loss = -np.log(chances[rows, labels] + 1e-30).mean()
+        chances[rows, labels] -= 1
+        upper = chances / len(labels)
+        lower = upper @ self.weights[2].T * (hidden > 0)
+        gradients = images.T @ lower, lower.sum(0), hidden.T @ upper, upper.sum(0)
+        for weight, speed, gradient in zip(self.weights, self.speeds, gradients):
+            speed *= 0.9
+            speed -= rate * gradient
+            weight += speed
+        return loss
+
+
+def train(workers, epochs):
+    network, images, labels = Network(), Digits().images[ORDER[:HELD_OUT]], Digits().labels[ORDER[:HELD_OUT]]
+    loader = feedlane.Loader(Moved(), 32, shuffle=True, seed=1, num_workers=workers, persistent_workers=workers > 0)
+    for epoch in range(epochs):
+        losses = [network.learn(*batch, 0.2 * 0.96**epoch) for batch in loader]
+        accuracy = (network.forward(images.reshape(-1, 64) / np.float32(16))[1].argmax(1) == labels).mean()
+        print(f"epoch {epoch + 1}: loss {np.mean(losses):.4f}, test accuracy {accuracy:.3f}")
+
+
+def digest(workers):
+    """Ten epochs' bytes in one number: see ../README.md."""
+    value, sampler = 0xCBF29CE484222325, feedlane.samplers.random(1797, seed=1)
+    loader = feedlane.Loader(Digits(), 64, sampler=sampler, num_workers=workers, persistent_workers=workers > 0)
+    for _ in range(10):
+        for batch in loader:
+            for byte in b"".join(tensor.tobytes() for tensor in batch):
+                value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    print(f"digest: {value:016x}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--digest", action="store_true")
+    chosen = parser.parse_args()
+    digest(chosen.workers) if chosen.digest else train(chosen.workers, chosen.epochs)

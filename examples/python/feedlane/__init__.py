@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feedlane for Python: batches made by worker processes in shared memory, used where they lie. See ../README.md."""
+from . import samplers
+from .batch import Batch, BatchTensor
+from .errors import (AbiError, ArgumentError, Busy, CorruptError, DeviceError, FeedlaneError, Forked, Hung, InitError,
+                     LimitError, OutOfMemory, PeerDead, Quarantined, SampleError, SlotsHeld, StaleBatch, StateError,
+                     SystemCallError, Timeout, TooManyRestarts, Unsupported)
+from .loader import Event, Loader
+from .maker import WorkerInfo, get_worker_info, sample_seed
+from .samplers import Sampler

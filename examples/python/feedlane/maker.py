@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes batches of a user's data set, in a worker process or inline: samples, collating, one copy into the slot."""
+import ctypes as c
+import random
+import sys
+from collections import namedtuple
+
+import numpy as np
+
+from . import _abi, collate, dtypes, errors, tree
+
+WorkerInfo = namedtuple("WorkerInfo", "id num_workers seed dataset generation")
+WorkerInfo.__doc__ = "Who this worker is; see get_worker_info."
+
+# What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None.
+Job = namedtuple("Job", "dataset batched iterable drop_last collate_fn worker_init_fn fields")
+
+_PLAN_BYTES = 65536  # room behind the tensors for what holds them together
+
+_worker_info = None
+_sample_seed = None
+
+
+def get_worker_info():
+    """In a worker: its id, the number of workers, its seed, its copy of the data set. In the trainer: None."""
+    return _worker_info
+
+
+def sample_seed():
+    """The seed of the sample that is being made: the same whoever makes it, after a crash and a resume too. None outside
+    of __getitem__ and in iterable data sets."""
+    return _sample_seed
+
+
+class SampleFailed(Exception):
+    """Row `position` of the task couldn't be made; its cause is the data set's exception."""
+
+    def __init__(self, position, index):
+        super().__init__(position, index)
+        self.position, self.index = position, index
+
+
+class Maker:
+    def __init__(self, job):
+        self.job = job
+        self._shard, self._taken = None, 0
+        self._ended = False
+
+    def open_worker(self, info):
+        """Once a worker process, before its first task."""
+        global _worker_info
+        job = self.job
+        _worker_info = WorkerInfo(info.id, info.count, info.seed, job.dataset, info.generation)
+        _seed_generators(info.seed)
+        _tell_torch(_worker_info)
+        if job.worker_init_fn is not None:
+            job.worker_init_fn(info.id)
+
+    # ---- samples ----
+
+    def restart(self):
+        """The shard from its start."""
+        self._shard, self._ended = iter(self.job.dataset), False
+
+    def skip(self, count):
+        """Drops samples that were delivered before."""
+        for _ in range(count):
+            next(self._shard)
+
+    def make(self, task):
+        """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted."""
+        samples = self._from_shard(task.count) if self.job.iterable else self._by_index(task)
+        if not samples:
+            return 0
+        leaves = collate.Leaves()
+        if self.job.collate_fn is not None:
+            plan = collate.whole(self.job.collate_fn(samples if self.job.batched else samples[0]), leaves)
+        elif self.job.batched:
+            plan = collate.batch(samples, leaves)
+        else:
+            plan = collate.single(samples[0], leaves)
+        self._write(task, leaves)
+        blob = tree.dump(plan)
+        room = errors.ErrorRoom.shared()
+        _check_room(_abi.library.feedlane_task_metadata(task, blob, len(blob), room.struct), room)
+        return len(samples)
+
+    def _by_index(self, task):
+        global _sample_seed
+        dataset, indices = self.job.dataset, task.indices[:task.count]
+        if self.job.batched and hasattr(dataset, "__getitems__"):
+            return list(dataset.__getitems__(indices))
+        samples = []
+        for position, index in enumerate(indices):
+            _sample_seed = task.seeds[position]
+            try:
+                samples.append(dataset[index])
+            except Exception as reason:
+                raise SampleFailed(position, index) from reason
+        _sample_seed = None
+        return samples
+
+    def _from_shard(self, count):
+        samples = []
+        while len(samples) < count and not self._ended:
+            try:
+                samples.append(next(self._shard))
+            except StopIteration:
+                self._ended = True
+            except Exception as reason:
+                raise SampleFailed(len(samples), None) from reason
+        return [] if self.job.drop_last and len(samples) < count else samples
+
+    # ---- into the slot ----
+
+    def _write(self, task, leaves):
+        if self.job.fields is not None:
+            self._compare(leaves)
+        room = errors.ErrorRoom.shared()
+        out = _abi.Tensor()
+        for number, leaf in enumerate(leaves):
+            if len(leaf.shape) > _abi.MAX_NDIM:
+                raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_abi.MAX_NDIM}")
+            name = self.job.fields[number][0] if self.job.fields else str(number)
+            field = _abi.Field(name=name.encode(), dtype=leaf.dtype, ndim=len(leaf.shape),
+                               shape=(c.c_int64 * _abi.MAX_NDIM)(*leaf.shape))
+            _check_room(_abi.library.feedlane_task_tensor(task, number, field, out, room.struct), room)
+            if out.bytes:
+                memory = (c.c_char * out.bytes).from_address(out.data)
+                leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
+
+    def _compare(self, leaves):
+        """What was declared is what must come."""
+        declared = self.job.fields
+        if len(leaves) != len(declared):
+            raise TypeError(f"{len(declared)} fields were declared, the samples have {len(leaves)}")
+        for (name, dtype, shape), leaf in zip(declared, leaves):
+            found = leaf.shape[1:] if self.job.batched else leaf.shape
+            wanted = dtypes.name_of(dtypes.of_numpy(dtype)[0])
+            if (dtypes.name_of(leaf.dtype), found) != (wanted, tuple(shape)):
+                raise TypeError(f"field {name!r} was declared as {wanted} {tuple(shape)}, the samples have "
+                                f"{dtypes.name_of(leaf.dtype)} {found}")
+
+
+def _check_room(status, room):
+    if status == _abi.E_LIMIT:
+        needed = room.struct.needed + _PLAN_BYTES
+        raise errors.make(status, f"the batch doesn't fit: Loader(slot_bytes={needed}) or more", needed=needed,
+                          found=room.struct.found)
+    errors.check(status, room)
+
+
+def _seed_generators(seed):
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed & (2**63 - 1))
+        torch.set_num_threads(1)
+
+
+def _tell_torch(info):
+    """torch.utils.data.get_worker_info() for data sets written for torch's DataLoader; where this torch has it elsewhere,
+    they see None."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    try:
+        from torch.utils.data._utils import worker
+        worker._worker_info = worker.WorkerInfo(id=info.id, num_workers=info.num_workers, seed=info.seed,
+                                                dataset=info.dataset)
+    except (ImportError, AttributeError, TypeError):
+        pass

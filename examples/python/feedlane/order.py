@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sampler a Loader's arguments ask for, and where its randomness comes from."""
+import collections.abc as abc
+import ctypes as c
+import secrets
+import sys
+
+from . import _abi, errors, samplers
+
+
+def is_iterable(dataset):
+    """Whether it is iterated rather than asked by index. Torch's class for that inherits a __getitem__ that only raises."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and isinstance(dataset, data.IterableDataset):
+        return True
+    return isinstance(dataset, abc.Iterable) and not hasattr(dataset, "__getitem__")
+
+
+class Order:
+    """`sampler`, or None for an iterable data set, and the base seed of the workers."""
+
+    def __init__(self, dataset, iterable, shuffle, sampler, batch_sampler, batch_size, drop_last, generator, seed, torch,
+                 persistent):
+        self._dataset, self._persistent, self._torch, self._generator = dataset, persistent, None, None
+        if iterable and (shuffle or sampler is not None or batch_sampler is not None):
+            raise ValueError("an iterable data set has an order of its own: no shuffle, sampler or batch_sampler")
+        if sampler is not None and shuffle:
+            raise ValueError("sampler and shuffle exclude each other")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+            raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+        if batch_size is None and drop_last:
+            raise ValueError("drop_last needs a batch_size")
+        if generator is not None and (torch is None or seed is not None):
+            raise ValueError('generator is torch\'s: it needs tensors="torch", and no seed')
+        self.base_seed = None
+        if seed is not None:
+            out = c.c_uint64()
+            errors.check(_abi.library.feedlane_torch_base_seed(seed, 0, out, None))
+            self.base_seed = out.value
+        elif torch is not None:
+            self._torch, self._generator = torch, generator
+        self.sampler = None if iterable else self._sampler(shuffle, sampler, batch_sampler, seed)
+
+    def _sampler(self, shuffle, sampler, batch_sampler, seed):
+        if batch_sampler is not None:
+            return samplers.of(batch_sampler, batches=True)
+        if sampler is not None:
+            return samplers.of(sampler)
+        if not shuffle:
+            return samplers.sequential(len(self._dataset))
+        if self._torch is not None:
+            return samplers.of(self._torch.utils.data.RandomSampler(self._dataset, generator=self._generator))
+        drawn = secrets.randbits(32) if seed is None else seed
+        return samplers.random(len(self._dataset), drawn, shuffle="torch_loader")
+
+    def draw_base_seed(self):
+        """What torch's DataLoader draws when an iteration begins, so that what is drawn after it is the same. Not None: the
+        workers' seeds begin there."""
+        if self._torch is None or (self._persistent and self.base_seed is not None):
+            return None
+        drawn = self._torch.empty((), dtype=self._torch.int64).random_(generator=self._generator).item()
+        if self.base_seed is not None:
+            return None
+        self.base_seed = drawn
+        return drawn
+
+    def take_base_seed(self, seed):
+        """A resumed run has its own."""
+        self.base_seed = seed
+
+    def take_failure(self):
+        callbacks = self.sampler.keep if self.sampler is not None else None
+        failure = getattr(callbacks, "failure", None)
+        if failure is not None:
+            callbacks.failure = None
+        return failure
+
+    def length(self, batch_size, drop_last):
+        """Of what the library doesn't know: an iterable data set that says how many samples it has."""
+        try:
+            samples = len(self._dataset) if self.sampler is None else None
+        except TypeError:
+            samples = None
+        if samples is None:
+            raise TypeError("this loader doesn't know how many batches there are")
+        if batch_size is None:
+            return samples
+        return samples // batch_size if drop_last else -(-samples // batch_size)

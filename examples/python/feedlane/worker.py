@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker process: attaches to the trainer that started it and makes batches until there is nothing more to do."""
+import ctypes as c
+import multiprocessing.process
+import multiprocessing.spawn
+import multiprocessing.util
+import os
+import pickle
+import sys
+import traceback
+
+from . import _abi, errors, maker
+
+_CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import worker; worker.main()"
+
+
+def command():
+    """What starts a worker: this interpreter with this package, before anything of the user's is known."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    flags = multiprocessing.util._args_from_interpreter_flags()
+    return [multiprocessing.spawn.get_executable(), *flags, "-c", _CODE, folder]
+
+
+def configuration(job):
+    """The bytes that the library hands to every worker. The data set must be picklable."""
+    main = sys.modules["__main__"]
+    preparation = {"name": "feedlane worker", "sys_path": list(sys.path), "sys_argv": sys.argv, "dir": os.getcwd()}
+    # As multiprocessing's spawn does it: the main module is imported under another name, so that what it defines can be
+    # unpickled while what is under `if __name__ == "__main__"` doesn't run.
+    module_name = getattr(getattr(main, "__spec__", None), "name", None)
+    if module_name is not None:
+        preparation["init_main_from_name"] = module_name
+    elif getattr(main, "__file__", None):
+        preparation["init_main_from_path"] = os.path.abspath(main.__file__)
+    return pickle.dumps((preparation, pickle.dumps(job)))
+
+
+def _job(blob):
+    preparation, job = pickle.loads(blob)
+    process = multiprocessing.process.current_process()
+    process._inheriting = True  # whoever starts processes while the main module is imported is told so
+    try:
+        multiprocessing.spawn.prepare(preparation)
+        return pickle.loads(job)
+    finally:
+        process._inheriting = False
+
+
+def _one_line(reason):
+    where = traceback.extract_tb(reason.__traceback__)
+    place = f" ({where[-1].filename}:{where[-1].lineno} in {where[-1].name})" if where else ""
+    return f"{type(reason).__name__}: {reason}{place}".encode()
+
+
+def _open(worker):
+    """The maker, ready for tasks, or None: the trainer has been told why."""
+    info = _abi.WorkerInfo()
+    errors.check(_abi.library.feedlane_worker_get_info(worker, info))
+    try:
+        batches = maker.Maker(_job(c.string_at(info.config, info.config_bytes)))
+        batches.open_worker(info)
+    except Exception as reason:
+        traceback.print_exc()  # the trainer's error has room for one line
+        _abi.library.feedlane_worker_ready(worker, _abi.E_INIT, _one_line(reason), None)
+        return None
+    errors.check(_abi.library.feedlane_worker_ready(worker, _abi.OK, None, None))
+    return batches
+
+
+def _fail(task, reason):
+    position = -1
+    if isinstance(reason, maker.SampleFailed):
+        position, reason = reason.position, reason.__cause__
+    text = f"{type(reason).__name__}: {reason}".encode()
+    story = "".join(traceback.format_exception(type(reason), reason, reason.__traceback__)).encode()
+    return _abi.library.feedlane_task_fail(task, position, 0, text.replace(b"\0", b"?"), story.replace(b"\0", b"?"), None)
+
+
+def _work(task, batches):
+    try:
+        if task.contents.first:
+            batches.restart()
+            batches.skip(task.contents.delivered)
+        rows = batches.make(task.contents)
+    except Exception as reason:
+        return _fail(task, reason)
+    room = errors.ErrorRoom.shared()
+    if rows == 0:
+        return errors.check(_abi.library.feedlane_task_exhausted(task, room.struct), room)
+    status = _abi.library.feedlane_task_commit(task, rows, room.struct)
+    return _abi.OK if status == _abi.E_STALE else errors.check(status, room)
+
+
+def main():
+    descriptor = _abi.library.feedlane_worker_fd()
+    if descriptor < 0:
+        sys.exit("to be started by a trainer")
+    worker, task, room = c.c_void_p(), c.POINTER(_abi.Task)(), errors.ErrorRoom.shared()
+    errors.check(_abi.library.feedlane_worker_attach(descriptor, _abi.FOREVER, worker, room.struct), room)
+    batches = _open(worker)
+    status = _abi.OK if batches else _abi.END
+    while status in (_abi.OK, _abi.INTERRUPTED):
+        status = _abi.library.feedlane_worker_next(worker, _abi.FOREVER, task, room.struct)
+        if errors.check(status, room) == _abi.OK:
+            status = _work(task, batches)
+    _abi.library.feedlane_worker_detach(worker)

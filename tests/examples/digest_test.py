@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trainers of all languages print the digest that is computed here from the files: see examples/README.md.
+Usage: digest_test.py FOLDER_OF_THE_DIGITS PYTHON_EXAMPLE C_DIGEST DIGITS_TRAINER [another program that prints it]..."""
+import importlib.util
+import os
+import sys
+import unittest
+
+from programs import describe, run, torch_randperm
+
+FOLDER, PYTHON_EXAMPLE, C_DIGEST, CPP_TRAINER, *OTHERS = sys.argv[1:]
+DIGITS, BATCH, EPOCHS, SEED = 1797, 64, 10, 1
+
+
+def expected():
+    with open(os.path.join(FOLDER, "optdigits-images-idx3-ubyte"), "rb") as file:
+        images = file.read()[16:]
+    with open(os.path.join(FOLDER, "optdigits-labels-idx1-ubyte"), "rb") as file:
+        labels = file.read()[8:]
+    value = 0xCBF29CE484222325
+    for epoch in range(EPOCHS):
+        order = torch_randperm(DIGITS, SEED + epoch)
+        for first in range(0, DIGITS, BATCH):
+            batch = order[first:first + BATCH]
+            data = b"".join(images[64 * i:64 * i + 64] for i in batch)
+            data += b"".join(labels[i].to_bytes(8, "little") for i in batch)
+            for byte in data:
+                value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return f"digest: {value:016x}\n"
+
+
+class Digest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.expected = expected()
+
+    def check(self, *command):
+        finished = run(*command)
+        self.assertEqual((finished.code, finished.out), (0, self.expected), describe(command, finished))
+
+    def test_c(self):
+        self.check(C_DIGEST, FOLDER)
+
+    def test_cpp(self):
+        for workers in 0, 1, 3:
+            self.check(CPP_TRAINER, "--digest", "--workers", workers)
+
+    @unittest.skipUnless(PYTHON_EXAMPLE != "none" and importlib.util.find_spec("numpy"), "no numpy")
+    def test_python(self):
+        for workers in 0, 2:
+            self.check(sys.executable, "-B", PYTHON_EXAMPLE, "--digest", "--workers", workers)
+
+    def test_others(self):
+        for program in OTHERS:
+            if os.path.exists(program):
+                with self.subTest(program):
+                    self.check(program, "--digest")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data sets for the tests of examples/python. Nothing of torch's in here: workers import this."""
+import collections
+import itertools
+import os
+import signal
+import time
+
+import numpy as np
+
+import feedlane
+
+Point = collections.namedtuple("Point", "x y")
+SAMPLES = 1000
+
+
+class Map:
+    """Samples with something of everything."""
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, i):
+        return {"image": np.full((4, 3), i, np.float32), "label": i, "name": f"sample {i}", "flag": i % 3 == 0,
+                "pair": (np.float64(i) / 7, [np.arange(i, i + 5, dtype=np.int16)]),
+                "point": Point(i / 2, np.array(i % 256, np.uint8))}
+
+
+class Numbers:
+    """Sample i is i, `bytes` long; after `failing` something may happen."""
+
+    def __init__(self, samples=SAMPLES, size=8, failing=()):
+        self.samples, self.size, self.failing = samples, size, failing
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, i):
+        if i in self.failing:
+            raise ValueError(f"sample {i} is broken")
+        return np.full(self.size, i, np.int64)
+
+
+class Deadly(Numbers):
+    """The worker that is to make sample `i` of `failing` is killed, once."""
+
+    def __init__(self, marker, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.marker = marker
+
+    def __getitem__(self, i):
+        if i in self.failing and not os.path.exists(self.marker):
+            with open(self.marker, "x", encoding="ascii"):
+                os.kill(os.getpid(), signal.SIGKILL)
+        return np.full(self.size, i, np.int64)
+
+
+class Stuck(Numbers):
+    """From sample 8 on it waits for a file."""
+
+    def __init__(self, go):
+        super().__init__(64)
+        self.go = go
+
+    def __getitem__(self, i):
+        while i >= 8 and not os.path.exists(self.go):
+            time.sleep(0.01)
+        return np.full(self.size, i, np.int64)
+
+
+class Shards:
+    """Iterable: worker w of n yields w, w + n, w + 2n ... below SAMPLES."""
+
+    def __init__(self, samples=SAMPLES):
+        self.samples = samples
+
+    def __iter__(self):
+        info = feedlane.get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        for i in itertools.islice(itertools.count(first, step), len(range(first, self.samples, step))):
+            yield {"x": np.full(3, i, np.float32), "i": i}
+
+
+class Whoami:
+    """A sample says who made it; `worker_init` must have run."""
+
+    tag = -1
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, i):
+        return np.array([i, Whoami.tag])
+
+
+def worker_init(worker):
+    Whoami.tag = 100 + worker
+
+
+def broken_worker_init(worker):
+    raise RuntimeError(f"worker {worker} can't begin")
+
+
+def as_list(samples):
+    """A collate_fn."""
+    return {"n": len(samples), "all": np.stack(samples), "first": samples[0], "odd": ({"set": {1, 2}},)}
+
+
+def plain(value):
+    """A batch as Python objects, to be compared: arrays become (type, dtype, list)."""
+    if hasattr(value, "tolist"):
+        return (str(value.dtype).removeprefix("torch."), tuple(value.shape), value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, Point):
+        return Point(*map(plain, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(plain, value))
+    return value
