@@ -224,7 +224,6 @@ void hear_worker(fuzz::Input& in) {
   const std::uint64_t id = in.pick(5);
   PROMISE(!peer.forget_revoked(id) || peer.may_decline(id));
   peer.ring_doorbell();
-  peer.drain_doorbell();
   if (in.flag()) peer.let_leave(os::Deadline::never(), poller);
   peer.close(poller);
   PROMISE(peer.state() == worker::State::none && peer.pid() == 0 && !peer.has_process() && !peer.has_socket());

@@ -62,7 +62,7 @@ LoaderConfig = _struct(
     worker_config_bytes=_u64, start_timeout_ns=_i64, stop_timeout_ns=_i64, term_timeout_ns=_i64, max_restarts=_i32,
     max_kills_per_batch=_i32, no_lifeline=_i32, iterable=_i32, deterministic=_i32, out_of_order=_i32, dispatch=_i32,
     iterable_length=_i64, slot_bytes=_u64, arena_bytes=_u64, retries=_i32, substitute=_i32, retry_backoff_ns=_i64,
-    skip_budget=_i64, state=_p, state_bytes=_u64, task_timeout_ns=_i64)
+    skip_budget=_i64, state=_p, state_bytes=_u64, task_timeout_ns=_i64, pinned=_p, staged=_i32, reserved_too=_i32)
 Batch = _struct("Batch", Sized, token=_u64, epoch=_i64, batch=_i64, worker=_i32, attempt=_i32,
                 tensors=c.POINTER(Tensor), tensor_count=_u64, indices=c.POINTER(_i64), count=_u64,
                 skipped=c.POINTER(_i64), skipped_count=_u64, metadata=_p, metadata_bytes=_u64)
