@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::os::raw::c_char;
 
 use crate::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
+use crate::pool::*;
 use crate::structs::*;
 
 #[link(name = "feedlane")]
@@ -46,6 +47,41 @@ extern "C" {
     ) -> i32;
     pub fn feedlane_tx_commit(tx: *mut feedlane_tx, count: u32, err: *mut feedlane_error) -> i32;
     pub fn feedlane_tx_destroy(tx: *mut *mut feedlane_tx) -> i32;
+    pub fn feedlane_pool_create(
+        config: *const feedlane_pool_config,
+        out: *mut *mut feedlane_pool,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_pool_acquire(
+        p: *mut feedlane_pool,
+        timeout_ns: i64,
+        out: *mut feedlane_buffer,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_pool_release(p: *mut feedlane_pool, token: u64) -> i32;
+    pub fn feedlane_pool_release_on(
+        p: *mut feedlane_pool,
+        token: u64,
+        stream: *mut c_void,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_pool_to_device(
+        p: *mut feedlane_pool,
+        token: u64,
+        device_memory: *mut c_void,
+        bytes: u64,
+        stream: *mut c_void,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_pool_register(
+        p: *mut feedlane_pool,
+        address: *mut c_void,
+        bytes: u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_pool_unregister(p: *mut feedlane_pool, address: *mut c_void, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_pool_get_stats(p: *const feedlane_pool, out: *mut feedlane_pool_stats) -> i32;
+    pub fn feedlane_pool_destroy(p: *mut *mut feedlane_pool) -> i32;
     pub fn feedlane_sampler_sequential(length: i64, out: *mut *mut feedlane_sampler, err: *mut feedlane_error) -> i32;
     pub fn feedlane_sampler_random(
         config: *const feedlane_random_config,
@@ -224,6 +260,22 @@ extern "C" {
     ) -> i32;
     pub fn feedlane_batch_retain(l: *mut feedlane_loader, token: u64) -> i32;
     pub fn feedlane_batch_release(l: *mut feedlane_loader, token: u64) -> i32;
+    pub fn feedlane_batch_to_device(
+        l: *mut feedlane_loader,
+        token: u64,
+        tensor: i32,
+        device_memory: *mut c_void,
+        bytes: u64,
+        stream: *mut c_void,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_batch_release_on(
+        l: *mut feedlane_loader,
+        token: u64,
+        stream: *mut c_void,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_run_stager(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
     pub fn feedlane_batch_dlpack(
         l: *mut feedlane_loader,
         token: u64,

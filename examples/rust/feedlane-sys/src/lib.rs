@@ -5,12 +5,25 @@
 //! The tests beside this crate read the header and compare: names, values, prototypes, sizes, offsets, types.
 #![allow(non_camel_case_types)]
 
+#[macro_use]
+mod layout;
 mod constants;
 mod dlpack;
 mod functions;
+mod pool;
 mod structs;
 
 pub use constants::*;
 pub use dlpack::*;
 pub use functions::*;
+#[doc(hidden)]
+pub use layout::Member;
+pub use pool::*;
 pub use structs::*;
+
+/// Every struct: its name, its size, its members.
+#[doc(hidden)]
+pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)))) {
+    structs::layouts(visit);
+    pool::layouts(visit);
+}

@@ -1,87 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `feedlane.h`, in its order. Handles are opaque: they exist behind pointers only.
+//! The structs of `feedlane.h` but for those of pools, in its order. Handles are opaque: they exist behind pointers only.
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
 use crate::constants::FEEDLANE_MAX_NDIM;
-
-/// Declares an opaque handle. It is neither `Send` nor `Sync` nor `Unpin`.
-macro_rules! handles {
-    ($($name:ident)*) => { $(
-        #[repr(C)]
-        pub struct $name {
-            opaque: [u8; 0],
-            marker: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
-        }
-    )* };
-}
+use crate::layout::Member;
+use crate::pool::feedlane_pool;
 
 handles! { feedlane_sampler feedlane_loader feedlane_worker feedlane_rx feedlane_tx feedlane_monitor }
-
-/// One member as the compiler has laid it out: for the test that compares it with C.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Member {
-    pub name: &'static str,
-    pub kind: &'static str,
-    pub offset: usize,
-    pub size: usize,
-}
-
-/// Declares structs as C lays them out. All of them are plain data: `zeroed()` of each is valid, and means "default".
-macro_rules! structs {
-    ($($(#[$about:meta])* pub struct $name:ident { $(pub $field:ident: $type:ty,)* })*) => {
-        $(
-            $(#[$about])*
-            #[repr(C)]
-            #[derive(Clone, Copy)]
-            pub struct $name {
-                $(pub $field: $type,)*
-            }
-
-            impl $name {
-                /// All zero, with its `size` set where it has one: what `feedlane_init` makes of it.
-                pub fn new() -> Self {
-                    // SAFETY: integers, arrays of them, raw pointers and Option<fn> only: zero is a value of each.
-                    let mut made: Self = unsafe { std::mem::zeroed() };
-                    if [$(stringify!($field)),*][0] == "size" {
-                        // SAFETY: repr(C): the first member, a usize by the layout test, begins where the struct does.
-                        unsafe { (&mut made as *mut Self).cast::<usize>().write(std::mem::size_of::<Self>()) };
-                    }
-                    made
-                }
-
-                #[doc(hidden)]
-                pub fn members(visit: &mut dyn FnMut(Member)) {
-                    let place = std::mem::MaybeUninit::<Self>::uninit();
-                    let start = place.as_ptr();
-                    $(
-                        // SAFETY: the address of a member of memory that is there; nothing is read.
-                        let at = unsafe { std::ptr::addr_of!((*start).$field) };
-                        visit(Member {
-                            name: stringify!($field),
-                            kind: std::any::type_name::<$type>(),
-                            offset: at as usize - start as usize,
-                            size: std::mem::size_of::<$type>(),
-                        });
-                    )*
-                }
-            }
-
-            impl Default for $name {
-                fn default() -> Self {
-                    Self::new()
-                }
-            }
-        )*
-
-        /// Every struct: its name, its size, its members.
-        #[doc(hidden)]
-        pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)))) {
-            $(visit(stringify!($name), std::mem::size_of::<$name>(), $name::members);)*
-        }
-    };
-}
 
 structs! {
     /// What went wrong.
@@ -379,6 +305,9 @@ structs! {
         pub state: *const c_void,
         pub state_bytes: u64,
         pub task_timeout_ns: i64,
+        pub pinned: *mut feedlane_pool,
+        pub staged: i32,
+        pub reserved_too: i32,
     }
 
     /// One batch in the trainer's hands.
