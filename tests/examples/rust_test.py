@@ -75,7 +75,8 @@ class Crates(unittest.TestCase):
         self.assertEqual(finished.code, 0, describe(command, finished))
         for name in ("every_struct_is_laid_out_as_in_c", "misuse_is_refused_by_the_compiler",
                      "tensors_are_the_shared_memory_itself", "a_killed_worker_is_replaced_and_nothing_is_lost",
-                     "a_wrong_dtype_is_an_error"):
+                     "a_wrong_dtype_is_an_error", "pinned_and_staged_epochs_are_the_plain_one",
+                     "a_pool_ends_after_everything_in_it", "a_stager_ends_with_its_loader_wherever_it_is"):
             self.assertIn(f"test {name} ... ok", finished.out, describe(command, finished))
 
 

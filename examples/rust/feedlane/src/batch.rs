@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One batch in the trainer's hands.
+use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use crate::error::{bytes_at, slice_at, Error, Status};
+use crate::error::{bytes_at, call, slice_at, Error, Status};
+use crate::pool::{NotReleased, Pool};
 use crate::sys;
 use crate::tensor::{Tensor, TensorMut};
 
@@ -10,7 +13,10 @@ use crate::tensor::{Tensor, TensorMut};
 /// [`LoaderBuilder::held`](crate::LoaderBuilder::held) of them at once. It may outlive its loader.
 pub struct Batch {
     loader: NonNull<sys::feedlane_loader>,
+    /// Its token is 0 once it was given back.
     raw: sys::feedlane_batch,
+    /// Where it lies, if the loader has one. After the rest: the pool ends after its batches.
+    pool: Option<Arc<Pool>>,
 }
 
 // SAFETY: release is T:any and takes a copy of the handle even after the loader's end; the rest is memory that only
@@ -22,8 +28,12 @@ unsafe impl Sync for Batch {}
 impl Batch {
     /// # Safety
     /// `raw` was just yielded by `loader`, and its reference is the new batch's.
-    pub(crate) unsafe fn new(loader: NonNull<sys::feedlane_loader>, raw: sys::feedlane_batch) -> Self {
-        Batch { loader, raw }
+    pub(crate) unsafe fn new(
+        loader: NonNull<sys::feedlane_loader>,
+        raw: sys::feedlane_batch,
+        pool: Option<Arc<Pool>>,
+    ) -> Self {
+        Batch { loader, raw, pool }
     }
 
     pub fn epoch(&self) -> i64 {
@@ -109,6 +119,49 @@ impl Batch {
     /// Gives it back: what dropping does. It takes the batch, so nothing can be used or released again.
     pub fn release(self) {}
 
+    /// Enqueues a copy of a tensor to device memory, of which there are `bytes`. E_STATE: the loader was made without
+    /// [`pinned`](crate::LoaderBuilder::pinned).
+    ///
+    /// # Safety
+    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none", "mlock": not looked at) and
+    /// `device_memory` memory there ("none", "mlock": in this process) with room for `bytes` bytes. Until the stream has
+    /// come so far nobody else touches that memory, and this batch is neither written to nor dropped: it may go back by
+    /// [`release_on`](Batch::release_on) the same stream.
+    pub unsafe fn to_device(
+        &self,
+        tensor: usize,
+        device_memory: *mut c_void,
+        bytes: usize,
+        stream: *mut c_void,
+    ) -> Result<(), Error> {
+        let number = i32::try_from(tensor).map_err(|_| self.no_tensor(tensor))?;
+        let (loader, token, bytes) = (self.loader.as_ptr(), self.raw.token, bytes as u64);
+        // SAFETY: the batch is held, so handle and token are valid; the rest is the caller's promise.
+        call(|err| unsafe { sys::feedlane_batch_to_device(loader, token, number, device_memory, bytes, stream, err) })
+            .map(drop)
+    }
+
+    /// Gives it back when `stream` has done all that is enqueued now, or has failed
+    /// ([`EventKind::DeviceFailed`](crate::EventKind::DeviceFailed)). `next` waits for that.
+    ///
+    /// # Safety
+    /// `stream` is a stream of the pool's device, and stays one until it has come so far.
+    pub unsafe fn release_on(mut self, stream: *mut c_void) -> Result<(), NotReleased<Self>> {
+        let (loader, token) = (self.loader.as_ptr(), self.raw.token);
+        // SAFETY: the batch is held, so handle and token are valid; the rest is the caller's promise.
+        match call(|err| unsafe { sys::feedlane_batch_release_on(loader, token, stream, err) }) {
+            Ok(_) => {
+                self.raw.token = 0;
+                Ok(())
+            }
+            Err(error) => Err(NotReleased { held: self, error }),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> Option<Arc<Pool>> {
+        self.pool.clone()
+    }
+
     pub(crate) fn loader(&self) -> NonNull<sys::feedlane_loader> {
         self.loader
     }
@@ -120,8 +173,10 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // SAFETY: the token's one reference that is ours. In a forked child it answers E_FORKED and does nothing.
-        unsafe { sys::feedlane_batch_release(self.loader.as_ptr(), self.raw.token) };
+        if self.raw.token != 0 {
+            // SAFETY: the token's one reference that is ours. In a forked child it answers E_FORKED and does nothing.
+            unsafe { sys::feedlane_batch_release(self.loader.as_ptr(), self.raw.token) };
+        }
     }
 }
 

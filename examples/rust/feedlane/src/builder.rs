@@ -3,13 +3,16 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::os::raw::c_char;
 use std::os::unix::ffi::OsStrExt;
-use std::ptr::{null, null_mut};
+use std::ptr::{null, null_mut, NonNull};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::callbacks::{dataset_table, shard_table, Dataset, Shard};
 use crate::element::{Dtype, Element};
 use crate::error::{call, check_abi, Error, Status};
+use crate::handle::Live;
 use crate::loader::{nanoseconds, Loader};
+use crate::pool::Pool;
 use crate::sampler::Sampler;
 use crate::sys;
 
@@ -80,6 +83,7 @@ pub struct LoaderBuilder<'a> {
     envp: Option<Result<Vec<CString>, Error>>,
     worker_config: Vec<u8>,
     state: Vec<u8>,
+    pool: Option<Arc<Pool>>,
 }
 
 /// Setters of one member each.
@@ -104,6 +108,7 @@ impl<'a> LoaderBuilder<'a> {
             envp: None,
             worker_config: Vec::new(),
             state: Vec::new(),
+            pool: None,
         }
     }
 
@@ -195,6 +200,9 @@ impl<'a> LoaderBuilder<'a> {
         substitute: bool => i32::from;
         /// Samples of an epoch that may be left out; -1: any number.
         skip_budget: i64 => i64::from;
+        /// With [`pinned`](LoaderBuilder::pinned): the slots aren't registered; batches are copied to so many of the pool's
+        /// buffers, more than `held`, by the thread in [`Handle::run_stager`](crate::Handle::run_stager), inline by `next`.
+        staged: i32 => i32::from;
     }
 
     pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
@@ -251,6 +259,12 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
+    /// Batches lie in memory that is registered with this pool, which lives on with the loader and each of its batches.
+    pub fn pinned(mut self, pool: &Arc<Pool>) -> Self {
+        self.pool = Some(pool.clone());
+        self
+    }
+
     /// Checks everything and reserves all memory. Workers start with the first epoch.
     pub fn build(self) -> Result<Loader, Error> {
         check_abi()?;
@@ -277,12 +291,15 @@ impl<'a> LoaderBuilder<'a> {
             config.state = self.state.as_ptr().cast();
             config.state_bytes = self.state.len() as u64;
         }
+        config.pinned = self.pool.as_ref().map_or(null_mut(), |pool| pool.as_ptr());
         let mut raw = null_mut();
         // SAFETY: what the configuration points to lives until the end of this function, and is copied. The callbacks
         // have no user_data; a `D` that they make is Send, as the loader is.
         call(|err| unsafe { sys::feedlane_loader_create(&config, &mut raw, err) })?;
+        let raw = NonNull::new(raw).expect("a handle on success");
+        let is_copied = config.staged != 0 && config.workers != 0;
         // SAFETY: a handle that is nobody else's.
-        Ok(unsafe { Loader::new(raw) })
+        Ok(unsafe { Loader::new(Live { raw, pool: self.pool, is_copied }) })
     }
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A batch's tensors for other libraries, in place, by DLPack.
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::error::{call, Error};
+use crate::pool::Pool;
 use crate::sys;
 
 macro_rules! exports {
@@ -11,6 +13,8 @@ macro_rules! exports {
         $(#[$about])*
         pub struct $name {
             raw: NonNull<sys::$raw>,
+            /// Where it lies, if the loader has one.
+            pool: Option<Arc<Pool>>,
         }
 
         // SAFETY: the deleter may be called on any thread, and nothing else is behind it.
@@ -22,8 +26,9 @@ macro_rules! exports {
             }
 
             /// Whoever takes the pointer must call its deleter, once, on any thread.
-            pub fn into_raw(self) -> *mut sys::$raw {
+            pub fn into_raw(mut self) -> *mut sys::$raw {
                 let raw = self.raw.as_ptr();
+                drop(self.pool.take());
                 std::mem::forget(self);
                 raw
             }
@@ -52,7 +57,7 @@ macro_rules! exports {
                             let (loader, token) = (self.loader().as_ptr(), self.token());
                             sys::$function(loader, token, tensor as i32, 0, &mut raw, err)
                         })?;
-                        Ok($name { raw: NonNull::new(raw).expect("a struct on success") })
+                        Ok($name { raw: NonNull::new(raw).expect("a struct on success"), pool: self.pool() })
                     })
                     .collect()
             }

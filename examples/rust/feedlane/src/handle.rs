@@ -4,34 +4,49 @@ use std::ptr::NonNull;
 use std::sync::{Arc, RwLock};
 
 use crate::error::{call, check_abi, plain, text_of, Error, Status};
+use crate::pool::Pool;
+use crate::stager::Gate;
 use crate::sys;
 use crate::worker::Worker;
 
-/// The loader's handle, as long as there is a loader. The lock is for its end alone: who is in a call holds it shared.
-pub(crate) struct Shared {
-    loader: RwLock<Option<NonNull<sys::feedlane_loader>>>,
+/// What there is of a loader as long as there is one.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub raw: NonNull<sys::feedlane_loader>,
+    pub pool: Option<Arc<Pool>>,
+    /// Staged, with workers: it takes a thread that copies.
+    pub is_copied: bool,
 }
 
 // SAFETY: only functions that are T:any are called through it.
-unsafe impl Send for Shared {}
+unsafe impl Send for Live {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for Live {}
+
+/// The lock is for the loader's end alone: who is in a call holds it shared. A stager is in its call all the time, and
+/// must be there by the end: see `Gate`.
+pub(crate) struct Shared {
+    live: RwLock<Option<Live>>,
+    pub gate: Gate,
+}
 
 impl Shared {
-    pub(crate) fn new(loader: NonNull<sys::feedlane_loader>) -> Arc<Self> {
-        Arc::new(Shared { loader: RwLock::new(Some(loader)) })
+    pub(crate) fn new(live: Live) -> Arc<Self> {
+        Arc::new(Shared { live: RwLock::new(Some(live)), gate: Gate::default() })
     }
 
-    /// From here on nobody gets at the handle any more, and nobody is in a call with it.
+    /// From here on nobody gets at the handle any more, and nobody is in a call with it but a stager, which the library
+    /// knows of.
     pub(crate) fn close(&self) {
-        *self.loader.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        *self.live.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        self.gate.wait_until_there();
     }
 }
 
 /// A loader as other threads see it. It doesn't keep the loader: after its end every call says E_STATE.
 #[derive(Clone)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Handle {
@@ -39,12 +54,16 @@ impl Handle {
         Handle { shared }
     }
 
-    fn with<R>(&self, f: impl FnOnce(*mut sys::feedlane_loader) -> Result<R, Error>) -> Result<R, Error> {
-        let guard = self.shared.loader.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match *guard {
-            Some(loader) => f(loader.as_ptr()),
+    pub(crate) fn with_live<R>(&self, f: impl FnOnce(&Live) -> Result<R, Error>) -> Result<R, Error> {
+        let guard = self.shared.live.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &*guard {
+            Some(live) => f(live),
             None => Err(Error::new(Status::STATE, "loader", 0, 0, "the loader has ended".into())),
         }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(*mut sys::feedlane_loader) -> Result<R, Error>) -> Result<R, Error> {
+        self.with_live(|live| f(live.raw.as_ptr()))
     }
 
     /// Ends the present wait in `next`, or the following one, with INTERRUPTED. (Not for signal handlers: it takes a lock.)
@@ -81,12 +100,12 @@ impl Handle {
     /// Thread mode: makes the calling thread a worker. None: none is missing. The loader's memory lives until it leaves.
     pub fn local_worker(&self) -> Result<Option<Worker>, Error> {
         check_abi()?;
-        self.with(|loader| {
+        self.with_live(|live| {
             let mut raw = std::ptr::null_mut();
             // SAFETY: as above.
-            call(|err| unsafe { sys::feedlane_loader_local_worker(loader, &mut raw, err) })?;
+            call(|err| unsafe { sys::feedlane_loader_local_worker(live.raw.as_ptr(), &mut raw, err) })?;
             // SAFETY: a handle that is nobody else's, or NULL.
-            Ok(NonNull::new(raw).map(|raw| unsafe { Worker::new(raw) }))
+            Ok(NonNull::new(raw).map(|raw| unsafe { Worker::new(raw, live.pool.clone()) }))
         })
     }
 }
@@ -204,6 +223,8 @@ pub enum EventKind {
     SampleSubstituted,
     SampleSkipped,
     WorkerHung,
+    /// A stream failed with a release of a batch on it.
+    DeviceFailed,
     /// Of a later library.
     Other(i32),
 }
@@ -233,6 +254,7 @@ impl Event {
             sys::FEEDLANE_EVENT_SAMPLE_SUBSTITUTED => EventKind::SampleSubstituted,
             sys::FEEDLANE_EVENT_SAMPLE_SKIPPED => EventKind::SampleSkipped,
             sys::FEEDLANE_EVENT_WORKER_HUNG => EventKind::WorkerHung,
+            sys::FEEDLANE_EVENT_DEVICE_FAILED => EventKind::DeviceFailed,
             other => EventKind::Other(other),
         };
         let what = Error::from_c(raw.what.code, &raw.what, &[]);

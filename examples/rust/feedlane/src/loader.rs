@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::batch::Batch;
 use crate::builder::LoaderBuilder;
 use crate::error::{plain, Error, Report, Status};
-use crate::handle::{Event, Handle, Shared, Stats, WorkerStats};
+use crate::handle::{Event, Handle, Live, Shared, Stats, WorkerStats};
+use crate::pool::Pool;
 use crate::sys;
 
 /// Feeds a training loop. One thread at a time drives it, which `&mut self` sees to; it may move between threads. What
@@ -18,6 +19,8 @@ pub struct Loader {
     raw: *mut sys::feedlane_loader,
     shared: Arc<Shared>,
     report: Report,
+    /// Which its slots, or the buffers that its batches are copied to, are registered with.
+    pool: Option<Arc<Pool>>,
 }
 
 // SAFETY: nothing of a loader is bound to the thread that made it; an inline data set is Send too.
@@ -48,10 +51,10 @@ impl Loader {
     }
 
     /// # Safety
-    /// The handle is valid and nobody else's.
-    pub(crate) unsafe fn new(raw: *mut sys::feedlane_loader) -> Self {
-        let shared = Shared::new(NonNull::new(raw).expect("a handle on success"));
-        Loader { raw, shared, report: Report::with_detail() }
+    /// The handle is valid and nobody else's, and was made with this pool.
+    pub(crate) unsafe fn new(live: Live) -> Self {
+        let (raw, pool) = (live.raw.as_ptr(), live.pool.clone());
+        Loader { raw, shared: Shared::new(live), report: Report::with_detail(), pool }
     }
 
     /// Starts an epoch, and workers if none run. In mid-epoch the old one is abandoned first.
@@ -78,7 +81,9 @@ impl Loader {
         let status = self.call(|raw, err| unsafe { sys::feedlane_loader_next(raw, timeout, &mut batch, err) })?;
         Ok(match status {
             // SAFETY: just yielded, with a reference that is the batch's.
-            Status::OK => Next::Batch(unsafe { Batch::new(NonNull::new(self.raw).expect("a handle"), batch) }),
+            Status::OK => {
+                Next::Batch(unsafe { Batch::new(NonNull::new(self.raw).expect("a handle"), batch, self.pool.clone()) })
+            }
             Status::END => Next::End,
             Status::INTERRUPTED => Next::Interrupted,
             Status::SLOTS_HELD => Next::SlotsHeld(self.report.error(status.0)),

@@ -6,12 +6,14 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::ptr::{null, null_mut, NonNull};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::builder::Field;
 use crate::callbacks::{causes, dataset_table, guarded, shard_table, Dataset, Failure, Shard, Transient, WorkerInfo};
 use crate::error::{bytes_at, call, check_abi, plain, slice_at, Error, Status};
 use crate::loader::nanoseconds;
+use crate::pool::Pool;
 use crate::sys;
 use crate::tensor::TensorMut;
 
@@ -85,6 +87,8 @@ fn run(fd: OwnedFd, table: &sys::feedlane_dataset) -> Result<(), Error> {
 /// A worker that takes task by task. Dropping it leaves the trainer.
 pub struct Worker {
     raw: NonNull<sys::feedlane_worker>,
+    /// A thread's keeps its loader's memory, and so what that is registered with.
+    _pool: Option<Arc<Pool>>,
 }
 
 // SAFETY: one thread at a time, not always the same one.
@@ -103,8 +107,8 @@ pub enum NextTask<'a> {
 impl Worker {
     /// # Safety
     /// The handle is valid and nobody else's.
-    pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_worker>) -> Self {
-        Worker { raw }
+    pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_worker>, pool: Option<Arc<Pool>>) -> Self {
+        Worker { raw, _pool: pool }
     }
 
     /// Joins the trainer at the other end, in the thread that will work. From here on the process dies with its trainer.
@@ -115,7 +119,7 @@ impl Worker {
         let status =
             call(|err| unsafe { sys::feedlane_worker_attach(fd.into_raw_fd(), nanoseconds(timeout), &mut raw, err) })?;
         match NonNull::new(raw) {
-            Some(raw) => Ok(Worker { raw }),
+            Some(raw) => Ok(Worker { raw, _pool: None }),
             None => Err(Error::new(status, "", 0, 0, "the trainer didn't answer".into())),
         }
     }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What takes worker processes. This program is its own worker, so it has its own main: each check is a function.
-use std::fs;
+//! What takes worker processes. This program is its own worker, so it has its own main.
+mod checks;
+mod segment;
+
 use std::io::Write;
 use std::os::unix::io::AsRawFd;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use feedlane::{
-    Batch, Dataset, Error, EventKind, Failure, Loader, Monitor, Next, Row, Sampler, Status, Tensor, WorkerInfo,
-    WorkerState,
+    Batch, Dataset, Error, EventKind, Failure, Loader, Monitor, Next, Row, Sampler, Status, WorkerInfo, WorkerState,
 };
 
-type Checked = Result<(), Failure>;
+use checks::{checks, Check, Checked};
+use segment::data_segment;
 
 const ROWS: usize = 8;
 const LENGTH: i64 = 40;
@@ -98,31 +100,6 @@ fn batches_come_in_order_from_spawned_workers() -> Checked {
     assert_eq!(loader.workers()?.iter().map(|w| w.samples).sum::<u64>(), 3 * LENGTH as u64);
     loader.close()?;
     Ok(())
-}
-
-/// Where a mapping of the loader's data segment and a descriptor of it are.
-fn data_segment(tensor: &Tensor<'_>) -> Result<(u64, String), Failure> {
-    let address = tensor.as_ptr() as u64;
-    for line in fs::read_to_string("/proc/self/maps")?.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (start, end) = words[0].split_once('-').ok_or("no range")?;
-        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
-        if !(start..end).contains(&address) {
-            continue;
-        }
-        assert!(words[5].starts_with("/memfd:"), "the tensor lies in {}", line);
-        let inode: u64 = words[4].parse()?;
-        let offset = address - start + u64::from_str_radix(words[2], 16)?;
-        for entry in fs::read_dir("/proc/self/fd")? {
-            let path = entry?.path();
-            let same = fs::metadata(&path).map(|m| std::os::unix::fs::MetadataExt::ino(&m) == inode).unwrap_or(false);
-            if same {
-                let number = path.file_name().and_then(|n| n.to_str()).ok_or("a number")?.to_string();
-                return Ok((offset, format!("/proc/{}/fd/{}", std::process::id(), number)));
-            }
-        }
-    }
-    Err("the tensor lies in no mapping of a memfd".into())
 }
 
 fn tensors_are_the_shared_memory_itself() -> Checked {
@@ -435,12 +412,6 @@ fn a_timeout_ends_a_wait() -> Checked {
     }
 }
 
-macro_rules! checks {
-    ($($name:ident)*) => { &[$((stringify!($name), $name as fn() -> Checked),)*] };
-}
-
-type Check = (&'static str, fn() -> Checked);
-
 const CHECKS: &[Check] = checks! {
     batches_come_in_order_from_spawned_workers
     tensors_are_the_shared_memory_itself
@@ -464,21 +435,5 @@ fn main() -> ExitCode {
     if let Some(code) = feedlane::worker_main::<Numbers>() {
         return code;
     }
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let mut failed = 0;
-    for (name, check) in CHECKS {
-        if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
-            continue;
-        }
-        let outcome = std::panic::catch_unwind(check);
-        let end = match outcome {
-            Ok(Ok(())) => "ok".to_string(),
-            Ok(Err(error)) => format!("FAILED: {}", error),
-            Err(_) => "FAILED: panicked".to_string(),
-        };
-        failed += i32::from(end != "ok");
-        println!("test {} ... {}", name, end);
-    }
-    println!("{} failed", failed);
-    ExitCode::from(u8::from(failed > 0))
+    checks::run(CHECKS)
 }

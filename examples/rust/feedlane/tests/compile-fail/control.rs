@@ -12,6 +12,14 @@ pub fn trainer(mut loader: Loader, mut batch: Batch) -> Result<(), Error> {
     for batch in loader.epoch(0)? {
         println!("{:?}", batch?.tensor(0)?.as_slice::<f32>()?);
     }
+    if let Some(batch) = loader.epoch(1)?.next() {
+        let (batch, mut memory) = (batch?, [0u8; 64]);
+        let (address, stream) = (memory.as_mut_ptr().cast(), std::ptr::null_mut());
+        // SAFETY: never run.
+        unsafe { batch.to_device(0, address, memory.len(), stream)? };
+        // SAFETY: never run.
+        unsafe { batch.release_on(stream) }.map_err(|kept| kept.error)?;
+    }
     let handle: Handle = loader.handle();
     moves(loader);
     shares(handle);
