@@ -270,9 +270,10 @@ Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error&
 
 Status DatasetRunner::fill_from_shard(Task& task, Progress& p, Pace& pace, Error& error) {
   const std::uint64_t count = task.view().count;
-  // A batch that has no room for another record ends before the sample that may need it.
+  // A batch that has no room for another record ends before the sample that may need it; so does one that has taken as
+  // many samples as the trainer accepts.
   const std::uint32_t room = task.slot().record_room;
-  while (p.made < count && (room == 0 || task.notes() < room)) {
+  while (p.made < count && p.position < task.note_limit() && (room == 0 || task.notes() < room)) {
     if (p.retry_at_ns != 0)
       if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
     p.retry_at_ns = 0;

@@ -73,6 +73,11 @@ struct Stage {
       return static_cast<Stage*>(self)->on_get(r, err);
     };
   }
+  void with_next() {
+    table.next = [](void* self, const feedlane_row* r, feedlane_error* err) {
+      return static_cast<Stage*>(self)->on_get(r, err);
+    };
+  }
   void with_fetch() {
     table.fetch = [](void* self, const feedlane_task* t, feedlane_error* err) {
       return static_cast<Stage*>(self)->on_fetch(t, err);
@@ -199,6 +204,22 @@ TEST_CASE(
       CHECK_MESSAGE(s.progress.position == 0, "none of them counts as taken");
     }
   }
+}
+
+TEST_CASE("a batch ends at twice as many samples of its shard as rows are wanted, though there is room for more records") {
+  Stage s(shm::geometry_iterable | shm::geometry_skip);
+  s.with_next();
+  std::vector<std::int64_t> seen;
+  s.on_get = [&](const feedlane_row* row, feedlane_error*) {
+    seen.push_back(row->index);
+    return row->index < 3 ? FEEDLANE_OK : FEEDLANE_E_OS;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_OK);
+  CHECK(s.progress.made == 3);
+  CHECK(s.task.skipped() == 5);
+  CHECK_MESSAGE(s.progress.position == 8, "no more than the trainer accepts");
+  CHECK_MESSAGE(seen.size() == 8, "what comes behind is the next task's");
 }
 
 TEST_CASE("a row's failure names its index and brings text, traceback, errno and transient") {
