@@ -78,6 +78,16 @@ loader::Loader& loader_of(std::uint32_t which) {
 
 // ---- a worker that says what it likes ----
 
+int this_process() {
+  static const os::Fd self = [] {
+    os::Fd fd;
+    Error error;
+    PROMISE(os::open_pidfd(::getpid(), fd, error) == FEEDLANE_OK);
+    return fd;
+  }();
+  return self.get();
+}
+
 class Liar {
  public:
   Liar(loader::Loader& l, os::Fd socket, const Kind& kind) : l_(l), socket_(std::move(socket)) {
@@ -107,10 +117,8 @@ class Liar {
   void attach() {
     if (attached_) return;
     Error error;
-    os::Fd self;
-    PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
     const worker::Attached attached{worker::attached_magic, shm::layout_hash};
-    const int fd = self.get();
+    const int fd = this_process();
     attached_ = os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error) ==
                 FEEDLANE_OK;
     say_ready(FEEDLANE_OK);
