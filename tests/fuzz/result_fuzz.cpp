@@ -66,7 +66,8 @@ std::unique_ptr<loader::Loader> make_loader(const Kind& k) {
   c.max_kills_per_batch = 2;
   c.prefetch_factor = 3;
   std::unique_ptr<loader::Loader> l;
-  PROMISE(loader::Loader::create(&c, sampler.get(), nullptr, nullptr, {"/nowhere", "/nowhere"}, l, error) == FEEDLANE_OK);
+  PROMISE(loader::Loader::create(&c, sampler.get(), nullptr, nullptr, {"/nowhere", "/nowhere"}, l, error) ==
+          FEEDLANE_OK);
   return l;
 }
 

@@ -206,7 +206,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a batch ends at twice as many samples of its shard as rows are wanted, though there is room for more records") {
+TEST_CASE(
+    "a batch ends at twice as many samples of its shard as rows are wanted, though there is room for more records") {
   Stage s(shm::geometry_iterable | shm::geometry_skip);
   s.with_next();
   std::vector<std::int64_t> seen;
