@@ -55,9 +55,10 @@ struct Memory {
 
 template <class F>
 void for_each_device(F&& f) {
-  for (const auto& [name, make] : devices()) {
-    INFO(std::string(name));
-    const std::unique_ptr<Device> device = make();
+  for (const auto& entry : devices()) {  // no structured binding: INFO captures, which clang 14 refuses of one
+    const std::string name(entry.first);
+    INFO(name);
+    const std::unique_ptr<Device> device = entry.second();
     f(*device);
   }
 }
