@@ -86,7 +86,7 @@ STRUCTS = {
     "feedlane_stats": Stats, "feedlane_worker_stats": WorkerStats, "feedlane_event": Event,
 }
 # As docs/integrating.md has them: a wrong one is found here, not in a crash.
-for _type, _bytes in {Error: 544, RandomConfig: 40, LoaderConfig: 248, Field: 88, Batch: 104, Task: 120, Tensor: 168,
+for _type, _bytes in {Error: 544, RandomConfig: 40, LoaderConfig: 264, Field: 88, Batch: 104, Task: 120, Tensor: 168,
                       Dtype: 4, WorkerInfo: 80}.items():
     if c.sizeof(_type) != _bytes:
         raise ImportError(f"{_type.__name__} has {c.sizeof(_type)} bytes here, {_bytes} in feedlane.h")
