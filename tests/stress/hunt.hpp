@@ -246,7 +246,8 @@ class Hunter {
       while (!has_result())
         if (worker.walk(1).word) stress::die("a commit without a result", 0, 1);
     const stress::Led::Walk walk = worker.walk(pick.steps);
-    const bool committed = has_result();
+    // Once a worker has said that it leaves, the trainer prepares the lane's cells for the next one.
+    const bool committed = pick.op != Op::detach && has_result();
     worker.kill();
     if (walk.word) lengths_[static_cast<std::size_t>(pick.op)].take(pick.op, walk.steps);
     kills_.push_back({pick.op, at, walk.steps, committed, walk.word.has_value()});

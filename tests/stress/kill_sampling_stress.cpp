@@ -172,8 +172,11 @@ class Trainer {
     for (const hunt::Kill& k : kills) {
       if (!k.at.in_hand || k.op == Op::receive) continue;
       const std::int64_t by = made_by_[static_cast<std::size_t>(k.at.epoch)][static_cast<std::size_t>(k.at.batch)];
-      if (k.committed) compare("a batch that was committed came from another attempt", by, k.at.attempt);
-      else if (by <= k.at.attempt) compare("a batch that wasn't committed came all the same", by, k.at.attempt + 1);
+      const std::string where = std::string(hunt::names[static_cast<std::size_t>(k.op)]) + " after " +
+                                std::to_string(k.steps) + " instructions, " + words_of(k.at.epoch, k.at.batch);
+      if (k.committed) compare((where + ": it was committed and came from another attempt").c_str(), by, k.at.attempt);
+      else if (by <= k.at.attempt)
+        compare((where + ": it wasn't committed and came all the same").c_str(), by, k.at.attempt + 1);
     }
   }
   [[nodiscard]] std::int64_t epochs() const { return static_cast<std::int64_t>(made_by_.size()); }
