@@ -52,6 +52,9 @@ const Refusal numbers[] = {
     {"config.max_kills_per_batch", -1, 0, spawning, SET(max_kills_per_batch, -1)},
     {"config.no_lifeline", -1, 0, spawning, SET(no_lifeline, -1)},
     {"config.no_lifeline", 2, 1, spawning, SET(no_lifeline, 2)},
+    {"config.staged", -1, 0, spawning, SET(staged, -1)},
+    {"config.staged", (1 << 16) + 1, 1 << 16, spawning, SET(staged, (1 << 16) + 1)},
+    {"config.reserved_too", 1, 0, inline_loader, SET(reserved_too, 1)},
 };
 
 const Refusal combinations[] = {
@@ -68,6 +71,7 @@ const Refusal combinations[] = {
     {"config.prefetch_factor", 2, 0, inline_loader, SET(prefetch_factor, 2)},
     {"config.keep_workers", 1, 0, inline_loader, SET(keep_workers, 1)},
     {"config.no_lifeline", 1, 0, inline_loader, SET(no_lifeline, 1)},
+    {"config.staged", 2, 0, spawning, SET(staged, 2)},
     {"config.argv", 1, 0, inline_loader, SET(argv, one_word)},
     {"config.argv", 1, 0, external, SET(argv, one_word)},
     {"config.argv", 0, 1, spawning, SET(argv, no_words)},

@@ -3,7 +3,8 @@
 // send noise and descriptors, break their eventfds, punch holes, stop. However it comes, the trainer goes on: every batch
 // comes once, as a batch within bounds or as an error that names the worker; nothing grows; nothing hangs.
 //
-// FEEDLANE_SEED=n repeats a run's choices (their timing can't be repeated); FEEDLANE_STRESS=full runs for ten minutes.
+// FEEDLANE_SEED=n repeats a run's choices (their timing can't be repeated); FEEDLANE_STRESS=full runs for ten minutes,
+// FEEDLANE_SECONDS=n for n seconds.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <poll.h>
