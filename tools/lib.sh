@@ -41,6 +41,9 @@ declare -A package_use=(
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
   [libjpeg-dev]='decodes JPEGs in one of the examples'
+  [libcli11-dev]='reads the arguments of the feedlane command'
+  [libfmt-dev]='prints its tables'
+  [nlohmann-json3-dev]='prints its JSON'
   [doctest-dev]='the frame of the tests'
   [cmake]='finds the installed tree in one of the tests'
   [g++-aarch64-linux-gnu]='the compiler for aarch64'
@@ -75,6 +78,9 @@ has_package() {
     libboost-dev) finds_header boost/interprocess/mapped_region.hpp ;;
     libmimalloc-dev) finds_header mimalloc.h ;;
     libjpeg-dev) finds_header jpeglib.h ;;
+    libcli11-dev) finds_header CLI/CLI.hpp ;;
+    libfmt-dev) finds_header fmt/core.h ;;
+    nlohmann-json3-dev) finds_header nlohmann/json.hpp ;;
     doctest-dev) finds_header doctest/doctest.h ;;
     libclang-rt-dev)
       printf 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }\n' |

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "batches.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace bench {
+
+namespace {
+
+constexpr std::uint64_t page = 4096;
+
+struct Source {
+  std::vector<unsigned char> bytes;
+};
+
+std::int32_t open_source(void*, const feedlane_worker_info* info, void** state, feedlane_error*) {
+  pin(1 + static_cast<std::size_t>(info->id));
+  auto source = std::make_unique<Source>();
+  source->bytes.assign(static_cast<std::size_t>(info->fields[0].shape[0]), static_cast<unsigned char>(info->id + 1));
+  *state = source.release();
+  return FEEDLANE_OK;
+}
+
+std::int32_t fetch_copy(void* state, const feedlane_task* task, feedlane_error*) {
+  const auto& source = static_cast<const Source*>(state)->bytes;
+  std::memcpy(task->tensors[0].data, source.data(), source.size());
+  return FEEDLANE_OK;
+}
+
+void close_source(void* state) { delete static_cast<Source*>(state); }
+
+feedlane_dataset dataset() {
+  feedlane_dataset d;
+  feedlane_init(&d, sizeof d);
+  d.open = open_source;
+  d.fetch = fetch_copy;
+  d.close = close_source;
+  return d;
+}
+
+// So that a read isn't left out.
+volatile unsigned char seen;
+
+void touch(const void* data, std::uint64_t bytes) {
+  const auto* p = static_cast<const unsigned char*>(data);
+  unsigned char all = 0;
+  for (std::uint64_t i = 0; i < bytes; i += page) all = static_cast<unsigned char>(all ^ p[i]);
+  seen = all;
+}
+
+}  // namespace
+
+Batches::Batches(const BatchOptions& options) : options_(options) {
+  feedlane_init(&error_, sizeof error_);
+  feedlane_init(&batch_, sizeof batch_);
+  feedlane_sampler* order = nullptr;
+  check("sampler", feedlane_sampler_sequential(options.batches, &order, &error_), error_);
+  feedlane_field field;
+  feedlane_init(&field, sizeof field);
+  field.name = "bytes";
+  field.dtype = {1, 8, 1};
+  field.ndim = 1;
+  field.shape[0] = static_cast<std::int64_t>(options.bytes);
+  feedlane_dataset data = dataset();
+  feedlane_loader_config c;
+  feedlane_init(&c, sizeof c);
+  c.sampler = order;
+  c.fields = &field;
+  c.field_count = 1;
+  c.batch_size = FEEDLANE_UNBATCHED;
+  c.workers = options.workers;
+  c.start = options.start;
+  if (options.start != FEEDLANE_START_SPAWN) c.dataset = &data;
+  c.prefetch_factor = options.prefetch;
+  c.keep_workers = 1;
+  check("feedlane_loader_create", feedlane_loader_create(&c, &loader_, &error_), error_);
+  (void)feedlane_sampler_destroy(&order);
+}
+
+Batches::~Batches() {
+  if (feedlane_loader_destroy(&loader_) != FEEDLANE_OK) fail("feedlane_loader_destroy");
+}
+
+void Batches::begin() { check("feedlane_loader_begin", feedlane_loader_begin(loader_, epoch_++, &error_), error_); }
+
+bool Batches::take() {
+  const std::int32_t s = feedlane_loader_next(loader_, FEEDLANE_FOREVER, &batch_, &error_);
+  if (s == FEEDLANE_END) return false;
+  check("feedlane_loader_next", s, error_);
+  void* data = batch_.tensors[0].data;
+  touch(data, options_.bytes);
+  (void)feedlane_batch_release(loader_, batch_.token);
+  if (slots_.size() < 4096) slots_.insert(data);
+  return true;
+}
+
+double Batches::epoch() {
+  begin();
+  (void)take();
+  const std::int64_t began = now_ns();
+  std::int64_t count = 0;
+  while (take()) count++;
+  return static_cast<double>(count) * 1e9 / static_cast<double>(now_ns() - began);
+}
+
+double Batches::trainer_ns() {
+  begin();
+  std::vector<double> times;
+  for (;;) {
+    const std::int64_t began = now_ns();
+    const std::int32_t s = feedlane_loader_next(loader_, 0, &batch_, &error_);
+    if (s == FEEDLANE_TIMEOUT) continue;
+    if (s == FEEDLANE_END) break;
+    check("feedlane_loader_next", s, error_);
+    const std::int64_t got = now_ns();
+    touch(batch_.tensors[0].data, options_.bytes);
+    const std::int64_t touched = now_ns();
+    (void)feedlane_batch_release(loader_, batch_.token);
+    times.push_back(static_cast<double>(now_ns() - touched + got - began));
+  }
+  if (times.empty()) return 0;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count) {
+  const std::vector<unsigned char> source(bytes, 1);
+  const std::int64_t began = now_ns();
+  for (std::int64_t i = 0; i < count; i++)
+    std::memcpy(slots[static_cast<std::size_t>(i) % slots.size()], source.data(), bytes);
+  return static_cast<double>(count) * static_cast<double>(bytes) * 1e9 / static_cast<double>(now_ns() - began);
+}
+
+int work_as_spawned(int fd) {
+  const feedlane_dataset d = dataset();
+  return feedlane_worker_run(fd, &d, nullptr) < 0 ? 1 : 0;
+}
+
+}  // namespace bench

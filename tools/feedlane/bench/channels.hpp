@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ways to get messages of 56 bytes from one process to another, all with the same two calls: Feedlane's ring through its C
+// API, and its peers. A channel is made before the fork; then each side opens its end.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/interprocess/ipc/message_queue.hpp>
+#include <boost/lockfree/queue.hpp>
+#include <boost/lockfree/spsc_queue.hpp>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "measure.hpp"
+
+namespace bench {
+
+struct Message {
+  std::uint64_t words[7];
+};
+static_assert(sizeof(Message) == 56);
+
+constexpr std::uint32_t ring_messages = 1024;  // room in every channel that has a size
+
+// A number that a busy wait may read again and again without hurting the other thread of its core.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// ---- the floor: a line there, a line back, nothing else ----
+
+class Line {
+ public:
+  void open_sender() {}
+  void open_receiver() {}
+  void close() {}
+  void send(const Message& m) {
+    cell_->message = m;
+    cell_->sequence.store(++sent_, std::memory_order_release);  // pairs with the load in receive
+  }
+  void receive(Message& m) {
+    while (cell_->sequence.load(std::memory_order_acquire) == seen_) relax();
+    seen_++;
+    m = cell_->message;
+  }
+
+ private:
+  struct alignas(128) Cell {
+    Message message;
+    std::atomic<std::uint64_t> sequence;
+  };
+  Cell* cell_ = make_shared_object<Cell>();
+  std::uint64_t sent_ = 0, seen_ = 0;
+};
+
+// ---- Feedlane ----
+
+class Ring {
+ public:
+  explicit Ring(std::uint32_t lanes = 1, std::uint32_t commit = 1) : lanes_(lanes), commit_(commit) {
+    static int number = 0;
+    path_ = "/tmp/feedlane-bench-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
+    feedlane_init(&error_, sizeof error_);
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring() { close(); }
+
+  void open_receiver() {
+    feedlane_ring_config config;
+    feedlane_init(&config, sizeof config);
+    config.message_bytes = sizeof(Message);
+    config.capacity = ring_messages;
+    config.lanes = lanes_;
+    config.path = path_.c_str();
+    check("feedlane_rx_create", feedlane_rx_create(&config, &rx_, &error_), error_);
+  }
+  void open_sender() {
+    while (::access(path_.c_str(), F_OK) != 0) (void)::usleep(100);
+    std::int32_t s = FEEDLANE_E_OS;
+    for (int tries = 0; tries < 100 && s != FEEDLANE_OK; tries++) {  // bound, but not listened at yet
+      if (tries != 0) (void)::usleep(1000);
+      s = feedlane_tx_attach(-1, path_.c_str(), FEEDLANE_FOREVER, &tx_, &error_);
+    }
+    check("feedlane_tx_attach", s, error_);
+  }
+  // Committed one by one, or by so many.
+  void send(const Message& m) {
+    if (pending_ == room_.count) reserve();
+    std::memcpy(static_cast<std::byte*>(room_.data) + pending_ * room_.stride, &m, sizeof m);
+    if (++pending_ == room_.count) flush();
+  }
+  void receive(Message& m) {
+    if (taken_ == got_.count) {
+      if (got_.count != 0) (void)feedlane_rx_release(rx_, got_.lane, got_.count, nullptr);
+      check("feedlane_rx_peek", feedlane_rx_peek(rx_, 64, FEEDLANE_FOREVER, &got_, &error_), error_);
+      taken_ = 0;
+    }
+    std::memcpy(&m, static_cast<const std::byte*>(got_.data) + taken_++ * got_.stride, sizeof m);
+  }
+  // By the process that opened an end, also when it ends without destructors: the receiver's path goes away here.
+  void close() {
+    if (tx_ != nullptr && pending_ != 0) flush();
+    (void)feedlane_tx_destroy(&tx_);
+    (void)feedlane_rx_destroy(&rx_);
+  }
+  void flush() {
+    check("feedlane_tx_commit", feedlane_tx_commit(tx_, pending_, &error_), error_);
+    pending_ = room_.count = 0;
+  }
+
+ private:
+  void reserve() {
+    check("feedlane_tx_reserve", feedlane_tx_reserve(tx_, commit_, FEEDLANE_FOREVER, &room_, &error_), error_);
+  }
+  std::uint32_t lanes_, commit_;
+  std::string path_;
+  feedlane_rx* rx_ = nullptr;
+  feedlane_tx* tx_ = nullptr;
+  feedlane_error error_;
+  feedlane_span room_{}, got_{};
+  std::uint32_t pending_ = 0, taken_ = 0;
+};
+
+// ---- peers ----
+
+// Boost's queues without pointers inside lie in shared memory as they are.
+template <class Queue>
+class BoostQueue {
+ public:
+  void open_sender() {}
+  void open_receiver() {}
+  void send(const Message& m) {
+    while (!queue_->push(m)) relax();
+  }
+  void receive(Message& m) {
+    while (!queue_->pop(m)) relax();
+  }
+  void close() {}
+
+ private:
+  Queue* queue_ = make_shared_object<Queue>();
+};
+using BoostSpsc = BoostQueue<boost::lockfree::spsc_queue<Message, boost::lockfree::capacity<ring_messages>>>;
+using BoostMpmc = BoostQueue<
+    boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>, boost::lockfree::capacity<ring_messages>>>;
+
+class BoostMessageQueue {
+ public:
+  BoostMessageQueue() : name_("feedlane-bench-" + std::to_string(::getpid())) {
+    using namespace boost::interprocess;
+    (void)message_queue::remove(name_.c_str());
+    queue_ = std::make_unique<message_queue>(create_only, name_.c_str(), ring_messages, sizeof(Message));
+    (void)message_queue::remove(name_.c_str());  // it is mapped, and a fork inherits that
+  }
+  void open_sender() {}
+  void open_receiver() {}
+  void send(const Message& m) { queue_->send(&m, sizeof m, 0); }
+  void receive(Message& m) {
+    boost::interprocess::message_queue::size_type got = 0;
+    unsigned priority = 0;
+    queue_->receive(&m, sizeof m, got, priority);
+  }
+  void close() {}
+
+ private:
+  std::string name_;
+  std::unique_ptr<boost::interprocess::message_queue> queue_;
+};
+
+class Pipe {
+ public:
+  Pipe() {
+    if (::pipe2(fds_, O_CLOEXEC) != 0) fail("pipe2 was refused");
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    (void)::close(fds_[0]);
+    (void)::close(fds_[1]);
+  }
+  void open_sender() {}
+  void open_receiver() {}
+  void send(const Message& m) {
+    if (::write(fds_[1], &m, sizeof m) != sizeof m) fail("write to a pipe");
+  }
+  void receive(Message& m) {
+    if (::read(fds_[0], &m, sizeof m) != sizeof m) fail("read from a pipe");
+  }
+  void close() {}
+
+ private:
+  int fds_[2] = {-1, -1};
+};
+
+// The message in a line, the news of it by an eventfd: what any sleeping hand-over costs at least.
+class Event {
+ public:
+  Event() : fd_(::eventfd(0, EFD_CLOEXEC)) {
+    if (fd_ < 0) fail("eventfd was refused");
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { (void)::close(fd_); }
+  void open_sender() {}
+  void open_receiver() {}
+  void close() {}
+  void send(const Message& m) {
+    *message_ = m;
+    if (::eventfd_write(fd_, 1) != 0) fail("write to an eventfd");
+  }
+  void receive(Message& m) {
+    eventfd_t count = 0;
+    if (::eventfd_read(fd_, &count) != 0) fail("read from an eventfd");
+    m = *message_;
+  }
+
+ private:
+  int fd_;
+  Message* message_ = make_shared_object<Message>();
+};
+
+}  // namespace bench

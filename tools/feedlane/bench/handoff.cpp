@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// handoff: batches a second from one and from two workers, beside a copy by one process into the very same slots.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "batches.hpp"
+#include "bench.hpp"
+
+namespace bench {
+
+namespace {
+
+constexpr std::uint64_t kib = 1024, mib = kib * kib;
+
+std::string size_of(std::uint64_t bytes) {
+  return bytes < mib ? fmt::format("{} KiB", bytes / kib) : fmt::format("{} MiB", bytes / mib);
+}
+
+}  // namespace
+
+Json handoff(const Options& options) {
+  pin(0);
+  std::vector<std::uint64_t> sizes{4 * kib, 64 * kib, 256 * kib, mib, 16 * mib, 147 * mib};
+  if (options.quick) sizes = {4 * kib, 64 * kib, mib, 16 * mib};
+  if (!options.json) {
+    print_machine();
+    fmt::print("{:>8} {:>8} {:>12} {:>9} {:>12} {:>7} {:>17} {:>16}\n", "batch", "workers", "batches/s", "GB/s",
+               "memcpy GB/s", "ratio", "[min .. max]", "trainer us/batch");
+  }
+  Json out = Json::array();
+  for (const std::uint64_t bytes : sizes) {
+    const double share = options.quick ? 0.25 : 1;
+    const auto fits = static_cast<double>(3'000 * mib) / static_cast<double>(bytes);
+    const auto batches = static_cast<std::int64_t>(share * std::clamp(fits, 12.0, 200'000.0));
+    std::vector<std::unique_ptr<Batches>> loaders;
+    for (const std::int32_t workers : {1, 2}) {
+      loaders.push_back(std::make_unique<Batches>(
+          BatchOptions{.bytes = bytes, .workers = workers, .batches = batches, .prefetch = bytes < mib ? 32 : 2}));
+      (void)loaders.back()->epoch();  // every slot was there once
+    }
+    std::vector<Entry> entries;
+    for (const auto& l : loaders) {
+      Batches* loader = l.get();
+      entries.push_back({"rate", [=] { return loader->epoch(); }});
+      entries.push_back({"copy", [=] { return copy_rate(loader->slots(), bytes, batches); }});
+      entries.push_back({"cpu", [=] { return loader->trainer_ns(); }});
+    }
+    run_rounds(entries, options);
+    for (std::size_t i = 0; i < loaders.size(); i++) {
+      const Figure& rate = entries[3 * i].figure;
+      const Figure& copy = entries[3 * i + 1].figure;
+      const double gb = rate.median() * static_cast<double>(bytes) / 1e9;
+      const double ratio = gb * 1e9 / copy.median();
+      const double us = entries[3 * i + 2].figure.median() / 1e3;
+      if (!options.json)
+        fmt::print("{:>8} {:>8} {:>12.1f} {:>9.2f} {:>12.2f} {:>7.3f} {:>17} {:>16.3f}\n", size_of(bytes), i + 1,
+                   rate.median(), gb, copy.median() / 1e9, ratio,
+                   fmt::format("[{:.4g} .. {:.4g}]", rate.min(), rate.max()), us);
+      out.push_back({{"bytes", bytes},
+                     {"workers", i + 1},
+                     {"batches_s", rounded(rate.median())},
+                     {"gb_s", rounded(gb)},
+                     {"memcpy_gb_s", rounded(copy.median() / 1e9)},
+                     {"ratio", rounded(ratio)},
+                     {"trainer_cpu_us", rounded(us)}});
+    }
+  }
+  return out;
+}
+
+}  // namespace bench

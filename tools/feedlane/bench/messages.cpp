@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// floor, ring and lanes: small messages, there and back and one way.
+#include <fmt/core.h>
+
+#include "bench.hpp"
+#include "channels.hpp"
+
+namespace bench {
+
+namespace {
+
+// ns there and back. Each side waits as its channel waits.
+template <class C>
+double round_trip(std::uint64_t count) {
+  C there, back;
+  const Child echo(1, [&] {
+    Message m{};
+    there.open_receiver();
+    there.receive(m);
+    back.open_sender();
+    back.send(m);
+    for (std::uint64_t i = 0; i < count + count / 8; i++) {
+      there.receive(m);
+      m.words[6]++;
+      back.send(m);
+    }
+    back.close();
+    there.close();
+  });
+  Message m{};
+  there.open_sender();
+  there.send(m);
+  back.open_receiver();
+  back.receive(m);
+  std::int64_t began = 0;
+  for (std::uint64_t i = 0; i < count + count / 8; i++) {
+    if (i == count / 8) began = now_ns();
+    m.words[0] = i;
+    there.send(m);
+    back.receive(m);
+    if (m.words[0] != i) fail("a message came back wrong");
+  }
+  return static_cast<double>(now_ns() - began) / static_cast<double>(count);
+}
+
+// Million messages a second, from the first received to the last.
+template <class C>
+double one_way(C& channel, std::uint64_t producers, std::uint64_t count) {
+  std::vector<std::unique_ptr<Child>> children;
+  const std::size_t others = std::max<std::size_t>(processors().size() - 1, 1);
+  for (std::uint64_t p = 0; p < producers; p++) {
+    children.push_back(std::make_unique<Child>(1 + p % others, [&] {
+      channel.open_sender();
+      for (std::uint64_t i = 0; i < count; i++) channel.send({{i, p, i, i, i, i, i}});
+      channel.close();
+    }));
+  }
+  channel.open_receiver();
+  std::vector<std::uint64_t> expected(producers);
+  Message m{};
+  channel.receive(m);
+  expected.at(m.words[1])++;
+  const std::int64_t began = now_ns();
+  for (std::uint64_t i = 1; i < count * producers; i++) {
+    channel.receive(m);
+    if (m.words[0] != expected[m.words[1]]++ || m.words[6] != m.words[0]) fail("a message is out of order or torn");
+  }
+  const auto ns = static_cast<double>(now_ns() - began);
+  children.clear();
+  channel.close();
+  return static_cast<double>(count * producers - 1) * 1e3 / ns;
+}
+template <class C>
+double one_way(std::uint64_t producers, std::uint64_t count) {
+  C channel;
+  return one_way(channel, producers, count);
+}
+
+std::string cell(const Figure& f) {
+  return f.empty() ? "-" : fmt::format("{:.4g} [{:.4g} .. {:.4g}]", f.median(), f.min(), f.max());
+}
+
+const Figure& figure_of(const std::vector<Entry>& entries, const std::string& name) {
+  static const Figure none;
+  for (const Entry& e : entries)
+    if (e.name == name) return e.figure;
+  return none;
+}
+
+Json number(const Figure& f) { return f.empty() ? Json(nullptr) : Json(rounded(f.median())); }
+
+}  // namespace
+
+Json floor(const Options& options) {
+  pin(0);
+  const std::uint64_t trips = options.quick ? 50'000 : 500'000;
+  std::vector<Entry> entries{{"line", [=] { return round_trip<Line>(trips); }}};
+  run_rounds(entries, options);
+  if (!options.json) {
+    print_machine();
+    fmt::print("a line of 56 bytes there and back: {} ns\n", cell(entries[0].figure));
+  }
+  return {{"rtt_ns", number(entries[0].figure)}, {"spread", spread(entries[0].figure)}};
+}
+
+Json ring(const Options& options) {
+  pin(0);
+  const std::uint64_t k = options.quick ? 1 : 10;
+  // What sleeps in the kernel takes a few hundred times as long.
+  const std::uint64_t trips = 50'000 * k, slow_trips = 500 * k, many = 1'000'000 * k, some = 100'000 * k;
+  std::vector<Entry> rtt{
+      {"floor", [=] { return round_trip<Line>(trips); }},
+      {"feedlane", [=] { return round_trip<Ring>(trips); }},
+      {"boost::lockfree::spsc_queue", [=] { return round_trip<BoostSpsc>(trips); }},
+      {"boost::lockfree::queue", [=] { return round_trip<BoostMpmc>(trips); }},
+      {"boost::interprocess::message_queue", [=] { return round_trip<BoostMessageQueue>(slow_trips); }},
+      {"pipe", [=] { return round_trip<Pipe>(slow_trips); }},
+      {"eventfd", [=] { return round_trip<Event>(slow_trips); }},
+  };
+  std::vector<Entry> through{
+      {"feedlane", [=] { return one_way<Ring>(1, many); }},
+      {"feedlane, by 32",
+       [=] {
+         Ring ring(1, 32);
+         return one_way(ring, 1, many);
+       }},
+      {"boost::lockfree::spsc_queue", [=] { return one_way<BoostSpsc>(1, many); }},
+      {"boost::lockfree::queue", [=] { return one_way<BoostMpmc>(1, some); }},
+      {"boost::interprocess::message_queue", [=] { return one_way<BoostMessageQueue>(1, some); }},
+      {"pipe", [=] { return one_way<Pipe>(1, some); }},
+  };
+  run_rounds(rtt, options);
+  run_rounds(through, options);
+
+  const Figure& bare = rtt[0].figure;
+  const Figure& spsc = through[2].figure;
+  Json peers;
+  for (std::size_t i = 2; i < rtt.size(); i++)
+    peers[rtt[i].name] = {{"rtt_ns", number(rtt[i].figure)},
+                          {"one_way_mmsg_s", number(figure_of(through, rtt[i].name))}};
+  if (!options.json) {
+    print_machine();
+    fmt::print("{:36} {:>34} {:>8} {:>30} {:>8}\n", "56 bytes between two processes", "there and back, ns", "x floor",
+               "one way, million/s", "x spsc");
+    for (const Entry& e : rtt) {
+      const Figure& f = figure_of(through, e.name);
+      fmt::print("{:36} {:>34} {:>8.2f} {:>30} {:>8}\n", e.name, cell(e.figure), e.figure.over(bare), cell(f),
+                 f.empty() ? "-" : fmt::format("{:.2f}", f.over(spsc)));
+    }
+    const Figure& batched = through[1].figure;
+    fmt::print("{:36} {:>34} {:>8} {:>30} {:>8.2f}\n", "feedlane, committed by 32", "", "", cell(batched),
+               batched.over(spsc));
+  }
+  return {{"floor", {{"rtt_ns", number(bare)}}},
+          {"spsc",
+           {{"rtt_ns", number(rtt[1].figure)},
+            {"rtt_over_floor", rounded(rtt[1].figure.over(bare))},
+            {"one_way_mmsg_s", number(through[0].figure)},
+            {"batched_mmsg_s", number(through[1].figure)}}},
+          {"peers", peers}};
+}
+
+Json lanes(const Options& options) {
+  pin(0);
+  const std::uint64_t k = options.quick ? 1 : 10;
+  std::vector<std::uint64_t> counts{1, 2, 4, 8};
+  if (options.quick) counts.resize(2);
+  std::vector<Entry> entries;
+  for (const std::uint64_t producers : counts) {
+    entries.push_back({"feedlane", [=] {
+                         Ring ring(static_cast<std::uint32_t>(producers), 32);
+                         return one_way(ring, producers, 1'000'000 * k / producers);
+                       }});
+    entries.push_back(
+        {"boost::lockfree::queue", [=] { return one_way<BoostMpmc>(producers, 100'000 * k / producers); }});
+  }
+  run_rounds(entries, options);
+  if (!options.json) {
+    print_machine();
+    fmt::print("{:>9} {:>32} {:>32} {:>8}\n", "producers", "feedlane by 32, million/s", "boost::lockfree::queue",
+               "ratio");
+  }
+  Json out = Json::array();
+  for (std::size_t i = 0; i < counts.size(); i++) {
+    const Figure& ours = entries[2 * i].figure;
+    const Figure& theirs = entries[2 * i + 1].figure;
+    if (!options.json)
+      fmt::print("{:>9} {:>32} {:>32} {:>8.1f}\n", counts[i], cell(ours), cell(theirs), ours.over(theirs));
+    out.push_back({{"producers", counts[i]}, {"mmsg_s", number(ours)}, {"peer_boost_queue_mmsg_s", number(theirs)}});
+  }
+  return out;
+}
+
+}  // namespace bench
