@@ -25,9 +25,11 @@ struct Error {
   std::int64_t sample = -1;
   std::int64_t found = 0;
   std::int64_t needed = 0;
-  char argument[64] = {};
-  char text[384] = {};
+  char argument[64];  // these two aren't zeroed behind their end: every call makes one of these structs
+  char text[384];
   std::string detail;
+
+  Error() noexcept { argument[0] = text[0] = '\0'; }
 
   // Each fills this error from scratch and returns its code, so that a refusal is one `return`.
   [[gnu::format(printf, 3, 4)]] Status fail(Status status, const char* format, ...);

@@ -209,6 +209,7 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a worker may ring for ever
     if (interrupted_.load(std::memory_order_relaxed) && interrupted_.exchange(false, std::memory_order_relaxed))
       return FEEDLANE_INTERRUPTED;
+    if (const Status s = listen_now_and_then(error); s != FEEDLANE_OK) return s;
     sweep();
     // What is made is still yielded when workers die too often; a data set that can't be opened ends the epoch at once.
     if (failure_.code == FEEDLANE_E_INIT || failure_told_) return obstacle(error);
@@ -280,6 +281,7 @@ bool Loader::something_to_do() const {
 
 Status Loader::wait(os::Deadline deadline, Error& error) {
   if (peers_.empty()) return FEEDLANE_TIMEOUT;
+  if (begun_ && spin_.until(deadline, [&] { return something_to_do(); })) return FEEDLANE_OK;
   sleeper_.prepare();
   if (something_to_do() && begun_) {
     sleeper_.cancel();
@@ -321,6 +323,17 @@ Status Loader::take_news(Error& error) {
   }
   watch_workers();
   if (next_deadline().remaining_ns() == 0) check_deadlines();
+  return FEEDLANE_OK;
+}
+
+// Deaths are heard of by waiting. Out of order, or with a slow trainer, there may always be another's batch and nothing to
+// wait for: so once in many tasks, if one that was sent long before is still out.
+Status Loader::listen_now_and_then(Error& error) {
+  const std::uint64_t long_ago = std::uint64_t{4} * ledger_.slots();
+  if (ledger_.next_id() - listened_at_ < long_ago) return FEEDLANE_OK;
+  listened_at_ = ledger_.next_id();
+  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++)
+    if (const Record& r = ledger_.at(slot); r.is_out() && listened_at_ - r.id >= long_ago) return take_news(error);
   return FEEDLANE_OK;
 }
 

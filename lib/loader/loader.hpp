@@ -34,6 +34,7 @@
 #include "os/poller.hpp"
 #include "ring/doorbell.hpp"
 #include "ring/lanes.hpp"
+#include "ring/spin.hpp"
 #include "shm/segment.hpp"
 #include "shm/words.hpp"
 #include "worker/dataset.hpp"
@@ -138,6 +139,7 @@ class Loader {
   Status obstacle(Error& error);
   Status wait(os::Deadline deadline, Error& error);
   Status take_news(Error& error);
+  Status listen_now_and_then(Error& error);
   [[nodiscard]] bool something_to_do() const;
   [[nodiscard]] bool sampler_has_failed() const {  // and nothing is left to be yielded before it
     return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0;
@@ -297,6 +299,8 @@ class Loader {
   std::size_t last_chosen_ = 0;
   ring::Lanes lanes_;
   ring::Sleeper sleeper_;
+  ring::Spin spin_;
+  std::uint64_t listened_at_ = 0;  // the next task's id then: see listen_now_and_then
   os::Poller poller_;
   os::Fd wake_event_;  // interrupt and releases
   os::Fd timer_;       // the next deadline, for those who sleep in a loop of their own

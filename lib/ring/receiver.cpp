@@ -230,6 +230,7 @@ Status Receiver::handle(const os::Poller::Event& event, Error& error) {
 }
 
 Status Receiver::wait(os::Deadline deadline, Error& error) {
+  if (spin_.until(deadline, [&] { return lanes_.any(); })) return FEEDLANE_OK;
   sleeper_.prepare();
   if (lanes_.any()) {
     sleeper_.cancel();

@@ -13,6 +13,7 @@
 #include "os/poller.hpp"
 #include "ring/doorbell.hpp"
 #include "ring/lanes.hpp"
+#include "ring/spin.hpp"
 #include "shm/ring_layout.hpp"
 #include "shm/segment.hpp"
 
@@ -67,6 +68,7 @@ class Receiver {
   std::vector<Sender> senders_;
   Lanes lanes_;
   Sleeper sleeper_;
+  Spin spin_;
   os::Poller poller_;
   os::Fd self_;
   os::Fd listener_;

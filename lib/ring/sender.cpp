@@ -111,6 +111,7 @@ Status Sender::commit(std::uint32_t count, Error& error) {
 }
 
 Status Sender::wait(os::Deadline deadline, Error& error) {
+  if (spin_.until(deadline, [&] { return producer_.reserve(1) != 0; })) return FEEDLANE_OK;
   sleeper_.prepare();
   if (producer_.reserve(1) != 0) {
     sleeper_.cancel();

@@ -10,6 +10,7 @@
 #include "os/fd.hpp"
 #include "os/poller.hpp"
 #include "ring/doorbell.hpp"
+#include "ring/spin.hpp"
 #include "ring/spsc.hpp"
 #include "shm/ring_layout.hpp"
 #include "shm/segment.hpp"
@@ -46,6 +47,7 @@ class Sender {
   Producer producer_;
   Doorbell bell_;
   Sleeper sleeper_;
+  Spin spin_;
   std::uint32_t reserved_ = 0;
   bool receiver_gone_ = false;
 };

@@ -234,6 +234,7 @@ Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& 
 }
 
 Status Worker::sleep(os::Deadline deadline, Error& error) {
+  if (spin_.until(deadline, [&] { return tasks_.peek(1) != 0 || is_done(); })) return FEEDLANE_OK;
   sleeper_.prepare();
   if (tasks_.peek(1) != 0 || is_done()) {
     sleeper_.cancel();

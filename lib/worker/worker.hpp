@@ -12,6 +12,7 @@
 #include "os/fd.hpp"
 #include "os/poller.hpp"
 #include "ring/doorbell.hpp"
+#include "ring/spin.hpp"
 #include "ring/spsc.hpp"
 #include "shm/segment.hpp"
 #include "worker/dataset.hpp"
@@ -88,6 +89,7 @@ class Worker {
   ring::Producer results_;
   ring::Doorbell trainer_bell_;
   ring::Sleeper sleeper_;
+  ring::Spin spin_;
   Task task_;
   Scratch scratch_;
   bool is_ready_ = false;

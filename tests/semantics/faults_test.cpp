@@ -83,6 +83,30 @@ TEST_CASE("8. A segfault in a worker is named as such, with the batch it had in 
   }
 }
 
+TEST_CASE("out of order, a dead worker is replaced though the others keep next from ever waiting") {
+  Setup s(400);
+  s.workers(2).fields(told_by_worker());
+  s.config.out_of_order = 1;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  wait_until_ready(l.get(), 2);
+  const auto dead = static_cast<pid_t>(worker_of(l.get(), 1).pid);
+  REQUIRE(::kill(dead, SIGKILL) == 0);
+  REQUIRE(eventually([&] { return !is_running(dead); }));
+  // From here on a result is there whenever next is called.
+  std::uint64_t from_living = 0;
+  while (stats_of(l.get()).restarts == 0 && stats_of(l.get()).batches < 300) {
+    REQUIRE(eventually([&] { return worker_of(l.get(), 0).tasks > from_living; }));
+    const Taken t = take(l.get());
+    REQUIRE(t.status == FEEDLANE_OK);
+    if (t.worker == 0) from_living++;
+  }
+  CHECK(stats_of(l.get()).restarts == 1);
+  const std::uint64_t before = stats_of(l.get()).batches;
+  CHECK(before < 300);
+  CHECK(take_outcomes(l.get()).size() == 400 - before);
+}
+
 TEST_CASE("what a dead worker has committed counts: only the batch in its hands and those behind it are made again") {
   Setup s(6);
   s.workers(1).fields(told_by_worker());
