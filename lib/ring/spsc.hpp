@@ -85,6 +85,7 @@ class Producer {
     for (std::uint32_t i = 0; i < count; i++, position_++)
       // Pairs with the acquire load in Consumer::peek.
       cells_.sequence(position_).store(position_ + 1, std::memory_order_release);
+    own_ahead(count);
   }
 
   [[nodiscard]] std::uint64_t position() const { return position_; }
@@ -92,6 +93,20 @@ class Producer {
   [[nodiscard]] const Cells& cells() const { return cells_; }
 
  private:
+  // Asks for the lines of cells to come, which the consumer had last, while there is other work to do.
+  void own_ahead(std::uint32_t count) const {
+    if (free_cells() < ahead + count) return;
+    for (std::uint32_t i = 0; i < count; i++) own(cells_.cell(position_ + ahead + i));
+  }
+  static void own(const void* line) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));  // __builtin_prefetch would only read it
+#else
+    __builtin_prefetch(line, 1);
+#endif
+  }
+  static constexpr std::uint32_t ahead = 32;
+
   [[nodiscard]] std::uint32_t free_cells() const {
     return cells_.capacity - static_cast<std::uint32_t>(position_ - consumer_seen_);
   }
