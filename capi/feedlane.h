@@ -705,7 +705,7 @@ typedef struct feedlane_loader_config {
   int32_t staged;        /**< with `pinned`: the slots aren't registered, batches are copied into so many of its buffers, more
                               than `held`, ahead, by the thread in feedlane_loader_run_stager (inline: by next); one that is larger
                               than a buffer is E_SAMPLE. 0: not */
-  int32_t reserved_too;
+  int32_t reserved_too; /**< zero */
 } feedlane_loader_config;
 
 /** One batch in the trainer's hands; the caller's own struct. Pointers live until the last release of `token`. Copying
