@@ -11,13 +11,16 @@ namespace {
 constexpr std::uint64_t page = 4096;
 
 struct Source {
-  std::vector<unsigned char> bytes;
+  std::vector<unsigned char> bytes;  // as many as are copied
 };
 
 std::int32_t open_source(void*, const feedlane_worker_info* info, void** state, feedlane_error*) {
   pin(1 + static_cast<std::size_t>(info->id));
   auto source = std::make_unique<Source>();
-  source->bytes.assign(static_cast<std::size_t>(info->fields[0].shape[0]), static_cast<unsigned char>(info->id + 1));
+  std::uint64_t copied = 0;
+  if (info->config_bytes != sizeof copied) return FEEDLANE_E_ARGUMENT;
+  std::memcpy(&copied, info->config, sizeof copied);
+  source->bytes.assign(copied, static_cast<unsigned char>(info->id + 1));
   *state = source.release();
   return FEEDLANE_OK;
 }
@@ -73,6 +76,9 @@ Batches::Batches(const BatchOptions& options) : options_(options) {
   c.start = options.start;
   if (options.start != FEEDLANE_START_SPAWN) c.dataset = &data;
   c.prefetch_factor = options.prefetch;
+  options_.copied = std::min(options.copied, options.bytes);
+  c.worker_config = &options_.copied;
+  c.worker_config_bytes = sizeof options_.copied;
   c.keep_workers = 1;
   check("feedlane_loader_create", feedlane_loader_create(&c, &loader_, &error_), error_);
   (void)feedlane_sampler_destroy(&order);
@@ -89,7 +95,7 @@ bool Batches::take() {
   if (s == FEEDLANE_END) return false;
   check("feedlane_loader_next", s, error_);
   void* data = batch_.tensors[0].data;
-  touch(data, options_.bytes);
+  touch(data, options_.copied);
   (void)feedlane_batch_release(loader_, batch_.token);
   if (slots_.size() < 4096) slots_.insert(data);
   return true;

@@ -16,6 +16,7 @@ struct BatchOptions {
   std::int64_t batches = 0;  // of an epoch
   std::int32_t prefetch = 2;
   std::int32_t start = FEEDLANE_START_FORK;
+  std::uint64_t copied = UINT64_MAX;  // of a batch, from its start: what a worker writes
 };
 
 class Batches {
