@@ -35,8 +35,8 @@ int32_t export_tensor(feedlane_loader* l, uint64_t token, int32_t tensor, int32_
     if (s != FEEDLANE_OK) return s;
     if (flags != 0 && !is_cuda_host(*l->loader, *t))
       return error.fail(FEEDLANE_E_STATE, "the tensor's memory isn't registered with CUDA, so it can't be CUDAHost");
-    auto exported = dlpack::wrap<Managed>(*t, flags != 0 ? dlpack::device_cuda_host : dlpack::device_cpu, give_back, l,
-                                          token);
+    auto exported =
+        dlpack::wrap<Managed>(*t, flags != 0 ? dlpack::device_cuda_host : dlpack::device_cpu, give_back, l, token);
     (void)reference.keep();  // the export's
     *out = &exported.release()->managed;
     return FEEDLANE_OK;

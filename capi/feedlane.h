@@ -263,8 +263,9 @@ typedef struct feedlane_backend {
 /** What a pool registers, with whom. */
 typedef struct feedlane_pool_config {
   size_t size;
-  const char *backend; /**< "none" or NULL: nothing is pinned, the device is this memory; "mlock": the same, but pages stay
-                            resident (RLIMIT_MEMLOCK bounds them); "cuda": by the driver's libcuda.so.1 */
+  /** "none" or NULL: nothing is pinned, the device is this memory; "mlock": the same, but pages stay resident
+   *  (RLIMIT_MEMLOCK bounds them); "cuda": by the driver's libcuda.so.1 */
+  const char *backend;
   const feedlane_backend *custom; /**< instead of `backend`; copied */
   int32_t device;                 /**< "cuda": ordinal, whose primary context is used */
   uint32_t buffers;               /**< made and registered at once, up to 65,536; 0: none */
@@ -700,11 +701,12 @@ typedef struct feedlane_loader_config {
                                 (FEEDLANE_EVENT_WORKER_HUNG), killed and replaced, its tasks go to others; a thread keeps the
                                 slot, its tasks go to others in other slots. Looked at in next and poll; 0: no deadline */
   /* to devices */
-  feedlane_pool *pinned; /**< registers the reserved part of every slot, once; NULL: nothing. Its "none" is what a test or a
-                              machine without a device takes */
-  int32_t staged;        /**< with `pinned`: the slots aren't registered, batches are copied into so many of its buffers, more
-                              than `held`, ahead, by the thread in feedlane_loader_run_stager (inline: by next); one that is larger
-                              than a buffer is E_SAMPLE. 0: not */
+  /** Registers the reserved part of every slot, once; NULL: nothing. Its "none" is what a test or a machine without a
+   *  device takes. */
+  feedlane_pool *pinned;
+  /** With `pinned`: the slots aren't registered, batches are copied into so many of its buffers, more than `held`, ahead, by
+   *  the thread in feedlane_loader_run_stager (inline: by next); one that is larger than a buffer is E_SAMPLE. 0: not. */
+  int32_t staged;
   int32_t reserved_too; /**< zero */
 } feedlane_loader_config;
 

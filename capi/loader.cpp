@@ -56,7 +56,8 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     s = handle->stamp.take(error);
     const loader::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();
     if (s == FEEDLANE_OK)
-      s = loader::Loader::create(config, sampler, c.pinned == nullptr ? nullptr : c.pinned->pool.get(), forked_worker_main, os::SystemFiles{}, handle->loader, error);
+      s = loader::Loader::create(config, sampler, c.pinned == nullptr ? nullptr : c.pinned->pool.get(),
+                                 forked_worker_main, os::SystemFiles{}, handle->loader, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });

@@ -167,7 +167,8 @@ class Batch {
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i) const {
     DLManagedTensorVersioned* out = nullptr;
     const auto number = static_cast<std::int32_t>(std::min<std::size_t>(i, INT32_MAX));
-    detail::checked([&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number, 0, &out, e); });
+    detail::checked(
+        [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number, 0, &out, e); });
     return out;
   }
   /** The same, for the C interface; its reference stays this object's. */

@@ -56,8 +56,7 @@ class Pool {
     }
     /** Gives it back when the stream has come so far: this holds nothing after. Throws, and still has it then. */
     void release_on(void* stream) {
-      detail::checked(
-          [&](feedlane_error* e) { return feedlane_pool_release_on(pool_, buffer_.token, stream, e); });
+      detail::checked([&](feedlane_error* e) { return feedlane_pool_release_on(pool_, buffer_.token, stream, e); });
       pool_ = nullptr;
     }
 
@@ -95,16 +94,15 @@ class Pool {
   [[nodiscard]] std::optional<Buffer> acquire(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max()) {
     feedlane_buffer b;
     feedlane_init(&b, sizeof b);
-    const std::int32_t status = detail::checked(
-        [&](feedlane_error* e) { return feedlane_pool_acquire(handle_, timeout.count(), &b, e); });
+    const std::int32_t status =
+        detail::checked([&](feedlane_error* e) { return feedlane_pool_acquire(handle_, timeout.count(), &b, e); });
     if (status != FEEDLANE_OK) return std::nullopt;
     return Buffer(handle_, b);
   }
   /** Registers the pages on which the user's memory lies. Throws. */
   void add(std::span<std::byte> memory) {
-    detail::checked([&](feedlane_error* e) {
-      return feedlane_pool_register(handle_, memory.data(), memory.size(), e);
-    });
+    detail::checked(
+        [&](feedlane_error* e) { return feedlane_pool_register(handle_, memory.data(), memory.size(), e); });
   }
   /** Unregisters what was added at this address. Throws. */
   void remove(std::byte* address) {

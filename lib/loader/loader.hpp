@@ -80,7 +80,8 @@ class Loader {
  public:
   // `pool` is what config->pinned stands for.
   static Status create(const feedlane_loader_config* config, const Sampler* sampler, pinned::Pool* pool,
-                       ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out, Error& error);
+                       ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out,
+                       Error& error);
 
   Status begin(std::int64_t epoch, Error& error);
   // Of the epoch, as of the batch of `token`; 0: of the newest one yielded.

@@ -38,7 +38,6 @@ Staging::Buffer* Staging::find(std::uint32_t slot) {
 
 const Staging::Buffer* Staging::find(std::uint32_t slot) const { return const_cast<Staging*>(this)->find(slot); }
 
-
 bool Staging::is_begun(std::uint32_t slot) const {
   const std::lock_guard lock(mutex_);
   return find(slot) != nullptr;

@@ -98,7 +98,8 @@ void for_each_ancestor(std::string path, F&& visit) {
 
 std::vector<Room> memory_room(const SystemFiles& files) {
   std::vector<Room> rooms;
-  if (const auto available = read_kib(files.proc + "/meminfo", "MemAvailable:")) rooms.push_back({"MemAvailable", *available});
+  if (const auto available = read_kib(files.proc + "/meminfo", "MemAvailable:"))
+    rooms.push_back({"MemAvailable", *available});
   for_each_cgroup(files, "memory", [&](const std::string& mount, const std::string& path, bool is_version2) {
     for_each_ancestor(
         path, [&](const std::string& at) { add_room(mount + at, at, is_version2 ? version2 : version1, rooms); });

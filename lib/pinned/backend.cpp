@@ -71,9 +71,8 @@ class Custom final : public Backend {
   }
   Status when_passed(void* stream, Notify notify, void* cookie, Error& error) override {
     if (table_.when_passed == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `when_passed`");
-    return call("when_passed", error, [&](feedlane_error* e) {
-      return table_.when_passed(table_.user_data, stream, notify, cookie, e);
-    });
+    return call("when_passed", error,
+                [&](feedlane_error* e) { return table_.when_passed(table_.user_data, stream, notify, cookie, e); });
   }
 
  private:

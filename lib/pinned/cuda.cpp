@@ -16,9 +16,9 @@ Status load(Driver& driver, Error& error) {
   // Never unloaded: the driver has threads of its own.
   void* library = ::dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "CUDA's driver isn't here: %s", ::dlerror());
-#define FEEDLANE_CUDA_LOAD(member, symbol, result, arguments)                                \
-  driver.member = reinterpret_cast<decltype(driver.member)>(::dlsym(library, symbol));       \
-  if (driver.member == nullptr)                                                              \
+#define FEEDLANE_CUDA_LOAD(member, symbol, result, arguments)                          \
+  driver.member = reinterpret_cast<decltype(driver.member)>(::dlsym(library, symbol)); \
+  if (driver.member == nullptr)                                                        \
     return error.fail(FEEDLANE_E_UNSUPPORTED, "%s has no %s: the driver is too old", library_name, symbol);
   FEEDLANE_CUDA_FUNCTIONS(FEEDLANE_CUDA_LOAD)
 #undef FEEDLANE_CUDA_LOAD

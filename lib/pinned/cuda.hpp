@@ -19,21 +19,21 @@ using StreamCallback = void (*)(Stream stream, Result status, void* user_data);
 constexpr unsigned host_register_portable = 1;
 
 // X(member, symbol in the library, result, arguments)
-#define FEEDLANE_CUDA_FUNCTIONS(X)                                                              \
-  X(init, "cuInit", Result, (unsigned flags))                                                   \
-  X(device_get, "cuDeviceGet", Result, (Device * device, int ordinal))                          \
-  X(device_count, "cuDeviceGetCount", Result, (int* count))                                     \
-  X(context_retain, "cuDevicePrimaryCtxRetain", Result, (Context * context, Device device))     \
-  X(context_release, "cuDevicePrimaryCtxRelease_v2", Result, (Device device))                   \
-  X(context_push, "cuCtxPushCurrent_v2", Result, (Context context))                             \
-  X(context_pop, "cuCtxPopCurrent_v2", Result, (Context * context))                             \
+#define FEEDLANE_CUDA_FUNCTIONS(X)                                                                  \
+  X(init, "cuInit", Result, (unsigned flags))                                                       \
+  X(device_get, "cuDeviceGet", Result, (Device * device, int ordinal))                              \
+  X(device_count, "cuDeviceGetCount", Result, (int* count))                                         \
+  X(context_retain, "cuDevicePrimaryCtxRetain", Result, (Context * context, Device device))         \
+  X(context_release, "cuDevicePrimaryCtxRelease_v2", Result, (Device device))                       \
+  X(context_push, "cuCtxPushCurrent_v2", Result, (Context context))                                 \
+  X(context_pop, "cuCtxPopCurrent_v2", Result, (Context * context))                                 \
   X(host_register, "cuMemHostRegister_v2", Result, (void* host, std::size_t bytes, unsigned flags)) \
-  X(host_unregister, "cuMemHostUnregister", Result, (void* host))                               \
-  X(copy_to_device, "cuMemcpyHtoDAsync_v2", Result,                                             \
-    (DevicePointer device, const void* host, std::size_t bytes, Stream stream))                 \
-  X(add_callback, "cuStreamAddCallback", Result,                                                \
-    (Stream stream, StreamCallback callback, void* user_data, unsigned flags))                  \
-  X(error_name, "cuGetErrorName", Result, (Result error, const char** name))                    \
+  X(host_unregister, "cuMemHostUnregister", Result, (void* host))                                   \
+  X(copy_to_device, "cuMemcpyHtoDAsync_v2", Result,                                                 \
+    (DevicePointer device, const void* host, std::size_t bytes, Stream stream))                     \
+  X(add_callback, "cuStreamAddCallback", Result,                                                    \
+    (Stream stream, StreamCallback callback, void* user_data, unsigned flags))                      \
+  X(error_name, "cuGetErrorName", Result, (Result error, const char** name))                        \
   X(error_string, "cuGetErrorString", Result, (Result error, const char** text))
 
 struct Driver {

@@ -196,7 +196,8 @@ Status Pool::to_device(std::uint64_t token, void* device_memory, std::uint64_t b
     host = memory_ + static_cast<std::size_t>(b - buffers_.data()) * buffer_bytes_;
   }
   if (bytes > buffer_bytes_)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, INT64_MAX)),
+    return error.refuse(FEEDLANE_E_ARGUMENT, "bytes",
+                        static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, INT64_MAX)),
                         static_cast<std::int64_t>(buffer_bytes_), "a buffer has %llu bytes",
                         static_cast<unsigned long long>(buffer_bytes_));
   return backend_->copy(device_memory, host, bytes, stream, error);

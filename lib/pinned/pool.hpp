@@ -5,7 +5,6 @@
 // come so far. One mutex guards all of it; the backend is never called under it, for a driver's callbacks take it too.
 #pragma once
 
-
 #include <atomic>
 #include <cstdint>
 #include <map>

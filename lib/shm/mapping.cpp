@@ -30,9 +30,7 @@ Status Mapping::map(int fd, std::uint64_t bytes, Access access, Error& error) {
   return FEEDLANE_OK;
 }
 
-void Mapping::unmap() {
-  boost::interprocess::mapped_region().swap(region_);
-}
+void Mapping::unmap() { boost::interprocess::mapped_region().swap(region_); }
 
 void Mapping::advise(int advice) const { (void)::madvise(region_.get_address(), region_.get_size(), advice); }
 

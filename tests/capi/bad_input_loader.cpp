@@ -198,18 +198,18 @@ const Row<F> life_rows[] = {
 #define TO_DEVICE(what, status, argument, found, needed, ...) \
   REFUSES(feedlane_batch_to_device, what, status, argument, found, needed, __VA_ARGS__, nullptr, e)
 
-#define DLPACK(function, out)                                                                                        \
-  REFUSES(function, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, 0, &out, e),                            \
+#define DLPACK(function, out)                                                                                         \
+  REFUSES(function, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, 0, &out, e),                             \
       REFUSES(function, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.holding(), f.held_token(), 0, 0, nullptr, e), \
-      REFUSES(function, "tensor -1", FEEDLANE_E_ARGUMENT, "tensor", -1, 2, f.holding(), f.held_token(), -1, 0, &out, \
-              e),                                                                                                    \
-      REFUSES(function, "tensor past the last", FEEDLANE_E_ARGUMENT, "tensor", 2, 2, f.holding(), f.held_token(), 2, \
-              0, &out, e),                                                                                           \
-      REFUSES(function, "unknown flags", FEEDLANE_E_ARGUMENT, "flags", 6, 1, f.holding(), f.held_token(), 0, 6,      \
-              &out, e),                                                                                              \
-      REFUSES(function, "not registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.held_token(), 0,                \
-              FEEDLANE_DLPACK_CUDA_HOST, &out, e),                                                                   \
-      REFUSES(function, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, 0, 0, &out, e),                       \
+      REFUSES(function, "tensor -1", FEEDLANE_E_ARGUMENT, "tensor", -1, 2, f.holding(), f.held_token(), -1, 0, &out,  \
+              e),                                                                                                     \
+      REFUSES(function, "tensor past the last", FEEDLANE_E_ARGUMENT, "tensor", 2, 2, f.holding(), f.held_token(), 2,  \
+              0, &out, e),                                                                                            \
+      REFUSES(function, "unknown flags", FEEDLANE_E_ARGUMENT, "flags", 6, 1, f.holding(), f.held_token(), 0, 6, &out, \
+              e),                                                                                                     \
+      REFUSES(function, "not registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.held_token(), 0,                 \
+              FEEDLANE_DLPACK_CUDA_HOST, &out, e),                                                                    \
+      REFUSES(function, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, 0, 0, &out, e),                        \
       REFUSES(function, "released", FEEDLANE_E_STALE, "", 0, 0, f.l(), f.stale_token(), 0, 0, &out, e)
 
 const Row<F> batch_rows[] = {
@@ -242,10 +242,11 @@ const Row<F> batch_rows[] = {
     ANSWERS(feedlane_batch_release, "a slot that isn't", FEEDLANE_E_STALE, f.holding(), UINT64_MAX),
     ANSWERS(feedlane_batch_release, "a free slot's", FEEDLANE_E_STALE, f.holding(), f.held_token() ^ 1),
     ANSWERS(feedlane_batch_release, "twice", FEEDLANE_E_STALE, f.l(), f.stale_token()),
-    DLPACK(feedlane_batch_dlpack, f.dlpack), DLPACK(feedlane_batch_dlpack_legacy, f.dlpack_legacy),
+    DLPACK(feedlane_batch_dlpack, f.dlpack),
+    DLPACK(feedlane_batch_dlpack_legacy, f.dlpack_legacy),
     TO_DEVICE("l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, f.room, sizeof f.room),
-    TO_DEVICE("device_memory NULL", FEEDLANE_E_ARGUMENT, "device_memory", 0, 1, f.pinned(), f.pinned_token(), 0, nullptr,
-              8),
+    TO_DEVICE("device_memory NULL", FEEDLANE_E_ARGUMENT, "device_memory", 0, 1, f.pinned(), f.pinned_token(), 0,
+              nullptr, 8),
     TO_DEVICE("no pool", FEEDLANE_E_STATE, "config.pinned", 0, 1, f.holding(), f.held_token(), 0, f.room,
               sizeof f.room),
     TO_DEVICE("token 0", FEEDLANE_E_STALE, "", 0, 0, f.pinned(), 0, 0, f.room, sizeof f.room),

@@ -195,8 +195,10 @@ TEST_CASE("pinned: threads fill, copy and release on a stream; every copy is who
             return;
           }
           std::memset(b.data, (t * rounds + i) % 251, b.bytes);
-          auto* const place = static_cast<std::byte*>(there.data) + static_cast<std::uint64_t>(t * rounds + i) * buffer_bytes;
-          if (feedlane_pool_to_device(p.get(), b.token, place, b.bytes, device.stream(), nullptr) != FEEDLANE_OK) failed++;
+          auto* const place =
+              static_cast<std::byte*>(there.data) + static_cast<std::uint64_t>(t * rounds + i) * buffer_bytes;
+          if (feedlane_pool_to_device(p.get(), b.token, place, b.bytes, device.stream(), nullptr) != FEEDLANE_OK)
+            failed++;
           if (feedlane_pool_release_on(p.get(), b.token, device.stream(), nullptr) != FEEDLANE_OK) failed++;
         }
       });

@@ -13,14 +13,15 @@ template <class T>
 constexpr bool is_number = std::is_integral_v<T> || std::is_enum_v<T>;
 
 template <class A, class B>
-constexpr bool is_alike =
-    sizeof(A) == sizeof(B) && ((is_number<A> && is_number<B>) || (std::is_pointer_v<A> && std::is_pointer_v<B>));
+constexpr bool is_alike = sizeof(A) == sizeof(B) &&
+                          ((is_number<A> && is_number<B>) || (std::is_pointer_v<A> && std::is_pointer_v<B>));
 
 template <class A, class B>
 struct Alike : std::false_type {};
 template <class R, class... A, class S, class... B>
-  requires(sizeof...(A) == sizeof...(B))
-struct Alike<R (*)(A...), S (*)(B...)> : std::bool_constant<is_alike<R, S> && (is_alike<A, B> && ...)> {};
+requires(sizeof...(A) == sizeof...(B)) struct Alike<R (*)(A...), S (*)(B...)>
+    : std::bool_constant<is_alike<R, S> && (is_alike<A, B> && ...)> {
+};
 
 // cuda.h gives some functions later symbols by macros: the address is that of the symbol in use.
 #define COMPARE(member, function) \

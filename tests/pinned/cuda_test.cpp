@@ -39,9 +39,10 @@ bool find(void* library, const char* symbol, F& out) {
 
 bool load(Api& api) {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
-  return library != nullptr && find(library, "cuInit", api.init) && find(library, "cuDevicePrimaryCtxRetain", api.retain) &&
-         find(library, "cuCtxSetCurrent", api.set_current) && find(library, "cuMemAlloc_v2", api.allocate) &&
-         find(library, "cuMemFree_v2", api.free) && find(library, "cuStreamCreate", api.stream_create) &&
+  return library != nullptr && find(library, "cuInit", api.init) &&
+         find(library, "cuDevicePrimaryCtxRetain", api.retain) && find(library, "cuCtxSetCurrent", api.set_current) &&
+         find(library, "cuMemAlloc_v2", api.allocate) && find(library, "cuMemFree_v2", api.free) &&
+         find(library, "cuStreamCreate", api.stream_create) &&
          find(library, "cuStreamDestroy_v2", api.stream_destroy) &&
          find(library, "cuStreamSynchronize", api.stream_wait) && find(library, "cuMemcpyDtoH_v2", api.read) &&
          find(library, "cuDeviceGetName", api.name) && api.init(0) == 0;

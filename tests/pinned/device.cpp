@@ -118,8 +118,7 @@ std::int32_t ThreadDevice::when_passed(void*, void* stream, void (*notify)(void*
     (void)std::snprintf(err->text, sizeof err->text, "no such stream");
     return FEEDLANE_E_DEVICE;
   }
-  static_cast<Stream*>(stream)->enqueue(
-      [=](bool failed) { notify(cookie, failed ? FEEDLANE_E_DEVICE : FEEDLANE_OK); });
+  static_cast<Stream*>(stream)->enqueue([=](bool failed) { notify(cookie, failed ? FEEDLANE_E_DEVICE : FEEDLANE_OK); });
   return FEEDLANE_OK;
 }
 

@@ -158,7 +158,9 @@ TEST_CASE("pinned: a stream that fails gives back what waits for it, and is told
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: a loader destroyed before its stream has come lives until then, and is taken apart by the pool's next call") {
+TEST_CASE(
+    "pinned: a loader destroyed before its stream has come lives until then, and is taken apart by the pool's next "
+    "call") {
   ThreadDevice device;
   feedlane_pool* p = pool_on(device, 0);
   Setup s(8);
@@ -275,7 +277,8 @@ TEST_CASE("pinned: staged, an epoch given up in the middle leaves no buffer behi
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: staged, a batch that is larger than a buffer is E_SAMPLE with the size needed, and the others go on") {
+TEST_CASE(
+    "pinned: staged, a batch that is larger than a buffer is E_SAMPLE with the size needed, and the others go on") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 2);
   {
