@@ -2,11 +2,15 @@
 """`feedlane bench` measures what it says: each measurement, short, as JSON with the members that are promised, and as a
 table. Not how fast anything is.  Usage: bench_test.py PATH_OF_FEEDLANE"""
 import json
+import os
 import subprocess
 import sys
 import unittest
 
 FEEDLANE = sys.argv.pop(1)
+if len(os.sched_getaffinity(0)) < 2:
+    print("skipped: one processor")
+    sys.exit(77)
 
 
 def bench(*arguments):
@@ -58,6 +62,12 @@ class Bench(unittest.TestCase):
 
     def test_tables(self):
         self.assertIn("boost::lockfree::spsc_queue", bench("ring"))
+
+    def test_one_processor_is_refused(self):
+        one = str(min(os.sched_getaffinity(0)))
+        done = subprocess.run(["taskset", "-c", one, FEEDLANE, "bench", "floor"], capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("need two processors", done.stderr)
 
     def test_what_is_refused(self):
         for wrong in (["bench"], ["bench", "ring", "--rounds", "0"], ["bench", "nothing"], []):

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -149,11 +150,12 @@ class Disturber {
   // By pidfd: if the loader still names the process after it was opened, nobody else has its number.
   void signal_one(int signal) {
     const auto w = static_cast<std::int32_t>(random_(workers));
-    const std::int64_t pid = pid_of(w);
-    if (pid <= 1) return;
+    const feedlane_worker_stats before = stats_of(w);
+    const std::int64_t pid = before.pid;
+    if (pid <= 1 || !may_hit(w, before.state)) return;
     const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
     if (fd < 0) return;
-    if (pid_of(w) == pid && ::syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0) {
+    if (stats_of(w).pid == pid && ::syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0) {
       if (signal == SIGKILL) kills_.fetch_add(1, std::memory_order_relaxed);
       if (signal == SIGSTOP) stops_.fetch_add(1, std::memory_order_relaxed);
       if (signal == SIGSTOP && random_(2) == 0) {  // else it stays so until the loader has had enough of it
@@ -163,10 +165,19 @@ class Disturber {
     }
     (void)::close(fd);
   }
-  [[nodiscard]] std::int64_t pid_of(std::int32_t w) const {
+  // Five in a row that end before they have attached are taken for a program that is no worker: E_INIT. On a machine so busy
+  // that a start takes long, that must not be our doing.
+  bool may_hit(std::int32_t w, std::int32_t state) {
+    int& in_a_row = early_[static_cast<std::size_t>(w)];
+    if (state != FEEDLANE_WORKER_STARTING) in_a_row = 0;
+    else if (++in_a_row > 3) return false;
+    return true;
+  }
+  [[nodiscard]] feedlane_worker_stats stats_of(std::int32_t w) const {
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
-    return feedlane_loader_worker_stats(loader_, w, &s) == FEEDLANE_OK ? s.pid : 0;
+    if (feedlane_loader_worker_stats(loader_, w, &s) != FEEDLANE_OK) s.pid = 0;
+    return s;
   }
   void run() {
     while (!stop_.load(std::memory_order_relaxed)) {
@@ -177,6 +188,7 @@ class Disturber {
 
   const feedlane_loader* loader_;
   stress::Random random_;
+  std::array<int, workers> early_{};  // hits at this place's workers before they had attached, since the last one after
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> kills_{0};
   std::atomic<std::uint64_t> stops_{0};

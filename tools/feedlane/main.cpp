@@ -24,7 +24,11 @@ int main(int argc, char** argv) {
 
   bench::Json result;
   const auto add = [&](const char* name, const char* what, bench::Json (*run)(const bench::Options&)) {
-    measure->add_subcommand(name, what)->callback([&, run] { result = run(options); });
+    measure->add_subcommand(name, what)->callback([&, run] {
+      // Processes that wait busily for each other on one processor would measure its scheduler.
+      if (bench::processors().size() < 2) bench::fail("measurements need two processors, this process may use one");
+      result = run(options);
+    });
   };
   add("floor", "a line of 56 bytes between two processes, and nothing else", bench::floor);
   add("ring", "a ring between two processes, beside Boost's queues, a pipe, an eventfd", bench::ring);
