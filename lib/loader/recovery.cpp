@@ -130,6 +130,7 @@ Status Loader::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
     if (peer.state() != worker::State::none) continue;
     s = open_channel(static_cast<std::uint32_t>(w), fd, error);
     if (s != FEEDLANE_OK) return s;
+    peer.expect_external();
     id = w;
     return FEEDLANE_OK;
   }

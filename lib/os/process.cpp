@@ -208,8 +208,8 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error) {
   return watch_child(pid, pidfd, error);
 }
 
-Status tie_lifeline(int read_end, Error& error) {
-  if (::fcntl(read_end, F_SETOWN, ::getpid()) != 0 || ::fcntl(read_end, F_SETSIG, SIGKILL) != 0)
+Status tie_lifeline(int read_end, pid_t pid, Error& error) {
+  if (::fcntl(read_end, F_SETOWN, pid) != 0 || ::fcntl(read_end, F_SETSIG, SIGKILL) != 0)
     return error.os(errno, "owning the lifeline");
   const int flags = ::fcntl(read_end, F_GETFL);
   if (flags < 0 || ::fcntl(read_end, F_SETFL, flags | O_ASYNC) != 0) return error.os(errno, "arming the lifeline");

@@ -66,8 +66,8 @@ class Lifeline {
  private:
   Fd write_end_;
 };
-// Ties this process to it. E_PEER_DEAD if the other end is closed already.
-Status tie_lifeline(int read_end, Error& error);
+// Ties a process to it, this one or a child that was just started. E_PEER_DEAD if the other end is closed already.
+Status tie_lifeline(int read_end, pid_t pid, Error& error);
 // Unties it again, for good: closing the descriptor would not be enough, since children of this process may share it.
 void untie_lifeline(int read_end);
 

@@ -59,6 +59,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, boo
     close(poller);
     return s;
   }
+  if (tied) untied_ = std::move(lifeline_read);
   // What a predecessor left. Nobody else has the row now; relaxed: the socket carries it over.
   row_->sleeping.store(0, std::memory_order_relaxed);
   row_->started_task.store(0, std::memory_order_relaxed);
@@ -97,7 +98,10 @@ Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
 // A child of ours whose end would not be seen mustn't live on.
 Status Peer::watch(os::Poller& poller, Error& error) {
   spawned_ = true;
-  const Status s = poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
+  // It ties itself when it attaches; until then, stopped perhaps, it mustn't outlive us either.
+  Status s = untied_ ? os::tie_lifeline(untied_.get(), pid(), error) : FEEDLANE_OK;
+  untied_.reset();
+  if (s == FEEDLANE_OK) s = poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
   if (s == FEEDLANE_OK) return s;
   os::send_signal(process_.get(), SIGKILL);
   os::wait_for_end(process_.get());
@@ -113,6 +117,7 @@ os::Ending Peer::reap() const {
 }
 
 void Peer::close_in_child() {
+  untied_.reset();
   socket_.reset();
   process_.reset();
   worker_event_.reset();
@@ -292,6 +297,7 @@ void Peer::close(os::Poller& poller) {
   worker_event_.reset();
   trainer_event_.reset();
   lifeline_.cut();
+  untied_.reset();
   set_pid(0);
   end_deadline_ = os::Deadline::never();
   unfinished = 0;

@@ -57,7 +57,12 @@ class Peer {
   Status fork(os::Poller& poller, bool& is_child, Error& error);
   void close_in_child();
   // A thread of this process: its end can't be seen but by its word, and it can't be killed.
-  void expect_local() { local_ = true; }
+  void expect_local() {
+    local_ = true;
+    untied_.reset();
+  }
+  // A process of somebody else's.
+  void expect_external() { untied_.reset(); }
   [[nodiscard]] bool is_local() const { return local_; }
 
   enum class Heard { nothing, attached, ready, cannot_open, left, hung_up, lost, nonsense };
@@ -176,6 +181,7 @@ class Peer {
   os::Fd worker_event_;
   os::Fd trainer_event_;
   os::Lifeline lifeline_;  // cutting it kills the worker
+  os::Fd untied_;          // its other end, until the process that was started is known
   shm::TrainerRow* trainer_row_ = nullptr;
   shm::WorkerRow* row_ = nullptr;
   ring::Producer tasks_;

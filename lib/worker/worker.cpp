@@ -44,7 +44,7 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   if (segments_ != &own_) return open_rings(welcome, error);
   is_tied_ = welcome.tied != 0;
   if (is_tied_)
-    if (const Status s = os::tie_lifeline(lifeline_.get(), error); s != FEEDLANE_OK) return s;
+    if (const Status s = os::tie_lifeline(lifeline_.get(), ::getpid(), error); s != FEEDLANE_OK) return s;
   const Status s = own_.attach(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
   own_.keep_data_fd(std::move(received.fds[welcome_data]));
   return s == FEEDLANE_OK ? open_rings(welcome, error) : s;

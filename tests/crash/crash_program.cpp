@@ -153,6 +153,8 @@ int run_to_an_end(const std::string& mode, feedlane_error& err) {
   return 0;
 }
 
+constexpr const char* stop_first = "CRASH_PROGRAM_STOP_FIRST";
+
 // Four samples come through; then the workers hang in the fifth and later ones, or have nothing to do.
 int stay(const std::string& mode, feedlane_error& err) {
   feedlane_loader* loader = make_loader(mode.c_str(), mode == "idle" ? 4 : 1000, err);
@@ -162,6 +164,24 @@ int stay(const std::string& mode, feedlane_error& err) {
     fail_if(feedlane_loader_next(loader, FEEDLANE_FOREVER, &batch, &err), err);
     fail_if(feedlane_batch_release(loader, batch.token), err);
   }
+  for (std::int32_t w = 0; w < 2; w++) {
+    feedlane_worker_stats stats{};
+    stats.size = sizeof stats;
+    fail_if(feedlane_loader_worker_stats(loader, w, &stats), err);
+    std::printf("worker %lld\n", static_cast<long long>(stats.pid));
+  }
+  std::printf("ready\n");
+  (void)std::fflush(stdout);
+  for (;;) (void)::pause();
+}
+
+// The workers stop themselves before they have attached.
+int start_stopped(feedlane_error& err) {
+  (void)::setenv(stop_first, "1", 1);
+  feedlane_loader* loader = make_loader("idle", 4, err);
+  feedlane_batch batch;
+  feedlane_init(&batch, sizeof batch);
+  if (feedlane_loader_next(loader, 0, &batch, &err) != FEEDLANE_TIMEOUT) return 1;  // they are started
   for (std::int32_t w = 0; w < 2; w++) {
     feedlane_worker_stats stats{};
     stats.size = sizeof stats;
@@ -215,6 +235,7 @@ int main(int argc, char** argv) {
   feedlane_error err;
   feedlane_init(&err, sizeof err);
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) {
+    if (std::getenv(stop_first) != nullptr) (void)std::raise(SIGSTOP);
     feedlane_dataset dataset;
     feedlane_init(&dataset, sizeof dataset);
     dataset.open = open_worker;
@@ -223,6 +244,7 @@ int main(int argc, char** argv) {
   }
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "busy" || mode == "idle" || mode == "stuck") return stay(mode, err);
+  if (mode == "starting") return start_stopped(err);
   if (mode == "take") return take(argc > 2 ? std::atoll(argv[2]) : 100, err);
   if (mode == "show") return show(err);
   if (mode == "normal" || mode == "break" || mode == "exception" || mode == "error") return run_to_an_end(mode, err);

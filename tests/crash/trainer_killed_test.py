@@ -2,6 +2,7 @@
 """A trainer killed by SIGKILL takes its workers with it, whatever they are doing, and all memory with them."""
 import os
 import signal
+import time
 
 from program import Program, wait_for_ends
 
@@ -33,3 +34,21 @@ for mode, stop in (("idle", False), ("busy", False), ("stuck", False), ("busy", 
             continue
         assert not held, f"process {entry} still maps {held}"
     print(f"{mode}{' and stopped' if stop else ''}: workers gone after {seconds * 1000:.1f} ms")
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+# Stopped before they have attached: nobody has tied them but their trainer.
+program = Program("starting")
+workers = [int(program.value("worker")) for _ in range(2)]
+assert program.line() == "ready"
+pidfds = [os.pidfd_open(pid) for pid in workers]
+while any(state_of(pid) != "T" for pid in workers):
+    time.sleep(0.001)  # nothing tells of it to who isn't their parent
+program.process.kill()
+seconds = wait_for_ends(pidfds)
+program.end()
+print(f"stopped before they have attached: workers gone after {seconds * 1000:.1f} ms")

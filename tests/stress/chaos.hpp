@@ -153,8 +153,6 @@ class Disturber {
     const feedlane_worker_stats before = stats_of(w);
     const std::int64_t pid = before.pid;
     if (pid <= 1 || !may_hit(w, before.state)) return;
-    // It has no lifeline yet: stopped, it would outlive a trainer that is killed now. See docs/failure-semantics.md.
-    if (signal == SIGSTOP && before.state == FEEDLANE_WORKER_STARTING) return;
     const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
     if (fd < 0) return;
     if (stats_of(w).pid == pid && ::syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0) {

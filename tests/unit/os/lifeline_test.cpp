@@ -30,7 +30,7 @@ pid_t tied_child(Line& line, F&& f) {
     (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
     line.lifeline.cut();
     Error error;
-    if (os::tie_lifeline(line.read.get(), error) != FEEDLANE_OK) ::_exit(3);
+    if (os::tie_lifeline(line.read.get(), ::getpid(), error) != FEEDLANE_OK) ::_exit(3);
     if (::write(said.write.get(), "t", 1) != 1) ::_exit(4);
     f();
   });
@@ -146,7 +146,7 @@ TEST_CASE("tying to a lifeline that is closed already is E_PEER_DEAD, and does n
   line.lifeline.cut();
   CHECK(feedlane::test::in_child([&] {
           Error error;
-          return os::tie_lifeline(line.read.get(), error);
+          return os::tie_lifeline(line.read.get(), ::getpid(), error);
         }) == FEEDLANE_E_PEER_DEAD);
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("a process that has untied itself lives on, and so do children that sh
 TEST_CASE("what can't be a lifeline is refused") {
   CHECK(feedlane::test::in_child([] {
           Error error;
-          return os::tie_lifeline(-1, error);
+          return os::tie_lifeline(-1, ::getpid(), error);
         }) == FEEDLANE_E_OS);
 }
 
