@@ -11,7 +11,8 @@
  *  - `timeout_ns` is relative: 0 = try once, FEEDLANE_FOREVER = no limit; negative is E_ARGUMENT.
  *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED; nothing is lost, call again. Not in
  *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions.
- *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY).
+ *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY; in peek,
+ *    release, reserve and commit of a ring unless both enter within the same few nanoseconds).
  *  - In a forked child every call on a handle answers E_FORKED, but *_destroy, *_detach and *_close: those only clear the
  *    pointer.
  *  - Structs begin with `size`. EVERY other field means "default" when zero. A shorter struct than this header's is
@@ -188,7 +189,8 @@ FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t ti
 FEEDLANE_API int32_t feedlane_rx_release(feedlane_rx *rx, uint32_t lane, uint32_t count, feedlane_error *err);
 /** A descriptor to poll for reading in a foreign event loop, after feedlane_rx_arm said 0. Borrowed. T:any. */
 FEEDLANE_API int32_t feedlane_rx_wait_fd(const feedlane_rx *rx, int32_t *fd);
-/** 0: nothing is there, sleep on the descriptor; AGAIN: call feedlane_rx_peek now. T:one. */
+/** 0: nothing is there, sleep on the descriptor; AGAIN: call feedlane_rx_peek now. E_OS also where membarrier(2), which
+ *  worked when the ring was made, is refused by now. T:one. */
 FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx);
 /** `*rx` is NULL after; NULL is fine. Senders find E_PEER_DEAD when they next wait. T:one. */
 FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);
@@ -202,8 +204,8 @@ FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t ti
  *  E_PEER_DEAD: the ring is full and its receiver gone. TIMEOUT, INTERRUPTED. T:one. */
 FEEDLANE_API int32_t feedlane_tx_reserve(feedlane_tx *tx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
                                          feedlane_error *err);
-/** Publishes the first `count` reserved messages, in order: each is seen whole or not at all, even if this process is
- *  killed in here. 0 gives the reservation back. T:one. */
+/** Publishes the first `count` reserved messages, in order: all of them are seen, each whole, or none, even if this process
+ *  is killed in here. 0 gives the reservation back. T:one. */
 FEEDLANE_API int32_t feedlane_tx_commit(feedlane_tx *tx, uint32_t count, feedlane_error *err);
 /** Leaves; what was committed is still taken. `*tx` is NULL after; NULL is fine. T:one. */
 FEEDLANE_API int32_t feedlane_tx_destroy(feedlane_tx **tx);

@@ -90,14 +90,27 @@ int32_t call_any(H* handle, const char* argument, feedlane_error* err, F&& f) no
   });
 }
 
-// A T:one function.
-template <class H, class F>
-int32_t call_one(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
+// How the calls of a handle keep each other out. Acquire: pairs with the release in call_guarded, so that calls from
+// different threads see each other's work.
+struct ExactGuard {
+  static bool enter(std::atomic<bool>& busy) { return !busy.exchange(true, std::memory_order_acquire); }
+};
+// Without a locked instruction, which waits until the stores before it are out: for a message, most of its way. Two that
+// enter within those nanoseconds don't see each other; whoever is in for longer, as in a wait, is seen.
+struct MessageGuard {
+  static bool enter(std::atomic<bool>& busy) {
+    if (busy.load(std::memory_order_acquire)) return false;
+    busy.store(true, std::memory_order_relaxed);
+    return true;
+  }
+};
+
+template <class Guard, class H, class F>
+int32_t call_guarded(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
   Error error;
   Status s = check_handle(handle, argument, error);
   if (s == FEEDLANE_OK) {
-    // Acquire: pairs with the release below, so that calls from different threads see each other's work.
-    if (handle->busy.exchange(true, std::memory_order_acquire)) {
+    if (!Guard::enter(handle->busy)) {
       s = error.fail(FEEDLANE_E_BUSY, "another thread is in a call on this handle");
     } else {
       s = shield(error, f);
@@ -106,6 +119,25 @@ int32_t call_one(H* handle, const char* argument, feedlane_error* err, F&& f) no
   }
   if (has_error(s)) tell(err, error);
   return s;
+}
+
+// A T:one function.
+template <class H, class F>
+int32_t call_one(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
+  return call_guarded<ExactGuard>(handle, argument, err, f);
+}
+// One for a message: `try_it()` first, which neither waits nor throws nor has anything to explain; where it says false,
+// nothing has changed, and `f` does it or says why not.
+template <class H, class Try, class F>
+int32_t call_message(H* handle, const char* argument, feedlane_error* err, Try&& try_it, F&& f) noexcept {
+  // Relaxed: see check_handle.
+  if (handle != nullptr && !handle->stamp.is_foreign() && !handle->destroyed.load(std::memory_order_relaxed) &&
+      MessageGuard::enter(handle->busy)) {
+    const bool done = try_it();
+    handle->busy.store(false, std::memory_order_release);  // see call_guarded
+    if (done) return FEEDLANE_OK;
+  }
+  return call_guarded<MessageGuard>(handle, argument, err, f);
 }
 
 // Destroys `*handle`, unless it is the parent's: then only the pointer goes.
@@ -118,7 +150,7 @@ int32_t destroy(H** handle, F&& f) noexcept {
     return FEEDLANE_OK;
   }
   if (h->destroyed.load(std::memory_order_relaxed)) return FEEDLANE_E_STATE;      // see check_handle
-  if (h->busy.exchange(true, std::memory_order_acquire)) return FEEDLANE_E_BUSY;  // pairs with call_one's release
+  if (h->busy.exchange(true, std::memory_order_acquire)) return FEEDLANE_E_BUSY;  // pairs with call_guarded's release
   *handle = nullptr;
   return f(h);
 }

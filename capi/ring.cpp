@@ -24,6 +24,10 @@ Status check_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got, E
   return check_timeout(timeout_ns, error);
 }
 
+bool is_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got) {
+  return got != nullptr && want != 0 && timeout_ns >= 0;
+}
+
 Status check_path(const char* path, const char* argument, Error& error) {
   const std::size_t length = std::strlen(path);
   if (length >= 1 && length <= os::longest_socket_path) return FEEDLANE_OK;
@@ -77,14 +81,18 @@ int32_t feedlane_rx_offer(feedlane_rx* rx, int32_t* fd, feedlane_error* err) {
 }
 
 int32_t feedlane_rx_peek(feedlane_rx* rx, uint32_t want, int64_t timeout_ns, feedlane_span* got, feedlane_error* err) {
-  return call_one(rx, "rx", err, [&](Error& error) {
-    const Status s = check_wait(want, timeout_ns, got, error);
-    return s == FEEDLANE_OK ? rx->receiver.peek(want, timeout_ns, *got, error) : s;
-  });
+  return call_message(
+      rx, "rx", err, [&] { return is_wait(want, timeout_ns, got) && rx->receiver.try_peek(want, *got); },
+      [&](Error& error) {
+        const Status s = check_wait(want, timeout_ns, got, error);
+        return s == FEEDLANE_OK ? rx->receiver.peek(want, timeout_ns, *got, error) : s;
+      });
 }
 
 int32_t feedlane_rx_release(feedlane_rx* rx, uint32_t lane, uint32_t count, feedlane_error* err) {
-  return call_one(rx, "rx", err, [&](Error& error) { return rx->receiver.release(lane, count, error); });
+  return call_message(
+      rx, "rx", err, [&] { return rx->receiver.try_release(lane, count); },
+      [&](Error& error) { return rx->receiver.release(lane, count, error); });
 }
 
 int32_t feedlane_rx_wait_fd(const feedlane_rx* rx, int32_t* fd) {
@@ -124,14 +132,18 @@ int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, fee
 
 int32_t feedlane_tx_reserve(feedlane_tx* tx, uint32_t want, int64_t timeout_ns, feedlane_span* got,
                             feedlane_error* err) {
-  return call_one(tx, "tx", err, [&](Error& error) {
-    const Status s = check_wait(want, timeout_ns, got, error);
-    return s == FEEDLANE_OK ? tx->sender->reserve(want, timeout_ns, *got, error) : s;
-  });
+  return call_message(
+      tx, "tx", err, [&] { return is_wait(want, timeout_ns, got) && tx->sender->try_reserve(want, *got); },
+      [&](Error& error) {
+        const Status s = check_wait(want, timeout_ns, got, error);
+        return s == FEEDLANE_OK ? tx->sender->reserve(want, timeout_ns, *got, error) : s;
+      });
 }
 
 int32_t feedlane_tx_commit(feedlane_tx* tx, uint32_t count, feedlane_error* err) {
-  return call_one(tx, "tx", err, [&](Error& error) { return tx->sender->commit(count, error); });
+  return call_message(
+      tx, "tx", err, [&] { return tx->sender->try_commit(count); },
+      [&](Error& error) { return tx->sender->commit(count, error); });
 }
 
 int32_t feedlane_tx_destroy(feedlane_tx** tx) {

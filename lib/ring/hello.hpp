@@ -7,9 +7,9 @@
 
 namespace feedlane::ring {
 
-constexpr std::uint64_t ring_welcome_magic = 0x31454d4f434c4752;   // "RGLCOME1"
+constexpr std::uint64_t ring_welcome_magic = 0x32454d4f434c4752;   // "RGLCOME2"
 constexpr std::uint64_t ring_full_magic = 0x31304c4c55464752;      // "RGFULL01": no lane is free
-constexpr std::uint64_t ring_attached_magic = 0x3144454843544752;  // "RGTCHED1"
+constexpr std::uint64_t ring_attached_magic = 0x3244454843544752;  // "RGTCHED2"
 constexpr std::uint64_t ring_leaving_magic = 0x31474e5641454c52;   // "RLEAVNG1"
 
 enum RingWelcomeFd : std::uint32_t {
@@ -21,18 +21,28 @@ enum RingWelcomeFd : std::uint32_t {
   ring_welcome_fds
 };
 
+// What an end says of itself, in `abilities`.
+constexpr std::uint32_t ring_passes_barriers = 1;  // before it sleeps, for both; see ring/doorbell.hpp
+
 struct RingWelcome {
   std::uint64_t magic;
   std::uint64_t layout_hash;
   std::uint32_t lane;
-  std::uint32_t reserved;
+  std::uint32_t abilities;
   std::uint64_t start;  // position of the lane's producer
 };
 static_assert(sizeof(RingWelcome) == 32);
 
-struct RingWord {  // attached, leaving, full
+struct RingWord {  // leaving, full
   std::uint64_t magic;
 };
 static_assert(sizeof(RingWord) == 8);
+
+struct RingAttached {
+  std::uint64_t magic;
+  std::uint32_t abilities;
+  std::uint32_t reserved;
+};
+static_assert(sizeof(RingAttached) == 16);
 
 }  // namespace feedlane::ring

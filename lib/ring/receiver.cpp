@@ -39,7 +39,9 @@ Status Receiver::create(const shm::RingPlan& plan, std::string path, const os::S
     (void)lanes_.add(cells, 0, &segments_.control<shm::ReceiverRow>(plan.receiver_rows)[lane].position);
     senders_[lane].sleeping = &segments_.data<shm::SenderRow>(plan.sender_rows)[lane].sleeping;
   }
-  sleeper_ = Sleeper(&segments_.control<shm::ReceiverBlock>(plan.receiver_block)->sleeping);
+  has_barriers_ = os::join_barriers();
+  sleeper_ = Sleeper(&segments_.control<shm::ReceiverBlock>(plan.receiver_block)->sleeping,
+                     has_barriers_ ? FencedBy::sleeper : FencedBy::publisher);
   owner_ = ::getpid();
   if (path.empty()) return FEEDLANE_OK;
   s = os::listen_at(path, listener_, error);
@@ -69,7 +71,8 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
     sender.sender_event.reset();
     return s;
   }
-  const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, 0, lanes_.prepare(lane)};
+  const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, has_barriers_ ? ring_passes_barriers : 0,
+                            lanes_.prepare(lane)};
   (void)lanes_.open(lane);
   int fds[ring_welcome_fds];
   fds[ring_welcome_control] = segments_.control_fd();
@@ -79,6 +82,7 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
   fds[ring_welcome_receiver] = self_.get();
   sender.socket = std::move(socket);
   sender.state = Sender::State::offered;
+  sender.fenced_by = FencedBy::publisher;  // until it says otherwise
   s = os::send_message(sender.socket.get(), std::as_bytes(std::span(&welcome, 1)), fds, error);
   if (s == FEEDLANE_OK) s = poller_.add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
   if (s == FEEDLANE_OK)
@@ -124,14 +128,15 @@ Status Receiver::accept_one(Error& error) {
 
 void Receiver::hear(std::uint32_t lane) {
   Sender& sender = senders_[lane];
-  RingWord word{};
+  RingAttached word{};
   os::Received received;
   Error ignored;
   const Status s =
       os::receive_message(sender.socket.get(), std::as_writable_bytes(std::span(&word, 1)), received, ignored);
   if (s == FEEDLANE_AGAIN) return;
-  const bool whole = s == FEEDLANE_OK && received.bytes == sizeof word && !received.truncated;
-  if (whole && word.magic == ring_attached_magic && sender.state == Sender::State::offered && received.fd_count == 1) {
+  const bool whole = s == FEEDLANE_OK && !received.truncated;
+  if (whole && received.bytes == sizeof word && word.magic == ring_attached_magic &&
+      sender.state == Sender::State::offered && received.fd_count == 1) {
     // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
     const pid_t named = os::pid_of_pidfd(received.fds[0].get());
     sender.process = std::move(received.fds[0]);
@@ -139,11 +144,13 @@ void Receiver::hear(std::uint32_t lane) {
         poller_.add(sender.process.get(), make_tag(sender.generation, lane, kind_process), ignored) == FEEDLANE_OK) {
       os::refuse_descriptors(sender.socket.get());
       sender.state = Sender::State::attached;
+      if (has_barriers_ && (word.abilities & ring_passes_barriers) != 0) sender.fenced_by = FencedBy::sleeper;
       anybody_came_ = true;  // who only connects to the path is nobody
       return;
     }
   }
-  const bool left = whole && word.magic == ring_leaving_magic && sender.state == Sender::State::attached;
+  const bool left = whole && received.bytes == sizeof(RingWord) && word.magic == ring_leaving_magic &&
+                    sender.state == Sender::State::attached;
   if (left || sender.state == Sender::State::offered) return lose(lane);
   // The end of the socket is no proof, and nonsense no excuse: the lane is free when the process is seen to have ended.
   poller_.remove(sender.socket.get());
@@ -184,16 +191,8 @@ bool Receiver::has_ended() const {
 
 Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  sleeper_.cancel();
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a sender may ring for ever
-    std::uint32_t count = 0;
-    const Lanes::Message m = lanes_.peek_many(want, count);
-    if (m.data != nullptr) {
-      peeked_lane_ = m.lane;
-      peeked_ = count;
-      got = {const_cast<std::byte*>(m.data), plan_.geometry.cell_bytes, count, m.lane};
-      return FEEDLANE_OK;
-    }
+    if (try_peek(want, got)) return FEEDLANE_OK;
     if (has_ended()) return FEEDLANE_END;
     if (is_last) return FEEDLANE_TIMEOUT;
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
@@ -205,11 +204,10 @@ Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) 
     return error.refuse(FEEDLANE_E_ARGUMENT, lane != peeked_lane_ ? "lane" : "count",
                         lane != peeked_lane_ ? lane : count, lane != peeked_lane_ ? peeked_lane_ : peeked_,
                         "%u messages of lane %u, the last peek was %u of lane %u", count, lane, peeked_, peeked_lane_);
+  if (try_release(lane, count)) return FEEDLANE_OK;
   peeked_ -= count;
   lanes_.release(lane, count);
-  Sender& sender = senders_[lane];
-  if (sender.state == Sender::State::left) close_if_empty(lane);
-  else (void)Doorbell(sender.sleeping, sender.sender_event.get()).ring();  // it may wait for room
+  close_if_empty(lane);
   return FEEDLANE_OK;
 }
 
@@ -238,7 +236,8 @@ Status Receiver::wait(os::Deadline deadline, Error& error) {
   }
   std::array<os::Poller::Event, 64> events{};
   std::size_t count = 0;
-  Status s = poller_.wait(deadline, events, count, error);
+  Status s = poller_.wait(sleeper_.limit(deadline), events, count, error);
+  if (s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0) s = FEEDLANE_OK;  // to look again
   sleeper_.cancel();
   for (std::size_t i = 0; i < count; i++)
     if (const Status handled = handle(events[i], error); handled != FEEDLANE_OK) s = handled;
@@ -249,9 +248,10 @@ Status Receiver::arm(Error& error) {
   sleeper_.cancel();
   if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
   sleeper_.prepare();
-  if (!lanes_.any() && !has_ended()) return FEEDLANE_OK;
+  const bool is_sure = sleeper_.is_sure();
+  if (!lanes_.any() && !has_ended() && is_sure) return FEEDLANE_OK;
   sleeper_.cancel();
-  return FEEDLANE_AGAIN;
+  return is_sure ? FEEDLANE_AGAIN : error.fail(FEEDLANE_E_OS, "membarrier, which worked before, is refused");
 }
 
 // What has happened, without waiting. Bounded: a sender that never stops ringing has an event in every round.

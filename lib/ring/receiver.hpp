@@ -37,6 +37,27 @@ class Receiver {
   // Gives back the first `count` messages of what the last peek returned.
   Status release(std::uint32_t lane, std::uint32_t count, Error& error);
 
+  // The same, at once or not at all: false where it takes a wait or an explanation.
+  bool try_peek(std::uint32_t want, feedlane_span& got) {
+    sleeper_.cancel();
+    std::uint32_t count = 0;
+    const Lanes::Message m = lanes_.peek_many(want, count);
+    if (m.data == nullptr) return false;
+    peeked_lane_ = m.lane;
+    peeked_ = count;
+    got = {const_cast<std::byte*>(m.data), plan_.geometry.cell_bytes, count, m.lane};
+    return true;
+  }
+  bool try_release(std::uint32_t lane, std::uint32_t count) {
+    if (lane != peeked_lane_ || count > peeked_) return false;
+    const Sender& sender = senders_[lane];
+    if (sender.state == Sender::State::left) return false;
+    peeked_ -= count;
+    lanes_.release(lane, count);
+    (void)Doorbell(sender.sleeping, sender.sender_event.get(), sender.fenced_by).ring();  // it may wait for room
+    return true;
+  }
+
   Status arm(Error& error);
   [[nodiscard]] int wait_fd() const { return poller_.fd(); }
 
@@ -50,6 +71,7 @@ class Receiver {
     os::Fd sender_event;
     os::Fd receiver_event;
     const SleepFlag* sleeping = nullptr;
+    FencedBy fenced_by = FencedBy::publisher;  // our doorbell to it
   };
 
   Status let_in(std::uint32_t lane, os::Fd socket, Error& error);
@@ -71,6 +93,7 @@ class Receiver {
   Spin spin_;
   os::Poller poller_;
   os::Fd self_;
+  bool has_barriers_ = false;
   os::Fd listener_;
   std::string path_;
   pid_t owner_ = 0;  // only it unlinks the path

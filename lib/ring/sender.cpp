@@ -52,8 +52,12 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   const Cells cells{segments_.data<std::byte>(plan_.cells + lane_ * plan_.lane_bytes), plan_.geometry.cell_bytes,
                     plan_.geometry.capacity};
   producer_ = Producer(cells, welcome.start, &segments_.control<shm::ReceiverRow>(plan_.receiver_rows)[lane_].position);
-  bell_ = Doorbell(&segments_.control<shm::ReceiverBlock>(plan_.receiver_block)->sleeping, receiver_event_.get());
-  sleeper_ = Sleeper(&segments_.data<shm::SenderRow>(plan_.sender_rows)[lane_].sleeping);
+  has_barriers_ = os::join_barriers();
+  const bool receiver_has_too = (welcome.abilities & ring_passes_barriers) != 0;
+  bell_ = Doorbell(&segments_.control<shm::ReceiverBlock>(plan_.receiver_block)->sleeping, receiver_event_.get(),
+                   has_barriers_ && receiver_has_too ? FencedBy::sleeper : FencedBy::publisher);
+  sleeper_ = Sleeper(&segments_.data<shm::SenderRow>(plan_.sender_rows)[lane_].sleeping,
+                     has_barriers_ ? FencedBy::sleeper : FencedBy::publisher);
   sleeper_.cancel();  // what a dead predecessor left
   return FEEDLANE_OK;
 }
@@ -69,7 +73,7 @@ Status Sender::attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Send
   if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) return s;
   t->socket_ = std::move(socket);
-  const RingWord attached{ring_attached_magic};
+  const RingAttached attached{ring_attached_magic, t->has_barriers_ ? ring_passes_barriers : 0, 0};
   const int fd = self.get();
   s = os::send_message(t->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
   if (s == FEEDLANE_OK) out = std::move(t);
@@ -87,13 +91,9 @@ Sender::~Sender() {
 Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   for (;;) {
-    reserved_ = producer_.reserve(want);
+    if (try_reserve(want, got)) return FEEDLANE_OK;
     if (producer_.broken())
       return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane %u is none that it can have", lane_);
-    if (reserved_ != 0) {
-      got = {producer_.message(0), plan_.geometry.cell_bytes, reserved_, lane_};
-      return FEEDLANE_OK;
-    }
     if (receiver_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the ring is full and its receiver is gone");
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
   }
@@ -103,10 +103,7 @@ Status Sender::commit(std::uint32_t count, Error& error) {
   if (count > reserved_)
     return error.refuse(FEEDLANE_E_ARGUMENT, "count", count, reserved_, "%u messages committed, %u reserved", count,
                         reserved_);
-  reserved_ = 0;
-  if (count == 0) return FEEDLANE_OK;
-  producer_.commit(count);
-  (void)bell_.ring();
+  if (!try_commit(count)) reserved_ = 0;  // count is 0
   return FEEDLANE_OK;
 }
 
@@ -119,7 +116,8 @@ Status Sender::wait(os::Deadline deadline, Error& error) {
   }
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;
-  const Status s = poller_.wait(deadline, events, count, error);
+  Status s = poller_.wait(sleeper_.limit(deadline), events, count, error);
+  if (s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0) s = FEEDLANE_OK;  // to look again
   sleeper_.cancel();
   for (std::size_t i = 0; i < count;
        i++)  // the receiver says nothing more over the socket: its end is all that can come

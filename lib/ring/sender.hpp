@@ -31,6 +31,21 @@ class Sender {
   // Publishes the first `count` of them; the others are given back.
   Status commit(std::uint32_t count, Error& error);
 
+  // The same, at once or not at all: false where it takes a wait or an explanation.
+  bool try_reserve(std::uint32_t want, feedlane_span& got) {
+    reserved_ = producer_.reserve(want);
+    if (reserved_ == 0 || producer_.broken()) return false;
+    got = {producer_.message(0), plan_.geometry.cell_bytes, reserved_, lane_};
+    return true;
+  }
+  bool try_commit(std::uint32_t count) {
+    if (count - 1 >= reserved_) return false;  // 0 too
+    reserved_ = 0;
+    producer_.commit(count);
+    (void)bell_.ring();
+    return true;
+  }
+
  private:
   Sender() = default;
   Status receive_welcome(int socket, os::Deadline deadline, Error& error);
@@ -44,6 +59,7 @@ class Sender {
   os::Fd receiver_;  // pidfd
   os::Poller poller_;
   std::uint32_t lane_ = 0;
+  bool has_barriers_ = false;
   Producer producer_;
   Doorbell bell_;
   Sleeper sleeper_;

@@ -7,8 +7,10 @@
 // it is about to read. So a message moves one line. The consumer writes nothing into cells; it publishes its position
 // elsewhere, and the producer looks there only when the ring seems full.
 //
-// A producer killed at any instruction has committed a message or has not. Cells are committed in ascending order, so
-// what it has committed is a prefix. Its successor starts `capacity` further on, where no cell that is left can match.
+// The cells of one commit are published from the last to the first. The consumer is in wait at the first: so it doesn't
+// fetch the others' lines from under the producer's hands, and it sees all of them or none. A producer killed at any
+// instruction has committed them or has not, and what it has committed is a prefix. Its successor starts `capacity`
+// further on, where no cell that is left can match.
 //
 // Memory ordering: everything the producer wrote before commit() happens before the consumer's peek() that returns the
 // cell; everything the consumer read before release() happens before the producer's reserve() that returns it again.
@@ -80,11 +82,12 @@ class Producer {
   }
   [[nodiscard]] std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
 
-  // Publishes the first `count` reserved cells, in order.
+  // Publishes the first `count` reserved cells, all at once.
   void commit(std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; i++, position_++)
+    for (std::uint64_t p = position_ + count; p-- != position_;)
       // Pairs with the acquire load in Consumer::peek.
-      cells_.sequence(position_).store(position_ + 1, std::memory_order_release);
+      cells_.sequence(p).store(p + 1, std::memory_order_release);
+    position_ += count;
     own_ahead(count);
   }
 
@@ -138,8 +141,8 @@ class Consumer {
   }
   [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
 
-  // Whether the next `count` cells hold what no producer leaves there: it commits them in order, and what isn't committed
-  // is of an earlier lap, or zero. Ring memory that others can write has been damaged then.
+  // Whether the next `count` cells hold what no producer leaves there that commits them one by one: in order, and what isn't
+  // committed is of an earlier lap, or zero. Ring memory that others can write has been damaged then.
   [[nodiscard]] bool is_torn(std::uint32_t count) const {
     bool is_later_committed = false;
     for (std::uint64_t p = position_ + std::min(count, cells_.capacity); p-- != position_;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standalone rings through the C API, between processes: a billion messages over one lane (fewer in a check); and lanes
-// whose senders are killed all the time and replaced by offers, with nothing lost, doubled or torn.
+// whose senders are killed all the time and replaced by offers, with nothing lost, doubled or torn, and no commit in part.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,7 +32,8 @@ void check(feedlane_error& err, std::int32_t status) {
     const auto want = static_cast<std::uint32_t>(std::min<std::uint64_t>(32, end - next));
     check(err, feedlane_tx_reserve(tx, want, FEEDLANE_FOREVER, &span, &err));
     for (std::uint32_t k = 0; k < span.count; k++, next++) {
-      const std::uint64_t words[7] = {next, lane, ~next, next * 5, next * 7, next * 11, next * 13};
+      const std::uint64_t left = span.count - 1 - k;  // of this commit
+      const std::uint64_t words[7] = {next, left << 32 | lane, ~next, next * 5, next * 7, next * 11, next * 13};
       std::memcpy(static_cast<std::byte*>(span.data) + k * span.stride, words, sizeof words);
     }
     check(err, feedlane_tx_commit(tx, span.count, &err));
@@ -42,7 +43,7 @@ void check(feedlane_error& err, std::int32_t status) {
 }
 
 struct Ring {
-  explicit Ring(std::uint32_t lanes, std::uint32_t capacity) : expected(lanes), pids(lanes) {
+  explicit Ring(std::uint32_t lanes, std::uint32_t capacity) : expected(lanes), pids(lanes), left(lanes) {
     feedlane_init(&err, sizeof err);
     feedlane_ring_config config;
     feedlane_init(&config, sizeof config);
@@ -73,8 +74,10 @@ struct Ring {
     for (std::uint32_t k = 0; k < span.count; k++) {
       std::uint64_t w[7];
       std::memcpy(w, static_cast<std::byte*>(span.data) + k * span.stride, sizeof w);
-      if (w[1] >= expected.size()) stress::die("stream", w[1], expected.size());
-      const std::uint64_t v = expected[w[1]]++;
+      const std::uint64_t stream = w[1] & UINT32_MAX;
+      if (stream >= expected.size()) stress::die("stream", stream, expected.size());
+      left[stream] = w[1] >> 32;
+      const std::uint64_t v = expected[stream]++;
       if (w[0] != v) stress::die("a message out of order", w[0], v);
       if (w[2] != ~v || w[3] != v * 5 || w[4] != v * 7 || w[5] != v * 11 || w[6] != v * 13)
         stress::die("a message torn", w[2], ~v);
@@ -93,6 +96,7 @@ struct Ring {
     std::int32_t s = FEEDLANE_E_LIMIT;
     while ((s = feedlane_rx_offer(rx, &fd, &err)) == FEEDLANE_E_LIMIT) (void)take();
     check(err, s);
+    if (left[stream] != 0) stress::die("a commit in part, messages left of it", left[stream], 0);
     const pid_t child = ::fork();
     if (child == 0) send(fd, expected[stream], UINT64_MAX, stream);
     (void)::close(fd);
@@ -111,6 +115,7 @@ struct Ring {
   feedlane_rx* rx = nullptr;
   std::vector<std::uint64_t> expected;
   std::vector<pid_t> pids;
+  std::vector<std::uint64_t> left;  // by its last message, of its last commit
   std::uint64_t taken = 0;
 };
 

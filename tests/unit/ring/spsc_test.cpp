@@ -230,6 +230,27 @@ TEST_CASE("geometries that a ring can have") {
   CHECK_FALSE(Cells::valid(64, 12));
 }
 
+TEST_CASE("two threads: a commit of several is seen as a whole or not at all") {
+  constexpr std::uint64_t commits = 50'000;
+  constexpr std::uint32_t most = 4;  // half a lap: never cut by the memory's end
+  Ring ring(0);
+  std::thread producer([&] {
+    for (std::uint64_t i = 0; i < commits; i++) {
+      while (ring.producer.reserve(most) != most) std::this_thread::yield();
+      ring.producer.commit(most);
+    }
+  });
+  std::uint64_t in_part = 0;
+  for (std::uint64_t i = 0; i < commits; i++) {
+    while (ring.consumer.peek(1) == 0) continue;
+    if (ring.consumer.peek(most) != most) in_part++;
+    while (ring.consumer.peek(most) != most) continue;
+    ring.consumer.release(most);
+  }
+  producer.join();
+  CHECK(in_part == 0);
+}
+
 TEST_CASE("two threads: every message arrives once, in order, whole") {
   for (const std::uint64_t start : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 1000, std::uint64_t{0} - 1000}) {
     Ring ring(start);

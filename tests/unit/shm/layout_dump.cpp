@@ -143,8 +143,10 @@ void print_ring() {
   STRUCT(SenderRow);
   FIELD(SenderRow, sleeping);
   STRUCT(RingWelcome);
-  FIELD(RingWelcome, magic), FIELD(RingWelcome, layout_hash), FIELD(RingWelcome, lane), FIELD(RingWelcome, reserved);
+  FIELD(RingWelcome, magic), FIELD(RingWelcome, layout_hash), FIELD(RingWelcome, lane), FIELD(RingWelcome, abilities);
   FIELD(RingWelcome, start);
+  STRUCT(RingAttached);
+  FIELD(RingAttached, magic), FIELD(RingAttached, abilities), FIELD(RingAttached, reserved);
   STRUCT(RingWord);
   FIELD(RingWord, magic);
   DESCRIPTOR(ring_welcome_control), DESCRIPTOR(ring_welcome_data), DESCRIPTOR(ring_welcome_sender_event);
@@ -162,7 +164,7 @@ void print_constants() {
   CONSTANT(welcome_magic), CONSTANT(attached_magic), CONSTANT(ready_magic), CONSTANT(leaving_magic),
       CONSTANT(welcome_fds);
   CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic), CONSTANT(ring_leaving_magic);
-  CONSTANT(ring_welcome_fds);
+  CONSTANT(ring_passes_barriers), CONSTANT(ring_welcome_fds);
 }
 
 unsigned long long number(std::uint64_t n) { return n; }
