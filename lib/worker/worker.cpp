@@ -216,13 +216,20 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
   return FEEDLANE_AGAIN;
 }
 
+// With tasks in the ring it would never sleep, which is when it hears of the trainer's end otherwise. Now and then only: it
+// is a system call.
+void Worker::look_for_trainer() {
+  if (is_tied_ || task_since_ns_ - looked_ns_ < look_every_ns) return;
+  looked_ns_ = task_since_ns_;
+  if (os::has_ended(trainer_.get())) trainer_gone_ = true;
+}
+
 Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& error) {
   if (!is_ready_) return error.fail(FEEDLANE_E_STATE, "feedlane_worker_ready comes before feedlane_worker_next");
   if (task_.is_open()) return error.fail(FEEDLANE_E_STATE, "the task in hand is neither committed nor failed");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   sleeper_.cancel();  // whoever armed before is awake now
-  // With tasks in the ring it would never sleep, which is when it hears of the trainer's end otherwise.
-  if (!is_tied_ && os::has_ended(trainer_.get())) trainer_gone_ = true;
+  look_for_trainer();
   for (;;) {
     if (is_done() || is_unfit_) return FEEDLANE_END;
     if (const Status s = take_task(task, error); s != FEEDLANE_AGAIN) return s;

@@ -64,6 +64,7 @@ class Worker {
   Status decline_task(Error& error);
   Status sleep(os::Deadline deadline, Error& error);
   Status await_events(os::Deadline deadline, Error& error);
+  void look_for_trainer();
   [[nodiscard]] bool is_done() const;
   [[nodiscard]] std::uint64_t abandon_before() const;
   [[nodiscard]] bool is_revoked(std::uint64_t task) const;
@@ -97,6 +98,8 @@ class Worker {
   bool trainer_gone_ = false;
   bool is_tied_ = true;  // to the lifeline: who lives is sure that the trainer does
   std::int64_t task_since_ns_ = 0;
+  std::int64_t looked_ns_ = 0;  // for the trainer
+  static constexpr std::int64_t look_every_ns = 1'000'000;
 };
 
 // The callback form, on an attached worker: exactly a loop of the pull form.

@@ -14,6 +14,7 @@ pid_t armed_process = -1;  // not its forked children
 long until_failure = -1;
 bool failed = false;
 std::atomic<std::int64_t> live{0};
+std::atomic<std::int64_t> all{0};
 
 void* allocate(std::size_t bytes) {
   if (until_failure >= 0 && armed_process == ::getpid() && until_failure-- == 0) {
@@ -23,6 +24,7 @@ void* allocate(std::size_t bytes) {
   void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
   live.fetch_add(1, std::memory_order_relaxed);
+  all.fetch_add(1, std::memory_order_relaxed);
   return memory;
 }
 
@@ -39,6 +41,7 @@ void fail_allocation(long nth) {
   failed = false;
 }
 bool has_failed() { return failed; }
+std::int64_t all_allocations() { return all.load(std::memory_order_relaxed); }
 std::int64_t live_allocations() { return live.load(std::memory_order_relaxed); }
 void arm(bool on) { armed_process = on ? ::getpid() : -1; }
 

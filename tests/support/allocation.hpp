@@ -12,6 +12,8 @@ void fail_allocation(long nth);
 bool has_failed();
 // How many there are and aren't freed yet.
 std::int64_t live_allocations();
+// How many there were.
+std::int64_t all_allocations();
 
 void arm(bool on);
 template <class F>
