@@ -44,6 +44,7 @@ declare -A package_use=(
   [libcli11-dev]='reads the arguments of the feedlane command'
   [libfmt-dev]='prints its tables'
   [nlohmann-json3-dev]='prints its JSON'
+  [gnuplot-nox]='draws its plots'
   [doctest-dev]='the frame of the tests'
   [cmake]='finds the installed tree in one of the tests'
   [g++-aarch64-linux-gnu]='the compiler for aarch64'
@@ -81,6 +82,7 @@ has_package() {
     libcli11-dev) finds_header CLI/CLI.hpp ;;
     libfmt-dev) finds_header fmt/core.h ;;
     nlohmann-json3-dev) finds_header nlohmann/json.hpp ;;
+    gnuplot-nox) command -v gnuplot ;;
     doctest-dev) finds_header doctest/doctest.h ;;
     libclang-rt-dev)
       printf 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }\n' |

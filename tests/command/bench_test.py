@@ -3,8 +3,10 @@
 table. Not how fast anything is.  Usage: bench_test.py PATH_OF_FEEDLANE"""
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 FEEDLANE = sys.argv.pop(1)
@@ -59,6 +61,34 @@ class Bench(unittest.TestCase):
         for row in got:
             self.assertEqual(row["arena_bytes"], 64 << 20)
             self.check_positive(row, "pages_ms", "first_batch_ms", "epoch_restart_us", "eventfd_rtt_us", "shutdown_ms")
+
+    def test_loader(self):
+        got = figures("loader")
+        self.assertEqual([row["workers"] for row in got["collated"]], [0, 1, 2])
+        for row in got["collated"]:
+            self.check_positive(row, "sample_bytes", "batch_size", "samples_s", "loop_samples_s", "ratio")
+        self.assertEqual(got["oversubscribed"]["workers"], 64)
+        self.check_positive(got["oversubscribed"], "batch_us", "eventfd_us", "ratio")
+
+    def test_sizes_and_workers_of_ones_own(self):
+        rows = json.loads(bench("handoff", "--json", "--bytes", "4096", "8192", "--workers", "2"))
+        self.assertEqual([(row["bytes"], row["workers"]) for row in rows], [(4096, 2), (8192, 2)])
+        self.assertEqual({row["workers"] for row in json.loads(bench("startup", "--json", "--workers", "3"))}, {3})
+
+    @unittest.skipUnless(shutil.which("gnuplot"), "no gnuplot")
+    def test_plots(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, curve in (("ring", "boost::lockfree::spsc_queue"), ("handoff", "memcpy by one process")):
+                picture = os.path.join(folder, f"{name} 'of' sizes.svg")
+                bench(name, "--plot", picture)
+                with open(picture, encoding="utf-8") as svg:
+                    text = svg.read()
+                self.assertIn("<svg", text)
+                self.assertIn(curve, text)
+        nowhere = subprocess.run([FEEDLANE, "bench", "handoff", "--bytes", "4096", "--quick", "--rounds", "1", "--plot",
+                                  "/nowhere/at.svg"], capture_output=True, text=True, timeout=100)
+        self.assertNotEqual(nowhere.returncode, 0)
+        self.assertIn("gnuplot", nowhere.stderr)
 
     def test_tables(self):
         self.assertIn("boost::lockfree::spsc_queue", bench("ring"))

@@ -45,14 +45,14 @@ feedlane_dataset dataset() {
 // So that a read isn't left out.
 volatile unsigned char seen;
 
+}  // namespace
+
 void touch(const void* data, std::uint64_t bytes) {
   const auto* p = static_cast<const unsigned char*>(data);
   unsigned char all = 0;
   for (std::uint64_t i = 0; i < bytes; i += page) all = static_cast<unsigned char>(all ^ p[i]);
   seen = all;
 }
-
-}  // namespace
 
 Batches::Batches(const BatchOptions& options) : options_(options) {
   feedlane_init(&error_, sizeof error_);

@@ -47,6 +47,9 @@ class Batches {
   std::set<void*> slots_;
 };
 
+// Reads a byte of every page.
+void touch(const void* data, std::uint64_t bytes);
+
 // Copies `bytes` from a buffer of its own into each of `slots` by turns, `count` times: bytes a second.
 double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count);
 

@@ -14,6 +14,8 @@ Json ring(const Options& options);
 Json lanes(const Options& options);
 // Batches from workers to a trainer, beside a copy by one process into the same memory.
 Json handoff(const Options& options);
+// Samples collated into batches, beside a loop that does it; and many workers on few processors, beside eventfds.
+Json loader(const Options& options);
 // From nothing to the first batch, from epoch to epoch, and to the end.
 Json startup(const Options& options);
 

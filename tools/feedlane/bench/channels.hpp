@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to get messages of 56 bytes from one process to another, all with the same two calls: Feedlane's ring through its C
-// API, and its peers. A channel is made before the fork; then each side opens its end.
+// Ways to get messages from one process to another, all with the same two calls: Feedlane's ring through its C API, and its
+// peers. A channel is made before the fork; then each side opens its end.
 #pragma once
 
 #include <fcntl.h>
@@ -20,17 +20,23 @@
 
 namespace bench {
 
-struct Message {
-  std::uint64_t words[7];
+// What is sent: 56 bytes, with Feedlane's sequence number a line, or so many lines.
+template <std::size_t lines>
+struct Lines {
+  std::uint64_t words[8 * lines - 1];
 };
+using Message = Lines<1>;
 static_assert(sizeof(Message) == 56);
 
-constexpr std::uint32_t ring_messages = 1024;  // room in every channel that has a size
+// Room in every channel that has a size.
+template <class M>
+constexpr std::uint32_t ring_messages = sizeof(M) < 4096 ? 1024 : 64;
 
 // ---- the floor: a line there, a line back, nothing else ----
 
 class Line {
  public:
+  using Message = bench::Message;
   void open_sender() {}
   void open_receiver() {}
   void close() {}
@@ -55,8 +61,10 @@ class Line {
 
 // ---- Feedlane ----
 
+template <class M = Message>
 class Ring {
  public:
+  using Message = M;
   explicit Ring(std::uint32_t lanes = 1, std::uint32_t commit = 1) : lanes_(lanes), commit_(commit) {
     static int number = 0;
     path_ = "/tmp/feedlane-bench-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
@@ -70,7 +78,7 @@ class Ring {
     feedlane_ring_config config;
     feedlane_init(&config, sizeof config);
     config.message_bytes = sizeof(Message);
-    config.capacity = ring_messages;
+    config.capacity = ring_messages<M>;
     config.lanes = lanes_;
     config.path = path_.c_str();
     check("feedlane_rx_create", feedlane_rx_create(&config, &rx_, &error_), error_);
@@ -128,6 +136,7 @@ class Ring {
 template <class Queue>
 class BoostQueue {
  public:
+  using Message = typename Queue::value_type;
   void open_sender() {}
   void open_receiver() {}
   void send(const Message& m) {
@@ -141,16 +150,20 @@ class BoostQueue {
  private:
   Queue* queue_ = make_shared_object<Queue>();
 };
-using BoostSpsc = BoostQueue<boost::lockfree::spsc_queue<Message, boost::lockfree::capacity<ring_messages>>>;
+template <class M = Message>
+using BoostSpsc = BoostQueue<boost::lockfree::spsc_queue<M, boost::lockfree::capacity<ring_messages<M>>>>;
+template <class M = Message>
 using BoostMpmc = BoostQueue<
-    boost::lockfree::queue<Message, boost::lockfree::fixed_sized<true>, boost::lockfree::capacity<ring_messages>>>;
+    boost::lockfree::queue<M, boost::lockfree::fixed_sized<true>, boost::lockfree::capacity<ring_messages<M>>>>;
 
+template <class M = Message>
 class BoostMessageQueue {
  public:
+  using Message = M;
   BoostMessageQueue() : name_("feedlane-bench-" + std::to_string(::getpid())) {
     using namespace boost::interprocess;
     (void)message_queue::remove(name_.c_str());
-    queue_ = std::make_unique<message_queue>(create_only, name_.c_str(), ring_messages, sizeof(Message));
+    queue_ = std::make_unique<message_queue>(create_only, name_.c_str(), ring_messages<M>, sizeof(Message));
     (void)message_queue::remove(name_.c_str());  // it is mapped, and a fork inherits that
   }
   void open_sender() {}
@@ -168,8 +181,10 @@ class BoostMessageQueue {
   std::unique_ptr<boost::interprocess::message_queue> queue_;
 };
 
+template <class M = Message>
 class Pipe {
  public:
+  using Message = M;
   Pipe() {
     if (::pipe2(fds_, O_CLOEXEC) != 0) fail("pipe2 was refused");
   }
@@ -182,10 +197,18 @@ class Pipe {
   void open_sender() {}
   void open_receiver() {}
   void send(const Message& m) {
-    if (::write(fds_[1], &m, sizeof m) != sizeof m) fail("write to a pipe");
+    for (std::size_t done = 0; done < sizeof m;) {  // beyond PIPE_BUF in parts
+      const ssize_t n = ::write(fds_[1], reinterpret_cast<const char*>(&m) + done, sizeof m - done);
+      if (n <= 0) fail("write to a pipe");
+      done += static_cast<std::size_t>(n);
+    }
   }
   void receive(Message& m) {
-    if (::read(fds_[0], &m, sizeof m) != sizeof m) fail("read from a pipe");
+    for (std::size_t done = 0; done < sizeof m;) {
+      const ssize_t n = ::read(fds_[0], reinterpret_cast<char*>(&m) + done, sizeof m - done);
+      if (n <= 0) fail("read from a pipe");
+      done += static_cast<std::size_t>(n);
+    }
   }
   void close() {}
 
@@ -196,6 +219,7 @@ class Pipe {
 // The message in a line, the news of it by an eventfd: what any sleeping hand-over costs at least.
 class Event {
  public:
+  using Message = bench::Message;
   Event() : fd_(::eventfd(0, EFD_CLOEXEC)) {
     if (fd_ < 0) fail("eventfd was refused");
   }

@@ -20,8 +20,10 @@ using Json = nlohmann::ordered_json;
 struct Options {
   int rounds = 9;
   bool json = false;
-  bool quick = false;  // shorter, for a check: fewer messages, batches and sizes
-  std::string plot;    // SVG, where the measurement has one
+  bool quick = false;                 // shorter, for a check: fewer messages, batches and sizes
+  std::string plot;                   // SVG to draw over sizes
+  std::vector<std::uint64_t> bytes;   // of a batch, instead of the usual sizes
+  std::vector<std::int32_t> workers;  // instead of the usual numbers
 };
 
 // Ends the program. For what a measurement can't go on from.

@@ -4,6 +4,7 @@
 
 #include "bench.hpp"
 #include "channels.hpp"
+#include "plot.hpp"
 
 namespace bench {
 
@@ -12,6 +13,7 @@ namespace {
 // ns there and back. Each side waits as its channel waits.
 template <class C>
 double round_trip(std::uint64_t count) {
+  using Message = typename C::Message;
   C there, back;
   const Child echo(1, [&] {
     Message m{};
@@ -46,12 +48,19 @@ double round_trip(std::uint64_t count) {
 // Million messages a second, from the first received to the last.
 template <class C>
 double one_way(C& channel, std::uint64_t producers, std::uint64_t count) {
+  using Message = typename C::Message;
+  constexpr std::size_t last = sizeof(Message) / 8 - 1;
   std::vector<std::unique_ptr<Child>> children;
   const std::size_t others = std::max<std::size_t>(processors().size() - 1, 1);
   for (std::uint64_t p = 0; p < producers; p++) {
     children.push_back(std::make_unique<Child>(1 + p % others, [&] {
       channel.open_sender();
-      for (std::uint64_t i = 0; i < count; i++) channel.send({{i, p, i, i, i, i, i}});
+      Message m{};
+      m.words[1] = p;
+      for (std::uint64_t i = 0; i < count; i++) {
+        m.words[0] = m.words[last] = i;
+        channel.send(m);
+      }
       channel.close();
     }));
   }
@@ -63,7 +72,7 @@ double one_way(C& channel, std::uint64_t producers, std::uint64_t count) {
   const std::int64_t began = now_ns();
   for (std::uint64_t i = 1; i < count * producers; i++) {
     channel.receive(m);
-    if (m.words[0] != expected[m.words[1]]++ || m.words[6] != m.words[0]) fail("a message is out of order or torn");
+    if (m.words[0] != expected[m.words[1]]++ || m.words[last] != m.words[0]) fail("a message is out of order or torn");
   }
   const auto ns = static_cast<double>(now_ns() - began);
   children.clear();
@@ -85,6 +94,48 @@ const Figure& figure_of(const std::vector<Entry>& entries, const std::string& na
   for (const Entry& e : entries)
     if (e.name == name) return e.figure;
   return none;
+}
+
+// One way with messages of so many lines, for the plot: millions a second times bytes.
+struct Sizes {
+  std::vector<Entry> entries;
+  std::vector<std::uint64_t> bytes;  // of each entry
+
+  template <std::size_t lines>
+  void add(bool quick) {
+    using M = Lines<lines>;
+    const std::uint64_t count = (quick ? 64ULL << 20 : 512ULL << 20) / (sizeof(M) + 200);
+    const std::uint64_t few = count / 8;
+    add("feedlane", sizeof(M), [=] { return one_way<Ring<M>>(1, count); });
+    add("feedlane, by 32", sizeof(M), [=] {
+      Ring<M> ring(1, 32);
+      return one_way(ring, 1, count);
+    });
+    add("boost::lockfree::spsc_queue", sizeof(M), [=] { return one_way<BoostSpsc<M>>(1, count); });
+    add("boost::interprocess::message_queue", sizeof(M), [=] { return one_way<BoostMessageQueue<M>>(1, few); });
+    add("pipe", sizeof(M), [=] { return one_way<Pipe<M>>(1, few); });
+  }
+  void add(const char* name, std::uint64_t size, const std::function<double()>& measure) {
+    entries.push_back({name, measure});
+    bytes.push_back(size);
+  }
+};
+
+void plot_sizes(const Options& options) {
+  Sizes sizes;
+  sizes.add<1>(options.quick);
+  sizes.add<4>(options.quick);
+  sizes.add<16>(options.quick);
+  sizes.add<64>(options.quick);
+  sizes.add<256>(options.quick);
+  if (!options.quick) sizes.add<1024>(false);
+  run_rounds(sizes.entries, options);
+  Plot plot{"Messages one way between two processes", "bytes of a message", "GB/s", {}};
+  for (std::size_t i = 0; i < sizes.entries.size(); i++) {
+    const auto size = static_cast<double>(sizes.bytes[i]);
+    plot.add(sizes.entries[i].name, size, sizes.entries[i].figure.median() * size / 1e3);
+  }
+  plot.draw(options.plot);
 }
 
 Json number(const Figure& f) { return f.empty() ? Json(nullptr) : Json(rounded(f.median())); }
@@ -110,24 +161,24 @@ Json ring(const Options& options) {
   const std::uint64_t trips = 50'000 * k, slow_trips = 500 * k, many = 1'000'000 * k, some = 100'000 * k;
   std::vector<Entry> rtt{
       {"floor", [=] { return round_trip<Line>(trips); }},
-      {"feedlane", [=] { return round_trip<Ring>(trips); }},
-      {"boost::lockfree::spsc_queue", [=] { return round_trip<BoostSpsc>(trips); }},
-      {"boost::lockfree::queue", [=] { return round_trip<BoostMpmc>(trips); }},
-      {"boost::interprocess::message_queue", [=] { return round_trip<BoostMessageQueue>(slow_trips); }},
-      {"pipe", [=] { return round_trip<Pipe>(slow_trips); }},
+      {"feedlane", [=] { return round_trip<Ring<>>(trips); }},
+      {"boost::lockfree::spsc_queue", [=] { return round_trip<BoostSpsc<>>(trips); }},
+      {"boost::lockfree::queue", [=] { return round_trip<BoostMpmc<>>(trips); }},
+      {"boost::interprocess::message_queue", [=] { return round_trip<BoostMessageQueue<>>(slow_trips); }},
+      {"pipe", [=] { return round_trip<Pipe<>>(slow_trips); }},
       {"eventfd", [=] { return round_trip<Event>(slow_trips); }},
   };
   std::vector<Entry> through{
-      {"feedlane", [=] { return one_way<Ring>(1, many); }},
+      {"feedlane", [=] { return one_way<Ring<>>(1, many); }},
       {"feedlane, by 32",
        [=] {
-         Ring ring(1, 32);
+         Ring<> ring(1, 32);
          return one_way(ring, 1, many);
        }},
-      {"boost::lockfree::spsc_queue", [=] { return one_way<BoostSpsc>(1, many); }},
-      {"boost::lockfree::queue", [=] { return one_way<BoostMpmc>(1, some); }},
-      {"boost::interprocess::message_queue", [=] { return one_way<BoostMessageQueue>(1, some); }},
-      {"pipe", [=] { return one_way<Pipe>(1, some); }},
+      {"boost::lockfree::spsc_queue", [=] { return one_way<BoostSpsc<>>(1, many); }},
+      {"boost::lockfree::queue", [=] { return one_way<BoostMpmc<>>(1, some); }},
+      {"boost::interprocess::message_queue", [=] { return one_way<BoostMessageQueue<>>(1, some); }},
+      {"pipe", [=] { return one_way<Pipe<>>(1, some); }},
   };
   run_rounds(rtt, options);
   run_rounds(through, options);
@@ -151,6 +202,7 @@ Json ring(const Options& options) {
     fmt::print("{:36} {:>34} {:>8} {:>30} {:>8.2f}\n", "feedlane, committed by 32", "", "", cell(batched),
                batched.over(spsc));
   }
+  if (!options.plot.empty()) plot_sizes(options);
   return {{"floor", {{"rtt_ns", number(bare)}}},
           {"spsc",
            {{"rtt_ns", number(rtt[1].figure)},
@@ -168,11 +220,11 @@ Json lanes(const Options& options) {
   std::vector<Entry> entries;
   for (const std::uint64_t producers : counts) {
     entries.push_back({"feedlane", [=] {
-                         Ring ring(static_cast<std::uint32_t>(producers), 32);
+                         Ring<> ring(static_cast<std::uint32_t>(producers), 32);
                          return one_way(ring, producers, 1'000'000 * k / producers);
                        }});
     entries.push_back(
-        {"boost::lockfree::queue", [=] { return one_way<BoostMpmc>(producers, 100'000 * k / producers); }});
+        {"boost::lockfree::queue", [=] { return one_way<BoostMpmc<>>(producers, 100'000 * k / producers); }});
   }
   run_rounds(entries, options);
   if (!options.json) {

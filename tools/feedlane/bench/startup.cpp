@@ -74,16 +74,17 @@ Json startup(const Options& options) {
     std::int32_t workers, start;
     const char* mode;
   };
-  const Case cases[] = {{1, FEEDLANE_START_FORK, "fork"},
-                        {1, FEEDLANE_START_SPAWN, "spawn"},
-                        {2, FEEDLANE_START_FORK, "fork"},
-                        {2, FEEDLANE_START_SPAWN, "spawn"}};
-  std::vector<Times> times(std::size(cases));
+  std::vector<Case> cases;
+  for (const std::int32_t workers : options.workers.empty() ? std::vector{1, 2} : options.workers) {
+    cases.push_back({workers, FEEDLANE_START_FORK, "fork"});
+    cases.push_back({workers, FEEDLANE_START_SPAWN, "spawn"});
+  }
+  std::vector<Times> times(cases.size());
   Figure bare, pages;
   for (int round = 0; round < options.rounds; round++) {
     bare.add(bare_round_trip());
     pages.add(pages_ms());
-    for (std::size_t i = 0; i < std::size(cases); i++) {
+    for (std::size_t i = 0; i < cases.size(); i++) {
       // prefetch * workers in flight, one held and a spare.
       const auto slots = static_cast<std::uint64_t>(2 * cases[i].workers + 2);
       once({.bytes = (arena_bytes / slots) & ~std::uint64_t{4095},
@@ -102,7 +103,7 @@ Json startup(const Options& options) {
     fmt::print("{:>8} {:>6} {:>16} {:>16} {:>12}\n", "workers", "mode", "first batch, ms", "new epoch, us", "end, ms");
   }
   Json out = Json::array();
-  for (std::size_t i = 0; i < std::size(cases); i++) {
+  for (std::size_t i = 0; i < cases.size(); i++) {
     const Times& t = times[i];
     if (!options.json)
       fmt::print("{:>8} {:>6} {:>16.2f} {:>16.1f} {:>12.2f}\n", cases[i].workers, cases[i].mode, t.first_ms.median(),

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Feedlane beside torch's DataLoader, by turns in one run: handing over batches, and start-up.
+
+torch's at its best: persistent forked workers, no collating, and a worker makes its batch by one copy straight into torch's
+shared memory, as its default collate does. Feedlane is measured by `feedlane bench`, through the C API. Either trainer reads
+a byte of every page. Skips (77) without torch.  Usage: bench_torch.py [--quick] [--json] [--rounds N] [--feedlane PATH]"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+try:
+    import torch
+    import torch.utils.data
+except ImportError:
+    print("skipped: there is no torch for", sys.executable)
+    sys.exit(77)
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = {4 * KIB: 4000, 64 * KIB: 4000, MIB: 1500, 16 * MIB: 120, 147 * MIB: 16}  # bytes of a batch: torch's batches a round
+QUICK = {4 * KIB: 400, MIB: 200}
+PAGE = 4096
+
+
+class Copies(torch.utils.data.Dataset):
+    """Batches of `size` bytes, each copied from memory of the worker's own into torch's shared memory."""
+
+    def __init__(self, size, batches):
+        self.size, self.batches, self.source = size, batches, None
+
+    def __len__(self):
+        return self.batches
+
+    def __getitem__(self, index):
+        if self.source is None:
+            self.source = torch.ones(self.size, dtype=torch.uint8)
+        out = torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(self.size))
+        return out.copy_(self.source)
+
+
+def torch_loader(size, batches, workers):
+    return torch.utils.data.DataLoader(Copies(size, batches), batch_size=None, num_workers=workers, prefetch_factor=2,
+                                       persistent_workers=True, multiprocessing_context="fork")
+
+
+def touch(batch):
+    return batch[::PAGE].sum()
+
+
+def torch_rate(loader):
+    """Batches a second, from the first one on."""
+    batches = iter(loader)
+    touch(next(batches))
+    began, count = time.perf_counter(), 0
+    for batch in batches:
+        touch(batch)
+        count += 1
+    return count / (time.perf_counter() - began)
+
+
+def torch_start(workers):
+    """Milliseconds to the first batch, for a new epoch's first batch, and to the end."""
+    clock = time.perf_counter
+    began = clock()
+    loader = torch_loader(PAGE, 8, workers)
+    batches = iter(loader)
+    touch(next(batches))
+    first = clock() - began
+    for batch in batches:
+        pass
+    began = clock()
+    batches = iter(loader)
+    touch(next(batches))
+    again = clock() - began
+    for batch in batches:
+        pass
+    began = clock()
+    del batches, batch, loader  # its iterator's destructor ends the workers
+    return 1e3 * first, 1e3 * again, 1e3 * (clock() - began)
+
+
+class Feedlane:
+    def __init__(self, path):
+        self.path = path
+
+    def bench(self, *arguments):
+        command = [self.path, "bench", *map(str, arguments), "--rounds", "1", "--json"]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def find_feedlane(named):
+    built = pathlib.Path(__file__).resolve().parent.parent / "build/tools/feedlane/feedlane"
+    for path in filter(None, (named, os.environ.get("FEEDLANE"), built)):
+        if os.access(path, os.X_OK):
+            return str(path)
+    sys.exit("bench_torch.py: no feedlane command; build it (option `command`) or name it with --feedlane")
+
+
+def spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def measure_handoff(feedlane, sizes, rounds):
+    for size, batches in sizes.items():
+        loaders = {workers: torch_loader(size, batches, workers) for workers in (1, 2)}
+        for loader in loaders.values():
+            torch_rate(loader)  # the first epoch starts the workers
+        theirs, ours = {1: [], 2: []}, {1: [], 2: []}
+        for _ in range(rounds):
+            for workers, loader in loaders.items():
+                theirs[workers].append(torch_rate(loader))
+                row, = feedlane.bench("handoff", "--bytes", size, "--workers", workers)
+                ours[workers].append(row["batches_s"])
+        del loader, loaders
+        their_best = max(statistics.median(v) for v in theirs.values())
+        our_best = max(statistics.median(v) for v in ours.values())
+        yield {"bytes": size, "ratio": our_best / their_best,
+               "torch_batches_s": {str(w): spread(v) for w, v in theirs.items()},
+               "feedlane_batches_s": {str(w): spread(v) for w, v in ours.items()}}
+
+
+def measure_startup(feedlane, rounds):
+    for workers in (1, 2):
+        theirs, ours = [], []
+        for _ in range(rounds + 1):
+            theirs.append(torch_start(workers))
+            ours.append(next(row for row in feedlane.bench("startup", "--workers", workers) if row["mode"] == "fork"))
+        their = [statistics.median(column) for column in zip(*theirs[1:])]
+        names = ("first_batch_ms", "epoch_restart_us", "shutdown_ms")
+        our = [statistics.median(row[name] for row in ours[1:]) for name in names]
+        our[1] /= 1e3
+        columns = ("first_batch_ms", "epoch_restart_ms", "shutdown_ms")
+        yield {"workers": workers, "torch": dict(zip(columns, their)), "feedlane": dict(zip(columns, our)),
+               "pages_ms": statistics.median(row["pages_ms"] for row in ours[1:])}
+
+
+def name_of(size):
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="two sizes, fewer batches")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=9, help="of which the medians are taken")
+    parser.add_argument("--feedlane", help="path of the feedlane command")
+    chosen = parser.parse_args()
+    feedlane = Feedlane(find_feedlane(chosen.feedlane))
+    say = (lambda *_: None) if chosen.json else print
+    say(f"torch {torch.__version__}, {len(os.sched_getaffinity(0))} processors, medians of {chosen.rounds} rounds\n")
+    say(f"{'batch':>8} {'torch 1 worker':>16} {'2 workers':>12} {'feedlane 1 worker':>20} {'2 workers':>12}   best over best")
+    handoff = []
+    for row in measure_handoff(feedlane, QUICK if chosen.quick else SIZES, chosen.rounds):
+        handoff.append(row)
+        their, our = row["torch_batches_s"], row["feedlane_batches_s"]
+        say(f"{name_of(row['bytes']):>8} {their['1']['median']:16.1f} {their['2']['median']:12.1f} {our['1']['median']:20.1f} "
+            f"{our['2']['median']:12.1f} {row['ratio']:16.1f}")
+    say(f"\n{'workers':>8} {'first batch, ms':>26} {'new epoch, ms':>26} {'end, ms':>26}    (torch, feedlane by fork)")
+    startup = []
+    for row in measure_startup(feedlane, chosen.rounds):
+        startup.append(row)
+        cells = (f"{row['torch'][c]:>14.3f} {row['feedlane'][c]:>11.3f}"
+                 for c in ("first_batch_ms", "epoch_restart_ms", "shutdown_ms"))
+        say(f"{row['workers']:>8}", *cells)
+    say("\nfeedlane's arena has 64 MiB, whose pages it fills before the first batch; torch's batches there have a page each")
+    if chosen.json:
+        print(json.dumps({"torch": torch.__version__, "handoff": handoff, "startup": startup}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

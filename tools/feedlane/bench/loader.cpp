@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// loader: a whole epoch as trainers have it, samples in random order collated into batches, beside one process that makes the
+// same batches in a loop; and what a batch costs where workers outnumber processors, beside bare eventfds.
+#include <fmt/core.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "batches.hpp"
+#include "bench.hpp"
+
+namespace bench {
+
+namespace {
+
+constexpr std::int64_t batch_rows = 64;
+
+// ---- samples ----
+
+// Sample i: its bytes lie in memory already, as a data set that fits there has them.
+struct Samples {
+  std::uint64_t bytes;
+  std::vector<unsigned char> memory;
+  [[nodiscard]] const unsigned char* at(std::int64_t i) const {
+    return memory.data() + static_cast<std::uint64_t>(i) % (memory.size() / bytes) * bytes;
+  }
+};
+constexpr std::uint64_t resident_bytes = 64 << 20;
+
+std::int32_t open_samples(void* user_data, const feedlane_worker_info* info, void** state, feedlane_error*) {
+  if (info->id >= 0) pin(1 + static_cast<std::size_t>(info->id));
+  *state = user_data;
+  return FEEDLANE_OK;
+}
+
+std::int32_t get_sample(void* self, const feedlane_row* row, feedlane_error*) {
+  const auto* samples = static_cast<const Samples*>(self);
+  std::memcpy(row->fields[0], samples->at(row->index), samples->bytes);
+  return FEEDLANE_OK;
+}
+
+struct Epochs {
+  Epochs(Samples& samples, std::int32_t workers, std::int64_t count) {
+    feedlane_init(&error, sizeof error);
+    feedlane_init(&batch, sizeof batch);
+    feedlane_random_config random;
+    feedlane_init(&random, sizeof random);
+    random.length = count;
+    feedlane_sampler* order = nullptr;
+    check("feedlane_sampler_random", feedlane_sampler_random(&random, &order, &error), error);
+    feedlane_field field;
+    feedlane_init(&field, sizeof field);
+    field.name = "bytes";
+    field.dtype = {1, 8, 1};
+    field.ndim = 1;
+    field.shape[0] = static_cast<std::int64_t>(samples.bytes);
+    feedlane_dataset data;
+    feedlane_init(&data, sizeof data);
+    data.user_data = &samples;
+    data.open = open_samples;
+    data.get = get_sample;
+    feedlane_loader_config c;
+    feedlane_init(&c, sizeof c);
+    c.sampler = order;
+    c.dataset = &data;
+    c.fields = &field;
+    c.field_count = 1;
+    c.batch_size = batch_rows;
+    c.drop_last = 1;
+    c.workers = workers;
+    if (workers != 0) {
+      c.start = FEEDLANE_START_FORK;
+      c.prefetch_factor = 4;
+      c.keep_workers = 1;
+    }
+    check("feedlane_loader_create", feedlane_loader_create(&c, &loader, &error), error);
+    (void)feedlane_sampler_destroy(&order);
+  }
+  Epochs(const Epochs&) = delete;
+  Epochs& operator=(const Epochs&) = delete;
+  ~Epochs() { (void)feedlane_loader_destroy(&loader); }
+
+  // Samples a second, from the first batch on.
+  double run() {
+    check("feedlane_loader_begin", feedlane_loader_begin(loader, epoch++, &error), error);
+    (void)take();
+    const std::int64_t began = now_ns();
+    std::int64_t batches = 0;
+    while (take()) batches++;
+    return static_cast<double>(batches * batch_rows) * 1e9 / static_cast<double>(now_ns() - began);
+  }
+  bool take() {
+    const std::int32_t s = feedlane_loader_next(loader, FEEDLANE_FOREVER, &batch, &error);
+    if (s == FEEDLANE_END) return false;
+    check("feedlane_loader_next", s, error);
+    touch(batch.tensors[0].data, batch.tensors[0].bytes);
+    (void)feedlane_batch_release(loader, batch.token);
+    return true;
+  }
+
+  feedlane_loader* loader = nullptr;
+  feedlane_error error;
+  feedlane_batch batch;
+  std::int64_t epoch = 0;
+};
+
+// What anybody would write: a permutation, and each batch collated into the same memory.
+double loop(const Samples& samples, std::int64_t count) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < order.size(); i++) order[i] = static_cast<std::int64_t>(i);
+  std::uint64_t seed = 1;
+  for (std::size_t i = order.size(); i > 1; i--) {
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    std::swap(order[i - 1], order[(seed >> 33) % i]);
+  }
+  std::vector<unsigned char> batch(samples.bytes * batch_rows);
+  const std::int64_t began = now_ns();
+  for (std::size_t i = 0; i + batch_rows <= order.size(); i += batch_rows) {
+    for (std::size_t row = 0; row < batch_rows; row++)
+      std::memcpy(batch.data() + row * samples.bytes, samples.at(order[i + row]), samples.bytes);
+    touch(batch.data(), batch.size());
+  }
+  return static_cast<double>(count / batch_rows * batch_rows) * 1e9 / static_cast<double>(now_ns() - began);
+}
+
+// ---- more workers than processors ----
+
+// Microseconds a hand-over: so many processes that each wait for an eventfd and write another one, two of them always on
+// the way to each.
+double eventfd_us(std::int32_t processes, std::int64_t count) {
+  std::vector<int> there, back;
+  const int set = ::epoll_create1(EPOLL_CLOEXEC);
+  for (std::int32_t i = 0; i < processes; i++) {
+    there.push_back(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+    back.push_back(::eventfd(0, EFD_CLOEXEC));
+    epoll_event event{.events = EPOLLIN, .data = {.u32 = static_cast<std::uint32_t>(i)}};
+    if (::epoll_ctl(set, EPOLL_CTL_ADD, back.back(), &event) != 0) fail("epoll_ctl was refused");
+  }
+  const std::int64_t each = count / processes;
+  double us = 0;
+  {
+    std::vector<std::unique_ptr<Child>> children;
+    for (std::int32_t i = 0; i < processes; i++)
+      children.push_back(std::make_unique<Child>(1 + static_cast<std::size_t>(i), [&, i] {
+        eventfd_t value = 0;
+        for (std::int64_t k = 0; k < each; k++) {
+          (void)::eventfd_read(there[static_cast<std::size_t>(i)], &value);
+          (void)::eventfd_write(back[static_cast<std::size_t>(i)], 1);
+        }
+      }));
+    std::vector<std::int64_t> asked(there.size(), std::min<std::int64_t>(2, each));
+    for (std::size_t i = 0; i < there.size(); i++) (void)::eventfd_write(there[i], static_cast<eventfd_t>(asked[i]));
+    const std::int64_t began = now_ns();
+    for (std::int64_t done = 0; done < each * processes;) {
+      epoll_event events[64];
+      const int ready = ::epoll_wait(set, events, 64, -1);
+      for (int e = 0; e < ready; e++) {
+        const std::size_t i = events[e].data.u32;
+        eventfd_t value = 0;
+        (void)::eventfd_read(back[i], &value);
+        done += static_cast<std::int64_t>(value);
+        const std::int64_t more = std::min(static_cast<std::int64_t>(value), each - asked[i]);
+        asked[i] += more;
+        if (more != 0) (void)::eventfd_write(there[i], static_cast<eventfd_t>(more));
+      }
+    }
+    us = static_cast<double>(now_ns() - began) / 1e3 / static_cast<double>(each * processes);
+  }
+  for (const int fd : there) (void)::close(fd);
+  for (const int fd : back) (void)::close(fd);
+  (void)::close(set);
+  return us;
+}
+
+}  // namespace
+
+Json loader(const Options& options) {
+  pin(0);
+  struct Row {
+    std::uint64_t bytes;
+    std::int32_t workers;
+    std::unique_ptr<Epochs> epochs;
+    std::size_t entry, loop;
+  };
+  std::vector<std::uint64_t> sizes{256, 3 << 10, 147 << 10};
+  if (options.quick) sizes = {3 << 10};
+  std::vector<std::unique_ptr<Samples>> samples;
+  std::vector<Row> rows;
+  std::vector<Entry> entries;
+  for (const std::uint64_t bytes : sizes) {
+    samples.push_back(std::make_unique<Samples>());
+    Samples& of_size = *samples.back();
+    of_size.bytes = bytes;
+    of_size.memory.assign(resident_bytes / bytes * bytes, 1);
+    const auto count = static_cast<std::int64_t>((options.quick ? 200ULL << 20 : 1ULL << 30) / bytes);
+    const std::size_t bare = entries.size();
+    entries.push_back({"loop", [&of_size, count] { return loop(of_size, count); }});
+    for (const std::int32_t workers : {0, 1, 2}) {
+      rows.push_back({bytes, workers, std::make_unique<Epochs>(of_size, workers, count), entries.size(), bare});
+      Epochs* epochs = rows.back().epochs.get();
+      entries.push_back({"feedlane", [epochs] { return epochs->run(); }});
+    }
+  }
+  const std::int32_t many = 64;
+  const std::int64_t batches = options.quick ? 6'400 : 64'000;
+  Batches crowd({.bytes = 64, .workers = many, .batches = batches, .prefetch = 2});
+  entries.push_back({"eventfd", [=] { return eventfd_us(many, batches); }});
+  entries.push_back({"crowd", [&] { return 1e6 / crowd.epoch(); }});
+  run_rounds(entries, options);
+
+  Json collated = Json::array();
+  if (!options.json) {
+    print_machine();
+    fmt::print("{:>12} {:>8} {:>34} {:>34} {:>8}\n", "sample", "workers", "samples/s, in batches of 64",
+               "a loop in one process", "ratio");
+  }
+  const auto cell = [](const Figure& f) {
+    return fmt::format("{:.4g} [{:.4g} .. {:.4g}]", f.median(), f.min(), f.max());
+  };
+  for (const Row& row : rows) {
+    const Figure& ours = entries[row.entry].figure;
+    const Figure& bare = entries[row.loop].figure;
+    if (!options.json)
+      fmt::print("{:>12} {:>8} {:>34} {:>34} {:>8.2f}\n", row.bytes, row.workers, cell(ours), cell(bare),
+                 ours.over(bare));
+    collated.push_back({{"sample_bytes", row.bytes},
+                        {"batch_size", batch_rows},
+                        {"workers", row.workers},
+                        {"samples_s", rounded(ours.median())},
+                        {"loop_samples_s", rounded(bare.median())},
+                        {"ratio", rounded(ours.over(bare))}});
+  }
+  const Figure& eventfd = entries[entries.size() - 2].figure;
+  const Figure& tiny = entries.back().figure;
+  if (!options.json)
+    fmt::print("\n{} workers on {} processors: {} us for a batch of 64 bytes, {} by bare eventfds, ratio {:.2f}\n",
+               many, processors().size(), cell(tiny), cell(eventfd), tiny.over(eventfd));
+  return {{"collated", collated},
+          {"oversubscribed",
+           {{"workers", many},
+            {"batch_us", rounded(tiny.median())},
+            {"eventfd_us", rounded(eventfd.median())},
+            {"ratio", rounded(tiny.over(eventfd))}}}};
+}
+
+}  // namespace bench
