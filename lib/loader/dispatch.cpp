@@ -222,9 +222,9 @@ bool Loader::settle_without_worker(std::uint32_t slot) {
 
 void Loader::assign_pending() {
   if (pending_ == 0) return;
-  ledger_.for_each_in_order([&](std::uint32_t slot) {
+  ledger_.for_each_pending(pending_, [&](std::uint32_t slot) {
     Record& r = ledger_.at(slot);
-    if (r.state != State::pending || settle_without_worker(slot)) return;
+    if (settle_without_worker(slot)) return;
     worker::Peer* peer = choose_worker(r);
     if (peer == nullptr) return;
     const auto w = static_cast<std::uint32_t>(peer - peers_.data());

@@ -4,7 +4,7 @@
 namespace feedlane::loader {
 
 void Ledger::Queue::pop() {
-  head_ = (head_ + 1) % circle_.size();
+  head_ = place(1);
   count_--;
 }
 

@@ -83,6 +83,15 @@ class Ledger {
   void for_each_in_order(F&& f) {
     for (const std::uint32_t slot : order_) f(slot);
   }
+  // The same of those that are pending, of which there are so many: mostly the newest.
+  template <class F>
+  void for_each_pending(std::uint32_t pending, F&& f) {
+    auto from = order_.begin() + (order_.size() - pending);
+    for (auto i = from; i != order_.end(); ++i)
+      if (at(*i).state != Record::State::pending) from = order_.begin();
+    for (; from != order_.end(); ++from)
+      if (at(*from).state == Record::State::pending) f(*from);
+  }
   // Those that are done, as they will be yielded, until one that isn't, or `f` says false.
   template <class F>
   void for_each_done(F&& f) {
@@ -111,23 +120,29 @@ class Ledger {
 
     class Iterator {
      public:
-      Iterator(const Queue& queue, std::size_t at) : queue_(queue), at_(at) {}
-      std::uint32_t operator*() const { return queue_.circle_[(queue_.head_ + at_) % queue_.circle_.size()]; }
+      Iterator(const Queue& queue, std::size_t at) : queue_(&queue), at_(at) {}
+      std::uint32_t operator*() const { return queue_->circle_[queue_->place(at_)]; }
       Iterator& operator++() {
         at_++;
         return *this;
       }
+      Iterator operator+(std::size_t more) const { return {*queue_, at_ + more}; }
       bool operator!=(const Iterator& other) const { return at_ != other.at_; }
 
      private:
-      const Queue& queue_;
+      const Queue* queue_;
       std::size_t at_;
     };
     [[nodiscard]] Iterator begin() const { return {*this, 0}; }
     [[nodiscard]] Iterator end() const { return {*this, count_}; }
 
    private:
-    std::uint32_t& at(std::size_t i) { return circle_[(head_ + i) % circle_.size()]; }
+    // Of the i-th, i at most size(). No division: this is done for every batch, over and over.
+    [[nodiscard]] std::size_t place(std::size_t i) const {
+      const std::size_t at = head_ + i;
+      return at < circle_.size() ? at : at - circle_.size();
+    }
+    std::uint32_t& at(std::size_t i) { return circle_[place(i)]; }
     std::vector<std::uint32_t> circle_;
     std::size_t head_ = 0;
     std::size_t count_ = 0;

@@ -147,6 +147,7 @@ Status Loader::set_up_workers(const os::SystemFiles& files, Error& error) {
     events_.push(FEEDLANE_EVENT_WARNING, unheard_);
   }
   sleeper_ = ring::Sleeper(&segments_.trainer_block()->sleeping);
+  spin_ = ring::Spin(config_.workers + 1);
   timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_) return error.os(errno, "timerfd_create");
   Status s = poller_.add(timer_.get(), timer_tag, error);

@@ -2,8 +2,8 @@
 // Looking again and again for a while before going to sleep: a wake-up costs tens of microseconds, a message that is about
 // to come a fraction of one.
 //
-// It pays only where the peer runs meanwhile, and that can't be asked: on a machine with one processor it never does, else
-// what became of the last times says it. Each time in vain halves the patience, down to none; each success restores it. Now
+// It pays only where the peer runs meanwhile, and that can't be asked: with fewer processors than parties it takes one from
+// somebody who has work to do, so it isn't done there; else what became of the last times says it. Each time in vain halves the patience, down to none; each success restores it. Now
 // and then it is tried again. Nothing depends on it but time: the flag of the doorbell is down while one looks, and whoever
 // gives up goes the whole way: flag, fence, sweep, sleep.
 #pragma once
@@ -28,7 +28,10 @@ inline void relax() {
 class Spin {
  public:
   // About what two wake-ups cost, there and back, on virtual machines; less where they are cheaper is no use to anybody.
-  static constexpr std::int64_t most_ns = 50'000;
+  static constexpr std::int64_t most_ns = 100'000;
+
+  // `parties`: how many there are that may run at once.
+  explicit Spin(std::uint32_t parties = 2) : can_ever_(static_cast<std::uint32_t>(::get_nprocs()) >= parties) {}
 
   // Whether `ready` became true before the patience, or the time until `deadline`, was over.
   template <class F>
@@ -66,7 +69,7 @@ class Spin {
     return true;
   }
 
-  bool can_ever_ = ::get_nprocs() > 1;
+  bool can_ever_;
   std::int64_t patience_ns_ = can_ever_ ? most_ns : 0;
   int rested_ = 0;
 };

@@ -22,6 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/prefetch.hpp"
+
 namespace feedlane::ring {
 
 using Sequence = std::atomic<std::uint64_t>;
@@ -99,14 +101,7 @@ class Producer {
   // Asks for the lines of cells to come, which the consumer had last, while there is other work to do.
   void own_ahead(std::uint32_t count) const {
     if (free_cells() < ahead + count) return;
-    for (std::uint32_t i = 0; i < count; i++) own(cells_.cell(position_ + ahead + i));
-  }
-  static void own(const void* line) {
-#if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));  // __builtin_prefetch would only read it
-#else
-    __builtin_prefetch(line, 1);
-#endif
+    for (std::uint32_t i = 0; i < count; i++) fetch_to_write(cells_.cell(position_ + ahead + i));
   }
   static constexpr std::uint32_t ahead = 32;
 
@@ -140,6 +135,9 @@ class Consumer {
     return count;
   }
   [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
+
+  // The cell behind the next `count` will be looked at soon.
+  void expect(std::uint32_t count) const { __builtin_prefetch(cells_.cell(position_ + count)); }
 
   // Whether the next `count` cells hold what no producer leaves there that commits them one by one: in order, and what isn't
   // committed is of an earlier lap, or zero. Ring memory that others can write has been damaged then.

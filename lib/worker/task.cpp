@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/prefetch.hpp"
 #include "os/limits.hpp"
 #include "os/memfd.hpp"
 #include "shm/shadow.hpp"
@@ -60,6 +61,11 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const
   }
   set_out();
   open_ = true;
+}
+
+void Task::fetch_header() const {
+  fetch_to_write(&slot_.header->head, sizeof slot_.header->head);
+  fetch_to_write(slot_.header->tensors, std::min<std::size_t>(tensors_.size(), 4) * sizeof slot_.header->tensors[0]);
 }
 
 void Task::close() {

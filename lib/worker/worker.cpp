@@ -75,6 +75,7 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
                             &trainer_row_->result_position);
   trainer_bell_ = ring::Doorbell(&segments_->trainer_block()->sleeping, trainer_event_.get());
   sleeper_ = ring::Sleeper(&row_->sleeping);
+  spin_ = ring::Spin(geometry.workers + 1);
   return FEEDLANE_OK;
 }
 
@@ -204,6 +205,9 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
     row_->begun_through.store(message.id, std::memory_order_release);
     task_.open(message, segments_->index_list(message.slot), arena::Slot::of(*segments_, message.slot));
     tasks_.release(1);
+    // For when this one is done: the next task, and what is said of this one, which the trainer read last.
+    tasks_.expect(0);
+    task_.fetch_header();
     const bool is_another_s = is_revoked(message.id);
     if (message.id >= abandon_before() && !is_another_s) {
       task_.permit();
