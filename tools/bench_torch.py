@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Feedlane beside torch's DataLoader, by turns in one run: handing over batches, and start-up.
+"""Feedlane beside torch's DataLoader, by turns in one run: handing over batches, start-up, and a folder of JPEGs.
 
 torch's at its best: persistent forked workers, no collating, and a worker makes its batch by one copy straight into torch's
 shared memory, as its default collate does. Feedlane is measured by `feedlane bench`, through the C API. Either trainer reads
-a byte of every page. Skips (77) without torch.  Usage: bench_torch.py [--quick] [--json] [--rounds N] [--feedlane PATH]"""
+a byte of every page. The pictures are decoded, cropped at random to 224, flipped and normalised to float32, by torchvision
+and by the example image_folder, with two workers each, epoch after epoch of the same folder; left out without torchvision or
+the example. Skips (77) without torch.
+
+Usage: bench_torch.py [--quick] [--json] [--rounds N] [--only PART] [--feedlane PATH]"""
 import argparse
 import json
 import os
@@ -12,6 +16,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 try:
@@ -84,6 +89,39 @@ def torch_start(workers):
     return 1e3 * first, 1e3 * again, 1e3 * (clock() - began)
 
 
+class Pictures:
+    """A folder of photographs, as ImageFolder reads it, and both loaders' ways through it."""
+    WORKERS, BATCH = 2, 64
+
+    def __init__(self, example, folder, count):
+        import torchvision
+        from torchvision import transforms
+        self.example, self.folder, self.version = example, folder, torchvision.__version__
+        subprocess.run([example, "--generate", folder, "--count", str(count), "--quiet"], check=True)
+        recipe = transforms.Compose([
+            transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+            transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+        self.loader = torch.utils.data.DataLoader(
+            torchvision.datasets.ImageFolder(folder, recipe), batch_size=self.BATCH, shuffle=True, num_workers=self.WORKERS,
+            persistent_workers=True, multiprocessing_context="fork")
+        self.torch_rate()  # the first epoch starts the workers
+
+    def torch_rate(self):
+        """Images a second, from the first batch on."""
+        batches = iter(self.loader)
+        next(batches)
+        began, count = time.perf_counter(), 0
+        for images, _ in batches:
+            touch(images.view(-1))
+            count += len(images)
+        return count / (time.perf_counter() - began)
+
+    def feedlane_rate(self):
+        command = [self.example, "--workers", str(self.WORKERS), "--batch", str(self.BATCH), "--epochs", "1", "--quiet"]
+        said = subprocess.run([*command, self.folder], check=True, capture_output=True, text=True).stdout
+        return float(said.rpartition("images/s:")[2])
+
+
 class Feedlane:
     def __init__(self, path):
         self.path = path
@@ -93,8 +131,11 @@ class Feedlane:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+BUILD = pathlib.Path(__file__).resolve().parent.parent / "build"
+
+
 def find_feedlane(named):
-    built = pathlib.Path(__file__).resolve().parent.parent / "build/tools/feedlane/feedlane"
+    built = BUILD / "tools/feedlane/feedlane"
     for path in filter(None, (named, os.environ.get("FEEDLANE"), built)):
         if os.access(path, os.X_OK):
             return str(path)
@@ -139,6 +180,18 @@ def measure_startup(feedlane, rounds):
                "pages_ms": statistics.median(row["pages_ms"] for row in ours[1:])}
 
 
+def measure_images(example, rounds, count):
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = Pictures(example, folder, count)
+        theirs, ours = [], []
+        for _ in range(rounds):
+            theirs.append(pictures.torch_rate())
+            ours.append(pictures.feedlane_rate())
+        return {"torchvision": pictures.version, "workers": pictures.WORKERS, "images": count,
+                "ratio": statistics.median(ours) / statistics.median(theirs),
+                "torch_images_s": spread(theirs), "feedlane_images_s": spread(ours)}
+
+
 def name_of(size):
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
@@ -148,18 +201,34 @@ def main():
     parser.add_argument("--quick", action="store_true", help="two sizes, fewer batches")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=9, help="of which the medians are taken")
+    parser.add_argument("--only", choices=("handoff", "startup", "images"), help="this part alone")
     parser.add_argument("--feedlane", help="path of the feedlane command")
     chosen = parser.parse_args()
-    feedlane = Feedlane(find_feedlane(chosen.feedlane))
     say = (lambda *_: None) if chosen.json else print
-    say(f"torch {torch.__version__}, {len(os.sched_getaffinity(0))} processors, medians of {chosen.rounds} rounds\n")
-    say(f"{'batch':>8} {'torch 1 worker':>16} {'2 workers':>12} {'feedlane 1 worker':>20} {'2 workers':>12}   best over best")
+    say(f"torch {torch.__version__}, {len(os.sched_getaffinity(0))} processors, medians of {chosen.rounds} rounds")
+    parts = {"handoff": report_handoff, "startup": report_startup, "images": report_images}
+    result = {"torch": torch.__version__}
+    for name, report in parts.items():
+        if chosen.only in (None, name):
+            result[name] = report(chosen, say)
+    if chosen.json:
+        print(json.dumps(result, indent=2))
+
+
+def report_handoff(chosen, say):
+    feedlane = Feedlane(find_feedlane(chosen.feedlane))
+    say(f"\n{'batch':>8} {'torch 1 worker':>16} {'2 workers':>12} {'feedlane 1 worker':>20} {'2 workers':>12}   best over best")
     handoff = []
     for row in measure_handoff(feedlane, QUICK if chosen.quick else SIZES, chosen.rounds):
         handoff.append(row)
         their, our = row["torch_batches_s"], row["feedlane_batches_s"]
         say(f"{name_of(row['bytes']):>8} {their['1']['median']:16.1f} {their['2']['median']:12.1f} {our['1']['median']:20.1f} "
             f"{our['2']['median']:12.1f} {row['ratio']:16.1f}")
+    return handoff
+
+
+def report_startup(chosen, say):
+    feedlane = Feedlane(find_feedlane(chosen.feedlane))
     say(f"\n{'workers':>8} {'first batch, ms':>26} {'new epoch, ms':>26} {'end, ms':>26}    (torch, feedlane by fork)")
     startup = []
     for row in measure_startup(feedlane, chosen.rounds):
@@ -168,8 +237,24 @@ def main():
                  for c in ("first_batch_ms", "epoch_restart_ms", "shutdown_ms"))
         say(f"{row['workers']:>8}", *cells)
     say("\nfeedlane's arena has 64 MiB, whose pages it fills before the first batch; torch's batches there have a page each")
-    if chosen.json:
-        print(json.dumps({"torch": torch.__version__, "handoff": handoff, "startup": startup}, indent=2))
+    return startup
+
+
+def report_images(chosen, say):
+    example = BUILD / "examples/cpp/image_folder"
+    if not os.access(example, os.X_OK):
+        say("\npictures: left out, image_folder isn't built (libjpeg-turbo)")
+        return None
+    try:
+        row = measure_images(str(example), chosen.rounds, 200 if chosen.quick else 2000)
+    except ImportError:
+        say(f"\npictures: left out, there is no torchvision for {sys.executable}")
+        return None
+    their, our = row["torch_images_s"], row["feedlane_images_s"]
+    say(f"\n{row['images']} pictures, {row['workers']} workers: torch and torchvision {row['torchvision']} "
+        f"{their['median']:.0f} images/s [{their['min']:.0f} .. {their['max']:.0f}], image_folder {our['median']:.0f} "
+        f"[{our['min']:.0f} .. {our['max']:.0f}], ratio {row['ratio']:.2f}")
+    return row
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ LEFT_OUT = {
         "a program that can't be started is an error that names it, and leaves no process":
             "vfork is fork under qemu-user: posix_spawn can't learn of a failed exec",
         "this program: its file, absolute, whatever it was called, and its arguments": NO_EXEC,
+        "where membarrier is refused nobody joins; whoever had joined is told": "qemu-user has no seccomp",
         "descriptors beyond those expected don't stay open, and their loss is flagged":
             "qemu-user receives into more room for descriptors than the program has",
     },

@@ -60,7 +60,7 @@ class Bench(unittest.TestCase):
         self.assertEqual({(row["workers"], row["mode"]) for row in got}, {(w, m) for w in (1, 2) for m in ("fork", "spawn")})
         for row in got:
             self.assertEqual(row["arena_bytes"], 64 << 20)
-            self.check_positive(row, "pages_ms", "first_batch_ms", "epoch_restart_us", "eventfd_rtt_us", "shutdown_ms")
+            self.check_positive(row, "pages_ms", "free_ms", "first_batch_ms", "epoch_restart_us", "eventfd_rtt_us", "shutdown_ms")
 
     def test_loader(self):
         got = figures("loader")
