@@ -126,10 +126,16 @@ template <class H, class F>
 int32_t call_one(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
   return call_guarded<ExactGuard>(handle, argument, err, f);
 }
+// Apart, so that call_message needs no frame for it.
+template <class H, class F>
+[[gnu::noinline]] int32_t call_in_full(H* handle, const char* argument, feedlane_error* err, F f) noexcept {
+  return call_guarded<MessageGuard>(handle, argument, err, f);
+}
+
 // One for a message: `try_it()` first, which neither waits nor throws nor has anything to explain; where it says false,
 // nothing has changed, and `f` does it or says why not.
 template <class H, class Try, class F>
-int32_t call_message(H* handle, const char* argument, feedlane_error* err, Try&& try_it, F&& f) noexcept {
+int32_t call_message(H* handle, const char* argument, feedlane_error* err, const Try& try_it, const F& f) noexcept {
   // Relaxed: see check_handle.
   if (handle != nullptr && !handle->stamp.is_foreign() && !handle->destroyed.load(std::memory_order_relaxed) &&
       MessageGuard::enter(handle->busy)) {
@@ -137,7 +143,7 @@ int32_t call_message(H* handle, const char* argument, feedlane_error* err, Try&&
     handle->busy.store(false, std::memory_order_release);  // see call_guarded
     if (done) return FEEDLANE_OK;
   }
-  return call_guarded<MessageGuard>(handle, argument, err, f);
+  return call_in_full(handle, argument, err, f);
 }
 
 // Destroys `*handle`, unless it is the parent's: then only the pointer goes.

@@ -82,8 +82,8 @@ int32_t feedlane_rx_offer(feedlane_rx* rx, int32_t* fd, feedlane_error* err) {
 
 int32_t feedlane_rx_peek(feedlane_rx* rx, uint32_t want, int64_t timeout_ns, feedlane_span* got, feedlane_error* err) {
   return call_message(
-      rx, "rx", err, [&] { return is_wait(want, timeout_ns, got) && rx->receiver.try_peek(want, *got); },
-      [&](Error& error) {
+      rx, "rx", err, [=] { return is_wait(want, timeout_ns, got) && rx->receiver.try_peek(want, *got); },
+      [=](Error& error) {
         const Status s = check_wait(want, timeout_ns, got, error);
         return s == FEEDLANE_OK ? rx->receiver.peek(want, timeout_ns, *got, error) : s;
       });
@@ -91,8 +91,8 @@ int32_t feedlane_rx_peek(feedlane_rx* rx, uint32_t want, int64_t timeout_ns, fee
 
 int32_t feedlane_rx_release(feedlane_rx* rx, uint32_t lane, uint32_t count, feedlane_error* err) {
   return call_message(
-      rx, "rx", err, [&] { return rx->receiver.try_release(lane, count); },
-      [&](Error& error) { return rx->receiver.release(lane, count, error); });
+      rx, "rx", err, [=] { return rx->receiver.try_release(lane, count); },
+      [=](Error& error) { return rx->receiver.release(lane, count, error); });
 }
 
 int32_t feedlane_rx_wait_fd(const feedlane_rx* rx, int32_t* fd) {
@@ -133,8 +133,8 @@ int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, fee
 int32_t feedlane_tx_reserve(feedlane_tx* tx, uint32_t want, int64_t timeout_ns, feedlane_span* got,
                             feedlane_error* err) {
   return call_message(
-      tx, "tx", err, [&] { return is_wait(want, timeout_ns, got) && tx->sender->try_reserve(want, *got); },
-      [&](Error& error) {
+      tx, "tx", err, [=] { return is_wait(want, timeout_ns, got) && tx->sender->try_reserve(want, *got); },
+      [=](Error& error) {
         const Status s = check_wait(want, timeout_ns, got, error);
         return s == FEEDLANE_OK ? tx->sender->reserve(want, timeout_ns, *got, error) : s;
       });
@@ -142,8 +142,8 @@ int32_t feedlane_tx_reserve(feedlane_tx* tx, uint32_t want, int64_t timeout_ns, 
 
 int32_t feedlane_tx_commit(feedlane_tx* tx, uint32_t count, feedlane_error* err) {
   return call_message(
-      tx, "tx", err, [&] { return tx->sender->try_commit(count); },
-      [&](Error& error) { return tx->sender->commit(count, error); });
+      tx, "tx", err, [=] { return tx->sender->try_commit(count); },
+      [=](Error& error) { return tx->sender->commit(count, error); });
 }
 
 int32_t feedlane_tx_destroy(feedlane_tx** tx) {

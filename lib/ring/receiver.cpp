@@ -195,6 +195,7 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
     if (try_peek(want, got)) return FEEDLANE_OK;
     if (has_ended()) return FEEDLANE_END;
     if (is_last) return FEEDLANE_TIMEOUT;
+    if (spin_.until(deadline, [&] { return try_peek(want, got); })) return FEEDLANE_OK;
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
   }
 }
@@ -228,7 +229,6 @@ Status Receiver::handle(const os::Poller::Event& event, Error& error) {
 }
 
 Status Receiver::wait(os::Deadline deadline, Error& error) {
-  if (spin_.until(deadline, [&] { return lanes_.any(); })) return FEEDLANE_OK;
   sleeper_.prepare();
   if (lanes_.any()) {
     sleeper_.cancel();

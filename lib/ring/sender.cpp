@@ -95,6 +95,7 @@ Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_spa
     if (producer_.broken())
       return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane %u is none that it can have", lane_);
     if (receiver_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the ring is full and its receiver is gone");
+    if (spin_.until(deadline, [&] { return try_reserve(want, got); })) return FEEDLANE_OK;
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
   }
 }
@@ -108,7 +109,6 @@ Status Sender::commit(std::uint32_t count, Error& error) {
 }
 
 Status Sender::wait(os::Deadline deadline, Error& error) {
-  if (spin_.until(deadline, [&] { return producer_.reserve(1) != 0; })) return FEEDLANE_OK;
   sleeper_.prepare();
   if (producer_.reserve(1) != 0) {
     sleeper_.cancel();
