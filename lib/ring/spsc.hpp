@@ -41,9 +41,11 @@ struct Cells {
   [[nodiscard]] std::byte* cell(std::uint64_t position) const {
     return memory + static_cast<std::size_t>(position & (capacity - 1)) * cell_bytes;
   }
-  [[nodiscard]] Sequence& sequence(std::uint64_t position) const {
-    return *reinterpret_cast<Sequence*>(cell(position));
+  [[nodiscard]] static Sequence& sequence_of(std::byte* cell) { return *reinterpret_cast<Sequence*>(cell); }
+  [[nodiscard]] static const Sequence& sequence_of(const std::byte* cell) {
+    return *reinterpret_cast<const Sequence*>(cell);
   }
+  [[nodiscard]] Sequence& sequence(std::uint64_t position) const { return sequence_of(cell(position)); }
   [[nodiscard]] std::byte* message(std::uint64_t position) const { return cell(position) + sizeof(Sequence); }
   [[nodiscard]] std::uint32_t message_bytes() const {
     return cell_bytes - static_cast<std::uint32_t>(sizeof(Sequence));
@@ -86,9 +88,13 @@ class Producer {
 
   // Publishes the first `count` reserved cells, all at once.
   void commit(std::uint32_t count) {
-    for (std::uint64_t p = position_ + count; p-- != position_;)
+    // What was reserved at once lies in a row.
+    std::byte* cell = cells_.cell(position_) + std::size_t{count} * cells_.cell_bytes;
+    for (std::uint64_t p = position_ + count; p != position_; p--) {
+      cell -= cells_.cell_bytes;
       // Pairs with the acquire load in Consumer::peek.
-      cells_.sequence(p).store(p + 1, std::memory_order_release);
+      Cells::sequence_of(cell).store(p, std::memory_order_release);
+    }
     position_ += count;
     own_ahead(count);
   }
@@ -101,7 +107,9 @@ class Producer {
   // Asks for the lines of cells to come, which the consumer had last, while there is other work to do.
   void own_ahead(std::uint32_t count) const {
     if (free_cells() < ahead + count) return;
-    for (std::uint32_t i = 0; i < count; i++) fetch_to_write(cells_.cell(position_ + ahead + i));
+    const std::byte* cell = cells_.cell(position_ + ahead);
+    const std::uint32_t in_a_row = std::min(count, cells_.until_end(position_ + ahead));  // the others another time
+    for (std::uint32_t i = 0; i < in_a_row; i++, cell += cells_.cell_bytes) fetch_to_write(cell);
   }
   static constexpr std::uint32_t ahead = 32;
 
@@ -128,10 +136,13 @@ class Consumer {
   // How many committed cells, up to `want`, can be read now: message(0), message(1) ... Fewer at the end of the memory.
   [[nodiscard]] std::uint32_t peek(std::uint32_t want) const {
     want = std::min(want, cells_.until_end(position_));
+    const std::byte* cell = cells_.cell(position_);
     std::uint32_t count = 0;
     // Pairs with the release store in Producer::commit: the message was written before.
-    while (count < want && cells_.sequence(position_ + count).load(std::memory_order_acquire) == position_ + count + 1)
+    while (count < want && Cells::sequence_of(cell).load(std::memory_order_acquire) == position_ + count + 1) {
       count++;
+      cell += cells_.cell_bytes;
+    }
     return count;
   }
   [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }

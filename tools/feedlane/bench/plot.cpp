@@ -36,7 +36,7 @@ void Plot::draw(const std::string& file) const {
   fmt::print(gnuplot,
              "set terminal svg size 840,520 background rgb 'white' noenhanced\n"
              "set output {}\nset title {}\nset xlabel {}\nset ylabel {}\n"
-             "set logscale xy\nset format x '%.0b %B'\nset key outside right\nset grid\nplot",
+             "set logscale x 4\nset logscale y\nset format x '%.0b %BB'\nset key below\nset grid\nplot",
              quoted(file), quoted(title), quoted(x), quoted(y));
   for (std::size_t i = 0; i < curves.size(); i++)
     fmt::print(gnuplot, "{} '-' with linespoints title {}", i == 0 ? "" : ",", quoted(curves[i].name));
