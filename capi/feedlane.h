@@ -11,8 +11,8 @@
  *  - `timeout_ns` is relative: 0 = try once, FEEDLANE_FOREVER = no limit; negative is E_ARGUMENT.
  *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED; nothing is lost, call again. Not in
  *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions.
- *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY; in peek,
- *    release, reserve and commit of a ring unless both enter within the same few nanoseconds).
+ *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY; peek,
+ *    release, reserve and commit of a ring find who is in a call before, but not who enters at the same moment).
  *  - In a forked child every call on a handle answers E_FORKED, but *_destroy, *_detach and *_close: those only clear the
  *    pointer.
  *  - Structs begin with `size`. EVERY other field means "default" when zero. A shorter struct than this header's is
@@ -677,7 +677,8 @@ typedef struct feedlane_loader_config {
   int32_t max_restarts;        /**< spawn: replacements of dead workers over the loader's life; 0: 1000; -1: none */
   int32_t max_kills_per_batch; /**< deaths after which a batch is E_QUARANTINED; 0: 3 */
   int32_t no_lifeline;         /**< 1: the trainer's death doesn't kill workers; each ends with its next
-                                    feedlane_worker_next, however long its task takes till then */
+                                    feedlane_worker_next, however long its task takes till then; one with quick
+                                    tasks with one of those within a millisecond */
   /* how */
   int32_t iterable;        /**< 1: no sampler, each worker iterates a shard of its own; dispatch is round-robin */
   int32_t deterministic;   /**< iterable, 1: a shard opened again yields the same samples, see feedlane_dataset.save */

@@ -95,8 +95,8 @@ int32_t call_any(H* handle, const char* argument, feedlane_error* err, F&& f) no
 struct ExactGuard {
   static bool enter(std::atomic<bool>& busy) { return !busy.exchange(true, std::memory_order_acquire); }
 };
-// Without a locked instruction, which waits until the stores before it are out: for a message, most of its way. Two that
-// enter within those nanoseconds don't see each other; whoever is in for longer, as in a wait, is seen.
+// Without a locked instruction, which waits until the stores before it are out: for a message, most of its way. One that is
+// interrupted between looking and entering goes in beside another; whoever is in already, as in a wait, is seen.
 struct MessageGuard {
   static bool enter(std::atomic<bool>& busy) {
     if (busy.load(std::memory_order_acquire)) return false;

@@ -92,6 +92,7 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
 }
 
 Status Receiver::offer(os::Fd& theirs, Error& error) {
+  sleeper_.cancel();  // whatever rang is taken here: who armed before must do it again
   if (const Status s = take_news(error); s != FEEDLANE_OK) return s;  // of the dead first: their lanes are free
   std::uint32_t lane = 0;
   if (!find_free(lane))
@@ -179,6 +180,7 @@ void Receiver::lose(std::uint32_t lane) {
 void Receiver::close_if_empty(std::uint32_t lane) {
   if (senders_[lane].state != Sender::State::left || lanes_.peek_lane(lane).data != nullptr) return;
   lanes_.close(lane);
+  if (lane == peeked_lane_) peeked_ = 0;  // a sender that takes committed messages back has them given up
   senders_[lane].state = Sender::State::free;
 }
 
@@ -196,7 +198,9 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
     if (has_ended()) return FEEDLANE_END;
     if (is_last) return FEEDLANE_TIMEOUT;
     if (spin_.until(deadline, [&] { return try_peek(want, got); })) return FEEDLANE_OK;
-    if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
+    const Status s = wait(deadline, error);
+    if (s == FEEDLANE_TIMEOUT && try_peek(want, got)) return FEEDLANE_OK;  // nobody may have rung: see Sleeper::is_sure
+    if (s != FEEDLANE_OK) return s;
   }
 }
 
@@ -229,10 +233,12 @@ Status Receiver::handle(const os::Poller::Event& event, Error& error) {
 }
 
 Status Receiver::wait(os::Deadline deadline, Error& error) {
-  sleeper_.prepare();
-  if (lanes_.any()) {
-    sleeper_.cancel();
-    return FEEDLANE_OK;
+  if (deadline.remaining_ns() != 0) {  // else it only asks for news, and nobody need ring
+    sleeper_.prepare();
+    if (lanes_.any()) {
+      sleeper_.cancel();
+      return FEEDLANE_OK;
+    }
   }
   std::array<os::Poller::Event, 64> events{};
   std::size_t count = 0;
@@ -248,10 +254,10 @@ Status Receiver::arm(Error& error) {
   sleeper_.cancel();
   if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
   sleeper_.prepare();
-  const bool is_sure = sleeper_.is_sure();
-  if (!lanes_.any() && !has_ended() && is_sure) return FEEDLANE_OK;
+  const bool is_quiet = !lanes_.any() && !has_ended();
+  if (is_quiet && sleeper_.is_sure()) return FEEDLANE_OK;
   sleeper_.cancel();
-  return is_sure ? FEEDLANE_AGAIN : error.fail(FEEDLANE_E_OS, "membarrier, which worked before, is refused");
+  return is_quiet ? error.fail(FEEDLANE_E_OS, "membarrier, which worked before, is refused") : FEEDLANE_AGAIN;
 }
 
 // What has happened, without waiting. Bounded: a sender that never stops ringing has an event in every round.

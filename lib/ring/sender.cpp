@@ -96,7 +96,9 @@ Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_spa
       return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane %u is none that it can have", lane_);
     if (receiver_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the ring is full and its receiver is gone");
     if (spin_.until(deadline, [&] { return try_reserve(want, got); })) return FEEDLANE_OK;
-    if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
+    const Status s = wait(deadline, error);
+    if (s == FEEDLANE_TIMEOUT && try_reserve(want, got)) return FEEDLANE_OK;  // see Sleeper::is_sure
+    if (s != FEEDLANE_OK) return s;
   }
 }
 
@@ -109,10 +111,12 @@ Status Sender::commit(std::uint32_t count, Error& error) {
 }
 
 Status Sender::wait(os::Deadline deadline, Error& error) {
-  sleeper_.prepare();
-  if (producer_.reserve(1) != 0) {
-    sleeper_.cancel();
-    return FEEDLANE_OK;
+  if (deadline.remaining_ns() != 0) {  // else it only asks for news, and nobody need ring
+    sleeper_.prepare();
+    if (producer_.reserve(1) != 0) {
+      sleeper_.cancel();
+      return FEEDLANE_OK;
+    }
   }
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;

@@ -2,8 +2,8 @@
 // Looking again and again for a while before going to sleep: a wake-up costs tens of microseconds, a message that is about
 // to come a fraction of one.
 //
-// It pays only where the peer runs meanwhile, and that can't be asked: with fewer processors than parties it takes one from
-// somebody who has work to do, so it isn't done there; else what became of the last times says it. Each time in vain halves the patience, down to none; each success restores it. Now
+// It pays only where the peer runs meanwhile, and that can't be asked: with fewer processors in the machine than parties it
+// takes one from somebody who has work to do, so it isn't done there; else what became of the last times says it. Each time in vain halves the patience, down to none; each success restores it. Now
 // and then it is tried again. Nothing depends on it but time: the flag of the doorbell is down while one looks, and whoever
 // gives up goes the whole way: flag, fence, sweep, sleep.
 #pragma once

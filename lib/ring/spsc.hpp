@@ -108,7 +108,7 @@ class Producer {
   void own_ahead(std::uint32_t count) const {
     if (free_cells() < ahead + count) return;
     const std::byte* cell = cells_.cell(position_ + ahead);
-    const std::uint32_t in_a_row = std::min(count, cells_.until_end(position_ + ahead));  // the others another time
+    const std::uint32_t in_a_row = std::min(count, cells_.until_end(position_ + ahead));  // the others not at all
     for (std::uint32_t i = 0; i < in_a_row; i++, cell += cells_.cell_bytes) fetch_to_write(cell);
   }
   static constexpr std::uint32_t ahead = 32;

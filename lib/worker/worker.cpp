@@ -220,11 +220,11 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
   return FEEDLANE_AGAIN;
 }
 
-// With tasks in the ring it would never sleep, which is when it hears of the trainer's end otherwise. Now and then only: it
-// is a system call.
+// With tasks in the ring it would never sleep, which is when it hears of the trainer's end otherwise. It is a system call, so
+// not after a task when it has been done less than a millisecond before that was done.
 void Worker::look_for_trainer() {
-  if (is_tied_ || task_since_ns_ - looked_ns_ < look_every_ns) return;
-  looked_ns_ = task_since_ns_;
+  if (is_tied_ || done_ns_ - looked_ns_ < look_every_ns) return;
+  looked_ns_ = done_ns_;
   if (os::has_ended(trainer_.get())) trainer_gone_ = true;
 }
 
@@ -281,7 +281,8 @@ Status Worker::finish_task(Status status, std::uint32_t rows, std::uint64_t byte
   shm::add(row_->samples, rows);
   shm::add(row_->bytes, bytes);
   shm::add(row_->errors, status < 0 ? 1 : 0);
-  shm::add(row_->work_ns, static_cast<std::uint64_t>(os::now_ns() - task_since_ns_));
+  done_ns_ = os::now_ns();
+  shm::add(row_->work_ns, static_cast<std::uint64_t>(done_ns_ - task_since_ns_));
   task_.close();  // from the commit on the slot is the trainer's
   scratch_.clear();
   return send_result(status, rows, error);

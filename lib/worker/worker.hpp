@@ -98,6 +98,7 @@ class Worker {
   bool trainer_gone_ = false;
   bool is_tied_ = true;  // to the lifeline: who lives is sure that the trainer does
   std::int64_t task_since_ns_ = 0;
+  std::int64_t done_ns_ = 0;    // when the last task was
   std::int64_t looked_ns_ = 0;  // for the trainer
   static constexpr std::int64_t look_every_ns = 1'000'000;
 };

@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <memory>
+#include <thread>
 
 #include "support/events.hpp"
 #include "support/process.hpp"
@@ -14,12 +16,13 @@ using namespace feedlane::test;
 
 namespace {
 
-// A trainer process with one worker and two batches of a sample; sample 0 waits for the gate.
+// A trainer process with one worker and some batches of a sample, all sent at once; one sample waits for the gate.
 struct Orphans {
-  Orphans(std::int32_t start, std::int64_t gate_index) {
+  Orphans(std::int32_t start, std::int64_t gate_index, std::int64_t batches = 2) {
     trainer = std::make_unique<Child>(std::vector<int>{gate.fd(), reports.fd()}, [=, this](Findings& f) {
-      Setup s(2);
+      Setup s(batches);
       s.workers(1);
+      s.config.prefetch_factor = static_cast<std::int32_t>(batches);
       s.plan.gate_fd = gate.fd();
       s.plan.gate_index = gate_index;
       s.plan.report_fd = reports.fd();
@@ -65,6 +68,19 @@ TEST_CASE("without a lifeline a busy worker finishes its task, takes no other an
     CHECK_MESSAGE(next->what == Report::closed, "a task more lay in its ring");
     CHECK(eventually([&] { return !is_running(static_cast<pid_t>(began->pid)); }));
   }
+}
+
+TEST_CASE("without a lifeline a worker takes no other task either where a quick one came before the long one") {
+  Orphans o(FEEDLANE_START_SPAWN, 1, 3);
+  auto began = o.reports.wait_for(Report::began);
+  while (began && began->index != 1) began = o.reports.wait_for(Report::began);
+  REQUIRE(began.has_value());
+  o.kill_trainer();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it looks no oftener than once in one
+  o.gate.open();
+  const auto next = o.reports.next();
+  REQUIRE(next.has_value());
+  CHECK_MESSAGE(next->what == Report::closed, "a task more lay in its ring");
 }
 
 TEST_CASE("without a lifeline an idle worker ends with its trainer") {
