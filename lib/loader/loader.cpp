@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "os/event.hpp"
 #include "os/process.hpp"
@@ -329,8 +330,10 @@ Status Loader::take_news(Error& error) {
 }
 
 // Deaths are heard of by waiting. Out of order, or with a slow trainer, there may always be another's batch and nothing to
-// wait for: so once in many tasks, if one that was sent long before is still out.
+// wait for: so once in many tasks, if one that was sent long before is still out. And when a worker must have said more than
+// was heard.
 Status Loader::listen_now_and_then(Error& error) {
+  if (std::exchange(should_listen_, false)) return take_news(error);
   const std::uint64_t long_ago = std::uint64_t{4} * ledger_.slots();
   if (ledger_.next_id() - listened_at_ < long_ago) return FEEDLANE_OK;
   listened_at_ = ledger_.next_id();

@@ -302,6 +302,7 @@ class Loader {
   ring::Sleeper sleeper_;
   ring::Spin spin_;
   std::uint64_t listened_at_ = 0;  // the next task's id then: see listen_now_and_then
+  bool should_listen_ = false;
   os::Poller poller_;
   os::Fd wake_event_;  // interrupt and releases
   os::Fd timer_;       // the next deadline, for those who sleep in a loop of their own
