@@ -19,9 +19,9 @@ constexpr std::uint64_t messages = 600;
 
 bool refuse(Refused when, Refused now) { return when != now || refuse_system_call(SYS_membarrier); }
 
-// Long enough for a peer that looks before it sleeps to fall asleep.
-void nap_at_times(std::uint64_t message, std::uint64_t which) {
-  if (message % 3 == which) (void)::usleep(150);
+// Often enough the other end sleeps before it gets what it waits for, though it looks for a while first.
+void let_sleep(pid_t other, std::uint64_t message, std::uint64_t which, Findings& f) {
+  if (message % 3 == which) EXPECT(f, eventually([other] { return state_of(other) != 'R'; }));
 }
 
 void send(std::int32_t fd, Refused refused, Findings& f) {
@@ -32,7 +32,7 @@ void send(std::int32_t fd, Refused refused, Findings& f) {
   EXPECT(f, refuse(refused, once_attached));
   for (std::uint64_t i = 0; i < messages; i++) {
     feedlane_span room{};
-    nap_at_times(i, 0);
+    let_sleep(::getppid(), i, 0, f);
     const std::int32_t s = feedlane_tx_reserve(tx, 1, patience_ns, &room, &e);
     EXPECT(f, s == FEEDLANE_OK);
     if (s != FEEDLANE_OK) return;
@@ -56,7 +56,7 @@ void receive(Refused refused, Refused sender_refused, Findings& f) {
   (void)::close(fd);
   for (std::uint64_t i = 0; i < messages; i++) {
     feedlane_span got{};
-    nap_at_times(i, 1);
+    let_sleep(sender.pid(), i, 1, f);
     const std::int32_t s = feedlane_rx_peek(rx, 1, patience_ns, &got, &e);
     EXPECT(f, s == FEEDLANE_OK);
     if (s != FEEDLANE_OK) return;

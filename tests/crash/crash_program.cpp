@@ -155,15 +155,7 @@ int run_to_an_end(const std::string& mode, feedlane_error& err) {
 
 constexpr const char* stop_first = "CRASH_PROGRAM_STOP_FIRST";
 
-// Four samples come through; then the workers hang in the fifth and later ones, or have nothing to do.
-int stay(const std::string& mode, feedlane_error& err) {
-  feedlane_loader* loader = make_loader(mode.c_str(), mode == "idle" ? 4 : 1000, err);
-  feedlane_batch batch;
-  feedlane_init(&batch, sizeof batch);
-  for (int i = 0; i < 4; i++) {
-    fail_if(feedlane_loader_next(loader, FEEDLANE_FOREVER, &batch, &err), err);
-    fail_if(feedlane_batch_release(loader, batch.token), err);
-  }
+[[noreturn]] void name_workers_and_stay(feedlane_loader* loader, feedlane_error& err) {
   for (std::int32_t w = 0; w < 2; w++) {
     feedlane_worker_stats stats{};
     stats.size = sizeof stats;
@@ -175,6 +167,18 @@ int stay(const std::string& mode, feedlane_error& err) {
   for (;;) (void)::pause();
 }
 
+// Four samples come through; then the workers hang in the fifth and later ones, or have nothing to do.
+int stay(const std::string& mode, feedlane_error& err) {
+  feedlane_loader* loader = make_loader(mode.c_str(), mode == "idle" ? 4 : 1000, err);
+  feedlane_batch batch;
+  feedlane_init(&batch, sizeof batch);
+  for (int i = 0; i < 4; i++) {
+    fail_if(feedlane_loader_next(loader, FEEDLANE_FOREVER, &batch, &err), err);
+    fail_if(feedlane_batch_release(loader, batch.token), err);
+  }
+  name_workers_and_stay(loader, err);
+}
+
 // The workers stop themselves before they have attached.
 int start_stopped(feedlane_error& err) {
   (void)::setenv(stop_first, "1", 1);
@@ -182,15 +186,7 @@ int start_stopped(feedlane_error& err) {
   feedlane_batch batch;
   feedlane_init(&batch, sizeof batch);
   if (feedlane_loader_next(loader, 0, &batch, &err) != FEEDLANE_TIMEOUT) return 1;  // they are started
-  for (std::int32_t w = 0; w < 2; w++) {
-    feedlane_worker_stats stats{};
-    stats.size = sizeof stats;
-    fail_if(feedlane_loader_worker_stats(loader, w, &stats), err);
-    std::printf("worker %lld\n", static_cast<long long>(stats.pid));
-  }
-  std::printf("ready\n");
-  (void)std::fflush(stdout);
-  for (;;) (void)::pause();
+  name_workers_and_stay(loader, err);
 }
 
 int take(std::int64_t count, feedlane_error& err) {

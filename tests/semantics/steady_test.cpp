@@ -2,20 +2,15 @@
 // The steady state: from the sampler to the trainer and back nothing is asked of the system, neither memory nor anything
 // else. One thread is trainer and worker by turns, so that nobody ever waits.
 #include <doctest/doctest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstddef>
 
 #include "support/allocation.hpp"
 #include "support/process.hpp"
+#include "support/sandbox.hpp"
 #include "support/trainer.hpp"
 
 using namespace feedlane::test;
@@ -48,19 +43,10 @@ bool refuse_system_calls() {
   struct sigaction action {};
   action.sa_sigaction = tell_system_call;
   action.sa_flags = SA_SIGINFO;
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getrusage, 3, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 2, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{sizeof filter / sizeof filter[0], filter};
   // A crash ends this process at once: what doctest does about one needs the system.
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE}) (void)std::signal(signal, SIG_DFL);
-  return ::sigaction(SIGSYS, &action, nullptr) == 0 && ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return ::sigaction(SIGSYS, &action, nullptr) == 0 &&
+         filter_system_calls({SYS_getrusage, SYS_write, SYS_exit_group}, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
 }
 
 long page_faults() {

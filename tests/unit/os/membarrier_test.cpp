@@ -3,29 +3,15 @@
 
 #include <doctest/doctest.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 
 #include "support/sandbox.hpp"
+#include "unit/os/fixtures.hpp"
 
 using feedlane::os::join_barriers;
 using feedlane::os::pass_barrier;
-
-namespace {
-
-// What `run` says in a child, whose sandbox ends with it.
-template <class F>
-bool in_child(F&& run) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(run() ? 0 : 1);
-  int status = -1;
-  (void)::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-}  // namespace
+using feedlane::test::in_child;
 
 TEST_CASE("who has joined passes barriers, and errno stays as it was") {
   errno = 7;
