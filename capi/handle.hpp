@@ -100,7 +100,7 @@ struct ExactGuard {
 struct MessageGuard {
   static bool enter(std::atomic<bool>& busy) {
     if (busy.load(std::memory_order_acquire)) return false;
-    busy.store(true, std::memory_order_relaxed);
+    busy.store(true, std::memory_order_relaxed);  // nothing of this call is behind it yet
     return true;
   }
 };

@@ -24,6 +24,7 @@ Status check_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got, E
   return check_timeout(timeout_ns, error);
 }
 
+// What check_wait has nothing against.
 bool is_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got) {
   return got != nullptr && want != 0 && timeout_ns >= 0;
 }

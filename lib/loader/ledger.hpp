@@ -88,7 +88,10 @@ class Ledger {
   void for_each_pending(std::uint32_t pending, F&& f) {
     auto from = order_.begin() + (order_.size() - pending);
     for (auto i = from; i != order_.end(); ++i)
-      if (at(*i).state != Record::State::pending) from = order_.begin();
+      if (at(*i).state != Record::State::pending) {  // then they lie anywhere
+        from = order_.begin();
+        break;
+      }
     for (; from != order_.end(); ++from)
       if (at(*from).state == Record::State::pending) f(*from);
   }

@@ -52,7 +52,7 @@ void Loader::take_result(std::uint32_t worker, const shm::ResultMessage& result)
   }
   peer.unfinished--;
   // It has said that it is ready, and a trainer that never has to wait wouldn't hear it.
-  if (peer.state() == worker::State::starting || peer.state() == worker::State::opening) should_listen_ = true;
+  if (peer.state() != worker::State::ready) should_listen_ = true;
   if (config_.has_task_timeout()) peer.progress_ns = os::now_ns();
   peer.is_fenced = false;
 }

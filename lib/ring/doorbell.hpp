@@ -76,6 +76,8 @@ class Sleeper {
   [[nodiscard]] os::Deadline limit(os::Deadline deadline) const {
     return is_sure_ ? deadline : deadline.earlier(os::Deadline::after(1'000'000));
   }
+  [[nodiscard]] FencedBy fenced_by() const { return fenced_by_; }
+
   // Awake. A ring that comes late costs one needless wake-up. Nothing is written where nothing changes: publishers look at
   // the flag's line for every message.
   void cancel() {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ring/doorbell.hpp"
+
 namespace feedlane::ring {
 
 constexpr std::uint64_t ring_welcome_magic = 0x32454d4f434c4752;   // "RGLCOME2"
@@ -23,6 +25,9 @@ enum RingWelcomeFd : std::uint32_t {
 
 // What an end says of itself, in `abilities`.
 constexpr std::uint32_t ring_passes_barriers = 1;  // before it sleeps, for both; see ring/doorbell.hpp
+inline std::uint32_t abilities_of(const Sleeper& sleeper) {
+  return sleeper.fenced_by() == FencedBy::sleeper ? ring_passes_barriers : 0;
+}
 
 struct RingWelcome {
   std::uint64_t magic;

@@ -39,9 +39,8 @@ Status Receiver::create(const shm::RingPlan& plan, std::string path, const os::S
     (void)lanes_.add(cells, 0, &segments_.control<shm::ReceiverRow>(plan.receiver_rows)[lane].position);
     senders_[lane].sleeping = &segments_.data<shm::SenderRow>(plan.sender_rows)[lane].sleeping;
   }
-  has_barriers_ = os::join_barriers();
   sleeper_ = Sleeper(&segments_.control<shm::ReceiverBlock>(plan.receiver_block)->sleeping,
-                     has_barriers_ ? FencedBy::sleeper : FencedBy::publisher);
+                     os::join_barriers() ? FencedBy::sleeper : FencedBy::publisher);
   owner_ = ::getpid();
   if (path.empty()) return FEEDLANE_OK;
   s = os::listen_at(path, listener_, error);
@@ -71,8 +70,7 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
     sender.sender_event.reset();
     return s;
   }
-  const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, has_barriers_ ? ring_passes_barriers : 0,
-                            lanes_.prepare(lane)};
+  const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, abilities_of(sleeper_), lanes_.prepare(lane)};
   (void)lanes_.open(lane);
   int fds[ring_welcome_fds];
   fds[ring_welcome_control] = segments_.control_fd();
@@ -145,7 +143,7 @@ void Receiver::hear(std::uint32_t lane) {
         poller_.add(sender.process.get(), make_tag(sender.generation, lane, kind_process), ignored) == FEEDLANE_OK) {
       os::refuse_descriptors(sender.socket.get());
       sender.state = Sender::State::attached;
-      if (has_barriers_ && (word.abilities & ring_passes_barriers) != 0) sender.fenced_by = FencedBy::sleeper;
+      if ((word.abilities & ring_passes_barriers) != 0) sender.fenced_by = sleeper_.fenced_by();
       anybody_came_ = true;  // who only connects to the path is nobody
       return;
     }
@@ -205,12 +203,12 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
 }
 
 Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) {
+  if (try_release(lane, count)) return FEEDLANE_OK;
   if (lane != peeked_lane_ || count > peeked_)
     return error.refuse(FEEDLANE_E_ARGUMENT, lane != peeked_lane_ ? "lane" : "count",
                         lane != peeked_lane_ ? lane : count, lane != peeked_lane_ ? peeked_lane_ : peeked_,
                         "%u messages of lane %u, the last peek was %u of lane %u", count, lane, peeked_, peeked_lane_);
-  if (try_release(lane, count)) return FEEDLANE_OK;
-  peeked_ -= count;
+  peeked_ -= count;  // of a sender that has left
   lanes_.release(lane, count);
   close_if_empty(lane);
   return FEEDLANE_OK;

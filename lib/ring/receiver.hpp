@@ -93,7 +93,6 @@ class Receiver {
   Spin spin_;
   os::Poller poller_;
   os::Fd self_;
-  bool has_barriers_ = false;
   os::Fd listener_;
   std::string path_;
   pid_t owner_ = 0;  // only it unlinks the path

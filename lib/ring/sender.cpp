@@ -52,12 +52,11 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   const Cells cells{segments_.data<std::byte>(plan_.cells + lane_ * plan_.lane_bytes), plan_.geometry.cell_bytes,
                     plan_.geometry.capacity};
   producer_ = Producer(cells, welcome.start, &segments_.control<shm::ReceiverRow>(plan_.receiver_rows)[lane_].position);
-  has_barriers_ = os::join_barriers();
-  const bool receiver_has_too = (welcome.abilities & ring_passes_barriers) != 0;
-  bell_ = Doorbell(&segments_.control<shm::ReceiverBlock>(plan_.receiver_block)->sleeping, receiver_event_.get(),
-                   has_barriers_ && receiver_has_too ? FencedBy::sleeper : FencedBy::publisher);
   sleeper_ = Sleeper(&segments_.data<shm::SenderRow>(plan_.sender_rows)[lane_].sleeping,
-                     has_barriers_ ? FencedBy::sleeper : FencedBy::publisher);
+                     os::join_barriers() ? FencedBy::sleeper : FencedBy::publisher);
+  const bool receiver_passes_too = (welcome.abilities & ring_passes_barriers) != 0;
+  bell_ = Doorbell(&segments_.control<shm::ReceiverBlock>(plan_.receiver_block)->sleeping, receiver_event_.get(),
+                   receiver_passes_too ? sleeper_.fenced_by() : FencedBy::publisher);
   sleeper_.cancel();  // what a dead predecessor left
   return FEEDLANE_OK;
 }
@@ -73,7 +72,7 @@ Status Sender::attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Send
   if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) return s;
   t->socket_ = std::move(socket);
-  const RingAttached attached{ring_attached_magic, t->has_barriers_ ? ring_passes_barriers : 0, 0};
+  const RingAttached attached{ring_attached_magic, abilities_of(t->sleeper_), 0};
   const int fd = self.get();
   s = os::send_message(t->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
   if (s == FEEDLANE_OK) out = std::move(t);

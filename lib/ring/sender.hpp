@@ -59,7 +59,6 @@ class Sender {
   os::Fd receiver_;  // pidfd
   os::Poller poller_;
   std::uint32_t lane_ = 0;
-  bool has_barriers_ = false;
   Producer producer_;
   Doorbell bell_;
   Sleeper sleeper_;

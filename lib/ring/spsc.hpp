@@ -96,7 +96,7 @@ class Producer {
       Cells::sequence_of(cell).store(p, std::memory_order_release);
     }
     position_ += count;
-    own_ahead(count);
+    prefetch_ahead(count);
   }
 
   [[nodiscard]] std::uint64_t position() const { return position_; }
@@ -105,11 +105,11 @@ class Producer {
 
  private:
   // Asks for the lines of cells to come, which the consumer had last, while there is other work to do.
-  void own_ahead(std::uint32_t count) const {
+  void prefetch_ahead(std::uint32_t count) const {
     if (free_cells() < ahead + count) return;
     const std::byte* cell = cells_.cell(position_ + ahead);
     const std::uint32_t in_a_row = std::min(count, cells_.until_end(position_ + ahead));  // the others not at all
-    for (std::uint32_t i = 0; i < in_a_row; i++, cell += cells_.cell_bytes) fetch_to_write(cell);
+    for (std::uint32_t i = 0; i < in_a_row; i++, cell += cells_.cell_bytes) prefetch_for_write(cell);
   }
   static constexpr std::uint32_t ahead = 32;
 
@@ -147,8 +147,8 @@ class Consumer {
   }
   [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
 
-  // The cell behind the next `count` will be looked at soon.
-  void expect(std::uint32_t count) const { __builtin_prefetch(cells_.cell(position_ + count)); }
+  // The next cell will be looked at soon.
+  void prefetch() const { __builtin_prefetch(cells_.cell(position_)); }
 
   // Whether the next `count` cells hold what no producer leaves there that commits them one by one: in order, and what isn't
   // committed is of an earlier lap, or zero. Ring memory that others can write has been damaged then.

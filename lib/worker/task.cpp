@@ -63,9 +63,9 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const
   open_ = true;
 }
 
-void Task::fetch_header() const {
-  fetch_to_write(&slot_.header->head, sizeof slot_.header->head);
-  fetch_to_write(slot_.header->tensors, std::min<std::size_t>(tensors_.size(), 4) * sizeof slot_.header->tensors[0]);
+void Task::prefetch_header() const {
+  prefetch_for_write(&slot_.header->head, sizeof slot_.header->head);
+  prefetch_for_write(slot_.header->tensors, std::min<std::size_t>(tensors_.size(), 4) * sizeof slot_.header->tensors[0]);
 }
 
 void Task::close() {

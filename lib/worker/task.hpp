@@ -21,7 +21,7 @@ class Task {
   // `list`: the slot's list in control: indices, or the state to go on from.
   void open(const shm::TaskMessage& message, const std::int64_t* list, const arena::Slot& slot);
   // Asks for the lines in which it is said what was made, long before.
-  void fetch_header() const;
+  void prefetch_header() const;
   void close();
   // From here on the slot's memory is the task's: see shm/shadow.hpp.
   void permit();

@@ -206,8 +206,8 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
     task_.open(message, segments_->index_list(message.slot), arena::Slot::of(*segments_, message.slot));
     tasks_.release(1);
     // For when this one is done: the next task, and what is said of this one, which the trainer read last.
-    tasks_.expect(0);
-    task_.fetch_header();
+    tasks_.prefetch();
+    task_.prefetch_header();
     const bool is_another_s = is_revoked(message.id);
     if (message.id >= abandon_before() && !is_another_s) {
       task_.permit();
