@@ -13,13 +13,13 @@ import subprocess
 import sys
 
 KIB, MIB = 1 << 10, 1 << 20
-
-
 ONE_CORE_NS = 100  # a line there and back in less doesn't leave the core: the two processors are its threads
 
 
 def ring(got):
-    if got["floor"]["rtt_ns"] >= ONE_CORE_NS:  # else the goal is of another machine
+    if got["floor"]["rtt_ns"] < ONE_CORE_NS:
+        print(f"round trip over the floor: {got['spsc']['rtt_over_floor']:.2f}, not held against its goal, which is of two cores")
+    else:
         yield "round trip over the floor", got["spsc"]["rtt_over_floor"], "<=", 1.10
     peer = got["peers"]["boost::lockfree::spsc_queue"]["one_way_mmsg_s"]
     yield "one way by 32 over boost::lockfree::spsc_queue", got["spsc"]["batched_mmsg_s"] / peer, ">=", 1.5

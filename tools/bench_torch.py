@@ -57,36 +57,34 @@ def touch(batch):
     return batch[::PAGE].sum()
 
 
-def torch_rate(loader):
-    """Batches a second, from the first one on."""
+def torch_rate(loader, look=touch, count_of=lambda batch: 1):
+    """Batches a second, or what `count_of` counts in each, from the first one on."""
     batches = iter(loader)
-    touch(next(batches))
+    look(next(batches))
     began, count = time.perf_counter(), 0
     for batch in batches:
-        touch(batch)
-        count += 1
+        look(batch)
+        count += count_of(batch)
     return count / (time.perf_counter() - began)
 
 
 def torch_start(workers):
     """Milliseconds to the first batch, for a new epoch's first batch, and to the end."""
     clock = time.perf_counter
+    times = []
+    loader = None
+    for _ in range(2):
+        began = clock()
+        loader = loader or torch_loader(PAGE, 8, workers)
+        batches = iter(loader)
+        touch(next(batches))
+        times.append(clock() - began)
+        for _ in batches:
+            pass
     began = clock()
-    loader = torch_loader(PAGE, 8, workers)
-    batches = iter(loader)
-    touch(next(batches))
-    first = clock() - began
-    for batch in batches:
-        pass
-    began = clock()
-    batches = iter(loader)
-    touch(next(batches))
-    again = clock() - began
-    for batch in batches:
-        pass
-    began = clock()
-    del batches, batch, loader  # its iterator's destructor ends the workers
-    return 1e3 * first, 1e3 * again, 1e3 * (clock() - began)
+    del batches, loader  # its iterator's destructor ends the workers
+    times.append(clock() - began)
+    return [1e3 * seconds for seconds in times]
 
 
 class Pictures:
@@ -107,14 +105,8 @@ class Pictures:
         self.torch_rate()  # the first epoch starts the workers
 
     def torch_rate(self):
-        """Images a second, from the first batch on."""
-        batches = iter(self.loader)
-        next(batches)
-        began, count = time.perf_counter(), 0
-        for images, _ in batches:
-            touch(images.view(-1))
-            count += len(images)
-        return count / (time.perf_counter() - began)
+        """Images a second."""
+        return torch_rate(self.loader, lambda batch: touch(batch[0].view(-1)), lambda batch: len(batch[0]))
 
     def feedlane_rate(self):
         command = [self.example, "--workers", str(self.WORKERS), "--batch", str(self.BATCH), "--epochs", "1", "--quiet"]

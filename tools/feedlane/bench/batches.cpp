@@ -54,18 +54,85 @@ void touch(const void* data, std::uint64_t bytes) {
   seen = all;
 }
 
-Batches::Batches(const BatchOptions& options) : options_(options) {
-  feedlane_init(&error_, sizeof error_);
-  feedlane_init(&batch_, sizeof batch_);
-  feedlane_sampler* order = nullptr;
-  check("sampler", feedlane_sampler_sequential(options.batches, &order, &error_), error_);
+feedlane_field bytes_field(std::uint64_t bytes) {
   feedlane_field field;
   feedlane_init(&field, sizeof field);
   field.name = "bytes";
   field.dtype = {1, 8, 1};
   field.ndim = 1;
-  field.shape[0] = static_cast<std::int64_t>(options.bytes);
-  feedlane_dataset data = dataset();
+  field.shape[0] = static_cast<std::int64_t>(bytes);
+  return field;
+}
+
+Epochs::Epochs() {
+  feedlane_init(&error_, sizeof error_);
+  feedlane_init(&batch_, sizeof batch_);
+}
+
+Epochs::~Epochs() {
+  if (feedlane_loader_destroy(&loader_) != FEEDLANE_OK) fail("feedlane_loader_destroy");
+}
+
+void Epochs::open(const feedlane_loader_config& config, std::uint64_t touched) {
+  touched_ = touched;
+  check("feedlane_loader_create", feedlane_loader_create(&config, &loader_, &error_), error_);
+}
+
+void Epochs::begin() { check("feedlane_loader_begin", feedlane_loader_begin(loader_, epoch_++, &error_), error_); }
+
+void Epochs::touch_batch() const {
+  touch(batch_.tensors[0].data, std::min<std::uint64_t>(batch_.tensors[0].bytes, touched_));
+}
+
+bool Epochs::take() {
+  const std::int32_t s = feedlane_loader_next(loader_, FEEDLANE_FOREVER, &batch_, &error_);
+  if (s == FEEDLANE_END) return false;
+  check("feedlane_loader_next", s, error_);
+  touch_batch();
+  void* data = batch_.tensors[0].data;
+  (void)feedlane_batch_release(loader_, batch_.token);
+  if (slots_.size() < 4096) slots_.insert(data);
+  return true;
+}
+
+double Epochs::epoch() {
+  begin();
+  (void)take();
+  const std::int64_t began = now_ns();
+  std::int64_t count = 0;
+  while (take()) count++;
+  return static_cast<double>(count) * 1e9 / static_cast<double>(now_ns() - began);
+}
+
+double Epochs::trainer_ns() {
+  begin();
+  std::vector<double> times;
+  for (;;) {
+    const std::int64_t began = now_ns();
+    const std::int32_t s = feedlane_loader_next(loader_, 0, &batch_, &error_);
+    if (s == FEEDLANE_TIMEOUT) continue;
+    if (s == FEEDLANE_END) break;
+    check("feedlane_loader_next", s, error_);
+    const std::int64_t got = now_ns();
+    touch_batch();
+    const std::int64_t touched = now_ns();
+    (void)feedlane_batch_release(loader_, batch_.token);
+    times.push_back(static_cast<double>(now_ns() - touched + got - began));
+  }
+  if (times.empty()) return 0;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+Batches::Batches(const BatchOptions& options) {
+  feedlane_error error;
+  feedlane_init(&error, sizeof error);
+  feedlane_sampler* order = nullptr;
+  check("feedlane_sampler_sequential", feedlane_sampler_sequential(options.batches, &order, &error), error);
+  const feedlane_field field = bytes_field(options.bytes);
+  const feedlane_dataset data = dataset();
+  const std::uint64_t copied = std::min(options.copied, options.bytes);
   feedlane_loader_config c;
   feedlane_init(&c, sizeof c);
   c.sampler = order;
@@ -76,59 +143,11 @@ Batches::Batches(const BatchOptions& options) : options_(options) {
   c.start = options.start;
   if (options.start != FEEDLANE_START_SPAWN) c.dataset = &data;
   c.prefetch_factor = options.prefetch;
-  options_.copied = std::min(options.copied, options.bytes);
-  c.worker_config = &options_.copied;
-  c.worker_config_bytes = sizeof options_.copied;
+  c.worker_config = &copied;
+  c.worker_config_bytes = sizeof copied;
   c.keep_workers = 1;
-  check("feedlane_loader_create", feedlane_loader_create(&c, &loader_, &error_), error_);
+  open(c, copied);
   (void)feedlane_sampler_destroy(&order);
-}
-
-Batches::~Batches() {
-  if (feedlane_loader_destroy(&loader_) != FEEDLANE_OK) fail("feedlane_loader_destroy");
-}
-
-void Batches::begin() { check("feedlane_loader_begin", feedlane_loader_begin(loader_, epoch_++, &error_), error_); }
-
-bool Batches::take() {
-  const std::int32_t s = feedlane_loader_next(loader_, FEEDLANE_FOREVER, &batch_, &error_);
-  if (s == FEEDLANE_END) return false;
-  check("feedlane_loader_next", s, error_);
-  void* data = batch_.tensors[0].data;
-  touch(data, options_.copied);
-  (void)feedlane_batch_release(loader_, batch_.token);
-  if (slots_.size() < 4096) slots_.insert(data);
-  return true;
-}
-
-double Batches::epoch() {
-  begin();
-  (void)take();
-  const std::int64_t began = now_ns();
-  std::int64_t count = 0;
-  while (take()) count++;
-  return static_cast<double>(count) * 1e9 / static_cast<double>(now_ns() - began);
-}
-
-double Batches::trainer_ns() {
-  begin();
-  std::vector<double> times;
-  for (;;) {
-    const std::int64_t began = now_ns();
-    const std::int32_t s = feedlane_loader_next(loader_, 0, &batch_, &error_);
-    if (s == FEEDLANE_TIMEOUT) continue;
-    if (s == FEEDLANE_END) break;
-    check("feedlane_loader_next", s, error_);
-    const std::int64_t got = now_ns();
-    touch(batch_.tensors[0].data, options_.bytes);
-    const std::int64_t touched = now_ns();
-    (void)feedlane_batch_release(loader_, batch_.token);
-    times.push_back(static_cast<double>(now_ns() - touched + got - began));
-  }
-  if (times.empty()) return 0;
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
 }
 
 double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loader whose workers copy batches of one size from a buffer of their own into their slots, and its trainer.
+// Loaders as they are measured, and their trainer; above all one whose workers copy batches of one size from a buffer of their
+// own into their slots.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,41 @@
 
 namespace bench {
 
+// An array of so many bytes a sample.
+feedlane_field bytes_field(std::uint64_t bytes);
+
+// A trainer: epochs through a loader of one field.
+class Epochs {
+ public:
+  Epochs();
+  Epochs(const Epochs&) = delete;
+  Epochs& operator=(const Epochs&) = delete;
+  ~Epochs();
+
+  // Before anything else. Of each batch only the first `touched` bytes are looked at.
+  void open(const feedlane_loader_config& config, std::uint64_t touched = UINT64_MAX);
+  // A whole epoch; one byte of every page is read. Batches a second, from the first one on.
+  double epoch();
+  // The median of next + release where the result was there: ns.
+  double trainer_ns();
+  // Where batches lie in this process: every slot that was seen.
+  [[nodiscard]] std::vector<void*> slots() const { return {slots_.begin(), slots_.end()}; }
+
+  void begin();
+  // The next batch, touched and released; false at the end.
+  bool take();
+
+ private:
+  void touch_batch() const;
+
+  feedlane_loader* loader_ = nullptr;
+  feedlane_error error_;
+  feedlane_batch batch_;
+  std::uint64_t touched_ = 0;
+  std::int64_t epoch_ = 0;
+  std::set<void*> slots_;
+};
+
 struct BatchOptions {
   std::uint64_t bytes = 0;  // of a batch
   std::int32_t workers = 1;
@@ -19,32 +55,9 @@ struct BatchOptions {
   std::uint64_t copied = UINT64_MAX;  // of a batch, from its start: what a worker writes
 };
 
-class Batches {
+class Batches : public Epochs {
  public:
   explicit Batches(const BatchOptions& options);
-  Batches(const Batches&) = delete;
-  Batches& operator=(const Batches&) = delete;
-  ~Batches();
-
-  // A whole epoch; one byte of every page is read. Batches a second, from the first one on.
-  double epoch();
-  // The median of next + release where the result was there: ns.
-  double trainer_ns();
-  // Where batches lie in this process: every slot that was seen.
-  [[nodiscard]] std::vector<void*> slots() const { return {slots_.begin(), slots_.end()}; }
-
-  feedlane_loader* handle() { return loader_; }
-  void begin();
-  // The next batch, touched and released; false at the end.
-  bool take();
-
- private:
-  BatchOptions options_;
-  feedlane_loader* loader_ = nullptr;
-  feedlane_error error_;
-  feedlane_batch batch_;
-  std::int64_t epoch_ = 0;
-  std::set<void*> slots_;
 };
 
 // Reads a byte of every page.

@@ -43,21 +43,17 @@ std::int32_t get_sample(void* self, const feedlane_row* row, feedlane_error*) {
   return FEEDLANE_OK;
 }
 
-struct Epochs {
-  Epochs(Samples& samples, std::int32_t workers, std::int64_t count) {
+class SampleEpochs : public Epochs {
+ public:
+  SampleEpochs(Samples& samples, std::int32_t workers, std::int64_t count) {
+    feedlane_error error;
     feedlane_init(&error, sizeof error);
-    feedlane_init(&batch, sizeof batch);
     feedlane_random_config random;
     feedlane_init(&random, sizeof random);
     random.length = count;
     feedlane_sampler* order = nullptr;
     check("feedlane_sampler_random", feedlane_sampler_random(&random, &order, &error), error);
-    feedlane_field field;
-    feedlane_init(&field, sizeof field);
-    field.name = "bytes";
-    field.dtype = {1, 8, 1};
-    field.ndim = 1;
-    field.shape[0] = static_cast<std::int64_t>(samples.bytes);
+    const feedlane_field field = bytes_field(samples.bytes);
     feedlane_dataset data;
     feedlane_init(&data, sizeof data);
     data.user_data = &samples;
@@ -77,35 +73,9 @@ struct Epochs {
       c.prefetch_factor = 4;
       c.keep_workers = 1;
     }
-    check("feedlane_loader_create", feedlane_loader_create(&c, &loader, &error), error);
+    open(c);
     (void)feedlane_sampler_destroy(&order);
   }
-  Epochs(const Epochs&) = delete;
-  Epochs& operator=(const Epochs&) = delete;
-  ~Epochs() { (void)feedlane_loader_destroy(&loader); }
-
-  // Samples a second, from the first batch on.
-  double run() {
-    check("feedlane_loader_begin", feedlane_loader_begin(loader, epoch++, &error), error);
-    (void)take();
-    const std::int64_t began = now_ns();
-    std::int64_t batches = 0;
-    while (take()) batches++;
-    return static_cast<double>(batches * batch_rows) * 1e9 / static_cast<double>(now_ns() - began);
-  }
-  bool take() {
-    const std::int32_t s = feedlane_loader_next(loader, FEEDLANE_FOREVER, &batch, &error);
-    if (s == FEEDLANE_END) return false;
-    check("feedlane_loader_next", s, error);
-    touch(batch.tensors[0].data, batch.tensors[0].bytes);
-    (void)feedlane_batch_release(loader, batch.token);
-    return true;
-  }
-
-  feedlane_loader* loader = nullptr;
-  feedlane_error error;
-  feedlane_batch batch;
-  std::int64_t epoch = 0;
 };
 
 // What anybody would write: a permutation, and each batch collated into the same memory.
@@ -183,7 +153,7 @@ Json loader(const Options& options) {
   struct Row {
     std::uint64_t bytes;
     std::int32_t workers;
-    std::unique_ptr<Epochs> epochs;
+    std::unique_ptr<SampleEpochs> epochs;
     std::size_t entry, loop;
   };
   std::vector<std::uint64_t> sizes{256, 3 << 10, 147 << 10};
@@ -200,9 +170,9 @@ Json loader(const Options& options) {
     const std::size_t bare = entries.size();
     entries.push_back({"loop", [&of_size, count] { return loop(of_size, count); }});
     for (const std::int32_t workers : {0, 1, 2}) {
-      rows.push_back({bytes, workers, std::make_unique<Epochs>(of_size, workers, count), entries.size(), bare});
-      Epochs* epochs = rows.back().epochs.get();
-      entries.push_back({"feedlane", [epochs] { return epochs->run(); }});
+      rows.push_back({bytes, workers, std::make_unique<SampleEpochs>(of_size, workers, count), entries.size(), bare});
+      SampleEpochs* epochs = rows.back().epochs.get();
+      entries.push_back({"feedlane", [epochs] { return static_cast<double>(batch_rows) * epochs->epoch(); }});
     }
   }
   const std::int32_t many = 64;
@@ -218,9 +188,6 @@ Json loader(const Options& options) {
     fmt::print("{:>12} {:>8} {:>34} {:>34} {:>8}\n", "sample", "workers", "samples/s, in batches of 64",
                "a loop in one process", "ratio");
   }
-  const auto cell = [](const Figure& f) {
-    return fmt::format("{:.4g} [{:.4g} .. {:.4g}]", f.median(), f.min(), f.max());
-  };
   for (const Row& row : rows) {
     const Figure& ours = entries[row.entry].figure;
     const Figure& bare = entries[row.loop].figure;

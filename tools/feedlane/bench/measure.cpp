@@ -142,6 +142,10 @@ double rounded(double value) {
   return std::round(value * scale) / scale;
 }
 
+std::string cell(const Figure& f) {
+  return f.empty() ? "-" : fmt::format("{:.4g} [{:.4g} .. {:.4g}]", f.median(), f.min(), f.max());
+}
+
 Json spread(const Figure& f) {
   return {{"median", rounded(f.median())}, {"min", rounded(f.min())}, {"max", rounded(f.max())}};
 }

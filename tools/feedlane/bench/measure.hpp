@@ -95,5 +95,7 @@ void print_machine();
 // {"median", "min", "max"}, rounded to four digits.
 Json spread(const Figure& figure);
 double rounded(double value);
+// For tables: "median [min .. max]"; "-" where nothing was measured.
+std::string cell(const Figure& figure);
 
 }  // namespace bench

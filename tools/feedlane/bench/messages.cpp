@@ -85,10 +85,6 @@ double one_way(std::uint64_t producers, std::uint64_t count) {
   return one_way(channel, producers, count);
 }
 
-std::string cell(const Figure& f) {
-  return f.empty() ? "-" : fmt::format("{:.4g} [{:.4g} .. {:.4g}]", f.median(), f.min(), f.max());
-}
-
 const Figure& figure_of(const std::vector<Entry>& entries, const std::string& name) {
   static const Figure none;
   for (const Entry& e : entries)
