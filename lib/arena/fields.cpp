@@ -156,9 +156,8 @@ feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::by
   std::copy_n(field.shape, field.ndim, shape + leading);
   feedlane_tensor t = row_major(field.dtype, field.ndim + leading, shape);
   t.name = field.name.c_str();
-  t.data = payload + field.offset;
   t.bytes = field.row_bytes * static_cast<std::uint64_t>(rows);
-  t.offset = payload_offset + field.offset;
+  move_tensor(t, field, payload, payload_offset);
   return t;
 }
 

@@ -48,6 +48,13 @@ class Fields {
 feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload,
                           std::uint64_t payload_offset);
 
+// The same tensor in another slot.
+inline void move_tensor(feedlane_tensor& t, const Fields::Field& field, std::byte* payload,
+                        std::uint64_t payload_offset) {
+  t.data = payload + field.offset;
+  t.offset = payload_offset + field.offset;
+}
+
 // What is wrong with a tensor's type or shape, and with which number. No member: nothing.
 struct Flaw {
   const char* member = nullptr;

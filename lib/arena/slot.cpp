@@ -2,6 +2,7 @@
 #include "arena/slot.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "shm/words.hpp"
@@ -44,7 +45,8 @@ void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feed
   header.head.state_offset = extras.state.offset;
   header.head.state_bytes = extras.state.bytes;
   header.head.record_count = extras.records;
-  for (std::size_t i = 0; i < tensors.size(); i++) {
+  for (std::uint64_t left = extras.shaped; left != 0; left &= left - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(left));
     const feedlane_tensor& t = tensors[i];
     shm::TensorRecord& r = header.tensors[i];
     copy_text(r.name, sizeof r.name, t.name);
@@ -109,19 +111,36 @@ Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor
   return FEEDLANE_OK;
 }
 
-Status check_declared(const shm::TensorRecord& r, const feedlane_tensor& t, std::uint64_t offset, Error& error) {
-  if (r.code != t.dtype.code || r.bits != t.dtype.bits || r.lanes != t.dtype.lanes)
-    return corrupt(error, "tensor.dtype", r.code, t.dtype.code);
-  if (r.ndim != t.ndim)
-    return corrupt(error, "tensor.ndim", static_cast<std::uint64_t>(r.ndim), static_cast<std::uint64_t>(t.ndim));
-  if (std::memcmp(r.shape, t.shape, sizeof r.shape) != 0)
-    return corrupt(error, "tensor.shape", static_cast<std::uint64_t>(r.shape[0]),
-                   static_cast<std::uint64_t>(t.shape[0]));
-  if (std::memcmp(r.strides, t.strides, sizeof r.strides) != 0)
-    return corrupt(error, "tensor.strides", static_cast<std::uint64_t>(r.strides[0]),
-                   static_cast<std::uint64_t>(t.strides[0]));
-  if (r.offset != offset) return corrupt(error, "tensor.offset", r.offset, offset);
-  if (r.bytes != t.bytes) return corrupt(error, "tensor.bytes", r.bytes, t.bytes);
+// What was read of this slot before stands as long as it is as declared, and of so many rows.
+Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& fields, std::int64_t rows, Made& out,
+                    Error& error) {
+  const auto declared = fields.all();
+  if (head.tensor_count < declared.size() || head.tensor_count > FEEDLANE_MAX_TENSORS)
+    return corrupt(error, "slot.tensor_count", head.tensor_count, declared.size());
+  const bool as_declared = head.shaped == 0 && head.tensor_count == declared.size();
+  if (as_declared && out.declared_rows == rows) return FEEDLANE_OK;
+  out.declared_rows = -1;
+  out.tensors.resize(head.tensor_count);  // within its capacity after the first batch
+  out.names.resize(head.tensor_count - declared.size());
+  for (std::size_t i = 0; i < head.tensor_count; i++) {
+    feedlane_tensor& t = out.tensors[i];
+    const bool is_declared = i < declared.size();
+    if (is_declared && (head.shaped >> i & 1) == 0) {
+      t = tensor_of(declared[i], rows, slot.payload, slot.payload_offset);
+      continue;
+    }
+    const auto r = shm::read_once<shm::TensorRecord>(&slot.header->tensors[i]);
+    if (const Status s = read_shaped(slot, r, t, error); s != FEEDLANE_OK) return s;
+    if (is_declared) {
+      t.name = declared[i].name.c_str();
+      continue;
+    }
+    auto& name = out.names[i - declared.size()];
+    std::memcpy(name.data(), r.name, sizeof r.name);
+    name.back() = '\0';
+    t.name = name.data();
+  }
+  if (as_declared) out.declared_rows = rows;
   return FEEDLANE_OK;
 }
 
@@ -152,30 +171,7 @@ Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields,
                   std::uint64_t position_limit, Made& out, Error& error) {
   shm::SlotHead head;
   if (const Status s = read_head(slot, task_id, head, error); s != FEEDLANE_OK) return s;
-  const auto declared = fields.all();
-  if (head.tensor_count < declared.size() || head.tensor_count > FEEDLANE_MAX_TENSORS)
-    return corrupt(error, "slot.tensor_count", head.tensor_count, declared.size());
-  out.tensors.resize(head.tensor_count);  // within its capacity after the first batch
-  out.names.resize(head.tensor_count - declared.size());
-  for (std::size_t i = 0; i < head.tensor_count; i++) {
-    const auto r = shm::read_once<shm::TensorRecord>(&slot.header->tensors[i]);
-    const bool is_declared = i < declared.size();
-    feedlane_tensor& t = out.tensors[i];
-    Status s = FEEDLANE_OK;
-    if (!is_declared || (head.shaped >> i & 1) != 0) {
-      s = read_shaped(slot, r, t, error);
-    } else {
-      t = tensor_of(declared[i], rows, slot.payload, slot.payload_offset);
-      s = check_declared(r, t, declared[i].offset, error);
-    }
-    if (s != FEEDLANE_OK) return s;
-    if (!is_declared) {
-      auto& name = out.names[i - declared.size()];
-      std::memcpy(name.data(), r.name, sizeof r.name);
-      name.back() = '\0';
-    }
-    t.name = is_declared ? declared[i].name.c_str() : out.names[i - declared.size()].data();
-  }
+  if (const Status s = read_tensors(slot, head, fields, rows, out, error); s != FEEDLANE_OK) return s;
   const Extent metadata{head.metadata_offset, head.metadata_bytes};
   const Extent state{head.state_offset, head.state_bytes};
   Status s = check_extent(slot, "slot.metadata_offset", metadata, error);

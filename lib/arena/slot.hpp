@@ -58,24 +58,25 @@ struct Extent {
 
 // What a made batch has beyond its declared tensors.
 struct Extras {
-  std::uint64_t shaped = 0;  // bit t: tensor t has a shape of its own
+  std::uint64_t shaped = 0;  // bit t: tensor t has a shape of its own, or isn't declared
   Extent metadata;
   bool has_state = false;
   Extent state;
   std::uint32_t records = 0;
 };
 
-// Worker: describes the tensors that lie in the slot.
+// Worker: describes the tensors that lie in the slot; of those that are as declared there is nothing to say.
 void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors,
                  const Extras& extras);
 // Worker: says why there is no batch. A traceback goes into the payload, as much of it as fits.
 void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient,
                    std::string_view text, std::string_view detail, std::uint32_t records);
 
-// A batch as the trainer found it. Names of tensors that aren't declared live in `names`.
+// A batch as the trainer found it: always the same slot's. Names of tensors that aren't declared live in `names`.
 struct Made {
   std::vector<feedlane_tensor> tensors;
   std::vector<std::array<char, shm::name_bytes>> names;
+  std::int64_t declared_rows = -1;      // of these tensors, if all are as declared, in the slot
   std::span<const std::byte> metadata;  // in place
   bool has_state = false;
   std::span<const std::byte> state;        // in place
@@ -89,7 +90,7 @@ struct Made {
   }
 };
 
-// Trainer: the batch, after every word was read once and checked against the declared fields and the slot's bounds.
+// Trainer: the batch, after every word was read once and checked against the slot's bounds.
 // Records speak of samples below `position_limit`. E_CORRUPT names what doesn't hold.
 Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields, std::int64_t rows,
                   std::uint64_t position_limit, Made& out, Error& error);

@@ -81,7 +81,7 @@ void Loader::stage_ahead() {
     if (r.state != Record::State::made || r.made_rows == 0 || staging_->is_begun(slot)) return true;
     bool has_buffer = false;
     permit_tensors(r, slot);
-    if (staging_->begin(slot, r.made.tensors, slots_, config_.workers == 0, has_buffer, unheard_) != FEEDLANE_OK) {
+    if (staging_->begin(slot, r.made, slots_, config_.workers == 0, has_buffer, unheard_) != FEEDLANE_OK) {
       r.error = unheard_;
       r.error.worker = maker_of(r);
       r.state = Record::State::failed;

@@ -57,8 +57,9 @@ Staging::Buffer* Staging::find_free(const arena::SlotTable& slots) {
   return nullptr;
 }
 
-Status Staging::begin(std::uint32_t slot, std::vector<feedlane_tensor>& tensors, const arena::SlotTable& slots,
-                      bool now, bool& has_buffer, Error& error) {
+Status Staging::begin(std::uint32_t slot, arena::Made& made, const arena::SlotTable& slots, bool now, bool& has_buffer,
+                      Error& error) {
+  std::vector<feedlane_tensor>& tensors = made.tensors;
   std::uint64_t needed = 0;
   for (const feedlane_tensor& t : tensors) needed = arena::align_tensor(needed) + t.bytes;
   if (needed > pool_->buffer_bytes())
@@ -73,6 +74,7 @@ Status Staging::begin(std::uint32_t slot, std::vector<feedlane_tensor>& tensors,
   b->parts.clear();
   b->parts.reserve(tensors.size());
   if (!now) queue_.push_back(b);  // from here on nothing can fail
+  made.declared_rows = -1;        // they lie elsewhere now
   std::uint64_t at = 0;
   for (feedlane_tensor& t : tensors) {
     at = arena::align_tensor(at);

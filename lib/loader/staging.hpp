@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "arena/slot.hpp"
 #include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "pinned/pool.hpp"
@@ -34,8 +35,8 @@ class Staging {
   [[nodiscard]] bool is_begun(std::uint32_t slot) const;
   [[nodiscard]] bool is_ready(std::uint32_t slot) const;
   // False: no buffer is free. E_SAMPLE: the batch is larger than one. Inline: `now`, by this thread.
-  Status begin(std::uint32_t slot, std::vector<feedlane_tensor>& tensors, const arena::SlotTable& slots, bool now,
-               bool& has_buffer, Error& error);
+  Status begin(std::uint32_t slot, arena::Made& made, const arena::SlotTable& slots, bool now, bool& has_buffer,
+               Error& error);
   // Its batch has gone to the trainer.
   void hand_out(std::uint32_t slot, std::uint64_t token);
   // Nobody wants it: waits for a copy that is being made.

@@ -28,7 +28,7 @@ using Word32 = std::atomic<std::uint32_t>;
 static_assert(Word64::is_always_lock_free && Word32::is_always_lock_free && sizeof(Word64) == 8 && sizeof(Word32) == 4);
 
 constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
-constexpr std::uint16_t format_major = 1;
+constexpr std::uint16_t format_major = 2;
 constexpr std::uint16_t format_minor = 0;
 constexpr std::uint32_t byte_order_mark = 0x01020304;
 enum class SegmentKind : std::uint32_t { control = 1, data = 2, ring_control = 3, ring_data = 4 };
@@ -181,7 +181,7 @@ struct ResultMessage {
 };
 static_assert(sizeof(ResultMessage) == 24 && offsetof(ResultMessage, status) == 16);
 
-// data: a tensor in a slot.
+// data: a tensor in a slot that isn't as it was declared.
 struct TensorRecord {
   char name[name_bytes];
   std::uint8_t code;
@@ -203,7 +203,7 @@ struct SlotHead {
   std::int32_t transient;
   std::int64_t failed_position;   // the row that failed, -1: none
   std::uint64_t detail_bytes;     // a failed task's traceback, at the start of the slot's payload
-  std::uint64_t shaped;           // bit t: tensor t has a shape of its own, not the declared one
+  std::uint64_t shaped;           // bit t: tensor t isn't as declared; its record says how it is
   std::uint64_t metadata_offset;  // in the slot's payload, as all offsets here
   std::uint64_t metadata_bytes;
   std::uint64_t state_offset;  // iterable: what its data set saved after this batch

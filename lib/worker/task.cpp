@@ -63,10 +63,7 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const
   open_ = true;
 }
 
-void Task::prefetch_header() const {
-  prefetch_for_write(&slot_.header->head, sizeof slot_.header->head);
-  prefetch_for_write(slot_.header->tensors, std::min<std::size_t>(tensors_.size(), 4) * sizeof slot_.header->tensors[0]);
-}
+void Task::prefetch_header() const { prefetch_for_write(&slot_.header->head, sizeof slot_.header->head); }
 
 void Task::close() {
   open_ = false;
@@ -88,10 +85,16 @@ void Task::start_over() {
 
 void Task::set_out() {
   const auto all = fields_->all();
-  tensors_.resize(all.size());
-  for (std::size_t f = 0; f < all.size(); f++)
-    tensors_[f] = arena::tensor_of(all[f], message_.rows, slot_.payload, slot_.payload_offset);
-  names_.clear();
+  if (declared_rows_ == message_.rows) {
+    for (std::size_t f = 0; f < all.size(); f++)
+      arena::move_tensor(tensors_[f], all[f], slot_.payload, slot_.payload_offset);
+  } else {
+    tensors_.resize(all.size());
+    for (std::size_t f = 0; f < all.size(); f++)
+      tensors_[f] = arena::tensor_of(all[f], message_.rows, slot_.payload, slot_.payload_offset);
+    names_.clear();
+    declared_rows_ = message_.rows;
+  }
   extras_ = {};
   used_ = fields_->slot_bytes();
   rows_ = message_.rows;
@@ -158,6 +161,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
     return error.refuse(FEEDLANE_E_ARGUMENT, "full->name",
                         full.name == nullptr ? 0 : static_cast<std::int64_t>(std::strlen(full.name)),
                         shm::name_bytes - 1, "a tensor that isn't declared needs a name of 1 to 31 bytes");
+  declared_rows_ = -1;
   // In its own place if it fits there; else behind all others.
   arena::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
@@ -263,12 +267,13 @@ Status Task::record(std::uint64_t position, std::int32_t outcome, std::int32_t c
 std::uint64_t Task::describe(std::uint64_t rows) {
   std::uint64_t bytes = 0;
   const auto all = fields_->all();
-  for (std::size_t f = 0; f < tensors_.size(); f++) {
-    const bool is_declared = f < all.size() && (extras_.shaped >> f & 1) == 0;
-    if (is_declared && rows != message_.rows)
-      tensors_[f] = arena::tensor_of(all[f], static_cast<std::int64_t>(rows), slot_.payload, slot_.payload_offset);
-    bytes += tensors_[f].bytes;
+  if (rows != message_.rows) {
+    declared_rows_ = -1;
+    for (std::size_t f = 0; f < all.size(); f++)
+      if ((extras_.shaped >> f & 1) == 0)
+        tensors_[f] = arena::tensor_of(all[f], static_cast<std::int64_t>(rows), slot_.payload, slot_.payload_offset);
   }
+  for (const feedlane_tensor& t : tensors_) bytes += t.bytes;
   arena::write_batch(slot_, message_.id, tensors_, extras_);
   return bytes;
 }

@@ -172,6 +172,14 @@ void read_batch(fuzz::Input& in) {
   arena::Made made;
   Error error;
   const std::uint64_t limit = in.pick(2 * max_rows);
+  if (in.flag()) {  // what a slot had before doesn't matter
+    Memory before(4096);
+    before.header = m.header;
+    fuzz::edit(in, &before.header.head, sizeof before.header.head);
+    before.slot.payload = m.slot.payload;
+    (void)arena::read_batch(before.slot, task_id, declared.fields, in.pick(max_rows + 1), limit, made, error);
+    error = {};
+  }
   const Status s = arena::read_batch(m.slot, task_id, declared.fields, rows, limit, made, error);
   PROMISE(s == FEEDLANE_OK || (s == FEEDLANE_E_CORRUPT && error.argument[0] != '\0'));
   if (s != FEEDLANE_OK) return;

@@ -51,6 +51,21 @@ struct Memory {
     records = made.records;
     return s;
   }
+  // Of all three fields: so many rows, where they were declared.
+  void check_declared(std::int64_t rows) const {
+    REQUIRE(seen.size() == 3);
+    for (std::size_t i = 0; i < 3; i++) {
+      const feedlane_tensor expected = arena::tensor_of(fields.all()[i], rows, slot.payload, slot.payload_offset);
+      const feedlane_tensor& t = seen[i];
+      CHECK(std::string(t.name) == fields.all()[i].name);
+      CHECK(t.data == expected.data);
+      CHECK(t.bytes == expected.bytes);
+      CHECK(t.offset == expected.offset);
+      CHECK(t.ndim == expected.ndim);
+      CHECK(std::memcmp(t.shape, expected.shape, sizeof t.shape) == 0);
+      CHECK(std::memcmp(t.strides, expected.strides, sizeof t.strides) == 0);
+    }
+  }
 
   Fields fields;
   alignas(8) shm::SlotHeader header;
@@ -62,6 +77,75 @@ struct Memory {
   Error error;
 };
 
+constexpr std::uint32_t record_room = 4;
+
+// The three declared tensors, the second of another shape, and a fourth; metadata, a state, two records: all of it sound.
+struct Added : Memory {
+  Added() {
+    const std::uint64_t declared = fields.slot_bytes();
+    bytes = declared + 4096;
+    payload.assign(bytes + 1, std::byte{'p'});
+    slot.payload = payload.data();
+    slot.payload_bytes = bytes;
+    slot.records = room;
+    slot.record_room = record_room;
+    slot.state_room = 64;
+    write_added();
+  }
+  void write_added() {
+    const std::uint64_t declared = fields.slot_bytes();
+    std::vector<feedlane_tensor> tensors;
+    for (const Fields::Field& f : fields.all())
+      tensors.push_back(arena::tensor_of(f, max_rows, slot.payload, slot.payload_offset));
+    const std::int64_t shape[] = {2, 3, 4};
+    tensors[1] = place(3, shape, declared);
+    tensors[1].name = "label";
+    tensors.push_back(place(3, shape, declared + 256));
+    arena::Extras extras;
+    extras.shaped = 2 | 8;
+    extras.metadata = {declared + 512, 100};
+    extras.has_state = true;
+    extras.state = {declared + 768, 64};
+    extras.records = 2;
+    room[0].position = 1;
+    room[0].outcome = static_cast<std::int32_t>(shm::SampleOutcome::skipped);
+    room[1].position = 5;
+    room[1].outcome = static_cast<std::int32_t>(shm::SampleOutcome::retried);
+    arena::write_batch(slot, task, tensors, extras);
+  }
+  feedlane_tensor place(std::int32_t ndim, const std::int64_t* shape, std::uint64_t offset) const {
+    feedlane_tensor t = arena::row_major({0, 16, 1}, ndim, shape);
+    t.name = "added";
+    t.bytes = 48;
+    t.offset = slot.payload_offset + offset;
+    t.data = slot.payload + offset;
+    return t;
+  }
+  // In bounds, whatever the worker said.
+  void check_bounds() const {
+    const auto inside = [&](const void* data, std::uint64_t count) {
+      const auto* begin = static_cast<const std::byte*>(data);
+      return begin >= payload.data() && count <= bytes && begin + count <= payload.data() + bytes;
+    };
+    for (const feedlane_tensor& t : made.tensors) {
+      CHECK(inside(t.data, t.bytes));
+      CHECK(t.ndim >= 0);
+      CHECK(t.ndim <= FEEDLANE_MAX_NDIM);
+      CHECK(std::strlen(t.name) < shm::name_bytes);
+    }
+    CHECK(inside(made.metadata.data(), made.metadata.size()));
+    CHECK(inside(made.state.data(), made.state.size()));
+    CHECK(made.state.size() <= slot.state_room);
+    CHECK(made.records.size() <= record_room);
+    for (const shm::SampleRecord& r : made.records) {
+      CHECK(r.position < max_rows);
+      CHECK(std::memchr(r.text, 0, sizeof r.text) != nullptr);
+    }
+  }
+  std::uint64_t bytes = 0;
+  shm::SampleRecord room[record_room] = {};
+};
+
 }  // namespace
 
 TEST_CASE("what a worker describes is what the trainer reads, all rows or fewer") {
@@ -69,28 +153,8 @@ TEST_CASE("what a worker describes is what the trainer reads, all rows or fewer"
     Memory m;
     m.write(rows);
     REQUIRE(m.read(rows) == FEEDLANE_OK);
-    REQUIRE(m.seen.size() == 3);
-    for (std::size_t i = 0; i < 3; i++) {
-      const feedlane_tensor expected = arena::tensor_of(m.fields.all()[i], rows, m.slot.payload, 8192);
-      const feedlane_tensor& t = m.seen[i];
-      CHECK(std::string(t.name) == m.fields.all()[i].name);
-      CHECK(t.data == expected.data);
-      CHECK(t.bytes == expected.bytes);
-      CHECK(t.offset == expected.offset);
-      CHECK(t.ndim == expected.ndim);
-      CHECK(std::memcmp(t.shape, expected.shape, sizeof t.shape) == 0);
-      CHECK(std::memcmp(t.strides, expected.strides, sizeof t.strides) == 0);
-    }
+    m.check_declared(rows);
   }
-}
-
-TEST_CASE("rows other than the result's are E_CORRUPT") {
-  Memory m;
-  m.write(5);
-  CHECK(m.read(4) == FEEDLANE_E_CORRUPT);
-  CHECK(std::string(m.error.argument) == "tensor.shape");
-  CHECK(m.error.found == 5);
-  CHECK(m.error.needed == 4);
 }
 
 TEST_CASE("a header that speaks of another task is E_CORRUPT, with both ids") {
@@ -119,37 +183,41 @@ TEST_CASE("another number of tensors is E_CORRUPT") {
   }
 }
 
-TEST_CASE("a single wrong byte in any number of any tensor's record is E_CORRUPT and named") {
-  struct Part {
-    std::size_t offset, bytes;
-    const char* argument;
-  };
-  using R = shm::TensorRecord;
-  for (const Part& part : {Part{offsetof(R, code), 4, "tensor.dtype"},
-                           {offsetof(R, ndim), 4, "tensor.ndim"},
-                           {offsetof(R, shape), sizeof R::shape, "tensor.shape"},
-                           {offsetof(R, strides), sizeof R::strides, "tensor.strides"},
-                           {offsetof(R, offset), 8, "tensor.offset"},
-                           {offsetof(R, bytes), 8, "tensor.bytes"}})
-    for (std::size_t tensor = 0; tensor < 3; tensor++)
-      for (std::size_t byte = part.offset; byte < part.offset + part.bytes; byte++)
-        for (const std::byte bit : {std::byte{1}, std::byte{128}}) {
-          Memory m;
-          m.write(5);
-          reinterpret_cast<std::byte*>(&m.header.tensors[tensor])[byte] ^= bit;
-          CAPTURE(tensor);
-          CAPTURE(byte);
-          CHECK(m.read(5) == FEEDLANE_E_CORRUPT);
-          CHECK(std::string(m.error.argument) == part.argument);
-        }
-}
-
-TEST_CASE("a record's name is not believed: the trainer has its own") {
+TEST_CASE("of a tensor as declared a worker has nothing to say: its record is neither written nor read") {
   Memory m;
   m.write(5);
-  std::memset(m.header.tensors[1].name, 'z', sizeof m.header.tensors[1].name);
-  REQUIRE(m.read(5) == FEEDLANE_OK);
-  CHECK(std::string(m.seen[1].name) == "label");
+  for (std::size_t i = 0; i < sizeof m.header.tensors; i++)
+    REQUIRE(reinterpret_cast<const unsigned char*>(m.header.tensors)[i] == 0xaa);  // as it was before
+  for (const int junk : {0, 0xff}) {
+    std::memset(static_cast<void*>(m.header.tensors), junk, sizeof m.header.tensors);
+    REQUIRE(m.read(5) == FEEDLANE_OK);
+    m.check_declared(5);
+  }
+}
+
+TEST_CASE("what was read of a slot before doesn't show in what is read of it now") {
+  Added added;
+  Memory& m = added;
+  for (int lap = 0; lap < 2; lap++) {
+    for (const std::int64_t rows : {std::int64_t{5}, std::int64_t{5}, std::int64_t{2}, max_rows}) {
+      m.write(rows);
+      REQUIRE(m.read(rows) == FEEDLANE_OK);
+      m.check_declared(rows);
+    }
+    added.write_added();
+    REQUIRE(m.read(max_rows) == FEEDLANE_OK);
+    CHECK(m.seen.size() == 4);
+    CHECK(m.seen[1].bytes == 48);
+    m.write(max_rows);
+    REQUIRE(m.read(max_rows) == FEEDLANE_OK);
+    m.check_declared(max_rows);
+    added.write_added();
+    m.header.tensors[3].bytes++;
+    CHECK(m.read(max_rows) == FEEDLANE_E_CORRUPT);  // half-way
+    m.write(max_rows);
+    REQUIRE(m.read(max_rows) == FEEDLANE_OK);
+    m.check_declared(max_rows);
+  }
 }
 
 TEST_CASE("a failure travels with its text, its traceback, its row and whether a retry is worth it") {
@@ -249,75 +317,6 @@ TEST_CASE("a failure whose numbers can't be is E_CORRUPT, with what was found an
 
 // ---- what a data set adds ----
 
-namespace {
-
-constexpr std::uint32_t record_room = 4;
-
-// The three declared tensors, the second of another shape, and a fourth; metadata, a state, two records: all of it sound.
-struct Added : Memory {
-  Added() {
-    const std::uint64_t declared = fields.slot_bytes();
-    bytes = declared + 4096;
-    payload.assign(bytes + 1, std::byte{'p'});
-    slot.payload = payload.data();
-    slot.payload_bytes = bytes;
-    slot.records = room;
-    slot.record_room = record_room;
-    slot.state_room = 64;
-    std::vector<feedlane_tensor> tensors;
-    for (const Fields::Field& f : fields.all())
-      tensors.push_back(arena::tensor_of(f, max_rows, slot.payload, slot.payload_offset));
-    const std::int64_t shape[] = {2, 3, 4};
-    tensors[1] = place(3, shape, declared);
-    tensors[1].name = "label";
-    tensors.push_back(place(3, shape, declared + 256));
-    arena::Extras extras;
-    extras.shaped = 2;
-    extras.metadata = {declared + 512, 100};
-    extras.has_state = true;
-    extras.state = {declared + 768, 64};
-    extras.records = 2;
-    room[0].position = 1;
-    room[0].outcome = static_cast<std::int32_t>(shm::SampleOutcome::skipped);
-    room[1].position = 5;
-    room[1].outcome = static_cast<std::int32_t>(shm::SampleOutcome::retried);
-    arena::write_batch(slot, task, tensors, extras);
-  }
-  feedlane_tensor place(std::int32_t ndim, const std::int64_t* shape, std::uint64_t offset) const {
-    feedlane_tensor t = arena::row_major({0, 16, 1}, ndim, shape);
-    t.name = "added";
-    t.bytes = 48;
-    t.offset = slot.payload_offset + offset;
-    t.data = slot.payload + offset;
-    return t;
-  }
-  // In bounds, whatever the worker said.
-  void check_bounds() const {
-    const auto inside = [&](const void* data, std::uint64_t count) {
-      const auto* begin = static_cast<const std::byte*>(data);
-      return begin >= payload.data() && count <= bytes && begin + count <= payload.data() + bytes;
-    };
-    for (const feedlane_tensor& t : made.tensors) {
-      CHECK(inside(t.data, t.bytes));
-      CHECK(t.ndim >= 0);
-      CHECK(t.ndim <= FEEDLANE_MAX_NDIM);
-      CHECK(std::strlen(t.name) < shm::name_bytes);
-    }
-    CHECK(inside(made.metadata.data(), made.metadata.size()));
-    CHECK(inside(made.state.data(), made.state.size()));
-    CHECK(made.state.size() <= slot.state_room);
-    CHECK(made.records.size() <= record_room);
-    for (const shm::SampleRecord& r : made.records) {
-      CHECK(r.position < max_rows);
-      CHECK(std::memchr(r.text, 0, sizeof r.text) != nullptr);
-    }
-  }
-  std::uint64_t bytes = 0;
-  shm::SampleRecord room[record_room] = {};
-};
-
-}  // namespace
-
 TEST_CASE("tensors of other shapes, added ones, metadata, a state and records are read as they were written") {
   Added m;
   REQUIRE(m.read(max_rows) == FEEDLANE_OK);
@@ -350,7 +349,6 @@ TEST_CASE("a wrong number in what a data set adds is E_CORRUPT and named") {
            Change{"slot.tensor_count", [](auto& m) { m.header.head.tensor_count = 2; }},
            {"slot.tensor_count", [](auto& m) { m.header.head.tensor_count = 65; }},
            {"slot.tensor_count", [](auto& m) { m.header.head.tensor_count = UINT32_MAX; }},
-           {"tensor.dtype", [](auto& m) { m.header.head.shaped = 0; }},
            {"dtype.code", [](auto& m) { m.header.tensors[3].code = 3; }},
            {"dtype.code", [](auto& m) { m.header.tensors[1].code = 255; }},
            {"dtype.bits", [](auto& m) { m.header.tensors[3].bits = 0; }},
@@ -370,7 +368,6 @@ TEST_CASE("a wrong number in what a data set adds is E_CORRUPT and named") {
            {"tensor.offset", [](auto& m) { m.header.tensors[1].offset = UINT64_MAX; }},
            {"tensor.offset", [](auto& m) { m.header.tensors[1].offset = UINT64_MAX - 47; }},
            {"tensor.offset", [](auto& m) { m.header.tensors[1].offset++; }},
-           {"tensor.offset", [](auto& m) { m.header.tensors[0].offset += 256; }},
            {"slot.metadata_offset", [](auto& m) { m.header.head.metadata_offset = m.bytes - 99; }},
            {"slot.metadata_offset", [](auto& m) { m.header.head.metadata_offset = UINT64_MAX; }},
            {"slot.metadata_offset", [](auto& m) { m.header.head.metadata_bytes = m.bytes + 1; }},
