@@ -214,8 +214,8 @@ void Loader::check_skip_budget(Record& record, std::uint32_t slot) {
 void Loader::make_room(Record& record) {
   std::vector<YieldedBatch>& ahead = progress_.ahead;
   if (ahead.size() == ahead.capacity()) ahead.reserve(2 * ahead.size() + 4);
-  record.progress = progress_;  // and once more in hand_out, when it has come further
-  record.progress.ahead.reserve(ahead.size() + 1);
+  record.progress.ahead.reserve(ahead.size() + 1);  // for hand_out
+  record.progress.shards.reserve(progress_.shards.size());
   left_out_.reserve(record.made.skipped());
 }
 
