@@ -861,6 +861,8 @@ typedef struct feedlane_stats {
   uint64_t skipped;         /**< samples left out */
   uint64_t hung;            /**< workers that passed config.task_timeout_ns */
   char rank_source[16];     /**< of a distributed sampler, see feedlane_rank; empty: of another one */
+  uint64_t huge_bytes; /**< of data_bytes, in huge pages from the start: 0 where the system gives shared memory none
+                                 (transparent_hugepage/shmem_enabled), and of segments below 8 MiB */
 } feedlane_stats;
 
 #define FEEDLANE_WORKER_NONE 0     /**< not there, or ended */

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "os/event.hpp"
+#include "os/huge_pages.hpp"
 #include "os/process.hpp"
 
 namespace feedlane::loader {
@@ -66,6 +67,10 @@ Status Loader::plan_segments(const os::SystemFiles& files, Error& error) {
   // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one
   // is released leaves the window full.
   g.slots = config_.window() + config_.held + 1;
+  // Huge pages would fill the little that slots have beyond their reserved part.
+  if (config_.arena_bytes == 0 && g.slot_bytes - g.reserved_bytes <= g.reserved_bytes / 8 &&
+      g.slots * g.slot_bytes >= shm::least_for_huge_pages && os::huge_page_bytes(files) != 0)
+    g.reserved_bytes = g.slot_bytes;
   if (const Status s = fit_budget(g, error); s != FEEDLANE_OK) return s;
   g.ring_capacity = std::bit_ceil(g.slots);
   shm::Plan plan;
@@ -103,6 +108,7 @@ Status Loader::set_up(const os::SystemFiles& files, Error& error) {
   config_.fields.write(segments_.fields());
   if (g.config_bytes != 0) std::memcpy(segments_.config(), config_.worker_config.data(), g.config_bytes);
   counters_ = segments_.counters();
+  counters_->huge_bytes.store(segments_.huge_bytes(), std::memory_order_relaxed);  // nobody else is there yet
   slots_.reset(g.slots, *counters_, &segments_);
   segments_.forbid_payloads();
   ledger_.reset(g.slots, config_.out_of_order);

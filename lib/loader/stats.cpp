@@ -38,6 +38,7 @@ feedlane_stats read_stats(const shm::Segments& segments) {
   s.control_bytes = segments.plan().control_bytes;
   s.data_bytes = segments.plan().data_bytes;
   s.reserved_bytes = segments.plan().reserved_bytes();
+  s.huge_bytes = read(c.huge_bytes);
   return s;
 }
 

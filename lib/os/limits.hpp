@@ -15,6 +15,7 @@ namespace feedlane::os {
 struct SystemFiles {
   std::string proc = "/proc";
   std::string cgroup = "/sys/fs/cgroup";
+  std::string huge_pages = "/sys/kernel/mm/transparent_hugepage";
 };
 
 // Bytes that could be had under one limit, and the limit's name.

@@ -101,6 +101,7 @@ struct LoaderCounters {
   Word64 skipped;
   Word64 hung;
   Word64 slots_taken;                          // now: for a task
+  Word64 huge_bytes;                           // of data, in huge pages
   alignas(writer_distance) Word64 slots_held;  // now: in the trainer's hands; what is neither is free
 };
 static_assert(sizeof(LoaderCounters) == 256 && offsetof(LoaderCounters, slots_held) == 128);
@@ -257,7 +258,7 @@ constexpr std::uint64_t layout_hash = [] {
                                    sizeof(ResultMessage),
                                    sizeof(TensorRecord),
                                    sizeof(SlotHeader),
-                                   offsetof(LoaderCounters, slots_taken),
+                                   offsetof(LoaderCounters, huge_bytes),
                                    offsetof(TrainerRow, generation),
                                    offsetof(TrainerRow, revoked_until),
                                    sizeof(SampleRecord),

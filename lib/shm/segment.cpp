@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "os/huge_pages.hpp"
 #include "os/memfd.hpp"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -37,19 +38,24 @@ constexpr Half data_half(SegmentKind kind) {
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
+// Where there are holes huge pages would fill them.
+bool has_no_holes(const Parts& parts) { return parts.bytes == parts.stride; }
+
 Status reserve_parts(int fd, const Parts& parts, Error& error) {
-  if (parts.bytes == parts.stride) return os::reserve(fd, 0, parts.total(), error);
+  if (has_no_holes(parts)) return os::reserve(fd, 0, parts.total(), error);
   Status s = os::reserve(fd, 0, parts.first, error);
   for (std::uint64_t i = 0; s == FEEDLANE_OK && i < parts.count; i++)
     s = os::reserve(fd, parts.first + i * parts.stride, parts.bytes, error);
   return s;
 }
 
-Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, std::uint64_t pair_id, os::Fd& fd,
-                   Mapping& mapping, Error& error) {
+Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, std::uint64_t pair_id,
+                   std::uint64_t huge_page, os::Fd& fd, Mapping& mapping, const os::SystemFiles& files, Error& error) {
   Status s = os::create_memfd(half.name, bytes, fd, error);
-  if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
   if (s == FEEDLANE_OK) s = mapping.map(fd.get(), bytes, Access::read_write, error);
+  if (s == FEEDLANE_OK && huge_page != 0 && has_no_holes(reserved))
+    os::fill_with_huge_pages(mapping.data(), bytes, huge_page, files);
+  if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
   if (s == FEEDLANE_OK) s = os::add_seals(fd.get(), half.seals, error);
   if (s != FEEDLANE_OK) return s;
   // A forked child must not hold a writable view of control. A core dump of the arena would delay the news of a crash.
@@ -122,9 +128,13 @@ Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::u
     return s;
   std::uint64_t pair_id = 0;
   if (::getrandom(&pair_id, sizeof pair_id, 0) != sizeof pair_id) return error.os(errno, "getrandom");
-  const Status s =
-      create_half(control_half(kind), control_bytes, {control_bytes}, pair_id, control_fd_, control_, error);
-  return s == FEEDLANE_OK ? create_half(data_half(kind), data_bytes, reserved, pair_id, data_fd_, data_, error) : s;
+  Status s =
+      create_half(control_half(kind), control_bytes, {control_bytes}, pair_id, 0, control_fd_, control_, files, error);
+  if (s != FEEDLANE_OK) return s;
+  const std::uint64_t huge_page = data_bytes >= least_for_huge_pages ? os::huge_page_bytes(files) : 0;
+  s = create_half(data_half(kind), data_bytes, reserved, pair_id, huge_page, data_fd_, data_, files, error);
+  if (s == FEEDLANE_OK && huge_page != 0) huge_bytes_ = os::huge_bytes(data_.data(), files);
+  return s;
 }
 
 Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error) {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include "support/trainer.hpp"
@@ -230,4 +231,31 @@ TEST_CASE("2. Samplers: whence the rank came is in the loader's statistics") {
   REQUIRE(::unsetenv("FEEDLANE_RANK") == 0);
   REQUIRE(::unsetenv("FEEDLANE_WORLD_SIZE") == 0);
   CHECK(std::string(stats_of(Setup(8).create().get()).rank_source).empty());
+}
+
+TEST_CASE("huge pages: a large arena is of them where the system gives some, and the statistics say how much") {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  std::string offers;
+  std::getline(file, offers);
+  const auto given = offers.find('[');
+  const bool gives =
+      given != std::string::npos && offers.compare(given, 7, "[never]") != 0 && offers.compare(given, 6, "[deny]") != 0;
+  MESSAGE((gives ? "this system gives huge pages to shared memory" : "this system gives shared memory no huge pages"));
+  for (const bool is_large : {true, false}) {
+    feedlane_field data = field("data", {1, 8, 1});
+    data.ndim = 1;
+    data.shape[0] = is_large ? 20'000'000 : 20'000;
+    Setup s(8);
+    s.workers(2).fields({data});
+    const Loader l = s.create();
+    const feedlane_stats stats = stats_of(l.get());
+    CAPTURE(stats.data_bytes);
+    if (!gives || !is_large) {
+      CHECK(stats.huge_bytes == 0);
+      continue;
+    }
+    CHECK_MESSAGE(stats.huge_bytes + (32 << 20) > stats.data_bytes, "all but what is no whole page");
+    CHECK(stats.huge_bytes <= stats.data_bytes);
+    CHECK_MESSAGE(stats.reserved_bytes == stats.control_bytes + stats.data_bytes, "nothing is left out in between");
+  }
 }

@@ -71,7 +71,7 @@ Stats = _struct(
     "Stats", Sized, batches=_u64, samples=_u64, bytes=_u64, epochs=_u64, wait_ns=_u64, restarts=_u64, redispatched=_u64,
     quarantined=_u64, invalid_results=_u64, late_results=_u64, slots=_u64, slots_free=_u64, slots_held=_u64,
     control_bytes=_u64, data_bytes=_u64, reserved_bytes=_u64, retried=_u64, substituted=_u64, skipped=_u64, hung=_u64,
-    rank_source=c.c_char * 16)
+    rank_source=c.c_char * 16, huge_bytes=_u64)
 WorkerStats = _struct("WorkerStats", Sized, pid=_i64, state=_i32, generation=_i32, tasks=_u64, samples=_u64, bytes=_u64,
                       errors=_u64, work_ns=_u64, wait_ns=_u64)
 Event = _struct("Event", Sized, kind=_i32, reserved=_i32, time_ns=_u64, lost=_u64, what=Error)

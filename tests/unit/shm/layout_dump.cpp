@@ -77,7 +77,7 @@ void print_control() {
   FIELD(LoaderCounters, redispatched), FIELD(LoaderCounters, quarantined), FIELD(LoaderCounters, invalid_results);
   FIELD(LoaderCounters, late_results), FIELD(LoaderCounters, retried), FIELD(LoaderCounters, substituted);
   FIELD(LoaderCounters, skipped), FIELD(LoaderCounters, hung), FIELD(LoaderCounters, slots_taken),
-      FIELD(LoaderCounters, slots_held);
+      FIELD(LoaderCounters, huge_bytes), FIELD(LoaderCounters, slots_held);
   STRUCT(TrainerRow);
   FIELD(TrainerRow, result_position), FIELD(TrainerRow, done_through), FIELD(TrainerRow, revoked_from),
       FIELD(TrainerRow, revoked_until), FIELD(TrainerRow, pid);

@@ -363,6 +363,7 @@ structs! {
         pub skipped: u64,
         pub hung: u64,
         pub rank_source: [c_char; 16],
+        pub huge_bytes: u64,
     }
 
     /// One worker.

@@ -149,6 +149,8 @@ counters! {
         redispatched,
         quarantined, invalid_results, late_results, slots, slots_free, slots_held, control_bytes, data_bytes,
         reserved_bytes, retried, substituted, skipped, hung,
+        /// Of `data_bytes`, in huge pages.
+        huge_bytes,
     }
 }
 

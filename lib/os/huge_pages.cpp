@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/huge_pages.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace feedlane::os {
+
+std::uint64_t huge_page_bytes(const SystemFiles& files) {
+  std::ifstream offers(files.huge_pages + "/shmem_enabled");  // "always within_size advise [never] deny force"
+  for (std::string word; offers >> word;) {
+    if (word.front() != '[') continue;
+    if (word == "[never]" || word == "[deny]") return 0;
+    std::ifstream size(files.huge_pages + "/hpage_pmd_size");
+    std::uint64_t bytes = 0;
+    return size >> bytes ? bytes : 0;
+  }
+  return 0;
+}
+
+void fill_with_huge_pages(void* mapping, std::uint64_t bytes, std::uint64_t page, const SystemFiles& files) {
+  auto* const begin = static_cast<std::byte*>(mapping);
+  const std::uint64_t pages = bytes / page;
+  if (pages == 0 || ::madvise(begin, pages * page, MADV_HUGEPAGE) != 0) return;
+  // Filling is clearing: as fast as one processor writes. A thread should have some milliseconds of it to do.
+  constexpr std::uint64_t worth_a_thread = std::uint64_t{16} << 20;
+  const std::uint64_t threads = std::clamp<std::uint64_t>(
+      pages * page / worth_a_thread, 1, std::min<std::uint64_t>(8, static_cast<std::uint64_t>(usable_cpus(files))));
+  const auto fill = [&](std::uint64_t part) {
+    const std::uint64_t from = pages * part / threads;
+    const std::uint64_t until = pages * (part + 1) / threads;
+    (void)::madvise(begin + from * page, (until - from) * page, MADV_POPULATE_WRITE);
+  };
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  (void)::pthread_sigmask(SIG_BLOCK, &all, &before);  // the host's signals are for the host's threads
+  std::vector<std::thread> others;
+  std::uint64_t part = 1;
+  try {
+    others.reserve(threads);
+    for (; part < threads; part++) others.emplace_back(fill, part);
+  } catch (const std::system_error&) {  // no more threads: what is left is small pages, by the reservation
+  } catch (const std::bad_alloc&) {
+  }
+  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  fill(0);
+  for (std::thread& t : others) t.join();
+}
+
+std::uint64_t huge_bytes(const void* mapping, const SystemFiles& files) {
+  std::ifstream file(files.proc + "/self/smaps");
+  bool is_there = false;
+  for (std::string line; std::getline(file, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    std::uint64_t kib = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
+      if (is_there) return 0;
+      is_there = begin == reinterpret_cast<std::uintptr_t>(mapping);
+    } else if (is_there && std::sscanf(line.c_str(), "ShmemPmdMapped: %" SCNu64 " kB", &kib) == 1) {
+      return kib * 1024;
+    }
+  }
+  return 0;
+}
+
+}  // namespace feedlane::os
