@@ -3,9 +3,10 @@
 // to come a fraction of one.
 //
 // It pays only where the peer runs meanwhile, and that can't be asked: with fewer processors in the machine than parties it
-// takes one from somebody who has work to do, so it isn't done there; else what became of the last times says it. Each time in vain halves the patience, down to none; each success restores it. Now
-// and then it is tried again. Nothing depends on it but time: the flag of the doorbell is down while one looks, and whoever
-// gives up goes the whole way: flag, fence, sweep, sleep.
+// takes one from somebody who has work to do, so it isn't done there; else what became of the last times says it. Each time
+// in vain halves the patience, down to none; each success restores it. Now and then it is tried again. Nothing depends on it
+// but time: the flag of the doorbell is down while one looks, and whoever gives up goes the whole way: flag, fence, sweep,
+// sleep.
 #pragma once
 
 #include <sys/sysinfo.h>

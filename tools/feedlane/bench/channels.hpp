@@ -91,12 +91,14 @@ class Ring {
       s = feedlane_tx_attach(-1, path_.c_str(), FEEDLANE_FOREVER, &tx_, &error_);
     }
     check("feedlane_tx_attach", s, error_);
+    reserve();
   }
-  // Committed one by one, or by so many.
+  // Committed one by one, or by so many. The place of the next one is reserved before it is known what will lie there.
   void send(const Message& m) {
-    if (pending_ == room_.count) reserve();
     std::memcpy(static_cast<std::byte*>(room_.data) + pending_ * room_.stride, &m, sizeof m);
-    if (++pending_ == room_.count) flush();
+    if (++pending_ < room_.count) return;
+    flush();
+    reserve();
   }
   void receive(Message& m) {
     if (taken_ == got_.count) {
@@ -114,7 +116,7 @@ class Ring {
   }
   void flush() {
     check("feedlane_tx_commit", feedlane_tx_commit(tx_, pending_, &error_), error_);
-    pending_ = room_.count = 0;
+    pending_ = 0;
   }
 
  private:
