@@ -63,6 +63,7 @@ class Installed:
         self.include = self.place(options["prefix"], options["includedir"])
         self.lib = self.place(options["prefix"], options["libdir"])
         self.bin = self.place(options["prefix"], options["bindir"])
+        self.man = self.place(options["prefix"], options["mandir"])
 
     def place(self, *parts):
         return self.destination + os.path.join(*parts)
@@ -88,7 +89,7 @@ def files(tree):
     expected |= {os.path.join(cmake, f"feedlane-config{part}.cmake") for part in ("", "-version")}
     expected |= {os.path.join(tree.lib, "libfeedlane.so" + end) for end in ("", ".1", ".1.0.0")}
     if os.path.exists(os.path.join(tree.build, "tools/feedlane/feedlane")):  # where its libraries were
-        expected.add(os.path.join(tree.bin, "feedlane"))
+        expected |= {os.path.join(tree.bin, "feedlane"), os.path.join(tree.man, "man1/feedlane.1")}
     found = {os.path.join(folder, name) for folder, _, names in os.walk(tree.destination) for name in names}
     check(found == expected, f"too much: {sorted(found - expected)}; missing: {sorted(expected - found)}")
 
