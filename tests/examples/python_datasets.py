@@ -41,6 +41,36 @@ class Numbers:
         return np.full(self.size, i, np.int64)
 
 
+class Flaky(Numbers):
+    """Each time that sample `i` of `failing` is asked for, it raises one more of failing[i]'s exceptions; after them it is
+    made. `log`: a file that hears of every try. A sample is its index and the seed that it was made with."""
+
+    def __init__(self, failing, log=None, samples=32):
+        super().__init__(samples, 2, failing)
+        self.log, self.tries = log, {}
+
+    def __getitem__(self, i):
+        if self.log is not None:
+            with open(self.log, "a", encoding="ascii") as file:
+                file.write(f"{i} {time.monotonic()}\n")
+        done = self.tries.get(i, 0)
+        self.tries[i] = done + 1
+        if i in self.failing and done < len(self.failing[i]):
+            raise self.failing[i][done](f"sample {i}, try {done}")
+        return np.array([i, feedlane.sample_seed() % 2**62])
+
+    def __getitems__(self, indices):
+        raise AssertionError("samples are asked for one by one where a policy looks after them")
+
+
+def next_index(index, _seed, _tries):
+    return index + 1
+
+
+def no_index(_index, _seed, _tries):
+    return None
+
+
 class Deadly(Numbers):
     """The worker that is to make sample `i` of `failing` is killed, once."""
 

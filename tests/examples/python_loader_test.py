@@ -17,8 +17,8 @@ except ModuleNotFoundError as missing:
     sys.exit(77)
 
 import feedlane
-from python_datasets import (SAMPLES, Deadly, Map, Numbers, Point, Shards, Stuck, Whoami, as_list, broken_worker_init,
-                             plain, worker_init)
+from python_datasets import (SAMPLES, Deadly, Flaky, Map, Numbers, Point, Shards, Stuck, Whoami, as_list,
+                             broken_worker_init, next_index, no_index, plain, worker_init)
 
 DEADLINE_S = 60
 
@@ -262,13 +262,125 @@ class Errors(unittest.TestCase):
             self.assertEqual(int(next(iterator)[0, 0]), 2)
 
 
+ALWAYS = [ValueError] * 100
+
+
+class Policies(unittest.TestCase):
+    """Inline and with workers: what becomes of samples that fail."""
+
+    def each(self, failing, *, batch_size=4, log=None, **arguments):
+        """(loader, [Batch ...]) of one epoch, without workers and with two."""
+        for workers in 0, 2:
+            with feedlane.Loader(Flaky(failing, log), batch_size, num_workers=workers, held=9, seed=7, **arguments) as loader:
+                yield loader, list(loader.batches())
+
+    def kinds(self, loader):
+        return [(event.kind, event.sample) for event in loader.events() if event.kind.startswith("sample")]
+
+    def test_retries(self):
+        failing = {5: [OSError, TimeoutError], 9: [OSError]}
+        expected = None
+        for loader, batches in self.each(failing, retries=2):
+            self.assertEqual([int(row[0]) for batch in batches for row in batch.data], list(range(32)))
+            seeds = [int(row[1]) for batch in batches for row in batch.data]
+            expected = expected or seeds
+            self.assertEqual(seeds, expected)
+            self.assertEqual(loader.stats()["retried"], 2)
+            self.assertEqual(self.kinds(loader), [("sample retried", 5), ("sample retried", 9)])
+
+    def test_what_isnt_transient_isnt_tried_again(self):
+        for workers in 0, 2:
+            with self.subTest(workers=workers), feedlane.Loader(Flaky({5: ALWAYS}), 4, num_workers=workers,
+                                                                retries=3) as loader:
+                batches = iter(loader)
+                next(batches)
+                with self.assertRaisesRegex(feedlane.SampleError, "sample 5, try 0") as raised:
+                    next(batches)
+                self.assertEqual(raised.exception.sample, 5)
+                self.assertEqual(loader.stats()["retried"], 0)
+                self.assertEqual(int(next(batches)[0][0]), 8)
+
+    def test_retries_that_dont_help_are_told_all_the_same(self):
+        for workers in 0, 2:
+            with self.subTest(workers=workers), feedlane.Loader(Flaky({1: ALWAYS}), 4, num_workers=workers, retries=2,
+                                                                retry_on=(KeyError, ValueError)) as loader:
+                with self.assertRaisesRegex(feedlane.SampleError, "sample 1, try 2"):
+                    next(iter(loader))
+                self.assertEqual(loader.stats()["retried"], 1)
+
+    def test_each_wait_is_twice_as_long(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "log")
+            for _, batches in self.each({0: [OSError] * 3}, log=log, retries=3, retry_backoff=0.02):
+                self.assertEqual(len(batches), 8)
+                with open(log, encoding="ascii") as file:
+                    times = [float(line.split()[1]) for line in file if line.startswith("0 ")]
+                os.unlink(log)
+                waits = [b - a for a, b in zip(times, times[1:])]
+                for wait, least in zip(waits, (0.02, 0.04, 0.08), strict=True):
+                    self.assertGreaterEqual(wait, least)
+
+    def test_substitutes_with_retries_of_their_own_and_the_rows_seed(self):
+        plain_seeds = None
+        for failing in {}, {5: [OSError] * 100, 6: [OSError]}:
+            for loader, batches in self.each(failing, retries=1, substitute=next_index):
+                batch = batches[1]
+                self.assertEqual(batch.data[:, 0].tolist(), [4, 6, 6, 7] if failing else [4, 5, 6, 7])
+                self.assertEqual(batch.indices, batch.data[:, 0].tolist())
+                plain_seeds = plain_seeds or batch.data[:, 1].tolist()
+                self.assertEqual(batch.data[:, 1].tolist(), plain_seeds)
+                self.assertEqual(loader.stats()["substituted"], 1 if failing else 0)
+
+    def test_a_row_gets_sixteen_others_at_most(self):
+        failing = dict.fromkeys(range(32), ALWAYS)
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "log")
+            with feedlane.Loader(Flaky(failing, log, 1), 1, substitute=next_index) as loader:
+                with self.assertRaises(feedlane.SampleError):
+                    next(iter(loader))
+            with open(log, encoding="ascii") as file:
+                self.assertEqual([int(line.split()[0]) for line in file], list(range(17)))
+
+    def test_what_no_other_helps_is_left_out(self):
+        failing = dict.fromkeys([5, 6, 16, 17, 18, 19], ALWAYS)
+        for loader, batches in self.each(failing, substitute=no_index, skip_budget=6):
+            self.assertEqual([batch.number for batch in batches], [0, 1, 2, 3, 5, 6, 7])
+            self.assertEqual(batches[1].data[:, 0].tolist(), [4, 7])
+            self.assertEqual((batches[1].indices, batches[1].skipped, batches[1].rows), ([4, 7], [5, 6], 2))
+            self.assertEqual(batches[0].skipped, [])
+            self.assertEqual(loader.stats()["skipped"], 6)
+            self.assertEqual(self.kinds(loader), [("sample skipped", i) for i in failing])
+
+    def test_beyond_the_budget_it_is_an_error(self):
+        for workers in 0, 2:
+            with self.subTest(workers=workers), feedlane.Loader(Flaky({1: ALWAYS, 9: ALWAYS}), 4, num_workers=workers,
+                                                                skip_budget=1) as loader:
+                batches = iter(loader)
+                self.assertEqual([len(next(batches)), len(next(batches))], [3, 4])
+                with self.assertRaisesRegex(feedlane.SampleError, "the budget is 1"):
+                    next(batches)
+                self.assertEqual(len(next(batches)), 4)
+
+    def test_refusals(self):
+        for arguments in {"retries": 1}, {"skip_budget": 1}, {"substitute": next_index}:
+            with self.subTest(arguments), self.assertRaisesRegex(ValueError, "map-style"):
+                feedlane.Loader(Shards(), 4, **arguments)
+        with self.assertRaisesRegex(feedlane.ArgumentError, "config.retries"):
+            feedlane.Loader(Numbers(), 4, retries=-1)
+        with self.assertRaises(ValueError):
+            feedlane.Loader(Numbers(), 4, retries=1, retry_backoff=-1)
+
+
 class Processes(unittest.TestCase):
     def test_a_worker_killed_in_a_sample(self):
         with tempfile.TemporaryDirectory() as folder:
             dataset = Deadly(os.path.join(folder, "marker"), failing=[333])
             with feedlane.Loader(dataset, 4, num_workers=2) as loader:
                 self.assertEqual(ids(loader), list(range(SAMPLES)))
-                self.assertEqual(loader.stats()["restarts"], 1)
+                stats = loader.stats()
+                self.assertEqual((stats["restarts"], stats["samples"]), (1, SAMPLES))
+                self.assertTrue(all(isinstance(value, int) for value in stats.values()))
+                self.assertLessEqual({"batches", "huge_bytes"}, set(stats))
                 self.assertIn("worker died", [event.kind for event in loader.events()])
 
     def test_a_worker_killed_from_outside(self):

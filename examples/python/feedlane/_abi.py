@@ -8,6 +8,7 @@ from . import _library
 OK, END, TIMEOUT, AGAIN, INTERRUPTED, SLOTS_HELD, ABANDONED = range(7)
 E_ARGUMENT, E_STATE, E_BUSY, E_FORKED, E_STALE, E_MEMORY, E_LIMIT, E_OS, E_ABI = range(-1, -10, -1)
 E_CORRUPT, E_PEER_DEAD, E_SAMPLE, E_INIT, E_HUNG, E_QUARANTINED, E_RESTARTS, E_DEVICE, E_UNSUPPORTED = range(-10, -19, -1)
+SAMPLE_RETRIED, SAMPLE_SUBSTITUTED, SAMPLE_SKIPPED = range(1, 4)
 FOREVER = 2**63 - 1
 MAX_NDIM, MAX_TENSORS, UNBATCHED = 8, 64, -1
 SHUFFLE_TORCH, SHUFFLE_FEISTEL, SHUFFLE_TORCH_LOADER = range(3)
@@ -53,8 +54,9 @@ WorkerInfo = _struct("WorkerInfo", Sized, id=_i32, count=_i32, generation=_i32, 
 DATASET_OPEN = c.CFUNCTYPE(_i32, _p, c.POINTER(WorkerInfo), c.POINTER(_p), c.POINTER(Error))
 DATASET_FETCH = c.CFUNCTYPE(_i32, _p, c.POINTER(Task), c.POINTER(Error))
 DATASET_RESTART = c.CFUNCTYPE(_i32, _p, _i64, c.POINTER(Error))
+DATASET_SUBSTITUTE = c.CFUNCTYPE(_i32, _p, _i64, _u64, _u32, c.POINTER(_i64), c.POINTER(Error))
 Dataset = _struct("Dataset", Sized, user_data=_p, open=DATASET_OPEN, get=_p, fetch=DATASET_FETCH, close=_p, next=_p,
-                  restart=DATASET_RESTART, save=_p, load=_p, substitute=_p)
+                  restart=DATASET_RESTART, save=_p, load=_p, substitute=DATASET_SUBSTITUTE)
 LoaderConfig = _struct(
     "LoaderConfig", Sized, sampler=_p, dataset=c.POINTER(Dataset), fields=c.POINTER(Field), field_count=_u64,
     batch_size=_i64, drop_last=_i32, has_seed=_i32, seed=_u64, workers=_i32, start=_i32, prefetch_factor=_i32,
@@ -121,6 +123,7 @@ _FUNCTIONS = {
     "feedlane_task_tensor": [c.POINTER(Task), _i32, c.POINTER(Field), c.POINTER(Tensor), _err],
     "feedlane_task_metadata": [c.POINTER(Task), _s, _u64, _err],
     "feedlane_task_rows": [c.POINTER(Task), _u64, _err],
+    "feedlane_task_record": [c.POINTER(Task), _u64, _i32, _i32, _u32, _i64, _s, _err],
     "feedlane_loader_create": [c.POINTER(LoaderConfig), _out, _err],
     "feedlane_loader_destroy": [_out],
     "feedlane_loader_begin": [_p, _i64, _err],

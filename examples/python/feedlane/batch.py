@@ -94,6 +94,12 @@ class Batch:
         return self._struct.indices[:self._struct.count] if self._struct.indices else None
 
     @property
+    def skipped(self):
+        """The data set indices of samples that were left out of it."""
+        self._must_be_held()
+        return self._struct.skipped[:self._struct.skipped_count]
+
+    @property
     def data(self):
         self._must_be_held()
         if self._data is None:

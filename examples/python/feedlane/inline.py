@@ -11,7 +11,9 @@ class Inline:
 
     def __init__(self, batches):
         self._batches, self._failure = batches, None
-        self.table = _abi.Dataset(fetch=_abi.DATASET_FETCH(self._fetch), restart=_abi.DATASET_RESTART(self._restart))
+        # The maker substitutes by itself; the library wants to see that somebody can.
+        self.table = _abi.Dataset(fetch=_abi.DATASET_FETCH(self._fetch), restart=_abi.DATASET_RESTART(self._restart),
+                                  substitute=_abi.DATASET_SUBSTITUTE(lambda *_: _abi.E_SAMPLE))
 
     def take_failure(self):
         failure, self._failure = self._failure, None
@@ -40,7 +42,7 @@ class Inline:
     def _fetch(self, _self, task, error):
         def call():
             rows = self._batches.make(task.contents)
-            if rows == 0:
+            if rows == 0 and self._batches.job.iterable:
                 return _abi.END
             return _abi.library.feedlane_task_rows(task, rows, None)
         return self._guarded(call, error)

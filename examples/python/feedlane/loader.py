@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import namedtuple
 
-from . import _abi, dtypes, errors, inline, maker, order, tree, worker
+from . import _abi, dtypes, errors, inline, maker, order, policies, tree, worker
 from .batch import Batch
 
 # A wait ends this often, so that a signal that came just before it finds Python's handler.
@@ -45,16 +45,22 @@ class Loader:
       task_timeout  seconds after which a worker that gets nowhere is replaced; 0: never
       deterministic an iterable data set yields the same samples when it is iterated again: a dead worker can be replaced
       max_restarts  of dead workers over the loader's life; 0: 1000, -1: none
+    and, of map-style data sets, for samples that fail, in this order (`__getitem__` makes them then):
+      retries       more tries of a sample that raised one of `retry_on`, after `retry_backoff` seconds, then twice as many ...
+      substitute    substitute(index, seed, tries) says which index to take instead, or None; up to 16 times. A function that
+                    can be pickled
+      skip_budget   samples that an epoch may leave out before that is an error
     """
 
     def __init__(self, dataset, batch_size=1, *, shuffle=None, sampler=None, batch_sampler=None, num_workers=0,
                  collate_fn=None, drop_last=False, timeout=0, worker_init_fn=None, prefetch_factor=None,
                  persistent_workers=False, in_order=True, generator=None, tensors="numpy", seed=None, held=4, fields=None,
-                 slot_bytes=None, dispatch="least_loaded", task_timeout=0, deterministic=False, max_restarts=0):
+                 slot_bytes=None, dispatch="least_loaded", task_timeout=0, deterministic=False, max_restarts=0,
+                 retries=0, retry_on=(OSError,), retry_backoff=0, substitute=None, skip_budget=0):
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
-        if timeout < 0 or task_timeout < 0:
-            raise ValueError("a timeout can't be negative")
+        if timeout < 0 or task_timeout < 0 or retry_backoff < 0:
+            raise ValueError("a time can't be negative")
         if num_workers == 0 and prefetch_factor is not None:
             raise ValueError("prefetch_factor needs num_workers above 0")
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
@@ -66,16 +72,23 @@ class Loader:
         self._iterable = order.is_iterable(dataset)
         self._order = order.Order(dataset, self._iterable, shuffle, sampler, batch_sampler, batch_size, drop_last,
                                   generator, seed, self._torch, persistent_workers)
+        policy = None
+        if retries or skip_budget or substitute is not None:
+            if self._iterable:
+                raise ValueError("retries, substitute and skip_budget are for map-style data sets: an iterator that has "
+                                 "raised is at its end")
+            policy = policies.Policy(retries, retry_on, retry_backoff, skip_budget != 0, substitute)
         self._job = maker.Job(dataset, batch_sampler is not None or batch_size is not None, self._iterable, drop_last,
                               collate_fn, worker_init_fn if num_workers else None,
-                              tuple((name, *what) for name, what in fields.items()) if fields else None)
+                              tuple((name, *what) for name, what in fields.items()) if fields else None, policy)
         self._config = dict(
             batch_size=0 if batch_sampler is not None else _abi.UNBATCHED if batch_size is None else batch_size,
             drop_last=drop_last, workers=num_workers, prefetch_factor=prefetch_factor or 0,
             keep_workers=persistent_workers, held=held, iterable=self._iterable, deterministic=deterministic,
             out_of_order=not in_order, slot_bytes=slot_bytes or (0 if fields else _SLOT_BYTES),
             dispatch={"least_loaded": _abi.DISPATCH_LEAST_LOADED, "round_robin": _abi.DISPATCH_ROUND_ROBIN}[dispatch],
-            task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts)
+            task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
+            retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget)
         if batch_size == 0 and batch_sampler is None:
             raise ValueError("batch_size=0: at least 1, or None")
         if self._iterable and hasattr(dataset, "__len__"):
@@ -222,7 +235,7 @@ class Loader:
     def stats(self):
         """The library's counters, by name."""
         struct = _stats(self._open_handle())
-        return {name: getattr(struct, name) for name, _ in struct._fields_[1:-1]}
+        return {name: getattr(struct, name) for name, _ in struct._fields_ if name not in ("size", "rank_source")}
 
     def workers(self):
         """A dict for each worker: pid, state, generation, tasks, samples, bytes, errors, work_ns, wait_ns."""

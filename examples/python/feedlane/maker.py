@@ -7,13 +7,14 @@ from collections import namedtuple
 
 import numpy as np
 
-from . import _abi, collate, dtypes, errors, tree
+from . import _abi, collate, dtypes, errors, policies, tree
 
 WorkerInfo = namedtuple("WorkerInfo", "id num_workers seed dataset generation")
 WorkerInfo.__doc__ = "Who this worker is; see get_worker_info."
 
-# What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None.
-Job = namedtuple("Job", "dataset batched iterable drop_last collate_fn worker_init_fn fields")
+# What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: of failing samples, or
+# None.
+Job = namedtuple("Job", "dataset batched iterable drop_last collate_fn worker_init_fn fields policy")
 
 _PLAN_BYTES = 65536  # room behind the tensors for what holds them together
 
@@ -68,7 +69,8 @@ class Maker:
             next(self._shard)
 
     def make(self, task):
-        """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted."""
+        """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted, or all
+        samples are left out."""
         samples = self._from_shard(task.count) if self.job.iterable else self._by_index(task)
         if not samples:
             return 0
@@ -88,13 +90,14 @@ class Maker:
     def _by_index(self, task):
         global _sample_seed
         dataset, indices = self.job.dataset, task.indices[:task.count]
-        if self.job.batched and hasattr(dataset, "__getitems__"):
+        policy = self.job.policy
+        if self.job.batched and policy is None and hasattr(dataset, "__getitems__"):
             return list(dataset.__getitems__(indices))
         samples = []
         for position, index in enumerate(indices):
             _sample_seed = task.seeds[position]
             try:
-                samples.append(dataset[index])
+                samples += [dataset[index]] if policy is None else policies.sample(dataset, task, position, policy)
             except Exception as reason:
                 raise SampleFailed(position, index) from reason
         _sample_seed = None

@@ -85,7 +85,7 @@ def _work(task, batches):
     except Exception as reason:
         return _fail(task, reason)
     room = errors.ErrorRoom.shared()
-    if rows == 0:
+    if rows == 0 and batches.job.iterable:
         return errors.check(_abi.library.feedlane_task_exhausted(task, room.struct), room)
     status = _abi.library.feedlane_task_commit(task, rows, room.struct)
     return _abi.OK if status == _abi.E_STALE else errors.check(status, room)
