@@ -688,7 +688,7 @@ typedef struct feedlane_loader_config {
   /* where */
   uint64_t
       slot_bytes; /**< address space of a slot: for tensors shaped by the data set, and metadata. Only what is touched
-                             takes memory. 0: what the fields take and 64 KiB, iterable: and what a shard may save */
+                             takes memory, but see stats.huge_bytes. 0: what the fields take and 64 KiB, iterable: and what a shard may save */
   uint64_t arena_bytes; /**< a budget for the slots' reserved memory; fewer batches are in flight if it doesn't fit them
                              all, and E_LIMIT says what one takes if it fits none. 0: no budget */
   /* when samples fail; each leaves a record, see FEEDLANE_EVENT_SAMPLE_*. In this order: */

@@ -118,8 +118,8 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
   if (head.tensor_count < declared.size() || head.tensor_count > FEEDLANE_MAX_TENSORS)
     return corrupt(error, "slot.tensor_count", head.tensor_count, declared.size());
   const bool as_declared = head.shaped == 0 && head.tensor_count == declared.size();
-  if (as_declared && out.declared_rows == rows) return FEEDLANE_OK;
-  out.declared_rows = -1;
+  if (as_declared && out.rows_as_declared == rows) return FEEDLANE_OK;
+  out.rows_as_declared = -1;
   out.tensors.resize(head.tensor_count);  // within its capacity after the first batch
   out.names.resize(head.tensor_count - declared.size());
   for (std::size_t i = 0; i < head.tensor_count; i++) {
@@ -140,7 +140,7 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
     name.back() = '\0';
     t.name = name.data();
   }
-  if (as_declared) out.declared_rows = rows;
+  if (as_declared) out.rows_as_declared = rows;
   return FEEDLANE_OK;
 }
 

@@ -76,7 +76,7 @@ void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t positio
 struct Made {
   std::vector<feedlane_tensor> tensors;
   std::vector<std::array<char, shm::name_bytes>> names;
-  std::int64_t declared_rows = -1;      // of these tensors, if all are as declared, in the slot
+  std::int64_t rows_as_declared = -1;   // of these tensors, if all are as declared, in the slot
   std::span<const std::byte> metadata;  // in place
   bool has_state = false;
   std::span<const std::byte> state;        // in place

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "os/event.hpp"
-#include "os/huge_pages.hpp"
 #include "os/process.hpp"
 
 namespace feedlane::loader {
@@ -23,7 +22,7 @@ Status Loader::create(const feedlane_loader_config* config, const Sampler* sampl
   loader->forked_main_ = forked_main;
   Status s = read_config(config, sampler, loader->config_, error);
   if (s == FEEDLANE_OK) s = loader->read_resume(error);
-  if (s == FEEDLANE_OK) s = loader->set_up(files, error);
+  if (s == FEEDLANE_OK) s = loader->set_up(files, pool != nullptr, error);
   if (s == FEEDLANE_OK && pool != nullptr) s = loader->set_up_device(pool, error);
   if (s == FEEDLANE_OK && loader->config_.workers != 0) s = loader->set_up_workers(files, error);
   if (s == FEEDLANE_OK) out = std::move(loader);
@@ -38,7 +37,8 @@ constexpr std::uint64_t shard_state_bytes = std::uint64_t{64} << 10;
 
 }  // namespace
 
-Status Loader::plan_segments(const os::SystemFiles& files, Error& error) {
+// `may_fill_slots`: their memory needn't be as little as can be.
+Status Loader::plan_segments(const os::SystemFiles& files, bool may_fill_slots, Error& error) {
   shm::Geometry g{};
   g.workers = config_.workers;
   g.max_rows = static_cast<std::uint32_t>(config_.batch_size);
@@ -67,12 +67,20 @@ Status Loader::plan_segments(const os::SystemFiles& files, Error& error) {
   // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one
   // is released leaves the window full.
   g.slots = config_.window() + config_.held + 1;
-  // Huge pages would fill the little that slots have beyond their reserved part.
-  if (config_.arena_bytes == 0 && g.slot_bytes - g.reserved_bytes <= g.reserved_bytes / 8 &&
-      g.slots * g.slot_bytes >= shm::least_for_huge_pages && os::huge_page_bytes(files) != 0)
-    g.reserved_bytes = g.slot_bytes;
   if (const Status s = fit_budget(g, error); s != FEEDLANE_OK) return s;
   g.ring_capacity = std::bit_ceil(g.slots);
+  if (may_fill_slots && config_.arena_bytes == 0 && shm::huge_page_for(g.slots * g.slot_bytes, files) != 0 &&
+      g.slot_bytes - g.reserved_bytes <= g.reserved_bytes / 8) {
+    // Huge pages want slots without the little address space that they have beyond their fields.
+    shm::Geometry filled = g;
+    filled.reserved_bytes = g.slot_bytes;
+    if (create_segments(filled, files, error) == FEEDLANE_OK) return FEEDLANE_OK;
+    error = {};  // it was too much
+  }
+  return create_segments(g, files, error);
+}
+
+Status Loader::create_segments(const shm::Geometry& g, const os::SystemFiles& files, Error& error) {
   shm::Plan plan;
   const Status s = shm::make_plan(g, plan, error);
   return s == FEEDLANE_OK ? segments_.create(plan, files, error) : s;
@@ -102,13 +110,14 @@ Status Loader::fit_budget(shm::Geometry& g, Error& error) {
   return FEEDLANE_OK;
 }
 
-Status Loader::set_up(const os::SystemFiles& files, Error& error) {
-  if (const Status s = plan_segments(files, error); s != FEEDLANE_OK) return s;
+Status Loader::set_up(const os::SystemFiles& files, bool is_pinned, Error& error) {
+  // What is locked counts against a limit of its own.
+  if (const Status s = plan_segments(files, !is_pinned, error); s != FEEDLANE_OK) return s;
   const shm::Geometry& g = segments_.plan().geometry;
   config_.fields.write(segments_.fields());
   if (g.config_bytes != 0) std::memcpy(segments_.config(), config_.worker_config.data(), g.config_bytes);
   counters_ = segments_.counters();
-  counters_->huge_bytes.store(segments_.huge_bytes(), std::memory_order_relaxed);  // nobody else is there yet
+  counters_->huge_bytes.store(segments_.huge_bytes(files), std::memory_order_relaxed);  // nobody else is there yet
   slots_.reset(g.slots, *counters_, &segments_);
   segments_.forbid_payloads();
   ledger_.reset(g.slots, config_.out_of_order);

@@ -129,9 +129,10 @@ class Loader {
   Loader() = default;
 
   // loader.cpp
-  Status set_up(const os::SystemFiles& files, Error& error);
+  Status set_up(const os::SystemFiles& files, bool is_pinned, Error& error);
   Status set_up_workers(const os::SystemFiles& files, Error& error);
-  Status plan_segments(const os::SystemFiles& files, Error& error);
+  Status plan_segments(const os::SystemFiles& files, bool may_fill_slots, Error& error);
+  Status create_segments(const shm::Geometry& g, const os::SystemFiles& files, Error& error);
   Status fit_budget(shm::Geometry& geometry, Error& error);
   void expect_batches();
   Status start_order(std::int64_t epoch, Error& error);

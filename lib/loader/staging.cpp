@@ -74,7 +74,7 @@ Status Staging::begin(std::uint32_t slot, arena::Made& made, const arena::SlotTa
   b->parts.clear();
   b->parts.reserve(tensors.size());
   if (!now) queue_.push_back(b);  // from here on nothing can fail
-  made.declared_rows = -1;        // they lie elsewhere now
+  made.rows_as_declared = -1;     // they lie elsewhere now
   std::uint64_t at = 0;
   for (feedlane_tensor& t : tensors) {
     at = arena::align_tensor(at);

@@ -20,16 +20,32 @@
 
 namespace feedlane::os {
 
+namespace {
+
+// The word in brackets: of "always within_size advise [never] deny force", "never". Empty: there is no such file.
+std::string chosen(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;)
+    if (word.size() > 2 && word.front() == '[' && word.back() == ']') return word.substr(1, word.size() - 2);
+  return {};
+}
+
+bool gives_some(const std::string& word) { return !word.empty() && word != "never" && word != "deny"; }
+
+}  // namespace
+
 std::uint64_t huge_page_bytes(const SystemFiles& files) {
-  std::ifstream offers(files.huge_pages + "/shmem_enabled");  // "always within_size advise [never] deny force"
-  for (std::string word; offers >> word;) {
-    if (word.front() != '[') continue;
-    if (word == "[never]" || word == "[deny]") return 0;
-    std::ifstream size(files.huge_pages + "/hpage_pmd_size");
-    std::uint64_t bytes = 0;
-    return size >> bytes ? bytes : 0;
-  }
-  return 0;
+  // A kernel before 5.14 can't fill memory through a mapping. It says so also of none.
+  if (::madvise(nullptr, 0, MADV_POPULATE_WRITE) != 0) return 0;
+  const std::string rule = chosen(files.huge_pages + "/shmem_enabled");
+  std::ifstream size(files.huge_pages + "/hpage_pmd_size");
+  std::uint64_t bytes = 0;
+  if (rule.empty() || !(size >> bytes)) return 0;
+  // Kernels from 6.11 on have a rule for each size besides.
+  const std::string of_size =
+      chosen(files.huge_pages + "/hugepages-" + std::to_string(bytes / 1024) + "kB/shmem_enabled");
+  const bool inherits = of_size.empty() || of_size == "inherit" || rule == "deny" || rule == "force";
+  return gives_some(inherits ? rule : of_size) ? bytes : 0;
 }
 
 void fill_with_huge_pages(void* mapping, std::uint64_t bytes, std::uint64_t page, const SystemFiles& files) {
@@ -38,12 +54,14 @@ void fill_with_huge_pages(void* mapping, std::uint64_t bytes, std::uint64_t page
   if (pages == 0 || ::madvise(begin, pages * page, MADV_HUGEPAGE) != 0) return;
   // Filling is clearing: as fast as one processor writes. A thread should have some milliseconds of it to do.
   constexpr std::uint64_t worth_a_thread = std::uint64_t{16} << 20;
-  const std::uint64_t threads = std::clamp<std::uint64_t>(
-      pages * page / worth_a_thread, 1, std::min<std::uint64_t>(8, static_cast<std::uint64_t>(usable_cpus(files))));
+  const std::uint64_t most = std::min({std::uint64_t{8}, pages, static_cast<std::uint64_t>(usable_cpus(files))});
+  const std::uint64_t threads = std::clamp<std::uint64_t>(pages * page / worth_a_thread, 1, most);
+  const std::uint64_t step = std::max<std::uint64_t>(1, worth_a_thread / page);
   const auto fill = [&](std::uint64_t part) {
     const std::uint64_t from = pages * part / threads;
     const std::uint64_t until = pages * (part + 1) / threads;
-    (void)::madvise(begin + from * page, (until - from) * page, MADV_POPULATE_WRITE);
+    for (std::uint64_t at = from; at < until; at += step)  // signals of the host wait for the end of a call
+      (void)::madvise(begin + at * page, std::min(step, until - at) * page, MADV_POPULATE_WRITE);
   };
   sigset_t all;
   sigset_t before;

@@ -258,6 +258,7 @@ constexpr std::uint64_t layout_hash = [] {
                                    sizeof(ResultMessage),
                                    sizeof(TensorRecord),
                                    sizeof(SlotHeader),
+                                   offsetof(LoaderCounters, slots_taken),
                                    offsetof(LoaderCounters, huge_bytes),
                                    offsetof(TrainerRow, generation),
                                    offsetof(TrainerRow, revoked_until),

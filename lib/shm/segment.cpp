@@ -38,7 +38,7 @@ constexpr Half data_half(SegmentKind kind) {
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
-// Where there are holes huge pages would fill them.
+// What the library asks for by huge pages has no holes that they would fill.
 bool has_no_holes(const Parts& parts) { return parts.bytes == parts.stride; }
 
 Status reserve_parts(int fd, const Parts& parts, Error& error) {
@@ -53,8 +53,7 @@ Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved,
                    std::uint64_t huge_page, os::Fd& fd, Mapping& mapping, const os::SystemFiles& files, Error& error) {
   Status s = os::create_memfd(half.name, bytes, fd, error);
   if (s == FEEDLANE_OK) s = mapping.map(fd.get(), bytes, Access::read_write, error);
-  if (s == FEEDLANE_OK && huge_page != 0 && has_no_holes(reserved))
-    os::fill_with_huge_pages(mapping.data(), bytes, huge_page, files);
+  if (s == FEEDLANE_OK && huge_page != 0) os::fill_with_huge_pages(mapping.data(), bytes, huge_page, files);
   if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
   if (s == FEEDLANE_OK) s = os::add_seals(fd.get(), half.seals, error);
   if (s != FEEDLANE_OK) return s;
@@ -119,6 +118,13 @@ Status attach_half(const Half& half, int fd, Access access, Mapping& mapping, st
 
 }  // namespace
 
+std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& files) {
+  constexpr std::uint64_t least = std::uint64_t{8} << 20;  // below it there is little to gain
+  if (data_bytes < least) return 0;
+  const std::uint64_t page = os::huge_page_bytes(files);
+  return page <= data_bytes ? page : 0;
+}
+
 // ---- any pair ----
 
 Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes,
@@ -131,10 +137,9 @@ Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::u
   Status s =
       create_half(control_half(kind), control_bytes, {control_bytes}, pair_id, 0, control_fd_, control_, files, error);
   if (s != FEEDLANE_OK) return s;
-  const std::uint64_t huge_page = data_bytes >= least_for_huge_pages ? os::huge_page_bytes(files) : 0;
-  s = create_half(data_half(kind), data_bytes, reserved, pair_id, huge_page, data_fd_, data_, files, error);
-  if (s == FEEDLANE_OK && huge_page != 0) huge_bytes_ = os::huge_bytes(data_.data(), files);
-  return s;
+  const std::uint64_t huge_page = has_no_holes(reserved) ? huge_page_for(data_bytes, files) : 0;
+  asked_for_huge_pages_ = huge_page != 0;
+  return create_half(data_half(kind), data_bytes, reserved, pair_id, huge_page, data_fd_, data_, files, error);
 }
 
 Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error) {
@@ -178,6 +183,10 @@ Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& e
   plan_ = plan;
   *pair_.control<Geometry>(sizeof(SegmentHeader)) = plan.geometry;
   return FEEDLANE_OK;
+}
+
+std::uint64_t Segments::huge_bytes(const os::SystemFiles& files) const {
+  return pair_.asked_for_huge_pages() ? os::huge_bytes(pair_.data<std::byte>(0), files) : 0;
 }
 
 Status Segments::attach(int control_fd, int data_fd, Access access, Error& error) {

@@ -26,17 +26,17 @@ struct Parts {
   [[nodiscard]] std::uint64_t total() const { return first + count * bytes; }
 };
 
-// Of a data segment: below it huge pages aren't asked for.
-constexpr std::uint64_t least_for_huge_pages = std::uint64_t{8} << 20;
+// Of a huge page, if a data segment of so many bytes, all of them memory, shall be of them; else 0.
+std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& files);
 
 // Two memfds that belong together, and their mappings in this process. Descriptors are kept by the side that made them,
 // which hands them to its peers; a worker keeps that of data.
 class SegmentPair {
  public:
-  // Checks that there is memory, reserves all of it, maps, seals, writes the headers. After this the kernel lets nobody but
+  // Checks that there is memory, maps, reserves all of it, seals, writes the headers. After this the kernel lets nobody but
   // the holder of this mapping write to control. `kind` is that of control; data's is the next one.
-  // Of data, `reserved` says which parts are memory from the start; the rest is address space. If there is none of that,
-  // the memory is of huge pages where the system gives some.
+  // Of data, `reserved` says which parts are memory from the start; the rest is address space. Data without any such
+  // address space is of huge pages where the system gives some.
   Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const Parts& reserved,
                 const os::SystemFiles& files, Error& error);
   // Takes nothing on trust: sizes, seals and headers are checked against each other. E_ABI, E_CORRUPT.
@@ -51,8 +51,8 @@ class SegmentPair {
 
   [[nodiscard]] int control_fd() const { return control_fd_.get(); }
   [[nodiscard]] int data_fd() const { return data_fd_.get(); }
-  // Of data, as it was when this side created it.
-  [[nodiscard]] std::uint64_t huge_bytes() const { return huge_bytes_; }
+  // Whether data was filled with huge pages, if the system had any.
+  [[nodiscard]] bool asked_for_huge_pages() const { return asked_for_huge_pages_; }
   // Objects there are implicit-lifetime types in mapped memory, zero at first.
   template <class T>
   [[nodiscard]] T* control(std::uint64_t offset) const {
@@ -68,7 +68,7 @@ class SegmentPair {
   os::Fd data_fd_;
   Mapping control_;
   Mapping data_;
-  std::uint64_t huge_bytes_ = 0;
+  bool asked_for_huge_pages_ = false;
 };
 
 // One side's view of a loader's two segments.
@@ -107,7 +107,8 @@ class Segments {
   }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
-  [[nodiscard]] std::uint64_t huge_bytes() const { return pair_.huge_bytes(); }
+  // Of data, in huge pages now. Looks through this process's mappings if it asked for some.
+  [[nodiscard]] std::uint64_t huge_bytes(const os::SystemFiles& files) const;
   [[nodiscard]] int control_fd() const { return pair_.control_fd(); }
   [[nodiscard]] int data_fd() const { return pair_.data_fd(); }
 

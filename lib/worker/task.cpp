@@ -85,7 +85,7 @@ void Task::start_over() {
 
 void Task::set_out() {
   const auto all = fields_->all();
-  if (declared_rows_ == message_.rows) {
+  if (rows_as_declared_ == message_.rows) {
     for (std::size_t f = 0; f < all.size(); f++)
       arena::move_tensor(tensors_[f], all[f], slot_.payload, slot_.payload_offset);
   } else {
@@ -93,7 +93,7 @@ void Task::set_out() {
     for (std::size_t f = 0; f < all.size(); f++)
       tensors_[f] = arena::tensor_of(all[f], message_.rows, slot_.payload, slot_.payload_offset);
     names_.clear();
-    declared_rows_ = message_.rows;
+    rows_as_declared_ = message_.rows;
   }
   extras_ = {};
   used_ = fields_->slot_bytes();
@@ -161,7 +161,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
     return error.refuse(FEEDLANE_E_ARGUMENT, "full->name",
                         full.name == nullptr ? 0 : static_cast<std::int64_t>(std::strlen(full.name)),
                         shm::name_bytes - 1, "a tensor that isn't declared needs a name of 1 to 31 bytes");
-  declared_rows_ = -1;
+  rows_as_declared_ = -1;
   // In its own place if it fits there; else behind all others.
   arena::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
@@ -268,7 +268,7 @@ std::uint64_t Task::describe(std::uint64_t rows) {
   std::uint64_t bytes = 0;
   const auto all = fields_->all();
   if (rows != message_.rows) {
-    declared_rows_ = -1;
+    rows_as_declared_ = -1;
     for (std::size_t f = 0; f < all.size(); f++)
       if ((extras_.shaped >> f & 1) == 0)
         tensors_[f] = arena::tensor_of(all[f], static_cast<std::int64_t>(rows), slot_.payload, slot_.payload_offset);

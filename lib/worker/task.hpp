@@ -85,7 +85,7 @@ class Task {
   shm::TaskMessage message_{};
   arena::Slot slot_{};
   std::vector<feedlane_tensor> tensors_;
-  std::int64_t declared_rows_ = -1;             // of these, if all are as declared
+  std::int64_t rows_as_declared_ = -1;          // of these, if all are as declared
   std::vector<std::unique_ptr<char[]>> names_;  // of tensors that aren't declared
   std::vector<std::uint64_t> seeds_;
   std::vector<std::uint64_t> reserved_;  // of each slot's payload, as far as this side knows

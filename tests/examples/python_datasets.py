@@ -63,12 +63,23 @@ class Flaky(Numbers):
         raise AssertionError("samples are asked for one by one where a policy looks after them")
 
 
+class Unprintable(OSError):
+    """As of a file whose name isn't UTF-8."""
+
+    def __str__(self):
+        return "can't read caf\udce9"
+
+
 def next_index(index, _seed, _tries):
-    return index + 1
+    return np.int64(index + 1)
 
 
 def no_index(_index, _seed, _tries):
     return None
+
+
+def broken_index(index, _seed, _tries):
+    raise KeyError(f"nothing instead of {index}")
 
 
 class Deadly(Numbers):

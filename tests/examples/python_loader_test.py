@@ -17,8 +17,8 @@ except ModuleNotFoundError as missing:
     sys.exit(77)
 
 import feedlane
-from python_datasets import (SAMPLES, Deadly, Flaky, Map, Numbers, Point, Shards, Stuck, Whoami, as_list,
-                             broken_worker_init, next_index, no_index, plain, worker_init)
+from python_datasets import (SAMPLES, Deadly, Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list,
+                             broken_index, broken_worker_init, next_index, no_index, plain, worker_init)
 
 DEADLINE_S = 60
 
@@ -271,7 +271,7 @@ class Policies(unittest.TestCase):
     def each(self, failing, *, batch_size=4, log=None, **arguments):
         """(loader, [Batch ...]) of one epoch, without workers and with two."""
         for workers in 0, 2:
-            with feedlane.Loader(Flaky(failing, log), batch_size, num_workers=workers, held=9, seed=7, **arguments) as loader:
+            with feedlane.Loader(Flaky(failing, log), batch_size, num_workers=workers, held=32, seed=7, **arguments) as loader:
                 yield loader, list(loader.batches())
 
     def kinds(self, loader):
@@ -351,6 +351,36 @@ class Policies(unittest.TestCase):
             self.assertEqual(loader.stats()["skipped"], 6)
             self.assertEqual(self.kinds(loader), [("sample skipped", i) for i in failing])
 
+    def test_without_batches(self):
+        for loader, batches in self.each({5: ALWAYS, 7: [OSError]}, batch_size=None, retries=1, skip_budget=1):
+            self.assertEqual([int(batch.data[0]) for batch in batches], [i for i in range(32) if i != 5])
+            self.assertEqual((loader.stats()["skipped"], loader.stats()["retried"]), (1, 1))
+
+    def test_what_the_exception_says_need_not_be_utf8(self):
+        for loader, batches in self.each({5: [Unprintable] * 100}, retries=1, skip_budget=1):
+            self.assertEqual(batches[1].skipped, [5])
+            self.assertIn(r"can't read caf\udce9", [event.text for event in loader.events()][-1])
+        for workers in 0, 2:
+            with self.subTest(workers=workers), feedlane.Loader(Flaky({0: [Unprintable]}), None, num_workers=workers) as loader:
+                with self.assertRaisesRegex(feedlane.SampleError, "can't read caf"):
+                    next(iter(loader))
+
+    def test_what_substitute_raises_is_the_batchs_error_with_the_samples_behind_it(self):
+        for workers in 0, 2:
+            with self.subTest(workers=workers), feedlane.Loader(Flaky({1: ALWAYS}), 4, num_workers=workers, skip_budget=9,
+                                                                substitute=broken_index) as loader:
+                with self.assertRaisesRegex(feedlane.SampleError, "nothing instead of 1") as raised:
+                    next(iter(loader))
+                self.assertIn("sample 1, try 0", raised.exception.traceback)
+
+    def test_a_worker_that_waits_for_a_retry_is_there_for_the_next_epoch(self):
+        dataset = Flaky({4: [OSError]})
+        with feedlane.Loader(dataset, 4, num_workers=1, persistent_workers=True, timeout=DEADLINE_S, retries=1,
+                             retry_backoff=DEADLINE_S * 10) as loader:
+            next(iter(loader))
+            self.assertEqual(ids(loader), list(range(32)))
+            self.assertEqual(loader.stats()["restarts"], 0)
+
     def test_beyond_the_budget_it_is_an_error(self):
         for workers in 0, 2:
             with self.subTest(workers=workers), feedlane.Loader(Flaky({1: ALWAYS, 9: ALWAYS}), 4, num_workers=workers,
@@ -369,6 +399,9 @@ class Policies(unittest.TestCase):
             feedlane.Loader(Numbers(), 4, retries=-1)
         with self.assertRaises(ValueError):
             feedlane.Loader(Numbers(), 4, retries=1, retry_backoff=-1)
+        with self.assertRaises(TypeError):
+            feedlane.Loader(Numbers(), 4, retries=1, retry_on=[OSError, "TimeoutError"])
+        feedlane.Loader(Numbers(), 4, retries=1, retry_on=[OSError, TimeoutError]).close()
 
 
 class Processes(unittest.TestCase):

@@ -143,6 +143,17 @@ void check_tensor(const Memory& m, const feedlane_tensor& t) {
   for (std::int32_t d = 0; d < t.ndim; d++) PROMISE(t.shape[d] >= 0 && t.strides[d] >= 1);
 }
 
+void check_same(const std::vector<feedlane_tensor>& a, const std::vector<feedlane_tensor>& b) {
+  PROMISE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); i++) {
+    PROMISE(a[i].data == b[i].data && a[i].offset == b[i].offset && a[i].bytes == b[i].bytes && a[i].ndim == b[i].ndim);
+    PROMISE(std::memcmp(a[i].shape, b[i].shape, sizeof a[i].shape) == 0);
+    PROMISE(std::memcmp(a[i].strides, b[i].strides, sizeof a[i].strides) == 0);
+    PROMISE(std::memcmp(&a[i].dtype, &b[i].dtype, sizeof a[i].dtype) == 0);
+    PROMISE(std::strcmp(a[i].name, b[i].name) == 0);
+  }
+}
+
 void read_batch(fuzz::Input& in) {
   const Declared declared{in.pick(3), in.flag()};
   const auto all = declared.fields.all();
@@ -182,7 +193,10 @@ void read_batch(fuzz::Input& in) {
   }
   const Status s = arena::read_batch(m.slot, task_id, declared.fields, rows, limit, made, error);
   PROMISE(s == FEEDLANE_OK || (s == FEEDLANE_E_CORRUPT && error.argument[0] != '\0'));
+  arena::Made first;
+  PROMISE(arena::read_batch(m.slot, task_id, declared.fields, rows, limit, first, error) == s);
   if (s != FEEDLANE_OK) return;
+  check_same(made.tensors, first.tensors);
   PROMISE(made.tensors.size() >= all.size() && made.tensors.size() <= FEEDLANE_MAX_TENSORS);
   for (const feedlane_tensor& t : made.tensors) check_tensor(m, t);
   check_within(m, made.metadata.data(), made.metadata.size());

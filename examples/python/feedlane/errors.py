@@ -2,6 +2,7 @@
 """An exception for each status of feedlane.h that is an error, and for the two outcomes that a loop can't go on with."""
 import ctypes
 import threading
+import traceback
 
 from . import _abi
 
@@ -147,6 +148,20 @@ def make(status, text="", *, traceback="", **where):
     if traceback:
         text += f"\n\nThe data set's traceback:\n{traceback.rstrip()}"
     return BY_STATUS.get(status, FeedlaneError)(text, traceback=traceback, **where)
+
+
+def one_line(reason):
+    """An exception as the library takes it."""
+    return _text(f"{type(reason).__name__}: {reason}")
+
+
+def story(reason):
+    """The same with its traceback."""
+    return _text("".join(traceback.format_exception(type(reason), reason, reason.__traceback__)))
+
+
+def _text(text):
+    return text.encode(errors="backslashreplace").replace(b"\0", b"?")
 
 
 def check(status, room=None):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """No workers: the library calls back for each batch, in the thread that is in next."""
 import ctypes as c
-import traceback
 
-from . import _abi, maker
+from . import _abi, errors, maker
 
 
 class Inline:
@@ -26,9 +25,8 @@ class Inline:
             self._failure = reason
             if isinstance(reason, maker.SampleFailed):
                 reason = reason.__cause__
-            error.contents.text = f"{type(reason).__name__}: {reason}".encode()[:383]
-            story = "".join(traceback.format_exception(type(reason), reason, reason.__traceback__)).encode()
-            story = story[:error.contents.detail_cap]
+            error.contents.text = errors.one_line(reason)[:383]
+            story = errors.story(reason)[:error.contents.detail_cap]
             c.memmove(error.contents.detail, story, len(story))
             error.contents.detail_len = len(story)
             return _abi.E_SAMPLE

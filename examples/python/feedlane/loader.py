@@ -48,8 +48,8 @@ class Loader:
     and, of map-style data sets, for samples that fail, in this order (`__getitem__` makes them then):
       retries       more tries of a sample that raised one of `retry_on`, after `retry_backoff` seconds, then twice as many ...
       substitute    substitute(index, seed, tries) says which index to take instead, or None; up to 16 times. A function that
-                    can be pickled
-      skip_budget   samples that an epoch may leave out before that is an error
+                    can be pickled; what it raises is the batch's error
+      skip_budget   samples that an epoch may leave out before that is an error; -1: any number
     """
 
     def __init__(self, dataset, batch_size=1, *, shuffle=None, sampler=None, batch_sampler=None, num_workers=0,
@@ -72,6 +72,8 @@ class Loader:
         self._iterable = order.is_iterable(dataset)
         self._order = order.Order(dataset, self._iterable, shuffle, sampler, batch_sampler, batch_size, drop_last,
                                   generator, seed, self._torch, persistent_workers)
+        retry_on = retry_on if isinstance(retry_on, type) else tuple(retry_on)
+        issubclass(Exception, retry_on)  # TypeError: these are no classes
         policy = None
         if retries or skip_budget or substitute is not None:
             if self._iterable:

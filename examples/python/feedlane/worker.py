@@ -49,7 +49,7 @@ def _job(blob):
 def _one_line(reason):
     where = traceback.extract_tb(reason.__traceback__)
     place = f" ({where[-1].filename}:{where[-1].lineno} in {where[-1].name})" if where else ""
-    return f"{type(reason).__name__}: {reason}{place}".encode()
+    return errors.one_line(reason) + place.encode(errors="backslashreplace")
 
 
 def _open(worker):
@@ -71,9 +71,8 @@ def _fail(task, reason):
     position = -1
     if isinstance(reason, maker.SampleFailed):
         position, reason = reason.position, reason.__cause__
-    text = f"{type(reason).__name__}: {reason}".encode()
-    story = "".join(traceback.format_exception(type(reason), reason, reason.__traceback__)).encode()
-    return _abi.library.feedlane_task_fail(task, position, 0, text.replace(b"\0", b"?"), story.replace(b"\0", b"?"), None)
+    text, story = errors.one_line(reason), errors.story(reason)
+    return _abi.library.feedlane_task_fail(task, position, 0, text, story, None)
 
 
 def _work(task, batches):

@@ -102,11 +102,15 @@ class Ring {
   }
   void receive(Message& m) {
     if (taken_ == got_.count) {
-      if (got_.count != 0) (void)feedlane_rx_release(rx_, got_.lane, got_.count, nullptr);
+      give_back();
       check("feedlane_rx_peek", feedlane_rx_peek(rx_, 64, FEEDLANE_FOREVER, &got_, &error_), error_);
-      taken_ = 0;
     }
     std::memcpy(&m, static_cast<const std::byte*>(got_.data) + taken_++ * got_.stride, sizeof m);
+  }
+  // After the last message: a sender may be waiting for the place of one that it won't send.
+  void give_back() {
+    if (got_.count != 0) (void)feedlane_rx_release(rx_, got_.lane, got_.count, nullptr);
+    got_.count = taken_ = 0;
   }
   // By the process that opened an end, also when it ends without destructors: the receiver's path goes away here.
   void close() {
@@ -114,12 +118,12 @@ class Ring {
     (void)feedlane_tx_destroy(&tx_);
     (void)feedlane_rx_destroy(&rx_);
   }
+
+ private:
   void flush() {
     check("feedlane_tx_commit", feedlane_tx_commit(tx_, pending_, &error_), error_);
     pending_ = 0;
   }
-
- private:
   void reserve() {
     check("feedlane_tx_reserve", feedlane_tx_reserve(tx_, commit_, FEEDLANE_FOREVER, &room_, &error_), error_);
   }
