@@ -23,6 +23,11 @@ from python_datasets import (SAMPLES, Deadly, Flaky, Map, Numbers, Point, Shards
 DEADLINE_S = 60
 
 
+def has_line(path, beginning):
+    with open(path, encoding="ascii") as file:
+        return any(line.startswith(beginning) for line in file)
+
+
 def ids(loader):
     return [int(row[0]) for batch in loader for row in batch]
 
@@ -374,12 +379,16 @@ class Policies(unittest.TestCase):
                 self.assertIn("sample 1, try 0", raised.exception.traceback)
 
     def test_a_worker_that_waits_for_a_retry_is_there_for_the_next_epoch(self):
-        dataset = Flaky({4: [OSError]})
-        with feedlane.Loader(dataset, 4, num_workers=1, persistent_workers=True, timeout=DEADLINE_S, retries=1,
-                             retry_backoff=DEADLINE_S * 10) as loader:
-            next(iter(loader))
-            self.assertEqual(ids(loader), list(range(32)))
-            self.assertEqual(loader.stats()["restarts"], 0)
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "log")
+            with feedlane.Loader(Flaky({4: [OSError]}, log), 4, num_workers=1, persistent_workers=True, timeout=DEADLINE_S,
+                                 retries=1, retry_backoff=DEADLINE_S * 10) as loader:
+                next(iter(loader))
+                deadline = time.monotonic() + DEADLINE_S
+                while time.monotonic() < deadline and not has_line(log, "4 "):
+                    time.sleep(0.01)
+                self.assertEqual(ids(loader), list(range(32)))
+                self.assertEqual(loader.stats()["restarts"], 0)
 
     def test_beyond_the_budget_it_is_an_error(self):
         for workers in 0, 2:
