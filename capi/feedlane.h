@@ -688,7 +688,8 @@ typedef struct feedlane_loader_config {
   /* where */
   uint64_t
       slot_bytes; /**< address space of a slot: for tensors shaped by the data set, and metadata. Only what is touched
-                             takes memory, but see stats.huge_bytes. 0: what the fields take and 64 KiB, iterable: and what a shard may save */
+                             takes memory, but see stats.huge_bytes. 0: what the fields take and 64 KiB, iterable: and
+                             what a shard may save */
   uint64_t arena_bytes; /**< a budget for the slots' reserved memory; fewer batches are in flight if it doesn't fit them
                              all, and E_LIMIT says what one takes if it fits none. 0: no budget */
   /* when samples fail; each leaves a record, see FEEDLANE_EVENT_SAMPLE_*. In this order: */
@@ -861,8 +862,9 @@ typedef struct feedlane_stats {
   uint64_t skipped;         /**< samples left out */
   uint64_t hung;            /**< workers that passed config.task_timeout_ns */
   char rank_source[16];     /**< of a distributed sampler, see feedlane_rank; empty: of another one */
-  uint64_t huge_bytes; /**< of data_bytes, in huge pages from the start: 0 where the system gives shared memory none
-                                 (transparent_hugepage/shmem_enabled), and of segments below 8 MiB */
+  uint64_t huge_bytes;      /**< of data_bytes, in huge pages from the start: 0 where the system gives shared memory
+                                 none (transparent_hugepage/shmem_enabled), and of segments below 8 MiB. Slots may
+                                 be memory to their end then */
 } feedlane_stats;
 
 #define FEEDLANE_WORKER_NONE 0     /**< not there, or ended */

@@ -38,7 +38,7 @@ constexpr Half data_half(SegmentKind kind) {
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
-// What the library asks for by huge pages has no holes that they would fill.
+// Huge pages would fill holes: they are asked for where there are none.
 bool has_no_holes(const Parts& parts) { return parts.bytes == parts.stride; }
 
 Status reserve_parts(int fd, const Parts& parts, Error& error) {
