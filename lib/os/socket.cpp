@@ -18,14 +18,23 @@
 
 namespace feedlane::os {
 
+namespace {
+
+// Messages that arrive here say which process sent them.
+Status pass_credentials(int socket, Error& error) {
+  const int on = 1;
+  return ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0 ? FEEDLANE_OK
+                                                                            : error.os(errno, "SO_PASSCRED");
+}
+
+}  // namespace
+
 Status create_socket_pair(Fd& mine, Fd& theirs, Error& error) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return error.os(errno, "socketpair");
   mine.reset(pair[0]);
   theirs.reset(pair[1]);
-  const int on = 1;
-  if (::setsockopt(mine.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return error.os(errno, "SO_PASSCRED");
-  return FEEDLANE_OK;
+  return pass_credentials(mine.get(), error);
 }
 
 Status send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Error& error) {
@@ -188,6 +197,8 @@ Status listen_at(const std::string& path, Fd& out, Error& error) {
     (void)::unlink(path.c_str());
   Fd socket;
   if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
+  // Accepted sockets inherit it; set on those themselves, it would miss messages that come in between.
+  if (const Status s = pass_credentials(socket.get(), error); s != FEEDLANE_OK) return s;
   // The mode of the descriptor becomes the mode of the path: no moment in which others could connect.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
   if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to %.200s", path.c_str());
@@ -205,8 +216,6 @@ Status accept_same_user(int listener, Fd& out, Error& error) {
   if (!socket)
     return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? FEEDLANE_AGAIN : error.os(errno, "accept4");
   if (const Status s = check_same_user(socket.get(), error); s != FEEDLANE_OK) return s;
-  const int on = 1;
-  if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return error.os(errno, "SO_PASSCRED");
   out = std::move(socket);
   return FEEDLANE_OK;
 }

@@ -60,6 +60,22 @@ TEST_CASE("who connects by path is accepted, and the kernel says who it is") {
   CHECK(feedlane::test::wait_for_end(child) == 0);
 }
 
+TEST_CASE("what comes the moment a connection is accepted says who sent it, too") {
+  const Place place;
+  const Fd listener = must_listen(place.path());
+  Fd theirs, socket;
+  Error error;
+  REQUIRE(os::connect_to(place.path(), theirs, error) == FEEDLANE_OK);
+  socket.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  REQUIRE(socket);
+  const char text[] = "hello";  // before anything could be set on the accepted socket
+  REQUIRE(os::send_message(theirs.get(), std::as_bytes(std::span(text)), {}, error) == FEEDLANE_OK);
+  std::array<std::byte, 16> buffer{};
+  Received received;
+  CHECK(os::receive_message(socket.get(), buffer, received, error) == FEEDLANE_OK);
+  CHECK(received.pid == ::getpid());
+}
+
 TEST_CASE("a path is for its user alone") {
   const Place place;
   const mode_t before = ::umask(0);
