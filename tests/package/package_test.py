@@ -21,7 +21,10 @@ SKIPPED = 77
 SUM = 4 * sum(range(1000))
 HEADERS = {"feedlane.h"} | {
     f"feedlane/{name}.hpp"
-    for name in ("dataset", "error", "feedlane", "loader", "monitor", "pool", "sampler", "state", "task", "tensor", "worker")
+    for name in (
+        "batch", "dataset", "error", "feedlane", "loader", "loader_options", "monitor", "pool", "sampler", "state", "task",
+        "tensor", "worker",
+    )
 }
 
 
