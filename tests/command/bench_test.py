@@ -17,7 +17,7 @@ if len(os.sched_getaffinity(0)) < 2:
 
 def bench(*arguments):
     return subprocess.run(
-        [FEEDLANE, "bench", *arguments, "--quick", "--rounds", "1"], check=True, capture_output=True, text=True, timeout=100
+        [FEEDLANE, "bench", *arguments, "--quick", "--rounds", "1"], check=True, stdout=subprocess.PIPE, text=True, timeout=100
     ).stdout
 
 

@@ -45,16 +45,35 @@ double round_trip(std::uint64_t count) {
   return static_cast<double>(now_ns() - began) / static_cast<double>(count);
 }
 
-// Million messages a second, from the first received to the last.
+// Lets processes on when so many have come.
+class Gate {
+ public:
+  void pass(std::uint64_t everybody) {
+    came_->fetch_add(1, std::memory_order_relaxed);  // counts, and orders nothing
+    const std::int64_t latest = now_ns() + 10'000'000'000;
+    while (came_->load(std::memory_order_relaxed) < everybody) {
+      if (now_ns() > latest) fail("another process didn't come");
+      (void)::usleep(20);
+    }
+  }
+
+ private:
+  std::atomic<std::uint64_t>* came_ = make_shared_object<std::atomic<std::uint64_t>>();
+};
+
+// Million messages a second, from the first received to the last. Producers begin together: one that came when the others
+// had left would be measured alone, and their leaving is the end of what a ring's receiver waits for.
 template <class C>
 double one_way(C& channel, std::uint64_t producers, std::uint64_t count) {
   using Message = typename C::Message;
   constexpr std::size_t last = sizeof(Message) / 8 - 1;
   std::vector<std::unique_ptr<Child>> children;
   const std::size_t others = std::max<std::size_t>(processors().size() - 1, 1);
+  Gate gate;
   for (std::uint64_t p = 0; p < producers; p++) {
     children.push_back(std::make_unique<Child>(1 + p % others, [&] {
       channel.open_sender();
+      gate.pass(producers);
       Message m{};
       m.words[1] = p;
       for (std::uint64_t i = 0; i < count; i++) {
