@@ -513,6 +513,8 @@ typedef struct feedlane_worker_info {
   int32_t retries;              /**< config.retries: for the pull form, which retries by itself */
   int32_t reserved;
   int64_t retry_backoff_ns; /**< before the first retry, twice as long before each further one */
+  int64_t epoch; /**< the one begun last, 0 before the first: with `seed`, for random numbers that differ from epoch to
+                    epoch, though `seed` doesn't. Kept workers outlive it */
 } feedlane_worker_info;
 
 /**

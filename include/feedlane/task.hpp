@@ -25,8 +25,10 @@ class WorkerInfo {
   [[nodiscard]] int count() const { return info_->count; }
   /** 0, +1 for each replacement. */
   [[nodiscard]] int generation() const { return info_->generation; }
-  /** The base seed + id(). */
+  /** The base seed + id(): the same in every epoch. */
   [[nodiscard]] std::uint64_t seed() const { return info_->seed; }
+  /** The one begun last, 0 before the first; kept workers outlive it. */
+  [[nodiscard]] std::int64_t epoch() const { return info_->epoch; }
   /** Whether tasks carry no indices: this worker iterates shard id() of count(), inline the whole. */
   [[nodiscard]] bool iterable() const { return info_->iterable != 0; }
   /** The loader's worker_config, read-only. */

@@ -57,6 +57,7 @@ Status Loader::begin_inline(Error& error) {
   info.field_count = config_.declared.size();
   info.retries = static_cast<std::int32_t>(config_.retries);
   info.retry_backoff_ns = config_.retry_backoff_ns;
+  info.epoch = epoch_;
   if (config_.dataset.open(info, error) != FEEDLANE_OK) fail(error);  // told by the first next, as with workers
   return FEEDLANE_OK;
 }

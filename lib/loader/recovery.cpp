@@ -44,7 +44,7 @@ Status Loader::open_channel(std::uint32_t w, os::Fd& theirs, Error& error) {
   const bool has_deadline = config_.start_timeout_ns < FEEDLANE_FOREVER / 2 && config_.start != FEEDLANE_START_THREAD;
   const std::int64_t at = has_deadline ? os::now_ns() + config_.start_timeout_ns : FEEDLANE_FOREVER;
   const Status s =
-      peers_[w].open(segments_, lanes_.prepare(w), config_.lifeline, self_.get(), at, poller_, theirs, error);
+      peers_[w].open(segments_, lanes_.prepare(w), epoch_, config_.lifeline, self_.get(), at, poller_, theirs, error);
   if (s == FEEDLANE_OK && std::exchange(peers_[w].died, false)) shm::add(counters_->restarts);
   return s;
 }

@@ -16,7 +16,7 @@ namespace feedlane::worker {
 // Names the descriptor of the socket in a started worker's environment.
 constexpr const char* fd_variable = "FEEDLANE_WORKER_FD";
 
-constexpr std::uint64_t welcome_magic = 0x31454d4f434c4557;   // "WELCOME1"
+constexpr std::uint64_t welcome_magic = 0x32454d4f434c4557;   // "WELCOME2"
 constexpr std::uint64_t attached_magic = 0x3144454843415441;  // "ATACHED1"
 constexpr std::uint64_t ready_magic = 0x3130305944414552;     // "READY001"
 
@@ -41,8 +41,9 @@ struct Welcome {
   std::uint64_t result_start;  // position of the result lane's producer
   std::uint32_t tied;          // 1: the worker ties itself to the lifeline
   std::uint32_t reserved;
+  std::int64_t epoch;  // begun last
 };
-static_assert(sizeof(Welcome) == 48);
+static_assert(sizeof(Welcome) == 56);
 
 struct Attached {
   std::uint64_t magic;

@@ -24,8 +24,8 @@ void Peer::init(std::uint32_t id, const shm::Segments& segments) {
   tasks_ = ring::Producer({segments.task_ring(id), shm::loader_cell_bytes, capacity_}, 0, nullptr);
 }
 
-Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, bool tied, int trainer_pidfd,
-                  std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error) {
+Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std::int64_t epoch, bool tied,
+                  int trainer_pidfd, std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error) {
   if (ever_opened_) trainer_row_->generation.store(generation() + 1, std::memory_order_relaxed);
   ever_opened_ = true;
   attached_ = spawned_ = cut_off_ = local_ = said_ready_ = was_hurried_ = false;
@@ -45,7 +45,8 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, boo
   if (s == FEEDLANE_OK) s = poller.add(socket_.get(), Tag{id_, generation(), Tag::socket}.pack(), error);
   if (s == FEEDLANE_OK) s = poller.add_bell(trainer_event_.get(), Tag{id_, generation(), Tag::doorbell}.pack(), error);
   if (s == FEEDLANE_OK) {
-    const Welcome welcome{welcome_magic, shm::layout_hash, id_, generation(), tasks_.position(), result_start, tied, 0};
+    const Welcome welcome{welcome_magic, shm::layout_hash, id_, generation(), tasks_.position(), result_start, tied, 0,
+                          epoch};
     int fds[welcome_fds];
     fds[welcome_control] = segments.control_fd();
     fds[welcome_data] = segments.data_fd();

@@ -47,8 +47,8 @@ class Peer {
 
   // Opens a channel for a new generation; what the worker needs lies in `theirs` afterwards. `tied`: the trainer's
   // death kills it. state: starting.
-  Status open(const shm::Segments& segments, std::uint64_t result_start, bool tied, int trainer_pidfd,
-              std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error);
+  Status open(const shm::Segments& segments, std::uint64_t result_start, std::int64_t epoch, bool tied,
+              int trainer_pidfd, std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error);
   // Starts a process with `theirs`; it watches the process from here on.
   Status spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error);
 

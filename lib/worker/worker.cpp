@@ -57,6 +57,7 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
                         welcome.worker, geometry.workers);
   id_ = welcome.worker;
   generation_ = welcome.generation;
+  epoch_ = welcome.epoch;
   if (const Status s = fields_.read(segments_->fields(), geometry.field_count, geometry.max_rows, error);
       s != FEEDLANE_OK)
     return s;
@@ -137,6 +138,7 @@ feedlane_worker_info Worker::info() const {
   i.config_bytes = geometry.config_bytes;
   i.fields = declared_.data();
   i.field_count = declared_.size();
+  i.epoch = epoch_;
   return i;
 }
 

@@ -84,6 +84,7 @@ class Worker {
   std::vector<feedlane_field> declared_;
   std::uint32_t id_ = 0;
   std::uint32_t generation_ = 0;
+  std::int64_t epoch_ = 0;
   shm::WorkerRow* row_ = nullptr;
   const shm::TrainerRow* trainer_row_ = nullptr;
   ring::Consumer tasks_;

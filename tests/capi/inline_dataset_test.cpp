@@ -96,12 +96,13 @@ TEST_CASE("open learns that it runs inline: id -1, the base seed, the configurat
   Recorded r(2);
   const Loader l = r.setup.create();
   CHECK_MESSAGE(r.recorder.opened == 0, "not before the first epoch");
-  begin(l.get(), 0);
+  begin(l.get(), 3);
   CHECK(r.recorder.opened == 1);
   const feedlane_worker_info& info = r.recorder.info;
   CHECK(info.size == sizeof info);
   CHECK(info.id == -1);
   CHECK(info.seed == 99);
+  CHECK(info.epoch == 3);
   REQUIRE(info.config_bytes == sizeof(Plan));
   CHECK(std::memcmp(info.config, &r.setup.plan, sizeof(Plan)) == 0);
   CHECK_MESSAGE(info.config != &r.setup.plan, "inputs are copied");

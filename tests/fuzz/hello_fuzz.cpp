@@ -149,7 +149,7 @@ void attach_worker(fuzz::Input& in) {
   Error error;
   PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
   PROMISE(lifeline.open(read_end, error) == FEEDLANE_OK);
-  worker::Welcome welcome{worker::welcome_magic, shm::layout_hash, 0, 0, 0, 0, 0, 0};
+  worker::Welcome welcome{worker::welcome_magic, shm::layout_hash, 0, 0, 0, 0, 0, 0, 0};
   Descriptors fds;
   for (const int fd : {trainer.segments.control_fd(), trainer.segments.data_fd(), worker_event.get(),
                        trainer_event.get(), read_end.get(), self.get()})
@@ -183,7 +183,7 @@ void hear_worker(fuzz::Input& in) {
   Error error;
   peer.init(in.pick(2), trainer.segments);
   PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK && poller.open(error) == FEEDLANE_OK);
-  PROMISE(peer.open(trainer.segments, 0, false, self.get(), FEEDLANE_FOREVER, poller, theirs, error) == FEEDLANE_OK);
+  PROMISE(peer.open(trainer.segments, 0, 0, false, self.get(), FEEDLANE_FOREVER, poller, theirs, error) == FEEDLANE_OK);
   if (in.pick(4) == 3) peer.expect_local();
   if (in.pick(8) == 7) peer.ask_to_end();
   for (std::uint32_t i = 1 + in.pick(4); i > 0; i--) {

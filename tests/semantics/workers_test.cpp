@@ -59,8 +59,8 @@ std::int64_t the_cpu() {
 
 std::int32_t get(void* self, const feedlane_row* row, feedlane_error*) {
   auto& m = *static_cast<Memory*>(self);
-  const std::int64_t values[] = {row->index, static_cast<std::int64_t>(m.info.seed), m.samples++, the_cpu(),
-                                 m.info.count};
+  const std::int64_t values[] = {
+      row->index, static_cast<std::int64_t>(m.info.seed), m.samples++, the_cpu(), m.info.count, m.info.epoch};
   for (std::int32_t f = 0; f < row->task->tensor_count; f++) std::memcpy(row->fields[f], &values[f], sizeof values[f]);
   return FEEDLANE_OK;
 }
@@ -73,7 +73,7 @@ struct Remembering : Setup {
     table.get = get;
     forked(workers, table);
     fields({field("index", int64_type), field("seed", int64_type), field("samples", int64_type),
-            field("cpu", int64_type), field("count", int64_type)});
+            field("cpu", int64_type), field("count", int64_type), field("epoch", int64_type)});
   }
   Memory memory;
 };
@@ -92,6 +92,17 @@ TEST_CASE("5. Seeds: each worker has one of its own, the base seed and its numbe
       seeds.insert(t.value("seed"));
     }
     CHECK(seeds.size() == 4);
+  }
+}
+
+TEST_CASE("5. Seeds: a worker knows the epoch that it was started in, so that its numbers need not come again") {
+  for (const std::int32_t keep : {0, 1}) {
+    CAPTURE(keep);
+    Remembering s(6, 2);
+    s.config.keep_workers = keep;
+    const Loader l = s.create();
+    for (const std::int64_t epoch : {7, 8})
+      for (const Taken& t : take_epoch(l.get(), epoch)) CHECK(t.value("epoch") == (keep == 1 ? 7 : epoch));
   }
 }
 

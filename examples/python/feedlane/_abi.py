@@ -50,7 +50,7 @@ Task = _struct("Task", Sized, id=_u64, epoch=_i64, batch=_i64, attempt=_i32, ten
                delivered=_u64, state=_p, state_bytes=_u64, library=_p)
 WorkerInfo = _struct("WorkerInfo", Sized, id=_i32, count=_i32, generation=_i32, iterable=_i32, seed=_u64, config=_p,
                      config_bytes=_u64, fields=c.POINTER(Field), field_count=_u64, retries=_i32, reserved=_i32,
-                     retry_backoff_ns=_i64)
+                     retry_backoff_ns=_i64, epoch=_i64)
 DATASET_OPEN = c.CFUNCTYPE(_i32, _p, c.POINTER(WorkerInfo), c.POINTER(_p), c.POINTER(Error))
 DATASET_FETCH = c.CFUNCTYPE(_i32, _p, c.POINTER(Task), c.POINTER(Error))
 DATASET_RESTART = c.CFUNCTYPE(_i32, _p, _i64, c.POINTER(Error))
@@ -89,7 +89,7 @@ STRUCTS = {
 }
 # As docs/integrating.md has them: a wrong one is found here, not in a crash.
 for _type, _bytes in {Error: 544, RandomConfig: 40, LoaderConfig: 264, Field: 88, Batch: 104, Task: 120, Tensor: 168,
-                      Dtype: 4, WorkerInfo: 80}.items():
+                      Dtype: 4, WorkerInfo: 88}.items():
     if c.sizeof(_type) != _bytes:
         raise ImportError(f"{_type.__name__} has {c.sizeof(_type)} bytes here, {_bytes} in feedlane.h")
 

@@ -122,6 +122,7 @@ void print_hello() {
   STRUCT(Welcome);
   FIELD(Welcome, magic), FIELD(Welcome, layout_hash), FIELD(Welcome, worker), FIELD(Welcome, generation);
   FIELD(Welcome, task_start), FIELD(Welcome, result_start), FIELD(Welcome, tied), FIELD(Welcome, reserved);
+  FIELD(Welcome, epoch);
   STRUCT(Attached);
   FIELD(Attached, magic), FIELD(Attached, layout_hash);
   STRUCT(Ready);

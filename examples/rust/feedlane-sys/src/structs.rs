@@ -208,6 +208,7 @@ structs! {
         pub retries: i32,
         pub reserved: i32,
         pub retry_backoff_ns: i64,
+        pub epoch: i64,
     }
 
     /// The callbacks of a data set.

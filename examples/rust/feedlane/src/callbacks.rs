@@ -108,9 +108,14 @@ impl<'a> WorkerInfo<'a> {
         self.raw.iterable != 0
     }
 
-    /// The base seed and the id.
+    /// The base seed and the id: the same in every epoch.
     pub fn seed(&self) -> u64 {
         self.raw.seed
+    }
+
+    /// The one begun last, 0 before the first; kept workers outlive it.
+    pub fn epoch(&self) -> i64 {
+        self.raw.epoch
     }
 
     /// What the trainer gave to all its workers.
