@@ -705,7 +705,9 @@ typedef struct feedlane_loader_config {
   /* how long */
   int64_t task_timeout_ns; /**< a worker that neither finishes a task nor begins another for so long is told of
                                 (FEEDLANE_EVENT_WORKER_HUNG), killed and replaced, its tasks go to others; a thread keeps the
-                                slot, its tasks go to others in other slots. Looked at in next and poll; 0: no deadline */
+                                slot of the task in hand until it answers, its tasks go to others (slots for that are
+                                there from the start), its shard is lost for the epoch, told as E_HUNG. Looked at in next
+                                and poll; 0: no deadline */
   /* to devices */
   /** Registers the reserved part of every slot, once; NULL: nothing. Its "none" is what a test or a machine without a
    *  device takes. */
@@ -748,9 +750,10 @@ FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, fe
 /** The next batch, in the sampler's order; out_of_order: as they arrive. A batch all of whose samples were left out isn't
  *  yielded. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern
  *  one batch: the following call goes on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach in
- *  time), E_CORRUPT concern the loader: repeated until `begin`. E_PEER_DEAD: no external worker is there; until
- *  feedlane_loader_open_worker; or a shard was lost with its worker, told once, see feedlane_loader_config.deterministic. E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in
- *  here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
+ *  time), E_CORRUPT concern the loader: repeated until `begin`. E_HUNG also: a shard is in the hands of a thread that hangs,
+ *  told once an epoch; all threads hang, until one is back. E_PEER_DEAD: no external worker is there; until
+ *  feedlane_loader_open_worker; or a shard was lost with its worker, told once, see feedlane_loader_config.deterministic.
+ *  E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
 FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out,
                                           feedlane_error *err);
 /** What `next` does, but for taking a batch: reap, restart, dispatch; never waits. 0: none is ready; AGAIN: one is, or

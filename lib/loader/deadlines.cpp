@@ -103,31 +103,62 @@ void Loader::give_up_task(std::uint32_t w, std::int64_t now) {
   peer.cut_off(poller_);
 }
 
-// A thread can't be ended, and may write on: its slots are lost until it answers. Its batches go to others, in other slots.
+// A thread can't be ended, and may write on: the slot of what it has in hand is lost until it answers. That batch goes to
+// others in another slot, as soon as there is one; what it hasn't begun is taken back.
 void Loader::fence(std::uint32_t w) {
-  Peer& peer = peers_[w];
-  peer.is_fenced = true;
+  peers_[w].is_fenced = true;
+  if (config_.iterable) lose_hung_shard(w);
+  (void)take_back_from(w);
+  rescue_stranded();
+}
+
+// In the thread's hands: nobody else can go on with it. Told once, in the place of its next batch.
+void Loader::lose_hung_shard(std::uint32_t w) {
+  Shard& shard = shards_[w];
+  if (shard.exhausted) return;
+  shard.exhausted = true;
+  (void)shard.loss.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", config_.task_timeout_ns, config_.task_timeout_ns,
+                          "worker %u, a thread, hangs: the rest of its shard is lost for this epoch", w);
+  shard.loss.worker = static_cast<std::int32_t>(w);
+  shard.loss.epoch = epoch_;
+}
+
+// What hung threads have in hand goes on in other slots.
+void Loader::rescue_stranded() {
+  any_stranded_ = false;
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
-    if (ledger_.at(slot).state != Record::State::sent || ledger_.at(slot).worker != w) continue;
+    const Record& r = ledger_.at(slot);
+    if (r.state != Record::State::sent || !peers_[r.worker].is_fenced) continue;
     std::uint32_t other = 0;
     if (!slots_.take(other)) {
-      peer.is_fenced = false;  // until one is free
-      peer.progress_ns = os::now_ns();
+      any_stranded_ = true;
       return;
     }
-    const std::uint32_t rows = ledger_.at(slot).rows;
-    std::copy_n(segments_.index_list(slot), rows, segments_.index_list(other));
+    std::copy_n(segments_.index_list(slot), r.rows, segments_.index_list(other));
     ledger_.move(slot, other);
-    ledger_.at(other).home = config_.iterable ? w : Record::anyone;
+    ledger_.at(other).home = config_.iterable ? r.worker : Record::anyone;
     abandoned_++;
     pending_++;
     shm::add(counters_->redispatched);
   }
-  if (!config_.iterable) return;
-  Shard& shard = shards_[w];  // in the thread's hands: nobody else can go on with it
-  if (shard.exhausted) return;
-  shard.exhausted = true;
-  shard.loss = unheard_;
+}
+
+// What only threads that hang could get on with.
+Status Loader::hung_obstacle(Error& error) const {
+  const auto is_fenced = [](const Peer& p) { return p.is_fenced; };
+  const auto works = [](const Peer& p) { return p.has_attached() && !p.is_fenced && p.unfinished != 0; };
+  const auto workers = static_cast<std::int64_t>(peers_.size());
+  if (any_stranded_ && slots_.free() == 0 && std::none_of(peers_.begin(), peers_.end(), works)) {
+    if (held() > config_.held)
+      return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
+                          "the trainer holds %u batches, and what a hung thread had in hand needs a slot", held());
+    return error.refuse(FEEDLANE_E_HUNG, "config.arena_bytes", slots_.size(), slots_.size() + workers,
+                        "a hung thread has one of the %u slots, the rest waits for its batch: no slot is left for it",
+                        slots_.size());
+  }
+  if (pending_ == 0 || !std::all_of(peers_.begin(), peers_.end(), is_fenced)) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", workers, workers,
+                      "all %lld threads hang: nobody is left to make the batches", static_cast<long long>(workers));
 }
 
 }  // namespace feedlane::loader

@@ -94,6 +94,7 @@ Record& Loader::add_task() {
 
 Status Loader::dispatch(Error& error) {
   Status s = FEEDLANE_OK;
+  if (any_stranded_) rescue_stranded();  // before a new batch takes the slot
   while (s == FEEDLANE_OK && can_pull()) {
     if (!drawn_.has_slot && !slots_.take(drawn_.slot)) break;
     drawn_.has_slot = true;
@@ -121,16 +122,25 @@ void Loader::feed() {
 // have their workers, they wait.
 bool Loader::take_back_queued() {
   if (config_.round_robin || pending_ != 0 || peers_.size() < 2) return false;
-  worker::Peer* victim = nullptr;
-  bool any_idle = false;
-  for (worker::Peer& p : peers_) {
-    if (!p.has_attached() || !p.is_live()) continue;
-    if (p.unfinished == 0 && p.revoked() == 0 && p.state() == worker::State::ready) any_idle = true;
-    if (p.unfinished >= 2 && (victim == nullptr || p.unfinished > victim->unfinished)) victim = &p;
-  }
-  if (!any_idle || victim == nullptr) return false;
-  const auto w = static_cast<std::uint32_t>(victim - peers_.data());
-  const std::uint64_t begun = victim->begun_through();
+  const auto is_idle = [](const worker::Peer& p) {
+    return p.has_attached() && p.is_live() && p.unfinished == 0 && p.revoked() == 0 &&
+           p.state() == worker::State::ready;
+  };
+  if (std::none_of(peers_.begin(), peers_.end(), is_idle)) return false;
+  // Who has most may have none to give: they may all be of an epoch that nobody wants any more.
+  const auto has_less = [](const worker::Peer& a, const worker::Peer& b) { return a.unfinished < b.unfinished; };
+  const auto most = std::max_element(peers_.begin(), peers_.end(), has_less) - peers_.begin();
+  if (take_back_from(static_cast<std::uint32_t>(most))) return true;
+  for (std::uint32_t w = 0; w < peers_.size(); w++)
+    if (w != most && take_back_from(w)) return true;
+  return false;
+}
+
+// The tasks that it hasn't begun; false: there are none.
+bool Loader::take_back_from(std::uint32_t w) {
+  worker::Peer& victim = peers_[w];
+  if (!victim.has_attached() || !victim.is_live() || victim.unfinished < 2) return false;
+  const std::uint64_t begun = victim.begun_through();
   std::uint64_t oldest = UINT64_MAX;
   queued_.clear();
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
@@ -145,13 +155,14 @@ bool Loader::take_back_queued() {
   if (queued_.empty()) return false;
   queued_ids_.clear();
   for (const auto& [id, slot] : queued_) queued_ids_.push_back(id);
-  for (std::size_t i = victim->revoke(queued_ids_, oldest); i < queued_.size(); i++) {
+  const std::size_t kept = victim.revoke(queued_ids_, oldest);
+  for (std::size_t i = kept; i < queued_.size(); i++) {
     Record& r = ledger_.at(queued_[i].second);
     r.state = State::pending;
     r.avoid = w;
     pending_++;
   }
-  return pending_ != 0;
+  return kept < queued_.size();
 }
 
 // External workers get nothing before they attach: they may never come.
@@ -163,7 +174,9 @@ bool Loader::can_take(const worker::Peer& p) const {
 // The worker with the fewest unfinished tasks that has room, by turns among equals. Attached ones first: a replacement
 // that is still starting doesn't get what another could do now.
 worker::Peer* Loader::choose_worker(const Record& record) {
-  if (record.home != Record::anyone) return can_take(peers_[record.home]) ? &peers_[record.home] : nullptr;
+  // A hung thread's batches go to others, but for those of its shard.
+  if (record.home != Record::anyone && (config_.iterable || !peers_[record.home].is_fenced))
+    return can_take(peers_[record.home]) ? &peers_[record.home] : nullptr;
   worker::Peer* best = nullptr;
   const auto rank = [&](const worker::Peer& p) {
     const bool had_it = static_cast<std::size_t>(&p - peers_.data()) == record.avoid;
@@ -260,6 +273,7 @@ void Loader::abandon_epoch() {
   drop_drawn();
   sampler_error_ = {};
   pending_ = 0;
+  any_stranded_ = false;
 }
 
 }  // namespace feedlane::loader

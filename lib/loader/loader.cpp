@@ -67,6 +67,8 @@ Status Loader::plan_segments(const os::SystemFiles& files, bool may_fill_slots, 
   // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one
   // is released leaves the window full.
   g.slots = config_.window() + config_.held + 1;
+  // And one for each thread that may hang with another in its hands.
+  if (config_.start == FEEDLANE_START_THREAD && config_.has_task_timeout()) g.slots += config_.workers;
   if (const Status s = fit_budget(g, error); s != FEEDLANE_OK) return s;
   g.ring_capacity = std::bit_ceil(g.slots);
   if (may_fill_slots && config_.arena_bytes == 0 && shm::huge_page_for(g.slots * g.slot_bytes, files) != 0 &&
@@ -188,6 +190,8 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   if (s == FEEDLANE_OK) s = take_news(error);  // what happened since the last epoch
   if (s != FEEDLANE_OK) return s;
   if (s = start_order(epoch, error); s != FEEDLANE_OK) return s;
+  for (std::uint32_t w = 0; w < peers_.size(); w++)
+    if (config_.iterable && peers_[w].is_fenced) lose_hung_shard(w);  // a thread that still hangs
   s = config_.workers == 0 ? begin_inline(error) : start_missing(error);
   if (s != FEEDLANE_OK) return s;
   begun_ = true;
@@ -259,6 +263,8 @@ Status Loader::obstacle(Error& error) {
   if (!any_release_pending() && ledger_.in_flight() == 0 && !exhausted_ && abandoned_ == 0 && slots_.free() == 0)
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
                         "the trainer holds %u batches, all slots there are", held());
+  if (config_.start == FEEDLANE_START_THREAD)
+    if (const Status s = hung_obstacle(error); s != FEEDLANE_OK) return s;
   if (config_.start == FEEDLANE_START_EXTERNAL && !any_there())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
                         "no worker is attached or offered: feedlane_loader_open_worker");

@@ -166,6 +166,7 @@ class Loader {
   void assign_pending();
   bool settle_without_worker(std::uint32_t slot);
   bool take_back_queued();
+  bool take_back_from(std::uint32_t worker);
   [[nodiscard]] bool can_take(const worker::Peer& peer) const;
   [[nodiscard]] worker::Peer* choose_worker(const Record& record);
   [[nodiscard]] shm::TaskMessage message_for(Record& record, std::uint64_t id, std::uint32_t slot);
@@ -228,6 +229,9 @@ class Loader {
   void look_again(std::int64_t slept_ns, std::int64_t meant_ns);
   void give_up_task(std::uint32_t worker, std::int64_t now);
   void fence(std::uint32_t worker);
+  void lose_hung_shard(std::uint32_t worker);
+  void rescue_stranded();
+  Status hung_obstacle(Error& error) const;
 
   // conduct.cpp
   void watch_workers();
@@ -289,6 +293,7 @@ class Loader {
   std::uint32_t next_shard_ = 0;
   std::uint32_t pending_ = 0;  // records in state pending
   std::uint32_t abandoned_ = 0;
+  bool any_stranded_ = false;  // in a hung thread's hands, and no slot was free to go on in
   bool failure_told_ = false;
   Error failure_;  // of the loader, told by every next until begin; code OK: none
 
