@@ -245,15 +245,16 @@ impl<'a> Work<'a> {
         self.now().count as usize
     }
 
-    /// What its rows are; empty for an iterable data set.
-    pub fn indices(&self) -> &'a [i64] {
-        // SAFETY: `count` indices in memory that stays as long as the task; NULL if there are none.
+    /// What its rows are; empty for an iterable data set. These go with the task, as `seeds` and `state` do: another
+    /// task's lie there when it is committed. Who writes tensors meanwhile copies them, or looks at one a row.
+    pub fn indices(&self) -> &[i64] {
+        // SAFETY: `count` indices that stay as long as the task, and whatever ends it takes it; NULL if there are none.
         unsafe { slice_at(self.now().indices, self.now().count) }
     }
 
     /// One a row: the same whoever makes the batch.
-    pub fn seeds(&self) -> &'a [u64] {
-        // SAFETY: `count` seeds; NULL if there are none.
+    pub fn seeds(&self) -> &[u64] {
+        // SAFETY: as above.
         unsafe { slice_at(self.now().seeds, self.now().count) }
     }
 
@@ -266,8 +267,8 @@ impl<'a> Work<'a> {
         self.now().delivered
     }
 
-    pub fn state(&self) -> &'a [u8] {
-        // SAFETY: as many bytes; NULL if there are none.
+    pub fn state(&self) -> &[u8] {
+        // SAFETY: as above, as many bytes.
         unsafe { bytes_at(self.now().state, self.now().state_bytes) }
     }
 
