@@ -224,16 +224,27 @@ pub(crate) fn causes(failure: &Failure) -> String {
     lines.join("\n")
 }
 
+/// Drops what is a data set's. That may panic, and what it panicked with may do so again when dropped: it is left.
+fn let_go<T>(theirs: T) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(theirs))) {
+        std::mem::forget(payload);
+    }
+}
+
 /// Runs `f`; its error and its panic both become a failure.
 pub(crate) fn guarded<R>(f: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| Err(panic_text(&*payload).into()))
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        let text = panic_text(&*payload);
+        let_go(payload);
+        Err(text.into())
+    })
 }
 
 /// Tells the library of a failure.
 ///
 /// # Safety
 /// `err` is what the library gave to the callback.
-unsafe fn say(err: *mut sys::feedlane_error, code: i32, failure: &Failure) -> i32 {
+unsafe fn say(err: *mut sys::feedlane_error, failure: &Failure) {
     // SAFETY: the callback's own, or NULL.
     if let Some(err) = unsafe { err.as_mut() } {
         let text = failure.to_string();
@@ -250,7 +261,6 @@ unsafe fn say(err: *mut sys::feedlane_error, code: i32, failure: &Failure) -> i3
             err.detail_len = detail.len() as u64;
         }
     }
-    code
 }
 
 /// A callback's whole body: `f`'s status, or its failure told.
@@ -258,18 +268,19 @@ unsafe fn say(err: *mut sys::feedlane_error, code: i32, failure: &Failure) -> i3
 /// # Safety
 /// As `say`.
 unsafe fn answer(err: *mut sys::feedlane_error, code: i32, f: impl FnOnce() -> Result<i32, Failure>) -> i32 {
-    match guarded(f) {
-        Ok(status) => status,
-        // SAFETY: the caller's promise. A failure whose own Display panics must not unwind into C either.
-        Err(failure) => catch_unwind(AssertUnwindSafe(|| unsafe { say(err, code, &failure) })).unwrap_or(code),
-    }
+    guarded(f).unwrap_or_else(|failure| {
+        // SAFETY: the caller's promise. A failure whose own Display or Drop panics must not unwind into C either.
+        let_go(catch_unwind(AssertUnwindSafe(|| unsafe { say(err, &failure) })));
+        let_go(failure);
+        code
+    })
 }
 
 /// The callbacks that every data set `D` has.
 fn table<D: 'static>(open: OpenCallback) -> sys::feedlane_dataset {
     unsafe extern "C" fn close<D>(this: *mut c_void) {
         // SAFETY: what `open` made, given back this once.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(this.cast::<D>()) })));
+        let_go(unsafe { Box::from_raw(this.cast::<D>()) });
     }
     let mut table = sys::feedlane_dataset::new();
     table.open = Some(open);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What takes no worker process: samplers, inline loaders, threads, shards, rings.
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -127,6 +128,55 @@ fn an_inline_data_set_shapes_whole_batches_and_is_retried() -> Checked {
     assert_eq!(loader.stats()?.retried, 1);
     drop(loader);
     assert_eq!(CLOSED.load(Ordering::Relaxed), 1, "the data set is dropped, once");
+    Ok(())
+}
+
+/// Panics when it is dropped, with another one: how many follow is its number. As text it panics too.
+#[derive(Debug)]
+struct Bomb(u32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            std::panic::panic_any(Bomb(self.0 - 1));
+        }
+    }
+}
+
+impl fmt::Display for Bomb {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::panic::panic_any(Bomb(2))
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+/// Index 0 is a panic, index 1 an error; so is the data set's own end.
+struct Mined {
+    _last: Bomb,
+}
+
+impl Dataset for Mined {
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        Ok(Mined { _last: Bomb(2) })
+    }
+
+    fn get(&mut self, row: &mut Row<'_>) -> Result<(), Failure> {
+        match row.index() {
+            0 => std::panic::panic_any(Bomb(2)),
+            1 => Err(Bomb(2).into()),
+            index => Ok(row.fill(0, index)?),
+        }
+    }
+}
+
+#[test]
+fn nothing_unwinds_into_c_when_what_failed_is_dropped() -> Checked {
+    let mut loader =
+        Loader::builder().sampler(&Sampler::sequential(3)?).dataset::<Mined>().field::<i64>("index", &[]).build()?;
+    let ends: Vec<_> = loader.epoch(0)?.map(|batch| batch.map(|b| b.number()).map_err(|e| e.status)).collect();
+    assert_eq!(ends, [Err(Status::SAMPLE), Err(Status::SAMPLE), Ok(2)]);
+    loader.close()?;
     Ok(())
 }
 
