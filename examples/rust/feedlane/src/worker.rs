@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::ptr::{null, null_mut, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,13 +35,17 @@ use crate::tensor::TensorMut;
 ///     ExitCode::SUCCESS // the trainer
 /// }
 /// ```
+///
+/// # Panics
+/// In a worker process that has more than one thread by now. And where `FEEDLANE_WORKER_FD` names a descriptor that
+/// this process opened itself, or one of std's three.
 pub fn worker_main<D: Dataset>() -> Option<ExitCode> {
-    worker_descriptor().map(|fd| exit_code(run_worker::<D>(fd)))
+    inherited_descriptor().map(|fd| exit_code(run_worker::<D>(fd)))
 }
 
 /// The same with an iterable data set.
 pub fn shard_worker_main<S: Shard>() -> Option<ExitCode> {
-    worker_descriptor().map(|fd| exit_code(run_shard_worker::<S>(fd)))
+    inherited_descriptor().map(|fd| exit_code(run_shard_worker::<S>(fd)))
 }
 
 fn exit_code(end: Result<(), Error>) -> ExitCode {
@@ -53,18 +58,52 @@ fn exit_code(end: Result<(), Error>) -> ExitCode {
     }
 }
 
+const VARIABLE: &str = "FEEDLANE_WORKER_FD";
+const F_GETFD: i32 = 1;
+
+extern "C" {
+    fn fcntl(fd: i32, command: i32, ...) -> i32;
+}
+
+/// The descriptor that leads to the trainer, for the safe ways to it: once, and none that this process opened itself.
+fn inherited_descriptor() -> Option<OwnedFd> {
+    static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+    let number: i32 = std::env::var(VARIABLE).ok()?.parse().ok()?;
+    refuse_threads();
+    // SAFETY: asks for the flags of any number; -1 if it is no descriptor.
+    let flags = unsafe { fcntl(number, F_GETFD) };
+    // What Rust opens has the one flag there is, to be closed on exec. What came here by exec hasn't, and is nobody's
+    // yet but for std's three.
+    let is_inherited = number > 2 && flags == 0;
+    assert!(is_inherited || flags == -1, "{}={} is a descriptor of this process's own, or std's", VARIABLE, number);
+    // Relaxed: a flag by itself.
+    if IS_TAKEN.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: who started this process gave it the descriptor for this use, and it is taken this once.
+    unsafe { worker_descriptor() }
+}
+
+fn refuse_threads() {
+    let threads = std::fs::read_dir("/proc/self/task").map(|tasks| tasks.count()).unwrap_or(1);
+    assert!(threads == 1, "a worker looks for its trainer first thing in main, before it starts threads");
+}
+
 /// The descriptor that leads to the trainer, if one started this process. It is in the environment, and taken out of
-/// there, so no other thread may be there yet.
+/// there, so no other thread may be there yet. [`Worker::from_environment`] takes it without `unsafe`.
+///
+/// # Safety
+/// If `FEEDLANE_WORKER_FD` is in the environment, it names a descriptor that nobody else owns: so it is in a process
+/// that a trainer started, until somebody takes it.
 ///
 /// # Panics
 /// In a worker process that has more than one thread by now.
-pub fn worker_descriptor() -> Option<OwnedFd> {
-    std::env::var_os("FEEDLANE_WORKER_FD")?;
-    let threads = std::fs::read_dir("/proc/self/task").map(|tasks| tasks.count()).unwrap_or(1);
-    assert!(threads == 1, "a worker looks for its trainer first thing in main, before it starts threads");
+pub unsafe fn worker_descriptor() -> Option<OwnedFd> {
+    std::env::var_os(VARIABLE)?;
+    refuse_threads();
     // SAFETY: changes the environment, which this one thread has for itself.
     let fd = unsafe { sys::feedlane_worker_fd() };
-    // SAFETY: the descriptor that this process inherited for this use, said once.
+    // SAFETY: nobody else's, by the caller's promise; the library names it once.
     Some(fd).filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -109,6 +148,15 @@ impl Worker {
     /// The handle is valid and nobody else's.
     pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_worker>, pool: Option<Arc<Pool>>) -> Self {
         Worker { raw, _pool: pool }
+    }
+
+    /// First thing in `main`, before any thread: joins the trainer that started this process. None: none did, or its
+    /// descriptor was taken before.
+    ///
+    /// # Panics
+    /// As [`worker_main`].
+    pub fn from_environment(timeout: Option<Duration>) -> Result<Option<Self>, Error> {
+        inherited_descriptor().map(|fd| Worker::attach(fd, timeout)).transpose()
     }
 
     /// Joins the trainer at the other end, in the thread that will work. From here on the process dies with its trainer.
