@@ -19,6 +19,7 @@ os::Deadline Loader::next_deadline() const {
   for (const Peer& p : peers_) {
     if (p.state() == worker::State::starting) first = first.earlier(os::Deadline::at(p.start_deadline_ns()));
     first = first.earlier(p.end_deadline());
+    if (p.start_again_ns != 0) first = first.earlier(os::Deadline::at(p.start_again_ns));
     if (has_task_deadline(p)) first = first.earlier(os::Deadline::at(task_deadline_ns(p)));
   }
   return first;
@@ -28,7 +29,8 @@ void Loader::check_deadlines() {
   const std::int64_t now = os::now_ns();
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
     Peer& peer = peers_[w];
-    if (peer.state() == worker::State::starting && peer.start_deadline_ns() <= now) give_up_start(w);
+    if (peer.start_again_ns != 0 && peer.start_again_ns <= now) replace_at_last(w);
+    else if (peer.state() == worker::State::starting && peer.start_deadline_ns() <= now) give_up_start(w);
     else if (peer.end_deadline().remaining_ns() == 0) peer.hurry(config_.term_timeout_ns);
     else if (has_task_deadline(peer) && task_deadline_ns(peer) <= now) give_up_task(w, now);
   }

@@ -213,6 +213,8 @@ class Loader {
   void recover_shard(std::uint32_t worker, const char* how, pid_t pid);
   void tell_of_death(std::uint32_t worker, const char* how, pid_t pid, std::int64_t batch);
   void replace(std::uint32_t worker, bool had_attached, const char* how, pid_t pid);
+  void replace_at_last(std::uint32_t worker);
+  [[nodiscard]] bool is_work_left() const;
   void fail(const Error& error);
   [[nodiscard]] bool any_there() const;
   [[nodiscard]] bool any_ending() const;

@@ -20,6 +20,8 @@ using worker::Tag;
 constexpr std::uint32_t max_start_failures = 5;
 // After SIGKILL nothing is left to grant a worker; what takes longer is stuck in the kernel.
 constexpr std::int64_t longest_death_ns = 10'000'000'000;
+// A worker that can't be replaced for want of something is tried again this often.
+constexpr std::int64_t start_again_every_ns = 100'000'000;
 
 bool Loader::any_ending() const {
   for (const Peer& p : peers_)
@@ -223,10 +225,11 @@ void Loader::lose(std::uint32_t w) {
   peer.close(poller_);
   peer.died = !expected;
   if (!expected) tell_of_death(w, how, pid, in_hand);
-  const bool work_left = begun_ && !(exhausted_ && ledger_.in_flight() == 0);
-  if (!expected && (work_left || config_.start == FEEDLANE_START_THREAD)) replace(w, had_attached, how, pid);
+  if (!expected && (is_work_left() || config_.start == FEEDLANE_START_THREAD)) replace(w, had_attached, how, pid);
   assign_pending();
 }
+
+bool Loader::is_work_left() const { return begun_ && !(exhausted_ && ledger_.in_flight() == 0); }
 
 void Loader::tell_of_death(std::uint32_t w, const char* how, pid_t pid, std::int64_t batch) {
   (void)unheard_.fail(FEEDLANE_E_PEER_DEAD, "worker %u: process %d %s", w, static_cast<int>(pid), how);
@@ -321,11 +324,31 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
     (void)error.fail(FEEDLANE_OK, "worker %u: process %d replaces one that %s", w, static_cast<int>(peer.pid()), how);
     error.worker = static_cast<std::int32_t>(w);
     return events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);
-  } else if (any_there()) {
-    return;  // the others go on; the next begin tries again
+  } else if (any_there()) {  // the others go on
+    error.worker = static_cast<std::int32_t>(w);
+    events_.push(FEEDLANE_EVENT_WARNING, error);
+    peer.start_again_ns = os::now_ns() + start_again_every_ns;
+    return;
   }
   error.worker = static_cast<std::int32_t>(w);
   fail(error);
+}
+
+// What was missing may be there by now. The first failure was told.
+void Loader::replace_at_last(std::uint32_t w) {
+  Peer& peer = peers_[w];
+  Error error;
+  if (!is_work_left()) {
+    peer.start_again_ns = 0;  // the next begin starts it
+  } else if (start_again(w, error) != FEEDLANE_OK) {
+    peer.start_again_ns = os::now_ns() + start_again_every_ns;
+  } else {
+    (void)error.fail(FEEDLANE_OK, "worker %u: process %d replaces one that could not be replaced at once", w,
+                     static_cast<int>(peer.pid()));
+    error.worker = static_cast<std::int32_t>(w);
+    events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);
+    assign_pending();
+  }
 }
 
 // ---- ending ----
@@ -362,6 +385,7 @@ void Loader::ask_all_to_end() {
 // All workers at once: done-event, then SIGTERM, then SIGKILL.
 Status Loader::end_workers(Error& error) {
   stopping_ = true;
+  for (Peer& p : peers_) p.start_again_ns = 0;
   {
     const std::lock_guard lock(offers_mutex_);
     offers_.clear();

@@ -37,6 +37,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
   revoked_.clear();
   set_revoked(0, 0);
   start_deadline_ns_ = start_deadline_ns;
+  start_again_ns = 0;
   os::Fd lifeline_read;
   Status s = os::create_socket_pair(socket_, theirs, error);
   if (s == FEEDLANE_OK) s = os::create_event(worker_event_, error);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -114,6 +115,40 @@ TEST_CASE(
       return status;
     });
     check_sequence(take_epoch(l.get(), 1), 8, 1);
+  }
+}
+
+TEST_CASE("7. Faults: too few descriptors to replace a worker: told, and tried again until it is there") {
+  for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
+    CAPTURE(dispatch);
+    Setup s(40);
+    s.workers(2).fields({field("index", int64_type)});
+    s.config.dispatch = dispatch;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    wait_until_ready(l.get(), 2);
+    {
+      const FewDescriptors few(0);
+      const auto pid = static_cast<pid_t>(worker_of(l.get(), 1).pid);
+      REQUIRE(::kill(pid, SIGKILL) == 0);
+      REQUIRE(eventually([&] { return !is_running(pid); }));
+      std::vector<feedlane_event> told;
+      REQUIRE(eventually([&] {
+        (void)feedlane_loader_poll(l.get(), nullptr);
+        for (const feedlane_event& e : events_of(l.get(), FEEDLANE_EVENT_WARNING)) told.push_back(e);
+        return !told.empty();
+      }));
+      CHECK(told[0].what.worker == 1);
+      CHECK(told[0].what.os_errno == EMFILE);
+      CHECK(stats_of(l.get()).restarts == 0);
+    }
+    // With batches of its own the worker is needed; otherwise the other one does without.
+    if (dispatch == FEEDLANE_DISPATCH_ROUND_ROBIN) check_sequence(take_rest(l.get()), 40, 1);
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(l.get(), nullptr);
+      return stats_of(l.get()).restarts == 1;
+    }));
+    if (dispatch == FEEDLANE_DISPATCH_LEAST_LOADED) check_sequence(take_rest(l.get()), 40, 1);
   }
 }
 
