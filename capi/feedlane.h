@@ -577,7 +577,8 @@ FEEDLANE_API int32_t feedlane_worker_ready(feedlane_worker *w, int32_t status, c
 FEEDLANE_API int32_t feedlane_worker_next(feedlane_worker *w, int64_t timeout_ns, const feedlane_task **task,
                                           feedlane_error *err);
 /** Between samples, two loads: 0 go on; ABANDONED: fail or commit now, it will be dropped; END: the trainer wants no
- *  more. It doesn't see the trainer's death. T:one. */
+ *  more. It doesn't see the trainer's death. Called for each sample that is left out at the start of a shard because it was
+ *  delivered, it also shows that this worker gets on. T:one. */
 FEEDLANE_API int32_t feedlane_worker_check(const feedlane_worker *w);
 /** A descriptor to poll for reading in a foreign event loop, after feedlane_worker_arm said 0. Borrowed. T:any. */
 FEEDLANE_API int32_t feedlane_worker_wait_fd(const feedlane_worker *w, int32_t *fd);

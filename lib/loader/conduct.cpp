@@ -55,6 +55,13 @@ void Loader::watch_worker(std::uint32_t w, std::int64_t now) {
     // Who has begun another task has got on: so often as it has tasks, whatever it says.
     if (marks.begun > peer.seen_task && ledger_.find(marks.begun, w) != nullptr) peer.progress_ns = now;
     peer.seen_task = marks.begun;
+    // So has who is leaving out what its shard delivered before, which takes as long as it took to make: so often as there
+    // are such samples, whatever it says.
+    const std::uint64_t passed_over = config_.iterable ? peer.passed_over() : 0;
+    if (passed_over > peer.seen_passed_over && passed_over <= shards_[w].taken) {
+      peer.progress_ns = now;
+      peer.seen_passed_over = passed_over;
+    }
     return;
   }
   // The task it was at, if that can be told.

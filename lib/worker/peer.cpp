@@ -32,6 +32,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
   unfinished = 0;
   refused_task = 0;
   seen_task = 0;
+  seen_passed_over = 0;
   last_sent_ = 0;
   is_fenced = false;
   revoked_.clear();
@@ -66,6 +67,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
   row_->sleeping.store(0, std::memory_order_relaxed);
   row_->started_task.store(0, std::memory_order_relaxed);
   row_->begun_through.store(0, std::memory_order_relaxed);
+  row_->passed_over.store(0, std::memory_order_relaxed);
   bell_ = ring::Doorbell(&row_->sleeping, worker_event_.get());
   set_state(State::starting);
   return FEEDLANE_OK;

@@ -142,6 +142,8 @@ class Peer {
     const std::uint64_t begun = row_->begun_through.load(std::memory_order_acquire);
     return {begun, row_->started_task.load(std::memory_order_acquire)};
   }
+  // Samples that it left out of its shard, because they were delivered before: a number to look at.
+  [[nodiscard]] std::uint64_t passed_over() const { return row_->passed_over.load(std::memory_order_relaxed); }
   // The newest task that it was sent.
   [[nodiscard]] std::uint64_t last_sent() const { return last_sent_; }
 
@@ -152,7 +154,8 @@ class Peer {
   std::int64_t start_again_ns = 0;   // when to try again to replace it; 0: not
   std::int64_t progress_ns = 0;      // when it was last seen to get on
   std::uint64_t seen_task = 0;       // up to where it was last seen to have begun
-  bool is_fenced = false;            // a thread that hangs: whatever it has is lost to it
+  std::uint64_t seen_passed_over = 0;
+  bool is_fenced = false;  // a thread that hangs: whatever it has is lost to it
 
  private:
   void set_pid(pid_t pid) { trainer_row_->pid.store(static_cast<std::uint64_t>(pid), std::memory_order_relaxed); }

@@ -336,3 +336,42 @@ TEST_CASE(
     "7. Faults: too little memory at any allocation of a monitor's calls is E_MEMORY, and the next call succeeds") {
   at_every_allocation(live_as_monitor);
 }
+
+TEST_CASE("7. Faults: too little memory for a custom sampler and for us at once: what it gave before is kept") {
+  for (const bool with_detail : {false, true}) {
+    CAPTURE(with_detail);
+    struct Source {
+      std::int64_t at = 0;
+      int calls = 0;
+      bool with_detail;
+    } source{0, 0, with_detail};
+    auto table = fresh<feedlane_sampler_callbacks>();
+    table.user_data = &source;
+    table.next = [](void* self, std::int64_t* indices, std::uint64_t, std::uint64_t* got, feedlane_error* err) {
+      auto& from = *static_cast<Source*>(self);
+      if (++from.calls == 3) {
+        if (from.with_detail && err->detail != nullptr) {
+          std::memset(err->detail, 'x', 100);
+          err->detail_len = 100;
+        }
+        fail_allocation(0);
+        return std::int32_t{FEEDLANE_E_MEMORY};
+      }
+      if (from.at == 12) return std::int32_t{FEEDLANE_END};
+      indices[0] = from.at++;
+      *got = 1;
+      return std::int32_t{FEEDLANE_OK};
+    };
+    feedlane_sampler* sampler = nullptr;
+    REQUIRE(feedlane_sampler_custom(&table, &sampler, nullptr) == FEEDLANE_OK);
+    std::vector<std::int64_t> all;
+    std::int64_t indices[4];
+    std::uint64_t got = 0;
+    CHECK(armed([&] { return feedlane_sampler_next(sampler, indices, 4, &got, nullptr); }) == FEEDLANE_E_MEMORY);
+    fail_allocation(-1);
+    while (feedlane_sampler_next(sampler, indices, 4, &got, nullptr) == FEEDLANE_OK)
+      all.insert(all.end(), indices, indices + got);
+    CHECK(all == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    CHECK(feedlane_sampler_destroy(&sampler) == FEEDLANE_OK);
+  }
+}

@@ -801,6 +801,22 @@ TEST_CASE("7. Faults: a killed worker's shard is made again by whole batches of 
   }
 }
 
+TEST_CASE("7. Faults: leaving out what a killed worker delivered takes as long as it takes, whatever the deadline") {
+  Iterable s({300}, 3);
+  s.shards.trouble = Shards::killed;
+  s.shards.trouble_at = 240;
+  s.config.deterministic = 1;
+  s.config.task_timeout_ns = 700'000'000;
+  s.dataset.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
+    if (at(self).generation != 0 && at(self).position < 240) ::usleep(6000);  // together twice the deadline
+    return next(self, row, err);
+  };
+  const Loader l = s.create();
+  check_batches(take_epoch(l.get(), 0), by_turns({300}, 3));
+  CHECK(stats_of(l.get()).hung == 0);
+  CHECK(stats_of(l.get()).restarts == 1);
+}
+
 TEST_CASE(
     "7. Faults: what a killed worker's data set said of batches that are delivered isn't said again of the next") {
   for (const bool by_fetch : {false, true}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "loader/samplers/room.hpp"
 #include "loader/samplers/state.hpp"
@@ -44,8 +45,13 @@ class Callbacks {
 
 Status Callbacks::translate(const char* name, Status returned, const feedlane_error& report, Error& error) const {
   const Status s = from_callback(name, returned, report, error);
-  if (s == returned && report.detail == detail_.data())
-    error.detail.assign(detail_.data(), std::min<std::uint64_t>(report.detail_len, detail_.size()));
+  if (s == returned && report.detail == detail_.data()) {
+    try {
+      error.detail.assign(detail_.data(), std::min<std::uint64_t>(report.detail_len, detail_.size()));
+    } catch (const std::bad_alloc&) {  // the text alone, then: what it failed of may be just that
+      error.detail.clear();
+    }
+  }
   return s;
 }
 
@@ -124,6 +130,7 @@ Status Custom::next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got
   const std::uint64_t wanted = rows > 0 ? static_cast<std::uint64_t>(rows) : cap;
   got = std::min<std::uint64_t>(kept_.size(), wanted);
   std::copy_n(kept_.begin(), got, indices);
+  kept_.reserve(rows > 0 ? got : wanted);  // to keep them takes no memory then, which may be what has run out
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(got));
   while (!ended_ && got < wanted) {
     std::uint64_t part = 0;

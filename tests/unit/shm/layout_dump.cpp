@@ -95,7 +95,7 @@ void print_data() {
   STRUCT(WorkerRow);
   FIELD(WorkerRow, sleeping), FIELD(WorkerRow, task_position), FIELD(WorkerRow, started_task);
   FIELD(WorkerRow, started_sample), FIELD(WorkerRow, started_ns), FIELD(WorkerRow, begun_through),
-      FIELD(WorkerRow, tasks), FIELD(WorkerRow, samples);
+      FIELD(WorkerRow, passed_over), FIELD(WorkerRow, tasks), FIELD(WorkerRow, samples);
   FIELD(WorkerRow, bytes), FIELD(WorkerRow, errors), FIELD(WorkerRow, work_ns), FIELD(WorkerRow, wait_ns);
   STRUCT(ResultMessage);
   FIELD(ResultMessage, id), FIELD(ResultMessage, slot), FIELD(ResultMessage, attempt), FIELD(ResultMessage, status);
