@@ -7,9 +7,14 @@ namespace feedlane::loader {
 
 void Progress::yield(const YieldedBatch& batch) {
   ahead.push_back(batch);
+  close_up();
+}
+
+// What was yielded next to `batches` is no longer ahead. Not before it is drawn: the sampler's state goes with it.
+void Progress::close_up() {
   for (bool moved = true; moved;) {
-    const auto next =
-        std::find_if(ahead.begin(), ahead.end(), [&](const YieldedBatch& y) { return y.batch == batches; });
+    const auto next = std::find_if(ahead.begin(), ahead.end(),
+                                   [&](const YieldedBatch& y) { return y.batch == batches && y.is_drawn; });
     moved = next != ahead.end();
     if (!moved) break;
     batches++;
@@ -28,8 +33,12 @@ bool Progress::has(std::int64_t batch) const {
 
 void Progress::set_sampler_state(std::int64_t batch, Blob state) {
   if (batch == batches - 1) sampler_state = state;
-  for (YieldedBatch& y : ahead)
-    if (y.batch == batch) y.sampler_state = state;
+  for (YieldedBatch& y : ahead) {
+    if (y.batch != batch) continue;
+    y.sampler_state = state;
+    y.is_drawn = true;
+  }
+  close_up();
 }
 
 }  // namespace feedlane::loader

@@ -18,6 +18,7 @@ struct YieldedBatch {
   std::uint32_t rows = 0;
   std::uint32_t wanted = 0;  // rows of a complete batch
   Blob sampler_state;
+  bool is_drawn = true;  // false: yielded before a resume, and where its sampler stands behind it isn't known yet
 };
 
 // An iterable data set's share of one worker.
@@ -45,6 +46,9 @@ struct Progress {
   [[nodiscard]] bool has(std::int64_t batch) const;
   // Of a batch that was yielded before the run was resumed.
   void set_sampler_state(std::int64_t batch, Blob state);
+
+ private:
+  void close_up();
 };
 
 }  // namespace feedlane::loader

@@ -83,7 +83,10 @@ Status Loader::resume(Error& error) {
   next_batch_ = progress_.batches;
   next_position_ = progress_.positions;
   next_shard_ = progress_.next_shard;
-  for (YieldedBatch& y : progress_.ahead) y.wanted = std::max(y.rows, static_cast<std::uint32_t>(config_.batch_size));
+  for (YieldedBatch& y : progress_.ahead) {
+    y.wanted = std::max(y.rows, static_cast<std::uint32_t>(config_.batch_size));
+    y.is_drawn = config_.sampler == nullptr || config_.sampler->seekable();
+  }
   for (std::size_t i = 0; i < shards_.size(); i++) {
     const ShardProgress& saved = progress_.shards[i];
     shards_[i].exhausted = saved.ended;

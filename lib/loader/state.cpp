@@ -131,7 +131,7 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
       (p.shards.empty() ? p.next_shard == 0 : p.next_shard < p.shards.size()) &&
       std::all_of(p.ahead.begin(), p.ahead.end(),
                   [&](const auto& y) {
-                    return y.batch > p.batches && y.batch <= most && y.rows != 0 && y.rows <= shm::max_rows;
+                    return y.batch >= p.batches && y.batch <= most && y.rows != 0 && y.rows <= shm::max_rows;
                   }) &&
       (s.iterable ? p.ahead.empty() : p.shards.empty()) && p.skipped <= std::uint64_t{most} &&
       std::all_of(p.shards.begin(), p.shards.end(),

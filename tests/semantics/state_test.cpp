@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -778,6 +779,47 @@ TEST_CASE("6. State: a custom sampler takes part by save and load, for another n
       const Loader resumed = go_on(with_workers(second, after), state).create();
       check_same(take_epoch(resumed.get(), 3), rest);
     }
+}
+
+TEST_CASE("6. State: resumed behind a gap, a custom sampler has a state after every batch") {
+  Own order;
+  Setup first(12, 1);
+  first.sampler = order.sampler(true);
+  const Gate gate;
+  first.plan.gate_fd = gate.fd();
+  first.plan.gate_index = 3;
+  first.config.out_of_order = 1;
+  first.config.prefetch_factor = 4;
+  const Loader l = with_workers(first, 2).create();
+  begin(l.get(), 0);
+  std::set<std::int64_t> seen;
+  for (int i = 0; i < 7; i++) seen.insert(take(l.get()).batch);
+  REQUIRE(seen.size() == 7);
+  REQUIRE(seen.count(3) == 0);
+  const State state = state_of(l.get());
+  gate.open();
+  // Makes a batch at a time, so that those that were yielded ahead are drawn again later than the gap is closed.
+  const auto rest_of = [](const State& from, bool look_further) {
+    std::vector<State> states;
+    Own again;
+    Setup second(12, 1);
+    second.sampler = again.sampler(true);
+    second.config.out_of_order = 1;
+    const Loader resumed = go_on(second, from).create();
+    begin(resumed.get(), 0);
+    std::set<std::int64_t> rest;
+    for (auto batch = fresh<feedlane_batch>();
+         feedlane_loader_next(resumed.get(), 0, &batch, nullptr) == FEEDLANE_OK;) {
+      CHECK(rest.insert(batch.batch).second);
+      if (look_further) states.push_back(state_of(resumed.get(), batch.token));
+      CHECK(feedlane_batch_release(resumed.get(), batch.token) == FEEDLANE_OK);
+    }
+    return std::pair(rest, states);
+  };
+  const auto [rest, states] = rest_of(state, true);
+  CHECK(rest.size() == 5);
+  for (const std::int64_t batch : rest) CHECK(seen.count(batch) == 0);
+  for (std::size_t i = 0; i < states.size(); i++) CHECK(rest_of(states[i], false).first.size() == rest.size() - i - 1);
 }
 
 TEST_CASE("6. State: of a custom sampler without save and load is refused by name") {
