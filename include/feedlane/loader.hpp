@@ -25,11 +25,11 @@ class Loader {
     Error error;
     handle_ = detail::create_loader(options, error);
     if (error) throw error;
-    resume(options.state);
+    go_on(options.state);
   }
   /** Check `error`: a loader that wasn't made refuses everything. */
   Loader(const LoaderOptions& options, Error& error) : handle_(detail::create_loader(options, error)) {
-    if (!error) resume(options.state);
+    if (!error) go_on(options.state);
   }
   /** `other` refuses everything after. */
   Loader(Loader&& other) noexcept
@@ -221,10 +221,15 @@ class Loader {
       return feedlane_loader_state(handle_, token, buffer, cap, bytes, e);
     });
   }
-  void resume(std::span<const std::byte> state) {
+  void go_on(std::span<const std::byte> state) {
     if (state.empty()) return;
-    const StateInfo info = read_state(state);  // the loader has accepted it
-    next_epoch_ = info.epoch + (info.ended ? 1 : 0);
+    try {
+      const StateInfo info = read_state(state);  // the loader has accepted it
+      next_epoch_ = info.epoch + (info.ended ? 1 : 0);
+    } catch (...) {  // out of memory, in a constructor: nobody else would
+      (void)feedlane_loader_destroy(&handle_);
+      throw;
+    }
   }
 
   feedlane_loader* handle_ = nullptr;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -81,14 +82,16 @@ namespace detail {
 /** Runs `f`, which returns a status; what it throws becomes the callback's error. */
 template <class F>
 std::int32_t sampler_guarded(feedlane_error* err, F&& f) noexcept {
-  const auto say = [&](std::int32_t code, const char* text) {
-    std::strncpy(err->text, text, sizeof err->text - 1);
+  // Without allocating: memory may be what `f` was short of.
+  const auto say = [&](std::int32_t code, std::string_view text) {
+    const std::size_t length = text.copy(err->text, sizeof err->text - 1);
+    err->text[length] = '\0';
     return code;
   };
   try {
     return f();
   } catch (const Error& e) {
-    return say(e.code(), std::string(e.text()).c_str());
+    return say(e.code(), e.text());
   } catch (const std::exception& e) {
     return say(FEEDLANE_E_SAMPLE, e.what());
   } catch (...) {

@@ -212,6 +212,7 @@ class Loader {
   void quarantine(std::uint32_t worker, std::uint32_t slot);
   void recover_shard(std::uint32_t worker, const char* how, pid_t pid);
   void tell_of_death(std::uint32_t worker, const char* how, pid_t pid, std::int64_t batch);
+  void want_another(std::uint32_t worker, pid_t pid);
   void replace(std::uint32_t worker, bool had_attached, const char* how, pid_t pid);
   void replace_at_last(std::uint32_t worker);
   [[nodiscard]] bool is_work_left() const;

@@ -209,6 +209,7 @@ void Loader::lose(std::uint32_t w) {
   Peer& peer = peers_[w];
   hear_last_words(w);
   const bool expected = stopping_ || peer.is_ending();
+  const bool has_left = peer.has_left() && !peer.is_spawned();  // one of ours is about to end, and how tells why
   const bool had_attached = peer.has_attached();
   const pid_t pid = peer.pid();
   const os::Ending ending = peer.reap();
@@ -223,8 +224,9 @@ void Loader::lose(std::uint32_t w) {
   if (peer.was_cut_off() && peer.refused_task != 0)
     (void)std::snprintf(how, sizeof how, "was ended for saying what makes no sense");
   peer.close(poller_);
-  peer.died = !expected;
-  if (!expected) tell_of_death(w, how, pid, in_hand);
+  peer.died = !expected && !has_left;
+  if (peer.died) tell_of_death(w, how, pid, in_hand);
+  else if (!expected && config_.start == FEEDLANE_START_EXTERNAL) want_another(w, pid);
   if (!expected && (is_work_left() || config_.start == FEEDLANE_START_THREAD)) replace(w, had_attached, how, pid);
   assign_pending();
 }
@@ -238,6 +240,12 @@ void Loader::tell_of_death(std::uint32_t w, const char* how, pid_t pid, std::int
   unheard_.batch = batch;
   events_.push(FEEDLANE_EVENT_WORKER_DIED, unheard_);
   if (config_.start == FEEDLANE_START_EXTERNAL) events_.push(FEEDLANE_EVENT_WORKER_WANTED, unheard_);
+}
+
+void Loader::want_another(std::uint32_t w, pid_t pid) {
+  (void)unheard_.fail(FEEDLANE_OK, "worker %u: process %d has left", w, static_cast<int>(pid));
+  unheard_.worker = static_cast<std::int32_t>(w);
+  events_.push(FEEDLANE_EVENT_WORKER_WANTED, unheard_);
 }
 
 std::int64_t Loader::take_back_tasks(std::uint32_t w) {
@@ -316,7 +324,7 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
                        "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?",
                        w, static_cast<int>(pid), how, peer.start_failures,
                        config_.argv.empty() ? "it" : config_.argv[0].c_str());
-  else if (restarts >= config_.max_restarts)
+  else if (peer.died && restarts >= config_.max_restarts)
     (void)error.refuse(FEEDLANE_E_RESTARTS, "config.max_restarts", static_cast<std::int64_t>(restarts) + 1,
                        config_.max_restarts, "worker %u: process %d %s, and %llu workers have been replaced already", w,
                        static_cast<int>(pid), how, static_cast<unsigned long long>(restarts));

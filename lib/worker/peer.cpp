@@ -28,7 +28,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
                   int trainer_pidfd, std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error) {
   if (ever_opened_) trainer_row_->generation.store(generation() + 1, std::memory_order_relaxed);
   ever_opened_ = true;
-  attached_ = spawned_ = cut_off_ = local_ = said_ready_ = was_hurried_ = false;
+  attached_ = spawned_ = cut_off_ = local_ = said_ready_ = said_leaving_ = was_hurried_ = false;
   unfinished = 0;
   refused_task = 0;
   seen_task = 0;
@@ -139,14 +139,18 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
   const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
   if (s == FEEDLANE_AGAIN) return Heard::nothing;
   if (s < 0) return Heard::lost;
-  if (s != FEEDLANE_OK) return Heard::hung_up;
+  // Also when it has said so before, and there was too little memory to go by it.
+  if (s != FEEDLANE_OK) return said_leaving_ ? Heard::left : Heard::hung_up;
   if (!received.truncated && message.magic == attached_magic && received.bytes == sizeof message.attached &&
       message.attached.layout_hash == shm::layout_hash && !attached_ && received.fd_count == 1)
     return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
   if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && attached_ &&
       !said_ready_)
     return hear_ready(message.ready, error);
-  if (message.magic == leaving_magic && received.bytes == sizeof message.leaving && attached_) return Heard::left;
+  if (message.magic == leaving_magic && received.bytes == sizeof message.leaving && attached_) {
+    said_leaving_ = true;
+    return Heard::left;
+  }
   (void)error.refuse(FEEDLANE_E_CORRUPT, "message", static_cast<std::int64_t>(received.bytes), sizeof message.ready,
                      "worker %u (pid %d) sent %zu bytes that are no message", id_, static_cast<int>(pid()),
                      received.bytes);

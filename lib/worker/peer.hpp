@@ -119,6 +119,8 @@ class Peer {
   [[nodiscard]] bool has_attached() const { return attached_; }
   [[nodiscard]] bool is_spawned() const { return spawned_; }
   [[nodiscard]] bool was_cut_off() const { return cut_off_; }
+  // It has detached by itself. Nothing was wrong with it; its process may live on.
+  [[nodiscard]] bool has_left() const { return said_leaving_; }
   [[nodiscard]] std::int64_t start_deadline_ns() const { return start_deadline_ns_; }
   // Of one that leaves; of others never.
   [[nodiscard]] os::Deadline end_deadline() const { return end_deadline_; }
@@ -177,6 +179,7 @@ class Peer {
   bool cut_off_ = false;
   bool local_ = false;
   bool said_ready_ = false;
+  bool said_leaving_ = false;
   std::int64_t start_deadline_ns_ = 0;
   os::Deadline end_deadline_ = os::Deadline::never();
   bool was_hurried_ = false;

@@ -117,7 +117,7 @@ constexpr std::int64_t path_bytes = sizeof(sockaddr_un::sun_path) - 1;
 constexpr std::size_t table_bytes = sizeof(feedlane_dataset);
 
 const Row<F> rows[] = {
-    TAKES(feedlane_worker_attach, 48, ATTACH),
+    TAKES(feedlane_worker_attach, 56, ATTACH),
     ATTACH("fd -1", FEEDLANE_E_ARGUMENT, "fd", -1, 0, -1),
     REFUSES(feedlane_worker_attach, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.silent(), 0, nullptr, e),
     REFUSES(feedlane_worker_attach, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, f.silent(), -1,
@@ -126,7 +126,7 @@ const Row<F> rows[] = {
             INT64_MIN, f.worker.place(), e),
     REFUSES(feedlane_worker_attach, "silence", FEEDLANE_TIMEOUT, "", 0, 0, f.silent(), 0, f.worker.place(), e),
 
-    TAKES(feedlane_worker_run, 48, RUN),
+    TAKES(feedlane_worker_run, 56, RUN),
     RUN("fd -1", FEEDLANE_E_ARGUMENT, "fd", -1, 0, -1),
     REFUSES(feedlane_worker_run, "dataset NULL", FEEDLANE_E_ARGUMENT, "dataset", 0, 1, f.silent(), nullptr, e),
     REFUSES(feedlane_worker_run, "no get, no fetch", FEEDLANE_E_ARGUMENT, "dataset", 0, 1, f.silent(), f.empty_table(),

@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/events.hpp"
@@ -195,8 +197,42 @@ TEST_CASE("external: a worker that detaches by itself is no failure, and its pro
     CHECK(status == (i + 1 < visitors ? FEEDLANE_E_PEER_DEAD : FEEDLANE_END));
   }
   check_sequence(taken, 2 * visitors, 1);
+  for (const feedlane_event& e : events_of(l.get())) CHECK(e.kind == FEEDLANE_EVENT_WORKER_WANTED);
+  CHECK(stats_of(l.get()).restarts == 0);
   gate.open();
   for (const auto& child : children) CHECK(child->finish() == "");
+}
+
+TEST_CASE("external: threads may leave after any task and come again; that is no failure either") {
+  Setup s(10);
+  s.external(1).fields({field("index", int64_type)});
+  s.config.start = FEEDLANE_START_THREAD;
+  s.config.max_restarts = -1;
+  const Loader l = s.create();
+  std::atomic<bool> is_over{false};
+  std::thread visitor([&] {
+    while (!is_over) {
+      feedlane_worker* w = nullptr;
+      if (feedlane_loader_local_worker(l.get(), &w, nullptr) != FEEDLANE_OK) {
+        std::this_thread::yield();
+        continue;
+      }
+      const feedlane_task* task = nullptr;
+      (void)feedlane_worker_ready(w, 0, nullptr, nullptr);
+      if (feedlane_worker_next(w, patience_ns, &task, nullptr) == FEEDLANE_OK) {
+        std::memcpy(task->tensors[0].data, task->indices, sizeof(std::int64_t));
+        (void)feedlane_task_commit(task, 1, nullptr);
+      }
+      (void)feedlane_worker_detach(&w);
+    }
+  });
+  begin(l.get(), 0);
+  check_sequence(take_rest(l.get()), 10, 1);
+  is_over = true;
+  CHECK(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+  visitor.join();
+  CHECK(stats_of(l.get()).restarts == 0);
+  CHECK(events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED).empty());
 }
 
 TEST_CASE("external: open_worker in mid-epoch returns though batches wait to be taken") {

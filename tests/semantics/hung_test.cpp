@@ -115,14 +115,14 @@ TEST_CASE("7. Worker hangs: the batch that does it every time is quarantined, th
 
 TEST_CASE("7. Worker hangs: one that gets on isn't hung, though the trainer looks away longer than the deadline") {
   Setup s(24);
-  s.config.task_timeout_ns = 30 * millisecond;
+  s.config.task_timeout_ns = 1000 * millisecond;
   s.config.prefetch_factor = 4;
   const Loader l = s.workers(2).create();
   begin(l.get(), 0);
   std::vector<Taken> all;
   for (int i = 0; i < 24; i++) {
     all.push_back(take(l.get()));
-    if (i % 6 == 0) ::usleep(100'000);  // a training step
+    if (i == 6 || i == 13) ::usleep(1'300'000);  // a training step
   }
   check_sequence(all, 24, 1);
   CHECK(stats_of(l.get()).hung == 0);
