@@ -105,6 +105,8 @@ Status Pool::acquire(os::Deadline deadline, feedlane_buffer& out, Error& error) 
       if (!was_awake) sleepers_--;
       if (failed_) {
         failed_ = false;
+        // The wake-up that this thread has drained told of a buffer too: somebody else is to have it.
+        if (!free_.empty()) wake_sleeper();
         return error.fail(FEEDLANE_E_DEVICE, "a stream failed with the release of a buffer on it");
       }
       if (!free_.empty()) {
@@ -139,12 +141,16 @@ Pool::Buffer* Pool::find(std::uint64_t token) {
   return b.state == State::held && b.generation == token >> 32 ? &b : nullptr;
 }
 
+void Pool::wake_sleeper() {
+  if (sleepers_ != 0) os::signal_event(returned_.get());
+}
+
 void Pool::put_back(std::uint32_t index) {
   Buffer& b = buffers_[index];
   b.state = State::free;
   b.generation++;
   free_.push_back(index);
-  if (sleepers_ != 0) os::signal_event(returned_.get());
+  wake_sleeper();
 }
 
 Status Pool::release(std::uint64_t token) {

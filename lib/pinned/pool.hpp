@@ -63,6 +63,7 @@ class Pool {
   Status make_buffers(const feedlane_pool_config& config, Error& error);
   [[nodiscard]] Buffer* find(std::uint64_t token);  // under the mutex; in a caller's hands
   void put_back(std::uint32_t index);
+  void wake_sleeper();  // under the mutex
   static void on_passed(void* cookie, std::int32_t status);
 
   std::unique_ptr<Backend> backend_;

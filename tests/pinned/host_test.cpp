@@ -4,6 +4,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+
 #include "devices.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
@@ -156,6 +159,37 @@ TEST_CASE("pinned: a stream that fails gives back what waits for it, and is told
   CHECK(feedlane_pool_acquire(p, 0, &buffer, nullptr) == FEEDLANE_OK);
   CHECK(feedlane_pool_release(p, buffer.token) == FEEDLANE_OK);
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+}
+
+TEST_CASE("pinned: of two that sleep for a buffer, one is told that its stream failed, and the other gets it at once") {
+  constexpr std::int64_t long_ns = 6'000'000'000;
+  for (int round = 0; round < 20; round++) {
+    ThreadDevice device;
+    feedlane_pool* p = pool_on(device, 1);
+    auto buffer = fresh<feedlane_buffer>();
+    REQUIRE(feedlane_pool_acquire(p, 0, &buffer, nullptr) == FEEDLANE_OK);
+    device.only_stream().hold();
+    REQUIRE(feedlane_pool_release_on(p, buffer.token, device.stream(), nullptr) == FEEDLANE_OK);
+    std::atomic<int> told{0}, served{0};
+    std::atomic<pid_t> ids[2] = {0, 0};
+    std::vector<std::thread> both;
+    for (std::atomic<pid_t>& id : ids)
+      both.emplace_back([&] {
+        id = ::gettid();
+        auto mine = fresh<feedlane_buffer>();
+        const std::int32_t status = feedlane_pool_acquire(p, long_ns, &mine, nullptr);
+        told += status == FEEDLANE_E_DEVICE ? 1 : 0;
+        if (status == FEEDLANE_OK && feedlane_pool_release(p, mine.token) == FEEDLANE_OK) served += 1;
+      });
+    CHECK(eventually([&] { return ids[0] != 0 && ids[1] != 0 && is_asleep(ids[0]) && is_asleep(ids[1]); }));
+    const auto before = std::chrono::steady_clock::now();
+    device.only_stream().fail();
+    for (std::thread& one : both) one.join();
+    REQUIRE(std::chrono::steady_clock::now() - before < std::chrono::nanoseconds(long_ns / 2));
+    CHECK(told == 1);
+    CHECK(served == 1);
+    CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+  }
 }
 
 TEST_CASE(
