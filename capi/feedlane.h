@@ -314,7 +314,8 @@ FEEDLANE_API int32_t feedlane_pool_to_device(feedlane_pool *p, uint64_t token, v
 /** Registers memory of the user's own, the whole pages that it lies on. E_STATE: a part of them is registered. E_LIMIT,
  *  E_DEVICE. T:any. */
 FEEDLANE_API int32_t feedlane_pool_register(feedlane_pool *p, void *address, uint64_t bytes, feedlane_error *err);
-/** What was registered at this address. E_ARGUMENT: nothing was. T:any. */
+/** What was registered at this address. E_ARGUMENT: nothing was, or another thread is just registering or unregistering
+ *  it. An error of the backend: it is registered as before. T:any. */
 FEEDLANE_API int32_t feedlane_pool_unregister(feedlane_pool *p, void *address, feedlane_error *err);
 /** The pool's counters. T:any. */
 FEEDLANE_API int32_t feedlane_pool_get_stats(const feedlane_pool *p, feedlane_pool_stats *out);

@@ -88,8 +88,8 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
 Pool::~Pool() {
   clean_up();
   Error error;
-  for (const auto& [address, bytes] : registered_)
-    (void)backend_->unregister_memory(reinterpret_cast<void*>(address), bytes, error);
+  for (const auto& [address, stretch] : registered_)
+    (void)backend_->unregister_memory(reinterpret_cast<void*>(address), stretch.bytes, error);
   if (memory_ != nullptr) (void)::munmap(memory_, buffers_.size() * buffer_bytes_);
 }
 
@@ -225,7 +225,7 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Error& error) {
     const auto after = registered_.lower_bound(first);
     const bool next_overlaps = after != registered_.end() && after->first < first + whole;
     const bool last_overlaps =
-        after != registered_.begin() && std::prev(after)->first + std::prev(after)->second > first;
+        after != registered_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > first;
     if (next_overlaps || last_overlaps)
       return error.fail(FEEDLANE_E_STATE, "a part of these %llu bytes' pages is registered already",
                         static_cast<unsigned long long>(bytes));
@@ -235,14 +235,13 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Error& error) {
                           "%llu bytes are registered, %llu more go beyond the budget of %llu",
                           static_cast<unsigned long long>(counters_.registered_bytes),
                           static_cast<unsigned long long>(whole), static_cast<unsigned long long>(budget_));
-    registered_.emplace(first, whole);  // nobody else gets it meanwhile
+    registered_.emplace(first, Stretch{whole, false});  // nobody else gets it meanwhile
     counters_.registered_bytes += whole;
   }
   const Status s = backend_->register_memory(reinterpret_cast<void*>(first), whole, error);
-  if (s == FEEDLANE_OK) return s;
   const std::lock_guard lock(mutex_);
-  registered_.erase(first);
-  counters_.registered_bytes -= whole;
+  if (s == FEEDLANE_OK) registered_.find(first)->second.is_settled = true;
+  else forget(first);
   return s;
 }
 
@@ -252,16 +251,22 @@ Status Pool::unregister_memory(void* address, Error& error) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = registered_.find(first);
-    if (found == registered_.end() || address == memory_)
+    if (found == registered_.end() || !found->second.is_settled || address == memory_)
       return error.refuse(FEEDLANE_E_ARGUMENT, "address", 0, 0, "nothing was registered at this address");
-    whole = found->second;
+    found->second.is_settled = false;
+    whole = found->second.bytes;
   }
   const Status s = backend_->unregister_memory(reinterpret_cast<void*>(first), whole, error);
-  if (s != FEEDLANE_OK) return s;
   const std::lock_guard lock(mutex_);
-  registered_.erase(first);
-  counters_.registered_bytes -= whole;
+  if (s == FEEDLANE_OK) forget(first);
+  else registered_.find(first)->second.is_settled = true;
   return s;
+}
+
+void Pool::forget(std::uintptr_t first) {
+  const auto found = registered_.find(first);
+  counters_.registered_bytes -= found->second.bytes;
+  registered_.erase(found);
 }
 
 bool Pool::covers(const void* address, std::uint64_t bytes) const {
@@ -270,7 +275,7 @@ bool Pool::covers(const void* address, std::uint64_t bytes) const {
   auto after = registered_.upper_bound(first);
   if (after == registered_.begin()) return false;
   --after;
-  return first + bytes <= after->first + after->second;
+  return after->second.is_settled && first + bytes <= after->first + after->second.bytes;
 }
 
 feedlane_pool_stats Pool::stats() const {

@@ -59,11 +59,18 @@ class Pool {
     State state = State::free;
     std::uint32_t generation = 1;
   };
+  // A stretch of whole pages that is registered, or that some thread is registering or unregistering: then it is that
+  // thread's alone, and its place is taken all the same.
+  struct Stretch {
+    std::uint64_t bytes;
+    bool is_settled;
+  };
 
   Status make_buffers(const feedlane_pool_config& config, Error& error);
   [[nodiscard]] Buffer* find(std::uint64_t token);  // under the mutex; in a caller's hands
   void put_back(std::uint32_t index);
-  void wake_sleeper();  // under the mutex
+  void wake_sleeper();                // under the mutex
+  void forget(std::uintptr_t first);  // under the mutex
   static void on_passed(void* cookie, std::int32_t status);
 
   std::unique_ptr<Backend> backend_;
@@ -76,7 +83,7 @@ class Pool {
   mutable std::mutex mutex_;
   std::vector<Buffer> buffers_;
   std::vector<std::uint32_t> free_;
-  std::map<std::uintptr_t, std::uint64_t> registered_;  // page-aligned address -> bytes
+  std::map<std::uintptr_t, Stretch> registered_;  // by page-aligned address
   std::uint32_t sleepers_ = 0;
   bool failed_ = false;  // a stream did, and nobody was told
   feedlane_pool_stats counters_{};

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registrations of memory: whose they are, and what is true of them while the backend is at it or has failed.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support/api.hpp"
+#include "support/process.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+// A table whose calls stay in there until they are let go.
+class SlowTable {
+ public:
+  SlowTable() {
+    table_.user_data = this;
+    table_.register_memory = [](void* self, void*, std::uint64_t, feedlane_error*) {
+      return static_cast<SlowTable*>(self)->come();
+    };
+    table_.unregister_memory = table_.register_memory;
+  }
+  feedlane_pool* make_pool() {
+    auto c = fresh<feedlane_pool_config>();
+    c.custom = &table_;
+    feedlane_pool* p = nullptr;
+    REQUIRE(feedlane_pool_create(&c, &p, nullptr) == FEEDLANE_OK);
+    return p;
+  }
+  std::atomic<bool> stays{false};
+  std::atomic<int> calls{0};
+  std::atomic<std::int32_t> answer{FEEDLANE_OK};
+
+ private:
+  std::int32_t come() {
+    // Only the first: what must not come in meanwhile is counted rather than waited for.
+    if (calls++ == 0) (void)eventually([&] { return !stays; });
+    return answer;
+  }
+  feedlane_backend table_ = fresh<feedlane_backend>();
+};
+
+std::uint64_t registered_bytes(const feedlane_pool* p) {
+  auto s = fresh<feedlane_pool_stats>();
+  REQUIRE(feedlane_pool_get_stats(p, &s) == FEEDLANE_OK);
+  return s.registered_bytes;
+}
+
+}  // namespace
+
+TEST_CASE("pinned: one thread's registration, on its way in or out, isn't there for another to unregister") {
+  SlowTable table;
+  feedlane_pool* p = table.make_pool();
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  auto* const address = reinterpret_cast<void*>(64 * page);  // nobody reads it
+  const auto meanwhile = [&](auto&& call) {
+    table.calls = 0;
+    table.stays = true;
+    std::int32_t status = -1;
+    std::thread other([&] { status = call(); });
+    CHECK(eventually([&] { return table.calls == 1; }));
+    CHECK(feedlane_pool_unregister(p, address, nullptr) == FEEDLANE_E_ARGUMENT);
+    CHECK_MESSAGE(feedlane_pool_register(p, address, 1, nullptr) == FEEDLANE_E_STATE, "its place isn't free either");
+    CHECK(registered_bytes(p) == page);
+    table.stays = false;
+    other.join();
+    CHECK(table.calls == 1);
+    return status;
+  };
+  CHECK(meanwhile([&] { return feedlane_pool_register(p, address, page, nullptr); }) == FEEDLANE_OK);
+  CHECK(meanwhile([&] { return feedlane_pool_unregister(p, address, nullptr); }) == FEEDLANE_OK);
+  CHECK(registered_bytes(p) == 0);
+  CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+}
+
+TEST_CASE("pinned: what the table fails to unregister stays registered, and can be tried again") {
+  SlowTable table;
+  feedlane_pool* p = table.make_pool();
+  std::byte memory[100];
+  REQUIRE(feedlane_pool_register(p, memory, sizeof memory, nullptr) == FEEDLANE_OK);
+  const std::uint64_t bytes = registered_bytes(p);
+  table.answer = FEEDLANE_E_DEVICE;
+  for (int i = 0; i < 2; i++) CHECK(feedlane_pool_unregister(p, memory, nullptr) == FEEDLANE_E_DEVICE);
+  CHECK(registered_bytes(p) == bytes);
+  table.answer = FEEDLANE_OK;
+  CHECK(feedlane_pool_unregister(p, memory, nullptr) == FEEDLANE_OK);
+  CHECK(registered_bytes(p) == 0);
+  CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+}
