@@ -314,8 +314,9 @@ FEEDLANE_API int32_t feedlane_pool_to_device(feedlane_pool *p, uint64_t token, v
 /** Registers memory of the user's own, the whole pages that it lies on. E_STATE: a part of them is registered. E_LIMIT,
  *  E_DEVICE. T:any. */
 FEEDLANE_API int32_t feedlane_pool_register(feedlane_pool *p, void *address, uint64_t bytes, feedlane_error *err);
-/** What was registered at this address. E_ARGUMENT: nothing was, or another thread is just registering or unregistering
- *  it. An error of the backend: it is registered as before. T:any. */
+/** What feedlane_pool_register has registered at this address. E_ARGUMENT: nothing, or another thread is just
+ *  registering or unregistering it; buffers and loaders' slots aren't the user's to unregister. An error of the
+ *  backend: it is registered as before. T:any. */
 FEEDLANE_API int32_t feedlane_pool_unregister(feedlane_pool *p, void *address, feedlane_error *err);
 /** The pool's counters. T:any. */
 FEEDLANE_API int32_t feedlane_pool_get_stats(const feedlane_pool *p, feedlane_pool_stats *out);

@@ -52,14 +52,14 @@ int32_t feedlane_pool_to_device(feedlane_pool* p, uint64_t token, void* device_m
 int32_t feedlane_pool_register(feedlane_pool* p, void* address, uint64_t bytes, feedlane_error* err) {
   return call_any(p, "p", err, [&](Error& error) {
     if (address == nullptr) return refuse_null(error, "address");
-    return p->pool->register_memory(address, bytes, error);
+    return p->pool->register_memory(address, bytes, pinned::Pool::Owner::user, error);
   });
 }
 
 int32_t feedlane_pool_unregister(feedlane_pool* p, void* address, feedlane_error* err) {
   return call_any(p, "p", err, [&](Error& error) {
     if (address == nullptr) return refuse_null(error, "address");
-    return p->pool->unregister_memory(address, error);
+    return p->pool->unregister_memory(address, pinned::Pool::Owner::user, error);
   });
 }
 

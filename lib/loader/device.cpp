@@ -8,7 +8,7 @@ namespace feedlane::loader {
 Registration::~Registration() {
   if (pool_ == nullptr) return;
   Error unheard;
-  for (void* address : addresses_) (void)pool_->unregister_memory(address, unheard);
+  for (void* address : addresses_) (void)pool_->unregister_memory(address, pinned::Pool::Owner::loader, unheard);
   pool_->remove_user();
 }
 
@@ -19,7 +19,7 @@ void Registration::use(pinned::Pool& pool) {
 
 Status Registration::add(void* address, std::uint64_t bytes, Error& error) {
   addresses_.reserve(addresses_.size() + 1);
-  const Status s = pool_->register_memory(address, bytes, error);
+  const Status s = pool_->register_memory(address, bytes, pinned::Pool::Owner::loader, error);
   if (s == FEEDLANE_OK) addresses_.push_back(address);
   return s;
 }

@@ -82,7 +82,7 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
   }
   // A child's copy of a page that a device reads could leave the device with the wrong one.
   (void)::madvise(memory, bytes, MADV_DONTFORK);
-  return register_memory(memory, bytes, error);
+  return register_memory(memory, bytes, Owner::pool, error);
 }
 
 Pool::~Pool() {
@@ -211,7 +211,7 @@ Status Pool::to_device(std::uint64_t token, void* device_memory, std::uint64_t b
 
 // ---- registrations ----
 
-Status Pool::register_memory(void* address, std::uint64_t bytes, Error& error) {
+Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error) {
   clean_up();
   const std::uint64_t page = page_bytes();
   const auto given = reinterpret_cast<std::uintptr_t>(address);
@@ -235,7 +235,7 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Error& error) {
                           "%llu bytes are registered, %llu more go beyond the budget of %llu",
                           static_cast<unsigned long long>(counters_.registered_bytes),
                           static_cast<unsigned long long>(whole), static_cast<unsigned long long>(budget_));
-    registered_.emplace(first, Stretch{whole, false});  // nobody else gets it meanwhile
+    registered_.emplace(first, Stretch{whole, owner, false});  // nobody else gets it meanwhile
     counters_.registered_bytes += whole;
   }
   const Status s = backend_->register_memory(reinterpret_cast<void*>(first), whole, error);
@@ -245,13 +245,13 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Error& error) {
   return s;
 }
 
-Status Pool::unregister_memory(void* address, Error& error) {
+Status Pool::unregister_memory(void* address, Owner owner, Error& error) {
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(address) / page_bytes() * page_bytes();
   std::uint64_t whole = 0;
   {
     const std::lock_guard lock(mutex_);
     const auto found = registered_.find(first);
-    if (found == registered_.end() || !found->second.is_settled || address == memory_)
+    if (found == registered_.end() || !found->second.is_settled || found->second.owner != owner)
       return error.refuse(FEEDLANE_E_ARGUMENT, "address", 0, 0, "nothing was registered at this address");
     found->second.is_settled = false;
     whole = found->second.bytes;

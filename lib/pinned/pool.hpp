@@ -30,8 +30,10 @@ class Pool {
   Status release(std::uint64_t token);
   Status release_on(std::uint64_t token, void* stream, Error& error);
   Status to_device(std::uint64_t token, void* device_memory, std::uint64_t bytes, void* stream, Error& error);
-  Status register_memory(void* address, std::uint64_t bytes, Error& error);
-  Status unregister_memory(void* address, Error& error);
+  // Who may unregister it again.
+  enum class Owner { user, loader, pool };
+  Status register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error);
+  Status unregister_memory(void* address, Owner owner, Error& error);
   [[nodiscard]] feedlane_pool_stats stats() const;
   [[nodiscard]] std::uint64_t buffer_bytes() const { return buffer_bytes_; }
   [[nodiscard]] std::uint32_t buffers() const { return static_cast<std::uint32_t>(buffers_.size()); }
@@ -63,6 +65,7 @@ class Pool {
   // thread's alone, and its place is taken all the same.
   struct Stretch {
     std::uint64_t bytes;
+    Owner owner;
     bool is_settled;
   };
 

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
-#include "support/api.hpp"
 #include "support/process.hpp"
+#include "support/trainer.hpp"
 
 using namespace feedlane::test;
 
@@ -89,4 +89,38 @@ TEST_CASE("pinned: what the table fails to unregister stays registered, and can 
   CHECK(feedlane_pool_unregister(p, memory, nullptr) == FEEDLANE_OK);
   CHECK(registered_bytes(p) == 0);
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+}
+
+TEST_CASE("pinned: a pool's buffers and a loader's slots aren't the user's to unregister, at whatever address") {
+  // The arena as one stretch, and one for each slot.
+  for (const std::uint64_t slot_bytes : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
+    CAPTURE(slot_bytes);
+    auto c = fresh<feedlane_pool_config>();
+    c.buffers = 2;
+    c.buffer_bytes = 8192;
+    feedlane_pool* p = nullptr;
+    REQUIRE(feedlane_pool_create(&c, &p, nullptr) == FEEDLANE_OK);
+    auto buffer = fresh<feedlane_buffer>();
+    REQUIRE(feedlane_pool_acquire(p, 0, &buffer, nullptr) == FEEDLANE_OK);
+    {
+      Setup s(2);
+      s.config.pinned = p;
+      s.config.slot_bytes = slot_bytes;
+      const Loader l = s.create();
+      begin(l.get(), 0);
+      auto b = fresh<feedlane_batch>();
+      REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+      const std::uint64_t bytes = registered_bytes(p);
+      for (void* const theirs : {buffer.data, b.tensors[0].data})
+        for (std::uintptr_t beyond = 0; beyond < 8192; beyond++) {
+          auto* const address = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(theirs) + beyond);
+          REQUIRE(feedlane_pool_unregister(p, address, nullptr) == FEEDLANE_E_ARGUMENT);
+        }
+      CHECK(registered_bytes(p) == bytes);
+      CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+    }
+    CHECK(registered_bytes(p) == 2 * c.buffer_bytes);
+    CHECK(feedlane_pool_release(p, buffer.token) == FEEDLANE_OK);
+    CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+  }
 }
