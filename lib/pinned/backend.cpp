@@ -29,15 +29,19 @@ class None : public Backend {
 class Mlock final : public None {
  public:
   Status register_memory(void* address, std::uint64_t bytes, Error& error) override {
+    const std::uint64_t locked = os::locked_bytes(os::SystemFiles{});
     if (::mlock(address, bytes) == 0) return FEEDLANE_OK;
     const int reason = errno;
-    // ENOMEM also when pages aren't mapped; EPERM when the limit is 0; EAGAIN when some could not be locked.
+    // The limit is looked at before any page is locked: ENOMEM, or EPERM where it is 0.
     rlimit limit{};
-    if ((reason != ENOMEM && reason != EPERM && reason != EAGAIN) || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
-      return error.os(reason, "mlock of %llu bytes", static_cast<unsigned long long>(bytes));
-    const std::uint64_t locked = os::locked_bytes(os::SystemFiles{});
+    const bool is_known = (reason == ENOMEM || reason == EPERM) && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
     const std::uint64_t left = limit.rlim_cur > locked ? limit.rlim_cur - locked : 0;
-    if (left >= bytes) return error.os(reason, "mlock of %llu bytes", static_cast<unsigned long long>(bytes));
+    if (!is_known || left >= bytes || os::locked_bytes(os::SystemFiles{}) > locked) {
+      // What lies before the page that isn't mapped (ENOMEM) or couldn't be read in (EAGAIN) is locked now. Locks don't
+      // add up: pages there that the user had locked before are unlocked too, as unregistering does.
+      (void)::munlock(address, bytes);
+      return error.os(reason, "mlock of %llu bytes", static_cast<unsigned long long>(bytes));
+    }
     (void)error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_MEMLOCK", static_cast<std::int64_t>(left),
                        static_cast<std::int64_t>(bytes),
                        "%llu bytes are to be locked, the limit of %llu (ulimit -l) has %llu left",

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registrations of memory: whose they are, and what is true of them while the backend is at it or has failed.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "support/process.hpp"
@@ -124,3 +128,68 @@ TEST_CASE("pinned: a pool's buffers and a loader's slots aren't the user's to un
     CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // theirs does nothing
+namespace {
+
+std::uint64_t locked_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmLck:")) return std::stoull(line.substr(6));
+  return UINT64_MAX;
+}
+
+std::byte* map_pages(std::uint64_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+feedlane_pool* mlock_pool() {
+  auto c = fresh<feedlane_pool_config>();
+  c.backend = "mlock";
+  feedlane_pool* p = nullptr;
+  return feedlane_pool_create(&c, &p, nullptr) == FEEDLANE_OK ? p : nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("pinned: mlock that fails half-way keeps nothing locked, and isn't taken for the limit") {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (const std::uint64_t limit_pages : {std::uint64_t{64}, std::uint64_t{10}}) {
+    CAPTURE(limit_pages);
+    CHECK(in_child([&](Findings& f) {
+            const rlimit limit{limit_pages * page, limit_pages * page};
+            EXPECT(f, ::setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+            std::byte* const memory = map_pages(12 * page);
+            if (::mlock(memory, 12 * page) != 0) return;  // the smaller limit binds this user
+            EXPECT(f, ::munlock(memory, 12 * page) == 0);
+            feedlane_pool* p = mlock_pool();
+            EXPECT(f, ::munmap(memory + 8 * page, page) == 0);
+            Error e;
+            EXPECT(f, feedlane_pool_register(p, memory, 12 * page, &e) == FEEDLANE_E_OS);
+            EXPECT(f, e.os_errno == ENOMEM);
+            EXPECT(f, locked_kib() == 0);
+            EXPECT(f, registered_bytes(p) == 0);
+            EXPECT(f, feedlane_pool_register(p, memory, 8 * page, &e) == FEEDLANE_OK);
+            EXPECT(f, locked_kib() == 8 * page / 1024);
+            EXPECT(f, feedlane_pool_destroy(&p) == FEEDLANE_OK);
+            EXPECT(f, locked_kib() == 0);
+          }) == "");
+  }
+}
+
+TEST_CASE("pinned: a limit that refuses leaves the user's own locks alone") {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  CHECK(in_child([&](Findings& f) {
+          const rlimit limit{16 * page, 16 * page};
+          EXPECT(f, ::setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+          EXPECT(f, ::geteuid() != 0 || ::setuid(65534) == 0);  // root may lock what it wants
+          feedlane_pool* p = mlock_pool();
+          std::byte* const memory = map_pages(32 * page);
+          EXPECT(f, ::mlock(memory, 2 * page) == 0);
+          EXPECT(f, feedlane_pool_register(p, memory, 32 * page, nullptr) == FEEDLANE_E_LIMIT);
+          EXPECT(f, locked_kib() == 2 * page / 1024);
+          EXPECT(f, feedlane_pool_destroy(&p) == FEEDLANE_OK);
+        }) == "");
+}
+#endif
