@@ -28,11 +28,30 @@ TEST_CASE("where some party would have no processor nobody looks") {
   for (int i = 0; i < 1000; i++) REQUIRE(looks_in_vain(spin) == 0);
 }
 
-TEST_CASE("with one for each it looks until it comes") {
+TEST_CASE("with one for each it looks until it comes, or its patience is over") {
+  constexpr int late = 1000;
+  for (int i = 0; i < 100; i++) {
+    Spin spin(processors);
+    int looks = 0;
+    const std::int64_t start = feedlane::os::now_ns();
+    const bool came = spin.until(Deadline::never(), [&] { return ++looks == late; });
+    // Patience is time, and another thread may have had the processor for all of it.
+    const bool is_over = feedlane::os::now_ns() - start >= Spin::most_ns;
+    CHECK((came || is_over));
+    CHECK(came == (looks == late));
+  }
+}
+
+TEST_CASE("it looks before it first asks how late it is, however long it isn't let run") {
   Spin spin(processors);
   int looks = 0;
-  CHECK(spin.until(Deadline::never(), [&] { return ++looks == 1000; }));
-  CHECK(looks == 1000);
+  CHECK(spin.until(Deadline::never(), [&] {
+    const std::int64_t patience_is_over = feedlane::os::now_ns() + 2 * Spin::most_ns;
+    while (looks == 0 && feedlane::os::now_ns() < patience_is_over) {
+    }
+    return ++looks == 100;
+  }));
+  CHECK(looks == 100);
 }
 
 TEST_CASE("patience wears off when nothing comes, and success restores it") {
