@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 
+#include "os/memfd.hpp"
 #include "os/process.hpp"
 
 namespace feedlane::os {
@@ -59,7 +60,11 @@ Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& erro
 }
 
 Fd open_again(std::int64_t pid, int number) {
-  return Fd(::open((folder_of(pid) + "/" + std::to_string(number)).c_str(), O_RDONLY | O_CLOEXEC));
+  const std::string path = folder_of(pid) + "/" + std::to_string(number);
+  // Whatever it is: opening a FIFO mustn't wait for a writer, nor a terminal become this process's own.
+  Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (get_seals(fd.get()) < 0) fd.reset();
+  return fd;
 }
 
 std::string describe_process(std::int64_t pid) {

@@ -20,7 +20,8 @@ struct OpenFile {
 // ours to look at.
 Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& error);
 
-// The same file under a descriptor of this process, for reading only; invalid if it isn't there any more or can't be had.
+// The same memory under a descriptor of this process, for reading only; invalid if it isn't there any more, can't be
+// had or is no shared memory, whatever its name says. Doesn't wait.
 Fd open_again(std::int64_t pid, int number);
 
 // What a process of ours is doing, as far as the kernel tells: its state, where it waits, its kernel stack. One line.

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/other_process.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include "os/memfd.hpp"
+#include "unit/os/fixtures.hpp"
+
+using feedlane::Error;
+using feedlane::os::Fd;
+namespace os = feedlane::os;
+
+TEST_CASE("shared memory of a process is opened again for reading only, close-on-exec") {
+  Fd fd;
+  Error error;
+  REQUIRE(os::create_memfd("feedlane-test", 4096, fd, error) == FEEDLANE_OK);
+  const Fd again = os::open_again(::getpid(), fd.get());
+  REQUIRE(again);
+  struct stat one {};
+  struct stat other {};
+  REQUIRE(::fstat(fd.get(), &one) == 0);
+  REQUIRE(::fstat(again.get(), &other) == 0);
+  CHECK(one.st_ino == other.st_ino);
+  CHECK(::write(again.get(), "x", 1) == -1);
+  CHECK((::fcntl(again.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK_FALSE(os::open_again(::getpid(), 1 << 20));
+}
+
+TEST_CASE("what isn't shared memory isn't opened again, and a FIFO isn't waited for") {
+  const feedlane::test::Folder folder;
+  const std::string path = folder.path() + "/memfd:feedlane-control (deleted)";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const Fd fifo(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  REQUIRE(fifo);
+  const feedlane::test::Pipe pipe;
+  const Fd device(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const int number : {fifo.get(), pipe.read.get(), device.get()})
+    CHECK(feedlane::test::in_child([&] {
+      (void)::alarm(10);  // ends the child, should it wait
+      return !os::open_again(::getpid(), number);
+    }));
+}
