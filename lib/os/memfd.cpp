@@ -2,12 +2,30 @@
 #include "os/memfd.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <csignal>
 
 namespace feedlane::os {
+namespace {
+
+// Kernels before 6.10 or so undo all of a fallocate when a signal is pending: where signals come more often than it
+// takes, it would never end. They wait for it instead. 0, or errno.
+int allocate_undisturbed(int fd, std::uint64_t offset, std::uint64_t bytes) {
+  sigset_t all;
+  sigset_t before;
+  (void)::sigfillset(&all);
+  (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const bool is_done = ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+  const int reason = is_done ? 0 : errno;
+  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return reason;
+}
+
+}  // namespace
 
 Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error) {
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -19,15 +37,15 @@ Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error
 }
 
 Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) {
-  // fallocate starts over when a signal interrupts it; with chunks a host that takes signals all the time still gets on.
-  constexpr std::uint64_t chunk = std::uint64_t{32} << 20;
+  // So much that it takes a millisecond or some more: no signal of the host's is to wait for longer.
+  constexpr std::uint64_t chunk = std::uint64_t{8} << 20;
   const std::uint64_t end = offset + bytes;
   while (offset < end) {
     const std::uint64_t part = std::min(chunk, end - offset);
-    if (::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(part)) == 0) {
+    const int reason = allocate_undisturbed(fd, offset, part);
+    if (reason == 0) {
       offset += part;
-    } else if (errno != EINTR) {
-      const int reason = errno;
+    } else if (reason != EINTR) {  // by what can't be blocked, which ends this process or comes once
       (void)error.os(reason, "reserving %llu bytes of shared memory", static_cast<unsigned long long>(bytes));
       if (reason == ENOSPC || reason == ENOMEM) error.code = FEEDLANE_E_MEMORY;
       error.needed = static_cast<std::int64_t>(bytes);

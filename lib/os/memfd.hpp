@@ -12,8 +12,8 @@ namespace feedlane::os {
 // A memfd of `bytes`, all of them holes, that can still be sealed. `name` shows in /proc/PID/maps.
 Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error);
 
-// Makes [offset, offset + bytes) real memory, in chunks, so that a later write can't raise SIGBUS. A signal between two
-// chunks costs nothing.
+// Makes [offset, offset + bytes) real memory, in chunks, so that a later write can't raise SIGBUS. Signals to this
+// thread wait for the end of a chunk.
 Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
 
 Status add_seals(int fd, int seals, Error& error);

@@ -5,8 +5,11 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 
 #include <array>
+#include <ctime>
 
 #include "unit/os/fixtures.hpp"
 
@@ -17,6 +20,48 @@ namespace os = feedlane::os;
 namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
+
+// A kernel before 6.10, on which fallocate takes longer than the signals of an AlarmClock are apart.
+struct OldKernel {
+  int calls = 0, given_up = 0;
+  int without_alarms = 0;  // no alarm came between the beginning of the last one and this one
+  int alarms_before = 0;
+};
+OldKernel* old_kernel = nullptr;  // none: the one that is there
+
+volatile std::sig_atomic_t alarms = 0;
+
+// SIGALRM each millisecond.
+class AlarmClock {
+ public:
+  AlarmClock() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { alarms = alarms + 1; };
+    (void)::sigaction(SIGALRM, &action, &before_);
+    set(1000);
+  }
+  AlarmClock(const AlarmClock&) = delete;
+  AlarmClock& operator=(const AlarmClock&) = delete;
+  ~AlarmClock() {
+    set(0);
+    (void)::sigaction(SIGALRM, &before_, nullptr);
+  }
+
+ private:
+  static void set(int us) {
+    const itimerval every{{0, us}, {0, us}};
+    (void)::setitimer(ITIMER_REAL, &every, nullptr);
+  }
+  struct sigaction before_ {};
+};
+
+std::array<bool, 65> blocked_signals() {
+  sigset_t set;
+  (void)::pthread_sigmask(SIG_BLOCK, nullptr, &set);
+  std::array<bool, 65> all{};
+  for (int number = 1; number < 65; number++) all[static_cast<std::size_t>(number)] = ::sigismember(&set, number) == 1;
+  return all;
+}
 
 Fd make(std::uint64_t bytes) {
   Fd fd;
@@ -32,6 +77,21 @@ std::uint64_t real_bytes(int fd) {
 }
 
 }  // namespace
+
+// In the library's place too.
+extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+  if (old_kernel != nullptr) {
+    OldKernel& k = *old_kernel;
+    if (k.calls++ != 0 && alarms == k.alarms_before) k.without_alarms++;
+    k.alarms_before = alarms;
+    const timespec long_enough{0, 20'000'000};
+    if (k.given_up < 10 && ::nanosleep(&long_enough, nullptr) != 0) {
+      k.given_up++;
+      return -1;  // EINTR, and all of it is undone
+    }
+  }
+  return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, bytes));
+}
 
 TEST_CASE("a new memfd is of the size asked for, all holes, named, close-on-exec and can still be sealed") {
   const Fd fd = make(3 * mib + 5);
@@ -77,6 +137,33 @@ TEST_CASE("signals that interrupt a reservation don't end it") {
   const feedlane::test::Signals signals(2000);
   CHECK(os::reserve(fd.get(), 0, 64 * mib, error) == FEEDLANE_OK);
   CHECK(real_bytes(fd.get()) >= 64 * mib);
+}
+
+TEST_CASE("signals that come more often than a chunk takes wait for its end, and no longer, on any kernel") {
+  const Fd fd = make(64 * mib);
+  Error error;
+  sigset_t mine;
+  (void)::sigemptyset(&mine);
+  (void)::sigaddset(&mine, SIGUSR2);
+  REQUIRE(::pthread_sigmask(SIG_BLOCK, &mine, nullptr) == 0);
+  const std::array<bool, 65> before = blocked_signals();
+  OldKernel kernel;
+  {
+    const AlarmClock clock;
+    old_kernel = &kernel;
+    CHECK(os::reserve(fd.get(), 0, 64 * mib, error) == FEEDLANE_OK);
+    old_kernel = nullptr;
+  }
+  CHECK(kernel.given_up == 0);
+  CHECK(kernel.calls > 1);
+  CHECK(kernel.without_alarms == 0);
+  CHECK(real_bytes(fd.get()) >= 64 * mib);
+  CHECK(blocked_signals() == before);
+  REQUIRE(os::add_seals(fd.get(), F_SEAL_GROW, error) == FEEDLANE_OK);
+  CHECK(os::reserve(fd.get(), 64 * mib, mib, error) == FEEDLANE_E_OS);
+  CHECK(error.os_errno == EPERM);
+  CHECK(blocked_signals() == before);
+  REQUIRE(::pthread_sigmask(SIG_UNBLOCK, &mine, nullptr) == 0);
 }
 
 TEST_CASE("a reservation that fails says what was asked for and how far it came") {
