@@ -26,21 +26,22 @@ Status open_pidfd(pid_t pid, Fd& out, Error& error) {
   return out ? FEEDLANE_OK : error.os(errno, "pidfd_open of process %d", static_cast<int>(pid));
 }
 
-pid_t pid_of_pidfd(int pidfd) {
+Status pid_of_pidfd(int pidfd, pid_t& pid, Error& error) {
+  pid = 0;
   // A thread's says that the thread has ended, not its process. PIDFD_THREAD is O_EXCL, and can't be changed later.
   const int flags = ::fcntl(pidfd, F_GETFL);
-  if (flags < 0 || (flags & O_EXCL) != 0) return 0;
+  if (flags < 0 || (flags & O_EXCL) != 0) return FEEDLANE_OK;
   // What is shown of a descriptor of another kind may be anything; the kernel itself says that it is of none.
-  if (::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) != 0 && (errno == EBADF || errno == EINVAL)) return 0;
+  if (::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) != 0 && (errno == EBADF || errno == EINVAL))
+    return FEEDLANE_OK;
   char path[64];
   (void)std::snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path, "re"), &std::fclose);
-  if (!file) return 0;
+  if (!file) return error.os(errno, "opening %s", path);
   char line[128];
-  int pid = 0;
   while (std::fgets(line, sizeof line, file.get()) != nullptr)
-    if (std::sscanf(line, "Pid: %d", &pid) == 1) return pid;
-  return 0;
+    if (std::sscanf(line, "Pid: %d", &pid) == 1) break;
+  return FEEDLANE_OK;
 }
 
 bool has_ended(int pidfd) {
@@ -61,7 +62,9 @@ void send_signal_to_group(int pidfd, int signal) {
   siginfo_t info{};
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
     return;
-  const pid_t leader = info.si_pid != 0 ? info.si_pid : pid_of_pidfd(pidfd);
+  pid_t leader = info.si_pid;
+  Error nobody_to_tell;
+  if (leader == 0) (void)pid_of_pidfd(pidfd, leader, nobody_to_tell);
   if (leader > 0) (void)::kill(-leader, signal);
 }
 

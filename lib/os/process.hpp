@@ -15,8 +15,8 @@ namespace feedlane::os {
 Status open_pidfd(pid_t pid, Fd& out, Error& error);
 
 // The process behind a pidfd: -1 if it is gone and reaped, 0 if the descriptor is no pidfd of a process (but of a thread,
-// or something else) or the process out of our sight.
-pid_t pid_of_pidfd(int pidfd);
+// or something else) or the process out of our sight. E_OS: it couldn't be looked up, which says nothing of the process.
+Status pid_of_pidfd(int pidfd, pid_t& pid, Error& error);
 
 // True once the process has ended, reaped or not.
 bool has_ended(int pidfd);

@@ -137,7 +137,8 @@ void Receiver::hear(std::uint32_t lane) {
   if (whole && received.bytes == sizeof word && word.magic == ring_attached_magic &&
       sender.state == Sender::State::offered && received.fd_count == 1) {
     // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
-    const pid_t named = os::pid_of_pidfd(received.fds[0].get());
+    pid_t named = 0;
+    (void)os::pid_of_pidfd(received.fds[0].get(), named, ignored);
     sender.process = std::move(received.fds[0]);
     if (named > 0 && named == received.pid &&
         poller_.add(sender.process.get(), make_tag(sender.generation, lane, kind_process), ignored) == FEEDLANE_OK) {

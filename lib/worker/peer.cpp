@@ -170,7 +170,8 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
     set_pid(::getpid());
   } else {
     // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
-    const pid_t named = os::pid_of_pidfd(pidfd.get());
+    pid_t named = 0;
+    if (os::pid_of_pidfd(pidfd.get(), named, error) != FEEDLANE_OK) return Heard::lost;
     if (named < 0) return Heard::hung_up;  // it has died since, and its parent knows
     if (named == 0 || named != sender) {
       (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", named, sender,
@@ -182,7 +183,7 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
     set_pid(sender);
     if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) {
       process_.reset();  // its end would not be seen
-      return Heard::nonsense;
+      return Heard::lost;
     }
   }
   os::refuse_descriptors(socket_.get());

@@ -2,6 +2,7 @@
 #include "os/process.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -48,6 +49,13 @@ void wait_for_pidfd(const Fd& pidfd) {
   feedlane::Status s = FEEDLANE_INTERRUPTED;
   while (s == FEEDLANE_INTERRUPTED) s = os::wait_readable(pidfd.get(), Deadline::never(), error);
   REQUIRE(s == FEEDLANE_OK);
+}
+
+pid_t pid_of(int pidfd) {
+  pid_t pid = -2;
+  Error error;
+  REQUIRE_MESSAGE(os::pid_of_pidfd(pidfd, pid, error) == FEEDLANE_OK, error.text);
+  return pid;
 }
 
 // What a program writes into the pipe that it inherits.
@@ -141,7 +149,7 @@ TEST_CASE("a started process has the environment that it was given, and nothing 
 TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
   Pipe gate;
   const Child child = start({"sh", "-c", "read x < @; exit 7"}, gate.read);
-  CHECK(os::pid_of_pidfd(child.pidfd.get()) == child.pid);
+  CHECK(pid_of(child.pidfd.get()) == child.pid);
   CHECK_FALSE(os::has_ended(child.pidfd.get()));
   CHECK_MESSAGE(!os::reap(child.pidfd.get()).known, "it hasn't ended yet");
   gate.write.reset();
@@ -153,7 +161,7 @@ TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
   CHECK(ending.code == 7);
   CHECK_FALSE(os::reap(child.pidfd.get()).known);
   CHECK_MESSAGE(os::has_ended(child.pidfd.get()), "reaped or not");
-  CHECK_MESSAGE(os::pid_of_pidfd(child.pidfd.get()) == -1, "gone and reaped");
+  CHECK_MESSAGE(pid_of(child.pidfd.get()) == -1, "gone and reaped");
   os::send_signal(child.pidfd.get(), SIGKILL);  // nothing happens
 }
 
@@ -256,12 +264,25 @@ TEST_CASE("a pidfd names its process; other descriptors name none") {
   Fd self;
   Error error;
   REQUIRE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
-  CHECK(os::pid_of_pidfd(self.get()) == ::getpid());
+  CHECK(pid_of(self.get()) == ::getpid());
   CHECK((::fcntl(self.get(), F_GETFD) & FD_CLOEXEC) != 0);
   const Pipe pipe;
-  CHECK(os::pid_of_pidfd(pipe.read.get()) == 0);
-  CHECK(os::pid_of_pidfd(-1) == 0);
+  CHECK(pid_of(pipe.read.get()) == 0);
+  CHECK(pid_of(-1) == 0);
   CHECK(os::open_pidfd(-5, self, error) == FEEDLANE_E_OS);
+}
+
+TEST_CASE("a pidfd that can't be looked up for want of descriptors is E_OS, not one of nobody") {
+  const int reason = feedlane::test::in_child([] {
+    Fd self;
+    Error error;
+    if (os::open_pidfd(::getpid(), self, error) != FEEDLANE_OK) return -1;
+    const rlimit none{0, 0};
+    if (::setrlimit(RLIMIT_NOFILE, &none) != 0) return -2;
+    pid_t pid = 0;
+    return os::pid_of_pidfd(self.get(), pid, error) == FEEDLANE_E_OS ? error.os_errno : -3;
+  });
+  CHECK(reason == EMFILE);
 }
 
 TEST_CASE("this program: its file, absolute, whatever it was called, and its arguments") {
