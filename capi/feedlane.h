@@ -196,8 +196,11 @@ FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx);
 FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);
 
 /** Becomes a sender: by the descriptor of an offer, which is taken in every case, or, with fd -1, by the socket at `path`.
- *  The receiver lets senders in while it is in feedlane_rx_peek, _arm or _offer. E_PEER_DEAD, E_LIMIT (every lane is taken),
- *  E_ARGUMENT, E_ABI, E_CORRUPT, E_STATE (another user's), E_OS, TIMEOUT. T:any. */
+ *  The receiver lets senders in while it is in feedlane_rx_peek, _arm or _offer, and OK says that it has done so: what is
+ *  committed from then on is taken. Only with an offer made in this very process it is OK at once. E_PEER_DEAD, E_LIMIT (every
+ *  lane is taken), E_ARGUMENT, E_ABI, E_CORRUPT, E_STATE (another user's; or the receiver can't see this process, which is in
+ *  another PID namespace), E_OS (also where the receiver is the one who lacks descriptors: another attempt may do), TIMEOUT.
+ *  T:any. */
 FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
                                         feedlane_error *err);
 /** Waits for room; at most `want` (>= 1) messages to fill. A reservation not committed is given back by the next one.

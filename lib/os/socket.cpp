@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -123,6 +124,12 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   out.bytes = static_cast<std::size_t>(got);
   out.truncated = out.truncated || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
   return FEEDLANE_OK;
+}
+
+bool is_own_process_there(int socket) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid == ::getpid();
 }
 
 void refuse_descriptors(int socket) {

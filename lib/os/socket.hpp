@@ -36,6 +36,9 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 // One message, never waiting: 0, AGAIN when there is none, END when the other end is closed.
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error);
 
+// Whether this very process made the pair that the socket is of, or listened where it connected.
+bool is_own_process_there(int socket);
+
 // From here on the other end can't send descriptors, where the kernel can refuse them (Linux 6.16).
 void refuse_descriptors(int socket);
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ends of a standalone ring say over their socket: the receiver welcomes, the sender says that it is there,
-// and, if it goes by itself, that it leaves.
+// What the two ends of a standalone ring say over their socket: the receiver welcomes, the sender says that it is there and
+// gives a pidfd of its process, the receiver lets it in or refuses it; and the sender, if it goes by itself, that it leaves.
+//
+// Until it has been let in a sender writes nothing: the receiver may not be able to see its end, and takes the lane back.
+// One in the receiver's own process has no end to be seen, gives no pidfd and waits for no answer: it can't be refused, and
+// the thread that would answer may be its own.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +13,11 @@
 
 namespace feedlane::ring {
 
-constexpr std::uint64_t ring_welcome_magic = 0x32454d4f434c4752;   // "RGLCOME2"
+constexpr std::uint64_t ring_welcome_magic = 0x33454d4f434c4752;   // "RGLCOME3"
 constexpr std::uint64_t ring_full_magic = 0x31304c4c55464752;      // "RGFULL01": no lane is free
-constexpr std::uint64_t ring_attached_magic = 0x3244454843544752;  // "RGTCHED2"
+constexpr std::uint64_t ring_attached_magic = 0x3344454843544752;  // "RGTCHED3"
+constexpr std::uint64_t ring_accepted_magic = 0x3150454343414752;  // "RGACCEP1"
+constexpr std::uint64_t ring_refused_magic = 0x3153554645524752;   // "RGREFUS1"
 constexpr std::uint64_t ring_leaving_magic = 0x31474e5641454c52;   // "RLEAVNG1"
 
 enum RingWelcomeFd : std::uint32_t {
@@ -38,7 +44,7 @@ struct RingWelcome {
 };
 static_assert(sizeof(RingWelcome) == 32);
 
-struct RingWord {  // leaving, full
+struct RingWord {  // leaving, full, accepted
   std::uint64_t magic;
 };
 static_assert(sizeof(RingWord) == 8);
@@ -49,5 +55,12 @@ struct RingAttached {
   std::uint32_t reserved;
 };
 static_assert(sizeof(RingAttached) == 16);
+
+struct RingRefused {
+  std::uint64_t magic;
+  std::int32_t os_errno;  // what failed for the receiver; 0: the sender's process is out of its sight
+  std::uint32_t reserved;
+};
+static_assert(sizeof(RingRefused) == 16);
 
 }  // namespace feedlane::ring

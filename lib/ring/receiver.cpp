@@ -5,10 +5,10 @@
 
 #include <array>
 #include <cerrno>
+#include <span>
 
 #include "os/event.hpp"
 #include "os/process.hpp"
-#include "os/socket.hpp"
 #include "ring/hello.hpp"
 
 namespace feedlane::ring {
@@ -20,6 +20,17 @@ enum Kind : std::uint64_t { kind_doorbell, kind_process, kind_socket };
 // The generation tells late events of a lane's former sender apart.
 std::uint64_t make_tag(std::uint32_t generation, std::uint32_t lane, Kind kind) {
   return std::uint64_t{generation} << 32 | std::uint64_t{lane} << 2 | kind;
+}
+
+template <class Message>
+Status send(const os::Fd& socket, const Message& message, std::span<const int> fds, Error& error) {
+  return os::send_message(socket.get(), std::as_bytes(std::span(&message, 1)), fds, error);
+}
+
+// Tells a sender why it isn't let in.
+void refuse(const os::Fd& socket, const Error& why) {
+  Error nobody_to_tell;
+  (void)send(socket, RingRefused{ring_refused_magic, why.os_errno, 0}, {}, nobody_to_tell);
 }
 
 }  // namespace
@@ -81,11 +92,14 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
   sender.socket = std::move(socket);
   sender.state = Sender::State::offered;
   sender.fenced_by = FencedBy::publisher;  // until it says otherwise
-  s = os::send_message(sender.socket.get(), std::as_bytes(std::span(&welcome, 1)), fds, error);
-  if (s == FEEDLANE_OK) s = poller_.add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
+  s = poller_.add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
   if (s == FEEDLANE_OK)
     s = poller_.add_bell(sender.receiver_event.get(), make_tag(sender.generation, lane, kind_doorbell), error);
-  if (s != FEEDLANE_OK) lose(lane);
+  if (s == FEEDLANE_OK) s = send(sender.socket, welcome, fds, error);
+  if (s != FEEDLANE_OK) {
+    refuse(sender.socket, error);
+    lose(lane);
+  }
   return s;
 }
 
@@ -119,39 +133,48 @@ Status Receiver::accept_one(Error& error) {
   if (find_free(lane)) {
     (void)let_in(lane, std::move(socket), nobody_to_tell);
   } else {
-    const RingWord full{ring_full_magic};
-    (void)os::send_message(socket.get(), std::as_bytes(std::span(&full, 1)), {}, nobody_to_tell);
+    (void)send(socket, RingWord{ring_full_magic}, {}, nobody_to_tell);
   }
   return FEEDLANE_OK;
+}
+
+// That the sender's end will be seen, or its lane would never be free again.
+Status Receiver::watch(std::uint32_t lane, os::Received& received, Error& error) {
+  if (received.fd_count == 0 && received.pid == ::getpid()) return FEEDLANE_OK;  // it ends with us
+  pid_t named = 0;
+  if (const Status s = os::pid_of_pidfd(received.fds[0].get(), named, error); s != FEEDLANE_OK) return s;
+  // The kernel says who sent it; the pidfd must be that process.
+  if (received.fd_count != 1 || named == 0 || named != received.pid)
+    return error.fail(FEEDLANE_E_STATE, "no pidfd of the sender's process");
+  os::Fd& process = senders_[lane].process;
+  process = std::move(received.fds[0]);
+  return poller_.add(process.get(), make_tag(senders_[lane].generation, lane, kind_process), error);
 }
 
 void Receiver::hear(std::uint32_t lane) {
   Sender& sender = senders_[lane];
   RingAttached word{};
   os::Received received;
-  Error ignored;
-  const Status s =
-      os::receive_message(sender.socket.get(), std::as_writable_bytes(std::span(&word, 1)), received, ignored);
+  Error why;
+  Status s = os::receive_message(sender.socket.get(), std::as_writable_bytes(std::span(&word, 1)), received, why);
   if (s == FEEDLANE_AGAIN) return;
   const bool whole = s == FEEDLANE_OK && !received.truncated;
-  if (whole && received.bytes == sizeof word && word.magic == ring_attached_magic &&
-      sender.state == Sender::State::offered && received.fd_count == 1) {
-    // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
-    pid_t named = 0;
-    (void)os::pid_of_pidfd(received.fds[0].get(), named, ignored);
-    sender.process = std::move(received.fds[0]);
-    if (named > 0 && named == received.pid &&
-        poller_.add(sender.process.get(), make_tag(sender.generation, lane, kind_process), ignored) == FEEDLANE_OK) {
-      os::refuse_descriptors(sender.socket.get());
-      sender.state = Sender::State::attached;
-      if ((word.abilities & ring_passes_barriers) != 0) sender.fenced_by = sleeper_.fenced_by();
-      anybody_came_ = true;  // who only connects to the path is nobody
-      return;
+  if (sender.state == Sender::State::offered) {
+    if (s == FEEDLANE_OK && !(whole && received.bytes == sizeof word && word.magic == ring_attached_magic))
+      return lose(lane);
+    if (s == FEEDLANE_OK) s = watch(lane, received, why);
+    if (s == FEEDLANE_OK && sender.process) s = send(sender.socket, RingWord{ring_accepted_magic}, {}, why);
+    if (s != FEEDLANE_OK) {
+      refuse(sender.socket, why);
+      return lose(lane);
     }
+    os::refuse_descriptors(sender.socket.get());
+    sender.state = Sender::State::attached;
+    if ((word.abilities & ring_passes_barriers) != 0) sender.fenced_by = sleeper_.fenced_by();
+    anybody_came_ = true;  // who only connects to the path is nobody
+    return;
   }
-  const bool left = whole && received.bytes == sizeof(RingWord) && word.magic == ring_leaving_magic &&
-                    sender.state == Sender::State::attached;
-  if (left || sender.state == Sender::State::offered) return lose(lane);
+  if (whole && received.bytes == sizeof(RingWord) && word.magic == ring_leaving_magic) return lose(lane);
   // The end of the socket is no proof, and nonsense no excuse: the lane is free when the process is seen to have ended.
   poller_.remove(sender.socket.get());
   os::discard_messages(sender.socket.get());

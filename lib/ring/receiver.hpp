@@ -11,6 +11,7 @@
 #include "os/fd.hpp"
 #include "os/limits.hpp"
 #include "os/poller.hpp"
+#include "os/socket.hpp"
 #include "ring/doorbell.hpp"
 #include "ring/lanes.hpp"
 #include "ring/spin.hpp"
@@ -62,12 +63,13 @@ class Receiver {
   [[nodiscard]] int wait_fd() const { return poller_.fd(); }
 
  private:
-  // One lane's sender. free -> offered -> attached -> left (messages still to be taken) -> free.
+  // One lane's sender. free -> offered -> attached -> left (messages still to be taken) -> free. An offered lane is free as
+  // soon as it is lost: nobody has written there.
   struct Sender {
     enum class State { free, offered, attached, left } state = State::free;
     std::uint32_t generation = 0;
     os::Fd socket;
-    os::Fd process;  // pidfd
+    os::Fd process;  // pidfd; none for a sender in this process
     os::Fd sender_event;
     os::Fd receiver_event;
     const SleepFlag* sleeping = nullptr;
@@ -79,6 +81,7 @@ class Receiver {
   [[nodiscard]] bool find_free(std::uint32_t& lane) const;
   Status handle(const os::Poller::Event& event, Error& error);
   void hear(std::uint32_t lane);
+  Status watch(std::uint32_t lane, os::Received& received, Error& error);
   void lose(std::uint32_t lane);
   void close_if_empty(std::uint32_t lane);
   [[nodiscard]] bool has_ended() const;

@@ -15,17 +15,29 @@ namespace {
 
 enum Tag : std::uint64_t { tag_own_event, tag_receiver, tag_socket };
 
+// Why the receiver has refused us.
+Status told(const RingRefused& refused, Error& error) {
+  if (refused.os_errno > 0) return error.os(refused.os_errno, "the receiver couldn't let this sender in");
+  return error.fail(FEEDLANE_E_STATE, "this process is out of the receiver's sight, in another PID namespace");
+}
+
 }  // namespace
 
 Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) {
-  RingWelcome welcome{};
+  union {
+    RingWelcome welcome;
+    RingRefused refused;
+  } message{};
+  const RingWelcome& welcome = message.welcome;
   os::Received received;
   if (const Status s =
-          os::await_message(socket, std::as_writable_bytes(std::span(&welcome, 1)), deadline, received, error);
+          os::await_message(socket, std::as_writable_bytes(std::span(&message, 1)), deadline, received, error);
       s != FEEDLANE_OK)
     return s;
   if (received.bytes == sizeof(RingWord) && welcome.magic == ring_full_magic)
     return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", 0, 1, "no lane of this ring is free");
+  if (received.bytes == sizeof message.refused && welcome.magic == ring_refused_magic)
+    return told(message.refused, error);
   if (received.bytes != sizeof welcome || received.truncated || welcome.magic != ring_welcome_magic ||
       received.fd_count != ring_welcome_fds)
     return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.bytes), sizeof welcome,
@@ -68,15 +80,32 @@ Status Sender::attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Send
   if (s == FEEDLANE_OK) s = t->poller_.add_bell(t->own_event_.get(), tag_own_event, error);
   if (s == FEEDLANE_OK) s = t->poller_.add(t->receiver_.get(), tag_receiver, error);
   if (s == FEEDLANE_OK) s = t->poller_.add(socket.get(), tag_socket, error);
-  os::Fd self;
-  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) return s;
   t->socket_ = std::move(socket);
-  const RingAttached attached{ring_attached_magic, abilities_of(t->sleeper_), 0};
-  const int fd = self.get();
-  s = os::send_message(t->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
+  s = t->greet(deadline, error);
   if (s == FEEDLANE_OK) out = std::move(t);
   return s;
+}
+
+Status Sender::greet(os::Deadline deadline, Error& error) {
+  const bool is_own = os::is_own_process_there(socket_.get());
+  const RingAttached attached{ring_attached_magic, abilities_of(sleeper_), 0};
+  os::Fd self;
+  if (!is_own)
+    if (const Status s = os::open_pidfd(::getpid(), self, error); s != FEEDLANE_OK) return s;
+  const int fd = self.get();
+  Status s = os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)),
+                              std::span(&fd, is_own ? std::size_t{0} : 1), error);
+  if (s != FEEDLANE_OK || is_own) return s;
+  RingRefused answer{};
+  os::Received received;
+  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error);
+  if (s != FEEDLANE_OK) return s;  // it may be let in meanwhile: the destructor says that it leaves
+  if (received.bytes == sizeof(RingWord) && answer.magic == ring_accepted_magic) return s;
+  if (received.bytes == sizeof answer && answer.magic == ring_refused_magic) return told(answer, error);
+  return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.bytes), sizeof(RingWord),
+                      "the second message on the socket is no answer of a feedlane ring (%zu bytes, needs %zu)",
+                      received.bytes, sizeof(RingWord));
 }
 
 Sender::~Sender() {
@@ -122,8 +151,8 @@ Status Sender::wait(os::Deadline deadline, Error& error) {
   Status s = poller_.wait(sleeper_.limit(deadline), events, count, error);
   if (s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0) s = FEEDLANE_OK;  // to look again
   sleeper_.cancel();
-  for (std::size_t i = 0; i < count;
-       i++)  // the receiver says nothing more over the socket: its end is all that can come
+  // The receiver says nothing more over the socket: its end is all that can come.
+  for (std::size_t i = 0; i < count; i++)
     if (events[i].tag != tag_own_event) receiver_gone_ = true;
   return s;
 }

@@ -19,7 +19,7 @@ namespace feedlane::ring {
 
 class Sender {
  public:
-  // Takes the socket in every case.
+  // Takes the socket in every case. OK when the receiver has let it in; see ring/hello.hpp.
   static Status attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Sender>& out, Error& error);
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
@@ -49,6 +49,7 @@ class Sender {
  private:
   Sender() = default;
   Status receive_welcome(int socket, os::Deadline deadline, Error& error);
+  Status greet(os::Deadline deadline, Error& error);
   Status wait(os::Deadline deadline, Error& error);
 
   shm::RingPlan plan_;

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standalone rings where membarrier is refused, to either end, from the start or later on: messages come all the same.
-// (What they promise otherwise: tests/stress/rings_stress.cpp, tests/examples/rings_test.py.)
+// Standalone rings: who is let in, and who isn't; ends. And where membarrier is refused, to either end, from the start or
+// later on: messages come all the same. (What they promise otherwise: tests/stress/rings_stress.cpp, tests/examples/rings_test.py.)
 #include <doctest/doctest.h>
+#include <sched.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "support/api.hpp"
+#include "support/events.hpp"
 #include "support/process.hpp"
 #include "support/sandbox.hpp"
 
@@ -70,6 +76,63 @@ void receive(Refused refused, Refused sender_refused, Findings& f) {
   EXPECT(f, feedlane_rx_destroy(&rx) == FEEDLANE_OK);
 }
 
+// A ring of one lane and four messages.
+struct Ring {
+  explicit Ring(const char* path = nullptr, std::uint32_t lanes = 1) {
+    auto config = fresh<feedlane_ring_config>();
+    config.message_bytes = 8;
+    config.capacity = 4;
+    config.lanes = lanes;
+    config.path = path;
+    (void)feedlane_rx_create(&config, &rx, nullptr);
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring() { (void)feedlane_rx_destroy(&rx); }
+  // -1: refused.
+  [[nodiscard]] std::int32_t offer() const {
+    std::int32_t fd = -1;
+    (void)feedlane_rx_offer(rx, &fd, nullptr);
+    return fd;
+  }
+
+  feedlane_rx* rx = nullptr;
+};
+
+// A descriptor to another process, and its receipt.
+bool pass(int socket, int fd) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  return ::sendmsg(socket, &message, 0) == 1 && ::close(fd) == 0;
+}
+
+int take(int socket) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  int fd = -1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (!wait_readable(socket) || ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr)
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  return fd;
+}
+
 }  // namespace
 
 TEST_CASE("messages come whoever is refused membarrier, and whenever") {
@@ -96,4 +159,54 @@ TEST_CASE("an event loop is told when membarrier is refused later on: it would s
           EXPECT(f, feedlane_rx_arm(rx) == FEEDLANE_OK);
           EXPECT(f, feedlane_rx_destroy(&rx) == FEEDLANE_OK);
         }) == "");
+}
+
+TEST_CASE("a sender is in when its attach says so, and not before the receiver has looked") {
+  const Ring ring;
+  std::int32_t fd = ring.offer();
+  Child sender({fd}, [&](Findings& f) {
+    feedlane_tx* tx = nullptr;
+    EXPECT(f, feedlane_tx_attach(fd, nullptr, 100'000'000, &tx, nullptr) == FEEDLANE_TIMEOUT);
+    EXPECT(f, tx == nullptr);
+  });
+  (void)::close(fd);
+  CHECK(sender.finish() == "");
+  feedlane_span span{};
+  CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &span, nullptr) == FEEDLANE_END);
+  // One who gave up while it was let in has left all the same: the only lane is free.
+  fd = ring.offer();
+  CHECK(fd >= 0);
+  (void)::close(fd);
+}
+
+TEST_CASE("a sender that the receiver can't see is refused by name, and its lane is free") {
+  const pid_t probe = ::fork();
+  if (probe == 0) ::_exit(::unshare(CLONE_NEWPID) == 0 ? 0 : 1);
+  int status = 0;
+  (void)::waitpid(probe, &status, 0);
+  if (status != 0) {
+    MESSAGE("no pid namespaces for this user: not tried");
+    return;
+  }
+  // The receiver is process 1 of a namespace within ours: it sees nobody of ours.
+  int pair[2] = {-1, -1};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+  Child outside([&](Findings& f) {
+    EXPECT(f, ::unshare(CLONE_NEWPID) == 0);
+    EXPECT(f, in_child([&](Findings& inner) {
+                const Ring ring;
+                EXPECT(inner, pass(pair[0], ring.offer()));
+                feedlane_span span{};
+                EXPECT(inner, feedlane_rx_peek(ring.rx, 1, patience_ns, &span, nullptr) == FEEDLANE_END);
+                EXPECT(inner, ring.offer() >= 0);
+              }) == "");
+  });
+  feedlane_tx* tx = nullptr;
+  Error e;
+  CHECK(feedlane_tx_attach(take(pair[1]), nullptr, patience_ns, &tx, &e) == FEEDLANE_E_STATE);
+  CHECK(e.says("PID namespace"));
+  CHECK(tx == nullptr);
+  CHECK(outside.finish() == "");
+  (void)::close(pair[0]);
+  (void)::close(pair[1]);
 }

@@ -264,12 +264,14 @@ void attach_sender(fuzz::Input& in) {
   for (const int fd :
        {ring.segments.control_fd(), ring.segments.data_fd(), sender_event.get(), receiver_event.get(), self.get()})
     fds.want(fd);
+  Descriptors none;
   if (in.pick(8) == 7) {
-    Descriptors none;
     send(in, mine.get(), ring::RingWord{ring::ring_full_magic}, none);
   } else {
     send(in, mine.get(), ring::RingWelcome{ring::ring_welcome_magic, shm::layout_hash, 0, 0, 0}, fds);
   }
+  // This process made the socket, so that no answer is awaited; what comes there all the same is the receiver's end.
+  if (in.pick(8) == 7) send(in, mine.get(), ring::RingRefused{ring::ring_refused_magic, EMFILE, 0}, none);
   std::unique_ptr<ring::Sender> sender;
   Status s = ring::Sender::attach(std::move(theirs), os::Deadline::at(0), sender, error);
   PROMISE(s <= FEEDLANE_OK || s == FEEDLANE_TIMEOUT);
@@ -300,8 +302,8 @@ void hear_sender(fuzz::Input& in) {
     switch (in.pick(4)) {
       case 0:
       case 1:
-        fds.want(self.get());
-        send(in, theirs.get(), ring::RingWord{ring::ring_attached_magic}, fds);
+        if (in.flag()) fds.want(self.get());
+        send(in, theirs.get(), ring::RingAttached{ring::ring_attached_magic, 0, 0}, fds);
         break;
       case 2: send(in, theirs.get(), ring::RingWord{ring::ring_leaving_magic}, fds); break;
       default: theirs.reset(); break;

@@ -311,6 +311,41 @@ TEST_CASE("7. Faults: too few descriptors for a sender that comes by path: E_OS,
 }
 
 TEST_CASE(
+    "7. Faults: too few descriptors for a sender's word that it is there: its attach says so, and its lane is free") {
+  const auto config = ring_config();
+  feedlane_rx* rx = nullptr;
+  REQUIRE(feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
+  // For its pidfd; and to look whose that is.
+  for (const std::size_t more : {0u, 1u, 2u}) {
+    CAPTURE(more);
+    const bool is_enough = more == 2;
+    std::int32_t fd = -1;
+    REQUIRE(feedlane_rx_offer(rx, &fd, nullptr) == FEEDLANE_OK);
+    Child sender({fd}, [&](Findings& f) {
+      feedlane_tx* tx = nullptr;
+      Error e;
+      const std::int32_t s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, &e);
+      EXPECT(f, s == (is_enough ? FEEDLANE_OK : FEEDLANE_E_OS));
+      EXPECT(f, is_enough || says_descriptors(e));
+      feedlane_span span;
+      if (s == FEEDLANE_OK) EXPECT(f, feedlane_tx_reserve(tx, 1, 0, &span, &e) == FEEDLANE_OK);
+      if (s == FEEDLANE_OK) EXPECT(f, feedlane_tx_commit(tx, 1, &e) == FEEDLANE_OK);
+      EXPECT(f, feedlane_tx_destroy(&tx) == FEEDLANE_OK);
+    });
+    (void)::close(fd);
+    feedlane_span span;
+    {
+      const FewDescriptors few(more);
+      CHECK(feedlane_rx_peek(rx, 1, patience_ns, &span, nullptr) == (is_enough ? FEEDLANE_OK : FEEDLANE_END));
+    }
+    if (is_enough) CHECK(feedlane_rx_release(rx, span.lane, span.count, nullptr) == FEEDLANE_OK);
+    CHECK(sender.finish() == "");
+    CHECK(feedlane_rx_peek(rx, 1, patience_ns, &span, nullptr) == FEEDLANE_END);
+  }
+  (void)feedlane_rx_destroy(&rx);
+}
+
+TEST_CASE(
     "7. Faults: a loader or a ring beyond RLIMIT_FSIZE or RLIMIT_AS is E_LIMIT, without a signal, and a smaller one "
     "works") {
   for (const bool of_files : {true, false}) {

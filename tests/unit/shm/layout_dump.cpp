@@ -148,6 +148,8 @@ void print_ring() {
   FIELD(RingWelcome, start);
   STRUCT(RingAttached);
   FIELD(RingAttached, magic), FIELD(RingAttached, abilities), FIELD(RingAttached, reserved);
+  STRUCT(RingRefused);
+  FIELD(RingRefused, magic), FIELD(RingRefused, os_errno), FIELD(RingRefused, reserved);
   STRUCT(RingWord);
   FIELD(RingWord, magic);
   DESCRIPTOR(ring_welcome_control), DESCRIPTOR(ring_welcome_data), DESCRIPTOR(ring_welcome_sender_event);
@@ -164,7 +166,8 @@ void print_constants() {
   CONSTANT(max_segment_bytes), CONSTANT(max_message_bytes), CONSTANT(max_ring_capacity), CONSTANT(max_ring_lanes);
   CONSTANT(welcome_magic), CONSTANT(attached_magic), CONSTANT(ready_magic), CONSTANT(leaving_magic),
       CONSTANT(welcome_fds);
-  CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic), CONSTANT(ring_leaving_magic);
+  CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic);
+  CONSTANT(ring_accepted_magic), CONSTANT(ring_refused_magic), CONSTANT(ring_leaving_magic);
   CONSTANT(ring_passes_barriers), CONSTANT(ring_welcome_fds);
 }
 
