@@ -180,17 +180,18 @@ FEEDLANE_API int32_t feedlane_rx_create(const feedlane_ring_config *config, feed
 FEEDLANE_API int32_t feedlane_rx_offer(feedlane_rx *rx, int32_t *fd, feedlane_error *err);
 /** Waits for messages of one lane, lanes by turns; at most `want` (>= 1). They stay where they are until
  *  feedlane_rx_release; a second peek without it shows messages of the next lane. END when every sender that came has left
- *  or died and everything they committed has been taken; later ones may still come. TIMEOUT, INTERRUPTED. E_OS: nothing is
- *  there, and a sender that comes by path can't be let in yet for want of descriptors; feedlane_rx_arm and _offer say so
- *  too. T:one. */
+ *  or died and everything they committed has been taken: at once and each time, until another comes; one who stands at the
+ *  door is let in first. TIMEOUT, INTERRUPTED. E_OS: nothing is there, and a sender that comes by path can't be let in yet for
+ *  want of descriptors; feedlane_rx_arm and _offer say so too. T:one. */
 FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
                                       feedlane_error *err);
 /** Gives back the first `count` messages of the last peek, which must have been of `lane`. T:one. */
 FEEDLANE_API int32_t feedlane_rx_release(feedlane_rx *rx, uint32_t lane, uint32_t count, feedlane_error *err);
 /** A descriptor to poll for reading in a foreign event loop, after feedlane_rx_arm said 0. Borrowed. T:any. */
 FEEDLANE_API int32_t feedlane_rx_wait_fd(const feedlane_rx *rx, int32_t *fd);
-/** 0: nothing is there, sleep on the descriptor; AGAIN: call feedlane_rx_peek now. E_OS also where membarrier(2), which
- *  worked when the ring was made, is refused by now. T:one. */
+/** 0: nothing is there, sleep on the descriptor; AGAIN: call feedlane_rx_peek now. After peek has said END it is 0 too, so that
+ *  a program may wait for the next sender. E_OS also where membarrier(2), which worked when the ring was made, is refused by
+ *  now. T:one. */
 FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx);
 /** `*rx` is NULL after; NULL is fine. Senders find E_PEER_DEAD when they next wait. T:one. */
 FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);

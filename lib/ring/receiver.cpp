@@ -116,7 +116,7 @@ Status Receiver::offer(os::Fd& theirs, Error& error) {
   if (s == FEEDLANE_OK) s = let_in(lane, std::move(mine), error);
   if (s != FEEDLANE_OK) return s;
   theirs = std::move(other);
-  anybody_came_ = true;  // if its process never attaches, that is an end too
+  note_arrival();  // if its process never attaches, that is an end too
   return s;
 }
 
@@ -171,7 +171,7 @@ void Receiver::hear(std::uint32_t lane) {
     os::refuse_descriptors(sender.socket.get());
     sender.state = Sender::State::attached;
     if ((word.abilities & ring_passes_barriers) != 0) sender.fenced_by = sleeper_.fenced_by();
-    anybody_came_ = true;  // who only connects to the path is nobody
+    note_arrival();  // who only connects to the path is nobody
     return;
   }
   if (whole && received.bytes == sizeof(RingWord) && word.magic == ring_leaving_magic) return lose(lane);
@@ -206,6 +206,11 @@ void Receiver::close_if_empty(std::uint32_t lane) {
   senders_[lane].state = Sender::State::free;
 }
 
+void Receiver::note_arrival() {
+  anybody_came_ = true;
+  end_told_ = false;
+}
+
 bool Receiver::has_ended() const {
   if (!anybody_came_) return false;
   for (const Sender& s : senders_)
@@ -217,7 +222,14 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a sender may ring for ever
     if (try_peek(want, got)) return FEEDLANE_OK;
-    if (has_ended()) return FEEDLANE_END;
+    if (has_ended()) {  // unless somebody stands at the door
+      if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
+      if (has_ended()) {
+        end_told_ = true;
+        return FEEDLANE_END;
+      }
+      continue;
+    }
     if (is_last) return FEEDLANE_TIMEOUT;
     if (spin_.until(deadline, [&] { return try_peek(want, got); })) return FEEDLANE_OK;
     const Status s = wait(deadline, error);
@@ -276,7 +288,8 @@ Status Receiver::arm(Error& error) {
   sleeper_.cancel();
   if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
   sleeper_.prepare();
-  const bool is_quiet = !lanes_.any() && !has_ended();
+  // An end that peek has told of is no reason to stay awake: somebody may come yet.
+  const bool is_quiet = !lanes_.any() && (end_told_ || !has_ended());
   if (is_quiet && sleeper_.is_sure()) return FEEDLANE_OK;
   sleeper_.cancel();
   return is_quiet ? error.fail(FEEDLANE_E_OS, "membarrier, which worked before, is refused") : FEEDLANE_AGAIN;

@@ -33,7 +33,7 @@ class Receiver {
   Status offer(os::Fd& theirs, Error& error);
 
   // Messages of one lane, up to `want`: 0 with count > 0; TIMEOUT; INTERRUPTED; END when every sender that was let in has
-  // left or died and all it sent has been taken.
+  // left or died and all it sent has been taken, each time until another has come; whoever is at the door comes in first.
   Status peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error);
   // Gives back the first `count` messages of what the last peek returned.
   Status release(std::uint32_t lane, std::uint32_t count, Error& error);
@@ -84,6 +84,7 @@ class Receiver {
   Status watch(std::uint32_t lane, os::Received& received, Error& error);
   void lose(std::uint32_t lane);
   void close_if_empty(std::uint32_t lane);
+  void note_arrival();
   [[nodiscard]] bool has_ended() const;
   Status wait(os::Deadline deadline, Error& error);
   Status take_news(Error& error);
@@ -100,6 +101,7 @@ class Receiver {
   std::string path_;
   pid_t owner_ = 0;  // only it unlinks the path
   bool anybody_came_ = false;
+  bool end_told_ = false;  // by peek, since somebody came last
   std::uint32_t peeked_lane_ = 0;
   std::uint32_t peeked_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 
 #include "support/api.hpp"
 #include "support/events.hpp"
@@ -98,6 +99,23 @@ struct Ring {
 
   feedlane_rx* rx = nullptr;
 };
+
+// A socket's path that goes with this.
+struct Path {
+  ~Path() { (void)::unlink(path.c_str()); }
+  [[nodiscard]] const char* name() const { return path.c_str(); }
+  const std::string path = "/tmp/feedlane-ring-test-" + std::to_string(::getpid());
+};
+
+// Comes by path, sends one message and leaves.
+void send_one(const char* path, Findings& f) {
+  feedlane_tx* tx = nullptr;
+  feedlane_span room{};
+  EXPECT(f, feedlane_tx_attach(-1, path, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+  EXPECT(f, feedlane_tx_reserve(tx, 1, patience_ns, &room, nullptr) == FEEDLANE_OK);
+  EXPECT(f, feedlane_tx_commit(tx, 1, nullptr) == FEEDLANE_OK);
+  EXPECT(f, feedlane_tx_destroy(&tx) == FEEDLANE_OK);
+}
 
 // A descriptor to another process, and its receipt.
 bool pass(int socket, int fd) {
@@ -209,4 +227,23 @@ TEST_CASE("a sender that the receiver can't see is refused by name, and its lane
   CHECK(outside.finish() == "");
   (void)::close(pair[0]);
   (void)::close(pair[1]);
+}
+
+TEST_CASE("after END the receiver may sleep, and lets in who comes then") {
+  const Path path;
+  const Ring ring(path.name());
+  std::int32_t wait_fd = -1;
+  REQUIRE(feedlane_rx_wait_fd(ring.rx, &wait_fd) == FEEDLANE_OK);
+  feedlane_span got{};
+  for (int i = 0; i < 3; i++) {
+    CAPTURE(i);
+    CHECK(feedlane_rx_arm(ring.rx) == FEEDLANE_OK);
+    Child sender({}, [&](Findings& f) { send_one(path.name(), f); });
+    CHECK(wait_readable(wait_fd));
+    REQUIRE(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_OK);
+    CHECK(feedlane_rx_release(ring.rx, got.lane, 1, nullptr) == FEEDLANE_OK);
+    CHECK(sender.finish() == "");
+    CHECK_MESSAGE(feedlane_rx_arm(ring.rx) == FEEDLANE_AGAIN, "the end is news");
+    for (int k = 0; k < 2; k++) CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_END);
+  }
 }
