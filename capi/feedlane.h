@@ -10,7 +10,8 @@
  *  - Output parameters are written on 0 only, except where stated; a failed create leaves `*out` NULL.
  *  - `timeout_ns` is relative: 0 = try once, FEEDLANE_FOREVER = no limit; negative is E_ARGUMENT.
  *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED; nothing is lost, call again. Not in
- *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions.
+ *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions. Nor
+ *    in the up to 100 us for which a wait looks before it sleeps: a signal that lands there isn't seen.
  *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY; peek,
  *    release, reserve and commit of a ring find who is in a call before, but not who enters at the same moment).
  *  - In a forked child every call on a handle answers E_FORKED, but *_destroy, *_detach and *_close: those only clear the
