@@ -70,13 +70,13 @@ Status Poller::wait(Deadline deadline, std::span<Event> events, std::size_t& cou
   return FEEDLANE_OK;
 }
 
-Status wait_readable(int fd, Deadline deadline, Error& error) {
-  pollfd entry{fd, POLLIN, 0};
+Status wait_readable(int fd, Deadline deadline, Error& error, int other) {
+  pollfd entries[]{{fd, POLLIN, 0}, {other, POLLIN, 0}};  // a negative one is left out
   const std::int64_t left = deadline.remaining_ns();
   timespec time{};
   time.tv_sec = left / 1'000'000'000;
   time.tv_nsec = left % 1'000'000'000;
-  const int found = ::ppoll(&entry, 1, deadline.is_never() ? nullptr : &time, nullptr);
+  const int found = ::ppoll(entries, 2, deadline.is_never() ? nullptr : &time, nullptr);
   if (found < 0) return errno == EINTR ? FEEDLANE_INTERRUPTED : error.os(errno, "ppoll");
   return found == 0 ? FEEDLANE_TIMEOUT : FEEDLANE_OK;
 }

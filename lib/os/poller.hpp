@@ -34,7 +34,7 @@ class Poller {
   Fd epoll_;
 };
 
-// Waits for one descriptor to become readable (or hung up). 0, TIMEOUT, INTERRUPTED, E_OS.
-Status wait_readable(int fd, Deadline deadline, Error& error);
+// Waits for one descriptor, or the other if it isn't -1, to become readable (or hung up). 0, TIMEOUT, INTERRUPTED, E_OS.
+Status wait_readable(int fd, Deadline deadline, Error& error, int other = -1);
 
 }  // namespace feedlane::os

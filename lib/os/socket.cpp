@@ -2,6 +2,7 @@
 #include "os/socket.hpp"
 
 #include "os/poller.hpp"
+#include "os/process.hpp"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,6 +14,9 @@
 #include <cerrno>
 #include <cstring>
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // Linux 6.5
+#endif
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
@@ -126,11 +130,30 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   return FEEDLANE_OK;
 }
 
-bool is_own_process_there(int socket) {
+namespace {
+
+// 0: out of our sight.
+pid_t peer_of(int socket) {
   ucred who{};
   socklen_t size = sizeof who;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid == ::getpid();
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
 }
+
+}  // namespace
+
+Status open_peer(int socket, Fd& process, Error& error) {
+  int fd = -1;
+  socklen_t size = sizeof fd;
+  Status s = FEEDLANE_OK;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) process.reset(fd);
+  else if (const pid_t pid = peer_of(socket); pid > 0)
+    s = open_pidfd(pid, process, error);  // it may be another's by now
+  else process.reset();
+  const bool is_dead = s == FEEDLANE_OK ? process && has_ended(process.get()) : error.os_errno == ESRCH;
+  return is_dead ? error.fail(FEEDLANE_E_PEER_DEAD, "the process at the other end of the socket has ended") : s;
+}
+
+bool is_own_process_there(int socket) { return peer_of(socket) == ::getpid(); }
 
 void refuse_descriptors(int socket) {
   const int off = 0;
@@ -146,12 +169,25 @@ void discard_messages(int socket) {
   }
 }
 
-Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error) {
-  for (;;) {
+void shut_down(int socket) { (void)::shutdown(socket, SHUT_RDWR); }
+
+void shut_down_listener(int listener) {
+  if (listener < 0) return;
+  shut_down(listener);  // from here on nobody connects: those who are waiting are the last
+  while (true) {
+    const Fd waiting(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!waiting && errno != EINTR && errno != ECONNABORTED) return;
+  }
+}
+
+Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error,
+                     int peer) {
+  for (bool is_dead = false;; is_dead = peer >= 0 && has_ended(peer)) {
     Status s = receive_message(socket, buffer, out, error);
     if (s == FEEDLANE_END) return error.fail(FEEDLANE_E_PEER_DEAD, "the other end of the socket is closed");
     if (s != FEEDLANE_AGAIN) return s;
-    s = wait_readable(socket, deadline, error);
+    if (is_dead) return error.fail(FEEDLANE_E_PEER_DEAD, "the process at the other end of the socket has ended");
+    s = wait_readable(socket, deadline, error, peer);
     if (s != FEEDLANE_OK && s != FEEDLANE_INTERRUPTED) return s;
   }
 }

@@ -36,6 +36,9 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 // One message, never waiting: 0, AGAIN when there is none, END when the other end is closed.
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error);
 
+// The process that made the pair that the socket is of, or that listened where it connected, as a pidfd; none if it can't be
+// told. E_PEER_DEAD if that process has ended, though others may hold the other end.
+Status open_peer(int socket, Fd& process, Error& error);
 // Whether this very process made the pair that the socket is of, or listened where it connected.
 bool is_own_process_there(int socket);
 
@@ -46,9 +49,16 @@ void refuse_descriptors(int socket);
 // close with the socket could make that wait.
 void discard_messages(int socket);
 
-// Waits for one message. E_PEER_DEAD when the other end is closed; TIMEOUT. Signals don't end this wait: it belongs to
+// Ends a connection, or a place to connect, for all who hold it: closing it doesn't while a forked child has a copy.
+void shut_down(int socket);
+// The same with a listening socket, and with whoever has connected there and wasn't accepted.
+void shut_down_listener(int listener);
+
+// Waits for one message. E_PEER_DEAD when the other end is closed, or the process of the pidfd `peer`, if there is one, has
+// ended; TIMEOUT. Signals don't end this wait: it belongs to
 // calls that have taken the socket already, so that their caller couldn't call again.
-Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error);
+Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error,
+                     int peer = -1);
 
 // What fits a socket's address, with its terminator.
 constexpr std::size_t longest_socket_path = 107;

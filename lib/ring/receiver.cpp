@@ -60,8 +60,12 @@ Status Receiver::create(const shm::RingPlan& plan, std::string path, const os::S
   return poller_.add(listener_.get(), listener_tag, error);
 }
 
+// Senders are told, and those at the door, though a forked child may have all of our descriptors.
 Receiver::~Receiver() {
-  if (!path_.empty() && owner_ == ::getpid()) (void)::unlink(path_.c_str());
+  if (owner_ != ::getpid()) return;
+  if (!path_.empty()) (void)::unlink(path_.c_str());
+  os::shut_down_listener(listener_.get());
+  for (const Sender& sender : senders_) os::shut_down(sender.socket.get());
 }
 
 // ---- senders ----
@@ -188,6 +192,7 @@ void Receiver::lose(std::uint32_t lane) {
   poller_.remove(sender.receiver_event.get());
   poller_.remove(sender.process.get());
   os::discard_messages(sender.socket.get());
+  os::shut_down(sender.socket.get());
   sender.socket.reset();
   sender.process.reset();
   sender.sender_event.reset();

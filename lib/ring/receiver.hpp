@@ -99,7 +99,7 @@ class Receiver {
   os::Fd self_;
   os::Fd listener_;
   std::string path_;
-  pid_t owner_ = 0;  // only it unlinks the path
+  pid_t owner_ = 0;  // only it ends what the descriptors are of
   bool anybody_came_ = false;
   bool end_told_ = false;  // by peek, since somebody came last
   std::uint32_t peeked_lane_ = 0;

@@ -30,10 +30,13 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   } message{};
   const RingWelcome& welcome = message.welcome;
   os::Received received;
-  if (const Status s =
-          os::await_message(socket, std::as_writable_bytes(std::span(&message, 1)), deadline, received, error);
-      s != FEEDLANE_OK)
-    return s;
+  os::Fd peer;  // a forked child of the receiver may hold the other end, or the path, for longer than it lives
+  Status s = os::open_peer(socket, peer, error);
+  if (s == FEEDLANE_OK)
+    s = os::await_message(socket, std::as_writable_bytes(std::span(&message, 1)), deadline, received, error,
+                          peer.get());
+  if (s != FEEDLANE_OK) return s;
+  peer.reset();
   if (received.bytes == sizeof(RingWord) && welcome.magic == ring_full_magic)
     return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", 0, 1, "no lane of this ring is free");
   if (received.bytes == sizeof message.refused && welcome.magic == ring_refused_magic)
@@ -50,8 +53,8 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   own_event_ = std::move(received.fds[ring_welcome_sender_event]);
   receiver_event_ = std::move(received.fds[ring_welcome_receiver_event]);
   receiver_ = std::move(received.fds[ring_welcome_receiver]);
-  Status s = segments_.attach(shm::SegmentKind::ring_control, received.fds[ring_welcome_control].get(),
-                              received.fds[ring_welcome_data].get(), shm::Access::read_write, error);
+  s = segments_.attach(shm::SegmentKind::ring_control, received.fds[ring_welcome_control].get(),
+                       received.fds[ring_welcome_data].get(), shm::Access::read_write, error);
   if (s != FEEDLANE_OK) return s;
   const auto geometry = *segments_.control<shm::RingGeometry>(sizeof(shm::SegmentHeader));
   if (shm::make_ring_plan(geometry.message_bytes, geometry.capacity, geometry.lanes, plan_, error) != FEEDLANE_OK)
@@ -99,7 +102,8 @@ Status Sender::greet(os::Deadline deadline, Error& error) {
   if (s != FEEDLANE_OK || is_own) return s;
   RingRefused answer{};
   os::Received received;
-  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error);
+  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error,
+                        receiver_.get());
   if (s != FEEDLANE_OK) return s;  // it may be let in meanwhile: the destructor says that it leaves
   if (received.bytes == sizeof(RingWord) && answer.magic == ring_accepted_magic) return s;
   if (received.bytes == sizeof answer && answer.magic == ring_refused_magic) return told(answer, error);

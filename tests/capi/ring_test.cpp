@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "support/api.hpp"
@@ -246,4 +248,60 @@ TEST_CASE("after END the receiver may sleep, and lets in who comes then") {
     CHECK_MESSAGE(feedlane_rx_arm(ring.rx) == FEEDLANE_AGAIN, "the end is news");
     for (int k = 0; k < 2; k++) CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_END);
   }
+}
+
+TEST_CASE("a receiver's end is seen by its sender and at its door, though a forked child of it lives") {
+  const Path path;
+  const Gate is_full;
+  auto ring = std::make_unique<Ring>(path.name());
+  const std::int32_t fd = ring->offer();
+  Child sender({fd, is_full.fd()}, [&](Findings& f) {
+    feedlane_tx* tx = nullptr;
+    feedlane_span room{};
+    EXPECT(f, feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_tx_reserve(tx, 4, patience_ns, &room, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_tx_commit(tx, room.count, nullptr) == FEEDLANE_OK);
+    is_full.open();
+    EXPECT(f, feedlane_tx_reserve(tx, 1, patience_ns, &room, nullptr) == FEEDLANE_E_PEER_DEAD);
+  });
+  (void)::close(fd);
+  feedlane_span got{};
+  REQUIRE(feedlane_rx_peek(ring->rx, 1, patience_ns, &got, nullptr) == FEEDLANE_OK);
+  CHECK(wait_readable(is_full.fd()));
+  Child at_the_door({}, [&](Findings& f) {
+    feedlane_tx* tx = nullptr;
+    EXPECT(f, feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr) == FEEDLANE_E_PEER_DEAD);
+  });
+  std::int32_t wait_fd = -1;
+  REQUIRE(feedlane_rx_wait_fd(ring->rx, &wait_fd) == FEEDLANE_OK);
+  CHECK(wait_readable(wait_fd));
+  const Child helper([](Findings&) { (void)::pause(); });  // has all descriptors
+  ring.reset();
+  CHECK(sender.finish() == "");
+  CHECK(at_the_door.finish() == "");
+}
+
+TEST_CASE("a killed receiver lets nobody wait, though a forked child of it lives") {
+  const Path path;
+  const Gate is_there;
+  const Gate may_end;
+  Child receiver([&](Findings&) {
+    const Ring ring(path.name());
+    if (::fork() == 0) {  // keeps the place to connect
+      is_there.open();
+      (void)wait_readable(may_end.fd());
+      ::_exit(0);
+    }
+    (void)::pause();
+  });
+  REQUIRE(wait_readable(is_there.fd()));
+  feedlane_tx* tx = nullptr;
+  Child early({}, [&](Findings& f) {
+    EXPECT(f, feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr) == FEEDLANE_E_PEER_DEAD);
+  });
+  CHECK(eventually([&] { return state_of(early.pid()) == 'S'; }));
+  (void)::kill(receiver.pid(), SIGKILL);
+  CHECK(early.finish() == "");
+  CHECK(feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr) == FEEDLANE_E_PEER_DEAD);
+  may_end.open();
 }
