@@ -162,7 +162,7 @@ typedef struct feedlane_ring_config {
   uint32_t lanes;         /**< senders at a time, up to 4096; 0: 1 */
   uint32_t reserved;
   const char *path; /**< NULL: senders come by feedlane_rx_offer; else also by connecting to this Unix socket,
-                               mode 0600, peers of the same user only; removed with the receiver */
+                               mode 0600, peers of the same user only; removed with the receiver, no other file is */
 } feedlane_ring_config;
 
 /** Messages in place, `stride` bytes apart. */

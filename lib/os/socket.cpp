@@ -4,6 +4,8 @@
 #include "os/poller.hpp"
 #include "os/process.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -12,7 +14,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
+#include <ctime>
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77  // Linux 6.5
@@ -208,6 +212,11 @@ Status make_address(const std::string& path, sockaddr_un& address, Error& error)
   return FEEDLANE_OK;
 }
 
+void sleep_briefly(Deadline deadline) {
+  const timespec time{0, static_cast<long>(std::min<std::int64_t>(deadline.remaining_ns(), 1'000'000))};
+  (void)::nanosleep(&time, nullptr);
+}
+
 Status open_socket(Fd& out, Error& error) {
   out.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   return out ? FEEDLANE_OK : error.os(errno, "socket");
@@ -225,14 +234,50 @@ Status check_same_user(int socket, Error& error) {
 
 }  // namespace
 
-Status listen_at(const std::string& path, Fd& out, Error& error) {
+namespace {
+
+// Keeps other receivers out of a directory from looking for what was left at a path to listening there: one of two at once
+// might take the other's, bound and not listened at yet, for left behind. It does without where it can't be had, or not for
+// a second: anybody may hold a directory's lock.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::string& path) {
+    const std::size_t name = path.rfind('/') + 1;  // 0: none
+    directory_.reset(::open(name == 0 ? "." : path.substr(0, name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const Deadline end = Deadline::after(1'000'000'000);
+    while (directory_ && ::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0 &&
+           (errno == EINTR || (errno == EWOULDBLOCK && end.remaining_ns() != 0)))
+      sleep_briefly(end);
+  }
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+  ~DirectoryLock() {
+    if (directory_) (void)::flock(directory_.get(), LOCK_UN);  // a child forked meanwhile has the descriptor too
+  }
+
+ private:
+  Fd directory_;
+};
+
+std::string absolute(const std::string& path) {
+  char folder[PATH_MAX];
+  if (path[0] == '/' || ::getcwd(folder, sizeof folder) == nullptr) return path;
+  return std::string(folder) + '/' + path;
+}
+
+}  // namespace
+
+Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& error) {
   sockaddr_un address;
   if (const Status s = make_address(path, address, error); s != FEEDLANE_OK) return s;
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  file.path = absolute(path);
+  const DirectoryLock lock(path);
   Fd probe;
   if (const Status s = open_socket(probe, error); s != FEEDLANE_OK) return s;
-  // A path left behind by a process that was killed refuses connections; one that accepts is somebody's.
-  if (::connect(probe.get(), generic, sizeof address) == 0)
+  // A path left behind by a process that was killed refuses connections; one that accepts, or would if fewer were waiting,
+  // is somebody's.
+  if (::connect(probe.get(), generic, sizeof address) == 0 || errno == EAGAIN)
     return error.fail(FEEDLANE_E_STATE, "another process listens at %.200s", path.c_str());
   struct stat status {};
   if (errno == ECONNREFUSED && ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
@@ -245,13 +290,21 @@ Status listen_at(const std::string& path, Fd& out, Error& error) {
   // The mode of the descriptor becomes the mode of the path: no moment in which others could connect.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
   if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to %.200s", path.c_str());
-  if (::listen(socket.get(), 64) != 0) {
+  if (::lstat(path.c_str(), &status) != 0 || ::listen(socket.get(), 64) != 0) {
     const int reason = errno;
     (void)::unlink(path.c_str());
     return error.os(reason, "listen at %.200s", path.c_str());
   }
+  file.device = status.st_dev;
+  file.inode = status.st_ino;
   out = std::move(socket);
   return FEEDLANE_OK;
+}
+
+void unlink_socket(const SocketFile& file) {
+  struct stat status {};
+  if (::lstat(file.path.c_str(), &status) == 0 && status.st_dev == file.device && status.st_ino == file.inode)
+    (void)::unlink(file.path.c_str());
 }
 
 Status accept_same_user(int listener, Fd& out, Error& error) {

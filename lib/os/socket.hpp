@@ -63,9 +63,18 @@ Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline,
 // What fits a socket's address, with its terminator.
 constexpr std::size_t longest_socket_path = 107;
 
+// The file of a socket that was bound to a path.
+struct SocketFile {
+  std::string path;  // absolute
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+
 // A listening socket at `path`, which this user alone can connect to. A socket there that nobody listens at any more is
 // replaced; one in use is E_STATE.
-Status listen_at(const std::string& path, Fd& out, Error& error);
+Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& error);
+// Unless another file lies there by now. While the socket is open: its inode's number isn't anybody else's.
+void unlink_socket(const SocketFile& file);
 // One connection, which reports senders' credentials and never blocks: E_STATE if it is of another user, AGAIN.
 Status accept_same_user(int listener, Fd& out, Error& error);
 // Connects to a listening socket at `path` of the same user. E_PEER_DEAD if nobody listens there.

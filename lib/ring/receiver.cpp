@@ -35,7 +35,8 @@ void refuse(const os::Fd& socket, const Error& why) {
 
 }  // namespace
 
-Status Receiver::create(const shm::RingPlan& plan, std::string path, const os::SystemFiles& files, Error& error) {
+Status Receiver::create(const shm::RingPlan& plan, const std::string& path, const os::SystemFiles& files,
+                        Error& error) {
   plan_ = plan;
   Status s = segments_.create(shm::SegmentKind::ring_control, plan.control_bytes, plan.data_bytes, {plan.data_bytes},
                               files, error);
@@ -54,16 +55,15 @@ Status Receiver::create(const shm::RingPlan& plan, std::string path, const os::S
                      os::join_barriers() ? FencedBy::sleeper : FencedBy::publisher);
   owner_ = ::getpid();
   if (path.empty()) return FEEDLANE_OK;
-  s = os::listen_at(path, listener_, error);
+  s = os::listen_at(path, listener_, file_, error);
   if (s != FEEDLANE_OK) return s;
-  path_ = std::move(path);
   return poller_.add(listener_.get(), listener_tag, error);
 }
 
 // Senders are told, and those at the door, though a forked child may have all of our descriptors.
 Receiver::~Receiver() {
   if (owner_ != ::getpid()) return;
-  if (!path_.empty()) (void)::unlink(path_.c_str());
+  if (listener_) os::unlink_socket(file_);
   os::shut_down_listener(listener_.get());
   for (const Sender& sender : senders_) os::shut_down(sender.socket.get());
 }

@@ -28,7 +28,7 @@ class Receiver {
   ~Receiver();
 
   // `path` empty: senders come by offer(); else also by connecting to that Unix socket, which only this user can.
-  Status create(const shm::RingPlan& plan, std::string path, const os::SystemFiles& files, Error& error);
+  Status create(const shm::RingPlan& plan, const std::string& path, const os::SystemFiles& files, Error& error);
   // A connected socket for one sender. E_LIMIT when every lane is taken.
   Status offer(os::Fd& theirs, Error& error);
 
@@ -98,8 +98,8 @@ class Receiver {
   os::Poller poller_;
   os::Fd self_;
   os::Fd listener_;
-  std::string path_;
-  pid_t owner_ = 0;  // only it ends what the descriptors are of
+  os::SocketFile file_;  // of the listener
+  pid_t owner_ = 0;      // only it ends what the descriptors are of
   bool anybody_came_ = false;
   bool end_told_ = false;  // by peek, since somebody came last
   std::uint32_t peeked_lane_ = 0;

@@ -305,3 +305,21 @@ TEST_CASE("a killed receiver lets nobody wait, though a forked child of it lives
   CHECK(feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr) == FEEDLANE_E_PEER_DEAD);
   may_end.open();
 }
+
+TEST_CASE("a receiver removes its own path, wherever its process is by then, and no other file") {
+  CHECK(in_child([&](Findings& f) {
+          const Path path;
+          const std::string name = path.path.substr(path.path.rfind('/') + 1);
+          EXPECT(f, ::chdir("/tmp") == 0);
+          auto first = std::make_unique<Ring>(name.c_str());
+          EXPECT(f, ::chdir("/") == 0);
+          first.reset();
+          EXPECT(f, ::access(path.name(), F_OK) != 0);
+          first = std::make_unique<Ring>(path.name());
+          EXPECT(f, ::unlink(path.name()) == 0);
+          const Ring second(path.name());
+          EXPECT(f, second.rx != nullptr);
+          first.reset();
+          EXPECT(f, ::access(path.name(), F_OK) == 0);
+        }) == "");
+}

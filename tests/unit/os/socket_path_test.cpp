@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sockets by path, and the wait for a message, of os/socket.hpp.
 #include <doctest/doctest.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -27,8 +28,9 @@ struct Place {
 
 Fd must_listen(const std::string& path) {
   Fd listener;
+  os::SocketFile file;
   Error error;
-  const Status s = os::listen_at(path, listener, error);
+  const Status s = os::listen_at(path, listener, file, error);
   REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
   return listener;
 }
@@ -91,16 +93,17 @@ TEST_CASE("a path in use is refused, one left behind is replaced, another kind o
   const Place place;
   Error error;
   Fd second;
+  os::SocketFile file;
   {
     const Fd first = must_listen(place.path());
-    CHECK(os::listen_at(place.path(), second, error) == FEEDLANE_E_STATE);
+    CHECK(os::listen_at(place.path(), second, file, error) == FEEDLANE_E_STATE);
     CHECK(std::string(error.text).find(place.path()) != std::string::npos);
   }
   const Fd again = must_listen(place.path());  // nobody listens at the old one any more
   Fd socket;
   CHECK(os::connect_to(place.path(), socket, error) == FEEDLANE_OK);
   place.folder.write("file", "precious");
-  CHECK(os::listen_at(place.folder.path() + "/file", second, error) == FEEDLANE_E_OS);
+  CHECK(os::listen_at(place.folder.path() + "/file", second, file, error) == FEEDLANE_E_OS);
   CHECK(std::filesystem::file_size(place.folder.path() + "/file") == 8);
 }
 
@@ -117,10 +120,11 @@ TEST_CASE("where nobody listens, connecting is E_PEER_DEAD") {
 TEST_CASE("a path that no address can hold is refused with both lengths") {
   Error error;
   Fd socket;
+  os::SocketFile file;
   constexpr auto most = static_cast<std::int64_t>(sizeof(sockaddr_un::sun_path)) - 1;
   for (const std::size_t length : {std::size_t{0}, std::size_t{most + 1}, std::size_t{5000}}) {
     const std::string path(length, 'x');
-    CHECK(os::listen_at(path, socket, error) == FEEDLANE_E_ARGUMENT);
+    CHECK(os::listen_at(path, socket, file, error) == FEEDLANE_E_ARGUMENT);
     CHECK(os::connect_to(path, socket, error) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(error.argument) == "path");
     CHECK(error.found == static_cast<std::int64_t>(length));
@@ -144,4 +148,88 @@ TEST_CASE("waiting for a message ends with it, with the deadline or with the oth
   CHECK(os::await_message(mine.get(), buffer, Deadline::never(), received, error) == FEEDLANE_OK);
   theirs.reset();
   CHECK(os::await_message(mine.get(), buffer, Deadline::never(), received, error) == FEEDLANE_E_PEER_DEAD);
+}
+
+TEST_CASE("of two that listen at a path at once, with one left behind there, one is refused") {
+  const Place place;
+  for (int round = 0; round < 300; round++) {
+    CAPTURE(round);
+    (void)must_listen(place.path());  // and closed again
+    feedlane::test::Pipe begin, held;
+    std::array<feedlane::test::Pipe, 2> answers;
+    std::array<pid_t, 2> children{};
+    for (std::size_t i = 0; i < 2; i++)
+      children[i] = feedlane::test::fork_child([&] {
+        begin.write.reset();
+        held.write.reset();
+        Fd listener;
+        os::SocketFile file;
+        Error error;
+        char byte = 0;
+        (void)!::read(begin.read.get(), &byte, 1);
+        byte = os::listen_at(place.path(), listener, file, error) == FEEDLANE_OK ? 'y' : 'n';
+        (void)!::write(answers[i].write.get(), &byte, 1);
+        (void)!::read(held.read.get(), &byte, 1);  // it is there until both have tried
+      });
+    begin.write.reset();
+    int listening = 0;
+    for (auto& answer : answers) {
+      char byte = 0;
+      REQUIRE(::read(answer.read.get(), &byte, 1) == 1);
+      if (byte == 'y') listening++;
+    }
+    held.write.reset();
+    for (const pid_t child : children) CHECK(feedlane::test::wait_for_end(child) == 0);
+    REQUIRE(listening == 1);
+  }
+}
+
+TEST_CASE("a directory that somebody else has locked is waited for, but not for ever") {
+  const Place place;
+  Fd listener;
+  os::SocketFile file;
+  Error error;
+  const Fd directory(::open(place.folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(::flock(directory.get(), LOCK_EX) == 0);
+  const std::int64_t before = os::now_ns();
+  CHECK(os::listen_at(place.path(), listener, file, error) == FEEDLANE_OK);
+  CHECK(os::now_ns() - before > 900'000'000);
+}
+
+TEST_CASE("a path whose backlog is full is in use") {
+  const Place place;
+  const Fd listener = must_listen(place.path());
+  REQUIRE(::listen(listener.get(), 0) == 0);
+  std::array<Fd, 4> waiting;
+  Error error;
+  for (Fd& socket : waiting) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, place.path().c_str(), place.path().size());
+    socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    (void)::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  }
+  Fd second;
+  os::SocketFile file;
+  CHECK(os::listen_at(place.path(), second, file, error) == FEEDLANE_E_STATE);
+}
+
+TEST_CASE("a socket's file is removed wherever the process is by then, and nobody else's") {
+  const Place place;
+  const int findings = feedlane::test::in_child([&] {
+    Fd first, second;
+    os::SocketFile mine, others;
+    Error error;
+    int wrong = 0;
+    if (::chdir(place.folder.path().c_str()) != 0 || os::listen_at("socket", first, mine, error) != FEEDLANE_OK)
+      return -1;
+    if (::chdir("/") != 0) return -2;
+    os::unlink_socket(mine);
+    if (::access(place.path().c_str(), F_OK) == 0) wrong |= 1;
+    if (os::listen_at(place.path(), second, others, error) != FEEDLANE_OK) return -3;
+    os::unlink_socket(mine);
+    if (::access(place.path().c_str(), F_OK) != 0) wrong |= 2;
+    return wrong;
+  });
+  CHECK(findings == 0);
 }
