@@ -37,13 +37,13 @@ Status check_path(const char* path, const char* argument, Error& error) {
                       "a socket's path has 1 to %zu bytes, %s has %zu", os::longest_socket_path, argument, length);
 }
 
-Status reach(int32_t fd, const char* path, os::Fd& socket, Error& error) {
+Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket, Error& error) {
   if (fd >= 0 && path != nullptr)
     return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
   if (fd >= 0) return check_descriptor(socket, error);
   if (path == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is %d and path is NULL", fd);
   const Status s = check_path(path, "path", error);
-  return s == FEEDLANE_OK ? os::connect_to(path, socket, error) : s;
+  return s == FEEDLANE_OK ? os::connect_to(path, deadline, socket, error) : s;
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, fee
     const os::Deadline deadline = os::Deadline::after(timeout_ns);
     auto handle = std::make_unique<feedlane_tx>();
     Status s = check_timeout(timeout_ns, error);
-    if (s == FEEDLANE_OK) s = reach(fd, path, socket, error);
+    if (s == FEEDLANE_OK) s = reach(fd, path, deadline, socket, error);
     if (s == FEEDLANE_OK) s = handle->stamp.take(error);
     if (s == FEEDLANE_OK) s = ring::Sender::attach(std::move(socket), deadline, handle->sender, error);
     if (s == FEEDLANE_OK) *out = handle.release();

@@ -290,7 +290,8 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   // The mode of the descriptor becomes the mode of the path: no moment in which others could connect.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
   if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to %.200s", path.c_str());
-  if (::lstat(path.c_str(), &status) != 0 || ::listen(socket.get(), 64) != 0) {
+  // As many may wait as the system allows: all senders of a ring may come at once.
+  if (::lstat(path.c_str(), &status) != 0 || ::listen(socket.get(), INT_MAX) != 0) {
     const int reason = errno;
     (void)::unlink(path.c_str());
     return error.os(reason, "listen at %.200s", path.c_str());
@@ -316,13 +317,18 @@ Status accept_same_user(int listener, Fd& out, Error& error) {
   return FEEDLANE_OK;
 }
 
-Status connect_to(const std::string& path, Fd& out, Error& error) {
+Status connect_to(const std::string& path, Deadline deadline, Fd& out, Error& error) {
   sockaddr_un address;
   if (const Status s = make_address(path, address, error); s != FEEDLANE_OK) return s;
   Fd socket;
   if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     const int reason = errno;
+    if (reason == EAGAIN) {  // the backlog is full, and nothing tells when it isn't any more
+      if (deadline.remaining_ns() == 0) return FEEDLANE_TIMEOUT;
+      sleep_briefly(deadline);
+      continue;
+    }
     (void)error.os(reason, "connecting to %.200s", path.c_str());
     if (reason == ENOENT || reason == ECONNREFUSED) error.code = FEEDLANE_E_PEER_DEAD;
     return error.code;

@@ -77,7 +77,8 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
 void unlink_socket(const SocketFile& file);
 // One connection, which reports senders' credentials and never blocks: E_STATE if it is of another user, AGAIN.
 Status accept_same_user(int listener, Fd& out, Error& error);
-// Connects to a listening socket at `path` of the same user. E_PEER_DEAD if nobody listens there.
-Status connect_to(const std::string& path, Fd& out, Error& error);
+// Connects to a listening socket at `path` of the same user. E_PEER_DEAD if nobody listens there; TIMEOUT if too many were
+// waiting there. Signals don't end the wait, see await_message.
+Status connect_to(const std::string& path, Deadline deadline, Fd& out, Error& error);
 
 }  // namespace feedlane::os

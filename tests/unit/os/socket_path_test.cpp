@@ -6,7 +6,10 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "os/poller.hpp"
 #include "os/socket.hpp"
@@ -46,7 +49,7 @@ TEST_CASE("who connects by path is accepted, and the kernel says who it is") {
   const pid_t child = feedlane::test::fork_child([&] {
     Fd socket;
     Error mine;
-    if (os::connect_to(place.path(), socket, mine) != FEEDLANE_OK) ::_exit(1);
+    if (os::connect_to(place.path(), Deadline::after(0), socket, mine) != FEEDLANE_OK) ::_exit(1);
     const char text[] = "hello";
     if (os::send_message(socket.get(), std::as_bytes(std::span(text)), {}, mine) != FEEDLANE_OK) ::_exit(2);
   });
@@ -67,7 +70,7 @@ TEST_CASE("what comes the moment a connection is accepted says who sent it, too"
   const Fd listener = must_listen(place.path());
   Fd theirs, socket;
   Error error;
-  REQUIRE(os::connect_to(place.path(), theirs, error) == FEEDLANE_OK);
+  REQUIRE(os::connect_to(place.path(), Deadline::after(0), theirs, error) == FEEDLANE_OK);
   socket.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   REQUIRE(socket);
   const char text[] = "hello";  // before anything could be set on the accepted socket
@@ -101,7 +104,7 @@ TEST_CASE("a path in use is refused, one left behind is replaced, another kind o
   }
   const Fd again = must_listen(place.path());  // nobody listens at the old one any more
   Fd socket;
-  CHECK(os::connect_to(place.path(), socket, error) == FEEDLANE_OK);
+  CHECK(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_OK);
   place.folder.write("file", "precious");
   CHECK(os::listen_at(place.folder.path() + "/file", second, file, error) == FEEDLANE_E_OS);
   CHECK(std::filesystem::file_size(place.folder.path() + "/file") == 8);
@@ -111,9 +114,9 @@ TEST_CASE("where nobody listens, connecting is E_PEER_DEAD") {
   const Place place;
   Error error;
   Fd socket;
-  CHECK(os::connect_to(place.path(), socket, error) == FEEDLANE_E_PEER_DEAD);
+  CHECK(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_E_PEER_DEAD);
   (void)must_listen(place.path());  // and closed again: its path stays
-  CHECK(os::connect_to(place.path(), socket, error) == FEEDLANE_E_PEER_DEAD);
+  CHECK(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_E_PEER_DEAD);
   CHECK_FALSE(socket);
 }
 
@@ -125,7 +128,7 @@ TEST_CASE("a path that no address can hold is refused with both lengths") {
   for (const std::size_t length : {std::size_t{0}, std::size_t{most + 1}, std::size_t{5000}}) {
     const std::string path(length, 'x');
     CHECK(os::listen_at(path, socket, file, error) == FEEDLANE_E_ARGUMENT);
-    CHECK(os::connect_to(path, socket, error) == FEEDLANE_E_ARGUMENT);
+    CHECK(os::connect_to(path, Deadline::after(0), socket, error) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(error.argument) == "path");
     CHECK(error.found == static_cast<std::int64_t>(length));
     CHECK(error.needed == most);
@@ -196,22 +199,33 @@ TEST_CASE("a directory that somebody else has locked is waited for, but not for 
   CHECK(os::now_ns() - before > 900'000'000);
 }
 
-TEST_CASE("a path whose backlog is full is in use") {
+TEST_CASE("a path whose backlog is full is in use, and who connects there waits until its deadline") {
   const Place place;
   const Fd listener = must_listen(place.path());
   REQUIRE(::listen(listener.get(), 0) == 0);
-  std::array<Fd, 4> waiting;
-  Error error;
-  for (Fd& socket : waiting) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, place.path().c_str(), place.path().size());
-    socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    (void)::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  }
-  Fd second;
+  Fd waiting, socket;
   os::SocketFile file;
-  CHECK(os::listen_at(place.path(), second, file, error) == FEEDLANE_E_STATE);
+  Error error;
+  REQUIRE(os::connect_to(place.path(), Deadline::after(0), waiting, error) == FEEDLANE_OK);
+  CHECK(os::listen_at(place.path(), socket, file, error) == FEEDLANE_E_STATE);
+  CHECK(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_TIMEOUT);
+  CHECK(os::connect_to(place.path(), Deadline::after(5'000'000), socket, error) == FEEDLANE_TIMEOUT);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const Fd first(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  });
+  CHECK(os::connect_to(place.path(), Deadline::never(), socket, error) == FEEDLANE_OK);
+  later.join();
+}
+
+TEST_CASE("as many may wait at a path as the system allows") {
+  std::size_t most = 0;
+  std::ifstream("/proc/sys/net/core/somaxconn") >> most;
+  const Place place;
+  const Fd listener = must_listen(place.path());
+  std::vector<Fd> waiting(std::min<std::size_t>(most, 200));
+  Error error;
+  for (Fd& socket : waiting) REQUIRE(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_OK);
 }
 
 TEST_CASE("a socket's file is removed wherever the process is by then, and nobody else's") {
