@@ -76,15 +76,18 @@ bool Receiver::find_free(std::uint32_t& lane) const {
   return false;
 }
 
-// Everything that a sender needs lies in the socket when this returns.
-Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
+// A free lane's, for the sender to come. Both or none.
+Status Receiver::make_events(std::uint32_t lane, Error& error) {
   Sender& sender = senders_[lane];
   Status s = os::create_event(sender.sender_event, error);
   if (s == FEEDLANE_OK) s = os::create_event(sender.receiver_event, error);
-  if (s != FEEDLANE_OK) {
-    sender.sender_event.reset();
-    return s;
-  }
+  if (s != FEEDLANE_OK) sender.sender_event.reset();
+  return s;
+}
+
+// Everything that a sender needs lies in the socket when this returns. The lane's events have been made.
+Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
+  Sender& sender = senders_[lane];
   const RingWelcome welcome{ring_welcome_magic, shm::layout_hash, lane, abilities_of(sleeper_), lanes_.prepare(lane)};
   (void)lanes_.open(lane);
   int fds[ring_welcome_fds];
@@ -96,7 +99,7 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
   sender.socket = std::move(socket);
   sender.state = Sender::State::offered;
   sender.fenced_by = FencedBy::publisher;  // until it says otherwise
-  s = poller_.add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
+  Status s = poller_.add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
   if (s == FEEDLANE_OK)
     s = poller_.add_bell(sender.receiver_event.get(), make_tag(sender.generation, lane, kind_doorbell), error);
   if (s == FEEDLANE_OK) s = send(sender.socket, welcome, fds, error);
@@ -117,6 +120,7 @@ Status Receiver::offer(os::Fd& theirs, Error& error) {
   os::Fd mine;
   os::Fd other;
   Status s = os::create_socket_pair(mine, other, error);
+  if (s == FEEDLANE_OK) s = make_events(lane, error);
   if (s == FEEDLANE_OK) s = let_in(lane, std::move(mine), error);
   if (s != FEEDLANE_OK) return s;
   theirs = std::move(other);
@@ -125,21 +129,27 @@ Status Receiver::offer(os::Fd& theirs, Error& error) {
 }
 
 Status Receiver::accept_one(Error& error) {
-  Error nobody_to_tell;  // a sender that can't be let in sees its socket closed
+  std::uint32_t lane = 0;
+  const bool is_free = find_free(lane);
+  // Before it is accepted: one that can't be given all it needs stands at the door until it can.
+  if (is_free)
+    if (const Status s = make_events(lane, error); s != FEEDLANE_OK) return s;
+  Error nobody_to_tell;
   os::Fd socket;
   const Status s = os::accept_same_user(listener_.get(), socket, nobody_to_tell);
-  if (s == FEEDLANE_E_OS && (nobody_to_tell.os_errno == EMFILE || nobody_to_tell.os_errno == ENFILE)) {
-    error = nobody_to_tell;  // it still stands at the door, and the poller would tell of it for ever
-    return s;
-  }
-  if (s != FEEDLANE_OK) return FEEDLANE_OK;
-  std::uint32_t lane = 0;
-  if (find_free(lane)) {
+  if (s == FEEDLANE_OK && is_free) {
     (void)let_in(lane, std::move(socket), nobody_to_tell);
-  } else {
-    (void)send(socket, RingWord{ring_full_magic}, {}, nobody_to_tell);
+    return FEEDLANE_OK;
   }
-  return FEEDLANE_OK;
+  if (is_free) {
+    senders_[lane].sender_event.reset();
+    senders_[lane].receiver_event.reset();
+  }
+  if (s == FEEDLANE_OK) (void)send(socket, RingWord{ring_full_magic}, {}, nobody_to_tell);
+  if (s != FEEDLANE_E_OS || (nobody_to_tell.os_errno != EMFILE && nobody_to_tell.os_errno != ENFILE))
+    return FEEDLANE_OK;
+  error = nobody_to_tell;  // it still stands at the door, and the poller would tell of it for ever
+  return s;
 }
 
 // That the sender's end will be seen, or its lane would never be free again.

@@ -76,6 +76,7 @@ class Receiver {
     FencedBy fenced_by = FencedBy::publisher;  // our doorbell to it
   };
 
+  Status make_events(std::uint32_t lane, Error& error);
   Status let_in(std::uint32_t lane, os::Fd socket, Error& error);
   Status accept_one(Error& error);
   [[nodiscard]] bool find_free(std::uint32_t& lane) const;
