@@ -70,9 +70,11 @@ Receiver::~Receiver() {
 
 // ---- senders ----
 
-bool Receiver::find_free(std::uint32_t& lane) const {
-  for (lane = 0; lane < senders_.size(); lane++)
+bool Receiver::find_free(std::uint32_t& lane) {
+  for (lane = 0; lane < senders_.size(); lane++) {
+    close_if_empty(lane);
     if (senders_[lane].state == Sender::State::free) return true;
+  }
   return false;
 }
 
@@ -214,6 +216,7 @@ void Receiver::lose(std::uint32_t lane) {
 
 // ---- messages ----
 
+// Asked again whenever it matters: who has left may still have the memory, and take a message back.
 void Receiver::close_if_empty(std::uint32_t lane) {
   if (senders_[lane].state != Sender::State::left || lanes_.peek_lane(lane).data != nullptr) return;
   lanes_.close(lane);
@@ -226,10 +229,12 @@ void Receiver::note_arrival() {
   end_told_ = false;
 }
 
-bool Receiver::has_ended() const {
+bool Receiver::has_ended() {
   if (!anybody_came_) return false;
-  for (const Sender& s : senders_)
-    if (s.state != Sender::State::free) return false;
+  for (std::uint32_t lane = 0; lane < senders_.size(); lane++) {
+    close_if_empty(lane);
+    if (senders_[lane].state != Sender::State::free) return false;
+  }
   return true;
 }
 

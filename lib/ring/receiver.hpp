@@ -79,14 +79,14 @@ class Receiver {
   Status make_events(std::uint32_t lane, Error& error);
   Status let_in(std::uint32_t lane, os::Fd socket, Error& error);
   Status accept_one(Error& error);
-  [[nodiscard]] bool find_free(std::uint32_t& lane) const;
+  [[nodiscard]] bool find_free(std::uint32_t& lane);
   Status handle(const os::Poller::Event& event, Error& error);
   void hear(std::uint32_t lane);
   Status watch(std::uint32_t lane, os::Received& received, Error& error);
   void lose(std::uint32_t lane);
   void close_if_empty(std::uint32_t lane);
   void note_arrival();
-  [[nodiscard]] bool has_ended() const;
+  [[nodiscard]] bool has_ended();
   Status wait(os::Deadline deadline, Error& error);
   Status take_news(Error& error);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -322,4 +323,21 @@ TEST_CASE("a receiver removes its own path, wherever its process is by then, and
           first.reset();
           EXPECT(f, ::access(path.name(), F_OK) == 0);
         }) == "");
+}
+
+TEST_CASE("a sender that has left and takes its message back then is no more in the way than another") {
+  const Ring ring;
+  feedlane_tx* tx = nullptr;
+  feedlane_span span{};
+  REQUIRE(feedlane_tx_attach(ring.offer(), nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_tx_reserve(tx, 1, 0, &span, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_tx_commit(tx, 1, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_rx_peek(ring.rx, 1, patience_ns, &span, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_tx_destroy(&tx) == FEEDLANE_OK);
+  CHECK(feedlane_rx_arm(ring.rx) == FEEDLANE_AGAIN);          // has heard of it, and the message is there
+  std::memset(static_cast<std::byte*>(span.data) - 8, 0, 8);  // its sequence number
+  CHECK(feedlane_rx_peek(ring.rx, 1, 100'000'000, &span, nullptr) == FEEDLANE_END);
+  const std::int32_t fd = ring.offer();
+  CHECK(fd >= 0);
+  (void)::close(fd);
 }
