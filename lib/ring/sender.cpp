@@ -122,11 +122,12 @@ Sender::~Sender() {
 
 Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  for (;;) {
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though the receiver may ring for ever
     if (try_reserve(want, got)) return FEEDLANE_OK;
     if (producer_.broken())
       return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane %u is none that it can have", lane_);
     if (receiver_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the ring is full and its receiver is gone");
+    if (is_last) return FEEDLANE_TIMEOUT;
     if (spin_.until(deadline, [&] { return try_reserve(want, got); })) return FEEDLANE_OK;
     const Status s = wait(deadline, error);
     if (s == FEEDLANE_TIMEOUT && try_reserve(want, got)) return FEEDLANE_OK;  // see Sleeper::is_sure

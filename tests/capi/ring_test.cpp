@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standalone rings: who is let in, and who isn't; ends. And where membarrier is refused, to either end, from the start or
 // later on: messages come all the same. (What they promise otherwise: tests/stress/rings_stress.cpp, tests/examples/rings_test.py.)
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -9,10 +10,12 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdarg>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "support/api.hpp"
 #include "support/events.hpp"
@@ -120,6 +123,21 @@ void send_one(const char* path, Findings& f) {
   EXPECT(f, feedlane_tx_destroy(&tx) == FEEDLANE_OK);
 }
 
+// While it lives all doorbells of this process are rung before each look at a poller: a peer that rings without end.
+std::vector<int> rung;
+struct Ringing {
+  Ringing() {
+    for (const int fd : open_descriptors()) {
+      char target[64] = {};
+      (void)!::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof target - 1);
+      if (std::string(target).find("eventfd") != std::string::npos) rung.push_back(fd);
+    }
+  }
+  Ringing(const Ringing&) = delete;
+  Ringing& operator=(const Ringing&) = delete;
+  ~Ringing() { rung.clear(); }
+};
+
 // A descriptor to another process, and its receipt.
 bool pass(int socket, int fd) {
   char byte = 0;
@@ -155,6 +173,20 @@ int take(int socket) {
 }
 
 }  // namespace
+
+// The library's, too.
+extern "C" long syscall(long number, ...) noexcept {
+  static const auto real = reinterpret_cast<long (*)(long, ...)>(::dlsym(RTLD_NEXT, "syscall"));
+  long arguments[6];
+  va_list list;
+  va_start(list, number);
+  for (long& a : arguments) a = va_arg(list, long);
+  va_end(list);
+  constexpr std::uint64_t nothing = 0;
+  if (number == SYS_epoll_pwait2)
+    for (const int fd : rung) (void)!::write(fd, &nothing, sizeof nothing);
+  return real(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
+}
 
 TEST_CASE("messages come whoever is refused membarrier, and whenever") {
   for (const Refused receiver : {never, at_once, once_attached})
@@ -340,4 +372,19 @@ TEST_CASE("a sender that has left and takes its message back then is no more in 
   const std::int32_t fd = ring.offer();
   CHECK(fd >= 0);
   (void)::close(fd);
+}
+
+TEST_CASE("a reserve keeps its timeout though the receiver rings without end") {
+  const Ring ring;
+  feedlane_tx* tx = nullptr;
+  feedlane_span span{};
+  REQUIRE(feedlane_tx_attach(ring.offer(), nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_tx_reserve(tx, 4, 0, &span, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_tx_commit(tx, span.count, nullptr) == FEEDLANE_OK);
+  {
+    const Ringing ringing;
+    for (const std::int64_t timeout_ns : {0, 1'000'000})
+      CHECK(feedlane_tx_reserve(tx, 1, timeout_ns, &span, nullptr) == FEEDLANE_TIMEOUT);
+  }
+  REQUIRE(feedlane_tx_destroy(&tx) == FEEDLANE_OK);
 }
