@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import random
 import signal
 import time
 
@@ -158,3 +159,57 @@ def plain(value):
     if isinstance(value, (list, tuple)):
         return type(value)(map(plain, value))
     return value
+
+
+class Groups(Numbers):
+    """Makes `extra` samples more than it is asked for, if `failing` is among them."""
+
+    def __init__(self, extra, **named):
+        super().__init__(**named)
+        self.extra = extra
+
+    def __getitems__(self, indices):
+        samples = [np.full(self.size, i, np.int64) for i in indices]
+        if not set(self.failing) & set(indices):
+            return samples
+        return samples + samples[:self.extra] if self.extra > 0 else samples[:self.extra]
+
+
+class Unreadable:
+    """Iterable, but only in words."""
+
+    def __iter__(self):
+        raise FileNotFoundError("no such shard")
+
+
+class Shrinking:
+    """Yields 40 numbers when it is first iterated, 2 afterwards; the worker that is to make number 20 is killed, once."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __iter__(self):
+        killed = os.path.exists(self.marker)
+        for i in range(2 if killed else 40):
+            if i == 20:
+                with open(self.marker, "x", encoding="ascii"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+            yield i
+
+
+class Mute(Exception):
+    """Has no words."""
+
+    def __str__(self):
+        raise ValueError("no words")
+
+
+class Drawing:
+    """A sample: its worker, its worker's seed, as it is told, and a number of each generator."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return np.array([feedlane.get_worker_info().id, feedlane.get_worker_info().seed % 2**62, random.getrandbits(62),
+                         np.random.randint(2**62)])

@@ -72,6 +72,23 @@ class NoCopy(unittest.TestCase):
         self.check_in_place(np.from_dlpack)
         self.check_in_place(lambda tensor: tensor.numpy())
 
+    def test_numpys_arrays_may_be_written_whatever_its_version(self):
+        samples = [(np.float32(i), i % 2 == 0, np.zeros((0, 3), np.int16)) for i in range(4)]
+        with feedlane.Loader(samples, 4, held=2) as loader:
+            whole = next(loader.batches())
+            tensors, (numbers, flags, empty) = whole.tensors, whole.data
+            self.assertEqual((flags.dtype, flags.tolist()), (np.bool_, [True, False, True, False]))
+            self.assertEqual((empty.shape, empty.dtype), ((4, 0, 3), np.int16))
+            numbers[1], flags[1] = 7, True
+            self.assertEqual((tensors[0].numpy()[1], bool(tensors[1].numpy()[1])), (7, True))
+            part = flags[2:]
+            whole.release()
+            del whole, tensors, numbers, flags, empty
+            self.assertEqual(slots_held(loader), 1)
+            self.assertEqual(part.tolist(), [True, False])
+            del part
+            self.assertEqual(slots_held(loader), 0)
+
     def test_torch(self):
         try:
             import torch
@@ -116,7 +133,7 @@ class Misuse(unittest.TestCase):
     def test_a_stale_token_is_an_error_in_the_library_too(self):
         batch = next(self.batches)
         batch.release()
-        batch._released = False
+        batch._held.append(batch._struct)
         with self.assertRaises(feedlane.StaleBatch):
             batch.release()
 

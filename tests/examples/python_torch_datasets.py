@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets that are written for torch's DataLoader and know nothing of Feedlane."""
+"""Data sets that are written for torch's DataLoader."""
+import feedlane
 import torch
 
 
@@ -11,3 +12,19 @@ class TorchShards(torch.utils.data.IterableDataset):
         first, step = (info.id, info.num_workers) if info else (0, 1)
         for i in range(first, 1000, step):
             yield {"i": i, "x": torch.full((3,), i)}
+
+
+def look_at_seed(_worker):
+    Drawn.seed_at_start = torch.initial_seed()
+
+
+class Drawn:
+    """A random number, and what is said of the seed."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        mask = 2**62 - 1
+        return torch.tensor([int(torch.randint(1 << 60, ())), feedlane.get_worker_info().seed & mask,
+                             torch.utils.data.get_worker_info().seed & mask, Drawn.seed_at_start & mask])

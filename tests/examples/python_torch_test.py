@@ -106,6 +106,28 @@ class Equal(unittest.TestCase):
     def test_worker_init(self):
         self.compare(Whoami(), batch_size=10, worker_init_fn=worker_init, ours={"dispatch": "round_robin"})
 
+    def test_a_workers_seeds_are_other_ones_in_each_epoch(self):
+        import torch
+        from python_torch_datasets import Drawn, look_at_seed
+        torch.manual_seed(0)
+        with feedlane.Loader(Drawn(), 4, num_workers=1, tensors="torch", worker_init_fn=look_at_seed) as loader:
+            rows = [batch.tolist()[0] for _ in range(3) for batch in loader]
+        self.assertEqual(len({row[0] for row in rows}), 3)
+        for _, ours, theirs, initial in rows:
+            self.assertEqual((ours, ours), (theirs, initial))
+
+    def test_an_arena_at_a_time(self):
+        library, calls = feedlane._abi.library, []
+        create, destroy = library.feedlane_loader_create, library.feedlane_loader_destroy
+        self.addCleanup(setattr, library, "feedlane_loader_create", create)
+        self.addCleanup(setattr, library, "feedlane_loader_destroy", destroy)
+        library.feedlane_loader_create = lambda *arguments: (calls.append("create"), create(*arguments))[1]
+        library.feedlane_loader_destroy = lambda *arguments: (calls.append("destroy"), destroy(*arguments))[1]
+        with feedlane.Loader(Numbers(), 10, tensors="torch") as loader:
+            for _ in range(2):
+                next(iter(loader))
+            self.assertEqual(calls, ["create", "destroy", "create"])
+
     def test_kept_workers(self):
         self.compare(Map(), batch_size=100, shuffle=True, persistent_workers=True, epochs=3)
 

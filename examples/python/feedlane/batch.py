@@ -1,10 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """A batch in the trainer's hands, and its tensors where they lie in shared memory."""
 import ctypes as c
+import operator
 
-import numpy as np
+from . import _abi, dlpack, dtypes, errors, forks, tree
 
-from . import _abi, dlpack, dtypes, errors, tree
+
+def _give_back(loader, held, _release=_abi.library.feedlane_batch_release, _token=operator.attrgetter("token")):
+    """Takes the one struct out of `held` and releases its token: in one call of C code. Python runs the handlers of signals
+    only between bytecodes: Ctrl-C between the two would be a batch that is lost, or one that is released twice."""
+    return next(map(_release, (loader,), map(_token, iter(held.pop, None))))
+
+
+class _Once:
+    """Gives a batch back at its own end, unless that was done. A batch is one and has one: what a signal's handler raises in
+    a __del__ is dropped, and the rest of that __del__ with it; the other one still runs."""
+
+    _held = ()
+
+    def __init__(self, loader, struct, held):
+        self._loader, self._struct, self._held = loader, struct, held
+
+    # The function as a default: a module's names may be gone when the interpreter ends.
+    def __del__(self, _give_back=_give_back):
+        if self._held and self._struct.token:
+            _give_back(self._loader, self._held)
 
 
 class BatchTensor:
@@ -38,11 +58,9 @@ class BatchTensor:
         return dlpack.capsule(self._batch._loader, self._batch._struct.token, self._index, max_version)
 
     def numpy(self):
-        if self.dtype == "bool" and not dlpack.NUMPY_HAS_BOOL:
-            return np.from_dlpack(_AsBytes(self)).view(np.bool_)
         if self.dtype == "bfloat16":
             raise TypeError('numpy has no bfloat16: use tensors="torch"')
-        return np.from_dlpack(self)
+        return dlpack.array(self)
 
     def torch(self):
         import torch
@@ -52,34 +70,30 @@ class BatchTensor:
         return f"BatchTensor({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
 
-class _AsBytes:
-    """A tensor of bool for a numpy whose DLPack doesn't know them."""
-
-    def __init__(self, tensor):
-        self._tensor = tensor
-
-    def __dlpack_device__(self):
-        return dlpack.CPU
-
-    def __dlpack__(self, **_):
-        batch = self._tensor._batch
-        return dlpack.capsule(batch._loader, batch._struct.token, self._tensor._index, None, as_bytes=True)
-
-
-class Batch:
+class Batch(_Once):
     """Holds one reference of the batch: until release(), the end of a `with`, or its own end. `data` is what the data set
     made, with numpy arrays or torch tensors that hold references of their own."""
 
-    def __init__(self, loader, struct, convert):
-        # The handle's value: it is good for a batch's functions after the loader's end too.
-        self._loader, self._struct, self._convert, self._released = loader.value, struct, convert, False
-        self._data = None
-        self.epoch, self.number, self.worker, self.attempt = struct.epoch, struct.batch, struct.worker, struct.attempt
-        self.rows = struct.count
+    def __init__(self, loader, convert):
+        # `loader` is the handle's value: it is good for a batch's functions after the loader's end too. The library fills the
+        # struct in place, so that a batch that was taken is never nobody's: without a token there is none. `_held` is empty
+        # when it was released.
+        struct = _abi.Batch()
+        super().__init__(loader, struct, [struct])
+        self._convert, self._data, self._forks = convert, None, forks.count()
+        self._again = _Once(loader, struct, self._held)
 
     def _must_be_held(self):
-        if self._released:
+        if not self._held:
             raise errors.make(_abi.E_STALE, "the batch was released")
+        if self._forks != forks.count():
+            raise errors.make(_abi.E_FORKED, "the batch belongs to the parent process: its memory isn't mapped here")
+
+    epoch = property(lambda self: self._struct.epoch, doc="Which epoch it is of.")
+    number = property(lambda self: self._struct.batch, doc="Its number in the epoch, from 0.")
+    worker = property(lambda self: self._struct.worker, doc="Who made it; -1: the trainer itself.")
+    attempt = property(lambda self: self._struct.attempt, doc="Which attempt made it, from 0.")
+    rows = property(lambda self: self._struct.count, doc="How many rows it has.")
 
     @property
     def tensors(self):
@@ -110,18 +124,17 @@ class Batch:
     def release(self):
         """Gives the memory back to the workers, once no array of it is left either. A second time: StaleBatch."""
         self._must_be_held()  # its arrays keep the token good: the library couldn't tell this reference from theirs
-        self._released, self._data = True, None
-        errors.check(_abi.library.feedlane_batch_release(self._loader, self._struct.token))
+        self._data = None
+        try:
+            status = _give_back(self._loader, self._held)
+        except IndexError:  # another thread came first
+            status = _abi.E_STALE
+        errors.check(status)
 
     def __enter__(self):
         self._must_be_held()
         return self
 
     def __exit__(self, *_):
-        if not self._released:
+        if self._held:
             self.release()
-
-    # The function as a default: a module's names may be gone when the interpreter ends.
-    def __del__(self, _release=_abi.library.feedlane_batch_release):
-        if not getattr(self, "_released", True):
-            _release(self._loader, self._struct.token)

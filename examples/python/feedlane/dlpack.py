@@ -5,6 +5,7 @@ A capsule that nobody consumes must give its tensor back when it is dropped: in 
 exception is on its way, or while the interpreter ends. Python code can't run safely there, so the destructors are C
 functions: those of numpy's own capsules, which do just what the protocol says and fit every capsule of that form."""
 import ctypes as c
+import functools
 
 import numpy as np
 
@@ -16,7 +17,9 @@ _new.restype, _new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
 _get_destructor = _api.PyCapsule_GetDestructor
 _get_destructor.restype, _get_destructor.argtypes = c.c_void_p, [c.py_object]
 
-_LEGACY, _VERSIONED = b"dltensor", b"dltensor_versioned"  # kept here: a capsule has the pointer only
+_LEGACY, _VERSIONED = b"dltensor", b"dltensor_versioned"
+for _name in _LEGACY, _VERSIONED:  # a capsule has the pointer only, and may live longer than this module
+    _api.Py_IncRef(c.py_object(_name))
 
 
 class _Numpy:
@@ -34,29 +37,30 @@ try:
 except TypeError:
     pass
 
-try:
-    np.from_dlpack(np.zeros(1, np.bool_))
-    NUMPY_HAS_BOOL = True
-except (RuntimeError, TypeError, BufferError):  # before 1.25
-    NUMPY_HAS_BOOL = False
-
 CPU = (1, 0)  # kDLCPU, device 0
-_UINT = 1
-# Of the tensor's type code: behind data, device and ndim, and in the new form behind version, context, deleter and flags.
-_LEGACY_CODE, _VERSIONED_CODE = 20, 32 + 20
 
 
-def capsule(loader, token, index, max_version, as_bytes=False):
-    """Tensor `index` of the batch that `token` names. It holds a reference of the batch until its consumer drops it.
-    `as_bytes`: a tensor of bool as one of uint8."""
+def capsule(loader, token, index, max_version):
+    """Tensor `index` of the batch that `token` names. It holds a reference of the batch until its consumer drops it."""
     versioned = _Numpy.versioned is not None and max_version is not None and max_version[0] >= 1
     function = _abi.library.feedlane_batch_dlpack if versioned else _abi.library.feedlane_batch_dlpack_legacy
-    out = c.c_void_p()
-    status = function(loader, token, index, 0, c.byref(out), None)
-    if status != _abi.OK:
-        raise errors.make(status)
-    if as_bytes:
-        c.c_uint8.from_address(out.value + (_VERSIONED_CODE if versioned else _LEGACY_CODE)).value = _UINT
-    if versioned:
-        return _new(out, _VERSIONED, _Numpy.versioned)
-    return _new(out, _LEGACY, _Numpy.legacy)
+    name, destructor = (_VERSIONED, _Numpy.versioned) if versioned else (_LEGACY, _Numpy.legacy)
+    out, room = c.c_void_p(), errors.ErrorRoom.shared()
+    export = functools.partial(function, loader, token, index, 0, c.byref(out), room.struct)
+    # Both in one call of C code: between bytecodes Ctrl-C may raise, and a tensor in no capsule would be lost.
+    both = map(functools.partial.__call__, (export, functools.partial(_new, out, name, destructor)))
+    try:
+        return tuple(both)[1]
+    except ValueError:  # no capsule without a tensor
+        raise room.exception(room.struct.code) from None
+
+
+def array(tensor):
+    """A tensor of a batch as numpy's array."""
+    if _Numpy.versioned is not None:
+        return np.from_dlpack(tensor)
+    # Only the versioned form can say that it may be written, and numpy before 1.25 knows no bool in the other one. So the
+    # array lies over memory that a capsule comes with, which nobody consumes.
+    memory = (c.c_char * tensor.nbytes).from_address(tensor.address)
+    memory.capsule = tensor.__dlpack__()
+    return np.ndarray(tensor.shape, tensor.dtype, memory)

@@ -15,9 +15,10 @@ class FeedlaneError(Exception):
     status = 0
 
     def __init__(self, text, *, worker=-1, attempt=-1, epoch=-1, batch=-1, sample=-1, argument="", found=0, needed=0,
-                 traceback=""):
+                 os_errno=0, traceback=""):
         self.worker, self.attempt, self.epoch, self.batch, self.sample = worker, attempt, epoch, batch, sample
         self.argument, self.found, self.needed, self.traceback = argument, found, needed, traceback
+        self.os_errno = os_errno
         super().__init__(text)
 
 
@@ -25,8 +26,8 @@ class SlotsHeld(FeedlaneError, RuntimeError):
     """The trainer keeps so many batches that no slot is left for another one: drop some, or make `held` larger."""
 
 
-class Timeout(FeedlaneError, TimeoutError):
-    """No batch came in time. The loop can go on: nothing is lost."""
+class Timeout(FeedlaneError, TimeoutError, RuntimeError):
+    """No batch came in time. The loop can go on: nothing is lost. A RuntimeError too, as torch's is."""
 
 
 class ArgumentError(FeedlaneError, ValueError):
@@ -58,7 +59,11 @@ class LimitError(FeedlaneError, RuntimeError):
 
 
 class SystemCallError(FeedlaneError, OSError):
-    """A system call failed."""
+    """A system call failed; `errno` is the system's number."""
+
+    def __init__(self, text, **where):
+        super().__init__(text, **where)
+        self.errno = self.os_errno or None
 
 
 class AbiError(FeedlaneError, RuntimeError):
@@ -136,7 +141,8 @@ class ErrorRoom:
         traceback = self._detail.raw[:min(e.detail_len, _DETAIL_BYTES)].decode(errors="replace")
         text = e.text.decode(errors="replace")
         return make(status, text, worker=e.worker, attempt=e.attempt, epoch=e.epoch, batch=e.batch, sample=e.sample,
-                    argument=e.argument.decode(errors="replace"), found=e.found, needed=e.needed, traceback=traceback)
+                    argument=e.argument.decode(errors="replace"), found=e.found, needed=e.needed, os_errno=e.os_errno,
+                    traceback=traceback)
 
 
 def make(status, text="", *, traceback="", **where):
@@ -151,13 +157,20 @@ def make(status, text="", *, traceback="", **where):
 
 
 def one_line(reason):
-    """An exception as the library takes it."""
-    return _text(f"{type(reason).__name__}: {reason}")
+    """An exception as the library takes it. Nothing is raised in here, whatever the exception does when it is asked."""
+    try:
+        said = str(reason)
+    except BaseException as failure:
+        said = f"its __str__ raised {type(failure).__name__}"
+    return _text(f"{type(reason).__name__}: {said}")
 
 
 def story(reason):
     """The same with its traceback."""
-    return _text("".join(traceback.format_exception(type(reason), reason, reason.__traceback__)))
+    try:
+        return _text("".join(traceback.format_exception(type(reason), reason, reason.__traceback__)))
+    except BaseException:
+        return one_line(reason)
 
 
 def _text(text):

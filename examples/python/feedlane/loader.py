@@ -4,11 +4,11 @@ import ctypes as c
 import gc
 import os
 import time
-import weakref
 from collections import namedtuple
 
 from . import _abi, dtypes, errors, inline, maker, order, policies, tree, worker
 from .batch import Batch
+from .handle import Handle
 
 # A wait ends this often, so that a signal that came just before it finds Python's handler.
 _SLICE_NS = 200_000_000
@@ -18,10 +18,6 @@ _SLOT_BYTES = 256 << 20
 Event = namedtuple("Event", "kind text worker batch sample")
 _EVENTS = ["", "warning", "worker died", "worker started", "worker wanted", "quarantined", "invalid", "sample retried",
            "sample substituted", "sample skipped", "worker hung"]
-
-
-def _destroy(handle, _keep):
-    _abi.library.feedlane_loader_destroy(c.byref(handle))
 
 
 def _strings(values):
@@ -65,6 +61,10 @@ class Loader:
             raise ValueError("prefetch_factor needs num_workers above 0")
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
         self.batch_size, self.drop_last = (None if batch_sampler is not None else batch_size), drop_last
+        # As they were passed, for those who read them off torch's loader.
+        self.sampler, self.batch_sampler, self.collate_fn, self.generator = sampler, batch_sampler, collate_fn, generator
+        self.worker_init_fn, self.prefetch_factor, self.in_order = worker_init_fn, prefetch_factor, in_order
+        self.persistent_workers = persistent_workers
         self._torch = None
         if tensors == "torch":
             import torch
@@ -93,10 +93,13 @@ class Loader:
             retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget)
         if batch_size == 0 and batch_sampler is None:
             raise ValueError("batch_size=0: at least 1, or None")
-        if self._iterable and hasattr(dataset, "__len__"):
-            self._config["iterable_length"] = len(dataset)
+        if fields and self._order.says_no_batch_size():
+            raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
+                             "batch_size")
+        if self._iterable:
+            self._config["iterable_length"] = order.length_of(dataset) or 0
         self._next_epoch, self._turn = 0, 0
-        self._handle, self._finalizer = None, None
+        self._handle, self._inline = None, None
         self._create(self._order.base_seed)
 
     # ---- life ----
@@ -108,39 +111,33 @@ class Loader:
             config.sampler = self._order.sampler.handle
         if self._job.fields:
             config.fields, config.field_count = _declare(self._job.fields), len(self._job.fields)
-        self._inline = None
+        called_back, sampler = None, self._order.sampler
         if self.num_workers == 0:
-            self._inline = inline.Inline(maker.Maker(self._job))
-            config.dataset = c.pointer(self._inline.table)
+            called_back = inline.Inline(maker.Maker(self._job))
+            config.dataset = c.pointer(called_back.table)
         elif self.num_workers > 0:
             blob = worker.configuration(self._job)
             config.worker_config, config.worker_config_bytes = c.cast(c.c_char_p(blob), c.c_void_p), len(blob)
             config.argv = _strings(worker.command())
         if state is not None:
             config.state, config.state_bytes = c.cast(c.c_char_p(state), c.c_void_p), len(state)
-        handle, room = c.c_void_p(), errors.ErrorRoom.shared()
-        errors.check(_abi.library.feedlane_loader_create(config, c.byref(handle), room.struct), room)
+        by_python = called_back is not None or (sampler is not None and sampler.python is not None)
+        handle, room = Handle((called_back, sampler) if by_python else None), errors.ErrorRoom.shared()
+        self._check(handle.create(config, room), room)
         self.close()
-        self._handle = handle
-        # At exit too, before modules are taken apart. The callbacks must be there as long as the loader is.
-        self._finalizer = weakref.finalize(self, _destroy, handle, (self._inline, self._order.sampler))
+        self._handle, self._inline = handle, called_back
 
     def close(self):
-        """Ends the workers. Batches and arrays that are left stay as they are. The loader can't be used any more."""
-        if self._finalizer is not None:
-            self._finalizer()
-        self._handle = None
+        """Ends the workers. Batches and arrays that are left stay as they are. The loader can't be used any more: another
+        thread's `next` ends with a StateError. Busy, if that takes longer than some seconds: then nothing has happened."""
+        if self._handle is not None:
+            self._handle.close()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.close()
-
-    def _open_handle(self):
-        if self._handle is None:
-            raise errors.make(_abi.E_STATE, "the loader was closed")
-        return self._handle
 
     # ---- epochs ----
 
@@ -150,7 +147,7 @@ class Loader:
 
     def __len__(self):
         length = c.c_int64()
-        errors.check(_abi.library.feedlane_loader_length(self._open_handle(), length))
+        errors.check(self._handle.call(_abi.library.feedlane_loader_length, length))
         if length.value >= 0:
             return length.value
         return self._order.length(self.batch_size, self.drop_last)
@@ -164,12 +161,17 @@ class Loader:
         return _Epoch(self, whole=True)
 
     def _begin(self):
+        self._raise_interruption()
+        if not self._handle.value:
+            raise errors.make(_abi.E_STATE, "the loader was closed")
         fresh = self._order.draw_base_seed()
         if fresh is not None:
+            self.close()  # it was never used, and there need not be memory for two
             self._create(fresh)
+        if self._inline is not None:
+            self._inline.take_failure()  # of an epoch that is over
         room = errors.ErrorRoom.shared()
-        status = _abi.library.feedlane_loader_begin(self._open_handle(), self._next_epoch, room.struct)
-        self._check(status, room)
+        self._check(self._handle.call(_abi.library.feedlane_loader_begin, self._next_epoch, room.struct), room)
         self._next_epoch += 1
         self._turn += 1
         return self._turn
@@ -178,36 +180,58 @@ class Loader:
         """Raises for an error; by what a callback raised, if one did."""
         if status >= 0:
             return status
-        reason = self._order.take_failure() or (self._inline and self._inline.take_failure())
-        if reason is not None and not isinstance(reason, Exception):
-            raise reason  # KeyboardInterrupt, SystemExit
-        exception = room.exception(status)
-        if isinstance(reason, maker.SampleFailed):
-            exception.sample = reason.index if reason.index is not None else -1
-            reason = reason.__cause__
-        raise exception from reason
+        exception, reason = room.exception(status), None
+        try:
+            if exception.argument.startswith("callbacks."):
+                raise self._order.sampler.failure(exception)
+            if status == _abi.E_SAMPLE and self._inline is not None:
+                reason = self._inline.take_failure()
+            if isinstance(reason, maker.SampleFailed):
+                exception.sample = reason.index if reason.index is not None else -1
+                reason = reason.__cause__
+            if reason is not None and not isinstance(reason, Exception):
+                raise reason  # KeyboardInterrupt, SystemExit
+            raise exception from reason
+        finally:
+            del exception, reason  # their tracebacks hold this frame
+
+    def _raise_interruption(self):
+        """Ctrl-C in a sampler isn't kept until the batches before it are used up."""
+        interruption = self._order.take_interruption()
+        try:
+            if interruption is not None:
+                raise interruption
+        finally:
+            del interruption  # its traceback holds this frame, and those of an earlier `next` with its batch
 
     def _next(self, turn):
         if turn != self._turn:
             raise errors.make(_abi.E_STATE, "another iteration over this loader has begun since")
-        handle, struct, room = self._open_handle(), _abi.Batch(), errors.ErrorRoom.shared()
+        room, batch = errors.ErrorRoom.shared(), Batch(self._handle.value, self._convert)
         deadline = time.monotonic_ns() + int(self.timeout * 1e9) if self.timeout else None
         collected = False
         while True:
-            status = _abi.library.feedlane_loader_next(handle, _SLICE_NS, struct, room.struct)
+            self._raise_interruption()
+            wait = _SLICE_NS if deadline is None else max(0, min(_SLICE_NS, deadline - time.monotonic_ns()))
+            status = self._handle.call(_abi.library.feedlane_loader_next, wait, batch._struct, room.struct)
             if status == _abi.OK:
-                return Batch(handle, struct, self._convert)
+                return batch
             if status == _abi.END:
                 return None
             if status == _abi.SLOTS_HELD:
                 if collected:
-                    raise errors.make(status, f"the loop keeps {_stats(handle).slots_held} batches or arrays of them, and "
+                    raise errors.make(status, f"the loop keeps {self._stats().slots_held} batches or arrays of them, and "
                                       f"there is no slot for another: drop some, copy them, or Loader(held=...)")
                 gc.collect()  # perhaps they are kept by garbage
                 collected = True
             elif status == _abi.TIMEOUT and deadline is not None and time.monotonic_ns() >= deadline:
                 raise errors.make(status, f"no batch came in {self.timeout} s")
             self._check(status, room)
+
+    def _stop(self, turn):
+        """Nobody goes on with this epoch: workers that aren't kept end now, and not when the next one begins."""
+        if turn == self._turn and self.num_workers > 0 and not self.persistent_workers and self._handle.value:
+            self._handle.call(_abi.library.feedlane_loader_stop, None)
 
     def _convert(self, tensor, owner):
         if owner == tree.TORCH or (owner == tree.ANY and self._torch is not None):
@@ -219,10 +243,13 @@ class Loader:
     def state_dict(self):
         """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold."""
         length, room = c.c_uint64(), errors.ErrorRoom.shared()
-        status = _abi.library.feedlane_loader_state(self._open_handle(), 0, None, 0, length, room.struct)
+        status = self._handle.call(_abi.library.feedlane_loader_state, 0, None, 0, length, room.struct)
         while status == _abi.E_LIMIT:
             buffer = c.create_string_buffer(length.value)
-            status = _abi.library.feedlane_loader_state(self._handle, 0, buffer, len(buffer), length, room.struct)
+            status = self._handle.call(_abi.library.feedlane_loader_state, 0, buffer, len(buffer), length, room.struct)
+        if status == _abi.E_UNSUPPORTED and self._order.sampler is not None and self._order.sampler.python is not None:
+            raise errors.make(status, "the order comes from a Python sampler (torch's generator is one), which can't be set "
+                              "to where it stands: say Loader(seed=...), or take one of feedlane.samplers")
         errors.check(status, room)
         return {"feedlane": buffer.raw[:length.value]}
 
@@ -230,26 +257,35 @@ class Loader:
         """The next iteration goes on with exactly the remaining batches, whatever the number of workers."""
         blob, info, room = state["feedlane"], _abi.StateInfo(), errors.ErrorRoom.shared()
         errors.check(_abi.library.feedlane_state_read(blob, len(blob), info, room.struct), room)
+        try:
+            self._create(info.base_seed, state=blob)
+        except (errors.LimitError, errors.OutOfMemory):  # not enough for two
+            self.close()
+            self._create(info.base_seed, state=blob)
         self._order.take_base_seed(info.base_seed)
-        self._create(info.base_seed, state=blob)
         self._next_epoch = info.epoch + info.ended
 
     def stats(self):
         """The library's counters, by name."""
-        struct = _stats(self._open_handle())
+        struct = self._stats()
         return {name: getattr(struct, name) for name, _ in struct._fields_ if name not in ("size", "rank_source")}
+
+    def _stats(self):
+        struct = _abi.Stats()
+        errors.check(self._handle.call(_abi.library.feedlane_loader_stats, struct))
+        return struct
 
     def workers(self):
         """A dict for each worker: pid, state, generation, tasks, samples, bytes, errors, work_ns, wait_ns."""
         rows, struct = [], _abi.WorkerStats()
-        while _abi.library.feedlane_loader_worker_stats(self._open_handle(), len(rows), struct) == _abi.OK:
+        while self._handle.call(_abi.library.feedlane_loader_worker_stats, len(rows), struct) == _abi.OK:
             rows.append({name: getattr(struct, name) for name, _ in struct._fields_[1:]})
         return rows
 
     def events(self):
         """What has happened since the last call and wasn't asked for: deaths, replacements, warnings."""
         found, struct = [], _abi.Event()
-        while _abi.library.feedlane_loader_event(self._open_handle(), struct) == _abi.OK:
+        while self._handle.call(_abi.library.feedlane_loader_event, struct) == _abi.OK:
             what = struct.what
             kind = _EVENTS[struct.kind] if struct.kind < len(_EVENTS) else str(struct.kind)
             found.append(Event(kind, what.text.decode(errors="replace"), what.worker, what.batch, what.sample))
@@ -257,10 +293,14 @@ class Loader:
 
 
 class _Epoch:
-    """One iteration. Its end, or that of the next one that begins, is the epoch's."""
+    """One iteration. The epoch ends with it, or when the next one begins."""
+
+    _ended = True  # until it has begun
 
     def __init__(self, loader, whole):
-        self._loader, self._whole, self._turn = loader, whole, loader._begin()
+        self._loader, self._whole = loader, whole
+        self._turn = loader._begin()
+        self._ended = False
 
     def __iter__(self):
         return self
@@ -269,19 +309,21 @@ class _Epoch:
         return len(self._loader)
 
     def __next__(self):
-        batch = self._loader._next(self._turn)
+        batch = None if self._ended else self._loader._next(self._turn)
         if batch is None:
+            self._ended = True
             raise StopIteration
         if self._whole:
             return batch
         with batch:  # the arrays keep it from here on
             return batch.data
 
-
-def _stats(handle):
-    struct = _abi.Stats()
-    errors.check(_abi.library.feedlane_loader_stats(handle, struct))
-    return struct
+    def __del__(self):
+        if not self._ended:
+            try:
+                self._loader._stop(self._turn)
+            except errors.StateError:  # closed just now
+                pass
 
 
 def _declare(fields):

@@ -16,6 +16,14 @@ def is_iterable(dataset):
     return isinstance(dataset, abc.Iterable) and not hasattr(dataset, "__getitem__")
 
 
+def length_of(thing):
+    """Its length, or None if it doesn't say."""
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return None
+
+
 class Order:
     """`sampler`, or None for an iterable data set, and the base seed of the workers."""
 
@@ -68,21 +76,21 @@ class Order:
         """A resumed run has its own."""
         self.base_seed = seed
 
-    def take_failure(self):
-        callbacks = self.sampler.keep if self.sampler is not None else None
-        failure = getattr(callbacks, "failure", None)
-        if failure is not None:
-            callbacks.failure = None
-        return failure
+    def take_interruption(self):
+        """A KeyboardInterrupt or SystemExit that a Python sampler has raised meanwhile."""
+        callbacks = self.sampler.python if self.sampler is not None else None
+        return callbacks.take_interruption() if callbacks is not None else None
+
+    def says_no_batch_size(self):
+        """A batch sampler of the user's that doesn't say how many indices a batch may have."""
+        callbacks = self.sampler.python if self.sampler is not None else None
+        return callbacks is not None and callbacks.rows > 0 and not callbacks.says_rows
 
     def length(self, batch_size, drop_last):
-        """Of what the library doesn't know: an iterable data set that says how many samples it has."""
-        try:
-            samples = len(self._dataset) if self.sampler is None else None
-        except TypeError:
-            samples = None
-        if samples is None:
+        """Of what the library doesn't know: a Python sampler or an iterable data set that says how many there are."""
+        count = length_of(self._dataset if self.sampler is None else self.sampler)
+        if count is None:
             raise TypeError("this loader doesn't know how many batches there are")
         if batch_size is None:
-            return samples
-        return samples // batch_size if drop_last else -(-samples // batch_size)
+            return count
+        return count // batch_size if drop_last else -(-count // batch_size)

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's samplers, and any Python iterable of indices as one."""
 import ctypes as c
-import weakref
+import itertools
 
-from . import _abi, errors
+from . import _abi, errors, signals
 
 _LARGEST_BATCH = 65536  # rows of a batch sampler that doesn't say
-
-
-def _destroy(handle):
-    _abi.library.feedlane_sampler_destroy(c.byref(handle))
 
 
 class Sampler:
     """Yields indices, or lists of them if it is a batch sampler, of the epoch that set_epoch named (0 at first). A loader
     takes a copy of its own."""
 
-    def __init__(self, function, *arguments, batch_rows=0, keep=None):
-        self.handle, self.batch_rows, self.epoch = c.c_void_p(), batch_rows, 0
-        self.keep = keep  # what its callbacks need
-        room = errors.ErrorRoom.shared()
+    handle = c.c_void_p()
+
+    def __init__(self, function, *arguments, batch_rows=0, python=None, length=None):
+        self.batch_rows, self.epoch = batch_rows, 0
+        self.python = python  # the callbacks over a Python iterable that it draws from in the end, or None
+        self._length = length  # says how many there are where the library can't
+        self.handle, room = c.c_void_p(), errors.ErrorRoom.shared()
         errors.check(function(*arguments, c.byref(self.handle), room.struct), room)
-        weakref.finalize(self, _destroy, self.handle)
+
+    def __del__(self, _destroy=_abi.library.feedlane_sampler_destroy, _byref=c.byref):
+        _destroy(_byref(self.handle))
 
     def set_epoch(self, epoch):
         self.epoch = epoch
@@ -29,17 +30,37 @@ class Sampler:
     def __len__(self):
         length = c.c_int64()
         errors.check(_abi.library.feedlane_sampler_length(self.handle, length))
-        if length.value < 0:
-            raise TypeError("this sampler doesn't say how many there are")
-        return length.value
+        if length.value >= 0:
+            return length.value
+        try:
+            return self._length()
+        except (TypeError, NotImplementedError) as reason:
+            raise TypeError("this sampler doesn't say how many there are") from reason
+
+    def _run(self, function, *arguments):
+        room = errors.ErrorRoom.shared()
+        arguments = (self.handle, *arguments, room.struct)
+        status = function(*arguments) if self.python is None else signals.call(function, *arguments)
+        if status < 0:
+            raise self.failure(room.exception(status))
+        return status
+
+    def failure(self, exception):
+        """What to raise when the library says this: with what the Python iterable raised as its cause. A KeyboardInterrupt
+        or a SystemExit is itself what is raised, once."""
+        if self.python is None or not exception.argument.startswith("callbacks."):
+            return exception  # not the iterable's
+        interruption = self.python.take_interruption()
+        if interruption is not None:
+            return interruption
+        exception.__cause__ = self.python.reason
+        return exception
 
     def __iter__(self):
-        room = errors.ErrorRoom.shared()
-        errors.check(_abi.library.feedlane_sampler_restart(self.handle, self.epoch, room.struct), room)
+        self._run(_abi.library.feedlane_sampler_restart, self.epoch)
         indices, got = (c.c_int64 * (self.batch_rows or 4096))(), c.c_uint64()
         while True:
-            status = _abi.library.feedlane_sampler_next(self.handle, indices, len(indices), got, room.struct)
-            if errors.check(status, room) == _abi.END:
+            if self._run(_abi.library.feedlane_sampler_next, indices, len(indices), got) == _abi.END:
                 return
             if self.batch_rows:
                 yield indices[:got.value]
@@ -82,66 +103,86 @@ def distributed(length, rank=0, world=0, seed=0, *, shuffle=True, drop_last=Fals
 
 def batch(inner, batch_size, drop_last=False):
     """Batches of another one's indices."""
+    def length():
+        return len(inner) // batch_size if drop_last else -(-len(inner) // batch_size)
     return Sampler(_abi.library.feedlane_sampler_batch, inner.handle, batch_size, drop_last, batch_rows=batch_size,
-                   keep=inner)
+                   python=inner.python, length=length)
 
 
 class _Iterated:
-    """The callbacks over a Python iterable, which is iterated anew each epoch."""
+    """The callbacks over a Python iterable, which is iterated anew each epoch: until it ends, as some draw a last random
+    number there, and what __len__ says need not be so. To the library its length is unknown."""
 
     def __init__(self, iterable, batches):
-        self._iterable, self._batches, self._iterator, self._left = iterable, batches, None, 0
-        self.failure = None  # what it raised, for the loader to raise again
-        try:
-            length = len(iterable)
-        except TypeError:
-            length = 0
-        self.rows = (getattr(iterable, "batch_size", None) or _LARGEST_BATCH) if batches else 0
+        self._iterable, self._batches, self._iterator = iterable, batches, iter(())
+        self._interruption = None
+        # What it raised in this epoch. A generator is at its end then, which would look like the epoch's.
+        self.reason = None
+        self.says_rows = bool(getattr(iterable, "batch_size", None))
+        self.rows = 0 if not batches else iterable.batch_size if self.says_rows else _LARGEST_BATCH
         self.table = _abi.SamplerCallbacks(restart=_abi.SAMPLER_RESTART(self._restart),
-                                           next=_abi.SAMPLER_NEXT(self._next), length=length, batch_rows=self.rows)
+                                           next=_abi.SAMPLER_NEXT(self._next), batch_rows=self.rows)
 
-    def _guarded(self, call, error):
-        try:
-            return call()
-        except BaseException as reason:  # nothing may be thrown through the library
-            self.failure = reason
-            error.contents.text = f"the sampler: {type(reason).__name__}: {reason}".encode()[:383]
-            return _abi.E_SAMPLE
+    def __len__(self):
+        return len(self._iterable)
+
+    def take_interruption(self):
+        """A KeyboardInterrupt or SystemExit that nobody was told of yet."""
+        interruption, self._interruption = self._interruption, None
+        return interruption
+
+    def _keep(self, reason):
+        self.reason = reason
+        if not isinstance(reason, Exception):
+            self._interruption = reason
+
+    def _failed(self, reason, error):
+        if reason is not self.reason:
+            self._keep(reason)
+        error.contents.text = (b"the sampler: " + errors.one_line(reason))[:383]
+        return _abi.E_SAMPLE
 
     def _restart(self, _user_data, _epoch, _seed, error):
-        def call():
-            self._iterator, self._left = iter(self._iterable), self.table.length
+        def work():
+            self.reason = self._interruption = None
+            self._iterator = iter(())
+            self._iterator = iter(self._iterable)
             return _abi.OK
-        return self._guarded(call, error)
+        return signals.called_back(work, lambda reason: self._failed(reason, error), _abi.E_SAMPLE)
 
     def _draw(self, cap):
-        """Up to `cap` indices, one batch of a batch sampler; None or nothing at the end."""
+        """Up to `cap` indices, one batch of a batch sampler; None at the end."""
+        if self.reason is not None:
+            raise self.reason
         if self._batches:
-            drawn = next(self._iterator, None)
-            self._left -= 1
-        else:
-            drawn = [index for _, index in zip(range(cap), self._iterator)]
-            self._left -= len(drawn)
-        if self._left == 0:
-            # The library knows that this was the last and won't ask again. Some samplers draw a last random number at
-            # their very end, which torch's loader gets to: the next epoch depends on it.
-            self._iterator = iter(list(self._iterator))
-        return drawn
+            for drawn in self._iterator:
+                drawn = list(map(int, drawn))
+                if not drawn:
+                    raise ValueError(f"the batch sampler {type(self._iterable).__name__} yielded an empty batch")
+                if len(drawn) > cap:
+                    raise ValueError(f"a batch of {len(drawn)} indices, {cap} at most: say so by a batch_size attribute")
+                return drawn
+            return None
+        drawn = []
+        try:
+            drawn.extend(map(int, itertools.islice(self._iterator, cap)))
+        except BaseException as reason:
+            if not drawn:
+                raise
+            self._keep(reason)  # told when what came before it is used up
+        return drawn or None
 
     def _next(self, _user_data, indices, cap, got, error):
-        def call():
-            drawn = self._draw(cap)
-            drawn = None if drawn is None else list(drawn)
+        def work():
             got[0] = 0
-            if not drawn:
+            drawn = self._draw(cap)
+            if drawn is None:
                 return _abi.END
-            if len(drawn) > cap:
-                raise ValueError(f"a batch of {len(drawn)} indices, {cap} at most: say so by a batch_size attribute")
             for position, index in enumerate(drawn):
-                indices[position] = int(index)
+                indices[position] = index
             got[0] = len(drawn)
             return _abi.OK
-        return self._guarded(call, error)
+        return signals.called_back(work, lambda reason: self._failed(reason, error), _abi.E_SAMPLE)
 
 
 def of(iterable, batches=False):
@@ -149,4 +190,5 @@ def of(iterable, batches=False):
     if isinstance(iterable, Sampler):
         return iterable
     callbacks = _Iterated(iterable, batches)
-    return Sampler(_abi.library.feedlane_sampler_custom, callbacks.table, batch_rows=callbacks.rows, keep=callbacks)
+    return Sampler(_abi.library.feedlane_sampler_custom, callbacks.table, batch_rows=callbacks.rows, python=callbacks,
+                   length=callbacks.__len__)
