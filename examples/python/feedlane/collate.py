@@ -81,6 +81,16 @@ def _number_leaf(numbers, dtype=None):
     return _array_leaf([array], False)
 
 
+def _integer_leaf(numbers):
+    """As torch: bool if all are, else int64. Numpy would go on to uint64, then to float64 without a word."""
+    if not all(isinstance(number, int) for number in numbers):
+        return _number_leaf(numbers)
+    try:
+        return _number_leaf(numbers, np.bool_ if all(isinstance(number, bool) for number in numbers) else np.int64)
+    except OverflowError:
+        raise OverflowError("an integer of the batch is beyond int64, the 64-bit type of all of them") from None
+
+
 class Leaves(list):
     """Collects the leaves while a plan is made."""
 
@@ -113,7 +123,7 @@ def batch(samples, leaves):
     if isinstance(first, float):
         return leaves.plan(_number_leaf(samples, np.float64))
     if isinstance(first, int):
-        return leaves.plan(_number_leaf(samples))
+        return leaves.plan(_integer_leaf(samples))
     if isinstance(first, _TEXT):
         return (tree.LIST, tuple((tree.VALUE, sample) for sample in samples))
     if isinstance(first, abc.Mapping):

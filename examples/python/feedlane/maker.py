@@ -3,6 +3,7 @@
 import ctypes as c
 import random
 import sys
+import threading
 from collections import namedtuple
 
 import numpy as np
@@ -17,9 +18,17 @@ WorkerInfo.__doc__ = "Who this worker is; see get_worker_info."
 Job = namedtuple("Job", "dataset batched iterable drop_last collate_fn worker_init_fn fields policy")
 
 _PLAN_BYTES = 65536  # room behind the tensors for what holds them together
+_NOTHING = object()
+_MASK = 2**64 - 1
 
 _worker_info = None
-_sample_seed = None
+
+
+class _Seeds(threading.local):
+    now = None
+
+
+_seeds = _Seeds()  # each thread's own: two loaders without workers may be in use at once
 
 
 def get_worker_info():
@@ -30,7 +39,7 @@ def get_worker_info():
 def sample_seed():
     """The seed of the sample that is being made: the same whoever makes it, after a crash and a resume too. None outside
     of __getitem__ and in iterable data sets."""
-    return _sample_seed
+    return _seeds.now
 
 
 class SampleFailed(Exception):
@@ -51,8 +60,9 @@ class Maker:
         """Once a worker process, before its first task."""
         global _worker_info
         job = self.job
-        _worker_info = WorkerInfo(info.id, info.count, info.seed, job.dataset, info.generation)
-        _seed_generators(info.seed)
+        seed = worker_seed(info.seed, info.epoch)
+        _worker_info = WorkerInfo(info.id, info.count, seed, job.dataset, info.generation)
+        _seed_generators(seed)
         _tell_torch(_worker_info)
         if job.worker_init_fn is not None:
             job.worker_init_fn(info.id)
@@ -60,13 +70,18 @@ class Maker:
     # ---- samples ----
 
     def restart(self):
-        """The shard from its start."""
-        self._shard, self._ended = iter(self.job.dataset), False
+        """The shard from its start. One that can't be iterated is told once, and is at its end."""
+        self._shard, self._ended = iter(()), True
+        self._shard = iter(self.job.dataset)
+        self._ended = False
 
     def skip(self, count):
         """Drops samples that were delivered before."""
+        self._ended = True  # if it raises, or has no more
         for _ in range(count):
-            next(self._shard)
+            if next(self._shard, _NOTHING) is _NOTHING:
+                return
+        self._ended = False
 
     def make(self, task):
         """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted, or all
@@ -88,19 +103,23 @@ class Maker:
         return len(samples)
 
     def _by_index(self, task):
-        global _sample_seed
         dataset, indices = self.job.dataset, task.indices[:task.count]
         policy = self.job.policy
         if self.job.batched and policy is None and hasattr(dataset, "__getitems__"):
-            return list(dataset.__getitems__(indices))
-        samples = []
-        for position, index in enumerate(indices):
-            _sample_seed = task.seeds[position]
-            try:
-                samples += [dataset[index]] if policy is None else policies.sample(dataset, task, position, policy)
-            except Exception as reason:
-                raise SampleFailed(position, index) from reason
-        _sample_seed = None
+            samples = list(dataset.__getitems__(indices))
+            if len(samples) != len(indices):
+                raise RuntimeError(f"__getitems__ was asked for {len(indices)} samples and returned {len(samples)}")
+            return samples
+        samples, outer = [], _seeds.now  # of a data set that itself goes through a loader
+        try:
+            for position, index in enumerate(indices):
+                _seeds.now = task.seeds[position]
+                try:
+                    samples += [dataset[index]] if policy is None else policies.sample(dataset, task, position, policy)
+                except Exception as reason:
+                    raise SampleFailed(position, index) from reason
+        finally:
+            _seeds.now = outer
         return samples
 
     def _from_shard(self, count):
@@ -151,6 +170,18 @@ def _check_room(status, room):
         raise errors.make(status, f"the batch doesn't fit: Loader(slot_bytes={needed}) or more", needed=needed,
                           found=room.struct.found)
     errors.check(status, room)
+
+
+def worker_seed(seed, epoch):
+    """Of a worker that was started in this epoch: the library's in epoch 0, another one in each further epoch, so that
+    workers which don't outlive it don't repeat their random numbers. Two workers never have the same one: the mixing, the
+    output function of SplitMix64, is a permutation."""
+    if epoch == 0:
+        return seed
+    x = (seed + epoch * 0x9e3779b97f4a7c15) & _MASK
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & _MASK
+    x = (x ^ x >> 27) * 0x94d049bb133111eb & _MASK
+    return x ^ x >> 31
 
 
 def _seed_generators(seed):

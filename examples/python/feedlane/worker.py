@@ -71,8 +71,13 @@ def _fail(task, reason):
     position = -1
     if isinstance(reason, maker.SampleFailed):
         position, reason = reason.position, reason.__cause__
-    text, story = errors.one_line(reason), errors.story(reason)
-    return _abi.library.feedlane_task_fail(task, position, 0, text, story, None)
+    text, story, room = errors.one_line(reason), errors.story(reason), errors.ErrorRoom.shared()
+    return _done(_abi.library.feedlane_task_fail(task, position, 0, text, story, room.struct), room)
+
+
+def _done(status, room):
+    """What a task that nobody wants any more comes to is nobody's business."""
+    return _abi.OK if status == _abi.E_STALE else errors.check(status, room)
 
 
 def _work(task, batches):
@@ -85,9 +90,11 @@ def _work(task, batches):
         return _fail(task, reason)
     room = errors.ErrorRoom.shared()
     if rows == 0 and batches.job.iterable:
-        return errors.check(_abi.library.feedlane_task_exhausted(task, room.struct), room)
+        return _done(_abi.library.feedlane_task_exhausted(task, room.struct), room)
     status = _abi.library.feedlane_task_commit(task, rows, room.struct)
-    return _abi.OK if status == _abi.E_STALE else errors.check(status, room)
+    if status == _abi.E_ARGUMENT:  # the task is still there: the batch's error
+        return _fail(task, room.exception(status))
+    return _done(status, room)
 
 
 def main():
