@@ -75,12 +75,13 @@ class Maker:
         self._shard = iter(self.job.dataset)
         self._ended = False
 
-    def skip(self, count):
+    def skip(self, count, worker):
         """Drops samples that were delivered before."""
         self._ended = True  # if it raises, or has no more
         for _ in range(count):
             if next(self._shard, _NOTHING) is _NOTHING:
                 return
+            _abi.library.feedlane_worker_check(worker)  # or a deadline could take it for hung
         self._ended = False
 
     def make(self, task):

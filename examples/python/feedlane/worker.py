@@ -84,7 +84,7 @@ def _work(task, batches):
     try:
         if task.contents.first:
             batches.restart()
-            batches.skip(task.contents.delivered)
+            batches.skip(task.contents.delivered, task.contents.worker)
         rows = batches.make(task.contents)
     except Exception as reason:
         return _fail(task, reason)
