@@ -681,7 +681,7 @@ typedef struct feedlane_loader_config {
   const void *worker_config;    /**< handed to every worker as it is */
   uint64_t worker_config_bytes; /**< its length */
   /* when things go wrong */
-  int64_t start_timeout_ns;    /**< from start to attach; 0: 60 s */
+  int64_t start_timeout_ns;    /**< from start to attach, and, with a task_timeout_ns, from there to ready; 0: 60 s */
   int64_t stop_timeout_ns;     /**< from the done-event to SIGTERM; 0: 5 s */
   int64_t term_timeout_ns;     /**< from SIGTERM to SIGKILL; 0: 1 s */
   int32_t max_restarts;        /**< spawn: replacements of dead workers over the loader's life; 0: 1000; -1: none */

@@ -17,7 +17,7 @@ constexpr std::int64_t longest_grace_ns = 100'000'000;
 os::Deadline Loader::next_deadline() const {
   os::Deadline first = copier_deadline_;
   for (const Peer& p : peers_) {
-    if (p.state() == worker::State::starting) first = first.earlier(os::Deadline::at(p.start_deadline_ns()));
+    if (p.is_on_its_way()) first = first.earlier(os::Deadline::at(p.start_deadline_ns()));
     first = first.earlier(p.end_deadline());
     if (p.start_again_ns != 0) first = first.earlier(os::Deadline::at(p.start_again_ns));
     if (has_task_deadline(p)) first = first.earlier(os::Deadline::at(task_deadline_ns(p)));
@@ -30,22 +30,32 @@ void Loader::check_deadlines() {
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
     Peer& peer = peers_[w];
     if (peer.start_again_ns != 0 && peer.start_again_ns <= now) replace_at_last(w);
-    else if (peer.state() == worker::State::starting && peer.start_deadline_ns() <= now) give_up_start(w);
+    else if (peer.is_on_its_way() && peer.start_deadline_ns() <= now) give_up_start(w);
     else if (peer.end_deadline().remaining_ns() == 0) peer.hurry(config_.term_timeout_ns);
     else if (has_task_deadline(peer) && task_deadline_ns(peer) <= now) give_up_task(w, now);
   }
 }
 
+// Who has no deadline for tasks has none for opening its data set either, which may take long.
+std::int64_t Loader::open_deadline_ns() const {
+  const bool has_one = config_.has_task_timeout() && config_.start_timeout_ns < FEEDLANE_FOREVER / 2;
+  return has_one ? os::now_ns() + config_.start_timeout_ns : FEEDLANE_FOREVER;
+}
+
 void Loader::give_up_start(std::uint32_t w) {
   Peer& peer = peers_[w];
-  if (config_.starts_workers()) {
+  peer.set_start_deadline_ns(FEEDLANE_FOREVER);
+  if (config_.starts_workers() || peer.has_attached()) {
     (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", config_.start_timeout_ns,
-                          config_.start_timeout_ns, "worker %u (pid %d) has not attached within %lld ms", w,
-                          static_cast<int>(peer.pid()), static_cast<long long>(config_.start_timeout_ns / 1'000'000));
+                          config_.start_timeout_ns, "worker %u (pid %d) has not %s within %lld ms", w,
+                          static_cast<int>(peer.pid()), peer.has_attached() ? "opened its data set" : "attached",
+                          static_cast<long long>(config_.start_timeout_ns / 1'000'000));
     unheard_.worker = static_cast<std::int32_t>(w);
-    fail(unheard_);
-    peer.set_state(worker::State::failed);
+    if (config_.start == FEEDLANE_START_EXTERNAL) events_.push(FEEDLANE_EVENT_WORKER_HUNG, unheard_);
+    else fail(unheard_);
   }
+  if (peer.is_local()) return;  // it can't be ended
+  if (config_.starts_workers()) peer.set_state(worker::State::failed);
   if (peer.has_process()) peer.cut_off(poller_);
   else lose(w);
 }

@@ -226,6 +226,7 @@ class Loader {
   // deadlines.cpp
   [[nodiscard]] os::Deadline next_deadline() const;
   void check_deadlines();
+  [[nodiscard]] std::int64_t open_deadline_ns() const;
   void give_up_start(std::uint32_t worker);
   [[nodiscard]] bool has_task_deadline(const worker::Peer& peer) const;
   [[nodiscard]] std::int64_t task_deadline_ns(const worker::Peer& peer) const;

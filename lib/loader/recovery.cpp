@@ -158,7 +158,10 @@ void Loader::handle(const os::Poller::Event& event) {
 // Its lane is open as soon as it has attached: until then nobody has anything to say there.
 Peer::Heard Loader::listen(std::uint32_t w, Error& error) {
   const Peer::Heard heard = peers_[w].listen(poller_, error);
-  if (heard == Peer::Heard::attached) (void)lanes_.open(w);
+  if (heard == Peer::Heard::attached) {
+    (void)lanes_.open(w);
+    peers_[w].set_start_deadline_ns(open_deadline_ns());
+  }
   return heard;
 }
 

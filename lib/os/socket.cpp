@@ -232,10 +232,6 @@ Status check_same_user(int socket, Error& error) {
                       "the other end belongs to user %u, this one to %u", who.uid, ::geteuid());
 }
 
-}  // namespace
-
-namespace {
-
 // Keeps other receivers out of a directory from looking for what was left at a path to listening there: one of two at once
 // might take the other's, bound and not listened at yet, for left behind. It does without where it can't be had, or not for
 // a second: anybody may hold a directory's lock.

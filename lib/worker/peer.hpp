@@ -121,7 +121,10 @@ class Peer {
   [[nodiscard]] bool was_cut_off() const { return cut_off_; }
   // It has detached by itself. Nothing was wrong with it; its process may live on.
   [[nodiscard]] bool has_left() const { return said_leaving_; }
+  // For its next step: to attach, then to open its data set.
   [[nodiscard]] std::int64_t start_deadline_ns() const { return start_deadline_ns_; }
+  void set_start_deadline_ns(std::int64_t at) { start_deadline_ns_ = at; }
+  [[nodiscard]] bool is_on_its_way() const { return state() == State::starting || state() == State::opening; }
   // Of one that leaves; of others never.
   [[nodiscard]] os::Deadline end_deadline() const { return end_deadline_; }
   // When that has passed: SIGTERM, and SIGKILL after another `grace_ns`.

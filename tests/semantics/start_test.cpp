@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/events.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -86,6 +87,32 @@ TEST_CASE("a program that never attaches is given up after start_timeout_ns, by 
   CHECK(e.needed == 100'000'000);
   CHECK(e.worker == 0);
   CHECK(take(l.get(), &e).status == FEEDLANE_E_HUNG);
+}
+
+TEST_CASE(
+    "a data set that never comes back from opening is given up like one that hangs, if there is a deadline for tasks") {
+  for (const bool has_deadline : {true, false}) {
+    CAPTURE(has_deadline);
+    Setup s(6);
+    const Gate gate;
+    s.plan.gate_fd = gate.fd();
+    s.plan.gate_open = 1;
+    s.workers(2);
+    s.config.start_timeout_ns = 1'000'000'000;
+    s.config.task_timeout_ns = has_deadline ? 30'000'000'000 : 0;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    Error e;
+    if (has_deadline) {
+      CHECK(take(l.get(), &e).status == FEEDLANE_E_HUNG);
+      CHECK(std::string(e.argument) == "config.start_timeout_ns");
+      CHECK(e.worker >= 0);
+    } else {
+      CHECK(take(l.get(), &e, 1'500'000'000).status == FEEDLANE_TIMEOUT);
+      gate.open();
+      check_sequence(take_rest(l.get()), 6, 1);
+    }
+  }
 }
 
 TEST_CASE("the worker configuration arrives byte for byte") {
