@@ -757,11 +757,12 @@ FEEDLANE_API int32_t feedlane_loader_destroy(feedlane_loader **l);
 FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, feedlane_error *err);
 /** The next batch, in the sampler's order; out_of_order: as they arrive. A batch all of whose samples were left out isn't
  *  yielded. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern
- *  one batch: the following call goes on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach in
- *  time), E_CORRUPT concern the loader: repeated until `begin`. E_HUNG also: a shard is in the hands of a thread that hangs,
+ *  one batch: the following call goes on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach, or
+ *  open its data set, in time), E_CORRUPT concern the loader: repeated until `begin`. E_HUNG also: a shard is in the hands of a thread that hangs,
  *  told once an epoch; all threads hang, until one is back. E_PEER_DEAD: no external worker is there; until
  *  feedlane_loader_open_worker; or a shard was lost with its worker, told once, see feedlane_loader_config.deterministic.
- *  E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
+ *  E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in here. With END,
+ *  workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
 FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out,
                                           feedlane_error *err);
 /** What `next` does, but for taking a batch: reap, restart, dispatch; never waits. 0: none is ready; AGAIN: one is, or

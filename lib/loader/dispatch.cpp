@@ -127,10 +127,10 @@ bool Loader::take_back_queued() {
            p.state() == worker::State::ready;
   };
   if (std::none_of(peers_.begin(), peers_.end(), is_idle)) return false;
-  // Who has most may have none to give: they may all be of an epoch that nobody wants any more.
   const auto has_less = [](const worker::Peer& a, const worker::Peer& b) { return a.unfinished < b.unfinished; };
   const auto most = std::max_element(peers_.begin(), peers_.end(), has_less) - peers_.begin();
   if (take_back_from(static_cast<std::uint32_t>(most))) return true;
+  if (abandoned_ == 0) return false;  // else all of those may be ones that nobody wants any more
   for (std::uint32_t w = 0; w < peers_.size(); w++)
     if (w != most && take_back_from(w)) return true;
   return false;

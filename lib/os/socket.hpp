@@ -54,9 +54,9 @@ void shut_down(int socket);
 // The same with a listening socket, and with whoever has connected there and wasn't accepted.
 void shut_down_listener(int listener);
 
-// Waits for one message. E_PEER_DEAD when the other end is closed, or the process of the pidfd `peer`, if there is one, has
-// ended; TIMEOUT. Signals don't end this wait: it belongs to
-// calls that have taken the socket already, so that their caller couldn't call again.
+// Waits for one message. E_PEER_DEAD when the other end is closed, or the process of the pidfd `peer`, if there is one,
+// has ended; TIMEOUT. Signals don't end this wait: it belongs to calls that have taken the socket already, so that their
+// caller couldn't call again.
 Status await_message(int socket, std::span<std::byte> buffer, Deadline deadline, Received& out, Error& error,
                      int peer = -1);
 

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 
 #include "bad_input.hpp"
+#include "support/process.hpp"
 
 using namespace feedlane::test;
 
@@ -35,20 +36,7 @@ struct F {
   // Descriptors that nobody asked for must not stay open.
   std::int32_t passing_descriptors() {
     const std::int32_t fd = silent();
-    char words[] = "hello";
-    iovec part{words, sizeof words};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 40)] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * 40);
-    for (std::size_t i = 0; i < 40; i++) std::memcpy(CMSG_DATA(header) + i * sizeof(int), &peer.value, sizeof(int));
-    REQUIRE(::sendmsg(peer.value, &message, 0) == sizeof words);
+    REQUIRE(send_descriptors(peer.value, {"hello", 6}, std::vector<int>(40, peer.value)));
     return fd;
   }
   static std::int32_t closed_number() {

@@ -19,6 +19,7 @@
 
 #include "support/api.hpp"
 #include "support/events.hpp"
+#include "support/namespaces.hpp"
 #include "support/process.hpp"
 #include "support/sandbox.hpp"
 
@@ -138,24 +139,7 @@ struct Ringing {
   ~Ringing() { rung.clear(); }
 };
 
-// A descriptor to another process, and its receipt.
-bool pass(int socket, int fd) {
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  return ::sendmsg(socket, &message, 0) == 1 && ::close(fd) == 0;
-}
-
+// A descriptor from another process; -1 if none comes.
 int take(int socket) {
   char byte = 0;
   iovec part{&byte, 1};
@@ -233,11 +217,7 @@ TEST_CASE("a sender is in when its attach says so, and not before the receiver h
 }
 
 TEST_CASE("a sender that the receiver can't see is refused by name, and its lane is free") {
-  const pid_t probe = ::fork();
-  if (probe == 0) ::_exit(::unshare(CLONE_NEWPID) == 0 ? 0 : 1);
-  int status = 0;
-  (void)::waitpid(probe, &status, 0);
-  if (status != 0) {
+  if (!has_pid_namespaces()) {
     MESSAGE("no pid namespaces for this user: not tried");
     return;
   }
@@ -248,7 +228,9 @@ TEST_CASE("a sender that the receiver can't see is refused by name, and its lane
     EXPECT(f, ::unshare(CLONE_NEWPID) == 0);
     EXPECT(f, in_child([&](Findings& inner) {
                 const Ring ring;
-                EXPECT(inner, pass(pair[0], ring.offer()));
+                const std::int32_t fd = ring.offer();
+                EXPECT(inner, send_descriptors(pair[0], "x", {fd}));
+                (void)::close(fd);
                 feedlane_span span{};
                 EXPECT(inner, feedlane_rx_peek(ring.rx, 1, patience_ns, &span, nullptr) == FEEDLANE_END);
                 EXPECT(inner, ring.offer() >= 0);

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +11,9 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -119,6 +122,23 @@ std::uint64_t resident_bytes() {
   std::uint64_t size = 0;
   std::uint64_t resident = 0;
   return file >> size >> resident ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+bool send_descriptors(int socket, std::string_view words, const std::vector<int>& descriptors) {
+  const std::size_t bytes = descriptors.size() * sizeof(int);
+  iovec part{const_cast<char*>(words.data()), words.size()};  // sendmsg doesn't write through it
+  std::vector<std::max_align_t> control(CMSG_SPACE(bytes) / sizeof(std::max_align_t) + 1);
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = CMSG_SPACE(bytes);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(bytes);
+  std::memcpy(CMSG_DATA(header), descriptors.data(), bytes);
+  return ::sendmsg(socket, &message, 0) == static_cast<ssize_t>(words.size());
 }
 
 bool has_children() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace feedlane::test {
@@ -71,6 +72,8 @@ std::vector<int> open_descriptors();
 std::size_t mappings_of(const std::string& name);
 // Memory of this process that is there, by the kernel's account.
 std::uint64_t resident_bytes();
+// One message with descriptors along; whether it was taken.
+bool send_descriptors(int socket, std::string_view words, const std::vector<int>& descriptors);
 // Whether this process has any child, running or not.
 bool has_children();
 // The kernel's letter for what a process does, 'T' if it is stopped; 'X' if there is none of this number.
