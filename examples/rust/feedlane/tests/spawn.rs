@@ -1,55 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What takes worker processes. This program is its own worker, so it has its own main.
 mod checks;
+mod numbers;
 mod segment;
 
-use std::io::{Read, Write};
-use std::os::unix::io::AsRawFd;
+use std::io::Write;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use feedlane::{
-    Batch, Dataset, Error, EventKind, Failure, Loader, Monitor, Next, Row, Sampler, Status, Worker, WorkerInfo,
-    WorkerState,
-};
+use feedlane::{Error, EventKind, Loader, Monitor, Next, Sampler, Status, WorkerState};
 
 use checks::{checks, Check, Checked};
+use numbers::{check_batch, Numbers, LENGTH, ROWS};
 use segment::data_segment;
-
-const ROWS: usize = 8;
-const LENGTH: i64 = 40;
-
-/// Row i is [i, i + seed % 7] in field 0 and i in field 1. `config` says what goes wrong where.
-struct Numbers {
-    config: String,
-}
-
-impl Dataset for Numbers {
-    fn open(info: &WorkerInfo<'_>) -> Result<Self, Failure> {
-        let config = String::from_utf8(info.config().to_vec())?;
-        if config == "closed" {
-            return Err("the numbers are closed".into());
-        }
-        assert_eq!(info.fields()[1].name(), "label");
-        Ok(Numbers { config })
-    }
-
-    fn get(&mut self, row: &mut Row<'_>) -> Result<(), Failure> {
-        let (index, seed) = (row.index(), row.seed());
-        if index == 11 {
-            match self.config.as_str() {
-                "error" => Err("eleven is missing".to_string().parse::<i64>().map_err(Box::new).unwrap_err())?,
-                "panic" => panic!("eleven is too much"),
-                "dtype" => drop(row.field_mut::<f64>(0)?),
-                "beyond" => row.fill::<i64>(2, 0)?,
-                _ => {}
-            }
-        }
-        row.field_mut::<f32>(0)?.copy_from_slice(&[index as f32, (index + (seed % 7) as i64) as f32]);
-        row.fill::<i64>(1, index)?;
-        Ok(())
-    }
-}
 
 fn loader(config: &str, workers: i32, held: i32) -> Result<Loader, Error> {
     loader_of(LENGTH, config, workers, held)
@@ -67,21 +30,6 @@ fn loader_of(length: i64, config: &str, workers: i32, held: i32) -> Result<Loade
         .keep_workers(true)
         .worker_config(config)
         .build()
-}
-
-fn check_batch(batch: &Batch, number: i64) -> Checked {
-    assert_eq!((batch.number(), batch.rows()), (number, ROWS));
-    let labels = batch.field("label")?.as_slice::<i64>()?;
-    assert_eq!(labels, batch.indices());
-    assert_eq!(labels[0], number * ROWS as i64);
-    let x = batch.field("x")?;
-    assert_eq!((x.shape(), x.strides(), x.name()), (&[ROWS as i64, 2][..], &[2, 1][..], "x"));
-    for (row, pair) in x.as_slice::<f32>()?.chunks_exact(2).enumerate() {
-        let index = labels[row];
-        let seed = feedlane::row_seed(5, batch.epoch(), index);
-        assert_eq!(pair, [index as f32, (index + (seed % 7) as i64) as f32]);
-    }
-    Ok(())
 }
 
 fn batches_come_in_order_from_spawned_workers() -> Checked {
@@ -350,94 +298,6 @@ fn a_monitor_sees_what_the_loader_says() -> Checked {
     Ok(())
 }
 
-const BY_ITSELF: &str = "FEEDLANE_TEST_BY_ITSELF";
-const SECOND: i32 = 100;
-
-fn external_workers_take_the_descriptor() -> Checked {
-    fed_by_an_external_worker(|command| command)
-}
-
-fn a_worker_without_a_data_set_type_takes_the_descriptor_once() -> Checked {
-    fed_by_an_external_worker(|command| command.env(BY_ITSELF, ""))
-}
-
-/// What that one runs. It has two descriptors of the trainer's.
-fn by_itself() -> Checked {
-    let mut worker = Worker::from_environment(None)?.ok_or("a trainer")?;
-    worker.run(|work| {
-        let (indices, seeds) = (work.indices().to_vec(), work.seeds().to_vec());
-        for (x, (index, seed)) in
-            work.tensor_mut(0)?.as_mut_slice::<f32>()?.chunks_exact_mut(2).zip(indices.iter().zip(&seeds))
-        {
-            x.copy_from_slice(&[*index as f32, (*index + (*seed % 7) as i64) as f32]);
-        }
-        work.tensor_mut(1)?.as_mut_slice::<i64>()?.copy_from_slice(&indices);
-        Ok(())
-    })?;
-    std::env::set_var("FEEDLANE_WORKER_FD", SECOND.to_string());
-    assert!(Worker::from_environment(Some(Duration::ZERO))?.is_none(), "once a process");
-    Ok(())
-}
-
-fn fed_by_an_external_worker(change: impl FnOnce(&mut Command) -> &mut Command) -> Checked {
-    let mut loader = Loader::builder()
-        .sampler(&Sampler::sequential(LENGTH)?)
-        .field::<f32>("x", &[2])
-        .field::<i64>("label", &[])
-        .batch_size(ROWS as i64)
-        .seed(5)
-        .workers(1)
-        .external()
-        .build()?;
-    let (id, fd) = loader.open_worker(None)?.ok_or("one is missing")?;
-    assert_eq!(id, 0);
-    let number = fd.as_raw_fd();
-    let mut program = Command::new(std::env::current_exe()?);
-    let command = change(program.env("FEEDLANE_WORKER_FD", number.to_string()));
-    // SAFETY: between fork and exec, system calls that may be made there: the child alone keeps it open, and a copy.
-    unsafe {
-        extern "C" {
-            fn fcntl(fd: i32, command: i32, ...) -> i32;
-        }
-        const F_DUPFD: i32 = 0;
-        const F_SETFD: i32 = 2;
-        std::os::unix::process::CommandExt::pre_exec(command, move || {
-            match (fcntl(number, F_SETFD, 0), fcntl(number, F_DUPFD, SECOND)) {
-                (0, SECOND) => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        });
-    }
-    let mut worker = command.spawn()?;
-    drop(fd);
-    assert!(loader.open_worker(None)?.is_none());
-    for (i, batch) in loader.epoch(0)?.enumerate() {
-        check_batch(&batch?, i as i64)?;
-    }
-    loader.close()?;
-    assert!(worker.wait()?.success());
-    Ok(())
-}
-
-fn a_descriptor_of_this_process_is_not_taken() -> Checked {
-    let mut file = std::fs::File::open(std::env::current_exe()?)?;
-    for number in [file.as_raw_fd(), 1] {
-        std::env::set_var("FEEDLANE_WORKER_FD", number.to_string());
-        let ends = [
-            std::panic::catch_unwind(|| feedlane::worker_main::<Numbers>().is_some()),
-            std::panic::catch_unwind(|| Worker::from_environment(None).is_ok()),
-        ];
-        std::env::remove_var("FEEDLANE_WORKER_FD");
-        for end in ends {
-            let said = end.err().ok_or("it was taken")?;
-            let said = said.downcast_ref::<String>().ok_or("a text")?;
-            assert!(said.contains("of this process's own"), "{}", said);
-        }
-    }
-    file.read_exact(&mut [0; 8])?;
-    Ok(())
-}
-
 fn refusals_have_their_numbers() -> Checked {
     let sampler = Sampler::sequential(LENGTH)?;
     let build =
@@ -478,17 +338,11 @@ const CHECKS: &[Check] = checks! {
     dlpack_shares_the_memory_and_releases_it_at_last
     a_saved_run_goes_on_with_the_remaining_batches
     a_monitor_sees_what_the_loader_says
-    external_workers_take_the_descriptor
-    a_worker_without_a_data_set_type_takes_the_descriptor_once
-    a_descriptor_of_this_process_is_not_taken
     refusals_have_their_numbers
     a_timeout_ends_a_wait
 };
 
 fn main() -> ExitCode {
-    if std::env::var_os(BY_ITSELF).is_some() {
-        return by_itself().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
-    }
     if let Some(code) = feedlane::worker_main::<Numbers>() {
         return code;
     }
