@@ -2,25 +2,17 @@
 // A loader's batches and devices: copies, releases by streams, the thread that stages.
 #include "loader.hpp"
 #include "process.hpp"
+#include "streams.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
 
 namespace {
 
-struct Release {
-  feedlane_loader* loader;
-  uint64_t token;
-};
-
-// Where the driver calls back: nothing of it may be called here.
+// A release on a stream: deletes itself.
 void on_passed(void* cookie, int32_t status) {
-  const std::unique_ptr<Release> release(static_cast<Release*>(cookie));
-  feedlane_loader* const l = release->loader;
-  bool freed = false;
-  l->loader->end_release(release->token, status, freed);
-  if (freed) let_go_later(l);  // the batch's own life
-  let_go_later(l);             // this callback's
+  const std::unique_ptr<StreamUse> use(static_cast<StreamUse*>(cookie));
+  use->end(stream_error(status));
 }
 
 Status check_pinned(const feedlane_loader* l, Error& error) {
@@ -76,20 +68,30 @@ int32_t feedlane_batch_release_on(feedlane_loader* l, uint64_t token, void* stre
   return call(err, [&](Error& error) -> Status {
     Status s = check_batches(l, error);
     if (s == FEEDLANE_OK) s = check_pinned(l, error);
-    if (s == FEEDLANE_OK && !l->loader->holds(token))
-      s = error.fail(FEEDLANE_E_STALE, "the batch was released, or there never was such a token");
     if (s != FEEDLANE_OK) return s;
-    auto release = std::make_unique<Release>(Release{l, token});
-    l->lives.fetch_add(1, std::memory_order_relaxed);  // the batch's own one is there meanwhile
-    l->loader->begin_release();
-    s = l->loader->pool()->backend().when_passed(stream, on_passed, release.get(), error);
-    if (s == FEEDLANE_OK) {
-      (void)release.release();  // on_passed's
+    auto use = std::make_unique<StreamUse>(l, token, stream, on_passed);
+    // The reference stays while the stream is asked, so the batch is the caller's still if that fails.
+    if (s = l->loader->begin_use(token, error); s != FEEDLANE_OK) return s;
+    if (s = use->ask(error); s != FEEDLANE_OK) {
+      use->end(Error());
       return s;
     }
-    l->loader->take_back_release();
-    let_go(l);
-    return s;
+    (void)use.release();  // on_passed's
+    s = give_back(l, token);
+    return s == FEEDLANE_OK ? s : error.fail(s, "another thread has released the batch meanwhile");
+  });
+}
+
+int32_t feedlane_batch_record_stream(feedlane_loader* l, uint64_t token, void* stream, feedlane_error* err) {
+  return call(err, [&](Error& error) -> Status {
+    Status s = check_batches(l, error);
+    if (s == FEEDLANE_OK) s = check_pinned(l, error);
+    if (s != FEEDLANE_OK) return s;
+    if (!l->loader->pool()->backend().has_when_passed())
+      return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `when_passed`");
+    Reference reference;
+    s = reference.take(l, token, error);
+    return s == FEEDLANE_OK ? l->streams->add(l, token, stream, error) : s;
   });
 }
 

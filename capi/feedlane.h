@@ -816,7 +816,7 @@ typedef struct feedlane_state_info {
 FEEDLANE_API int32_t feedlane_state_read(const void *state, uint64_t bytes, feedlane_state_info *out,
                                          feedlane_error *err);
 
-/** One more reference to a batch. E_STALE when it was released already. T:any. */
+/** One more reference to a batch. E_STALE when it was released already. E_LIMIT: it has 65,535. T:any. */
 FEEDLANE_API int32_t feedlane_batch_retain(feedlane_loader *l, uint64_t token);
 /** Gives one reference back; with the last one the slot is free again. E_STALE. T:any. */
 FEEDLANE_API int32_t feedlane_batch_release(feedlane_loader *l, uint64_t token);
@@ -825,9 +825,18 @@ FEEDLANE_API int32_t feedlane_batch_release(feedlane_loader *l, uint64_t token);
  *  E_STALE, E_ARGUMENT, E_DEVICE, E_UNSUPPORTED. T:any. */
 FEEDLANE_API int32_t feedlane_batch_to_device(feedlane_loader *l, uint64_t token, int32_t tensor, void *device_memory,
                                               uint64_t bytes, void *stream, feedlane_error *err);
-/** Gives one reference back when `stream` has done all that is enqueued now, or has failed (FEEDLANE_EVENT_DEVICE_FAILED);
- *  `next` waits for it. An error: the reference is still the caller's. E_STATE, E_STALE, E_DEVICE, E_UNSUPPORTED. T:any. */
+/** Gives one reference back, and the slot isn't free before `stream` has done all that is enqueued now, or has failed
+ *  (FEEDLANE_EVENT_DEVICE_FAILED); `next` waits for it. An error: the reference is still the caller's. E_STATE, E_STALE,
+ *  E_DEVICE, E_UNSUPPORTED. T:any. */
 FEEDLANE_API int32_t feedlane_batch_release_on(feedlane_loader *l, uint64_t token, void *stream, feedlane_error *err);
+#define FEEDLANE_MAX_RECORDED_STREAMS 4 /**< of a batch */
+/** Says that `stream` uses the batch, as torch's record_stream does: whoever gives the last reference back, and however, the
+ *  slot isn't free before `stream` has done all that is enqueued then, or has failed, or is refused by the backend
+ *  (FEEDLANE_EVENT_DEVICE_FAILED). For exported tensors, whose deleters know nothing of the copies that were enqueued. The
+ *  same stream twice is once. E_LIMIT: FEEDLANE_MAX_RECORDED_STREAMS others. E_STATE: without config.pinned. E_STALE,
+ *  E_UNSUPPORTED. T:any. */
+FEEDLANE_API int32_t feedlane_batch_record_stream(feedlane_loader *l, uint64_t token, void *stream,
+                                                  feedlane_error *err);
 /** config.staged: the calling thread copies batches until the loader is stopped for good by feedlane_loader_destroy.
  *  E_STATE: not staged, inline, or another thread does. Where none is there `next` waits for start_timeout_ns, and answers
  *  E_PEER_DEAD; at once when one was there and has left. T:any. */

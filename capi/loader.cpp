@@ -7,10 +7,14 @@
 #include "pool.hpp"
 #include "process.hpp"
 #include "sampler.hpp"
+#include "streams.hpp"
 #include "worker.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
+
+feedlane_loader::feedlane_loader() = default;
+feedlane_loader::~feedlane_loader() = default;
 
 void feedlane::capi::let_go(feedlane_loader* l) {
   // Release: this thread's use comes before; acquire: the last one sees that of all others.
@@ -58,6 +62,8 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     if (s == FEEDLANE_OK)
       s = loader::Loader::create(config, sampler, c.pinned == nullptr ? nullptr : c.pinned->pool.get(),
                                  forked_worker_main, os::SystemFiles{}, handle->loader, error);
+    if (s == FEEDLANE_OK && c.pinned != nullptr)
+      handle->streams = std::make_unique<RecordedStreams>(handle->loader->slots().size());
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });
@@ -219,12 +225,8 @@ int32_t feedlane_batch_retain(feedlane_loader* l, uint64_t token) {
 }
 
 int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
-  Status s = check_batches(l);
-  if (s != FEEDLANE_OK) return s;
-  bool freed = false;
-  s = l->loader->release(token, freed);
-  if (freed) let_go(l);
-  return s;
+  const Status s = check_batches(l);
+  return s == FEEDLANE_OK ? give_back(l, token) : s;
 }
 
 int32_t feedlane_loader_stats(const feedlane_loader* l, feedlane_stats* out) {

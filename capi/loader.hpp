@@ -11,10 +11,18 @@
 #include "loader/loader.hpp"
 #include "pinned/pool.hpp"
 
+namespace feedlane::capi {
+class RecordedStreams;
+}
+
 struct feedlane_loader : feedlane::capi::Handle, feedlane::pinned::Pool::Burial {
   std::unique_ptr<feedlane::loader::Loader> loader;
   // One for the caller until destroy, one for each batch in its hands and for each local worker: the last deletes the handle.
   std::atomic<std::uint64_t> lives{1};
+  std::unique_ptr<feedlane::capi::RecordedStreams> streams;  // with a pool
+
+  feedlane_loader();
+  ~feedlane_loader() override;
 };
 
 namespace feedlane::capi {
@@ -24,6 +32,9 @@ void let_go(feedlane_loader* l);
 // The same where a stream's callback runs: what is left is deleted by the pool's next call.
 void let_go_later(feedlane_loader* l);
 
+// Gives a reference to a batch back, the slot too if it was the last and no stream uses the batch. E_STALE.
+Status give_back(feedlane_loader* l, std::uint64_t token);
+
 // A reference to a batch, given back at the end.
 class Reference {
  public:
@@ -31,7 +42,7 @@ class Reference {
   Reference(const Reference&) = delete;
   Reference& operator=(const Reference&) = delete;
   ~Reference() {
-    if (loader_ != nullptr) (void)feedlane_batch_release(loader_, token_);
+    if (loader_ != nullptr) (void)give_back(loader_, token_);
   }
   Status take(feedlane_loader* l, std::uint64_t token, Error& error);
   // Whose batch, now the caller's to give back.

@@ -94,8 +94,13 @@ class Batch {
     detail::checked([&](feedlane_error* e) { return feedlane_batch_release_on(loader_, batch_.token, stream, e); });
     loader_ = nullptr;
   }
-  /** A tensor for another library, where it lies: it keeps the batch until its deleter is called. The caller's, as DLPack has
-   *  it. Throws E_ARGUMENT beyond the last. */
+  /** The stream uses the batch: its memory isn't free before the stream has done all that is enqueued when the last of this and
+   *  the exported tensors is gone. Throws. */
+  void record_stream(void* stream) const {
+    detail::checked([&](feedlane_error* e) { return feedlane_batch_record_stream(loader_, batch_.token, stream, e); });
+  }
+  /** A tensor for another library, where it lies: it keeps the batch until its deleter is called; if copies of it are enqueued
+   *  on a stream, record_stream. The caller's, as DLPack has it. Throws E_ARGUMENT beyond the last. */
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i) const {
     DLManagedTensorVersioned* out = nullptr;
     const auto number = static_cast<std::int32_t>(std::min<std::size_t>(i, INT32_MAX));

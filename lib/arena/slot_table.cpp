@@ -46,61 +46,83 @@ void SlotTable::set_free(std::uint32_t slot) {
 
 std::uint64_t SlotTable::hand_out(std::uint32_t slot) {
   // Relaxed: nobody has a token of this generation yet; it travels to other threads by the caller's own means.
-  const std::uint64_t generation = (states_[slot].load(std::memory_order_relaxed) >> reference_bits) + 1;
-  states_[slot].store(generation << reference_bits | 1, std::memory_order_relaxed);
+  const std::uint64_t generation = (states_[slot].load(std::memory_order_relaxed) >> slot_bits) + 1;
+  states_[slot].store(generation << slot_bits | one_reference, std::memory_order_relaxed);
   counters_->slots_held.fetch_add(1, std::memory_order_relaxed);  // other threads release meanwhile
   count_taken(static_cast<std::uint64_t>(-1));
-  return generation << reference_bits | slot;
+  return generation << slot_bits | slot;
 }
 
 bool SlotTable::slot_of(std::uint64_t token, std::uint32_t& slot) const {
-  slot = static_cast<std::uint32_t>(token & reference_mask);
+  slot = static_cast<std::uint32_t>(token & slot_mask);
   return slot < size_;
 }
 
 bool SlotTable::is_held(std::uint64_t token, std::uint32_t& slot) const {
   if (!slot_of(token, slot)) return false;
-  // Acquire: pairs with the exchange in release.
+  // Acquire: pairs with the exchange in count_down.
   const std::uint64_t state = states_[slot].load(std::memory_order_acquire);
-  return state >> reference_bits == token >> reference_bits && (state & reference_mask) != 0;
+  return state >> slot_bits == token >> slot_bits && (state & references) != 0;
 }
 
-bool SlotTable::holds(std::uint64_t token) const {
+bool SlotTable::is_in_use(std::uint64_t token) const {
   std::uint32_t slot = 0;
-  return is_held(token, slot);
+  if (!slot_of(token, slot)) return false;
+  const std::uint64_t state = states_[slot].load(std::memory_order_acquire);  // see is_held
+  return state >> slot_bits == token >> slot_bits && (state & (references | uses)) != 0;
 }
 
-Status SlotTable::retain(std::uint64_t token) {
+Status SlotTable::count_up(std::uint64_t token, std::uint64_t one, std::uint64_t mask) {
   std::uint32_t slot = 0;
   if (!slot_of(token, slot)) return FEEDLANE_E_STALE;
   std::uint64_t state = states_[slot].load(std::memory_order_relaxed);
   for (;;) {
-    if (state >> reference_bits != token >> reference_bits || (state & reference_mask) == 0) return FEEDLANE_E_STALE;
-    if ((state & reference_mask) == reference_mask) return FEEDLANE_E_LIMIT;
-    // Relaxed: who retains has a reference already, which keeps the slot.
-    if (states_[slot].compare_exchange_weak(state, state + 1, std::memory_order_relaxed, std::memory_order_relaxed))
+    if (state >> slot_bits != token >> slot_bits || (state & references) == 0) return FEEDLANE_E_STALE;
+    if ((state & mask) == mask) return FEEDLANE_E_LIMIT;
+    // Relaxed: who counts up has a reference already, which keeps the slot.
+    if (states_[slot].compare_exchange_weak(state, state + one, std::memory_order_relaxed, std::memory_order_relaxed))
       return FEEDLANE_OK;
   }
 }
 
-Status SlotTable::release(std::uint64_t token, bool& freed) {
-  freed = false;
-  std::uint32_t slot = 0;
-  if (!slot_of(token, slot)) return FEEDLANE_E_STALE;
-  std::uint64_t state = states_[slot].load(std::memory_order_relaxed);
-  for (;;) {
-    if (state >> reference_bits != token >> reference_bits || (state & reference_mask) == 0) return FEEDLANE_E_STALE;
-    // Release: this thread's use of the batch comes before; acquire: the last one sees that of all others, before put_back.
-    if (states_[slot].compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_relaxed))
-      break;
-  }
-  if ((state & reference_mask) != 1) return FEEDLANE_OK;
+bool SlotTable::count_down(std::uint32_t slot, std::uint64_t& state, std::uint64_t one, Left& left) {
+  const std::uint64_t less = state - one;
+  // Release: this thread's use of the batch comes before; acquire: the last one sees that of all others, before put_back.
+  if (!states_[slot].compare_exchange_weak(state, less, std::memory_order_acq_rel, std::memory_order_relaxed))
+    return false;
+  left.unreferenced = (less & references) == 0;
+  left.freed = (less & (references | uses)) == 0;
+  if (!left.freed) return true;
   // Before set_free: the slot may be taken again at once. Relaxed: see free().
   if (memory_ != nullptr) memory_->forbid_payload(slot);
   counters_->slots_held.fetch_sub(1, std::memory_order_relaxed);
   set_free(slot);
-  freed = true;
+  return true;
+}
+
+Status SlotTable::retain(std::uint64_t token) { return count_up(token, one_reference, references); }
+
+Status SlotTable::release(std::uint64_t token, Left& left) {
+  left = {};
+  std::uint32_t slot = 0;
+  if (!slot_of(token, slot)) return FEEDLANE_E_STALE;
+  std::uint64_t state = states_[slot].load(std::memory_order_relaxed);
+  do {
+    if (state >> slot_bits != token >> slot_bits || (state & references) == 0) return FEEDLANE_E_STALE;
+  } while (!count_down(slot, state, one_reference, left));
   return FEEDLANE_OK;
+}
+
+Status SlotTable::begin_use(std::uint64_t token) { return count_up(token, one_use, uses); }
+
+SlotTable::Left SlotTable::end_use(std::uint64_t token) {
+  Left left;
+  std::uint32_t slot = 0;
+  (void)slot_of(token, slot);  // begun with it, so it is one
+  std::uint64_t state = states_[slot].load(std::memory_order_relaxed);
+  while (!count_down(slot, state, one_use, left)) {
+  }
+  return left;
 }
 
 bool SlotTable::any_free() const {

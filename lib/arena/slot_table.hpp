@@ -15,10 +15,12 @@ namespace feedlane::arena {
 // held is counted in control.
 //
 // A slot is free; or taken, for a task; or held: its batch is in the trainer's hands under a token of slot and
-// generation, with a count of references. take, hand_out and put_back are for the loader's one thread; retain and release
-// for any thread, in any order.
+// generation, with a count of references and one of streams that use it still. Without references it is nobody's, and
+// only its streams keep the slot. take, hand_out and put_back are for the loader's one thread; the others for any thread,
+// in any order.
 //
-// Memory ordering: what a thread did with a batch before its release happens before the take that returns the slot.
+// Memory ordering: what a thread did with a batch before its release or end_use happens before the take that returns the
+// slot, and before the release that was the last.
 class SlotTable {
  public:
   // `counters` must outlive the table, and `memory`, whose payload of a released slot nobody may touch any more.
@@ -30,10 +32,18 @@ class SlotTable {
   // A taken slot becomes a batch with one reference. Never 0.
   std::uint64_t hand_out(std::uint32_t slot);
 
-  // E_STALE for a token that was released or never handed out; E_LIMIT for 2^24 references.
+  // What became of a batch by giving something back.
+  struct Left {
+    bool unreferenced = false;  // this was the last reference
+    bool freed = false;         // and no stream uses it: its slot is free
+  };
+
+  // E_STALE for a token that was released or never handed out; E_LIMIT for 2^16 references.
   Status retain(std::uint64_t token);
-  // `freed` is set when this was the last reference.
-  Status release(std::uint64_t token, bool& freed);
+  Status release(std::uint64_t token, Left& left);
+  // A stream uses the batch beside those who have references, until end_use. E_STALE, E_LIMIT for 2^8 of them.
+  Status begin_use(std::uint64_t token);
+  Left end_use(std::uint64_t token);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] std::uint32_t held() const {
@@ -43,21 +53,28 @@ class SlotTable {
   [[nodiscard]] bool any_free() const;
   // Which slot a token of any age speaks of; false if it is none of this table.
   bool slot_of(std::uint64_t token, std::uint32_t& slot) const;
-  // Whether somebody holds the batch of this token still. For the loader's one thread.
+  // Whether somebody has a reference to the batch of this token still. For the loader's one thread.
   bool is_held(std::uint64_t token, std::uint32_t& slot) const;
-  // The same; what threads did with the batch before its last release happens before a `false`.
-  [[nodiscard]] bool holds(std::uint64_t token) const;
+  // Whether the slot isn't free of it yet; what threads and streams did with the batch happens before a `false`.
+  [[nodiscard]] bool is_in_use(std::uint64_t token) const;
 
  private:
   void set_free(std::uint32_t slot);
   void count_taken(std::uint64_t more);
+  // Adds to the count whose lowest bit is `one`. E_STALE, E_LIMIT.
+  Status count_up(std::uint64_t token, std::uint64_t one, std::uint64_t mask);
+  // Takes `one` from the batch of `slot`, whose counts were `state` a moment ago; false: they have changed, try again.
+  bool count_down(std::uint32_t slot, std::uint64_t& state, std::uint64_t one, Left& left);
 
-  static constexpr unsigned reference_bits = 24;  // also the bits of a slot number in a token
-  static constexpr std::uint64_t reference_mask = (std::uint64_t{1} << reference_bits) - 1;
+  static constexpr unsigned slot_bits = 24;  // of a token: the rest is the generation
+  static constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
+  // Of a state, beside the generation.
+  static constexpr std::uint64_t one_reference = 1, references = 0xffff;
+  static constexpr std::uint64_t one_use = 0x10000, uses = 0xff0000;
 
   std::uint32_t size_ = 0;
   std::uint32_t words_ = 0;
-  // generation << 24 | references
+  // generation << 24 | uses << 16 | references
   std::unique_ptr<std::atomic<std::uint64_t>[]> states_;
   std::unique_ptr<std::atomic<std::uint64_t>[]> free_;  // one bit a slot
   shm::LoaderCounters* counters_ = nullptr;

@@ -58,17 +58,21 @@ bool Loader::any_release_pending() const {
   return pending_releases_.load(std::memory_order_acquire) != 0;
 }
 
-void Loader::end_release(std::uint64_t token, std::int32_t stream_status, bool& freed) {
-  if (stream_status != FEEDLANE_OK) {
-    Error error;
-    (void)error.fail(FEEDLANE_E_DEVICE, "a stream failed with the release of a batch on it");
-    events_.push(FEEDLANE_EVENT_DEVICE_FAILED, error);
-  }
-  (void)slots_.release(token, freed);
+Status Loader::begin_use(std::uint64_t token, Error& error) {
+  const Status s = slots_.begin_use(token);
+  if (s == FEEDLANE_OK) return s;
+  return error.fail(s, s == FEEDLANE_E_STALE ? "the batch was released, or there never was such a token"
+                                             : "as many streams as can be counted use the batch");
+}
+
+arena::SlotTable::Left Loader::end_release(std::uint64_t token, const Error& stream) {
+  if (stream.code != FEEDLANE_OK) events_.push(FEEDLANE_EVENT_DEVICE_FAILED, stream);
+  const arena::SlotTable::Left left = slots_.end_use(token);
   pending_releases_.fetch_sub(1, std::memory_order_release);
   // Whether it was the last reference or not: next may want to say that the trainer holds everything.
   if (peers_.empty()) os::signal_event(wake_event_.get());  // inline: nobody sets a flag
   else wake();
+  return left;
 }
 
 // ---- staging ----

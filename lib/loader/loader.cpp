@@ -410,10 +410,10 @@ void Loader::interrupt() {
   os::signal_event(wake_event_.get());
 }
 
-Status Loader::release(std::uint64_t token, bool& freed) {
-  const Status s = slots_.release(token, freed);
+Status Loader::release(std::uint64_t token, arena::SlotTable::Left& left) {
+  const Status s = slots_.release(token, left);
   // A trainer asleep in next may have been short of slots for new tasks.
-  if (freed) wake();
+  if (left.freed) wake();
   return s;
 }
 

@@ -101,20 +101,19 @@ class Loader {
 
   // Any thread. After the last stop too, as long as the loader exists.
   Status retain(std::uint64_t token) { return slots_.retain(token); }
-  // `freed` is set when this was the last reference.
-  Status release(std::uint64_t token, bool& freed);
+  Status release(std::uint64_t token, arena::SlotTable::Left& left);
   [[nodiscard]] std::uint32_t held() const { return slots_.held(); }
   // Of a batch whose reference the caller has; they stay as they are until its last release.
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint64_t token) const;
 
-  // Whether somebody has this batch still.
-  [[nodiscard]] bool holds(std::uint64_t token) const { return slots_.holds(token); }
   [[nodiscard]] pinned::Pool* pool() const { return pinned_.pool(); }
-  // A release that a stream is to make: `next` waits for it. Begun before it is enqueued; ended, with what became of the
-  // stream, by any thread, or taken back when it couldn't be enqueued.
+  [[nodiscard]] const arena::SlotTable& slots() const { return slots_; }
+  // A stream uses a batch to which the caller has a reference: its slot is kept until end_release. E_STALE, E_LIMIT.
+  Status begin_use(std::uint64_t token, Error& error);
+  // The end of a use that a stream is to come to: `next` waits for it. Begun before it is enqueued; ended by any thread, with
+  // what became of the stream, which is told as an event if it is an error.
   void begin_release() { pending_releases_.fetch_add(1, std::memory_order_relaxed); }
-  void end_release(std::uint64_t token, std::int32_t stream_status, bool& freed);
-  void take_back_release() { pending_releases_.fetch_sub(1, std::memory_order_release); }
+  arena::SlotTable::Left end_release(std::uint64_t token, const Error& stream);
   // The thread that copies, until close_staging.
   Status run_stager(Error& error);
   void close_staging();

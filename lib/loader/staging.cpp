@@ -51,7 +51,7 @@ bool Staging::is_ready(std::uint32_t slot) const {
 
 Staging::Buffer* Staging::find_free(const arena::SlotTable& slots) {
   for (Buffer& b : buffers_) {
-    if (b.state == State::held && !slots.holds(b.token)) b.state = State::free;
+    if (b.state == State::held && !slots.is_in_use(b.token)) b.state = State::free;
     if (b.state == State::free) return &b;
   }
   return nullptr;
@@ -120,7 +120,7 @@ bool Staging::has_copier() const {
 bool Staging::all_held(const arena::SlotTable& slots) const {
   const std::lock_guard lock(mutex_);
   return std::all_of(buffers_.begin(), buffers_.end(),
-                     [&](const Buffer& b) { return b.state == State::held && slots.holds(b.token); });
+                     [&](const Buffer& b) { return b.state == State::held && slots.is_in_use(b.token); });
 }
 
 // ---- the thread that copies ----

@@ -20,8 +20,8 @@ class None : public Backend {
     std::memcpy(device_memory, host, bytes);
     return FEEDLANE_OK;
   }
-  Status when_passed(void*, Notify notify, void* cookie, Error&) override {
-    notify(cookie, FEEDLANE_OK);
+  Status when_passed(void*, const Passed& passed, Error&) override {
+    passed.notify(passed.cookie, FEEDLANE_OK);
     return FEEDLANE_OK;
   }
 };
@@ -73,11 +73,13 @@ class Custom final : public Backend {
       return table_.copy(table_.user_data, device_memory, host, bytes, stream, e);
     });
   }
-  Status when_passed(void* stream, Notify notify, void* cookie, Error& error) override {
+  Status when_passed(void* stream, const Passed& passed, Error& error) override {
     if (table_.when_passed == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `when_passed`");
-    return call("when_passed", error,
-                [&](feedlane_error* e) { return table_.when_passed(table_.user_data, stream, notify, cookie, e); });
+    return call("when_passed", error, [&](feedlane_error* e) {
+      return table_.when_passed(table_.user_data, stream, passed.notify, passed.cookie, e);
+    });
   }
+  [[nodiscard]] bool has_when_passed() const override { return table_.when_passed != nullptr; }
 
  private:
   template <class F>

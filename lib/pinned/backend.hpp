@@ -10,7 +10,11 @@
 
 namespace feedlane::pinned {
 
-using Notify = void (*)(void* cookie, std::int32_t status);
+// Whom to tell that a stream has come so far, or failed: notify(cookie, status).
+struct Passed {
+  void (*notify)(void* cookie, std::int32_t status);
+  void* cookie;
+};
 
 // Any thread, several at once. Closed by the destructor.
 class Backend {
@@ -24,8 +28,10 @@ class Backend {
   virtual Status register_memory(void* address, std::uint64_t bytes, Error& error) = 0;
   virtual Status unregister_memory(void* address, std::uint64_t bytes, Error& error) = 0;
   virtual Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error) = 0;
-  // Calls notify(cookie, status) once, on any thread, also before it returns; not at all if it fails.
-  virtual Status when_passed(void* stream, Notify notify, void* cookie, Error& error) = 0;
+  // Tells `passed` once, on any thread, also before it returns; not at all if it fails. `passed` lives until then. Takes no
+  // memory.
+  virtual Status when_passed(void* stream, const Passed& passed, Error& error) = 0;
+  [[nodiscard]] virtual bool has_when_passed() const { return true; }
   // Whether registered memory is what DLPack calls kDLCUDAHost.
   [[nodiscard]] virtual bool is_cuda() const { return false; }
 };

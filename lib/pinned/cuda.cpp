@@ -25,15 +25,9 @@ Status load(Driver& driver, Error& error) {
   return FEEDLANE_OK;
 }
 
-// What a stream that has come so far, or failed, is to call.
-struct Passed {
-  Notify notify;
-  void* cookie;
-};
-
-void call_notify(Stream, Result status, void* user_data) {
-  const std::unique_ptr<Passed> passed(static_cast<Passed*>(user_data));
-  passed->notify(passed->cookie, status == 0 ? FEEDLANE_OK : FEEDLANE_E_DEVICE);
+void call_notify(Stream, Result status, void* passed) {
+  const auto& [notify, cookie] = *static_cast<const Passed*>(passed);
+  notify(cookie, status == 0 ? FEEDLANE_OK : FEEDLANE_E_DEVICE);
 }
 
 class Cuda final : public Backend {
@@ -68,13 +62,10 @@ class Cuda final : public Backend {
     });
   }
   // Not cuLaunchHostFunc: that one is not called once the device has failed, and what waits for it would wait for ever.
-  Status when_passed(void* stream, Notify notify, void* cookie, Error& error) override {
-    auto passed = std::make_unique<Passed>(Passed{notify, cookie});
-    const Status s = call("cuStreamAddCallback", error, [&] {
-      return driver_.add_callback(static_cast<Stream>(stream), call_notify, passed.get(), 0);
+  Status when_passed(void* stream, const Passed& passed, Error& error) override {
+    return call("cuStreamAddCallback", error, [&] {
+      return driver_.add_callback(static_cast<Stream>(stream), call_notify, const_cast<Passed*>(&passed), 0);
     });
-    if (s == FEEDLANE_OK) (void)passed.release();  // call_notify's
-    return s;
   }
   [[nodiscard]] bool is_cuda() const override { return true; }
 

@@ -78,6 +78,7 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
   free_.reserve(c.buffers);
   for (std::uint32_t i = c.buffers; i-- > 0;) {
     buffers_[i].pool = this;
+    buffers_[i].passed = {on_passed, &buffers_[i]};
     free_.push_back(i);
   }
   // A child's copy of a page that a device reads could leave the device with the wrong one.
@@ -172,7 +173,7 @@ Status Pool::release_on(std::uint64_t token, void* stream, Error& error) {
     counters_.in_use--;
     counters_.pending++;
   }
-  const Status s = backend_->when_passed(stream, on_passed, b, error);
+  const Status s = backend_->when_passed(stream, b->passed, error);
   if (s == FEEDLANE_OK) return s;
   const std::lock_guard lock(mutex_);
   b->state = State::held;

@@ -60,6 +60,7 @@ class Pool {
     Pool* pool = nullptr;
     State state = State::free;
     std::uint32_t generation = 1;
+    Passed passed{};
   };
   // A stretch of whole pages that is registered, or that some thread is registering or unregistering: then it is that
   // thread's alone, and its place is taken all the same.

@@ -263,9 +263,9 @@ class Epoch {
   }
   void release() {
     if (held_.empty()) return;
-    bool freed = false;
-    PROMISE(l_.release(held_.front(), freed) == FEEDLANE_OK && freed);
-    PROMISE(l_.release(held_.front(), freed) == FEEDLANE_E_STALE);
+    arena::SlotTable::Left left;
+    PROMISE(l_.release(held_.front(), left) == FEEDLANE_OK && left.freed);
+    PROMISE(l_.release(held_.front(), left) == FEEDLANE_E_STALE);
     held_.erase(held_.begin());
   }
   void release_all() {

@@ -245,7 +245,7 @@ void resume(fuzz::Input& in) {
   feedlane_batch batch;
   for (std::uint32_t i = 0; i < 6 && s != FEEDLANE_END && s != FEEDLANE_E_INIT; i++) {
     s = l->next(0, batch, error);
-    bool freed = false;
+    arena::SlotTable::Left left;
     if (s != FEEDLANE_OK) continue;
     PROMISE(batch.batch >= 0);
     const Status told = l->state(batch.token, now, error);
@@ -255,7 +255,7 @@ void resume(fuzz::Input& in) {
     const auto& counted = saved.progress;
     const bool is_small = std::max({counted.batches, counted.positions, counted.wanted}) < std::int64_t{1} << 61;
     if (told == FEEDLANE_OK && is_small) PROMISE(loader::read_state(now, read, error) == FEEDLANE_OK);
-    PROMISE(l->release(batch.token, freed) == FEEDLANE_OK && freed);
+    PROMISE(l->release(batch.token, left) == FEEDLANE_OK && left.freed);
   }
 }
 

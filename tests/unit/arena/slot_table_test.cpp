@@ -25,8 +25,14 @@ struct Table : Counted, SlotTable {
     return slot;
   }
   Status give_back(std::uint64_t token) {
-    bool freed = false;
-    return release(token, freed);
+    Left left;
+    return release(token, left);
+  }
+  Status give_back(std::uint64_t token, bool& freed) {
+    Left left;
+    const Status s = release(token, left);
+    freed = left.freed;
+    return s;
   }
 };
 
@@ -68,10 +74,10 @@ TEST_CASE("a taken slot becomes a batch with a token, and is free again with its
   CHECK(table.free() == 2);
   CHECK(table.retain(token) == FEEDLANE_OK);
   bool freed = true;
-  CHECK(table.release(token, freed) == FEEDLANE_OK);
+  CHECK(table.give_back(token, freed) == FEEDLANE_OK);
   CHECK_FALSE(freed);
   CHECK(table.held() == 1);
-  CHECK(table.release(token, freed) == FEEDLANE_OK);
+  CHECK(table.give_back(token, freed) == FEEDLANE_OK);
   CHECK(freed);
   CHECK(table.held() == 0);
   CHECK(table.free() == 3);
@@ -82,7 +88,7 @@ TEST_CASE("a token that was released is stale, to retain and to release, and fre
   const std::uint64_t token = table.hand_out(table.must_take());
   CHECK(table.give_back(token) == FEEDLANE_OK);
   bool freed = true;
-  CHECK(table.release(token, freed) == FEEDLANE_E_STALE);
+  CHECK(table.give_back(token, freed) == FEEDLANE_E_STALE);
   CHECK_FALSE(freed);
   CHECK(table.retain(token) == FEEDLANE_E_STALE);
   CHECK(table.free() == 2);
@@ -143,7 +149,7 @@ TEST_CASE("references are counted to their limit, and one more is refused withou
   Table table(2);
   (void)table.must_take();
   const std::uint64_t token = table.hand_out(table.must_take());
-  constexpr std::uint32_t most = (1u << 24) - 1;
+  constexpr std::uint32_t most = (1u << 16) - 1;
   std::uint32_t retained = 1;
   while (retained < most && table.retain(token) == FEEDLANE_OK) retained++;
   CHECK(retained == most);
@@ -151,10 +157,53 @@ TEST_CASE("references are counted to their limit, and one more is refused withou
   CHECK(table.retain(token) == FEEDLANE_E_LIMIT);
   bool freed = false;
   std::uint32_t released = 0;
-  while (!freed && table.release(token, freed) == FEEDLANE_OK) released++;
+  while (!freed && table.give_back(token, freed) == FEEDLANE_OK) released++;
   CHECK(released == most);
   CHECK(table.give_back(token) == FEEDLANE_E_STALE);
   CHECK(table.free() == 1);
+}
+
+TEST_CASE("a stream's use keeps the slot, but nobody's token") {
+  Table table(1);
+  const std::uint64_t token = table.hand_out(table.must_take());
+  CHECK(table.begin_use(token) == FEEDLANE_OK);
+  SlotTable::Left left;
+  CHECK(table.release(token, left) == FEEDLANE_OK);
+  CHECK(left.unreferenced);
+  CHECK_FALSE(left.freed);
+  std::uint32_t slot = 0;
+  CHECK_FALSE(table.is_held(token, slot));
+  CHECK(table.is_in_use(token));
+  CHECK(table.retain(token) == FEEDLANE_E_STALE);
+  CHECK(table.begin_use(token) == FEEDLANE_E_STALE);
+  CHECK(table.release(token, left) == FEEDLANE_E_STALE);
+  CHECK(table.free() == 0);
+  CHECK(table.held() == 1);
+  left = table.end_use(token);
+  CHECK(left.freed);
+  CHECK_FALSE(table.is_in_use(token));
+  CHECK(table.free() == 1);
+  CHECK(table.held() == 0);
+}
+
+TEST_CASE("a use that ends before the last reference frees nothing; uses are counted to their limit") {
+  Table table(1);
+  const std::uint64_t token = table.hand_out(table.must_take());
+  constexpr int most = 255;
+  for (int i = 0; i < most; i++) REQUIRE(table.begin_use(token) == FEEDLANE_OK);
+  CHECK(table.begin_use(token) == FEEDLANE_E_LIMIT);
+  CHECK(table.retain(token) == FEEDLANE_OK);
+  for (int i = 0; i < most; i++) {
+    const SlotTable::Left left = table.end_use(token);
+    CHECK_FALSE(left.unreferenced);
+    CHECK_FALSE(left.freed);
+  }
+  SlotTable::Left left;
+  CHECK(table.release(token, left) == FEEDLANE_OK);
+  CHECK_FALSE(left.unreferenced);
+  CHECK(table.release(token, left) == FEEDLANE_OK);
+  CHECK(left.unreferenced);
+  CHECK(left.freed);
 }
 
 TEST_CASE("retain and release from four threads: the last one frees, once") {
@@ -170,9 +219,9 @@ TEST_CASE("retain and release from four threads: the last one frees, once") {
         bool last = false;
         for (int i = 0; i < times; i++) {
           if (table.retain(token) != FEEDLANE_OK) failed.fetch_add(1, std::memory_order_relaxed);
-          if (table.release(token, last) != FEEDLANE_OK || last) failed.fetch_add(1, std::memory_order_relaxed);
+          if (table.give_back(token, last) != FEEDLANE_OK || last) failed.fetch_add(1, std::memory_order_relaxed);
         }
-        if (table.release(token, last) != FEEDLANE_OK) failed.fetch_add(1, std::memory_order_relaxed);
+        if (table.give_back(token, last) != FEEDLANE_OK) failed.fetch_add(1, std::memory_order_relaxed);
         if (last) freed.fetch_add(1, std::memory_order_relaxed);
       });
     for (std::thread& t : team) t.join();

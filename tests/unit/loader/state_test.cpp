@@ -125,8 +125,8 @@ TEST_CASE("the number of batches of a resumed epoch stays a number, however long
   REQUIRE(l->next(0, batch, error) == FEEDLANE_OK);
   CHECK(batch.batch == std::int64_t{1} << 62);
   CHECK(batch.indices[0] == 8);
-  bool freed = false;
-  CHECK(l->release(batch.token, freed) == FEEDLANE_OK);
+  feedlane::arena::SlotTable::Left left;
+  CHECK(l->release(batch.token, left) == FEEDLANE_OK);
 }
 
 TEST_CASE("a batch sampler's state with more batches than there are is E_CORRUPT") {

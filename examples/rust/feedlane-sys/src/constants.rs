@@ -5,6 +5,7 @@ pub const FEEDLANE_ABI: u32 = 1;
 pub const FEEDLANE_FOREVER: i64 = i64::MAX;
 pub const FEEDLANE_MAX_NDIM: usize = 8;
 pub const FEEDLANE_MAX_TENSORS: usize = 64;
+pub const FEEDLANE_MAX_RECORDED_STREAMS: usize = 4;
 
 // Outcomes: 0 done, above it another normal one, below it an error.
 pub const FEEDLANE_OK: i32 = 0;

@@ -275,6 +275,12 @@ extern "C" {
         stream: *mut c_void,
         err: *mut feedlane_error,
     ) -> i32;
+    pub fn feedlane_batch_record_stream(
+        l: *mut feedlane_loader,
+        token: u64,
+        stream: *mut c_void,
+        err: *mut feedlane_error,
+    ) -> i32;
     pub fn feedlane_loader_run_stager(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
     pub fn feedlane_batch_dlpack(
         l: *mut feedlane_loader,

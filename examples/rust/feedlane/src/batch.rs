@@ -158,6 +158,17 @@ impl Batch {
         }
     }
 
+    /// `stream` uses the batch: its memory isn't free before the stream has done all that is enqueued when the last of this
+    /// and the tensors exported from it is gone. For copies that others enqueue; up to four streams.
+    ///
+    /// # Safety
+    /// `stream` is a stream of the pool's device, and stays one until then.
+    pub unsafe fn record_stream(&self, stream: *mut c_void) -> Result<(), Error> {
+        let (loader, token) = (self.loader.as_ptr(), self.raw.token);
+        // SAFETY: the batch is held, so handle and token are valid; the rest is the caller's promise.
+        call(|err| unsafe { sys::feedlane_batch_record_stream(loader, token, stream, err) }).map(drop)
+    }
+
     pub(crate) fn pool(&self) -> Option<Arc<Pool>> {
         self.pool.clone()
     }

@@ -117,6 +117,7 @@ fn batches_go_to_a_device_and_back_when_its_stream_has_passed() -> Checked {
             assert_eq!((refused.argument.as_str(), refused.found), ("bytes", room as i64 - 1));
         }
         // SAFETY: as above: there is no stream to wait for.
+        unsafe { batch.record_stream(null_mut())? };
         unsafe { batch.release_on(null_mut())? };
         arrived.push(device);
     }
@@ -126,6 +127,9 @@ fn batches_go_to_a_device_and_back_when_its_stream_has_passed() -> Checked {
     let mut unpinned = plain()?;
     let batch = unpinned.epoch(0)?.next().ok_or("a batch")??;
     // SAFETY: refused: there is no device.
+    let refused = unsafe { batch.record_stream(null_mut()) }.unwrap_err();
+    assert_eq!((refused.status, refused.argument.as_str()), (Status::STATE, "config.pinned"));
+    // SAFETY: as above.
     let refused = unsafe { batch.release_on(null_mut()) }.unwrap_err();
     assert_eq!((refused.error.status, refused.error.argument.as_str()), (Status::STATE, "config.pinned"));
     assert_eq!(unpinned.stats()?.slots_held, 1, "it is still held");

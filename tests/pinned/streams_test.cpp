@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams that use a batch: nobody's token is good for it any more, and its slot isn't free before they have come so far.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "arena/dlpack_abi.hpp"
+#include "device.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+// A loader on a device whose streams can be held up.
+struct Pinned {
+  explicit Pinned(std::int64_t samples, std::int32_t workers = 0) : setup(samples) {
+    const feedlane_pool_config c = device.config();
+    REQUIRE(feedlane_pool_create(&c, &pool, nullptr) == FEEDLANE_OK);
+    if (workers != 0) setup.workers(workers);
+    setup.config.pinned = pool;
+    loader = setup.create();
+    begin(l(), 0);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned() {
+    loader.reset();
+    for (ThreadDevice::Stream* s : {&device.only_stream(), &second, &third, &fourth, &fifth}) {
+      s->go_on();
+      s->wait();
+    }
+    CHECK(feedlane_pool_destroy(&pool) == FEEDLANE_OK);
+    CHECK(device.registered().empty());
+  }
+  [[nodiscard]] feedlane_loader* l() const { return loader.get(); }
+  ThreadDevice::Stream& first() { return device.only_stream(); }
+  std::uint64_t take_token() const {
+    auto b = fresh<feedlane_batch>();
+    REQUIRE(feedlane_loader_next(l(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+    return b.token;
+  }
+  std::int32_t record(std::uint64_t token, ThreadDevice::Stream& stream) const {
+    return feedlane_batch_record_stream(l(), token, &stream, nullptr);
+  }
+  [[nodiscard]] std::uint64_t slots_held() const { return stats_of(l()).slots_held; }
+
+  ThreadDevice device;
+  ThreadDevice::Stream second, third, fourth, fifth;
+  feedlane_pool* pool = nullptr;
+  Setup setup;
+  Loader loader;
+};
+
+DLManagedTensorVersioned* export_tensor(feedlane_loader* l, std::uint64_t token) {
+  DLManagedTensorVersioned* out = nullptr;
+  REQUIRE(feedlane_batch_dlpack(l, token, 0, 0, &out, nullptr) == FEEDLANE_OK);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("pinned: a batch released on a stream is nobody's, and only that stream frees its slot") {
+  Pinned p(4);
+  const std::uint64_t token = p.take_token();
+  p.first().hold();
+  REQUIRE(feedlane_batch_release_on(p.l(), token, &p.first(), nullptr) == FEEDLANE_OK);
+  CHECK(feedlane_batch_release(p.l(), token) == FEEDLANE_E_STALE);
+  CHECK(feedlane_batch_release_on(p.l(), token, &p.first(), nullptr) == FEEDLANE_E_STALE);
+  CHECK(feedlane_batch_retain(p.l(), token) == FEEDLANE_E_STALE);
+  CHECK(p.record(token, p.second) == FEEDLANE_E_STALE);
+  std::byte room[64];
+  CHECK(feedlane_batch_to_device(p.l(), token, 0, room, sizeof room, &p.first(), nullptr) == FEEDLANE_E_STALE);
+  CHECK(p.slots_held() == 1);
+  p.first().go_on();
+  p.first().wait();
+  CHECK(p.slots_held() == 0);
+}
+
+TEST_CASE("pinned: a recorded stream keeps the slot, whoever gives the last reference back") {
+  for (const char* by : {"release", "a deleter", "another stream", "another thread"}) {
+    const std::string how = by;
+    CAPTURE(how);
+    Pinned p(4);
+    const std::uint64_t token = p.take_token();
+    REQUIRE(p.record(token, p.first()) == FEEDLANE_OK);
+    p.first().hold();
+    if (how == "another stream") {
+      REQUIRE(feedlane_batch_release_on(p.l(), token, &p.second, nullptr) == FEEDLANE_OK);
+      p.second.wait();
+    } else if (how == "another thread") {
+      REQUIRE(feedlane_batch_retain(p.l(), token) == FEEDLANE_OK);
+      REQUIRE(feedlane_batch_release(p.l(), token) == FEEDLANE_OK);
+      std::thread([&] { CHECK(feedlane_batch_release(p.l(), token) == FEEDLANE_OK); }).join();
+    } else {
+      DLManagedTensorVersioned* const tensor = how == "a deleter" ? export_tensor(p.l(), token) : nullptr;
+      REQUIRE(feedlane_batch_release(p.l(), token) == FEEDLANE_OK);
+      if (tensor != nullptr) tensor->deleter(tensor);
+    }
+    CHECK(feedlane_batch_retain(p.l(), token) == FEEDLANE_E_STALE);
+    CHECK(p.slots_held() == 1);
+    p.first().go_on();
+    p.first().wait();
+    CHECK(p.slots_held() == 0);
+  }
+}
+
+TEST_CASE("pinned: the slot waits for all streams that were recorded, each once, and there is room for four") {
+  Pinned p(8);
+  for (int round = 0; round < 3; round++) {  // a slot's later batches have none of them
+    const std::uint64_t token = p.take_token();
+    const std::array streams{&p.first(), &p.second, &p.third, &p.fourth};
+    for (int twice = 0; twice < 2; twice++)
+      for (ThreadDevice::Stream* s : streams) REQUIRE(p.record(token, *s) == FEEDLANE_OK);
+    Error e;
+    CHECK(feedlane_batch_record_stream(p.l(), token, &p.fifth, &e) == FEEDLANE_E_LIMIT);
+    CHECK(std::string(e.argument) == "stream");
+    CHECK(e.found == 5);
+    CHECK(e.needed == FEEDLANE_MAX_RECORDED_STREAMS);
+    for (ThreadDevice::Stream* s : streams) s->hold();
+    REQUIRE(feedlane_batch_release(p.l(), token) == FEEDLANE_OK);
+    for (ThreadDevice::Stream* s : streams) {
+      CHECK(p.slots_held() == 1);
+      s->go_on();
+      s->wait();
+    }
+    CHECK(p.slots_held() == 0);
+    const std::uint64_t plain = p.take_token();
+    p.first().hold();
+    REQUIRE(feedlane_batch_release(p.l(), plain) == FEEDLANE_OK);
+    CHECK(p.slots_held() == 0);
+    p.first().go_on();
+  }
+}
+
+TEST_CASE("pinned: a recorded stream that isn't there when it is asked holds nobody up, and is told of") {
+  Pinned p(4);
+  const std::uint64_t token = p.take_token();
+  REQUIRE(feedlane_batch_record_stream(p.l(), token, nullptr, nullptr) == FEEDLANE_OK);  // the table refuses it later
+  REQUIRE(p.record(token, p.first()) == FEEDLANE_OK);
+  p.first().hold();
+  REQUIRE(feedlane_batch_release(p.l(), token) == FEEDLANE_OK);
+  CHECK(p.slots_held() == 1);
+  p.first().go_on();
+  p.first().wait();
+  CHECK(p.slots_held() == 0);
+  auto event = fresh<feedlane_event>();
+  REQUIRE(feedlane_loader_event(p.l(), &event) == FEEDLANE_OK);
+  CHECK(event.kind == FEEDLANE_EVENT_DEVICE_FAILED);
+  CHECK(std::string(event.what.text).find("no such stream") != std::string::npos);
+  CHECK(feedlane_loader_event(p.l(), &event) == FEEDLANE_END);
+}
+
+TEST_CASE("pinned: exported tensors dropped while they are copied: every copy is whole, and nothing is left") {
+  constexpr std::int64_t samples = 300;
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Pinned p(samples, workers);
+    std::vector<std::int64_t> there(samples, -1);
+    for (std::int64_t i = 0; i < samples; i++) {
+      const std::uint64_t token = p.take_token();
+      DLManagedTensorVersioned* const tensor = export_tensor(p.l(), token);
+      REQUIRE(p.record(token, p.first()) == FEEDLANE_OK);
+      REQUIRE(feedlane_batch_release(p.l(), token) == FEEDLANE_OK);
+      // Whoever has the tensor copies by means of its own.
+      const void* const from = tensor->dl_tensor.data;
+      p.first().enqueue([from, to = &there[static_cast<std::size_t>(i)]](bool) {
+        std::this_thread::yield();
+        std::memcpy(to, from, sizeof *to);
+      });
+      tensor->deleter(tensor);
+    }
+    p.first().wait();
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < samples; i++) wrong += there[static_cast<std::size_t>(i)] != i;
+    CHECK(wrong == 0);
+    CHECK(p.slots_held() == 0);
+  }
+}
+
+TEST_CASE("pinned: a loader destroyed before the streams that were recorded lives until they have come") {
+  ThreadDevice device;
+  const feedlane_pool_config c = device.config();
+  feedlane_pool* pool = nullptr;
+  REQUIRE(feedlane_pool_create(&c, &pool, nullptr) == FEEDLANE_OK);
+  Setup s(8);
+  s.config.pinned = pool;
+  feedlane_loader* l = s.create().release();
+  begin(l, 0);
+  auto b = fresh<feedlane_batch>();
+  REQUIRE(feedlane_loader_next(l, patience_ns, &b, nullptr) == FEEDLANE_OK);
+  DLManagedTensorVersioned* const tensor = export_tensor(l, b.token);
+  REQUIRE(feedlane_batch_record_stream(l, b.token, device.stream(), nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_batch_release(l, b.token) == FEEDLANE_OK);
+  CHECK(feedlane_loader_destroy(&l) == FEEDLANE_OK);
+  device.only_stream().hold();
+  tensor->deleter(tensor);
+  CHECK(mappings_of("feedlane-data") == 1);
+  device.only_stream().go_on();
+  device.only_stream().wait();
+  CHECK(feedlane_pool_destroy(&pool) == FEEDLANE_OK);
+  CHECK(mappings_of("feedlane-") == 0);
+  CHECK(device.registered().empty());
+}
+
+TEST_CASE("pinned: threads record streams, release, and release on streams at once; every slot comes back, once") {
+  Pinned p(400, 1);
+  const std::array streams{&p.first(), &p.second, &p.third};
+  std::atomic<int> wrong{0};
+  for (int batch = 0; batch < 400; batch++) {
+    const std::uint64_t token = p.take_token();
+    std::vector<std::thread> team;
+    for (std::size_t t = 0; t < streams.size(); t++) {
+      REQUIRE(feedlane_batch_retain(p.l(), token) == FEEDLANE_OK);
+      team.emplace_back([&, t] {
+        wrong += p.record(token, *streams[t]) != FEEDLANE_OK;
+        if (t == 0) wrong += feedlane_batch_release_on(p.l(), token, streams[1], nullptr) != FEEDLANE_OK;
+        else wrong += feedlane_batch_release(p.l(), token) != FEEDLANE_OK;
+      });
+    }
+    wrong += feedlane_batch_release(p.l(), token) != FEEDLANE_OK;
+    for (std::thread& t : team) t.join();
+  }
+  for (ThreadDevice::Stream* s : streams) s->wait();
+  CHECK(wrong == 0);
+  CHECK(p.slots_held() == 0);
+}
