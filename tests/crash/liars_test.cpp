@@ -34,13 +34,20 @@ struct Liar {
   void (*lie)(Liar&, const feedlane_row&) = nullptr;  // before sample `at` is made
   void (*lie_at_open)(Liar&) = nullptr;
   std::int64_t at = -1;
-  int gate = -1;
+  int gate = -1;   // the first sample waits for it
+  int lied = -1;   // a Gate that is opened after the lie
   int number = 0;  // of the variant
   std::vector<int> not_its;
   std::uint32_t id = 0;
   bool is_first = false;
 
   [[nodiscard]] Inside inside() const { return Inside(id, not_its); }
+
+  void tell(const feedlane_row& row) {
+    lie(*this, row);
+    const std::uint64_t one = 1;
+    if (lied >= 0) (void)!::write(lied, &one, sizeof one);
+  }
 
   static std::int32_t open(void* user_data, const feedlane_worker_info* info, void** self, feedlane_error*) {
     auto& liar = *static_cast<Liar*>(user_data);
@@ -54,7 +61,7 @@ struct Liar {
   static std::int32_t get(void* self, const feedlane_row* row, feedlane_error*) {
     auto& liar = *static_cast<Liar*>(self);
     if (liar.gate >= 0 && row->index == 0) (void)wait_readable(liar.gate);
-    if (liar.is_first && liar.lie != nullptr && (liar.at < 0 || row->index == liar.at)) liar.lie(liar, *row);
+    if (liar.is_first && liar.lie != nullptr && (liar.at < 0 || row->index == liar.at)) liar.tell(*row);
     std::memcpy(row->fields[0], &row->index, sizeof row->index);
     return FEEDLANE_OK;
   }
@@ -246,10 +253,10 @@ TEST_CASE("a worker writes garbage over its row and over results not read yet: w
     for (const bool is_last : {false, true}) {
       CAPTURE(pattern);
       CAPTURE(is_last);
-      const Gate gate;
-      const Reports reports;
+      const Gate gate, lied;
       Liar liar;
       liar.gate = gate.fd();
+      liar.lied = lied.fd();
       liar.at = is_last ? 19 : 5;
       liar.number = pattern;
       liar.lie = [](Liar& l, const feedlane_row&) {
@@ -264,6 +271,7 @@ TEST_CASE("a worker writes garbage over its row and over results not read yet: w
       begin(l.get(), 0);
       wait_until_ready(l.get(), 1);
       gate.open();
+      CHECK(wait_readable(lied.fd()));  // no result is read before
       check_sequence(take_rest(l.get()), 20, 1);
       found += stats_of(l.get()).invalid_results;
     }
