@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import signal
+import sys
 import time
 
 import numpy as np
@@ -25,6 +26,19 @@ class Map:
         return {"image": np.full((4, 3), i, np.float32), "label": i, "name": f"sample {i}", "flag": i % 3 == 0,
                 "pair": (np.float64(i) / 7, [np.arange(i, i + 5, dtype=np.int16)]),
                 "point": Point(i / 2, np.array(i % 256, np.uint8))}
+
+
+def outcomes(iterator, most=20):
+    """First numbers, or what was raised, up to the end."""
+    found = []
+    for _ in range(most):
+        try:
+            found.append(int(np.ravel(next(iterator))[0]))
+        except StopIteration:
+            return found
+        except BaseException as error:
+            found.append(error)
+    return found
 
 
 class Numbers:
@@ -95,6 +109,43 @@ class Deadly(Numbers):
             with open(self.marker, "x", encoding="ascii"):
                 os.kill(os.getpid(), signal.SIGKILL)
         return np.full(self.size, i, np.int64)
+
+
+class Ending(Numbers):
+    """Its worker ends with the first sample, whatever is tried."""
+
+    def __getitem__(self, i):
+        os._exit(1)
+
+
+class Once(Numbers):
+    """Sample 1 takes for ever, once."""
+
+    def __init__(self, folder):
+        super().__init__(3)
+        self.marker = os.path.join(folder, "asked")
+
+    def __getitem__(self, i):
+        if i == 1 and not os.path.exists(self.marker):
+            open(self.marker, "x").close()
+            signal.pause()
+        return super().__getitem__(i)
+
+
+class Handles(Numbers):
+    """What was made is written down in a manager's dict."""
+
+    def __init__(self, seen):
+        super().__init__(8)
+        self.seen = seen
+
+    def __getitem__(self, i):
+        self.seen[i] = i
+        return super().__getitem__(i)
+
+
+def end_worker(_worker):
+    sys.exit(3)
 
 
 class Stuck(Numbers):

@@ -160,16 +160,17 @@ class Errors(unittest.TestCase):
                         self.assertIn(error.worker, range(2) if workers else (-1,))
                         for words in "ValueError: sample 17 is broken", "in __getitem__", "python_datasets.py":
                             self.assertIn(words, str(error))
-                            self.assertIn(words, error.traceback + "ValueError: sample 17 is broken")
+                            self.assertIn(words, error.traceback)
                         found.append("error")
                     except StopIteration:
                         break
                 self.assertEqual(found, [0, 4, 8, 12, "error", 20, 24, 28, 32, 36])
 
     def test_samples_that_dont_fit_together(self):
-        for samples, words in (([np.zeros(3), np.zeros(4)], "shape"), ([np.zeros(3), np.zeros(3, np.float32)], "dtype"),
+        for samples, words in (([np.zeros(3), np.zeros(4)], "shape"), ([np.zeros(3), [0, 0, 0]], "list"),
                                ([object(), object()], "collate_fn"), ([np.array(["a"]), np.array(["b"])], "<U1"),
-                               ([[1, 2], [1]], "length"), ([2**70, 1], "64-bit")):
+                               ([[1, 2], [1]], "length"), ([2**70, 1], "64-bit"), ([1.0, None], "NoneType"),
+                               ([1, None], "NoneType"), ([1.0, "2.5"], "str"), ([np.float32(1), None], "NoneType")):
             with self.subTest(words), feedlane.Loader(samples, 2) as loader:
                 with self.assertRaisesRegex(feedlane.SampleError, words):
                     next(iter(loader))

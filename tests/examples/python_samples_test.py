@@ -15,20 +15,7 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 from feedlane import maker
-from python_datasets import Drawing, Flaky, Groups, Mute, Numbers, Shrinking, Unreadable
-
-
-def outcomes(iterator, most=12):
-    """First numbers, or the exceptions, up to the end."""
-    found = []
-    for _ in range(most):
-        try:
-            found.append(int(np.ravel(next(iterator))[0]))
-        except StopIteration:
-            return found
-        except Exception as error:
-            found.append(error)
-    return found
+from python_datasets import Drawing, Flaky, Groups, Mute, Numbers, Shrinking, Unreadable, outcomes
 
 
 class Seeds(unittest.TestCase):
@@ -138,9 +125,11 @@ class Errors(unittest.TestCase):
                 self.assertRaises(TypeError, len, loader)
 
 
-class Integers(unittest.TestCase):
-    def test_are_int64_as_torchs(self):
-        for samples, dtype in ([1, 2], "int64"), ([True, False], "bool"), ([True, 2], "int64"), ([1, 2.5], "float64"):
+class Types(unittest.TestCase):
+    def test_are_of_torchs_types(self):
+        for samples, dtype in ([1, 2], "int64"), ([True, False], "bool"), ([True, 2], "int64"), \
+                ([1, 2.5], "float32"), ([True, 2.5], "float32"), ([np.float32(1), 2.0], "float32"), ([2.5, 1], "float64"), \
+                ([np.int16(1), np.float64(2)], "float64"), ([np.uint8(1), np.int8(2)], "int16"):
             with self.subTest(samples), feedlane.Loader(samples, 2) as loader:
                 batch = next(iter(loader))
                 self.assertEqual((str(batch.dtype), batch.tolist()), (dtype, samples))

@@ -25,9 +25,9 @@ class Interrupter:
     """Sends a signal to this process at the n-th bytecode that it runs in the package: Python looks for signals between
     bytecodes, though not between any two."""
 
-    def __init__(self, n, number=signal.SIGINT):
+    def __init__(self, n, number=signal.SIGINT, files=FILES):
         self.left, self.number, self.where = n, number, None
-        self._files = {os.path.join(PACKAGE, name + ".py") for name in FILES}
+        self._files = {os.path.join(PACKAGE, name + ".py") for name in files}
 
     def __enter__(self):
         sys.settrace(self._called)
@@ -120,7 +120,7 @@ class Everywhere(unittest.TestCase):
                 except KeyboardInterrupt:
                     pass
                 if interrupter.where is None:
-                    return
+                    return self.assertGreater(n, 20)
                 batch = None
                 with self.subTest(interrupter.where):
                     self.assertEqual((loader.stats()["slots_held"], self.ignored), (0, []))
@@ -137,11 +137,77 @@ class Everywhere(unittest.TestCase):
                     except KeyboardInterrupt:
                         pass
                     if interrupter.where is None:
+                        self.assertGreater(n, 20)
                         break
                     batch.release()
                     with self.subTest(interrupter.where):
                         self.assertEqual((made, loader.stats()["slots_held"], self.ignored), (None, 0, []))
                 batch = made = None
+
+
+class Stop(BaseException):
+    pass
+
+
+def stop(*_):
+    raise Stop
+
+
+class Others(unittest.TestCase):
+    def handle(self, number, handler):
+        self.addCleanup(signal.signal, number, signal.signal(number, handler))
+
+    def test_any_signal(self):
+        ignored = []
+        hook, sys.unraisablehook = sys.unraisablehook, lambda what: ignored.append(str(what.object))
+        self.addCleanup(setattr, sys, "unraisablehook", hook)
+        for number in signal.SIGQUIT, signal.SIGCHLD, signal.SIGRTMIN:
+            self.handle(number, stop)
+            with feedlane.Loader(Numbers(40), 4, held=2) as loader:
+                for n in range(1, 100_000, 5):
+                    iterator, outcome = loader.batches(), "nothing"
+                    try:
+                        with Interrupter(n, number) as interrupter:
+                            next(iterator)
+                    except Stop:
+                        outcome = "Stop"
+                    if interrupter.where is None:
+                        break
+                    if not interrupter.in_destructor:
+                        with self.subTest(interrupter.where, number=number):
+                            self.assertEqual((outcome, ignored), ("Stop", []))
+                    ignored.clear()
+                self.assertGreater(n, 300)
+
+    def test_a_handler_that_is_set_in_a_sample_stays(self):
+        self.handle(signal.SIGUSR2, stop)
+
+        class Setting(Numbers):
+            def __getitem__(self, i):
+                if i == 0:
+                    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+                return super().__getitem__(i)
+        with feedlane.Loader(Setting(8), 4) as loader:
+            next(iter(loader))
+        self.assertIs(signal.getsignal(signal.SIGUSR2), signal.SIG_IGN)
+
+    def test_a_handler_that_closes_the_loader(self):
+        loader = None
+        self.handle(signal.SIGUSR1, lambda *_: loader.close())
+        for use in (lambda: loader.close()), (lambda: next(iterator)):
+            for workers in 0, 1:
+                for n in range(1, 10_000, 1 + 4 * workers):
+                    loader = feedlane.Loader(Numbers(40), 4, num_workers=workers)
+                    iterator = loader.batches()
+                    try:
+                        with Interrupter(n, signal.SIGUSR1, ("handle",)) as interrupter:
+                            use()
+                    except feedlane.StateError as error:
+                        self.assertIn("closed", str(error))
+                    loader.close()
+                    if interrupter.where is None:
+                        self.assertGreater(n, 20)
+                        break
 
 
 class Inside(unittest.TestCase):

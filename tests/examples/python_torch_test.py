@@ -138,6 +138,60 @@ class Equal(unittest.TestCase):
     def test_torch_tensors(self):
         self.compare(Tensors(), batch_size=9, workers=[0, 1])
 
+    def test_an_order_that_is_drawn_at_once(self):
+        from python_torch_datasets import Eager
+        for batches in True, False:
+            arguments = {"batch_sampler": Eager(True)} if batches else {"batch_size": None, "sampler": Eager(False)}
+            self.compare(Numbers(8), workers=[0, 2], epochs=3, **{k: (lambda v=v: v) if "sampler" in k else v
+                                                                for k, v in arguments.items()})
+
+    def test_what_a_collate_fn_makes_comes_as_it_is(self):
+        import python_torch_datasets as made
+        import torch
+        for dataset, collate in ((range(8), made.tagged), (range(8), made.doubled), (range(8), made.grouped),
+                                 (made.Columns(), made.unchanged)):
+            for workers in 0, 1:
+                with self.subTest(collate=collate.__name__, workers=workers):
+                    arguments = {"batch_size": 4, "collate_fn": collate, "num_workers": workers}
+                    theirs = list(torch.utils.data.DataLoader(dataset, **arguments))
+                    with feedlane.Loader(dataset, tensors="torch", held=2, **arguments) as loader:
+                        for their, our in zip(theirs, loader, strict=True):
+                            self.assertIs(type(our), type(their))
+                            same(self, their, our)
+                            self.assertEqual(getattr(our, "__dict__", None), getattr(their, "__dict__", None))
+
+    def test_types_that_come_together(self):
+        import numpy as np
+        import torch
+        from python_torch_datasets import Tagged
+        f32, f64, i16 = np.zeros(2, np.float32), np.ones(2), np.full(2, 3, np.int16)
+        for samples in ([1, 2.5], [True, 2.5], [2.5, 1], [True, 2], [np.float32(1), 2.0], [np.int16(1), 2], [f32, f64],
+                        [i16, f32], [torch.tensor(f32), torch.tensor(f64)], [torch.tensor(i16), torch.tensor(f32)],
+                        [torch.tensor([True]), torch.tensor([3], dtype=torch.uint8)],
+                        [torch.zeros(2, dtype=torch.bfloat16), torch.zeros(2)], [Tagged(7, a=1), Tagged(8, a=2)]):
+            with self.subTest(samples):
+                their = next(iter(torch.utils.data.DataLoader(samples, 2)))
+                with feedlane.Loader(samples, 2, tensors="torch") as loader:
+                    our = next(iter(loader))
+                    same(self, their, our)
+                    self.assertEqual(getattr(our, "count", 0), getattr(their, "count", 0))
+        for samples in [1.0, None], [1.0, "2.5"], [1, None], [torch.zeros(2), [0, 0]]:
+            with self.subTest(samples), feedlane.Loader(samples, 2, tensors="torch") as loader:
+                with self.assertRaisesRegex(feedlane.SampleError, "TypeError"):
+                    next(iter(loader))
+
+    def test_the_training_of_the_example(self):
+        script = os.path.join(os.path.dirname(feedlane.__file__), "..", "train_torch.py")
+
+        def losses(loader, workers):
+            done = subprocess.run([sys.executable, script, "--loader", loader, "--workers", str(workers), "--epochs", "2"],
+                                  check=True, stdout=subprocess.PIPE, text=True, timeout=300)
+            return [line.split("(")[0] for line in done.stdout.splitlines()]
+        for workers in 0, 2:
+            theirs = losses("torch", workers)
+            self.assertEqual(len(theirs), 2)
+            self.assertEqual(losses("feedlane", workers), theirs)
+
     def test_error_in_a_sample(self):
         """The same batches come, each failing one is an error in its place, and both go on."""
         import torch

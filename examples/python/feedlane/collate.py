@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """From samples to a plan (see tree.py) and leaves. What comes together, and as what, is what torch's default_collate and
 default_convert do; other than there no tensor is made: each leaf knows how to write its samples into a batch's slot."""
+import array
 import collections.abc as abc
+import copy
+import functools
 import sys
 
 import numpy as np
@@ -35,10 +38,12 @@ def _same(samples, what, describe):
 
 def _torch_leaf(tensors, stacked):
     torch = sys.modules["torch"]
-    for tensor in tensors:
+    for position, tensor in enumerate(tensors):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"the batch's sample {position} is of {type(tensor)}, its first one a tensor")
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             raise TypeError(f"tensors must be dense and on the CPU, not {tensor.layout} on {tensor.device}")
-    name = str(_same(tensors, "dtype", lambda t: t.dtype)).removeprefix("torch.")
+    name = str(functools.reduce(torch.promote_types, (t.dtype for t in tensors))).removeprefix("torch.")
     shape = _same(tensors, "shape", lambda t: tuple(t.shape))
     if name == "bfloat16":
         dtype, stored = dtypes.BFLOAT16, np.dtype(np.int16)
@@ -62,7 +67,10 @@ def _torch_leaf(tensors, stacked):
 
 
 def _array_leaf(arrays, stacked):
-    dtype, stored = dtypes.of_numpy(_same(arrays, "dtype", lambda a: a.dtype))
+    for position, found in enumerate(arrays):
+        if not isinstance(found, (np.ndarray, np.generic)):
+            raise TypeError(f"the batch's sample {position} is of {type(found)}, its first one an array")
+    dtype, stored = dtypes.of_numpy(_common_type([a.dtype for a in arrays]))
     shape = _same(arrays, "shape", np.shape)
 
     def fill(view):
@@ -74,19 +82,36 @@ def _array_leaf(arrays, stacked):
     return Leaf(dtype, stored, (len(arrays), *shape) if stacked else shape, fill)
 
 
-def _number_leaf(numbers, dtype=None):
-    array = np.array(numbers, dtype)
-    if array.dtype.kind == "O":
-        raise OverflowError("a number of the batch has no 64-bit type")
-    return _array_leaf([array], False)
+def _common_type(found):
+    """As torch promotes: the widest of the highest kind, so that an integer never makes a float wider."""
+    kinds = "biufc"
+    if any(dtype.kind not in kinds for dtype in found):
+        return functools.reduce(np.promote_types, found)
+    highest = max(kinds.index("i" if dtype.kind == "u" else dtype.kind) for dtype in found)
+    if kinds[highest] in "fc":
+        found = [dtype for dtype in found if dtype.kind == kinds[highest]]
+    return functools.reduce(np.promote_types, found)
 
 
-def _integer_leaf(numbers):
-    """As torch: bool if all are, else int64. Numpy would go on to uint64, then to float64 without a word."""
-    if not all(isinstance(number, int) for number in numbers):
-        return _number_leaf(numbers)
+def _type_of(number):
+    if isinstance(number, np.generic):
+        return number.dtype
+    for python, dtype in (bool, np.bool_), (int, np.int64), (float, np.float32), (complex, np.complex64):
+        if isinstance(number, python):
+            return np.dtype(dtype)
+    raise TypeError(f"a sample of {type(number)} among numbers")
+
+
+def _number_leaf(numbers, dtype):
+    return _array_leaf([np.array(numbers, dtype)], False)
+
+
+def _mixed_leaf(numbers):
+    """As torch: bool if all are, int64 for int, and a float among them makes float32. Numpy would go on to uint64, then to
+    float64 without a word."""
+    dtype = _common_type([_type_of(number) for number in numbers])
     try:
-        return _number_leaf(numbers, np.bool_ if all(isinstance(number, bool) for number in numbers) else np.int64)
+        return _number_leaf(numbers, dtype)
     except OverflowError:
         raise OverflowError("an integer of the batch is beyond int64, the 64-bit type of all of them") from None
 
@@ -104,11 +129,13 @@ class Leaves(list):
 def _mapping_plan(example, keys, children):
     if type(example) is dict:
         return (tree.DICT, keys, children)
-    try:
-        type(example)({})
-    except TypeError:  # a mapping that can't be made of another one
+    try:  # one of its own kind: what else it has comes along
+        shell = copy.copy(example)
+        for key in keys:
+            shell[key] = None
+    except TypeError:  # a mapping that can't be copied or written
         return (tree.DICT, keys, children)
-    return (tree.MAPPING, keys, type(example), children)
+    return (tree.MAPPING, keys, shell, children)
 
 
 def batch(samples, leaves):
@@ -118,12 +145,10 @@ def batch(samples, leaves):
         return leaves.plan(_torch_leaf(samples, True))
     if isinstance(first, np.ndarray):
         return leaves.plan(_array_leaf(samples, True))
-    if isinstance(first, (np.bool_, np.number)):
-        return leaves.plan(_number_leaf(samples))
     if isinstance(first, float):
-        return leaves.plan(_number_leaf(samples, np.float64))
-    if isinstance(first, int):
-        return leaves.plan(_integer_leaf(samples))
+        return leaves.plan(_number_leaf(array.array("d", samples), np.float64))
+    if isinstance(first, (int, np.bool_, np.number)):
+        return leaves.plan(_mixed_leaf(samples))
     if isinstance(first, _TEXT):
         return (tree.LIST, tuple((tree.VALUE, sample) for sample in samples))
     if isinstance(first, abc.Mapping):

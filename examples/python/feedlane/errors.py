@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exception for each status of feedlane.h that is an error, and for the two outcomes that a loop can't go on with."""
 import ctypes
+import operator
 import threading
 import traceback
 
@@ -154,6 +155,25 @@ def make(status, text="", *, traceback="", **where):
     if traceback:
         text += f"\n\nThe data set's traceback:\n{traceback.rstrip()}"
     return BY_STATUS.get(status, FeedlaneError)(text, traceback=traceback, **where)
+
+
+def choice(name, found, known):
+    """known[found], or a ValueError that says what there is."""
+    try:
+        return known[found]
+    except (KeyError, TypeError):
+        raise ValueError(f"{name}={found!r}: must be one of {', '.join(map(repr, known))}") from None
+
+
+def whole(name, found, least, most):
+    """An integer of that range, or a ValueError."""
+    try:
+        number = operator.index(found)
+    except TypeError:
+        raise ValueError(f"{name}={found!r}: must be an integer") from None
+    if isinstance(found, bool) or not least <= number <= most:
+        raise ValueError(f"{name}={found!r}: must be from {least} to {most}")
+    return number
 
 
 def one_line(reason):

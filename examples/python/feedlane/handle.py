@@ -21,7 +21,8 @@ class Handle:
 
     def __init__(self, keep):
         self._keep, self._callers, self._is_closing = keep, set(), False
-        self._ending, self._forks = threading.Lock(), forks.count()
+        # Recursive: a signal's handler may close while this thread does.
+        self._ending, self._forks = threading.RLock(), forks.count()
         self._pointer = c.c_void_p()  # the library writes it: no moment at which nobody knows of the loader
         _open.add(self)
 
@@ -41,7 +42,10 @@ class Handle:
             self._callers.add(me)
             if self._is_closing or not self._pointer.value:
                 raise errors.make(_abi.E_STATE, "the loader was closed")
-            return self._run(function, self._pointer, *arguments)
+            status = self._run(function, self._pointer, *arguments)
+            if status == _abi.E_ARGUMENT and not self._pointer.value:  # by a signal's handler, just before
+                raise errors.make(_abi.E_STATE, "the loader was closed")
+            return status
         finally:
             self._callers.discard(me)
 

@@ -55,6 +55,18 @@ class Loader:
                  retries=0, retry_on=(OSError,), retry_backoff=0, substitute=None, skip_budget=0):
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
+        # What ctypes would cut off without a word. Which of these numbers make sense the library says.
+        num_workers, held, max_restarts, retries = (
+            errors.whole(name, number, -2**31, 2**31 - 1)
+            for name, number in (("num_workers", num_workers), ("held", held), ("max_restarts", max_restarts),
+                                 ("retries", retries)))
+        skip_budget = errors.whole("skip_budget", skip_budget, -2**63, 2**63 - 1)
+        if batch_size is not None:
+            batch_size = errors.whole("batch_size", batch_size, 1, 2**63 - 1)
+        if prefetch_factor is not None:
+            prefetch_factor = errors.whole("prefetch_factor", prefetch_factor, 1, 2**31 - 1)
+        if seed is not None:
+            seed = errors.whole("seed", seed, -2**63, 2**64 - 1) % 2**64  # negative ones are torch's too
         if timeout < 0 or task_timeout < 0 or retry_backoff < 0:
             raise ValueError("a time can't be negative")
         if num_workers == 0 and prefetch_factor is not None:
@@ -71,7 +83,7 @@ class Loader:
             self._torch = torch
         self._iterable = order.is_iterable(dataset)
         self._order = order.Order(dataset, self._iterable, shuffle, sampler, batch_sampler, batch_size, drop_last,
-                                  generator, seed, self._torch, persistent_workers)
+                                  generator, seed, self._torch, persistent_workers, num_workers)
         retry_on = retry_on if isinstance(retry_on, type) else tuple(retry_on)
         issubclass(Exception, retry_on)  # TypeError: these are no classes
         policy = None
@@ -88,16 +100,17 @@ class Loader:
             drop_last=drop_last, workers=num_workers, prefetch_factor=prefetch_factor or 0,
             keep_workers=persistent_workers, held=held, iterable=self._iterable, deterministic=deterministic,
             out_of_order=not in_order, slot_bytes=slot_bytes or (0 if fields else _SLOT_BYTES),
-            dispatch={"least_loaded": _abi.DISPATCH_LEAST_LOADED, "round_robin": _abi.DISPATCH_ROUND_ROBIN}[dispatch],
+            dispatch=errors.choice("dispatch", dispatch, {"least_loaded": _abi.DISPATCH_LEAST_LOADED,
+                                                          "round_robin": _abi.DISPATCH_ROUND_ROBIN}),
             task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
             retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget)
-        if batch_size == 0 and batch_sampler is None:
-            raise ValueError("batch_size=0: at least 1, or None")
         if fields and self._order.says_no_batch_size():
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
         if self._iterable:
             self._config["iterable_length"] = order.length_of(dataset) or 0
+        # Whatever becomes of the data set here: workers get what it was, for another seed and after a resume too.
+        self._blob = worker.configuration(self._job) if num_workers > 0 else b""
         self._next_epoch, self._turn = 0, 0
         self._handle, self._inline = None, None
         self._create(self._order.base_seed)
@@ -116,8 +129,8 @@ class Loader:
             called_back = inline.Inline(maker.Maker(self._job))
             config.dataset = c.pointer(called_back.table)
         elif self.num_workers > 0:
-            blob = worker.configuration(self._job)
-            config.worker_config, config.worker_config_bytes = c.cast(c.c_char_p(blob), c.c_void_p), len(blob)
+            blob = c.c_char_p(self._blob)
+            config.worker_config, config.worker_config_bytes = c.cast(blob, c.c_void_p), len(self._blob)
             config.argv = _strings(worker.command())
         if state is not None:
             config.state, config.state_bytes = c.cast(c.c_char_p(state), c.c_void_p), len(state)
@@ -164,7 +177,7 @@ class Loader:
         self._raise_interruption()
         if not self._handle.value:
             raise errors.make(_abi.E_STATE, "the loader was closed")
-        fresh = self._order.draw_base_seed()
+        fresh = self._order.start()
         if fresh is not None:
             self.close()  # it was never used, and there need not be memory for two
             self._create(fresh)
@@ -254,7 +267,8 @@ class Loader:
         return {"feedlane": buffer.raw[:length.value]}
 
     def load_state_dict(self, state):
-        """The next iteration goes on with exactly the remaining batches, whatever the number of workers."""
+        """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data
+        set with as many as there were."""
         blob, info, room = state["feedlane"], _abi.StateInfo(), errors.ErrorRoom.shared()
         errors.check(_abi.library.feedlane_state_read(blob, len(blob), info, room.struct), room)
         try:

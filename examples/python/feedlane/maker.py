@@ -87,8 +87,8 @@ class Maker:
     def make(self, task):
         """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted, or all
         samples are left out."""
-        samples = self._from_shard(task.count) if self.job.iterable else self._by_index(task)
-        if not samples:
+        samples, rows = self._samples(task)
+        if not rows:
             return 0
         leaves = collate.Leaves()
         if self.job.collate_fn is not None:
@@ -101,16 +101,21 @@ class Maker:
         blob = tree.dump(plan)
         room = errors.ErrorRoom.shared()
         _check_room(_abi.library.feedlane_task_metadata(task, blob, len(blob), room.struct), room)
-        return len(samples)
+        return rows
+
+    def _samples(self, task):
+        """What the collate_fn gets, and how many rows it stands for."""
+        job = self.job
+        if job.iterable:
+            samples = self._from_shard(task.count)
+        elif job.batched and job.policy is None and hasattr(job.dataset, "__getitems__"):
+            return self._at_once(task), task.count
+        else:
+            samples = self._by_index(task)
+        return samples, len(samples)
 
     def _by_index(self, task):
-        dataset, indices = self.job.dataset, task.indices[:task.count]
-        policy = self.job.policy
-        if self.job.batched and policy is None and hasattr(dataset, "__getitems__"):
-            samples = list(dataset.__getitems__(indices))
-            if len(samples) != len(indices):
-                raise RuntimeError(f"__getitems__ was asked for {len(indices)} samples and returned {len(samples)}")
-            return samples
+        dataset, indices, policy = self.job.dataset, task.indices[:task.count], self.job.policy
         samples, outer = [], _seeds.now  # of a data set that itself goes through a loader
         try:
             for position, index in enumerate(indices):
@@ -121,6 +126,16 @@ class Maker:
                     raise SampleFailed(position, index) from reason
         finally:
             _seeds.now = outer
+        return samples
+
+    def _at_once(self, task):
+        """What __getitems__ says: a list of samples, or whatever the collate_fn makes something of."""
+        samples = self.job.dataset.__getitems__(task.indices[:task.count])
+        if self.job.collate_fn is not None:
+            return samples
+        samples = list(samples)
+        if len(samples) != task.count:
+            raise RuntimeError(f"__getitems__ was asked for {task.count} samples and returned {len(samples)}")
         return samples
 
     def _from_shard(self, count):

@@ -28,7 +28,7 @@ class Order:
     """`sampler`, or None for an iterable data set, and the base seed of the workers."""
 
     def __init__(self, dataset, iterable, shuffle, sampler, batch_sampler, batch_size, drop_last, generator, seed, torch,
-                 persistent):
+                 persistent, workers):
         self._dataset, self._persistent, self._torch, self._generator = dataset, persistent, None, None
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError("an iterable data set has an order of its own: no shuffle, sampler or batch_sampler")
@@ -48,6 +48,10 @@ class Order:
         elif torch is not None:
             self._torch, self._generator = torch, generator
         self.sampler = None if iterable else self._sampler(shuffle, sampler, batch_sampler, seed)
+        # Of a Python iterable that torch iterates itself. Any other is iterated by torch's BatchSampler, with its first batch.
+        itself = batch_sampler is not None or batch_size is None
+        starts = self._torch is not None and self.sampler is not None and itself
+        self._starts, self._workers = self.sampler.python if starts else None, workers
 
     def _sampler(self, shuffle, sampler, batch_sampler, seed):
         if batch_sampler is not None:
@@ -61,11 +65,13 @@ class Order:
         drawn = secrets.randbits(32) if seed is None else seed
         return samplers.random(len(self._dataset), drawn, shuffle="torch_loader")
 
-    def draw_base_seed(self):
-        """What torch's DataLoader draws when an iteration begins, so that what is drawn after it is the same. Not None: the
-        workers' seeds begin there."""
+    def start(self):
+        """What torch's DataLoader does when an iteration begins, so that what is drawn after it is the same: it iterates its
+        sampler, then draws. Not None: the workers' seeds begin there."""
         if self._torch is None or (self._persistent and self.base_seed is not None):
             return None
+        if self._starts is not None:
+            self._starts.start(again=self._workers > 0)
         drawn = self._torch.empty((), dtype=self._torch.int64).random_(generator=self._generator).item()
         if self.base_seed is not None:
             return None

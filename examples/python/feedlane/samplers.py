@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's samplers, and any Python iterable of indices as one."""
+import array
 import ctypes as c
+import functools
 import itertools
 
 from . import _abi, errors, signals
@@ -15,7 +17,7 @@ class Sampler:
     handle = c.c_void_p()
 
     def __init__(self, function, *arguments, batch_rows=0, python=None, length=None):
-        self.batch_rows, self.epoch = batch_rows, 0
+        self.batch_rows, self.epoch, self._turn = batch_rows, 0, 0
         self.python = python  # the callbacks over a Python iterable that it draws from in the end, or None
         self._length = length  # says how many there are where the library can't
         self.handle, room = c.c_void_p(), errors.ErrorRoom.shared()
@@ -57,9 +59,13 @@ class Sampler:
         return exception
 
     def __iter__(self):
+        self._turn += 1
+        turn = self._turn
         self._run(_abi.library.feedlane_sampler_restart, self.epoch)
         indices, got = (c.c_int64 * (self.batch_rows or 4096))(), c.c_uint64()
         while True:
+            if turn != self._turn:
+                raise errors.make(_abi.E_STATE, "another iteration over this sampler has begun since")
             if self._run(_abi.library.feedlane_sampler_next, indices, len(indices), got) == _abi.END:
                 return
             if self.batch_rows:
@@ -77,21 +83,22 @@ def random(length, seed=0, *, num_samples=0, replacement=False, shuffle="torch")
     DataLoader(shuffle=True) after manual_seed(seed), epoch after epoch; "feistel": without memory, up to 2^62."""
     kind = {"torch": _abi.SHUFFLE_TORCH, "feistel": _abi.SHUFFLE_FEISTEL, "torch_loader": _abi.SHUFFLE_TORCH_LOADER}
     config = _abi.RandomConfig(length=length, seed=seed, num_samples=num_samples, replacement=replacement,
-                               shuffle=kind[shuffle])
+                               shuffle=errors.choice("shuffle", shuffle, kind))
     return Sampler(_abi.library.feedlane_sampler_random, config)
 
 
 def subset(indices, seed=0, *, shuffle=True):
     """These indices only, in another order each epoch, or as they are given."""
-    array = (c.c_int64 * len(indices))(*indices)
-    return Sampler(_abi.library.feedlane_sampler_subset, array, len(array), not shuffle, seed)
+    those = _integers(indices)
+    array_type = c.c_int64 * len(those)
+    return Sampler(_abi.library.feedlane_sampler_subset, array_type.from_buffer(those), len(those), not shuffle, seed)
 
 
 def weighted(weights, num_samples=0, seed=0, *, replacement=True):
     """Each index as likely as its weight says."""
-    array = (c.c_double * len(weights))(*weights)
+    likely = (c.c_double * len(weights))(*weights)
     config = _abi.WeightedConfig(num_samples=num_samples, seed=seed, without_replacement=not replacement)
-    return Sampler(_abi.library.feedlane_sampler_weighted, array, len(array), config)
+    return Sampler(_abi.library.feedlane_sampler_weighted, likely, len(likely), config)
 
 
 def distributed(length, rank=0, world=0, seed=0, *, shuffle=True, drop_last=False):
@@ -115,6 +122,7 @@ class _Iterated:
 
     def __init__(self, iterable, batches):
         self._iterable, self._batches, self._iterator = iterable, batches, iter(())
+        self._begin = None  # what `start` has brought
         self._interruption = None
         # What it raised in this epoch. A generator is at its end then, which would look like the epoch's.
         self.reason = None
@@ -125,6 +133,15 @@ class _Iterated:
 
     def __len__(self):
         return len(self._iterable)
+
+    def start(self, again):
+        """Calls the iterable's __iter__ now, for the restart that follows; `again`: that one does too, as torch's loader with
+        workers."""
+        try:
+            iterator = iter(self._iterable)
+            self._begin = None if again else lambda: iterator
+        except Exception as reason:
+            self._begin = functools.partial(_raise, reason)
 
     def take_interruption(self):
         """A KeyboardInterrupt or SystemExit that nobody was told of yet."""
@@ -146,7 +163,8 @@ class _Iterated:
         def work():
             self.reason = self._interruption = None
             self._iterator = iter(())
-            self._iterator = iter(self._iterable)
+            begin, self._begin = self._begin, None
+            self._iterator = iter(self._iterable) if begin is None else begin()
             return _abi.OK
         return signals.called_back(work, lambda reason: self._failed(reason, error), _abi.E_SAMPLE)
 
@@ -156,16 +174,16 @@ class _Iterated:
             raise self.reason
         if self._batches:
             for drawn in self._iterator:
-                drawn = list(map(int, drawn))
+                drawn = _integers(drawn)
                 if not drawn:
                     raise ValueError(f"the batch sampler {type(self._iterable).__name__} yielded an empty batch")
                 if len(drawn) > cap:
                     raise ValueError(f"a batch of {len(drawn)} indices, {cap} at most: say so by a batch_size attribute")
                 return drawn
             return None
-        drawn = []
+        drawn = _integers(())
         try:
-            drawn.extend(map(int, itertools.islice(self._iterator, cap)))
+            drawn.extend(itertools.islice(self._iterator, cap))
         except BaseException as reason:
             if not drawn:
                 raise
@@ -178,16 +196,28 @@ class _Iterated:
             drawn = self._draw(cap)
             if drawn is None:
                 return _abi.END
-            for position, index in enumerate(drawn):
-                indices[position] = index
+            c.memmove(indices, drawn.buffer_info()[0], len(drawn) * drawn.itemsize)
             got[0] = len(drawn)
             return _abi.OK
         return signals.called_back(work, lambda reason: self._failed(reason, error), _abi.E_SAMPLE)
 
 
+def _integers(iterable):
+    """TypeError for what is no integer, OverflowError for one beyond 64 bits."""
+    found = array.array("q")
+    found.extend(iter(iterable))
+    return found
+
+
+def _raise(reason):
+    raise reason
+
+
 def of(iterable, batches=False):
     """A sampler over anything that yields indices, or lists of them; a Sampler is taken as it is."""
     if isinstance(iterable, Sampler):
+        if batches and not iterable.batch_rows:
+            raise ValueError("batch_sampler: a sampler of single indices, not of batches")
         return iterable
     callbacks = _Iterated(iterable, batches)
     return Sampler(_abi.library.feedlane_sampler_custom, callbacks.table, batch_rows=callbacks.rows, python=callbacks,

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 
-_SIGNALS = tuple(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)))
+_SIGNALS = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 
 
 class _Here(threading.local):
@@ -52,11 +52,10 @@ class _Deferred:
 
     def __enter__(self):
         try:
-            for number in _SIGNALS:
-                handler = _signal.getsignal(number)
-                if callable(handler):
-                    self._originals[number] = handler
-                    _signal.signal(number, self._handle)
+            found = zip(_SIGNALS, map(_signal.getsignal, _SIGNALS))
+            self._originals = {number: handler for number, handler in found if handler and callable(handler)}
+            for number in self._originals:
+                _signal.signal(number, self._handle)
             _here.inside = False
         except BaseException:  # of a handler that isn't replaced yet
             self._restore()
@@ -84,7 +83,8 @@ class _Deferred:
 
     def _restore(self):
         for number, handler in self._originals.items():
-            _signal.signal(number, handler)
+            if _signal.getsignal(number) == self._handle:  # else the user's code has set another one meanwhile
+                _signal.signal(number, handler)
 
     def _deliver(self):
         while self._late:

@@ -3,7 +3,8 @@
 metadata. A plan is made of tuples: a kind, what that kind needs, the plans of its children."""
 import pickle
 
-LEAF, LIST, TUPLE, DICT, MAPPING, NAMED, VALUE = range(7)  # needs: number and owner, -, -, keys, keys and class, class, it
+# What each needs: number and owner; -; -; keys; keys and the mapping without its values; class; the value.
+LEAF, LIST, TUPLE, DICT, MAPPING, NAMED, VALUE = range(7)
 # Who the array of a leaf belongs to: the loader says, or what a collate_fn returned is kept.
 ANY, NUMPY, TORCH = range(3)
 
@@ -30,6 +31,8 @@ def _is_constant(plan):
         return isinstance(plan[1], (int, float, str, bytes, type(None)))
     if plan[0] == LEAF:
         return True
+    if plan[0] == MAPPING:
+        return False
     return all(_is_constant(child) for child in plan[-1])
 
 
@@ -46,6 +49,8 @@ def build(plan, leaf):
     if kind == TUPLE:
         return tuple(children)
     if kind == NAMED:
-        return plan[1](*children)
-    mapping = dict(zip(plan[1], children))
-    return plan[2](mapping) if kind == MAPPING else mapping
+        return plan[1]._make(children)  # its class may have a __new__ of its own
+    mapping = plan[2] if kind == MAPPING else {}
+    for key, child in zip(plan[1], children):
+        mapping[key] = child
+    return mapping

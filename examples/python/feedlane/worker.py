@@ -24,7 +24,8 @@ def command():
 def configuration(job):
     """The bytes that the library hands to every worker. The data set must be picklable."""
     main = sys.modules["__main__"]
-    preparation = {"name": "feedlane worker", "sys_path": list(sys.path), "sys_argv": sys.argv, "dir": os.getcwd()}
+    preparation = {"name": "feedlane worker", "sys_path": list(sys.path), "sys_argv": sys.argv, "dir": os.getcwd(),
+                   "authkey": bytes(multiprocessing.process.current_process().authkey)}  # for a manager's proxies
     # As multiprocessing's spawn does it: the main module is imported under another name, so that what it defines can be
     # unpickled while what is under `if __name__ == "__main__"` doesn't run.
     module_name = getattr(getattr(main, "__spec__", None), "name", None)
@@ -59,7 +60,7 @@ def _open(worker):
     try:
         batches = maker.Maker(_job(c.string_at(info.config, info.config_bytes)))
         batches.open_worker(info)
-    except Exception as reason:
+    except (Exception, SystemExit) as reason:
         traceback.print_exc()  # the trainer's error has room for one line
         _abi.library.feedlane_worker_ready(worker, _abi.E_INIT, _one_line(reason), None)
         return None
