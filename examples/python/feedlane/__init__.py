@@ -7,4 +7,5 @@ from .errors import (AbiError, ArgumentError, Busy, CorruptError, DeviceError, F
                      SystemCallError, Timeout, TooManyRestarts, Unsupported)
 from .loader import Event, Loader
 from .maker import WorkerInfo, get_worker_info, sample_seed
+from .pinned import Pool
 from .samplers import Sampler

@@ -69,6 +69,10 @@ Batch = _struct("Batch", Sized, token=_u64, epoch=_i64, batch=_i64, worker=_i32,
                 tensors=c.POINTER(Tensor), tensor_count=_u64, indices=c.POINTER(_i64), count=_u64,
                 skipped=c.POINTER(_i64), skipped_count=_u64, metadata=_p, metadata_bytes=_u64)
 StateInfo = _struct("StateInfo", Sized, epoch=_i64, batch=_i64, samples=_i64, base_seed=_u64, ended=_i32, iterable=_i32)
+PoolConfig = _struct("PoolConfig", Sized, backend=_s, custom=_p, device=_i32, buffers=_u32, buffer_bytes=_u64,
+                     budget_bytes=_u64)
+PoolStats = _struct("PoolStats", Sized, buffers=_u64, in_use=_u64, pending=_u64, registered_bytes=_u64, acquired=_u64,
+                    waited_ns=_u64, failures=_u64)
 Stats = _struct(
     "Stats", Sized, batches=_u64, samples=_u64, bytes=_u64, epochs=_u64, wait_ns=_u64, restarts=_u64, redispatched=_u64,
     quarantined=_u64, invalid_results=_u64, late_results=_u64, slots=_u64, slots_free=_u64, slots_held=_u64,
@@ -85,6 +89,7 @@ STRUCTS = {
     "feedlane_distributed_config": DistributedConfig, "feedlane_sampler_callbacks": SamplerCallbacks,
     "feedlane_task": Task, "feedlane_worker_info": WorkerInfo, "feedlane_dataset": Dataset,
     "feedlane_loader_config": LoaderConfig, "feedlane_batch": Batch, "feedlane_state_info": StateInfo,
+    "feedlane_pool_config": PoolConfig, "feedlane_pool_stats": PoolStats,
     "feedlane_stats": Stats, "feedlane_worker_stats": WorkerStats, "feedlane_event": Event,
 }
 # As docs/integrating.md has them: a wrong one is found here, not in a crash.
@@ -133,6 +138,10 @@ _FUNCTIONS = {
     "feedlane_loader_state": [_p, _u64, _p, _u64, c.POINTER(_u64), _err],
     "feedlane_state_read": [_s, _u64, c.POINTER(StateInfo), _err],
     "feedlane_batch_release": [_p, _u64],
+    "feedlane_batch_record_stream": [_p, _u64, _p, _err],
+    "feedlane_pool_create": [c.POINTER(PoolConfig), _out, _err],
+    "feedlane_pool_get_stats": [_p, c.POINTER(PoolStats)],
+    "feedlane_pool_destroy": [_out],
     "feedlane_batch_dlpack": [_p, _u64, _i32, _i32, _out, _err],
     "feedlane_batch_dlpack_legacy": [_p, _u64, _i32, _i32, _out, _err],
     "feedlane_loader_stats": [_p, c.POINTER(Stats)],

@@ -121,6 +121,14 @@ class Batch(_Once):
             self._data = (tree.build(plan, lambda leaf, kind: self._convert(BatchTensor(self, leaf), kind)),)
         return self._data[0]
 
+    def record_stream(self, stream):
+        """For a Loader with pin_memory: copies of these arrays are enqueued on this stream (torch's, or its address), so the
+        memory isn't given back before it has done what is enqueued when the last array is gone. Up to four streams."""
+        self._must_be_held()
+        room = errors.ErrorRoom.shared()
+        address = getattr(stream, "cuda_stream", stream)
+        errors.check(_abi.library.feedlane_batch_record_stream(self._loader, self._struct.token, address, room.struct), room)
+
     def release(self):
         """Gives the memory back to the workers, once no array of it is left either. A second time: StaleBatch."""
         self._must_be_held()  # its arrays keep the token good: the library couldn't tell this reference from theirs

@@ -6,7 +6,7 @@ import os
 import time
 from collections import namedtuple
 
-from . import _abi, dtypes, errors, inline, maker, order, policies, tree, worker
+from . import _abi, dtypes, errors, inline, maker, order, pinned, policies, tree, worker
 from .batch import Batch
 from .handle import Handle
 
@@ -38,6 +38,9 @@ class Loader:
                     of another type are an error
       slot_bytes    the largest batch, without `fields`
       dispatch      "least_loaded" or "round_robin" (batch i from worker i mod num_workers, as torch has it)
+      pin_memory    a Pool with which the batches' memory is registered, which needs `fields`; True: CUDA's, of torch's current
+                    device. Copies may be enqueued (`.to(device, non_blocking=True)`) and the arrays be dropped: the memory is
+                    kept for them on the stream that was torch's current one when the batch came, see Batch.record_stream
       task_timeout  seconds after which a worker that gets nowhere is replaced; 0: never
       deterministic an iterable data set yields the same samples when it is iterated again: a dead worker can be replaced
       max_restarts  of dead workers over the loader's life; 0: 1000, -1: none
@@ -52,7 +55,7 @@ class Loader:
                  collate_fn=None, drop_last=False, timeout=0, worker_init_fn=None, prefetch_factor=None,
                  persistent_workers=False, in_order=True, generator=None, tensors="numpy", seed=None, held=4, fields=None,
                  slot_bytes=None, dispatch="least_loaded", task_timeout=0, deterministic=False, max_restarts=0,
-                 retries=0, retry_on=(OSError,), retry_backoff=0, substitute=None, skip_budget=0):
+                 pin_memory=False, retries=0, retry_on=(OSError,), retry_backoff=0, substitute=None, skip_budget=0):
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
         # What ctypes would cut off without a word. Which of these numbers make sense the library says.
@@ -81,6 +84,11 @@ class Loader:
         if tensors == "torch":
             import torch
             self._torch = torch
+        self.pin_memory, self._pool = pin_memory, pinned.pool_for(pin_memory, self._torch)
+        if self._pool is not None and not fields:
+            raise ValueError("with pin_memory, memory is registered when the Loader is made: give fields")
+        # Torch's copies can't say which memory they read; nor can its streams be told from others' but by the device.
+        self._streams = self._pool is not None and self._torch is not None and self._pool.device is not None
         self._iterable = order.is_iterable(dataset)
         self._order = order.Order(dataset, self._iterable, shuffle, sampler, batch_sampler, batch_size, drop_last,
                                   generator, seed, self._torch, persistent_workers, num_workers)
@@ -132,6 +140,8 @@ class Loader:
             blob = c.c_char_p(self._blob)
             config.worker_config, config.worker_config_bytes = c.cast(blob, c.c_void_p), len(self._blob)
             config.argv = _strings(worker.command())
+        if self._pool is not None:
+            config.pinned = self._pool.handle
         if state is not None:
             config.state, config.state_bytes = c.cast(c.c_char_p(state), c.c_void_p), len(state)
         by_python = called_back is not None or (sampler is not None and sampler.python is not None)
@@ -228,6 +238,8 @@ class Loader:
             wait = _SLICE_NS if deadline is None else max(0, min(_SLICE_NS, deadline - time.monotonic_ns()))
             status = self._handle.call(_abi.library.feedlane_loader_next, wait, batch._struct, room.struct)
             if status == _abi.OK:
+                if self._streams:
+                    batch.record_stream(self._pool.current_stream())
                 return batch
             if status == _abi.END:
                 return None
