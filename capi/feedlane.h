@@ -596,7 +596,8 @@ FEEDLANE_API int32_t feedlane_worker_arm(feedlane_worker *w);
 FEEDLANE_API void *feedlane_worker_scratch(feedlane_worker *w, uint64_t bytes, uint64_t align);
 /** The batch is made: `rows` (1 .. task->count) rows of every tensor are written; declared tensors are cut to them. With
  *  samples left out, at most task->count less those, and 0 if that is all. The task is gone after, on success and on
- *  E_STALE; on E_ARGUMENT it is still there. T:one. */
+ *  E_STALE; on E_ARGUMENT it is still there. E_STATE, in the following two as well: it is a callback's, whose return ends
+ *  it. T:one. */
 FEEDLANE_API int32_t feedlane_task_commit(const feedlane_task *task, uint64_t rows, feedlane_error *err);
 /** The batch can't be made: `position` is the row that failed (-1: none), `text` (may be NULL) and `traceback` (may be
  *  NULL) travel to the trainer, whose `next` returns them as E_SAMPLE. Too long a text or traceback is cut.

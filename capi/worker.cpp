@@ -30,12 +30,22 @@ int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   if (task == nullptr) return call(err, [](Error& error) { return refuse_null(error, "task"); });
   if (task->worker == nullptr)
     return call(err, [](Error& error) {
-      return error.fail(FEEDLANE_E_STATE, "an inline task is ended by its callback's return");
+      return error.fail(FEEDLANE_E_STATE, "a callback's task is ended by the callback's return");
     });
   return call_one(task->worker, "task->worker", err, [&](Error& error) {
     worker::Worker& w = *task->worker->worker;
     if (task != &w.task().view() || !w.task().is_open())
       return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
+    return f(w, error);
+  });
+}
+
+// One that its taker ends. After a callback has done so, what calls it would go on with the next one's memory, or the
+// trainer's.
+template <class F>
+int32_t with_own_task(const feedlane_task* task, feedlane_error* err, F&& f) {
+  return with_task(task, err, [&](worker::Worker& w, Error& error) {
+    if (w.has_callbacks()) return error.fail(FEEDLANE_E_STATE, "a callback's task is ended by the callback's return");
     return f(w, error);
   });
 }
@@ -174,12 +184,12 @@ void* feedlane_worker_scratch(feedlane_worker* w, uint64_t bytes, uint64_t align
 }
 
 int32_t feedlane_task_commit(const feedlane_task* task, uint64_t rows, feedlane_error* err) {
-  return with_task(task, err, [&](worker::Worker& w, Error& error) { return w.commit(rows, error); });
+  return with_own_task(task, err, [&](worker::Worker& w, Error& error) { return w.commit(rows, error); });
 }
 
 int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t transient, const char* text,
                            const char* traceback, feedlane_error* err) {
-  return with_task(task, err, [&](worker::Worker& w, Error& error) {
+  return with_own_task(task, err, [&](worker::Worker& w, Error& error) {
     const std::uint64_t taken = position < 0 ? 0 : static_cast<std::uint64_t>(position) + 1;
     return w.fail(position, transient != 0, text == nullptr ? "the data set failed" : text,
                   traceback == nullptr ? "" : traceback, taken, error);
@@ -187,7 +197,7 @@ int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t 
 }
 
 int32_t feedlane_task_exhausted(const feedlane_task* task, feedlane_error* err) {
-  return with_task(task, err, [&](worker::Worker& w, Error& error) { return w.exhausted(error); });
+  return with_own_task(task, err, [&](worker::Worker& w, Error& error) { return w.exhausted(error); });
 }
 
 int32_t feedlane_task_tensor(const feedlane_task* task, int32_t index, const feedlane_field* full, feedlane_tensor* out,

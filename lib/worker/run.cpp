@@ -63,6 +63,7 @@ Status make_batch(Worker& worker, DatasetRunner& dataset, Error& error) {
 
 Status run(Worker& worker, DatasetRunner& dataset, Error& error) {
   const feedlane_worker_info info = worker.info();
+  worker.take_callbacks();
   Status opened = dataset.check_style(info.iterable != 0, "dataset", error);
   if (opened != FEEDLANE_OK) opened = error.code = FEEDLANE_E_INIT;
   else opened = dataset.open(info, error);

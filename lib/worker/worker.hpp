@@ -52,6 +52,9 @@ class Worker {
   // The task in hand, for those who run it here; and the row that it has come to, for who watches from outside.
   [[nodiscard]] const Task& task() const { return task_; }
   [[nodiscard]] Task& task() { return task_; }
+  // From here on tasks are those of callbacks: only what calls them ends one.
+  void take_callbacks() { has_callbacks_ = true; }
+  [[nodiscard]] bool has_callbacks() const { return has_callbacks_; }
   void mark_row(std::uint64_t row) const;
 
  private:
@@ -95,6 +98,7 @@ class Worker {
   Task task_;
   Scratch scratch_;
   bool is_ready_ = false;
+  bool has_callbacks_ = false;
   bool is_unfit_ = false;  // its data set can't be opened: it gets no task
   bool trainer_gone_ = false;
   bool is_tied_ = true;  // to the lifeline: who lives is sure that the trainer does

@@ -2,6 +2,7 @@
 // A worker that is watched: by a foreign event loop, from other threads, in forked children.
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -9,6 +10,50 @@
 #include "support/events.hpp"
 
 using namespace feedlane::test;
+
+namespace {
+
+// A callback that tries to end the task which it is called for.
+void try_to_end(const feedlane_task* task, Findings& f) {
+  Error e;
+  EXPECT(f, feedlane_task_commit(task, task->count, &e) == FEEDLANE_E_STATE && e.says("the callback's return"));
+  EXPECT(f, feedlane_task_fail(task, -1, 1, nullptr, nullptr, &e) == FEEDLANE_E_STATE);
+  EXPECT(f, feedlane_task_exhausted(task, &e) == FEEDLANE_E_STATE && e.says("the callback's return"));
+  const feedlane_task* other = nullptr;
+  EXPECT(f, feedlane_worker_next(task->worker, 0, &other, &e) == FEEDLANE_E_STATE);
+}
+
+std::int32_t get(void* self, const feedlane_row* row, feedlane_error*) {
+  try_to_end(row->task, *static_cast<Findings*>(self));
+  std::memcpy(row->fields[0], &row->index, 8);
+  std::memcpy(row->fields[1], &row->seed, 8);
+  return FEEDLANE_OK;
+}
+
+std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error*) {
+  try_to_end(task, *static_cast<Findings*>(self));
+  std::memcpy(task->tensors[0].data, task->indices, task->count * 8);
+  std::memcpy(task->tensors[1].data, task->seeds, task->count * 8);
+  return FEEDLANE_OK;
+}
+
+}  // namespace
+
+TEST_CASE("a callback's task is ended by the callback's return, and by nothing in it") {
+  for (const bool whole : {false, true}) {
+    CAPTURE(whole);
+    Pair p(6, 2, [&](int fd, Findings& f) {
+      auto table = fresh<feedlane_dataset>();
+      table.user_data = &f;
+      if (whole) table.fetch = fetch;
+      else table.get = get;
+      EXPECT(f, feedlane_worker_run(fd, &table, nullptr) == FEEDLANE_OK);
+    });
+    check_sequence(take_epoch(p.get(), 0), 6, 2);
+    p.loader.reset();
+    CHECK(p.child->finish() == "");
+  }
+}
 
 TEST_CASE("a foreign loop: arm, poll, next; then the next epoch abandons the task in hand") {
   const Reports reports;

@@ -2,7 +2,7 @@
 //! The worker's side: with a data set, or task by task.
 use std::ffi::CString;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::ptr::{null, null_mut, NonNull};
@@ -218,7 +218,7 @@ impl Worker {
                 NextTask::End => return Ok(()),
                 NextTask::Timeout | NextTask::Interrupted => continue,
             };
-            let told = match guarded(|| make(&mut task)) {
+            let told = match guarded(|| make(&mut task.work)) {
                 Ok(()) => {
                     let rows = task.count();
                     task.commit(rows)
@@ -376,13 +376,23 @@ impl<'a> Deref for Task<'a> {
     }
 }
 
-impl<'a> DerefMut for Task<'a> {
-    fn deref_mut(&mut self) -> &mut Work<'a> {
-        &mut self.work
-    }
-}
-
+// No DerefMut: who has two works could swap them, and commit what is somebody else's to write.
 impl Task<'_> {
+    /// See [`Work::tensor_mut`].
+    pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
+        self.work.tensor_mut(index)
+    }
+
+    /// See [`Work::reshape`].
+    pub fn reshape(&mut self, index: usize, whole: &Field) -> Result<TensorMut<'_>, Error> {
+        self.work.reshape(index, whole)
+    }
+
+    /// See [`Work::set_metadata`].
+    pub fn set_metadata(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.work.set_metadata(bytes)
+    }
+
     /// The batch is made: so many rows of every tensor are written.
     pub fn commit(mut self, rows: usize) -> Result<(), Error> {
         // SAFETY: the task in hand.
