@@ -134,9 +134,13 @@ impl Error {
         matches!(self.status, Status::SAMPLE | Status::QUARANTINED)
     }
 
-    /// Whether a following call of the same kind may do better: nothing was lost.
+    /// Whether a following call of the same kind may do better. What it tells of may be lost all the same: a batch, or the
+    /// rest of a shard.
     pub fn may_go_on(&self) -> bool {
+        // Who hangs in its start ends the epoch; a thread that hangs in a task is one of several, or may come back.
+        let is_of_tasks = self.status == Status::HUNG && self.argument != "config.start_timeout_ns";
         self.is_of_one_batch()
+            || is_of_tasks
             || matches!(self.status, Status::INTERRUPTED | Status::SLOTS_HELD | Status::PEER_DEAD)
             || matches!(self.status, Status::OS | Status::MEMORY)
     }

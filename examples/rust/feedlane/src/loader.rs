@@ -200,8 +200,8 @@ impl Drop for Loader {
     }
 }
 
-/// The batches of an epoch. After an error that [may go on](Error::may_go_on) (a failed sample, a signal, slots held) it
-/// can be asked for the next one; after any other there is none.
+/// The batches of an epoch. After an error that [may go on](Error::may_go_on) (a failed sample, a signal, slots held, a lost
+/// shard) it can be asked for the next one; after any other there is none.
 pub struct Epoch<'a> {
     loader: &'a mut Loader,
     is_over: bool,

@@ -292,6 +292,60 @@ fn a_dropped_task_fails_its_batch_and_a_refused_commit_too() -> Checked {
 }
 
 #[test]
+fn a_shard_that_hangs_in_its_thread_is_told_once_and_the_others_go_on() -> Checked {
+    let mut loader = Loader::builder()
+        .field::<i64>("from", &[])
+        .workers(2)
+        .threads()
+        .iterable(true)
+        .task_timeout_ns(Duration::from_millis(500))
+        .build()?;
+    let (end_of_hang, hangs) = std::sync::mpsc::channel::<()>();
+    let mut hangs = Some(hangs);
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let mut worker = loader.handle().local_worker().expect("a loader").expect("one is missing");
+            let (id, mut left) = (worker.info().expect("an id").id().expect("a number"), 5);
+            let hangs = if id == 0 { hangs.take() } else { None };
+            std::thread::spawn(move || {
+                worker.ready().expect("told");
+                loop {
+                    match worker.next_task(None).expect("no error") {
+                        NextTask::Task(task) if left == 0 => task.exhausted().expect("told"),
+                        NextTask::Task(mut task) => {
+                            // Its second one: until the test lets go of the other end.
+                            if let (Some(until), 4) = (&hangs, left) {
+                                let _ = until.recv();
+                            }
+                            left -= 1;
+                            let from = task.tensor_mut(0).expect("a tensor").into_mut_slice().expect("a number");
+                            from.fill(i64::from(id));
+                            task.commit(1).expect("told");
+                        }
+                        NextTask::End => break,
+                        _ => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    let (mut made, mut told) = ([0; 2], Vec::new());
+    for batch in loader.epoch(0)? {
+        match batch {
+            Ok(batch) => made[batch.tensor(0)?.as_slice::<i64>()?[0] as usize] += 1,
+            Err(error) => told.push(error),
+        }
+    }
+    assert_eq!(made, [1, 5]);
+    assert_eq!(told.len(), 1, "{:?}", told);
+    assert!(told[0].status == Status::HUNG && told[0].worker == Some(0) && told[0].may_go_on(), "{:?}", told);
+    drop(end_of_hang);
+    drop(loader);
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    Ok(())
+}
+
+#[test]
 fn a_ring_carries_messages_in_place() -> Checked {
     let mut receiver = Receiver::new(&RingConfig { message_bytes: 4, capacity: 8, lanes: 1, ..RingConfig::default() })?;
     let offer = receiver.offer()?;
