@@ -187,6 +187,7 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   if (failure_.code != FEEDLANE_OK || any_ending()) s = end_workers(error);
   failure_ = {};
   failure_told_ = false;
+  start_error_ = {};
   if (s == FEEDLANE_OK) s = take_news(error);  // what happened since the last epoch
   if (s != FEEDLANE_OK) return s;
   if (s = start_order(epoch, error); s != FEEDLANE_OK) return s;
@@ -245,6 +246,7 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
     if (exhausted_ && ledger_.in_flight() == 0) return finish_epoch(deadline, error);
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
       failure_told_ = failure_.code != FEEDLANE_OK;
+      start_error_ = {};  // told; the next call tries again
       return s;
     }
     if (is_last) return FEEDLANE_TIMEOUT;
@@ -268,6 +270,10 @@ Status Loader::obstacle(Error& error) {
   if (config_.start == FEEDLANE_START_EXTERNAL && !any_there())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
                         "no worker is attached or offered: feedlane_loader_open_worker");
+  if (start_error_.code != FEEDLANE_OK && !any_there()) {
+    error = start_error_;
+    return error.code;
+  }
   // Every start so far has failed, or the processes are gone otherwise: nobody else would start them.
   if (config_.starts_workers() && !any_there()) return start_missing(error);
   return FEEDLANE_OK;

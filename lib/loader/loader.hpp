@@ -298,7 +298,8 @@ class Loader {
   std::uint32_t abandoned_ = 0;
   bool any_stranded_ = false;  // in a hung thread's hands, and no slot was free to go on in
   bool failure_told_ = false;
-  Error failure_;  // of the loader, told by every next until begin; code OK: none
+  Error failure_;      // of the loader, told by every next until begin; code OK: none
+  Error start_error_;  // why no worker is there, told by one next; code OK: none
 
   // workers
   std::vector<worker::Peer> peers_;

@@ -54,7 +54,10 @@ Status Loader::open_channel(std::uint32_t w, os::Fd& theirs, Error& error) {
 Status Loader::start(std::uint32_t w, Error& error) {
   os::Fd theirs;
   Status s = open_channel(w, theirs, error);
-  if (s != FEEDLANE_OK) return s;
+  if (s != FEEDLANE_OK) {
+    error.worker = static_cast<std::int32_t>(w);
+    return s;
+  }
   if (config_.start == FEEDLANE_START_THREAD) {
     peers_[w].expect_local();
     const std::lock_guard lock(offers_mutex_);
@@ -159,6 +162,7 @@ void Loader::handle(const os::Poller::Event& event) {
 Peer::Heard Loader::listen(std::uint32_t w, Error& error) {
   const Peer::Heard heard = peers_[w].listen(poller_, error);
   if (heard == Peer::Heard::attached) {
+    start_error_ = {};
     (void)lanes_.open(w);
     peers_[w].set_start_deadline_ns(open_deadline_ns());
   }
@@ -188,8 +192,12 @@ void Loader::hear(std::uint32_t w) {
       if (heard == Peer::Heard::nonsense) shm::add(counters_->invalid_results);
       error.worker = static_cast<std::int32_t>(w);
       events_.push(heard == Peer::Heard::nonsense ? FEEDLANE_EVENT_INVALID : FEEDLANE_EVENT_WARNING, error);
-      // A program of ours that can't attach never will; of somebody else's it costs the offer.
-      if (peer.is_spawned() && !peer.has_attached()) fail(error);
+      // A program of ours that can't attach never will, one that couldn't be heard may; of somebody else's it costs the offer.
+      if (peer.is_spawned() && !peer.has_attached() && heard == Peer::Heard::nonsense) fail(error);
+      if (heard == Peer::Heard::lost && !peer.has_attached() && config_.start != FEEDLANE_START_EXTERNAL) {
+        peer.was_unheard = true;
+        start_error_ = error;
+      }
       if (!peer.has_process()) return lose(w);
       return peer.cut_off(poller_);
   }
@@ -227,7 +235,7 @@ void Loader::lose(std::uint32_t w) {
   if (peer.was_cut_off() && peer.refused_task != 0)
     (void)std::snprintf(how, sizeof how, "was ended for saying what makes no sense");
   peer.close(poller_);
-  peer.died = !expected && !has_left;
+  peer.died = !expected && !has_left && !peer.was_unheard;
   if (peer.died) tell_of_death(w, how, pid, in_hand);
   else if (!expected && config_.start == FEEDLANE_START_EXTERNAL) want_another(w, pid);
   if (!expected && (is_work_left() || config_.start == FEEDLANE_START_THREAD)) replace(w, had_attached, how, pid);
@@ -320,6 +328,10 @@ void Loader::recover_shard(std::uint32_t w, const char* how, pid_t pid) {
 void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t pid) {
   Peer& peer = peers_[w];
   if (config_.start == FEEDLANE_START_EXTERNAL) return;  // the host is asked for another by open_worker
+  if (peer.was_unheard) {                                // it would be the same at once; it was told
+    peer.start_again_ns = os::now_ns() + start_again_every_ns;
+    return;
+  }
   Error error;
   const std::uint64_t restarts = counters_->restarts.load(std::memory_order_relaxed);
   if (!had_attached && ++peer.start_failures >= max_start_failures)
@@ -335,24 +347,27 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
     (void)error.fail(FEEDLANE_OK, "worker %u: process %d replaces one that %s", w, static_cast<int>(peer.pid()), how);
     error.worker = static_cast<std::int32_t>(w);
     return events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);
-  } else if (any_there()) {  // the others go on
+  } else {
     error.worker = static_cast<std::int32_t>(w);
-    events_.push(FEEDLANE_EVENT_WARNING, error);
     peer.start_again_ns = os::now_ns() + start_again_every_ns;
+    if (!any_there()) start_error_ = error;
+    else events_.push(FEEDLANE_EVENT_WARNING, error);  // the others go on
     return;
   }
   error.worker = static_cast<std::int32_t>(w);
   fail(error);
 }
 
-// What was missing may be there by now. The first failure was told.
+// What was missing may be there by now. The first failure was told; where nobody is there, every one is.
 void Loader::replace_at_last(std::uint32_t w) {
   Peer& peer = peers_[w];
   Error error;
   if (!is_work_left()) {
     peer.start_again_ns = 0;  // the next begin starts it
   } else if (start_again(w, error) != FEEDLANE_OK) {
+    error.worker = static_cast<std::int32_t>(w);
     peer.start_again_ns = os::now_ns() + start_again_every_ns;
+    if (!any_there()) start_error_ = error;
   } else {
     (void)error.fail(FEEDLANE_OK, "worker %u: process %d replaces one that could not be replaced at once", w,
                      static_cast<int>(peer.pid()));

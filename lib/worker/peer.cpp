@@ -30,6 +30,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
   ever_opened_ = true;
   attached_ = spawned_ = cut_off_ = local_ = said_ready_ = said_leaving_ = was_hurried_ = false;
   unfinished = 0;
+  was_unheard = false;
   refused_task = 0;
   seen_task = 0;
   seen_passed_over = 0;

@@ -156,6 +156,7 @@ class Peer {
   std::uint64_t refused_task = 0;    // to blame for what it was cut off for; 0: it wasn't
   std::uint32_t start_failures = 0;  // generations in a row that ended before they attached
   bool died = false;                 // the generation before, unexpectedly
+  bool was_unheard = false;          // its word that it attached couldn't be received
   std::int64_t start_again_ns = 0;   // when to try again to replace it; 0: not
   std::int64_t progress_ns = 0;      // when it was last seen to get on
   std::uint64_t seen_task = 0;       // up to where it was last seen to have begun

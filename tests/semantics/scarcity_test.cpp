@@ -152,6 +152,96 @@ TEST_CASE("7. Faults: too few descriptors to replace a worker: told, and tried a
   }
 }
 
+TEST_CASE(
+    "7. Faults: too few descriptors to replace the only worker: E_OS until there are enough, then the epoch goes on") {
+  Setup s(8);
+  s.workers(1);
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  wait_until_ready(l.get(), 1);
+  std::vector<Taken> taken;
+  {
+    const FewDescriptors few(0);
+    const auto pid = static_cast<pid_t>(worker_of(l.get(), 0).pid);
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    REQUIRE(eventually([&] { return !is_running(pid); }));
+    for (int told = 0; told < 3;) {
+      Error e;
+      const Taken t = take(l.get(), &e);
+      if (t.status == FEEDLANE_OK) {  // made before
+        taken.push_back(t);
+        continue;
+      }
+      REQUIRE(t.status == FEEDLANE_E_OS);
+      CHECK_MESSAGE(says_descriptors(e), std::string(e.text));
+      CHECK(e.worker == 0);
+      told++;
+    }
+  }
+  for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
+  check_sequence(taken, 8, 1);
+  CHECK(stats_of(l.get()).restarts == 1);
+}
+
+TEST_CASE(
+    "7. Faults: too few descriptors for the word of a worker that was started: told once a try, and the epoch goes on "
+    "when "
+    "there are enough") {
+  for (const bool by_fork : {false, true}) {
+    CAPTURE(by_fork);
+    Setup s(8);
+    if (by_fork) s.forked(1, scripted_dataset());
+    else s.workers(1);
+    s.config.max_restarts = -1;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    // More often than a program may end before it attaches.
+    for (int i = 0; i < 7; i++) {
+      CAPTURE(i);
+      Error e;
+      {
+        const FewDescriptors few(0);
+        CHECK(take(l.get(), &e).status == FEEDLANE_E_OS);
+      }
+      CHECK_MESSAGE(says_descriptors(e), std::string(e.text));
+      CHECK(e.worker == 0);
+      CHECK_MESSAGE(feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_OK, "starts another");
+      CHECK(worker_of(l.get(), 0).state == FEEDLANE_WORKER_STARTING);
+    }
+    check_sequence(take_rest(l.get()), 8, 1);
+    CHECK_MESSAGE(stats_of(l.get()).restarts == 0, "none has died");
+    CHECK(events_of(l.get(), FEEDLANE_EVENT_WARNING).size() == 7);
+  }
+}
+
+TEST_CASE(
+    "7. Faults: too few descriptors for the word of one of two workers: the other goes on, and it is started again") {
+  Setup s(40);
+  s.workers(2);
+  s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  wait_until_ready(l.get(), 2);
+  bool is_told = false;
+  std::uint64_t killed = 0;
+  while (!is_told) {  // the word of a quick one may come before there are few
+    REQUIRE(::kill(static_cast<pid_t>(worker_of(l.get(), 1).pid), SIGKILL) == 0);
+    killed++;
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(l.get(), nullptr);
+      return stats_of(l.get()).restarts == killed;
+    }));
+    const FewDescriptors few(0);
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(l.get(), nullptr);
+      is_told = !events_of(l.get(), FEEDLANE_EVENT_WARNING).empty();
+      return is_told || worker_of(l.get(), 1).state == FEEDLANE_WORKER_READY;
+    }));
+  }
+  check_sequence(take_rest(l.get()), 40, 1);
+  CHECK(stats_of(l.get()).restarts == killed);
+}
+
 TEST_CASE("7. Faults: too few descriptors for a worker's word that it is there: told as such, and another may come") {
   Setup s(8);
   s.external(1);
