@@ -37,8 +37,8 @@ use crate::tensor::TensorMut;
 /// ```
 ///
 /// # Panics
-/// In a worker process that has more than one thread by now. And where `FEEDLANE_WORKER_FD` names a descriptor that
-/// this process opened itself, or one of std's three.
+/// In a worker process that has more than one thread by now, or no /proc to count them in. And where `FEEDLANE_WORKER_FD`
+/// names a descriptor that this process opened itself, or one of std's three.
 pub fn worker_main<D: Dataset>() -> Option<ExitCode> {
     inherited_descriptor().map(|fd| exit_code(run_worker::<D>(fd)))
 }
@@ -85,7 +85,8 @@ fn inherited_descriptor() -> Option<OwnedFd> {
 }
 
 fn refuse_threads() {
-    let threads = std::fs::read_dir("/proc/self/task").map(|tasks| tasks.count()).unwrap_or(1);
+    let tasks = std::fs::read_dir("/proc/self/task");
+    let threads = tasks.expect("a worker counts its threads: /proc must be mounted").count();
     assert!(threads == 1, "a worker looks for its trainer first thing in main, before it starts threads");
 }
 
@@ -97,7 +98,7 @@ fn refuse_threads() {
 /// that a trainer started, until somebody takes it.
 ///
 /// # Panics
-/// In a worker process that has more than one thread by now.
+/// In a worker process that has more than one thread by now, or no /proc to count them in.
 pub unsafe fn worker_descriptor() -> Option<OwnedFd> {
     std::env::var_os(VARIABLE)?;
     refuse_threads();
