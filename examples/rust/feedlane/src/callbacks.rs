@@ -214,10 +214,30 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
     format!("panicked: {}", said.unwrap_or("with something that is no text"))
 }
 
+/// A failure in words.
+pub(crate) struct Said {
+    pub text: String,
+    pub causes: String,
+    pub transient: bool,
+}
+
+/// Takes a failure, whose own Display, source and Drop may panic, apart.
+pub(crate) fn said(failure: Failure) -> Said {
+    let safely = |words: &dyn Fn() -> String| guarded(|| Ok(words())).unwrap_or_else(|panicked| panicked.to_string());
+    let text = safely(&|| failure.to_string());
+    let causes = safely(&|| causes(&failure));
+    let transient = failure.is::<Transient>();
+    let_go(failure);
+    Said { text, causes, transient }
+}
+
+/// More causes than anybody reads: one that is its own ends here.
+const MOST_CAUSES: usize = 100;
+
 /// What led to a failure, line by line.
-pub(crate) fn causes(failure: &Failure) -> String {
+fn causes(failure: &Failure) -> String {
     let (mut lines, mut cause) = (Vec::new(), failure.source());
-    while let Some(error) = cause {
+    while let (Some(error), true) = (cause, lines.len() < MOST_CAUSES) {
         lines.push(format!("caused by: {}", error));
         cause = error.source();
     }
@@ -244,16 +264,15 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> Result<R, Failure>) -> Result<R, Fa
 ///
 /// # Safety
 /// `err` is what the library gave to the callback.
-unsafe fn say(err: *mut sys::feedlane_error, failure: &Failure) {
+unsafe fn say(err: *mut sys::feedlane_error, said: &Said) {
     // SAFETY: the callback's own, or NULL.
     if let Some(err) = unsafe { err.as_mut() } {
-        let text = failure.to_string();
         let room = err.text.len() - 1;
-        for (to, from) in err.text[..room].iter_mut().zip(text.bytes()) {
+        for (to, from) in err.text[..room].iter_mut().zip(said.text.bytes()) {
             *to = from as c_char;
         }
-        err.transient = failure.is::<Transient>().into();
-        let detail = causes(failure);
+        err.transient = said.transient.into();
+        let detail = &said.causes;
         if !err.detail.is_null() {
             let fits = detail.len().min(err.detail_cap as usize);
             // SAFETY: `detail_cap` bytes of room.
@@ -269,9 +288,8 @@ unsafe fn say(err: *mut sys::feedlane_error, failure: &Failure) {
 /// As `say`.
 unsafe fn answer(err: *mut sys::feedlane_error, code: i32, f: impl FnOnce() -> Result<i32, Failure>) -> i32 {
     guarded(f).unwrap_or_else(|failure| {
-        // SAFETY: the caller's promise. A failure whose own Display or Drop panics must not unwind into C either.
-        let_go(catch_unwind(AssertUnwindSafe(|| unsafe { say(err, &failure) })));
-        let_go(failure);
+        // SAFETY: the caller's promise.
+        unsafe { say(err, &said(failure)) };
         code
     })
 }

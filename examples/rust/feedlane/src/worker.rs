@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::builder::Field;
-use crate::callbacks::{causes, dataset_table, guarded, shard_table, Dataset, Failure, Shard, Transient, WorkerInfo};
+use crate::callbacks::{dataset_table, guarded, said, shard_table, Dataset, Failure, Shard, WorkerInfo};
 use crate::error::{bytes_at, call, check_abi, plain, slice_at, Error, Status};
 use crate::loader::nanoseconds;
 use crate::pool::Pool;
@@ -225,8 +225,8 @@ impl Worker {
                     task.commit(rows)
                 }
                 Err(failure) => {
-                    let transient = failure.is::<Transient>();
-                    task.fail(None, transient, &failure.to_string(), &causes(&failure))
+                    let said = said(failure);
+                    task.fail(None, said.transient, &said.text, &said.causes)
                 }
             };
             match told {

@@ -180,6 +180,44 @@ fn nothing_unwinds_into_c_when_what_failed_is_dropped() -> Checked {
     Ok(())
 }
 
+/// Its own cause.
+#[derive(Debug)]
+struct Ring;
+
+impl fmt::Display for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a ring")
+    }
+}
+
+impl std::error::Error for Ring {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self)
+    }
+}
+
+#[test]
+fn a_workers_run_goes_on_after_what_panics_when_it_is_told_or_dropped() -> Checked {
+    let mut loader =
+        Loader::builder().sampler(&Sampler::sequential(4)?).field::<i64>("index", &[]).workers(1).threads().build()?;
+    let handle = loader.handle();
+    let thread = std::thread::spawn(move || {
+        let mut worker = handle.local_worker().expect("a loader").expect("one is missing");
+        worker.run(|work| match work.batch() {
+            0 => std::panic::panic_any(Bomb(2)),
+            1 => Err(Bomb(2).into()),
+            2 => Err(Ring.into()),
+            _ => Ok(work.tensor_mut(0)?.as_mut_slice::<i64>()?.fill(3)),
+        })
+    });
+    let ends: Vec<_> = loader.epoch(0)?.map(|batch| batch.map(|b| b.number()).map_err(|e| e.text.clone())).collect();
+    let panicked = Err("panicked: with something that is no text".to_string());
+    assert_eq!(ends, [panicked.clone(), panicked, Err("a ring".to_string()), Ok(3)]);
+    drop(loader);
+    thread.join().expect("no panic")?;
+    Ok(())
+}
+
 struct Letters {
     left: u8,
 }
