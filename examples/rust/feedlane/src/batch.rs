@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::error::{bytes_at, call, slice_at, Error, Status};
+use crate::error::{bytes_at, call, slice_at, Error};
 use crate::pool::{NotReleased, Pool};
 use crate::sys;
 use crate::tensor::{Tensor, TensorMut};
@@ -112,8 +112,7 @@ impl Batch {
     }
 
     fn no_tensor(&self, index: usize) -> Error {
-        let text = format!("tensor is {}, the batch has {}", index, self.raw.tensor_count);
-        Error::new(Status::ARGUMENT, "tensor", index as i64, self.raw.tensor_count as i64, text)
+        Error::beyond("tensor", index, "batch", self.tensor_count())
     }
 
     /// Gives it back: what dropping does. It takes the batch, so nothing can be used or released again.

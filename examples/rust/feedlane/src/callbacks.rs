@@ -10,9 +10,9 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use crate::builder::Field;
 use crate::element::{Dtype, Element};
-use crate::error::{bytes_at, slice_at, Error, Status};
+use crate::error::{bytes_at, slice_at, Error};
 use crate::sys;
-use crate::tensor::{slice_at_mut, whole_elements};
+use crate::tensor::{elements_of, slice_at_mut};
 use crate::worker::Work;
 
 /// What a data set fails with: anything that is an error, `"text".into()` too.
@@ -185,18 +185,10 @@ impl<'a> Row<'a> {
     pub fn field_mut<T: Element>(&mut self, field: usize) -> Result<&mut [T], Error> {
         // SAFETY: the task's own number of tensors.
         let tensors = unsafe { slice_at(self.task.tensors, self.task.tensor_count as u64) };
-        let tensor = tensors.get(field).ok_or_else(|| {
-            let text = format!("field is {}, the sample has {}", field, tensors.len());
-            Error::new(Status::ARGUMENT, "field", field as i64, tensors.len() as i64, text)
-        })?;
-        let (found, wanted) = (Dtype::from_c(tensor.dtype), T::DTYPE);
-        if found != wanted {
-            let text = format!("the field's elements are {}, not {}", found, wanted);
-            return Err(Error::new(Status::ARGUMENT, "dtype", found.bits.into(), wanted.bits.into(), text));
-        }
+        let tensor = tensors.get(field).ok_or_else(|| Error::beyond("field", field, "sample", tensors.len()))?;
         // SAFETY: one pointer and one length a tensor.
         let (data, bytes) = unsafe { (*self.raw.fields.add(field), *self.raw.bytes.add(field)) };
-        let count = whole_elements::<T>(data.cast(), bytes, "row")?;
+        let count = elements_of::<T>(tensor.dtype, data.cast(), bytes, "field")?;
         // SAFETY: `count` aligned elements that are this row's alone; every bit pattern is a `T`.
         Ok(unsafe { slice_at_mut(data.cast::<T>(), count) })
     }

@@ -125,6 +125,17 @@ impl Error {
         Error { details: Box::new(details) }
     }
 
+    /// One of which nothing but the outcome is known.
+    pub(crate) fn bare(status: Status) -> Self {
+        Error::new(status, "", 0, 0, String::new())
+    }
+
+    /// Of a number beyond the last one that there is.
+    pub(crate) fn beyond(argument: &str, index: usize, owner: &str, count: usize) -> Self {
+        let text = format!("{} is {}, the {} has {}", argument, index, owner, count);
+        Error::new(Status::ARGUMENT, argument, index as i64, count as i64, text)
+    }
+
     pub(crate) fn argument(argument: &str, text: String) -> Self {
         Error::new(Status::ARGUMENT, argument, 0, 0, text)
     }
@@ -248,7 +259,15 @@ pub(crate) fn plain(status: i32) -> Result<Status, Error> {
     if status >= 0 {
         return Ok(Status(status));
     }
-    Err(Error::new(Status(status), "", 0, 0, String::new()))
+    Err(Error::bare(Status(status)))
+}
+
+/// For functions whose other normal outcomes are errors here.
+pub(crate) fn only_ok(status: Status) -> Result<(), Error> {
+    if status == Status::OK {
+        return Ok(());
+    }
+    Err(Error::bare(status))
 }
 
 /// That the library in use is of the ABI that this crate is written for.

@@ -225,8 +225,8 @@ impl Iterator for Epoch<'_> {
             Ok(Next::Batch(batch)) => Some(Ok(batch)),
             Ok(Next::End) => None,
             Ok(Next::SlotsHeld(error)) => Some(Err(error)),
-            Ok(Next::Interrupted) => Some(Err(Error::new(Status::INTERRUPTED, "", 0, 0, String::new()))),
-            Ok(Next::Timeout) => Some(Err(Error::new(Status::TIMEOUT, "", 0, 0, String::new()))),
+            Ok(Next::Interrupted) => Some(Err(Error::bare(Status::INTERRUPTED))),
+            Ok(Next::Timeout) => Some(Err(Error::bare(Status::TIMEOUT))),
             Err(error) => Some(Err(error)),
         };
         self.is_over = match &item {

@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::error::{bytes_at, call, check_abi, plain, Error, Status};
+use crate::error::{bytes_at, call, check_abi, only_ok, plain, Error};
 use crate::loader::nanoseconds;
 use crate::sys;
 use crate::tensor::slice_at_mut;
@@ -104,10 +104,8 @@ impl Pool {
         // SAFETY: the handle lives; a struct of ours to fill in.
         let status =
             call(|err| unsafe { sys::feedlane_pool_acquire(self.as_ptr(), nanoseconds(timeout), &mut raw, err) })?;
-        match status {
-            Status::OK => Ok(Buffer { pool: self.clone(), raw }),
-            other => Err(Error::new(other, "", 0, 0, String::new())),
-        }
+        only_ok(status)?;
+        Ok(Buffer { pool: self.clone(), raw })
     }
 
     pub fn stats(&self) -> Result<PoolStats, Error> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut, NonNull};
 use std::time::Duration;
 
-use crate::error::{call, check_abi, plain, Error, Status};
+use crate::error::{call, check_abi, only_ok, plain, Error, Status};
 use crate::loader::nanoseconds;
 use crate::sys;
 use crate::tensor::slice_at_mut;
@@ -90,13 +90,6 @@ impl Receiver {
             Ok(BorrowedFd::borrow_raw(fd))
         }
     }
-}
-
-fn only_ok(status: Status) -> Result<(), Error> {
-    if status == Status::OK {
-        return Ok(());
-    }
-    Err(Error::new(status, "", 0, 0, String::new()))
 }
 
 impl Drop for Receiver {

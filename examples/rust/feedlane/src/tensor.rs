@@ -122,16 +122,21 @@ pub(crate) unsafe fn slice_at_mut<'a, T>(data: *mut T, count: usize) -> &'a mut 
 
 /// How many `T`s a tensor holds; an error if it holds something else.
 fn elements<T: Element>(raw: &sys::feedlane_tensor) -> Result<usize, Error> {
-    let (found, wanted) = (Dtype::from_c(raw.dtype), T::DTYPE);
-    if found != wanted {
-        let text = format!("the tensor's elements are {}, not {}", found, wanted);
-        return Err(Error::new(Status::ARGUMENT, "dtype", found.bits.into(), wanted.bits.into(), text));
-    }
-    whole_elements::<T>(raw.data.cast(), raw.bytes, "tensor")
+    elements_of::<T>(raw.dtype, raw.data.cast(), raw.bytes, "tensor")
 }
 
-/// How many whole, aligned `T`s lie in `bytes` bytes.
-pub(crate) fn whole_elements<T: Element>(data: *const u8, bytes: u64, what: &str) -> Result<usize, Error> {
+/// How many `T`s lie in `bytes` bytes of `what`: whole, aligned ones, of this dtype.
+pub(crate) fn elements_of<T: Element>(
+    dtype: sys::feedlane_dtype,
+    data: *const u8,
+    bytes: u64,
+    what: &str,
+) -> Result<usize, Error> {
+    let (found, wanted) = (Dtype::from_c(dtype), T::DTYPE);
+    if found != wanted {
+        let text = format!("the {}'s elements are {}, not {}", what, found, wanted);
+        return Err(Error::new(Status::ARGUMENT, "dtype", found.bits.into(), wanted.bits.into(), text));
+    }
     let size = std::mem::size_of::<T>();
     if bytes as usize % size != 0 || data as usize % std::mem::align_of::<T>() != 0 {
         let text = format!("{} bytes at {:p} are not whole elements of {} bytes", bytes, data, size);

@@ -330,10 +330,7 @@ impl<'a> Work<'a> {
         let task = self.now(); // each time anew: the descriptors may have moved when one was added
                                // SAFETY: the task's own number of descriptors.
         let tensors = unsafe { slice_at(task.tensors, task.tensor_count as u64) };
-        let raw = tensors.get(index).ok_or_else(|| {
-            let text = format!("tensor is {}, the task has {}", index, tensors.len());
-            Error::new(Status::ARGUMENT, "tensor", index as i64, tensors.len() as i64, text)
-        })?;
+        let raw = tensors.get(index).ok_or_else(|| Error::beyond("tensor", index, "task", tensors.len()))?;
         // SAFETY: the task's memory, this worker's alone until the commit, and borrowed mutably.
         Ok(unsafe { TensorMut::new(*raw) })
     }
@@ -341,10 +338,11 @@ impl<'a> Work<'a> {
     /// Gives tensor `index` another shape than declared, or adds one at `tensor_count()`. The field's shape is the whole
     /// one, batch dimension included.
     pub fn reshape(&mut self, index: usize, whole: &Field) -> Result<TensorMut<'_>, Error> {
+        let number = i32::try_from(index).map_err(|_| Error::beyond("tensor", index, "task", self.tensor_count()))?;
         let (name, mut out) = (c_text(whole.name()), sys::feedlane_tensor::new());
         let field = whole.to_c(&name)?;
         // SAFETY: the task in hand; the field is copied; a struct of ours to fill in.
-        call(|err| unsafe { sys::feedlane_task_tensor(self.raw, index as i32, &field, &mut out, err) })?;
+        call(|err| unsafe { sys::feedlane_task_tensor(self.raw, number, &field, &mut out, err) })?;
         // SAFETY: as in `tensor_mut`.
         Ok(unsafe { TensorMut::new(out) })
     }

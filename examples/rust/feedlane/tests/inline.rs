@@ -100,6 +100,10 @@ impl Dataset for Whole {
         let whole = Field::new::<u8>("added", &[2, 3]);
         work.reshape(added, &whole)?.bytes_mut().copy_from_slice(b"abcdef");
         assert_eq!(work.tensor_count(), added + 1);
+        for far in [added + 2, 1 << 32] {
+            let refused = work.reshape(far, &whole).err().ok_or("there is none")?;
+            assert_eq!((refused.status, refused.found), (Status::ARGUMENT, far as i64));
+        }
         work.set_metadata(format!("batch {}", work.batch()).as_bytes())?;
         Ok(())
     }
