@@ -13,7 +13,8 @@
  *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions. Nor
  *    in the up to 100 us for which a wait looks before it sleeps: a signal that lands there isn't seen.
  *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY; peek,
- *    release, reserve and commit of a ring find who is in a call before, but not who enters at the same moment).
+ *    release, reserve and commit of a ring find who is in a call before, but not who enters at the same moment;
+ *    feedlane_worker_get_info and _check, what is done with an inline task, and feedlane_pool_destroy look for nobody).
  *  - In a forked child every call on a handle answers E_FORKED, but *_destroy, *_detach and *_close: those only clear the
  *    pointer.
  *  - Structs begin with `size`. EVERY other field means "default" when zero. A shorter struct than this header's is
@@ -480,11 +481,11 @@ typedef struct feedlane_task {
   int64_t epoch;                  /**< as the trainer numbered it */
   int64_t batch;                  /**< its number in the epoch, from 0 */
   int32_t attempt;                /**< 0, +1 each time the batch is sent out again */
-  int32_t tensor_count;           /**< as many as there are fields */
+  int32_t tensor_count;           /**< as many as there are fields, and those added by feedlane_task_tensor */
   const int64_t *indices;         /**< `count` data set indices, read-only shared memory; NULL: iterable */
   uint64_t count;                 /**< rows wanted */
   const uint64_t *seeds;          /**< one a row, from (base seed, epoch, position): the same whoever makes the batch */
-  const feedlane_tensor *tensors; /**< the declared fields, shape [count, ...], ready to be written */
+  const feedlane_tensor *tensors; /**< the declared fields, shape [count, ...], ready to be written; then those added */
   feedlane_worker *worker;        /**< NULL inline (no workers) */
   int32_t first;                  /**< iterable: 1: the shard starts over, or goes on from `delivered`, `state` */
   int32_t reserved;
@@ -639,7 +640,7 @@ FEEDLANE_API int32_t feedlane_task_record(const feedlane_task *task, uint64_t po
                                           uint32_t retries, int64_t other, const char *text, feedlane_error *err);
 
 /** The callback form: attach, open, ready, tasks, close, detach: exactly a loop of the above. Takes `fd`. Returns 0 when
- *  the trainer wants no more. */
+ *  the trainer wants no more. T:any. */
 FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset *dataset, feedlane_error *err);
 /** Leaves. `*w` is NULL after; NULL is fine. T:one. */
 FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
@@ -675,7 +676,7 @@ typedef struct feedlane_loader_config {
   int32_t start;           /**< FEEDLANE_START_* */
   int32_t prefetch_factor; /**< batches in flight per worker; 0: 2 */
   int32_t keep_workers;    /**< 1: workers outlive the epoch (external ones and threads always do) */
-  int32_t held;            /**< batches that the trainer means to hold at once; 0: 1 */
+  int32_t held;            /**< batches that the trainer means to hold at once, while as many as ever are made; 0: 1 */
   int32_t reserved;
   const char *const *argv;      /**< spawn: NULL-terminated; argv[0] is looked up in PATH. NULL: this program again */
   const char *const *envp;      /**< spawn: NULL-terminated "NAME=value"; NULL: this process's environment */
@@ -685,7 +686,7 @@ typedef struct feedlane_loader_config {
   int64_t start_timeout_ns;    /**< from start to attach, and, with a task_timeout_ns, from there to ready; 0: 60 s */
   int64_t stop_timeout_ns;     /**< from the done-event to SIGTERM; 0: 5 s */
   int64_t term_timeout_ns;     /**< from SIGTERM to SIGKILL; 0: 1 s */
-  int32_t max_restarts;        /**< spawn: replacements of dead workers over the loader's life; 0: 1000; -1: none */
+  int32_t max_restarts;        /**< spawn, fork: dead workers replaced over the loader's life; 0: 1000; -1: none */
   int32_t max_kills_per_batch; /**< deaths after which a batch is E_QUARANTINED; 0: 3 */
   int32_t no_lifeline;         /**< 1: the trainer's death doesn't kill workers; each ends with its next
                                     feedlane_worker_next, however long its task takes till then; one with quick
@@ -736,7 +737,7 @@ typedef struct feedlane_batch {
   int64_t batch;                  /**< its number in the epoch, from 0 */
   int32_t worker;                 /**< -1: made inline */
   int32_t attempt;                /**< which attempt made it, from 0 */
-  const feedlane_tensor *tensors; /**< one a field, in the order of declaration */
+  const feedlane_tensor *tensors; /**< one a field, in the order of declaration; then those that the data set added */
   uint64_t tensor_count;          /**< how many */
   const int64_t *indices;         /**< what its rows are, `count` of them; NULL: iterable */
   uint64_t count;                 /**< rows */
@@ -746,8 +747,9 @@ typedef struct feedlane_batch {
   uint64_t metadata_bytes;        /**< its length */
 } feedlane_batch;
 
-/** Makes a loader: checks the configuration, reserves all memory. Workers start with the first `begin`.
- *  E_ARGUMENT, E_MEMORY, E_LIMIT, E_OS, E_STATE (inside a worker). T:any. */
+/** Makes a loader: checks the configuration, reserves all memory. Workers start with the first `begin`. E_ARGUMENT,
+ *  E_MEMORY, E_LIMIT, E_OS, E_STATE (inside a worker); E_CORRUPT, E_ABI: config.state is damaged, or of a later library;
+ *  with config.pinned also what its backend says. T:any. */
 FEEDLANE_API int32_t feedlane_loader_create(const feedlane_loader_config *config, feedlane_loader **out,
                                             feedlane_error *err);
 /** Stops the workers (see feedlane_loader_stop) and frees the loader; `*l` is NULL after, on E_HUNG too; NULL is fine. While
@@ -757,13 +759,13 @@ FEEDLANE_API int32_t feedlane_loader_destroy(feedlane_loader **l);
 /** Starts `epoch` (>= 0), workers too if none run. In mid-epoch the old one is abandoned first. T:one. */
 FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, feedlane_error *err);
 /** The next batch, in the sampler's order; out_of_order: as they arrive. A batch all of whose samples were left out isn't
- *  yielded. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern
- *  one batch: the following call goes on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach, or
- *  open its data set, in time), E_CORRUPT concern the loader: repeated until `begin`. E_HUNG also: a shard is in the hands of a thread that hangs,
- *  told once an epoch; all threads hang, until one is back. E_PEER_DEAD: no external worker is there; until
- *  feedlane_loader_open_worker; or a shard was lost with its worker, told once, see feedlane_loader_config.deterministic.
- *  E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers replaced in here. With END,
- *  workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
+ *  yielded. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern one batch: the following call goes
+ *  on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach, or open its data set, in time; argument
+ *  config.start_timeout_ns), E_CORRUPT concern the loader: repeated until `begin`. E_HUNG also, with other arguments: a shard
+ *  is in the hands of a thread that hangs, told once an epoch; all threads hang, until one is back. E_PEER_DEAD: no external
+ *  worker is there, until feedlane_loader_open_worker; or a shard was lost with its worker, told once, see
+ *  feedlane_loader_config.deterministic. E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers
+ *  replaced in here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
 FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out,
                                           feedlane_error *err);
 /** What `next` does, but for taking a batch: reap, restart, dispatch; never waits. 0: none is ready; AGAIN: one is, or
@@ -840,7 +842,7 @@ FEEDLANE_API int32_t feedlane_batch_record_stream(feedlane_loader *l, uint64_t t
                                                   feedlane_error *err);
 /** config.staged: the calling thread copies batches until the loader is stopped for good by feedlane_loader_destroy.
  *  E_STATE: not staged, inline, or another thread does. Where none is there `next` waits for start_timeout_ns, and answers
- *  E_PEER_DEAD; at once when one was there and has left. T:any. */
+ *  E_PEER_DEAD. T:any. */
 FEEDLANE_API int32_t feedlane_loader_run_stager(feedlane_loader *l, feedlane_error *err);
 
 /* ---- DLPack: its structs are its own, only their names are declared here; see https://dmlc.github.io/dlpack ---------- */
