@@ -9,8 +9,9 @@ use crate::pool::{NotReleased, Pool};
 use crate::sys;
 use crate::tensor::{Tensor, TensorMut};
 
-/// A batch, where it lies in shared memory. Dropping it gives the memory back to the workers; a loader has room for
-/// [`LoaderBuilder::held`](crate::LoaderBuilder::held) of them at once. It may outlive its loader.
+/// A batch, where it lies in shared memory. Dropping it gives the memory back to the workers. Who keeps more than
+/// [`LoaderBuilder::held`](crate::LoaderBuilder::held) of them has fewer made ahead; who keeps all that there is room for is
+/// told SLOTS_HELD. It may outlive its loader.
 pub struct Batch {
     loader: NonNull<sys::feedlane_loader>,
     /// Its token is 0 once it was given back.

@@ -164,7 +164,7 @@ impl<'a> LoaderBuilder<'a> {
         prefetch_factor: i32 => i32::from;
         /// Workers outlive the epoch.
         keep_workers: bool => i32::from;
-        /// Batches that the trainer means to hold at once; 0: 1.
+        /// Batches that the trainer means to hold at once, while as many as ever are made; 0: 1.
         held: i32 => i32::from;
         /// From start to attach; 60 s unless said otherwise.
         start_timeout_ns: Duration => at_least_a_nanosecond;
