@@ -836,8 +836,8 @@ FEEDLANE_API int32_t feedlane_batch_release_on(feedlane_loader *l, uint64_t toke
 /** Says that `stream` uses the batch, as torch's record_stream does: whoever gives the last reference back, and however, the
  *  slot isn't free before `stream` has done all that is enqueued then, or has failed, or is refused by the backend
  *  (FEEDLANE_EVENT_DEVICE_FAILED). For exported tensors, whose deleters know nothing of the copies that were enqueued. The
- *  same stream twice is once. E_LIMIT: FEEDLANE_MAX_RECORDED_STREAMS others. E_STATE: without config.pinned. E_STALE,
- *  E_UNSUPPORTED. T:any. */
+ *  last reference isn't given back where the device's driver calls back, for the driver is asked then. The same stream twice
+ *  is once. E_LIMIT: FEEDLANE_MAX_RECORDED_STREAMS others. E_STATE: without config.pinned. E_STALE, E_UNSUPPORTED. T:any. */
 FEEDLANE_API int32_t feedlane_batch_record_stream(feedlane_loader *l, uint64_t token, void *stream,
                                                   feedlane_error *err);
 /** config.staged: the calling thread copies batches until the loader is stopped for good by feedlane_loader_destroy.

@@ -10,6 +10,19 @@ _left = []  # handles of pools that loaders, batches or streams still had when t
 _of_devices = {}
 
 
+def _end_left(_left=_left, _destroy=_abi.library.feedlane_pool_destroy, _byref=c.byref):
+    for _ in range(len(_left)):
+        try:
+            handle = _left.pop(0)  # no other thread has it from here on
+        except IndexError:
+            return
+        if _destroy(_byref(handle)) != 0:
+            _left.append(handle)
+
+
+atexit.register(_end_left)
+
+
 class Pool:
     """What Loader(pin_memory=...) registers its slots with. It may be dropped before loaders and batches that have it.
 
@@ -38,19 +51,11 @@ class Pool:
         import torch
         return torch.cuda.current_stream(self.device).cuda_stream
 
-    def __del__(self, _left=_left):
+    # The function as a default: a module's names may be gone when the interpreter ends.
+    def __del__(self, _left=_left, _end_left=_end_left):
         if getattr(self, "handle", None):
             _left.append(self.handle)
             _end_left()
-
-
-def _end_left(_left=_left, _destroy=_abi.library.feedlane_pool_destroy, _byref=c.byref):
-    for handle in list(_left):
-        if _destroy(_byref(handle)) == _abi.OK and handle in _left:
-            _left.remove(handle)
-
-
-atexit.register(_end_left)
 
 
 def pool_for(pin_memory, torch):
