@@ -42,11 +42,12 @@ class Orders(unittest.TestCase):
         for in_order in True, False:
             with tempfile.TemporaryDirectory() as folder:
                 go = os.path.join(folder, "go")
-                with feedlane.Loader(Stuck(go), 4, num_workers=2, in_order=in_order, dispatch="round_robin", timeout=1,
-                                     sampler=[8, 9, 10, 11, 0, 1, 2, 3]) as loader:
+                with feedlane.Loader(Stuck(go), 4, num_workers=2, in_order=in_order, dispatch="round_robin",
+                                     timeout=1 if in_order else 60, sampler=[8, 9, 10, 11, 0, 1, 2, 3]) as loader:
                     batches = iter(loader)
                     if in_order:
                         self.assertRaises(feedlane.Timeout, next, batches)
+                        loader.timeout = 60
                     else:
                         self.assertEqual(next(batches)[0, 0], 0)
                     open(go, "x").close()
