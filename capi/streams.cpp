@@ -57,7 +57,8 @@ Status feedlane::capi::RecordedStreams::add(feedlane_loader* l, std::uint64_t to
 
 void feedlane::capi::RecordedStreams::ask(const feedlane_loader* l, std::uint64_t token) {
   Slot& s = slot_of(l, token);
-  // Another batch's already: this one had no streams.
+  // Another batch's already: this one had no streams. Relaxed: if it is this one's, `add` comes before the reference that was
+  // given back last, by SlotTable's acquire-release.
   if (s.token.load(std::memory_order_relaxed) != token) return;
   for (std::uint32_t i = 0, count = s.count; i < count; i++) {
     Error error;

@@ -214,6 +214,7 @@ class Loader {
   void want_another(std::uint32_t worker, pid_t pid);
   void replace(std::uint32_t worker, bool had_attached, const char* how, pid_t pid);
   void replace_at_last(std::uint32_t worker);
+  void start_later(std::uint32_t worker, Error& error);
   [[nodiscard]] bool is_work_left() const;
   void fail(const Error& error);
   [[nodiscard]] bool any_there() const;

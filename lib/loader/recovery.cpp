@@ -348,14 +348,19 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
     error.worker = static_cast<std::int32_t>(w);
     return events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);
   } else {
-    error.worker = static_cast<std::int32_t>(w);
-    peer.start_again_ns = os::now_ns() + start_again_every_ns;
-    if (!any_there()) start_error_ = error;
-    else events_.push(FEEDLANE_EVENT_WARNING, error);  // the others go on
+    start_later(w, error);
+    if (any_there()) events_.push(FEEDLANE_EVENT_WARNING, error);  // the others go on
     return;
   }
   error.worker = static_cast<std::int32_t>(w);
   fail(error);
+}
+
+// What is missing now may be there then.
+void Loader::start_later(std::uint32_t w, Error& error) {
+  error.worker = static_cast<std::int32_t>(w);
+  peers_[w].start_again_ns = os::now_ns() + start_again_every_ns;
+  if (!any_there()) start_error_ = error;
 }
 
 // What was missing may be there by now. The first failure was told; where nobody is there, every one is.
@@ -365,9 +370,7 @@ void Loader::replace_at_last(std::uint32_t w) {
   if (!is_work_left()) {
     peer.start_again_ns = 0;  // the next begin starts it
   } else if (start_again(w, error) != FEEDLANE_OK) {
-    error.worker = static_cast<std::int32_t>(w);
-    peer.start_again_ns = os::now_ns() + start_again_every_ns;
-    if (!any_there()) start_error_ = error;
+    start_later(w, error);
   } else {
     (void)error.fail(FEEDLANE_OK, "worker %u: process %d replaces one that could not be replaced at once", w,
                      static_cast<int>(peer.pid()));

@@ -1,34 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Data sets: what a worker runs, and the C callbacks that lead to it. An error or a panic in there becomes the sample's
 //! failure; nothing unwinds into C.
-use std::any::Any;
 use std::ffi::{c_void, CStr};
-use std::fmt;
 use std::marker::PhantomData;
 use std::os::raw::c_char;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use crate::builder::Field;
 use crate::element::{Dtype, Element};
 use crate::error::{bytes_at, slice_at, Error};
+use crate::failure::{guarded, let_go, said, Failure, Said};
 use crate::sys;
 use crate::tensor::{elements_of, slice_at_mut};
 use crate::worker::Work;
-
-/// What a data set fails with: anything that is an error, `"text".into()` too.
-pub type Failure = Box<dyn std::error::Error>;
-
-/// A failure that another try may undo: [`LoaderBuilder::retries`](crate::LoaderBuilder::retries) says how many it gets.
-#[derive(Debug)]
-pub struct Transient(pub String);
-
-impl fmt::Display for Transient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Transient {}
 
 /// A data set with an index for each sample. One value a worker, all calls in one thread.
 pub trait Dataset: Sized + 'static {
@@ -197,59 +180,6 @@ impl<'a> Row<'a> {
     pub fn fill<T: Element>(&mut self, field: usize, value: T) -> Result<(), Error> {
         self.field_mut::<T>(field).map(|elements| elements.fill(value))
     }
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
-    let said = payload.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", said.unwrap_or("with something that is no text"))
-}
-
-/// A failure in words.
-pub(crate) struct Said {
-    pub text: String,
-    pub causes: String,
-    pub transient: bool,
-}
-
-/// Takes a failure, whose own Display, source and Drop may panic, apart.
-pub(crate) fn said(failure: Failure) -> Said {
-    let safely = |words: &dyn Fn() -> String| guarded(|| Ok(words())).unwrap_or_else(|panicked| panicked.to_string());
-    let text = safely(&|| failure.to_string());
-    let causes = safely(&|| causes(&failure));
-    let transient = failure.is::<Transient>();
-    let_go(failure);
-    Said { text, causes, transient }
-}
-
-/// More causes than anybody reads: one that is its own ends here.
-const MOST_CAUSES: usize = 100;
-
-/// What led to a failure, line by line.
-fn causes(failure: &Failure) -> String {
-    let (mut lines, mut cause) = (Vec::new(), failure.source());
-    while let (Some(error), true) = (cause, lines.len() < MOST_CAUSES) {
-        lines.push(format!("caused by: {}", error));
-        cause = error.source();
-    }
-    lines.join("\n")
-}
-
-/// Drops what is a data set's. That may panic, and what it panicked with may do so again when dropped: it is left.
-fn let_go<T>(theirs: T) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(theirs))) {
-        std::mem::forget(payload);
-    }
-}
-
-/// Runs `f`; its error and its panic both become a failure.
-pub(crate) fn guarded<R>(f: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
-        let text = panic_text(&*payload);
-        let_go(payload);
-        Err(text.into())
-    })
 }
 
 /// Tells the library of a failure.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::builder::Field;
-use crate::callbacks::{dataset_table, guarded, said, shard_table, Dataset, Failure, Shard, WorkerInfo};
+use crate::callbacks::{dataset_table, shard_table, Dataset, Shard, WorkerInfo};
 use crate::error::{bytes_at, call, check_abi, plain, slice_at, Error, Status};
+use crate::failure::{guarded, said, Failure};
 use crate::loader::nanoseconds;
 use crate::pool::Pool;
 use crate::sys;
