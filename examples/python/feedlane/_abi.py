@@ -23,6 +23,10 @@ class Sized(c.Structure):
     def __init__(self, **fields):
         super().__init__(size=c.sizeof(type(self)), **fields)
 
+    def values(self, *but):
+        """By name, without the size and `but`."""
+        return {name: getattr(self, name) for name, _ in self._fields_ if name not in ("size", *but)}
+
 
 def _struct(name, base, /, **fields):
     first = [("size", _size)] if base is Sized else []

@@ -293,8 +293,7 @@ class Loader:
 
     def stats(self):
         """The library's counters, by name."""
-        struct = self._stats()
-        return {name: getattr(struct, name) for name, _ in struct._fields_ if name not in ("size", "rank_source")}
+        return self._stats().values("rank_source")
 
     def _stats(self):
         struct = _abi.Stats()
@@ -305,7 +304,7 @@ class Loader:
         """A dict for each worker: pid, state, generation, tasks, samples, bytes, errors, work_ns, wait_ns."""
         rows, struct = [], _abi.WorkerStats()
         while self._handle.call(_abi.library.feedlane_loader_worker_stats, len(rows), struct) == _abi.OK:
-            rows.append({name: getattr(struct, name) for name, _ in struct._fields_[1:]})
+            rows.append(struct.values())
         return rows
 
     def events(self):

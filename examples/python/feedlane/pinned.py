@@ -44,7 +44,7 @@ class Pool:
         """The library's counters, by name."""
         struct = _abi.PoolStats()
         errors.check(_abi.library.feedlane_pool_get_stats(self.handle, struct))
-        return {name: getattr(struct, name) for name, _ in struct._fields_ if name != "size"}
+        return struct.values()
 
     def current_stream(self):
         """The address of torch's stream of this thread on this device."""
