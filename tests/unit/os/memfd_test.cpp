@@ -11,6 +11,7 @@
 #include <array>
 #include <ctime>
 
+#include "support/skip.hpp"
 #include "unit/os/fixtures.hpp"
 
 using feedlane::Error;
@@ -202,7 +203,7 @@ TEST_CASE("memory that isn't there is E_MEMORY, not a system call's error") {
     return {true, error.code, error.os_errno, error.needed};
   });
   if (!a.possible) {
-    MESSAGE("skipped: this user can't make a file system of its own");
+    feedlane::test::skip("this user can't mount a file system");
     return;
   }
   CHECK(a.code == FEEDLANE_E_MEMORY);
