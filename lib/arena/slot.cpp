@@ -9,11 +9,7 @@
 
 namespace feedlane::arena {
 
-namespace {
-
-std::uint64_t detail_room(const Slot& slot) { return std::min<std::uint64_t>(slot.reserved_bytes, shm::detail_bytes); }
-
-}  // namespace
+std::uint64_t detail_room(const Slot& slot) { return std::min<std::uint64_t>(slot.payload_bytes, shm::detail_bytes); }
 
 Slot Slot::of(const shm::Segments& segments, std::uint32_t slot) {
   const shm::Plan& plan = segments.plan();
@@ -22,7 +18,6 @@ Slot Slot::of(const shm::Segments& segments, std::uint32_t slot) {
   s.payload = segments.payload(slot);
   s.payload_offset = plan.payload_of(slot);
   s.payload_bytes = plan.geometry.slot_bytes;
-  s.reserved_bytes = plan.geometry.reserved_bytes;
   s.records = segments.records(slot);
   s.record_room = plan.geometry.record_rows;
   s.number = slot;
@@ -78,20 +73,25 @@ void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t positio
 
 namespace {
 
-Status corrupt(Error& error, const char* what, std::uint64_t found, std::uint64_t needed) {
+// `rule` says how the two numbers should be related: "%s is 5 in the slot, RULE 4".
+Status corrupt(Error& error, const char* what, std::uint64_t found, const char* rule, std::uint64_t needed) {
   return error.refuse(FEEDLANE_E_CORRUPT, what, static_cast<std::int64_t>(found), static_cast<std::int64_t>(needed),
-                      "%s is %lld in the slot, should be %lld", what, static_cast<long long>(found),
+                      "%s is %lld in the slot, must be %s %lld", what, static_cast<long long>(found), rule,
                       static_cast<long long>(needed));
 }
 
 Status read_head(const Slot& slot, std::uint64_t task_id, shm::SlotHead& head, Error& error) {
   head = shm::read_once<shm::SlotHead>(&slot.header->head);
-  return head.task_id == task_id ? FEEDLANE_OK : corrupt(error, "slot.task_id", head.task_id, task_id);
+  return head.task_id == task_id ? FEEDLANE_OK : corrupt(error, "slot.task_id", head.task_id, "the task's,", task_id);
 }
 
 Status check_extent(const Slot& slot, const char* what, const Extent& extent, Error& error) {
   if (extent.bytes <= slot.payload_bytes && extent.offset <= slot.payload_bytes - extent.bytes) return FEEDLANE_OK;
-  return corrupt(error, what, extent.offset, slot.payload_bytes);
+  return error.refuse(FEEDLANE_E_CORRUPT, what, static_cast<std::int64_t>(extent.offset),
+                      static_cast<std::int64_t>(slot.payload_bytes),
+                      "%s is %llu in the slot, with %llu bytes from there; the slot ends at %llu", what,
+                      static_cast<unsigned long long>(extent.offset), static_cast<unsigned long long>(extent.bytes),
+                      static_cast<unsigned long long>(slot.payload_bytes));
 }
 
 // A tensor whose shape the worker chose: type and shape are sound, and it lies in the slot.
@@ -101,9 +101,10 @@ Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor
   if (const Flaw f = measure(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes); f.member != nullptr)
     return error.refuse(FEEDLANE_E_CORRUPT, f.member, f.found, f.needed, "tensor.%s is %lld in the slot: %s", f.member,
                         static_cast<long long>(f.found), f.rule);
-  if (r.bytes != bytes) return corrupt(error, "tensor.bytes", r.bytes, bytes);
+  if (r.bytes != bytes) return corrupt(error, "tensor.bytes", r.bytes, "what its shape takes,", bytes);
   if (const Status s = check_extent(slot, "tensor.offset", {r.offset, r.bytes}, error); s != FEEDLANE_OK) return s;
-  if (r.offset % shm::tensor_alignment != 0) return corrupt(error, "tensor.offset", r.offset, 0);
+  if (r.offset % shm::tensor_alignment != 0)
+    return corrupt(error, "tensor.offset", r.offset, "a multiple of", shm::tensor_alignment);
   out = row_major(dtype, r.ndim, r.shape);
   out.bytes = bytes;
   out.offset = slot.payload_offset + r.offset;
@@ -115,8 +116,10 @@ Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor
 Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& fields, std::int64_t rows, Made& out,
                     Error& error) {
   const auto declared = fields.all();
-  if (head.tensor_count < declared.size() || head.tensor_count > FEEDLANE_MAX_TENSORS)
-    return corrupt(error, "slot.tensor_count", head.tensor_count, declared.size());
+  if (head.tensor_count < declared.size())
+    return corrupt(error, "slot.tensor_count", head.tensor_count, "at least", declared.size());
+  if (head.tensor_count > FEEDLANE_MAX_TENSORS)
+    return corrupt(error, "slot.tensor_count", head.tensor_count, "at most", FEEDLANE_MAX_TENSORS);
   const bool as_declared = head.shaped == 0 && head.tensor_count == declared.size();
   if (as_declared && out.rows_as_declared == rows) return FEEDLANE_OK;
   out.rows_as_declared = -1;
@@ -147,7 +150,7 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
 // One a sample at most, by position; the last one may be of the batch as a whole.
 Status read_records(const Slot& slot, std::uint32_t count, std::uint64_t limit, std::vector<shm::SampleRecord>& out,
                     Error& error) {
-  if (count > slot.record_room) return corrupt(error, "slot.record_count", count, slot.record_room);
+  if (count > slot.record_room) return corrupt(error, "slot.record_count", count, "at most", slot.record_room);
   out.resize(count);
   for (std::uint32_t i = 0; i < count; i++) {
     out[i] = shm::read_once<shm::SampleRecord>(slot.records + i);
@@ -155,12 +158,13 @@ Status read_records(const Slot& slot, std::uint32_t count, std::uint64_t limit, 
     const bool is_last_retry =
         i + 1 == count && out[i].outcome == static_cast<std::int32_t>(shm::SampleOutcome::retried);
     if (out[i].whole > (is_last_retry ? 1 : 0))
-      return corrupt(error, "record.whole", out[i].whole, is_last_retry ? 1 : 0);
+      return corrupt(error, "record.whole", out[i].whole, "at most", is_last_retry ? 1 : 0);
     const bool follows = i == 0 || out[i].whole != 0 || out[i].position > out[i - 1].position;
-    if (out[i].position >= limit || !follows) return corrupt(error, "record.position", out[i].position, limit);
+    if (out[i].position >= limit || !follows)
+      return corrupt(error, "record.position", out[i].position, "above the one before it and below", limit);
     if (out[i].outcome < static_cast<std::int32_t>(shm::SampleOutcome::retried) ||
         out[i].outcome > static_cast<std::int32_t>(shm::SampleOutcome::skipped))
-      return corrupt(error, "record.outcome", static_cast<std::uint64_t>(out[i].outcome), 3);
+      return corrupt(error, "record.outcome", static_cast<std::uint64_t>(out[i].outcome), "1 to", 3);
   }
   return FEEDLANE_OK;
 }
@@ -178,7 +182,7 @@ Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields,
   if (s == FEEDLANE_OK) s = check_extent(slot, "slot.state_offset", state, error);
   // It goes into a list of indices when its shard is opened again.
   if (s == FEEDLANE_OK && state.bytes > slot.state_room)
-    s = corrupt(error, "slot.state_bytes", state.bytes, slot.state_room);
+    s = corrupt(error, "slot.state_bytes", state.bytes, "at most", slot.state_room);
   if (s == FEEDLANE_OK) s = read_records(slot, head.record_count, position_limit, out.records, error);
   if (s != FEEDLANE_OK) return s;
   out.metadata = {slot.payload + metadata.offset, metadata.bytes};
@@ -192,9 +196,10 @@ Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t posit
   shm::SlotHead head;
   if (const Status s = read_head(slot, task_id, head, error); s != FEEDLANE_OK) return s;
   if (head.detail_bytes > detail_room(slot))
-    return corrupt(error, "slot.detail_bytes", head.detail_bytes, detail_room(slot));
+    return corrupt(error, "slot.detail_bytes", head.detail_bytes, "at most", detail_room(slot));
   if (head.failed_position < -1 || head.failed_position >= static_cast<std::int64_t>(position_limit))
-    return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position), position_limit);
+    return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position), "-1, or below",
+                   position_limit);
   if (const Status s = read_records(slot, head.record_count, position_limit, records, error); s != FEEDLANE_OK)
     return s;
   const auto text = shm::read_once<shm::SlotText>(&slot.header->text);

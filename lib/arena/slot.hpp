@@ -21,7 +21,6 @@ struct Slot {
   std::byte* payload = nullptr;
   std::uint64_t payload_offset = 0;  // in the data segment
   std::uint64_t payload_bytes = 0;   // address space
-  std::uint64_t reserved_bytes = 0;  // memory from the start
   shm::SampleRecord* records = nullptr;
   std::uint32_t record_room = 0;
   std::uint32_t number = 0;
@@ -68,7 +67,10 @@ struct Extras {
 // Worker: describes the tensors that lie in the slot; of those that are as declared there is nothing to say.
 void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors,
                  const Extras& extras);
-// Worker: says why there is no batch. A traceback goes into the payload, as much of it as fits.
+// Of a traceback at the start of the payload, at most.
+std::uint64_t detail_room(const Slot& slot);
+// Worker: says why there is no batch. A traceback goes into the payload, as much of it as fits: see detail_room. Memory
+// for it has been reserved.
 void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient,
                    std::string_view text, std::string_view detail, std::uint32_t records);
 

@@ -114,6 +114,19 @@ void Task::publish_tensors() {
 
 // ---- what the data set puts into the slot ----
 
+// The slot's payload up to `end` is memory from here on.
+Status Task::reserve_up_to(std::uint64_t end, Error& error) {
+  std::uint64_t& there = reserved_[slot_.number];
+  if (end <= there) return FEEDLANE_OK;
+  // Whole pages, and some more than asked for: batches that grow by a little each time shouldn't ask each time.
+  const std::uint64_t grown = std::max(end, there + there / 4);
+  const std::uint64_t until = std::min(slot_.payload_bytes, shm::align_payload(grown));
+  Status s = os::check_room(until - there, os::SystemFiles{}, error);
+  if (s == FEEDLANE_OK) s = os::reserve(slot_.data_fd, slot_.payload_offset + there, until - there, error);
+  if (s == FEEDLANE_OK) there = until;
+  return s;
+}
+
 Status Task::allocate(std::uint64_t bytes, arena::Extent& out, Error& error) {
   const std::uint64_t offset = arena::align_tensor(used_);
   if (bytes > shm::max_slot_bytes || offset + bytes > slot_.payload_bytes)
@@ -122,16 +135,7 @@ Status Task::allocate(std::uint64_t bytes, arena::Extent& out, Error& error) {
                         "this batch needs a slot of %llu bytes, slots have %llu",
                         static_cast<unsigned long long>(offset + std::min(bytes, shm::max_slot_bytes)),
                         static_cast<unsigned long long>(slot_.payload_bytes));
-  std::uint64_t& there = reserved_[slot_.number];
-  if (offset + bytes > there) {
-    // Whole pages, and some more than asked for: batches that grow by a little each time shouldn't ask each time.
-    const std::uint64_t grown = std::max(offset + bytes, there + there / 4);
-    const std::uint64_t end = std::min(slot_.payload_bytes, shm::align_payload(grown));
-    Status s = os::check_room(end - there, os::SystemFiles{}, error);
-    if (s == FEEDLANE_OK) s = os::reserve(slot_.data_fd, slot_.payload_offset + there, end - there, error);
-    if (s != FEEDLANE_OK) return s;
-    there = end;
-  }
+  if (const Status s = reserve_up_to(offset + bytes, error); s != FEEDLANE_OK) return s;
   out = {offset, bytes};
   used_ = offset + bytes;
   return FEEDLANE_OK;
@@ -279,7 +283,10 @@ std::uint64_t Task::describe(std::uint64_t rows) {
 }
 
 void Task::describe_failure(std::int64_t position, bool transient, std::string_view text, std::string_view detail) {
-  shm::permit(slot_.payload, 0, slot_.reserved_bytes);  // for the traceback
+  detail = detail.substr(0, arena::detail_room(slot_));
+  Error too_little;
+  if (reserve_up_to(detail.size(), too_little) != FEEDLANE_OK) detail = detail.substr(0, reserved_[slot_.number]);
+  shm::permit(slot_.payload, 0, detail.size());
   arena::write_failure(slot_, message_.id, position, transient, text, detail, extras_.records);
 }
 

@@ -71,6 +71,7 @@ class Task {
   void advance_shard(std::uint64_t taken) { shard_position_ += taken; }
 
  private:
+  Status reserve_up_to(std::uint64_t end, Error& error);
   Status allocate(std::uint64_t bytes, arena::Extent& out, Error& error);
   Status copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error);
   void publish_tensors();

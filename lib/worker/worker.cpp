@@ -171,15 +171,11 @@ std::uint64_t Worker::abandon_before() const {
 // Behind the store of begun_through; pairs with Peer::revoke: the fences see to it that not both of us take the task.
 bool Worker::is_revoked(std::uint64_t task) const {
   ring::doorbell_fence();
-  // Acquire: pairs with the release stores in Peer::set_revoked. A beginning that is still there after the end was read is
-  // the one that it belongs to: every new range first takes the old beginning away.
-  std::uint64_t from = trainer_row_->revoked_from.load(std::memory_order_acquire);
-  for (;;) {
-    const std::uint64_t until = trainer_row_->revoked_until.load(std::memory_order_acquire);
-    const std::uint64_t again = trainer_row_->revoked_from.load(std::memory_order_acquire);
-    if (again == from) return task >= from && task < until;
-    from = again;
-  }
+  // The end first. Acquire: pairs with the release stores in Peer::set_revoked: every new range takes the old beginning away
+  // before it has an end, so who has read an end never reads the beginning of a range before it. A later range's
+  // beginning lies behind this end: then nothing is covered.
+  const std::uint64_t until = trainer_row_->revoked_until.load(std::memory_order_acquire);
+  return task < until && task >= trainer_row_->revoked_from.load(std::memory_order_acquire);
 }
 
 Status Worker::check() const {

@@ -90,7 +90,7 @@ struct Memory {
     slot.header = &header;
     slot.payload = reinterpret_cast<std::byte*>(payload.data());
     slot.payload_offset = 1 << 20;
-    slot.payload_bytes = slot.reserved_bytes = payload_bytes;
+    slot.payload_bytes = payload_bytes;
     slot.records = records.data();
     slot.record_room = record_room;
     slot.state_room = 64;
@@ -225,7 +225,7 @@ void read_failure(fuzz::Input& in) {
   PROMISE(s == FEEDLANE_OK || (s == FEEDLANE_E_CORRUPT && error.argument[0] != '\0'));
   if (s != FEEDLANE_OK) return;
   PROMISE(position >= -1 && position < static_cast<std::int64_t>(limit));
-  PROMISE(std::memchr(why.text, 0, sizeof why.text) != nullptr && why.detail.size() <= m.slot.reserved_bytes);
+  PROMISE(std::memchr(why.text, 0, sizeof why.text) != nullptr && why.detail.size() <= m.slot.payload_bytes);
   check_records(records, limit);
 }
 

@@ -18,8 +18,8 @@ namespace {
 struct Rules {
   bool trainer_fences = true;
   bool worker_fences = true;
-  bool worker_reads_twice = true;  // the beginning of the range, before and after its end
-  bool begun_only_grows = true;    // the variant: what is in hand, nothing in between
+  bool worker_reads_end_first = true;  // of the range, then its beginning
+  bool begun_only_grows = true;        // the variant: what is in hand, nothing in between
   bool old_beginning_goes_first = true;
   bool waits_for_the_whole_range = true;  // the variant: for what was revoked in it
 };
@@ -81,7 +81,7 @@ class Model {
   std::size_t states = 0;
 
  private:
-  // 0 begin a task, 1 fence, 2 beginning, 3 end, 4 beginning again, decide, 5 (variant: nothing in hand).
+  // 0 begin a task, 1 fence, 2 and 3 the range, 4 decide, 5 (variant: nothing in hand).
   void worker_steps(const State& s, std::vector<State>& out) const {
     State n = s;
     switch (s.worker_at) {
@@ -95,20 +95,13 @@ class Model {
         n.worker_at = 2;
         break;
       case 2:
-        n.from = load(s, worker, from_word);
-        n.worker_at = 3;
+      case 3: {
+        const bool is_end = (s.worker_at == 2) == rules_.worker_reads_end_first;
+        (is_end ? n.until : n.from) = load(s, worker, is_end ? until_word : from_word);
+        n.worker_at++;
         break;
-      case 3:
-        n.until = load(s, worker, until_word);
-        n.worker_at = 4;
-        break;
+      }
       case 4: {
-        const std::uint8_t again = load(s, worker, from_word);
-        if (rules_.worker_reads_twice && again != s.from) {
-          n.from = again;
-          n.worker_at = 3;
-          break;
-        }
         const bool is_another_s = s.task >= s.from && s.task < s.until;
         if (!is_another_s && s.revoked[s.task]) n.wrong = true;  // two workers at one slot
         store(n, worker, static_cast<std::uint8_t>(answer_word + s.task), is_another_s ? declined : made);
@@ -232,8 +225,8 @@ TEST_CASE("without the trainer's fence a task is made twice") { CHECK(Model({.tr
 
 TEST_CASE("without the worker's fence a task is made twice") { CHECK(Model({.worker_fences = false}).goes_wrong()); }
 
-TEST_CASE("a worker that reads the range's beginning once may decline what is its own") {
-  CHECK(Model({.worker_reads_twice = false}).goes_wrong());
+TEST_CASE("a worker that reads the range's beginning before its end may decline what is its own") {
+  CHECK(Model({.worker_reads_end_first = false}).goes_wrong());
 }
 
 TEST_CASE("a range whose old beginning is still there when its end grows covers too much") {

@@ -37,7 +37,7 @@ struct Memory {
     REQUIRE(fields.declare(declared, 3, max_rows, error) == FEEDLANE_OK);
     payload.assign(fields.slot_bytes() + 1, std::byte{'p'});        // the last byte is another slot's
     std::memset(static_cast<void*>(&header), 0xaa, sizeof header);  // what a task before left
-    slot = {&header, payload.data(), 8192, fields.slot_bytes(), fields.slot_bytes()};
+    slot = {&header, payload.data(), 8192, fields.slot_bytes()};
   }
   void write(std::int64_t rows) {
     std::vector<feedlane_tensor> tensors;
@@ -179,7 +179,7 @@ TEST_CASE("another number of tensors is E_CORRUPT") {
     CHECK(m.read(5) == FEEDLANE_E_CORRUPT);
     CHECK(std::string(m.error.argument) == "slot.tensor_count");
     CHECK(m.error.found == count);
-    CHECK(m.error.needed == 3);
+    CHECK(m.error.needed == (count < 3 ? 3 : FEEDLANE_MAX_TENSORS));
   }
 }
 
@@ -251,7 +251,7 @@ TEST_CASE("too long a text or traceback is cut: to a line, to the slot, to 64 Ki
     if (room != 0) {
       m.payload.assign(room + 1, std::byte{'p'});
       m.slot.payload = m.payload.data();
-      m.slot.payload_bytes = m.slot.reserved_bytes = room;
+      m.slot.payload_bytes = room;
     }
     const std::string text(1000, 't');
     const std::string detail(m.slot.payload_bytes + 1000, 'd');
@@ -269,7 +269,7 @@ TEST_CASE("too long a text or traceback is cut: to a line, to the slot, to 64 Ki
 TEST_CASE(
     "a traceback longer than any is E_CORRUPT, however large the slot: nobody copies gigabytes on a worker's word") {
   Memory m;
-  m.slot.reserved_bytes = m.slot.payload_bytes = std::uint64_t{1} << 40;
+  m.slot.payload_bytes = std::uint64_t{1} << 40;
   arena::write_failure(m.slot, task, 0, false, "x", "", 0);
   m.header.head.detail_bytes = shm::detail_bytes + 1;
   Error why;
@@ -399,6 +399,32 @@ TEST_CASE("a wrong number in what a data set adds is E_CORRUPT and named") {
     CHECK(m.read(max_rows) == FEEDLANE_E_CORRUPT);
     CHECK(std::string(m.error.argument) == c.argument);
   }
+}
+
+TEST_CASE("what a refusal of a slot's words says names the numbers and how they should be related") {
+  struct Change {
+    const char* text;
+    void (*edit)(Added&);
+  };
+  for (const Change& c : {
+           Change{"slot.record_count is 9 in the slot, must be at most 4",
+                  [](auto& m) { m.header.head.record_count = 9; }},
+           {"slot.state_bytes is 65 in the slot, must be at most 64", [](auto& m) { m.header.head.state_bytes = 65; }},
+           {"tensor.offset is 257 in the slot, must be a multiple of 256",
+            [](auto& m) { m.header.tensors[1].offset = 257; }},
+       }) {
+    Added m;
+    m.slot.record_room = 4;
+    c.edit(m);
+    CHECK(m.read(max_rows) == FEEDLANE_E_CORRUPT);
+    CHECK(std::string(m.error.text) == c.text);
+  }
+  Added m;
+  m.header.head.metadata_offset = m.slot.payload_bytes;
+  CHECK(m.read(max_rows) == FEEDLANE_E_CORRUPT);
+  const std::string end = std::to_string(m.slot.payload_bytes);
+  CHECK(std::string(m.error.text) ==
+        "slot.metadata_offset is " + end + " in the slot, with 100 bytes from there; the slot ends at " + end);
 }
 
 TEST_CASE("a record of the whole batch has no place among the others, and comes last") {

@@ -55,7 +55,7 @@ struct Stage {
     slot.header = &header;
     slot.payload = payload.data();
     slot.payload_offset = 4096;
-    slot.payload_bytes = slot.reserved_bytes = payload.size();
+    slot.payload_bytes = payload.size();
     slot.number = 1;
     slot.records = records.data();
     slot.record_room = geometry.record_rows;
