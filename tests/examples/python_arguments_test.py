@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 try:
     import numpy as np
@@ -77,6 +78,23 @@ class Orders(unittest.TestCase):
         self.assertEqual(list(samplers.subset([4, 7, 1], shuffle=False)), [4, 7, 1])
         self.assertEqual(sorted(samplers.weighted(weights, 4, 1, replacement=False)), [1, 2, 3, 4])
         self.assertGreater(len(set(samplers.random(40, 1))), len(set(samplers.random(40, 1, replacement=True))))
+
+    def test_what_says_the_rank(self):
+        found = {"RANK": "1", "WORLD_SIZE": "2"}
+        for environment, expected in (({}, (0, 1, "none")), (found, (1, 2, "torchrun")),
+                                      ({**found, "FEEDLANE_RANK": "3", "FEEDLANE_WORLD_SIZE": "8"}, (3, 8, "feedlane"))):
+            with self.subTest(environment), mock.patch.dict(os.environ, environment):
+                rank = feedlane.rank_detect()
+                self.assertEqual(rank[:3], expected)
+                self.assertEqual("RANK says 1" in rank.warning, expected[2] == "feedlane")
+                sampler = samplers.distributed(9)
+                self.assertEqual(sampler.rank, expected[0])
+                with feedlane.Loader(list(range(9)), 3, sampler=sampler) as loader:
+                    self.assertEqual(loader.stats()["rank_source"], expected[2])
+        with feedlane.Loader(list(range(9)), 3) as loader:
+            self.assertEqual(loader.stats()["rank_source"], "")
+        with mock.patch.dict(os.environ, RANK="1"), self.assertRaisesRegex(feedlane.ArgumentError, "WORLD_SIZE"):
+            feedlane.rank_detect()
 
     def test_an_iteration_ends_the_one_before_it(self):
         for sampler in samplers.random(8), samplers.batch(samplers.sequential(8), 2), samplers.of(range(8)):

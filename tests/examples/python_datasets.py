@@ -264,3 +264,46 @@ class Drawing:
     def __getitem__(self, i):
         return np.array([feedlane.get_worker_info().id, feedlane.get_worker_info().seed % 2**62, random.getrandbits(62),
                          np.random.randint(2**62)])
+
+
+class Scribbler(Numbers):
+    """Worker 1 leaves `words` where a batch's structure belongs, as anything wild in its process could."""
+
+    def __init__(self, words):
+        super().__init__(16)
+        self.words = words
+
+    def __getitem__(self, i):
+        info = feedlane.get_worker_info()
+        if info is not None and info.id == 1:
+            feedlane.tree.dump = lambda *_: self.words
+        return super().__getitem__(i)
+
+
+def everyday(samples):
+    """A collate_fn with something of everything that needs no pickle."""
+    rows = np.stack(samples)
+    default = collections.defaultdict(list)
+    default["a"] = [1, 2]
+    return {"rows": rows, "point": Point(rows[0], 1), "ordered": collections.OrderedDict(b=1, a="x"), "default": default,
+            "names": [f"sample {row[0]}" for row in rows], "mixed": (None, True, 2**70, 0.1, b"\xff", {1, 2}, [np.float32(3)]),
+            7: "a number", ("a", 1): "a tuple"}
+
+
+class Odd:
+    """What only pickle can carry."""
+
+    class Dict(dict):
+        pass
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __eq__(self, other):
+        return type(other) is Odd and self.rows == other.rows
+
+
+def odd(samples):
+    kept = Odd.Dict(a=1)
+    kept.note = "n"
+    return {"odd": Odd(len(samples)), "kept": kept}

@@ -422,7 +422,7 @@ class Processes(unittest.TestCase):
                 self.assertEqual(ids(loader), list(range(SAMPLES)))
                 stats = loader.stats()
                 self.assertEqual((stats["restarts"], stats["samples"]), (1, SAMPLES))
-                self.assertTrue(all(isinstance(value, int) for value in stats.values()))
+                self.assertTrue(all(isinstance(value, int) for name, value in stats.items() if name != "rank_source"))
                 self.assertLessEqual({"batches", "huge_bytes"}, set(stats))
                 self.assertIn("worker died", [event.kind for event in loader.events()])
 

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 try:
     import numpy as np
@@ -36,6 +37,24 @@ class Seeds(unittest.TestCase):
         self.assertEqual([maker.worker_seed(0, 1), maker.worker_seed(0, 2)], [0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4])
         self.assertEqual(len({maker.worker_seed(2**64 - 50 + worker & 2**64 - 1, epoch) for worker in range(100)
                               for epoch in range(100)}), 10_000)
+
+    def test_ranks_with_the_same_seed_draw_other_numbers(self):
+        def drawn(size=2, **arguments):
+            with feedlane.Loader(Drawing(), size, num_workers=2, seed=5, dispatch="round_robin", **arguments) as loader:
+                return [row.tolist()[1:] for batch in loader for row in batch]
+        ranks = [drawn(sampler=feedlane.samplers.distributed(8, rank, 3, shuffle=False)) for rank in range(3)]
+        ranks.append(drawn(1, batch_sampler=feedlane.samplers.batch(feedlane.samplers.distributed(8, 3, 4), 2)))
+        for column in range(3):
+            seen = [{row[column] for row in rows} for rows in ranks]
+            self.assertEqual(len(set.union(*seen)), sum(map(len, seen)), "no two ranks have one in common")
+        with mock.patch.dict(os.environ, RANK="2", WORLD_SIZE="3"):
+            self.assertEqual({row[0] for row in drawn()}, {row[0] for row in ranks[2]}, "the launcher's rank counts too")
+        self.assertEqual({row[0] for row in drawn()}, {row[0] for row in ranks[0]}, "rank 0 draws what a single process does")
+
+    def test_the_mixing_of_ranks(self):
+        self.assertEqual(maker.worker_seed(77, 0, 0), 77)
+        self.assertEqual(len({maker.worker_seed(2**64 - 5 + worker & 2**64 - 1, epoch, rank) for worker in range(10)
+                              for epoch in range(10) for rank in range(100)}), 10_000)
 
     def test_sample_seed_is_each_threads_own_and_none_afterwards(self):
         inside, outside = threading.Event(), threading.Event()

@@ -154,7 +154,7 @@ class Equal(unittest.TestCase):
                 with self.subTest(collate=collate.__name__, workers=workers):
                     arguments = {"batch_size": 4, "collate_fn": collate, "num_workers": workers}
                     theirs = list(torch.utils.data.DataLoader(dataset, **arguments))
-                    with feedlane.Loader(dataset, tensors="torch", held=2, **arguments) as loader:
+                    with feedlane.Loader(dataset, tensors="torch", held=2, allow_pickle=collate is made.tagged, **arguments) as loader:
                         for their, our in zip(theirs, loader, strict=True):
                             self.assertIs(type(our), type(their))
                             same(self, their, our)
@@ -171,7 +171,7 @@ class Equal(unittest.TestCase):
                         [torch.zeros(2, dtype=torch.bfloat16), torch.zeros(2)], [Tagged(7, a=1), Tagged(8, a=2)]):
             with self.subTest(samples):
                 their = next(iter(torch.utils.data.DataLoader(samples, 2)))
-                with feedlane.Loader(samples, 2, tensors="torch") as loader:
+                with feedlane.Loader(samples, 2, tensors="torch", allow_pickle=True) as loader:  # for Tagged
                     our = next(iter(loader))
                     same(self, their, our)
                     self.assertEqual(getattr(our, "count", 0), getattr(their, "count", 0))

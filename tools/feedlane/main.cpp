@@ -7,6 +7,36 @@
 #include "bench/batches.hpp"
 #include "bench/bench.hpp"
 
+namespace {
+
+struct Measurement {
+  const char* name;
+  const char* what;
+  bench::Report (*run)(const bench::Options&);
+};
+
+constexpr Measurement measurements[] = {
+    {"floor", "a line of 56 bytes between two processes, and nothing else", bench::floor},
+    {"ring", "a ring between two processes, beside Boost's queues, a pipe, an eventfd", bench::ring},
+    {"lanes", "several producers to one consumer, beside Boost's queues", bench::lanes},
+    {"handoff", "batches from workers to a trainer, beside as many threads that copy into the same slots",
+     bench::handoff},
+    {"loader", "samples collated into batches, beside loops; many workers, beside eventfds", bench::loader},
+    {"startup", "first batch, next epoch, end", bench::startup},
+};
+
+// With where the processors were before and after it: what two of one core do can't be compared with what two cores do.
+bench::Json measure(const Measurement& m, const bench::Options& options) {
+  const double before = bench::line_ns();
+  if (!options.json) fmt::print("== {}: {}\n", m.name, m.what);
+  bench::Report report = m.run(options);
+  return {{"rows", report.rows},
+          {"ratios", report.ratios},
+          {"line_ns", {bench::rounded(before), bench::rounded(bench::line_ns())}}};
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   (void)bench::processors();  // before anything is pinned
   if (const int fd = feedlane_worker_fd(); fd >= 0) return bench::work_as_spawned(fd);
@@ -15,36 +45,39 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", FEEDLANE_VERSION);
 
   bench::Options options;
-  CLI::App* measure = app.add_subcommand("bench", "Measures, beside a floor and peers, in rounds by turns");
-  measure->require_subcommand(1);
-  measure->fallthrough();
-  measure->add_option("--rounds", options.rounds, "rounds, of which the median is taken")->check(CLI::Range(1, 1001));
-  measure->add_flag("--json", options.json, "JSON instead of a table");
-  measure->add_flag("--quick", options.quick, "fewer messages, batches and sizes in a round");
+  CLI::App* command = app.add_subcommand("bench", "Measures, beside a floor and peers, in rounds by turns");
+  command->require_subcommand(1);
+  command->fallthrough();
+  command->add_option("--rounds", options.rounds, "rounds, of which the median is taken")->check(CLI::Range(1, 1001));
+  command->add_flag("--json", options.json, "JSON instead of a table");
+  command->add_flag("--quick", options.quick, "fewer messages, batches and sizes in a round");
+  bool free = false;
+  command->add_flag("--no-pin", free, "leave it to the system which processors processes run on");
 
-  bench::Json result;
-  const auto add = [&](const char* name, const char* what, bench::Json (*run)(const bench::Options&)) {
-    return measure->add_subcommand(name, what)->callback([&, run] {
-      // Processes that wait busily for each other on one processor would measure its scheduler.
-      if (bench::processors().size() < 2) bench::fail("measurements need two processors, this process may use one");
-      result = run(options);
-    });
+  bench::Json groups = bench::Json::object();
+  const auto run = [&](const Measurement* first, std::size_t count) {
+    // Processes that wait busily for each other on one processor would measure its scheduler.
+    if (bench::processors().size() < 2) bench::fail("measurements need two processors, this process may use one");
+    if (free) bench::leave_placement_alone();
+    if (!options.json) bench::print_machine();
+    for (const Measurement* m = first; m != first + count; m++) groups[m->name] = measure(*m, options);
   };
-  add("floor", "a line of 56 bytes between two processes, and nothing else", bench::floor);
-  CLI::App* ring = add("ring", "a ring between two processes, beside Boost's queues, a pipe, an eventfd", bench::ring);
-  add("lanes", "several producers to one consumer, beside Boost's queue", bench::lanes);
-  CLI::App* handoff =
-      add("handoff", "batches from workers to a trainer, beside a bare copy into the same slots", bench::handoff);
-  for (CLI::App* command : {ring, handoff})
-    command->add_option("--plot", options.plot, "a picture over sizes, as SVG, by gnuplot")->type_name("FILE");
-  handoff->add_option("--bytes", options.bytes, "of a batch; several are several rows")
-      ->check(CLI::Range(1ULL, 1ULL << 33));
-  add("loader", "samples collated into batches, beside a loop; many workers, beside eventfds", bench::loader);
-  CLI::App* startup = add("startup", "first batch, next epoch, end", bench::startup);
-  for (CLI::App* command : {handoff, startup})
-    command->add_option("--workers", options.workers, "how many; several are several rows")->check(CLI::Range(1, 256));
+  for (const Measurement& m : measurements) {
+    CLI::App* sub = command->add_subcommand(m.name, m.what)->callback([&run, &m] { run(&m, 1); });
+    const std::string name = m.name;
+    if (name == "ring" || name == "handoff")
+      sub->add_option("--plot", options.plot, "a picture over sizes, as SVG, by gnuplot")->type_name("FILE");
+    if (name == "handoff" || name == "startup")
+      sub->add_option("--workers", options.workers, "how many; several are several rows")->check(CLI::Range(1, 256));
+    if (name != "handoff") continue;
+    sub->add_option("--bytes", options.bytes, "of a batch; several are several rows")
+        ->check(CLI::Range(1ULL, 1ULL << 33));
+    sub->add_option("--prefetch", options.prefetch, "batches in flight for each worker; default 32 below 1 MiB, else 2")
+        ->check(CLI::Range(1, 1024));
+  }
+  command->add_subcommand("all", "all of these")->callback([&run] { run(measurements, std::size(measurements)); });
 
   CLI11_PARSE(app, argc, argv);
-  if (options.json) fmt::print("{}\n", result.dump(2));
+  if (options.json) fmt::print("{}\n", bench::Json({{"machine", bench::machine()}, {"groups", groups}}).dump(1));
   return 0;
 }

@@ -8,4 +8,4 @@ from .errors import (AbiError, ArgumentError, Busy, CorruptError, DeviceError, F
 from .loader import Event, Loader
 from .maker import WorkerInfo, get_worker_info, sample_seed
 from .pinned import Pool
-from .samplers import Sampler
+from .samplers import Rank, Sampler, rank_detect

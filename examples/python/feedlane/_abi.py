@@ -45,6 +45,7 @@ RandomConfig = _struct("RandomConfig", Sized, length=_i64, seed=_u64, num_sample
 WeightedConfig = _struct("WeightedConfig", Sized, num_samples=_i64, seed=_u64, without_replacement=_i32, reserved=_i32)
 DistributedConfig = _struct("DistributedConfig", Sized, length=_i64, world=_i32, rank=_i32, seed=_u64, no_shuffle=_i32,
                             drop_last=_i32, shuffle=_i32, detect_off=_i32)
+Rank = _struct("Rank", Sized, rank=_i32, world=_i32, source=c.c_char * 16, warning=c.c_char * 384)
 SAMPLER_RESTART = c.CFUNCTYPE(_i32, _p, _i64, _u64, c.POINTER(Error))
 SAMPLER_NEXT = c.CFUNCTYPE(_i32, _p, c.POINTER(_i64), _u64, c.POINTER(_u64), c.POINTER(Error))
 SamplerCallbacks = _struct("SamplerCallbacks", Sized, user_data=_p, restart=SAMPLER_RESTART, next=SAMPLER_NEXT, save=_p,
@@ -90,7 +91,8 @@ Event = _struct("Event", Sized, kind=_i32, reserved=_i32, time_ns=_u64, lost=_u6
 STRUCTS = {
     "feedlane_error": Error, "feedlane_dtype": Dtype, "feedlane_tensor": Tensor, "feedlane_field": Field,
     "feedlane_random_config": RandomConfig, "feedlane_weighted_config": WeightedConfig,
-    "feedlane_distributed_config": DistributedConfig, "feedlane_sampler_callbacks": SamplerCallbacks,
+    "feedlane_distributed_config": DistributedConfig, "feedlane_rank": Rank,
+    "feedlane_sampler_callbacks": SamplerCallbacks,
     "feedlane_task": Task, "feedlane_worker_info": WorkerInfo, "feedlane_dataset": Dataset,
     "feedlane_loader_config": LoaderConfig, "feedlane_batch": Batch, "feedlane_state_info": StateInfo,
     "feedlane_pool_config": PoolConfig, "feedlane_pool_stats": PoolStats,
@@ -118,6 +120,7 @@ _FUNCTIONS = {
     "feedlane_sampler_next": [_p, c.POINTER(_i64), _u64, c.POINTER(_u64), _err],
     "feedlane_sampler_length": [_p, c.POINTER(_i64)],
     "feedlane_sampler_destroy": [_out],
+    "feedlane_rank_detect": [c.POINTER(Rank), _err],
     "feedlane_torch_base_seed": [_u64, _i64, c.POINTER(_u64), _err],
     "feedlane_worker_fd": [],
     "feedlane_worker_attach": [_i32, _i64, _out, _err],

@@ -38,7 +38,7 @@ class BatchTensor:
         self._batch, self._index, self._address = batch, index, t.data
         self.shape = tuple(t.shape[:t.ndim])
         self.dtype = dtypes.name_of(t.dtype)
-        self.nbytes, self.offset, self.name = t.bytes, t.offset, (t.name or b"").decode()
+        self.nbytes, self.offset, self.name = t.bytes, t.offset, (t.name or b"").decode(errors="replace")
 
     @property
     def address(self):
@@ -74,13 +74,13 @@ class Batch(_Once):
     """Holds one reference of the batch: until release(), the end of a `with`, or its own end. `data` is what the data set
     made, with numpy arrays or torch tensors that hold references of their own."""
 
-    def __init__(self, loader, convert):
+    def __init__(self, loader, convert, allow_pickle=False):
         # `loader` is the handle's value: it is good for a batch's functions after the loader's end too. The library fills the
         # struct in place, so that a batch that was taken is never nobody's: without a token there is none. `_held` is empty
         # when it was released.
         struct = _abi.Batch()
         super().__init__(loader, struct, [struct])
-        self._convert, self._data, self._forks = convert, None, forks.count()
+        self._convert, self._data, self._forks, self._allow_pickle = convert, None, forks.count(), allow_pickle
         self._again = _Once(loader, struct, self._held)
 
     def _must_be_held(self):
@@ -117,9 +117,19 @@ class Batch(_Once):
     def data(self):
         self._must_be_held()
         if self._data is None:
-            plan = tree.load(c.string_at(self._struct.metadata, self._struct.metadata_bytes))
-            self._data = (tree.build(plan, lambda leaf, kind: self._convert(BatchTensor(self, leaf), kind)),)
+            self._data = (self._read(),)
         return self._data[0]
+
+    def _read(self):
+        """What the data set made. A worker may have written anything there: it is copied once, and checked before it is used."""
+        struct = self._struct
+        blob = c.string_at(struct.metadata, min(struct.metadata_bytes, tree.MAX_BYTES + 1))
+        try:
+            plan = tree.load(blob, struct.tensor_count, self._allow_pickle)
+            return tree.build(plan, lambda leaf, owner: self._convert(BatchTensor(self, leaf), owner))
+        except (tree.Malformed, ImportError) as reason:  # the latter of a tensor of torch's, where there is no torch
+            raise errors.make(_abi.E_CORRUPT, f"what the worker wrote of the batch's structure: {reason}", worker=self.worker,
+                              attempt=self.attempt, epoch=self.epoch, batch=self.number) from reason
 
     def record_stream(self, stream):
         """For a Loader with pin_memory: copies of these arrays are enqueued on this stream (torch's, or its address), so the

@@ -128,13 +128,13 @@ class Leaves(list):
 
 def _mapping_plan(example, keys, children):
     if type(example) is dict:
-        return (tree.DICT, keys, children)
+        return (tree.MAPPING, keys, {}, children)
     try:  # one of its own kind: what else it has comes along
         shell = copy.copy(example)
         for key in keys:
             shell[key] = None
     except TypeError:  # a mapping that can't be copied or written
-        return (tree.DICT, keys, children)
+        shell = {}
     return (tree.MAPPING, keys, shell, children)
 
 
@@ -174,7 +174,7 @@ def single(sample, leaves):
 
 
 def whole(value, leaves):
-    """What a collate_fn returned, as it is: arrays come back as numpy's, tensors as torch's, the rest pickled."""
+    """What a collate_fn returned, as it is: arrays come back as numpy's, tensors as torch's."""
     if _is_tensor(value):
         return leaves.plan(_torch_leaf([value], False), tree.TORCH)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":

@@ -44,6 +44,8 @@ class Loader:
       task_timeout  seconds after which a worker that gets nowhere is replaced; 0: never
       deterministic an iterable data set yields the same samples when it is iterated again: a dead worker can be replaced
       max_restarts  of dead workers over the loader's life; 0: 1000, -1: none
+      allow_pickle  values that are neither arrays, tensors, numbers, strings, bytes nor lists, tuples, dicts, sets and named
+                    tuples of such travel pickled: a worker, and whatever it reads, can then run any code in the trainer
     and, of map-style data sets, for samples that fail, in this order (`__getitem__` makes them then):
       retries       more tries of a sample that raised one of `retry_on`, after `retry_backoff` seconds, then twice as many ...
       substitute    substitute(index, seed, tries) says which index to take instead, or None; up to 16 times. A function that
@@ -55,7 +57,8 @@ class Loader:
                  collate_fn=None, drop_last=False, timeout=0, worker_init_fn=None, prefetch_factor=None,
                  persistent_workers=False, in_order=True, generator=None, tensors="numpy", seed=None, held=4, fields=None,
                  slot_bytes=None, dispatch="least_loaded", task_timeout=0, deterministic=False, max_restarts=0,
-                 pin_memory=False, retries=0, retry_on=(OSError,), retry_backoff=0, substitute=None, skip_budget=0):
+                 pin_memory=False, retries=0, retry_on=(OSError,), retry_backoff=0, substitute=None, skip_budget=0,
+                 allow_pickle=False):
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
         # What ctypes would cut off without a word. Which of these numbers make sense the library says.
@@ -79,7 +82,7 @@ class Loader:
         # As they were passed, for those who read them off torch's loader.
         self.sampler, self.batch_sampler, self.collate_fn, self.generator = sampler, batch_sampler, collate_fn, generator
         self.worker_init_fn, self.prefetch_factor, self.in_order = worker_init_fn, prefetch_factor, in_order
-        self.persistent_workers = persistent_workers
+        self.persistent_workers, self.allow_pickle = persistent_workers, bool(allow_pickle)
         self._torch = None
         if tensors == "torch":
             import torch
@@ -102,7 +105,8 @@ class Loader:
             policy = policies.Policy(retries, retry_on, retry_backoff, skip_budget != 0, substitute)
         self._job = maker.Job(dataset, batch_sampler is not None or batch_size is not None, self._iterable, drop_last,
                               collate_fn, worker_init_fn if num_workers else None,
-                              tuple((name, *what) for name, what in fields.items()) if fields else None, policy)
+                              tuple((name, *what) for name, what in fields.items()) if fields else None, policy,
+                              self.allow_pickle, self._order.rank)
         self._config = dict(
             batch_size=0 if batch_sampler is not None else _abi.UNBATCHED if batch_size is None else batch_size,
             drop_last=drop_last, workers=num_workers, prefetch_factor=prefetch_factor or 0,
@@ -230,7 +234,7 @@ class Loader:
     def _next(self, turn):
         if turn != self._turn:
             raise errors.make(_abi.E_STATE, "another iteration over this loader has begun since")
-        room, batch = errors.ErrorRoom.shared(), Batch(self._handle.value, self._convert)
+        room, batch = errors.ErrorRoom.shared(), Batch(self._handle.value, self._convert, self.allow_pickle)
         deadline = time.monotonic_ns() + int(self.timeout * 1e9) if self.timeout else None
         collected = False
         while True:
@@ -292,8 +296,9 @@ class Loader:
         self._next_epoch = info.epoch + info.ended
 
     def stats(self):
-        """The library's counters, by name."""
-        return self._stats().values("rank_source")
+        """The library's counters, by name, and `rank_source`: what said the rank of a distributed sampler, or ""."""
+        values = self._stats().values()
+        return {**values, "rank_source": values["rank_source"].decode(errors="replace")}
 
     def _stats(self):
         struct = _abi.Stats()

@@ -14,8 +14,8 @@ WorkerInfo = namedtuple("WorkerInfo", "id num_workers seed dataset generation")
 WorkerInfo.__doc__ = "Who this worker is; see get_worker_info."
 
 # What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: of failing samples, or
-# None.
-Job = namedtuple("Job", "dataset batched iterable drop_last collate_fn worker_init_fn fields policy")
+# None. `rank`: of this process among those that share the seed.
+Job = namedtuple("Job", "dataset batched iterable drop_last collate_fn worker_init_fn fields policy allow_pickle rank")
 
 _PLAN_BYTES = 65536  # room behind the tensors for what holds them together
 _NOTHING = object()
@@ -60,7 +60,7 @@ class Maker:
         """Once a worker process, before its first task."""
         global _worker_info
         job = self.job
-        seed = worker_seed(info.seed, info.epoch)
+        seed = worker_seed(info.seed, info.epoch, job.rank)
         _worker_info = WorkerInfo(info.id, info.count, seed, job.dataset, info.generation)
         _seed_generators(seed)
         _tell_torch(_worker_info)
@@ -98,7 +98,7 @@ class Maker:
         else:
             plan = collate.single(samples[0], leaves)
         self._write(task, leaves)
-        blob = tree.dump(plan)
+        blob = tree.dump(plan, self.job.allow_pickle)
         room = errors.ErrorRoom.shared()
         _check_room(_abi.library.feedlane_task_metadata(task, blob, len(blob), room.struct), room)
         return rows
@@ -188,13 +188,17 @@ def _check_room(status, room):
     errors.check(status, room)
 
 
-def worker_seed(seed, epoch):
+def worker_seed(seed, epoch, rank=0):
     """Of a worker that was started in this epoch: the library's in epoch 0, another one in each further epoch, so that
-    workers which don't outlive it don't repeat their random numbers. Two workers never have the same one: the mixing, the
-    output function of SplitMix64, is a permutation."""
-    if epoch == 0:
-        return seed
-    x = (seed + epoch * 0x9e3779b97f4a7c15) & _MASK
+    workers which don't outlive it don't repeat their random numbers. Two workers of a rank never have the same one: the
+    mixing, the output function of SplitMix64, is a permutation. Other ranks mix theirs once more, by their number."""
+    if rank:
+        seed = _mix(seed ^ _mix(rank * 0xd1342543de82ef95))
+    return _mix(seed + epoch * 0x9e3779b97f4a7c15) if epoch else seed
+
+
+def _mix(x):
+    x &= _MASK
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & _MASK
     x = (x ^ x >> 27) * 0x94d049bb133111eb & _MASK
     return x ^ x >> 31

@@ -24,8 +24,23 @@ def length_of(thing):
         return None
 
 
+def _rank_of(sampler):
+    """Of a sampler that is one rank's (torch's DistributedSampler says `rank` too), else what the launcher says."""
+    inner = getattr(sampler, "sampler", None)  # of torch's BatchSampler
+    for candidate in sampler, inner:
+        rank = getattr(candidate, "rank", None)
+        if isinstance(rank, int) and rank >= 0:
+            return rank
+    try:
+        return samplers.rank_detect().rank
+    except errors.ArgumentError:  # half of a launcher's variables: an order that needs them says so
+        return 0
+
+
 class Order:
-    """`sampler`, or None for an iterable data set, and the base seed of the workers."""
+    """`sampler`, or None for an iterable data set; the base seed of the workers, and the rank that they mix into theirs:
+    with `seed`, the same in all ranks, their random numbers would be the same too. Where torch's generator gives the base
+    seed it is as with torch, which leaves that to the program."""
 
     def __init__(self, dataset, iterable, shuffle, sampler, batch_sampler, batch_size, drop_last, generator, seed, torch,
                  persistent, workers):
@@ -40,8 +55,9 @@ class Order:
             raise ValueError("drop_last needs a batch_size")
         if generator is not None and (torch is None or seed is not None):
             raise ValueError('generator is torch\'s: it needs tensors="torch", and no seed')
-        self.base_seed = None
+        self.base_seed, self.rank = None, 0
         if seed is not None:
+            self.rank = _rank_of(batch_sampler if batch_sampler is not None else sampler)
             out = c.c_uint64()
             errors.check(_abi.library.feedlane_torch_base_seed(seed, 0, out, None))
             self.base_seed = out.value

@@ -4,10 +4,22 @@ import array
 import ctypes as c
 import functools
 import itertools
+from collections import namedtuple
 
 from . import _abi, errors, signals
 
 _LARGEST_BATCH = 65536  # rows of a batch sampler that doesn't say
+
+Rank = namedtuple("Rank", "rank world source warning")
+Rank.__doc__ = "Which process of how many this is, and what said so; see feedlane_rank in feedlane.h."
+
+
+def rank_detect():
+    """As the launcher's variables have it: torchrun's, Open MPI's, PMI's, Slurm's, or FEEDLANE_RANK and FEEDLANE_WORLD_SIZE.
+    Without any it is rank 0 of 1 by "none"; half of a pair is an ArgumentError."""
+    struct, room = _abi.Rank(), errors.ErrorRoom.shared()
+    errors.check(_abi.library.feedlane_rank_detect(struct, room.struct), room)
+    return Rank(struct.rank, struct.world, struct.source.decode(), struct.warning.decode(errors="replace"))
 
 
 class Sampler:
@@ -15,6 +27,7 @@ class Sampler:
     takes a copy of its own."""
 
     handle = c.c_void_p()
+    rank = None  # whose part of the indices it yields, if it is distributed
 
     def __init__(self, function, *arguments, batch_rows=0, python=None, length=None):
         self.batch_rows, self.epoch, self._turn = batch_rows, 0, 0
@@ -105,15 +118,19 @@ def distributed(length, rank=0, world=0, seed=0, *, shuffle=True, drop_last=Fals
     """This rank's part; with world 0 the launcher's variables say which that is."""
     config = _abi.DistributedConfig(length=length, world=world, rank=rank, seed=seed, no_shuffle=not shuffle,
                                     drop_last=drop_last)
-    return Sampler(_abi.library.feedlane_sampler_distributed, config)
+    sampler = Sampler(_abi.library.feedlane_sampler_distributed, config)
+    sampler.rank = rank if world else rank_detect().rank
+    return sampler
 
 
 def batch(inner, batch_size, drop_last=False):
     """Batches of another one's indices."""
     def length():
         return len(inner) // batch_size if drop_last else -(-len(inner) // batch_size)
-    return Sampler(_abi.library.feedlane_sampler_batch, inner.handle, batch_size, drop_last, batch_rows=batch_size,
-                   python=inner.python, length=length)
+    sampler = Sampler(_abi.library.feedlane_sampler_batch, inner.handle, batch_size, drop_last, batch_rows=batch_size,
+                      python=inner.python, length=length)
+    sampler.rank = inner.rank
+    return sampler
 
 
 class _Iterated:

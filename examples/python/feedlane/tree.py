@@ -1,39 +1,197 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a nested batch travels: its leaves are tensors in the slot, what holds them together is a plan in the batch's
-metadata. A plan is made of tuples: a kind, what that kind needs, the plans of its children."""
-import pickle
+"""How a nested batch travels: its leaves are tensors in the slot, what holds them together is a plan in the batch's metadata.
 
-# What each needs: number and owner; -; -; keys; keys and the mapping without its values; class; the value.
-LEAF, LIST, TUPLE, DICT, MAPPING, NAMED, VALUE = range(7)
+In Python a plan is a tuple: a kind, what that kind needs, the plans of its children. In the metadata it is JSON, since any
+worker can write there and the trainer must be able to read it without running anything: a node is a list that begins with
+its kind, or a bare string, integer, float, true, false or null for itself. values.py has the other values.
+
+    ["leaf", owner]                      the next tensor of the slot, in the order of the text
+    ["list", node ...]  ["tuple", node ...]
+    ["dict", how, key, node ...]         how: "dict", "OrderedDict", a defaultdict's factory, or a pickled empty mapping
+    ["named", "module:Class", node ...]  a named tuple
+
+What breaks the form, or a limit, is Malformed. Pickled parts are read only where the loader says allow_pickle=True."""
+import collections
+import collections.abc as abc
+import functools
+import json
+import sys
+
+from . import values
+from .values import Malformed
+
+# What each needs: number and owner; -; -; keys and the empty mapping; class; the value.
+LEAF, LIST, TUPLE, MAPPING, NAMED, VALUE = range(6)
 # Who the array of a leaf belongs to: the loader says, or what a collate_fn returned is kept.
 ANY, NUMPY, TORCH = range(3)
 
-_newest = (b"", None)  # plans rarely change from one batch to the next
+MAX_BYTES = 16 << 20
+MAX_NODES = 1 << 20
+MAX_DEPTH = 64
+
+_FACTORIES = {"": None, **{kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}}
+
+_newest = (None, None)  # plans rarely change from one batch to the next
 
 
-def dump(plan):
-    return pickle.dumps(plan, protocol=pickle.HIGHEST_PROTOCOL)
+# ---- in the worker ----
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
 
-def load(blob):
+def dump(plan, allow_pickle=False):
+    """The metadata of a batch. TypeError: a value that only pickle can carry, and it may not. ValueError: beyond a limit."""
+    budget = values.Budget(MAX_NODES)
+    blob = _encode(_node_of(plan, allow_pickle, budget, MAX_DEPTH)).encode(errors="surrogatepass")
+    if len(blob) > MAX_BYTES:
+        raise ValueError(f"what holds the batch's tensors together takes {len(blob)} bytes, {MAX_BYTES} at most: make arrays "
+                         f"of what is large")
+    return blob
+
+
+def _node_of(plan, allow_pickle, budget, depth):
+    if not depth:
+        raise ValueError(f"a batch nested in more than {MAX_DEPTH} levels")
+    kind = plan[0]
+    if kind == VALUE:
+        return values.node_of(plan[1], allow_pickle, budget, depth)
+    budget.take()
+    if kind == LEAF:
+        return ["leaf", plan[2]]  # its number is its place
+    children = [_node_of(child, allow_pickle, budget, depth - 1) for child in plan[-1]]
+    if kind == LIST:
+        return ["list", *children]
+    if kind == TUPLE:
+        return ["tuple", *children]
+    if kind == NAMED:
+        return ["named", _name_of(plan[1]), *children]
+    both = ["dict", _how(plan[2], allow_pickle, budget)]
+    for key, child in zip(plan[1], children):
+        both += values.node_of(key, allow_pickle, budget, depth - 1), child
+    return both
+
+
+def _how(empty, allow_pickle, budget):
+    """How an empty mapping like this one is made."""
+    if type(empty) is dict:
+        return "dict"
+    if type(empty) is collections.OrderedDict and not vars(empty):
+        return "OrderedDict"
+    if type(empty) is collections.defaultdict:
+        for name, factory in _FACTORIES.items():
+            if empty.default_factory is factory:
+                return "defaultdict " + name
+    return values.pickled(empty, allow_pickle, budget)
+
+
+def _name_of(kind):
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if _class_named(name) is not kind:
+        raise TypeError(f"the named tuple {name.replace(':', '.')} can't be found under this name: give it one in its module")
+    return name
+
+
+# ---- in the trainer ----
+
+_decode = json.JSONDecoder(parse_int=values.bounded_int).decode
+
+
+def load(blob, tensors, allow_pickle=False):
+    """The plan in a batch's metadata. Malformed: it is none for `tensors` tensors."""
     global _newest
     known, plan = _newest
-    if blob == known and plan is not None:
+    if known == (blob, tensors, allow_pickle):
         return plan
-    plan = pickle.loads(blob)
-    _newest = (blob, plan) if _is_constant(plan) else (b"", None)
+    if len(blob) > MAX_BYTES:
+        raise Malformed(f"{len(blob)} bytes, {MAX_BYTES} at most")
+    try:
+        node = _decode(blob.decode(errors="surrogatepass"))
+    except (ValueError, RecursionError) as reason:
+        raise Malformed(f"no JSON of ours: {type(reason).__name__}") from None
+    plan = _Reader(tensors, allow_pickle).plan(node, MAX_DEPTH)
+    _newest = ((blob, tensors, allow_pickle), plan)
     return plan
 
 
-def _is_constant(plan):
-    """Whether two batches may share it: objects in it would be one and the same in both."""
-    if plan[0] == VALUE:
-        return isinstance(plan[1], (int, float, str, bytes, type(None)))
-    if plan[0] == LEAF:
-        return True
-    if plan[0] == MAPPING:
-        return False
-    return all(_is_constant(child) for child in plan[-1])
+class _Reader:
+    def __init__(self, tensors, allow_pickle):
+        self._leaves, self._tensors, self._allow_pickle = 0, tensors, allow_pickle
+        self._budget = values.Budget(MAX_NODES)
+
+    def plan(self, node, depth):
+        if type(node) is list and node and type(node[0]) is str:
+            read = _READERS.get(node[0])
+            if read is not None:
+                if not depth:
+                    raise Malformed(f"more than {MAX_DEPTH} levels")
+                self._budget.take()
+                return read(self, node, depth - 1)
+        return (VALUE, values.maker_of(node, self._allow_pickle, self._budget, depth))
+
+    def _leaf(self, node, _depth):
+        if len(node) != 2 or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
+            raise Malformed("a leaf without its owner")
+        if self._leaves == self._tensors:
+            raise Malformed(f"more leaves than the batch's {self._tensors} tensors")
+        self._leaves += 1
+        return (LEAF, self._leaves - 1, node[1])
+
+    def _list(self, node, depth):
+        return (LIST, self._children(node[1:], depth))
+
+    def _tuple(self, node, depth):
+        return (TUPLE, self._children(node[1:], depth))
+
+    def _children(self, nodes, depth):
+        return tuple([self.plan(child, depth) for child in nodes])
+
+    def _dict(self, node, depth):
+        if len(node) < 2 or len(node) % 2:
+            raise Malformed("a mapping with a key that has no value")
+        keys = tuple([values.key_of(key, self._allow_pickle, self._budget, depth) for key in node[2::2]])
+        return (MAPPING, keys, self._empty(node[1], depth), self._children(node[3::2], depth))
+
+    def _empty(self, how, depth):
+        if how == "dict":
+            return dict
+        if how == "OrderedDict":
+            return collections.OrderedDict
+        if type(how) is str and how.startswith("defaultdict ") and how[12:] in _FACTORIES:
+            return functools.partial(collections.defaultdict, _FACTORIES[how[12:]])
+        if type(how) is not list or how[:1] != ["pickle"]:
+            raise Malformed("a mapping of an unknown kind")
+        return values.maker_of(how, self._allow_pickle, self._budget, depth)
+
+    def _named(self, node, depth):
+        if len(node) < 2 or type(node[1]) is not str:
+            raise Malformed("a named tuple without its class")
+        kind = _class_named(node[1])
+        if kind is None:
+            raise Malformed(f"there is no named tuple {node[1][:100]!r} in the trainer's modules: import its module there")
+        fields = getattr(kind, "_fields", None)
+        if type(fields) is not tuple or len(fields) != len(node) - 2:
+            raise Malformed(f"{node[1][:100]!r} is no named tuple of {len(node) - 2} fields")
+        return (NAMED, kind, self._children(node[2:], depth))
+
+
+_READERS = {"leaf": _Reader._leaf, "list": _Reader._list, "tuple": _Reader._tuple, "dict": _Reader._dict,
+            "named": _Reader._named}
+
+
+def _class_named(name):
+    """The tuple class of this name in a module that is imported already, or None. Looked up in dictionaries alone: getattr
+    could import modules and run properties."""
+    module, _, path = name.partition(":")
+    found = sys.modules.get(module)
+    for part in path.split("."):
+        if isinstance(found, type(sys)):
+            members = type(sys).__getattribute__(found, "__dict__")
+        elif issubclass(type(found), type):
+            members = type.__dict__["__dict__"].__get__(found)
+        else:
+            return None
+        found = members.get(part)
+    return found if issubclass(type(found), type) and tuple in type.__dict__["__mro__"].__get__(found) else None
 
 
 def build(plan, leaf):
@@ -42,15 +200,17 @@ def build(plan, leaf):
     if kind == LEAF:
         return leaf(plan[1], plan[2])
     if kind == VALUE:
-        return plan[1]
+        return plan[1]()
     children = [build(child, leaf) for child in plan[-1]]
     if kind == LIST:
         return children
     if kind == TUPLE:
         return tuple(children)
     if kind == NAMED:
-        return plan[1]._make(children)  # its class may have a __new__ of its own
-    mapping = plan[2] if kind == MAPPING else {}
+        return tuple.__new__(plan[1], children)  # its class may have a __new__ of its own
+    mapping = plan[2]()
+    if not isinstance(mapping, abc.MutableMapping):  # only what was pickled can be another thing
+        raise Malformed("a pickled mapping that is none")
     for key, child in zip(plan[1], children):
         mapping[key] = child
     return mapping

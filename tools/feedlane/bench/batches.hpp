@@ -26,14 +26,19 @@ class Epochs {
   void open(const feedlane_loader_config& config, std::uint64_t touched = UINT64_MAX);
   // A whole epoch; one byte of every page is read. Batches a second, from the first one on.
   double epoch();
-  // The median of next + release where the result was there: ns.
-  double trainer_ns();
+  // A whole epoch in which nothing but next + release counts, where the result was there: medians.
+  struct Trainer {
+    double wall_ns, cpu_ns;
+  };
+  Trainer trainer();
   // Where batches lie in this process: every slot that was seen.
   [[nodiscard]] std::vector<void*> slots() const { return {slots_.begin(), slots_.end()}; }
 
   void begin();
   // The next batch, touched and released; false at the end.
   bool take();
+  // Returns when no worker looks for work any more.
+  void wait_until_workers_sleep() const;
 
  private:
   void touch_batch() const;
@@ -63,8 +68,9 @@ class Batches : public Epochs {
 // Reads a byte of every page.
 void touch(const void* data, std::uint64_t bytes);
 
-// Copies `bytes` from a buffer of its own into each of `slots` by turns, `count` times: bytes a second.
-double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count);
+// `copiers` threads, where the workers' processors are, copy `bytes` from buffers of their own into `slots` in turn, `count`
+// times together, beginning together: bytes a second. Threads, since forked processes don't get a loader's memory.
+double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count, std::int32_t copiers);
 
 // What a worker of the loader above runs when this program is started as one (FEEDLANE_START_SPAWN).
 int work_as_spawned(int fd);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measurements of `feedlane bench`, each printed as a table or as JSON.
+// The measurements of `feedlane bench`. Each prints a table, unless JSON is asked for, and returns its figures.
 #pragma once
 
 #include "measure.hpp"
@@ -7,16 +7,18 @@
 namespace bench {
 
 // The bare hand-over of a line between two processes.
-Json floor(const Options& options);
+Report floor(const Options& options);
+// Nanoseconds of the same in a moment: whether two processors share a core can change while a program runs.
+double line_ns();
 // Messages of 56 bytes between two processes, beside Boost's queues, a pipe and an eventfd.
-Json ring(const Options& options);
-// The same from several producers to one consumer.
-Json lanes(const Options& options);
-// Batches from workers to a trainer, beside a copy by one process into the same memory.
-Json handoff(const Options& options);
-// Samples collated into batches, beside a loop that does it; and many workers on few processors, beside eventfds.
-Json loader(const Options& options);
+Report ring(const Options& options);
+// The same from several producers to one consumer, beside as many of Boost's queues for one producer.
+Report lanes(const Options& options);
+// Batches from workers to a trainer, beside as many threads that copy into the same memory.
+Report handoff(const Options& options);
+// Samples collated into batches, beside loops that do it; and many workers on few processors, beside eventfds.
+Report loader(const Options& options);
 // From nothing to the first batch, from epoch to epoch, and to the end.
-Json startup(const Options& options);
+Report startup(const Options& options);
 
 }  // namespace bench

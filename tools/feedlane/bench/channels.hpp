@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "measure.hpp"
 
@@ -65,7 +66,9 @@ template <class M = Message>
 class Ring {
  public:
   using Message = M;
-  explicit Ring(std::uint32_t lanes = 1, std::uint32_t commit = 1) : lanes_(lanes), commit_(commit) {
+  // `commit` messages are committed at once, up to `peek` are taken at once.
+  explicit Ring(std::uint32_t lanes = 1, std::uint32_t commit = 1, std::uint32_t peek = 1)
+      : lanes_(lanes), commit_(commit), peek_(peek) {
     static int number = 0;
     path_ = "/tmp/feedlane-bench-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
     feedlane_init(&error_, sizeof error_);
@@ -103,7 +106,7 @@ class Ring {
   void receive(Message& m) {
     if (taken_ == got_.count) {
       give_back();
-      check("feedlane_rx_peek", feedlane_rx_peek(rx_, 64, FEEDLANE_FOREVER, &got_, &error_), error_);
+      check("feedlane_rx_peek", feedlane_rx_peek(rx_, peek_, FEEDLANE_FOREVER, &got_, &error_), error_);
     }
     std::memcpy(&m, static_cast<const std::byte*>(got_.data) + taken_++ * got_.stride, sizeof m);
   }
@@ -127,7 +130,7 @@ class Ring {
   void reserve() {
     check("feedlane_tx_reserve", feedlane_tx_reserve(tx_, commit_, FEEDLANE_FOREVER, &room_, &error_), error_);
   }
-  std::uint32_t lanes_, commit_;
+  std::uint32_t lanes_, commit_, peek_;
   std::string path_;
   feedlane_rx* rx_ = nullptr;
   feedlane_tx* tx_ = nullptr;
@@ -156,6 +159,52 @@ class BoostQueue {
  private:
   Queue* queue_ = make_shared_object<Queue>();
 };
+// Queues for one producer each, pushed to and popped from by so many messages at once; the consumer goes round them.
+template <class M = Message>
+class BoostLanes {
+ public:
+  using Message = M;
+  explicit BoostLanes(std::uint32_t lanes = 1, std::uint32_t push = 1, std::uint32_t pop = 1)
+      : lanes_(lanes), push_(push), pop_(pop) {
+    if (lanes > most_lanes || push > most_at_once || pop > most_at_once) fail("more than BoostLanes is made for");
+  }
+  void open_sender() { queue_ = &shared_->queues[shared_->senders.fetch_add(1, std::memory_order_relaxed)]; }
+  void open_receiver() {}
+  void send(const Message& m) {
+    buffer_[pending_] = m;
+    if (++pending_ == push_) flush();
+  }
+  void receive(Message& m) {
+    while (taken_ == got_) {
+      got_ = static_cast<std::uint32_t>(shared_->queues[next_].pop(buffer_.data(), pop_));
+      taken_ = 0;
+      if (++next_ == lanes_) next_ = 0;
+    }
+    m = buffer_[taken_++];
+  }
+  void close() {
+    if (queue_ != nullptr) flush();
+  }
+
+ private:
+  void flush() {
+    for (std::uint32_t done = 0; done < pending_;)
+      done += static_cast<std::uint32_t>(queue_->push(buffer_.data() + done, pending_ - done));
+    pending_ = 0;
+  }
+  static constexpr std::uint32_t most_lanes = 8, most_at_once = 64;
+  using Queue = boost::lockfree::spsc_queue<M, boost::lockfree::capacity<ring_messages<M>>>;
+  struct Shared {
+    std::atomic<std::uint32_t> senders;
+    Queue queues[most_lanes];
+  };
+  std::uint32_t lanes_, push_, pop_;
+  Shared* shared_ = make_shared_object<Shared>();
+  Queue* queue_ = nullptr;  // the sender's
+  std::uint32_t pending_ = 0, taken_ = 0, got_ = 0, next_ = 0;
+  std::vector<Message> buffer_{most_at_once};
+};
+
 template <class M = Message>
 using BoostSpsc = BoostQueue<boost::lockfree::spsc_queue<M, boost::lockfree::capacity<ring_messages<M>>>>;
 template <class M = Message>

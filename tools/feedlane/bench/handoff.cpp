@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// handoff: batches a second from one and from two workers, beside a copy by one process into the very same slots.
+// handoff: batches a second from one and from two workers, beside as many threads that copy into the very same slots.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -19,68 +19,93 @@ std::string size_of(std::uint64_t bytes) {
   return bytes < mib ? fmt::format("{} KiB", bytes / kib) : fmt::format("{} MiB", bytes / mib);
 }
 
+// One size with one number of workers, and what is measured of it.
+struct Case {
+  std::uint64_t bytes = 0;
+  std::int32_t workers = 0, prefetch = 0;
+  std::unique_ptr<Batches> loader;
+  double cpu_ns = 0;  // of the newest measurement of the trainer's time
+  std::size_t entry = 0;
+
+  void measure(std::vector<Entry>& entries, std::int64_t batches) {
+    Case* const self = this;
+    entry = entries.size();
+    entries.push_back({"rate", [=] { return self->loader->epoch(); }});
+    entries.push_back({"copy", [=] { return copy_rate(self->loader->slots(), self->bytes, batches, self->workers); }});
+    entries.push_back({"wall", [=] {
+                         const Epochs::Trainer t = self->loader->trainer();
+                         self->cpu_ns = t.cpu_ns;
+                         return t.wall_ns;
+                       }});
+    entries.push_back({"cpu", [=] { return self->cpu_ns; }});
+  }
+
+  // A row of the table and of the report.
+  void tell(const std::vector<Entry>& entries, const Figure& line, const Options& options, Report& report, Plot& plot) {
+    const Figure& rate = entries[entry].figure;
+    const Figure& copy = entries[entry + 1].figure;
+    const Figure& wall = entries[entry + 2].figure;
+    const Figure& cpu = entries[entry + 3].figure;
+    Figure copied;  // batches a second by the copiers
+    for (const double value : copy.rounds()) copied.add(value / static_cast<double>(bytes));
+    const Figure ratio = rate.over(copied);
+    const double gb = rate.median() * static_cast<double>(bytes) / 1e9;
+    if (!options.json)
+      fmt::print("{:>8} {:>8} {:>9} {:>12.1f} {:>9.2f} {:>13.2f} {:>30} {:>10.3f} {:>10.3f}\n", size_of(bytes), workers,
+                 prefetch, rate.median(), gb, copy.median() / 1e9, cell(ratio), wall.median() / 1e3,
+                 cpu.median() / 1e3);
+    plot.add(fmt::format("feedlane, {} worker{}", workers, workers == 1 ? "" : "s"), static_cast<double>(bytes), gb);
+    plot.add(fmt::format("memcpy by {} thread{}", workers, workers == 1 ? "" : "s"), static_cast<double>(bytes),
+             copy.median() / 1e9);
+    const std::string name = fmt::format("handoff.{}.{}", bytes, workers);
+    report.ratio(name + ".over_copiers", ratio);
+    report.ratio(name + ".trainer_over_line", cpu.over(line));
+    report.rows.push_back({{"bytes", bytes},
+                           {"workers", workers},
+                           {"prefetch", prefetch},
+                           {"batches_s", spread(rate)},
+                           {"gb_s", rounded(gb)},
+                           {"copiers_gb_s", rounded(copy.median() / 1e9)},
+                           {"ratio", spread(ratio)},
+                           {"trainer_wall_us", rounded(wall.median() / 1e3)},
+                           {"trainer_cpu_us", rounded(cpu.median() / 1e3)}});
+  }
+};
+
 }  // namespace
 
-Json handoff(const Options& options) {
+Report handoff(const Options& options) {
   pin(0);
   std::vector<std::uint64_t> sizes{4 * kib, 64 * kib, 256 * kib, mib, 16 * mib, 147 * mib};
   if (options.quick) sizes = {4 * kib, 64 * kib, mib, 16 * mib};
   if (!options.bytes.empty()) sizes = options.bytes;
   const std::vector<std::int32_t> counts = options.workers.empty() ? std::vector{1, 2} : options.workers;
-  if (!options.json) {
-    print_machine();
-    fmt::print("{:>8} {:>8} {:>12} {:>9} {:>12} {:>7} {:>17} {:>16}\n", "batch", "workers", "batches/s", "GB/s",
-               "memcpy GB/s", "ratio", "[min .. max]", "trainer us/batch");
-  }
-  Json out = Json::array();
+  if (!options.json)
+    fmt::print("{:>8} {:>8} {:>9} {:>12} {:>9} {:>13} {:>30} {:>10} {:>10}\n", "batch", "workers", "prefetch",
+               "batches/s", "GB/s", "copiers GB/s", "over as many copiers", "trainer us", "CPU us");
+  Report report;
   Plot plot{"Batches from workers to a trainer", "bytes of a batch", "GB/s", {}};
   for (const std::uint64_t bytes : sizes) {
     const double share = options.quick ? 0.25 : 1;
     const auto fits = static_cast<double>(3'000 * mib) / static_cast<double>(bytes);
     const auto batches = static_cast<std::int64_t>(share * std::clamp(fits, 12.0, 200'000.0));
-    std::vector<std::unique_ptr<Batches>> loaders;
-    for (const std::int32_t workers : counts) {
-      loaders.push_back(std::make_unique<Batches>(
-          BatchOptions{.bytes = bytes, .workers = workers, .batches = batches, .prefetch = bytes < mib ? 32 : 2}));
-      (void)loaders.back()->epoch();  // every slot was there once
-    }
-    std::vector<Entry> entries;
-    for (const auto& l : loaders) {
-      Batches* loader = l.get();
-      entries.push_back({"rate", [=] { return loader->epoch(); }});
-      entries.push_back({"copy", [=] {
-                           pin(1);  // where the first worker is: no two processors are alike
-                           const double rate = copy_rate(loader->slots(), bytes, batches);
-                           pin(0);
-                           return rate;
-                         }});
-      entries.push_back({"cpu", [=] { return loader->trainer_ns(); }});
+    std::vector<Case> cases(counts.size());
+    std::vector<Entry> entries{{"line", line_ns}};
+    for (std::size_t i = 0; i < counts.size(); i++) {
+      Case& c = cases[i];
+      c.bytes = bytes;
+      c.workers = counts[i];
+      c.prefetch = options.prefetch != 0 ? options.prefetch : bytes < mib ? 32 : 2;
+      c.loader = std::make_unique<Batches>(
+          BatchOptions{.bytes = bytes, .workers = c.workers, .batches = batches, .prefetch = c.prefetch});
+      (void)c.loader->epoch();  // every slot was there once
+      c.measure(entries, batches);
     }
     run_rounds(entries, options);
-    for (std::size_t i = 0; i < loaders.size(); i++) {
-      const Figure& rate = entries[3 * i].figure;
-      const Figure& copy = entries[3 * i + 1].figure;
-      const double gb = rate.median() * static_cast<double>(bytes) / 1e9;
-      const double ratio = gb * 1e9 / copy.median();
-      const double us = entries[3 * i + 2].figure.median() / 1e3;
-      if (!options.json)
-        fmt::print("{:>8} {:>8} {:>12.1f} {:>9.2f} {:>12.2f} {:>7.3f} {:>17} {:>16.3f}\n", size_of(bytes), counts[i],
-                   rate.median(), gb, copy.median() / 1e9, ratio,
-                   fmt::format("[{:.4g} .. {:.4g}]", rate.min(), rate.max()), us);
-      plot.add(fmt::format("feedlane, {} worker{}", counts[i], counts[i] == 1 ? "" : "s"), static_cast<double>(bytes),
-               gb);
-      if (i == 0) plot.add("memcpy by one process", static_cast<double>(bytes), copy.median() / 1e9);
-      out.push_back({{"bytes", bytes},
-                     {"workers", counts[i]},
-                     {"batches_s", rounded(rate.median())},
-                     {"gb_s", rounded(gb)},
-                     {"memcpy_gb_s", rounded(copy.median() / 1e9)},
-                     {"ratio", rounded(ratio)},
-                     {"trainer_cpu_us", rounded(us)}});
-    }
+    for (Case& c : cases) c.tell(entries, entries[0].figure, options, report, plot);
   }
   if (!options.plot.empty()) plot.draw(options.plot);
-  return out;
+  return report;
 }
 
 }  // namespace bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// loader: a whole epoch as trainers have it, samples in random order collated into batches, beside one process that makes the
-// same batches in a loop; and what a batch costs where workers outnumber processors, beside bare eventfds.
+// loader: a whole epoch as trainers have it, samples in random order collated into batches, beside as many processes that make
+// the same batches in loops; and what a batch costs where workers outnumber processors, beside bare eventfds.
 #include <fmt/core.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -78,8 +78,9 @@ class SampleEpochs : public Epochs {
   }
 };
 
-// What anybody would write: a permutation, and each batch collated into the same memory.
-double loop(const Samples& samples, std::int64_t count) {
+// What anybody would write: a permutation, and each batch collated into the same memory. By the `part`-th of `parts`.
+std::int64_t loop(const Samples& samples, std::int64_t count, std::size_t part, std::size_t parts,
+                  const std::function<void()>& ready) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < order.size(); i++) order[i] = static_cast<std::int64_t>(i);
   std::uint64_t seed = 1;
@@ -88,13 +89,35 @@ double loop(const Samples& samples, std::int64_t count) {
     std::swap(order[i - 1], order[(seed >> 33) % i]);
   }
   std::vector<unsigned char> batch(samples.bytes * batch_rows);
+  ready();
   const std::int64_t began = now_ns();
-  for (std::size_t i = 0; i + batch_rows <= order.size(); i += batch_rows) {
+  for (std::size_t i = part * batch_rows; i + batch_rows <= order.size(); i += parts * batch_rows) {
     for (std::size_t row = 0; row < batch_rows; row++)
       std::memcpy(batch.data() + row * samples.bytes, samples.at(order[i + row]), samples.bytes);
     touch(batch.data(), batch.size());
   }
-  return static_cast<double>(count / batch_rows * batch_rows) * 1e9 / static_cast<double>(now_ns() - began);
+  return now_ns() - began;
+}
+
+// Samples a second by so many processes, each where a worker is; 0: by this one.
+double loops(const Samples& samples, std::int64_t count, std::int32_t processes) {
+  const auto rate = [&](std::int64_t ns) {
+    return static_cast<double>(count / batch_rows * batch_rows) * 1e9 / static_cast<double>(ns);
+  };
+  if (processes == 0) return rate(loop(samples, count, 0, 1, [] {}));
+  const auto parts = static_cast<std::size_t>(processes);
+  Gate gate;
+  auto* longest = make_shared_object<std::atomic<std::int64_t>>();
+  {
+    std::vector<std::unique_ptr<Child>> children;
+    for (std::size_t part = 0; part < parts; part++)
+      children.push_back(std::make_unique<Child>(1 + part, [&, part] {
+        const std::int64_t ns = loop(samples, count, part, parts, [&] { gate.pass(parts); });
+        std::int64_t seen = longest->load(std::memory_order_relaxed);  // the process's end orders it
+        while (seen < ns && !longest->compare_exchange_weak(seen, ns, std::memory_order_relaxed)) continue;
+      }));
+  }
+  return rate(longest->load(std::memory_order_relaxed));
 }
 
 // ---- more workers than processors ----
@@ -146,20 +169,37 @@ double eventfd_us(std::int32_t processes, std::int64_t count) {
   return us;
 }
 
+// A size of samples with a number of workers, beside as many loops.
+struct Case {
+  std::uint64_t bytes;
+  std::int32_t workers;
+  std::unique_ptr<SampleEpochs> epochs;
+  std::size_t entry;
+
+  void tell(const std::vector<Entry>& entries, const Options& options, Report& report) const {
+    const Figure& bare = entries[entry].figure;
+    const Figure& ours = entries[entry + 1].figure;
+    const Figure ratio = ours.over(bare);
+    if (!options.json)
+      fmt::print("{:>12} {:>8} {:>34} {:>34} {:>30}\n", bytes, workers, cell(ours), cell(bare), cell(ratio));
+    report.ratio(fmt::format("loader.{}.{}.over_loops", bytes, workers), ratio);
+    report.rows.push_back({{"sample_bytes", bytes},
+                           {"batch_size", batch_rows},
+                           {"workers", workers},
+                           {"samples_s", spread(ours)},
+                           {"loops_samples_s", spread(bare)},
+                           {"ratio", spread(ratio)}});
+  }
+};
+
 }  // namespace
 
-Json loader(const Options& options) {
+Report loader(const Options& options) {
   pin(0);
-  struct Row {
-    std::uint64_t bytes;
-    std::int32_t workers;
-    std::unique_ptr<SampleEpochs> epochs;
-    std::size_t entry, loop;
-  };
   std::vector<std::uint64_t> sizes{256, 3 << 10, 147 << 10};
   if (options.quick) sizes = {3 << 10};
   std::vector<std::unique_ptr<Samples>> samples;
-  std::vector<Row> rows;
+  std::vector<Case> cases;
   std::vector<Entry> entries;
   for (const std::uint64_t bytes : sizes) {
     samples.push_back(std::make_unique<Samples>());
@@ -167,11 +207,10 @@ Json loader(const Options& options) {
     of_size.bytes = bytes;
     of_size.memory.assign(resident_bytes / bytes * bytes, 1);
     const auto count = static_cast<std::int64_t>((options.quick ? 200ULL << 20 : 1ULL << 30) / bytes);
-    const std::size_t bare = entries.size();
-    entries.push_back({"loop", [&of_size, count] { return loop(of_size, count); }});
     for (const std::int32_t workers : {0, 1, 2}) {
-      rows.push_back({bytes, workers, std::make_unique<SampleEpochs>(of_size, workers, count), entries.size(), bare});
-      SampleEpochs* epochs = rows.back().epochs.get();
+      cases.push_back({bytes, workers, std::make_unique<SampleEpochs>(of_size, workers, count), entries.size()});
+      SampleEpochs* epochs = cases.back().epochs.get();
+      entries.push_back({"loops", [&of_size, count, workers] { return loops(of_size, count, workers); }});
       entries.push_back({"feedlane", [epochs] { return static_cast<double>(batch_rows) * epochs->epoch(); }});
     }
   }
@@ -182,36 +221,25 @@ Json loader(const Options& options) {
   entries.push_back({"crowd", [&] { return 1e6 / crowd.epoch(); }});
   run_rounds(entries, options);
 
-  Json collated = Json::array();
-  if (!options.json) {
-    print_machine();
-    fmt::print("{:>12} {:>8} {:>34} {:>34} {:>8}\n", "sample", "workers", "samples/s, in batches of 64",
-               "a loop in one process", "ratio");
-  }
-  for (const Row& row : rows) {
-    const Figure& ours = entries[row.entry].figure;
-    const Figure& bare = entries[row.loop].figure;
-    if (!options.json)
-      fmt::print("{:>12} {:>8} {:>34} {:>34} {:>8.2f}\n", row.bytes, row.workers, cell(ours), cell(bare),
-                 ours.over(bare));
-    collated.push_back({{"sample_bytes", row.bytes},
-                        {"batch_size", batch_rows},
-                        {"workers", row.workers},
-                        {"samples_s", rounded(ours.median())},
-                        {"loop_samples_s", rounded(bare.median())},
-                        {"ratio", rounded(ours.over(bare))}});
-  }
+  if (!options.json)
+    fmt::print("{:>12} {:>8} {:>34} {:>34} {:>30}\n", "sample", "workers", "samples/s, in batches of 64",
+               "as many loops (0: one, here)", "ratio");
+  Report report;
+  for (const Case& c : cases) c.tell(entries, options, report);
   const Figure& eventfd = entries[entries.size() - 2].figure;
   const Figure& tiny = entries.back().figure;
+  const Figure ratio = tiny.over(eventfd);
   if (!options.json)
-    fmt::print("\n{} workers on {} processors: {} us for a batch of 64 bytes, {} by bare eventfds, ratio {:.2f}\n",
-               many, processors().size(), cell(tiny), cell(eventfd), tiny.over(eventfd));
-  return {{"collated", collated},
-          {"oversubscribed",
-           {{"workers", many},
-            {"batch_us", rounded(tiny.median())},
-            {"eventfd_us", rounded(eventfd.median())},
-            {"ratio", rounded(tiny.over(eventfd))}}}};
+    fmt::print("\n{} workers on {} processors: {} us for a batch of 64 bytes, {} by bare eventfds, ratio {}\n", many,
+               processors().size(), cell(tiny), cell(eventfd), cell(ratio));
+  report.ratio("loader.crowd_over_eventfds", ratio);
+  report.rows.push_back({{"sample_bytes", 64},
+                         {"batch_size", 1},
+                         {"workers", many},
+                         {"batch_us", spread(tiny)},
+                         {"eventfd_us", spread(eventfd)},
+                         {"ratio", spread(ratio)}});
+  return report;
 }
 
 }  // namespace bench

@@ -50,6 +50,8 @@ const std::vector<int>& processors() {
 
 namespace {
 
+bool placed = true;
+
 void allow(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -59,8 +61,31 @@ void allow(const std::vector<int>& cpus) {
 
 }  // namespace
 
-void pin(std::size_t n) { allow({processors()[n % processors().size()]}); }
-void unpin() { allow(processors()); }
+void pin(std::size_t n) {
+  if (placed) allow({processors()[n % processors().size()]});
+}
+void leave_placement_alone() { placed = false; }
+bool placement_is_ours() { return placed; }
+
+std::int64_t cpu_ns() {
+  timespec time{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+void wait_until_asleep(pid_t pid) {
+  const std::int64_t latest = now_ns() + 10'000'000'000;
+  for (int asleep = 0; asleep < 2;) {
+    if (now_ns() > latest) fail(fmt::format("process {} doesn't fall asleep", pid));
+    (void)::usleep(1000);
+    std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+    std::string line;
+    std::getline(stat, line);
+    const std::size_t name = line.rfind(')');
+    if (name == std::string::npos || name + 2 >= line.size()) fail(fmt::format("process {} has ended", pid));
+    asleep = line[name + 2] == 'S' ? asleep + 1 : 0;
+  }
+}
 
 Child::Child(std::size_t n, const std::function<void()>& body) : pid_(::fork()) {
   if (pid_ < 0) fail("fork was refused");
@@ -74,6 +99,15 @@ Child::Child(std::size_t n, const std::function<void()>& body) : pid_(::fork()) 
 Child::~Child() {
   int status = 0;
   if (::waitpid(pid_, &status, 0) != pid_ || status != 0) fail(fmt::format("a process ended with status {}", status));
+}
+
+void Gate::pass(std::uint64_t everybody) {
+  came_->fetch_add(1, std::memory_order_relaxed);  // counts, and orders nothing
+  const std::int64_t latest = now_ns() + 60'000'000'000;
+  while (came_->load(std::memory_order_relaxed) < everybody) {
+    if (now_ns() > latest) fail("another process didn't come");
+    (void)::usleep(20);
+  }
 }
 
 void* shared_memory(std::size_t bytes) {
@@ -91,12 +125,30 @@ double Figure::median() const {
   const std::size_t half = v.size() / 2;
   return v.size() % 2 == 1 ? v[half] : (v[half - 1] + v[half]) / 2;
 }
+namespace {
+
+Figure each(const Figure& ours, const Figure& theirs, double (*combine)(double, double)) {
+  Figure out;
+  const std::size_t rounds = std::min(ours.rounds().size(), theirs.rounds().size());
+  for (std::size_t i = 0; i < rounds; i++) out.add(combine(ours.rounds()[i], theirs.rounds()[i]));
+  return out;
+}
+
+}  // namespace
+
+Figure Figure::over(const Figure& other) const {
+  return each(*this, other, [](double a, double b) { return a / b; });
+}
+Figure Figure::minus(const Figure& other) const {
+  return each(*this, other, [](double a, double b) { return a - b; });
+}
 double Figure::min() const { return values_.empty() ? 0 : *std::min_element(values_.begin(), values_.end()); }
 double Figure::max() const { return values_.empty() ? 0 : *std::max_element(values_.begin(), values_.end()); }
 
 void run_rounds(std::vector<Entry>& entries, const Options& options) {
   for (int round = -1; round < options.rounds; round++) {
-    for (Entry& e : entries) {
+    for (std::size_t i = 0; i < entries.size(); i++) {
+      Entry& e = entries[round % 2 == 0 ? i : entries.size() - 1 - i];
       const double value = e.measure();
       if (round >= 0) e.figure.add(value);
     }
@@ -147,7 +199,10 @@ std::string cell(const Figure& f) {
 }
 
 Json spread(const Figure& f) {
-  return {{"median", rounded(f.median())}, {"min", rounded(f.min())}, {"max", rounded(f.max())}};
+  if (f.empty()) return nullptr;
+  Json rounds = Json::array();
+  for (const double value : f.rounds()) rounds.push_back(rounded(value));
+  return {{"median", rounded(f.median())}, {"min", rounded(f.min())}, {"max", rounded(f.max())}, {"rounds", rounds}};
 }
 
 }  // namespace bench

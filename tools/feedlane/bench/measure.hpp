@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,7 @@ struct Options {
   int rounds = 9;
   bool json = false;
   bool quick = false;                 // shorter, for a check: fewer messages, batches and sizes
+  std::int32_t prefetch = 0;          // batches in flight for each worker of handoff, instead of the usual number
   std::string plot;                   // SVG to draw over sizes
   std::vector<std::uint64_t> bytes;   // of a batch, instead of the usual sizes
   std::vector<std::int32_t> workers;  // instead of the usual numbers
@@ -37,9 +39,16 @@ std::int64_t now_ns();
 
 // The ones that this process may use, in ascending order, as they were when the program began.
 const std::vector<int>& processors();
-// This process and what it starts from here on: processor number `n` of them, modulo how many there are.
+// This thread and what it starts from here on: processor number `n` of them, modulo how many there are. Nothing after
+// leave_placement_alone.
 void pin(std::size_t n);
-void unpin();
+// For comparisons with programs that pin nothing.
+void leave_placement_alone();
+[[nodiscard]] bool placement_is_ours();
+// CPU time of this thread.
+std::int64_t cpu_ns();
+// Returns when process `pid` has been asleep at two looks a millisecond apart, in a call of the kernel's.
+void wait_until_asleep(pid_t pid);
 
 // Runs `body` in a forked process on processor `n`; its end with anything but 0 ends this program too. The parent's death
 // kills it.
@@ -49,6 +58,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child();
+  [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:
   pid_t pid_;
@@ -61,6 +71,15 @@ T* make_shared_object() {
   return new (shared_memory(sizeof(T))) T{};
 }
 
+// Lets processes or threads on when so many have come.
+class Gate {
+ public:
+  void pass(std::uint64_t everybody);
+
+ private:
+  std::atomic<std::uint64_t>* came_ = make_shared_object<std::atomic<std::uint64_t>>();
+};
+
 // ---- rounds ----
 
 // One figure over the rounds.
@@ -71,8 +90,10 @@ class Figure {
   [[nodiscard]] double min() const;
   [[nodiscard]] double max() const;
   [[nodiscard]] bool empty() const { return values_.empty(); }
-  // Rounds side by side: the median of the quotients would hide less, but can't be recomputed from what is printed.
-  [[nodiscard]] double over(const Figure& other) const { return median() / other.median(); }
+  [[nodiscard]] const std::vector<double>& rounds() const { return values_; }
+  // Round by round: what disturbed a whole round disturbed both sides of its quotient, or of its difference.
+  [[nodiscard]] Figure over(const Figure& other) const;
+  [[nodiscard]] Figure minus(const Figure& other) const;
 
  private:
   std::vector<double> values_;
@@ -84,7 +105,7 @@ struct Entry {
   Figure figure = {};
 };
 
-// Every entry once in each round, after one round that doesn't count.
+// Every entry once in each round, in every other round from the last to the first, after one round that doesn't count.
 void run_rounds(std::vector<Entry>& entries, const Options& options);
 
 // ---- reports ----
@@ -92,10 +113,19 @@ void run_rounds(std::vector<Entry>& entries, const Options& options);
 // The machine and the build, as far as they matter for a figure.
 Json machine();
 void print_machine();
-// {"median", "min", "max"}, rounded to four digits.
+// {"median", "min", "max", "rounds"}, rounded to four digits; null where nothing was measured.
 Json spread(const Figure& figure);
 double rounded(double value);
 // For tables: "median [min .. max]"; "-" where nothing was measured.
 std::string cell(const Figure& figure);
+
+// What a measurement answers: rows for its table, and the ratios by which it is held against a record of them (see
+// tools/bench_goals.py). A ratio's name doesn't change: "ring.batched_over_spsc".
+struct Report {
+  Json rows = Json::array();
+  Json ratios = Json::object();
+
+  void ratio(const std::string& name, const Figure& figure) { ratios[name] = spread(figure); }
+};
 
 }  // namespace bench

@@ -45,22 +45,6 @@ double round_trip(std::uint64_t count) {
   return static_cast<double>(now_ns() - began) / static_cast<double>(count);
 }
 
-// Lets processes on when so many have come.
-class Gate {
- public:
-  void pass(std::uint64_t everybody) {
-    came_->fetch_add(1, std::memory_order_relaxed);  // counts, and orders nothing
-    const std::int64_t latest = now_ns() + 10'000'000'000;
-    while (came_->load(std::memory_order_relaxed) < everybody) {
-      if (now_ns() > latest) fail("another process didn't come");
-      (void)::usleep(20);
-    }
-  }
-
- private:
-  std::atomic<std::uint64_t>* came_ = make_shared_object<std::atomic<std::uint64_t>>();
-};
-
 // Million messages a second, from the first received to the last. Producers begin together: one that came when the others
 // had left would be measured alone, and their leaving is the end of what a ring's receiver waits for.
 template <class C>
@@ -104,6 +88,12 @@ double one_way(std::uint64_t producers, std::uint64_t count) {
   C channel;
   return one_way(channel, producers, count);
 }
+// By queues that move so many messages at once: R is Ring or BoostLanes.
+template <class R>
+double one_way_by(std::uint32_t sent, std::uint32_t received, std::uint64_t producers, std::uint64_t count) {
+  R channel(static_cast<std::uint32_t>(producers), sent, received);
+  return one_way(channel, producers, count);
+}
 
 const Figure& figure_of(const std::vector<Entry>& entries, const std::string& name) {
   static const Figure none;
@@ -123,11 +113,9 @@ struct Sizes {
     const std::uint64_t count = (quick ? 64ULL << 20 : 512ULL << 20) / (sizeof(M) + 200);
     const std::uint64_t few = count / 8;
     add("feedlane", sizeof(M), [=] { return one_way<Ring<M>>(1, count); });
-    add("feedlane, by 32", sizeof(M), [=] {
-      Ring<M> ring(1, 32);
-      return one_way(ring, 1, count);
-    });
+    add("feedlane, by 32", sizeof(M), [=] { return one_way_by<Ring<M>>(32, 64, 1, count); });
     add("boost::lockfree::spsc_queue", sizeof(M), [=] { return one_way<BoostSpsc<M>>(1, count); });
+    add("boost::lockfree::spsc_queue, by 32", sizeof(M), [=] { return one_way_by<BoostLanes<M>>(32, 64, 1, count); });
     add("boost::interprocess::message_queue", sizeof(M), [=] { return one_way<BoostMessageQueue<M>>(1, few); });
     add("pipe", sizeof(M), [=] { return one_way<Pipe<M>>(1, few); });
   }
@@ -154,23 +142,34 @@ void plot_sizes(const Options& options) {
   plot.draw(options.plot);
 }
 
-Json number(const Figure& f) { return f.empty() ? Json(nullptr) : Json(rounded(f.median())); }
+// Feedlane's ring and Boost's queue for one producer, moving as many messages at once.
+struct Pair {
+  const char* name;
+  std::uint32_t sent, received;
+};
+constexpr Pair pairs[] = {{"single", 1, 1}, {"sent by one", 1, 64}, {"batched", 32, 64}};
+
+void print_row(const std::string& name, const Figure& rtt, const Figure& bare, const Figure& one_way) {
+  fmt::print("{:48} {:>34} {:>8} {:>30}\n", name, cell(rtt),
+             rtt.empty() ? "" : fmt::format("{:.2f}", rtt.over(bare).median()), cell(one_way));
+}
 
 }  // namespace
 
-Json floor(const Options& options) {
+double line_ns() { return round_trip<Line>(20'000); }
+
+Report floor(const Options& options) {
   pin(0);
   const std::uint64_t trips = options.quick ? 50'000 : 500'000;
   std::vector<Entry> entries{{"line", [=] { return round_trip<Line>(trips); }}};
   run_rounds(entries, options);
-  if (!options.json) {
-    print_machine();
-    fmt::print("a line of 56 bytes there and back: {} ns\n", cell(entries[0].figure));
-  }
-  return {{"rtt_ns", number(entries[0].figure)}, {"spread", spread(entries[0].figure)}};
+  if (!options.json) fmt::print("a line of 56 bytes there and back: {} ns\n", cell(entries[0].figure));
+  Report report;
+  report.rows.push_back({{"rtt_ns", spread(entries[0].figure)}});
+  return report;
 }
 
-Json ring(const Options& options) {
+Report ring(const Options& options) {
   pin(0);
   const std::uint64_t k = options.quick ? 1 : 10;
   // What sleeps in the kernel takes a few hundred times as long.
@@ -184,79 +183,86 @@ Json ring(const Options& options) {
       {"pipe", [=] { return round_trip<Pipe<>>(slow_trips); }},
       {"eventfd", [=] { return round_trip<Event>(slow_trips); }},
   };
-  std::vector<Entry> through{
-      {"feedlane", [=] { return one_way<Ring<>>(1, many); }},
-      {"feedlane, by 32",
-       [=] {
-         Ring<> ring(1, 32);
-         return one_way(ring, 1, many);
-       }},
-      {"boost::lockfree::spsc_queue", [=] { return one_way<BoostSpsc<>>(1, many); }},
-      {"boost::lockfree::queue", [=] { return one_way<BoostMpmc<>>(1, some); }},
-      {"boost::interprocess::message_queue", [=] { return one_way<BoostMessageQueue<>>(1, some); }},
-      {"pipe", [=] { return one_way<Pipe<>>(1, some); }},
-  };
+  std::vector<Entry> through;
+  for (const Pair& p : pairs) {
+    through.push_back(
+        {fmt::format("feedlane, {}", p.name), [=] { return one_way_by<Ring<>>(p.sent, p.received, 1, many); }});
+    through.push_back({fmt::format("boost::lockfree::spsc_queue, {}", p.name),
+                       [=] { return one_way_by<BoostLanes<>>(p.sent, p.received, 1, many); }});
+  }
+  const std::size_t first_peer = through.size();
+  through.push_back({"boost::lockfree::queue", [=] { return one_way<BoostMpmc<>>(1, some); }});
+  through.push_back({"boost::interprocess::message_queue", [=] { return one_way<BoostMessageQueue<>>(1, some); }});
+  through.push_back({"pipe", [=] { return one_way<Pipe<>>(1, some); }});
   run_rounds(rtt, options);
   run_rounds(through, options);
 
   const Figure& bare = rtt[0].figure;
-  const Figure& spsc = through[2].figure;
-  Json peers;
-  for (std::size_t i = 2; i < rtt.size(); i++)
-    peers[rtt[i].name] = {{"rtt_ns", number(rtt[i].figure)},
-                          {"one_way_mmsg_s", number(figure_of(through, rtt[i].name))}};
+  Report report;
+  report.ratio("ring.round_trip_over_line", rtt[1].figure.over(bare));
+  report.ratio("ring.round_trip_over_spsc", rtt[1].figure.over(rtt[2].figure));
+  for (std::size_t i = 0; i < std::size(pairs); i++) {
+    const char* const names[] = {"ring.single_over_spsc", "ring.sent_by_one_over_spsc", "ring.batched_over_spsc"};
+    report.ratio(names[i], through[2 * i].figure.over(through[2 * i + 1].figure));
+  }
+  for (const Entry& e : rtt)
+    report.rows.push_back({{"name", e.name},
+                           {"rtt_ns", spread(e.figure)},
+                           {"rtt_over_line", spread(e.figure.over(bare))},
+                           {"one_way_mmsg_s", spread(figure_of(through, e.name))}});
+  for (std::size_t i = 0; i < first_peer; i++)
+    report.rows.push_back({{"name", through[i].name},
+                           {"rtt_ns", nullptr},
+                           {"rtt_over_line", nullptr},
+                           {"one_way_mmsg_s", spread(through[i].figure)}});
   if (!options.json) {
-    print_machine();
-    fmt::print("{:36} {:>34} {:>8} {:>30} {:>8}\n", "56 bytes between two processes", "there and back, ns", "x floor",
-               "one way, million/s", "x spsc");
-    for (const Entry& e : rtt) {
-      const Figure& f = figure_of(through, e.name);
-      fmt::print("{:36} {:>34} {:>8.2f} {:>30} {:>8}\n", e.name, cell(e.figure), e.figure.over(bare), cell(f),
-                 f.empty() ? "-" : fmt::format("{:.2f}", f.over(spsc)));
-    }
-    const Figure& batched = through[1].figure;
-    fmt::print("{:36} {:>34} {:>8} {:>30} {:>8.2f}\n", "feedlane, committed by 32", "", "", cell(batched),
-               batched.over(spsc));
+    fmt::print("{:48} {:>34} {:>8} {:>30}\n", "56 bytes between two processes", "there and back, ns", "x floor",
+               "one way, million/s");
+    for (const Entry& e : rtt) print_row(e.name, e.figure, bare, figure_of(through, e.name));
+    for (std::size_t i = 0; i < first_peer; i++) print_row(through[i].name, {}, bare, through[i].figure);
+    fmt::print(
+        "\nsingle: one is committed or pushed, one taken; sent by one: up to 64 are taken at once; batched: 32 are "
+        "committed or pushed, up to 64 taken\n");
   }
   if (!options.plot.empty()) plot_sizes(options);
-  return {{"floor", {{"rtt_ns", number(bare)}}},
-          {"spsc",
-           {{"rtt_ns", number(rtt[1].figure)},
-            {"rtt_over_floor", rounded(rtt[1].figure.over(bare))},
-            {"one_way_mmsg_s", number(through[0].figure)},
-            {"batched_mmsg_s", number(through[1].figure)}}},
-          {"peers", peers}};
+  return report;
 }
 
-Json lanes(const Options& options) {
+Report lanes(const Options& options) {
   pin(0);
   const std::uint64_t k = options.quick ? 1 : 10;
   std::vector<std::uint64_t> counts{1, 2, 4, 8};
   if (options.quick) counts.resize(2);
   std::vector<Entry> entries;
   for (const std::uint64_t producers : counts) {
-    entries.push_back({"feedlane", [=] {
-                         Ring<> ring(static_cast<std::uint32_t>(producers), 32);
-                         return one_way(ring, producers, 1'000'000 * k / producers);
-                       }});
-    entries.push_back(
-        {"boost::lockfree::queue", [=] { return one_way<BoostMpmc<>>(producers, 100'000 * k / producers); }});
+    const std::uint64_t each = 1'000'000 * k / producers;
+    entries.push_back({"feedlane", [=] { return one_way_by<Ring<>>(32, 64, producers, each); }});
+    entries.push_back({"spsc_queues", [=] { return one_way_by<BoostLanes<>>(32, 64, producers, each); }});
+    entries.push_back({"queue", [=] { return one_way<BoostMpmc<>>(producers, each / 10); }});
   }
   run_rounds(entries, options);
-  if (!options.json) {
-    print_machine();
-    fmt::print("{:>9} {:>32} {:>32} {:>8}\n", "producers", "feedlane by 32, million/s", "boost::lockfree::queue",
-               "ratio");
-  }
-  Json out = Json::array();
+  if (!options.json)
+    fmt::print("{:>9} {:>30} {:>30} {:>24} {:>28} {:>24}\n", "producers", "feedlane, million/s", "as many spsc_queues",
+               "over them", "boost::lockfree::queue", "over it");
+  Report report;
   for (std::size_t i = 0; i < counts.size(); i++) {
-    const Figure& ours = entries[2 * i].figure;
-    const Figure& theirs = entries[2 * i + 1].figure;
+    const Figure& ours = entries[3 * i].figure;
+    const Figure& queues = entries[3 * i + 1].figure;
+    const Figure& queue = entries[3 * i + 2].figure;
+    const Figure over_queues = ours.over(queues), over_queue = ours.over(queue);
     if (!options.json)
-      fmt::print("{:>9} {:>32} {:>32} {:>8.1f}\n", counts[i], cell(ours), cell(theirs), ours.over(theirs));
-    out.push_back({{"producers", counts[i]}, {"mmsg_s", number(ours)}, {"peer_boost_queue_mmsg_s", number(theirs)}});
+      fmt::print("{:>9} {:>30} {:>30} {:>24} {:>28} {:>24}\n", counts[i], cell(ours), cell(queues), cell(over_queues),
+                 cell(queue), cell(over_queue));
+    report.ratio(fmt::format("lanes.{}.over_spscs", counts[i]), over_queues);
+    report.ratio(fmt::format("lanes.{}.over_queue", counts[i]), over_queue);
+    report.rows.push_back({{"producers", counts[i]},
+                           {"mmsg_s", spread(ours)},
+                           {"boost_spsc_queues_mmsg_s", spread(queues)},
+                           {"over_spsc_queues", spread(over_queues)},
+                           {"boost_queue_mmsg_s", spread(queue)},
+                           {"over_queue", spread(over_queue)}});
   }
-  return out;
+  return report;
 }
 
 }  // namespace bench

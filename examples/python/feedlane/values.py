@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values in a batch's plan that are neither tensors nor what holds them together (see tree.py), as nodes of JSON:
+
+    "text"  1  0.5  true  null           themselves
+    ["int", hex]                         an integer of more than 64 bits
+    ["complex", real, imaginary]
+    ["bytes", base64]  ["bytearray", base64]  ["path", text]
+    ["set", node ...]  ["frozenset", node ...]  ["tuple", node ...] of such values; the latter in keys and sets alone
+    ["numpy", dtype, base64]             a scalar of numpy's
+    ["texts", dtype, base64, length ...] an array of numpy's strings
+    ["pickle", base64]                   anything else"""
+import binascii
+import functools
+import math
+import pathlib
+import pickle
+import re
+
+import numpy as np
+
+_INT_TEXT = 20  # characters of the longest 64-bit integer
+_DTYPE = re.compile(r"[<>|](?:[biufc]\d{1,2}|[SU]\d{1,9}|[mM]8(?:\[\d{0,9}(?:generic|Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?)")
+
+
+class Malformed(ValueError):
+    """What a worker wrote doesn't have the form."""
+
+
+class Budget:
+    """How many nodes there may be."""
+
+    def __init__(self, nodes):
+        self._left = self._nodes = nodes
+
+    def take(self):
+        self._left -= 1
+        if self._left < 0:
+            raise Malformed(f"more than {self._nodes} nodes")
+
+
+def bounded_int(text):
+    """The integer in JSON's text: the time for long ones grows with the square of their length."""
+    if len(text) > _INT_TEXT:
+        raise ValueError("an integer of more than 64 bits")
+    return int(text)
+
+
+def _base64(data):
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
+
+
+# ---- in the worker ----
+
+def pickled(value, allow_pickle, budget):
+    budget.take()
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if not allow_pickle:
+        raise TypeError(f"a batch holds a value of type {kind}, which could only be pickled: return arrays, numbers, strings, "
+                        f"bytes, lists, tuples or dicts of them, or say Loader(allow_pickle=True), which lets workers run any "
+                        f"code in the trainer")
+    return ["pickle", _base64(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))]
+
+
+def node_of(value, allow_pickle, budget, depth):
+    kind = type(value)
+    if kind is str or kind is float or kind is bool or value is None:
+        budget.take()
+        return value
+    if kind is int:
+        budget.take()
+        return value if -2**63 <= value < 2**63 else ["int", hex(value)]
+    if kind in _COLLECTIONS:
+        budget.take()
+        if not depth:
+            raise ValueError("a set or a key nested in too many levels")
+        return [kind.__name__, *(node_of(item, allow_pickle, budget, depth - 1) for item in value)]
+    write = _WRITERS.get(kind)
+    if write is None and isinstance(value, np.generic) and _DTYPE.fullmatch(value.dtype.str):
+        write = _numpy
+    if write is None and kind is np.ndarray and value.dtype.kind in "SU" and value.dtype.itemsize:
+        write = _texts
+    if write is None:
+        return pickled(value, allow_pickle, budget)
+    budget.take()
+    return write(value)
+
+
+def _numpy(value):
+    return ["numpy", value.dtype.str, _base64(value.tobytes())]
+
+
+def _texts(value):
+    return ["texts", value.dtype.str, _base64(value.tobytes()), *value.shape]
+
+
+_COLLECTIONS = {set, frozenset, tuple}
+_WRITERS = {
+    complex: lambda value: ["complex", value.real, value.imag],
+    bytes: lambda value: ["bytes", _base64(value)],
+    bytearray: lambda value: ["bytearray", _base64(value)],
+    type(pathlib.Path()): lambda value: ["path", str(value)],
+}
+
+
+# ---- in the trainer ----
+
+def maker_of(node, allow_pickle, budget, depth):
+    """A function that makes the value: anew each time it is called if it can be changed."""
+    if type(node) in (str, int, float, bool, type(None)):
+        budget.take()
+        return functools.partial(_itself, node)
+    budget.take()
+    if type(node) is not list or not node or type(node[0]) is not str:
+        raise Malformed("a node that is neither a value nor a list with its kind")
+    kind, *what = node
+    if kind in ("set", "frozenset", "tuple"):
+        items = [key_of(item, allow_pickle, budget, depth - 1) for item in what]
+        return functools.partial({"set": set, "frozenset": frozenset, "tuple": tuple}[kind], items)
+    read = _READERS.get(kind)
+    if read is None:
+        raise Malformed(f"a node of the unknown kind {kind[:40]!r}")
+    if kind == "pickle" and not allow_pickle:
+        raise Malformed("a pickled value, and the loader has no allow_pickle=True")
+    try:
+        return read(*what)
+    except (TypeError, ValueError) as reason:
+        raise Malformed(f"a {kind} that is none: {type(reason).__name__}") from None
+
+
+def key_of(node, allow_pickle, budget, depth):
+    """A value that is in a set or is a mapping's key."""
+    if depth < 0:
+        raise Malformed("too many levels")
+    value = maker_of(node, allow_pickle, budget, depth)()
+    try:
+        hash(value)
+    except TypeError:
+        raise Malformed(f"a key of type {type(value).__name__}") from None
+    return value
+
+
+def _itself(value):
+    return value
+
+
+def _must(condition):
+    if not condition:
+        raise ValueError
+
+
+def _text(value):
+    _must(type(value) is str)
+    return value
+
+
+def _int(digits):
+    return functools.partial(_itself, int(_text(digits), 16))
+
+
+def _complex(real, imaginary):
+    _must(type(real) is float and type(imaginary) is float)
+    return functools.partial(_itself, complex(real, imaginary))
+
+
+def _bytes(data):
+    return functools.partial(_itself, binascii.a2b_base64(_text(data)))
+
+
+def _bytearray(data):
+    return functools.partial(bytearray, binascii.a2b_base64(_text(data)))
+
+
+def _path(text):
+    _must("\0" not in _text(text))
+    return functools.partial(pathlib.Path, text)
+
+
+def _dtype(text, kinds):
+    _must(_DTYPE.fullmatch(_text(text)) is not None)
+    dtype = np.dtype(text)
+    _must(dtype.kind in kinds and dtype.itemsize > 0)
+    return dtype
+
+
+def _array(dtype, data, shape):
+    data = binascii.a2b_base64(_text(data))
+    _must(len(shape) <= 32 and all(type(length) is int and 0 <= length <= len(data) for length in shape))
+    _must(math.prod(shape) * dtype.itemsize == len(data))
+    if dtype.kind == "U" and data:
+        _must(np.frombuffer(data, dtype.byteorder + "u4").max() <= 0x10FFFF)
+    return np.ndarray(shape, dtype, bytearray(data))
+
+
+def _read_numpy(text, data):
+    dtype = _dtype(text, "biufcSUmM")
+    return functools.partial(_itself, _array(dtype, data, ())[()])
+
+
+def _read_texts(text, data, *shape):
+    array = _array(_dtype(text, "SU"), data, shape)
+    return array.copy
+
+
+def _unpickle(data):
+    return functools.partial(_unpickled, binascii.a2b_base64(_text(data)))
+
+
+def _unpickled(blob):
+    try:
+        return pickle.loads(blob)
+    except Exception as reason:
+        raise Malformed(f"a pickled value that can't be read: {type(reason).__name__}: {reason}") from reason
+
+
+_READERS = {"int": _int, "complex": _complex, "bytes": _bytes, "bytearray": _bytearray, "path": _path, "numpy": _read_numpy,
+            "texts": _read_texts, "pickle": _unpickle}
