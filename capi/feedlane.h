@@ -9,7 +9,8 @@
  *    Its `size` must have been set (feedlane_init).
  *  - Output parameters are written on 0 only, except where stated; a failed create leaves `*out` NULL.
  *  - `timeout_ns` is relative: 0 = try once, FEEDLANE_FOREVER = no limit; negative is E_ARGUMENT.
- *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED; nothing is lost, call again. Not in
+ *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED (E); nothing is lost, call again.
+ *    err->os_errno is EINTR then, and 0 where feedlane_loader_interrupt has ended it. Not in
  *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions. Nor
  *    in the up to 100 us for which a wait looks before it sleeps: a signal that lands there isn't seen.
  *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY; peek,
