@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   handoff->add_option("--bytes", options.bytes, "of a batch; several are several rows")
       ->check(CLI::Range(1ULL, 1ULL << 33));
   add("loader", "samples collated into batches, beside a loop; many workers, beside eventfds", bench::loader);
+  add("cpp", "rows, tensors and DLPack by the C++ interface, beside the raw C calls", bench::cpp);
   CLI::App* startup = add("startup", "first batch, next epoch, end", bench::startup);
   for (CLI::App* command : {handoff, startup})
     command->add_option("--workers", options.workers, "how many; several are several rows")->check(CLI::Range(1, 256));

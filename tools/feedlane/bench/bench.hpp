@@ -16,6 +16,8 @@ Json lanes(const Options& options);
 Json handoff(const Options& options);
 // Samples collated into batches, beside a loop that does it; and many workers on few processors, beside eventfds.
 Json loader(const Options& options);
+// The C++ interface, beside the raw C calls.
+Json cpp(const Options& options);
 // From nothing to the first batch, from epoch to epoch, and to the end.
 Json startup(const Options& options);
 
