@@ -9,7 +9,8 @@
  *    Its `size` must have been set (feedlane_init).
  *  - Output parameters are written on 0 only, except where stated; a failed create leaves `*out` NULL.
  *  - `timeout_ns` is relative: 0 = try once, FEEDLANE_FOREVER = no limit; negative is E_ARGUMENT.
- *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED; nothing is lost, call again. Not in
+ *  - A signal that lands in a waiting thread ends the wait with FEEDLANE_INTERRUPTED (E); nothing is lost, call again.
+ *    err->os_errno is EINTR then, and 0 where feedlane_loader_interrupt has ended it. Not in
  *    calls that can't be called again: begin, stop and destroy, bounded by the stop timeouts, and the attach functions. Nor
  *    in the up to 100 us for which a wait looks before it sleeps: a signal that lands there isn't seen.
  *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY; peek,
@@ -380,7 +381,7 @@ typedef struct feedlane_rank {
   size_t size;
   int32_t rank;      /**< 0 .. world - 1 */
   int32_t world;     /**< at least 1 */
-  char source[16];   /**< "feedlane", "torchrun", "openmpi", "pmi", "slurm"; "none": 0 of 1 */
+  char source[16];   /**< "feedlane", "torchrun", "openmpi", "mvapich", "pmi", "flux", "slurm"; "none": 0 of 1 */
   char warning[384]; /**< another source that says something else, in one line; empty if none does */
 } feedlane_rank;
 
@@ -437,10 +438,12 @@ FEEDLANE_API int32_t feedlane_sampler_distributed(const feedlane_distributed_con
 FEEDLANE_API int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks *callbacks, feedlane_sampler **out,
                                              feedlane_error *err);
 /** Which process of how many this is, by the first of these pairs of variables that is there: FEEDLANE_RANK and
- *  FEEDLANE_WORLD_SIZE; RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK and _SIZE; PMI_RANK and PMI_SIZE; SLURM_PROCID
- *  and SLURM_NTASKS, in a task of a step (SLURM_STEP_ID) alone, not in an interactive shell; else 0 of 1. E_ARGUMENT, with the
- *  variable's name, if half of the pair is missing or says no number in its range. Reads the environment: no other thread may
- *  change it. T:any. */
+ *  FEEDLANE_WORLD_SIZE; RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK and _SIZE; MV2_COMM_WORLD_RANK and _SIZE, or with
+ *  MVP_; PMI_RANK and PMI_SIZE; FLUX_TASK_RANK and FLUX_JOB_SIZE; SLURM_PROCID and SLURM_NTASKS, in a task of a step
+ *  (SLURM_STEP_ID) alone, not in an interactive shell; else 0 of 1. E_ARGUMENT, with the variable's name, if half of the pair
+ *  is missing or says no number in its range, or if there is no pair but the rank alone that PALS (PALS_RANKID) and PMIx
+ *  (PMIX_RANK) leave. `warning` is for another pair that says something else; a launcher that has started torchrun once a
+ *  node doesn't. Reads the environment: no other thread may change it. T:any. */
 FEEDLANE_API int32_t feedlane_rank_detect(feedlane_rank *out, feedlane_error *err);
 /** The base seed that torch's DataLoader(shuffle=True) draws for `epoch` after torch.manual_seed(manual_seed), for trainers
  *  that move over with it: its worker w is seeded with base_seed + w. 0 <= epoch <= 2^30; takes four draws an epoch. Pure.

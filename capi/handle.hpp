@@ -21,7 +21,8 @@ namespace feedlane::capi {
 // Writes an error into the caller's struct, of whatever size, and a traceback into the room that it offers.
 void tell(feedlane_error* err, const Error& error) noexcept;
 
-inline bool has_error(Status s) { return s < 0 || s == FEEDLANE_SLOTS_HELD; }
+// Outcomes that have something to say: errors, and of the others these two.
+inline bool has_error(Status s) { return s < 0 || s == FEEDLANE_SLOTS_HELD || s == FEEDLANE_INTERRUPTED; }
 
 // Runs `f(error)` with every exception turned into a status.
 template <class F>

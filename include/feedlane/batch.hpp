@@ -2,11 +2,14 @@
 /** @file batch.hpp A batch in the trainer's hands. */
 #pragma once
 
+#include "language.hpp"
+#if FEEDLANE_CXX20
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -16,11 +19,16 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** A batch in the trainer's hands, released on destruction. Move-only; may outlive its loader. */
+/** A batch in the trainer's hands, released on destruction. Move-only; may outlive its loader. After a release, or moved from,
+ *  it is empty: it has no tensors, rows or indices, and what needs the batch says E_STATE. */
 class Batch {
  public:
-  /** `other` holds nothing after. */
-  Batch(Batch&& other) noexcept : loader_(std::exchange(other.loader_, nullptr)), batch_(other.batch_) {}
+  /** An empty one. */
+  Batch() noexcept = default;
+  /** `other` is empty after. */
+  Batch(Batch&& other) noexcept : loader_(std::exchange(other.loader_, nullptr)), batch_(other.batch_) {
+    other.empty();
+  }
   /** Exchanges the two. */
   Batch& operator=(Batch&& other) noexcept {
     std::swap(loader_, other.loader_);
@@ -29,94 +37,174 @@ class Batch {
   }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
-  ~Batch() { release(); }
+  ~Batch() {
+    if (loader_ != nullptr) (void)feedlane_batch_release(loader_, batch_.token);
+  }
 
-  /** Before the end of its scope; the tensors are gone after. */
+  /** Before the end of its scope; the tensors are gone after: no view of them may be used any more. */
   void release() noexcept {
     if (loader_ != nullptr) (void)feedlane_batch_release(loader_, batch_.token);
     loader_ = nullptr;
+    empty();
   }
+  /** Whether it is still held: neither released nor moved from. */
+  [[nodiscard]] bool held() const noexcept { return loader_ != nullptr; }
 
   /** As it was started. */
-  [[nodiscard]] std::int64_t epoch() const { return batch_.epoch; }
+  [[nodiscard]] std::int64_t epoch() const noexcept { return batch_.epoch; }
   /** Its number in the epoch, from 0. */
-  [[nodiscard]] std::int64_t index() const { return batch_.batch; }
+  [[nodiscard]] std::int64_t index() const noexcept { return batch_.batch; }
   /** The number of samples. */
-  [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(batch_.count); }
+  [[nodiscard]] std::size_t rows() const noexcept { return static_cast<std::size_t>(batch_.count); }
   /** Who made it; -1: inline. */
-  [[nodiscard]] int worker() const { return batch_.worker; }
+  [[nodiscard]] int worker() const noexcept { return batch_.worker; }
   /** Which attempt made it, from 0. */
-  [[nodiscard]] int attempt() const { return batch_.attempt; }
+  [[nodiscard]] int attempt() const noexcept { return batch_.attempt; }
   /** What its rows are; empty: iterable. */
-  [[nodiscard]] std::span<const std::int64_t> indices() const {
+  [[nodiscard]] std::span<const std::int64_t> indices() const noexcept {
     return {batch_.indices, batch_.indices == nullptr ? 0 : rows()};
   }
   /** Indices that were left out, see LoaderOptions::skip_budget; empty: iterable. */
-  [[nodiscard]] std::span<const std::int64_t> skipped() const {
+  [[nodiscard]] std::span<const std::int64_t> skipped() const noexcept {
     return {batch_.skipped, batch_.skipped == nullptr ? 0 : skipped_count()};
   }
   /** The number of samples that were left out. */
-  [[nodiscard]] std::size_t skipped_count() const { return static_cast<std::size_t>(batch_.skipped_count); }
+  [[nodiscard]] std::size_t skipped_count() const noexcept { return static_cast<std::size_t>(batch_.skipped_count); }
   /** What the data set gave along, see Task::metadata. */
-  [[nodiscard]] std::span<const std::byte> metadata() const {
+  [[nodiscard]] std::span<const std::byte> metadata() const noexcept {
     return {static_cast<const std::byte*>(batch_.metadata), static_cast<std::size_t>(batch_.metadata_bytes)};
   }
-  /** What names it to the C interface: one of its references is this object's. */
-  [[nodiscard]] std::uint64_t token() const { return batch_.token; }
+  /** What names it to the C interface: one of its references is this object's. 0: empty. */
+  [[nodiscard]] std::uint64_t token() const noexcept { return batch_.token; }
   /** The number of tensors. */
-  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(batch_.tensor_count); }
+  [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(batch_.tensor_count); }
+
   /** Throws E_ARGUMENT beyond the last. */
   [[nodiscard]] Tensor operator[](std::size_t i) const {
-    if (i < size()) return Tensor(batch_.tensors[i]);
+    if (i < size()) [[likely]]
+      return Tensor(batch_.tensors[i]);
     Error error;
-    error.refuse("tensor", static_cast<std::int64_t>(i), static_cast<std::int64_t>(size()),
-                 "the batch has no such tensor");
-    throw error;
+    (void)at(i, error);
+    detail::raise(error);
   }
   /** By name; throws E_ARGUMENT if there is none. */
   [[nodiscard]] Tensor operator[](std::string_view name) const {
-    for (std::size_t i = 0; i < size(); i++)
-      if (name == batch_.tensors[i].name) return Tensor(batch_.tensors[i]);
+    if (const feedlane_tensor* t = find(name); t != nullptr) [[likely]]
+      return Tensor(*t);
     Error error;
-    error.refuse("tensor", -1, static_cast<std::int64_t>(size()),
-                 "the batch has no tensor '" + std::string(name) + "'");
-    throw error;
+    (void)at(name, error);
+    detail::raise(error);
   }
+  /** The same as operator[]; one of nothing, with the reason in `error`. */
+  [[nodiscard]] Tensor at(std::size_t i, Error& error) const noexcept {
+    error.clear();
+    if (i < size()) [[likely]]
+      return Tensor(batch_.tensors[i]);
+    if (is_there(error)) detail::refuse_tensor(error, "batch", i, size());
+    return {};
+  }
+  /** By name. */
+  [[nodiscard]] Tensor at(std::string_view name, Error& error) const noexcept {
+    error.clear();
+    if (const feedlane_tensor* t = find(name); t != nullptr) [[likely]]
+      return Tensor(*t);
+    if (is_there(error)) {
+      char text[96];
+      (void)std::snprintf(text, sizeof text, "the batch has no tensor '%.*s'",
+                          static_cast<int>(std::min<std::size_t>(name.size(), 40)), name.data());
+      error.refuse("tensor", -1, static_cast<std::int64_t>(size()), text);
+    }
+    return {};
+  }
+
   /** Enqueues a copy of a tensor to device memory, of which there are `bytes`. Throws. */
   void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream) const {
-    const auto number = static_cast<std::int32_t>(std::min<std::size_t>(i, INT32_MAX));
-    detail::checked([&](feedlane_error* e) {
-      return feedlane_batch_to_device(loader_, batch_.token, number, device_memory, bytes, stream, e);
+    detail::or_raise([&](Error& error) { to_device(i, device_memory, bytes, stream, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream, Error& error) const noexcept {
+    if (!is_there(error)) return;
+    detail::checked(error, [&](feedlane_error* e) {
+      return feedlane_batch_to_device(loader_, batch_.token, number(i), device_memory, bytes, stream, e);
     });
   }
-  /** Released when the stream has come so far: this holds nothing after. Throws, and still holds it then. */
+  /** Released when the stream has come so far: this is empty after. Throws, and still holds it then. */
   void release_on(void* stream) {
-    detail::checked([&](feedlane_error* e) { return feedlane_batch_release_on(loader_, batch_.token, stream, e); });
+    detail::or_raise([&](Error& error) { release_on(stream, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  void release_on(void* stream, Error& error) noexcept {
+    if (!is_there(error)) return;
+    detail::checked(error,
+                    [&](feedlane_error* e) { return feedlane_batch_release_on(loader_, batch_.token, stream, e); });
+    if (error) return;
     loader_ = nullptr;
+    empty();
   }
   /** The stream uses the batch: its memory isn't free before the stream has done all that is enqueued when the last of this and
    *  the exported tensors is gone. Throws. */
   void record_stream(void* stream) const {
-    detail::checked([&](feedlane_error* e) { return feedlane_batch_record_stream(loader_, batch_.token, stream, e); });
+    detail::or_raise([&](Error& error) { record_stream(stream, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  void record_stream(void* stream, Error& error) const noexcept {
+    if (!is_there(error)) return;
+    detail::checked(error,
+                    [&](feedlane_error* e) { return feedlane_batch_record_stream(loader_, batch_.token, stream, e); });
   }
   /** A tensor for another library, where it lies: it keeps the batch until its deleter is called; if copies of it are enqueued
    *  on a stream, record_stream. The caller's, as DLPack has it. Throws E_ARGUMENT beyond the last. */
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i) const {
     DLManagedTensorVersioned* out = nullptr;
-    const auto number = static_cast<std::int32_t>(std::min<std::size_t>(i, INT32_MAX));
+    if (loader_ == nullptr) [[unlikely]]
+      detail::or_raise([&](Error& error) { (void)is_there(error); });
+    detail::checked_or_raise(
+        [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number(i), 0, &out, e); });
+    return out;
+  }
+  /** The same; NULL, with the reason in `error`. */
+  [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i, Error& error) const noexcept {
+    DLManagedTensorVersioned* out = nullptr;
+    if (!is_there(error)) return out;
     detail::checked(
-        [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number, 0, &out, e); });
+        error, [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number(i), 0, &out, e); });
     return out;
   }
   /** The same, for the C interface; its reference stays this object's. */
-  [[nodiscard]] const feedlane_batch& c() const { return batch_; }
+  [[nodiscard]] const feedlane_batch& c() const noexcept { return batch_; }
 
  private:
   friend class Loader;
-  Batch(feedlane_loader* loader, const feedlane_batch& batch) : loader_(loader), batch_(batch) {}
-  feedlane_loader* loader_;
-  feedlane_batch batch_;
+  Batch(feedlane_loader* loader, const feedlane_batch& batch) noexcept : loader_(loader), batch_(batch) {}
+
+  // What it was stays to be asked, what it held doesn't.
+  void empty() noexcept {
+    batch_.token = 0;
+    batch_.tensors = nullptr;
+    batch_.indices = batch_.skipped = nullptr;
+    batch_.metadata = nullptr;
+    batch_.tensor_count = batch_.count = batch_.skipped_count = batch_.metadata_bytes = 0;
+  }
+  [[nodiscard]] bool is_there(Error& error) const noexcept {
+    if (loader_ != nullptr) [[likely]]
+      return true;
+    error.refuse("batch", 0, 1, "the batch was released or moved away", FEEDLANE_E_STATE);
+    return false;
+  }
+  [[nodiscard]] const feedlane_tensor* find(std::string_view name) const noexcept {
+    for (std::size_t i = 0; i < size(); i++)
+      if (name == batch_.tensors[i].name) return &batch_.tensors[i];
+    return nullptr;
+  }
+  static std::int32_t number(std::size_t i) noexcept {
+    return static_cast<std::int32_t>(std::min<std::size_t>(i, INT32_MAX));
+  }
+
+  feedlane_loader* loader_ = nullptr;
+  feedlane_batch batch_{};
 };
 
 }  // namespace v1
 }  // namespace feedlane
+
+#endif

@@ -19,72 +19,67 @@
  *       void load(std::span<const std::byte> state);             // after restart: goes on behind that
  *     };
  *
- * What a member throws is the sample's error (the constructor's, restart's and load's: E_INIT), its what() the text. A
- * Transient is worth another try.
+ * What a member throws is the sample's error (the constructor's, restart's and load's: E_INIT), its what() the text; the
+ * whole of a text that is longer than 383 bytes is the trainer's Error::traceback(). A Transient is worth another try.
+ *
+ * Without exceptions: get, fetch and next, and the constructor, may take an Error& as their last argument, and say there by
+ * Error::fail() what went wrong. What the functions of Task and Row say there counts as well.
+ *
+ * dataset_of<Digits>() is the table of callbacks for the C interface, dataset_of(object) that of an object that is there.
  */
 #pragma once
+
+#include "language.hpp"
+#if FEEDLANE_CXX20
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "callback.hpp"
 #include "task.hpp"
 
 namespace feedlane {
 inline namespace v1 {
 
-/** Thrown by a data set whose next try may do better: LoaderOptions::retries says how often it gets one. */
-class Transient : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 namespace detail {
 
-/** Tells `err` of an exception. Returns the status to return. */
-inline std::int32_t say(feedlane_error* err, std::int32_t code, const char* text, bool transient = false) noexcept {
-  std::strncpy(err->text, text, sizeof err->text - 1);
-  err->transient = transient ? 1 : 0;
-  return code;
-}
-
-/** Runs `f`, which returns a status; an exception becomes the callback's error. */
-template <class F>
-std::int32_t guarded(feedlane_error* err, std::int32_t code, F&& f) noexcept {
-  try {
-    return f();
-  } catch (const Transient& e) {
-    return say(err, code, e.what(), true);
-  } catch (const Error& e) {
-    return say(err, code, e.what(), e.transient());
-  } catch (const std::exception& e) {
-    return say(err, code, e.what());
-  } catch (...) {
-    return say(err, code, "an exception that is no std::exception");
-  }
-}
-
-/** @{ The members of a data set. */
+/** @{ The members of a data set; get, fetch and next with or without an Error& at the end. */
 template <class T>
-concept HasGet = requires(T& t, const Row& row) {
+concept GetSays = requires(T& t, const Row& row, Error& error) {
+  t.get(row, error);
+};
+template <class T>
+concept HasGet = GetSays<T> || requires(T& t, const Row& row) {
   t.get(row);
 };
 template <class T>
-concept HasFetch = requires(T& t, const Task& task) {
+concept FetchSays = requires(T& t, const Task& task, Error& error) {
+  t.fetch(task, error);
+};
+template <class T>
+concept HasFetch = FetchSays<T> || requires(T& t, const Task& task) {
   t.fetch(task);
 };
 template <class T>
-concept HasNext = requires(T& t, const Row& row) {
+concept NextSays = requires(T& t, const Row& row, Error& error) {
+  { t.next(row, error) } -> std::same_as<bool>;
+};
+template <class T>
+concept HasNext = NextSays<T> || requires(T& t, const Row& row) {
   { t.next(row) } -> std::same_as<bool>;
+};
+template <class T>
+concept HasOpen = requires(T& t, const WorkerInfo& info) {
+  t.open(info);
 };
 template <class T>
 concept HasRestart = requires(T& t) {
@@ -106,29 +101,41 @@ concept HasSubstitute = requires(T& t) {
 };
 /** @} */
 
+template <class T>
+auto call_fetch(T& dataset, const Task& task, Error& error) {
+  if constexpr (FetchSays<T>) return dataset.fetch(task, error);
+  else return dataset.fetch(task);
+}
+/** Whether its fetch says when a shard is exhausted. */
+template <class T>
+concept FetchEnds = HasFetch<T> && requires(T& t, const Task& task, Error& error) {
+  { call_fetch(t, task, error) } -> std::same_as<bool>;
+};
+
 /** Samples of a map-style data set. */
 template <class T>
 void add_map_callbacks(feedlane_dataset& d) {
   if constexpr (HasGet<T>)
     d.get = [](void* self, const feedlane_row* row, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, [&] { return static_cast<T*>(self)->get(Row(*row)), FEEDLANE_OK; });
+      return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error& error) {
+        (void)error;
+        if constexpr (GetSays<T>) static_cast<T*>(self)->get(Row(*row), error);
+        else static_cast<T*>(self)->get(Row(*row));
+        return FEEDLANE_OK;
+      });
     };
   if constexpr (HasFetch<T>)
     d.fetch = [](void* self, const feedlane_task* task, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, [&]() -> std::int32_t {
-        const Task view(*task);
+      return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error& error) -> std::int32_t {
         T& dataset = *static_cast<T*>(self);
-        if constexpr (std::is_same_v<decltype(dataset.fetch(view)), bool>) {
-          return dataset.fetch(view) ? FEEDLANE_OK : FEEDLANE_END;
-        } else {
-          return dataset.fetch(view), FEEDLANE_OK;
-        }
+        if constexpr (FetchEnds<T>) return call_fetch(dataset, Task(*task), error) ? FEEDLANE_OK : FEEDLANE_END;
+        else return call_fetch(dataset, Task(*task), error), FEEDLANE_OK;
       });
     };
   if constexpr (HasSubstitute<T>)
     d.substitute = [](void* self, std::int64_t failed, std::uint64_t seed, std::uint32_t tries, std::int64_t* other,
                       feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, [&]() -> std::int32_t {
+      return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error&) -> std::int32_t {
         const std::optional<std::int64_t> chosen = static_cast<T*>(self)->substitute(failed, seed, tries);
         *other = chosen.value_or(0);
         return chosen ? FEEDLANE_OK : FEEDLANE_END;
@@ -141,16 +148,22 @@ template <class T>
 void add_shard_callbacks(feedlane_dataset& d) {
   if constexpr (HasNext<T>)
     d.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE,
-                     [&] { return static_cast<T*>(self)->next(Row(*row)) ? FEEDLANE_OK : FEEDLANE_END; });
+      return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error& error) {
+        (void)error;
+        bool is_there = false;
+        if constexpr (NextSays<T>) is_there = static_cast<T*>(self)->next(Row(*row), error);
+        else is_there = static_cast<T*>(self)->next(Row(*row));
+        return is_there ? FEEDLANE_OK : FEEDLANE_END;
+      });
     };
   if constexpr (HasRestart<T>)
     d.restart = [](void* self, std::int64_t epoch, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_INIT, [&] { return static_cast<T*>(self)->restart(epoch), FEEDLANE_OK; });
+      return guarded(err, FEEDLANE_E_INIT, false,
+                     [&](Error&) { return static_cast<T*>(self)->restart(epoch), FEEDLANE_OK; });
     };
   if constexpr (HasSave<T>)
     d.save = [](void* self, void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, [&]() -> std::int32_t {
+      return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error&) -> std::int32_t {
         const std::vector<std::byte> state = static_cast<T*>(self)->save();
         *bytes = state.size();
         if (state.size() > cap) return say(err, FEEDLANE_E_LIMIT, "the shard's state is larger than it may be");
@@ -160,34 +173,71 @@ void add_shard_callbacks(feedlane_dataset& d) {
     };
   if constexpr (HasLoad<T>)
     d.load = [](void* self, const void* buffer, std::uint64_t bytes, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_INIT, [&] {
+      return guarded(err, FEEDLANE_E_INIT, false, [&](Error&) {
         static_cast<T*>(self)->load({static_cast<const std::byte*>(buffer), static_cast<std::size_t>(bytes)});
         return FEEDLANE_OK;
       });
     };
 }
 
+/** All but open and close. */
+template <class T>
+feedlane_dataset member_callbacks() {
+  static_assert(HasGet<T> || HasFetch<T> || HasNext<T>,
+                "a data set has get(const Row&), fetch(const Task&) or bool next(const Row&)");
+  static_assert(HasSave<T> == HasLoad<T>, "a data set has both save() and load(), or none");
+  feedlane_dataset d{};
+  d.size = sizeof d;
+  add_map_callbacks<T>(d);
+  add_shard_callbacks<T>(d);
+  return d;
+}
+
 }  // namespace detail
 
-/** The callback table of a data-set class, for run_worker and for LoaderOptions::dataset. Holds nothing. */
+/** The callback table of a data-set class, for run_worker and for LoaderOptions::dataset: each worker makes an object of its
+ *  own. Holds nothing. */
 template <class T>
 feedlane_dataset dataset_of() {
-  static_assert(detail::HasGet<T> || detail::HasFetch<T> || detail::HasNext<T>,
-                "a data set has get(const Row&), fetch(const Task&) or bool next(const Row&)");
-  static_assert(detail::HasSave<T> == detail::HasLoad<T>, "a data set has both save() and load(), or none");
-  feedlane_dataset d;
-  feedlane_init(&d, sizeof d);
+  static_assert(std::is_constructible_v<T, WorkerInfo> || std::is_constructible_v<T, WorkerInfo, Error&>,
+                "a data set is made from a WorkerInfo; dataset_of(object) takes one that is there");
+  feedlane_dataset d = detail::member_callbacks<T>();
   d.open = [](void*, const feedlane_worker_info* info, void** self, feedlane_error* err) {
-    return detail::guarded(err, FEEDLANE_E_INIT, [&] {
-      *self = std::make_unique<T>(WorkerInfo(*info)).release();
+    return detail::guarded(err, FEEDLANE_E_INIT, false, [&](Error& error) {
+      if constexpr (std::is_constructible_v<T, WorkerInfo, Error&>)
+        *self = std::make_unique<T>(WorkerInfo(*info), error).release();
+      else *self = std::make_unique<T>(WorkerInfo(*info)).release();
+      if (error) delete static_cast<T*>(std::exchange(*self, nullptr));
       return FEEDLANE_OK;
     });
   };
-  detail::add_map_callbacks<T>(d);
-  detail::add_shard_callbacks<T>(d);
   d.close = [](void* self) { delete static_cast<T*>(self); };
+  return d;
+}
+
+/** The callback table of an object that is there, and must outlive every loader that has it: of all inline tasks, or in each
+ *  forked worker its copy. Threads share the one object, so its members must bear being called by all of them at once; if it
+ *  is iterable, give each thread an object of its own instead. An `open(const WorkerInfo&)` of its own is called once a
+ *  worker. One with next(), or a fetch() that says when it is exhausted, has restart() too: nobody makes another one. */
+template <class T>
+feedlane_dataset dataset_of(T& object) {
+  static_assert(!std::is_const_v<T>, "a data set's members may change it");
+  static_assert((!detail::HasNext<T> && !detail::FetchEnds<T>) || detail::HasRestart<T>,
+                "an iterable data set that isn't made anew for each epoch has restart(std::int64_t epoch)");
+  feedlane_dataset d = detail::member_callbacks<T>();
+  d.user_data = &object;
+  if constexpr (detail::HasOpen<T>)
+    d.open = [](void* user_data, const feedlane_worker_info* info, void** self, feedlane_error* err) {
+      return detail::guarded(err, FEEDLANE_E_INIT, false, [&](Error&) {
+        *self = user_data;
+        static_cast<T*>(user_data)->open(WorkerInfo(*info));
+        return FEEDLANE_OK;
+      });
+    };
   return d;
 }
 
 }  // namespace v1
 }  // namespace feedlane
+
+#endif

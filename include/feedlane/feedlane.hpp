@@ -11,9 +11,13 @@
  */
 #pragma once
 
+#include "callback.hpp"
+#include "custom_sampler.hpp"
 #include "dataset.hpp"
 #include "error.hpp"
+#include "language.hpp"
 #include "loader.hpp"
+#include "loader_options.hpp"
 #include "monitor.hpp"
 #include "pool.hpp"
 #include "sampler.hpp"

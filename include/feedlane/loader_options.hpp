@@ -2,6 +2,9 @@
 /** @file loader_options.hpp What a loader is made with. */
 #pragma once
 
+#include "language.hpp"
+#if FEEDLANE_CXX20
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +45,7 @@ struct LoaderOptions {
   std::optional<std::int64_t> batch_size{};   /**< rows, or `unbatched`; nothing: 1, or as a batch sampler says */
   bool drop_last = false;                     /**< no incomplete last batch */
   std::optional<std::uint64_t> seed{};        /**< the base seed; nothing: drawn from the system */
-  const feedlane_dataset* dataset = nullptr;  /**< inline, fork and thread: see dataset_of in worker.hpp */
+  const feedlane_dataset* dataset = nullptr;  /**< inline, fork and thread: see dataset_of in dataset.hpp */
   int workers = 0;                            /**< 0: the data set runs inline, in the caller of next */
   Start start = Start::spawn;                 /**< who makes them */
   int prefetch_factor = 0;                    /**< batches in flight per worker; 0: 2 */
@@ -100,8 +103,8 @@ inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
   std::vector<const char*> argv;
   for (const std::string& a : o.argv) argv.push_back(a.c_str());
   argv.push_back(nullptr);
-  feedlane_loader_config c;
-  feedlane_init(&c, sizeof c);
+  feedlane_loader_config c{};
+  c.size = sizeof c;
   c.sampler = o.sampler == nullptr ? nullptr : o.sampler->c();
   c.dataset = o.dataset;
   c.fields = fields.empty() ? nullptr : fields.data();
@@ -149,3 +152,5 @@ inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
 
 }  // namespace v1
 }  // namespace feedlane
+
+#endif

@@ -2,6 +2,9 @@
 /** @file monitor.hpp A look at another process's loader. */
 #pragma once
 
+#include "language.hpp"
+#if FEEDLANE_CXX20
+
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -17,13 +20,10 @@ class Monitor {
  public:
   /** Of loader `nth` of process `pid`, counted from 0; nothing when it has no such one. Throws. */
   [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth = 0) {
-    Error error;
-    std::optional<Monitor> monitor = open(pid, nth, error);
-    if (error) throw error;
-    return monitor;
+    return detail::or_raise([&](Error& error) { return open(pid, nth, error); });
   }
   /** The same; what went wrong is in `error`. */
-  [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth, Error& error) {
+  [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth, Error& error) noexcept {
     Monitor monitor;
     const std::int32_t status =
         detail::checked(error, [&](feedlane_error* e) { return feedlane_monitor_open(pid, nth, &monitor.handle_, e); });
@@ -42,17 +42,17 @@ class Monitor {
   ~Monitor() { (void)feedlane_monitor_close(&handle_); }
 
   /** The loader's counters; the last ones after its end. */
-  [[nodiscard]] feedlane_stats stats() const {
-    feedlane_stats s;
-    feedlane_init(&s, sizeof s);
+  [[nodiscard]] feedlane_stats stats() const noexcept {
+    feedlane_stats s{};
+    s.size = sizeof s;
     (void)feedlane_monitor_stats(handle_, &s);
     return s;
   }
   /** Each worker's counters, by id. */
   [[nodiscard]] std::vector<feedlane_worker_stats> worker_stats() const {
     std::vector<feedlane_worker_stats> all;
-    feedlane_worker_stats s;
-    feedlane_init(&s, sizeof s);
+    feedlane_worker_stats s{};
+    s.size = sizeof s;
     for (std::int32_t w = 0; feedlane_monitor_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
   }
@@ -66,3 +66,5 @@ class Monitor {
 
 }  // namespace v1
 }  // namespace feedlane
+
+#endif

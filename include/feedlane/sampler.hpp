@@ -2,17 +2,18 @@
 /** @file sampler.hpp Samplers: what order the indices of an epoch come in. */
 #pragma once
 
+#include "language.hpp"
+#if FEEDLANE_CXX20
+
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "custom_sampler.hpp"
 #include "error.hpp"
 #include "state.hpp"
 
@@ -62,143 +63,111 @@ struct Rank {
   std::string source;  /**< whose variables said so; "none": 0 of 1 */
   std::string warning; /**< another source that says something else; empty if none does */
 };
-/** By what the process's launcher left in the environment; see feedlane_rank_detect. */
-inline Rank detect_rank() {
-  feedlane_rank r;
-  feedlane_init(&r, sizeof r);
-  detail::checked([&](feedlane_error* e) { return feedlane_rank_detect(&r, e); });
+/** By what the process's launcher left in the environment; see feedlane_rank_detect. What went wrong is in `error`. */
+inline Rank detect_rank(Error& error) {
+  feedlane_rank r{};
+  r.size = sizeof r;
+  detail::checked(error, [&](feedlane_error* e) { return feedlane_rank_detect(&r, e); });
+  if (error) return {};
   return {r.rank, r.world, r.source, r.warning};
+}
+/** The same; an error is thrown. */
+inline Rank detect_rank() {
+  return detail::or_raise([](Error& error) { return detect_rank(error); });
 }
 
 /** The base seed that torch's DataLoader(shuffle=True) draws for `epoch` after torch.manual_seed(manual_seed). */
-inline std::uint64_t torch_base_seed(std::uint64_t manual_seed, std::int64_t epoch = 0) {
+inline std::uint64_t torch_base_seed(std::uint64_t manual_seed, std::int64_t epoch, Error& error) noexcept {
   std::uint64_t seed = 0;
-  detail::checked([&](feedlane_error* e) { return feedlane_torch_base_seed(manual_seed, epoch, &seed, e); });
+  detail::checked(error, [&](feedlane_error* e) { return feedlane_torch_base_seed(manual_seed, epoch, &seed, e); });
   return seed;
 }
-
-namespace detail {
-
-/** Runs `f`, which returns a status; what it throws becomes the callback's error. */
-template <class F>
-std::int32_t sampler_guarded(feedlane_error* err, F&& f) noexcept {
-  // Without allocating: memory may be what `f` was short of.
-  const auto say = [&](std::int32_t code, std::string_view text) {
-    const std::size_t length = text.copy(err->text, sizeof err->text - 1);
-    err->text[length] = '\0';
-    return code;
-  };
-  try {
-    return f();
-  } catch (const Error& e) {
-    return say(e.code(), e.text());
-  } catch (const std::exception& e) {
-    return say(FEEDLANE_E_SAMPLE, e.what());
-  } catch (...) {
-    return say(FEEDLANE_E_SAMPLE, "an exception that is no std::exception");
-  }
+/** The same; an error is thrown. */
+inline std::uint64_t torch_base_seed(std::uint64_t manual_seed, std::int64_t epoch = 0) {
+  return detail::or_raise([&](Error& error) { return torch_base_seed(manual_seed, epoch, error); });
 }
 
-/** The callback table of an object; see Sampler::custom. */
-template <class T>
-feedlane_sampler_callbacks sampler_callbacks(T& object) {
-  feedlane_sampler_callbacks c;
-  feedlane_init(&c, sizeof c);
-  c.user_data = &object;
-  c.next = [](void* user_data, std::int64_t* indices, std::uint64_t cap, std::uint64_t* got, feedlane_error* err) {
-    return sampler_guarded(err, [&]() -> std::int32_t {
-      const std::span<std::int64_t> room(indices, static_cast<std::size_t>(cap));
-      if constexpr (requires(T & t) { t.next(room); }) *got = static_cast<T*>(user_data)->next(room);
-      else *got = (*static_cast<T*>(user_data))(room);
-      return *got == 0 ? FEEDLANE_END : FEEDLANE_OK;
-    });
-  };
-  if constexpr (requires(T & t) { t.restart(std::int64_t{}, std::uint64_t{}); })
-    c.restart = [](void* user_data, std::int64_t epoch, std::uint64_t seed, feedlane_error* err) {
-      return sampler_guarded(err, [&] { return static_cast<T*>(user_data)->restart(epoch, seed), FEEDLANE_OK; });
-    };
-  if constexpr (requires(T & t) { t.save(); })
-    c.save = [](void* user_data, void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* err) {
-      return sampler_guarded(err, [&]() -> std::int32_t {
-        const std::vector<std::byte> state = static_cast<T*>(user_data)->save();
-        *bytes = state.size();
-        if (state.size() > cap) return FEEDLANE_E_LIMIT;
-        if (!state.empty()) std::memcpy(buffer, state.data(), state.size());
-        return FEEDLANE_OK;
-      });
-    };
-  if constexpr (requires(T & t) { t.load(std::span<const std::byte>()); })
-    c.load = [](void* user_data, const void* buffer, std::uint64_t bytes, feedlane_error* err) {
-      return sampler_guarded(err, [&] {
-        static_cast<T*>(user_data)->load({static_cast<const std::byte*>(buffer), static_cast<std::size_t>(bytes)});
-        return FEEDLANE_OK;
-      });
-    };
-  c.drop = [](void* user_data) { delete static_cast<T*>(user_data); };
-  if constexpr (requires(const T& t) { t.length(); }) c.length = object.length();
-  if constexpr (requires(const T& t) { t.batch_rows(); }) c.batch_rows = object.batch_rows();
-  return c;
-}
-
-}  // namespace detail
-
-/** Move-only; one thread at a time. Loaders take a copy of their own. */
+/** Move-only; one thread at a time. Loaders take a copy of their own. What makes one throws, or with an Error& returns one
+ *  that refuses everything. */
 class Sampler {
  public:
   /** 0, 1, ... length - 1. */
   static Sampler sequential(std::int64_t length) {
-    Sampler s;
-    detail::checked([&](feedlane_error* e) { return feedlane_sampler_sequential(length, &s.handle_, e); });
-    return s;
+    return detail::or_raise([&](Error& error) { return sequential(length, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  static Sampler sequential(std::int64_t length, Error& error) noexcept {
+    return made(error,
+                [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_sequential(length, out, e); });
   }
   /** torch.randperm(length) with generator seed `seed + epoch`. */
   static Sampler random(std::int64_t length, std::uint64_t seed) { return random({.length = length, .seed = seed}); }
   /** Permutations, or draws with replacement. */
   static Sampler random(const RandomOptions& o) {
-    Sampler s;
-    feedlane_random_config config;
-    feedlane_init(&config, sizeof config);
+    return detail::or_raise([&](Error& error) { return random(o, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  static Sampler random(const RandomOptions& o, Error& error) noexcept {
+    feedlane_random_config config{};
+    config.size = sizeof config;
     config.length = o.length;
     config.seed = o.seed;
     config.num_samples = o.num_samples;
     config.replacement = o.replacement ? 1 : 0;
     config.shuffle = static_cast<std::int32_t>(o.shuffle);
-    detail::checked([&](feedlane_error* e) { return feedlane_sampler_random(&config, &s.handle_, e); });
-    return s;
+    return made(error,
+                [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_random(&config, out, e); });
   }
 
   /** These indices, for each epoch in another order: that of torch's SubsetRandomSampler. */
   static Sampler subset(std::span<const std::int64_t> indices, std::uint64_t seed) {
-    return subset(indices, false, seed);
+    return detail::or_raise([&](Error& error) { return subset(indices, seed, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  static Sampler subset(std::span<const std::int64_t> indices, std::uint64_t seed, Error& error) noexcept {
+    return listed(indices, false, seed, error);
   }
   /** These indices as they are. */
-  static Sampler list(std::span<const std::int64_t> indices) { return subset(indices, true, 0); }
+  static Sampler list(std::span<const std::int64_t> indices) {
+    return detail::or_raise([&](Error& error) { return list(indices, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  static Sampler list(std::span<const std::int64_t> indices, Error& error) noexcept {
+    return listed(indices, true, 0, error);
+  }
   /** Indices from 0 to weights.size() - 1, each as likely as its weight says. */
   static Sampler weighted(std::span<const double> weights, const WeightedOptions& o = {}) {
-    Sampler s;
-    feedlane_weighted_config config;
-    feedlane_init(&config, sizeof config);
+    return detail::or_raise([&](Error& error) { return weighted(weights, o, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  static Sampler weighted(std::span<const double> weights, const WeightedOptions& o, Error& error) noexcept {
+    feedlane_weighted_config config{};
+    config.size = sizeof config;
     config.num_samples = o.num_samples;
     config.seed = o.seed;
     config.without_replacement = o.without_replacement ? 1 : 0;
-    detail::checked([&](feedlane_error* e) {
-      return feedlane_sampler_weighted(weights.data(), weights.size(), &config, &s.handle_, e);
+    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
+      return feedlane_sampler_weighted(weights.data(), weights.size(), &config, out, e);
     });
-    return s;
   }
   /** Batches of a copy of `inner`: each next() is one. */
   static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last = false) {
-    Sampler s;
-    detail::checked([&](feedlane_error* e) {
-      return feedlane_sampler_batch(inner.handle_, batch_size, drop_last ? 1 : 0, &s.handle_, e);
+    return detail::or_raise([&](Error& error) { return batch(inner, batch_size, drop_last, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last, Error& error) noexcept {
+    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
+      return feedlane_sampler_batch(inner.handle_, batch_size, drop_last ? 1 : 0, out, e);
     });
-    return s;
   }
   /** This rank's part: that of torch's DistributedSampler. */
   static Sampler distributed(const DistributedOptions& o) {
-    Sampler s;
-    feedlane_distributed_config config;
-    feedlane_init(&config, sizeof config);
+    return detail::or_raise([&](Error& error) { return distributed(o, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  static Sampler distributed(const DistributedOptions& o, Error& error) noexcept {
+    feedlane_distributed_config config{};
+    config.size = sizeof config;
     config.length = o.length;
     config.world = o.world;
     config.rank = o.rank;
@@ -207,8 +176,9 @@ class Sampler {
     config.drop_last = o.drop_last ? 1 : 0;
     config.shuffle = static_cast<std::int32_t>(o.shuffle);
     config.detect_off = o.detect_off ? 1 : 0;
-    detail::checked([&](feedlane_error* e) { return feedlane_sampler_distributed(&config, &s.handle_, e); });
-    return s;
+    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
+      return feedlane_sampler_distributed(&config, out, e);
+    });
   }
   /**
    * One of the user's own: an object with
@@ -219,70 +189,103 @@ class Sampler {
    *     std::int64_t batch_rows() const;                             // asked once; > 0: each next is one batch
    *     std::vector<std::byte> save() const;
    *     void load(std::span<const std::byte> state);
-   * or a function of next's form. What they throw is what the call answers. Copies (a loader's) share the object.
+   * or a function of next's form. What they throw is what the call answers; without exceptions next may take an Error& behind
+   * its argument and say it there. Copies (a loader's) share the object.
    */
   template <class T>
   static Sampler custom(T object) {
-    Sampler s;
+    return detail::or_raise([&](Error& error) { return custom(std::move(object), error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  template <class T>
+  static Sampler custom(T object, Error& error) {
     auto kept = std::make_unique<T>(std::move(object));
     const feedlane_sampler_callbacks callbacks = detail::sampler_callbacks(*kept);
-    detail::checked([&](feedlane_error* e) { return feedlane_sampler_custom(&callbacks, &s.handle_, e); });
-    (void)kept.release();  // `drop` deletes it
+    Sampler s = made(
+        error, [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_custom(&callbacks, out, e); });
+    if (!error) (void)kept.release();  // `drop` deletes it
     return s;
   }
 
   /** `other` can only be assigned to or destroyed after. */
-  Sampler(Sampler&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Sampler(Sampler&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)), room_(std::move(other.room_)) {}
   /** Exchanges the two. */
   Sampler& operator=(Sampler&& other) noexcept {
     std::swap(handle_, other.handle_);
+    std::swap(room_, other.room_);
     return *this;
   }
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler() { (void)feedlane_sampler_destroy(&handle_); }
 
-  /** Starts an epoch (>= 0) over. */
+  /** Starts an epoch (>= 0) over. Throws. */
   void restart(std::int64_t epoch) {
-    detail::checked([&](feedlane_error* e) { return feedlane_sampler_restart(handle_, epoch, e); });
+    detail::or_raise([&](Error& error) { restart(epoch, error); });
   }
-  /** Fills from the front; fewer than asked only at the end, 0 after it. */
+  /** The same; what went wrong is in `error`. */
+  void restart(std::int64_t epoch, Error& error) noexcept {
+    detail::checked(error, room_, [&](feedlane_error* e) { return feedlane_sampler_restart(handle_, epoch, e); });
+  }
+  /** Fills from the front; fewer than asked only at the end, 0 after it. Throws. */
   std::size_t next(std::span<std::int64_t> indices) {
-    std::uint64_t got = 0;
-    const std::int32_t s = detail::checked(
-        [&](feedlane_error* e) { return feedlane_sampler_next(handle_, indices.data(), indices.size(), &got, e); });
-    return s == FEEDLANE_END ? 0 : static_cast<std::size_t>(got);
+    return detail::or_raise([&](Error& error) { return next(indices, error); });
   }
-  /** Where it stands, for load(). */
+  /** The same; what went wrong is in `error`. */
+  std::size_t next(std::span<std::int64_t> indices, Error& error) noexcept {
+    std::uint64_t got = 0;
+    const std::int32_t s = detail::checked(error, room_, [&](feedlane_error* e) {
+      return feedlane_sampler_next(handle_, indices.data(), indices.size(), &got, e);
+    });
+    return s == FEEDLANE_OK ? static_cast<std::size_t>(got) : 0;
+  }
+  /** Where it stands, for load(). Throws. */
   [[nodiscard]] std::vector<std::byte> save() {
-    return detail::saved([&](void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* e) {
+    return detail::or_raise([&](Error& error) { return save(error); });
+  }
+  /** The same; empty, with the reason in `error`. */
+  [[nodiscard]] std::vector<std::byte> save(Error& error) {
+    return detail::saved(error, room_, [&](void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* e) {
       return feedlane_sampler_save(handle_, buffer, cap, bytes, e);
     });
   }
-  /** After restart() of the state's epoch: goes on behind what was saved. */
+  /** After restart() of the state's epoch: goes on behind what was saved. Throws. */
   void load(std::span<const std::byte> state) {
-    detail::checked([&](feedlane_error* e) { return feedlane_sampler_load(handle_, state.data(), state.size(), e); });
+    detail::or_raise([&](Error& error) { load(state, error); });
+  }
+  /** The same; what went wrong is in `error`. */
+  void load(std::span<const std::byte> state, Error& error) noexcept {
+    detail::checked(error, room_,
+                    [&](feedlane_error* e) { return feedlane_sampler_load(handle_, state.data(), state.size(), e); });
   }
   /** Indices in an epoch, batches of a batch sampler; -1: unknown. */
-  [[nodiscard]] std::int64_t length() const {
+  [[nodiscard]] std::int64_t length() const noexcept {
     std::int64_t length = 0;
     (void)feedlane_sampler_length(handle_, &length);
     return length;
   }
   /** The handle, for the C interface; still owned by this. */
-  [[nodiscard]] const feedlane_sampler* c() const { return handle_; }
+  [[nodiscard]] const feedlane_sampler* c() const noexcept { return handle_; }
 
  private:
   Sampler() = default;
-  static Sampler subset(std::span<const std::int64_t> indices, bool in_order, std::uint64_t seed) {
+  template <class Make>
+  static Sampler made(Error& error, Make&& make) noexcept {
     Sampler s;
-    detail::checked([&](feedlane_error* e) {
-      return feedlane_sampler_subset(indices.data(), indices.size(), in_order ? 1 : 0, seed, &s.handle_, e);
-    });
+    detail::checked(error, [&](feedlane_error* e) { return make(&s.handle_, e); });
     return s;
   }
+  static Sampler listed(std::span<const std::int64_t> indices, bool in_order, std::uint64_t seed,
+                        Error& error) noexcept {
+    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
+      return feedlane_sampler_subset(indices.data(), indices.size(), in_order ? 1 : 0, seed, out, e);
+    });
+  }
   feedlane_sampler* handle_ = nullptr;
+  detail::Room room_;
 };
 
 }  // namespace v1
 }  // namespace feedlane
+
+#endif

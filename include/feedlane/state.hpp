@@ -2,6 +2,9 @@
 /** @file state.hpp Saved states: bytes that say how far something has come. */
 #pragma once
 
+#include "language.hpp"
+#if FEEDLANE_CXX20
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,27 +25,30 @@ struct StateInfo {
   bool iterable = false;       /**< of an iterable data set */
 };
 
-/** Looks into a state. Throws E_CORRUPT if it is damaged or none. */
-inline StateInfo read_state(std::span<const std::byte> state) {
-  feedlane_state_info info;
-  feedlane_init(&info, sizeof info);
-  detail::checked([&](feedlane_error* e) { return feedlane_state_read(state.data(), state.size(), &info, e); });
+/** Looks into a state. E_CORRUPT: it is damaged or none. */
+inline StateInfo read_state(std::span<const std::byte> state, Error& error) noexcept {
+  feedlane_state_info info{};
+  info.size = sizeof info;
+  detail::checked(error, [&](feedlane_error* e) { return feedlane_state_read(state.data(), state.size(), &info, e); });
   return {info.epoch, info.batch, info.samples, info.base_seed, info.ended != 0, info.iterable != 0};
+}
+/** The same; an error is thrown. */
+inline StateInfo read_state(std::span<const std::byte> state) {
+  return detail::or_raise([&](Error& error) { return read_state(state, error); });
 }
 
 namespace detail {
 
-/** What `call(buffer, cap, bytes, err)` writes, however long it is. Throws. */
+/** What `call(buffer, cap, bytes, err)` writes, however long it is; empty with an error. */
 template <class Call>
-std::vector<std::byte> saved(Call&& call) {
+std::vector<std::byte> saved(Error& error, Room& room, Call&& call) {
   std::vector<std::byte> state(512);
   for (;;) {
     std::uint64_t bytes = 0;
-    Error error;
     const std::int32_t s =
-        checked(error, [&](feedlane_error* e) { return call(state.data(), state.size(), &bytes, e); });
+        checked(error, room, [&](feedlane_error* e) { return call(state.data(), state.size(), &bytes, e); });
     const bool too_small = s == FEEDLANE_E_LIMIT && bytes > state.size();
-    if (s < 0 && !too_small) throw error;
+    if (s < 0 && !too_small) return {};
     state.resize(static_cast<std::size_t>(bytes));
     if (!too_small) return state;
   }
@@ -51,3 +57,5 @@ std::vector<std::byte> saved(Call&& call) {
 }  // namespace detail
 }  // namespace v1
 }  // namespace feedlane
+
+#endif

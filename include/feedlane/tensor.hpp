@@ -2,27 +2,135 @@
 /** @file tensor.hpp Typed views of tensors in place, and declarations of fields. */
 #pragma once
 
+#include "language.hpp"
+#if FEEDLANE_CXX20
+
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
+#if defined(__STDCPP_FLOAT16_T__) || defined(__STDCPP_BFLOAT16_T__)
+#include <stdfloat>
+#endif
 
 #include "error.hpp"
 
 namespace feedlane {
 inline namespace v1 {
 
-/** DLPack's numbers for an arithmetic type. */
+/** @{ 16 bits of a type that the compiler may not have, for as<>() and field<>(). */
+struct Half {
+  std::uint16_t bits;
+};
+struct BFloat16 {
+  std::uint16_t bits;
+};
+/** @} */
+
+/**
+ * DLPack's numbers for a type: arithmetic types, std::byte, Half and BFloat16, C++23's 16-bit floats. Specialise it for a
+ * type of another library:
+ *     template <> struct feedlane::Dtype<c10::Half> { static constexpr feedlane_dtype value{2, 16, 1}; };
+ */
+template <class T>
+struct Dtype {
+  static_assert(std::is_arithmetic_v<T>, "an arithmetic type, or one that feedlane::Dtype is specialised for");
+  /** Code, bits and lanes. */
+  static constexpr feedlane_dtype value{static_cast<std::uint8_t>(std::is_same_v<T, bool>       ? 6
+                                                                  : std::is_floating_point_v<T> ? 2
+                                                                  : std::is_signed_v<T>         ? 0
+                                                                                                : 1),
+                                        static_cast<std::uint8_t>(sizeof(T) * 8), 1};
+};
+/** @{ */
+template <>
+struct Dtype<std::byte> {
+  static constexpr feedlane_dtype value{1, 8, 1};
+};
+template <>
+struct Dtype<Half> {
+  static constexpr feedlane_dtype value{2, 16, 1};
+};
+template <>
+struct Dtype<BFloat16> {
+  static constexpr feedlane_dtype value{4, 16, 1};
+};
+#ifdef __STDCPP_BFLOAT16_T__
+template <>
+struct Dtype<std::bfloat16_t> {
+  static constexpr feedlane_dtype value{4, 16, 1};
+};
+#endif
+/** @} */
+
+/** DLPack's numbers for a type. */
 template <class T>
 constexpr feedlane_dtype dtype_of() {
   using U = std::remove_cv_t<T>;
-  static_assert(std::is_arithmetic_v<U>, "dtype_of: an arithmetic type");
-  constexpr auto bits = static_cast<std::uint8_t>(sizeof(U) * 8);
-  if constexpr (std::is_same_v<U, bool>) return {6, bits, 1};
-  if constexpr (std::is_floating_point_v<U>) return {2, bits, 1};
-  return {static_cast<std::uint8_t>(std::is_signed_v<U> ? 0 : 1), bits, 1};
+  constexpr feedlane_dtype value = Dtype<U>::value;
+  static_assert(value.bits * (value.lanes == 0 ? 1 : value.lanes) == sizeof(U) * 8, "a dtype of another size");
+  return value;
 }
+
+namespace detail {
+
+/** "float32", "bfloat16", "int8x4". */
+struct DtypeName {
+  explicit DtypeName(feedlane_dtype d) noexcept {
+    constexpr const char* kinds[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+    char bits[8] = "";
+    char lanes[8] = "";
+    if (d.code != 6 || d.bits != 8) (void)std::snprintf(bits, sizeof bits, "%d", d.bits);
+    if (d.lanes > 1) (void)std::snprintf(lanes, sizeof lanes, "x%d", d.lanes);
+    if (d.code < std::size(kinds)) (void)std::snprintf(text, sizeof text, "%s%s%s", kinds[d.code], bits, lanes);
+    else (void)std::snprintf(text, sizeof text, "dtype code %d of %s bits%s", d.code, bits, lanes);
+  }
+  char text[48];
+};
+
+constexpr bool is_same(feedlane_dtype a, feedlane_dtype b) noexcept {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+[[gnu::cold, gnu::noinline]] inline void refuse_dtype(Error& error, const feedlane_tensor& t,
+                                                      feedlane_dtype wanted) noexcept {
+  char text[160];
+  (void)std::snprintf(text, sizeof text, "tensor '%.32s' holds %s, asked for is %s", t.name, DtypeName(t.dtype).text,
+                      DtypeName(wanted).text);
+  error.refuse("dtype", t.dtype.code * 1000 + t.dtype.bits, wanted.code * 1000 + wanted.bits, text);
+}
+[[gnu::cold, gnu::noinline]] inline void refuse_row(Error& error, const feedlane_tensor& t,
+                                                    std::size_t index) noexcept {
+  char text[160];
+  const std::int64_t rows = t.ndim == 0 ? 0 : t.shape[0];
+  if (t.ndim == 0)
+    (void)std::snprintf(text, sizeof text, "tensor '%.32s' has no dimension, so no row %zu", t.name, index);
+  else
+    (void)std::snprintf(text, sizeof text, "tensor '%.32s' has no row %zu: its first dimension is %lld", t.name, index,
+                        static_cast<long long>(rows));
+  error.refuse("row", static_cast<std::int64_t>(index), rows, text);
+}
+/** There is no tensor of this number. */
+[[gnu::cold, gnu::noinline]] inline void refuse_tensor(Error& error, const char* of, std::size_t index,
+                                                       std::size_t count) noexcept {
+  char text[96];
+  (void)std::snprintf(text, sizeof text, "the %s has no tensor %zu, it has %zu", of, index, count);
+  error.refuse("tensor", static_cast<std::int64_t>(index), static_cast<std::int64_t>(count), text);
+}
+
+constexpr feedlane_tensor nameless() {
+  feedlane_tensor t{};
+  t.name = "";
+  return t;
+}
+inline constexpr feedlane_tensor no_tensor = nameless();
+
+}  // namespace detail
 
 /** One field of a sample; `shape` without the batch dimension. */
 struct Field {
@@ -39,59 +147,90 @@ Field field(std::string name, std::vector<std::int64_t> shape = {}) {
 /** A tensor of a batch or a task, row-major, in place. A view: it lives as long as its batch or task. */
 class Tensor {
  public:
+  /** Of nothing: no dtype, no bytes. */
+  Tensor() noexcept = default;
   /** A view of `tensor`, which must outlive it. */
-  explicit Tensor(const feedlane_tensor& tensor) : tensor_(&tensor) {}
+  explicit Tensor(const feedlane_tensor& tensor) noexcept : tensor_(&tensor) {}
 
   /** The field's name. */
-  [[nodiscard]] const char* name() const { return tensor_->name; }
+  [[nodiscard]] const char* name() const noexcept { return tensor_->name; }
   /** The type of its elements. */
-  [[nodiscard]] feedlane_dtype dtype() const { return tensor_->dtype; }
-  /** The number of rows first. */
-  [[nodiscard]] std::span<const std::int64_t> shape() const {
+  [[nodiscard]] feedlane_dtype dtype() const noexcept { return tensor_->dtype; }
+  /** Of a batch the number of rows first, unless the data set gave it another shape. */
+  [[nodiscard]] std::span<const std::int64_t> shape() const noexcept {
     return {tensor_->shape, static_cast<std::size_t>(tensor_->ndim)};
   }
   /** All of it, whatever it holds. */
-  [[nodiscard]] std::span<std::byte> bytes() const {
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept {
     return {static_cast<std::byte*>(tensor_->data), static_cast<std::size_t>(tensor_->bytes)};
   }
   /** Where it lies in the data segment: the same number in the worker and in the trainer. */
-  [[nodiscard]] std::uint64_t offset() const { return tensor_->offset; }
+  [[nodiscard]] std::uint64_t offset() const noexcept { return tensor_->offset; }
   /** The same, for the C interface. */
-  [[nodiscard]] const feedlane_tensor& c() const { return *tensor_; }
+  [[nodiscard]] const feedlane_tensor& c() const noexcept { return *tensor_; }
 
   /** All elements. Throws E_ARGUMENT if T isn't the tensor's dtype. */
   template <class T>
   [[nodiscard]] std::span<T> as() const {
+    if (holds<T>()) [[likely]]
+      return all<T>();
     Error error;
-    const std::span<T> all = as<T>(error);
-    if (error) throw error;
-    return all;
+    detail::refuse_dtype(error, *tensor_, dtype_of<T>());
+    detail::raise(error);
   }
   /** The same; empty, with the reason in `error`, if T isn't the tensor's dtype. */
   template <class T>
-  [[nodiscard]] std::span<T> as(Error& error) const {
-    constexpr feedlane_dtype wanted = dtype_of<T>();
-    const feedlane_dtype d = tensor_->dtype;
-    if (d.code != wanted.code || d.bits != wanted.bits || d.lanes != wanted.lanes) {
-      error.refuse(
-          "dtype", d.code * 1000 + d.bits, wanted.code * 1000 + wanted.bits,
-          std::string("tensor '") + tensor_->name + "' is asked for as another dtype than it has (code * 1000 + bits)");
-      return {};
-    }
-    error = {};
-    return {static_cast<T*>(tensor_->data), static_cast<std::size_t>(tensor_->bytes / sizeof(T))};
+  [[nodiscard]] std::span<T> as(Error& error) const noexcept {
+    error.clear();
+    if (holds<T>()) [[likely]]
+      return all<T>();
+    detail::refuse_dtype(error, *tensor_, dtype_of<T>());
+    return {};
   }
-  /** The elements of one row. */
+  /** The elements of one row. Throws E_ARGUMENT if T isn't the tensor's dtype, or where there is no such row: the data set
+   *  may have given the tensor fewer than the batch has, or no dimension. */
   template <class T>
   [[nodiscard]] std::span<T> row(std::size_t index) const {
-    const std::span<T> all = as<T>();
-    const std::size_t length = all.size() / static_cast<std::size_t>(tensor_->shape[0]);
-    return all.subspan(index * length, length);
+    if (holds<T>() && has_row(index)) [[likely]]
+      return row_of<T>(index);
+    Error error;
+    (void)row<T>(index, error);
+    detail::raise(error);
+  }
+  /** The same; empty, with the reason in `error`. */
+  template <class T>
+  [[nodiscard]] std::span<T> row(std::size_t index, Error& error) const noexcept {
+    error.clear();
+    if (!holds<T>()) [[unlikely]]
+      detail::refuse_dtype(error, *tensor_, dtype_of<T>());
+    else if (!has_row(index)) [[unlikely]] detail::refuse_row(error, *tensor_, index);
+    else return row_of<T>(index);
+    return {};
   }
 
  private:
-  const feedlane_tensor* tensor_;
+  template <class T>
+  [[nodiscard]] bool holds() const noexcept {
+    return detail::is_same(tensor_->dtype, dtype_of<T>());
+  }
+  [[nodiscard]] bool has_row(std::size_t index) const noexcept {
+    return tensor_->ndim > 0 && index < static_cast<std::uint64_t>(tensor_->shape[0]);
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> all() const noexcept {
+    return {static_cast<T*>(tensor_->data), static_cast<std::size_t>(tensor_->bytes / sizeof(T))};
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> row_of(std::size_t index) const noexcept {
+    const std::span<T> every = all<T>();
+    const std::size_t length = every.size() / static_cast<std::size_t>(tensor_->shape[0]);
+    return every.subspan(index * length, length);
+  }
+
+  const feedlane_tensor* tensor_ = &detail::no_tensor;
 };
 
 }  // namespace v1
 }  // namespace feedlane
+
+#endif

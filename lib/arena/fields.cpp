@@ -80,6 +80,9 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
     feedlane_field field{};
     std::memcpy(&field, memory + i * stride, known);
     if (field.name == nullptr) return refuse(error, i, "name", 0, 1, "a field has a name");
+    if (const std::size_t length = std::strlen(field.name); length >= shm::name_bytes)
+      return refuse(error, i, "name", static_cast<std::int64_t>(length), shm::name_bytes - 1,
+                    "a name has 1 to 31 bytes");
     if (const Status s = add(field.name, field.dtype, field.ndim, field.shape, max_rows, error); s != FEEDLANE_OK)
       return s;
   }

@@ -75,6 +75,17 @@ Status refuse(Error& error, const char* name, std::int64_t found, std::int64_t n
                       rule);
 }
 
+namespace {
+
+// Of the two functions called strerror_r, GNU's returns the text, which may lie elsewhere; POSIX's (musl) writes it, or returns
+// an error.
+[[maybe_unused]] const char* reason_of(const char* returned, const char*) { return returned; }
+[[maybe_unused]] const char* reason_of(int returned, const char* written) {
+  return returned == 0 ? written : "an unknown reason";
+}
+
+}  // namespace
+
 Status Error::os(int error_number, const char* format, ...) {
   *this = Error{};
   code = FEEDLANE_E_OS;
@@ -87,7 +98,8 @@ Status Error::os(int error_number, const char* format, ...) {
   const auto used = static_cast<std::size_t>(written);
   char reason[128];
   if (used + 3 < sizeof text)
-    (void)std::snprintf(text + used, sizeof text - used, ": %s", strerror_r(error_number, reason, sizeof reason));
+    (void)std::snprintf(text + used, sizeof text - used, ": %s",
+                        reason_of(strerror_r(error_number, reason, sizeof reason), reason));
   return code;
 }
 

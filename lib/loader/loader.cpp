@@ -69,7 +69,17 @@ Status Loader::plan_segments(const os::SystemFiles& files, bool may_fill_slots, 
   g.slots = config_.window() + config_.held + 1;
   // And one for each thread that may hang with another in its hands.
   if (config_.start == FEEDLANE_START_THREAD && config_.has_task_timeout()) g.slots += config_.workers;
+  if (g.slot_bytes > shm::max_slot_bytes)
+    return error.refuse(FEEDLANE_E_LIMIT, "config.fields", static_cast<std::int64_t>(g.slot_bytes),
+                        static_cast<std::int64_t>(shm::max_slot_bytes),
+                        "a batch takes %llu bytes with what a slot has beyond its fields, the largest slot has %llu",
+                        static_cast<unsigned long long>(g.slot_bytes),
+                        static_cast<unsigned long long>(shm::max_slot_bytes));
   if (const Status s = fit_budget(g, error); s != FEEDLANE_OK) return s;
+  if (g.slots > shm::max_slots)
+    return error.refuse(FEEDLANE_E_LIMIT, "config.prefetch_factor", g.slots, shm::max_slots,
+                        "%u workers with %u batches each in flight, and those held, take %u slots, there are %u at most",
+                        config_.workers, config_.prefetch_factor, g.slots, shm::max_slots);
   g.ring_capacity = std::bit_ceil(g.slots);
   if (may_fill_slots && config_.arena_bytes == 0 && shm::huge_page_for(g.slots * g.slot_bytes, files) != 0 &&
       g.slot_bytes - g.reserved_bytes <= g.reserved_bytes / 8) {

@@ -13,15 +13,23 @@ namespace {
 struct Variables {
   const char* source;
   const char* rank;
-  const char* world;
+  const char* world;  // NULL: this launcher says it by no variable
 };
 
+constexpr Variables torchrun = {"torchrun", "RANK", "WORLD_SIZE"};
 constexpr Variables slurm = {"slurm", "SLURM_PROCID", "SLURM_NTASKS"};
+constexpr Variables pmix = {"pmix", "PMIX_RANK", nullptr};
+// Flux and MPI launchers before Slurm, which often starts them.
 constexpr Variables launchers[] = {{"feedlane", "FEEDLANE_RANK", "FEEDLANE_WORLD_SIZE"},
-                                   {"torchrun", "RANK", "WORLD_SIZE"},
+                                   torchrun,
                                    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                   {"mvapich", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                                   {"mvapich", "MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE"},
                                    {"pmi", "PMI_RANK", "PMI_SIZE"},
-                                   slurm};
+                                   {"flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
+                                   slurm,
+                                   {"pals", "PALS_RANKID", nullptr},
+                                   pmix};
 
 // Digits alone, up to INT32_MAX.
 std::optional<std::int32_t> number(std::string_view text) {
@@ -47,9 +55,16 @@ bool is_slurm_task(const Environment& environment) {
   return job == nullptr || (std::strcmp(job, "interactive") != 0 && std::strcmp(job, "bash") != 0);
 }
 
+// A shell of Slurm's has its PMIx variables too.
+bool is_shell_of_slurm(const Environment& environment) {
+  const char* const space = environment("PMIX_NAMESPACE");
+  return space != nullptr && std::strncmp(space, "slurm.", 6) == 0 && !is_slurm_task(environment);
+}
+
 bool is_there(const Environment& environment, const Variables& v) {
-  if (std::strcmp(v.source, slurm.source) == 0 && !is_slurm_task(environment)) return false;
-  return environment(v.rank) != nullptr || environment(v.world) != nullptr;
+  if (v.source == slurm.source && !is_slurm_task(environment)) return false;
+  if (v.source == pmix.source && is_shell_of_slurm(environment)) return false;
+  return environment(v.rank) != nullptr || (v.world != nullptr && environment(v.world) != nullptr);
 }
 
 Status read_number(const Environment& environment, const char* name, const char* other, std::int32_t& value,
@@ -66,6 +81,12 @@ Status read_number(const Environment& environment, const char* name, const char*
 }
 
 Status read(const Environment& environment, const Variables& v, RankSource& out, Error& error) {
+  if (v.world == nullptr)
+    return error.refuse(
+        FEEDLANE_E_ARGUMENT, "FEEDLANE_WORLD_SIZE", 0, 1,
+        "%s is set, and no variable says of how many ranks: set FEEDLANE_RANK and FEEDLANE_WORLD_SIZE, or "
+        "give the sampler both numbers",
+        v.rank);
   Status s = read_number(environment, v.rank, v.world, out.rank, error);
   if (s == FEEDLANE_OK) s = read_number(environment, v.world, v.rank, out.world, error);
   if (s != FEEDLANE_OK) return s;
@@ -83,10 +104,30 @@ bool agrees(const Environment& environment, const char* name, std::int32_t used)
   return text == nullptr || number(text) == used;
 }
 
+// Whether the other launcher has started torchrun, once a node, and torchrun this process. Which of them has which rank is
+// torchrun's to choose.
+bool has_started_torchrun(const Environment& environment, const Variables& v, const RankSource& out) {
+  if (out.source != torchrun.source) return false;
+  const auto read = [&](const char* name) {
+    const char* const text = name == nullptr ? nullptr : environment(name);
+    return text == nullptr ? std::nullopt : number(text);
+  };
+  const std::optional<std::int32_t> each = read("LOCAL_WORLD_SIZE");
+  const std::optional<std::int32_t> rank = read(v.rank);
+  if (!each || *each < 1 || out.world % *each != 0 || !rank || *rank >= out.world / *each) return false;
+  return v.world == nullptr || read(v.world) == out.world / *each;
+}
+
 // The first of the others that says something else. A half of it is enough for that.
 void compare(const Environment& environment, const Variables& v, RankSource& out) {
   if (out.warning[0] != '\0') return;
-  if (agrees(environment, v.rank, out.rank) && agrees(environment, v.world, out.world)) return;
+  if (agrees(environment, v.rank, out.rank) && (v.world == nullptr || agrees(environment, v.world, out.world))) return;
+  if (has_started_torchrun(environment, v, out)) return;
+  if (v.world == nullptr) {
+    (void)std::snprintf(out.warning, sizeof out.warning, "rank %d of %d by %s is used, but %s says %.40s", out.rank,
+                        out.world, out.source, v.rank, environment(v.rank));
+    return;
+  }
   const auto text = [&](const char* name) { return environment(name) == nullptr ? "nothing" : environment(name); };
   (void)std::snprintf(out.warning, sizeof out.warning,
                       "rank %d of %d by %s is used, but %s says %.40s and %s says %.40s", out.rank, out.world,

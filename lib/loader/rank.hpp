@@ -19,8 +19,9 @@ struct RankSource {
   char warning[384] = {};  // one line if another source disagrees, else empty
 };
 
-// The first source that is there: Feedlane's own variables, torchrun, Open MPI, PMI, Slurm; else 0 of 1. Both numbers come
-// from one source: E_ARGUMENT, with the name of the variable, for one that is missing or says no number in its range.
+// The first source that is there: Feedlane's own variables, torchrun, Open MPI, MVAPICH, PMI, Flux, Slurm; else 0 of 1. Both
+// numbers come from one source: E_ARGUMENT, with the name of the variable, for one that is missing or says no number in its
+// range, and where there is a rank alone by a launcher that doesn't say of how many (PALS, PMIx).
 Status detect_rank(const Environment& environment, RankSource& out, Error& error);
 
 }  // namespace feedlane::loader

@@ -18,8 +18,9 @@ namespace {
 // A file with one number in it; nothing if it isn't there, isn't a number or is "max".
 std::optional<std::uint64_t> read_number(const std::string& path) {
   std::ifstream file(path);
-  std::uint64_t number = 0;
-  return file >> number ? std::optional(number) : std::nullopt;
+  std::optional<std::uint64_t> number(0);
+  if (!(file >> *number)) number.reset();
+  return number;
 }
 
 // The sum of those lines "name number" whose name is one of two.
@@ -56,14 +57,24 @@ constexpr CgroupFiles version1{
 
 // What is left under the limit of one cgroup, if it has one.
 void add_room(const std::string& folder, const std::string& path, const CgroupFiles& names, std::vector<Room>& out) {
-  auto limit = read_number(folder + names.limit);
-  const auto throttle = names.throttle == nullptr ? std::nullopt : read_number(folder + names.throttle);
-  if (throttle) limit = std::min(*throttle, limit.value_or(*throttle));
+  constexpr std::uint64_t none = UINT64_MAX;
+  std::uint64_t limit = read_number(folder + names.limit).value_or(none);
+  if (names.throttle != nullptr) limit = std::min(limit, read_number(folder + names.throttle).value_or(none));
   const auto usage = read_number(folder + names.usage);
-  if (!limit || !usage) return;
+  if (limit == none || !usage) return;
   const std::uint64_t cache = sum_of(folder + "/memory.stat", names.cache[0], names.cache[1]);
   const std::uint64_t used = *usage - std::min(*usage, cache);
-  out.push_back({"the memory limit of cgroup " + (path.empty() ? "/" : path), *limit - std::min(*limit, used)});
+  out.push_back({"the memory limit of cgroup " + (path.empty() ? "/" : path), limit - std::min(limit, used)});
+}
+
+// Whether it is in a list separated by commas.
+bool is_in(std::string_view list, std::string_view name) {
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(','), list.size());
+    if (list.substr(0, end) == name) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
 }
 
 // Calls `visit(mount, path, is_version2)` for this process's cgroup in the hierarchy of `controller`, for each version.
@@ -74,12 +85,12 @@ void for_each_cgroup(const SystemFiles& files, std::string_view controller, F&& 
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos || second + 1 >= line.size()) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string_view controllers = std::string_view(line).substr(first + 1, second - first - 1);
     const std::string path = line.substr(second + 1);
     if (path[0] != '/') continue;
-    if (controllers == ",,") visit(files.cgroup, path, true);
-    else if (controllers.find("," + std::string(controller) + ",") != std::string::npos)
-      visit(files.cgroup + "/" + std::string(controller), path, false);
+    if (controllers.empty()) visit(files.cgroup, path, true);
+    else if (is_in(controllers, controller))
+      visit(std::string(files.cgroup).append(1, '/').append(controller), path, false);
   }
 }
 
@@ -89,8 +100,7 @@ void for_each_ancestor(std::string path, F&& visit) {
   for (;;) {
     visit(path == "/" ? std::string() : path);
     if (path.size() <= 1) return;
-    path.resize(path.rfind('/'));
-    if (path.empty()) path = "/";
+    path.resize(std::max<std::size_t>(path.rfind('/'), 1));  // of "/a" is "/" left
   }
 }
 

@@ -57,12 +57,23 @@ void Poller::remove(int fd) {
   if (fd >= 0) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
+namespace {
+
+// By a signal: os_errno tells it from feedlane_loader_interrupt.
+Status interrupted(Error& error) {
+  (void)error.fail(FEEDLANE_INTERRUPTED, "a signal was handled");
+  error.os_errno = EINTR;
+  return error.code;
+}
+
+}  // namespace
+
 Status Poller::wait(Deadline deadline, std::span<Event> events, std::size_t& count, Error& error) {
   std::array<epoll_event, 64> ready{};
   const auto capacity = static_cast<int>(std::min(ready.size(), events.size()));
   count = 0;
   const int found = epoll_wait_ns(epoll_.get(), ready.data(), capacity, deadline);
-  if (found < 0) return errno == EINTR ? FEEDLANE_INTERRUPTED : error.os(errno, "epoll_wait");
+  if (found < 0) return errno == EINTR ? interrupted(error) : error.os(errno, "epoll_wait");
   if (found == 0) return FEEDLANE_TIMEOUT;
   count = static_cast<std::size_t>(found);
   for (std::size_t i = 0; i < count; i++)
@@ -77,7 +88,7 @@ Status wait_readable(int fd, Deadline deadline, Error& error, int other) {
   time.tv_sec = left / 1'000'000'000;
   time.tv_nsec = left % 1'000'000'000;
   const int found = ::ppoll(entries, 2, deadline.is_never() ? nullptr : &time, nullptr);
-  if (found < 0) return errno == EINTR ? FEEDLANE_INTERRUPTED : error.os(errno, "ppoll");
+  if (found < 0) return errno == EINTR ? interrupted(error) : error.os(errno, "ppoll");
   return found == 0 ? FEEDLANE_TIMEOUT : FEEDLANE_OK;
 }
 

@@ -122,7 +122,7 @@ const Refusal fields[] = {
 };
 
 const Refusal too_much[] = {
-    {"geometry.slots", 4096 * 65536 + 2, 1 << 20, spawning,
+    {"config.prefetch_factor", 4096 * 65536 + 2, 1 << 20, spawning,
      [](Setup& s) { s.config.workers = 4096, s.config.prefetch_factor = 65536; }, FEEDLANE_E_LIMIT},
     {"arena", INT64_C(288230969125724160), INT64_C(1) << 46, inline_loader,
      [](Setup& s) {

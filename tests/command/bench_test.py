@@ -70,6 +70,13 @@ class Bench(unittest.TestCase):
         self.assertEqual(got["oversubscribed"]["workers"], 64)
         self.check_positive(got["oversubscribed"], "batch_us", "eventfd_us", "ratio")
 
+    def test_cpp(self):
+        got = figures("cpp")
+        self.assertEqual(list(got), ["rows", "tensors", "dlpack"])
+        for row in got.values():
+            self.check_positive(row, "c_ns", "cpp_ns", "ratio")
+            self.assertAlmostEqual(row["cpp_ns"] / row["c_ns"], row["ratio"], delta=0.02 * row["ratio"])
+
     def test_sizes_and_workers_of_ones_own(self):
         rows = json.loads(bench("handoff", "--json", "--bytes", "4096", "8192", "--workers", "2"))
         self.assertEqual([(row["bytes"], row["workers"]) for row in rows], [(4096, 2), (8192, 2)])

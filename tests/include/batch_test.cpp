@@ -9,6 +9,14 @@
 #include <string>
 #include <vector>
 
+struct Own {
+  float re, im;
+};
+template <>
+struct feedlane::Dtype<Own> {
+  static constexpr feedlane_dtype value{5, 64, 1};
+};
+
 namespace {
 
 using feedlane::Batch;
@@ -49,6 +57,47 @@ TEST_CASE("a data set's own shapes, metadata and records reach the batch") {
   CHECK((*batch)["weight"].as<float>()[2] == 0.5f);
   CHECK(std::memcmp(batch->metadata().data(), "word", 4) == 0);
   CHECK(loader.stats().skipped == 1);
+}
+
+TEST_CASE("rows of a tensor with fewer of them than the batch, or none, or no dimension, are refused, not made up") {
+  struct Ragged {
+    explicit Ragged(const feedlane::WorkerInfo&) {}
+    void fetch(const feedlane::Task& task) {
+      (void)task.tensor<float>(0, {0, 4});
+      (void)task.tensor<float>(1, {3, 2}, "three");
+      task.tensor<float>(2, {}, "scalar")[0] = 1;
+    }
+  };
+  const feedlane::Sampler order = feedlane::Sampler::sequential(4);
+  const feedlane_dataset dataset = feedlane::dataset_of<Ragged>();
+  Loader loader(
+      {.sampler = &order, .fields = {feedlane::field<float>("none", {4})}, .batch_size = 4, .dataset = &dataset});
+  loader.start_epoch(0);
+  const std::optional<Batch> batch = loader.next();
+  REQUIRE(batch);
+  feedlane::Error error;
+  CHECK((*batch)["none"].row<float>(0, error).empty());
+  CHECK(error.code() == FEEDLANE_E_ARGUMENT);
+  CHECK(error.argument() == "row");
+  CHECK(error.found() == 0);
+  CHECK(error.needed() == 0);
+  CHECK_THROWS_AS((void)(*batch)["none"].row<float>(0), feedlane::Error);
+  CHECK((*batch)["three"].row<float>(2).size() == 2);
+  CHECK((*batch)["three"].row<float>(3, error).empty());
+  CHECK(error.found() == 3);
+  CHECK(error.needed() == 3);
+  CHECK((*batch)["scalar"].row<float>(0, error).empty());
+  CHECK(error.text() == "tensor 'scalar' has no dimension, so no row 0");
+  CHECK((*batch)["scalar"].as<float>()[0] == 1);
+}
+
+TEST_CASE("types beyond the arithmetic ones: 16 bits, and the user's own") {
+  CHECK(feedlane::field<feedlane::Half>("x").dtype.code == 2);
+  CHECK(feedlane::field<feedlane::BFloat16>("x").dtype.code == 4);
+  CHECK(feedlane::field<const std::byte>("x").dtype.code == 1);
+  const feedlane_dtype own = feedlane::dtype_of<Own>();
+  CHECK(own.code == 5);
+  CHECK(own.bits == 64);
 }
 
 TEST_CASE("a record that the policies don't allow fails the batch") {

@@ -69,6 +69,68 @@ TEST_CASE("what a data set throws is the batch's error") {
   CHECK_FALSE(result.transient);
 }
 
+TEST_CASE("a text longer than a line has room for is whole in the traceback, and cut between characters") {
+  struct Verbose {
+    explicit Verbose(const feedlane::WorkerInfo&) {}
+    void get(const feedlane::Row&) { throw std::runtime_error(text()); }
+    static std::string text() {
+      std::string all = "x";
+      for (int i = 0; i < 1000; i++) all += "\u00e4";  // two bytes each
+      return all;
+    }
+  };
+  const feedlane::Sampler order = feedlane::Sampler::sequential(4);
+  const feedlane_dataset dataset = feedlane::dataset_of<Verbose>();
+  feedlane::Loader loader(
+      {.sampler = &order, .fields = {feedlane::field<std::int64_t>("index")}, .batch_size = 4, .dataset = &dataset});
+  loader.start_epoch(0);
+  feedlane::Error error;
+  CHECK_FALSE(loader.next(std::chrono::nanoseconds::max(), error));
+  CHECK(error.code() == FEEDLANE_E_SAMPLE);
+  CHECK(error.text() == Verbose::text().substr(0, 383));
+  CHECK(error.traceback() == Verbose::text());
+}
+
+TEST_CASE("an object that is there is a data set, opened once a worker and restarted by itself") {
+  struct Counter {
+    int opened = 0;
+    std::int64_t base = 100;
+    void open(const feedlane::WorkerInfo& info) {
+      CHECK(info.id() == -1);
+      opened++;
+    }
+    void get(const feedlane::Row& row) { row.field<std::int64_t>(0)[0] = base + row.index(); }
+  };
+  Counter counter;
+  const feedlane::Sampler order = feedlane::Sampler::sequential(3);
+  const feedlane_dataset dataset = feedlane::dataset_of(counter);
+  feedlane::Loader loader({.sampler = &order,
+                           .fields = {feedlane::field<std::int64_t>("index")},
+                           .batch_size = 3,
+                           .dataset = &dataset});
+  for (int epoch = 0; epoch < 2; epoch++) {
+    for (const feedlane::Batch& batch : loader) CHECK(batch[0].as<std::int64_t>()[2] == counter.base + 2);
+    counter.base++;
+  }
+  CHECK(counter.opened >= 1);
+
+  struct Numbers {
+    std::int64_t at = 0;
+    void restart(std::int64_t) { at = 0; }
+    bool next(const feedlane::Row& row) {
+      if (at == 3) return false;
+      row.field<std::int64_t>(0)[0] = at++;
+      return true;
+    }
+  };
+  Numbers numbers;
+  const feedlane_dataset shard = feedlane::dataset_of(numbers);
+  feedlane::Loader iterating(
+      {.fields = {feedlane::field<std::int64_t>("x")}, .batch_size = 3, .dataset = &shard, .iterable = true});
+  for (int epoch = 0; epoch < 2; epoch++)
+    for (const feedlane::Batch& batch : iterating) CHECK(batch[0].as<std::int64_t>()[2] == 2);
+}
+
 TEST_CASE("a Transient is told as such, and retried where that is allowed") {
   const Result told = epoch_of({.worker_config = some});
   CHECK(told.code == FEEDLANE_E_SAMPLE);

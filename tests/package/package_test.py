@@ -22,8 +22,8 @@ SUM = 4 * sum(range(1000))
 HEADERS = {"feedlane.h"} | {
     f"feedlane/{name}.hpp"
     for name in (
-        "batch", "dataset", "error", "feedlane", "loader", "loader_options", "monitor", "pool", "sampler", "state", "task",
-        "tensor", "worker",
+        "batch", "callback", "custom_sampler", "dataset", "error", "feedlane", "language", "loader", "loader_options", "monitor",
+        "pool", "sampler", "state", "task", "tensor", "worker",
     )
 }
 

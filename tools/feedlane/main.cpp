@@ -22,6 +22,7 @@ constexpr Measurement measurements[] = {
     {"handoff", "batches from workers to a trainer, beside as many threads that copy into the same slots",
      bench::handoff},
     {"loader", "samples collated into batches, beside loops; many workers, beside eventfds", bench::loader},
+    {"cpp", "rows, tensors and DLPack by the C++ interface, beside the raw C calls", bench::cpp},
     {"startup", "first batch, next epoch, end", bench::startup},
 };
 

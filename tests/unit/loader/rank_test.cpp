@@ -62,6 +62,9 @@ TEST_CASE("each launcher's variables are understood") {
   check_found({{"RANK", "2"}, {"WORLD_SIZE", "3"}}, "torchrun", 2, 3);
   check_found({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}, "openmpi", 3, 4);
   check_found({{"PMI_RANK", "4"}, {"PMI_SIZE", "5"}}, "pmi", 4, 5);
+  check_found({{"MV2_COMM_WORLD_RANK", "5"}, {"MV2_COMM_WORLD_SIZE", "6"}}, "mvapich", 5, 6);
+  check_found({{"MVP_COMM_WORLD_RANK", "6"}, {"MVP_COMM_WORLD_SIZE", "7"}}, "mvapich", 6, 7);
+  check_found({{"FLUX_TASK_RANK", "7"}, {"FLUX_JOB_SIZE", "8"}}, "flux", 7, 8);
   check_found(task_of_slurm(), "slurm", 3, 8);
   check_found({{"RANK", "2147483646"}, {"WORLD_SIZE", "2147483647"}}, "torchrun", 2147483646, 2147483647);
 }
@@ -86,6 +89,33 @@ TEST_CASE("Slurm counts in a task of a step alone") {
   }
   for (const char* job : {"interactive", "bash"}) check_found(task_of_slurm({{"SLURM_JOB_NAME", job}}), "none", 0, 1);
   check_found(task_of_slurm({{"SLURM_JOB_NAME", "train"}}), "slurm", 3, 8);
+}
+
+TEST_CASE("a launcher that tells the rank alone is refused, not taken for rank 0 of 1") {
+  check_refused({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prterun-node1-7@1"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
+  check_refused({{"PALS_RANKID", "3"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
+  check_found({{"PALS_RANKID", "3"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}, "pmi", 3, 8);
+  check_found(task_of_slurm({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}}), "slurm", 3, 8);
+  // A shell of Slurm's has them and is one process.
+  Variables shell = task_of_slurm({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.7.4294967290"}});
+  shell["SLURM_STEP_ID"] = "4294967290";
+  check_found(shell, "none", 0, 1);
+  const RankSource found = found_in({{"PMIX_RANK", "0"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}});
+  CHECK(std::string(found.warning) == "rank 3 of 8 by pmi is used, but PMIX_RANK says 0");
+}
+
+TEST_CASE("a launcher that has started torchrun once a node doesn't disagree with it") {
+  // 8 nodes with 4 processes each.
+  const Variables inner = {{"RANK", "14"}, {"WORLD_SIZE", "32"}, {"LOCAL_WORLD_SIZE", "4"}};
+  check_found(task_of_slurm(inner), "torchrun", 14, 32);
+  Variables more = inner;
+  more.insert({{"OMPI_COMM_WORLD_RANK", "7"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"PMIX_RANK", "7"}});
+  check_found(more, "torchrun", 14, 32);
+  // Eight times torchrun, each for itself: every rank is told eight times.
+  Variables alone = task_of_slurm({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}});
+  CHECK(std::string(found_in(alone).warning).find("rank 2 of 4 by torchrun is used, but SLURM_PROCID says 3") == 0);
+  alone["LOCAL_WORLD_SIZE"] = "0";
+  CHECK_FALSE(std::string(found_in(alone).warning).empty());
 }
 
 TEST_CASE("half a source is an error that names the variable that is missing") {

@@ -18,6 +18,8 @@ Report lanes(const Options& options);
 Report handoff(const Options& options);
 // Samples collated into batches, beside loops that do it; and many workers on few processors, beside eventfds.
 Report loader(const Options& options);
+// The C++ interface, beside the raw C calls.
+Report cpp(const Options& options);
 // From nothing to the first batch, from epoch to epoch, and to the end.
 Report startup(const Options& options);
 

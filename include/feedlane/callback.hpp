@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/** @file callback.hpp What a callback's failure becomes, in data sets and samplers. */
+#pragma once
+
+#include "language.hpp"
+#if FEEDLANE_CXX20
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <string_view>
+
+#include "error.hpp"
+
+namespace feedlane {
+inline namespace v1 {
+
+/** Thrown by a data set whose next try may do better: LoaderOptions::retries says how often it gets one. */
+class Transient : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+/** Tells `err` of a failure; a text that doesn't fit is whole in the room for a traceback, before `traceback`. Allocates
+ *  nothing: memory may be what is short. Returns `code`. */
+inline std::int32_t say(feedlane_error* err, std::int32_t code, std::string_view text, bool transient = false,
+                        std::string_view traceback = {}) noexcept {
+  const bool fits = copy_text(err->text, sizeof err->text, text) == text.size();
+  err->transient = transient ? 1 : 0;
+  if (err->detail == nullptr) return code;
+  const auto append = [&](std::string_view part) {
+    if (err->detail_len < err->detail_cap) {
+      const auto room = static_cast<std::size_t>(err->detail_cap - err->detail_len);
+      std::memcpy(err->detail + err->detail_len, part.data(), std::min(room, part.size()));
+    }
+    err->detail_len += part.size();
+  };
+  err->detail_len = 0;
+  if (!fits) append(text);
+  if (!fits && !traceback.empty()) append("\n");
+  if (!traceback.empty()) append(traceback);
+  return code;
+}
+
+/** Runs `f(error)`, which returns a status; what it throws, or says by `error`, becomes the callback's error. `own`: an
+ *  Error's own code and text count, in place of `code` and its what(). */
+template <class F>
+std::int32_t guarded(feedlane_error* err, std::int32_t code, bool own, F&& f) noexcept {
+  const auto say_error = [&](const Error& e) {
+    return own ? say(err, e.code(), e.text(), e.transient(), e.traceback())
+               : say(err, code, e.code() == FEEDLANE_E_SAMPLE ? e.text() : e.what(), e.transient(), e.traceback());
+  };
+#if FEEDLANE_EXCEPTIONS
+  try {
+#endif
+    Error error;
+    const std::int32_t status = f(error);
+    return error ? say_error(error) : status;
+#if FEEDLANE_EXCEPTIONS
+  } catch (const Transient& e) {
+    return say(err, code, e.what(), true);
+  } catch (const Error& e) {
+    return say_error(e);
+  } catch (const std::exception& e) {
+    return say(err, code, e.what());
+  } catch (...) {
+    return say(err, code, "an exception that is no std::exception");
+  }
+#endif
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace feedlane
+
+#endif

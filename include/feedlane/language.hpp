@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * @file language.hpp
+ * What the C++ interface asks of the compiler: C++20, and nothing of these headers is seen without it. Exceptions are not
+ * needed: with -fno-exceptions the functions that throw print the error and abort, those that take an Error& are as ever.
+ */
+#pragma once
+
+#if __cplusplus > 201703L
+#define FEEDLANE_CXX20 1
+#else
+#define FEEDLANE_CXX20 0
+#error "Feedlane's C++ interface needs C++20 (-std=c++20); the C interface, feedlane.h, is for every standard"
+#endif
+
+#if defined(__cpp_exceptions)
+#define FEEDLANE_EXCEPTIONS 1
+#else
+#define FEEDLANE_EXCEPTIONS 0
+#endif
