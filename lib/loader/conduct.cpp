@@ -11,24 +11,22 @@ namespace feedlane::loader {
 
 using worker::Peer;
 
-// A trainer that hasn't looked for so long, or for as long as a task may take, may have been stopped, and its workers with
-// it: they get a grace. It is short, as the trainer may as well have worked all the time.
-constexpr std::int64_t longest_absence_ns = 1'000'000'000;
-
 // Whenever the trainer looks, and with its doorbell armed before it sleeps: a worker rings after it has marked its task
 // answered, so that nothing below is missed until the next ring.
 void Loader::watch_workers() {
-  const std::int64_t now = os::now_ns();
-  if (now - last_look_ns_ > std::min(longest_absence_ns, config_.task_timeout_ns)) watching_since_ns_ = now;
-  last_look_ns_ = now;
+  look();
   std::fill(oldest_.begin(), oldest_.end(), UINT64_MAX);
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++)
     if (const Record& r = ledger_.at(slot); r.is_out()) oldest_[r.worker] = std::min(oldest_[r.worker], r.id);
-  for (std::uint32_t w = 0; w < peers_.size(); w++) watch_worker(w, now);
+  for (std::uint32_t w = 0; w < peers_.size(); w++) watch_worker(w, last_look_ns_);
 }
 
 void Loader::watch_worker(std::uint32_t w, std::int64_t now) {
   Peer& peer = peers_[w];
+  const auto get_on = [&] {
+    peer.progress_ns = now;
+    peer.excused = 0;
+  };
   if (peer.state() != worker::State::ready) peer.progress_ns = now;
   if (!peer.has_attached() || !peer.is_live()) return;
   const Peer::Marks marks = peer.marks();  // before its lane: what they call answered must be there
@@ -53,13 +51,13 @@ void Loader::watch_worker(std::uint32_t w, std::int64_t now) {
                           static_cast<unsigned long long>(oldest_[w]));
   } else {
     // Who has begun another task has got on: so often as it has tasks, whatever it says.
-    if (marks.begun > peer.seen_task && ledger_.find(marks.begun, w) != nullptr) peer.progress_ns = now;
+    if (marks.begun > peer.seen_task && ledger_.find(marks.begun, w) != nullptr) get_on();
     peer.seen_task = marks.begun;
     // So has who is leaving out what its shard delivered before, which takes as long as it took to make: so often as there
     // are such samples, whatever it says.
     const std::uint64_t passed_over = config_.iterable ? peer.passed_over() : 0;
     if (passed_over > peer.seen_passed_over && passed_over <= shards_[w].taken) {
-      peer.progress_ns = now;
+      get_on();
       peer.seen_passed_over = passed_over;
     }
     return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "loader/loader.hpp"
 #include "os/other_process.hpp"
@@ -12,7 +13,8 @@ namespace feedlane::loader {
 
 using worker::Peer;
 
-constexpr std::int64_t longest_grace_ns = 100'000'000;
+// How often in a row a worker that doesn't get on may have its time begin anew because the trainer was away.
+constexpr std::uint32_t most_excuses = 8;
 
 os::Deadline Loader::next_deadline() const {
   os::Deadline first = copier_deadline_;
@@ -21,20 +23,69 @@ os::Deadline Loader::next_deadline() const {
     first = first.earlier(p.end_deadline());
     if (p.start_again_ns != 0) first = first.earlier(os::Deadline::at(p.start_again_ns));
     if (has_task_deadline(p)) first = first.earlier(os::Deadline::at(task_deadline_ns(p)));
+    if (p.killed_ns() != 0 && !p.is_fenced)
+      first = first.earlier(os::Deadline::at(p.killed_ns() + patience_with_death_ns));
   }
   return first;
 }
 
+// Judged by the time of the last look, which is when the workers' words were read: whoever is stopped after it, together
+// with the trainer, isn't late.
 void Loader::check_deadlines() {
-  const std::int64_t now = os::now_ns();
+  const std::int64_t now = last_look_ns_;
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
     Peer& peer = peers_[w];
     if (peer.start_again_ns != 0 && peer.start_again_ns <= now) replace_at_last(w);
     else if (peer.is_on_its_way() && peer.start_deadline_ns() <= now) give_up_start(w);
     else if (peer.end_deadline().remaining_ns() == 0) peer.hurry(config_.term_timeout_ns);
-    else if (has_task_deadline(peer) && task_deadline_ns(peer) <= now) give_up_task(w, now);
+    else if (has_task_deadline(peer) && task_deadline_ns(peer) <= now) give_up_task(w);
+    else if (peer.killed_ns() != 0 && !peer.is_fenced && peer.killed_ns() + patience_with_death_ns <= now)
+      fence_undead(w);
   }
 }
+
+// ---- absences ----
+
+// A trainer that waits for a deadline looks so often: by then it knows whether it ran meanwhile.
+std::int64_t Loader::look_every_ns() const {
+  return (config_.has_task_timeout() ? std::min(config_.task_timeout_ns, config_.start_timeout_ns)
+                                     : config_.start_timeout_ns) /
+         4;
+}
+
+os::Deadline Loader::next_look() const {
+  const auto is_watched = [this](const Peer& p) {
+    return has_task_deadline(p) || (p.is_on_its_way() && p.start_deadline_ns() != FEEDLANE_FOREVER);
+  };
+  const bool any = std::any_of(peers_.begin(), peers_.end(), is_watched);
+  return any && look_every_ns() < FEEDLANE_FOREVER / 8 ? os::Deadline::at(last_look_ns_ + look_every_ns())
+                                                       : os::Deadline::never();
+}
+
+// A trainer that hasn't looked for half of a deadline was stopped, perhaps, or got no processor, and its workers too: their
+// time begins anew. What is shorter leaves them the other half.
+void Loader::look() {
+  const std::int64_t now = os::now_ns();
+  const std::int64_t absence = now - std::exchange(last_look_ns_, now);
+  if (absence <= 2 * look_every_ns()) return;
+  for (Peer& p : peers_) excuse(p, absence);
+}
+
+// It may as well have worked all the time, as a trainer that is busy elsewhere has its workers do. So not without end.
+void Loader::excuse(Peer& peer, std::int64_t absence_ns) {
+  if (peer.excused >= most_excuses) return;
+  if (has_task_deadline(peer) && absence_ns > config_.task_timeout_ns / 2) {
+    peer.progress_ns = last_look_ns_;
+  } else if (peer.is_on_its_way() && peer.start_deadline_ns() != FEEDLANE_FOREVER &&
+             absence_ns > config_.start_timeout_ns / 2) {
+    peer.set_start_deadline_ns(last_look_ns_ + config_.start_timeout_ns);
+  } else {
+    return;
+  }
+  peer.excused++;
+}
+
+// ---- starting ----
 
 // Who has no deadline for tasks has none for opening its data set either, which may take long.
 std::int64_t Loader::open_deadline_ns() const {
@@ -42,8 +93,10 @@ std::int64_t Loader::open_deadline_ns() const {
   return has_one ? os::now_ns() + config_.start_timeout_ns : FEEDLANE_FOREVER;
 }
 
+// Where others go on it costs no more than a worker that dies: it is replaced.
 void Loader::give_up_start(std::uint32_t w) {
   Peer& peer = peers_[w];
+  const bool goes_on = others_go_on(w);
   peer.set_start_deadline_ns(FEEDLANE_FOREVER);
   if (config_.starts_workers() || peer.has_attached()) {
     (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", config_.start_timeout_ns,
@@ -51,11 +104,15 @@ void Loader::give_up_start(std::uint32_t w) {
                           static_cast<int>(peer.pid()), peer.has_attached() ? "opened its data set" : "attached",
                           static_cast<long long>(config_.start_timeout_ns / 1'000'000));
     unheard_.worker = static_cast<std::int32_t>(w);
-    if (config_.start == FEEDLANE_START_EXTERNAL) events_.push(FEEDLANE_EVENT_WORKER_HUNG, unheard_);
+    peer.refusal = unheard_;
+    if (goes_on || config_.start == FEEDLANE_START_EXTERNAL) events_.push(FEEDLANE_EVENT_WORKER_HUNG, unheard_);
     else fail(unheard_);
   }
-  if (peer.is_local()) return;  // it can't be ended
-  if (config_.starts_workers()) peer.set_state(worker::State::failed);
+  if (peer.is_local()) {  // it can't be ended
+    if (goes_on) fence(w);
+    return;
+  }
+  if (config_.starts_workers() && !goes_on) peer.set_state(worker::State::failed);
   if (peer.has_process()) peer.cut_off(poller_);
   else lose(w);
 }
@@ -67,28 +124,17 @@ bool Loader::has_task_deadline(const Peer& p) const {
          !p.is_fenced;
 }
 
-// From the last sign of life: a task was sent to an idle worker, another was begun, or one was answered. What the worker
-// itself says of when it began isn't needed.
+// From the last sign of life: a task was sent to an idle worker, another was begun, or one was answered; or from the end of
+// an absence. What the worker itself says of when it began isn't needed.
 std::int64_t Loader::task_deadline_ns(const Peer& p) const {
   const std::int64_t timeout = config_.task_timeout_ns;
-  const std::int64_t since =
-      std::max(p.progress_ns, watching_since_ns_ - timeout + std::min(timeout, longest_grace_ns));
-  return since > FEEDLANE_FOREVER - timeout ? FEEDLANE_FOREVER : since + timeout;
-}
-
-// To sleep is to look. Who slept much longer than it meant to was stopped, or got no processor, and its workers probably
-// too: their time begins anew.
-void Loader::look_again(std::int64_t slept_ns, std::int64_t meant_ns) {
-  if (!config_.has_task_timeout()) return;
-  const std::int64_t now = os::now_ns();
-  last_look_ns_ = now;
-  if (slept_ns - meant_ns <= std::min(config_.task_timeout_ns, longest_grace_ns)) return;
-  for (Peer& p : peers_) p.progress_ns = now;
+  return p.progress_ns > FEEDLANE_FOREVER - timeout ? FEEDLANE_FOREVER : p.progress_ns + timeout;
 }
 
 // Named, ended, and observed dead before its tasks go to others.
-void Loader::give_up_task(std::uint32_t w, std::int64_t now) {
+void Loader::give_up_task(std::uint32_t w) {
   Peer& peer = peers_[w];
+  const std::int64_t now = last_look_ns_;
   const std::uint64_t begun = peer.started_task();
   const std::int64_t for_ms = (now - peer.progress_ns) / 1'000'000;
   std::int64_t batch = -1;
@@ -115,62 +161,130 @@ void Loader::give_up_task(std::uint32_t w, std::int64_t now) {
   peer.cut_off(poller_);
 }
 
-// A thread can't be ended, and may write on: the slot of what it has in hand is lost until it answers. That batch goes to
-// others in another slot, as soon as there is one; what it hasn't begun is taken back.
+// ---- those that can't be ended ----
+
+// A thread can't be ended, and a process that SIGKILL doesn't end is stuck in the kernel; either may write on. The slot of
+// what it has in hand is lost until it answers or dies. That batch goes to others in another slot, as soon as there is one;
+// what it hasn't begun is taken back.
 void Loader::fence(std::uint32_t w) {
+  fenced_++;
   peers_[w].is_fenced = true;
   if (config_.iterable) lose_hung_shard(w);
   (void)take_back_from(w);
   rescue_stranded();
+  assign_pending();
 }
 
-// In the thread's hands: nobody else can go on with it. Told once, in the place of its next batch.
+void Loader::unfence(std::uint32_t w) {
+  fenced_--;
+  peers_[w].is_fenced = false;
+}
+
+// Sent SIGKILL long ago, and still there: in uninterruptible sleep on a disk or network that doesn't answer, or frozen. Its
+// rings and its row are its own until its pidfd says that it is gone, so nobody takes its place till then.
+void Loader::fence_undead(std::uint32_t w) {
+  drain_lane(w);  // what it committed counts
+  Peer& peer = peers_[w];
+  const std::int64_t for_ns = os::now_ns() - peer.killed_ns();
+  Record* blamed = ledger_.find(peer.refused_task != 0 ? peer.refused_task : peer.started_task(), w);
+  if (blamed != nullptr && blamed->state != Record::State::sent) blamed = nullptr;
+  if (blamed != nullptr) blamed->kills++;  // as good as dead: a batch that does this to each worker ends here
+  (void)unheard_.refuse(FEEDLANE_E_HUNG, "worker", for_ns, patience_with_death_ns,
+                        "worker %u (pid %d) is still there %lld ms after SIGKILL: %s", w, static_cast<int>(peer.pid()),
+                        static_cast<long long>(for_ns / 1'000'000), os::describe_process(peer.pid()).c_str());
+  unheard_.worker = static_cast<std::int32_t>(w);
+  unheard_.epoch = blamed != nullptr ? epoch_ : -1;
+  unheard_.batch = blamed != nullptr ? blamed->batch : -1;
+  events_.push(FEEDLANE_EVENT_WORKER_HUNG, unheard_);
+  fence(w);
+}
+
+// How many slots they keep that nobody else waits for.
+std::uint32_t Loader::kept_by_fenced() const {
+  std::uint32_t kept = 0;
+  for (std::uint32_t slot = 0; fenced_ != 0 && slot < ledger_.slots(); slot++) {
+    const Record& r = ledger_.at(slot);
+    if (r.state == Record::State::abandoned && peers_[r.worker].is_fenced) kept++;
+  }
+  return kept;
+}
+
+// In their hands: nobody else can go on with it. Told once, in the place of its next batch.
 void Loader::lose_hung_shard(std::uint32_t w) {
+  if (w >= shards_.size() || shards_[w].exhausted) return;
   Shard& shard = shards_[w];
-  if (shard.exhausted) return;
   shard.exhausted = true;
+  const char* what = peers_[w].is_local() ? "a thread, hangs" : "a process that SIGKILL doesn't end, is still there";
   (void)shard.loss.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", config_.task_timeout_ns, config_.task_timeout_ns,
-                          "worker %u, a thread, hangs: the rest of its shard is lost for this epoch", w);
+                          "worker %u, %s: the rest of its shard is lost for this epoch", w, what);
   shard.loss.worker = static_cast<std::int32_t>(w);
   shard.loss.epoch = epoch_;
 }
 
-// What hung threads have in hand goes on in other slots.
+// What they have in hand goes on in other slots: the oldest first, which the others may be waiting for.
 void Loader::rescue_stranded() {
   any_stranded_ = false;
-  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
+  queued_.clear();
+  ledger_.for_each_in_order([this](std::uint32_t slot) {
     const Record& r = ledger_.at(slot);
-    if (r.state != Record::State::sent || !peers_[r.worker].is_fenced) continue;
-    std::uint32_t other = 0;
-    if (!slots_.take(other)) {
-      any_stranded_ = true;
-      return;
-    }
-    std::copy_n(segments_.index_list(slot), r.rows, segments_.index_list(other));
-    ledger_.move(slot, other);
-    ledger_.at(other).home = config_.iterable ? r.worker : Record::anyone;
-    abandoned_++;
-    pending_++;
-    shm::add(counters_->redispatched);
+    if (r.state == Record::State::sent && peers_[r.worker].is_fenced) queued_.emplace_back(r.id, slot);
+  });
+  for (const auto& [id, slot] : queued_) {
+    if (rescue(slot)) continue;
+    any_stranded_ = true;
+    return;
   }
 }
 
-// What only threads that hang could get on with.
+// False: there is no slot to go on in.
+bool Loader::rescue(std::uint32_t slot) {
+  std::uint32_t other = 0;
+  if (!slots_.take(other)) return false;
+  const std::uint32_t w = ledger_.at(slot).worker;
+  std::copy_n(segments_.index_list(slot), ledger_.at(slot).rows, segments_.index_list(other));
+  ledger_.move(slot, other);
+  abandoned_++;
+  Record& r = ledger_.at(other);
+  r.home = config_.iterable ? w : Record::anyone;
+  if (r.kills < config_.max_kills_per_batch) {
+    pending_++;
+    shm::add(counters_->redispatched);
+  } else {
+    quarantine(w, other);
+  }
+  return true;
+}
+
+// What only those that are fenced could get on with.
 Status Loader::hung_obstacle(Error& error) const {
-  const auto is_fenced = [](const Peer& p) { return p.is_fenced; };
-  const auto works = [](const Peer& p) { return p.has_attached() && !p.is_fenced && p.unfinished != 0; };
-  const auto workers = static_cast<std::int64_t>(peers_.size());
-  if (any_stranded_ && slots_.free() == 0 && std::none_of(peers_.begin(), peers_.end(), works)) {
+  const auto may_answer = [](const Peer& p) { return !p.is_fenced && p.unfinished != 0; };
+  const bool may_come_back = any_release_pending();  // looked at before the slots are counted, as in `obstacle`
+  const bool is_waiting = any_stranded_ || (ledger_.in_flight() == 0 && !exhausted_ && abandoned_ == kept_by_fenced());
+  if (!may_come_back && is_waiting && slots_.free() == 0 && std::none_of(peers_.begin(), peers_.end(), may_answer)) {
     if (held() > config_.held)
       return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
-                          "the trainer holds %u batches, and what a hung thread had in hand needs a slot", held());
-    return error.refuse(FEEDLANE_E_HUNG, "config.arena_bytes", slots_.size(), slots_.size() + workers,
-                        "a hung thread has one of the %u slots, the rest waits for its batch: no slot is left for it",
-                        slots_.size());
+                          "the trainer holds %u batches, and what a hung worker had in hand needs a slot", held());
+    return error.refuse(FEEDLANE_E_HUNG, "config.arena_bytes", slots_.size(), slots_.size() + fenced_,
+                        "of the %u slots, %u workers that hang keep theirs, the rest waits for their batches: no slot "
+                        "is left for those",
+                        slots_.size(), fenced_);
   }
-  if (pending_ == 0 || !std::all_of(peers_.begin(), peers_.end(), is_fenced)) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", workers, workers,
-                      "all %lld threads hang: nobody is left to make the batches", static_cast<long long>(workers));
+  // Whoever starts, or will be started, may go on.
+  const auto is_out = [](const Peer& p) { return p.is_fenced || p.state() == worker::State::none; };
+  const bool may_come = config_.start != FEEDLANE_START_EXTERNAL && fenced_ < peers_.size();
+  if (pending_ == 0 || may_come || !std::all_of(peers_.begin(), peers_.end(), is_out)) return FEEDLANE_OK;
+  const auto workers = static_cast<std::int64_t>(peers_.size());
+  const bool are_threads = config_.start == FEEDLANE_START_THREAD;
+  if (fenced_ < peers_.size())
+    return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
+                        "%u of %lld workers can't be ended, and no other is attached or offered: "
+                        "feedlane_loader_open_worker",
+                        fenced_, static_cast<long long>(workers));
+  return error.refuse(FEEDLANE_E_HUNG, are_threads ? "config.task_timeout_ns" : "worker", workers, workers,
+                      are_threads ? "all %lld threads hang: nobody is left to make the batches"
+                                  : "none of the %lld workers could be ended by SIGKILL: nobody is left to make the "
+                                    "batches, until one is gone",
+                      static_cast<long long>(workers));
 }
 
 }  // namespace feedlane::loader

@@ -12,7 +12,13 @@ using State = Record::State;
 
 bool Loader::can_pull() const {
   return begun_ && !exhausted_ && failure_.code == FEEDLANE_OK && sampler_error_.code == FEEDLANE_OK &&
-         ledger_.in_flight() < config_.window() && (drawn_.has_slot || slots_.any_free());
+         ledger_.in_flight() < config_.window() && (drawn_.has_slot || has_slot_to_spare());
+}
+
+// One that is fenced keeps a slot that the window counts on. The last free one is then for what another may get stuck
+// with: if batches that are made had all of them, the oldest might wait for one of theirs for ever.
+bool Loader::has_slot_to_spare() const {
+  return fenced_ == 0 || ledger_.in_flight() == 0 ? slots_.any_free() : slots_.free() > 1;
 }
 
 // The next batch's indices into the slot's list, which workers can only read. 0 rows: the sampler has no more batches.
@@ -118,8 +124,19 @@ void Loader::feed() {
   if (dispatch(error) != FEEDLANE_OK) sampler_error_ = std::move(error);
 }
 
-// A worker has nothing to do while tasks wait behind one that another is busy with: those are taken back. Where batches
-// have their workers, they wait.
+namespace {
+
+// How many tasks it may not have begun: of one that is ready all but the first, which it has in hand or is about to begin.
+// One that hasn't attached or is opening its data set may take long.
+std::uint32_t waiting_tasks(const worker::Peer& p) {
+  if (!p.is_live() || p.unfinished == 0) return 0;
+  return p.state() == worker::State::ready ? p.unfinished - 1 : p.unfinished;
+}
+
+}  // namespace
+
+// A worker has nothing to do while tasks wait behind one that another is busy with, or for one that is still starting:
+// those are taken back. Where batches have their workers, they wait.
 bool Loader::take_back_queued() {
   if (config_.round_robin || pending_ != 0 || peers_.size() < 2) return false;
   const auto is_idle = [](const worker::Peer& p) {
@@ -127,7 +144,9 @@ bool Loader::take_back_queued() {
            p.state() == worker::State::ready;
   };
   if (std::none_of(peers_.begin(), peers_.end(), is_idle)) return false;
-  const auto has_less = [](const worker::Peer& a, const worker::Peer& b) { return a.unfinished < b.unfinished; };
+  const auto has_less = [](const worker::Peer& a, const worker::Peer& b) {
+    return waiting_tasks(a) < waiting_tasks(b);
+  };
   const auto most = std::max_element(peers_.begin(), peers_.end(), has_less) - peers_.begin();
   if (take_back_from(static_cast<std::uint32_t>(most))) return true;
   if (abandoned_ == 0) return false;  // else all of those may be ones that nobody wants any more
@@ -136,10 +155,10 @@ bool Loader::take_back_queued() {
   return false;
 }
 
-// The tasks that it hasn't begun; false: there are none.
+// The tasks that it hasn't begun; false: there are none. Of one that is fenced, those that nobody wants any more too.
 bool Loader::take_back_from(std::uint32_t w) {
   worker::Peer& victim = peers_[w];
-  if (!victim.has_attached() || !victim.is_live() || victim.unfinished < 2) return false;
+  if (!victim.is_fenced && waiting_tasks(victim) == 0) return false;
   const std::uint64_t begun = victim.begun_through();
   std::uint64_t oldest = UINT64_MAX;
   queued_.clear();
@@ -147,17 +166,24 @@ bool Loader::take_back_from(std::uint32_t w) {
     const Record& r = ledger_.at(slot);
     if (!r.is_out() || r.worker != w) continue;
     oldest = std::min(oldest, r.id);
-    if (r.state == State::sent && r.id > begun) queued_.emplace_back(r.id, slot);
+    if ((r.state == State::sent || victim.is_fenced) && r.id > begun) queued_.emplace_back(r.id, slot);
   }
   std::sort(queued_.begin(), queued_.end());
   // One that has none in hand is about to begin one, and nobody would tell us when.
-  if (!queued_.empty() && oldest == queued_.front().first) queued_.erase(queued_.begin());
+  const bool is_at_work = victim.state() == worker::State::ready && !victim.is_fenced;
+  if (is_at_work && !queued_.empty() && oldest == queued_.front().first) queued_.erase(queued_.begin());
   if (queued_.empty()) return false;
   queued_ids_.clear();
   for (const auto& [id, slot] : queued_) queued_ids_.push_back(id);
   const std::size_t kept = victim.revoke(queued_ids_, oldest);
   for (std::size_t i = kept; i < queued_.size(); i++) {
     Record& r = ledger_.at(queued_[i].second);
+    if (r.state == State::abandoned) {
+      abandoned_--;
+      r.state = State::idle;
+      slots_.put_back(queued_[i].second);
+      continue;
+    }
     r.state = State::pending;
     r.avoid = w;
     pending_++;
@@ -171,13 +197,17 @@ bool Loader::can_take(const worker::Peer& p) const {
          p.has_room() && !p.is_fenced;
 }
 
-// The worker with the fewest unfinished tasks that has room, by turns among equals. Attached ones first: a replacement
-// that is still starting doesn't get what another could do now.
+// The worker with the fewest unfinished tasks that has room, by turns among equals. One that is still starting gets some
+// only while none is ready: it may take long, and would keep what others could do soon.
 worker::Peer* Loader::choose_worker(const Record& record) {
-  // A hung thread's batches go to others, but for those of its shard.
-  if (record.home != Record::anyone && (config_.iterable || !peers_[record.home].is_fenced))
+  // The batches of one that is lost go to others, but for those of its shard.
+  if (record.home != Record::anyone && (config_.iterable || !peers_[record.home].is_lost()))
     return can_take(peers_[record.home]) ? &peers_[record.home] : nullptr;
   worker::Peer* best = nullptr;
+  const auto is_ready = [](const worker::Peer& p) {
+    return p.state() == worker::State::ready && p.is_live() && !p.is_fenced;
+  };
+  bool any_ready = false;
   const auto rank = [&](const worker::Peer& p) {
     const bool had_it = static_cast<std::size_t>(&p - peers_.data()) == record.avoid;
     const int readiness = p.state() == worker::State::ready ? 0 : p.has_attached() ? 1 : 2;
@@ -185,8 +215,10 @@ worker::Peer* Loader::choose_worker(const Record& record) {
   };
   for (std::size_t i = 1; i <= peers_.size(); i++) {
     worker::Peer& p = peers_[(last_chosen_ + i) % peers_.size()];
+    any_ready = any_ready || is_ready(p);
     if (can_take(p) && (best == nullptr || rank(p) < rank(*best))) best = &p;
   }
+  if (best != nullptr && any_ready && !is_ready(*best)) return nullptr;
   if (best != nullptr) last_chosen_ = static_cast<std::size_t>(best - peers_.data());
   return best;
 }
@@ -244,7 +276,10 @@ void Loader::assign_pending() {
     const std::uint64_t id = ledger_.send(r, w);
     pending_--;
     peer->send(message_for(r, id, slot));
-    if (config_.has_task_timeout() && peer->unfinished == 1) peer->progress_ns = os::now_ns();
+    if (config_.has_task_timeout() && peer->unfinished == 1) {
+      peer->progress_ns = os::now_ns();
+      peer->excused = 0;
+    }
     to_ring_[w] = true;
   });
   // One fence and at most one wake-up for all that a worker got.

@@ -24,11 +24,13 @@ void Ledger::Queue::replace(std::uint32_t slot, std::uint32_t other) {
 void Ledger::move(std::uint32_t slot, std::uint32_t other) {
   Record& from = records_[slot];
   Record& to = records_[other];
+  to.id = from.id;
   to.batch = from.batch;
   to.first_position = from.first_position;
   to.rows = from.rows;
   to.attempt = from.attempt + 1;
   to.kills = from.kills;
+  to.error = from.error;
   to.home = from.home;
   to.avoid = from.worker;
   to.taken = 0;

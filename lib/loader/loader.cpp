@@ -194,7 +194,9 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   abandon_epoch();
   begun_ = false;
   Status s = FEEDLANE_OK;
-  if (failure_.code != FEEDLANE_OK || any_ending()) s = end_workers(error);
+  if (failure_.code != FEEDLANE_OK || any_ending()) s = end_workers(patience_with_death_ns, error);
+  // A process that can't be ended keeps its place; whoever is in the others goes on.
+  if (s == FEEDLANE_E_HUNG && config_.start != FEEDLANE_START_THREAD) s = FEEDLANE_OK;
   failure_ = {};
   failure_told_ = false;
   start_error_ = {};
@@ -202,7 +204,7 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   if (s != FEEDLANE_OK) return s;
   if (s = start_order(epoch, error); s != FEEDLANE_OK) return s;
   for (std::uint32_t w = 0; w < peers_.size(); w++)
-    if (config_.iterable && peers_[w].is_fenced) lose_hung_shard(w);  // a thread that still hangs
+    if (config_.iterable && peers_[w].is_fenced) lose_hung_shard(w);  // one that still hangs
   s = config_.workers == 0 ? begin_inline(error) : start_missing(error);
   if (s != FEEDLANE_OK) return s;
   begun_ = true;
@@ -272,10 +274,11 @@ Status Loader::obstacle(Error& error) {
   if (staging_ != nullptr)
     if (const Status s = staging_obstacle(error); s != FEEDLANE_OK) return s;
   // Looked at in this order: a stream that comes by in between has given its slot back before it is counted out.
-  if (!any_release_pending() && ledger_.in_flight() == 0 && !exhausted_ && abandoned_ == 0 && slots_.free() == 0)
+  if (!any_release_pending() && ledger_.in_flight() == 0 && !exhausted_ && slots_.free() == 0 &&
+      abandoned_ == kept_by_fenced() && (fenced_ == 0 || held() > config_.held))
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
                         "the trainer holds %u batches, all slots there are", held());
-  if (config_.start == FEEDLANE_START_THREAD)
+  if (fenced_ != 0)
     if (const Status s = hung_obstacle(error); s != FEEDLANE_OK) return s;
   if (config_.start == FEEDLANE_START_EXTERNAL && !any_there())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
@@ -285,7 +288,7 @@ Status Loader::obstacle(Error& error) {
     return error.code;
   }
   // Every start so far has failed, or the processes are gone otherwise: nobody else would start them.
-  if (config_.starts_workers() && !any_there()) return start_missing(error);
+  if (config_.starts_workers() && !any_there() && fenced_ < peers_.size()) return start_missing(error);
   return FEEDLANE_OK;
 }
 
@@ -306,7 +309,7 @@ Status Loader::stop(Error& error) {
   begun_ = false;
   drop_inline();
   config_.dataset.close();
-  return end_workers(error);
+  return end_workers(longest_death_ns, error);
 }
 
 // ---- waiting ----
@@ -330,12 +333,11 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
   const std::int64_t before = os::now_ns();
   watch_workers();
   const os::Deadline first = next_deadline();
-  const std::int64_t meant_ns = deadline.earlier(first).remaining_ns();
   std::array<os::Poller::Event, 64> events{};
   std::size_t count = 0;
-  Status s = poller_.wait(deadline.earlier(first), events, count, error);
+  Status s = poller_.wait(deadline.earlier(first).earlier(next_look()), events, count, error);
   sleeper_.cancel();
-  look_again(os::now_ns() - before, meant_ns);
+  look();
   for (std::size_t i = 0; i < count; i++) handle(events[i]);
   shm::add(counters_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
   if (!first.is_never() && first.remaining_ns() == 0) {
@@ -343,9 +345,8 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
     sweep();
     watch_workers();
     if (const Status news = take_news(error); news != FEEDLANE_OK) return news;
-    if (s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0) s = FEEDLANE_OK;
   }
-  return s;
+  return s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0 ? FEEDLANE_OK : s;
 }
 
 // Deaths, messages and deadlines that have come, without waiting for more. Bounded: a worker that never stops ringing has
@@ -374,6 +375,8 @@ Status Loader::listen_now_and_then(Error& error) {
   const std::uint64_t long_ago = std::uint64_t{4} * ledger_.slots();
   if (ledger_.next_id() - listened_at_ < long_ago) return FEEDLANE_OK;
   listened_at_ = ledger_.next_id();
+  for (const worker::Peer& p : peers_)
+    if (p.is_on_its_way()) return take_news(error);  // it has no task while others are ready
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++)
     if (const Record& r = ledger_.at(slot); r.is_out() && listened_at_ - r.id >= long_ago) return take_news(error);
   return FEEDLANE_OK;
@@ -398,8 +401,9 @@ bool Loader::next_has_news() {
 
 Status Loader::arm(Error& error) {
   if (peers_.empty()) return begun_ ? FEEDLANE_AGAIN : FEEDLANE_OK;
+  look();
   itimerspec time{};
-  if (const os::Deadline first = next_deadline(); !first.is_never()) {
+  if (const os::Deadline first = next_deadline().earlier(next_look()); !first.is_never()) {
     const std::int64_t left = std::max<std::int64_t>(first.remaining_ns(), 1);  // 0 would disarm it
     time.it_value.tv_sec = left / 1'000'000'000;
     time.it_value.tv_nsec = left % 1'000'000'000;

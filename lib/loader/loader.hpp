@@ -47,6 +47,10 @@ namespace feedlane::loader {
 constexpr std::uint64_t wake_tag = UINT64_MAX;
 constexpr std::uint64_t timer_tag = UINT64_MAX - 1;
 
+// How long a process may take to go after SIGKILL before what it had goes on elsewhere, and before `stop` gives up waiting.
+constexpr std::int64_t patience_with_death_ns = 1'000'000'000;
+constexpr std::int64_t longest_death_ns = 10'000'000'000;
+
 // An iterable data set's share of one worker, as far as results have come. `progress_` has it as of the batches yielded.
 struct Shard {
   bool fresh = true;       // its next task starts it over, or goes on behind `taken`
@@ -160,6 +164,7 @@ class Loader {
   Status dispatch(Error& error);
   void feed();
   [[nodiscard]] bool can_pull() const;
+  [[nodiscard]] bool has_slot_to_spare() const;
   Record& add_task();
   [[nodiscard]] bool next_shard(std::uint32_t& shard);
   void assign_pending();
@@ -176,6 +181,7 @@ class Loader {
   void take_result(std::uint32_t worker, const shm::ResultMessage& result);
   void refuse_result(std::uint32_t worker, const shm::ResultMessage& result, Record* record);
   Status read_result(Record& record, std::uint32_t slot, const shm::ResultMessage& result, Error& error);
+  Status check_records(const std::vector<shm::SampleRecord>& records, Error& error) const;
   Status read_made(Record& record, std::uint32_t slot, const shm::ResultMessage& result, Error& error);
   Status read_failed(Record& record, std::uint32_t slot, const shm::ResultMessage& result, Error& error);
   // Of a batch whose rows are in the record: what the trainer's own thread or a worker made.
@@ -219,8 +225,11 @@ class Loader {
   void fail(const Error& error);
   [[nodiscard]] bool any_there() const;
   [[nodiscard]] bool any_ending() const;
+  [[nodiscard]] bool others_go_on(std::uint32_t worker) const;
+  void give_up_place(std::uint32_t worker, const char* how, pid_t pid);
   void ask_all_to_end();
-  Status end_workers(Error& error);
+  Status end_workers(std::int64_t death_ns, Error& error);
+  Status wait_for_undead(std::int64_t death_ns, Error& error);
   Status wait_for_ends(os::Deadline deadline, bool interruptible, Error& error);
 
   // deadlines.cpp
@@ -230,11 +239,18 @@ class Loader {
   void give_up_start(std::uint32_t worker);
   [[nodiscard]] bool has_task_deadline(const worker::Peer& peer) const;
   [[nodiscard]] std::int64_t task_deadline_ns(const worker::Peer& peer) const;
-  void look_again(std::int64_t slept_ns, std::int64_t meant_ns);
-  void give_up_task(std::uint32_t worker, std::int64_t now);
+  [[nodiscard]] std::int64_t look_every_ns() const;
+  [[nodiscard]] os::Deadline next_look() const;
+  void look();
+  void excuse(worker::Peer& peer, std::int64_t absence_ns);
+  void give_up_task(std::uint32_t worker);
   void fence(std::uint32_t worker);
+  void unfence(std::uint32_t worker);
+  void fence_undead(std::uint32_t worker);
+  [[nodiscard]] std::uint32_t kept_by_fenced() const;
   void lose_hung_shard(std::uint32_t worker);
   void rescue_stranded();
+  [[nodiscard]] bool rescue(std::uint32_t slot);
   Status hung_obstacle(Error& error) const;
 
   // conduct.cpp
@@ -297,7 +313,8 @@ class Loader {
   std::uint32_t next_shard_ = 0;
   std::uint32_t pending_ = 0;  // records in state pending
   std::uint32_t abandoned_ = 0;
-  bool any_stranded_ = false;  // in a hung thread's hands, and no slot was free to go on in
+  bool any_stranded_ = false;  // in the hands of one that is fenced, and no slot was free to go on in
+  std::uint32_t fenced_ = 0;   // workers
   bool failure_told_ = false;
   Error failure_;      // of the loader, told by every next until begin; code OK: none
   Error start_error_;  // why no worker is there, told by one next; code OK: none
@@ -315,11 +332,10 @@ class Loader {
   std::uint64_t listened_at_ = 0;  // the next task's id then: see listen_now_and_then
   bool should_listen_ = false;
   os::Poller poller_;
-  os::Fd wake_event_;  // interrupt and releases
-  os::Fd timer_;       // the next deadline, for those who sleep in a loop of their own
-  std::int64_t last_look_ns_ = 0;
-  std::int64_t watching_since_ns_ = 0;
-  os::Fd self_;  // pidfd of this process
+  os::Fd wake_event_;              // interrupt and releases
+  os::Fd timer_;                   // the next deadline, for those who sleep in a loop of their own
+  std::int64_t last_look_ns_ = 0;  // deadlines are judged by this time
+  os::Fd self_;                    // pidfd of this process
   std::mutex offers_mutex_;
   std::vector<os::Fd> offers_;  // thread mode: sockets that no thread has taken yet
   std::atomic<bool> interrupted_{false};

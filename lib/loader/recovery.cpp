@@ -2,6 +2,7 @@
 // Workers: start, hear, lose, replace, end.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
@@ -18,20 +19,25 @@ using worker::Tag;
 
 // Generations in a row that may end before they attach: a program that is no worker ends at once, every time.
 constexpr std::uint32_t max_start_failures = 5;
-// After SIGKILL nothing is left to grant a worker; what takes longer is stuck in the kernel.
-constexpr std::int64_t longest_death_ns = 10'000'000'000;
 // A worker that can't be replaced for want of something is tried again this often.
 constexpr std::int64_t start_again_every_ns = 100'000'000;
 
 bool Loader::any_ending() const {
   for (const Peer& p : peers_)
-    if (p.is_ending()) return true;
+    if (p.is_ending() && !p.is_undead()) return true;
   return false;
 }
 
 bool Loader::any_there() const {
   for (const Peer& p : peers_)
-    if (p.state() != worker::State::none) return true;
+    if (p.state() != worker::State::none && !p.is_undead()) return true;
+  return false;
+}
+
+// Another one has attached and takes tasks, or will when its data set is open.
+bool Loader::others_go_on(std::uint32_t w) const {
+  for (const Peer& p : peers_)
+    if (&p != &peers_[w] && p.has_attached() && p.is_live() && !p.is_fenced) return true;
   return false;
 }
 
@@ -176,8 +182,10 @@ void Loader::hear(std::uint32_t w) {
   const Peer::Heard heard = listen(w, error);
   switch (heard) {
     case Peer::Heard::nothing: return;
-    case Peer::Heard::attached:
-    case Peer::Heard::ready: return assign_pending();
+    case Peer::Heard::attached: return assign_pending();
+    case Peer::Heard::ready:
+      if (peer.is_fenced && peer.is_local()) unfence(w);  // a thread whose data set took too long to open
+      return assign_pending();
     case Peer::Heard::cannot_open: return fail(error);
     case Peer::Heard::left:
       // It can't write any more. A process of somebody else may live on; one of ours is about to end, and how tells why.
@@ -192,8 +200,8 @@ void Loader::hear(std::uint32_t w) {
       if (heard == Peer::Heard::nonsense) shm::add(counters_->invalid_results);
       error.worker = static_cast<std::int32_t>(w);
       events_.push(heard == Peer::Heard::nonsense ? FEEDLANE_EVENT_INVALID : FEEDLANE_EVENT_WARNING, error);
-      // A program of ours that can't attach never will, one that couldn't be heard may; of somebody else's it costs the offer.
-      if (peer.is_spawned() && !peer.has_attached() && heard == Peer::Heard::nonsense) fail(error);
+      // A program of ours is started again, and told of when it never attaches; of somebody else's it costs the offer.
+      if (peer.is_spawned() && !peer.has_attached() && heard == Peer::Heard::nonsense) peer.refusal = error;
       if (heard == Peer::Heard::lost && !peer.has_attached() && config_.start != FEEDLANE_START_EXTERNAL) {
         peer.was_unheard = true;
         start_error_ = error;
@@ -234,6 +242,7 @@ void Loader::lose(std::uint32_t w) {
   recover_shard(w, how, pid);
   if (peer.was_cut_off() && peer.refused_task != 0)
     (void)std::snprintf(how, sizeof how, "was ended for saying what makes no sense");
+  if (peer.is_fenced) unfence(w);
   peer.close(poller_);
   peer.died = !expected && !has_left && !peer.was_unheard;
   if (peer.died) tell_of_death(w, how, pid, in_hand);
@@ -272,7 +281,7 @@ std::int64_t Loader::take_back_tasks(std::uint32_t w) {
       slots_.put_back(slot);
     } else if (r.state == Record::State::sent) {
       if (r.id == blamed) {
-        r.kills++;
+        if (!peers_[w].is_undead()) r.kills++;  // else it was counted when it was fenced
         in_hand = r.batch;
       }
       if (r.kills < config_.max_kills_per_batch) {
@@ -334,12 +343,8 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
   }
   Error error;
   const std::uint64_t restarts = counters_->restarts.load(std::memory_order_relaxed);
-  if (!had_attached && ++peer.start_failures >= max_start_failures)
-    (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
-                       "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?",
-                       w, static_cast<int>(pid), how, peer.start_failures,
-                       config_.argv.empty() ? "it" : config_.argv[0].c_str());
-  else if (peer.died && restarts >= config_.max_restarts)
+  if (!had_attached && ++peer.start_failures >= max_start_failures) return give_up_place(w, how, pid);
+  if (peer.died && restarts >= config_.max_restarts)
     (void)error.refuse(FEEDLANE_E_RESTARTS, "config.max_restarts", static_cast<std::int64_t>(restarts) + 1,
                        config_.max_restarts, "worker %u: process %d %s, and %llu workers have been replaced already", w,
                        static_cast<int>(pid), how, static_cast<unsigned long long>(restarts));
@@ -354,6 +359,21 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
   }
   error.worker = static_cast<std::int32_t>(w);
   fail(error);
+}
+
+// Its starts fail every time. The others go on without it, until the next epoch tries again.
+void Loader::give_up_place(std::uint32_t w, const char* how, pid_t pid) {
+  Peer& peer = peers_[w];
+  Error error = peer.refusal;  // the last one's word, if that was what was wrong
+  if (error.code == FEEDLANE_OK)
+    (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
+                       "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?",
+                       w, static_cast<int>(pid), how, peer.start_failures,
+                       config_.argv.empty() ? "it" : config_.argv[0].c_str());
+  error.worker = static_cast<std::int32_t>(w);
+  if (config_.iterable || !others_go_on(w)) return fail(error);  // a shard is nobody else's
+  peer.was_given_up = true;
+  events_.push(FEEDLANE_EVENT_WARNING, error);
 }
 
 // What is missing now may be there then.
@@ -395,6 +415,26 @@ Status Loader::wait_for_ends(os::Deadline deadline, bool interruptible, Error& e
   return FEEDLANE_OK;
 }
 
+// Those that were fenced before may have gone since, or go soon: a process with much memory takes its time.
+Status Loader::wait_for_undead(std::int64_t death_ns, Error& error) {
+  std::array<os::Poller::Event, 64> events{};
+  for (;;) {
+    std::int64_t last = 0;
+    bool any = false;
+    for (const Peer& p : peers_) {
+      if (!p.is_undead()) continue;
+      any = true;
+      last = std::max(last, p.killed_ns() + death_ns);
+    }
+    if (!any) return FEEDLANE_OK;
+    std::size_t count = 0;
+    const Status s = poller_.wait(os::Deadline::at(last), events, count, error);
+    for (std::size_t i = 0; i < count; i++) handle(events[i]);
+    if (s < 0) return s;
+    if (count == 0 && os::now_ns() >= last) return FEEDLANE_TIMEOUT;
+  }
+}
+
 // The done-event for those that have attached; the others have nothing to finish.
 void Loader::ask_all_to_end() {
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
@@ -411,8 +451,9 @@ void Loader::ask_all_to_end() {
   }
 }
 
-// All workers at once: done-event, then SIGTERM, then SIGKILL.
-Status Loader::end_workers(Error& error) {
+// All workers at once: done-event, then SIGTERM, then SIGKILL. What is left of processes then has `death_ns` since its
+// SIGKILL to go.
+Status Loader::end_workers(std::int64_t death_ns, Error& error) {
   stopping_ = true;
   for (Peer& p : peers_) p.start_again_ns = 0;
   {
@@ -422,7 +463,7 @@ Status Loader::end_workers(Error& error) {
   Status s = take_news(error);  // of those that have attached since
   ask_all_to_end();
   const auto kill_all = [&](int signal) {
-    for (const Peer& p : peers_)
+    for (Peer& p : peers_)
       if (p.state() != worker::State::none) p.kill(signal);
   };
   if (s >= 0) s = wait_for_ends(os::Deadline::after(config_.stop_timeout_ns), false, error);
@@ -433,8 +474,14 @@ Status Loader::end_workers(Error& error) {
   const bool are_threads = config_.start == FEEDLANE_START_THREAD;  // those can't be killed
   if (s == FEEDLANE_TIMEOUT && !are_threads) {
     kill_all(SIGKILL);
-    s = wait_for_ends(os::Deadline::after(longest_death_ns), false, error);
+    s = wait_for_ends(os::Deadline::after(death_ns), false, error);
   }
+  if (s == FEEDLANE_TIMEOUT && !are_threads) {
+    for (std::uint32_t w = 0; w < peers_.size(); w++)
+      if (peers_[w].state() != worker::State::none && !peers_[w].is_fenced) fence_undead(w);
+    s = FEEDLANE_OK;
+  }
+  if (s == FEEDLANE_OK) s = wait_for_undead(death_ns, error);
   stopping_ = false;
   if (s != FEEDLANE_TIMEOUT) return s;
   for (std::uint32_t w = 0; w < peers_.size(); w++) {

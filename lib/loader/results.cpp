@@ -37,6 +37,7 @@ void Loader::drain_lane(std::uint32_t worker) {
 void Loader::take_result(std::uint32_t worker, const shm::ResultMessage& result) {
   worker::Peer& peer = peers_[worker];
   Record* record = ledger_.match(result, worker);
+  if (peer.is_fenced && peer.is_local()) unfence(worker);  // a thread that answers again
   if (result.status == FEEDLANE_ABANDONED && peer.forget_revoked(result.id)) return;
   if (record != nullptr && record->state == State::sent && result.status == FEEDLANE_ABANDONED &&
       peer.may_decline(result.id)) {
@@ -53,8 +54,9 @@ void Loader::take_result(std::uint32_t worker, const shm::ResultMessage& result)
   peer.unfinished--;
   // It has said that it is ready, and a trainer that never has to wait wouldn't hear it.
   if (peer.state() != worker::State::ready) should_listen_ = true;
-  if (config_.has_task_timeout()) peer.progress_ns = os::now_ns();
-  peer.is_fenced = false;
+  if (!config_.has_task_timeout()) return;
+  peer.progress_ns = os::now_ns();
+  peer.excused = 0;
 }
 
 void Loader::refuse_result(std::uint32_t worker, const shm::ResultMessage& result, Record* record) {
@@ -102,14 +104,25 @@ Status Loader::read_result(Record& record, std::uint32_t slot, const shm::Result
   return FEEDLANE_OK;
 }
 
+// What this loader's policies don't allow no worker has done. (Beyond the skip budget a batch fails when its turn comes.)
+Status Loader::check_records(const std::vector<shm::SampleRecord>& records, Error& error) const {
+  if (config_.substitute) return FEEDLANE_OK;
+  for (const shm::SampleRecord& r : records)
+    if (r.outcome == static_cast<std::int32_t>(shm::SampleOutcome::substituted))
+      return error.refuse(FEEDLANE_E_CORRUPT, "record.outcome", r.outcome, 0,
+                          "sample %u is said to have been substituted, but config.substitute is 0", r.position);
+  return FEEDLANE_OK;
+}
+
 Status Loader::read_made(Record& record, std::uint32_t slot, const shm::ResultMessage& result, Error& error) {
   if (result.rows > record.rows)
     return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, record.rows, "%u rows of %u", result.rows,
                         record.rows);
   const std::uint64_t limit = worker::Task::note_limit(record.rows, config_.iterable);
   arena::Made& made = record.made;
-  const Status s =
+  Status s =
       arena::read_batch(arena::Slot::of(segments_, slot), record.id, config_.fields, result.rows, limit, made, error);
+  if (s == FEEDLANE_OK) s = check_records(made.records, error);
   if (s != FEEDLANE_OK) return s;
   const std::uint64_t skipped = made.skipped();
   // A map-style batch has a row for every sample at most; one without rows is one whose samples were all left out.
@@ -130,9 +143,9 @@ Status Loader::read_failed(Record& record, std::uint32_t slot, const shm::Result
   Error why;
   std::int64_t position = -1;
   const arena::Slot where = arena::Slot::of(segments_, slot);
-  if (const Status s = arena::read_failure(where, record.id, limit, position, why, record.made.records, error);
-      s != FEEDLANE_OK)
-    return s;
+  Status s = arena::read_failure(where, record.id, limit, position, why, record.made.records, error);
+  if (s == FEEDLANE_OK) s = check_records(record.made.records, error);
+  if (s != FEEDLANE_OK) return s;
   if (result.rows > limit)
     return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, static_cast<std::int64_t>(limit),
                         "%u samples of %llu", result.rows, static_cast<unsigned long long>(limit));

@@ -34,12 +34,15 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
   refused_task = 0;
   seen_task = 0;
   seen_passed_over = 0;
+  excused = 0;
+  killed_ns_ = 0;
   last_sent_ = 0;
-  is_fenced = false;
+  is_fenced = was_given_up = false;
   revoked_.clear();
   set_revoked(0, 0);
   start_deadline_ns_ = start_deadline_ns;
   start_again_ns = 0;
+  refusal = {};
   os::Fd lifeline_read;
   Status s = os::create_socket_pair(socket_, theirs, error);
   if (s == FEEDLANE_OK) s = os::create_event(worker_event_, error);
@@ -143,12 +146,20 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
   // Also when it has said so before, and there was too little memory to go by it.
   if (s != FEEDLANE_OK) return said_leaving_ ? Heard::left : Heard::hung_up;
   if (!received.truncated && message.magic == attached_magic && received.bytes == sizeof message.attached &&
-      message.attached.layout_hash == shm::layout_hash && !attached_ && received.fd_count == 1)
-    return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
+      !attached_) {
+    if (message.attached.layout_hash != shm::layout_hash) {
+      (void)error.refuse(FEEDLANE_E_ABI, "layout_hash", static_cast<std::int64_t>(message.attached.layout_hash),
+                         static_cast<std::int64_t>(shm::layout_hash),
+                         "worker %u (pid %d) has attached with a library of another layout", id_,
+                         static_cast<int>(received.pid));
+      return Heard::nonsense;
+    }
+    if (received.fd_count == 1) return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
+  }
   if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && attached_ &&
       !said_ready_)
     return hear_ready(message.ready, error);
-  if (message.magic == leaving_magic && received.bytes == sizeof message.leaving && attached_) {
+  if (message.magic == leaving_magic && received.bytes == sizeof message.leaving) {  // also before it has attached
     said_leaving_ = true;
     return Heard::left;
   }
@@ -190,6 +201,7 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
   os::refuse_descriptors(socket_.get());
   attached_ = true;
   start_failures = 0;
+  refusal = {};
   if (state() == State::starting) set_state(State::opening);
   return Heard::attached;
 }
@@ -265,8 +277,9 @@ void Peer::ask_to_end() {
   ring_done();
 }
 
-void Peer::kill(int signal) const {
+void Peer::kill(int signal) {
   if (!process_) return;
+  if (signal == SIGKILL && killed_ns_ == 0) killed_ns_ = os::now_ns();
   // A worker that we started leads a group of its own; children that it started go with it.
   if (spawned_) os::send_signal_to_group(process_.get(), signal);
   os::send_signal(process_.get(), signal);
@@ -310,6 +323,8 @@ void Peer::close(os::Poller& poller) {
   untied_.reset();
   set_pid(0);
   end_deadline_ = os::Deadline::never();
+  killed_ns_ = 0;
+  is_fenced = false;
   unfinished = 0;
   revoked_.clear();
   set_state(State::none);

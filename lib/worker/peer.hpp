@@ -87,7 +87,9 @@ class Peer {
 
   // The done-event.
   void ask_to_end();
-  void kill(int signal) const;
+  void kill(int signal);
+  // When it was sent SIGKILL; 0: it wasn't. From then on it runs no more of its own code, but may be stuck in the kernel.
+  [[nodiscard]] std::int64_t killed_ns() const { return killed_ns_; }
   // The socket's end without a word: whatever the process is doing now, it mustn't go on. Its pidfd tells when it's gone.
   void cut_off(os::Poller& poller);
   void close_socket(os::Poller& poller);
@@ -119,12 +121,19 @@ class Peer {
   [[nodiscard]] bool has_attached() const { return attached_; }
   [[nodiscard]] bool is_spawned() const { return spawned_; }
   [[nodiscard]] bool was_cut_off() const { return cut_off_; }
+  // A process that is still there long after SIGKILL. It keeps its place, its rings and the slot of what it had in hand;
+  // its pidfd tells when it is gone.
+  [[nodiscard]] bool is_undead() const { return is_fenced && !local_; }
+  // Nothing can be made by whoever is in this place, or by a replacement, as long as nothing happens.
+  [[nodiscard]] bool is_lost() const { return is_fenced || was_given_up; }
   // It has detached by itself. Nothing was wrong with it; its process may live on.
   [[nodiscard]] bool has_left() const { return said_leaving_; }
   // For its next step: to attach, then to open its data set.
   [[nodiscard]] std::int64_t start_deadline_ns() const { return start_deadline_ns_; }
   void set_start_deadline_ns(std::int64_t at) { start_deadline_ns_ = at; }
-  [[nodiscard]] bool is_on_its_way() const { return state() == State::starting || state() == State::opening; }
+  [[nodiscard]] bool is_on_its_way() const {
+    return !cut_off_ && (state() == State::starting || state() == State::opening);
+  }
   // Of one that leaves; of others never.
   [[nodiscard]] os::Deadline end_deadline() const { return end_deadline_; }
   // When that has passed: SIGTERM, and SIGKILL after another `grace_ns`.
@@ -155,13 +164,16 @@ class Peer {
   std::uint32_t unfinished = 0;      // tasks sent to this generation and not answered
   std::uint64_t refused_task = 0;    // to blame for what it was cut off for; 0: it wasn't
   std::uint32_t start_failures = 0;  // generations in a row that ended before they attached
+  Error refusal;                     // why the last of them wasn't let in; code OK: it wasn't refused
   bool died = false;                 // the generation before, unexpectedly
   bool was_unheard = false;          // its word that it attached couldn't be received
   std::int64_t start_again_ns = 0;   // when to try again to replace it; 0: not
   std::int64_t progress_ns = 0;      // when it was last seen to get on
+  std::uint32_t excused = 0;         // how often its time began anew since then, because the trainer was away
   std::uint64_t seen_task = 0;       // up to where it was last seen to have begun
   std::uint64_t seen_passed_over = 0;
-  bool is_fenced = false;  // a thread that hangs: whatever it has is lost to it
+  bool is_fenced = false;  // a thread that hangs, or a process that SIGKILL doesn't end: whatever it has is lost to it
+  bool was_given_up = false;  // its starts have failed too often: the place stays empty until the next epoch
 
  private:
   void set_pid(pid_t pid) { trainer_row_->pid.store(static_cast<std::uint64_t>(pid), std::memory_order_relaxed); }
@@ -187,6 +199,7 @@ class Peer {
   std::int64_t start_deadline_ns_ = 0;
   os::Deadline end_deadline_ = os::Deadline::never();
   bool was_hurried_ = false;
+  std::int64_t killed_ns_ = 0;
   os::Fd socket_;
   os::Fd process_;  // pidfd
   os::Fd worker_event_;

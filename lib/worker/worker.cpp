@@ -103,12 +103,13 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
   const Attached attached{attached_magic, shm::layout_hash};
   const int fd = self.get();
   s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
+  w->has_attached_ = s == FEEDLANE_OK;
   if (s == FEEDLANE_OK) out = std::move(w);
   return s;
 }
 
 Worker::~Worker() {
-  if (!socket_) {  // never attached, but perhaps tied already
+  if (!has_attached_) {  // but perhaps tied already
     if (lifeline_) os::untie_lifeline(lifeline_.get());
     return;
   }

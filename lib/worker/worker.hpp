@@ -97,6 +97,7 @@ class Worker {
   ring::Spin spin_;
   Task task_;
   Scratch scratch_;
+  bool has_attached_ = false;  // has said so: until then there is nothing to leave
   bool is_ready_ = false;
   bool has_callbacks_ = false;
   bool is_unfit_ = false;  // its data set can't be opened: it gets no task
