@@ -37,6 +37,7 @@ declare -A package_use=(
   [ninja-build]='runs the build'
   [pkg-config]='finds installed libraries'
   [python3]='runs the helper scripts'
+  [python3-venv]='takes torch from PyPI'
   [python3-numpy]='the arrays of the Python package'
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
@@ -47,6 +48,7 @@ declare -A package_use=(
   [gnuplot-nox]='draws its plots'
   [doctest-dev]='the frame of the tests'
   [cmake]='finds the installed tree in one of the tests'
+  [python3-torch]='the loader that ours is compared with'
   [g++-aarch64-linux-gnu]='the compiler for aarch64'
   [qemu-user]='runs programs for aarch64'
   [clang]='the second compiler that must be free of warnings'
@@ -90,6 +92,8 @@ has_package() {
       ;;
     llvm) command -v llvm-cov ;;
     python3-numpy) python3 -c 'import numpy' ;;
+    python3-torch) python3 -c 'import torch' ;;
+    python3-venv) python3 -c 'import venv, ensurepip' ;;
     *) command -v "$1" ;;
   esac >/dev/null 2>&1
 }
@@ -136,6 +140,16 @@ need_packages() {
     return 1
   fi
   packages_installed=yes
+}
+
+# want_packages PACKAGE...: the same for what can be done without: what apt doesn't have, or can't install, is left out, and the
+# tests that need it say so.
+want_packages() {
+  local package there=()
+  for package; do
+    if has_package "$package" || apt-cache show "$package" >/dev/null 2>&1; then there+=("$package"); fi
+  done
+  ((${#there[@]} == 0)) || need_packages "${there[@]}" || say "  going on without them: tests that need them are skipped"
 }
 
 # ---- build directories -----------------------------------------------------------------------------------------------

@@ -13,6 +13,12 @@ for module in "numpy", "torch":
         print(f"skipped: no {module}")
         sys.exit(77)
 
+import torch as installed
+
+if int(installed.__version__.split(".", 1)[0]) < 2:
+    print(f"skipped: torch {installed.__version__} takes no bool by DLPack")
+    sys.exit(77)
+
 import feedlane
 from python_datasets import SAMPLES, Map, Numbers, Whoami, as_list, plain, worker_init
 

@@ -16,6 +16,7 @@
 
 #include "feedlane.h"
 #include "shared.hpp"
+#include "support/slowness.hpp"
 
 namespace chaos {
 
@@ -23,6 +24,7 @@ constexpr std::int32_t workers = 8;
 constexpr std::int64_t samples = 40'000;
 constexpr std::int64_t batch_size = 4;
 constexpr std::size_t noise_bytes = 2000;
+inline const std::int64_t patience_ns = INT64_C(30'000'000'000) * feedlane::test::slowness();
 
 inline void nap(std::int64_t ns) {
   const timespec t{ns / 1'000'000'000, ns % 1'000'000'000};

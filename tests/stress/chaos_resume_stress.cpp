@@ -53,7 +53,7 @@ bool read_whole(int fd, void* data, std::size_t bytes) {
     for (;;) {
       feedlane_batch batch;
       feedlane_init(&batch, sizeof batch);
-      const std::int32_t s = feedlane_loader_next(loader, INT64_C(30'000'000'000), &batch, &e);
+      const std::int32_t s = feedlane_loader_next(loader, chaos::patience_ns, &batch, &e);
       if (s == FEEDLANE_END) break;
       if (s != FEEDLANE_OK) chaos::die("next", e);
       chaos::check(batch, epoch);

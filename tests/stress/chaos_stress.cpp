@@ -30,7 +30,7 @@ int main() {
         feedlane_batch batch;
         feedlane_init(&batch, sizeof batch);
         const std::int64_t before = chaos::now_ns();
-        const std::int32_t s = feedlane_loader_next(loader, INT64_C(30'000'000'000), &batch, &e);
+        const std::int32_t s = feedlane_loader_next(loader, chaos::patience_ns, &batch, &e);
         if (s == FEEDLANE_END && i == chaos::samples / chaos::batch_size) break;
         if (s != FEEDLANE_OK) {
           std::fprintf(stderr, "next: %s\n", feedlane_status_name(s));

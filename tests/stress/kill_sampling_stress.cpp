@@ -15,6 +15,7 @@
 #include "hunt.hpp"
 #include "nursery.hpp"
 #include "shared.hpp"
+#include "support/slowness.hpp"
 
 namespace {
 
@@ -189,7 +190,7 @@ class Trainer {
     fill_places();
     feedlane_batch batch;
     feedlane_init(&batch, sizeof batch);
-    const std::int32_t s = feedlane_loader_next(loader_, INT64_C(60'000'000'000), &batch, &error_);
+    const std::int32_t s = feedlane_loader_next(loader_, INT64_C(60'000'000'000) * feedlane::test::slowness(), &batch, &error_);
     feedlane_event event;
     feedlane_init(&event, sizeof event);
     while (feedlane_loader_event(loader_, &event) == FEEDLANE_OK) continue;

@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "slowness.hpp"
+
 namespace feedlane::test {
 
 // A wait that takes longer has failed: long enough for a loaded machine, short enough for the watchdog.
-constexpr std::int64_t patience_ns = 20'000'000'000;
+inline const std::int64_t patience_ns = INT64_C(20'000'000'000) * slowness();
 
 template <class T>
 T fresh() {

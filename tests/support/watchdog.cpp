@@ -6,9 +6,11 @@
 #include <csignal>
 #include <cstring>
 
+#include "slowness.hpp"
+
 namespace {
 
-constexpr unsigned longest_case_s = 40;
+const auto longest_case_s = 40 * static_cast<unsigned>(feedlane::test::slowness());
 const char* running = "";
 
 void write_text(const char* text) { (void)!::write(STDERR_FILENO, text, std::strlen(text)); }
