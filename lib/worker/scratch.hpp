@@ -19,8 +19,9 @@ class Scratch {
   void clear();
 
  private:
-  struct Block {
+  struct Block {  // right before the memory that was asked for
     Block* next;
+    void* whole;  // as it was allocated
   };
   Block* newest_ = nullptr;
 };
