@@ -165,14 +165,12 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   // In its own place if it fits there; else behind all others.
   arena::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
-  if (at < tensors_.size()) shm::forbid(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
   if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
   else if (const Status s = allocate(bytes, place, error); s != FEEDLANE_OK) return s;
   feedlane_tensor t = arena::row_major(dtype, full.ndim, full.shape);
   t.bytes = bytes;
   t.data = slot_.payload + place.offset;
   t.offset = slot_.payload_offset + place.offset;
-  shm::permit(slot_.payload, place.offset, t.bytes);
   if (is_declared) {
     t.name = declared[at].name.c_str();
   } else {
@@ -182,7 +180,10 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
     t.name = name.get();
     names_.push_back(std::move(name));
   }
-  if (index == count) tensors_.push_back(t);
+  // Nothing fails from here on: a tensor whose new shape was refused stays as it is.
+  if (index < count) shm::forbid(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
+  shm::permit(slot_.payload, place.offset, t.bytes);
+  if (index == count) tensors_.push_back(t);  // `prepare` has reserved room for all
   else tensors_[at] = t;
   extras_.shaped |= std::uint64_t{1} << at;
   publish_tensors();
