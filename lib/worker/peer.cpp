@@ -77,6 +77,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
 Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error) {
   request.environment.push_back(std::string(fd_variable) + "=" + std::to_string(theirs.get()));
   request.inherited_fd = theirs.get();
+  request.lifeline = untied_.get();
   pid_t pid = 0;
   const Status s = os::spawn(request, pid, process_, error);
   if (s != FEEDLANE_OK) {
@@ -89,7 +90,7 @@ Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, 
 
 Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
   pid_t pid = 0;
-  const Status s = os::fork_process(pid, process_, error);
+  const Status s = os::fork_process(pid, process_, error, untied_.get());
   is_child = s == FEEDLANE_OK && pid == 0;
   if (is_child) return s;
   if (s != FEEDLANE_OK) {
@@ -100,13 +101,11 @@ Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
   return watch(poller, error);
 }
 
-// A child of ours whose end would not be seen mustn't live on.
+// A child of ours, tied before it ran. One whose end would not be seen mustn't live on.
 Status Peer::watch(os::Poller& poller, Error& error) {
   spawned_ = true;
-  // It ties itself when it attaches; until then, stopped perhaps, it mustn't outlive us either.
-  Status s = untied_ ? os::tie_lifeline(untied_.get(), pid(), error) : FEEDLANE_OK;
   untied_.reset();
-  if (s == FEEDLANE_OK) s = poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
+  const Status s = poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
   if (s == FEEDLANE_OK) return s;
   os::send_signal(process_.get(), SIGKILL);
   os::wait_for_end(process_.get());
