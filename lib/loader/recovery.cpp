@@ -92,12 +92,11 @@ Status Loader::start_forked(std::uint32_t w, os::Fd theirs, Error& error) {
   // From here on this is the worker. The writable view of control didn't come along (MADV_DONTFORK); what else is the
   // trainer's alone goes before a line of the user's runs.
   for (Peer& p : peers_) p.close_in_child();
-  segments_.keep_from_children();
   poller_ = {};
   wake_event_.reset();
   timer_.reset();
   self_.reset();
-  ::_exit(forked_main_(theirs.release(), config_.table));
+  ::_exit(forked_main_(theirs.release(), config_.table, segments_));
 }
 
 Status Loader::start_missing(Error& error) {
@@ -222,6 +221,7 @@ void Loader::lose(std::uint32_t w) {
   const bool expected = stopping_ || peer.is_ending();
   const bool has_left = peer.has_left() && !peer.is_spawned();  // one of ours is about to end, and how tells why
   const bool had_attached = peer.has_attached();
+  if (!peer.has_left() && !peer.is_local()) slot_memory_.doubt_all();
   const pid_t pid = peer.pid();
   const os::Ending ending = peer.reap();
   char how[64] = "ended";
@@ -238,6 +238,7 @@ void Loader::lose(std::uint32_t w) {
   peer.died = !expected && !has_left && !peer.was_unheard;
   if (peer.died) tell_of_death(w, how, pid, in_hand);
   else if (!expected && config_.start == FEEDLANE_START_EXTERNAL) want_another(w, pid);
+  if (!stopping_) restore_free_slots();
   if (!expected && (is_work_left() || config_.start == FEEDLANE_START_THREAD)) replace(w, had_attached, how, pid);
   assign_pending();
 }
@@ -325,6 +326,18 @@ void Loader::recover_shard(std::uint32_t w, const char* how, pid_t pid) {
   shard.loss.worker = static_cast<std::int32_t>(w);
 }
 
+void Loader::tell_of_starts(std::uint32_t w, const char* how, pid_t pid, Error& error) const {
+  const Peer& peer = peers_[w];
+  char why[sizeof error.text];
+  if (*peer.refusal() != '\0') (void)std::snprintf(why, sizeof why, "%.280s", peer.refusal());
+  else
+    (void)std::snprintf(why, sizeof why, "is %.200s a feedlane worker?",
+                        config_.argv.empty() ? "it" : config_.argv[0].c_str());
+  (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
+                     "worker %u: process %d %s before it attached, the %uth in a row: %s", w, static_cast<int>(pid),
+                     how, peer.start_failures, why);
+}
+
 void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t pid) {
   Peer& peer = peers_[w];
   if (config_.start == FEEDLANE_START_EXTERNAL) return;  // the host is asked for another by open_worker
@@ -334,11 +347,7 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
   }
   Error error;
   const std::uint64_t restarts = counters_->restarts.load(std::memory_order_relaxed);
-  if (!had_attached && ++peer.start_failures >= max_start_failures)
-    (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
-                       "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?",
-                       w, static_cast<int>(pid), how, peer.start_failures,
-                       config_.argv.empty() ? "it" : config_.argv[0].c_str());
+  if (!had_attached && ++peer.start_failures >= max_start_failures) tell_of_starts(w, how, pid, error);
   else if (peer.died && restarts >= config_.max_restarts)
     (void)error.refuse(FEEDLANE_E_RESTARTS, "config.max_restarts", static_cast<std::int64_t>(restarts) + 1,
                        config_.max_restarts, "worker %u: process %d %s, and %llu workers have been replaced already", w,

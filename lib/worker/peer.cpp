@@ -28,6 +28,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
                   int trainer_pidfd, std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error) {
   if (ever_opened_) trainer_row_->generation.store(generation() + 1, std::memory_order_relaxed);
   ever_opened_ = true;
+  refusal_[0] = '\0';
   attached_ = spawned_ = cut_off_ = local_ = said_ready_ = said_leaving_ = was_hurried_ = false;
   unfinished = 0;
   was_unheard = false;
@@ -144,9 +145,14 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
   if (!received.truncated && message.magic == attached_magic && received.bytes == sizeof message.attached &&
       message.attached.layout_hash == shm::layout_hash && !attached_ && received.fd_count == 1)
     return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
-  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && attached_ &&
-      !said_ready_)
-    return hear_ready(message.ready, error);
+  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && !said_ready_) {
+    if (attached_) return hear_ready(message.ready, error);
+    if (message.ready.status < 0) {  // it can't attach, and ends
+      said_ready_ = true;
+      std::memcpy(refusal_, message.ready.text, sizeof refusal_ - 1);  // the last byte stays zero
+      return Heard::nothing;
+    }
+  }
   if (message.magic == leaving_magic && received.bytes == sizeof message.leaving && attached_) {
     said_leaving_ = true;
     return Heard::left;

@@ -15,7 +15,8 @@
 namespace feedlane::worker {
 
 void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
-                   feedlane_worker* owner) {
+                   feedlane_worker* owner, const shm::TrainerBlock* trainer) {
+  trainer_ = trainer;
   fields_ = &fields;
   geometry_ = geometry;
   worker_ = worker;
@@ -114,6 +115,14 @@ void Task::publish_tensors() {
 
 // ---- what the data set puts into the slot ----
 
+// What was reserved beyond the reserved part of slots may be gone.
+void Task::forget_given_back() {
+  if (trainer_ == nullptr) return;
+  // Acquire: pairs with the release store in Segments::restore_slot.
+  const std::uint64_t count = trainer_->given_back.load(std::memory_order_acquire);
+  if (std::exchange(given_back_, count) != count) reserved_.assign(geometry_.slots, geometry_.reserved_bytes);
+}
+
 Status Task::allocate(std::uint64_t bytes, arena::Extent& out, Error& error) {
   const std::uint64_t offset = arena::align_tensor(used_);
   if (bytes > shm::max_slot_bytes || offset + bytes > slot_.payload_bytes)
@@ -122,6 +131,7 @@ Status Task::allocate(std::uint64_t bytes, arena::Extent& out, Error& error) {
                         "this batch needs a slot of %llu bytes, slots have %llu",
                         static_cast<unsigned long long>(offset + std::min(bytes, shm::max_slot_bytes)),
                         static_cast<unsigned long long>(slot_.payload_bytes));
+  forget_given_back();
   std::uint64_t& there = reserved_[slot_.number];
   if (offset + bytes > there) {
     // Whole pages, and some more than asked for: batches that grow by a little each time shouldn't ask each time.
