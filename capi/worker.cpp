@@ -65,6 +65,20 @@ int32_t with_content(const feedlane_task* task, feedlane_error* err, F&& f) {
 
 }  // namespace
 
+namespace {
+
+Status run_at(int fd, const feedlane_dataset* dataset, shm::Segments* inherited, Error& error) {
+  os::Fd socket(fd);
+  worker::DatasetRunner checked;  // before the trainer hears of us
+  Status s = checked.take(dataset, "dataset", error);
+  std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
+  if (s == FEEDLANE_OK)
+    s = attach_worker(std::move(socket), FEEDLANE_FOREVER, nullptr, nullptr, handle, error, inherited);
+  return s == FEEDLANE_OK ? run_worker(*handle, checked.table(), error) : s;
+}
+
+}  // namespace
+
 void feedlane::capi::WorkerDeleter::operator()(feedlane_worker* handle) const {
   feedlane_loader* owner = handle->owner;
   delete handle;
@@ -73,14 +87,14 @@ void feedlane::capi::WorkerDeleter::operator()(feedlane_worker* handle) const {
 
 Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, feedlane_loader* owner,
                                      const shm::Segments* local, std::unique_ptr<feedlane_worker, WorkerDeleter>& out,
-                                     Error& error) {
+                                     Error& error, shm::Segments* inherited) {
   Status s = check_descriptor(socket, error);
   if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
   if (s != FEEDLANE_OK) return s;
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle(new feedlane_worker);
   s = handle->stamp.take(error);
   if (s == FEEDLANE_OK)
-    s = worker::Worker::attach(std::move(socket), timeout_ns, handle.get(), local, handle->worker, error);
+    s = worker::Worker::attach(std::move(socket), timeout_ns, handle.get(), local, handle->worker, error, inherited);
   if (s != FEEDLANE_OK) return s;
   handle->owner = owner;
   out = std::move(handle);
@@ -93,9 +107,9 @@ Status feedlane::capi::run_worker(feedlane_worker& handle, const feedlane_datase
   return s == FEEDLANE_OK ? worker::run(*handle.worker, runner, error) : s;
 }
 
-int feedlane::capi::forked_worker_main(int fd, const feedlane_dataset& dataset) {
+int feedlane::capi::forked_worker_main(int fd, const feedlane_dataset& dataset, shm::Segments& inherited) {
   started_as_worker.store(true, std::memory_order_relaxed);  // a flag by itself
-  return feedlane_worker_run(fd, &dataset, nullptr) == FEEDLANE_OK ? 0 : 1;
+  return call(nullptr, [&](Error& error) { return run_at(fd, &dataset, &inherited, error); }) == FEEDLANE_OK ? 0 : 1;
 }
 
 bool feedlane::capi::is_worker_process() {
@@ -229,14 +243,7 @@ int32_t feedlane_task_record(const feedlane_task* task, uint64_t position, int32
 }
 
 int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset* dataset, feedlane_error* err) {
-  return call(err, [&](Error& error) -> Status {
-    os::Fd socket(fd);
-    worker::DatasetRunner checked;  // before the trainer hears of us
-    Status s = checked.take(dataset, "dataset", error);
-    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
-    if (s == FEEDLANE_OK) s = attach_worker(std::move(socket), FEEDLANE_FOREVER, nullptr, nullptr, handle, error);
-    return s == FEEDLANE_OK ? run_worker(*handle, checked.table(), error) : s;
-  });
+  return call(err, [&](Error& error) { return run_at(fd, dataset, nullptr, error); });
 }
 
 int32_t feedlane_worker_detach(feedlane_worker** w) {

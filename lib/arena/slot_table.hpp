@@ -51,6 +51,11 @@ class SlotTable {
   }
   [[nodiscard]] std::uint32_t free() const;
   [[nodiscard]] bool any_free() const;
+  // For the loader's one thread, for which it stays free until it takes it; what others did with it happens before.
+  [[nodiscard]] bool is_free(std::uint32_t slot) const {
+    // Acquire: pairs with the release in set_free.
+    return (free_[slot / 64].load(std::memory_order_acquire) >> (slot % 64) & 1) != 0;
+  }
   // Which slot a token of any age speaks of; false if it is none of this table.
   bool slot_of(std::uint64_t token, std::uint32_t& slot) const;
   // Whether somebody has a reference to the batch of this token still. For the loader's one thread.

@@ -235,6 +235,7 @@ Status read_config(const feedlane_loader_config* config, const Sampler* sampler,
   out.skip_budget = c.skip_budget < 0 ? INT64_MAX : c.skip_budget;
   out.max_kills_per_batch = static_cast<std::uint32_t>(or_default(c.max_kills_per_batch, 3));
   out.lifeline = c.no_lifeline == 0;
+  out.is_pinned = c.pinned != nullptr;
   out.staged = static_cast<std::uint32_t>(c.staged);
   return FEEDLANE_OK;
 }

@@ -53,7 +53,8 @@ struct Config {
   std::int64_t retry_backoff_ns = 0;
   bool substitute = false;
   std::int64_t skip_budget = 0;  // INT64_MAX: no bound
-  std::uint32_t staged = 0;      // buffers of the pool; 0: the arena itself is registered, if anything is
+  bool is_pinned = false;
+  std::uint32_t staged = 0;  // buffers of the pool; 0: the arena itself is registered, if anything is
 
   [[nodiscard]] bool has_task_timeout() const { return task_timeout_ns != FEEDLANE_FOREVER; }
   // Workers that the library starts, and so can start again.

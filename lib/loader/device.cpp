@@ -5,45 +5,26 @@
 
 namespace feedlane::loader {
 
-Registration::~Registration() {
-  if (pool_ == nullptr) return;
-  Error unheard;
-  for (void* address : addresses_) (void)pool_->unregister_memory(address, pinned::Pool::Owner::loader, unheard);
-  pool_->remove_user();
-}
-
-void Registration::use(pinned::Pool& pool) {
-  pool_ = &pool;
-  pool.add_user();
-}
-
-Status Registration::add(void* address, std::uint64_t bytes, Error& error) {
-  addresses_.reserve(addresses_.size() + 1);
-  const Status s = pool_->register_memory(address, bytes, pinned::Pool::Owner::loader, error);
-  if (s == FEEDLANE_OK) addresses_.push_back(address);
-  return s;
-}
-
-// Only what is memory from the start: tensors beyond are copied to a device from pageable memory.
 Status Loader::set_up_device(pinned::Pool* pool, Error& error) {
   pool->clean_up();
-  pinned_.use(*pool);
-  const shm::Plan& plan = segments_.plan();
-  if (config_.staged != 0) {
-    if (config_.fields.slot_bytes() > pool->buffer_bytes())
-      return error.refuse(FEEDLANE_E_LIMIT, "config.pinned", static_cast<std::int64_t>(pool->buffer_bytes()),
-                          static_cast<std::int64_t>(config_.fields.slot_bytes()),
-                          "a batch takes %llu bytes, a buffer of the pool has %llu",
-                          static_cast<unsigned long long>(config_.fields.slot_bytes()),
-                          static_cast<unsigned long long>(pool->buffer_bytes()));
-    staging_ = std::make_unique<Staging>();
-    return staging_->open(*pool, config_.staged, error);
-  }
-  if (plan.slot_reserved == plan.slot_stride)
-    return pinned_.add(segments_.payload(0), plan.geometry.slots * plan.slot_stride, error);
-  for (std::uint32_t slot = 0; slot < plan.geometry.slots; slot++)
-    if (const Status s = pinned_.add(segments_.payload(slot), plan.slot_reserved, error); s != FEEDLANE_OK) return s;
-  return FEEDLANE_OK;
+  slot_memory_.use(*pool);
+  if (config_.staged == 0) return slot_memory_.register_slots(error);
+  if (config_.fields.slot_bytes() > pool->buffer_bytes())
+    return error.refuse(FEEDLANE_E_LIMIT, "config.pinned", static_cast<std::int64_t>(pool->buffer_bytes()),
+                        static_cast<std::int64_t>(config_.fields.slot_bytes()),
+                        "a batch takes %llu bytes, a buffer of the pool has %llu",
+                        static_cast<unsigned long long>(config_.fields.slot_bytes()),
+                        static_cast<unsigned long long>(pool->buffer_bytes()));
+  staging_ = std::make_unique<Staging>();
+  return staging_->open(*pool, config_.staged, error);
+}
+
+// Not only when they are sent again: until then they may hold memory that the next worker lacks. Those in use follow when
+// they are free, or with their next task, which tells what fails here.
+void Loader::restore_free_slots() {
+  if (!slot_memory_.any_in_doubt()) return;
+  for (std::uint32_t slot = 0; slot < slots_.size(); slot++)
+    if (slot_memory_.wants_restoring(slot) && slots_.is_free(slot)) (void)slot_memory_.restore(slot, unheard_);
 }
 
 // A trainer asleep in next: it may have been short of slots for new tasks, or of a batch that was being copied.

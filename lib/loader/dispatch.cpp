@@ -101,6 +101,7 @@ Record& Loader::add_task() {
 Status Loader::dispatch(Error& error) {
   Status s = FEEDLANE_OK;
   if (any_stranded_) rescue_stranded();  // before a new batch takes the slot
+  restore_free_slots();
   while (s == FEEDLANE_OK && can_pull()) {
     if (!drawn_.has_slot && !slots_.take(drawn_.slot)) break;
     drawn_.has_slot = true;
@@ -273,6 +274,7 @@ void Loader::assign_pending() {
     worker::Peer* peer = choose_worker(r);
     if (peer == nullptr) return;
     const auto w = static_cast<std::uint32_t>(peer - peers_.data());
+    if (slot_memory_.restore(slot, unheard_) != FEEDLANE_OK) return fail(unheard_);
     const std::uint64_t id = ledger_.send(r, w);
     pending_--;
     peer->send(message_for(r, id, slot));

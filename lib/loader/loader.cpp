@@ -95,7 +95,12 @@ Status Loader::plan_segments(const os::SystemFiles& files, bool may_fill_slots, 
 Status Loader::create_segments(const shm::Geometry& g, const os::SystemFiles& files, Error& error) {
   shm::Plan plan;
   const Status s = shm::make_plan(g, plan, error);
-  return s == FEEDLANE_OK ? segments_.create(plan, files, error) : s;
+  // Forked workers need no mapping of their own, so that registered memory can be kept from all harm. Elsewhere it is only
+  // restored afterwards, and then memory can be given back: see SlotMemory.
+  const bool is_registered = config_.is_pinned && config_.staged == 0;
+  const bool is_forked = config_.workers != 0 && config_.start == FEEDLANE_START_FORK;
+  const shm::Holes holes = is_registered && is_forked ? shm::Holes::forbidden : shm::Holes::allowed;
+  return s == FEEDLANE_OK ? segments_.create(plan, files, error, holes) : s;
 }
 
 // Fewer slots than the window wants mean fewer batches in flight: order and results stay the same.
@@ -131,6 +136,7 @@ Status Loader::set_up(const os::SystemFiles& files, bool is_pinned, Error& error
   counters_ = segments_.counters();
   counters_->huge_bytes.store(segments_.huge_bytes(files), std::memory_order_relaxed);  // nobody else is there yet
   slots_.reset(g.slots, *counters_, &segments_);
+  slot_memory_.reset(segments_);
   segments_.forbid_payloads();
   ledger_.reset(g.slots, config_.out_of_order);
   expect_batches();

@@ -10,7 +10,7 @@
 //   deadlines.cpp workers that don't attach or don't get on
 //   conduct.cpp   workers that say what can't be
 //   inline.cpp    no workers: the data set runs in next
-//   device.cpp    registered memory: the arena, or buffers that batches are copied to
+//   device.cpp    registered memory: the arena, or buffers that batches are copied to; what dead workers left of slots
 #pragma once
 
 #include <atomic>
@@ -26,6 +26,7 @@
 #include "loader/config.hpp"
 #include "loader/events.hpp"
 #include "loader/ledger.hpp"
+#include "loader/slot_memory.hpp"
 #include "loader/staging.hpp"
 #include "loader/state.hpp"
 #include "loader/stats.hpp"
@@ -61,24 +62,9 @@ struct Shard {
   Error loss;               // its worker died and it can't be opened again: told once
 };
 
-// The pool that a loader uses, and what it registered there: unregistered at the end.
-class Registration {
- public:
-  Registration() = default;
-  Registration(const Registration&) = delete;
-  Registration& operator=(const Registration&) = delete;
-  ~Registration();
-  void use(pinned::Pool& pool);
-  Status add(void* address, std::uint64_t bytes, Error& error);
-  [[nodiscard]] pinned::Pool* pool() const { return pool_; }
-
- private:
-  pinned::Pool* pool_ = nullptr;
-  std::vector<void*> addresses_;
-};
-
-// What a forked worker runs: attaches by `fd`, works with the data set. Returns the exit status.
-using ForkedMain = int (*)(int fd, const feedlane_dataset& dataset);
+// What a forked worker runs: attaches by `fd`, works with the data set, in its parent's view of data, `inherited`. Returns the
+// exit status.
+using ForkedMain = int (*)(int fd, const feedlane_dataset& dataset, shm::Segments& inherited);
 
 class Loader {
  public:
@@ -110,7 +96,7 @@ class Loader {
   // Of a batch whose reference the caller has; they stay as they are until its last release.
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint64_t token) const;
 
-  [[nodiscard]] pinned::Pool* pool() const { return pinned_.pool(); }
+  [[nodiscard]] pinned::Pool* pool() const { return slot_memory_.pool(); }
   [[nodiscard]] const arena::SlotTable& slots() const { return slots_; }
   // A stream uses a batch to which the caller has a reference: its slot is kept until end_release. E_STALE, E_LIMIT.
   Status begin_use(std::uint64_t token, Error& error);
@@ -221,6 +207,7 @@ class Loader {
   void replace(std::uint32_t worker, bool had_attached, const char* how, pid_t pid);
   void replace_at_last(std::uint32_t worker);
   void start_later(std::uint32_t worker, Error& error);
+  void tell_of_starts(std::uint32_t worker, const char* how, pid_t pid, Error& error) const;
   [[nodiscard]] bool is_work_left() const;
   void fail(const Error& error);
   [[nodiscard]] bool any_there() const;
@@ -260,6 +247,7 @@ class Loader {
 
   // device.cpp
   Status set_up_device(pinned::Pool* pool, Error& error);
+  void restore_free_slots();
   void wake();
   void stage_ahead();
   [[nodiscard]] bool any_release_pending() const;
@@ -277,7 +265,7 @@ class Loader {
   Config config_;
   std::int64_t length_ = 0;  // batches an epoch; -1: unknown
   shm::Segments segments_;
-  Registration pinned_;               // of the segments
+  SlotMemory slot_memory_;            // of the segments
   std::unique_ptr<Staging> staging_;  // none: batches stay where they are
   std::atomic<std::uint32_t> pending_releases_{0};
   os::Deadline copier_deadline_ = os::Deadline::never();  // for a thread that copies to come

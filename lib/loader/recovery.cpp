@@ -98,12 +98,11 @@ Status Loader::start_forked(std::uint32_t w, os::Fd theirs, Error& error) {
   // From here on this is the worker. The writable view of control didn't come along (MADV_DONTFORK); what else is the
   // trainer's alone goes before a line of the user's runs.
   for (Peer& p : peers_) p.close_in_child();
-  segments_.keep_from_children();
   poller_ = {};
   wake_event_.reset();
   timer_.reset();
   self_.reset();
-  ::_exit(forked_main_(theirs.release(), config_.table));
+  ::_exit(forked_main_(theirs.release(), config_.table, segments_));
 }
 
 Status Loader::start_missing(Error& error) {
@@ -230,6 +229,7 @@ void Loader::lose(std::uint32_t w) {
   const bool expected = stopping_ || peer.is_ending();
   const bool has_left = peer.has_left() && !peer.is_spawned();  // one of ours is about to end, and how tells why
   const bool had_attached = peer.has_attached();
+  if (!peer.has_left() && !peer.is_local()) slot_memory_.doubt_all();
   const pid_t pid = peer.pid();
   const os::Ending ending = peer.reap();
   char how[64] = "ended";
@@ -247,6 +247,7 @@ void Loader::lose(std::uint32_t w) {
   peer.died = !expected && !has_left && !peer.was_unheard;
   if (peer.died) tell_of_death(w, how, pid, in_hand);
   else if (!expected && config_.start == FEEDLANE_START_EXTERNAL) want_another(w, pid);
+  if (!stopping_) restore_free_slots();
   if (!expected && (is_work_left() || config_.start == FEEDLANE_START_THREAD)) replace(w, had_attached, how, pid);
   assign_pending();
 }
@@ -334,6 +335,18 @@ void Loader::recover_shard(std::uint32_t w, const char* how, pid_t pid) {
   shard.loss.worker = static_cast<std::int32_t>(w);
 }
 
+void Loader::tell_of_starts(std::uint32_t w, const char* how, pid_t pid, Error& error) const {
+  const Peer& peer = peers_[w];
+  char why[sizeof error.text];
+  if (*peer.why_not_attached() != '\0') (void)std::snprintf(why, sizeof why, "%.280s", peer.why_not_attached());
+  else
+    (void)std::snprintf(why, sizeof why, "is %.200s a feedlane worker?",
+                        config_.argv.empty() ? "it" : config_.argv[0].c_str());
+  (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
+                     "worker %u: process %d %s before it attached, the %uth in a row: %s", w, static_cast<int>(pid),
+                     how, peer.start_failures, why);
+}
+
 void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t pid) {
   Peer& peer = peers_[w];
   if (config_.start == FEEDLANE_START_EXTERNAL) return;  // the host is asked for another by open_worker
@@ -365,11 +378,7 @@ void Loader::replace(std::uint32_t w, bool had_attached, const char* how, pid_t 
 void Loader::give_up_place(std::uint32_t w, const char* how, pid_t pid) {
   Peer& peer = peers_[w];
   Error error = peer.refusal;  // the last one's word, if that was what was wrong
-  if (error.code == FEEDLANE_OK)
-    (void)error.refuse(FEEDLANE_E_INIT, "config.argv", peer.start_failures, max_start_failures,
-                       "worker %u: process %d %s before it attached, the %uth in a row: is %.200s a feedlane worker?",
-                       w, static_cast<int>(pid), how, peer.start_failures,
-                       config_.argv.empty() ? "it" : config_.argv[0].c_str());
+  if (error.code == FEEDLANE_OK) tell_of_starts(w, how, pid, error);
   error.worker = static_cast<std::int32_t>(w);
   if (config_.iterable || !others_go_on(w)) return fail(error);  // a shard is nobody else's
   peer.was_given_up = true;

@@ -236,6 +236,8 @@ Status Loader::yield(feedlane_batch& out, Error& error) {
   const std::uint32_t front = ledger_.front();
   Record& record = ledger_.at(front);
   make_room(record);
+  if (record.state == State::made)  // a dead worker may have changed what is behind the slot of a living one
+    if (const Status s = slot_memory_.register_again(front, error); s != FEEDLANE_OK) return s;
   ledger_.pop_front();
   Status s = FEEDLANE_OK;
   tell_records(record, front);

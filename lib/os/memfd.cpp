@@ -70,4 +70,21 @@ Status file_size(int fd, std::uint64_t& bytes, Error& error) {
   return FEEDLANE_OK;
 }
 
+Status file_id(int fd, FileId& out, Error& error) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return error.os(errno, "fstat of a segment");
+  out = {status.st_dev, status.st_ino};
+  return FEEDLANE_OK;
+}
+
+Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) {
+  int done = -1;
+  do
+    done = ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                       static_cast<off_t>(bytes));
+  while (done != 0 && errno == EINTR);
+  if (done == 0) return FEEDLANE_OK;
+  return error.os(errno, "giving back %llu bytes of shared memory", static_cast<unsigned long long>(bytes));
+}
+
 }  // namespace feedlane::os

@@ -23,4 +23,16 @@ int get_seals(int fd);
 
 Status file_size(int fd, std::uint64_t& bytes, Error& error);
 
+// Which file a descriptor is of, in the kernel's words: no two that are open at the same time have the same.
+struct FileId {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  bool operator==(const FileId&) const = default;
+};
+Status file_id(int fd, FileId& out, Error& error);
+
+// Takes [offset, offset + bytes) out of a memfd: memory goes back to the system, later reads give zeros. E_OS, with EPERM
+// where a seal forbids it.
+Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
+
 }  // namespace feedlane::os

@@ -3,10 +3,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -100,6 +101,13 @@ Ending reap(int pidfd) {
 
 namespace {
 
+// Only system calls: a child between vfork and exec calls it. 0, or errno.
+int arm_lifeline(int read_end, pid_t pid) {
+  if (::fcntl(read_end, F_SETOWN, pid) != 0 || ::fcntl(read_end, F_SETSIG, SIGKILL) != 0) return errno;
+  const int flags = ::fcntl(read_end, F_GETFL);
+  return flags >= 0 && ::fcntl(read_end, F_SETFL, flags | O_ASYNC) == 0 ? 0 : errno;
+}
+
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
   result.reserve(strings.size() + 1);
@@ -110,31 +118,105 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  if (const int e = ::posix_spawn_file_actions_init(&actions); e != 0) return error.os(e, "posix_spawn");
-  if (const int e = ::posix_spawnattr_init(&attributes); e != 0) {
-    (void)::posix_spawn_file_actions_destroy(&actions);
-    return error.os(e, "posix_spawn");
+namespace {
+
+// What execvp would try, in that order.
+std::vector<std::string> files_of(const std::string& program) {
+  if (program.empty() || program.find('/') != std::string::npos) return {program};
+  const char* const path = std::getenv("PATH");
+  const std::string folders = path == nullptr ? "/bin:/usr/bin" : path;
+  std::vector<std::string> files;
+  for (std::size_t at = 0; at <= folders.size();) {
+    const std::size_t end = std::min(folders.find(':', at), folders.size());
+    files.push_back(end == at ? program : folders.substr(at, end - at) + "/" + program);  // empty: the current one
+    at = end + 1;
   }
+  return files;
+}
+
+struct Start {
+  const std::vector<std::string>& files;
+  char* const* argv;
+  char* const* environment;
+  int inherited_fd;
+  int lifeline;
+  int report;  // where errno goes if there is no exec: the write end of a pipe that exec closes
+};
+
+// Between vfork and exec the parent's memory is ours too: system calls, nothing else. 0, or errno.
+int prepare_to_exec(const Start& start) {
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  for (int signal = 1; signal <= 64; signal++)
+    (void)::sigaction(signal, &by_default, nullptr);  // of those that have one
+  if (::setpgid(0, 0) != 0) return errno;
+  if (start.inherited_fd >= 0 && ::fcntl(start.inherited_fd, F_SETFD, 0) != 0) return errno;
+  // We hold a copy of the write end too. If it is the last one, because the parent is dead, exec closes it: that kills us.
+  if (start.lifeline >= 0)
+    if (const int reason = arm_lifeline(start.lifeline, ::getpid()); reason != 0) return reason;
   sigset_t none;
-  sigset_t all;
   (void)::sigemptyset(&none);
-  (void)::sigfillset(&all);
-  // dup2 of a descriptor onto itself in the file actions clears close-on-exec in the child alone.
-  int failed = ::posix_spawn_file_actions_adddup2(&actions, request.inherited_fd, request.inherited_fd);
-  if (failed == 0)
-    failed =
-        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  if (failed == 0) failed = ::posix_spawnattr_setpgroup(&attributes, 0);
-  if (failed == 0) failed = ::posix_spawnattr_setsigmask(&attributes, &none);
-  if (failed == 0) failed = ::posix_spawnattr_setsigdefault(&attributes, &all);
+  return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0 ? 0 : errno;
+}
+
+// Comes back only if nothing can be executed: errno, as execvp chooses it.
+int exec_first(const Start& start) {
+  bool is_forbidden = false;
+  for (const std::string& file : start.files) {
+    (void)::execve(file.c_str(), start.argv, start.environment);
+    if (errno == EACCES) is_forbidden = true;
+    else if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV && errno != ETIMEDOUT)
+      return errno;
+  }
+  return is_forbidden ? EACCES : ENOENT;
+}
+
+[[noreturn]] void become(const Start& start) {
+  int reason = prepare_to_exec(start);
+  if (reason == 0) reason = exec_first(start);
+  (void)!::write(start.report, &reason, sizeof reason);
+  ::_exit(127);
+}
+
+[[gnu::noinline]] pid_t start_child(const Start& start) {
+  const pid_t pid = ::vfork();
+  if (pid == 0) become(start);
+  return pid;
+}
+
+// What kept the child from exec, 0 if nothing did. After vfork it has been said by now.
+int failure_of(int report) {
+#ifdef __SANITIZE_THREAD__
+  pollfd entry{report, POLLIN, 0};  // there vfork is fork
+  while (::poll(&entry, 1, -1) < 0 && errno == EINTR) {
+  }
+#endif
+  int reason = 0;
+  return ::read(report, &reason, sizeof reason) == sizeof reason ? reason : 0;
+}
+
+}  // namespace
+
+// Not by posix_spawn: a process that isn't tied yet would outlive a trainer that is killed before it can tie it.
+Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
+  const std::vector<std::string> files = files_of(request.argv[0]);
   const std::vector<char*> argv = pointers(request.argv);
   const std::vector<char*> environment = pointers(request.environment);
-  if (failed == 0) failed = ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), environment.data());
-  (void)::posix_spawnattr_destroy(&attributes);
-  (void)::posix_spawn_file_actions_destroy(&actions);
+  int pair[2];
+  // Not to be waited for: a child that another thread forks at this moment may keep the other end open.
+  if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "starting worker program %s", argv[0]);
+  const Fd told(pair[0]);
+  Fd report(pair[1]);
+  const Start start{files, argv.data(), environment.data(), request.inherited_fd, request.lifeline, report.get()};
+  sigset_t all;
+  sigset_t before;
+  (void)::sigfillset(&all);
+  (void)::pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of the host's runs in the child
+  pid = start_child(start);
+  int failed = pid < 0 ? errno : 0;
+  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  report.reset();
+  if (pid >= 0 && (failed = failure_of(told.get())) != 0) kill_and_reap(pid);
   if (failed != 0) return error.os(failed, "starting worker program %s", argv[0]);
   return watch_child(pid, pidfd, error);
 }
@@ -195,7 +277,7 @@ void Lifeline::cut() {
   write_end_.reset();
 }
 
-Status fork_process(pid_t& pid, Fd& pidfd, Error& error) {
+Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline) {
   WriteEnds& all = write_ends();
   const std::lock_guard lifelines(all.mutex);
   const ForkStamp::Lock stamps;
@@ -205,6 +287,8 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error) {
     (void)::setpgid(0, 0);
     for (const int fd : all.fds) (void)::close(fd);
     all.fds.clear();
+    // Here, not by the parent, which may be killed before it can.
+    if (lifeline >= 0 && tie_lifeline(lifeline, ::getpid(), error) != FEEDLANE_OK) ::_exit(1);
     return FEEDLANE_OK;
   }
   (void)::setpgid(pid, pid);  // whichever comes first: the group is there before anybody signals it
@@ -212,10 +296,7 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error) {
 }
 
 Status tie_lifeline(int read_end, pid_t pid, Error& error) {
-  if (::fcntl(read_end, F_SETOWN, pid) != 0 || ::fcntl(read_end, F_SETSIG, SIGKILL) != 0)
-    return error.os(errno, "owning the lifeline");
-  const int flags = ::fcntl(read_end, F_GETFL);
-  if (flags < 0 || ::fcntl(read_end, F_SETFL, flags | O_ASYNC) != 0) return error.os(errno, "arming the lifeline");
+  if (const int reason = arm_lifeline(read_end, pid); reason != 0) return error.os(reason, "arming the lifeline");
   // The signal comes with the event; an end closed before O_ASYNC was set sends none.
   pollfd entry{read_end, POLLIN, 0};
   if (::poll(&entry, 1, 0) == 1) return error.fail(FEEDLANE_E_PEER_DEAD, "the trainer is gone");

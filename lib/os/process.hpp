@@ -44,8 +44,10 @@ struct SpawnRequest {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH
   std::vector<std::string> environment;
   int inherited_fd = -1;  // stays open across exec under the same number
+  int lifeline = -1;      // the read end of one that the process is tied to before it runs; -1: none
 };
-// A new process group, default signal dispositions, empty signal mask. On failure no process is left.
+// A new process group, default signal dispositions, empty signal mask. On failure no process is left. At no moment is there
+// a process that outlives the other end of its lifeline.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error);
 
 // This program's file and arguments, to start it again.
@@ -66,13 +68,13 @@ class Lifeline {
  private:
   Fd write_end_;
 };
-// Ties a process to it, this one or a child that was just started. E_PEER_DEAD if the other end is closed already.
+// Ties a process to it, this one or a child. E_PEER_DEAD if the other end is closed already.
 Status tie_lifeline(int read_end, pid_t pid, Error& error);
 // Unties it again, for good: closing the descriptor would not be enough, since children of this process may share it.
 void untie_lifeline(int read_end);
 
 // fork, with no lock of this library held by another thread. The child leads a process group and has closed every lifeline's
 // write end, of all loaders, or workers would outlive their trainer as long as it runs. 0 in the child.
-Status fork_process(pid_t& pid, Fd& pidfd, Error& error);
+Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline = -1);
 
 }  // namespace feedlane::os

@@ -28,12 +28,13 @@ using Word32 = std::atomic<std::uint32_t>;
 static_assert(Word64::is_always_lock_free && Word32::is_always_lock_free && sizeof(Word64) == 8 && sizeof(Word32) == 4);
 
 constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
-constexpr std::uint16_t format_major = 2;
+constexpr std::uint16_t format_major = 3;
 constexpr std::uint16_t format_minor = 0;
 constexpr std::uint32_t byte_order_mark = 0x01020304;
 enum class SegmentKind : std::uint32_t { control = 1, data = 2, ring_control = 3, ring_data = 4 };
 
-// Offset 0 of both segments. Written before the segment is shared, never after.
+// Offset 0 of control, and of both segments of a ring. Written before the segment is shared, never after. A loader's data
+// has none: a worker that writes where it shouldn't could keep all others from attaching.
 struct SegmentHeader {
   std::uint64_t magic;
   std::uint32_t kind;
@@ -44,7 +45,7 @@ struct SegmentHeader {
   std::uint64_t layout_hash;
   std::uint64_t segment_bytes;
   std::uint64_t features;  // bits a reader must know; none defined
-  std::uint64_t pair_id;   // the same in the two segments of one loader
+  std::uint64_t pair_id;   // a random number, of a ring the same in both segments
   std::uint64_t reserved[9];
 };
 static_assert(sizeof(SegmentHeader) == 128 && offsetof(SegmentHeader, layout_hash) == 24);
@@ -65,8 +66,14 @@ struct Geometry {
   std::uint64_t retry_backoff_ns;  // before the first retry of a sample; each further one waits twice as long
   std::uint32_t retries;           // of a sample whose error is transient
   std::uint32_t record_rows;       // records of samples that a slot has room for: max_rows, or 0 without policies
+  std::uint64_t data_device;       // which file data is, as the kernel says of its descriptor (st_dev, st_ino)
+  std::uint64_t data_inode;
 };
-static_assert(sizeof(Geometry) == 80 && offsetof(Geometry, config_bytes) == 24 && offsetof(Geometry, retries) == 72);
+static_assert(sizeof(Geometry) == 96 && offsetof(Geometry, config_bytes) == 24 && offsetof(Geometry, retries) == 72 &&
+              offsetof(Geometry, data_inode) == 88);
+
+// Of data, at its start: nobody's. What is meant for the eventfd of a doorbell but goes to data's descriptor lands here.
+constexpr std::size_t data_margin = writer_distance;
 
 enum GeometryFlag : std::uint32_t {
   geometry_unbatched = 1,    // a task is one sample, its tensors have no batch dimension
@@ -80,8 +87,11 @@ enum GeometryFlag : std::uint32_t {
 struct TrainerBlock {
   alignas(writer_distance) Word32 sleeping;        // the trainer's doorbell flag
   alignas(writer_distance) Word64 abandon_before;  // tasks with a smaller id are dropped
+  // How often memory beyond the reserved part of a slot was given back: what a worker had reserved there may be gone.
+  Word64 given_back;
 };
-static_assert(sizeof(TrainerBlock) == 256 && offsetof(TrainerBlock, abandon_before) == 128);
+static_assert(sizeof(TrainerBlock) == 256 && offsetof(TrainerBlock, abandon_before) == 128 &&
+              offsetof(TrainerBlock, given_back) == 136);
 
 // control: numbers to look at, for the trainer's statistics and for monitors. The trainer's one thread writes all but the
 // last, which any thread of the trainer that releases a batch does.
@@ -265,6 +275,8 @@ constexpr std::uint64_t layout_hash = [] {
                                    offsetof(TrainerRow, revoked_until),
                                    sizeof(SampleRecord),
                                    offsetof(Geometry, record_rows),
+                                   offsetof(Geometry, data_inode),
+                                   offsetof(TrainerBlock, given_back),
                                    offsetof(SampleRecord, text),
                                    offsetof(WorkerRow, begun_through),
                                    offsetof(WorkerRow, wait_ns),

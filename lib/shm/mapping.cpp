@@ -16,10 +16,13 @@ struct Descriptor {
 
 }  // namespace
 
-Status Mapping::map(int fd, std::uint64_t bytes, Access access, Error& error) {
+Status Mapping::map(int fd, std::uint64_t bytes, Access access, Children children, Error& error) {
   namespace bi = boost::interprocess;
+  // What children shall not have is writable only when they can't get it any more: another thread may fork in between.
+  const bool is_writable = access == Access::read_write;
+  const bool opens_later = is_writable && children == Children::none;
   try {
-    bi::mapped_region region(Descriptor{fd}, access == Access::read_only ? bi::read_only : bi::read_write, 0, bytes);
+    bi::mapped_region region(Descriptor{fd}, is_writable && !opens_later ? bi::read_write : bi::read_only, 0, bytes);
     region_.swap(region);
   } catch (const bi::interprocess_exception& e) {
     (void)error.os(e.get_native_error(), "mapping %llu bytes of shared memory", static_cast<unsigned long long>(bytes));
@@ -27,7 +30,17 @@ Status Mapping::map(int fd, std::uint64_t bytes, Access access, Error& error) {
     error.needed = static_cast<std::int64_t>(bytes);
     return error.code;
   }
-  return FEEDLANE_OK;
+  Status s = children == Children::none ? keep_from_children(error) : FEEDLANE_OK;
+  if (s == FEEDLANE_OK && opens_later &&
+      ::mprotect(region_.get_address(), region_.get_size(), PROT_READ | PROT_WRITE) != 0)
+    s = error.os(errno, "making %llu bytes of shared memory writable", static_cast<unsigned long long>(bytes));
+  if (s != FEEDLANE_OK) unmap();
+  return s;
+}
+
+Status Mapping::keep_from_children(Error& error) const {
+  if (::madvise(region_.get_address(), region_.get_size(), MADV_DONTFORK) == 0) return FEEDLANE_OK;
+  return error.os(errno, "keeping shared memory from forked children");
 }
 
 void Mapping::unmap() { boost::interprocess::mapped_region().swap(region_); }

@@ -75,7 +75,7 @@ Status make_plan(const Geometry& g, Plan& out, Error& error) {
 
   p.slot_stride = align_payload(g.slot_bytes);
   p.slot_reserved = align_payload(g.reserved_bytes);
-  Placer data(sizeof(SegmentHeader));
+  Placer data(data_margin);
   p.worker_rows = data.place(g.workers * sizeof(WorkerRow), writer_distance);
   p.result_lanes = data.place(g.workers * p.ring_bytes, payload_alignment);
   p.slot_headers = data.place(g.slots * sizeof(SlotHeader), payload_alignment);

@@ -25,15 +25,17 @@ struct Half {
   SegmentKind kind;
   const char* name;
   int seals;
+  bool has_header;
   [[nodiscard]] bool is_control() const { return seals == control_seals; }
 };
 
 constexpr Half control_half(SegmentKind kind) {
-  return {kind, kind == SegmentKind::control ? control_name : "feedlane-ring-control", control_seals};
+  return {kind, kind == SegmentKind::control ? control_name : "feedlane-ring-control", control_seals, true};
 }
 constexpr Half data_half(SegmentKind kind) {
-  return {static_cast<SegmentKind>(static_cast<std::uint32_t>(kind) + 1),
-          kind == SegmentKind::control ? data_name : "feedlane-ring-data", data_seals};
+  const bool is_loaders = kind == SegmentKind::control;
+  return {static_cast<SegmentKind>(static_cast<std::uint32_t>(kind) + 1), is_loaders ? data_name : "feedlane-ring-data",
+          data_seals, !is_loaders};
 }
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
@@ -49,16 +51,7 @@ Status reserve_parts(int fd, const Parts& parts, Error& error) {
   return s;
 }
 
-Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, std::uint64_t pair_id,
-                   std::uint64_t huge_page, os::Fd& fd, Mapping& mapping, const os::SystemFiles& files, Error& error) {
-  Status s = os::create_memfd(half.name, bytes, fd, error);
-  if (s == FEEDLANE_OK) s = mapping.map(fd.get(), bytes, Access::read_write, error);
-  if (s == FEEDLANE_OK && huge_page != 0) os::fill_with_huge_pages(mapping.data(), bytes, huge_page, files);
-  if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
-  if (s == FEEDLANE_OK) s = os::add_seals(fd.get(), half.seals, error);
-  if (s != FEEDLANE_OK) return s;
-  // A forked child must not hold a writable view of control. A core dump of the arena would delay the news of a crash.
-  mapping.advise(half.is_control() ? MADV_DONTFORK : MADV_DONTDUMP);
+void write_header(const Half& half, std::uint64_t bytes, std::uint64_t pair_id, const Mapping& mapping) {
   SegmentHeader header{};
   header.magic = segment_magic;
   header.kind = static_cast<std::uint32_t>(half.kind);
@@ -70,6 +63,21 @@ Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved,
   header.segment_bytes = bytes;
   header.pair_id = pair_id;
   std::memcpy(mapping.data(), &header, sizeof header);
+}
+
+// `holes`: of data; nobody can punch any into control.
+Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, Holes holes, std::uint64_t pair_id,
+                   std::uint64_t huge_page, os::Fd& fd, Mapping& mapping, const os::SystemFiles& files, Error& error) {
+  const Children children = half.is_control() ? Children::none : Children::inherit;
+  const int seals = half.seals | (holes == Holes::forbidden ? F_SEAL_FUTURE_WRITE : 0);
+  Status s = os::create_memfd(half.name, bytes, fd, error);
+  if (s == FEEDLANE_OK) s = mapping.map(fd.get(), bytes, Access::read_write, children, error);
+  if (s == FEEDLANE_OK && huge_page != 0) os::fill_with_huge_pages(mapping.data(), bytes, huge_page, files);
+  if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
+  if (s == FEEDLANE_OK) s = os::add_seals(fd.get(), seals, error);
+  if (s != FEEDLANE_OK) return s;
+  if (!half.is_control()) mapping.advise(MADV_DONTDUMP);  // a core dump of the arena would delay the news of a crash
+  if (half.has_header) write_header(half, bytes, pair_id, mapping);
   return FEEDLANE_OK;
 }
 
@@ -94,22 +102,27 @@ Status check_header(const Half& half, const SegmentHeader& header, std::uint64_t
   return FEEDLANE_OK;
 }
 
-Status attach_half(const Half& half, int fd, Access access, Mapping& mapping, std::uint64_t& pair_id, Error& error) {
+Status check_seals(const Half& half, int fd, Access access, Error& error) {
   const int seals = os::get_seals(fd);
   if (seals < 0 || (seals & half.seals) != half.seals)
     return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "%s has seals %d, needs %d", half.name, seals,
                         half.seals);
   constexpr int no_writing = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
-  if (!half.is_control() && (seals & no_writing) != 0)
+  if (access == Access::read_write && (seals & no_writing) != 0)
     return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "%s has seals %d: it can't be written to",
                         half.name, seals);
+  return FEEDLANE_OK;
+}
+
+Status attach_half(const Half& half, int fd, Access access, Mapping& mapping, std::uint64_t& pair_id, Error& error) {
+  if (const Status s = check_seals(half, fd, access, error); s != FEEDLANE_OK) return s;
   std::uint64_t bytes = 0;
   if (const Status s = os::file_size(fd, bytes, error); s != FEEDLANE_OK) return s;
   constexpr std::uint64_t least = sizeof(SegmentHeader) + sizeof(Geometry);
   if (bytes < least || bytes > max_segment_bytes)
     return error.refuse(FEEDLANE_E_CORRUPT, half.name, static_cast<std::int64_t>(bytes), least, "%s has %llu bytes",
                         half.name, static_cast<unsigned long long>(bytes));
-  if (const Status s = mapping.map(fd, bytes, access, error); s != FEEDLANE_OK) return s;
+  if (const Status s = mapping.map(fd, bytes, access, Children::none, error); s != FEEDLANE_OK) return s;
   SegmentHeader header;
   std::memcpy(&header, mapping.data(), sizeof header);
   pair_id = header.pair_id;
@@ -128,18 +141,18 @@ std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& fil
 // ---- any pair ----
 
 Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes,
-                           const Parts& reserved, const os::SystemFiles& files, Error& error) {
+                           const Parts& reserved, const os::SystemFiles& files, Error& error, Holes holes) {
   if (const Status s = os::check_memory({control_bytes, data_bytes}, control_bytes + reserved.total(), files, error);
       s != FEEDLANE_OK)
     return s;
   std::uint64_t pair_id = 0;
   if (::getrandom(&pair_id, sizeof pair_id, 0) != sizeof pair_id) return error.os(errno, "getrandom");
-  Status s =
-      create_half(control_half(kind), control_bytes, {control_bytes}, pair_id, 0, control_fd_, control_, files, error);
+  Status s = create_half(control_half(kind), control_bytes, {control_bytes}, Holes::forbidden, pair_id, 0, control_fd_,
+                         control_, files, error);
   if (s != FEEDLANE_OK) return s;
   const std::uint64_t huge_page = has_no_holes(reserved) ? huge_page_for(data_bytes, files) : 0;
   asked_for_huge_pages_ = huge_page != 0;
-  return create_half(data_half(kind), data_bytes, reserved, pair_id, huge_page, data_fd_, data_, files, error);
+  return create_half(data_half(kind), data_bytes, reserved, holes, pair_id, huge_page, data_fd_, data_, files, error);
 }
 
 Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error) {
@@ -150,11 +163,44 @@ Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Access
   if (s != FEEDLANE_OK) return s;
   if (control_id != data_id)
     return error.refuse(FEEDLANE_E_CORRUPT, "pair_id", static_cast<std::int64_t>(data_id),
-                        static_cast<std::int64_t>(control_id), "the two segments belong to different %s",
-                        kind == SegmentKind::control ? "loaders" : "rings");
-  keep_from_children();  // they must not write on after the attacher
+                        static_cast<std::int64_t>(control_id), "the two segments belong to different rings");
   data_.advise(MADV_DONTDUMP);
   return FEEDLANE_OK;
+}
+
+Status SegmentPair::attach_control(SegmentKind kind, int fd, Error& error) {
+  std::uint64_t ignored = 0;
+  return attach_half(control_half(kind), fd, Access::read_only, control_, ignored, error);
+}
+
+Status SegmentPair::attach_data(int fd, const os::FileId& id, std::uint64_t bytes, Access access, Error& error) {
+  constexpr Half half = data_half(SegmentKind::control);
+  if (const Status s = check_seals(half, fd, access, error); s != FEEDLANE_OK) return s;
+  os::FileId found;
+  if (const Status s = os::file_id(fd, found, error); s != FEEDLANE_OK) return s;
+  if (found != id)
+    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", static_cast<std::int64_t>(found.inode),
+                        static_cast<std::int64_t>(id.inode), "%s is inode %llu, control belongs to inode %llu",
+                        half.name, static_cast<unsigned long long>(found.inode),
+                        static_cast<unsigned long long>(id.inode));
+  std::uint64_t size = 0;
+  if (const Status s = os::file_size(fd, size, error); s != FEEDLANE_OK) return s;
+  if (size != bytes)
+    return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", static_cast<std::int64_t>(size),
+                        static_cast<std::int64_t>(bytes), "%s has %llu bytes, the geometry asks for %llu", half.name,
+                        static_cast<unsigned long long>(size), static_cast<unsigned long long>(bytes));
+  const Status s = data_.map(fd, bytes, access, Children::none, error);
+  if (s == FEEDLANE_OK) data_.advise(MADV_DONTDUMP);
+  return s;
+}
+
+Status SegmentPair::take_data(SegmentPair& parent, Error& error) {
+  data_.swap(parent.data_);
+  return data_.keep_from_children(error);  // they must not write on after us
+}
+
+Status SegmentPair::check_control_size(std::uint64_t bytes, Error& error) const {
+  return check_sizes(bytes, data_.size(), error);
 }
 
 Status SegmentPair::check_sizes(std::uint64_t control_bytes, std::uint64_t data_bytes, Error& error) const {
@@ -167,8 +213,6 @@ Status SegmentPair::check_sizes(std::uint64_t control_bytes, std::uint64_t data_
                       static_cast<long long>(found), static_cast<long long>(needed));
 }
 
-void SegmentPair::keep_from_children() const { data_.advise(MADV_DONTFORK); }
-
 void SegmentPair::unmap() {
   control_.unmap();
   data_.unmap();
@@ -176,25 +220,58 @@ void SegmentPair::unmap() {
 
 // ---- a loader's ----
 
-Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& error) {
+Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& error, Holes holes) {
   const Parts reserved{plan.payload, plan.geometry.slots, plan.slot_stride, plan.slot_reserved};
-  const Status s = pair_.create(SegmentKind::control, plan.control_bytes, plan.data_bytes, reserved, files, error);
+  os::FileId id;
+  Status s = pair_.create(SegmentKind::control, plan.control_bytes, plan.data_bytes, reserved, files, error, holes);
+  if (s == FEEDLANE_OK) s = os::file_id(pair_.data_fd(), id, error);
   if (s != FEEDLANE_OK) return s;
+  holes_ = holes;
   plan_ = plan;
-  *pair_.control<Geometry>(sizeof(SegmentHeader)) = plan.geometry;
+  plan_.geometry.data_device = id.device;
+  plan_.geometry.data_inode = id.inode;
+  *pair_.control<Geometry>(sizeof(SegmentHeader)) = plan_.geometry;
   return FEEDLANE_OK;
+}
+
+Status Segments::restore_slot(std::uint32_t slot, Error& error) const {
+  const std::uint64_t start = plan_.payload_of(slot);
+  Status s = FEEDLANE_OK;
+  if (plan_.slot_reserved != plan_.slot_stride) {
+    s = os::give_back(data_fd(), start + plan_.slot_reserved, plan_.slot_stride - plan_.slot_reserved, error);
+    // Release: pairs with the acquire load in Task::allocate. The trainer's one thread is the only one to write it.
+    trainer_block()->given_back.store(trainer_block()->given_back.load(std::memory_order_relaxed) + 1,
+                                      std::memory_order_release);
+  }
+  return s == FEEDLANE_OK ? os::reserve(data_fd(), start, plan_.slot_reserved, error) : s;
 }
 
 std::uint64_t Segments::huge_bytes(const os::SystemFiles& files) const {
   return pair_.asked_for_huge_pages() ? os::huge_bytes(pair_.data<std::byte>(0), files) : 0;
 }
 
-Status Segments::attach(int control_fd, int data_fd, Access access, Error& error) {
-  if (const Status s = pair_.attach(SegmentKind::control, control_fd, data_fd, access, error); s != FEEDLANE_OK)
-    return s;
+Status Segments::attach_control(int fd, Error& error) {
+  if (const Status s = pair_.attach_control(SegmentKind::control, fd, error); s != FEEDLANE_OK) return s;
   const Geometry geometry = *pair_.control<Geometry>(sizeof(SegmentHeader));
   if (make_plan(geometry, plan_, error) != FEEDLANE_OK) return error.code = FEEDLANE_E_CORRUPT;
-  return pair_.check_sizes(plan_.control_bytes, plan_.data_bytes, error);
+  return pair_.check_control_size(plan_.control_bytes, error);
+}
+
+Status Segments::attach(int control_fd, int data_fd, Access access, Error& error) {
+  const Status s = attach_control(control_fd, error);
+  return s == FEEDLANE_OK ? pair_.attach_data(data_fd, data_id(), plan_.data_bytes, access, error) : s;
+}
+
+Status Segments::attach_inherited(int control_fd, int data_fd, Segments& parent, Error& error) {
+  Status s = attach_control(control_fd, error);
+  os::FileId id;
+  if (s == FEEDLANE_OK) s = os::file_id(data_fd, id, error);
+  if (s != FEEDLANE_OK) return s;
+  if (id != data_id() || id != parent.data_id())
+    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", static_cast<std::int64_t>(id.inode),
+                        static_cast<std::int64_t>(data_id().inode), "these segments aren't the parent's");
+  parent.are_forbidden_ = false;
+  return pair_.take_data(parent.pair_, error);
 }
 
 }  // namespace feedlane::shm

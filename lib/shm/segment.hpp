@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "os/fd.hpp"
 #include "os/limits.hpp"
+#include "os/memfd.hpp"
 #include "shm/layout.hpp"
 #include "shm/mapping.hpp"
 #include "shm/plan.hpp"
@@ -29,25 +30,33 @@ struct Parts {
 // Of a huge page, if a data segment of so many bytes, all of them memory, shall be of them; else 0.
 std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& files);
 
+// Whether holes may be punched into data: by a worker that runs wild, and by the trainer to give memory back.
+enum class Holes { allowed, forbidden };
+
 // Two memfds that belong together, and their mappings in this process. Descriptors are kept by the side that made them,
 // which hands them to its peers; a worker keeps that of data.
 class SegmentPair {
  public:
   // Checks that there is memory, maps, reserves all of it, seals, writes the headers. After this the kernel lets nobody but
-  // the holder of this mapping write to control. `kind` is that of control; data's is the next one.
-  // Of data, `reserved` says which parts are memory from the start; the rest is address space. Data without any such
-  // address space is of huge pages where the system gives some.
+  // the holder of this mapping write to control, and no child forked meanwhile has it. `kind` is that of control; data's is
+  // the next one. Of data, `reserved` says which parts are memory from the start; the rest is address space. Data without
+  // any such address space is of huge pages where the system gives some. Where holes are forbidden, data can be written only
+  // by this mapping and those that forked children inherit.
   Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const Parts& reserved,
-                const os::SystemFiles& files, Error& error);
-  // Takes nothing on trust: sizes, seals and headers are checked against each other. E_ABI, E_CORRUPT.
-  // `access` is that to data; control can't be had but for reading.
+                const os::SystemFiles& files, Error& error, Holes holes = Holes::allowed);
+  // Both segments of a ring. Takes nothing on trust: sizes, seals and headers are checked against each other. E_ABI,
+  // E_CORRUPT. `access` is that to data; control can't be had but for reading.
   Status attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error);
+  // Control alone, and data by what control says of it. E_ABI, E_CORRUPT.
+  Status attach_control(SegmentKind kind, int fd, Error& error);
+  Status attach_data(int fd, const os::FileId& id, std::uint64_t bytes, Access access, Error& error);
+  // The mapping of data that this process inherited from its parent, whose pair this is a copy of.
+  Status take_data(SegmentPair& parent, Error& error);
   // Whether the sizes are what a plan asks for. E_CORRUPT.
   Status check_sizes(std::uint64_t control_bytes, std::uint64_t data_bytes, Error& error) const;
+  Status check_control_size(std::uint64_t control_bytes, Error& error) const;
   void unmap();
   void keep_data_fd(os::Fd fd) { data_fd_ = std::move(fd); }
-  // Forked children of this process don't get data's mapping.
-  void keep_from_children() const;
 
   [[nodiscard]] int control_fd() const { return control_fd_.get(); }
   [[nodiscard]] int data_fd() const { return data_fd_.get(); }
@@ -79,11 +88,13 @@ class Segments {
   Segments& operator=(const Segments&) = delete;
   ~Segments() { unmap(); }
   // Trainer: by the plan, whose geometry is written into control.
-  Status create(const Plan& plan, const os::SystemFiles& files, Error& error);
+  Status create(const Plan& plan, const os::SystemFiles& files, Error& error, Holes holes = Holes::allowed);
   // Worker: computes the plan again from the geometry that it finds. E_ABI, E_CORRUPT.
   Status attach(int control_fd, int data_fd, Error& error) {
     return attach(control_fd, data_fd, Access::read_write, error);
   }
+  // The same in a child forked by the trainer, whose segments `parent` are a copy of; its view of data becomes ours.
+  Status attach_inherited(int control_fd, int data_fd, Segments& parent, Error& error);
   // Monitor: the same, but for reading only.
   Status watch(int control_fd, int data_fd, Error& error) {
     return attach(control_fd, data_fd, Access::read_only, error);
@@ -96,7 +107,10 @@ class Segments {
   }
   // Worker: more of data may have to be reserved.
   void keep_data_fd(os::Fd fd) { pair_.keep_data_fd(std::move(fd)); }
-  void keep_from_children() const { pair_.keep_from_children(); }
+  // Trainer: memory beyond the reserved part of a slot that nobody uses goes back to the system, and what is missing of that
+  // part is there again.
+  Status restore_slot(std::uint32_t slot, Error& error) const;
+  [[nodiscard]] bool may_have_holes() const { return holes_ == Holes::allowed; }
 
   // Of a slot, or of all: see shm/shadow.hpp.
   void forbid_payload(std::uint32_t slot) const { forbid(payload(slot), 0, plan_.slot_stride); }
@@ -141,8 +155,11 @@ class Segments {
 
  private:
   Status attach(int control_fd, int data_fd, Access access, Error& error);
+  Status attach_control(int fd, Error& error);
+  [[nodiscard]] os::FileId data_id() const { return {plan_.geometry.data_device, plan_.geometry.data_inode}; }
 
   Plan plan_;
+  Holes holes_ = Holes::allowed;
   bool are_forbidden_ = false;
   SegmentPair pair_;
 };

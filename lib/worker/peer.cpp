@@ -28,6 +28,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
                   int trainer_pidfd, std::int64_t start_deadline_ns, os::Poller& poller, os::Fd& theirs, Error& error) {
   if (ever_opened_) trainer_row_->generation.store(generation() + 1, std::memory_order_relaxed);
   ever_opened_ = true;
+  why_not_attached_[0] = '\0';
   attached_ = spawned_ = cut_off_ = local_ = said_ready_ = said_leaving_ = was_hurried_ = false;
   unfinished = 0;
   was_unheard = false;
@@ -80,6 +81,7 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
 Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error) {
   request.environment.push_back(std::string(fd_variable) + "=" + std::to_string(theirs.get()));
   request.inherited_fd = theirs.get();
+  request.lifeline = untied_.get();
   pid_t pid = 0;
   const Status s = os::spawn(request, pid, process_, error);
   if (s != FEEDLANE_OK) {
@@ -92,7 +94,7 @@ Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, 
 
 Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
   pid_t pid = 0;
-  const Status s = os::fork_process(pid, process_, error);
+  const Status s = os::fork_process(pid, process_, error, untied_.get());
   is_child = s == FEEDLANE_OK && pid == 0;
   if (is_child) return s;
   if (s != FEEDLANE_OK) {
@@ -103,13 +105,11 @@ Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
   return watch(poller, error);
 }
 
-// A child of ours whose end would not be seen mustn't live on.
+// A child of ours, tied before it ran. One whose end would not be seen mustn't live on.
 Status Peer::watch(os::Poller& poller, Error& error) {
   spawned_ = true;
-  // It ties itself when it attaches; until then, stopped perhaps, it mustn't outlive us either.
-  Status s = untied_ ? os::tie_lifeline(untied_.get(), pid(), error) : FEEDLANE_OK;
   untied_.reset();
-  if (s == FEEDLANE_OK) s = poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
+  const Status s = poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
   if (s == FEEDLANE_OK) return s;
   os::send_signal(process_.get(), SIGKILL);
   os::wait_for_end(process_.get());
@@ -156,9 +156,14 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
     }
     if (received.fd_count == 1) return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
   }
-  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && attached_ &&
-      !said_ready_)
-    return hear_ready(message.ready, error);
+  if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && !said_ready_) {
+    if (attached_) return hear_ready(message.ready, error);
+    if (message.ready.status < 0) {  // it can't attach, and ends
+      said_ready_ = true;
+      std::memcpy(why_not_attached_, message.ready.text, sizeof why_not_attached_ - 1);  // the last byte stays zero
+      return Heard::nothing;
+    }
+  }
   if (message.magic == leaving_magic && received.bytes == sizeof message.leaving) {  // also before it has attached
     said_leaving_ = true;
     return Heard::left;

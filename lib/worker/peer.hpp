@@ -128,6 +128,8 @@ class Peer {
   [[nodiscard]] bool is_lost() const { return is_fenced || was_given_up; }
   // It has detached by itself. Nothing was wrong with it; its process may live on.
   [[nodiscard]] bool has_left() const { return said_leaving_; }
+  // Why it can't attach, in its own words; empty: it hasn't said.
+  [[nodiscard]] const char* why_not_attached() const { return why_not_attached_; }
   // For its next step: to attach, then to open its data set.
   [[nodiscard]] std::int64_t start_deadline_ns() const { return start_deadline_ns_; }
   void set_start_deadline_ns(std::int64_t at) { start_deadline_ns_ = at; }
@@ -205,7 +207,8 @@ class Peer {
   os::Fd worker_event_;
   os::Fd trainer_event_;
   os::Lifeline lifeline_;  // cutting it kills the worker
-  os::Fd untied_;          // its other end, until the process that was started is known
+  os::Fd untied_;          // its other end, until the process to be tied to it is there
+  char why_not_attached_[shm::text_bytes] = {};
   shm::TrainerRow* trainer_row_ = nullptr;
   shm::WorkerRow* row_ = nullptr;
   ring::Producer tasks_;

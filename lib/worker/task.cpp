@@ -15,7 +15,8 @@
 namespace feedlane::worker {
 
 void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
-                   feedlane_worker* owner) {
+                   feedlane_worker* owner, const shm::TrainerBlock* trainer) {
+  trainer_ = trainer;
   fields_ = &fields;
   geometry_ = geometry;
   worker_ = worker;
@@ -114,8 +115,17 @@ void Task::publish_tensors() {
 
 // ---- what the data set puts into the slot ----
 
+// What was reserved beyond the reserved part of slots may be gone.
+void Task::forget_given_back() {
+  if (trainer_ == nullptr) return;
+  // Acquire: pairs with the release store in Segments::restore_slot.
+  const std::uint64_t count = trainer_->given_back.load(std::memory_order_acquire);
+  if (std::exchange(given_back_, count) != count) reserved_.assign(geometry_.slots, geometry_.reserved_bytes);
+}
+
 // The slot's payload up to `end` is memory from here on.
 Status Task::reserve_up_to(std::uint64_t end, Error& error) {
+  forget_given_back();
   std::uint64_t& there = reserved_[slot_.number];
   if (end <= there) return FEEDLANE_OK;
   // Whole pages, and some more than asked for: batches that grow by a little each time shouldn't ask each time.
@@ -169,14 +179,12 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   // In its own place if it fits there; else behind all others.
   arena::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
-  if (at < tensors_.size()) shm::forbid(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
   if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
   else if (const Status s = allocate(bytes, place, error); s != FEEDLANE_OK) return s;
   feedlane_tensor t = arena::row_major(dtype, full.ndim, full.shape);
   t.bytes = bytes;
   t.data = slot_.payload + place.offset;
   t.offset = slot_.payload_offset + place.offset;
-  shm::permit(slot_.payload, place.offset, t.bytes);
   if (is_declared) {
     t.name = declared[at].name.c_str();
   } else {
@@ -186,7 +194,10 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
     t.name = name.get();
     names_.push_back(std::move(name));
   }
-  if (index == count) tensors_.push_back(t);
+  // Nothing fails from here on: a tensor whose new shape was refused stays as it is.
+  if (index < count) shm::forbid(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
+  shm::permit(slot_.payload, place.offset, t.bytes);
+  if (index == count) tensors_.push_back(t);  // `prepare` has reserved room for all
   else tensors_[at] = t;
   extras_.shaped |= std::uint64_t{1} << at;
   publish_tensors();

@@ -16,8 +16,9 @@ namespace feedlane::worker {
 // the first task of the largest size, unless it is asked for tensors of other shapes.
 class Task {
  public:
-  void prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
-               feedlane_worker* owner);
+  // `trainer`: what it tells all workers; nullptr inline.
+  void prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker, feedlane_worker* owner,
+               const shm::TrainerBlock* trainer = nullptr);
   // `list`: the slot's list in control: indices, or the state to go on from.
   void open(const shm::TaskMessage& message, const std::int64_t* list, const arena::Slot& slot);
   // Asks for the lines in which it is said what was made, long before.
@@ -74,6 +75,7 @@ class Task {
   Status reserve_up_to(std::uint64_t end, Error& error);
   Status allocate(std::uint64_t bytes, arena::Extent& out, Error& error);
   Status copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error);
+  void forget_given_back();
   void publish_tensors();
   void forbid() const;
   void set_out();
@@ -90,7 +92,9 @@ class Task {
   std::vector<std::unique_ptr<char[]>> names_;  // of tensors that aren't declared
   std::vector<std::uint64_t> seeds_;
   std::vector<std::uint64_t> reserved_;  // of each slot's payload, as far as this side knows
-  std::uint64_t used_ = 0;               // of the slot's payload
+  const shm::TrainerBlock* trainer_ = nullptr;
+  std::uint64_t given_back_ = 0;  // as of what `reserved_` says
+  std::uint64_t used_ = 0;        // of the slot's payload
   std::uint64_t rows_ = 0;
   std::uint32_t skipped_ = 0;
   std::uint64_t next_note_ = 0;

@@ -21,7 +21,7 @@ enum Tag : std::uint64_t { tag_own_event, tag_trainer, tag_socket };
 
 // ---- attaching ----
 
-Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) {
+Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments* inherited, Error& error) {
   Welcome welcome{};
   os::Received received;
   const auto buffer = std::as_writable_bytes(std::span(&welcome, 1));
@@ -45,7 +45,10 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   is_tied_ = welcome.tied != 0;
   if (is_tied_)
     if (const Status s = os::tie_lifeline(lifeline_.get(), ::getpid(), error); s != FEEDLANE_OK) return s;
-  const Status s = own_.attach(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
+  const int control = received.fds[welcome_control].get();
+  const int data = received.fds[welcome_data].get();
+  const Status s = inherited == nullptr ? own_.attach(control, data, error)
+                                        : own_.attach_inherited(control, data, *inherited, error);
   own_.keep_data_fd(std::move(received.fds[welcome_data]));
   return s == FEEDLANE_OK ? open_rings(welcome, error) : s;
 }
@@ -88,18 +91,38 @@ Status Worker::watch_trainer(int socket, Error& error) {
   return s;
 }
 
+Status Worker::set_up(int socket, os::Deadline deadline, shm::Segments* inherited, Error& error) {
+  const Status s = receive_welcome(socket, deadline, inherited, error);
+  return s == FEEDLANE_OK ? watch_trainer(socket, error) : s;
+}
+
+namespace {
+
+// The trainer, which only sees that we end, is told why: what we write to standard error may go nowhere.
+void tell_refusal(int socket, const Error& why) {
+  Ready message{};
+  message.magic = ready_magic;
+  message.status = why.code;
+  copy_text(message.text, sizeof message.text, why.text);
+  Error nobody_to_tell;
+  (void)os::send_message(socket, std::as_bytes(std::span(&message, 1)), {}, nobody_to_tell);
+}
+
+}  // namespace
+
 Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, const shm::Segments* local,
-                      std::unique_ptr<Worker>& out, Error& error) {
-  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+                      std::unique_ptr<Worker>& out, Error& error, shm::Segments* inherited) {
   std::unique_ptr<Worker> w(new Worker);
   if (local != nullptr) w->segments_ = local;
-  Status s = w->receive_welcome(socket.get(), deadline, error);
-  if (s == FEEDLANE_OK) s = w->watch_trainer(socket.get(), error);
   os::Fd self;
+  Status s = w->set_up(socket.get(), os::Deadline::after(timeout_ns), inherited, error);
   if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
-  if (s != FEEDLANE_OK) return s;
+  if (s != FEEDLANE_OK) {
+    if (s < 0) tell_refusal(socket.get(), error);
+    return s;
+  }
   w->socket_ = std::move(socket);
-  w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle);
+  w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle, w->segments_->trainer_block());
   const Attached attached{attached_magic, shm::layout_hash};
   const int fd = self.get();
   s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);

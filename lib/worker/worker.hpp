@@ -25,9 +25,10 @@ namespace feedlane::worker {
 class Worker {
  public:
   // Takes the socket in every case. `handle` is what tasks name as their worker. A thread of the trainer's process works
-  // on the trainer's own mapping, `local`, which must outlive the worker.
+  // on the trainer's own mapping, `local`, which must outlive the worker; a child that the trainer forked takes over the view
+  // of data that it inherited.
   static Status attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, const shm::Segments* local,
-                       std::unique_ptr<Worker>& out, Error& error);
+                       std::unique_ptr<Worker>& out, Error& error, shm::Segments* inherited = nullptr);
   ~Worker();
 
   [[nodiscard]] feedlane_worker_info info() const;
@@ -59,7 +60,8 @@ class Worker {
 
  private:
   Worker() = default;
-  Status receive_welcome(int socket, os::Deadline deadline, Error& error);
+  Status set_up(int socket, os::Deadline deadline, shm::Segments* inherited, Error& error);
+  Status receive_welcome(int socket, os::Deadline deadline, shm::Segments* inherited, Error& error);
   Status open_rings(const Welcome& welcome, Error& error);
   Status watch_trainer(int socket, Error& error);
   Status take_task(const feedlane_task** task, Error& error);

@@ -112,7 +112,8 @@ const Side sides[] = {{"worker", welcome_of_loader, welcome_of_ring}, {"sender",
 struct Forgery {
   const char* what;
   std::int32_t status;
-  const char* argument;  // "": not promised; behind a "*" half of a segment's name
+  const char*
+      argument;  // "": not promised; behind a "*" half of a segment's name; "A|B": A for a worker, B for a sender
   void (*change)(Letter& l, const Side& side);
 };
 
@@ -142,21 +143,21 @@ const Forgery forgeries[] = {
      [](Letter& l, const Side&) { l.rewrite(control, 100); }},
     {"control cut behind its header", FEEDLANE_E_CORRUPT, "segment_bytes",
      [](Letter& l, const Side&) { l.rewrite(control, 4096 - 64); }},
-    {"data cut by a page", FEEDLANE_E_CORRUPT, "segment_bytes",
+    {"data cut by a page", FEEDLANE_E_CORRUPT, "geometry.data_inode|segment_bytes",
      [](Letter& l, const Side&) { l.rewrite(data, l.size_of(data) - 4096); }},
-    {"data longer by a page", FEEDLANE_E_CORRUPT, "segment_bytes",
+    {"data longer by a page", FEEDLANE_E_CORRUPT, "geometry.data_inode|segment_bytes",
      [](Letter& l, const Side&) { l.rewrite(data, l.size_of(data) + 4096); }},
     {"control without its magic", FEEDLANE_E_CORRUPT, "magic",
      [](Letter& l, const Side&) { l.rewrite(control, l.size_of(control), 0, std::string(8, '\0')); }},
     {"control of another version", FEEDLANE_E_ABI, "major",
      [](Letter& l, const Side&) { l.rewrite(control, l.size_of(control), 12, "\x7f"); }},
-    {"data of another byte order", FEEDLANE_E_ABI, "byte_order",
+    {"data of another byte order", some_error, "geometry.data_inode|byte_order",
      [](Letter& l, const Side&) { l.rewrite(data, l.size_of(data), 16, std::string("\x01\x02\x03\x04")); }},
     {"all numbers at their largest", FEEDLANE_E_CORRUPT, "",
      [](Letter& l, const Side&) { l.rewrite(control, l.size_of(control), 128, std::string(24, '\xff')); }},
     {"all numbers zero", FEEDLANE_E_CORRUPT, "",
      [](Letter& l, const Side&) { l.rewrite(control, l.size_of(control), 128, std::string(24, '\0')); }},
-    {"another one's data", FEEDLANE_E_CORRUPT, "pair_id",
+    {"another one's data", FEEDLANE_E_CORRUPT, "geometry.data_inode|pair_id",
      [](Letter& l, const Side& side) { l.replace(data, side.welcome().fds[data]); }},
     {"control of another kind", FEEDLANE_E_CORRUPT, "kind",
      [](Letter& l, const Side& side) { l.replace(control, side.others().fds[control]); }},
@@ -166,6 +167,8 @@ const Forgery forgeries[] = {
 
 bool is_meant(const std::string& argument, const Side& side, const std::string& found) {
   if (argument.empty()) return true;
+  if (const std::size_t bar = argument.find('|'); bar != std::string::npos)
+    return found == (side.welcome == welcome_of_loader ? argument.substr(0, bar) : argument.substr(bar + 1));
   if (argument[0] != '*') return argument == found;
   return found == std::string(side.welcome == welcome_of_loader ? "feedlane-" : "feedlane-ring-") + argument.substr(1);
 }

@@ -50,20 +50,22 @@ struct Trainer {
     PROMISE(segments.create(plan, no_accounts, error) == FEEDLANE_OK);
     geometry = reinterpret_cast<shm::Geometry*>(reinterpret_cast<std::byte*>(segments.trainer_block()) -
                                                 plan.trainer_block + sizeof(shm::SegmentHeader));
+    sound = *geometry;
   }
   void set_fields(fuzz::Input& in) const {
     shm::FieldRecord records[] = {{"image", 1, 8, 1, 3, {3, 4, 5}}, {"label", 0, 64, 1, 0, {}}};
     if (in.flag()) fuzz::edit(in, records, sizeof records);
     std::memcpy(segments.fields(), records, sizeof records);
-    *geometry = small_geometry();
+    *geometry = sound;
     if (in.pick(8) == 7) geometry->flags = in.u32();
     if (in.pick(8) == 7) geometry->slot_bytes = geometry->reserved_bytes = 4097 + in.u16() % 4096;  // the same pages
     if (in.pick(16) == 15) fuzz::edit(in, geometry, sizeof *geometry);
     // Both take memory as they say; that of segments so large would have to be there first.
-    if (geometry->max_rows > 1000 || geometry->slots > 1000) *geometry = small_geometry();
+    if (geometry->max_rows > 1000 || geometry->slots > 1000) *geometry = sound;
   }
   shm::Segments segments;
   shm::Geometry* geometry;
+  shm::Geometry sound;  // as it was made, with the file that data is
 };
 
 // Descriptors to pass: those that are wanted, but for what the input puts in their place.

@@ -100,6 +100,16 @@ void walk(const shm::Segments& s) {
   PROMISE(loader::read_stats(s).slots == g.slots);
 }
 
+// A memfd of that size without a word in it.
+os::Fd make_data(std::uint64_t bytes, int seals, os::FileId& id) {
+  os::Fd fd;
+  Error error;
+  if (os::create_memfd("feedlane-fuzz", bytes, fd, error) != FEEDLANE_OK) return {};
+  PROMISE(os::add_seals(fd.get(), seals, error) == FEEDLANE_OK);
+  PROMISE(os::file_id(fd.get(), id, error) == FEEDLANE_OK);
+  return fd;
+}
+
 // Of a loader; with `follow` the segments have the sizes that the changed geometry asks for.
 void attach_loader(fuzz::Input& in) {
   Beginning control = sound(shm::SegmentKind::control, 0);
@@ -113,12 +123,12 @@ void attach_loader(fuzz::Input& in) {
   const std::uint64_t control_bytes = plan.control_bytes + (in.pick(16) == 15 ? std::uint64_t{in.u16()} : 0);
   const std::uint64_t data_bytes = in.pick(16) == 15 ? in.u32() : plan.data_bytes;
   control.header.segment_bytes = control_bytes;
-  Beginning data = sound(shm::SegmentKind::data, data_bytes);
   fuzz::edit(in, &control.header, sizeof control.header);
-  fuzz::edit(in, &data.header, sizeof data.header);
   constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  os::FileId id;
+  const os::Fd data_fd = make_data(data_bytes, edit_seals(in, seals), id);
+  if (in.pick(16) != 15) control.geometry.data_device = id.device, control.geometry.data_inode = id.inode;
   os::Fd control_fd = make(control, control_bytes, edit_seals(in, seals | F_SEAL_FUTURE_WRITE));
-  os::Fd data_fd = make(data, data_bytes, edit_seals(in, seals));
   if (in.pick(16) == 15) control_fd.reset();
   shm::Segments segments;
   const Status s = in.flag() ? segments.watch(control_fd.get(), data_fd.get(), error)

@@ -5,8 +5,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <csignal>
+#include <cstring>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -95,8 +100,166 @@ TEST_CASE("pinned: what the table fails to unregister stays registered, and can 
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
+namespace {
+
+// How often each address was registered; refuses on demand.
+class CountingTable {
+ public:
+  CountingTable() {
+    table_.user_data = this;
+    table_.register_memory = [](void* self, void* address, std::uint64_t, feedlane_error*) {
+      auto& t = *static_cast<CountingTable*>(self);
+      if (t.refuses) return std::int32_t{FEEDLANE_E_DEVICE};
+      t.times[reinterpret_cast<std::uintptr_t>(address)]++;
+      t.there++;
+      return std::int32_t{FEEDLANE_OK};
+    };
+    table_.unregister_memory = [](void* self, void*, std::uint64_t, feedlane_error*) {
+      static_cast<CountingTable*>(self)->there--;
+      return std::int32_t{FEEDLANE_OK};
+    };
+  }
+  feedlane_pool* make_pool() {
+    auto c = fresh<feedlane_pool_config>();
+    c.custom = &table_;
+    feedlane_pool* p = nullptr;
+    REQUIRE(feedlane_pool_create(&c, &p, nullptr) == FEEDLANE_OK);
+    return p;
+  }
+  // Of the memory that this is in.
+  [[nodiscard]] int times_of(const void* memory) const {
+    const auto after = times.upper_bound(reinterpret_cast<std::uintptr_t>(memory));
+    return after == times.begin() ? 0 : std::prev(after)->second;
+  }
+  [[nodiscard]] int most() const {
+    int most = 0;
+    for (const auto& [address, count] : times) most = std::max(most, count);
+    return most;
+  }
+  std::map<std::uintptr_t, int> times;
+  int there = 0;
+  bool refuses = false;
+
+ private:
+  feedlane_backend table_ = fresh<feedlane_backend>();
+};
+
+// With two worker processes, of which one is killed after `batches`, and is seen to be.
+struct Killed {
+  explicit Killed(feedlane_pool* p, std::int64_t samples = 60) : setup(samples, 2) {
+    setup.workers(2);
+    setup.config.pinned = p;
+    loader = setup.create();
+    begin(loader.get(), 0);
+    wait_until_ready(loader.get(), 2);
+  }
+  void kill_one() const {
+    const auto pid = static_cast<pid_t>(worker_of(loader.get(), 1).pid);
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(loader.get(), nullptr);
+      return stats_of(loader.get()).restarts == 1;
+    }));
+  }
+  Setup setup;
+  Loader loader;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "pinned: after a worker's death each slot is registered again before its next batch, after a worker's leave none") {
+  // The arena is memory throughout, or has address space in between.
+  for (const std::uint64_t slot_bytes : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
+    CAPTURE(slot_bytes);
+    CountingTable table;
+    feedlane_pool* p = table.make_pool();
+    {
+      Setup s(60, 2);
+      s.workers(2);
+      s.config.pinned = p;
+      s.config.slot_bytes = slot_bytes;
+      const Loader l = s.create();
+      for (std::int64_t epoch = 0; epoch < 2; epoch++) (void)take_epoch(l.get(), epoch);  // workers of their own
+      REQUIRE(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+      CHECK(table.most() == 1);
+    }
+    CHECK(table.there == 0);
+    table.times.clear();
+    {
+      const Killed k(p);
+      const int slots = table.there;
+      k.kill_one();
+      for (std::int32_t status = FEEDLANE_OK; status == FEEDLANE_OK;) {
+        auto b = fresh<feedlane_batch>();
+        status = feedlane_loader_next(k.loader.get(), patience_ns, &b, nullptr);
+        if (status != FEEDLANE_OK) {
+          CHECK(status == FEEDLANE_END);
+          break;
+        }
+        CHECK_MESSAGE(table.times_of(b.tensors[0].data) == 2, "batch " << b.batch);
+        REQUIRE(feedlane_batch_release(k.loader.get(), b.token) == FEEDLANE_OK);
+      }
+      CHECK(table.there == slots);
+    }
+    CHECK(table.there == 0);
+    CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+  }
+}
+
+TEST_CASE("pinned: a slot that can't be registered again is E_DEVICE, and the next epoch tries again") {
+  CountingTable table;
+  feedlane_pool* p = table.make_pool();
+  {
+    const Killed k(p);
+    table.refuses = true;
+    k.kill_one();
+    std::int32_t status = FEEDLANE_OK;
+    while (status == FEEDLANE_OK) status = take(k.loader.get()).status;
+    CHECK(status == FEEDLANE_E_DEVICE);
+    table.refuses = false;
+    check_sequence(take_epoch(k.loader.get(), 1), 60, 2);
+    CHECK(table.most() == 2);
+  }
+  CHECK(table.there == 0);
+  CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+}
+
+TEST_CASE("pinned: forked workers can't take the memory of registered slots away, and nothing is registered again") {
+  auto data = fresh<feedlane_dataset>();
+  data.open = [](void* user_data, const feedlane_worker_info* info, void** self, feedlane_error*) {
+    *static_cast<std::int32_t*>(user_data) = info->generation;
+    *self = user_data;
+    return std::int32_t{FEEDLANE_OK};
+  };
+  data.fetch = [](void* self, const feedlane_task* task, feedlane_error*) {
+    std::memset(task->tensors[0].data, 5, task->tensors[0].bytes);
+    const auto page = reinterpret_cast<std::uintptr_t>(task->tensors[0].data) / 4096 * 4096;
+    const bool is_refused = ::madvise(reinterpret_cast<void*>(page), 4096, MADV_REMOVE) == -1 && errno == EPERM;
+    const std::string beyond(5000, 'b');  // the reserved part: that memory can still be had
+    if (feedlane_task_metadata(task, beyond.data(), beyond.size(), nullptr) != FEEDLANE_OK)
+      return std::int32_t{FEEDLANE_E_LIMIT};
+    if (task->batch == 5 && *static_cast<std::int32_t*>(self) == 0) (void)::raise(SIGKILL);
+    return is_refused ? std::int32_t{FEEDLANE_OK} : std::int32_t{FEEDLANE_E_SAMPLE};
+  };
+  std::int32_t generation = 0;
+  data.user_data = &generation;
+  CountingTable table;
+  feedlane_pool* p = table.make_pool();
+  {
+    Setup s(60, 2);
+    s.forked(2, data).fields({field("bytes", uint8_type, {4096})});
+    s.config.pinned = p;
+    const Loader l = s.create();
+    for (const Taken& t : take_epoch(l.get(), 0)) CHECK(t.bytes[0] == std::string(2 * 4096, '\5'));
+    CHECK(stats_of(l.get()).restarts >= 1);
+    CHECK(table.most() == 1);
+  }
+  CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+}
+
 TEST_CASE("pinned: a pool's buffers and a loader's slots aren't the user's to unregister, at whatever address") {
-  // The arena as one stretch, and one for each slot.
+  // The arena is memory throughout, or has address space in between.
   for (const std::uint64_t slot_bytes : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
     CAPTURE(slot_bytes);
     auto c = fresh<feedlane_pool_config>();

@@ -49,6 +49,21 @@ TEST_CASE("a program that is no worker is E_INIT with a text that helps") {
   }
 }
 
+TEST_CASE("workers that can't attach say why, in the error that ends the epoch") {
+  Setup s(4);
+  s.workers(1);
+  // No room for the descriptors that come with the welcome.
+  const std::string command = std::string("ulimit -n 6; exec ") + worker_program + " get";
+  s.argv = {"/bin/sh", "-c", command.c_str(), nullptr};
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  Error e;
+  CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
+  CHECK(e.says("before it attached, the 5th in a row: "));
+  CHECK_MESSAGE(e.says("descriptors that came along with a message"), std::string(e.text));
+  CHECK(e.says("Too many open files"));
+}
+
 TEST_CASE("a program that doesn't exist is an error of begin, with its name") {
   for (const char* program : {"/nonexistent/feedlane-worker", "no-such-feedlane-worker-in-path", "/dev/null"}) {
     Setup s(4);

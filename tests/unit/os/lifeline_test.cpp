@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lifeline of os/process.hpp: what becomes of a process that is tied to one, whatever it does at the moment.
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <sys/prctl.h>
 
 #include "os/process.hpp"
@@ -139,6 +140,27 @@ TEST_CASE("a child by fork_process holds nobody's lifeline, and leads a group of
   gate.write.reset();
   CHECK(WEXITSTATUS(feedlane::test::wait_for_end(pid)) == 7);
   CHECK(os::has_ended(pidfd.get()));
+}
+
+TEST_CASE("a child by fork_process is tied before it comes back: a parent that is killed at once leaves nobody") {
+  for (int i = 0; i < 10; i++) {
+    Pipe alive;
+    const pid_t parent = feedlane::test::fork_child([&] {
+      os::Lifeline line;
+      Fd read, pidfd;
+      pid_t pid = 0;
+      Error error;
+      if (line.open(read, error) != FEEDLANE_OK) ::_exit(1);
+      if (os::fork_process(pid, pidfd, error, read.get()) != FEEDLANE_OK) ::_exit(2);
+      if (pid != 0) (void)::kill(::getpid(), SIGKILL);
+      pollfd nothing{-1, 0, 0};
+      (void)::poll(&nothing, 1, 60'000);
+    });
+    alive.write.reset();
+    REQUIRE(was_killed(feedlane::test::wait_for_end(parent)));
+    pollfd entry{alive.read.get(), POLLIN, 0};
+    REQUIRE_MESSAGE(::poll(&entry, 1, 10'000) == 1, "the child is still there");
+  }
 }
 
 TEST_CASE("tying to a lifeline that is closed already is E_PEER_DEAD, and does not kill") {

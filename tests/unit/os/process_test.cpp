@@ -212,6 +212,77 @@ TEST_CASE("a group whose leader has ended and isn't reaped can still be signalle
   os::send_signal_to_group(-1, SIGKILL);
 }
 
+TEST_CASE(
+    "a program is tied to its lifeline before it runs: a starter that is killed right after the start leaves nobody") {
+  for (int i = 0; i < 10; i++) {
+    Pipe alive;  // as long as the program has its other end
+    const pid_t starter = feedlane::test::fork_child([&] {
+      os::Lifeline line;
+      Fd read, pidfd;
+      pid_t pid = 0;
+      Error error;
+      if (line.open(read, error) != FEEDLANE_OK) ::_exit(1);
+      const std::vector<std::string> argv{"sleep", "60"};
+      if (os::spawn({argv, {"PATH=/usr/bin:/bin"}, alive.write.get(), read.get()}, pid, pidfd, error) != FEEDLANE_OK)
+        ::_exit(2);
+      (void)::kill(::getpid(), SIGKILL);
+    });
+    alive.write.reset();
+    const int status = feedlane::test::wait_for_end(starter);
+    REQUIRE((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+    Error error;
+    REQUIRE_MESSAGE(os::wait_readable(alive.read.get(), Deadline::after(10'000'000'000), error) == FEEDLANE_OK,
+                    "the program is still there");
+  }
+}
+
+TEST_CASE("a program that is tied lives as long as its lifeline, and dies with it") {
+  os::Lifeline line;
+  Fd read;
+  Error error;
+  REQUIRE(line.open(read, error) == FEEDLANE_OK);
+  Pipe pipe;
+  Child child;
+  REQUIRE(os::spawn({{"sh", "-c", "echo x > /proc/self/fd/" + std::to_string(pipe.write.get()) + "; exec sleep 60"},
+                     {"PATH=/usr/bin:/bin"},
+                     pipe.write.get(),
+                     read.get()},
+                    child.pid, child.pidfd, error) == FEEDLANE_OK);
+  pipe.write.reset();
+  char byte = 0;
+  REQUIRE(::read(pipe.read.get(), &byte, 1) == 1);
+  CHECK_FALSE(os::has_ended(child.pidfd.get()));
+  line.cut();
+  wait_for_pidfd(child.pidfd);
+  const Ending ending = os::reap(child.pidfd.get());
+  CHECK(ending.signaled);
+  CHECK(ending.code == SIGKILL);
+}
+
+TEST_CASE("a program without a slash is looked up in PATH, as execvp does: the first that can be executed") {
+  const feedlane::test::Folder folder;
+  folder.write("first/feedlane-test-program", "not executable");
+  folder.write("second/feedlane-test-program", "#!/bin/sh\nexit 5\n");
+  REQUIRE(::chmod((folder.path() + "/second/feedlane-test-program").c_str(), 0700) == 0);
+  const std::string before = std::getenv("PATH");
+  const Pipe pipe;
+  const auto start_with = [&](const std::string& path, Child& child) {
+    Error error;
+    (void)::setenv("PATH", path.c_str(), 1);
+    const feedlane::Status s =
+        os::spawn({{"feedlane-test-program"}, {}, pipe.read.get()}, child.pid, child.pidfd, error);
+    (void)::setenv("PATH", before.c_str(), 1);
+    return s == FEEDLANE_OK ? 0 : error.os_errno;
+  };
+  Child child;
+  REQUIRE(start_with("/nowhere:" + folder.path() + "/first:" + folder.path() + "/second", child) == 0);
+  wait_for_pidfd(child.pidfd);
+  CHECK(os::reap(child.pidfd.get()).code == 5);
+  CHECK_MESSAGE(start_with("/nowhere:" + folder.path() + "/first", child) == EACCES, "one is there");
+  CHECK(start_with("/nowhere:" + folder.path(), child) == ENOENT);
+  CHECK(start_with("", child) == ENOENT);
+}
+
 TEST_CASE("a program that can't be started is an error that names it, and leaves no process") {
   const Pipe pipe;
   pid_t pid = 0;

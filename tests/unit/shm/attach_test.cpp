@@ -2,6 +2,8 @@
 // What a worker makes of two descriptors that somebody hands to it: nothing is taken on trust.
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+
 #include <array>
 
 #include "unit/os/fixtures.hpp"
@@ -39,15 +41,29 @@ Status attach_with(const Made& made, SegmentKind kind, int replacement, Error& e
                          control ? made.segments.data_fd() : replacement, error);
 }
 
+shm::SegmentHeader& header_of(std::byte* segment) { return *reinterpret_cast<shm::SegmentHeader*>(segment); }
+shm::Geometry& geometry_of(std::byte* segment) {
+  return *reinterpret_cast<shm::Geometry*>(segment + sizeof(shm::SegmentHeader));
+}
+
+// With changed control.
 template <class Edit>
-Status attach_changed(const Made& made, SegmentKind kind, Error& error, Edit&& edit) {
+Status attach_changed(const Made& made, Error& error, Edit&& edit) {
+  constexpr SegmentKind kind = SegmentKind::control;
   const Fd copy = changed_copy(made.fd(kind), made.bytes(kind), seals_of(kind), edit);
   return attach_with(made, kind, copy.get(), error);
 }
 
-shm::SegmentHeader& header_of(std::byte* segment) { return *reinterpret_cast<shm::SegmentHeader*>(segment); }
-shm::Geometry& geometry_of(std::byte* segment) {
-  return *reinterpret_cast<shm::Geometry*>(segment + sizeof(shm::SegmentHeader));
+// With data of so many bytes and these seals, and control that says it is the one.
+Status attach_data(const Made& made, std::uint64_t bytes, int seals, Error& error) {
+  const Fd data = changed_copy(made.segments.data_fd(), bytes, seals, [](std::byte*) {});
+  struct stat status {};
+  REQUIRE(::fstat(data.get(), &status) == 0);
+  constexpr SegmentKind kind = SegmentKind::control;
+  const Fd control = changed_copy(made.fd(kind), made.bytes(kind), seals_of(kind),
+                                  [&](std::byte* s) { geometry_of(s).data_inode = status.st_ino; });
+  shm::Segments segments;
+  return segments.attach(control.get(), data.get(), error);
 }
 
 constexpr std::array kinds{SegmentKind::control, SegmentKind::data};
@@ -91,16 +107,38 @@ TEST_CASE("a worker's own children have no view of data") {
   CHECK_FALSE(feedlane::test::in_child(mapped));
 }
 
-TEST_CASE("an unchanged copy is accepted: what follows is refused for the change alone") {
+TEST_CASE("unchanged copies are accepted: what follows is refused for the change alone") {
   const Made made;
   Error error;
-  for (const SegmentKind kind : kinds) CHECK(attach_changed(made, kind, error, [](std::byte*) {}) == FEEDLANE_OK);
-  CHECK_MESSAGE(
-      attach_changed(made, SegmentKind::data, error, [](std::byte* s) { header_of(s).minor++; }) == FEEDLANE_OK,
-      "a minor version is compatible");
+  CHECK(attach_changed(made, error, [](std::byte*) {}) == FEEDLANE_OK);
+  CHECK(attach_data(made, made.bytes(SegmentKind::data), seals_of(SegmentKind::data), error) == FEEDLANE_OK);
+  CHECK_MESSAGE(attach_changed(made, error, [](std::byte* s) { header_of(s).minor++; }) == FEEDLANE_OK,
+                "a minor version is compatible");
 }
 
-TEST_CASE("each number of a header that isn't this library's is refused by name, with both numbers") {
+TEST_CASE("whatever a worker writes into data, another one attaches") {
+  const Made made;
+  shm::Segments worker;
+  Error error;
+  REQUIRE(worker.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
+  std::byte* const data = reinterpret_cast<std::byte*>(worker.worker_row(0)) - worker.plan().worker_rows;
+  for (const int byte : {0xff, 0x00, 0x5a}) {
+    std::memset(data, byte, worker.plan().data_bytes);
+    shm::Segments another;
+    CHECK(another.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
+    shm::Segments monitor;
+    CHECK(monitor.watch(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
+  }
+}
+
+TEST_CASE("a ring for a doorbell that goes to data's descriptor falls on nobody's words") {
+  const Made made;
+  const std::uint64_t one = 1;
+  REQUIRE(::write(made.segments.data_fd(), &one, sizeof one) == sizeof one);
+  CHECK(made.segments.plan().worker_rows >= sizeof one);
+}
+
+TEST_CASE("each number of the header that isn't this library's is refused by name, with both numbers") {
   struct Change {
     const char* name;
     Status refusal;
@@ -109,32 +147,27 @@ TEST_CASE("each number of a header that isn't this library's is refused by name,
   };
   const Made made;
   const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
-  for (const SegmentKind kind : kinds) {
-    const auto number = static_cast<std::int64_t>(kind);
-    const auto bytes = static_cast<std::int64_t>(made.bytes(kind));
-    constexpr auto magic = static_cast<std::int64_t>(shm::segment_magic);
-    constexpr auto hash = static_cast<std::int64_t>(shm::layout_hash);
-    for (const Change& c : {
-             Change{"magic", FEEDLANE_E_CORRUPT, magic ^ 1, magic, [](auto& h) { h.magic ^= 1; }},
-             {"kind", FEEDLANE_E_CORRUPT, 3 - number, number, [](auto& h) { h.kind = 3 - h.kind; }},
-             {"kind", FEEDLANE_E_CORRUPT, 0, number, [](auto& h) { h.kind = 0; }},
-             {"major", FEEDLANE_E_ABI, shm::format_major + 1, shm::format_major, [](auto& h) { h.major++; }},
-             {"byte_order", FEEDLANE_E_ABI, 0x04030201, 0x01020304, [](auto& h) { h.byte_order = 0x04030201; }},
-             {"layout_hash", FEEDLANE_E_ABI, hash ^ 2, hash, [](auto& h) { h.layout_hash ^= 2; }},
-             {"features", FEEDLANE_E_ABI, 1, 0, [](auto& h) { h.features = 1; }},
-             {"page_bytes", FEEDLANE_E_ABI, page * 4, page, [](auto& h) { h.page_bytes *= 4; }},
-             {"segment_bytes", FEEDLANE_E_CORRUPT, bytes - 1, bytes, [](auto& h) { h.segment_bytes--; }},
-         }) {
-      CAPTURE(std::string(c.name));
-      CAPTURE(number);
-      Error error;
-      CHECK(attach_changed(made, kind, error, [&](std::byte* s) { c.edit(header_of(s)); }) == c.refusal);
-      CHECK(std::string(error.argument) == c.name);
-      CHECK(error.found == c.found);
-      CHECK(error.needed == c.needed);
-      const std::string segment = kind == SegmentKind::control ? "feedlane-control" : "feedlane-data";
-      CHECK(std::string(error.text).find(segment) != std::string::npos);
-    }
+  const auto bytes = static_cast<std::int64_t>(made.bytes(SegmentKind::control));
+  constexpr auto magic = static_cast<std::int64_t>(shm::segment_magic);
+  constexpr auto hash = static_cast<std::int64_t>(shm::layout_hash);
+  for (const Change& c : {
+           Change{"magic", FEEDLANE_E_CORRUPT, magic ^ 1, magic, [](auto& h) { h.magic ^= 1; }},
+           {"kind", FEEDLANE_E_CORRUPT, 2, 1, [](auto& h) { h.kind = 2; }},
+           {"kind", FEEDLANE_E_CORRUPT, 0, 1, [](auto& h) { h.kind = 0; }},
+           {"major", FEEDLANE_E_ABI, shm::format_major + 1, shm::format_major, [](auto& h) { h.major++; }},
+           {"byte_order", FEEDLANE_E_ABI, 0x04030201, 0x01020304, [](auto& h) { h.byte_order = 0x04030201; }},
+           {"layout_hash", FEEDLANE_E_ABI, hash ^ 2, hash, [](auto& h) { h.layout_hash ^= 2; }},
+           {"features", FEEDLANE_E_ABI, 1, 0, [](auto& h) { h.features = 1; }},
+           {"page_bytes", FEEDLANE_E_ABI, page * 4, page, [](auto& h) { h.page_bytes *= 4; }},
+           {"segment_bytes", FEEDLANE_E_CORRUPT, bytes - 1, bytes, [](auto& h) { h.segment_bytes--; }},
+       }) {
+    CAPTURE(std::string(c.name));
+    Error error;
+    CHECK(attach_changed(made, error, [&](std::byte* s) { c.edit(header_of(s)); }) == c.refusal);
+    CHECK(std::string(error.argument) == c.name);
+    CHECK(error.found == c.found);
+    CHECK(error.needed == c.needed);
+    CHECK(std::string(error.text).find("feedlane-control") != std::string::npos);
   }
 }
 
@@ -154,6 +187,18 @@ TEST_CASE("a segment without one of its seals is refused") {
     }
 }
 
+TEST_CASE("data that can't be written to is refused by a worker, and watched by a monitor") {
+  shm::Plan plan;
+  Error error;
+  REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
+  shm::Segments trainer;
+  REQUIRE(trainer.create(plan, {}, error, shm::Holes::forbidden) == FEEDLANE_OK);
+  shm::Segments worker, monitor;
+  CHECK(worker.attach(trainer.control_fd(), trainer.data_fd(), error) == FEEDLANE_E_CORRUPT);
+  CHECK(std::string(error.text).find("can't be written to") != std::string::npos);
+  CHECK(monitor.watch(trainer.control_fd(), trainer.data_fd(), error) == FEEDLANE_OK);
+}
+
 TEST_CASE("what is no memfd is refused") {
   const Made made;
   const feedlane::test::Pipe pipe;
@@ -165,43 +210,54 @@ TEST_CASE("what is no memfd is refused") {
     }
 }
 
-TEST_CASE("a segment shorter than its header says, or than any, is refused before more is read") {
+TEST_CASE("control shorter than its header says, or than any, is refused before more is read") {
   const Made made;
-  for (const SegmentKind kind : kinds) {
-    const std::uint64_t whole = made.bytes(kind);
-    for (const std::uint64_t bytes : {whole - 1, whole - 4096, whole + 4096, std::uint64_t{4096}, std::uint64_t{208}}) {
-      if (bytes == whole) continue;
-      CAPTURE(bytes);
-      const Fd copy = changed_copy(made.fd(kind), bytes, seals_of(kind), [](std::byte*) {});
-      Error error;
-      CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
-      CHECK(std::string(error.argument) == "segment_bytes");
-      CHECK(error.found == static_cast<std::int64_t>(whole));
-      CHECK(error.needed == static_cast<std::int64_t>(bytes));
-    }
-    for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{207}}) {
-      CAPTURE(bytes);
-      const Fd copy = changed_copy(made.fd(kind), bytes, seals_of(kind), [](std::byte*) {});
-      Error error;
-      CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
-      CHECK(std::string(error.argument) == (kind == SegmentKind::control ? "feedlane-control" : "feedlane-data"));
-      CHECK(error.found == static_cast<std::int64_t>(bytes));
-      CHECK(error.needed == 208);
-    }
-  }
-}
-
-TEST_CASE("a truncated segment whose header agrees with its size doesn't agree with its geometry") {
-  const Made made;
-  for (const SegmentKind kind : kinds) {
-    const std::uint64_t bytes = made.bytes(kind) - 4096;
-    const Fd copy =
-        changed_copy(made.fd(kind), bytes, seals_of(kind), [&](std::byte* s) { header_of(s).segment_bytes = bytes; });
+  constexpr SegmentKind kind = SegmentKind::control;
+  const std::uint64_t whole = made.bytes(kind);
+  for (const std::uint64_t bytes : {whole - 1, whole - 4096, whole + 4096, std::uint64_t{4096}, std::uint64_t{224}}) {
+    if (bytes == whole) continue;
+    CAPTURE(bytes);
+    const Fd copy = changed_copy(made.fd(kind), bytes, seals_of(kind), [](std::byte*) {});
     Error error;
     CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
     CHECK(std::string(error.argument) == "segment_bytes");
-    CHECK(std::string(error.text).find("the geometry asks for") != std::string::npos);
+    CHECK(error.found == static_cast<std::int64_t>(whole));
+    CHECK(error.needed == static_cast<std::int64_t>(bytes));
   }
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{223}}) {
+    CAPTURE(bytes);
+    const Fd copy = changed_copy(made.fd(kind), bytes, seals_of(kind), [](std::byte*) {});
+    Error error;
+    CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
+    CHECK(std::string(error.argument) == "feedlane-control");
+    CHECK(error.found == static_cast<std::int64_t>(bytes));
+    CHECK(error.needed == 224);
+  }
+}
+
+TEST_CASE("data of another size than the geometry asks for is refused, whatever its size") {
+  const Made made;
+  const std::uint64_t whole = made.bytes(SegmentKind::data);
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, whole - 4096, whole - 1, whole + 4096}) {
+    CAPTURE(bytes);
+    Error error;
+    CHECK(attach_data(made, bytes, seals_of(SegmentKind::data), error) == FEEDLANE_E_CORRUPT);
+    CHECK(std::string(error.argument) == "segment_bytes");
+    CHECK(error.found == static_cast<std::int64_t>(bytes));
+    CHECK(error.needed == static_cast<std::int64_t>(whole));
+  }
+}
+
+TEST_CASE("truncated control whose header agrees with its size doesn't agree with its geometry") {
+  const Made made;
+  constexpr SegmentKind kind = SegmentKind::control;
+  const std::uint64_t bytes = made.bytes(kind) - 4096;
+  const Fd copy =
+      changed_copy(made.fd(kind), bytes, seals_of(kind), [&](std::byte* s) { header_of(s).segment_bytes = bytes; });
+  Error error;
+  CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
+  CHECK(std::string(error.argument) == "segment_bytes");
+  CHECK(std::string(error.text).find("the geometry asks for") != std::string::npos);
 }
 
 TEST_CASE("the two halves of different loaders don't go together") {
@@ -209,9 +265,44 @@ TEST_CASE("the two halves of different loaders don't go together") {
   Error error;
   for (const SegmentKind kind : kinds) {
     CHECK(attach_with(one, kind, other.fd(kind), error) == FEEDLANE_E_CORRUPT);
-    CHECK(std::string(error.argument) == "pair_id");
+    CHECK(std::string(error.argument) == "geometry.data_inode");
     CHECK(error.found != error.needed);
   }
+}
+
+TEST_CASE("a forked child takes over its parent's view of data, which no child of its own has") {
+  shm::Plan plan;
+  Error error;
+  REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
+  shm::Segments trainer;
+  REQUIRE(trainer.create(plan, {}, error, shm::Holes::forbidden) == FEEDLANE_OK);
+  const std::string wrong = feedlane::test::in_child([&]() -> const char* {
+    shm::Segments worker;
+    Error why;
+    if (worker.attach_inherited(trainer.control_fd(), trainer.data_fd(), trainer, why) != FEEDLANE_OK) return "attach";
+    worker.payload(3)[4999] = std::byte{9};
+    std::byte* const payload = worker.payload(0);
+    if (::madvise(payload, 4096, MADV_REMOVE) != -1 || errno != EPERM) return "MADV_REMOVE";
+    if (::fallocate(trainer.data_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) != -1) return "fallocate";
+    if (::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, trainer.data_fd(), 0) != MAP_FAILED) return "mmap";
+    const auto is_mapped = [&] {
+      unsigned char resident = 0;
+      return ::mincore(payload, 1, &resident) == 0;
+    };
+    return !is_mapped() || feedlane::test::in_child(is_mapped) ? "children" : "";
+  });
+  CHECK(wrong == "");
+  CHECK(trainer.payload(3)[4999] == std::byte{9});
+}
+
+TEST_CASE("another loader's segments aren't taken for those that a child inherited") {
+  const Made one, other;
+  CHECK(feedlane::test::in_child([&] {
+          shm::Segments worker;
+          Error error;
+          return worker.attach_inherited(other.segments.control_fd(), other.segments.data_fd(),
+                                         const_cast<shm::Segments&>(one.segments), error);
+        }) == FEEDLANE_E_CORRUPT);
 }
 
 TEST_CASE("control and data the wrong way round are refused") {
@@ -250,8 +341,7 @@ TEST_CASE("a geometry out of range is refused by name, one of another size by th
        }) {
     Error error;
     CAPTURE(std::string(c.name));
-    CHECK(attach_changed(made, SegmentKind::control, error, [&](std::byte* s) { c.edit(geometry_of(s)); }) ==
-          FEEDLANE_E_CORRUPT);
+    CHECK(attach_changed(made, error, [&](std::byte* s) { c.edit(geometry_of(s)); }) == FEEDLANE_E_CORRUPT);
     CHECK(std::string(error.argument) == c.name);
   }
 }

@@ -69,8 +69,9 @@ void print_control() {
   FIELD(Geometry, ring_capacity), FIELD(Geometry, flags), FIELD(Geometry, config_bytes), FIELD(Geometry, slot_bytes);
   FIELD(Geometry, reserved_bytes), FIELD(Geometry, list_bytes), FIELD(Geometry, base_seed);
   FIELD(Geometry, retry_backoff_ns), FIELD(Geometry, retries), FIELD(Geometry, record_rows);
+  FIELD(Geometry, data_device), FIELD(Geometry, data_inode);
   STRUCT(TrainerBlock);
-  FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before);
+  FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before), FIELD(TrainerBlock, given_back);
   STRUCT(LoaderCounters);
   FIELD(LoaderCounters, batches), FIELD(LoaderCounters, samples), FIELD(LoaderCounters, bytes);
   FIELD(LoaderCounters, epochs), FIELD(LoaderCounters, wait_ns), FIELD(LoaderCounters, restarts);

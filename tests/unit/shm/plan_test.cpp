@@ -62,7 +62,7 @@ std::vector<Region> control_regions(const Plan& p) {
 
 std::vector<Region> data_regions(const Plan& p) {
   const Geometry& g = p.geometry;
-  return {{"header", 0, sizeof(shm::SegmentHeader), shm::writer_distance},
+  return {{"margin", 0, shm::data_margin, shm::writer_distance},
           {"worker rows", p.worker_rows, g.workers * sizeof(shm::WorkerRow), shm::writer_distance},
           {"result lanes", p.result_lanes, g.workers * p.ring_bytes, shm::payload_alignment},
           {"slot headers", p.slot_headers, g.slots * sizeof(shm::SlotHeader), shm::payload_alignment},

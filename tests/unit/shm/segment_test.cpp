@@ -4,8 +4,10 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "support/skip.hpp"
 #include "unit/os/fixtures.hpp"
@@ -19,7 +21,9 @@ namespace shm = feedlane::shm;
 namespace {
 
 struct Made {
-  Made() { feedlane::test::create(segments); }
+  explicit Made(const shm::Geometry& geometry = feedlane::test::small_geometry()) {
+    feedlane::test::create(segments, geometry);
+  }
   shm::Segments segments;
 };
 
@@ -67,15 +71,23 @@ TEST_CASE("all of both segments is real memory from the start") {
   CHECK(real_bytes(made.segments.data_fd()) >= plan.data_bytes);
 }
 
-TEST_CASE("headers and geometry say what the segments are, and everything else is zero") {
+TEST_CASE("header and geometry of control say what the segments are, and everything else is zero") {
   const Made made;
   const shm::Plan& plan = made.segments.plan();
+  struct stat data {};
+  REQUIRE(::fstat(made.segments.data_fd(), &data) == 0);
+  CHECK(plan.geometry.data_device == data.st_dev);
+  CHECK(plan.geometry.data_inode == data.st_ino);
   for (const shm::SegmentKind kind : {shm::SegmentKind::control, shm::SegmentKind::data}) {
     const bool control = kind == shm::SegmentKind::control;
     const std::uint64_t bytes = control ? plan.control_bytes : plan.data_bytes;
     std::string content(bytes, 'x');
     REQUIRE(::pread(control ? made.segments.control_fd() : made.segments.data_fd(), content.data(), bytes, 0) ==
             static_cast<ssize_t>(bytes));
+    if (!control) {
+      CHECK_MESSAGE(content.find_first_not_of('\0') == std::string::npos, "nothing that a worker could spoil");
+      continue;
+    }
     CHECK(content.substr(0, 8) == "FEEDLANE");
     shm::SegmentHeader header;
     std::memcpy(&header, content.data(), sizeof header);
@@ -89,9 +101,8 @@ TEST_CASE("headers and geometry say what the segments are, and everything else i
     CHECK(header.features == 0);
     shm::Geometry geometry{};
     std::memcpy(&geometry, content.data() + sizeof header, sizeof geometry);
-    CHECK((std::memcmp(&geometry, &plan.geometry, sizeof geometry) == 0) == control);
-    const std::size_t written = sizeof header + (control ? sizeof geometry : 0);
-    CHECK(content.find_first_not_of('\0', written) == std::string::npos);
+    CHECK(std::memcmp(&geometry, &plan.geometry, sizeof geometry) == 0);
+    CHECK(content.find_first_not_of('\0', sizeof header + sizeof geometry) == std::string::npos);
   }
 }
 
@@ -156,6 +167,46 @@ TEST_CASE("a forked child has no view of control") {
   CHECK_FALSE(feedlane::test::in_child([&] { return is_mapped(control); }));
 }
 
+TEST_CASE("a child that another thread forks meanwhile never has a view of control that it could write to") {
+  std::atomic<bool> is_over{false};
+  int children = 0;
+  int writable = 0;
+  std::thread forker([&] {
+    while (!is_over || children < 20) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {  // only system calls: the other thread may hold any lock
+        const int fd = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+        static char text[1 << 20];
+        std::size_t length = 0;
+        for (ssize_t got = 0; (got = ::read(fd, text + length, sizeof text - 1 - length)) > 0;)
+          length += static_cast<std::size_t>(got);
+        bool found = false;
+        for (char* at = text; at != nullptr && *at != '\0';) {
+          char* const end = std::strchr(at, '\n');
+          if (end != nullptr) *end = '\0';
+          found = found || (std::strstr(at, "feedlane-control") != nullptr && std::strstr(at, " rw-s ") != nullptr);
+          at = end == nullptr ? nullptr : end + 1;
+        }
+        ::_exit(found ? 1 : 0);
+      }
+      int status = 0;
+      if (pid < 0 || ::waitpid(pid, &status, 0) != pid) break;
+      children++;
+      writable += WIFEXITED(status) && WEXITSTATUS(status) == 1 ? 1 : 0;
+    }
+  });
+  shm::Geometry geometry = feedlane::test::small_geometry();
+  geometry.config_bytes = 8 << 20;  // to be reserved after it was mapped
+  for (int i = 0; i < 100; i++) {
+    shm::Segments segments;
+    feedlane::test::create(segments, geometry);
+  }
+  is_over = true;
+  forker.join();
+  CHECK(children >= 20);
+  CHECK(writable == 0);
+}
+
 TEST_CASE("a core dump leaves the arena out") {
   const Made made;
   const std::string data =
@@ -186,6 +237,25 @@ TEST_CASE("every place that the plan names is in the segments, and apart") {
   CHECK(in_data(s.slot_header(3)) == p.slot_headers + 3 * sizeof(shm::SlotHeader));
   CHECK(in_data(s.payload(3)) == p.payload_of(3));
   CHECK(reinterpret_cast<std::uintptr_t>(s.payload(1)) % shm::payload_alignment == 0);
+}
+
+TEST_CASE("a slot is restored: what was touched beyond its reserved part goes back, and that part is memory again") {
+  shm::Geometry geometry = feedlane::test::small_geometry();
+  geometry.slot_bytes = 1 << 20;
+  Made made(geometry);
+  const shm::Segments& s = made.segments;
+  const std::uint64_t before = real_bytes(s.data_fd());
+  for (std::uint32_t slot = 0; slot < 2; slot++) std::memset(s.payload(slot), 7, s.plan().slot_stride);
+  CHECK(real_bytes(s.data_fd()) > before + (1 << 20));
+  REQUIRE(::madvise(s.payload(1), s.plan().slot_reserved, MADV_REMOVE) == 0);
+  const std::uint64_t given_back = s.trainer_block()->given_back.load(std::memory_order_relaxed);
+  Error error;
+  for (std::uint32_t slot = 0; slot < 2; slot++) REQUIRE(s.restore_slot(slot, error) == FEEDLANE_OK);
+  CHECK(real_bytes(s.data_fd()) == before);
+  CHECK(s.trainer_block()->given_back.load(std::memory_order_relaxed) == given_back + 2);
+  CHECK_MESSAGE(s.payload(0)[100] == std::byte{7}, "its reserved part stays as it is");
+  CHECK(s.payload(1)[100] == std::byte{0});
+  CHECK(s.payload(0)[s.plan().slot_reserved] == std::byte{0});
 }
 
 TEST_CASE("too little memory is found before any is taken") {

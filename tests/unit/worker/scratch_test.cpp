@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -37,6 +38,18 @@ TEST_CASE("memory is aligned as asked, up to 1 MiB") {
       CHECK(is_aligned(memory, alignment));
       std::memset(memory, 1, bytes);
     }
+}
+
+TEST_CASE("memory is aligned as asked, for every size and alignment") {
+  // Sizes from nothing to some times the alignment, and those around each of its multiples.
+  for (std::size_t alignment = 1; alignment <= 8192; alignment *= 2)
+    for (std::size_t around = 0; around <= 5 * alignment; around += std::max<std::size_t>(alignment / 4, 1))
+      for (const std::size_t bytes : {around - (around != 0 ? 1 : 0), around, around + 1}) {
+        Scratch scratch;
+        int misaligned = 0;
+        for (int i = 0; i < 20; i++) misaligned += is_aligned(scratch.allocate(bytes, alignment), alignment) ? 0 : 1;
+        REQUIRE_MESSAGE(misaligned == 0, bytes << " bytes at " << alignment);
+      }
 }
 
 TEST_CASE("an alignment that is none is answered with no memory") {

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is behind the slots after a worker that ran wild: memory goes back to the system, and what others rely on is there.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <vector>
+
+#include "crash/hostile.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+namespace shm = feedlane::shm;
+
+namespace {
+
+// Memory of a segment; of anything else 0.
+std::uint64_t bytes_of(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && status.st_nlink == 0 ? static_cast<std::uint64_t>(status.st_blocks) * 512 : 0;
+}
+
+// Of all that this process has open.
+std::uint64_t segment_bytes_there() {
+  std::uint64_t bytes = 0;
+  for (const int fd : open_descriptors()) bytes += bytes_of(fd);
+  return bytes;
+}
+
+struct Who {
+  std::int32_t id = 0, generation = 0;
+};
+Who me;  // in a worker
+
+std::int32_t remember(void* user_data, const feedlane_worker_info* info, void** self, feedlane_error*) {
+  me = {info->id, info->generation};
+  *self = user_data;
+  return FEEDLANE_OK;
+}
+
+feedlane_dataset table_of(std::int32_t (*fetch)(void*, const feedlane_task*, feedlane_error*)) {
+  auto table = fresh<feedlane_dataset>();
+  table.open = remember;
+  table.fetch = fetch;
+  return table;
+}
+
+bool is_doomed(const feedlane_task* task) { return me.id == 1 && me.generation == 0 && task->batch >= 6; }
+
+// A byte in every page of every slot.
+[[gnu::no_sanitize("address", "thread")]] void touch_all_slots() {
+  const Inside in(static_cast<std::uint32_t>(me.id));
+  for (std::uint32_t slot = 0; slot < in.plan.geometry.slots; slot++)
+    for (std::uint64_t at = 0; at < in.plan.slot_stride; at += 4096)
+      static_cast<volatile std::byte*>(in.payload(slot))[at] = std::byte{0x5a};
+}
+
+std::int32_t touch_once(void*, const feedlane_task* task, feedlane_error*) {
+  if (is_doomed(task)) {
+    touch_all_slots();
+    (void)::raise(SIGKILL);
+  }
+  std::memset(task->tensors[0].data, 1, task->tensors[0].bytes);
+  return FEEDLANE_OK;
+}
+
+// Worker 0: a tensor far beyond the reserved part, which must be memory when the library has handed it out.
+std::int32_t grow(void*, const feedlane_task* task, feedlane_error* err) {
+  if (is_doomed(task)) (void)::raise(SIGKILL);
+  std::memset(task->tensors[0].data, 1, task->tensors[0].bytes);
+  if (me.id != 0) return FEEDLANE_OK;
+  const feedlane_field large = field("large", uint8_type, {1 << 20});
+  feedlane_tensor t;
+  if (const std::int32_t s = feedlane_task_tensor(task, 1, &large, &t, err); s != FEEDLANE_OK) return s;
+  // Where it is, reserving it again takes nothing. The other worker's batches are small, so that nobody else takes any.
+  static const Inside in(0);
+  const std::uint64_t before = bytes_of(in.data_fd);
+  if (::fallocate(in.data_fd, 0, static_cast<off_t>(t.offset), static_cast<off_t>(t.bytes)) != 0) return FEEDLANE_E_OS;
+  if (bytes_of(in.data_fd) > before) return FEEDLANE_E_SAMPLE;
+  std::memset(t.data, 2, t.bytes);
+  return FEEDLANE_OK;
+}
+
+}  // namespace
+
+TEST_CASE("memory that a wild worker has touched beyond the reserved part of slots goes back when it has ended") {
+  const feedlane_dataset table = table_of(touch_once);
+  Setup s(60, 2);
+  s.forked(2, table).fields({field("bytes", uint8_type, {13})});
+  s.config.slot_bytes = 4 << 20;
+  s.config.held = 2;
+  const Loader l = s.create();
+  const std::uint64_t before = segment_bytes_there();
+  begin(l.get(), 0);
+  auto kept = fresh<feedlane_batch>();  // in the trainer's hands, while all slots are touched
+  REQUIRE(feedlane_loader_next(l.get(), patience_ns, &kept, nullptr) == FEEDLANE_OK);
+  std::vector<Taken> taken;
+  do taken.push_back(take(l.get()));
+  while (taken.back().status == FEEDLANE_OK);
+  CHECK(taken.back().status == FEEDLANE_END);
+  CHECK(taken.size() == 30);
+  CHECK(stats_of(l.get()).restarts == 1);
+  const std::uint64_t a_slot = 4 << 20;
+  CHECK(segment_bytes_there() < before + a_slot + (1 << 16));
+  CHECK_MESSAGE(segment_bytes_there() >= before + a_slot - (1 << 16), "nobody takes it out from under a batch");
+  REQUIRE(feedlane_batch_release(l.get(), kept.token) == FEEDLANE_OK);
+  (void)take_epoch(l.get(), 1);
+  CHECK(segment_bytes_there() < before + (1 << 16));
+}
+
+TEST_CASE("memory for large tensors is there before it is touched, also where it was given back meanwhile") {
+  const feedlane_dataset table = table_of(grow);
+  Setup s(120, 2);
+  s.forked(2, table).fields({field("bytes", uint8_type, {13})});
+  s.config.slot_bytes = 2 << 20;
+  const Loader l = s.create();
+  int large = 0;
+  for (const Taken& t : take_epoch(l.get(), 0)) {
+    CHECK((t.worker == 0) == (t.bytes.size() == 2));
+    if (t.bytes.size() == 2) CHECK(t.bytes[1] == std::string(1 << 20, '\2'));
+    large += t.bytes.size() == 2 ? 1 : 0;
+  }
+  CHECK(large > 10);
+  CHECK(stats_of(l.get()).restarts == 1);
+}
