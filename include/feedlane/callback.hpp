@@ -11,6 +11,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string_view>
+#include <type_traits>
 
 #include "error.hpp"
 
@@ -46,25 +47,30 @@ inline std::int32_t say(feedlane_error* err, std::int32_t code, std::string_view
   return code;
 }
 
-/** Runs `f(error)`, which returns a status; what it throws, or says by `error`, becomes the callback's error. `own`: an
- *  Error's own code and text count, in place of `code` and its what(). */
+/** `own`: the Error's own code and text count, in place of `code` and its what(). */
+inline std::int32_t say(feedlane_error* err, std::int32_t code, bool own, const Error& e) noexcept {
+  const bool is_failure = own || e.code() == FEEDLANE_E_SAMPLE;  // of a data set, not of what it has called
+  return say(err, own ? e.code() : code, is_failure ? e.text() : e.what(), e.transient(), e.traceback());
+}
+
+/** Runs `f()` or `f(error)`, which returns a status; what it throws, or says by `error`, becomes the callback's error. */
 template <class F>
 std::int32_t guarded(feedlane_error* err, std::int32_t code, bool own, F&& f) noexcept {
-  const auto say_error = [&](const Error& e) {
-    return own ? say(err, e.code(), e.text(), e.transient(), e.traceback())
-               : say(err, code, e.code() == FEEDLANE_E_SAMPLE ? e.text() : e.what(), e.transient(), e.traceback());
-  };
 #if FEEDLANE_EXCEPTIONS
   try {
 #endif
-    Error error;
-    const std::int32_t status = f(error);
-    return error ? say_error(error) : status;
+    if constexpr (std::is_invocable_v<F, Error&>) {
+      Error error;
+      const std::int32_t status = f(error);
+      return error ? say(err, code, own, error) : status;
+    } else {
+      return f();
+    }
 #if FEEDLANE_EXCEPTIONS
   } catch (const Transient& e) {
     return say(err, code, e.what(), true);
   } catch (const Error& e) {
-    return say_error(e);
+    return say(err, code, own, e);
   } catch (const std::exception& e) {
     return say(err, code, e.what());
   } catch (...) {

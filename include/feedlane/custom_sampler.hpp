@@ -37,11 +37,11 @@ feedlane_sampler_callbacks sampler_callbacks(T& object) {
   if constexpr (requires(T & t) { t.restart(std::int64_t{}, std::uint64_t{}); })
     c.restart = [](void* user_data, std::int64_t epoch, std::uint64_t seed, feedlane_error* err) {
       return guarded(err, FEEDLANE_E_SAMPLE, true,
-                     [&](Error&) { return static_cast<T*>(user_data)->restart(epoch, seed), FEEDLANE_OK; });
+                     [&] { return static_cast<T*>(user_data)->restart(epoch, seed), FEEDLANE_OK; });
     };
   if constexpr (requires(T & t) { t.save(); })
     c.save = [](void* user_data, void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, true, [&](Error&) -> std::int32_t {
+      return guarded(err, FEEDLANE_E_SAMPLE, true, [&]() -> std::int32_t {
         const std::vector<std::byte> state = static_cast<T*>(user_data)->save();
         *bytes = state.size();
         if (state.size() > cap) return FEEDLANE_E_LIMIT;
@@ -51,7 +51,7 @@ feedlane_sampler_callbacks sampler_callbacks(T& object) {
     };
   if constexpr (requires(T & t) { t.load(std::span<const std::byte>()); })
     c.load = [](void* user_data, const void* buffer, std::uint64_t bytes, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, true, [&](Error&) {
+      return guarded(err, FEEDLANE_E_SAMPLE, true, [&] {
         static_cast<T*>(user_data)->load({static_cast<const std::byte*>(buffer), static_cast<std::size_t>(bytes)});
         return FEEDLANE_OK;
       });

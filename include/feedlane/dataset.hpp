@@ -115,14 +115,14 @@ concept FetchEnds = HasFetch<T> && requires(T& t, const Task& task, Error& error
 /** Samples of a map-style data set. */
 template <class T>
 void add_map_callbacks(feedlane_dataset& d) {
-  if constexpr (HasGet<T>)
+  if constexpr (GetSays<T>)
     d.get = [](void* self, const feedlane_row* row, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error& error) {
-        (void)error;
-        if constexpr (GetSays<T>) static_cast<T*>(self)->get(Row(*row), error);
-        else static_cast<T*>(self)->get(Row(*row));
-        return FEEDLANE_OK;
-      });
+      return guarded(err, FEEDLANE_E_SAMPLE, false,
+                     [&](Error& error) { return static_cast<T*>(self)->get(Row(*row), error), FEEDLANE_OK; });
+    };
+  else if constexpr (HasGet<T>)
+    d.get = [](void* self, const feedlane_row* row, feedlane_error* err) {
+      return guarded(err, FEEDLANE_E_SAMPLE, false, [&] { return static_cast<T*>(self)->get(Row(*row)), FEEDLANE_OK; });
     };
   if constexpr (HasFetch<T>)
     d.fetch = [](void* self, const feedlane_task* task, feedlane_error* err) {
@@ -135,7 +135,7 @@ void add_map_callbacks(feedlane_dataset& d) {
   if constexpr (HasSubstitute<T>)
     d.substitute = [](void* self, std::int64_t failed, std::uint64_t seed, std::uint32_t tries, std::int64_t* other,
                       feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error&) -> std::int32_t {
+      return guarded(err, FEEDLANE_E_SAMPLE, false, [&]() -> std::int32_t {
         const std::optional<std::int64_t> chosen = static_cast<T*>(self)->substitute(failed, seed, tries);
         *other = chosen.value_or(0);
         return chosen ? FEEDLANE_OK : FEEDLANE_END;
@@ -146,24 +146,24 @@ void add_map_callbacks(feedlane_dataset& d) {
 /** Shards of an iterable one. */
 template <class T>
 void add_shard_callbacks(feedlane_dataset& d) {
-  if constexpr (HasNext<T>)
+  if constexpr (NextSays<T>)
     d.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
       return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error& error) {
-        (void)error;
-        bool is_there = false;
-        if constexpr (NextSays<T>) is_there = static_cast<T*>(self)->next(Row(*row), error);
-        else is_there = static_cast<T*>(self)->next(Row(*row));
-        return is_there ? FEEDLANE_OK : FEEDLANE_END;
+        return static_cast<T*>(self)->next(Row(*row), error) ? FEEDLANE_OK : FEEDLANE_END;
       });
+    };
+  else if constexpr (HasNext<T>)
+    d.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
+      return guarded(err, FEEDLANE_E_SAMPLE, false,
+                     [&] { return static_cast<T*>(self)->next(Row(*row)) ? FEEDLANE_OK : FEEDLANE_END; });
     };
   if constexpr (HasRestart<T>)
     d.restart = [](void* self, std::int64_t epoch, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_INIT, false,
-                     [&](Error&) { return static_cast<T*>(self)->restart(epoch), FEEDLANE_OK; });
+      return guarded(err, FEEDLANE_E_INIT, false, [&] { return static_cast<T*>(self)->restart(epoch), FEEDLANE_OK; });
     };
   if constexpr (HasSave<T>)
     d.save = [](void* self, void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_SAMPLE, false, [&](Error&) -> std::int32_t {
+      return guarded(err, FEEDLANE_E_SAMPLE, false, [&]() -> std::int32_t {
         const std::vector<std::byte> state = static_cast<T*>(self)->save();
         *bytes = state.size();
         if (state.size() > cap) return say(err, FEEDLANE_E_LIMIT, "the shard's state is larger than it may be");
@@ -173,7 +173,7 @@ void add_shard_callbacks(feedlane_dataset& d) {
     };
   if constexpr (HasLoad<T>)
     d.load = [](void* self, const void* buffer, std::uint64_t bytes, feedlane_error* err) {
-      return guarded(err, FEEDLANE_E_INIT, false, [&](Error&) {
+      return guarded(err, FEEDLANE_E_INIT, false, [&] {
         static_cast<T*>(self)->load({static_cast<const std::byte*>(buffer), static_cast<std::size_t>(bytes)});
         return FEEDLANE_OK;
       });
@@ -228,7 +228,7 @@ feedlane_dataset dataset_of(T& object) {
   d.user_data = &object;
   if constexpr (detail::HasOpen<T>)
     d.open = [](void* user_data, const feedlane_worker_info* info, void** self, feedlane_error* err) {
-      return detail::guarded(err, FEEDLANE_E_INIT, false, [&](Error&) {
+      return detail::guarded(err, FEEDLANE_E_INIT, false, [&] {
         *self = user_data;
         static_cast<T*>(user_data)->open(WorkerInfo(*info));
         return FEEDLANE_OK;

@@ -5,6 +5,7 @@
 #include "language.hpp"
 #if FEEDLANE_CXX20
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -94,7 +95,7 @@ struct DtypeName {
 };
 
 constexpr bool is_same(feedlane_dtype a, feedlane_dtype b) noexcept {
-  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+  return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
 
 [[gnu::cold, gnu::noinline]] inline void refuse_dtype(Error& error, const feedlane_tensor& t,

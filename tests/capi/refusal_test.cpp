@@ -115,6 +115,7 @@ const Refusal fields[] = {
        s.config.batch_size = 2;
        s.field_list[1] = field("x", uint8_type, {INT64_C(1) << 40});
      }},
+    {"config.fields[1].name", 39, 31, inline_loader, SET_FIELD(name, "a-name-that-is-longer-than-any-name-may")},
     {"config.fields[0].size", 8, offsetof(feedlane_field, dtype), inline_loader,
      [](Setup& s) { s.field_list[0].size = 8; }, FEEDLANE_E_ABI},
     {"config.fields[1].size", 96, sizeof(feedlane_field), inline_loader, [](Setup& s) { s.field_list[1].size = 96; },
@@ -124,6 +125,12 @@ const Refusal fields[] = {
 const Refusal too_much[] = {
     {"config.prefetch_factor", 4096 * 65536 + 2, 1 << 20, spawning,
      [](Setup& s) { s.config.workers = 4096, s.config.prefetch_factor = 65536; }, FEEDLANE_E_LIMIT},
+    {"config.fields", (INT64_C(1) << 40) + 65536, INT64_C(1) << 40, inline_loader,
+     [](Setup& s) {  // the rest of the fields takes what is left
+       s.config.batch_size = 1;
+       s.field_list[1] = field("x", uint8_type, {(INT64_C(1) << 40) - 256});
+     },
+     FEEDLANE_E_LIMIT},
     {"arena", INT64_C(288230969125724160), INT64_C(1) << 46, inline_loader,
      [](Setup& s) {
        s.config.held = 1 << 19;

@@ -39,6 +39,18 @@ def exported(library):
     return {name.split("@")[0] for kind, name in symbols if kind != "A"}
 
 
+def intruders(library):
+    """What in the library could be another's: libraries that define malloc, calls of its own that the host's names take."""
+    lines = subprocess.run(["readelf", "-dW", library], check=True, capture_output=True, text=True, env={"LC_ALL": "C"}).stdout
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", lines)
+    yield from (f"the library needs {name}, which defines malloc" for name in needed if "malloc" in name)
+    if "NODELETE" not in lines:
+        yield "the library may be unloaded, with its code still to be run by threads that end"
+    relocations = subprocess.run(["readelf", "-rW", library], check=True, capture_output=True, text=True).stdout
+    names = sorted(set(re.findall(r"\b(feedlane_\w+)", relocations)))
+    yield from (f"the library's own call of {name} may go to another definition of it" for name in names)
+
+
 def differences(title, found, needed):
     yield from (f"{title}: {name} is missing" for name in sorted(needed - found))
     yield from (f"{title}: {name} is too much" for name in sorted(found - needed))
@@ -79,6 +91,7 @@ def main():
     problems += [f"feedlane.h: {name} is declared without FEEDLANE_API" for name in sorted(others)]
     problems += differences("feedlane.map", script, header)
     problems += differences("the library's dynamic symbols", exported(library), header)
+    problems += intruders(library)
     problems += status_problems(code)
     print("\n".join(problems) or f"{len(header)} functions, the same in header, script and library")
     return 1 if problems else 0
