@@ -257,7 +257,8 @@ typedef struct feedlane_backend {
   void *user_data; /**< first argument of all */
   /** Pins `bytes` from `address`, whole pages, so that devices can read them. Required. */
   int32_t (*register_memory)(void *user_data, void *address, uint64_t bytes, feedlane_error *err);
-  /** Of what register_memory was given. Required. */
+  /** Of what register_memory was given. Required. After a worker's unexpected end a loader calls it and register_memory again
+   *  for each slot, in feedlane_loader_begin, _next and _poll. */
   int32_t (*unregister_memory)(void *user_data, void *address, uint64_t bytes, feedlane_error *err);
   /** Enqueues a copy on `stream`. NULL: E_UNSUPPORTED. */
   int32_t (*copy)(void *user_data, void *device_memory, const void *host, uint64_t bytes, void *stream,
@@ -767,8 +768,8 @@ FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, fe
  *  config.start_timeout_ns), E_CORRUPT concern the loader: repeated until `begin`. E_HUNG also, with other arguments: a shard
  *  is in the hands of a thread that hangs, told once an epoch; all threads hang, until one is back. E_PEER_DEAD: no external
  *  worker is there, until feedlane_loader_open_worker; or a shard was lost with its worker, told once, see
- *  feedlane_loader_config.deterministic. E_OS, E_MEMORY: call again when the cause is gone. Deaths are found and workers
- *  replaced in here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
+ *  feedlane_loader_config.deterministic. E_OS, E_MEMORY, E_DEVICE (a slot couldn't be registered again after a worker's
+ *  death): call again when the cause is gone. Deaths are found and workers replaced in here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
 FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out,
                                           feedlane_error *err);
 /** What `next` does, but for taking a batch: reap, restart, dispatch; never waits. 0: none is ready; AGAIN: one is, or

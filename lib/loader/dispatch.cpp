@@ -268,13 +268,14 @@ bool Loader::settle_without_worker(std::uint32_t slot) {
 
 void Loader::assign_pending() {
   if (pending_ == 0) return;
+  slot_error_.code = FEEDLANE_OK;
   ledger_.for_each_pending(pending_, [&](std::uint32_t slot) {
     Record& r = ledger_.at(slot);
     if (settle_without_worker(slot)) return;
     worker::Peer* peer = choose_worker(r);
     if (peer == nullptr) return;
     const auto w = static_cast<std::uint32_t>(peer - peers_.data());
-    if (slot_memory_.restore(slot, unheard_) != FEEDLANE_OK) return fail(unheard_);
+    if (slot_memory_.restore(slot, slot_error_) != FEEDLANE_OK) return;  // it stays pending; `next` tells
     const std::uint64_t id = ledger_.send(r, w);
     pending_--;
     peer->send(message_for(r, id, slot));

@@ -206,6 +206,7 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   failure_ = {};
   failure_told_ = false;
   start_error_ = {};
+  slot_error_ = {};
   if (s == FEEDLANE_OK) s = take_news(error);  // what happened since the last epoch
   if (s != FEEDLANE_OK) return s;
   if (s = start_order(epoch, error); s != FEEDLANE_OK) return s;
@@ -265,6 +266,7 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
       failure_told_ = failure_.code != FEEDLANE_OK;
       start_error_ = {};  // told; the next call tries again
+      slot_error_ = {};
       return s;
     }
     if (is_last) return FEEDLANE_TIMEOUT;
@@ -291,6 +293,10 @@ Status Loader::obstacle(Error& error) {
                         "no worker is attached or offered: feedlane_loader_open_worker");
   if (start_error_.code != FEEDLANE_OK && !any_there()) {
     error = start_error_;
+    return error.code;
+  }
+  if (slot_error_.code != FEEDLANE_OK) {
+    error = slot_error_;
     return error.code;
   }
   // Every start so far has failed, or the processes are gone otherwise: nobody else would start them.

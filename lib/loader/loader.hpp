@@ -306,6 +306,7 @@ class Loader {
   bool failure_told_ = false;
   Error failure_;      // of the loader, told by every next until begin; code OK: none
   Error start_error_;  // why no worker is there, told by one next; code OK: none
+  Error slot_error_;   // why a task can't be sent with its slot, likewise
 
   // workers
   std::vector<worker::Peer> peers_;

@@ -36,7 +36,7 @@ class SlotMemory {
   // A worker that could reach all slots has ended, and nobody knows what it did before.
   void doubt_all();
   [[nodiscard]] bool any_in_doubt() const { return in_doubt_ != 0; }
-  // Whether a slot that is free should be restored right away; not after a failure, which the next task tells of.
+  // Whether a slot that is free should be restored right away; not after a failure, which its next task tells.
   [[nodiscard]] bool wants_restoring(std::uint32_t slot) const {
     return doubts_[slot] != 0 && (doubts_[slot] & failed) == 0;
   }
