@@ -221,16 +221,20 @@ void Loader::lose_hung_shard(std::uint32_t w) {
   shard.loss.epoch = epoch_;
 }
 
-// What they have in hand goes on in other slots: the oldest first, which the others may be waiting for.
+// What they have in hand goes on in other slots: the oldest first. The last free one is for the batch that all others wait
+// for, though its worker may not be fenced yet.
 void Loader::rescue_stranded() {
   any_stranded_ = false;
   queued_.clear();
-  ledger_.for_each_in_order([this](std::uint32_t slot) {
+  std::uint32_t oldest = Record::anyone;
+  ledger_.for_each_in_order([&](std::uint32_t slot) {
+    if (oldest == Record::anyone) oldest = slot;
     const Record& r = ledger_.at(slot);
     if (r.state == Record::State::sent && peers_[r.worker].is_fenced) queued_.emplace_back(r.id, slot);
   });
   for (const auto& [id, slot] : queued_) {
-    if (rescue(slot)) continue;
+    const bool may_take_last = slot == oldest || config_.out_of_order;
+    if (slots_.free() > (may_take_last ? 0 : 1) && rescue(slot)) continue;
     any_stranded_ = true;
     return;
   }

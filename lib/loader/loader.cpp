@@ -248,6 +248,7 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   if (config_.workers == 0) return next_inline(deadline, out, error);
   sleeper_cancel();
+  bool has_listened = fenced_ == 0;
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a worker may ring for ever
     if (interrupted_.load(std::memory_order_relaxed) && interrupted_.exchange(false, std::memory_order_relaxed))
       return FEEDLANE_INTERRUPTED;
@@ -264,6 +265,10 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
     }
     if (exhausted_ && ledger_.in_flight() == 0) return finish_epoch(deadline, error);
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
+      if (!std::exchange(has_listened, true)) {  // one that couldn't be ended may be gone by now
+        if (const Status news = take_news(error); news != FEEDLANE_OK) return news;
+        continue;
+      }
       failure_told_ = failure_.code != FEEDLANE_OK;
       start_error_ = {};  // told; the next call tries again
       slot_error_ = {};

@@ -254,6 +254,10 @@ std::size_t Peer::revoke(const std::vector<std::uint64_t>& ids, std::uint64_t ol
   } else {  // ids only grow, and what was covered stays so
     revoked_until_ = until;
     trainer_row_->revoked_until.store(until, std::memory_order_release);  // see set_revoked
+    if (ids.front() < revoked_from_) {  // one that was left before, as it was about to be begun
+      revoked_from_ = ids.front();
+      trainer_row_->revoked_from.store(revoked_from_, std::memory_order_release);
+    }
   }
   ring::doorbell_fence();
   const std::uint64_t begun = begun_through();

@@ -9,8 +9,11 @@
 //   linger      the same, but it doesn't end by itself; linger-on: not even of SIGTERM
 //   leave       ends before it attaches
 //   never       never attaches
-//   ticket FD   get, if there is a byte for it in this pipe; else never
+//   ticket FD [FORM]  get, if there is a byte for it in this pipe; else this form, or never
+//   goodbye     says that it leaves before it has attached, and ends with status 7
+//   other       attaches by the word of another build, of another layout
 //   train       no worker: a trainer that starts itself again for workers
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -130,6 +133,18 @@ int work(int fd, const std::string& form) {
   return refuse(w.get());
 }
 
+// What no worker of this library says. The numbers are those of docs/layout.md.
+int say(const std::string& form) {
+  const int fd = feedlane_worker_fd();
+  const std::uint64_t leaving = 0x31474e495641454c;
+  const std::uint64_t attached[] = {0x3144454843415441, 1};
+  if (form == "goodbye") (void)!::send(fd, &leaving, sizeof leaving, MSG_NOSIGNAL);
+  else (void)!::send(fd, attached, sizeof attached, MSG_NOSIGNAL);
+  if (form == "goodbye") return 7;
+  (void)::alarm(60);
+  for (;;) (void)::pause();
+}
+
 // Eight samples by two workers of this program, started without an argv of the trainer's.
 int train() {
   Error e;
@@ -162,9 +177,10 @@ int main(int argc, char** argv) {
   std::string form = argc > 1 ? argv[1] : "get";
   if (form == "ticket" && argc > 2) {
     char ticket = 0;
-    form = ::read(std::atoi(argv[2]), &ticket, 1) == 1 ? "get" : "never";
+    form = ::read(std::atoi(argv[2]), &ticket, 1) == 1 ? "get" : argc > 3 ? argv[3] : "never";
   }
   if (form == "leave") return 7;
+  if (form == "goodbye" || form == "other") return say(form);
   if (form == "never") {
     (void)::alarm(60);
     for (;;) (void)::pause();

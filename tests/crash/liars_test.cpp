@@ -12,6 +12,7 @@
 #include <csignal>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "crash/hostile.hpp"
@@ -37,9 +38,11 @@ struct Liar {
   int gate = -1;   // the first sample waits for it
   int lied = -1;   // a Gate that is opened after the lie
   int number = 0;  // of the variant
+  bool stumbles = false;  // over every sample of even index, once
   std::vector<int> not_its;
   std::uint32_t id = 0;
   bool is_first = false;
+  std::int64_t stumbled_at = -1;
 
   [[nodiscard]] Inside inside() const { return Inside(id, not_its); }
 
@@ -58,8 +61,12 @@ struct Liar {
     if (liar.is_first && liar.lie_at_open != nullptr) liar.lie_at_open(liar);
     return FEEDLANE_OK;
   }
-  static std::int32_t get(void* self, const feedlane_row* row, feedlane_error*) {
+  static std::int32_t get(void* self, const feedlane_row* row, feedlane_error* err) {
     auto& liar = *static_cast<Liar*>(self);
+    if (liar.stumbles && row->index % 2 == 0 && std::exchange(liar.stumbled_at, row->index) != row->index) {
+      err->transient = 1;
+      return FEEDLANE_E_SAMPLE;
+    }
     if (liar.gate >= 0 && row->index == 0) (void)wait_readable(liar.gate);
     if (liar.is_first && liar.lie != nullptr && (liar.at < 0 || row->index == liar.at)) liar.tell(*row);
     std::memcpy(row->fields[0], &row->index, sizeof row->index);
@@ -101,6 +108,27 @@ TEST_CASE("a worker that moves its marker for ever is out of time all the same")
   check_sequence(take_epoch(l.get(), 0), 12, 1);
   CHECK(stats_of(l.get()).hung == 1);
   CHECK(stats_of(l.get()).restarts == 1);
+}
+
+TEST_CASE("a worker that says that it took another sample, where nobody may, is found out") {
+  Liar liar;
+  liar.stumbles = true;  // which leaves a record
+  liar.at = 1;
+  liar.lie = [](Liar& l, const feedlane_row& row) {
+    const Inside in = l.inside();
+    const std::uint64_t slot = (row.task->tensors[0].offset - in.plan.payload) / in.plan.slot_stride;
+    auto* record = reinterpret_cast<shm::SampleRecord*>(in.data + in.plan.records + slot * in.plan.record_bytes);
+    record->outcome = static_cast<std::int32_t>(shm::SampleOutcome::substituted);
+    record->substitute = 777;
+  };
+  Setup s(8, 2);
+  liar.set(s, 1).config.retries = 1;
+  const Loader l = s.create();
+  check_sequence(take_epoch(l.get(), 0), 8, 2);
+  const feedlane_stats stats = stats_of(l.get());
+  CHECK(stats.substituted == 0);
+  CHECK(stats.invalid_results == 1);
+  CHECK(stats.restarts == 1);
 }
 
 TEST_CASE("a worker that counts up what it has begun gets the deadline's time for its tasks, not for more") {

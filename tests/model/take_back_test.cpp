@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Taking tasks back from a worker's ring, explored exhaustively: a trainer that revokes up to twice and sends tasks in
-// between, and a worker that takes them one by one, on a machine with store buffers (see doorbell_test.cpp). No task may be
+// between, and a worker that takes them one by one, on a machine with store buffers (see doorbell_test.cpp). The worker may
+// begin at any time: it may still be starting, or be at work without the trainer having heard of it. No task may be
 // made by the worker after the trainer has given it to another; whatever the worker declines the trainer must be able to
 // account for.
 //
@@ -22,6 +23,8 @@ struct Rules {
   bool begun_only_grows = true;        // the variant: what is in hand, nothing in between
   bool old_beginning_goes_first = true;
   bool waits_for_the_whole_range = true;  // the variant: for what was revoked in it
+  bool range_grows_down = true;
+  bool looks_again = true;                // the variant: who hasn't been heard of has begun nothing
 };
 
 constexpr std::uint8_t at_first = 3;  // tasks in the ring at first
@@ -139,6 +142,26 @@ class Model {
     return false;
   }
 
+  void begin_to_revoke(const State& s, std::uint8_t first, std::vector<State>& out) const {
+    State n = s;
+    n.revocations++;
+    n.first = first;
+    n.last = s.sent;
+    if (any_outstanding(s)) {  // the range grows at its end
+      n.end = static_cast<std::uint8_t>(s.sent + 1);
+      store(n, trainer, until_word, n.end);
+      if (first < s.begin && rules_.range_grows_down) {  // one that was left before, as it was about to be begun
+        n.begin = first;
+        store(n, trainer, from_word, n.begin);
+      }
+      n.trainer_at = 3;
+    } else {
+      if (rules_.old_beginning_goes_first) store(n, trainer, from_word, nothing);
+      n.trainer_at = 1;
+    }
+    out.push_back(n);
+  }
+
   // 0 idle: hear, send, or look and begin to revoke; 1 end, 2 beginning, 3 fence, 4 look again.
   void trainer_steps(const State& s, std::vector<State>& out) const {
     State n = s;
@@ -155,20 +178,15 @@ class Model {
         std::uint8_t first = 0;
         for (std::uint8_t id = s.sent; id >= s.heard && id > begun; id--)
           if (!s.revoked[id]) first = id;
-        if (first == s.heard) first++;  // none in hand: it is about to begin that one
-        if (s.revocations == 2 || first == 0 || first > s.sent) return;
-        n.revocations++;
-        n.first = first;
-        n.last = s.sent;
-        if (any_outstanding(s)) {  // the range grows at its end
-          n.end = static_cast<std::uint8_t>(s.sent + 1);
-          store(n, trainer, until_word, n.end);
-          n.trainer_at = 3;
-        } else {
-          if (rules_.old_beginning_goes_first) store(n, trainer, from_word, nothing);
-          n.trainer_at = 1;
+        if (s.revocations == 2 || first == 0) return;
+        // None in hand: of one that is ready, that one is left, as it is about to begin it. Of one that is starting, is
+        // opening its data set, or is fenced, it is taken too.
+        if (first == s.heard) {
+          begin_to_revoke(s, first, out);
+          first++;
         }
-        break;
+        if (first <= s.sent) begin_to_revoke(s, first, out);
+        return;
       }
       case 1:
         n.end = static_cast<std::uint8_t>(s.last + 1);
@@ -185,7 +203,7 @@ class Model {
         n.trainer_at = 4;
         break;
       case 4: {
-        const std::uint8_t begun = load(s, trainer, begun_word);
+        const std::uint8_t begun = rules_.looks_again ? load(s, trainer, begun_word) : std::uint8_t{0};
         for (std::uint8_t id = s.first; id <= s.last; id++)
           if (id > begun && !s.revoked[id]) {
             n.revoked[id] = true;
@@ -235,6 +253,14 @@ TEST_CASE("a range whose old beginning is still there when its end grows covers 
 
 TEST_CASE("a new range before the last one was answered whole leaves a declined task unaccounted for") {
   CHECK(Model({.waits_for_the_whole_range = false}).goes_wrong());
+}
+
+TEST_CASE("a range that only grows at its end doesn't cover the oldest task, which was left before, and it is made twice") {
+  CHECK(Model({.range_grows_down = false}).goes_wrong());
+}
+
+TEST_CASE("a trainer that takes one for granted to have begun nothing, as it hasn't heard of it, has a task made twice") {
+  CHECK(Model({.looks_again = false}).goes_wrong());
 }
 
 TEST_CASE("a trainer that looks at what is in hand misses what was begun and finished in between") {

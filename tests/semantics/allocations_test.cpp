@@ -323,6 +323,8 @@ TEST_CASE(
     REQUIRE(++nth < 1000);
   }
   CHECK_MESSAGE(nth > 0, "there are some");
+  CHECK(feedlane_loader_poll(l.get(), nullptr) >= 0);
+  CHECK_MESSAGE(stats_of(l.get()).invalid_results == 0, "who couldn't attach has nothing to say");
 }
 
 TEST_CASE("7. Faults: too little memory at any allocation of a ring's calls is E_MEMORY, and the next call succeeds") {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starting workers: the program, its environment, its configuration, and what is no worker.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -14,6 +16,38 @@
 using namespace feedlane::test;
 
 namespace {
+
+// Room for so many workers that attach; all others that are started are of another form.
+class Tickets {
+ public:
+  explicit Tickets(int count) {
+    REQUIRE(::pipe(ends_) == 0);
+    REQUIRE(::fcntl(ends_[0], F_SETFL, O_NONBLOCK) == 0);
+    name_ = std::to_string(ends_[0]);
+    for (int i = 0; i < count; i++) REQUIRE(::write(ends_[1], "x", 1) == 1);
+  }
+  Tickets(const Tickets&) = delete;
+  Tickets& operator=(const Tickets&) = delete;
+  ~Tickets() {
+    for (const int end : ends_) (void)::close(end);
+  }
+  void sell() const { REQUIRE(::write(ends_[1], "x", 1) == 1); }
+  void admit(Setup& s, std::int32_t workers, const char* others) const {
+    s.workers(workers, "ticket");
+    s.argv = {worker_program, "ticket", name_.c_str(), others, nullptr};
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+  std::string name_;
+};
+
+// The number of the worker that is ready, -1: none is.
+std::int32_t ready_one(const feedlane_loader* l, std::int32_t workers) {
+  for (std::int32_t w = 0; w < workers; w++)
+    if (worker_of(l, w).state == FEEDLANE_WORKER_READY) return w;
+  return -1;
+}
 
 // What the one sample of a data set says in this field.
 std::int64_t told(Setup& s, const char* name) {
@@ -29,7 +63,7 @@ std::int64_t told(Setup& s, const char* name) {
 }  // namespace
 
 TEST_CASE("a program that is no worker is E_INIT with a text that helps") {
-  for (const char* form : {"true", "leave"}) {
+  for (const char* form : {"true", "leave", "goodbye"}) {
     CAPTURE(std::string(form));
     Setup s(4);
     s.workers(1, form);
@@ -62,6 +96,21 @@ TEST_CASE("workers that can't attach say why, in the error that ends the epoch")
   CHECK(e.says("before it attached, the 5th in a row: "));
   CHECK_MESSAGE(e.says("descriptors that came along with a message"), std::string(e.text));
   CHECK(e.says("Too many open files"));
+}
+
+TEST_CASE("a program of another layout is E_ABI with both numbers, when it was started five times") {
+  Setup s(4);
+  const Loader l = s.workers(1, "other").create();
+  begin(l.get(), 0);
+  for (int i = 0; i < 2; i++) {
+    Error e;
+    CHECK(take(l.get(), &e).status == FEEDLANE_E_ABI);
+    CHECK(std::string(e.argument) == "layout_hash");
+    CHECK(e.worker == 0);
+    CHECK(e.found == 1);
+  }
+  CHECK(stats_of(l.get()).restarts == 4);
+  CHECK(stats_of(l.get()).invalid_results == 5);
 }
 
 TEST_CASE("a program that doesn't exist is an error of begin, with its name") {
@@ -128,6 +177,115 @@ TEST_CASE(
       check_sequence(take_rest(l.get()), 6, 1);
     }
   }
+}
+
+TEST_CASE("what was sent to a worker that attaches late, or never, is made by the others, the oldest task too") {
+  for (const std::int32_t attached : {1, 3}) {
+    CAPTURE(attached);
+    const Tickets tickets(attached);
+    Setup s(200);
+    tickets.admit(s, 4, "never");
+    const Loader l = s.create();
+    check_sequence(take_epoch(l.get(), 0), 200, 1);
+    CHECK(stats_of(l.get()).restarts == 0);
+    CHECK(stats_of(l.get()).invalid_results == 0);
+  }
+}
+
+TEST_CASE("what was sent to a worker that is long in opening its data set is made by the others, the oldest task too") {
+  Setup s(200);
+  const Gate gate;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_open = 2;
+  s.config.keep_workers = 1;
+  const Loader l = s.workers(3).create();
+  const std::vector<Taken> first = take_epoch(l.get(), 0);
+  check_sequence(first, 200, 1);
+  for (const Taken& t : first) CHECK(t.worker != 1);
+  gate.open();  // it declines what it was sent, and works from then on
+  wait_until_ready(l.get(), 3);
+  for (std::int64_t epoch = 1; epoch < 4; epoch++) check_sequence(take_epoch(l.get(), epoch), 200, 1);
+  CHECK(worker_of(l.get(), 1).tasks > 0);
+  CHECK(stats_of(l.get()).invalid_results == 0);
+  CHECK(stats_of(l.get()).restarts == 0);
+}
+
+TEST_CASE("a replacement that attaches late holds nobody up") {
+  const Tickets tickets(3);
+  Setup s(400);
+  tickets.admit(s, 3, "never");
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::vector<Taken> all;
+  for (int i = 0; i < 20; i++) all.push_back(take(l.get()));
+  wait_until_ready(l.get(), 3);
+  REQUIRE(::kill(static_cast<pid_t>(worker_of(l.get(), 1).pid), SIGKILL) == 0);
+  for (Taken& t : take_rest(l.get())) all.push_back(std::move(t));
+  check_sequence(all, 400, 1);
+}
+
+TEST_CASE("one that never attaches is told of and started again while others go on, and ends no epoch") {
+  const Tickets tickets(1);
+  const Gate gate;
+  Setup s(40);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 20;
+  s.config.start_timeout_ns = 2'000'000'000;
+  tickets.admit(s, 2, "never");
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::vector<Taken> all;
+  for (int i = 0; i < 20; i++) all.push_back(take(l.get()));
+  std::vector<feedlane_event> hung;
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    for (const feedlane_event& e : events_of(l.get(), FEEDLANE_EVENT_WORKER_HUNG)) hung.push_back(e);
+    return !hung.empty();
+  }));
+  CHECK(std::string(hung[0].what.argument) == "config.start_timeout_ns");
+  CHECK(hung[0].what.worker == 1 - ready_one(l.get(), 2));
+  tickets.sell();
+  wait_until_ready(l.get(), 2);
+  gate.open();
+  for (Taken& t : take_rest(l.get())) all.push_back(std::move(t));
+  check_sequence(all, 40, 1);
+  CHECK(stats_of(l.get()).restarts >= 1);
+}
+
+TEST_CASE("a place whose starts fail five times in a row stays empty while others go on; the next epoch tries again") {
+  for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN})
+    for (const char* form : {"leave", "goodbye", "other"}) {
+      CAPTURE(std::string(form));
+      CAPTURE(dispatch);
+      const Tickets tickets(1);
+      const Gate gate;
+      const Reports reports;
+      Setup s(40);
+      s.plan.gate_fd = gate.fd();
+      s.plan.gate_open = 1;
+      s.plan.report_fd = reports.fd();
+      s.config.dispatch = dispatch;
+      s.config.keep_workers = 1;
+      tickets.admit(s, 2, form);
+      const Loader l = s.create();
+      begin(l.get(), 0);
+      REQUIRE_MESSAGE(reports.next(), "one is there before the trainer hears of the other's first end");
+      std::vector<feedlane_event> told;
+      const auto is_given_up = [&] {
+        (void)feedlane_loader_poll(l.get(), nullptr);
+        for (const feedlane_event& e : events_of(l.get(), FEEDLANE_EVENT_WARNING)) told.push_back(e);
+        return !told.empty();
+      };
+      REQUIRE(eventually(is_given_up));
+      CHECK(told[0].what.code == (std::string(form) == "other" ? FEEDLANE_E_ABI : FEEDLANE_E_INIT));
+      gate.open();
+      check_sequence(take_rest(l.get()), 40, 1);
+      CHECK(stats_of(l.get()).restarts == 4);
+      tickets.sell();
+      begin(l.get(), 1);
+      wait_until_ready(l.get(), 2);
+      check_sequence(take_rest(l.get()), 40, 1);
+    }
 }
 
 TEST_CASE("the worker configuration arrives byte for byte") {

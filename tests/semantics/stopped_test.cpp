@@ -108,10 +108,12 @@ void check(const Case& o) {
 
 TEST_CASE(
     "7. Faults: a trainer and its workers are stopped longer than the deadline and go on: nobody is called hung") {
-  // In `next` it knows that it slept longer than it meant to, and every worker has its whole time again. Elsewhere it may
-  // as well have worked: then they have a little more.
+  // It knows that it hasn't looked for half of the deadline, in `next` or elsewhere, and every worker has its whole time
+  // again.
   for (const Case& o : {Case{"in next", 300 * millisecond, 700 * millisecond, 0, false},
                         {"in next, with work left", 1000 * millisecond, 1500 * millisecond, 500 * millisecond, false},
+                        {"in next, hardly longer", 1000 * millisecond, 1040 * millisecond, 400 * millisecond, false},
+                        {"elsewhere, with work left", 1000 * millisecond, 1500 * millisecond, 500 * millisecond, true},
                         {"elsewhere", 300 * millisecond, 700 * millisecond, 0, true},
                         {"elsewhere, for long", 300 * millisecond, 1500 * millisecond, 0, true}}) {
     CAPTURE(std::string(o.name));

@@ -44,7 +44,7 @@ std::int32_t open(void*, const feedlane_worker_info* info, void** self, feedlane
   if (info->config_bytes == sizeof plan) std::memcpy(&plan, info->config, sizeof plan);
   if (plan.ignore_sigterm != 0) (void)std::signal(SIGTERM, SIG_IGN);
   send_report(plan.report_fd, {Report::opened, ::getpid(), -1, -1, info->generation, info->id});
-  if (plan.gate_open != 0) (void)wait_readable(plan.gate_fd);
+  if (plan.gate_open == 1 || (plan.gate_open == 2 && info->id == 1)) (void)wait_readable(plan.gate_fd);
   if (plan.fail_open == -2 || (plan.fail_open >= 0 && plan.fail_open == info->id)) {
     (void)std::snprintf(err->text, sizeof err->text, "%s", fail_open_text);
     return FEEDLANE_E_OS;
@@ -77,6 +77,11 @@ std::int32_t act(const Script& script, std::int64_t index, const feedlane_task& 
     (void)std::snprintf(err->text, sizeof err->text, "the gate was never opened");
     return FEEDLANE_E_SAMPLE;
   }
+  const bool is_stuck = task.epoch == 0 && index >= plan.stuck_index && index < plan.stuck_index + plan.stuck_count &&
+                        task.attempt < plan.stuck_attempts &&
+                        (plan.stuck_worker < 0 || plan.stuck_worker == script.info.id);
+  char byte = 0;
+  if (is_stuck && plan.stuck_fd >= 0) (void)!::read(plan.stuck_fd, &byte, 1);
   const bool ends = plan.end_step == 0 ? index == plan.end_index : index % plan.end_step == plan.end_index;
   if (ends && task.attempt < plan.end_attempts) {
     if (plan.end_signal == 0) std::exit(3);

@@ -24,7 +24,12 @@ struct Plan {
   std::int32_t fail_open = -1;    // this worker can't open its data set, -2: none can
   std::int32_t nest = 0;          // 1: opening tries to make a loader with workers
   std::int32_t ignore_sigterm = 0;
-  std::int32_t gate_open = 0;  // 1: opening waits for the gate too
+  std::int32_t gate_open = 0;       // 1: opening waits for the gate too, 2: that of worker 1 alone
+  std::int32_t stuck_fd = -1;       // in epoch 0 these samples are read from it, which may take for ever: `stuck_count` ...
+  std::int64_t stuck_index = -1;    // ... from this one on ...
+  std::int64_t stuck_count = 1;
+  std::int64_t stuck_attempts = 1;  // ... only in attempts below
+  std::int32_t stuck_worker = -1;   // and by this worker, -1: by any
 };
 
 constexpr const char* fail_text = "sample is damaged";
