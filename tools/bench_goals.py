@@ -28,6 +28,7 @@ TOLERANCE = 0.25
 OTHERS_SHARE = 0.1   # of the processors, that other programs may take
 ONE_CORE_NS = 100    # a line there and back in less doesn't leave the core: the two processors are its threads
 LONGEST_S = 100      # for one group
+QUIET_TRIES = 6      # looks of half a second at what others take, before a group
 
 
 class Skipped(Exception):
@@ -73,8 +74,20 @@ class Processors:
         return spent / max(time.monotonic() - self._began, 1e-3) / len(os.sched_getaffinity(0))
 
 
+def wait_until_quiet():
+    others = 1
+    for _ in range(QUIET_TRIES):
+        processors = Processors()
+        time.sleep(0.5)
+        others = processors.others()
+        if others <= OTHERS_SHARE:
+            return
+    raise Skipped(f"other programs take {others:.0%} of the processors")
+
+
 def measure(group, feedlane, rounds):
     """{"processor", "processors", "placement", "ratios": {name: its rounds}}."""
+    wait_until_quiet()
     processors = Processors()
     try:
         done = subprocess.run(command(group, feedlane, rounds), stdout=subprocess.PIPE, text=True, timeout=LONGEST_S,
