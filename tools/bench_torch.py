@@ -3,10 +3,13 @@
 """Feedlane beside torch's DataLoader, by turns in one run: handing over batches, start-up, and a folder of JPEGs.
 
 torch's at its best: persistent forked workers, no collating, and a worker makes its batch by one copy straight into torch's
-shared memory, as its default collate does. Feedlane is measured by `feedlane bench`, through the C API. Either trainer reads
-a byte of every page. The pictures are decoded, cropped at random to 224, flipped and normalised to float32, by torchvision
-and by the example image_folder, with two workers each, epoch after epoch of the same folder; left out without torchvision or
-the example. Skips (77) without torch.
+shared memory, as its default collate does; the number of workers and the prefetch factor that a search over both finds
+fastest for that size. Feedlane runs with the same ones, through the C API by `feedlane bench`; nobody pins a processor.
+Either trainer reads a byte of every page. examples/python/compare_torch.py has Python on both sides.
+
+The pictures are drawn (`image_folder --generate`). They are decoded, cropped at random to 224, flipped and normalised to
+float32: by torchvision's transforms over PIL, by its decode_jpeg and v2 transforms, and by the example image_folder, with two
+workers each, epoch after epoch of the same folder. Skips (77) without torch, or where nothing is left to measure.
 
 Usage: bench_torch.py [--quick] [--json] [--rounds N] [--only PART] [--feedlane PATH]"""
 import argparse
@@ -29,8 +32,12 @@ except ImportError:
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {4 * KIB: 4000, 64 * KIB: 4000, MIB: 1500, 16 * MIB: 120, 147 * MIB: 16}  # bytes of a batch: torch's batches a round
 QUICK = {4 * KIB: 400, MIB: 200}
+SEARCHED = {"workers": (1, 2), "prefetch": (2, 4, 8, 16)}
+IN_FLIGHT = 1 << 30  # bytes, at most
 PAGE = 4096
 
+
+# ---- torch's side ----
 
 class Copies(torch.utils.data.Dataset):
     """Batches of `size` bytes, each copied from memory of the worker's own into torch's shared memory."""
@@ -48,8 +55,8 @@ class Copies(torch.utils.data.Dataset):
         return out.copy_(self.source)
 
 
-def torch_loader(size, batches, workers):
-    return torch.utils.data.DataLoader(Copies(size, batches), batch_size=None, num_workers=workers, prefetch_factor=2,
+def torch_loader(size, batches, workers, prefetch=2):
+    return torch.utils.data.DataLoader(Copies(size, batches), batch_size=None, num_workers=workers, prefetch_factor=prefetch,
                                        persistent_workers=True, multiprocessing_context="fork")
 
 
@@ -69,11 +76,12 @@ def torch_rate(loader, look=touch, count_of=lambda batch: 1):
 
 
 def torch_start(workers):
-    """Milliseconds to the first batch, for a new epoch's first batch, and to the end."""
+    """Milliseconds to the first batch, for a new epoch's first batch with workers that sleep, and to the end."""
     clock = time.perf_counter
     times = []
     loader = None
     for _ in range(2):
+        time.sleep(0.01)
         began = clock()
         loader = loader or torch_loader(PAGE, 8, workers)
         batches = iter(loader)
@@ -87,167 +95,221 @@ def torch_start(workers):
     return [1e3 * seconds for seconds in times]
 
 
-class Pictures:
-    """A folder of photographs, as ImageFolder reads it, and both loaders' ways through it."""
-    WORKERS, BATCH = 2, 64
-
-    def __init__(self, example, folder, count):
-        import torchvision
-        from torchvision import transforms
-        self.example, self.folder, self.version = example, folder, torchvision.__version__
-        subprocess.run([example, "--generate", folder, "--count", str(count), "--quiet"], check=True)
-        recipe = transforms.Compose([
-            transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
-            transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
-        self.loader = torch.utils.data.DataLoader(
-            torchvision.datasets.ImageFolder(folder, recipe), batch_size=self.BATCH, shuffle=True, num_workers=self.WORKERS,
-            persistent_workers=True, multiprocessing_context="fork")
-        self.torch_rate()  # the first epoch starts the workers
-
-    def torch_rate(self):
-        """Images a second."""
-        return torch_rate(self.loader, lambda batch: touch(batch[0].view(-1)), lambda batch: len(batch[0]))
-
-    def feedlane_rate(self):
-        command = [self.example, "--workers", str(self.WORKERS), "--batch", str(self.BATCH), "--epochs", "1", "--quiet"]
-        said = subprocess.run([*command, self.folder], check=True, capture_output=True, text=True).stdout
-        return float(said.rpartition("images/s:")[2])
-
+# ---- Feedlane's side ----
 
 class Feedlane:
     def __init__(self, path):
         self.path = path
 
-    def bench(self, *arguments):
-        command = [self.path, "bench", *map(str, arguments), "--rounds", "1", "--json"]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    def bench(self, group, *arguments):
+        """What `feedlane bench` says of one round, without pinning."""
+        command = [self.path, "bench", group, *map(str, arguments), "--no-pin", "--rounds", "1", "--json"]
+        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
+    def rate(self, size, workers, prefetch):
+        said = self.bench("handoff", "--bytes", size, "--workers", workers, "--prefetch", prefetch, "--quick")
+        return said["groups"]["handoff"]["rows"][0]["batches_s"]["median"]
 
-BUILD = pathlib.Path(__file__).resolve().parent.parent / "build"
+    def start(self, workers):
+        rows = self.bench("startup", "--workers", workers)["groups"]["startup"]["rows"]
+        row = next(row for row in rows if row["mode"] == "fork")
+        return [row["first_batch_ms"]["median"], row["epoch_restart_us"]["median"] / 1e3, row["shutdown_ms"]["median"]]
+
+    def example(self):
+        """image_folder of the same build, or None."""
+        path = pathlib.Path(self.path).resolve().parents[2] / "examples/cpp/image_folder"
+        return str(path) if os.access(path, os.X_OK) else None
 
 
 def find_feedlane(named):
-    built = BUILD / "tools/feedlane/feedlane"
+    built = pathlib.Path(__file__).resolve().parent.parent / "build/tools/feedlane/feedlane"
     for path in filter(None, (named, os.environ.get("FEEDLANE"), built)):
         if os.access(path, os.X_OK):
-            return str(path)
+            return Feedlane(str(path))
     sys.exit("bench_torch.py: no feedlane command; build it (option `command`) or name it with --feedlane")
 
 
+# ---- what is measured ----
+
 def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": values}
 
 
-def measure_handoff(feedlane, sizes, rounds):
-    for size, batches in sizes.items():
-        loaders = {workers: torch_loader(size, batches, workers) for workers in (1, 2)}
-        for loader in loaders.values():
-            torch_rate(loader)  # the first epoch starts the workers
-        theirs, ours = {1: [], 2: []}, {1: [], 2: []}
-        for _ in range(rounds):
-            for workers, loader in loaders.items():
-                theirs[workers].append(torch_rate(loader))
-                row, = feedlane.bench("handoff", "--bytes", size, "--workers", workers)
-                ours[workers].append(row["batches_s"])
-        del loader, loaders
-        their_best = max(statistics.median(v) for v in theirs.values())
-        our_best = max(statistics.median(v) for v in ours.values())
-        yield {"bytes": size, "ratio": our_best / their_best,
-               "torch_batches_s": {str(w): spread(v) for w, v in theirs.items()},
-               "feedlane_batches_s": {str(w): spread(v) for w, v in ours.items()}}
+def ratios(ours, theirs):
+    return [our / their for our, their in zip(ours, theirs)]
 
 
-def measure_startup(feedlane, rounds):
+class Group:
+    """Rows for the tables, ratios for the record, as `feedlane bench` has them."""
+
+    def __init__(self):
+        self.rows, self.ratios = [], {}
+
+
+def settings(size, searched):
+    return [(workers, prefetch) for workers in searched["workers"] for prefetch in searched["prefetch"]
+            if prefetch == min(searched["prefetch"]) or size * workers * prefetch <= IN_FLIGHT]
+
+
+def search(size, rate_of, searched):
+    """The fastest of the settings, and what all of them said."""
+    found = {setting: rate_of(*setting) for setting in settings(size, searched)}
+    best = max(found, key=found.get)
+    return best, [{"workers": w, "prefetch": p, "batches_s": rate} for (w, p), rate in found.items()]
+
+
+def measure_handoff(feedlane, group, chosen, say):
+    searched = {"workers": (1, 2), "prefetch": (2, 8)} if chosen.quick else SEARCHED
+    say(f"\n{'batch':>8} {'workers':>8} {'prefetch':>9} {'torch/s':>24} {'feedlane/s':>26} {'ratio':>24}   feedlane's own best")
+    for size, batches in (QUICK if chosen.quick else SIZES).items():
+        (workers, prefetch), tried = search(
+            size, lambda w, p, size=size, n=max(batches // 4, 12): torch_rate(torch_loader(size, n, w, p)), searched)
+        our_best, our_tried = ((workers, prefetch), []) if chosen.quick else search(
+            size, lambda w, p, size=size: feedlane.rate(size, w, p), searched)
+        loader = torch_loader(size, batches, workers, prefetch)
+        torch_rate(loader)  # the first epoch starts the workers
+        theirs, ours = [], []
+        for _ in range(chosen.rounds):
+            theirs.append(torch_rate(loader))
+            ours.append(feedlane.rate(size, workers, prefetch))
+        del loader
+        ratio = spread(ratios(ours, theirs))
+        group.ratios[f"torch.{size}.over_best"] = ratio
+        best = max((row["batches_s"] for row in our_tried), default=None)
+        group.rows.append({"bytes": size, "workers": workers, "prefetch": prefetch, "torch_batches_s": spread(theirs),
+                           "feedlane_batches_s": spread(ours), "ratio": ratio, "torch_searched": tried,
+                           "feedlane_searched": our_tried, "feedlane_best": [*our_best, best]})
+        say(f"{name_of(size):>8} {workers:>8} {prefetch:>9} {cell(theirs):>24} {cell(ours):>26} {cell(ratio['rounds']):>24}   "
+            + (f"{best:.4g} ({our_best[0]} workers, prefetch {our_best[1]})" if best else "-"))
+
+
+def measure_startup(feedlane, group, chosen, say):
+    say(f"\n{'workers':>8} {'first batch, ms':>26} {'new epoch, ms':>26} {'end, ms':>26}    (torch, feedlane by fork)")
+    names = ("first_batch", "new_epoch", "end")
     for workers in (1, 2):
         theirs, ours = [], []
-        for _ in range(rounds + 1):
+        for _ in range(chosen.rounds + 1):
             theirs.append(torch_start(workers))
-            ours.append(next(row for row in feedlane.bench("startup", "--workers", workers) if row["mode"] == "fork"))
-        their = [statistics.median(column) for column in zip(*theirs[1:])]
-        names = ("first_batch_ms", "epoch_restart_us", "shutdown_ms")
-        our = [statistics.median(row[name] for row in ours[1:]) for name in names]
-        our[1] /= 1e3
-        columns = ("first_batch_ms", "epoch_restart_ms", "shutdown_ms")
-        yield {"workers": workers, "torch": dict(zip(columns, their)), "feedlane": dict(zip(columns, our)),
-               "pages_ms": statistics.median(row["pages_ms"] for row in ours[1:])}
+            ours.append(feedlane.start(workers))
+        theirs, ours = list(zip(*theirs[1:])), list(zip(*ours[1:]))
+        row = {"workers": workers}
+        for name, their, our in zip(names, theirs, ours):
+            row[name + "_ms"] = {"torch": spread(list(their)), "feedlane": spread(list(our))}
+            group.ratios[f"torch.startup.{workers}.{name}"] = spread(ratios(our, their))
+        group.rows.append(row)
+        say(f"{workers:>8}", *(f"{statistics.median(their):>14.3f} {statistics.median(our):>11.3f}"
+                               for their, our in zip(theirs, ours)))
+    say("\nfeedlane's arena has 64 MiB, whose pages it fills before the first batch; torch's batches there have a page each")
 
 
-def measure_images(example, rounds, count):
+class Pictures:
+    """A folder of drawn pictures, as ImageFolder reads it, and the loaders' ways through it."""
+    WORKERS, BATCH = 2, 64
+    MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+    def __init__(self, example, folder, count):
+        from torchvision import io, transforms
+        from torchvision.transforms import v2
+        self.example, self.folder = example, folder
+        subprocess.run([example, "--generate", folder, "--count", str(count), "--quiet"], check=True)
+        self.loaders = {
+            "pil": self._loader(transforms.Compose([
+                transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+                transforms.Normalize(self.MEAN, self.DEVIATION)])),
+            "v2": self._loader(v2.Compose([
+                v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(self.MEAN, self.DEVIATION)]),
+                lambda path: io.decode_jpeg(io.read_file(path), io.ImageReadMode.RGB))}
+        for name in self.loaders:
+            self.torch_rate(name)  # the first epoch starts the workers
+
+    def _loader(self, recipe, read=None):
+        import torchvision
+        data = torchvision.datasets.ImageFolder(self.folder, recipe, **({"loader": read} if read else {}))
+        return torch.utils.data.DataLoader(data, batch_size=self.BATCH, shuffle=True, num_workers=self.WORKERS,
+                                           persistent_workers=True, multiprocessing_context="fork")
+
+    def torch_rate(self, name):
+        """Images a second."""
+        return torch_rate(self.loaders[name], lambda batch: touch(batch[0].view(-1).view(torch.uint8)),
+                          lambda batch: len(batch[0]))
+
+    def feedlane_rate(self):
+        command = [self.example, "--workers", str(self.WORKERS), "--batch", str(self.BATCH), "--epochs", "1", "--quiet"]
+        said = subprocess.run([*command, self.folder], check=True, stdout=subprocess.PIPE, text=True).stdout
+        return float(said.rpartition("images/s:")[2])
+
+
+def measure_images(feedlane, group, chosen, say):
+    example = feedlane.example()
+    if example is None:
+        return "image_folder isn't built (libjpeg-turbo)"
+    try:
+        import torchvision
+    except ImportError:
+        return f"there is no torchvision for {sys.executable}"
+    count = 400 if chosen.quick else 2000
     with tempfile.TemporaryDirectory() as folder:
         pictures = Pictures(example, folder, count)
-        theirs, ours = [], []
-        for _ in range(rounds):
-            theirs.append(pictures.torch_rate())
+        ours, theirs = [], {name: [] for name in pictures.loaders}
+        for _ in range(chosen.rounds):
+            for name, rates in theirs.items():
+                rates.append(pictures.torch_rate(name))
             ours.append(pictures.feedlane_rate())
-        return {"torchvision": pictures.version, "workers": pictures.WORKERS, "images": count,
-                "ratio": statistics.median(ours) / statistics.median(theirs),
-                "torch_images_s": spread(theirs), "feedlane_images_s": spread(ours)}
+        pictures.loaders.clear()
+    say(f"\n{count} pictures, {Pictures.WORKERS} workers, images/s: image_folder {cell(ours)}")
+    for name, rates in theirs.items():
+        ratio = spread(ratios(ours, rates))
+        group.ratios[f"images.over_{name}"] = ratio
+        group.rows.append({"torchvision": torchvision.__version__, "transforms": name, "workers": Pictures.WORKERS,
+                           "images": count, "torch_images_s": spread(rates), "feedlane_images_s": spread(ours), "ratio": ratio})
+        say(f"torch and torchvision {torchvision.__version__}, {name}: {cell(rates)}, ratio {cell(ratio['rounds'])}")
+    return None
 
+
+# ---- reports ----
 
 def name_of(size):
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 
+def cell(values):
+    return f"{statistics.median(values):.4g} [{min(values):.4g} .. {max(values):.4g}]"
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="two sizes, fewer batches")
+    parser.add_argument("--quick", action="store_true", help="two sizes, fewer batches and pictures, a smaller search")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=9, help="of which the medians are taken")
-    parser.add_argument("--only", choices=("handoff", "startup", "images"), help="this part alone")
+    parser.add_argument("--only", choices=("torch", "images"), help="this part alone")
     parser.add_argument("--feedlane", help="path of the feedlane command")
     chosen = parser.parse_args()
     say = (lambda *_: None) if chosen.json else print
+    feedlane = find_feedlane(chosen.feedlane)
+    said = feedlane.bench("floor", "--quick")
+    result = {"machine": {**said["machine"], "torch": torch.__version__}, "groups": {}}
     say(f"torch {torch.__version__}, {len(os.sched_getaffinity(0))} processors, medians of {chosen.rounds} rounds")
-    parts = {"handoff": report_handoff, "startup": report_startup, "images": report_images}
-    result = {"torch": torch.__version__}
-    for name, report in parts.items():
-        if chosen.only in (None, name):
-            result[name] = report(chosen, say)
+    left_out = []
+    if chosen.only != "images":
+        group = result["groups"]["torch"] = Group()
+        measure_handoff(feedlane, group, chosen, say)
+        measure_startup(feedlane, group, chosen, say)
+    if chosen.only != "torch":
+        group = Group()
+        reason = measure_images(feedlane, group, chosen, say)
+        if reason is None:
+            result["groups"]["images"] = group
+        else:
+            left_out.append(f"pictures: {reason}")
+    if not result["groups"]:
+        print("skipped:", *left_out)
+        return 77
+    say(*left_out)
     if chosen.json:
-        print(json.dumps(result, indent=2))
-
-
-def report_handoff(chosen, say):
-    feedlane = Feedlane(find_feedlane(chosen.feedlane))
-    say(f"\n{'batch':>8} {'torch 1 worker':>16} {'2 workers':>12} {'feedlane 1 worker':>20} {'2 workers':>12}   best over best")
-    handoff = []
-    for row in measure_handoff(feedlane, QUICK if chosen.quick else SIZES, chosen.rounds):
-        handoff.append(row)
-        their, our = row["torch_batches_s"], row["feedlane_batches_s"]
-        say(f"{name_of(row['bytes']):>8} {their['1']['median']:16.1f} {their['2']['median']:12.1f} {our['1']['median']:20.1f} "
-            f"{our['2']['median']:12.1f} {row['ratio']:16.1f}")
-    return handoff
-
-
-def report_startup(chosen, say):
-    feedlane = Feedlane(find_feedlane(chosen.feedlane))
-    say(f"\n{'workers':>8} {'first batch, ms':>26} {'new epoch, ms':>26} {'end, ms':>26}    (torch, feedlane by fork)")
-    startup = []
-    for row in measure_startup(feedlane, chosen.rounds):
-        startup.append(row)
-        cells = (f"{row['torch'][c]:>14.3f} {row['feedlane'][c]:>11.3f}"
-                 for c in ("first_batch_ms", "epoch_restart_ms", "shutdown_ms"))
-        say(f"{row['workers']:>8}", *cells)
-    say("\nfeedlane's arena has 64 MiB, whose pages it fills before the first batch; torch's batches there have a page each")
-    return startup
-
-
-def report_images(chosen, say):
-    example = BUILD / "examples/cpp/image_folder"
-    if not os.access(example, os.X_OK):
-        say("\npictures: left out, image_folder isn't built (libjpeg-turbo)")
-        return None
-    try:
-        row = measure_images(str(example), chosen.rounds, 200 if chosen.quick else 2000)
-    except ImportError:
-        say(f"\npictures: left out, there is no torchvision for {sys.executable}")
-        return None
-    their, our = row["torch_images_s"], row["feedlane_images_s"]
-    say(f"\n{row['images']} pictures, {row['workers']} workers: torch and torchvision {row['torchvision']} "
-        f"{their['median']:.0f} images/s [{their['min']:.0f} .. {their['max']:.0f}], image_folder {our['median']:.0f} "
-        f"[{our['min']:.0f} .. {our['max']:.0f}], ratio {row['ratio']:.2f}")
-    return row
+        print(json.dumps(result, default=vars, indent=1))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

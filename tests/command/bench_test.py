@@ -21,71 +21,91 @@ def bench(*arguments):
     ).stdout
 
 
-def figures(name):
-    return json.loads(bench(name, "--json"))
+def figures(name, *arguments):
+    """Rows, ratios."""
+    said = json.loads(bench(name, "--json", *arguments))
+    got = said["groups"][name]
+    assert list(said["groups"]) == [name] and said["machine"]["processors"] >= 2 and all(ns > 0 for ns in got["line_ns"])
+    for ratio, spread in got["ratios"].items():
+        assert spread["min"] <= spread["median"] <= spread["max"] and len(spread["rounds"]) == 1, ratio
+    return got["rows"], {ratio: spread["median"] for ratio, spread in got["ratios"].items()}
 
 
 class Bench(unittest.TestCase):
     def check_positive(self, row, *names):
         for name in names:
-            self.assertGreater(row[name], 0, name)
+            value = row[name]["median"] if isinstance(row[name], dict) else row[name]
+            self.assertGreater(value, 0, name)
 
     def test_floor(self):
-        self.check_positive(figures("floor"), "rtt_ns")
+        rows, _ = figures("floor")
+        self.check_positive(rows[0], "rtt_ns")
 
     def test_ring(self):
-        got = figures("ring")
-        self.check_positive(got["floor"], "rtt_ns")
-        self.check_positive(got["spsc"], "rtt_ns", "rtt_over_floor", "one_way_mmsg_s", "batched_mmsg_s")
-        self.assertAlmostEqual(got["spsc"]["rtt_ns"] / got["floor"]["rtt_ns"], got["spsc"]["rtt_over_floor"], delta=0.02)
-        for peer in ("boost::lockfree::spsc_queue", "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe"):
-            self.check_positive(got["peers"][peer], "rtt_ns", "one_way_mmsg_s")
-        self.assertIsNone(got["peers"]["eventfd"]["one_way_mmsg_s"])  # it holds one message
+        rows, ratios = figures("ring")
+        named = {row["name"]: row for row in rows}
+        spsc = "boost::lockfree::spsc_queue"
+        for name in "feedlane", spsc, "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe", "eventfd":
+            self.check_positive(named[name], "rtt_ns", "rtt_over_line")
+        for name in "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe":
+            self.check_positive(named[name], "one_way_mmsg_s")
+        self.assertIsNone(named["eventfd"]["one_way_mmsg_s"])  # it holds one message
+        self.assertAlmostEqual(named["feedlane"]["rtt_ns"]["median"] / named["floor"]["rtt_ns"]["median"]
+                               / ratios["ring.round_trip_over_line"], 1, delta=0.01)
+        for way, ratio in ("single", "single"), ("sent by one", "sent_by_one"), ("batched", "batched"):
+            ours, theirs = (named[f"{name}, {way}"]["one_way_mmsg_s"]["median"] for name in ("feedlane", spsc))
+            self.assertAlmostEqual(ours / theirs / ratios[f"ring.{ratio}_over_spsc"], 1, delta=0.01)
 
     def test_lanes(self):
-        got = figures("lanes")
-        self.assertEqual([row["producers"] for row in got], [1, 2])
-        for row in got:
-            self.check_positive(row, "mmsg_s", "peer_boost_queue_mmsg_s")
+        rows, ratios = figures("lanes")
+        self.assertEqual([row["producers"] for row in rows], [1, 2])
+        for row in rows:
+            self.check_positive(row, "mmsg_s", "boost_spsc_queues_mmsg_s", "boost_queue_mmsg_s")
+            self.assertIn(f"lanes.{row['producers']}.over_spscs", ratios)
+            self.assertIn(f"lanes.{row['producers']}.over_queue", ratios)
 
     def test_handoff(self):
-        got = figures("handoff")
-        self.assertEqual([(row["bytes"], row["workers"]) for row in got[:2]], [(4096, 1), (4096, 2)])
-        for row in got:
-            self.check_positive(row, "batches_s", "gb_s", "memcpy_gb_s", "ratio", "trainer_cpu_us")
-            self.assertAlmostEqual(row["batches_s"] * row["bytes"] / 1e9 / row["gb_s"], 1, delta=0.01)
+        rows, ratios = figures("handoff")
+        self.assertEqual([(row["bytes"], row["workers"]) for row in rows[:2]], [(4096, 1), (4096, 2)])
+        for row in rows:
+            self.check_positive(row, "batches_s", "gb_s", "copiers_gb_s", "ratio", "trainer_wall_us", "prefetch")
+            self.assertAlmostEqual(row["batches_s"]["median"] * row["bytes"] / 1e9 / row["gb_s"], 1, delta=0.01)
+            self.assertAlmostEqual(row["gb_s"] / row["copiers_gb_s"] / row["ratio"]["median"], 1, delta=0.01)
+            self.assertIn(f"handoff.{row['bytes']}.{row['workers']}.trainer_over_line", ratios)
 
     def test_startup(self):
-        got = figures("startup")
-        self.assertEqual({(row["workers"], row["mode"]) for row in got}, {(w, m) for w in (1, 2) for m in ("fork", "spawn")})
-        for row in got:
+        rows, ratios = figures("startup")
+        self.assertEqual({(row["workers"], row["mode"]) for row in rows}, {(w, m) for w in (1, 2) for m in ("fork", "spawn")})
+        for row in rows:
             self.assertEqual(row["arena_bytes"], 64 << 20)
-            self.check_positive(row, "pages_ms", "free_ms", "first_batch_ms", "epoch_restart_us", "eventfd_rtt_us", "shutdown_ms")
+            self.check_positive(row, "first_batch_ms", "epoch_restart_us", "eventfd_rtt_us", "shutdown_ms")
+            for name in "first_batch_over_pages", "new_epoch_over_eventfd", "end_over_pages":
+                self.assertIn(f"startup.{row['mode']}.{row['workers']}.{name}", ratios)
 
     def test_loader(self):
-        got = figures("loader")
-        self.assertEqual([row["workers"] for row in got["collated"]], [0, 1, 2])
-        for row in got["collated"]:
-            self.check_positive(row, "sample_bytes", "batch_size", "samples_s", "loop_samples_s", "ratio")
-        self.assertEqual(got["oversubscribed"]["workers"], 64)
-        self.check_positive(got["oversubscribed"], "batch_us", "eventfd_us", "ratio")
+        rows, ratios = figures("loader")
+        self.assertEqual([row["workers"] for row in rows], [0, 1, 2, 64])
+        for row in rows[:3]:
+            self.check_positive(row, "sample_bytes", "batch_size", "samples_s", "loops_samples_s", "ratio")
+        self.check_positive(rows[3], "batch_us", "eventfd_us", "ratio")
+        self.assertIn("loader.crowd_over_eventfds", ratios)
 
     def test_cpp(self):
-        got = figures("cpp")
-        self.assertEqual(list(got), ["rows", "tensors", "dlpack"])
-        for row in got.values():
+        rows, ratios = figures("cpp")
+        self.assertEqual(list(ratios), ["cpp.rows.over_c", "cpp.tensors.over_c", "cpp.dlpack.over_c"])
+        for row in rows:
             self.check_positive(row, "c_ns", "cpp_ns", "ratio")
-            self.assertAlmostEqual(row["cpp_ns"] / row["c_ns"], row["ratio"], delta=0.02 * row["ratio"])
+            self.assertAlmostEqual(row["cpp_ns"]["median"] / row["c_ns"]["median"] / row["ratio"]["median"], 1, delta=0.02)
 
-    def test_sizes_and_workers_of_ones_own(self):
-        rows = json.loads(bench("handoff", "--json", "--bytes", "4096", "8192", "--workers", "2"))
-        self.assertEqual([(row["bytes"], row["workers"]) for row in rows], [(4096, 2), (8192, 2)])
-        self.assertEqual({row["workers"] for row in json.loads(bench("startup", "--json", "--workers", "3"))}, {3})
+    def test_sizes_workers_and_prefetch_of_ones_own(self):
+        rows, _ = figures("handoff", "--bytes", "4096", "8192", "--workers", "2", "--prefetch", "3", "--no-pin")
+        self.assertEqual([(row["bytes"], row["workers"], row["prefetch"]) for row in rows], [(4096, 2, 3), (8192, 2, 3)])
+        self.assertEqual({row["workers"] for row in figures("startup", "--workers", "3")[0]}, {3})
 
     @unittest.skipUnless(shutil.which("gnuplot"), "no gnuplot")
     def test_plots(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name, curve in (("ring", "boost::lockfree::spsc_queue"), ("handoff", "memcpy by one process")):
+            for name, curve in (("ring", "boost::lockfree::spsc_queue"), ("handoff", "memcpy by 2 threads")):
                 picture = os.path.join(folder, f"{name} 'of' sizes.svg")
                 bench(name, "--plot", picture)
                 with open(picture, encoding="utf-8") as svg:

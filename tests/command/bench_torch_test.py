@@ -16,12 +16,17 @@ if done.returncode == 77:
     sys.exit(77)
 assert done.returncode == 0, done.returncode
 got = json.loads(done.stdout)
-assert [row["bytes"] for row in got["handoff"]] == [4 << 10, 1 << 20]
-for row in got["handoff"]:
-    best = [max(spread["median"] for spread in row[name].values()) for name in ("feedlane_batches_s", "torch_batches_s")]
-    assert min(best) > 0 and abs(best[0] / best[1] / row["ratio"] - 1) < 0.01, row
-assert [row["workers"] for row in got["startup"]] == [1, 2]
-for row in got["startup"]:
-    for loader in ("torch", "feedlane"):
-        for name in ("first_batch_ms", "epoch_restart_ms", "shutdown_ms"):
-            assert row[loader][name] > 0, (loader, name)
+group = got["groups"]["torch"]
+handoff, startup = group["rows"][:2], group["rows"][2:]
+assert [row["bytes"] for row in handoff] == [4 << 10, 1 << 20]
+for row in handoff:
+    ours, theirs = (row[name]["rounds"] for name in ("feedlane_batches_s", "torch_batches_s"))
+    assert abs(ours[0] / theirs[0] / row["ratio"]["median"] - 1) < 0.01, row
+    assert row["ratio"] == group["ratios"][f"torch.{row['bytes']}.over_best"]
+    best = max(row["torch_searched"], key=lambda tried: tried["batches_s"])
+    assert (best["workers"], best["prefetch"]) == (row["workers"], row["prefetch"]), "both run with what is torch's best"
+assert [row["workers"] for row in startup] == [1, 2]
+for row in startup:
+    for name in ("first_batch_ms", "new_epoch_ms", "end_ms"):
+        for loader in ("torch", "feedlane"):
+            assert row[name][loader]["median"] > 0, (loader, name)

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of docs/performance.md anew from the raw figures in docs/performance/: what stands between
+`<!-- table: NAME -->` and `<!-- end -->`. No figure there is typed.
+
+Usage: bench_page.py [--check]    --check: fails if the page isn't what the raw files say"""
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import bench_goals
+
+PAGE, RAW = ROOT / "docs/performance.md", ROOT / "docs/performance"
+KIB, MIB = 1 << 10, 1 << 20
+MISSING = "Not measured yet: `tools/bench_all`."
+
+
+def raw(group):
+    path = RAW / f"{group}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def number(value):
+    """Four digits, without an exponent."""
+    if value is None:
+        return "-"
+    if abs(value) >= 1000:
+        return f"{float(f'{value:.4g}'):,.0f}"
+    return f"{value:.4g}"
+
+
+def cell(spread):
+    if spread is None:
+        return "-"
+    return f"{number(spread['median'])} [{number(spread['min'])} .. {number(spread['max'])}]"
+
+
+def size(count):
+    return f"{count // MIB} MiB" if count >= MIB else f"{count // KIB} KiB" if count >= KIB else f"{count} B"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
+
+
+def group_table(group, head, row_of, wanted=lambda row: True):
+    got = raw(group)
+    if got is None:
+        return MISSING
+    return f"`{got['command']}`:\n\n" + table(head, [row_of(row) for row in got["rows"] if wanted(row)])
+
+
+# ---- the tables ----
+
+def ring():
+    return group_table("ring", ["56 bytes between two processes", "there and back, ns", "over the line", "one way, million/s"],
+                       lambda r: (r["name"], cell(r["rtt_ns"]), cell(r["rtt_over_line"]), cell(r["one_way_mmsg_s"])))
+
+
+def lanes():
+    return group_table("lanes", ["producers", "feedlane, million/s", "as many spsc_queues", "over them", "boost::lockfree::queue",
+                                 "over it"],
+                       lambda r: (r["producers"], cell(r["mmsg_s"]), cell(r["boost_spsc_queues_mmsg_s"]),
+                                  cell(r["over_spsc_queues"]), cell(r["boost_queue_mmsg_s"]), cell(r["over_queue"])))
+
+
+def handoff():
+    return group_table("handoff", ["batch", "workers", "prefetch", "batches/s", "GB/s", "as many copiers, GB/s", "ratio",
+                                   "trainer, us", "its CPU, us"],
+                       lambda r: (size(r["bytes"]), r["workers"], r["prefetch"], cell(r["batches_s"]), number(r["gb_s"]),
+                                  number(r["copiers_gb_s"]), cell(r["ratio"]), number(r["trainer_wall_us"]),
+                                  number(r["trainer_cpu_us"])))
+
+
+def loader():
+    return group_table("loader", ["sample", "workers", "samples/s, in batches of 64", "as many loops (0: one, in the trainer)",
+                                  "ratio"],
+                       lambda r: (size(r["sample_bytes"]), r["workers"], cell(r["samples_s"]), cell(r["loops_samples_s"]),
+                                  cell(r["ratio"])), lambda r: "samples_s" in r)
+
+
+def crowd():
+    return group_table("loader", ["workers", "us for a batch of 64 bytes", "by bare eventfds", "ratio"],
+                       lambda r: (r["workers"], cell(r["batch_us"]), cell(r["eventfd_us"]), cell(r["ratio"])),
+                       lambda r: "batch_us" in r)
+
+
+def startup():
+    return group_table("startup", ["workers", "mode", "first batch, ms", "beyond its pages", "new epoch, us", "bare eventfd, us",
+                                   "end, ms", "beyond its pages"],
+                       lambda r: (r["workers"], r["mode"], cell(r["first_batch_ms"]), cell(r["first_batch_beyond_pages_ms"]),
+                                  cell(r["epoch_restart_us"]), cell(r["eventfd_rtt_us"]), cell(r["shutdown_ms"]),
+                                  cell(r["shutdown_beyond_pages_ms"])))
+
+
+def torch():
+    def row_of(r):
+        workers, prefetch, best = r["feedlane_best"]
+        return (size(r["bytes"]), r["workers"], r["prefetch"], cell(r["torch_batches_s"]), cell(r["feedlane_batches_s"]),
+                cell(r["ratio"]), f"{number(best)} ({workers}, {prefetch})")
+    return group_table("torch", ["batch", "workers", "prefetch", "torch's best, batches/s", "feedlane with the same", "ratio",
+                                 "feedlane's own best (workers, prefetch)"], row_of, lambda r: "bytes" in r)
+
+
+def torch_search():
+    got = raw("torch")
+    if got is None:
+        return MISSING
+    rows = [row for row in got["rows"] if "torch_searched" in row]
+    tried = [(t["workers"], t["prefetch"]) for t in rows[0]["torch_searched"]]
+
+    def said(row, setting):
+        return next((number(t["batches_s"]) for t in row["torch_searched"] if (t["workers"], t["prefetch"]) == setting), "-")
+    return table(["batch", *(f"{w}, {p}" for w, p in tried)],
+                 [(size(row["bytes"]), *(said(row, setting) for setting in tried)) for row in rows])
+
+
+def torch_startup():
+    columns = [f"{name}_ms" for name in ("first_batch", "new_epoch", "end")]
+    return group_table("torch", ["workers", *(f"{name}, {who}" for name in ("first batch, ms", "new epoch, ms", "end, ms")
+                                              for who in ("torch", "feedlane"))],
+                       lambda r: (r["workers"], *(cell(r[name][who]) for name in columns for who in ("torch", "feedlane"))),
+                       lambda r: "end_ms" in r)
+
+
+def images():
+    return group_table("images", ["torchvision", "transforms", "images/s", "image_folder, images/s", "ratio"],
+                       lambda r: (r["torchvision"], r["transforms"], cell(r["torch_images_s"]), cell(r["feedlane_images_s"]),
+                                  cell(r["ratio"])))
+
+
+def python():
+    return group_table("python", ["batch", "workers", "prefetch", "torch's DataLoader, batches/s", "Loader", "ratio"],
+                       lambda r: (size(r["bytes"]), r["workers"], r["prefetch"], cell(r["torch_batches_s"]),
+                                  cell(r["feedlane_batches_s"]), cell(r["ratio"])))
+
+
+def taken():
+    """Of what the figures are."""
+    lines = []
+    for group in bench_goals.GROUPS:
+        got = raw(group)
+        if got is None:
+            lines.append(f"- {group}: not measured yet")
+            continue
+        m = got["machine"]
+        lines.append(f"- {group}: {got['date']}, commit {got['commit']}, {m['processors']} x {m['processor']}, {m['kernel']}"
+                     + "".join(f", {name} {m[name]}" for name in ("compiler", "torch", "numpy", "python") if name in m)
+                     + f"; {got['seconds']} s, in which other programs took {max(got['others_share'], 0):.1%} of the processors")
+    return "\n".join(lines)
+
+
+# ---- goals ----
+
+def row_of(group, **which):
+    got = raw(group)
+    return next((row for row in got["rows"] if all(row.get(key) == value for key, value in which.items())), None) if got else None
+
+
+def absolute():
+    """(what, relation, goal, unit, what was seen): times and rates of this machine."""
+    def seen(row, name):
+        value = row[name] if row else None
+        return value["median"] if isinstance(value, dict) else value
+    yield "one way, one by one", ">=", 30, "million/s", seen(row_of("ring", name="feedlane, single"), "one_way_mmsg_s")
+    for count, workers in ((4 * KIB, 1), (4 * KIB, 2), (MIB, 1), (MIB, 2), (147 * MIB, 1), (147 * MIB, 2)):
+        yield (f"trainer's CPU time for a batch of {size(count)}, {workers} worker(s)", "<=", 1, "us",
+               seen(row_of("handoff", bytes=count, workers=workers), "trainer_cpu_us"))
+    for mode, most in (("fork", 4), ("spawn", 8)):
+        for workers in 1, 2:
+            yield (f"first batch beyond filling the pages, {mode}, {workers} worker(s)", "<=", most, "ms",
+                   seen(row_of("startup", mode=mode, workers=workers), "first_batch_beyond_pages_ms"))
+            yield (f"end beyond freeing the pages, {mode}, {workers} worker(s)", "<=", 2, "ms",
+                   seen(row_of("startup", mode=mode, workers=workers), "shutdown_beyond_pages_ms"))
+
+
+def verdict(seen, relation, goal):
+    return "met" if (seen >= goal if relation == ">=" else seen <= goal) else "**not met**"
+
+
+def goals():
+    rows, listed = [], json.loads(bench_goals.GOALS.read_text(encoding="ascii"))
+    for group in bench_goals.GROUPS:
+        for name, spread in (raw(group) or {"ratios": {}})["ratios"].items():
+            entry = bench_goals.goal_of(listed, name)
+            if entry["goal"] is None:
+                continue
+            relation = ">=" if entry["better"] == "higher" else "<="
+            rows.append((entry["what"], f"{relation} {entry['goal']:g}", cell(spread), verdict(spread["median"], relation, entry["goal"])))
+    for what, relation, goal, unit, seen in absolute():
+        if seen is not None:
+            rows.append((what, f"{relation} {goal:g} {unit}", f"{number(seen)} {unit}", verdict(seen, relation, goal)))
+    return table(["what", "goal", "seen", ""], rows) if rows else MISSING
+
+
+TABLES = [taken, ring, lanes, handoff, loader, crowd, startup, torch, torch_search, torch_startup, images, python, goals]
+
+
+def render(page):
+    for make in TABLES:
+        pattern = re.compile(rf"(<!-- table: {make.__name__} -->\n).*?(\n?<!-- end -->)", re.DOTALL)
+        page, found = pattern.subn(lambda match, make=make: match[1] + make() + "\n<!-- end -->", page)
+        if found != 1:
+            sys.exit(f"bench_page.py: {PAGE.name} has {found} places for the table {make.__name__}, should have 1")
+    return page
+
+
+def main():
+    page = PAGE.read_text(encoding="utf-8")
+    rendered = render(page)
+    if sys.argv[1:] == ["--check"]:
+        if rendered != page:
+            sys.exit(f"{PAGE.name} isn't what docs/performance/ says: run tools/bench_page.py")
+    else:
+        PAGE.write_text(rendered, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
