@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The share of lines that were reached, of some files, folders and functions together.
+"""The share of lines that were reached, of each of some files, folders and functions.
 
-Usage: fuzz_coverage.py ROOT EXPORT LEAST NAME...
+Usage: fuzz_coverage.py ROOT EXPORT LEAST NAME... [FILE=PERCENT...]
 
-EXPORT is what `llvm-cov export` says. A NAME is a file, a folder, or FILE:FUNCTION,FUNCTION... Prints
-"PERCENT % of N lines (NAME PERCENT, ...)", those below LEAST per cent named; ends with 1 if all together are, and with 2 for
-a name of which there are no lines.
+EXPORT is what `llvm-cov export` says. A NAME is a file, a folder, which stands for each of its files, or
+FILE:FUNCTION,FUNCTION... Of each file LEAST per cent must be reached, or PERCENT of one that is named with it. Prints
+"PERCENT % of N lines (FILE PERCENT, ...)", those below LEAST named; ends with 1 if a file has fewer than it must, and with 2
+for a name of which there are no lines.
 """
 
 import json
@@ -38,33 +39,36 @@ def in_functions(data, root, path, names):
 
 
 def in_files(data, root, name):
-    covered = total = 0
+    """(file, reached, lines) of a file, or of each file of a folder."""
     for entry in data["files"]:
         path = os.path.relpath(entry["filename"], root)
-        if path == name or path.startswith(name + "/"):
-            covered += entry["summary"]["lines"]["covered"]
-            total += entry["summary"]["lines"]["count"]
-    return covered, total
+        lines = entry["summary"]["lines"]
+        if (path == name or path.startswith(name + "/")) and lines["count"] != 0:
+            yield path, lines["covered"], lines["count"]
 
 
 def main():
-    root, export, least, *names = sys.argv[1:]
+    root, export, least, *rest = sys.argv[1:]
+    names = [name for name in rest if "=" not in name]
+    exceptions = dict(name.split("=") for name in rest if "=" in name)
     with open(export, encoding="utf-8") as file:
         data = json.load(file)["data"][0]
-    reached = total = 0
-    behind = []
+    found = []
     for name in names:
         path, _, functions = name.partition(":")
-        found = in_functions(data, root, path, functions.split(",")) if functions else in_files(data, root, path)
-        if found[1] == 0:
+        files = [(path, *in_functions(data, root, path, functions.split(",")))] if functions else [*in_files(data, root, path)]
+        if sum(lines for _, _, lines in files) == 0:
             print("no lines of", name, file=sys.stderr)
             return 2
-        reached += found[0]
-        total += found[1]
-        if found[0] * 100 < float(least) * found[1]:
-            behind.append(f"{path} {100 * found[0] / found[1]:.1f} %")
-    print(f"{100 * reached / total:.1f} % of {total} lines" + (f" ({', '.join(behind)})" if behind else ""))
-    return 1 if reached * 100 < float(least) * total else 0
+        found += files
+    percent = {path: 100 * reached / lines for path, reached, lines in found}
+    behind = [f"{path} {share:.1f} %" for path, share in percent.items() if share < float(least)]
+    together = 100 * sum(reached for _, reached, _ in found) / sum(lines for _, _, lines in found)
+    print(f"{together:.1f} % of {sum(lines for _, _, lines in found)} lines" + (f" ({', '.join(behind)})" if behind else ""))
+    too_few = [path for path, share in percent.items() if share < float(exceptions.get(path, least))]
+    for path in too_few:
+        print(f"    {path}: {percent[path]:.1f} %, should be {exceptions.get(path, least)} %", file=sys.stderr)
+    return 1 if too_few else 0
 
 
 if __name__ == "__main__":

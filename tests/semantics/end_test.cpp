@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // However it ends, nothing is left behind, within a bound that doesn't grow with the number of workers.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -38,6 +41,37 @@ void check_nothing_left(const std::function<void(Setup&)>& use) {
 }
 
 }  // namespace
+
+TEST_CASE("exec: of a running loader, every descriptor is close-on-exec, and a program that takes its place has none") {
+  const std::vector<int> before = open_descriptors();
+  const auto is_old = [&](int fd) { return std::find(before.begin(), before.end(), fd) != before.end(); };
+  int words[2];
+  REQUIRE(::pipe(words) == 0);
+  CHECK(in_child([&](Findings& f) {
+          Setup s(20, 2);
+          const Loader l = s.workers(2).create();
+          begin(l.get(), 0);
+          EXPECT(f, take(l.get()).status == FEEDLANE_OK);
+          std::string own;
+          int count = 0;
+          for (const int fd : open_descriptors()) {
+            if (is_old(fd) || fd == words[0] || fd == words[1]) continue;
+            EXPECT(f, (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+            own += " " + std::to_string(fd);
+            count++;
+          }
+          EXPECT(f, count > 2);
+          if (!f.text().empty()) return;
+          (void)::dup2(words[1], STDOUT_FILENO);
+          const std::string look = "for i in" + own + "; do test ! -e /proc/self/fd/$i || echo $i; done; echo end";
+          (void)::execl("/bin/sh", "sh", "-c", look.c_str(), static_cast<char*>(nullptr));
+        }) == "the child did not come to its end");
+  (void)::close(words[1]);
+  char text[256] = {};
+  CHECK(::read(words[0], text, sizeof text - 1) > 0);
+  CHECK(std::string(text) == "end\n");
+  (void)::close(words[0]);
+}
 
 TEST_CASE("nothing is left: no process, no descriptor, no mapping") {
   SUBCASE("after an epoch") {

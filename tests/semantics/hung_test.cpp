@@ -6,6 +6,7 @@
 #include <csignal>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/events.hpp"
@@ -79,18 +80,32 @@ TEST_CASE("7. Worker hangs: one that is stopped, busy or idle, is replaced") {
     s.config.task_timeout_ns = 200 * millisecond;
     s.config.keep_workers = 1;
     const Loader l = s.workers(2).create();
+    std::vector<std::pair<std::int32_t, pid_t>> stopped;
+    const auto stop_worker = [&](std::int32_t w) {
+      stopped.emplace_back(w, static_cast<pid_t>(worker_of(l.get(), w).pid));
+      stop(stopped.back().second);
+    };
     if (idle) {
       check_sequence(take_epoch(l.get(), 0), 40, 1);
-      stop(static_cast<pid_t>(worker_of(l.get(), 1).pid));
+      stop_worker(1);
     } else {
       begin(l.get(), 1);
       wait_until_ready(l.get(), 2);
-      for (std::int32_t w = 0; w < 2; w++) stop(static_cast<pid_t>(worker_of(l.get(), w).pid));
+      for (std::int32_t w = 0; w < 2; w++) stop_worker(w);
       gate.open();
     }
     const std::vector<Taken> all = idle ? take_epoch(l.get(), 1) : take_rest(l.get());
     check_sequence(all, 40, 1);
-    CHECK(stats_of(l.get()).hung >= 1);
+    CHECK(stats_of(l.get()).hung == stopped.size());
+    for (const auto& [worker, pid] : stopped) {
+      CAPTURE(worker);
+      CHECK_MESSAGE(eventually([&, w = worker, old = pid] {
+                      (void)feedlane_loader_poll(l.get(), nullptr);
+                      return worker_of(l.get(), w).pid > 0 && worker_of(l.get(), w).pid != old && !is_running(old);
+                    }),
+                    "another process is there in its place");
+    }
+    CHECK(stats_of(l.get()).restarts == stopped.size());
   }
 }
 

@@ -398,7 +398,7 @@ namespace {
   begin(l.get(), 6);
   for (;;) {
     const Taken t = take(l.get());
-    if (t.status != FEEDLANE_OK) ::_exit(0);
+    if (t.status != FEEDLANE_OK) ::_exit(t.status == FEEDLANE_END ? 0 : 1);
     const State state = state_of(l.get());
     const std::uint64_t head[2] = {static_cast<std::uint64_t>(t.batch), state.size()};
     if (::write(to, head, sizeof head) != sizeof head ||
@@ -436,7 +436,11 @@ State state_of_killed_trainer(int batches, std::int32_t workers, const State* fr
     state = std::move(next);
   }
   (void)::close(ends[0]);
-  REQUIRE(::waitpid(trainer, nullptr, 0) == trainer);
+  int status = -1;
+  REQUIRE(::waitpid(trainer, &status, 0) == trainer);
+  CAPTURE(status);
+  const bool was_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  CHECK_MESSAGE((was_killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)), "its own checks didn't end it");
   return state;
 }
 

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steady state: from the sampler to the trainer and back nothing is asked of the system, neither memory nor anything
-// else. One thread is trainer and worker by turns, so that nobody ever waits.
+// else, as long as neither side has to wait for the other. Once one thread is trainer and worker in turn; once they are two
+// processes, and words beside the loader tell each that it needn't wait.
 #include <doctest/doctest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <new>
 
 #include "support/allocation.hpp"
 #include "support/process.hpp"
 #include "support/sandbox.hpp"
+#include "support/skip.hpp"
 #include "support/trainer.hpp"
 
 using namespace feedlane::test;
@@ -20,25 +27,33 @@ namespace {
 constexpr std::int64_t batches = 1'000'000;
 constexpr std::int64_t warm_up = 10'000;
 
+// What one process has found.
 struct Counts {
-  std::int64_t batches, allocations, page_faults;
-  std::int64_t system_call;  // number of the first one, -1: there was none
+  std::int64_t batches = 0, allocations = -1, page_faults = -1;
+  std::int64_t system_call = -1;  // number of the first one, -1: there was none
+  bool is_filtered = false;
 };
 
-int report = -1;
-Counts counts{0, 0, 0, -1};
+// In memory that the processes share.
+struct Shared {
+  Counts trainer, worker;
+  std::atomic<std::int64_t> may_take{0}, made{0};  // tasks, batches
+  std::atomic<bool> worker_is_done{false}, is_over{false};
+};
+Shared* shared = nullptr;
+Counts* counts = nullptr;  // of this process
 
-[[noreturn]] void tell() {
-  (void)!::write(report, &counts, sizeof counts);
+[[noreturn]] void end() {
+  shared->is_over.store(true, std::memory_order_release);
   ::_exit(0);
 }
 
 void tell_system_call(int, siginfo_t* info, void*) {
-  counts.system_call = info->si_syscall;
-  tell();
+  counts->system_call = info->si_syscall;
+  end();
 }
 
-// From here on the first system call but those that `tell` makes ends this process.
+// From here on the first system call but those that this test makes itself ends this process.
 bool refuse_system_calls() {
   struct sigaction action {};
   action.sa_sigaction = tell_system_call;
@@ -46,7 +61,7 @@ bool refuse_system_calls() {
   // A crash ends this process at once: what doctest does about one needs the system.
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE}) (void)std::signal(signal, SIG_DFL);
   return ::sigaction(SIGSYS, &action, nullptr) == 0 &&
-         filter_system_calls({SYS_getrusage, SYS_write, SYS_exit_group}, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
+         filter_system_calls({SYS_getrusage, SYS_sched_yield, SYS_exit_group}, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
 }
 
 long page_faults() {
@@ -55,57 +70,145 @@ long page_faults() {
   return usage.ru_minflt + usage.ru_majflt;
 }
 
-// In a process of its own: trainer and worker by turns.
-void run_steadily(Findings& f) {
+// Runs turn() so often, first as warm-up and then in the steady state; ends early if it returns false.
+template <class F>
+void count_steadily(std::int64_t most, F&& turn) {
+  const auto run = [&](std::int64_t turns) {
+    for (std::int64_t i = 0; i < turns && turn(); i++) counts->batches++;
+  };
+  run(warm_up);
+  if (counts->batches != warm_up) end();
+  counts->is_filtered = refuse_system_calls();
+  if (!counts->is_filtered) end();
+  const std::int64_t allocated = all_allocations();
+  const long faults = page_faults();
+  run(most);
+  counts->allocations = all_allocations() - allocated;
+  counts->page_faults = page_faults() - faults;
+}
+
+// The worker's part of one batch, whose task is there.
+bool make(feedlane_worker* w) {
+  const feedlane_task* task = nullptr;
+  if (feedlane_worker_next(w, 0, &task, nullptr) != FEEDLANE_OK) return false;
+  for (std::uint64_t row = 0; row < task->count; row++)
+    static_cast<std::int64_t*>(task->tensors[0].data)[row] = task->indices[row];
+  return feedlane_task_commit(task, task->count, nullptr) == FEEDLANE_OK;
+}
+
+// The trainer's part of one that has been made.
+bool take_made(feedlane_loader* l) {
+  static auto batch = fresh<feedlane_batch>();
+  return feedlane_loader_next(l, 0, &batch, nullptr) == FEEDLANE_OK && batch.batch == counts->batches &&
+         static_cast<std::int64_t*>(batch.tensors[0].data)[1] == 2 * counts->batches + 1 &&
+         feedlane_batch_release(l, batch.token) == FEEDLANE_OK;
+}
+
+// In a process of its own: trainer and worker in turn.
+void run_in_one_thread(Findings& f) {
+  counts = &shared->trainer;
   Setup setup((batches + warm_up) * 2, 2);
   setup.config.workers = 1;
   setup.config.start = FEEDLANE_START_THREAD;
   setup.config.prefetch_factor = 8;
   const Loader loader = setup.create();
-  feedlane_loader* l = loader.get();
-  begin(l, 0);
+  begin(loader.get(), 0);
   feedlane_worker* w = nullptr;
-  EXPECT(f, feedlane_loader_local_worker(l, &w, nullptr) == FEEDLANE_OK);
+  EXPECT(f, feedlane_loader_local_worker(loader.get(), &w, nullptr) == FEEDLANE_OK);
   EXPECT(f, feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
-  auto batch = fresh<feedlane_batch>();
-  std::int64_t& done = counts.batches;
-  const auto turn = [&](std::int64_t count) {
-    for (std::int64_t i = 0; i < count; i++) {
-      const feedlane_task* task = nullptr;
-      while (feedlane_worker_next(w, 0, &task, nullptr) == FEEDLANE_TIMEOUT) (void)feedlane_loader_poll(l, nullptr);
-      if (task == nullptr) return;
-      for (std::uint64_t row = 0; row < task->count; row++)
-        static_cast<std::int64_t*>(task->tensors[0].data)[row] = task->indices[row];
-      if (feedlane_task_commit(task, task->count, nullptr) != FEEDLANE_OK) return;
-      if (feedlane_loader_next(l, 0, &batch, nullptr) != FEEDLANE_OK) return;
-      if (batch.batch != done || static_cast<std::int64_t*>(batch.tensors[0].data)[1] != 2 * done + 1) return;
-      if (feedlane_batch_release(l, batch.token) != FEEDLANE_OK) return;
-      done++;
-    }
-  };
-  turn(warm_up);
-  EXPECT(f, refuse_system_calls());
-  const std::int64_t allocated = all_allocations();
-  const long faults = page_faults();
-  turn(batches);
-  counts.allocations = all_allocations() - allocated;
-  counts.page_faults = page_faults() - faults;
-  tell();
+  wait_until_ready(loader.get(), 1);
+  count_steadily(batches, [&] { return make(w) && take_made(loader.get()); });
+  end();
+}
+
+constexpr std::int64_t pair_batches = 200'000;
+constexpr std::int64_t ahead = 32;  // tasks that are in the worker's lane while it makes a batch; half of the window
+
+// False: the other process has ended.
+template <class T>
+bool wait_for(const std::atomic<T>& word, T least) {
+  while (word.load(std::memory_order_acquire) < least) {
+    if (shared->is_over.load(std::memory_order_acquire)) return false;
+    (void)::sched_yield();
+  }
+  return true;
+}
+
+[[noreturn]] void run_worker(int fd) {
+  counts = &shared->worker;
+  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  feedlane_worker* w = nullptr;
+  if (feedlane_worker_attach(fd, patience_ns, &w, nullptr) != FEEDLANE_OK ||
+      feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) != FEEDLANE_OK)
+    ::_exit(1);
+  count_steadily(pair_batches, [&] {
+    if (!wait_for(shared->may_take, counts->batches + 1) || !make(w)) return false;
+    shared->made.store(counts->batches + 1, std::memory_order_release);
+    return true;
+  });
+  shared->worker_is_done.store(true, std::memory_order_release);
+  (void)wait_for(shared->is_over, true);
+  ::_exit(0);
+}
+
+// In a process of its own: the trainer, with a worker in a process of its own.
+void run_pair(Findings& f) {
+  counts = &shared->trainer;
+  Setup setup((pair_batches + warm_up) * 2, 2);
+  setup.external(1).config.prefetch_factor = 2 * ahead;
+  const Loader loader = setup.create();
+  feedlane_loader* l = loader.get();
+  std::int32_t id = -1, fd = -1;
+  EXPECT(f, feedlane_loader_open_worker(l, &id, &fd, nullptr) == FEEDLANE_OK);
+  const pid_t worker = ::fork();
+  if (worker == 0) run_worker(fd);
+  (void)::close(fd);
+  begin(l, 0);
+  wait_until_ready(l, 1);
+  shared->may_take.store(ahead, std::memory_order_release);
+  count_steadily(pair_batches, [&] {
+    if (!wait_for(shared->made, counts->batches + 1) || !take_made(l)) return false;
+    shared->may_take.store(counts->batches + 1 + ahead, std::memory_order_release);
+    return true;
+  });
+  (void)wait_for(shared->worker_is_done, true);
+  end();
+}
+
+// False: such a filter can't be had here.
+bool run(void (*trainer)(Findings&)) {
+  void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  shared = new (memory) Shared;
+  if (in_child([](Findings& f) {
+        EXPECT(f, filter_system_calls({SYS_getrusage}, SECCOMP_RET_ALLOW, SECCOMP_RET_ALLOW));
+      }) != "")
+    return false;
+  Child child(trainer);
+  CHECK(child.finish() == "the child did not come to its end");  // as it ends within
+  CHECK(child.wait_status() == 0);
+  return true;
+}
+
+void check(const Counts& found, std::int64_t needed) {
+  CHECK(found.is_filtered);
+  CHECK(found.system_call == -1);
+  CHECK(found.batches == warm_up + needed);
+  CHECK(found.allocations == 0);
+  CHECK(found.page_faults == 0);
 }
 
 }  // namespace
 
 TEST_CASE("a million batches: no system call, no allocation, no page fault") {
-  int pipe[2];
-  REQUIRE(::pipe(pipe) == 0);
-  report = pipe[1];
-  Child child(run_steadily);
-  (void)::close(pipe[1]);
-  CHECK(::read(pipe[0], &counts, sizeof counts) == sizeof counts);
-  (void)::close(pipe[0]);
-  (void)child.finish();
-  CHECK(counts.system_call == -1);
-  CHECK(counts.batches == warm_up + batches);
-  CHECK(counts.allocations == 0);
-  CHECK(counts.page_faults == 0);
+  if (!run(run_in_one_thread)) return skip("system calls can't be filtered here");
+  check(shared->trainer, batches);
+}
+
+TEST_CASE("trainer and worker processes, neither having to wait: no system call, no allocation, no page fault") {
+  if (!run(run_pair)) return skip("system calls can't be filtered here");
+  for (const bool is_worker : {false, true}) {
+    CAPTURE(is_worker);
+    check(is_worker ? shared->worker : shared->trainer, pair_batches);
+  }
 }

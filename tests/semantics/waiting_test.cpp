@@ -2,11 +2,14 @@
 // Waiting: timeouts, interrupts, and a foreign event loop with plain poll(2).
 #include <doctest/doctest.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstring>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -66,6 +69,42 @@ TEST_CASE("timeout: next ends in time though other batches arrive, and the loade
   CHECK(take(g.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);
   g.gate.open();
   check_sequence(take_rest(g.get()), 12, 2);
+}
+
+TEST_CASE("timeout: batches that arrive meanwhile don't begin it again") {
+  // Two processes: one stands before the gate with batch 0, the other makes a batch every 10 ms.
+  static std::atomic<std::int64_t>* made = nullptr;
+  static Gate* gate = nullptr;
+  void* const shared = ::mmap(nullptr, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(shared != MAP_FAILED);
+  made = new (shared) std::atomic<std::int64_t>(0);
+  Gate closed;
+  gate = &closed;
+  auto table = fresh<feedlane_dataset>();
+  table.get = [](void*, const feedlane_row* row, feedlane_error*) {
+    if (row->index == 0) (void)wait_readable(gate->fd());
+    else ::usleep(10'000);
+    std::memcpy(row->fields[0], &row->index, sizeof row->index);
+    if (row->index != 0) made->fetch_add(1, std::memory_order_relaxed);
+    return std::int32_t{FEEDLANE_OK};
+  };
+  Setup s(400);
+  s.forked(2, table).fields({field("index", int64_type)});
+  s.config.prefetch_factor = 200;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const auto so_far = [] { return made->load(std::memory_order_relaxed); };
+  std::int64_t before = 0, after = 0;
+  for (int i = 0; i < 10 && after == before; i++) {  // a busy machine may hold the worker up for a whole timeout
+    before = so_far();
+    CHECK(take(l.get(), nullptr, 100'000'000).status == FEEDLANE_TIMEOUT);
+    after = so_far();
+  }
+  CHECK_MESSAGE(after > before, "batches arrived during the timeout");
+  CHECK_MESSAGE(eventually([&] { return so_far() > after; }), "and go on to");
+  closed.open();
+  CHECK(take_rest(l.get()).size() == 400);
+  (void)::munmap(shared, sizeof *made);
 }
 
 TEST_CASE("1. Construction: a negative timeout of next is refused by name, and takes nothing") {

@@ -69,9 +69,16 @@ bool read_whole(int fd, void* data, std::size_t bytes) {
   }
 }
 
-// Until no process is left that the trainer, or anybody for it, has started.
-double reap_all() {
+// Until no process is left that the trainer, or anybody for it, has started. The trainer itself must have ended by our
+// SIGKILL: one that has failed a check of its own ends by exit before or instead. Its workers end in any way.
+double reap_all(pid_t trainer) {
   const std::int64_t before = chaos::now_ns();
+  int status = 0;
+  pid_t found = 0;
+  do found = ::waitpid(trainer, &status, 0);
+  while (found < 0 && errno == EINTR);
+  if (found != trainer || !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+    stress::die("the status of a trainer that was to be killed", static_cast<std::uint64_t>(status), SIGKILL);
   while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) continue;
   return static_cast<double>(chaos::now_ns() - before) / 1e6;
 }
@@ -121,7 +128,7 @@ int main() {
     }
     killer.join();
     (void)::close(ends[0]);
-    slowest = std::max(slowest, reap_all());
+    slowest = std::max(slowest, reap_all(trainer));
     empty += any ? 0 : 1;
   }
   std::printf(

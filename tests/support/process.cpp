@@ -36,7 +36,7 @@ void Child::start(const std::vector<int>* keep, const std::function<void(Finding
   if (::pipe2(pair, O_CLOEXEC) != 0) return;
   pid_ = ::fork();
   if (pid_ == 0) {
-    (void)::alarm(30);  // the parent's watchdog isn't inherited
+    (void)::alarm(30 * static_cast<unsigned>(slowness()));  // the parent's watchdog isn't inherited
     if (keep != nullptr) close_others(*keep, pair[1]);
     Findings findings;
     run(findings);
