@@ -75,7 +75,8 @@ inline feedlane_dataset dataset() {
   std::_Exit(1);
 }
 
-inline feedlane_loader* create(const void* state, std::uint64_t state_bytes) {
+inline feedlane_loader* create(const void* state, std::uint64_t state_bytes, std::int32_t worker_count = workers,
+                               std::int64_t task_timeout_ns = 300'000'000) {
   feedlane_error e;
   feedlane_init(&e, sizeof e);
   feedlane_sampler* sampler = nullptr;
@@ -100,11 +101,11 @@ inline feedlane_loader* create(const void* state, std::uint64_t state_bytes) {
   c.fields = fields;
   c.field_count = 3;
   c.batch_size = batch_size;
-  c.workers = workers;
+  c.workers = worker_count;
   c.keep_workers = 1;
   c.max_restarts = INT32_MAX;
   c.max_kills_per_batch = 1000;
-  c.task_timeout_ns = 300'000'000;
+  c.task_timeout_ns = task_timeout_ns;
   c.retries = 3;
   c.retry_backoff_ns = 1'000'000;
   c.state = state;
