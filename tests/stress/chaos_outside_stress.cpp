@@ -19,7 +19,7 @@ constexpr std::int32_t team = 4;
 constexpr std::int64_t deadline_ns = 300'000'000;
 // From the deadline's passing until another worker has made the batch: the loader waits this long for the end of what it
 // killed (docs/failure-semantics.md), the work itself, and a busy machine's share.
-constexpr std::int64_t grace_ns = 200'000'000;
+constexpr std::int64_t grace_ns = 1'000'000'000;
 constexpr std::int64_t busy_ns = 1'500'000'000;
 
 // ---- the worker ----
