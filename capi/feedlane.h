@@ -720,8 +720,9 @@ typedef struct feedlane_loader_config {
   int64_t task_timeout_ns; /**< a worker that neither finishes a task nor begins another for so long is told of
                                 (FEEDLANE_EVENT_WORKER_HUNG), killed and replaced, its tasks go to others; a thread keeps the
                                 slot of the task in hand until it answers, its tasks go to others (slots for that are
-                                there from the start), its shard is lost for the epoch, told as E_HUNG. Looked at in next
-                                and poll; 0: no deadline */
+                                there from the start), its shard is lost for the epoch, told as E_HUNG. A process that is
+                                still there a second after SIGKILL is dealt with like a thread, without slots for that.
+                                Looked at in next and poll; 0: no deadline */
   /* to devices */
   /** Registers the reserved part of every slot, once; NULL: nothing. Its "none" is what a test or a machine without a
    *  device takes. */
@@ -764,9 +765,11 @@ FEEDLANE_API int32_t feedlane_loader_destroy(feedlane_loader **l);
 FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, feedlane_error *err);
 /** The next batch, in the sampler's order; out_of_order: as they arrive. A batch all of whose samples were left out isn't
  *  yielded. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern one batch: the following call goes
- *  on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach, or open its data set, in time; argument
- *  config.start_timeout_ns), E_CORRUPT concern the loader: repeated until `begin`. E_HUNG also, with other arguments: a shard
- *  is in the hands of a thread that hangs, told once an epoch; all threads hang, until one is back. E_PEER_DEAD: no external
+ *  on with the following batch. E_INIT, E_RESTARTS, E_HUNG (a worker didn't attach, or open its data set, in time, and no
+ *  other has attached; argument config.start_timeout_ns), E_CORRUPT and E_ABI (no program that was started could attach)
+ *  concern the loader: repeated until `begin`. E_HUNG also, with other arguments: a shard is in the hands of a worker that
+ *  hangs and can't be ended, told once an epoch; all workers are such, or no slot is left beside theirs, until one is back or
+ *  gone. E_PEER_DEAD: no external
  *  worker is there, until feedlane_loader_open_worker; or a shard was lost with its worker, told once, see
  *  feedlane_loader_config.deterministic. E_OS, E_MEMORY, E_DEVICE (a slot couldn't be registered again after a worker's
  *  death): call again when the cause is gone. Deaths are found and workers replaced in here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
@@ -783,7 +786,8 @@ FEEDLANE_API int32_t feedlane_loader_arm(feedlane_loader *l);
 FEEDLANE_API int32_t feedlane_loader_interrupt(feedlane_loader *l);
 /** Ends the epoch and all workers at once: done-event, then SIGTERM, then SIGKILL, each after its timeout; waits for
  *  their ends. `begin` starts them again. E_HUNG: a worker is there still, a thread that hasn't left or a process stuck in the
- *  kernel: what it has in hand stays its own, and nobody else's, until it is gone; call again then. T:one. */
+ *  kernel 10 s after SIGKILL: what it has in hand stays its own, and nobody else's, until it is gone; call again then. `begin`
+ *  goes on without such processes, not without threads. T:one. */
 FEEDLANE_API int32_t feedlane_loader_stop(feedlane_loader *l, feedlane_error *err);
 /** Batches in an epoch; -1: not known, the sampler or the iterable data set doesn't say. T:any. */
 FEEDLANE_API int32_t feedlane_loader_length(const feedlane_loader *l, int64_t *batches);
@@ -948,7 +952,8 @@ FEEDLANE_API int32_t feedlane_monitor_close(feedlane_monitor **m);
 #define FEEDLANE_EVENT_SAMPLE_RETRIED 7
 #define FEEDLANE_EVENT_SAMPLE_SUBSTITUTED 8 /**< what.needed is the index that took its place */
 #define FEEDLANE_EVENT_SAMPLE_SKIPPED 9     /**< see FEEDLANE_EVENT_SAMPLE_RETRIED */
-#define FEEDLANE_EVENT_WORKER_HUNG 10       /**< what.worker, batch and sample, for how long, and its state in words */
+#define FEEDLANE_EVENT_WORKER_HUNG 10       /**< what.worker, batch and sample, for how long, and its state in words; again
+                                                 if it is still there 1 s after SIGKILL; or it didn't start in time */
 #define FEEDLANE_EVENT_DEVICE_FAILED 11     /**< a stream failed with a release of a batch on it */
 
 /** What must be told without being asked. */

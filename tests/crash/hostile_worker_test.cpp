@@ -331,8 +331,8 @@ int main() {
       "%llx\n",
       static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(totals.epochs),
       static_cast<unsigned long long>(totals.made), static_cast<unsigned long long>(totals.errors),
-      static_cast<unsigned long long>(restarts), static_cast<unsigned long long>(invalid), static_cast<unsigned long long>(hung),
-      static_cast<unsigned long long>(totals.sum));
+      static_cast<unsigned long long>(restarts), static_cast<unsigned long long>(invalid),
+      static_cast<unsigned long long>(hung), static_cast<unsigned long long>(totals.sum));
   if (restarts == 0) fail("nobody went wild", 0, 1);
   return 0;
 }

@@ -35,9 +35,9 @@ struct Liar {
   void (*lie)(Liar&, const feedlane_row&) = nullptr;  // before sample `at` is made
   void (*lie_at_open)(Liar&) = nullptr;
   std::int64_t at = -1;
-  int gate = -1;   // the first sample waits for it
-  int lied = -1;   // a Gate that is opened after the lie
-  int number = 0;  // of the variant
+  int gate = -1;          // the first sample waits for it
+  int lied = -1;          // a Gate that is opened after the lie
+  int number = 0;         // of the variant
   bool stumbles = false;  // over every sample of even index, once
   std::vector<int> not_its;
   std::uint32_t id = 0;

@@ -24,7 +24,7 @@ struct Rules {
   bool old_beginning_goes_first = true;
   bool waits_for_the_whole_range = true;  // the variant: for what was revoked in it
   bool range_grows_down = true;
-  bool looks_again = true;                // the variant: who hasn't been heard of has begun nothing
+  bool looks_again = true;  // the variant: who hasn't been heard of has begun nothing
 };
 
 constexpr std::uint8_t at_first = 3;  // tasks in the ring at first
@@ -255,11 +255,13 @@ TEST_CASE("a new range before the last one was answered whole leaves a declined 
   CHECK(Model({.waits_for_the_whole_range = false}).goes_wrong());
 }
 
-TEST_CASE("a range that only grows at its end doesn't cover the oldest task, which was left before, and it is made twice") {
+TEST_CASE(
+    "a range that only grows at its end doesn't cover the oldest task, which was left before, and it is made twice") {
   CHECK(Model({.range_grows_down = false}).goes_wrong());
 }
 
-TEST_CASE("a trainer that takes one for granted to have begun nothing, as it hasn't heard of it, has a task made twice") {
+TEST_CASE(
+    "a trainer that takes one for granted to have begun nothing, as it hasn't heard of it, has a task made twice") {
   CHECK(Model({.looks_again = false}).goes_wrong());
 }
 

@@ -145,7 +145,8 @@ TEST_CASE("3. Dispatch and order: out of order: a worker's death loses nothing a
   Setup s(40);
   s.workers(3);
   s.config.out_of_order = 1;
-  s.config.prefetch_factor = 1;  // what waits behind such a sample goes out again too: the next of them would end nobody
+  s.config.prefetch_factor =
+      1;  // what waits behind such a sample goes out again too: the next of them would end nobody
   s.plan.end_index = 3;
   s.plan.end_step = 10;
   s.plan.end_attempts = 1;

