@@ -274,7 +274,7 @@ typedef struct feedlane_backend {
 typedef struct feedlane_pool_config {
   size_t size;
   /** "none" or NULL: nothing is pinned, the device is this memory; "mlock": the same, but pages stay resident
-   *  (RLIMIT_MEMLOCK bounds them); "cuda": by the driver's libcuda.so.1 */
+   *  (RLIMIT_MEMLOCK bounds them); "cuda": by the driver's libcuda.so.1, not yet run on a GPU */
   const char *backend;
   const feedlane_backend *custom; /**< instead of `backend`; copied */
   int32_t device;                 /**< "cuda": ordinal, whose primary context is used */

@@ -55,7 +55,7 @@ struct Word {
 
 struct Kill {
   Op op;
-  Word at;  // what it said before the operation
+  Word at;  // what it said before the operation; of a receive that was whole, after it
   std::uint64_t steps;
   bool committed;  // in this operation, before the kill
   bool whole;      // the operation had come to its end
@@ -250,7 +250,8 @@ class Hunter {
     const bool committed = pick.op != Op::detach && has_result();
     worker.kill();
     if (walk.word) lengths_[static_cast<std::size_t>(pick.op)].take(pick.op, walk.steps);
-    kills_.push_back({pick.op, at, walk.steps, committed, walk.word.has_value()});
+    const bool has_task = pick.op == Op::receive && walk.word.has_value();
+    kills_.push_back({pick.op, has_task ? Word::unpack(*walk.word) : at, walk.steps, committed, walk.word.has_value()});
     count_.fetch_add(1, std::memory_order_relaxed);
     if (!choice_.go_on(kills_.back())) done_.store(true, std::memory_order_relaxed);
   }
@@ -276,7 +277,7 @@ inline void print(const std::deque<Kill>& kills, const Lengths& lengths) {
     for (const Kill& k : kills) {
       if (k.op != static_cast<Op>(op)) continue;
       n[0]++;
-      if (k.at.in_hand && k.op != Op::receive) n[k.committed ? 2 : 1]++;
+      if (k.at.in_hand) n[k.committed ? 2 : 1]++;
       if (k.whole) n[3]++;
     }
     std::printf("%-9s %6llu %13llu %11llu %9llu %10llu\n", names[op], n[0],

@@ -171,7 +171,9 @@ class Trainer {
   // What was committed came; what wasn't was made again.
   void judge(const std::deque<hunt::Kill>& kills) const {
     for (const hunt::Kill& k : kills) {
-      if (!k.at.in_hand || k.op == Op::receive) continue;
+      // Whoever receives has committed nothing, and when that was whole it has a task in hand.
+      if (k.op == Op::receive) compare("a result of a worker that was receiving", k.committed ? 1 : 0, 0);
+      if (!k.at.in_hand) continue;
       const std::int64_t by = made_by_[static_cast<std::size_t>(k.at.epoch)][static_cast<std::size_t>(k.at.batch)];
       const std::string where = std::string(hunt::names[static_cast<std::size_t>(k.op)]) + " after " +
                                 std::to_string(k.steps) + " instructions, " + words_of(k.at.epoch, k.at.batch);
@@ -190,7 +192,8 @@ class Trainer {
     fill_places();
     feedlane_batch batch;
     feedlane_init(&batch, sizeof batch);
-    const std::int32_t s = feedlane_loader_next(loader_, INT64_C(60'000'000'000) * feedlane::test::slowness(), &batch, &error_);
+    const std::int32_t s =
+        feedlane_loader_next(loader_, INT64_C(60'000'000'000) * feedlane::test::slowness(), &batch, &error_);
     feedlane_event event;
     feedlane_init(&event, sizeof event);
     while (feedlane_loader_event(loader_, &event) == FEEDLANE_OK) continue;
