@@ -207,6 +207,7 @@ static int map_control(struct worker *w, int fd) {
   void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return fail_os("mmap of control");
   w->control = memory;
+  w->control_bytes = bytes;
   if (check_header(memory, bytes) != 0) return -1;
   memcpy(&w->geometry, w->control + sizeof(struct SegmentHeader), sizeof w->geometry);
   if (check_geometry(&w->geometry) != 0) return -1;
@@ -328,10 +329,20 @@ int say_ready(struct worker *w, int32_t status, const char *text) {
   return say(w, &ready, sizeof ready, -1);
 }
 
-void leave(struct worker *w) {
+static void let_go(struct worker *w) {
   if (w->welcome.tied != 0) untie(w->lifeline);
-  (void)munmap(w->data, w->plan.data_bytes);
-  (void)munmap((void *)(uintptr_t)w->control, w->plan.control_bytes);
+  if (w->data != NULL) (void)munmap(w->data, w->plan.data_bytes);
+  if (w->control != NULL) (void)munmap((void *)(uintptr_t)w->control, w->control_bytes);
+}
+
+void give_up(struct worker *w) {
+  (void)say_ready(w, status_init, complaint());
+  let_go(w);
+  (void)close(w->socket);
+}
+
+void leave(struct worker *w) {
+  let_go(w);
   const struct Leaving leaving = {LEAVING_MAGIC};
   (void)say(w, &leaving, sizeof leaving, -1);
 }

@@ -40,6 +40,7 @@ struct worker {
   bool is_impostor;  // it takes a segment of its own for data
   int socket, data_fd, own_event, trainer_event, lifeline, trainer, epoll;
   const unsigned char *control;
+  uint64_t control_bytes;
   unsigned char *data;
   struct Welcome welcome;
   struct Geometry geometry;
@@ -68,6 +69,8 @@ struct worker {
 // 0, or -1 after a line on stderr.
 int attach(struct worker *w, int socket);
 int say_ready(struct worker *w, int32_t status, const char *text);
+// In place of what follows `attach`: says why it can't, unties, unmaps and closes the socket. The process may live on.
+void give_up(struct worker *w);
 // Unties, unmaps and says so: the process may live on.
 void leave(struct worker *w);
 int complain(const char *what, uint64_t found, uint64_t needed);

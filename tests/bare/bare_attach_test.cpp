@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a bare worker says when it can't attach, and what others leave behind for it: memory given back, writes over data.
 #include <doctest/doctest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <map>
@@ -88,26 +90,34 @@ TEST_CASE("a bare worker that can't read its configuration says so in the traine
 }
 
 TEST_CASE("an external bare worker that can't attach says why in the event, and another takes its place") {
-  Bare b(12, 2, 1);
-  b.s.argv.clear();
-  b.s.external(1);
-  const Loader l = b.create();
-  const auto impostor = start_external(l.get(), "impostor");
-  begin(l.get(), 0);
-  Error e;
-  CHECK(take(l.get(), &e).status == FEEDLANE_E_PEER_DEAD);
-  CHECK(impostor->wait() == (1 << 8));  // it exits with 1
-  const std::vector<feedlane_event> events = events_of(l.get());
-  const auto told = [&](std::int32_t kind) {
-    for (const feedlane_event& event : events)
-      if (event.kind == kind && says(event, not_controls)) return true;
-    return false;
-  };
-  CHECK(told(FEEDLANE_EVENT_WORKER_DIED));
-  CHECK(told(FEEDLANE_EVENT_WORKER_WANTED));
-  const auto process = start_external(l.get(), "");
-  check_epoch(take_rest(l.get()), 12, 2, 0);
-  CHECK(stats_of(l.get()).invalid_results == 0);
+  for (const bool stays : {false, true}) {
+    CAPTURE(stays);
+    Bare b(12, 2, 1);
+    b.s.argv.clear();
+    b.s.external(1);
+    Loader l = b.create();
+    const auto impostor = start_external(l.get(), stays ? "impostor-stays" : "impostor");
+    const auto pidfd = static_cast<int>(::syscall(SYS_pidfd_open, impostor->pid(), 0));
+    REQUIRE(pidfd >= 0);
+    begin(l.get(), 0);
+    Error e;
+    CHECK(take(l.get(), &e).status == FEEDLANE_E_PEER_DEAD);
+    const std::vector<feedlane_event> events = events_of(l.get());
+    const auto told = [&](std::int32_t kind) {
+      for (const feedlane_event& event : events)
+        if (event.kind == kind && says(event, not_controls)) return true;
+      return false;
+    };
+    CHECK(told(FEEDLANE_EVENT_WORKER_DIED));
+    CHECK(told(FEEDLANE_EVENT_WORKER_WANTED));
+    const auto process = start_external(l.get(), "");
+    check_epoch(take_rest(l.get()), 12, 2, 0);
+    CHECK(stats_of(l.get()).invalid_results == 0);
+    l.reset();
+    if (stays) CHECK_MESSAGE(!wait_readable(pidfd, 200'000'000), "it untied itself: nobody kills it");
+    else CHECK(impostor->wait() == (1 << 8));  // it exits with 1
+    (void)::close(pidfd);
+  }
 }
 
 TEST_CASE("bare workers attach and work though others wrote over the first 128 bytes of data") {

@@ -244,9 +244,11 @@ int main(int argc, char **argv) {
   static struct worker w;
   const char *fd = getenv("FEEDLANE_WORKER_FD");
   if (fd == NULL) return 1;
-  w.is_impostor = argc > 1 && strcmp(argv[1], "impostor") == 0;
+  const bool stays = argc > 1 && strcmp(argv[1], "impostor-stays") == 0;
+  w.is_impostor = stays || (argc > 1 && strcmp(argv[1], "impostor") == 0);
   if (attach(&w, atoi(fd)) != 0) {
-    (void)say_ready(&w, status_init, complaint());
+    give_up(&w);
+    if (stays) (void)pause();
     return 1;
   }
   report(&w, report_attached, -1, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a test tells the bare worker to do: the loader's worker configuration. Zero: nothing out of the ordinary. Not part of
- * the format. With the argument "impostor" it takes a segment of its own for data. */
+ * the format. With the argument "impostor" it takes a segment of its own for data; with "impostor-stays" its process lives on
+ * when it was refused. */
 #pragma once
 
 #include <stdint.h>
