@@ -96,7 +96,7 @@ Status Fields::read(const shm::FieldRecord* records, std::uint32_t count, std::i
     if (const Status s = add(r.name, {r.code, r.bits, r.lanes}, r.ndim, r.shape, max_rows, error); s != FEEDLANE_OK)
       return error.code = FEEDLANE_E_CORRUPT;
   }
-  slot_bytes_ = std::max<std::uint64_t>(slot_bytes_, shm::tensor_alignment);
+  if (count != 0) slot_bytes_ = std::max<std::uint64_t>(slot_bytes_, shm::tensor_alignment);
   return FEEDLANE_OK;
 }
 

@@ -255,7 +255,9 @@ void Loader::lose(std::uint32_t w) {
 bool Loader::is_work_left() const { return begun_ && !(exhausted_ && ledger_.in_flight() == 0); }
 
 void Loader::tell_of_death(std::uint32_t w, const char* how, pid_t pid, std::int64_t batch) {
-  (void)unheard_.fail(FEEDLANE_E_PEER_DEAD, "worker %u: process %d %s", w, static_cast<int>(pid), how);
+  const char* const why = peers_[w].why_not_attached();
+  (void)unheard_.fail(FEEDLANE_E_PEER_DEAD, "worker %u: process %d %s%s%.280s", w, static_cast<int>(pid), how,
+                      *why == '\0' ? "" : " before it attached: ", why);
   unheard_.worker = static_cast<std::int32_t>(w);
   unheard_.epoch = batch < 0 ? -1 : epoch_;
   unheard_.batch = batch;

@@ -239,7 +239,7 @@ Status Segments::restore_slot(std::uint32_t slot, Error& error) const {
   Status s = FEEDLANE_OK;
   if (plan_.slot_reserved != plan_.slot_stride) {
     s = os::give_back(data_fd(), start + plan_.slot_reserved, plan_.slot_stride - plan_.slot_reserved, error);
-    // Release: pairs with the acquire load in Task::allocate. The trainer's one thread is the only one to write it.
+    // Release: pairs with the acquire load in Task::forget_given_back. The trainer's one thread is the only one to write it.
     trainer_block()->given_back.store(trainer_block()->given_back.load(std::memory_order_relaxed) + 1,
                                       std::memory_order_release);
   }

@@ -3,7 +3,7 @@
 //
 //   trainer -> worker: Welcome, with the descriptors of WelcomeFd; it lies in the socket before the worker starts
 //   worker -> trainer: Attached, with the worker's own pidfd
-//   worker -> trainer: Ready, once the data set is open or can't be opened
+//   worker -> trainer: Ready, once the data set is open or can't be opened; in place of Attached: why it can't attach
 //   worker -> trainer: Leaving, when it has detached by itself and unmapped everything: its process may live on
 #pragma once
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -15,14 +16,20 @@
 
 #include "bare.h"
 
+static char line[TEXT_BYTES];  // the last complaint
+
+const char *complaint(void) { return line; }
+
 int complain(const char *what, uint64_t found, uint64_t needed) {
-  (void)fprintf(stderr, "bare worker: %s is %#llx, needs %#llx\n", what, (unsigned long long)found,
-                (unsigned long long)needed);
+  (void)snprintf(line, sizeof line, "bare worker: %s is %#llx, needs %#llx", what, (unsigned long long)found,
+                 (unsigned long long)needed);
+  (void)fprintf(stderr, "%s\n", line);
   return -1;
 }
 
 static int fail_os(const char *what) {
-  (void)fprintf(stderr, "bare worker: %s: %s\n", what, strerror(errno));
+  (void)snprintf(line, sizeof line, "bare worker: %s: %s", what, strerror(errno));
+  (void)fprintf(stderr, "%s\n", line);
   return -1;
 }
 
@@ -70,44 +77,28 @@ static void untie(int lifeline) {
 
 // ---- 3. the segments ----
 
-struct half {
-  uint32_t kind;
-  int fd;
-  int needed_seals, refused_seals;
-  int protection;
-};
+static int check_seals(const char *what, int fd, int needed, int refused) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return fail_os(what);
+  if ((seals & needed) != needed) return complain(what, (uint64_t)seals, (uint64_t)needed);
+  return (seals & refused) == 0 ? 0 : complain(what, (uint64_t)seals, (uint64_t)needed);
+}
 
-// Maps it; checks what can be checked of it alone.
-static unsigned char *map_half(const struct half *half, uint64_t *bytes) {
-  const int seals = fcntl(half->fd, F_GET_SEALS);
-  if (seals < 0 || (seals & half->needed_seals) != half->needed_seals || (seals & half->refused_seals) != 0)
-    return complain("seals", (uint64_t)seals, (uint64_t)half->needed_seals), NULL;
-  struct stat status;
-  if (fstat(half->fd, &status) != 0) return fail_os("fstat of a segment"), NULL;
-  *bytes = (uint64_t)status.st_size;
-  if (*bytes < sizeof(struct SegmentHeader) + sizeof(struct Geometry) || *bytes > MAX_SEGMENT_BYTES)
-    return complain("size of a segment", *bytes, MAX_SEGMENT_BYTES), NULL;
-  void *memory = mmap(NULL, *bytes, half->protection, MAP_SHARED, half->fd, 0);
-  if (memory == MAP_FAILED) return fail_os("mmap of a segment"), NULL;
-  if (half->kind == kind_data) {
-    (void)madvise(memory, *bytes, MADV_DONTFORK);
-    (void)madvise(memory, *bytes, MADV_DONTDUMP);
-  }
-  const struct SegmentHeader *header = memory;
+static int check_header(const struct SegmentHeader *header, uint64_t bytes) {
   const struct {
     const char *what;
     uint64_t found, needed;
   } words[] = {{"header.magic", header->magic, SEGMENT_MAGIC},
-               {"header.kind", header->kind, half->kind},
+               {"header.kind", header->kind, kind_control},
                {"header.major", header->major, FORMAT_MAJOR},
                {"header.byte_order", header->byte_order, BYTE_ORDER_MARK},
                {"header.layout_hash", header->layout_hash, LAYOUT_HASH},
                {"header.features", header->features, 0},
                {"header.page_bytes", header->page_bytes, (uint64_t)sysconf(_SC_PAGESIZE)},
-               {"header.segment_bytes", header->segment_bytes, *bytes}};
+               {"header.segment_bytes", header->segment_bytes, bytes}};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (words[i].found != words[i].needed) return complain(words[i].what, words[i].found, words[i].needed), NULL;
-  return memory;
+    if (words[i].found != words[i].needed) return complain(words[i].what, words[i].found, words[i].needed);
+  return 0;
 }
 
 static int check_geometry(const struct Geometry *g) {
@@ -124,7 +115,7 @@ static int check_geometry(const struct Geometry *g) {
                {"slot_bytes", g->slot_bytes, 1, MAX_SLOT_BYTES},
                {"reserved_bytes", g->reserved_bytes, 1, g->slot_bytes},
                {"list_bytes", g->list_bytes, 8 * (uint64_t)g->max_rows, 8 * (uint64_t)MAX_ROWS},
-               {"record_rows", g->record_rows, 0, g->max_rows}};
+               {"record_rows", g->record_rows, g->record_rows == 0 ? 0 : g->max_rows, g->max_rows}};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (words[i].found < words[i].least || words[i].found > words[i].most)
       return complain(words[i].what, words[i].found, words[i].found < words[i].least ? words[i].least : words[i].most);
@@ -155,7 +146,8 @@ static struct plan make_plan(const struct Geometry *g) {
   p.task_rings = region(&end, 4096, g->workers * p.ring_bytes);
   p.index_lists = region(&end, 4096, g->slots * p.list_stride);
   p.control_bytes = up(end, PAYLOAD_ALIGNMENT);
-  end = sizeof(struct SegmentHeader);
+  end = 0;
+  p.margin = region(&end, 4096, 128);
   p.worker_rows = region(&end, 128, g->workers * sizeof(struct WorkerRow));
   p.result_lanes = region(&end, 4096, g->workers * p.ring_bytes);
   p.slot_headers = region(&end, 4096, g->slots * sizeof(struct SlotHeader));
@@ -179,6 +171,8 @@ static int check_field(const struct FieldRecord *f, uint64_t *row_bytes) {
     full *= extent;
     bytes *= (uint64_t)f->shape[d];
   }
+  for (int d = f->ndim; d < FEEDLANE_MAX_NDIM; d++)
+    if (f->shape[d] != 0) return complain("field.shape beyond ndim", (uint64_t)f->shape[d], 0);
   *row_bytes = bytes;
   return 0;
 }
@@ -189,32 +183,59 @@ static int read_fields(struct worker *w) {
     struct field *f = &w->fields[i];
     f->record = (const struct FieldRecord *)(w->control + w->plan.fields) + i;
     if (check_field(f->record, &f->row_bytes) != 0) return -1;
+    for (uint32_t k = 0; k < i; k++)
+      if (strcmp(f->record->name, w->fields[k].record->name) == 0) return complain("a field's name, again", i, k);
     f->at = end;
     if (f->row_bytes > w->geometry.slot_bytes / w->geometry.max_rows) return complain("slot_bytes", f->row_bytes, 0);
     end += up(f->row_bytes * w->geometry.max_rows, TENSOR_ALIGNMENT);
   }
   w->declared_bytes = end;
-  return end <= w->geometry.slot_bytes ? 0 : complain("slot_bytes", w->geometry.slot_bytes, end);
+  if (end > w->geometry.slot_bytes) return complain("slot_bytes", w->geometry.slot_bytes, end);
+  return end <= w->geometry.reserved_bytes ? 0 : complain("reserved_bytes", w->geometry.reserved_bytes, end);
 }
 
-// All that is believed of the two segments is checked here.
-static int attach_segments(struct worker *w, int control_fd, int data_fd) {
-  const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  const struct half control = {kind_control, control_fd, seals | F_SEAL_FUTURE_WRITE, 0, PROT_READ};
-  const struct half data = {kind_data, data_fd, seals, F_SEAL_WRITE | F_SEAL_FUTURE_WRITE, PROT_READ | PROT_WRITE};
-  uint64_t control_bytes = 0;
-  uint64_t data_bytes = 0;
-  if ((w->control = map_half(&control, &control_bytes)) == NULL) return -1;
-  if ((w->data = map_half(&data, &data_bytes)) == NULL) return -1;
-  const uint64_t pair_id = ((const struct SegmentHeader *)w->control)->pair_id;
-  const uint64_t other_id = ((const struct SegmentHeader *)w->data)->pair_id;
-  if (pair_id != other_id) return complain("pair_id", other_id, pair_id);
+// "Attaching", 1 to 3.
+static int map_control(struct worker *w, int fd) {
+  if (check_seals("control's seals", fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE, 0) != 0)
+    return -1;
+  struct stat status;
+  if (fstat(fd, &status) != 0) return fail_os("fstat of control");
+  const uint64_t bytes = (uint64_t)status.st_size;
+  const uint64_t least = sizeof(struct SegmentHeader) + sizeof(struct Geometry);
+  if (bytes < least) return complain("size of control", bytes, least);
+  if (bytes > MAX_SEGMENT_BYTES) return complain("size of control", bytes, MAX_SEGMENT_BYTES);
+  void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return fail_os("mmap of control");
+  w->control = memory;
+  w->control_bytes = bytes;
+  if (check_header(memory, bytes) != 0) return -1;
   memcpy(&w->geometry, w->control + sizeof(struct SegmentHeader), sizeof w->geometry);
   if (check_geometry(&w->geometry) != 0) return -1;
   w->plan = make_plan(&w->geometry);
-  if (control_bytes != w->plan.control_bytes) return complain("control", control_bytes, w->plan.control_bytes);
-  if (data_bytes != w->plan.data_bytes) return complain("data", data_bytes, w->plan.data_bytes);
-  return 0;
+  return bytes == w->plan.control_bytes ? 0 : complain("size of control", bytes, w->plan.control_bytes);
+}
+
+// "Attaching", 4 and 5. What lies in data is not looked at.
+static int map_data(struct worker *w, int fd) {
+  if (check_seals("data's seals", fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) !=
+      0)
+    return -1;
+  struct stat status;
+  if (fstat(fd, &status) != 0) return fail_os("fstat of data");
+  const struct {
+    const char *what;
+    uint64_t found, needed;
+  } words[] = {{"data's device", (uint64_t)status.st_dev, w->geometry.data_device},
+               {"data's inode", (uint64_t)status.st_ino, w->geometry.data_inode},
+               {"size of data", (uint64_t)status.st_size, w->plan.data_bytes}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (words[i].found != words[i].needed) return complain(words[i].what, words[i].found, words[i].needed);
+  void *memory = mmap(NULL, w->plan.data_bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return fail_os("mmap of data");
+  w->data = memory;
+  (void)madvise(memory, w->plan.data_bytes, MADV_DONTFORK);
+  (void)madvise(memory, w->plan.data_bytes, MADV_DONTDUMP);
+  return mprotect(memory, w->plan.data_bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : fail_os("mprotect of data");
 }
 
 // ---- all of it ----
@@ -256,8 +277,17 @@ static int say_attached(struct worker *w) {
   return result;
 }
 
+// What a test has it take for data: as large, and sealed like it.
+static int make_impostor(int data) {
+  struct stat status;
+  const int fd = (int)syscall(SYS_memfd_create, "impostor", 3);  // MFD_CLOEXEC | MFD_ALLOW_SEALING
+  if (fd < 0 || fstat(data, &status) != 0 || ftruncate(fd, status.st_size) != 0 ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return -1;
+  return fd;
+}
+
 int attach(struct worker *w, int socket) {
-  memset(w, 0, sizeof *w);
   w->socket = socket;
   int fds[WELCOME_FDS];
   if (receive_welcome(w, fds) != 0) return -1;
@@ -266,8 +296,9 @@ int attach(struct worker *w, int socket) {
   w->trainer_event = fds[welcome_trainer_event];
   w->lifeline = fds[welcome_lifeline];
   w->trainer = fds[welcome_trainer];
+  if (w->is_impostor && (w->data_fd = make_impostor(w->data_fd)) < 0) return fail_os("a segment of its own");
   if (w->welcome.tied != 0 && tie(w->lifeline) != 0) return -1;
-  if (attach_segments(w, fds[welcome_control], fds[welcome_data]) != 0) return -1;
+  if (map_control(w, fds[welcome_control]) != 0 || map_data(w, w->data_fd) != 0) return -1;
   const uint32_t id = w->welcome.worker;
   if (id >= w->geometry.workers) return complain("welcome.worker", id, w->geometry.workers);
   if (read_fields(w) != 0) return -1;
@@ -283,6 +314,8 @@ int attach(struct worker *w, int socket) {
   w->p = w->welcome.task_start;
   w->r = w->welcome.result_start;
   atomic_store_explicit(&w->row->task_position, w->p, memory_order_release);
+  w->reservations = calloc(w->geometry.slots, sizeof *w->reservations);
+  if (w->reservations == NULL) return fail_os("memory for the slots");
   w->epoll = epoll_create1(EPOLL_CLOEXEC);
   if (w->epoll < 0 || watch(w->epoll, w->own_event, EPOLLIN | EPOLLOUT | EPOLLET) != 0 ||
       watch(w->epoll, w->trainer, EPOLLIN) != 0 || watch(w->epoll, w->socket, EPOLLIN) != 0)
@@ -296,10 +329,20 @@ int say_ready(struct worker *w, int32_t status, const char *text) {
   return say(w, &ready, sizeof ready, -1);
 }
 
-void leave(struct worker *w) {
+static void let_go(struct worker *w) {
   if (w->welcome.tied != 0) untie(w->lifeline);
-  (void)munmap(w->data, w->plan.data_bytes);
-  (void)munmap((void *)(uintptr_t)w->control, w->plan.control_bytes);
+  if (w->data != NULL) (void)munmap(w->data, w->plan.data_bytes);
+  if (w->control != NULL) (void)munmap((void *)(uintptr_t)w->control, w->control_bytes);
+}
+
+void give_up(struct worker *w) {
+  (void)say_ready(w, status_init, complaint());
+  let_go(w);
+  (void)close(w->socket);
+}
+
+void leave(struct worker *w) {
+  let_go(w);
   const struct Leaving leaving = {LEAVING_MAGIC};
   (void)say(w, &leaving, sizeof leaving, -1);
 }

@@ -19,7 +19,7 @@ struct plan {
   // control
   uint64_t trainer_block, counters, trainer_rows, fields, config, task_rings, index_lists, control_bytes;
   // data
-  uint64_t worker_rows, result_lanes, slot_headers, records, payload, data_bytes;
+  uint64_t margin, worker_rows, result_lanes, slot_headers, records, payload, data_bytes;
   // of one ring, of one slot's list and payload
   uint64_t ring_bytes, list_stride, payload_stride;
 };
@@ -30,9 +30,17 @@ struct field {
   uint64_t at;  // in a slot's payload
 };
 
+// What this worker has reserved of a slot's payload, and TrainerBlock.given_back as of that task.
+struct reservation {
+  uint64_t bytes;
+  uint64_t given_back;
+};
+
 struct worker {
+  bool is_impostor;  // it takes a segment of its own for data
   int socket, data_fd, own_event, trainer_event, lifeline, trainer, epoll;
   const unsigned char *control;
+  uint64_t control_bytes;
   unsigned char *data;
   struct Welcome welcome;
   struct Geometry geometry;
@@ -43,6 +51,7 @@ struct worker {
   const struct TrainerBlock *trainer_block;
   const struct TrainerRow *trainer_row;
   struct WorkerRow *row;
+  struct reservation *reservations;  // of each slot
   const unsigned char *task_ring;
   unsigned char *result_lane;
   uint64_t p, r;  // positions in the task ring and in the result lane
@@ -60,9 +69,12 @@ struct worker {
 // 0, or -1 after a line on stderr.
 int attach(struct worker *w, int socket);
 int say_ready(struct worker *w, int32_t status, const char *text);
+// In place of what follows `attach`: says why it can't, unties, unmaps and closes the socket. The process may live on.
+void give_up(struct worker *w);
 // Unties, unmaps and says so: the process may live on.
 void leave(struct worker *w);
 int complain(const char *what, uint64_t found, uint64_t needed);
+const char *complaint(void);  // the last one
 
 // ---- tasks.c ----
 
@@ -71,7 +83,7 @@ bool take(struct worker *w, struct TaskMessage *task);
 bool is_done(struct worker *w);
 bool is_abandoned(const struct worker *w, const struct TaskMessage *task);
 void answer(struct worker *w, const struct TaskMessage *task, int32_t status, uint32_t rows);
-void report(const struct worker *w, int64_t what, int64_t batch);
+void report(const struct worker *w, int64_t what, int64_t batch, uint32_t slot);
 // Where a test has this process killed or stopped: before step `n` of "A task, from its cell to the bell".
 void step(const struct worker *w, int n);
 int64_t now_ns(void);
@@ -85,10 +97,11 @@ struct slot {
   struct SlotHeader *header;
   unsigned char *payload;
   struct SampleRecord *records;
+  uint32_t slot;
   uint64_t payload_at;  // in the segment
   struct SlotHead head;
-  uint64_t used;      // of the payload
-  uint64_t reserved;  // of the payload
+  uint64_t used;  // of the payload
+  uint64_t given_back;
 };
 struct slot open_slot(const struct worker *w, const struct TaskMessage *task);
 // Room in the payload behind what is used; UINT64_MAX: too little, with the reason in `text`.

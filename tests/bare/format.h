@@ -10,9 +10,9 @@
 // ---- Constants: names as on the page, in capitals ----
 
 #define SEGMENT_MAGIC 0x454e414c44454546u
-#define FORMAT_MAJOR 2u
+#define FORMAT_MAJOR 3u
 #define BYTE_ORDER_MARK 0x01020304u
-#define LAYOUT_HASH 0x27847e2a5fcdd089u
+#define LAYOUT_HASH 0x0f0715f0c6fcdcceu
 #define WRITER_DISTANCE 128
 #define CELL_LINE 64u
 #define PAYLOAD_ALIGNMENT 4096u
@@ -34,7 +34,7 @@
 #define READY_MAGIC 0x3130305944414552u
 #define LEAVING_MAGIC 0x31474e495641454cu
 
-enum { kind_control = 1, kind_data = 2 };
+enum { kind_control = 1 };
 enum { flag_unbatched = 1, flag_iterable = 2, flag_drop_last = 4, flag_skip = 8, flag_substitute = 16 };  // Geometry
 enum { task_first = 1 };                                                                                  // TaskMessage
 enum { outcome_retried = 1, outcome_substituted = 2, outcome_skipped = 3 };                            // SampleRecord
@@ -73,11 +73,14 @@ struct Geometry {
   uint64_t retry_backoff_ns;
   uint32_t retries;
   uint32_t record_rows;
+  uint64_t data_device;
+  uint64_t data_inode;
 };
 
 struct TrainerBlock {
   alignas(WRITER_DISTANCE) _Atomic uint32_t sleeping;
   alignas(WRITER_DISTANCE) _Atomic uint64_t abandon_before;
+  _Atomic uint64_t given_back;
 };
 
 struct TrainerRow {
@@ -231,7 +234,7 @@ struct Leaving {
 // ---- Sizes, as the headings of the page have them ----
 
 _Static_assert(sizeof(struct SegmentHeader) == 128, "SegmentHeader");
-_Static_assert(sizeof(struct Geometry) == 80, "Geometry");
+_Static_assert(sizeof(struct Geometry) == 96, "Geometry");
 _Static_assert(sizeof(struct TrainerBlock) == 256, "TrainerBlock");
 _Static_assert(sizeof(struct TrainerRow) == 384, "TrainerRow");
 _Static_assert(sizeof(struct FieldRecord) == 104, "FieldRecord");

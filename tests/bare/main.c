@@ -129,7 +129,7 @@ static enum outcome start_shard(const struct batch *b) {
     const enum outcome o = look_up(b);
     if (o != made) return o;
   }
-  if (shard->taken != 0) report(w, report_passed_over, (int64_t)shard->taken);
+  if (shard->taken != 0) report(w, report_passed_over, (int64_t)shard->taken, b->task->slot);
   return made;
 }
 
@@ -222,7 +222,7 @@ static bool run_task(struct worker *w, const struct TaskMessage *task, struct sh
   const bool is_iterable = (w->geometry.flags & flag_iterable) != 0;
   struct batch b = {.w = w, .task = task, .shard = shard};
   b.slot = open_slot(w, task);
-  report(w, report_began, task->batch);
+  report(w, report_began, task->batch, task->slot);
   step(w, 9);
   enum outcome o = make(&b);
   if (o == made && b.rows != 0 && w->orders.shaped != 0) o = shape(&b);
@@ -240,11 +240,18 @@ static bool run_task(struct worker *w, const struct TaskMessage *task, struct sh
   return true;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   static struct worker w;
   const char *fd = getenv("FEEDLANE_WORKER_FD");
-  if (fd == NULL || attach(&w, atoi(fd)) != 0) return 1;
-  report(&w, report_attached, -1);
+  if (fd == NULL) return 1;
+  const bool stays = argc > 1 && strcmp(argv[1], "impostor-stays") == 0;
+  w.is_impostor = stays || (argc > 1 && strcmp(argv[1], "impostor") == 0);
+  if (attach(&w, atoi(fd)) != 0) {
+    give_up(&w);
+    if (stays) (void)pause();
+    return 1;
+  }
+  report(&w, report_attached, -1, 0);
   if (say_ready(&w, 0, "") != 0) return 0;
   struct shard shard = {0, 0, false};
   struct TaskMessage task;

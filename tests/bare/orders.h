@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a test tells the bare worker to do: the loader's worker configuration. Zero: nothing out of the ordinary. Not part of
- * the format. */
+ * the format. With the argument "impostor" it takes a segment of its own for data; with "impostor-stays" its process lives on
+ * when it was refused. */
 #pragma once
 
 #include <stdint.h>
@@ -23,6 +24,7 @@ struct orders {
   int64_t at_step;
   int64_t at_task;
   int64_t signal;
+  int64_t scribbles; /* 1: before that it writes over the first 128 bytes of data */
 
   int64_t range_us;      /* worker 0 takes so long between its two looks at the range of ids that was revoked */
   int64_t shaped;        /* 1: a declared tensor of another shape, one that isn't declared, metadata; 2: large ones */
@@ -39,5 +41,12 @@ struct report {
   int64_t pid;
   int64_t batch;
   int64_t worker;
+  int64_t slot;
 };
-enum { report_attached = 1, report_began = 2, report_declined = 3, report_passed_over = 4 };
+enum {
+  report_attached = 1,
+  report_began = 2,
+  report_declined = 3,
+  report_passed_over = 4,
+  report_reserved = 5 /* memory of the slot, beyond what is there from the start */
+};

@@ -21,25 +21,35 @@ struct slot open_slot(const struct worker *w, const struct TaskMessage *task) {
   s.head.tensor_count = w->geometry.field_count;
   s.head.failed_position = -1;
   s.used = w->declared_bytes;
-  s.reserved = up(w->geometry.reserved_bytes, PAYLOAD_ALIGNMENT);
+  s.slot = task->slot;
+  s.given_back = atomic_load_explicit(&w->trainer_block->given_back, memory_order_acquire);
   return s;
 }
 
 void close_slot(struct slot *s) { s->header->head = s->head; }
 
-// Memory up to there, before it is touched. A signal that is pending may undo a fallocate.
-static int reserve(const struct worker *w, struct slot *s, uint64_t end) {
+// Memory for the first `end` bytes of the payload, before they are touched; else false, with the reason in `text`. What was
+// reserved in an earlier task is there as long as the trainer has given nothing back since. A signal that is pending may undo
+// a fallocate.
+static bool reserve(const struct worker *w, const struct slot *s, uint64_t end, char *text) {
+  struct reservation *r = &w->reservations[s->slot];
+  uint64_t there = up(w->geometry.reserved_bytes, PAYLOAD_ALIGNMENT);
+  if (r->given_back == s->given_back && r->bytes > there) there = r->bytes;
   end = up(end, PAYLOAD_ALIGNMENT);
-  if (end <= s->reserved) return 0;
+  if (end <= there) return true;
   sigset_t all;
   sigset_t before;
   (void)sigfillset(&all);
   (void)sigprocmask(SIG_SETMASK, &all, &before);
-  const int result =
-      fallocate(w->data_fd, 0, (off_t)(s->payload_at + s->reserved), (off_t)(end - s->reserved)) == 0 ? 0 : errno;
+  const int error = fallocate(w->data_fd, 0, (off_t)(s->payload_at + there), (off_t)(end - there)) == 0 ? 0 : errno;
   (void)sigprocmask(SIG_SETMASK, &before, NULL);
-  if (result == 0) s->reserved = end;
-  return result;
+  if (error != 0) {
+    (void)snprintf(text, TEXT_BYTES, "reserving %llu bytes: %s", (unsigned long long)end, strerror(error));
+    return false;
+  }
+  *r = (struct reservation){end, s->given_back};
+  report(w, report_reserved, -1, s->slot);
+  return true;
 }
 
 uint64_t place(const struct worker *w, struct slot *s, uint64_t bytes, char *text) {
@@ -49,11 +59,7 @@ uint64_t place(const struct worker *w, struct slot *s, uint64_t bytes, char *tex
                    (unsigned long long)(at + bytes));
     return UINT64_MAX;
   }
-  const int error = reserve(w, s, at + bytes);
-  if (error != 0) {
-    (void)snprintf(text, TEXT_BYTES, "reserving %llu bytes: %s", (unsigned long long)bytes, strerror(error));
-    return UINT64_MAX;
-  }
+  if (!reserve(w, s, at + bytes, text)) return UINT64_MAX;
   s->used = at + bytes;
   return at;
 }
@@ -105,7 +111,8 @@ void fail(const struct worker *w, struct slot *s, int64_t position, bool transie
   s->head.transient = transient;
   uint64_t bytes = traceback_bytes < DETAIL_BYTES ? traceback_bytes : DETAIL_BYTES;
   if (bytes > w->geometry.slot_bytes) bytes = w->geometry.slot_bytes;
-  if (reserve(w, s, bytes) != 0) bytes = 0;
+  char reason[TEXT_BYTES];
+  if (!reserve(w, s, bytes, reason)) bytes = 0;
   for (uint64_t i = 0; i < bytes; i++) s->payload[i] = (unsigned char)('a' + i % 26);
   s->head.detail_bytes = bytes;
   struct SlotText line;

@@ -26,14 +26,16 @@ void add(_Atomic uint64_t *counter, uint64_t amount) {
   atomic_store_explicit(counter, before + amount, memory_order_relaxed);
 }
 
-void report(const struct worker *w, int64_t what, int64_t batch) {
-  const struct report report = {what, getpid(), batch, w->welcome.worker};
+void report(const struct worker *w, int64_t what, int64_t batch, uint32_t slot) {
+  const struct report report = {what, getpid(), batch, w->welcome.worker, slot};
   if (w->orders.reports > 0) (void)!write((int)w->orders.reports, &report, sizeof report);
 }
 
 void step(const struct worker *w, int n) {
   const struct orders *o = &w->orders;
-  if (n == o->at_step && w->answered == o->at_task && w->welcome.generation == 0) (void)raise((int)o->signal);
+  if (n != o->at_step || w->answered != o->at_task || w->welcome.generation != 0) return;
+  if (o->scribbles != 0) memset(w->data, 0xa5, 128);
+  (void)raise((int)o->signal);
 }
 
 static uint64_t load(const _Atomic uint64_t *word, memory_order order) { return atomic_load_explicit(word, order); }
@@ -125,7 +127,7 @@ bool take(struct worker *w, struct TaskMessage *task) {
     const bool is_another_s = is_revoked(w, task->id);
     step(w, 8);
     if (!is_another_s && !is_abandoned(w, task)) return true;
-    if (is_another_s) report(w, report_declined, task->batch);
+    if (is_another_s) report(w, report_declined, task->batch, task->slot);
     answer(w, task, status_abandoned, 0);
   }
 }

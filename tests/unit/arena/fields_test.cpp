@@ -258,6 +258,13 @@ TEST_CASE("a worker reads the same layout from control as the trainer declared")
   CHECK(form[0].shape[1] == 5);
 }
 
+TEST_CASE("a worker of a loader without declared fields asks for no room for them: a slot may be small") {
+  Error error;
+  Fields worker;
+  REQUIRE(worker.read(nullptr, 0, 9, error) == FEEDLANE_OK);
+  CHECK(worker.slot_bytes() == 0);
+}
+
 TEST_CASE("records in control that can't have been declared are E_CORRUPT") {
   const Fields trainer = declared({field("a", {3}), field("b", {3})}, 2);
   struct Change {
