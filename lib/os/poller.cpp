@@ -57,6 +57,11 @@ void Poller::remove(int fd) {
   if (fd >= 0) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
+bool Poller::has_news() const {
+  pollfd entry{epoll_.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
 Status Poller::wait(Deadline deadline, std::span<Event> events, std::size_t& count, Error& error) {
   std::array<epoll_event, 64> ready{};
   const auto capacity = static_cast<int>(std::min(ready.size(), events.size()));

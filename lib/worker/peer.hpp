@@ -88,6 +88,8 @@ class Peer {
   // The done-event.
   void ask_to_end();
   void kill(int signal) const;
+  // Of one that we started: SIGKILL, and nobody here will see its end. It is reaped by os::reap_abandoned.
+  void abandon();
   // The socket's end without a word: whatever the process is doing now, it mustn't go on. Its pidfd tells when it's gone.
   void cut_off(os::Poller& poller);
   void close_socket(os::Poller& poller);
