@@ -16,8 +16,17 @@
  *  - T:any = any thread at any time; T:one = one thread at a time (overlap is found and answered with E_BUSY; peek,
  *    release, reserve and commit of a ring find who is in a call before, but not who enters at the same moment;
  *    feedlane_worker_get_info and _check, what is done with an inline task, and feedlane_pool_destroy look for nobody).
- *  - In a forked child every call on a handle answers E_FORKED, but *_destroy, *_detach and *_close: those only clear the
- *    pointer.
+ *    "waits": may sleep, so a runtime with a collector or a lock lets go of it meanwhile. "calls back (...)": runs callbacks of
+ *    the user in the calling thread; backends may be called wherever memory is registered or a stream used. The others do
+ *    neither.
+ *  - Loaders, workers, ring ends and monitors are freed with their last reference. Making one gives the caller a reference,
+ *    *_ref adds one, *_unref and *_destroy (feedlane_worker_detach, feedlane_monitor_close) give one back. A thread that calls
+ *    needs one for as long: its own, or somebody's that is not given back meanwhile.
+ *  - feedlane_*_close ends, from any thread, every present wait on the handle with E_STATE; all later calls answer E_STATE, but
+ *    destroy, ref, unref, close and those with a batch's token. It waits for nothing itself. destroy closes first, then
+ *    waits until a call of another thread has returned. E_BUSY: it was called in a callback of a call on that handle.
+ *  - In a forked child every call on a handle answers E_FORKED, but *_destroy, feedlane_worker_detach and
+ *    feedlane_monitor_close: those only clear the pointer.
  *  - Structs begin with `size`. EVERY other field means "default" when zero. A shorter struct than this header's is
  *    accepted; a longer one only if what this library does not know of it is zero (E_ABI otherwise). The size of a
  *    configuration struct or a table of callbacks is a multiple of 8 (E_ABI otherwise). Of output structs as much is
@@ -41,6 +50,13 @@ extern "C" {
 #define FEEDLANE_API
 #endif
 
+/** @{ The version of this header, for `#if`; feedlane_version() says the library's. */
+#define FEEDLANE_VERSION_MAJOR 0
+#define FEEDLANE_VERSION_MINOR 1
+#define FEEDLANE_VERSION_PATCH 0
+/** @} */
+/** Grows with every release: 10000 for each major, 100 for each minor, 1 for each patch number. */
+#define FEEDLANE_VERSION (FEEDLANE_VERSION_MAJOR * 10000 + FEEDLANE_VERSION_MINOR * 100 + FEEDLANE_VERSION_PATCH)
 /** The ABI's major number, also the number in the library's soname. */
 #define FEEDLANE_ABI 1
 /** A timeout that never ends. */
@@ -185,7 +201,7 @@ FEEDLANE_API int32_t feedlane_rx_offer(feedlane_rx *rx, int32_t *fd, feedlane_er
  *  feedlane_rx_release; a second peek without it shows messages of the next lane. END when every sender that came has left
  *  or died and everything they committed has been taken: at once and each time, until another comes; one who stands at the
  *  door is let in first. TIMEOUT, INTERRUPTED. E_OS: nothing is there, and a sender that comes by path can't be let in yet for
- *  want of descriptors; feedlane_rx_arm and _offer say so too. T:one. */
+ *  want of descriptors; feedlane_rx_arm and _offer say so too. T:one, waits. */
 FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
                                       feedlane_error *err);
 /** Gives back the first `count` messages of the last peek, which must have been of `lane`. T:one. */
@@ -196,26 +212,39 @@ FEEDLANE_API int32_t feedlane_rx_wait_fd(const feedlane_rx *rx, int32_t *fd);
  *  a program may wait for the next sender. E_OS also where membarrier(2), which worked when the ring was made, is refused by
  *  now. T:one. */
 FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx);
-/** `*rx` is NULL after; NULL is fine. Senders find E_PEER_DEAD when they next wait. T:one. */
+/** Closes the end and gives a reference back; `*rx` is NULL after; NULL is fine. T:one. */
 FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);
+/** Ends the present wait, refuses later calls: E_STATE. T:any. */
+FEEDLANE_API int32_t feedlane_rx_close(feedlane_rx *rx);
+/** One more reference. E_STATE: the last one was given back. T:any. */
+FEEDLANE_API int32_t feedlane_rx_ref(feedlane_rx *rx);
+/** Gives one reference back. The ring ends with the last one: senders find E_PEER_DEAD when they next wait. NULL is fine.
+ *  T:any. */
+FEEDLANE_API int32_t feedlane_rx_unref(feedlane_rx *rx);
 
 /** Becomes a sender: by the descriptor of an offer, which is taken in every case, or, with fd -1, by the socket at `path`.
  *  The receiver lets senders in while it is in feedlane_rx_peek, _arm or _offer, and OK says that it has done so: what is
  *  committed from then on is taken. Only with an offer made in this very process it is OK at once. E_PEER_DEAD, E_LIMIT (every
  *  lane is taken), E_ARGUMENT, E_ABI, E_CORRUPT, E_STATE (another user's; or the receiver can't see this process, which is in
  *  another PID namespace), E_OS (also where the receiver is the one who lacks descriptors: another attempt may do), TIMEOUT.
- *  T:any. */
+ *  T:any, waits. */
 FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
                                         feedlane_error *err);
 /** Waits for room; at most `want` (>= 1) messages to fill. A reservation not committed is given back by the next one.
- *  E_PEER_DEAD: the ring is full and its receiver gone. TIMEOUT, INTERRUPTED. T:one. */
+ *  E_PEER_DEAD: the ring is full and its receiver gone. TIMEOUT, INTERRUPTED. T:one, waits. */
 FEEDLANE_API int32_t feedlane_tx_reserve(feedlane_tx *tx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
                                          feedlane_error *err);
 /** Publishes the first `count` reserved messages, in order: all of them are seen, each whole, or none, even if this process
  *  is killed in here. 0 gives the reservation back. T:one. */
 FEEDLANE_API int32_t feedlane_tx_commit(feedlane_tx *tx, uint32_t count, feedlane_error *err);
-/** Leaves; what was committed is still taken. `*tx` is NULL after; NULL is fine. T:one. */
+/** Closes the end and gives a reference back; `*tx` is NULL after; NULL is fine. T:one. */
 FEEDLANE_API int32_t feedlane_tx_destroy(feedlane_tx **tx);
+/** Ends the present wait, refuses later calls: E_STATE. T:any. */
+FEEDLANE_API int32_t feedlane_tx_close(feedlane_tx *tx);
+/** One more reference. E_STATE: the last one was given back. T:any. */
+FEEDLANE_API int32_t feedlane_tx_ref(feedlane_tx *tx);
+/** Gives one reference back. With the last one the sender leaves; what was committed is still taken. NULL is fine. T:any. */
+FEEDLANE_API int32_t feedlane_tx_unref(feedlane_tx *tx);
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
@@ -249,6 +278,16 @@ typedef struct feedlane_tensor {
 
 /* ---- registered pinned memory ------------------------------------------------------------------------------------ */
 
+/** @{ The functions of a feedlane_backend. */
+typedef void (*feedlane_notify_fn)(void *cookie, int32_t status);
+typedef int32_t (*feedlane_register_memory_fn)(void *user_data, void *address, uint64_t bytes, feedlane_error *err);
+typedef int32_t (*feedlane_unregister_memory_fn)(void *user_data, void *address, uint64_t bytes, feedlane_error *err);
+typedef int32_t (*feedlane_copy_fn)(void *user_data, void *device_memory, const void *host, uint64_t bytes,
+                                    void *stream, feedlane_error *err);
+typedef int32_t (*feedlane_when_passed_fn)(void *user_data, void *stream, feedlane_notify_fn notify, void *cookie,
+                                           feedlane_error *err);
+/** @} */
+
 /** How memory is registered with a device, and what streams do: for accelerators that the library doesn't know. The
  *  callbacks return 0 or an error of the table with `err` filled, run on any thread, several at once, and must not call
  *  back into the library but through `notify`. */
@@ -256,18 +295,16 @@ typedef struct feedlane_backend {
   size_t size;
   void *user_data; /**< first argument of all */
   /** Pins `bytes` from `address`, whole pages, so that devices can read them. Required. */
-  int32_t (*register_memory)(void *user_data, void *address, uint64_t bytes, feedlane_error *err);
+  feedlane_register_memory_fn register_memory;
   /** Of what register_memory was given. Required. After a worker's unexpected end a loader calls it and register_memory again
    *  for each slot, in feedlane_loader_begin, _next and _poll. */
-  int32_t (*unregister_memory)(void *user_data, void *address, uint64_t bytes, feedlane_error *err);
+  feedlane_unregister_memory_fn unregister_memory;
   /** Enqueues a copy on `stream`. NULL: E_UNSUPPORTED. */
-  int32_t (*copy)(void *user_data, void *device_memory, const void *host, uint64_t bytes, void *stream,
-                  feedlane_error *err);
+  feedlane_copy_fn copy;
   /** Has notify(cookie, status) called once, from any thread, also before it returns, when `stream` has done all that was
    *  enqueued before: status 0, or E_DEVICE if the stream failed. An error returned: it won't be called. NULL:
    *  E_UNSUPPORTED. */
-  int32_t (*when_passed)(void *user_data, void *stream, void (*notify)(void *cookie, int32_t status), void *cookie,
-                         feedlane_error *err);
+  feedlane_when_passed_fn when_passed;
 } feedlane_backend;
 
 /** What a pool registers, with whom. */
@@ -307,7 +344,7 @@ typedef struct feedlane_pool_stats {
  *  (RLIMIT_MEMLOCK, the budget), E_MEMORY. T:any. */
 FEEDLANE_API int32_t feedlane_pool_create(const feedlane_pool_config *config, feedlane_pool **out, feedlane_error *err);
 /** Waits for a buffer. TIMEOUT, INTERRUPTED, E_STATE (the pool has none), E_DEVICE: told once after a stream has failed
- *  with a release on it. T:any. */
+ *  with a release on it. T:any, waits. */
 FEEDLANE_API int32_t feedlane_pool_acquire(feedlane_pool *p, int64_t timeout_ns, feedlane_buffer *out,
                                            feedlane_error *err);
 /** E_STALE when it was released already, on a stream too. T:any. */
@@ -386,6 +423,16 @@ typedef struct feedlane_rank {
   char warning[384]; /**< another source that says something else, in one line; empty if none does */
 } feedlane_rank;
 
+/** @{ The functions of feedlane_sampler_callbacks. */
+typedef int32_t (*feedlane_sampler_restart_fn)(void *user_data, int64_t epoch, uint64_t seed, feedlane_error *err);
+typedef int32_t (*feedlane_sampler_next_fn)(void *user_data, int64_t *indices, uint64_t cap, uint64_t *got,
+                                            feedlane_error *err);
+typedef int32_t (*feedlane_sampler_save_fn)(void *user_data, void *buffer, uint64_t cap, uint64_t *bytes,
+                                            feedlane_error *err);
+typedef int32_t (*feedlane_sampler_load_fn)(void *user_data, const void *buffer, uint64_t bytes, feedlane_error *err);
+typedef void (*feedlane_sampler_drop_fn)(void *user_data);
+/** @} */
+
 /**
  * A sampler of the user's own. Its copies (a loader's, a batch sampler's) share the one `user_data`: use one of them at a
  * time. The callbacks run in the thread that is in feedlane_sampler_restart, _next, _save or _load, or in
@@ -397,15 +444,15 @@ typedef struct feedlane_sampler_callbacks {
   size_t size;
   void *user_data; /**< kept, until drop */
   /** Starts an epoch; `seed` is the loader's base seed, 0 without a loader. NULL: nothing to do. */
-  int32_t (*restart)(void *user_data, int64_t epoch, uint64_t seed, feedlane_error *err);
+  feedlane_sampler_restart_fn restart;
   /** Writes 1 .. cap indices and their number; fewer don't mean the end. END, with none written, does. Required. */
-  int32_t (*next)(void *user_data, int64_t *indices, uint64_t cap, uint64_t *got, feedlane_error *err);
+  feedlane_sampler_next_fn next;
   /** Writes where it stands, `*bytes` long; E_LIMIT, with the number of bytes needed, if that is more than cap: then it is
    *  called again. NULL: no state. */
-  int32_t (*save)(void *user_data, void *buffer, uint64_t cap, uint64_t *bytes, feedlane_error *err);
+  feedlane_sampler_save_fn save;
   /** After restart: goes on from there. NULL: no state. */
-  int32_t (*load)(void *user_data, const void *buffer, uint64_t bytes, feedlane_error *err);
-  void (*drop)(void *user_data); /**< once, when the last copy is destroyed; not if the sampler couldn't be made */
+  feedlane_sampler_load_fn load;
+  feedlane_sampler_drop_fn drop; /**< once, when the last copy is destroyed; not if the sampler couldn't be made */
   int64_t length;                /**< indices in an epoch, or batches; 0: unknown */
   int64_t batch_rows;            /**< > 0: a batch sampler: each `next` is one batch, of at most so many; up to 2^30 */
 } feedlane_sampler_callbacks;
@@ -452,17 +499,18 @@ FEEDLANE_API int32_t feedlane_rank_detect(feedlane_rank *out, feedlane_error *er
 FEEDLANE_API int32_t feedlane_torch_base_seed(uint64_t manual_seed, int64_t epoch, uint64_t *base_seed,
                                               feedlane_error *err);
 /** Starts `epoch` (>= 0) over. E_MEMORY: its order doesn't fit. E_LIMIT: FEEDLANE_SHUFFLE_TORCH_LOADER beyond epoch 2^30.
- *  T:one. */
+ *  T:one, calls back (sampler). */
 FEEDLANE_API int32_t feedlane_sampler_restart(feedlane_sampler *s, int64_t epoch, feedlane_error *err);
 /** Writes up to `cap` indices and their number to `got`; fewer than cap only at the end; END (got 0) when none is left.
  *  A batch sampler writes one batch; E_ARGUMENT if `cap` is less than it may have. A fresh sampler stands at the start of
- *  epoch 0. T:one. */
+ *  epoch 0. T:one, calls back (sampler). */
 FEEDLANE_API int32_t feedlane_sampler_next(feedlane_sampler *s, int64_t *indices, uint64_t cap, uint64_t *got,
                                            feedlane_error *err);
 /** Indices in an epoch, batches of a batch sampler; -1: unknown. T:any. */
 FEEDLANE_API int32_t feedlane_sampler_length(const feedlane_sampler *s, int64_t *length);
 /** Writes where the sampler stands, in its epoch and its definition: a few hundred bytes. `*bytes` is their number, also on
- *  E_LIMIT: `cap` is less (`state` may be NULL then). E_UNSUPPORTED: a custom sampler without `save`. T:one. */
+ *  E_LIMIT: `cap` is less (`state` may be NULL then). E_UNSUPPORTED: a custom sampler without `save`. T:one, calls back
+ *  (sampler). */
 FEEDLANE_API int32_t feedlane_sampler_save(feedlane_sampler *s, void *state, uint64_t cap, uint64_t *bytes,
                                            feedlane_error *err);
 /** After feedlane_sampler_restart of the state's epoch: goes on behind what was saved. E_ARGUMENT: of another definition or
@@ -471,9 +519,9 @@ FEEDLANE_API int32_t feedlane_sampler_save(feedlane_sampler *s, void *state, uin
  *  A distributed sampler also takes the state of another world, which all of its ranks saved after the same number of
  *  indices: the list padded for the world that began the epoch stays the list, what is left of it is dealt to the new ranks.
  *  Then one rank may get one index more than another, and feedlane_sampler_length is what was yielded before plus what this
- *  rank gets. The next restart is back to this world's own list. T:one. */
+ *  rank gets. The next restart is back to this world's own list. T:one, calls back (sampler). */
 FEEDLANE_API int32_t feedlane_sampler_load(feedlane_sampler *s, const void *state, uint64_t bytes, feedlane_error *err);
-/** Frees the sampler; NULL or a NULL handle is fine; `*s` is NULL after. T:one. */
+/** Frees the sampler; NULL or a NULL handle is fine; `*s` is NULL after. T:one, calls back (sampler). */
 FEEDLANE_API int32_t feedlane_sampler_destroy(feedlane_sampler **s);
 
 /* ---- data set: what a worker runs -------------------------------------------------------------------------------- */
@@ -529,6 +577,21 @@ typedef struct feedlane_worker_info {
                     epoch, though `seed` doesn't. Kept workers outlive it */
 } feedlane_worker_info;
 
+/** @{ The functions of a feedlane_dataset. */
+typedef int32_t (*feedlane_dataset_open_fn)(void *user_data, const feedlane_worker_info *info, void **self,
+                                            feedlane_error *err);
+typedef int32_t (*feedlane_dataset_get_fn)(void *self, const feedlane_row *row, feedlane_error *err);
+typedef int32_t (*feedlane_dataset_fetch_fn)(void *self, const feedlane_task *task, feedlane_error *err);
+typedef void (*feedlane_dataset_close_fn)(void *self);
+typedef int32_t (*feedlane_dataset_next_fn)(void *self, const feedlane_row *row, feedlane_error *err);
+typedef int32_t (*feedlane_dataset_restart_fn)(void *self, int64_t epoch, feedlane_error *err);
+typedef int32_t (*feedlane_dataset_save_fn)(void *self, void *buffer, uint64_t cap, uint64_t *bytes,
+                                            feedlane_error *err);
+typedef int32_t (*feedlane_dataset_load_fn)(void *self, const void *buffer, uint64_t bytes, feedlane_error *err);
+typedef int32_t (*feedlane_dataset_substitute_fn)(void *self, int64_t failed, uint64_t seed, uint32_t tries,
+                                                  int64_t *other, feedlane_error *err);
+/** @} */
+
 /**
  * The callbacks of a data set, the same for every start mode. A map-style loader calls `fetch`, or else `get`; an iterable
  * one `next`, or else `fetch`. Callbacks return 0 or a negative status with err->text (and err->detail for a traceback,
@@ -539,25 +602,25 @@ typedef struct feedlane_dataset {
   size_t size;
   void *user_data; /**< kept */
   /** Once a worker, before its first task (torch's worker_init_fn). `*self` goes to the others. NULL: self = user_data. */
-  int32_t (*open)(void *user_data, const feedlane_worker_info *info, void **self, feedlane_error *err);
+  feedlane_dataset_open_fn open;
   /** One sample into its row. */
-  int32_t (*get)(void *self, const feedlane_row *row, feedlane_error *err);
+  feedlane_dataset_get_fn get;
   /** The whole batch: writes every row of every tensor of the task, or says by feedlane_task_rows how many it made.
    *  Iterable: END when the shard is exhausted. */
-  int32_t (*fetch)(void *self, const feedlane_task *task, feedlane_error *err);
-  void (*close)(void *self); /**< once, if open succeeded */
+  feedlane_dataset_fetch_fn fetch;
+  feedlane_dataset_close_fn close; /**< once, if open succeeded */
   /** Iterable: the shard's next sample into its row. END: it is exhausted. After an error it is called again: with the same
    *  row->index if that is a retry, which must yield the same sample; with the following one if it was left out. */
-  int32_t (*next)(void *self, const feedlane_row *row, feedlane_error *err);
+  feedlane_dataset_next_fn next;
   /** Iterable: starts over; before the first task of each epoch. NULL: close and open do. */
-  int32_t (*restart)(void *self, int64_t epoch, feedlane_error *err);
+  feedlane_dataset_restart_fn restart;
   /** Iterable, after each batch: where the shard stands, up to `cap` bytes (at least 64 KiB). With it, a replacement of a
    *  dead worker and a resumed run go on from there by `load`, after `restart`. NULL: see config.deterministic. */
-  int32_t (*save)(void *self, void *buffer, uint64_t cap, uint64_t *bytes, feedlane_error *err);
-  int32_t (*load)(void *self, const void *buffer, uint64_t bytes, feedlane_error *err); /**< see `save` */
+  feedlane_dataset_save_fn save;
+  feedlane_dataset_load_fn load; /**< see `save` */
   /** Map style, with config.substitute: another index to try in place of `failed`; `tries` before this one, from 0. `seed`
    *  is the row's. Not 0: none. */
-  int32_t (*substitute)(void *self, int64_t failed, uint64_t seed, uint32_t tries, int64_t *other, feedlane_error *err);
+  feedlane_dataset_substitute_fn substitute;
 } feedlane_dataset;
 
 /**
@@ -576,15 +639,15 @@ FEEDLANE_API uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64
 FEEDLANE_API int32_t feedlane_worker_fd(void);
 /** Joins the trainer at the other end of `fd`, which is taken in every case. E_ARGUMENT, E_ABI, E_PEER_DEAD,
  *  E_CORRUPT, E_OS, TIMEOUT.
- *  Call from the thread that will work. From here on the process is killed when the trainer dies (but see
- *  feedlane_loader_config.no_lifeline). T:any. */
+ *  Any thread may make the calls that follow, one at a time. From here on the process is killed when the trainer dies (but see
+ *  feedlane_loader_config.no_lifeline). T:any, waits. */
 FEEDLANE_API int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker **out, feedlane_error *err);
 /** Who this worker is. T:one. */
 FEEDLANE_API int32_t feedlane_worker_get_info(const feedlane_worker *w, feedlane_worker_info *info);
 /** Once, before the first feedlane_worker_next. `status` 0: the data set is open; negative: it can't be opened, `text`
  *  (may be NULL) says why; the trainer's first `next` reports it as E_INIT. T:one. */
 FEEDLANE_API int32_t feedlane_worker_ready(feedlane_worker *w, int32_t status, const char *text, feedlane_error *err);
-/** Waits for a task. END: the trainer wants no more or is gone. A task neither committed nor failed is E_STATE. T:one.
+/** Waits for a task. END: the trainer wants no more or is gone. A task neither committed nor failed is E_STATE. T:one, waits.
  *  TIMEOUT, INTERRUPTED. */
 FEEDLANE_API int32_t feedlane_worker_next(feedlane_worker *w, int64_t timeout_ns, const feedlane_task **task,
                                           feedlane_error *err);
@@ -644,10 +707,17 @@ FEEDLANE_API int32_t feedlane_task_record(const feedlane_task *task, uint64_t po
                                           uint32_t retries, int64_t other, const char *text, feedlane_error *err);
 
 /** The callback form: attach, open, ready, tasks, close, detach: exactly a loop of the above. Takes `fd`. Returns 0 when
- *  the trainer wants no more. T:any. */
+ *  the trainer wants no more. T:any, waits, calls back (data set). */
 FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset *dataset, feedlane_error *err);
-/** Leaves. `*w` is NULL after; NULL is fine. T:one. */
+/** Closes the worker and gives a reference back; `*w` is NULL after; NULL is fine. T:one, calls back (sampler). */
 FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
+/** Ends the present wait, refuses later calls: E_STATE. A task in hand goes to another worker when this one has left.
+ *  T:any. */
+FEEDLANE_API int32_t feedlane_worker_close(feedlane_worker *w);
+/** One more reference. E_STATE: the last one was given back. T:any. */
+FEEDLANE_API int32_t feedlane_worker_ref(feedlane_worker *w);
+/** Gives one reference back. With the last one the worker leaves. NULL is fine. T:any, calls back (sampler). */
+FEEDLANE_API int32_t feedlane_worker_unref(feedlane_worker *w);
 
 /* ---- loader ------------------------------------------------------------------------------------------------------ */
 
@@ -757,11 +827,25 @@ typedef struct feedlane_batch {
  *  with config.pinned also what its backend says. T:any. */
 FEEDLANE_API int32_t feedlane_loader_create(const feedlane_loader_config *config, feedlane_loader **out,
                                             feedlane_error *err);
-/** Stops the workers (see feedlane_loader_stop) and frees the loader; `*l` is NULL after, on E_HUNG too; NULL is fine. While
- *  batches are held or threads work for it the memory lives on, and the functions of a batch's token may still be called
- *  with a copy of the handle until the last one is released; every other call answers E_STATE. T:one. */
+/** Closes the loader, waits until a call of another thread has returned (bounded but for what its callbacks take), stops the
+ *  workers (see feedlane_loader_stop) and gives a reference back; `*l` is NULL after, on E_HUNG too, but not on E_BUSY; NULL
+ *  is fine. While batches are held or threads work for it the memory lives on without references, and the functions of a
+ *  batch's token may still be called with a copy of the handle until the last one is released. T:one, waits, calls back
+ *  (data set, sampler). */
 FEEDLANE_API int32_t feedlane_loader_destroy(feedlane_loader **l);
-/** Starts `epoch` (>= 0), workers too if none run. In mid-epoch the old one is abandoned first. T:one. */
+/** Ends the present wait, also one in begin or stop, and refuses later calls: E_STATE. Workers are asked to end, each does
+ *  when it has finished its task, and nobody waits for them: feedlane_loader_destroy does, feedlane_loader_unref kills those
+ *  that are there still. Batches stay. A thread in feedlane_loader_run_stager returns. T:any. */
+FEEDLANE_API int32_t feedlane_loader_close(feedlane_loader *l);
+/** One more reference. E_STATE: the last one was given back. T:any. */
+FEEDLANE_API int32_t feedlane_loader_ref(feedlane_loader *l);
+/** Gives one reference back, and never waits: for finalizers. With the last one the loader is closed; workers that it
+ *  started or that are tied to its life are killed at once, busy ones too, others and threads are asked to end; the memory
+ *  lives on as after destroy. Killed children are reaped when the next loader is made or left, or with this process. Not
+ *  where a device's driver calls back. NULL is fine. T:any, calls back (data set, sampler). */
+FEEDLANE_API int32_t feedlane_loader_unref(feedlane_loader *l);
+/** Starts `epoch` (>= 0), workers too if none run. In mid-epoch the old one is abandoned first. T:one, waits, calls back
+ *  (data set, sampler). */
 FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, feedlane_error *err);
 /** The next batch, in the sampler's order; out_of_order: as they arrive. A batch all of whose samples were left out isn't
  *  yielded. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern one batch: the following call goes
@@ -772,11 +856,12 @@ FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, fe
  *  gone. E_PEER_DEAD: no external
  *  worker is there, until feedlane_loader_open_worker; or a shard was lost with its worker, told once, see
  *  feedlane_loader_config.deterministic. E_OS, E_MEMORY, E_DEVICE (a slot couldn't be registered again after a worker's
- *  death): call again when the cause is gone. Deaths are found and workers replaced in here. With END, workers that aren't kept are asked to end, and waited for within the timeout. T:one. */
+ *  death): call again when the cause is gone. Deaths are found and workers replaced in here. With END, workers that aren't
+ *  kept are asked to end, and waited for within the timeout. T:one, waits, calls back (data set, sampler, backend). */
 FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out,
                                           feedlane_error *err);
 /** What `next` does, but for taking a batch: reap, restart, dispatch; never waits. 0: none is ready; AGAIN: one is, or
- *  `next` has something else to say. Call it while a device works. T:one. */
+ *  `next` has something else to say. Call it while a device works. T:one, calls back (sampler). */
 FEEDLANE_API int32_t feedlane_loader_poll(feedlane_loader *l, feedlane_error *err);
 /** A descriptor to poll for reading in a foreign event loop, after feedlane_loader_arm said 0. Borrowed. T:any. */
 FEEDLANE_API int32_t feedlane_loader_wait_fd(const feedlane_loader *l, int32_t *fd);
@@ -787,7 +872,7 @@ FEEDLANE_API int32_t feedlane_loader_interrupt(feedlane_loader *l);
 /** Ends the epoch and all workers at once: done-event, then SIGTERM, then SIGKILL, each after its timeout; waits for
  *  their ends. `begin` starts them again. E_HUNG: a worker is there still, a thread that hasn't left or a process stuck in the
  *  kernel 10 s after SIGKILL: what it has in hand stays its own, and nobody else's, until it is gone; call again then. `begin`
- *  goes on without such processes, not without threads. T:one. */
+ *  goes on without such processes, not without threads. T:one, waits, calls back (data set). */
 FEEDLANE_API int32_t feedlane_loader_stop(feedlane_loader *l, feedlane_error *err);
 /** Batches in an epoch; -1: not known, the sampler or the iterable data set doesn't say. T:any. */
 FEEDLANE_API int32_t feedlane_loader_length(const feedlane_loader *l, int64_t *batches);
@@ -800,7 +885,7 @@ FEEDLANE_API int32_t feedlane_loader_open_worker(feedlane_loader *l, int32_t *id
  *  until then. END: no worker is missing. T:any. */
 FEEDLANE_API int32_t feedlane_loader_local_worker(feedlane_loader *l, feedlane_worker **out, feedlane_error *err);
 /** Thread mode, callback form: the calling thread works with config.dataset until the trainer wants no more. END: no worker
- *  is missing. T:any. */
+ *  is missing. T:any, waits, calls back (data set). */
 FEEDLANE_API int32_t feedlane_loader_run_local(feedlane_loader *l, feedlane_error *err);
 
 /** How far the epoch has come, just after the batch of `token` was yielded: what a checkpoint of the model after that batch
@@ -829,7 +914,7 @@ FEEDLANE_API int32_t feedlane_state_read(const void *state, uint64_t bytes, feed
 
 /** One more reference to a batch. E_STALE when it was released already. E_LIMIT: it has 65,535. T:any. */
 FEEDLANE_API int32_t feedlane_batch_retain(feedlane_loader *l, uint64_t token);
-/** Gives one reference back; with the last one the slot is free again. E_STALE. T:any. */
+/** Gives one reference back; with the last one the slot is free again. E_STALE. T:any, calls back (sampler). */
 FEEDLANE_API int32_t feedlane_batch_release(feedlane_loader *l, uint64_t token);
 
 /** Enqueues a copy of tensor number `tensor` to device memory, of which there are `bytes`. E_STATE: without config.pinned.
@@ -838,7 +923,7 @@ FEEDLANE_API int32_t feedlane_batch_to_device(feedlane_loader *l, uint64_t token
                                               uint64_t bytes, void *stream, feedlane_error *err);
 /** Gives one reference back, and the slot isn't free before `stream` has done all that is enqueued now, or has failed
  *  (FEEDLANE_EVENT_DEVICE_FAILED); `next` waits for it. An error: the reference is still the caller's. E_STATE, E_STALE,
- *  E_DEVICE, E_UNSUPPORTED. T:any. */
+ *  E_DEVICE, E_UNSUPPORTED. T:any, calls back (sampler). */
 FEEDLANE_API int32_t feedlane_batch_release_on(feedlane_loader *l, uint64_t token, void *stream, feedlane_error *err);
 #define FEEDLANE_MAX_RECORDED_STREAMS 4 /**< of a batch */
 /** Says that `stream` uses the batch, as torch's record_stream does: whoever gives the last reference back, and however, the
@@ -848,9 +933,9 @@ FEEDLANE_API int32_t feedlane_batch_release_on(feedlane_loader *l, uint64_t toke
  *  is once. E_LIMIT: FEEDLANE_MAX_RECORDED_STREAMS others. E_STATE: without config.pinned. E_STALE, E_UNSUPPORTED. T:any. */
 FEEDLANE_API int32_t feedlane_batch_record_stream(feedlane_loader *l, uint64_t token, void *stream,
                                                   feedlane_error *err);
-/** config.staged: the calling thread copies batches until the loader is stopped for good by feedlane_loader_destroy.
+/** config.staged: the calling thread copies batches until the loader is closed.
  *  E_STATE: not staged, inline, or another thread does. Where none is there `next` waits for start_timeout_ns, and answers
- *  E_PEER_DEAD. T:any. */
+ *  E_PEER_DEAD. T:any, waits. */
 FEEDLANE_API int32_t feedlane_loader_run_stager(feedlane_loader *l, feedlane_error *err);
 
 /* ---- DLPack: its structs are its own, only their names are declared here; see https://dmlc.github.io/dlpack ---------- */
@@ -879,7 +964,7 @@ typedef struct feedlane_stats {
   uint64_t samples;         /**< rows yielded */
   uint64_t bytes;           /**< tensor bytes yielded */
   uint64_t epochs;          /**< begun */
-  uint64_t wait_ns;         /**< time spent asleep in next */
+  uint64_t wait_ns;         /**< time in next without a batch to give, looking or asleep; 0 for those that were there */
   uint64_t restarts;        /**< workers that took the place of one that died */
   uint64_t redispatched;    /**< tasks sent out again */
   uint64_t quarantined;     /**< batches given up */
@@ -938,8 +1023,12 @@ FEEDLANE_API int32_t feedlane_monitor_stats(const feedlane_monitor *m, feedlane_
 /** What feedlane_loader_worker_stats says over there. END past the last worker. T:any. */
 FEEDLANE_API int32_t feedlane_monitor_worker_stats(const feedlane_monitor *m, int32_t worker,
                                                    feedlane_worker_stats *out);
-/** `*m` is NULL after; NULL is fine. T:one. */
+/** Gives a reference back; later calls answer E_STATE. `*m` is NULL after; NULL is fine. T:one. */
 FEEDLANE_API int32_t feedlane_monitor_close(feedlane_monitor **m);
+/** One more reference. E_STATE: the last one was given back. T:any. */
+FEEDLANE_API int32_t feedlane_monitor_ref(feedlane_monitor *m);
+/** Gives one reference back; the last one unmaps the loader. NULL is fine. T:any. */
+FEEDLANE_API int32_t feedlane_monitor_unref(feedlane_monitor *m);
 
 #define FEEDLANE_EVENT_WARNING 1        /**< `what` says it */
 #define FEEDLANE_EVENT_WORKER_DIED 2    /**< what.worker; what.batch it had in hand (iterable: task->batch), or -1 */

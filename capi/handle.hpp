@@ -4,12 +4,17 @@
 #pragma once
 
 #include <fcntl.h>
+#include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <ctime>
 #include <exception>
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <type_traits>
 
 #include "base/error.hpp"
 #include "base/versioned.hpp"
@@ -62,23 +67,41 @@ inline Status check_descriptor(os::Fd& fd, Error& error) {
   return error.refuse(FEEDLANE_E_ARGUMENT, "fd", number, 0, "fd %d is no open descriptor", number);
 }
 
-// What all handles have in front.
+// What all handles have in front: who owns it, whether it was closed, and whether a thread is in a call that allows one.
 struct Handle {
+  static constexpr std::uint32_t in_call = 1;
+  static constexpr std::uint32_t closed = 2;
+  static constexpr std::uint32_t ending = 4;   // closed, and what goes with it hasn't been done: see `leave`
+  static constexpr std::uint32_t unowned = 8;  // the last owner has gone
+
   os::ForkStamp stamp;
-  std::atomic<bool> busy{false};
-  std::atomic<bool> destroyed{false};
+  std::atomic<std::uint32_t> state{0};
+  std::atomic<std::uint32_t> owners{1};   // feedlane_*_ref and _unref; the last one frees
+  std::atomic<std::uintptr_t> caller{0};  // the thread that is in such a call
+
+  // Relaxed: what a call does, or doesn't, on a handle that is closed meanwhile hangs on nothing else.
+  [[nodiscard]] bool is_closed() const { return (state.load(std::memory_order_relaxed) & closed) != 0; }
+  // After it: called under the guard, once at least, by whoever is in a call or comes next. Neither waits nor throws.
+  void end_what_was_begun() noexcept {}
 };
+// One whose calls are messages: in_call isn't in `state`, which they write without a locked instruction.
+struct MessageHandle : Handle {
+  std::atomic<bool> busy{false};
+};
+
+// The calling thread, as far as comparing goes. Never 0.
+inline std::uintptr_t this_thread() { return static_cast<std::uintptr_t>(::pthread_self()); }
 
 inline Status refuse_null(Error& error, const char* argument) {
   return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "%s is NULL", argument);
 }
 
+inline Status refuse_closed(Error& error) { return error.fail(FEEDLANE_E_STATE, "the handle was closed"); }
+
 inline Status check_handle(const Handle* handle, const char* argument, Error& error) {
   if (handle == nullptr) return refuse_null(error, argument);
   if (handle->stamp.is_foreign()) return error.fail(FEEDLANE_E_FORKED, "the handle belongs to the parent process");
-  // Relaxed: a caller that races destroy with other calls has lost already; this finds the ones after it.
-  if (handle->destroyed.load(std::memory_order_relaxed))
-    return error.fail(FEEDLANE_E_STATE, "the handle was destroyed");
+  if (handle->is_closed()) return refuse_closed(error);
   return FEEDLANE_OK;
 }
 
@@ -91,31 +114,70 @@ int32_t call_any(H* handle, const char* argument, feedlane_error* err, F&& f) no
   });
 }
 
-// How the calls of a handle keep each other out. Acquire: pairs with the release in call_guarded, so that calls from
-// different threads see each other's work.
+// How the calls of a handle keep each other out. `enter`: whether nobody was in. Acquire: pairs with the release in `leave`, so
+// that calls from different threads see each other's work.
 struct ExactGuard {
-  static bool enter(std::atomic<bool>& busy) { return !busy.exchange(true, std::memory_order_acquire); }
+  template <class H>
+  static bool enter(H& h) {
+    if constexpr (std::is_base_of_v<MessageHandle, H>) {
+      return !h.busy.exchange(true, std::memory_order_acquire);
+    } else {
+      if ((h.state.fetch_or(Handle::in_call, std::memory_order_acquire) & Handle::in_call) != 0) return false;
+      h.caller.store(this_thread(), std::memory_order_relaxed);  // read by the same thread, or compared in vain
+      return true;
+    }
+  }
 };
 // Without a locked instruction, which waits until the stores before it are out: for a message, most of its way. One that is
 // interrupted between looking and entering goes in beside another; whoever is in already, as in a wait, is seen.
 struct MessageGuard {
-  static bool enter(std::atomic<bool>& busy) {
-    if (busy.load(std::memory_order_acquire)) return false;
-    busy.store(true, std::memory_order_relaxed);  // nothing of this call is behind it yet
+  static bool enter(MessageHandle& h) {
+    if (h.busy.load(std::memory_order_acquire)) return false;
+    h.busy.store(true, std::memory_order_relaxed);  // nothing of this call is behind it yet
     return true;
   }
 };
+
+// What its last owner leaves of a handle: the default frees it. For the one who is alone with it.
+template <class H>
+void finish(H& h) {
+  delete &h;
+}
+
+// Release: see ExactGuard. After the word has said so the handle may be gone. What another thread has left to be done by
+// whoever is in a call is done here, before that.
+template <class H>
+void leave(H& h) noexcept {
+  if constexpr (std::is_base_of_v<MessageHandle, H>) {
+    h.busy.store(false, std::memory_order_release);
+  } else {
+    h.caller.store(0, std::memory_order_relaxed);
+    std::uint32_t now = h.state.load(std::memory_order_acquire);  // pairs with `close` and `unref`
+    for (;;) {
+      if ((now & Handle::unowned) != 0) return finish(h);
+      if ((now & Handle::ending) != 0) {
+        h.end_what_was_begun();
+        now = h.state.fetch_and(~Handle::ending, std::memory_order_acquire) & ~Handle::ending;
+      } else if (h.state.compare_exchange_weak(now, now & ~Handle::in_call, std::memory_order_release,
+                                               std::memory_order_acquire)) {
+        return;
+      }
+    }
+  }
+}
 
 template <class Guard, class H, class F>
 int32_t call_guarded(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
   Error error;
   Status s = check_handle(handle, argument, error);
   if (s == FEEDLANE_OK) {
-    if (!Guard::enter(handle->busy)) {
-      s = error.fail(FEEDLANE_E_BUSY, "another thread is in a call on this handle");
+    if (!Guard::enter(*handle)) {
+      s = handle->is_closed() ? refuse_closed(error)  // and somebody is about to end it
+                              : error.fail(FEEDLANE_E_BUSY, "another thread is in a call on this handle");
     } else {
-      s = shield(error, f);
-      handle->busy.store(false, std::memory_order_release);
+      s = handle->is_closed() ? refuse_closed(error) : shield(error, f);
+      if (s == FEEDLANE_INTERRUPTED && handle->is_closed()) s = refuse_closed(error);
+      leave(*handle);
     }
   }
   if (has_error(s)) tell(err, error);
@@ -137,17 +199,67 @@ template <class H, class F>
 // nothing has changed, and `f` does it or says why not.
 template <class H, class Try, class F>
 int32_t call_message(H* handle, const char* argument, feedlane_error* err, const Try& try_it, const F& f) noexcept {
-  // Relaxed: see check_handle.
-  if (handle != nullptr && !handle->stamp.is_foreign() && !handle->destroyed.load(std::memory_order_relaxed) &&
-      MessageGuard::enter(handle->busy)) {
+  if (handle != nullptr && !handle->stamp.is_foreign() && !handle->is_closed() && MessageGuard::enter(*handle)) {
     const bool done = try_it();
-    handle->busy.store(false, std::memory_order_release);  // see call_guarded
+    leave(*handle);
     if (done) return FEEDLANE_OK;
   }
   return call_in_full(handle, argument, err, f);
 }
 
-// Destroys `*handle`, unless it is the parent's: then only the pointer goes.
+// ---- owners, and the end ----
+
+// A handle that its last owner has given back lives on only as long as batches or threads have it.
+inline Status check_owned(const Handle* handle) {
+  if (handle == nullptr) return FEEDLANE_E_ARGUMENT;
+  if (handle->stamp.is_foreign()) return FEEDLANE_E_FORKED;
+  return handle->owners.load(std::memory_order_relaxed) == 0 ? FEEDLANE_E_STATE : FEEDLANE_OK;
+}
+
+template <class H>
+int32_t ref(H* handle) noexcept {
+  if (const Status s = check_owned(handle); s != FEEDLANE_OK) return s;
+  handle->owners.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
+  return FEEDLANE_OK;
+}
+
+// Ends what waits and refuses what comes.
+template <class H>
+void mark_closed(H& h, std::uint32_t marks) {
+  // Release: pairs with the acquire in `leave`.
+  if ((h.state.fetch_or(Handle::closed | marks, std::memory_order_acq_rel) & Handle::closed) == 0) h.wake();
+}
+
+template <class H>
+int32_t close(H* handle) noexcept {
+  if (const Status s = check_owned(handle); s != FEEDLANE_OK) return s;
+  if constexpr (std::is_base_of_v<MessageHandle, H>) {
+    mark_closed(*handle, 0);
+  } else {
+    mark_closed(*handle, Handle::ending);
+    if (ExactGuard::enter(*handle)) leave(*handle);  // else whoever is in there sees it when leaving
+  }
+  return FEEDLANE_OK;
+}
+
+template <class H>
+int32_t unref(H* handle) noexcept {
+  if (handle == nullptr) return FEEDLANE_OK;
+  if (const Status s = check_owned(handle); s != FEEDLANE_OK) return s;
+  // Release: this owner's use comes before; acquire: the last one sees that of all others.
+  if (handle->owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return FEEDLANE_OK;
+  if constexpr (!std::is_base_of_v<MessageHandle, H>) {
+    mark_closed(*handle, 0);
+    // A thread that is in a call without a reference, or this one in a callback, finishes it.
+    constexpr std::uint32_t last = Handle::unowned | Handle::in_call;
+    if ((handle->state.fetch_or(last, std::memory_order_acq_rel) & Handle::in_call) != 0) return FEEDLANE_OK;
+  }
+  finish(*handle);
+  return FEEDLANE_OK;
+}
+
+// Closes `*handle`, waits for a call that another thread is in, does `f`, gives the caller's reference back. One that is the
+// parent's: only the pointer goes. E_BUSY, and nothing happens, in a callback of a call on it.
 template <class H, class F>
 int32_t destroy(H** handle, F&& f) noexcept {
   if (handle == nullptr || *handle == nullptr) return FEEDLANE_OK;
@@ -156,10 +268,17 @@ int32_t destroy(H** handle, F&& f) noexcept {
     *handle = nullptr;
     return FEEDLANE_OK;
   }
-  if (h->destroyed.load(std::memory_order_relaxed)) return FEEDLANE_E_STATE;      // see check_handle
-  if (h->busy.exchange(true, std::memory_order_acquire)) return FEEDLANE_E_BUSY;  // pairs with call_guarded's release
+  if (const Status s = check_owned(h); s != FEEDLANE_OK) return s;
+  if (h->caller.load(std::memory_order_relaxed) == this_thread()) return FEEDLANE_E_BUSY;
+  mark_closed(*h, 0);
+  // Its waits have ended; a callback of the user's may take its time.
+  for (timespec nap{0, 50'000}; !ExactGuard::enter(*h); nap.tv_nsec = std::min(2 * nap.tv_nsec, 1'000'000L))
+    (void)::nanosleep(&nap, nullptr);
   *handle = nullptr;
-  return f(h);
+  const int32_t status = f(h);
+  leave(*h);
+  (void)unref(h);
+  return status;
 }
 
 }  // namespace feedlane::capi

@@ -16,6 +16,12 @@ using namespace feedlane::capi;
 feedlane_loader::feedlane_loader() = default;
 feedlane_loader::~feedlane_loader() = default;
 
+template <>
+void feedlane::capi::finish(feedlane_loader& l) {
+  l.loader->abandon();
+  let_go(&l);
+}
+
 void feedlane::capi::let_go(feedlane_loader* l) {
   // Release: this thread's use comes before; acquire: the last one sees that of all others.
   if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) delete l;
@@ -72,13 +78,13 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
 int32_t feedlane_loader_destroy(feedlane_loader** l) {
   return destroy(l, [](feedlane_loader* handle) {
     Error error;
-    const Status s = shield(error, [&](Error& e) { return handle->loader->stop(e); });
-    handle->loader->close_staging();
-    handle->destroyed.store(true, std::memory_order_relaxed);  // see check_handle
-    let_go(handle);
-    return s;
+    return shield(error, [&](Error& e) { return handle->loader->stop_for_good(e); });
   });
 }
+
+int32_t feedlane_loader_close(feedlane_loader* l) { return capi::close(l); }
+int32_t feedlane_loader_ref(feedlane_loader* l) { return ref(l); }
+int32_t feedlane_loader_unref(feedlane_loader* l) { return unref(l); }
 
 int32_t feedlane_loader_begin(feedlane_loader* l, int64_t epoch, feedlane_error* err) {
   return call_one(l, "l", err, [&](Error& error) { return l->loader->begin(epoch, error); });
@@ -92,10 +98,15 @@ int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_ba
       s = error.refuse(FEEDLANE_E_ABI, "out", static_cast<std::int64_t>(out->size), least,
                        "out->size is %zu: there is no room for the token, which ends at %zu", out->size, least);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
-    feedlane_batch batch;
-    if (s == FEEDLANE_OK) s = l->loader->next(timeout_ns, batch, error);
     if (s != FEEDLANE_OK) return s;
-    l->lives.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
+    // Before the token exists: whoever knows it, or guesses it, may release the batch at once. Relaxed: the owners' one is
+    // there meanwhile.
+    l->lives.fetch_add(1, std::memory_order_relaxed);
+    std::unique_ptr<feedlane_loader, decltype(&let_go)> life(l, let_go);
+    feedlane_batch batch;
+    s = l->loader->next(timeout_ns, batch, error);
+    if (s != FEEDLANE_OK) return s;
+    (void)life.release();  // the batch's now
     write_versioned(out, batch);
     return s;
   });
@@ -158,7 +169,7 @@ int32_t feedlane_loader_interrupt(feedlane_loader* l) {
   // Async-signal-safe: nothing here allocates or locks.
   if (l == nullptr) return FEEDLANE_E_ARGUMENT;
   if (l->stamp.is_foreign()) return FEEDLANE_E_FORKED;
-  if (l->destroyed.load(std::memory_order_relaxed)) return FEEDLANE_E_STATE;  // see check_handle
+  if (l->is_closed()) return FEEDLANE_E_STATE;
   l->loader->interrupt();
   return FEEDLANE_OK;
 }

@@ -17,16 +17,22 @@ class RecordedStreams;
 
 struct feedlane_loader : feedlane::capi::Handle, feedlane::pinned::Pool::Burial {
   std::unique_ptr<feedlane::loader::Loader> loader;
-  // One for the caller until destroy, one for each batch in its hands and for each local worker: the last deletes the handle.
+  // One for all owners, one for each batch in their hands and for each local worker: the last deletes the handle.
   std::atomic<std::uint64_t> lives{1};
   std::unique_ptr<feedlane::capi::RecordedStreams> streams;  // with a pool
 
   feedlane_loader();
   ~feedlane_loader() override;
+
+  void wake() { loader->close(); }
+  void end_what_was_begun() noexcept { loader->ask_workers_to_end(); }
 };
 
 namespace feedlane::capi {
 
+// No owner is left: its workers are killed, batches keep the memory.
+template <>
+void finish(feedlane_loader& l);
 // Gives one life of a loader's handle back.
 void let_go(feedlane_loader* l);
 // The same where a stream's callback runs: what is left is deleted by the pool's next call.

@@ -8,6 +8,8 @@ using namespace feedlane::capi;
 
 struct feedlane_monitor : Handle {
   std::unique_ptr<loader::Monitor> monitor;
+
+  void wake() {}
 };
 
 extern "C" {
@@ -43,10 +45,10 @@ int32_t feedlane_monitor_worker_stats(const feedlane_monitor* m, int32_t worker,
 }
 
 int32_t feedlane_monitor_close(feedlane_monitor** m) {
-  return destroy(m, [](feedlane_monitor* handle) {
-    delete handle;
-    return Status{FEEDLANE_OK};
-  });
+  return destroy(m, [](feedlane_monitor*) { return Status{FEEDLANE_OK}; });
 }
+
+int32_t feedlane_monitor_ref(feedlane_monitor* m) { return ref(m); }
+int32_t feedlane_monitor_unref(feedlane_monitor* m) { return unref(m); }
 
 }  // extern "C"

@@ -9,11 +9,15 @@
 using namespace feedlane;
 using namespace feedlane::capi;
 
-struct feedlane_rx : Handle {
+struct feedlane_rx : MessageHandle {
   ring::Receiver receiver;
+
+  void wake() { receiver.close(); }
 };
-struct feedlane_tx : Handle {
+struct feedlane_tx : MessageHandle {
   std::unique_ptr<ring::Sender> sender;
+
+  void wake() { sender->close(); }
 };
 
 namespace {
@@ -109,11 +113,12 @@ int32_t feedlane_rx_arm(feedlane_rx* rx) {
 }
 
 int32_t feedlane_rx_destroy(feedlane_rx** rx) {
-  return destroy(rx, [](feedlane_rx* handle) {
-    delete handle;
-    return Status{FEEDLANE_OK};
-  });
+  return destroy(rx, [](feedlane_rx*) { return Status{FEEDLANE_OK}; });
 }
+
+int32_t feedlane_rx_close(feedlane_rx* rx) { return capi::close(rx); }
+int32_t feedlane_rx_ref(feedlane_rx* rx) { return ref(rx); }
+int32_t feedlane_rx_unref(feedlane_rx* rx) { return unref(rx); }
 
 int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, feedlane_tx** out, feedlane_error* err) {
   if (out != nullptr) *out = nullptr;
@@ -148,10 +153,11 @@ int32_t feedlane_tx_commit(feedlane_tx* tx, uint32_t count, feedlane_error* err)
 }
 
 int32_t feedlane_tx_destroy(feedlane_tx** tx) {
-  return destroy(tx, [](feedlane_tx* handle) {
-    delete handle;
-    return Status{FEEDLANE_OK};
-  });
+  return destroy(tx, [](feedlane_tx*) { return Status{FEEDLANE_OK}; });
 }
+
+int32_t feedlane_tx_close(feedlane_tx* tx) { return capi::close(tx); }
+int32_t feedlane_tx_ref(feedlane_tx* tx) { return ref(tx); }
+int32_t feedlane_tx_unref(feedlane_tx* tx) { return unref(tx); }
 
 }  // extern "C"

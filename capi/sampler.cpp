@@ -165,10 +165,7 @@ int32_t feedlane_sampler_load(feedlane_sampler* s, const void* state, uint64_t b
 }
 
 int32_t feedlane_sampler_destroy(feedlane_sampler** s) {
-  return destroy(s, [](feedlane_sampler* handle) {
-    delete handle;
-    return Status{FEEDLANE_OK};
-  });
+  return destroy(s, [](feedlane_sampler*) { return Status{FEEDLANE_OK}; });
 }
 
 }  // extern "C"

@@ -6,4 +6,6 @@
 
 struct feedlane_sampler : feedlane::capi::Handle {
   std::unique_ptr<feedlane::loader::Sampler> sampler;
+
+  void wake() {}
 };

@@ -27,7 +27,7 @@ extern "C" {
 
 uint32_t feedlane_abi_version(void) { return FEEDLANE_ABI; }
 
-const char* feedlane_version(void) { return FEEDLANE_VERSION; }
+const char* feedlane_version(void) { return FEEDLANE_VERSION_TEXT; }
 
 const char* feedlane_status_name(int32_t status) {
   switch (status) {

@@ -18,7 +18,14 @@ using namespace feedlane::capi;
 struct feedlane_worker : Handle {
   feedlane_loader* owner = nullptr;  // of a thread of the trainer's process
   std::unique_ptr<worker::Worker> worker;
+
+  void wake() { worker->close(); }
 };
+
+template <>
+void feedlane::capi::finish(feedlane_worker& w) {
+  WorkerDeleter()(&w);
+}
 
 namespace {
 
@@ -173,7 +180,8 @@ int32_t feedlane_worker_next(feedlane_worker* w, int64_t timeout_ns, const feedl
 
 int32_t feedlane_worker_check(const feedlane_worker* w) {
   if (w == nullptr) return FEEDLANE_E_ARGUMENT;
-  return w->stamp.is_foreign() ? FEEDLANE_E_FORKED : w->worker->check();
+  if (w->stamp.is_foreign()) return FEEDLANE_E_FORKED;
+  return w->is_closed() ? FEEDLANE_E_STATE : w->worker->check();
 }
 
 int32_t feedlane_worker_wait_fd(const feedlane_worker* w, int32_t* fd) {
@@ -247,10 +255,11 @@ int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset* dataset, feedlan
 }
 
 int32_t feedlane_worker_detach(feedlane_worker** w) {
-  return destroy(w, [](feedlane_worker* handle) {
-    WorkerDeleter()(handle);
-    return Status{FEEDLANE_OK};
-  });
+  return destroy(w, [](feedlane_worker*) { return Status{FEEDLANE_OK}; });
 }
+
+int32_t feedlane_worker_close(feedlane_worker* w) { return capi::close(w); }
+int32_t feedlane_worker_ref(feedlane_worker* w) { return ref(w); }
+int32_t feedlane_worker_unref(feedlane_worker* w) { return unref(w); }
 
 }  // extern "C"

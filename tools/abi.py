@@ -3,19 +3,22 @@
 """The binary interface on record, in capi/abi/, and whether the present one still is that.
 
 Usage: abi.py dump                 writes the record (by tools/abi-dump, which installs what is needed)
-       abi.py check [LIBRARY]      compares; ends with 77 without libabigail's tools
+       abi.py interface            compares interface.json with the present header; needs a C compiler alone
+       abi.py check [LIBRARY]      compares libfeedlane.abi; ends with 77 without libabigail's tools
 
 libfeedlane.abi   libabigail's dump of a library with the functions of feedlane.h and nothing inside: C, so that neither the
                   compiler nor what lies behind the functions shows in it. Built with -g -O0: optimised, functions that do
                   the same are merged, and libabigail 2.2 then compares only one of them.
-interface.txt     feedlane.h without comments: the numbers that it defines, which are in no debug information, and what a
-                  reader of a failed check wants to compare
+interface.json    feedlane.h for programs: constants, structs with sizes and offsets, types of callbacks, functions with their
+                  arguments, and which of them wait, call back or allow one thread alone, as their comments mark it. It is
+                  installed, for bindings to be made or checked from; sizes are those of every 64-bit Linux.
 
-The check compares the record with such a library of the present header, with the present constants and, if it has debug
-information, with LIBRARY, the real one.
+The check compares libfeedlane.abi with such a library of the present header and, if it has debug information, with LIBRARY,
+the real one.
 """
 
 import difflib
+import json
 import os
 import re
 import shlex
@@ -28,7 +31,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CAPI = os.path.join(ROOT, "capi")
 HEADER = os.path.join(CAPI, "feedlane.h")
 RECORD = os.path.join(CAPI, "abi", "libfeedlane.abi")
-TEXT = os.path.join(CAPI, "abi", "interface.txt")
+INTERFACE = os.path.join(CAPI, "abi", "interface.json")
 SKIPPED = 77
 
 WHAT_NOW = """
@@ -82,8 +85,92 @@ def functions():
     return [line.removeprefix("FEEDLANE_API ").removesuffix(";") for line in found]
 
 
-def numbers(lines):
-    return dict(re.match(r"#define (\w+) (.*)", line).groups() for line in lines if line.startswith("#define"))
+def marks():
+    """What the comment of each function says of threads, waits and callbacks."""
+    with open(HEADER, encoding="utf-8") as file:
+        text = file.read()
+    found = {}
+    for comment, name in re.findall(r"/\*\*((?:(?!\*/).)*)\*/\s*FEEDLANE_API [^;(]*?(\w+)\(", text, flags=re.S):
+        said = re.findall(r"T:(any|one)((?:, (?:waits|async-signal-safe|calls back \([a-z, ]+\)))*)\.",
+                          " ".join(comment.replace("\n *", " ").split()))
+        if len(said) != 1:
+            sys.exit(f"feedlane.h: the comment of {name} must say T:any or T:one, once, with nothing behind it but marks")
+        threads, more = said[0]
+        back = re.search(r"calls back \(([^)]*)\)", more)
+        found[name] = {"threads": threads, "waits": ", waits" in more, "signal_safe": "async-signal-safe" in more,
+                       "calls_back": back[1].split(", ") if back else []}
+    return found
+
+
+def split_type(declaration):
+    """`const char *name`, `int64_t shape[8]`: type, name, length of an array or None."""
+    kind, name, length = re.fullmatch(r"(.*?)(\w+)(?:\[(\w+)\])?", declaration.strip()).groups()
+    return kind.strip(), name, length
+
+
+def arguments(text):
+    return [] if text.strip() in ("", "void") else [dict(zip(("type", "name"), split_type(a))) for a in text.split(",")]
+
+
+def parse():
+    """The header as data, with C expressions where numbers are for the compiler to say."""
+    constants, handles, structs, callbacks, functions_ = {}, [], {}, {}, {}
+    marked = marks()
+    for line in interface():
+        if constant := re.match(r"#define (\w+) ", line):
+            constants[constant[1]] = constant[1]
+        elif opaque := re.fullmatch(r"typedef struct (\w+) \1;", line):
+            handles.append(opaque[1])
+        elif callback := re.fullmatch(r"typedef (.*?)\(\*(\w+)\)\((.*)\);", line):
+            callbacks[callback[2]] = {"returns": callback[1].strip(), "arguments": arguments(callback[3])}
+        elif function := re.fullmatch(r"FEEDLANE_API (.*?)(\w+)\((.*)\);", line):
+            name = function[2]
+            functions_[name] = {"returns": function[1].strip(), "arguments": arguments(function[3]), **marked[name]}
+        elif member := re.fullmatch(r"(\w+): (.*);", line):
+            struct = structs.setdefault(member[1], {"bytes": f"sizeof({member[1]})", "fields": []})
+            kind, name, length = split_type(member[2])
+            field = {"name": name, "type": kind, "offset": f"offsetof({member[1]}, {name})",
+                     "bytes": f"sizeof((({member[1]} *)0)->{name})"}
+            struct["fields"].append(field | ({"length": length} if length else {}))
+        elif not re.match(r"struct \w+;", line):  # of DLPack
+            sys.exit(f"feedlane.h: what is {line}?")
+    return {"constants": constants, "handles": handles, "callbacks": callbacks, "structs": structs,
+            "functions": functions_}
+
+
+def evaluate(expressions):
+    lines = "".join(f'  printf("%lld\\n", (long long)({e}));\n' for e in expressions)
+    with tempfile.TemporaryDirectory(prefix="feedlane-abi.") as folder:
+        source, program = os.path.join(folder, "numbers.c"), os.path.join(folder, "numbers")
+        with open(source, "w", encoding="ascii") as file:
+            file.write(f'#include <stddef.h>\n#include <stdio.h>\n#include "feedlane.h"\nint main(void) {{\n{lines}'
+                       "  return 0;\n}\n")
+        run(*compiler(), "-std=c99", "-w", "-I", CAPI, source, "-o", program)
+        return [int(number) for number in run(program).split()]
+
+
+def present_record():
+    """interface.json as it should be: an entry a line, so that a difference is a line too."""
+    data = parse()
+    places = [(data["constants"], name) for name in data["constants"]]
+    for struct in data["structs"].values():
+        places += [(struct, "bytes")]
+        places += [(f, key) for f in struct["fields"] for key in ("offset", "bytes", "length") if key in f]
+    for (where, key), number in zip(places, evaluate([where[key] for where, key in places]), strict=True):
+        where[key] = number
+
+    def entries(items, indent):
+        return ",\n".join(" " * indent + item for item in items)
+
+    def table(name):
+        rows = entries([f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data[name].items()], 4)
+        return f'  "{name}": {{\n{rows}\n  }}'
+
+    structs = [f'{json.dumps(name)}: {{"bytes": {s["bytes"]}, "fields": [\n'
+               + entries([json.dumps(f) for f in s["fields"]], 6) + "\n    ]}" for name, s in data["structs"].items()]
+    return "{\n" + ",\n".join([
+        table("constants"), f'  "handles": {json.dumps(data["handles"])}', table("callbacks"),
+        f'  "structs": {{\n{entries(structs, 4)}\n  }}', table("functions")]) + "\n}\n"
 
 
 def build_hollow_library(folder):
@@ -114,10 +201,9 @@ def dump():
         text = re.sub(r" line='\d+' column='\d+'", " line='1' column='1'", file.read())
     with open(RECORD, "w", encoding="utf-8") as file:
         file.write(text)
-    lines = interface()
-    with open(TEXT, "w", encoding="utf-8") as file:
-        file.write("".join(line + "\n" for line in lines))
-    print(f"on record: {len(functions())} functions, {len(numbers(lines))} constants")
+    with open(INTERFACE, "w", encoding="utf-8") as file:
+        file.write(present_record())
+    print(f"on record: {len(functions())} functions, {len(parse()['constants'])} constants")
     return 0
 
 
@@ -140,13 +226,23 @@ def compare_all(library):
         report = compare(build_hollow_library(folder), "--leaf-changes-only")
     if not report and library and has_debug_information(library):
         report = compare(library, "--leaf-changes-only")
-    with open(TEXT, encoding="utf-8") as file:
-        recorded = file.read().splitlines()
-    present = interface()
-    if report or numbers(recorded) != numbers(present):
-        yield from (line for line in difflib.unified_diff(recorded, present, "on record", "now", n=0, lineterm=""))
     if report:
-        yield "\nabidiff:\n" + report
+        yield report
+
+
+def interface_differences():
+    with open(INTERFACE, encoding="utf-8") as file:
+        recorded = file.read().splitlines()
+    return list(difflib.unified_diff(recorded, present_record().splitlines(), "on record", "now", n=0, lineterm=""))
+
+
+def check_interface():
+    problems = interface_differences()
+    if problems:
+        print("feedlane.h is not as on record, in capi/abi/interface.json:\n", *problems, WHAT_NOW, sep="\n")
+        return 1
+    print("the interface is the one on record")
+    return 0
 
 
 def check(library):
@@ -156,7 +252,8 @@ def check(library):
             return SKIPPED
     problems = list(compare_all(library))
     if problems:
-        print("The binary interface is not the one on record, in capi/abi/:\n", *problems, WHAT_NOW, sep="\n")
+        print("The binary interface is not the one on record, in capi/abi/:\n", *interface_differences(),
+              "\nabidiff:", *problems, WHAT_NOW, sep="\n")
         return 1
     print("the binary interface is the one on record")
     return 0
@@ -165,6 +262,8 @@ def check(library):
 def main():
     if sys.argv[1:] == ["dump"]:
         return dump()
+    if sys.argv[1:] == ["interface"]:
+        return check_interface()
     if sys.argv[1:2] == ["check"] and len(sys.argv) <= 3:
         return check("".join(sys.argv[2:]))
     print(__doc__, file=sys.stderr)

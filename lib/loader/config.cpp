@@ -149,7 +149,7 @@ Status check_combinations(const feedlane_loader_config& c, const Sampler* sample
 // Numeric libraries start a thread a core; with several workers that is too many. What the user set stays.
 void limit_threads(std::vector<std::string>& environment) {
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
-                           "NUMEXPR_NUM_THREADS"}) {
+                           "NUMEXPR_NUM_THREADS", "GOMAXPROCS", "JULIA_NUM_THREADS"}) {
     const std::string prefix = std::string(name) + "=";
     if (std::none_of(environment.begin(), environment.end(),
                      [&](const std::string& e) { return e.starts_with(prefix); }))

@@ -259,6 +259,12 @@ bool Loader::rescue(std::uint32_t slot) {
   return true;
 }
 
+bool Loader::is_left_to_fenced() const {
+  if (fenced_ == 0) return false;
+  Error unasked;
+  return hung_obstacle(unasked) != FEEDLANE_OK;
+}
+
 // What only those that are fenced could get on with.
 Status Loader::hung_obstacle(Error& error) const {
   const auto may_answer = [](const Peer& p) { return !p.is_fenced && p.unfinished != 0; };

@@ -83,11 +83,16 @@ bool Loader::staging_gets_on() const {
   return staging_->is_ready(front) || (!staging_->is_begun(front) && !staging_->all_held(slots_));
 }
 
+// As is_out_of_slots, of the buffers that batches are copied to.
+bool Loader::is_out_of_buffers() const {
+  return staging_ != nullptr && ledger_.any_done() && !any_release_pending() && staging_->all_held(slots_);
+}
+
 // What keeps a batch that is made from being copied.
 Status Loader::staging_obstacle(Error& error) {
   const os::Deadline deadline = std::exchange(copier_deadline_, os::Deadline::never());
   if (!ledger_.any_done()) return FEEDLANE_OK;
-  if (!any_release_pending() && staging_->all_held(slots_))
+  if (is_out_of_buffers())
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.staged", held(), config_.staged,
                         "the trainer holds %u batches, all buffers there are", held());
   if (config_.workers == 0 || staging_->has_copier()) return FEEDLANE_OK;

@@ -12,10 +12,17 @@ namespace {
 // Between samples a timeout or an interruption ends the call; the next one goes on with the batch.
 class InlinePace final : public worker::Pace {
  public:
-  InlinePace(os::Deadline deadline, std::atomic<bool>& interrupted, os::Poller& poller, int wake_event, Error& error)
-      : deadline_(deadline), interrupted_(interrupted), poller_(poller), wake_event_(wake_event), error_(error) {}
+  InlinePace(os::Deadline deadline, std::atomic<bool>& interrupted, const std::atomic<bool>& closed, os::Poller& poller,
+             int wake_event, Error& error)
+      : deadline_(deadline),
+        interrupted_(interrupted),
+        closed_(closed),
+        poller_(poller),
+        wake_event_(wake_event),
+        error_(error) {}
   Status between(std::uint64_t) override {
-    if (interrupted_.load(std::memory_order_relaxed)) {  // relaxed: a flag by itself
+    if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // as the other flag
+    if (interrupted_.load(std::memory_order_relaxed)) {                        // relaxed: a flag by itself
       interrupted_.store(false, std::memory_order_relaxed);
       return FEEDLANE_INTERRUPTED;
     }
@@ -36,6 +43,7 @@ class InlinePace final : public worker::Pace {
  private:
   os::Deadline deadline_;
   std::atomic<bool>& interrupted_;
+  const std::atomic<bool>& closed_;
   os::Poller& poller_;
   int wake_event_;
   Error& error_;
@@ -124,7 +132,9 @@ void Loader::finish_inline(Status made, Error& error) {
 Status Loader::wait_for_release(os::Deadline deadline, Error& error) {
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;
+  const std::int64_t before = os::now_ns();
   const Status s = poller_.wait(deadline, events, count, error);
+  shm::add(counters_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
   if (count != 0) os::drain_event(wake_event_.get());
   return s == FEEDLANE_OK && interrupted_.exchange(false, std::memory_order_relaxed) ? FEEDLANE_INTERRUPTED : s;
 }
@@ -132,6 +142,7 @@ Status Loader::wait_for_release(os::Deadline deadline, Error& error) {
 Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& error) {
   if (interrupted_.exchange(false, std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;
   for (;;) {
+    if (is_cut_short()) return FEEDLANE_INTERRUPTED;
     if (failure_.code != FEEDLANE_OK) {
       error = failure_;
       return error.code;
@@ -151,7 +162,7 @@ Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& er
       continue;
     }
     if (started != FEEDLANE_OK) return started;
-    InlinePace pace(deadline, interrupted_, poller_, wake_event_.get(), error);
+    InlinePace pace(deadline, interrupted_, closed_, poller_, wake_event_.get(), error);
     const Status s = config_.dataset.run(inline_task_, inline_progress_, pace, error);
     if (s > 0 && !(s == FEEDLANE_END && config_.iterable)) return s;
     finish_inline(s, error);

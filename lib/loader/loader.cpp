@@ -13,11 +13,43 @@
 #include "os/process.hpp"
 
 namespace feedlane::loader {
+namespace {
+
+// Time that `next` spends without a batch to give, looking and asleep, as it passes: nothing before the first `start`.
+class ExposedWait {
+ public:
+  explicit ExposedWait(shm::LoaderCounters& counters) : counters_(counters) {}
+  ExposedWait(const ExposedWait&) = delete;
+  ExposedWait& operator=(const ExposedWait&) = delete;
+  ~ExposedWait() { count(); }
+  void start() {
+    if (since_ns_ == 0) since_ns_ = os::now_ns();
+  }
+  void count() {
+    if (since_ns_ == 0) return;
+    const std::int64_t now = os::now_ns();
+    shm::add(counters_.wait_ns, static_cast<std::uint64_t>(now - since_ns_));
+    since_ns_ = now;
+  }
+  // What follows is no wait for a batch.
+  void end() {
+    count();
+    since_ns_ = 0;
+  }
+
+ private:
+  shm::LoaderCounters& counters_;
+  std::int64_t since_ns_ = 0;
+};
+
+}  // namespace
+
 // ---- making it ----
 
 Status Loader::create(const feedlane_loader_config* config, const Sampler* sampler, pinned::Pool* pool,
                       ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out,
                       Error& error) {
+  os::reap_abandoned();
   std::unique_ptr<Loader> loader(new Loader);
   loader->forked_main_ = forked_main;
   Status s = read_config(config, sampler, loader->config_, error);
@@ -246,24 +278,36 @@ Status Loader::start_order(std::int64_t epoch, Error& error) {
 Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
   if (!begun_) return error.fail(FEEDLANE_E_STATE, "feedlane_loader_begin comes before feedlane_loader_next");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  if (config_.workers == 0) return next_inline(deadline, out, error);
+  return config_.workers == 0 ? next_inline(deadline, out, error) : next_made(deadline, out, error);
+}
+
+Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& error) {
   sleeper_cancel();
   bool has_listened = fenced_ == 0;
+  ExposedWait waited(*counters_);
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a worker may ring for ever
+    if (is_cut_short()) return FEEDLANE_INTERRUPTED;
     if (interrupted_.load(std::memory_order_relaxed) && interrupted_.exchange(false, std::memory_order_relaxed))
       return FEEDLANE_INTERRUPTED;
     if (const Status s = listen_now_and_then(error); s != FEEDLANE_OK) return s;
     sweep();
     // What is made is still yielded when workers die too often; a data set that can't be opened ends the epoch at once.
     if (failure_.code == FEEDLANE_E_INIT || failure_told_) return obstacle(error);
-    if (front_is_done()) return yield(out, error);
+    if (front_is_done()) {
+      waited.end();
+      return yield(out, error);
+    }
+    if (deadline.remaining_ns() != 0) waited.start();
     feed();
     if (front_is_done()) continue;  // a shard that has nothing left needs no worker
     if (sampler_has_failed()) {
       error = std::exchange(sampler_error_, {});
       return error.code;
     }
-    if (exhausted_ && ledger_.in_flight() == 0) return finish_epoch(deadline, error);
+    if (exhausted_ && ledger_.in_flight() == 0) {
+      waited.end();
+      return finish_epoch(deadline, error);
+    }
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
       if (!std::exchange(has_listened, true)) {  // one that couldn't be ended may be gone by now
         if (const Status news = take_news(error); news != FEEDLANE_OK) return news;
@@ -276,7 +320,15 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
     }
     if (is_last) return FEEDLANE_TIMEOUT;
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
+    waited.count();  // for who watches a long one
   }
+}
+
+// Nothing but the trainer's own hands can free a slot. Looked at in this order: a stream that comes by in between has given
+// its slot back before it is counted out.
+bool Loader::is_out_of_slots() const {
+  return !any_release_pending() && ledger_.in_flight() == 0 && !exhausted_ && slots_.free() == 0 &&
+         abandoned_ == kept_by_fenced() && (fenced_ == 0 || held() > config_.held);
 }
 
 Status Loader::obstacle(Error& error) {
@@ -286,9 +338,7 @@ Status Loader::obstacle(Error& error) {
   }
   if (staging_ != nullptr)
     if (const Status s = staging_obstacle(error); s != FEEDLANE_OK) return s;
-  // Looked at in this order: a stream that comes by in between has given its slot back before it is counted out.
-  if (!any_release_pending() && ledger_.in_flight() == 0 && !exhausted_ && slots_.free() == 0 &&
-      abandoned_ == kept_by_fenced() && (fenced_ == 0 || held() > config_.held))
+  if (is_out_of_slots())
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
                         "the trainer holds %u batches, all slots there are", held());
   if (fenced_ != 0)
@@ -329,6 +379,19 @@ Status Loader::stop(Error& error) {
   return end_workers(longest_death_ns, error);
 }
 
+void Loader::close() {
+  closed_.store(true, std::memory_order_relaxed);  // see is_cut_short
+  os::signal_event(wake_event_.get());
+  close_staging();
+}
+
+Status Loader::stop_for_good(Error& error) {
+  ends_for_good_ = true;
+  const Status s = stop(error);
+  ends_for_good_ = false;
+  return s;
+}
+
 // ---- waiting ----
 
 void Loader::sleeper_cancel() {
@@ -336,18 +399,20 @@ void Loader::sleeper_cancel() {
 }
 
 bool Loader::something_to_do() const {
-  return lanes_.any() || can_pull() || staging_gets_on() || interrupted_.load(std::memory_order_relaxed);
+  return lanes_.any() || can_pull() || (any_stranded_ && slots_.any_free()) || staging_gets_on() || interrupted_.load(std::memory_order_relaxed) ||
+         is_cut_short();
 }
 
 Status Loader::wait(os::Deadline deadline, Error& error) {
   if (peers_.empty()) return FEEDLANE_TIMEOUT;
   if (begun_ && spin_.until(deadline, [&] { return something_to_do(); })) return FEEDLANE_OK;
   sleeper_.prepare();
-  if (something_to_do() && begun_) {
+  // Everything that another thread may have changed since `obstacle` looked: a stream's release that ended before the flag
+  // was set has rung for nobody.
+  if (begun_ && (something_to_do() || is_out_of_slots() || is_out_of_buffers() || is_left_to_fenced())) {
     sleeper_.cancel();
     return FEEDLANE_OK;
   }
-  const std::int64_t before = os::now_ns();
   watch_workers();
   const os::Deadline first = next_deadline();
   std::array<os::Poller::Event, 64> events{};
@@ -356,7 +421,6 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
   sleeper_.cancel();
   look();
   for (std::size_t i = 0; i < count; i++) handle(events[i]);
-  shm::add(counters_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
   if (!first.is_never() && first.remaining_ns() == 0) {
     // Who has attached or answered meanwhile must be heard before the others are given up.
     sweep();
@@ -427,7 +491,8 @@ Status Loader::arm(Error& error) {
   }
   if (::timerfd_settime(timer_.get(), 0, &time, nullptr) != 0) return error.os(errno, "timerfd_settime");
   sleeper_.prepare();
-  if (!next_has_news() && !something_to_do()) {  // in this order: the first may make room for tasks
+  // In this order: the first may make room for tasks. The last: what is in the poller already wakes nobody who waits for edges.
+  if (!next_has_news() && !something_to_do() && !poller_.has_news()) {
     watch_workers();
     return FEEDLANE_OK;
   }

@@ -82,6 +82,15 @@ class Loader {
   [[nodiscard]] int wait_fd() const { return poller_.fd(); }
   void interrupt();  // any thread, any signal handler
   Status stop(Error& error);
+  // Any thread: from here on every wait of this loader ends with INTERRUPTED, but those of stop_for_good, and a thread that
+  // copies returns. Nothing is waited for.
+  void close();
+  // In the loader's thread: the workers are asked to end, and none is waited for.
+  void ask_workers_to_end() noexcept;
+  // What `stop` does, though the loader was closed.
+  Status stop_for_good(Error& error);
+  // Without a wait: workers that are still there are killed, those that can't be are asked to end. For who frees the loader.
+  void abandon() noexcept;
   Status open_worker(std::int32_t& id, os::Fd& fd, Error& error);
   // Thread mode, any thread: the socket of a worker that is missing. END: none is.
   Status take_offer(os::Fd& fd, Error& error);
@@ -128,10 +137,15 @@ class Loader {
   Status finish_epoch(os::Deadline deadline, Error& error);
   // What keeps `next` from ever yielding, if anything does: SLOTS_HELD, E_PEER_DEAD, a failure of the loader.
   Status obstacle(Error& error);
+  Status next_made(os::Deadline deadline, feedlane_batch& out, Error& error);
   Status wait(os::Deadline deadline, Error& error);
   Status take_news(Error& error);
   Status listen_now_and_then(Error& error);
   [[nodiscard]] bool something_to_do() const;
+  [[nodiscard]] bool is_out_of_slots() const;
+  [[nodiscard]] bool is_cut_short() const {  // relaxed: the descriptor is what wakes, the flag only says why
+    return closed_.load(std::memory_order_relaxed) && !ends_for_good_;
+  }
   [[nodiscard]] bool sampler_has_failed() const {  // and nothing is left to be yielded before it
     return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0;
   }
@@ -239,6 +253,7 @@ class Loader {
   void rescue_stranded();
   [[nodiscard]] bool rescue(std::uint32_t slot);
   Status hung_obstacle(Error& error) const;
+  [[nodiscard]] bool is_left_to_fenced() const;
 
   // conduct.cpp
   void watch_workers();
@@ -251,6 +266,7 @@ class Loader {
   void wake();
   void stage_ahead();
   [[nodiscard]] bool any_release_pending() const;
+  [[nodiscard]] bool is_out_of_buffers() const;
   Status staging_obstacle(Error& error);
   [[nodiscard]] bool staging_gets_on() const;
 
@@ -328,6 +344,8 @@ class Loader {
   std::mutex offers_mutex_;
   std::vector<os::Fd> offers_;  // thread mode: sockets that no thread has taken yet
   std::atomic<bool> interrupted_{false};
+  std::atomic<bool> closed_{false};
+  bool ends_for_good_ = false;
   Error unheard_;  // where errors go that have been acted on
 
   // inline

@@ -420,6 +420,7 @@ Status Loader::wait_for_ends(os::Deadline deadline, bool interruptible, Error& e
     std::size_t count = 0;
     const Status s = poller_.wait(deadline, events, count, error);
     for (std::size_t i = 0; i < count; i++) handle(events[i]);
+    if (is_cut_short()) return FEEDLANE_INTERRUPTED;
     if (s == FEEDLANE_TIMEOUT || s < 0 || (s == FEEDLANE_INTERRUPTED && interruptible)) return s;
     if (deadline.remaining_ns() == 0 && any_there()) return FEEDLANE_TIMEOUT;
   }
@@ -441,6 +442,7 @@ Status Loader::wait_for_undead(std::int64_t death_ns, Error& error) {
     std::size_t count = 0;
     const Status s = poller_.wait(os::Deadline::at(last), events, count, error);
     for (std::size_t i = 0; i < count; i++) handle(events[i]);
+    if (is_cut_short()) return FEEDLANE_INTERRUPTED;
     if (s < 0) return s;
     if (count == 0 && os::now_ns() >= last) return FEEDLANE_TIMEOUT;
   }
@@ -460,6 +462,30 @@ void Loader::ask_all_to_end() {
       lose(w);
     }
   }
+}
+
+void Loader::ask_workers_to_end() noexcept {
+  try {
+    {
+      const std::lock_guard lock(offers_mutex_);
+      offers_.clear();
+    }
+    stopping_ = true;
+    ask_all_to_end();
+    stopping_ = false;
+  } catch (const std::bad_alloc&) {  // the others are asked by `stop`, or ended by `abandon`
+    stopping_ = false;
+  }
+}
+
+// Cutting their lifelines kills the others that are tied; those that aren't, and threads, end with their next task.
+void Loader::abandon() noexcept {
+  if (any_there()) ask_workers_to_end();
+  for (Peer& p : peers_)
+    if (p.state() != worker::State::none && p.is_spawned()) p.abandon();
+  os::reap_abandoned();
+  drop_inline();
+  config_.dataset.close();
 }
 
 // All workers at once: done-event, then SIGTERM, then SIGKILL. What is left of processes then has `death_ns` since its

@@ -57,6 +57,11 @@ void Poller::remove(int fd) {
   if (fd >= 0) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
+bool Poller::has_news() const {
+  pollfd entry{epoll_.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
 namespace {
 
 // By a signal: os_errno tells it from feedlane_loader_interrupt.

@@ -25,6 +25,8 @@ class Poller {
   Status add_bell(int fd, std::uint64_t tag, Error& error);
   void remove(int fd);
   [[nodiscard]] int fd() const { return epoll_.get(); }
+  // Whether a wait would return at once. Who polls fd() by edges hears of nothing that was there before.
+  [[nodiscard]] bool has_news() const;
 
   // Waits until a member is readable. 0 with `count` events; TIMEOUT; INTERRUPTED by a signal; E_OS.
   Status wait(Deadline deadline, std::span<Event> events, std::size_t& count, Error& error);

@@ -11,8 +11,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "os/fork_stamp.hpp"
 
@@ -97,6 +99,44 @@ Ending reap(int pidfd) {
       info.si_pid == 0)
     return {};
   return {true, info.si_code != CLD_EXITED, info.si_status};
+}
+
+namespace {
+
+// Never destroyed: loaders may be left while the process exits.
+struct Abandoned {
+  std::mutex mutex;
+  std::vector<Fd> children;
+};
+Abandoned& abandoned() {
+  static auto* const all = new Abandoned;
+  return *all;
+}
+
+}  // namespace
+
+void abandon_child(Fd pidfd) noexcept {
+  try {
+    Abandoned& all = abandoned();
+    const std::lock_guard lock(all.mutex);
+    all.children.push_back(std::move(pidfd));
+  } catch (const std::exception&) {  // it stays a zombie until this process ends
+  }
+}
+
+void reap_abandoned() noexcept {
+  try {
+    Abandoned& all = abandoned();
+    // Another thread is at it, or was when this process was forked.
+    const std::unique_lock lock(all.mutex, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    std::erase_if(all.children, [](const Fd& child) {
+      if (!has_ended(child.get())) return false;
+      (void)reap(child.get());
+      return true;
+    });
+  } catch (const std::exception&) {  // the next time
+  }
 }
 
 namespace {
@@ -280,6 +320,7 @@ void Lifeline::cut() {
 Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline) {
   WriteEnds& all = write_ends();
   const std::lock_guard lifelines(all.mutex);
+  const std::lock_guard children(abandoned().mutex);
   const ForkStamp::Lock stamps;
   pid = ::fork();
   if (pid < 0) return error.os(errno, "fork of a worker");

@@ -40,6 +40,11 @@ struct Ending {
 // Reaps if it is a child that has ended. Never waits.
 Ending reap(int pidfd);
 
+// A child of ours that was killed and isn't waited for: reaped later by reap_abandoned, which whoever makes or leaves a loader
+// calls, or else with this process. Any thread; neither waits.
+void abandon_child(Fd pidfd) noexcept;
+void reap_abandoned() noexcept;
+
 struct SpawnRequest {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH
   std::vector<std::string> environment;

@@ -15,6 +15,7 @@ namespace feedlane::ring {
 namespace {
 
 constexpr std::uint64_t listener_tag = UINT64_MAX;
+constexpr std::uint64_t close_tag = UINT64_MAX - 1;
 enum Kind : std::uint64_t { kind_doorbell, kind_process, kind_socket };
 
 // The generation tells late events of a lane's former sender apart.
@@ -42,6 +43,8 @@ Status Receiver::create(const shm::RingPlan& plan, const std::string& path, cons
                               files, error);
   if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self_, error);
   if (s == FEEDLANE_OK) s = poller_.open(error);
+  if (s == FEEDLANE_OK) s = os::create_event(close_event_, error);
+  if (s == FEEDLANE_OK) s = poller_.add(close_event_.get(), close_tag, error);
   if (s != FEEDLANE_OK) return s;
   *segments_.control<shm::RingGeometry>(sizeof(shm::SegmentHeader)) = plan.geometry;
   senders_ = std::vector<Sender>(plan.geometry.lanes);
@@ -250,6 +253,7 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
       }
       continue;
     }
+    if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
     if (is_last) return FEEDLANE_TIMEOUT;
     if (spin_.until(deadline, [&] { return try_peek(want, got); })) return FEEDLANE_OK;
     const Status s = wait(deadline, error);
@@ -274,6 +278,7 @@ Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) 
 
 Status Receiver::handle(const os::Poller::Event& event, Error& error) {
   if (event.tag == listener_tag) return accept_one(error);
+  if (event.tag == close_tag) return FEEDLANE_OK;
   const auto lane = static_cast<std::uint32_t>(event.tag) >> 2;
   Sender& sender = senders_[lane];
   const bool there = sender.state == Sender::State::offered || sender.state == Sender::State::attached;
@@ -284,6 +289,12 @@ Status Receiver::handle(const os::Poller::Event& event, Error& error) {
     case kind_socket: hear(lane); break;
   }
   return FEEDLANE_OK;
+}
+
+void Receiver::close() {
+  // Relaxed: the event is what wakes, the flag only says why.
+  closed_.store(true, std::memory_order_relaxed);
+  os::signal_event(close_event_.get());
 }
 
 Status Receiver::wait(os::Deadline deadline, Error& error) {
@@ -308,8 +319,9 @@ Status Receiver::arm(Error& error) {
   sleeper_.cancel();
   if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
   sleeper_.prepare();
-  // An end that peek has told of is no reason to stay awake: somebody may come yet.
-  const bool is_quiet = !lanes_.any() && (end_told_ || !has_ended());
+  // An end that peek has told of is no reason to stay awake: somebody may come yet. What is in the poller already wakes nobody
+  // who waits for edges.
+  const bool is_quiet = !lanes_.any() && (end_told_ || !has_ended()) && !poller_.has_news();
   if (is_quiet && sleeper_.is_sure()) return FEEDLANE_OK;
   sleeper_.cancel();
   return is_quiet ? error.fail(FEEDLANE_E_OS, "membarrier, which worked before, is refused") : FEEDLANE_AGAIN;

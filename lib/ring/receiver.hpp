@@ -2,6 +2,7 @@
 // The receiving end of a standalone ring: makes it, lets senders in, takes their messages, learns of their ends.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -59,6 +60,9 @@ class Receiver {
     return true;
   }
 
+  // Any thread: from here on every wait ends with INTERRUPTED.
+  void close();
+
   Status arm(Error& error);
   [[nodiscard]] int wait_fd() const { return poller_.fd(); }
 
@@ -97,6 +101,8 @@ class Receiver {
   Sleeper sleeper_;
   Spin spin_;
   os::Poller poller_;
+  os::Fd close_event_;
+  std::atomic<bool> closed_{false};
   os::Fd self_;
   os::Fd listener_;
   os::SocketFile file_;  // of the listener

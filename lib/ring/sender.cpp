@@ -127,6 +127,7 @@ Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_spa
     if (producer_.broken())
       return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane %u is none that it can have", lane_);
     if (receiver_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the ring is full and its receiver is gone");
+    if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
     if (is_last) return FEEDLANE_TIMEOUT;
     if (spin_.until(deadline, [&] { return try_reserve(want, got); })) return FEEDLANE_OK;
     const Status s = wait(deadline, error);
@@ -141,6 +142,12 @@ Status Sender::commit(std::uint32_t count, Error& error) {
                         reserved_);
   if (!try_commit(count)) reserved_ = 0;  // count is 0
   return FEEDLANE_OK;
+}
+
+void Sender::close() {
+  // Relaxed: the ring is what wakes, the flag only says why. It needs no look at the sleeping flag: the poller keeps it.
+  closed_.store(true, std::memory_order_relaxed);
+  os::ring_event(own_event_.get());
 }
 
 Status Sender::wait(os::Deadline deadline, Error& error) {

@@ -2,6 +2,7 @@
 // The sending end of a standalone ring.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -46,6 +47,9 @@ class Sender {
     return true;
   }
 
+  // Any thread: from here on every wait ends with INTERRUPTED.
+  void close();
+
  private:
   Sender() = default;
   Status receive_welcome(int socket, os::Deadline deadline, Error& error);
@@ -66,6 +70,7 @@ class Sender {
   Spin spin_;
   std::uint32_t reserved_ = 0;
   bool receiver_gone_ = false;
+  std::atomic<bool> closed_{false};
 };
 
 }  // namespace feedlane::ring

@@ -294,6 +294,12 @@ void Peer::kill(int signal) {
   os::send_signal(process_.get(), signal);
 }
 
+void Peer::abandon() {
+  if (!process_) return;
+  kill(SIGKILL);
+  os::abandon_child(std::move(process_));
+}
+
 void Peer::close_socket(os::Poller& poller) {
   poller.remove(socket_.get());
   os::discard_messages(socket_.get());

@@ -90,6 +90,8 @@ class Peer {
   void kill(int signal);
   // When it was sent SIGKILL; 0: it wasn't. From then on it runs no more of its own code, but may be stuck in the kernel.
   [[nodiscard]] std::int64_t killed_ns() const { return killed_ns_; }
+  // Of one that we started: SIGKILL, and nobody here will see its end. It is reaped by os::reap_abandoned.
+  void abandon();
   // The socket's end without a word: whatever the process is doing now, it mustn't go on. Its pidfd tells when it's gone.
   void cut_off(os::Poller& poller);
   void close_socket(os::Poller& poller);

@@ -259,6 +259,7 @@ Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& 
   sleeper_.cancel();  // whoever armed before is awake now
   look_for_trainer();
   for (;;) {
+    if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
     if (is_done() || is_unfit_) return FEEDLANE_END;
     if (const Status s = take_task(task, error); s != FEEDLANE_AGAIN) return s;
     const std::int64_t before = os::now_ns();
@@ -287,6 +288,12 @@ Status Worker::await_events(os::Deadline deadline, Error& error) {
   for (std::size_t i = 0; i < count; i++)
     if (events[i].tag != tag_own_event) trainer_gone_ = true;
   return s;
+}
+
+void Worker::close() {
+  // Relaxed: the ring is what wakes, the flag only says why. It needs no look at the sleeping flag: the poller keeps it.
+  closed_.store(true, std::memory_order_relaxed);
+  os::ring_event(own_event_.get());
 }
 
 Status Worker::arm() {

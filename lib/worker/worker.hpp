@@ -2,6 +2,7 @@
 // The worker's side: attach, ready, then tasks one by one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -49,6 +50,8 @@ class Worker {
 
   [[nodiscard]] int wait_fd() const { return poller_.fd(); }
   [[nodiscard]] Status arm();
+  // Any thread: from here on every wait ends with INTERRUPTED.
+  void close();
 
   // The task in hand, for those who run it here; and the row that it has come to, for who watches from outside.
   [[nodiscard]] const Task& task() const { return task_; }
@@ -104,6 +107,7 @@ class Worker {
   bool has_callbacks_ = false;
   bool is_unfit_ = false;  // its data set can't be opened: it gets no task
   bool trainer_gone_ = false;
+  std::atomic<bool> closed_{false};
   bool is_tied_ = true;  // to the lifeline: who lives is sure that the trainer does
   std::int64_t task_since_ns_ = 0;
   std::int64_t done_ns_ = 0;    // when the last task was

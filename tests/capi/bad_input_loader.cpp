@@ -172,6 +172,12 @@ const Row<F> life_rows[] = {
     ANSWERS(feedlane_loader_destroy, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_loader_destroy, "a NULL handle", FEEDLANE_OK, &f.handle),
     ANSWERS(feedlane_loader_destroy, "a second time, by a copy", FEEDLANE_E_STATE, f.copy(f.gone())),
+    ANSWERS(feedlane_loader_close, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
+    ANSWERS(feedlane_loader_ref, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
+    ANSWERS(feedlane_loader_unref, "NULL", FEEDLANE_OK, nullptr),
+    ANSWERS(feedlane_loader_close, "destroyed", FEEDLANE_E_STATE, f.gone()),
+    ANSWERS(feedlane_loader_ref, "destroyed", FEEDLANE_E_STATE, f.gone()),
+    ANSWERS(feedlane_loader_unref, "destroyed", FEEDLANE_E_STATE, f.gone()),
     REFUSES(feedlane_loader_begin, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 0, e),
     REFUSES(feedlane_loader_begin, "epoch -1", FEEDLANE_E_ARGUMENT, "epoch", -1, 0, f.l(), -1, e),
     REFUSES(feedlane_loader_begin, "the least epoch", FEEDLANE_E_ARGUMENT, "epoch", INT64_MIN, 0, f.l(), INT64_MIN, e),
@@ -372,6 +378,9 @@ const Row<F> forked_rows[] = {
     FORKED_ANSWER(feedlane_loader_state, f.held_by, 0, f.room, sizeof f.room, &f.got, nullptr),
     FORKED_ANSWER(feedlane_loader_worker_stats, f.held_by, 0, &f.worker_stats),
     FORKED_ANSWER(feedlane_loader_event, f.held_by, &f.event),
+    FORKED_ANSWER(feedlane_loader_close, f.held_by),
+    FORKED_ANSWER(feedlane_loader_ref, f.held_by),
+    FORKED_ANSWER(feedlane_loader_unref, f.held_by),
     ANSWERS(feedlane_loader_destroy, "forked", FEEDLANE_OK, f.copy(f.held_by)),
 };
 

@@ -211,6 +211,9 @@ const Row<F> rows[] = {
     REFUSES(feedlane_task_record, "no room", FEEDLANE_E_LIMIT, "records", 0, 0, f.task(), 0, FEEDLANE_SAMPLE_RETRIED, 0,
             0, 0, nullptr, e),
     REFUSES(feedlane_task_record, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), 0, 1, 0, 0, 0, nullptr, e),
+    ANSWERS(feedlane_worker_close, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
+    ANSWERS(feedlane_worker_ref, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
+    ANSWERS(feedlane_worker_unref, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_worker_detach, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_worker_detach, "a NULL handle", FEEDLANE_OK, &f.handle),
     HOLDS(feedlane_worker_detach, "twice, with a task in hand",
@@ -237,6 +240,9 @@ const Row<F> forked_rows[] = {
     FORKED_ANSWER(feedlane_worker_wait_fd, f.w(), &f.borrowed),
     FORKED_ANSWER(feedlane_worker_arm, f.w()),
     HOLDS(feedlane_worker_scratch, "forked", feedlane_worker_scratch(f.w(), 8, 8) == nullptr),
+    FORKED_ANSWER(feedlane_worker_close, f.w()),
+    FORKED_ANSWER(feedlane_worker_ref, f.w()),
+    FORKED_ANSWER(feedlane_worker_unref, f.w()),
     ANSWERS(feedlane_worker_detach, "forked", FEEDLANE_OK, f.copy(f.w())),
 };
 

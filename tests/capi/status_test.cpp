@@ -9,14 +9,21 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("the library has the header's ABI and a version of three numbers") {
+#if FEEDLANE_VERSION < FEEDLANE_VERSION_MAJOR * 10000
+#error "FEEDLANE_VERSION is no number for #if"
+#endif
+
+TEST_CASE("the library has the header's ABI and version, for #if too") {
   CHECK(feedlane_abi_version() == FEEDLANE_ABI);
   int major = -1;
   int minor = -1;
   int patch = -1;
   char rest = 0;
   REQUIRE(std::sscanf(feedlane_version(), "%d.%d.%d%c", &major, &minor, &patch, &rest) == 3);
-  CHECK(major >= 0);
+  CHECK(major == FEEDLANE_VERSION_MAJOR);  // the library's is meson.build's
+  CHECK(minor == FEEDLANE_VERSION_MINOR);
+  CHECK(patch == FEEDLANE_VERSION_PATCH);
+  CHECK(FEEDLANE_VERSION == major * 10000 + minor * 100 + patch);
   CHECK_MESSAGE(feedlane_version() == feedlane_version(), "static");
 }
 

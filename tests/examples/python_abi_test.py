@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structs of examples/python/feedlane/_abi.py have the sizes and offsets of feedlane.h, its constants the numbers.
-Usage: CC=... FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_abi_test.py FOLDER_OF_FEEDLANE_H"""
+"""examples/python/feedlane/_abi.py says what the record of feedlane.h says: structs by size and offset, constants, functions by
+their arguments. Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_abi_test.py capi/abi/interface.json"""
 import ctypes as c
-import os
-import shlex
-import subprocess
+import json
 import sys
-import tempfile
 import unittest
 
 try:
@@ -15,58 +12,58 @@ except ModuleNotFoundError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-HEADER = sys.argv.pop(1)
+with open(sys.argv.pop(1), encoding="utf-8") as file:
+    RECORD = json.load(file)
+
+NUMBERS = {"int32_t": c.c_int32, "int64_t": c.c_int64, "uint32_t": c.c_uint32, "uint64_t": c.c_uint64,
+           "uint8_t": c.c_uint8, "uint16_t": c.c_uint16, "size_t": c.c_size_t, "double": c.c_double}
 
 
-def c_says(expressions):
-    """The numbers that the compiler has for these expressions."""
-    lines = "".join(f'  printf("%lld\\n", (long long)({e}));\n' for e in expressions)
-    source = f"#include <stddef.h>\n#include <stdio.h>\n#include <feedlane.h>\nint main(void) {{\n{lines}  return 0;\n}}\n"
-    with tempfile.TemporaryDirectory() as folder:
-        path, program = os.path.join(folder, "numbers.c"), os.path.join(folder, "numbers")
-        with open(path, "w", encoding="ascii") as file:
-            file.write(source)
-        compiler = shlex.split(os.environ.get("CC", "cc"))
-        subprocess.run([*compiler, "-std=c99", "-I", HEADER, path, "-o", program], check=True)
-        return [int(n) for n in subprocess.run([program], check=True, capture_output=True, text=True).stdout.split()]
+def is_of(kind, of):
+    """Whether this is how ctypes has a C type: numbers exactly, anything else as some pointer."""
+    if of in NUMBERS:
+        return kind is NUMBERS[of]
+    if of in RECORD["structs"]:
+        return kind is _abi.STRUCTS[of]
+    return kind in (c.c_void_p, c.c_char_p) or issubclass(kind, (c._Pointer, c._CFuncPtr))
 
 
 class Abi(unittest.TestCase):
-    def compare(self, expected):
-        for (expression, ours), theirs in zip(expected.items(), c_says(expected), strict=True):
-            with self.subTest(expression):
-                self.assertEqual(ours, theirs)
-
-    def test_sizes(self):
-        self.compare({f"sizeof({name})": c.sizeof(struct) for name, struct in _abi.STRUCTS.items()})
-
-    def test_offsets_and_sizes_of_members(self):
-        expected = {}
+    def test_structs(self):
         for name, struct in _abi.STRUCTS.items():
-            for field, _ in struct._fields_:
-                member = getattr(struct, field)
-                expected[f"offsetof({name}, {field})"] = member.offset
-                expected[f"sizeof((({name} *)0)->{field})"] = member.size
-        self.compare(expected)
-
-    def test_every_member_is_there(self):
-        # Members lie one behind the other: with the sizes right, a missing one would leave a hole.
-        for name, struct in _abi.STRUCTS.items():
-            end = 0
-            for field, kind in struct._fields_:
-                member = getattr(struct, field)
-                self.assertLess(member.offset - end, c.alignment(kind), f"{name}: something is missing before {field}")
-                end = member.offset + member.size
-            self.assertLess(c.sizeof(struct) - end, c.alignment(struct), f"{name}: something is missing at its end")
+            recorded = RECORD["structs"][name]
+            with self.subTest(name):
+                self.assertEqual(c.sizeof(struct), recorded["bytes"])
+                self.assertEqual([field for field, _ in struct._fields_], [f["name"] for f in recorded["fields"]])
+            for (field, kind), of in zip(struct._fields_, recorded["fields"]):
+                with self.subTest(name, field=field):
+                    member = getattr(struct, field)
+                    self.assertEqual((member.offset, member.size), (of["offset"], of["bytes"]))
+                    self.assertEqual(getattr(kind, "_length_", None), of.get("length"))
+                    if "length" not in of:
+                        self.assertTrue(is_of(kind, of["type"]), f"{kind} for {of['type']}")
 
     def test_constants(self):
         names = [n for n in vars(_abi) if n.isupper() and isinstance(getattr(_abi, n), int)]
         self.assertGreater(len(names), 30)
-        self.compare({f"FEEDLANE_{name}": getattr(_abi, name) for name in names})
+        for name in names:
+            with self.subTest(name):
+                self.assertEqual(getattr(_abi, name), RECORD["constants"]["FEEDLANE_" + name])
+
+    def test_functions(self):
+        self.assertGreater(len(_abi._FUNCTIONS), 30)
+        for name, kinds in _abi._FUNCTIONS.items():
+            recorded = RECORD["functions"][name]
+            with self.subTest(name):
+                self.assertEqual(len(kinds), len(recorded["arguments"]))
+                self.assertTrue(is_of(getattr(_abi.library, name).restype, recorded["returns"]))
+                for kind, argument in zip(kinds, recorded["arguments"]):
+                    self.assertTrue(is_of(kind, argument["type"]), argument["name"])
 
     def test_every_error_has_its_exception(self):
-        for status in range(-18, 0):
-            self.assertIn(status, errors.BY_STATUS)
+        statuses = {n: v for n, v in RECORD["constants"].items() if n.startswith("FEEDLANE_E_")}
+        for name, status in statuses.items():
+            self.assertIn(status, errors.BY_STATUS, name)
             self.assertEqual(errors.make(status, "text").status, status)
         self.assertEqual(len(set(errors.BY_STATUS.values())), len(errors.BY_STATUS))
 

@@ -6,6 +6,7 @@ in C does.
 Usage: integrating_test.py DOCUMENT CAPI_FOLDER LIBRARY [TRAINER WORKER]   (the example programs; $CC is the compiler)
 """
 
+import json
 import os
 import re
 import shlex
@@ -42,6 +43,14 @@ def wrong_sizes(document, capi, scratch):
             yield f"{name} has {size} bytes, not {said[name]}"
 
 
+def wrong_waits(document, capi):
+    """The functions that the document says wait are those of the record."""
+    with open(os.path.join(capi, "abi", "interface.json"), encoding="utf-8") as file:
+        waiting = {name for name, f in json.load(file)["functions"].items() if f["waits"]}
+    said = set(re.findall(r"`(feedlane_\w+)`", re.search(r"These wait .*?:\n(.*?)\.", document, flags=re.S)[1]))
+    yield from (f"{name} waits, or doesn't" for name in sorted(waiting ^ said))
+
+
 def wrong_worker(document, library, trainer, worker, scratch):
     script = os.path.join(scratch, "worker.py")
     with open(script, "w", encoding="utf-8") as file:
@@ -60,7 +69,7 @@ def main():
     path, capi, library, *programs = sys.argv[1:]
     document = read(path)
     with tempfile.TemporaryDirectory(prefix="feedlane-integrating.") as scratch:
-        problems = [*unknown_names(document, capi), *wrong_sizes(document, capi, scratch)]
+        problems = [*unknown_names(document, capi), *wrong_sizes(document, capi, scratch), *wrong_waits(document, capi)]
         if programs:
             problems += wrong_worker(document, library, *programs, scratch)
     print("\n".join(problems) or "names, sizes and the worker are right")

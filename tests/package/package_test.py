@@ -91,6 +91,7 @@ def files(tree):
     expected = {os.path.join(tree.include, name) for name in HEADERS} | {pc}
     expected |= {os.path.join(cmake, f"feedlane-config{part}.cmake") for part in ("", "-version")}
     expected |= {os.path.join(tree.lib, "libfeedlane.so" + end) for end in ("", ".1", ".1.0.0")}
+    expected |= {os.path.join(os.path.dirname(tree.include), "share/feedlane/interface.json")}
     if os.path.exists(os.path.join(tree.build, "tools/feedlane/feedlane")):  # where its libraries were
         expected |= {os.path.join(tree.bin, "feedlane"), os.path.join(tree.man, "man1/feedlane.1")}
     found = {os.path.join(folder, name) for folder, _, names in os.walk(tree.destination) for name in names}

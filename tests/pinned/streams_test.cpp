@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -228,4 +229,89 @@ TEST_CASE("pinned: threads record streams, release, and release on streams at on
   for (ThreadDevice::Stream* s : streams) s->wait();
   CHECK(wrong == 0);
   CHECK(p.slots_held() == 0);
+}
+
+namespace {
+
+// A stream of which the test says to the microsecond when it has passed.
+struct Timed {
+  Timed() : table(fresh<feedlane_backend>()), thread([this] { run(); }) {
+    table.user_data = this;
+    table.register_memory = table.unregister_memory = [](void*, void*, std::uint64_t, feedlane_error*) { return 0; };
+    table.when_passed = [](void* self, void*, feedlane_notify_fn n, void* c, feedlane_error*) {
+      static_cast<Timed*>(self)->notify = n;
+      static_cast<Timed*>(self)->cookie = c;
+      return 0;
+    };
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+  ~Timed() {
+    due = over;
+    thread.join();
+  }
+  static std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+  void run() {
+    for (;;) {
+      while (due == none) std::this_thread::yield();
+      const std::int64_t at = due;
+      if (at == over) return;
+      while (now() < at) {
+      }
+      notify(cookie, FEEDLANE_OK);
+      due = none;
+    }
+  }
+  void pass_in(std::int64_t ns) { due = now() + ns; }
+  void wait() const {
+    while (due != none) std::this_thread::yield();
+  }
+
+  static constexpr std::int64_t none = -1, over = -2;
+  feedlane_backend table;
+  feedlane_notify_fn notify = nullptr;
+  void* cookie = nullptr;
+  std::atomic<std::int64_t> due{none};
+  std::thread thread;
+};
+
+}  // namespace
+
+// While it looks before it sleeps, or just before that: between `next` having seen the use and its being ready to be woken.
+TEST_CASE("pinned: a stream's use that ends while next is about to sleep leaves it SLOTS_HELD, not asleep") {
+  for (const std::uint32_t staged : {0U, 2U}) {
+    CAPTURE(staged);
+    Timed stream;
+    auto c = fresh<feedlane_pool_config>();
+    c.custom = &stream.table;
+    c.buffers = staged;
+    c.buffer_bytes = staged == 0 ? 0 : 4096;
+    feedlane_pool* pool = nullptr;
+    REQUIRE(feedlane_pool_create(&c, &pool, nullptr) == FEEDLANE_OK);
+    Setup s(64);
+    s.workers(1).config.prefetch_factor = 1;
+    s.config.pinned = pool;
+    s.config.staged = static_cast<std::int32_t>(staged);
+    Loader l = s.create();
+    std::thread stager;
+    if (staged != 0) stager = std::thread([&] { CHECK(feedlane_loader_run_stager(l.get(), nullptr) == FEEDLANE_OK); });
+    begin(l.get(), 0);
+    std::vector<std::uint64_t> held;
+    auto b = fresh<feedlane_batch>();
+    while (feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK) held.push_back(b.token);
+    int lost = 0;
+    for (int i = 0; i < 3000 && lost == 0; i++) {
+      REQUIRE(feedlane_batch_retain(l.get(), held[0]) == FEEDLANE_OK);
+      REQUIRE(feedlane_batch_release_on(l.get(), held[0], nullptr, nullptr) == FEEDLANE_OK);
+      stream.pass_in(i * 997 % 60'000);
+      lost += feedlane_loader_next(l.get(), 2'000'000'000, &b, nullptr) != FEEDLANE_SLOTS_HELD;
+      stream.wait();
+    }
+    CHECK(lost == 0);
+    CHECK(feedlane_loader_close(l.get()) == FEEDLANE_OK);
+    if (stager.joinable()) stager.join();
+    for (const std::uint64_t token : held) CHECK(feedlane_batch_release(l.get(), token) == FEEDLANE_OK);
+    l.reset();
+    CHECK(feedlane_pool_destroy(&pool) == FEEDLANE_OK);
+  }
 }

@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   if (const int fd = feedlane_worker_fd(); fd >= 0) return bench::work_as_spawned(fd);
   CLI::App app{"Feedlane: a shared-memory runtime that feeds training loops"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", FEEDLANE_VERSION);
+  app.set_version_flag("--version", FEEDLANE_COMMAND_VERSION);
 
   bench::Options options;
   CLI::App* command = app.add_subcommand("bench", "Measures, beside a floor and peers, in rounds by turns");

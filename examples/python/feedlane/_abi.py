@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """feedlane.h in ctypes: constants, structs and functions. Nothing here has an opinion; tests/examples/python_abi_test.py
-compares every size and offset with what the C compiler makes of the header."""
+compares every size, offset and argument with the record of the header, capi/abi/interface.json."""
 import ctypes as c
 
 from . import _library

@@ -275,10 +275,11 @@ TEST_CASE("a worker's environment: one thread for numeric libraries unless set, 
   CHECK(has(e, "A=1"));
   CHECK_MESSAGE(has(e, "OMP_NUM_THREADS=4"), "what the user set stays");
   CHECK(has(e, "MKL_NUM_THREADS="));
-  for (const char* name : {"OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"})
+  for (const char* name :
+       {"OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "GOMAXPROCS", "JULIA_NUM_THREADS"})
     CHECK(has(e, std::string(name) + "=1"));
   CHECK_FALSE(names(e, "FEEDLANE_WORKER_FD"));
-  CHECK(e.size() == 6);
+  CHECK(e.size() == 8);
 }
 
 TEST_CASE("without an environment of its own a worker gets this process's") {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The numbers of `feedlane.h`.
 
+pub const FEEDLANE_VERSION_MAJOR: u32 = 0;
+pub const FEEDLANE_VERSION_MINOR: u32 = 1;
+pub const FEEDLANE_VERSION_PATCH: u32 = 0;
+pub const FEEDLANE_VERSION: u32 = 100;
 pub const FEEDLANE_ABI: u32 = 1;
 pub const FEEDLANE_FOREVER: i64 = i64::MAX;
 pub const FEEDLANE_MAX_NDIM: usize = 8;

@@ -31,6 +31,9 @@ extern "C" {
     pub fn feedlane_rx_wait_fd(rx: *const feedlane_rx, fd: *mut i32) -> i32;
     pub fn feedlane_rx_arm(rx: *mut feedlane_rx) -> i32;
     pub fn feedlane_rx_destroy(rx: *mut *mut feedlane_rx) -> i32;
+    pub fn feedlane_rx_close(rx: *mut feedlane_rx) -> i32;
+    pub fn feedlane_rx_ref(rx: *mut feedlane_rx) -> i32;
+    pub fn feedlane_rx_unref(rx: *mut feedlane_rx) -> i32;
     pub fn feedlane_tx_attach(
         fd: i32,
         path: *const c_char,
@@ -47,6 +50,9 @@ extern "C" {
     ) -> i32;
     pub fn feedlane_tx_commit(tx: *mut feedlane_tx, count: u32, err: *mut feedlane_error) -> i32;
     pub fn feedlane_tx_destroy(tx: *mut *mut feedlane_tx) -> i32;
+    pub fn feedlane_tx_close(tx: *mut feedlane_tx) -> i32;
+    pub fn feedlane_tx_ref(tx: *mut feedlane_tx) -> i32;
+    pub fn feedlane_tx_unref(tx: *mut feedlane_tx) -> i32;
     pub fn feedlane_pool_create(
         config: *const feedlane_pool_config,
         out: *mut *mut feedlane_pool,
@@ -213,12 +219,18 @@ extern "C" {
     ) -> i32;
     pub fn feedlane_worker_run(fd: i32, dataset: *const feedlane_dataset, err: *mut feedlane_error) -> i32;
     pub fn feedlane_worker_detach(w: *mut *mut feedlane_worker) -> i32;
+    pub fn feedlane_worker_close(w: *mut feedlane_worker) -> i32;
+    pub fn feedlane_worker_ref(w: *mut feedlane_worker) -> i32;
+    pub fn feedlane_worker_unref(w: *mut feedlane_worker) -> i32;
     pub fn feedlane_loader_create(
         config: *const feedlane_loader_config,
         out: *mut *mut feedlane_loader,
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_loader_destroy(l: *mut *mut feedlane_loader) -> i32;
+    pub fn feedlane_loader_close(l: *mut feedlane_loader) -> i32;
+    pub fn feedlane_loader_ref(l: *mut feedlane_loader) -> i32;
+    pub fn feedlane_loader_unref(l: *mut feedlane_loader) -> i32;
     pub fn feedlane_loader_begin(l: *mut feedlane_loader, epoch: i64, err: *mut feedlane_error) -> i32;
     pub fn feedlane_loader_next(
         l: *mut feedlane_loader,
@@ -309,5 +321,7 @@ extern "C" {
         out: *mut feedlane_worker_stats,
     ) -> i32;
     pub fn feedlane_monitor_close(m: *mut *mut feedlane_monitor) -> i32;
+    pub fn feedlane_monitor_ref(m: *mut feedlane_monitor) -> i32;
+    pub fn feedlane_monitor_unref(m: *mut feedlane_monitor) -> i32;
     pub fn feedlane_loader_event(l: *mut feedlane_loader, out: *mut feedlane_event) -> i32;
 }
