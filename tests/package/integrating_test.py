@@ -21,7 +21,7 @@ def read(*path):
 
 
 def unknown_names(document, capi):
-    known = read(capi, "feedlane.h") + read(capi, "feedlane.map")
+    known = read(capi, "feedlane.h") + read(capi, "feedlane.map") + read(capi, "../CMakeLists.txt")
     for name in sorted(set(re.findall(r"\b(?:feedlane|FEEDLANE)_\w+", document))):
         # Ending in _, it stands for all that begin so.
         if not re.search(rf"\b{name}" + ("" if name.endswith("_") else r"\b"), known):
