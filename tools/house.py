@@ -14,7 +14,7 @@ import sys
 
 MAX_LINES = 500
 # One self-contained header is a promise to users, and most of it is what it says of each function.
-LONGER = {"capi/feedlane.h": 1000}
+LONGER = {"capi/feedlane.h": 1100}
 ROOMS = ("lib", "include", "capi", "tools", "examples", "tests")
 SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".rs", ".sh")
 COMMANDS = (
