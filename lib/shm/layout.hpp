@@ -28,7 +28,7 @@ using Word32 = std::atomic<std::uint32_t>;
 static_assert(Word64::is_always_lock_free && Word32::is_always_lock_free && sizeof(Word64) == 8 && sizeof(Word32) == 4);
 
 constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
-constexpr std::uint16_t format_major = 2;
+constexpr std::uint16_t format_major = 3;
 constexpr std::uint16_t format_minor = 0;
 constexpr std::uint32_t byte_order_mark = 0x01020304;
 enum class SegmentKind : std::uint32_t { control = 1, data = 2, ring_control = 3, ring_data = 4 };

@@ -37,6 +37,8 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   if (received.fd_count != welcome_fds)
     return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.fd_count), welcome_fds,
                         "the welcome carries %zu descriptors, needs %u", received.fd_count, unsigned{welcome_fds});
+  os::refuse_descriptors(socket);  // no more are expected
+  wants_pidfd_ = welcome.wants_pidfd != 0;
   lifeline_ = std::move(received.fds[welcome_lifeline]);
   trainer_ = std::move(received.fds[welcome_trainer]);
   own_event_ = std::move(received.fds[welcome_worker_event]);
@@ -96,13 +98,13 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
   Status s = w->receive_welcome(socket.get(), deadline, error);
   if (s == FEEDLANE_OK) s = w->watch_trainer(socket.get(), error);
   os::Fd self;
-  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
+  if (s == FEEDLANE_OK && w->wants_pidfd_) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) return s;
   w->socket_ = std::move(socket);
   w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle);
   const Attached attached{attached_magic, shm::layout_hash};
   const int fd = self.get();
-  s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
+  s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
   if (s == FEEDLANE_OK) out = std::move(w);
   return s;
 }
