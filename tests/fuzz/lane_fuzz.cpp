@@ -112,11 +112,12 @@ class Bench {
     rogue_->say(ring::RingWord{ring::ring_leaving_magic});
     rogue_->hang_up();
     honest_.reset();
+    Error error;
+    PROMISE(receiver_.arm(error) >= FEEDLANE_OK);  // hears of both ends while there are messages
     int looks = 0;
     while (take(capacity, capacity) != FEEDLANE_END) PROMISE(looks++ < 64);  // their ends are news first
     PROMISE(taken_ == sent_);
     os::Fd theirs;
-    Error error;
     PROMISE(receiver_.offer(theirs, error) == FEEDLANE_OK);
     PROMISE(receiver_.offer(theirs, error) == FEEDLANE_OK);
   }
