@@ -191,17 +191,19 @@ typedef struct feedlane_span {
   uint32_t lane;   /**< whose messages they are */
 } feedlane_span;
 
-/** Makes a ring and its receiving end; all its memory is reserved. E_ARGUMENT, E_MEMORY, E_LIMIT, E_OS, E_STATE (another
- *  process listens at the path). T:any. */
+/** Makes a ring and its receiving end. A lane's memory is reserved when a sender comes, for each anew; whether there is enough
+ *  for all of them is looked at here. E_ARGUMENT, E_MEMORY, E_LIMIT, E_OS, E_STATE (another process listens at the path).
+ *  T:any. */
 FEEDLANE_API int32_t feedlane_rx_create(const feedlane_ring_config *config, feedlane_rx **out, feedlane_error *err);
 /** A connected socket for one sender, the caller's to pass to that process and to close. E_LIMIT: every lane is taken.
- *  T:one. */
+ *  E_MEMORY, E_OS. T:one. */
 FEEDLANE_API int32_t feedlane_rx_offer(feedlane_rx *rx, int32_t *fd, feedlane_error *err);
 /** Waits for messages of one lane, lanes by turns; at most `want` (>= 1). They stay where they are until
  *  feedlane_rx_release; a second peek without it shows messages of the next lane. END when every sender that came has left
- *  or died and everything they committed has been taken: at once and each time, until another comes; one who stands at the
- *  door is let in first. TIMEOUT, INTERRUPTED. E_OS: nothing is there, and a sender that comes by path can't be let in yet for
- *  want of descriptors; feedlane_rx_arm and _offer say so too. T:one, waits. */
+ *  or died and everything they committed has been taken: each time, until another comes; one that has connected to the path
+ *  is let in first, if it asks for a lane within 100 ms and `timeout_ns`. TIMEOUT, INTERRUPTED. E_OS: nothing is there, and
+ *  a sender that comes by path can't be let in yet for want of descriptors; feedlane_rx_arm and _offer say so too. T:one,
+ *  waits. */
 FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
                                       feedlane_error *err);
 /** Gives back the first `count` messages of the last peek, which must have been of `lane`. T:one. */
@@ -222,12 +224,12 @@ FEEDLANE_API int32_t feedlane_rx_ref(feedlane_rx *rx);
  *  T:any. */
 FEEDLANE_API int32_t feedlane_rx_unref(feedlane_rx *rx);
 
-/** Becomes a sender: by the descriptor of an offer, which is taken in every case, or, with fd -1, by the socket at `path`.
- *  The receiver lets senders in while it is in feedlane_rx_peek, _arm or _offer, and OK says that it has done so: what is
- *  committed from then on is taken. Only with an offer made in this very process it is OK at once. E_PEER_DEAD, E_LIMIT (every
- *  lane is taken), E_ARGUMENT, E_ABI, E_CORRUPT, E_STATE (another user's; or the receiver can't see this process, which is in
- *  another PID namespace), E_OS (also where the receiver is the one who lacks descriptors: another attempt may do), TIMEOUT.
- *  T:any, waits. */
+/** Becomes a sender: by the descriptor of an offer, which is taken in every case and made close-on-exec, or, with fd -1, by
+ *  the socket at `path`. The receiver lets senders in while it is in feedlane_rx_peek, _arm or _offer, and OK says that it has
+ *  done so: what is committed from then on is taken. Only with an offer made in this very process it is OK at once.
+ *  E_PEER_DEAD, E_LIMIT (every lane is taken), E_ARGUMENT, E_ABI, E_CORRUPT, E_STATE (another user's; or, before Linux 6.5, the
+ *  receiver can't see this process, which is in another PID namespace), E_OS (also where the receiver is the one who lacks
+ *  descriptors or memory: another attempt may do), TIMEOUT. T:any, waits. */
 FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
                                         feedlane_error *err);
 /** Waits for room; at most `want` (>= 1) messages to fill. A reservation not committed is given back by the next one.
@@ -637,8 +639,8 @@ FEEDLANE_API uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64
  *  close-on-exec and marks the process as a worker: it can't create a loader with workers. Call it early in main,
  *  before other threads use the environment. T:one. */
 FEEDLANE_API int32_t feedlane_worker_fd(void);
-/** Joins the trainer at the other end of `fd`, which is taken in every case. E_ARGUMENT, E_ABI, E_PEER_DEAD,
- *  E_CORRUPT, E_OS, TIMEOUT.
+/** Joins the trainer at the other end of `fd`, which is taken in every case and made close-on-exec. E_ARGUMENT, E_ABI,
+ *  E_PEER_DEAD, E_CORRUPT, E_OS, TIMEOUT.
  *  Any thread may make the calls that follow, one at a time. From here on the process is killed when the trainer dies (but see
  *  feedlane_loader_config.no_lifeline). T:any, waits. */
 FEEDLANE_API int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker **out, feedlane_error *err);

@@ -62,7 +62,11 @@ inline Status check_timeout(int64_t timeout_ns, Error& error) {
 
 // Whether what the caller handed over as a descriptor is one.
 inline Status check_descriptor(os::Fd& fd, Error& error) {
-  if (fd && ::fcntl(fd.get(), F_GETFD) >= 0) return FEEDLANE_OK;
+  const int flags = fd ? ::fcntl(fd.get(), F_GETFD) : -1;
+  if (flags >= 0) {  // from here on it is the library's, and stays in this program
+    (void)::fcntl(fd.get(), F_SETFD, flags | FD_CLOEXEC);
+    return FEEDLANE_OK;
+  }
   const int number = fd.release();  // nothing to close
   return error.refuse(FEEDLANE_E_ARGUMENT, "fd", number, 0, "fd %d is no open descriptor", number);
 }

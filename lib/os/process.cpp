@@ -29,11 +29,12 @@ Status open_pidfd(pid_t pid, Fd& out, Error& error) {
   return out ? FEEDLANE_OK : error.os(errno, "pidfd_open of process %d", static_cast<int>(pid));
 }
 
-Status pid_of_pidfd(int pidfd, pid_t& pid, Error& error) {
+namespace {
+
+// The number that /proc has for the process behind a pidfd: -1 if it is gone and reaped, 0 if the descriptor is no pidfd or
+// the process isn't of /proc's PID namespace.
+Status number_in_proc(int pidfd, pid_t& pid, Error& error) {
   pid = 0;
-  // A thread's says that the thread has ended, not its process. PIDFD_THREAD is O_EXCL, and can't be changed later.
-  const int flags = ::fcntl(pidfd, F_GETFL);
-  if (flags < 0 || (flags & O_EXCL) != 0) return FEEDLANE_OK;
   // What is shown of a descriptor of another kind may be anything; the kernel itself says that it is of none.
   if (::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) != 0 && (errno == EBADF || errno == EINVAL))
     return FEEDLANE_OK;
@@ -45,6 +46,17 @@ Status pid_of_pidfd(int pidfd, pid_t& pid, Error& error) {
   while (std::fgets(line, sizeof line, file.get()) != nullptr)
     if (std::sscanf(line, "Pid: %d", &pid) == 1) break;
   return FEEDLANE_OK;
+}
+
+}  // namespace
+
+Status is_same_process(int pidfd, int other, bool& is_same, Error& error) {
+  pid_t one = 0;
+  pid_t two = 0;
+  Status s = number_in_proc(pidfd, one, error);
+  if (s == FEEDLANE_OK) s = number_in_proc(other, two, error);
+  is_same = s == FEEDLANE_OK && one > 0 && one == two;
+  return s;
 }
 
 bool has_ended(int pidfd) {
@@ -60,15 +72,12 @@ void wait_for_end(int pidfd) {
 
 void send_signal(int pidfd, int signal) { (void)::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0); }
 
-void send_signal_to_group(int pidfd, int signal) {
-  // WNOWAIT leaves a child that has ended as it is, and with it its number and its group's. 0 without a pid: it runs.
+void send_signal_to_group(int pidfd, pid_t leader, int signal) {
+  // WNOWAIT leaves a child that has ended as it is, and with it its number and its group's. An error: no child, or reaped.
   siginfo_t info{};
-  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
-    return;
-  pid_t leader = info.si_pid;
-  Error nobody_to_tell;
-  if (leader == 0) (void)pid_of_pidfd(pidfd, leader, nobody_to_tell);
-  if (leader > 0) (void)::kill(-leader, signal);
+  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+      leader > 0)
+    (void)::kill(-leader, signal);
 }
 
 namespace {

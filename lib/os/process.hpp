@@ -14,18 +14,18 @@ namespace feedlane::os {
 
 Status open_pidfd(pid_t pid, Fd& out, Error& error);
 
-// The process behind a pidfd: -1 if it is gone and reaped, 0 if the descriptor is no pidfd of a process (but of a thread,
-// or something else) or the process out of our sight. E_OS: it couldn't be looked up, which says nothing of the process.
-Status pid_of_pidfd(int pidfd, pid_t& pid, Error& error);
+// Whether both are pidfds of one process that isn't reaped yet. Which number it has is not asked: /proc may be of another PID
+// namespace than this process. E_OS: it couldn't be looked up, which says nothing of the process.
+Status is_same_process(int pidfd, int other, bool& is_same, Error& error);
 
 // True once the process has ended, reaped or not.
 bool has_ended(int pidfd);
 
 // Nothing happens if it is gone.
 void send_signal(int pidfd, int signal);
-// To the whole process group that a child of ours leads. Nothing happens once the child is reaped: its number may be
-// somebody else's.
-void send_signal_to_group(int pidfd, int signal);
+// To the whole process group that a child of ours leads, which was started as process `leader`. Nothing happens once the child
+// is reaped: its number may be somebody else's.
+void send_signal_to_group(int pidfd, pid_t leader, int signal);
 
 // Only for one that is sure to end: a process that was sent SIGKILL.
 void wait_for_end(int pidfd);

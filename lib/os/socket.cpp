@@ -18,32 +18,46 @@
 #include <cstring>
 #include <ctime>
 
+#ifndef SO_PASSPIDFD
+#define SO_PASSPIDFD 76  // Linux 6.5
+#endif
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77  // Linux 6.5
 #endif
 #ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83
+#define SO_PASSRIGHTS 83  // Linux 6.16
+#endif
+#ifndef SCM_PIDFD
+#define SCM_PIDFD 4
 #endif
 
 namespace feedlane::os {
 
 namespace {
 
-// Messages that arrive here say which process sent them.
-Status pass_credentials(int socket, Error& error) {
+// Messages that arrive here say which process sent them, and bring no descriptors: as far as the kernel can.
+Status prepare_to_listen(int socket, Error& error) {
   const int on = 1;
-  return ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0 ? FEEDLANE_OK
-                                                                            : error.os(errno, "SO_PASSCRED");
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return error.os(errno, "SO_PASSCRED");
+  (void)::setsockopt(socket, SOL_SOCKET, SO_PASSPIDFD, &on, sizeof on);
+  refuse_descriptors(socket);
+  return FEEDLANE_OK;
 }
 
 }  // namespace
+
+bool names_senders(int socket) {
+  int on = 0;
+  socklen_t size = sizeof on;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PASSPIDFD, &on, &size) == 0 && on != 0;
+}
 
 Status create_socket_pair(Fd& mine, Fd& theirs, Error& error) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return error.os(errno, "socketpair");
   mine.reset(pair[0]);
   theirs.reset(pair[1]);
-  return pass_credentials(mine.get(), error);
+  return prepare_to_listen(mine.get(), error);
 }
 
 Status send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Error& error) {
@@ -87,6 +101,11 @@ void take_control(msghdr& message, Received& out) {
       ucred who{};
       std::memcpy(&who, CMSG_DATA(header), sizeof who);
       out.pid = who.pid;
+    } else if (header->cmsg_type == SCM_PIDFD && bytes == sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+      if (fd >= 0) out.process.reset(fd);
+      else out.process_errno = -fd;
     } else if (header->cmsg_type == SCM_RIGHTS) {
       for (std::size_t i = 0; i < bytes / sizeof(int); i++) {
         int fd = -1;
@@ -106,7 +125,8 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   out = Received{};
   iovec part{buffer.data(), buffer.size()};
   // Room for all that can come: what the kernel drops itself it closes as it is.
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kernel_passed_fds) + CMSG_SPACE(sizeof(ucred))];
+  alignas(cmsghdr) char
+      control[CMSG_SPACE(sizeof(int) * kernel_passed_fds) + CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -134,6 +154,15 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   return FEEDLANE_OK;
 }
 
+bool is_next_message(int socket, std::span<const std::byte> expected) {
+  std::byte found[64];
+  ssize_t got = 0;
+  do got = ::recv(socket, found, sizeof found, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
+  while (got < 0 && errno == EINTR);
+  return got == static_cast<ssize_t>(expected.size()) && expected.size() <= sizeof found &&
+         std::memcmp(found, expected.data(), expected.size()) == 0;
+}
+
 namespace {
 
 // 0: out of our sight.
@@ -158,6 +187,32 @@ Status open_peer(int socket, Fd& process, Error& error) {
 }
 
 bool is_own_process_there(int socket) { return peer_of(socket) == ::getpid(); }
+
+Status open_sender(Received& received, Fd& process, Error& error) {
+  constexpr const char* gone = "the process that sent the message has ended";
+  if (received.process) {
+    process = std::move(received.process);
+    return FEEDLANE_OK;
+  }
+  // Linux 6.5 to 6.15 have none for a process that was reaped, which they call ESRCH or EINVAL.
+  if (received.process_errno == ESRCH || received.process_errno == EINVAL)
+    return error.fail(FEEDLANE_E_PEER_DEAD, gone);
+  if (received.process_errno != 0)
+    return error.os(received.process_errno, "a pidfd of the process that sent a message");
+  if (received.fd_count != 1 || received.pid <= 0)
+    return error.fail(FEEDLANE_E_STATE, "no pidfd of the sender's process, or it is out of sight");
+  Fd own;
+  Status s = open_pidfd(received.pid, own, error);
+  if (s != FEEDLANE_OK) return error.os_errno == ESRCH ? error.fail(FEEDLANE_E_PEER_DEAD, gone) : s;
+  bool is_same = false;
+  s = is_same_process(received.fds[0].get(), own.get(), is_same, error);
+  if (s != FEEDLANE_OK) return s;
+  if (!is_same)
+    return has_ended(own.get()) ? error.fail(FEEDLANE_E_PEER_DEAD, gone)
+                                : error.fail(FEEDLANE_E_STATE, "what the sender sent is no pidfd of its process");
+  process = std::move(own);
+  return FEEDLANE_OK;
+}
 
 void refuse_descriptors(int socket) {
   const int off = 0;
@@ -282,7 +337,7 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   Fd socket;
   if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
   // Accepted sockets inherit it; set on those themselves, it would miss messages that come in between.
-  if (const Status s = pass_credentials(socket.get(), error); s != FEEDLANE_OK) return s;
+  if (const Status s = prepare_to_listen(socket.get(), error); s != FEEDLANE_OK) return s;
   // The mode of the descriptor becomes the mode of the path: no moment in which others could connect.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
   if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to %.200s", path.c_str());

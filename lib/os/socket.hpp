@@ -23,12 +23,27 @@ struct Received {
   Fd fds[max_passed_fds];
   std::size_t fd_count = 0;
   pid_t pid =
-      0;  // the kernel's word for who sent it, 0 if not told (0 too for a sender in a pid namespace beside ours)
+      0;       // the kernel's word for who sent it, 0 if not told (0 too for a sender in a pid namespace beside ours)
+  Fd process;  // the same as a pidfd, where names_senders; none if it couldn't be had
+  int process_errno = 0;  // why not
 };
 
-// A connected pair that keeps message boundaries and carries descriptors. `mine` reports senders' credentials and never
-// blocks; `theirs` blocks as its holder likes.
+// A connected pair that keeps message boundaries and carries descriptors from `mine` to `theirs`. `mine` reports who sends
+// (see names_senders) and never blocks; the kernel refuses descriptors on their way to it, with EPERM for the sender, where
+// it can (Linux 6.16). `theirs` blocks as its holder likes.
+//
+// Why no descriptor may come: closing one can take as long as its sender likes. A socket that waits for its network (SO_LINGER),
+// another socket in whose queue such a one lies, a file of a file system that the sender serves.
 Status create_socket_pair(Fd& mine, Fd& theirs, Error& error);
+
+// Whether messages that arrive here bring a pidfd of their sender from the kernel (Linux 6.5). Where they don't a peer has to
+// send one of its own.
+bool names_senders(int socket);
+
+// A pidfd of the process that sent a message: the kernel's; else one opened here, if the only descriptor that came along is a
+// pidfd of the same process, so that it isn't a later one of the same number. E_PEER_DEAD: it has ended and is gone. E_STATE:
+// no pidfd of its came, or it is out of our sight. E_OS: it couldn't be had, which says nothing of the process.
+Status open_sender(Received& received, Fd& process, Error& error);
 
 // One message with `fds`. E_PEER_DEAD when the other end is closed.
 Status send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Error& error);
@@ -36,13 +51,17 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 // One message, never waiting: 0, AGAIN when there is none, END when the other end is closed.
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error);
 
+// Whether a message lies there, and is exactly `expected`. It stays where it is.
+bool is_next_message(int socket, std::span<const std::byte> expected);
+
 // The process that made the pair that the socket is of, or that listened where it connected, as a pidfd; none if it can't be
 // told. E_PEER_DEAD if that process has ended, though others may hold the other end.
 Status open_peer(int socket, Fd& process, Error& error);
 // Whether this very process made the pair that the socket is of, or listened where it connected.
 bool is_own_process_there(int socket);
 
-// From here on the other end can't send descriptors, where the kernel can refuse them (Linux 6.16).
+// From here on the other end can't send descriptors, where the kernel can refuse them (Linux 6.16). Those that are under way
+// come yet.
 void refuse_descriptors(int socket);
 
 // Reads and forgets what the other end has sent, a bounded number of messages: descriptors that the kernel would have to
@@ -70,12 +89,13 @@ struct SocketFile {
   ino_t inode = 0;
 };
 
-// A listening socket at `path`, which this user alone can connect to. A socket there that nobody listens at any more is
+// A listening socket at `path`, which this user alone can connect to; what it accepts is like `mine` of create_socket_pair,
+// from the connecting on. A socket there that nobody listens at any more is
 // replaced; one in use is E_STATE.
 Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& error);
 // Unless another file lies there by now. While the socket is open: its inode's number isn't anybody else's.
 void unlink_socket(const SocketFile& file);
-// One connection, which reports senders' credentials and never blocks: E_STATE if it is of another user, AGAIN.
+// One connection, which never blocks: E_STATE if it is of another user, AGAIN.
 Status accept_same_user(int listener, Fd& out, Error& error);
 // Connects to a listening socket at `path` of the same user. E_PEER_DEAD if nobody listens there; TIMEOUT if too many were
 // waiting there. Signals don't end the wait, see await_message.

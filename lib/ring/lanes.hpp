@@ -24,6 +24,11 @@ class Lanes {
     lanes_.push_back({Consumer(cells, start, published), false});
     return static_cast<std::uint32_t>(lanes_.size() - 1);
   }
+  // Other cells for the lane, all zero: whoever knows the old ones can't write there. Where their producer must start.
+  std::uint64_t renew(std::uint32_t lane, Cells cells) {
+    lanes_[lane].consumer.move_to(cells);
+    return lanes_[lane].consumer.position();
+  }
   // Where the lane's next producer must start. Nothing that its predecessor left in the cells can be taken for its own.
   std::uint64_t prepare(std::uint32_t lane) {
     lanes_[lane].consumer.format();
@@ -79,6 +84,8 @@ class Lanes {
   void release(std::uint32_t lane, std::uint32_t count = 1) { lanes_[lane].consumer.release(count); }
 
   [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].open; }
+  // Up to where its messages have been released.
+  [[nodiscard]] std::uint64_t position(std::uint32_t lane) const { return lanes_[lane].consumer.position(); }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(lanes_.size()); }
 
  private:

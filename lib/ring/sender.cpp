@@ -15,7 +15,7 @@ namespace {
 
 enum Tag : std::uint64_t { tag_own_event, tag_receiver, tag_socket };
 
-// Why the receiver has refused us.
+// Why the receiver has refused this sender.
 Status told(const RingRefused& refused, Error& error) {
   if (refused.os_errno > 0) return error.os(refused.os_errno, "the receiver couldn't let this sender in");
   return error.fail(FEEDLANE_E_STATE, "this process is out of the receiver's sight, in another PID namespace");
@@ -32,11 +32,20 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   os::Received received;
   os::Fd peer;  // a forked child of the receiver may hold the other end, or the path, for longer than it lives
   Status s = os::open_peer(socket, peer, error);
-  if (s == FEEDLANE_OK)
-    s = os::await_message(socket, std::as_writable_bytes(std::span(&message, 1)), deadline, received, error,
-                          peer.get());
+  if (s != FEEDLANE_OK) return s;
+  const auto buffer = std::as_writable_bytes(std::span(&message, 1));
+  s = os::receive_message(socket, buffer, received, error);
+  if (s == FEEDLANE_AGAIN) {  // the welcome of an offer lies there; who came by path asks for it
+    const RingWord asking{ring_asking_magic};
+    Error told_by_the_answer;
+    (void)os::send_message(socket, std::as_bytes(std::span(&asking, 1)), {}, told_by_the_answer);
+    s = os::await_message(socket, buffer, deadline, received, error, peer.get());
+  } else if (s == FEEDLANE_END) {
+    return error.fail(FEEDLANE_E_PEER_DEAD, "the other end of the socket is closed");
+  }
   if (s != FEEDLANE_OK) return s;
   peer.reset();
+  os::refuse_descriptors(socket);  // no more are expected
   if (received.bytes == sizeof(RingWord) && welcome.magic == ring_full_magic)
     return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", 0, 1, "no lane of this ring is free");
   if (received.bytes == sizeof message.refused && welcome.magic == ring_refused_magic)
@@ -64,15 +73,14 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
     return error.refuse(FEEDLANE_E_CORRUPT, "welcome.lane", welcome.lane, geometry.lanes, "lane %u of %u", welcome.lane,
                         geometry.lanes);
   lane_ = welcome.lane;
-  const Cells cells{segments_.data<std::byte>(plan_.cells + lane_ * plan_.lane_bytes), plan_.geometry.cell_bytes,
-                    plan_.geometry.capacity};
+  wants_pidfd_ = (welcome.abilities & ring_names_senders) == 0;
+  const Cells cells{segments_.data<std::byte>(plan_.cells), plan_.geometry.cell_bytes, plan_.geometry.capacity};
   producer_ = Producer(cells, welcome.start, &segments_.control<shm::ReceiverRow>(plan_.receiver_rows)[lane_].position);
-  sleeper_ = Sleeper(&segments_.data<shm::SenderRow>(plan_.sender_rows)[lane_].sleeping,
+  sleeper_ = Sleeper(&segments_.data<shm::SenderRow>(plan_.sender_row)->sleeping,
                      os::join_barriers() ? FencedBy::sleeper : FencedBy::publisher);
   const bool receiver_passes_too = (welcome.abilities & ring_passes_barriers) != 0;
   bell_ = Doorbell(&segments_.control<shm::ReceiverBlock>(plan_.receiver_block)->sleeping, receiver_event_.get(),
                    receiver_passes_too ? sleeper_.fenced_by() : FencedBy::publisher);
-  sleeper_.cancel();  // what a dead predecessor left
   return FEEDLANE_OK;
 }
 
@@ -94,11 +102,11 @@ Status Sender::greet(os::Deadline deadline, Error& error) {
   const bool is_own = os::is_own_process_there(socket_.get());
   const RingAttached attached{ring_attached_magic, abilities_of(sleeper_), 0};
   os::Fd self;
-  if (!is_own)
+  if (!is_own && wants_pidfd_)
     if (const Status s = os::open_pidfd(::getpid(), self, error); s != FEEDLANE_OK) return s;
   const int fd = self.get();
-  Status s = os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)),
-                              std::span(&fd, is_own ? std::size_t{0} : 1), error);
+  Status s =
+      os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
   if (s != FEEDLANE_OK || is_own) return s;
   RingRefused answer{};
   os::Received received;

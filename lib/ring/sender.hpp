@@ -69,6 +69,7 @@ class Sender {
   Sleeper sleeper_;
   Spin spin_;
   std::uint32_t reserved_ = 0;
+  bool wants_pidfd_ = false;  // the receiver does, of this process
   bool receiver_gone_ = false;
   std::atomic<bool> closed_{false};
 };

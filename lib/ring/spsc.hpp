@@ -165,6 +165,9 @@ class Consumer {
     return false;
   }
 
+  // While there is no producer: goes on in other cells, all of them zero, at the same position. A zero is the sequence number
+  // of no cell that is committed.
+  void move_to(Cells cells) { cells_ = cells; }
   // While there is no producer: see Cells::format.
   void format() const { cells_.format(position_); }
 

@@ -32,14 +32,13 @@ Status make_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::
   p.receiver_block = align(sizeof(SegmentHeader) + sizeof(RingGeometry), writer_distance);
   p.receiver_rows = p.receiver_block + sizeof(ReceiverBlock);
   p.control_bytes = align(p.receiver_rows + lanes * sizeof(ReceiverRow), payload_alignment);
-  p.sender_rows = align(sizeof(SegmentHeader), writer_distance);
-  p.cells = align(p.sender_rows + lanes * sizeof(SenderRow), payload_alignment);
-  p.lane_bytes = std::uint64_t{p.geometry.cell_bytes} * capacity;
-  p.data_bytes = align(p.cells + lanes * p.lane_bytes, payload_alignment);
-  if (p.data_bytes > std::uint64_t{1} << 46)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.capacity", static_cast<std::int64_t>(p.data_bytes),
+  p.sender_row = align(sizeof(SegmentHeader), writer_distance);
+  p.cells = p.sender_row + sizeof(SenderRow);
+  p.data_bytes = align(p.cells + std::uint64_t{p.geometry.cell_bytes} * capacity, payload_alignment);
+  if (p.all_bytes() > std::uint64_t{1} << 46)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.capacity", static_cast<std::int64_t>(p.all_bytes()),
                         std::int64_t{1} << 46, "the lanes would take %llu bytes",
-                        static_cast<unsigned long long>(p.data_bytes));
+                        static_cast<unsigned long long>(p.all_bytes()));
   out = p;
   return FEEDLANE_OK;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The structs of a standalone ring in shared memory; like shm/layout.hpp for loaders.
 //
-// control: written by the receiver alone. data: the lanes' cells and the senders' rows, written by senders.
+// control: written by the receiver alone. data: one for each lane, made anew for each sender, who writes it: its row and its
+// cells. So a sender can spoil what it commits itself, and nobody else's, not even its successor's.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace feedlane::shm {
 
-// Behind the header of control: what the sizes of both segments follow from.
+// Behind the header of control: what the sizes of all segments follow from.
 struct RingGeometry {
   std::uint32_t message_bytes;
   std::uint32_t cell_bytes;
@@ -32,7 +33,7 @@ struct ReceiverRow {
 };
 static_assert(sizeof(ReceiverRow) == 128);
 
-// data: one a lane, written by its sender.
+// data: written by the lane's sender.
 struct SenderRow {
   alignas(writer_distance) Word32 sleeping;  // the sender's doorbell flag
 };
@@ -44,10 +45,11 @@ struct RingPlan {
   std::uint64_t receiver_block = 0;
   std::uint64_t receiver_rows = 0;
   std::uint64_t control_bytes = 0;
-  std::uint64_t sender_rows = 0;
+  std::uint64_t sender_row = 0;
   std::uint64_t cells = 0;
-  std::uint64_t lane_bytes = 0;
-  std::uint64_t data_bytes = 0;
+  std::uint64_t data_bytes = 0;  // of one lane
+  // Of all lanes, when each has a sender.
+  [[nodiscard]] std::uint64_t all_bytes() const { return control_bytes + geometry.lanes * data_bytes; }
 };
 
 constexpr std::uint32_t max_message_bytes = 1u << 20;

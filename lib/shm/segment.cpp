@@ -145,14 +145,33 @@ Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::u
   if (const Status s = os::check_memory({control_bytes, data_bytes}, control_bytes + reserved.total(), files, error);
       s != FEEDLANE_OK)
     return s;
-  std::uint64_t pair_id = 0;
-  if (::getrandom(&pair_id, sizeof pair_id, 0) != sizeof pair_id) return error.os(errno, "getrandom");
-  Status s = create_half(control_half(kind), control_bytes, {control_bytes}, Holes::forbidden, pair_id, 0, control_fd_,
-                         control_, files, error);
+  const Status s = create_control(kind, control_bytes, files, error);
   if (s != FEEDLANE_OK) return s;
   const std::uint64_t huge_page = has_no_holes(reserved) ? huge_page_for(data_bytes, files) : 0;
   asked_for_huge_pages_ = huge_page != 0;
-  return create_half(data_half(kind), data_bytes, reserved, holes, pair_id, huge_page, data_fd_, data_, files, error);
+  return create_half(data_half(kind), data_bytes, reserved, holes, pair_id_, huge_page, data_fd_, data_, files, error);
+}
+
+Status SegmentPair::create_control(SegmentKind kind, std::uint64_t control_bytes, const os::SystemFiles& files,
+                                   Error& error) {
+  if (::getrandom(&pair_id_, sizeof pair_id_, 0) != sizeof pair_id_) return error.os(errno, "getrandom");
+  kind_ = kind;
+  return create_half(control_half(kind), control_bytes, {control_bytes}, Holes::forbidden, pair_id_, 0, control_fd_,
+                     control_, files, error);
+}
+
+Status SegmentPair::create_data(std::uint64_t bytes, const os::SystemFiles& files, DataSegment& out,
+                                Error& error) const {
+  out.mapping_.unmap();
+  const Status s = create_half(data_half(kind_), bytes, {bytes}, Holes::allowed, pair_id_, huge_page_for(bytes, files),
+                               out.fd_, out.mapping_, files, error);
+  if (s != FEEDLANE_OK) out = DataSegment{};
+  return s;
+}
+
+void DataSegment::discard() {
+  mapping_.advise(MADV_REMOVE);
+  fd_.reset();
 }
 
 Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error) {

@@ -33,6 +33,26 @@ std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& fil
 // Whether holes may be punched into data: by a worker that runs wild, and by the trainer to give memory back.
 enum class Holes { allowed, forbidden };
 
+// A data segment of several that belong to one control: that of a ring's lane. This side made it.
+class DataSegment {
+ public:
+  // Gives the memory back and forgets the descriptor. What was mapped stays so, empty, until the next `create` or the end: who
+  // still looks at it reads zeros.
+  void discard();
+  // Once it is with its peer.
+  void close_fd() { fd_.reset(); }
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  template <class T>
+  [[nodiscard]] T* at(std::uint64_t offset) const {
+    return reinterpret_cast<T*>(mapping_.data() + offset);
+  }
+
+ private:
+  friend class SegmentPair;
+  os::Fd fd_;
+  Mapping mapping_;
+};
+
 // Two memfds that belong together, and their mappings in this process. Descriptors are kept by the side that made them,
 // which hands them to its peers; a worker keeps that of data.
 class SegmentPair {
@@ -44,7 +64,11 @@ class SegmentPair {
   // by this mapping and those that forked children inherit.
   Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const Parts& reserved,
                 const os::SystemFiles& files, Error& error, Holes holes = Holes::allowed);
-  // Both segments of a ring. Takes nothing on trust: sizes, seals and headers are checked against each other. E_ABI,
+  // The same without data, and then as many of these as are wanted, for peers that attach to control and one of them. All of
+  // their bytes are memory. Whether there is any is for the caller to check before control is made.
+  Status create_control(SegmentKind kind, std::uint64_t control_bytes, const os::SystemFiles& files, Error& error);
+  Status create_data(std::uint64_t bytes, const os::SystemFiles& files, DataSegment& out, Error& error) const;
+  // Both segments of a ring's sender. Takes nothing on trust: sizes, seals and headers are checked against each other. E_ABI,
   // E_CORRUPT. `access` is that to data; control can't be had but for reading.
   Status attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error);
   // Control alone, and data by what control says of it. E_ABI, E_CORRUPT.
@@ -77,6 +101,8 @@ class SegmentPair {
   os::Fd data_fd_;
   Mapping control_;
   Mapping data_;
+  SegmentKind kind_ = SegmentKind::control;  // of the side that made it
+  std::uint64_t pair_id_ = 0;
   bool asked_for_huge_pages_ = false;
 };
 

@@ -2,7 +2,7 @@
 // What trainer and worker say over their socket before the rings take over, and at the end. Each message is one datagram:
 //
 //   trainer -> worker: Welcome, with the descriptors of WelcomeFd; it lies in the socket before the worker starts
-//   worker -> trainer: Attached, with the worker's own pidfd
+//   worker -> trainer: Attached; with the worker's own pidfd, if the trainer asks for it
 //   worker -> trainer: Ready, once the data set is open or can't be opened; in place of Attached: why it can't attach
 //   worker -> trainer: Leaving, when it has detached by itself and unmapped everything: its process may live on
 #pragma once
@@ -16,7 +16,7 @@ namespace feedlane::worker {
 // Names the descriptor of the socket in a started worker's environment.
 constexpr const char* fd_variable = "FEEDLANE_WORKER_FD";
 
-constexpr std::uint64_t welcome_magic = 0x32454d4f434c4557;   // "WELCOME2"
+constexpr std::uint64_t welcome_magic = 0x33454d4f434c4557;   // "WELCOME3"
 constexpr std::uint64_t attached_magic = 0x3144454843415441;  // "ATACHED1"
 constexpr std::uint64_t ready_magic = 0x3130305944414552;     // "READY001"
 
@@ -40,8 +40,8 @@ struct Welcome {
   std::uint64_t task_start;    // position of the task ring's consumer
   std::uint64_t result_start;  // position of the result lane's producer
   std::uint32_t tied;          // 1: the worker ties itself to the lifeline
-  std::uint32_t reserved;
-  std::int64_t epoch;  // begun last
+  std::uint32_t wants_pidfd;   // 1: with Attached; 0: the trainer has one from the kernel, which refuses descriptors
+  std::int64_t epoch;          // begun last
 };
 static_assert(sizeof(Welcome) == 56);
 

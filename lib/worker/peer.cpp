@@ -52,7 +52,14 @@ Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std
   if (s == FEEDLANE_OK) s = poller.add(socket_.get(), Tag{id_, generation(), Tag::socket}.pack(), error);
   if (s == FEEDLANE_OK) s = poller.add_bell(trainer_event_.get(), Tag{id_, generation(), Tag::doorbell}.pack(), error);
   if (s == FEEDLANE_OK) {
-    const Welcome welcome{welcome_magic, shm::layout_hash, id_, generation(), tasks_.position(), result_start, tied, 0,
+    const Welcome welcome{welcome_magic,
+                          shm::layout_hash,
+                          id_,
+                          generation(),
+                          tasks_.position(),
+                          result_start,
+                          tied,
+                          !os::names_senders(socket_.get()),
                           epoch};
     int fds[welcome_fds];
     fds[welcome_control] = segments.control_fd();
@@ -120,7 +127,7 @@ Status Peer::watch(os::Poller& poller, Error& error) {
 
 os::Ending Peer::reap() const {
   if (!spawned_ || !process_) return {};
-  os::send_signal_to_group(process_.get(), SIGKILL);
+  os::send_signal_to_group(process_.get(), pid(), SIGKILL);
   return os::reap(process_.get());
 }
 
@@ -154,7 +161,7 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
                          static_cast<int>(received.pid));
       return Heard::nonsense;
     }
-    if (received.fd_count == 1) return hear_attached(std::move(received.fds[0]), received.pid, poller, error);
+    if (received.fd_count <= 1) return hear_attached(received, poller, error);
   }
   if (!received.truncated && message.magic == ready_magic && received.bytes == sizeof message.ready && !said_ready_) {
     if (attached_) return hear_ready(message.ready, error);
@@ -174,7 +181,8 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
   return Heard::nonsense;
 }
 
-Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, Error& error) {
+Peer::Heard Peer::hear_attached(os::Received& received, os::Poller& poller, Error& error) {
+  const pid_t sender = received.pid;
   if (spawned_) {
     if (sender != pid()) {
       (void)error.refuse(
@@ -186,24 +194,22 @@ Peer::Heard Peer::hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, 
   } else if (local_) {
     set_pid(::getpid());
   } else {
-    // The kernel says who sent it; the pidfd must be that process, or its end would not be seen.
-    pid_t named = 0;
-    if (os::pid_of_pidfd(pidfd.get(), named, error) != FEEDLANE_OK) return Heard::lost;
-    if (named < 0) return Heard::hung_up;  // it has died since, and its parent knows
-    if (named == 0 || named != sender) {
-      (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", named, sender,
-                         "worker %u is process %d but sent a pidfd of process %d", id_, static_cast<int>(sender),
-                         static_cast<int>(named));
+    const Status s = os::open_sender(received, process_, error);
+    if (s == FEEDLANE_E_PEER_DEAD) return Heard::hung_up;  // and its parent knows
+    if (s == FEEDLANE_E_OS) return Heard::lost;
+    if (s != FEEDLANE_OK || sender <= 0) {  // whom it can't see the trainer couldn't kill either
+      process_.reset();
+      (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", sender, 1,
+                         "worker %u is process %d (0: in a PID namespace beside this one) but sent no pidfd of it", id_,
+                         static_cast<int>(sender));
       return Heard::nonsense;
     }
-    process_ = std::move(pidfd);
     set_pid(sender);
     if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) {
       process_.reset();  // its end would not be seen
       return Heard::lost;
     }
   }
-  os::refuse_descriptors(socket_.get());
   attached_ = true;
   start_failures = 0;
   refusal = {};
@@ -290,7 +296,7 @@ void Peer::kill(int signal) {
   if (!process_) return;
   if (signal == SIGKILL && killed_ns_ == 0) killed_ns_ = os::now_ns();
   // A worker that we started leads a group of its own; children that it started go with it.
-  if (spawned_) os::send_signal_to_group(process_.get(), signal);
+  if (spawned_) os::send_signal_to_group(process_.get(), pid(), signal);
   os::send_signal(process_.get(), signal);
 }
 

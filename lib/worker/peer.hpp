@@ -12,6 +12,7 @@
 #include "os/fd.hpp"
 #include "os/poller.hpp"
 #include "os/process.hpp"
+#include "os/socket.hpp"
 #include "ring/doorbell.hpp"
 #include "ring/spsc.hpp"
 #include "shm/segment.hpp"
@@ -184,7 +185,7 @@ class Peer {
   void ring_done();
   void set_revoked(std::uint64_t from, std::uint64_t until);
   Status watch(os::Poller& poller, Error& error);
-  Heard hear_attached(os::Fd pidfd, pid_t sender, os::Poller& poller, Error& error);
+  Heard hear_attached(os::Received& received, os::Poller& poller, Error& error);
   Heard hear_ready(const Ready& ready, Error& error);
 
   std::uint32_t id_ = 0;

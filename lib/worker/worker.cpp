@@ -37,6 +37,8 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
   if (received.fd_count != welcome_fds)
     return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.fd_count), welcome_fds,
                         "the welcome carries %zu descriptors, needs %u", received.fd_count, unsigned{welcome_fds});
+  os::refuse_descriptors(socket);  // no more are expected
+  wants_pidfd_ = welcome.wants_pidfd != 0;
   lifeline_ = std::move(received.fds[welcome_lifeline]);
   trainer_ = std::move(received.fds[welcome_trainer]);
   own_event_ = std::move(received.fds[welcome_worker_event]);
@@ -116,7 +118,7 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
   if (local != nullptr) w->segments_ = local;
   os::Fd self;
   Status s = w->set_up(socket.get(), os::Deadline::after(timeout_ns), inherited, error);
-  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self, error);
+  if (s == FEEDLANE_OK && w->wants_pidfd_) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) {
     if (s < 0) tell_refusal(socket.get(), error);
     return s;
@@ -125,7 +127,7 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
   w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle, w->segments_->trainer_block());
   const Attached attached{attached_magic, shm::layout_hash};
   const int fd = self.get();
-  s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error);
+  s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
   w->has_attached_ = s == FEEDLANE_OK;
   if (s == FEEDLANE_OK) out = std::move(w);
   return s;

@@ -108,7 +108,8 @@ class Worker {
   bool is_unfit_ = false;  // its data set can't be opened: it gets no task
   bool trainer_gone_ = false;
   std::atomic<bool> closed_{false};
-  bool is_tied_ = true;  // to the lifeline: who lives is sure that the trainer does
+  bool is_tied_ = true;       // to the lifeline: who lives is sure that the trainer does
+  bool wants_pidfd_ = false;  // the trainer does, of this process
   std::int64_t task_since_ns_ = 0;
   std::int64_t done_ns_ = 0;    // when the last task was
   std::int64_t looked_ns_ = 0;  // for the trainer

@@ -92,7 +92,7 @@ Letter welcome_of_loader() {
 Letter welcome_of_ring() {
   auto config = fresh<feedlane_ring_config>();
   config.message_bytes = 8;
-  config.capacity = 4;
+  config.capacity = 64;  // a lane of more than a page
   feedlane_rx* rx = nullptr;
   std::int32_t fd = -1;
   (void)feedlane_rx_create(&config, &rx, nullptr);

@@ -3,9 +3,11 @@
 // later on: messages come all the same. (What they promise otherwise: tests/stress/rings_stress.cpp, tests/examples/rings_test.py.)
 #include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include "support/api.hpp"
 #include "support/events.hpp"
 #include "support/namespaces.hpp"
+#include "support/old_kernel.hpp"
 #include "support/process.hpp"
 #include "support/sandbox.hpp"
 #include "support/skip.hpp"
@@ -217,34 +220,143 @@ TEST_CASE("a sender is in when its attach says so, and not before the receiver h
   (void)::close(fd);
 }
 
-TEST_CASE("a sender that the receiver can't see is refused by name, and its lane is free") {
+TEST_CASE(
+    "a sender in a PID namespace beside the receiver's is watched by the kernel's pidfd; without one it is refused by "
+    "name") {
   if (!has_pid_namespaces()) {
     skip("this user can't make PID namespaces");
     return;
   }
-  // The receiver is process 1 of a namespace within ours: it sees nobody of ours.
-  int pair[2] = {-1, -1};
-  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
-  Child outside([&](Findings& f) {
-    EXPECT(f, ::unshare(CLONE_NEWPID) == 0);
-    EXPECT(f, in_child([&](Findings& inner) {
-                const Ring ring;
-                const std::int32_t fd = ring.offer();
-                EXPECT(inner, send_descriptors(pair[0], "x", {fd}));
-                (void)::close(fd);
-                feedlane_span span{};
-                EXPECT(inner, feedlane_rx_peek(ring.rx, 1, patience_ns, &span, nullptr) == FEEDLANE_END);
-                EXPECT(inner, ring.offer() >= 0);
-              }) == "");
-  });
+  for (const bool is_old : {false, true}) {
+    CAPTURE(is_old);
+    if (!is_old && !can_name_senders()) {
+      MESSAGE("this kernel names no senders: not tried");
+      continue;
+    }
+    // The receiver is process 1 of a namespace within ours: it sees nobody of ours.
+    int pair[2] = {-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+    Child outside([&](Findings& f) {
+      const OldKernel kernel(is_old);
+      EXPECT(f, ::unshare(CLONE_NEWPID) == 0);
+      const std::string found = in_child([&](Findings& inner) {
+        const Ring ring;
+        const std::int32_t fd = ring.offer();
+        EXPECT(inner, send_descriptors(pair[0], "x", {fd}));
+        (void)::close(fd);
+        feedlane_span span{};
+        EXPECT(inner, feedlane_rx_peek(ring.rx, 1, patience_ns, &span, nullptr) == FEEDLANE_END);
+        EXPECT(inner, ring.offer() >= 0);
+      });
+      EXPECT(f, found == "");
+    });
+    const int fd = take(pair[1]);
+    Child sender({fd}, [&](Findings& f) {
+      feedlane_tx* tx = nullptr;
+      Error e;
+      EXPECT(f, feedlane_tx_attach(fd, nullptr, patience_ns, &tx, &e) == (is_old ? FEEDLANE_E_STATE : FEEDLANE_OK));
+      EXPECT(f, (tx == nullptr) == is_old);
+      EXPECT(f, !is_old || e.says("PID namespace"));
+    });  // its end, without a word
+    (void)::close(fd);
+    CHECK(sender.finish() == "");
+    CHECK(outside.finish() == "");
+    (void)::close(pair[0]);
+    (void)::close(pair[1]);
+  }
+}
+
+namespace {
+
+// Senders by offer and by path, each of which ends without a word.
+void let_in_and_lose(Findings& f) {
+  const Path path;
+  const Ring ring(path.name());
+  const std::int32_t fd = ring.offer();
+  for (const bool by_path : {false, true}) {
+    const Gate is_in;
+    Child sender({fd, is_in.fd()}, [&](Findings& g) {
+      feedlane_tx* tx = nullptr;
+      const std::int32_t s =
+          feedlane_tx_attach(by_path ? -1 : fd, by_path ? path.name() : nullptr, patience_ns, &tx, nullptr);
+      EXPECT(g, s == FEEDLANE_OK);
+      is_in.open();
+    });
+    if (!by_path) (void)::close(fd);
+    feedlane_span span{};
+    const bool has_ended = eventually([&] {
+      const bool is_over = feedlane_rx_peek(ring.rx, 1, 10'000'000, &span, nullptr) == FEEDLANE_END;
+      return is_over && wait_readable(is_in.fd(), 0);
+    });
+    EXPECT(f, has_ended);
+    EXPECT(f, sender.finish() == "");
+  }
+  EXPECT(f, ring.offer() >= 0);
+}
+
+}  // namespace
+
+TEST_CASE("senders come, and their ends are seen, in a PID namespace whose /proc is that of another") {
+  if (!has_pid_namespaces()) {
+    MESSAGE("no pid namespaces for this user: not tried");
+    return;
+  }
+  for (const bool is_old : {false, true}) {
+    CAPTURE(is_old);
+    const std::string found = in_child([&](Findings& f) {
+      const OldKernel kernel(is_old);
+      EXPECT(f, ::unshare(CLONE_NEWPID) == 0);
+      EXPECT(f, in_child(let_in_and_lose) == "");
+    });
+    CHECK(found == "");
+  }
+}
+
+TEST_CASE("who only connects to the path has no lane, keeps END from nobody, and the others from nothing") {
+  const Path path;
+  const Ring ring(path.name());
+  std::vector<int> bare;
+  const auto connect_bare = [&](int count) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.name(), sizeof address.sun_path - 1);
+    for (int i = 0; i < count; i++) {
+      bare.push_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+      CHECK(::connect(bare.back(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    }
+  };
+  feedlane_span got{};
+  connect_bare(3);
+  for (int i = 0; i < 3; i++) CHECK(feedlane_rx_arm(ring.rx) == FEEDLANE_OK);  // they are in
+  const std::int32_t fd = ring.offer();
+  CHECK_MESSAGE(fd >= 0, "the only lane is free");
+  (void)::close(fd);
+  CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_END);
+  const std::size_t descriptors = open_descriptors().size();
+  connect_bare(100);
+  Child sender({}, [&](Findings& f) { send_one(path.name(), f); });
+  std::int32_t s = FEEDLANE_END;  // each time until the sender has come
+  REQUIRE(eventually([&] {
+    s = feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr);
+    return s != FEEDLANE_END;
+  }));
+  CHECK(s == FEEDLANE_OK);
+  CHECK(feedlane_rx_release(ring.rx, got.lane, 1, nullptr) == FEEDLANE_OK);
+  CHECK(sender.finish() == "");
+  CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_END);
+  CHECK_MESSAGE(open_descriptors().size() < descriptors + 100 + 70, "the oldest have had to go");
+  for (const int socket : bare) (void)::close(socket);
+  CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_END);
+}
+
+TEST_CASE("a sender's socket stays in its program, however it was given") {
+  const Ring ring;
+  const std::int32_t fd = ring.offer();
+  REQUIRE(::fcntl(fd, F_SETFD, 0) == 0);
   feedlane_tx* tx = nullptr;
-  Error e;
-  CHECK(feedlane_tx_attach(take(pair[1]), nullptr, patience_ns, &tx, &e) == FEEDLANE_E_STATE);
-  CHECK(e.says("PID namespace"));
-  CHECK(tx == nullptr);
-  CHECK(outside.finish() == "");
-  (void)::close(pair[0]);
-  (void)::close(pair[1]);
+  REQUIRE(feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+  CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(feedlane_tx_destroy(&tx) == FEEDLANE_OK);
 }
 
 TEST_CASE("after END the receiver may sleep, and lets in who comes then") {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "support/namespaces.hpp"
+#include "support/old_kernel.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -194,4 +196,57 @@ TEST_CASE("a worker without configuration gets NULL") {
   });
   (void)::close(fd);
   CHECK(worker.finish() == "");
+}
+
+TEST_CASE("a worker's socket stays in its program, however it was given") {
+  Setup s(2);
+  s.external(1);
+  const Loader l = s.create();
+  std::int32_t id = -1;
+  std::int32_t fd = -1;
+  REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+  Child child({fd}, [&](Findings& f) {
+    EXPECT(f, ::fcntl(fd, F_SETFD, 0) == 0);
+    feedlane_worker* w = nullptr;
+    EXPECT(f, feedlane_worker_attach(fd, patience_ns, &w, nullptr) == FEEDLANE_OK);
+    EXPECT(f, (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    EXPECT(f, feedlane_worker_detach(&w) == FEEDLANE_OK);
+  });
+  (void)::close(fd);
+  CHECK(child.finish() == "");
+}
+
+namespace {
+
+void use_external_worker(Findings& f) {
+  Setup s(8);
+  s.external(1);
+  const Loader l = s.create();
+  std::int32_t id = -1;
+  std::int32_t fd = -1;
+  EXPECT(f, feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+  const Process worker(worker_program, "get", fd);
+  (void)::close(fd);
+  EXPECT(f, feedlane_loader_begin(l.get(), 0, nullptr) == FEEDLANE_OK);
+  auto batch = fresh<feedlane_batch>();
+  EXPECT(f, feedlane_loader_next(l.get(), patience_ns, &batch, nullptr) == FEEDLANE_OK);
+  EXPECT(f, worker_of(l.get(), 0).pid == worker.pid());
+}
+
+}  // namespace
+
+TEST_CASE("external workers attach in a PID namespace whose /proc is that of another") {
+  if (!has_pid_namespaces()) {
+    MESSAGE("no pid namespaces for this user: not tried");
+    return;
+  }
+  for (const bool is_old : {false, true}) {
+    CAPTURE(is_old);
+    const std::string found = in_child([&](Findings& f) {
+      const OldKernel kernel(is_old);
+      EXPECT(f, ::unshare(CLONE_NEWPID) == 0);
+      EXPECT(f, in_child(use_external_worker) == "");
+    });
+    CHECK(found == "");
+  }
 }

@@ -2,7 +2,6 @@
 // Workers that lie: of how far they have come, of what they have made, of who they are. Each is found out, or does no harm
 // but to itself: every batch comes once, and no call of the trainer waits longer than it was told to.
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +16,8 @@
 
 #include "crash/hostile.hpp"
 #include "support/events.hpp"
+#include "support/lingering.hpp"
+#include "support/old_kernel.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 #include "worker/hello.hpp"
@@ -332,10 +333,8 @@ TEST_CASE("nothing is taken from the lane of a worker that hasn't attached") {
 }
 
 TEST_CASE("a process that attaches with a pidfd that isn't its own is refused") {
-#ifndef PIDFD_THREAD
-  constexpr unsigned PIDFD_THREAD = O_EXCL;
-#endif
-  for (const char* what : {"thread", "parent", "event"}) {
+  const OldKernel old_kernel;  // others aren't asked for one
+  for (const char* what : {"none", "parent", "event"}) {
     CAPTURE(std::string(what));
     Setup s(6);
     s.external(1);
@@ -343,26 +342,14 @@ TEST_CASE("a process that attaches with a pidfd that isn't its own is refused") 
     std::int32_t id = -1;
     std::int32_t fd = -1;
     REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
-    bool is_known = true;
-    if (*what == 't') {
-      const auto probe = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), PIDFD_THREAD));
-      is_known = probe >= 0;
-      (void)::close(probe);
-    }
-    if (!is_known) {
-      MESSAGE("this kernel has no pidfds of threads: not tried");
-      continue;
-    }
     const std::string kind(what);
     Child child({fd}, [&](Findings& f) {  // not the trainer's end of it
-      const auto sent =
-          static_cast<int>(kind == "event" ? ::eventfd(0, 0)
-                                           : ::syscall(SYS_pidfd_open, kind == "parent" ? ::getppid() : ::getpid(),
-                                                       kind == "thread" ? PIDFD_THREAD : 0));
+      const auto sent = static_cast<int>(kind == "event" ? ::eventfd(0, 0) : ::syscall(SYS_pidfd_open, ::getppid(), 0));
       const worker::Attached attached{worker::attached_magic, shm::layout_hash};
       worker::Welcome welcome{};
       EXPECT(f, ::recv(fd, &welcome, sizeof welcome, 0) == sizeof welcome);
-      EXPECT(f, send_over(fd, &attached, sizeof attached, {sent}));
+      EXPECT(f,
+             send_over(fd, &attached, sizeof attached, kind == "none" ? std::vector<int>() : std::vector<int>{sent}));
       EXPECT(f, ::recv(fd, &welcome, sizeof welcome, 0) == 0);  // refused
     });
     (void)::close(fd);
@@ -378,33 +365,8 @@ TEST_CASE("a process that attaches with a pidfd that isn't its own is refused") 
   }
 }
 
-namespace {
-
-// Data on the way that nobody reads, and SO_LINGER: who closes it last waits for half a minute.
-std::vector<int> lingering_pair() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener, 1) != 0 ||
-      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    return {};
-  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
-  const int server = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-  (void)::close(listener);
-  const linger half_a_minute{1, 30};
-  (void)::setsockopt(client, SOL_SOCKET, SO_LINGER, &half_a_minute, sizeof half_a_minute);
-  const std::vector<char> bytes(1 << 20);
-  while (::send(client, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
-  }
-  return {client, server};
-}
-
-}  // namespace
-
 TEST_CASE("descriptors that a worker sends are closed without waiting, few or many") {
+  const OldKernel old_kernel;
   for (const int messages : {1, 3}) {
     CAPTURE(messages);
     Setup s(6);
@@ -431,4 +393,29 @@ TEST_CASE("descriptors that a worker sends are closed without waiting, few or ma
     (void)::close(fd);
     CHECK(open_descriptors().size() < before);
   }
+}
+
+TEST_CASE(
+    "no descriptor of a worker's comes to its trainer, hidden in another's queue or not, where the kernel can refuse "
+    "it") {
+  if (!can_refuse_descriptors()) {
+    MESSAGE("this kernel can't: not tried");
+    return;
+  }
+  Setup s(6);
+  s.external(1);
+  const Loader l = s.create();
+  std::int32_t id = -1;
+  std::int32_t fd = -1;
+  REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+  const Lingering plain(false);
+  CHECK_FALSE(send_over(fd, "nonsense", 8, {plain.fd()}));
+  const Lingering nested(true);
+  CHECK_FALSE(send_over(fd, "nonsense", 8, {nested.fd()}));
+  CHECK(send_over(fd, "nonsense", 8, {}));
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(feedlane_loader_poll(l.get(), nullptr) >= 0);
+  CHECK(worker_of(l.get(), 0).state == FEEDLANE_WORKER_NONE);
+  CHECK(seconds_since(start) < 10);
+  (void)::close(fd);
 }

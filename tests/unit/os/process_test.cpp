@@ -51,11 +51,11 @@ void wait_for_pidfd(const Fd& pidfd) {
   REQUIRE(s == FEEDLANE_OK);
 }
 
-pid_t pid_of(int pidfd) {
-  pid_t pid = -2;
+bool is_same(int pidfd, int other) {
+  bool same = false;
   Error error;
-  REQUIRE_MESSAGE(os::pid_of_pidfd(pidfd, pid, error) == FEEDLANE_OK, error.text);
-  return pid;
+  REQUIRE_MESSAGE(os::is_same_process(pidfd, other, same, error) == FEEDLANE_OK, error.text);
+  return same;
 }
 
 // What a program writes into the pipe that it inherits.
@@ -149,7 +149,6 @@ TEST_CASE("a started process has the environment that it was given, and nothing 
 TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
   Pipe gate;
   const Child child = start({"sh", "-c", "read x < @; exit 7"}, gate.read);
-  CHECK(pid_of(child.pidfd.get()) == child.pid);
   CHECK_FALSE(os::has_ended(child.pidfd.get()));
   CHECK_MESSAGE(!os::reap(child.pidfd.get()).known, "it hasn't ended yet");
   gate.write.reset();
@@ -161,7 +160,6 @@ TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
   CHECK(ending.code == 7);
   CHECK_FALSE(os::reap(child.pidfd.get()).known);
   CHECK_MESSAGE(os::has_ended(child.pidfd.get()), "reaped or not");
-  CHECK_MESSAGE(pid_of(child.pidfd.get()) == -1, "gone and reaped");
   os::send_signal(child.pidfd.get(), SIGKILL);  // nothing happens
 }
 
@@ -188,7 +186,7 @@ TEST_CASE("a signal to the group reaches what the process has started") {
   pipe.write.reset();
   char byte = 0;
   REQUIRE(::read(pipe.read.get(), &byte, 1) == 1);
-  os::send_signal_to_group(child.pidfd.get(), SIGKILL);
+  os::send_signal_to_group(child.pidfd.get(), child.pid, SIGKILL);
   while (::read(pipe.read.get(), &byte, 1) == 1) {
   }  // the end of the file: both are gone, who held the other end
   os::wait_for_end(child.pidfd.get());
@@ -204,12 +202,12 @@ TEST_CASE("a group whose leader has ended and isn't reaped can still be signalle
   const Child child = start({"sh", "-c", "cat " + fifo + " > @ & exit 3"}, pipe.write);
   pipe.write.reset();
   wait_for_pidfd(child.pidfd);
-  os::send_signal_to_group(child.pidfd.get(), SIGKILL);
+  os::send_signal_to_group(child.pidfd.get(), child.pid, SIGKILL);
   char byte = 0;
   CHECK(::read(pipe.read.get(), &byte, 1) == 0);
   CHECK_MESSAGE(os::reap(child.pidfd.get()).code == 3, "it is still there to be reaped");
-  os::send_signal_to_group(child.pidfd.get(), SIGKILL);
-  os::send_signal_to_group(-1, SIGKILL);
+  os::send_signal_to_group(child.pidfd.get(), child.pid, SIGKILL);
+  os::send_signal_to_group(-1, child.pid, SIGKILL);
 }
 
 TEST_CASE(
@@ -331,27 +329,37 @@ TEST_CASE("where SIGCHLD is ignored, a program that ends at once is a dead peer 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a pidfd names its process; other descriptors name none") {
-  Fd self;
+TEST_CASE("two pidfds of one process are told from those of two, and from what is none") {
+  Fd self, again;
   Error error;
   REQUIRE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
-  CHECK(pid_of(self.get()) == ::getpid());
+  REQUIRE(os::open_pidfd(::getpid(), again, error) == FEEDLANE_OK);
   CHECK((::fcntl(self.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(is_same(self.get(), again.get()));
   const Pipe pipe;
-  CHECK(pid_of(pipe.read.get()) == 0);
-  CHECK(pid_of(-1) == 0);
-  CHECK(os::open_pidfd(-5, self, error) == FEEDLANE_E_OS);
+  CHECK_FALSE(is_same(pipe.read.get(), self.get()));
+  CHECK_FALSE(is_same(self.get(), -1));
+  CHECK(os::open_pidfd(-5, again, error) == FEEDLANE_E_OS);
+  Pipe gate;
+  const Child child = start({"sh", "-c", "read x < @"}, gate.read);
+  REQUIRE(os::open_pidfd(child.pid, again, error) == FEEDLANE_OK);
+  CHECK(is_same(child.pidfd.get(), again.get()));
+  CHECK_FALSE(is_same(child.pidfd.get(), self.get()));
+  gate.write.reset();
+  wait_for_pidfd(child.pidfd);
+  (void)os::reap(child.pidfd.get());
+  CHECK_FALSE_MESSAGE(is_same(child.pidfd.get(), again.get()), "gone: both are of nobody");
 }
 
-TEST_CASE("a pidfd that can't be looked up for want of descriptors is E_OS, not one of nobody") {
+TEST_CASE("pidfds that can't be looked up for want of descriptors are E_OS, not those of two") {
   const int reason = feedlane::test::in_child([] {
     Fd self;
     Error error;
     if (os::open_pidfd(::getpid(), self, error) != FEEDLANE_OK) return -1;
     const rlimit none{0, 0};
     if (::setrlimit(RLIMIT_NOFILE, &none) != 0) return -2;
-    pid_t pid = 0;
-    return os::pid_of_pidfd(self.get(), pid, error) == FEEDLANE_E_OS ? error.os_errno : -3;
+    bool same = false;
+    return os::is_same_process(self.get(), self.get(), same, error) == FEEDLANE_E_OS ? error.os_errno : -3;
   });
   CHECK(reason == EMFILE);
 }

@@ -6,9 +6,19 @@
 
 #include <cstring>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "os/poller.hpp"
+#include "os/process.hpp"
 #include "unit/os/fixtures.hpp"
+
+#ifndef SO_PASSPIDFD
+#define SO_PASSPIDFD 76
+#endif
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
 
 using feedlane::Error;
 using feedlane::Status;
@@ -37,6 +47,12 @@ Status receive(const Fd& socket, std::string& text, Received& received, std::siz
   const Status s = os::receive_message(socket.get(), buffer, received, error);
   text.assign(reinterpret_cast<const char*>(buffer.data()), received.bytes);
   return s;
+}
+
+// As before Linux 6.5: messages to `socket` bring descriptors, and no pidfd.
+void be_old(const Fd& socket) {
+  for (const auto& [option, value] : {std::pair{SO_PASSPIDFD, 0}, {SO_PASSRIGHTS, 1}})
+    (void)::setsockopt(socket.get(), SOL_SOCKET, option, &value, sizeof value);
 }
 
 std::size_t open_descriptors() {
@@ -106,6 +122,7 @@ TEST_CASE("descriptors travel with their message, in order, and arrive close-on-
 
 TEST_CASE("as many descriptors as there is room for arrive, with the sender's credentials") {
   const Pair pair;
+  be_old(pair.mine);
   const std::vector<int> fds(os::max_passed_fds, pair.mine.get());
   CHECK(send(pair.theirs, "all", fds) == FEEDLANE_OK);
   std::string text;
@@ -118,6 +135,7 @@ TEST_CASE("as many descriptors as there is room for arrive, with the sender's cr
 
 TEST_CASE("descriptors beyond those expected don't stay open, and their loss is flagged") {
   const Pair pair;
+  be_old(pair.mine);
   const std::vector<int> fds(12, pair.mine.get());
   const std::size_t before = open_descriptors();
   for (const Fd* end : {&pair.mine, &pair.theirs}) {
@@ -147,6 +165,109 @@ TEST_CASE("the kernel says who sent a message: the sender, not who made the sock
   CHECK(send(pair.mine, "x") == FEEDLANE_OK);
   CHECK(receive(pair.theirs, text, received) == FEEDLANE_OK);
   CHECK_MESSAGE(received.pid == 0, "only the first end asks for credentials");
+}
+
+TEST_CASE("no descriptor comes to the end that listens, from the start, where the kernel can refuse them") {
+  const Pair pair;
+  const int off = 0;
+  if (::setsockopt(pair.theirs.get(), SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off) != 0) {
+    MESSAGE("this kernel can't: not tried");
+    return;
+  }
+  const feedlane::test::Pipe pipe;
+  const std::array fds{pipe.read.get()};
+  Error error;
+  CHECK(os::send_message(pair.theirs.get(), std::as_bytes(std::span("x", 1)), fds, error) == FEEDLANE_E_OS);
+  CHECK(error.os_errno == EPERM);
+  std::string text;
+  Received received;
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_AGAIN);
+}
+
+TEST_CASE(
+    "the sender of a message can be watched: by the kernel's pidfd, else by one that it sends and that is its own") {
+  for (const bool is_old : {false, true}) {
+    CAPTURE(is_old);
+    const Pair pair;
+    if (is_old) be_old(pair.mine);
+    if (!is_old && !os::names_senders(pair.mine.get())) {
+      MESSAGE("this kernel has no pidfds of senders: not tried");
+      continue;
+    }
+    CHECK(os::names_senders(pair.mine.get()) != is_old);
+    feedlane::test::Pipe gate;
+    const pid_t child = feedlane::test::fork_child([&] {
+      gate.write.reset();
+      Fd self;
+      Error error;
+      (void)os::open_pidfd(::getpid(), self, error);
+      const std::array fds{self.get()};
+      (void)send(pair.theirs, "child", is_old ? std::span<const int>(fds) : std::span<const int>());
+      char byte = 0;
+      (void)!::read(gate.read.get(), &byte, 1);
+    });
+    Error error;
+    CHECK(os::wait_readable(pair.mine.get(), os::Deadline::never(), error) == FEEDLANE_OK);
+    std::string text;
+    Received received;
+    CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+    CHECK(received.pid == child);
+    Fd process, expected;
+    REQUIRE_MESSAGE(os::open_sender(received, process, error) == FEEDLANE_OK, error.text);
+    CHECK((::fcntl(process.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK_FALSE(os::has_ended(process.get()));
+    gate.write.reset();
+    (void)feedlane::test::wait_for_end(child);
+    CHECK(os::has_ended(process.get()));
+  }
+}
+
+TEST_CASE("a pidfd that a peer sends is taken for its process only if it is; a sender that is gone is a dead peer") {
+  const Pair pair;
+  be_old(pair.mine);
+  const feedlane::test::Pipe pipe;
+  Fd parent;
+  Error error;
+  REQUIRE(os::open_pidfd(::getppid(), parent, error) == FEEDLANE_OK);
+  std::string text;
+  Received received;
+  Fd process;
+  for (const int sent : {parent.get(), pipe.read.get()}) {
+    const std::array fds{sent};
+    CHECK(send(pair.theirs, "x", fds) == FEEDLANE_OK);
+    CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+    CHECK(os::open_sender(received, process, error) == FEEDLANE_E_STATE);
+  }
+  CHECK(send(pair.theirs, "x") == FEEDLANE_OK);
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(os::open_sender(received, process, error) == FEEDLANE_E_STATE);
+  const pid_t child = feedlane::test::fork_child([&] {
+    Fd self;
+    (void)os::open_pidfd(::getpid(), self, error);
+    const std::array fds{self.get()};
+    (void)send(pair.theirs, "x", fds);
+  });
+  (void)feedlane::test::wait_for_end(child);
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(os::open_sender(received, process, error) == FEEDLANE_E_PEER_DEAD);
+  CHECK_FALSE(process);
+}
+
+TEST_CASE("the next message can be looked at, and stays") {
+  const Pair pair;
+  const auto is_next = [&](std::string_view text) {
+    return os::is_next_message(pair.mine.get(), std::as_bytes(std::span(text)));
+  };
+  CHECK_FALSE(is_next("one"));
+  CHECK(send(pair.theirs, "one") == FEEDLANE_OK);
+  CHECK(is_next("one"));
+  CHECK(is_next("one"));
+  CHECK_FALSE(is_next("on"));
+  CHECK_FALSE(is_next("ones"));
+  std::string text;
+  Received received;
+  CHECK(receive(pair.mine, text, received) == FEEDLANE_OK);
+  CHECK(text == "one");
 }
 
 TEST_CASE("the end comes after everything that was sent before it") {

@@ -174,7 +174,7 @@ class LayoutDocument(unittest.TestCase):
 
     def test_regions_of_a_standalone_ring(self):
         self.check_segment("ring_control", "Control of a ring", RING_GEOMETRY, RING_GEOMETRIES)
-        self.check_segment("ring_data", "Data of a ring", RING_GEOMETRY, RING_GEOMETRIES)
+        self.check_segment("ring_data", "Data of a ring's lane", RING_GEOMETRY, RING_GEOMETRIES)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ void print_data() {
 void print_hello() {
   STRUCT(Welcome);
   FIELD(Welcome, magic), FIELD(Welcome, layout_hash), FIELD(Welcome, worker), FIELD(Welcome, generation);
-  FIELD(Welcome, task_start), FIELD(Welcome, result_start), FIELD(Welcome, tied), FIELD(Welcome, reserved);
+  FIELD(Welcome, task_start), FIELD(Welcome, result_start), FIELD(Welcome, tied), FIELD(Welcome, wants_pidfd);
   FIELD(Welcome, epoch);
   STRUCT(Attached);
   FIELD(Attached, magic), FIELD(Attached, layout_hash);
@@ -167,9 +167,9 @@ void print_constants() {
   CONSTANT(max_segment_bytes), CONSTANT(max_message_bytes), CONSTANT(max_ring_capacity), CONSTANT(max_ring_lanes);
   CONSTANT(welcome_magic), CONSTANT(attached_magic), CONSTANT(ready_magic), CONSTANT(leaving_magic),
       CONSTANT(welcome_fds);
-  CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic);
+  CONSTANT(ring_asking_magic), CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic);
   CONSTANT(ring_accepted_magic), CONSTANT(ring_refused_magic), CONSTANT(ring_leaving_magic);
-  CONSTANT(ring_passes_barriers), CONSTANT(ring_welcome_fds);
+  CONSTANT(ring_passes_barriers), CONSTANT(ring_names_senders), CONSTANT(ring_welcome_fds);
 }
 
 unsigned long long number(std::uint64_t n) { return n; }
@@ -199,7 +199,7 @@ bool print_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::u
   if (make_ring_plan(message_bytes, capacity, lanes, p, error) != FEEDLANE_OK) return failed(error);
   std::printf("plan ring_control receiver_block=%llu receiver_rows=%llu end=%llu\n", number(p.receiver_block),
               number(p.receiver_rows), number(p.control_bytes));
-  std::printf("plan ring_data sender_rows=%llu cells=%llu end=%llu\n", number(p.sender_rows), number(p.cells),
+  std::printf("plan ring_data sender_row=%llu cells=%llu end=%llu\n", number(p.sender_row), number(p.cells),
               number(p.data_bytes));
   return true;
 }
