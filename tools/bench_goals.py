@@ -187,7 +187,7 @@ def record(group, feedlane, rounds, runs, goals, baseline):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--group", action="append", help="one of the groups (default: all)")
-    parser.add_argument("--rounds", type=int, default=5, help="of which the median is taken (default 5)")
+    parser.add_argument("--rounds", type=int, default=3, help="of which the median is taken (default 3)")
     parser.add_argument("--record", type=int, metavar="RUNS", help="replace this machine's entries in the record")
     parser.add_argument("feedlane")
     chosen = parser.parse_args()
