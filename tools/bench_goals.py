@@ -107,7 +107,7 @@ def measure(group, feedlane, rounds):
     if len(set(one_core)) > 1:
         raise Skipped(f"the host moved the processors: a line there and back took {got['line_ns'][0]} ns, then {got['line_ns'][1]}")
     return {"processor": machine["processor"], "processors": machine["processors"],
-            "placement": ("one core" if one_core[0] else "cores") if one_core else "any",
+            "placement": ("one core" if one_core[0] else "cores") if one_core else f"torch {machine.get('torch')}",
             "ratios": {name: ratio["rounds"] for name, ratio in got["ratios"].items()}}
 
 

@@ -247,8 +247,9 @@ def measure_images(feedlane, group, chosen, say):
         return "image_folder isn't built (libjpeg-turbo)"
     try:
         import torchvision
+        from torchvision.transforms import v2 as _
     except ImportError:
-        return f"there is no torchvision for {sys.executable}"
+        return f"there is no torchvision with transforms v2 for {sys.executable}"
     count = 256 if chosen.quick else 2000
     with tempfile.TemporaryDirectory() as folder:
         pictures = Pictures(example, folder, count)
