@@ -107,7 +107,7 @@ def measure(group, feedlane, rounds):
     if len(set(one_core)) > 1:
         raise Skipped(f"the host moved the processors: a line there and back took {got['line_ns'][0]} ns, then {got['line_ns'][1]}")
     return {"processor": machine["processor"], "processors": machine["processors"],
-            "placement": ("one core" if one_core[0] else "cores") if one_core else "any",
+            "placement": ("one core" if one_core[0] else "cores") if one_core else f"torch {machine.get('torch')}",
             "ratios": {name: ratio["rounds"] for name, ratio in got["ratios"].items()}}
 
 
@@ -187,7 +187,7 @@ def record(group, feedlane, rounds, runs, goals, baseline):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--group", action="append", help="one of the groups (default: all)")
-    parser.add_argument("--rounds", type=int, default=5, help="of which the median is taken (default 5)")
+    parser.add_argument("--rounds", type=int, default=3, help="of which the median is taken (default 3)")
     parser.add_argument("--record", type=int, metavar="RUNS", help="replace this machine's entries in the record")
     parser.add_argument("feedlane")
     chosen = parser.parse_args()

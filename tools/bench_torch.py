@@ -31,7 +31,7 @@ except ImportError:
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {4 * KIB: 4000, 64 * KIB: 4000, MIB: 1500, 16 * MIB: 120, 147 * MIB: 16}  # bytes of a batch: torch's batches a round
-QUICK = {4 * KIB: 400, MIB: 200}
+QUICK = {4 * KIB: 300, 64 * KIB: 300, MIB: 150, 16 * MIB: 24, 147 * MIB: 5}
 SEARCHED = {"workers": (1, 2), "prefetch": (2, 4, 8, 16)}
 IN_FLIGHT = 1 << 30  # bytes, at most
 PAGE = 4096
@@ -107,7 +107,8 @@ class Feedlane:
         return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
     def rate(self, size, workers, prefetch):
-        said = self.bench("handoff", "--bytes", size, "--workers", workers, "--prefetch", prefetch, "--quick")
+        said = self.bench("handoff", "--bytes", size, "--workers", workers, "--prefetch", prefetch, "--quick",
+                          "--rate-only")
         return said["groups"]["handoff"]["rows"][0]["batches_s"]["median"]
 
     def start(self, workers):
@@ -163,7 +164,7 @@ def measure_handoff(feedlane, group, chosen, say):
     say(f"\n{'batch':>8} {'workers':>8} {'prefetch':>9} {'torch/s':>24} {'feedlane/s':>26} {'ratio':>24}   feedlane's own best")
     for size, batches in (QUICK if chosen.quick else SIZES).items():
         (workers, prefetch), tried = search(
-            size, lambda w, p, size=size, n=max(batches // 4, 12): torch_rate(torch_loader(size, n, w, p)), searched)
+            size, lambda w, p, size=size, n=max(batches // 4, 5): torch_rate(torch_loader(size, n, w, p)), searched)
         our_best, our_tried = ((workers, prefetch), []) if chosen.quick else search(
             size, lambda w, p, size=size: feedlane.rate(size, w, p), searched)
         loader = torch_loader(size, batches, workers, prefetch)
@@ -246,9 +247,10 @@ def measure_images(feedlane, group, chosen, say):
         return "image_folder isn't built (libjpeg-turbo)"
     try:
         import torchvision
+        from torchvision.transforms import v2 as _
     except ImportError:
-        return f"there is no torchvision for {sys.executable}"
-    count = 400 if chosen.quick else 2000
+        return f"there is no torchvision with transforms v2 for {sys.executable}"
+    count = 256 if chosen.quick else 2000
     with tempfile.TemporaryDirectory() as folder:
         pictures = Pictures(example, folder, count)
         ours, theirs = [], {name: [] for name in pictures.loaders}
@@ -279,7 +281,7 @@ def cell(values):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="two sizes, fewer batches and pictures, a smaller search")
+    parser.add_argument("--quick", action="store_true", help="fewer batches and pictures, a smaller search")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=9, help="of which the medians are taken")
     parser.add_argument("--only", choices=("torch", "images"), help="this part alone")

@@ -58,15 +58,15 @@ class Bench(unittest.TestCase):
 
     def test_lanes(self):
         rows, ratios = figures("lanes")
-        self.assertEqual([row["producers"] for row in rows], [1, 2])
+        self.assertEqual([row["producers"] for row in rows], [1, 2, 4, 8])
         for row in rows:
             self.check_positive(row, "mmsg_s", "boost_spsc_queues_mmsg_s", "boost_queue_mmsg_s")
             self.assertIn(f"lanes.{row['producers']}.over_spscs", ratios)
             self.assertIn(f"lanes.{row['producers']}.over_queue", ratios)
 
     def test_handoff(self):
-        rows, ratios = figures("handoff")
-        self.assertEqual([(row["bytes"], row["workers"]) for row in rows[:2]], [(4096, 1), (4096, 2)])
+        rows, ratios = figures("handoff", "--bytes", "4096", "1048576")
+        self.assertEqual([(row["bytes"], row["workers"]) for row in rows], [(n, w) for n in (4096, 1 << 20) for w in (1, 2)])
         for row in rows:
             self.check_positive(row, "batches_s", "gb_s", "copiers_gb_s", "ratio", "trainer_wall_us", "prefetch")
             self.assertAlmostEqual(row["batches_s"]["median"] * row["bytes"] / 1e9 / row["gb_s"], 1, delta=0.01)
@@ -84,10 +84,11 @@ class Bench(unittest.TestCase):
 
     def test_loader(self):
         rows, ratios = figures("loader")
-        self.assertEqual([row["workers"] for row in rows], [0, 1, 2, 64])
-        for row in rows[:3]:
+        self.assertEqual([(row["sample_bytes"], row["workers"]) for row in rows],
+                         [(n, w) for n in (256, 3 << 10, 147 << 10) for w in (0, 1, 2)] + [(64, 64)])
+        for row in rows[:-1]:
             self.check_positive(row, "sample_bytes", "batch_size", "samples_s", "loops_samples_s", "ratio")
-        self.check_positive(rows[3], "batch_us", "eventfd_us", "ratio")
+        self.check_positive(rows[-1], "batch_us", "eventfd_us", "ratio")
         self.assertIn("loader.crowd_over_eventfds", ratios)
 
     def test_cpp(self):
@@ -100,6 +101,8 @@ class Bench(unittest.TestCase):
     def test_sizes_workers_and_prefetch_of_ones_own(self):
         rows, _ = figures("handoff", "--bytes", "4096", "8192", "--workers", "2", "--prefetch", "3", "--no-pin")
         self.assertEqual([(row["bytes"], row["workers"], row["prefetch"]) for row in rows], [(4096, 2, 3), (8192, 2, 3)])
+        rows, ratios = figures("handoff", "--bytes", "4096", "--rate-only")
+        self.assertEqual((rows[0]["ratio"], ratios), (None, {}))
         self.assertEqual({row["workers"] for row in figures("startup", "--workers", "3")[0]}, {3})
 
     @unittest.skipUnless(shutil.which("gnuplot"), "no gnuplot")
@@ -107,7 +110,7 @@ class Bench(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for name, curve in (("ring", "boost::lockfree::spsc_queue"), ("handoff", "memcpy by 2 threads")):
                 picture = os.path.join(folder, f"{name} 'of' sizes.svg")
-                bench(name, "--plot", picture)
+                bench(name, *(("--bytes", "4096", "65536") if name == "handoff" else ()), "--plot", picture)
                 with open(picture, encoding="utf-8") as svg:
                     text = svg.read()
                 self.assertIn("<svg", text)

@@ -17,8 +17,8 @@ if done.returncode == 77:
 assert done.returncode == 0, done.returncode
 got = json.loads(done.stdout)
 group = got["groups"]["torch"]
-handoff, startup = group["rows"][:2], group["rows"][2:]
-assert [row["bytes"] for row in handoff] == [4 << 10, 1 << 20]
+handoff, startup = group["rows"][:5], group["rows"][5:]
+assert [row["bytes"] for row in handoff] == [4 << 10, 64 << 10, 1 << 20, 16 << 20, 147 << 20]
 for row in handoff:
     ours, theirs = (row[name]["rounds"] for name in ("feedlane_batches_s", "torch_batches_s"))
     assert abs(ours[0] / theirs[0] / row["ratio"]["median"] - 1) < 0.01, row

@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
   command->fallthrough();
   command->add_option("--rounds", options.rounds, "rounds, of which the median is taken")->check(CLI::Range(1, 1001));
   command->add_flag("--json", options.json, "JSON instead of a table");
-  command->add_flag("--quick", options.quick, "fewer messages, batches and sizes in a round");
+  command->add_flag("--quick", options.quick, "fewer messages and batches in a round");
   bool free = false;
   command->add_flag("--no-pin", free, "leave it to the system which processors processes run on");
 
@@ -75,6 +75,7 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1ULL, 1ULL << 33));
     sub->add_option("--prefetch", options.prefetch, "batches in flight for each worker; default 32 below 1 MiB, else 2")
         ->check(CLI::Range(1, 1024));
+    sub->add_flag("--rate-only", options.rate_only, "nothing but the batches a second");
   }
   command->add_subcommand("all", "all of these")->callback([&run] { run(measurements, std::size(measurements)); });
 

@@ -121,7 +121,7 @@ class Batch(_Once):
         return self._data[0]
 
     def _read(self):
-        """What the data set made. A worker may have written anything there: it is copied once, and checked before it is used."""
+        """What the data set made. Any worker may have written there: it is copied once, and checked before it is used."""
         struct = self._struct
         blob = c.string_at(struct.metadata, min(struct.metadata_bytes, tree.MAX_BYTES + 1))
         try:

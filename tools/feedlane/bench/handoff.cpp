@@ -27,10 +27,11 @@ struct Case {
   double cpu_ns = 0;  // of the newest measurement of the trainer's time
   std::size_t entry = 0;
 
-  void measure(std::vector<Entry>& entries, std::int64_t batches) {
+  void measure(std::vector<Entry>& entries, std::int64_t batches, bool rate_only) {
     Case* const self = this;
     entry = entries.size();
     entries.push_back({"rate", [=] { return self->loader->epoch(); }});
+    if (rate_only) return;
     entries.push_back({"copy", [=] { return copy_rate(self->loader->slots(), self->bytes, batches, self->workers); }});
     entries.push_back({"wall", [=] {
                          const Epochs::Trainer t = self->loader->trainer();
@@ -43,9 +44,10 @@ struct Case {
   // A row of the table and of the report.
   void tell(const std::vector<Entry>& entries, const Figure& line, const Options& options, Report& report, Plot& plot) {
     const Figure& rate = entries[entry].figure;
-    const Figure& copy = entries[entry + 1].figure;
-    const Figure& wall = entries[entry + 2].figure;
-    const Figure& cpu = entries[entry + 3].figure;
+    const Figure none;
+    const Figure& copy = options.rate_only ? none : entries[entry + 1].figure;
+    const Figure& wall = options.rate_only ? none : entries[entry + 2].figure;
+    const Figure& cpu = options.rate_only ? none : entries[entry + 3].figure;
     Figure copied;  // batches a second by the copiers
     for (const double value : copy.rounds()) copied.add(value / static_cast<double>(bytes));
     const Figure ratio = rate.over(copied);
@@ -58,8 +60,10 @@ struct Case {
     plot.add(fmt::format("memcpy by {} thread{}", workers, workers == 1 ? "" : "s"), static_cast<double>(bytes),
              copy.median() / 1e9);
     const std::string name = fmt::format("handoff.{}.{}", bytes, workers);
-    report.ratio(name + ".over_copiers", ratio);
-    report.ratio(name + ".trainer_over_line", cpu.over(line));
+    if (!options.rate_only) {
+      report.ratio(name + ".over_copiers", ratio);
+      report.ratio(name + ".trainer_over_line", cpu.over(line));
+    }
     report.rows.push_back({{"bytes", bytes},
                            {"workers", workers},
                            {"prefetch", prefetch},
@@ -77,7 +81,6 @@ struct Case {
 Report handoff(const Options& options) {
   pin(0);
   std::vector<std::uint64_t> sizes{4 * kib, 64 * kib, 256 * kib, mib, 16 * mib, 147 * mib};
-  if (options.quick) sizes = {4 * kib, 64 * kib, mib, 16 * mib};
   if (!options.bytes.empty()) sizes = options.bytes;
   const std::vector<std::int32_t> counts = options.workers.empty() ? std::vector{1, 2} : options.workers;
   if (!options.json)
@@ -99,7 +102,7 @@ Report handoff(const Options& options) {
       c.loader = std::make_unique<Batches>(
           BatchOptions{.bytes = bytes, .workers = c.workers, .batches = batches, .prefetch = c.prefetch});
       (void)c.loader->epoch();  // every slot was there once
-      c.measure(entries, batches);
+      c.measure(entries, batches, options.rate_only);
     }
     run_rounds(entries, options);
     for (Case& c : cases) c.tell(entries, entries[0].figure, options, report, plot);

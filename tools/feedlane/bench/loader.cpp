@@ -196,8 +196,7 @@ struct Case {
 
 Report loader(const Options& options) {
   pin(0);
-  std::vector<std::uint64_t> sizes{256, 3 << 10, 147 << 10};
-  if (options.quick) sizes = {3 << 10};
+  const std::vector<std::uint64_t> sizes{256, 3 << 10, 147 << 10};
   std::vector<std::unique_ptr<Samples>> samples;
   std::vector<Case> cases;
   std::vector<Entry> entries;

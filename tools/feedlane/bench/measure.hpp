@@ -21,7 +21,8 @@ using Json = nlohmann::ordered_json;
 struct Options {
   int rounds = 9;
   bool json = false;
-  bool quick = false;                 // shorter, for a check: fewer messages, batches and sizes
+  bool quick = false;                 // shorter, for a check: fewer messages and batches
+  bool rate_only = false;             // of handoff nothing but the loader's rate
   std::int32_t prefetch = 0;          // batches in flight for each worker of handoff, instead of the usual number
   std::string plot;                   // SVG to draw over sizes
   std::vector<std::uint64_t> bytes;   // of a batch, instead of the usual sizes
