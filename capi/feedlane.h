@@ -847,7 +847,7 @@ FEEDLANE_API int32_t feedlane_loader_ref(feedlane_loader *l);
  *  where a device's driver calls back. NULL is fine. T:any, calls back (data set, sampler). */
 FEEDLANE_API int32_t feedlane_loader_unref(feedlane_loader *l);
 /** Starts `epoch` (>= 0), workers too if none run. In mid-epoch the old one is abandoned first. T:one, waits, calls back
- *  (data set, sampler). */
+ *  (data set, sampler, backend). */
 FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, feedlane_error *err);
 /** The next batch, in the sampler's order; out_of_order: as they arrive. A batch all of whose samples were left out isn't
  *  yielded. END, TIMEOUT, INTERRUPTED, SLOTS_HELD (E). E_SAMPLE and E_QUARANTINED concern one batch: the following call goes
@@ -863,7 +863,7 @@ FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, fe
 FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns, feedlane_batch *out,
                                           feedlane_error *err);
 /** What `next` does, but for taking a batch: reap, restart, dispatch; never waits. 0: none is ready; AGAIN: one is, or
- *  `next` has something else to say. Call it while a device works. T:one, calls back (sampler). */
+ *  `next` has something else to say. Call it while a device works. T:one, calls back (sampler, backend). */
 FEEDLANE_API int32_t feedlane_loader_poll(feedlane_loader *l, feedlane_error *err);
 /** A descriptor to poll for reading in a foreign event loop, after feedlane_loader_arm said 0. Borrowed. T:any. */
 FEEDLANE_API int32_t feedlane_loader_wait_fd(const feedlane_loader *l, int32_t *fd);

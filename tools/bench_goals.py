@@ -23,7 +23,7 @@ import time
 
 TOOLS = pathlib.Path(__file__).resolve().parent
 GOALS, BASELINE = TOOLS / "bench_goals.json", TOOLS / "bench_baseline.json"
-GROUPS = ("ring", "lanes", "handoff", "loader", "startup", "torch", "images", "python")
+GROUPS = ("ring", "lanes", "handoff", "loader", "cpp", "startup", "torch", "images", "python")
 TOLERANCE = 0.25
 OTHERS_SHARE = 0.1   # of the processors, that other programs may take
 ONE_CORE_NS = 100    # a line there and back in less doesn't leave the core: the two processors are its threads

@@ -89,6 +89,11 @@ def crowd():
                        lambda r: "batch_us" in r)
 
 
+def cpp():
+    return group_table("cpp", ["the C++ interface", "C, ns of CPU time", "C++, ns", "ratio"],
+                       lambda r: (r["what"], cell(r["c_ns"]), cell(r["cpp_ns"]), cell(r["ratio"])))
+
+
 def startup():
     return group_table("startup", ["workers", "mode", "first batch, ms", "beyond its pages", "new epoch, us", "bare eventfd, us",
                                    "end, ms", "beyond its pages"],
@@ -197,7 +202,7 @@ def goals():
     return table(["what", "goal", "seen", ""], rows) if rows else MISSING
 
 
-TABLES = [taken, ring, lanes, handoff, loader, crowd, startup, torch, torch_search, torch_startup, images, python, goals]
+TABLES = [taken, ring, lanes, handoff, loader, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, goals]
 
 
 def render(page):

@@ -6,8 +6,10 @@
 //   dispatch.cpp  sampler -> ledger -> task rings
 //   resume.cpp    states: how far an epoch has come, and going on from there
 //   results.cpp   result lanes -> ledger -> the trainer
-//   recovery.cpp  workers: start, hear, lose, replace, end
+//   recovery.cpp  workers: start, hear, lose, replace
+//   waiting.cpp   how the trainer sleeps, and what wakes it
 //   deadlines.cpp workers that don't attach or don't get on
+//   ending.cpp    workers: ask to end, kill, wait for
 //   conduct.cpp   workers that say what can't be
 //   inline.cpp    no workers: the data set runs in next
 //   device.cpp    registered memory: the arena, or buffers that batches are copied to; what dead workers left of slots
@@ -138,10 +140,6 @@ class Loader {
   // What keeps `next` from ever yielding, if anything does: SLOTS_HELD, E_PEER_DEAD, a failure of the loader.
   Status obstacle(Error& error);
   Status next_made(os::Deadline deadline, feedlane_batch& out, Error& error);
-  Status wait(os::Deadline deadline, Error& error);
-  Status take_news(Error& error);
-  Status listen_now_and_then(Error& error);
-  [[nodiscard]] bool something_to_do() const;
   [[nodiscard]] bool is_out_of_slots() const;
   [[nodiscard]] bool is_cut_short() const {  // relaxed: the descriptor is what wakes, the flag only says why
     return closed_.load(std::memory_order_relaxed) && !ends_for_good_;
@@ -149,6 +147,12 @@ class Loader {
   [[nodiscard]] bool sampler_has_failed() const {  // and nothing is left to be yielded before it
     return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0;
   }
+
+  // waiting.cpp
+  Status wait(os::Deadline deadline, Error& error);
+  Status take_news(Error& error);
+  Status listen_now_and_then(Error& error);
+  [[nodiscard]] bool something_to_do() const;
   [[nodiscard]] bool next_has_news();
   void sleeper_cancel();
 
@@ -228,6 +232,8 @@ class Loader {
   [[nodiscard]] bool any_ending() const;
   [[nodiscard]] bool others_go_on(std::uint32_t worker) const;
   void give_up_place(std::uint32_t worker, const char* how, pid_t pid);
+
+  // ending.cpp
   void ask_all_to_end();
   Status end_workers(std::int64_t death_ns, Error& error);
   Status wait_for_undead(std::int64_t death_ns, Error& error);

@@ -270,6 +270,7 @@ static int say(struct worker *w, const void *bytes, size_t size, int fd) {
 
 static int say_attached(struct worker *w) {
   const struct Attached attached = {ATTACHED_MAGIC, LAYOUT_HASH};
+  if (w->welcome.wants_pidfd == 0) return say(w, &attached, sizeof attached, -1);
   const int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
   if (self < 0) return fail_os("pidfd_open");
   const int result = say(w, &attached, sizeof attached, self);

@@ -12,7 +12,7 @@
 #define SEGMENT_MAGIC 0x454e414c44454546u
 #define FORMAT_MAJOR 3u
 #define BYTE_ORDER_MARK 0x01020304u
-#define LAYOUT_HASH 0x0f0715f0c6fcdcceu
+#define LAYOUT_HASH 0x27847e2a5fcdd089u
 #define WRITER_DISTANCE 128
 #define CELL_LINE 64u
 #define PAYLOAD_ALIGNMENT 4096u
@@ -29,7 +29,7 @@
 #define MAX_CONFIG_BYTES 1073741824u
 #define MAX_SLOT_BYTES 1099511627776u
 #define MAX_SEGMENT_BYTES 70368744177664u
-#define WELCOME_MAGIC 0x32454d4f434c4557u
+#define WELCOME_MAGIC 0x33454d4f434c4557u
 #define ATTACHED_MAGIC 0x3144454843415441u
 #define READY_MAGIC 0x3130305944414552u
 #define LEAVING_MAGIC 0x31474e495641454cu
@@ -201,7 +201,7 @@ struct Welcome {
   uint64_t task_start;
   uint64_t result_start;
   uint32_t tied;
-  uint32_t reserved;
+  uint32_t wants_pidfd;
   int64_t epoch;
 };
 

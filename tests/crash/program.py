@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts crash_program and waits for its events; every wait has a deadline."""
+import atexit
 import os
 import select
 import subprocess
@@ -13,6 +14,7 @@ class Program:
     def __init__(self, *arguments):
         self.process = subprocess.Popen([sys.argv[1], *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.unread = b""
+        atexit.register(self.process.kill)  # also when the test fails
 
     def line(self):
         deadline = time.monotonic() + DEADLINE_S
