@@ -234,7 +234,8 @@ void Loader::rescue_stranded() {
   });
   for (const auto& [id, slot] : queued_) {
     const bool may_take_last = slot == oldest || config_.out_of_order;
-    if (slots_.free() > (may_take_last ? 0 : 1) && rescue(slot)) continue;
+    free_when_stranded_ = slots_.free();
+    if (free_when_stranded_ > (may_take_last ? 0 : 1) && rescue(slot)) continue;
     any_stranded_ = true;
     return;
   }

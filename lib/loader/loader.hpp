@@ -323,8 +323,9 @@ class Loader {
   std::uint32_t next_shard_ = 0;
   std::uint32_t pending_ = 0;  // records in state pending
   std::uint32_t abandoned_ = 0;
-  bool any_stranded_ = false;  // in the hands of one that is fenced, and no slot was free to go on in
-  std::uint32_t fenced_ = 0;   // workers
+  bool any_stranded_ = false;             // in the hands of one that is fenced, and no slot was free to go on in
+  std::uint32_t free_when_stranded_ = 0;  // slots, at the last try
+  std::uint32_t fenced_ = 0;              // workers
   bool failure_told_ = false;
   Error failure_;      // of the loader, told by every next until begin; code OK: none
   Error start_error_;  // why no worker is there, told by one next; code OK: none

@@ -14,8 +14,9 @@ void Loader::sleeper_cancel() {
 }
 
 bool Loader::something_to_do() const {
-  return lanes_.any() || can_pull() || (any_stranded_ && slots_.any_free()) || staging_gets_on() || interrupted_.load(std::memory_order_relaxed) ||
-         is_cut_short();
+  const bool may_rescue = any_stranded_ && slots_.free() > free_when_stranded_;
+  return lanes_.any() || can_pull() || may_rescue || staging_gets_on() ||
+         interrupted_.load(std::memory_order_relaxed) || is_cut_short();
 }
 
 Status Loader::wait(os::Deadline deadline, Error& error) {

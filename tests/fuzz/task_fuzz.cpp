@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cells of a task ring as a worker receives them, and what a data set then does: a cell that makes no sense is E_CORRUPT;
 // of any other the worker makes a result that the trainer accepts.
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -35,7 +36,7 @@ class Bench {
     g.field_count = field_count;
     g.ring_capacity = capacity;
     g.flags = flags;
-    g.reserved_bytes = fields.slot_bytes();
+    g.reserved_bytes = std::max<std::uint64_t>(fields.slot_bytes(), 1);
     g.slot_bytes = fields.slot_bytes() + 20000;
     g.list_bytes = 64;
     g.base_seed = 5;
