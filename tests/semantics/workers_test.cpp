@@ -180,6 +180,12 @@ TEST_CASE("4. Errors: a data set that can't be opened is E_INIT of that worker; 
     s.memory.fail_open = workers == 0 ? -1 : workers - 1;
     const Loader l = s.create();
     begin(l.get(), 0);
+    if (workers > 1)  // the others may be done with so short an epoch before
+      REQUIRE(eventually([&] {
+        (void)feedlane_loader_poll(l.get(), nullptr);
+        const std::int32_t state = worker_of(l.get(), s.memory.fail_open).state;
+        return state == FEEDLANE_WORKER_FAILED || state == FEEDLANE_WORKER_NONE;
+      }));
     for (int i = 0; i < 2; i++) {
       Error e;
       std::int32_t status = FEEDLANE_OK;
