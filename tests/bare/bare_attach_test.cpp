@@ -53,9 +53,10 @@ void check_reserved_once(const Slots& slots) {
     CAPTURE(slot);
     CHECK(slots.reserved.count(slot) == 1);
   }
-  for (const auto& [slot, times] : slots.reserved) {
+  for (const auto& reserved : slots.reserved) {
+    const std::int64_t slot = reserved.first;
     CAPTURE(slot);
-    CHECK(times == 1);
+    CHECK(reserved.second == 1);
   }
 }
 

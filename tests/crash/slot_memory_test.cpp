@@ -52,7 +52,7 @@ feedlane_dataset table_of(std::int32_t (*fetch)(void*, const feedlane_task*, fee
 bool is_doomed(const feedlane_task* task) { return me.id == 1 && me.generation == 0 && task->batch >= 6; }
 
 // A byte in every page of every slot.
-[[gnu::no_sanitize("address", "thread")]] void touch_all_slots() {
+__attribute__((no_sanitize("address", "thread"))) void touch_all_slots() {
   const Inside in(static_cast<std::uint32_t>(me.id));
   for (std::uint32_t slot = 0; slot < in.plan.geometry.slots; slot++)
     for (std::uint64_t at = 0; at < in.plan.slot_stride; at += 4096)

@@ -98,9 +98,11 @@ TEST_CASE("7. Worker hangs: one that is stopped, busy or idle, is replaced") {
     const std::vector<Taken> all = idle ? take_epoch(l.get(), 1) : take_rest(l.get());
     check_sequence(all, 40, 1);
     CHECK(stats_of(l.get()).hung == stopped.size());
-    for (const auto& [worker, pid] : stopped) {
-      CAPTURE(worker);
-      CHECK_MESSAGE(eventually([&, w = worker, old = pid] {
+    for (const auto& entry : stopped) {
+      const std::int32_t w = entry.first;
+      const pid_t old = entry.second;
+      CAPTURE(w);
+      CHECK_MESSAGE(eventually([&] {
                       (void)feedlane_loader_poll(l.get(), nullptr);
                       return worker_of(l.get(), w).pid > 0 && worker_of(l.get(), w).pid != old && !is_running(old);
                     }),
