@@ -21,6 +21,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "feedlane.h"
 
@@ -189,8 +190,24 @@ int start_stopped(feedlane_error& err) {
   name_workers_and_stay(loader, err);
 }
 
+// All workers: one that attaches late has no part in a short epoch, and its start would be counted only in long ones.
+void wait_for_workers(feedlane_loader* loader, feedlane_error& err) {
+  feedlane_worker_stats stats;
+  feedlane_init(&stats, sizeof stats);
+  for (std::int32_t w = 0; feedlane_loader_worker_stats(loader, w, &stats) == FEEDLANE_OK;) {
+    if (stats.state == FEEDLANE_WORKER_READY) {
+      w++;
+    } else if (const std::int32_t s = feedlane_loader_poll(loader, &err); s < 0) {
+      fail_if(s, err);
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
 int take(std::int64_t count, feedlane_error& err) {
   feedlane_loader* loader = make_loader("take", count, err);
+  wait_for_workers(loader, err);
   feedlane_batch batch;
   feedlane_init(&batch, sizeof batch);
   for (std::int64_t i = 0; i < count; i++) {

@@ -180,7 +180,11 @@ TEST_CASE(
       s.config.pinned = p;
       s.config.slot_bytes = slot_bytes;
       const Loader l = s.create();
-      for (std::int64_t epoch = 0; epoch < 2; epoch++) (void)take_epoch(l.get(), epoch);  // workers of their own
+      for (std::int64_t epoch = 0; epoch < 2; epoch++) {  // workers of their own
+        begin(l.get(), epoch);
+        wait_until_ready(l.get(), 2);  // one that attaches later is killed at the epoch's end
+        (void)take_rest(l.get());
+      }
       REQUIRE(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
       CHECK(table.most() == 1);
     }
@@ -216,8 +220,11 @@ TEST_CASE("pinned: a slot that can't be registered again is E_DEVICE from each n
     k.kill_one();
     for (int i = 0; i < 3; i++) CHECK(take(k.loader.get()).status == FEEDLANE_E_DEVICE);
     table.refuses = false;
+    wait_until_ready(k.loader.get(), 2);  // one that attaches later is killed at the epoch's end
     check_sequence(take_rest(k.loader.get()), 60, 2);
-    check_sequence(take_epoch(k.loader.get(), 1), 60, 2);
+    begin(k.loader.get(), 1);
+    wait_until_ready(k.loader.get(), 2);
+    check_sequence(take_rest(k.loader.get()), 60, 2);
     CHECK(table.most() == 2);
   }
   CHECK(table.there == 0);
