@@ -9,6 +9,7 @@
 
 #include "devices.hpp"
 #include "support/process.hpp"
+#include "support/sanitizers.hpp"
 #include "support/trainer.hpp"
 
 namespace feedlane::test {
@@ -43,7 +44,7 @@ feedlane_batch next(feedlane_loader* l) {
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // theirs does nothing, and nothing is refused
+#if !FEEDLANE_TEST_SANITIZED  // theirs does nothing, and nothing is refused
 TEST_CASE("pinned: beyond RLIMIT_MEMLOCK it is E_LIMIT, with what is wanted and what is left") {
   CHECK(in_child([](Findings& f) {
           const rlimit limit{std::uint64_t{64} << 10, std::uint64_t{64} << 10};

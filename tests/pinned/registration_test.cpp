@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "support/process.hpp"
+#include "support/sanitizers.hpp"
 #include "support/trainer.hpp"
 
 using namespace feedlane::test;
@@ -298,7 +299,7 @@ TEST_CASE("pinned: a pool's buffers and a loader's slots aren't the user's to un
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // theirs does nothing
+#if !FEEDLANE_TEST_SANITIZED  // theirs does nothing
 namespace {
 
 std::uint64_t locked_kib() {

@@ -48,5 +48,13 @@ void arm(bool on) { armed_process = on ? ::getpid() : -1; }
 }  // namespace feedlane::test
 
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return feedlane::test::allocate(bytes); }
+// With AddressSanitizer this one would be the sanitizer's own.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return feedlane::test::allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { feedlane::test::release(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { feedlane::test::release(memory); }
