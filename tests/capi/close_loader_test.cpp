@@ -80,7 +80,9 @@ class Waiting {
 
 std::int32_t next_of(feedlane_loader* l, feedlane_error* e = nullptr) {
   auto b = fresh<feedlane_batch>();
-  return feedlane_loader_next(l, FEEDLANE_FOREVER, &b, e);
+  const std::int32_t status = feedlane_loader_next(l, FEEDLANE_FOREVER, &b, e);
+  if (status == FEEDLANE_OK) (void)feedlane_batch_release(l, b.token);  // it would keep the loader's memory
+  return status;
 }
 
 }  // namespace
