@@ -61,10 +61,10 @@ class Goals(unittest.TestCase):
 
     def test_a_wider_record_is_a_wider_tolerance_and_said(self):
         self.record(10, 6, 11)
-        status, said = self.run_tool({"lanes.1.over_queue": [6.1]})
+        status, said = self.run_tool({"lanes.1.over_queue": [4.6]})
         self.assertEqual(status, 0)
         self.assertIn("whose spread is wider than 25 %", said)
-        self.assertEqual(self.run_tool({"lanes.1.over_queue": [5.9]})[0], 1)
+        self.assertEqual(self.run_tool({"lanes.1.over_queue": [4.4]})[0], 1)
 
     def test_a_miss_is_measured_again_and_all_rounds_count(self):
         self.record(10, 9, 11)
