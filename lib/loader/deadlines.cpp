@@ -97,6 +97,7 @@ std::int64_t Loader::open_deadline_ns() const {
 void Loader::give_up_start(std::uint32_t w) {
   Peer& peer = peers_[w];
   const bool goes_on = others_go_on(w);
+  peer.was_late = true;
   peer.set_start_deadline_ns(FEEDLANE_FOREVER);
   if (config_.starts_workers() || peer.has_attached()) {
     (void)unheard_.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", config_.start_timeout_ns,

@@ -34,10 +34,13 @@ bool Loader::any_there() const {
   return false;
 }
 
-// Another one has attached and takes tasks, or will when its data set is open.
+// Another one has attached and takes tasks, or will when its data set is open: if none of its kind was given up before that,
+// or two that never open would be replaced in turn for ever.
 bool Loader::others_go_on(std::uint32_t w) const {
-  for (const Peer& p : peers_)
-    if (&p != &peers_[w] && p.has_attached() && p.is_live() && !p.is_fenced) return true;
+  for (const Peer& p : peers_) {
+    const bool may_open = p.state() == worker::State::ready || !p.was_late;
+    if (&p != &peers_[w] && p.has_attached() && p.is_live() && !p.is_fenced && may_open) return true;
+  }
   return false;
 }
 
@@ -108,6 +111,7 @@ Status Loader::start_forked(std::uint32_t w, os::Fd theirs, Error& error) {
 Status Loader::start_missing(Error& error) {
   if (config_.start == FEEDLANE_START_EXTERNAL) return FEEDLANE_OK;
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
+    peers_[w].was_late = false;
     if (peers_[w].state() != worker::State::none) continue;
     peers_[w].start_failures = 0;
     if (const Status s = start(w, error); s != FEEDLANE_OK) return s;
@@ -183,6 +187,7 @@ void Loader::hear(std::uint32_t w) {
     case Peer::Heard::nothing: return;
     case Peer::Heard::attached: return assign_pending();
     case Peer::Heard::ready:
+      peer.was_late = false;
       if (peer.is_fenced && peer.is_local()) unfence(w);  // a thread whose data set took too long to open
       return assign_pending();
     case Peer::Heard::cannot_open: return fail(error);

@@ -169,6 +169,7 @@ class Peer {
   std::uint32_t unfinished = 0;      // tasks sent to this generation and not answered
   std::uint64_t refused_task = 0;    // to blame for what it was cut off for; 0: it wasn't
   std::uint32_t start_failures = 0;  // generations in a row that ended before they attached
+  bool was_late = false;             // one was given up before its data set was open, and none has been ready since
   Error refusal;                     // why the last of them wasn't let in; code OK: it wasn't refused
   bool died = false;                 // the generation before, unexpectedly
   bool was_unheard = false;          // its word that it attached couldn't be received
