@@ -60,11 +60,22 @@ class Goals(unittest.TestCase):
         self.assertEqual(self.run_tool({name: [1.21]})[0], 1)
 
     def test_a_wider_record_is_a_wider_tolerance_and_said(self):
-        self.record(10, 6, 11)
-        status, said = self.run_tool({"lanes.1.over_queue": [4.6]})
+        self.record(10, 7.4, 11)
+        status, said = self.run_tool({"lanes.1.over_queue": [5.6]})
         self.assertEqual(status, 0)
         self.assertIn("whose spread is wider than 25 %", said)
-        self.assertEqual(self.run_tool({"lanes.1.over_queue": [4.4]})[0], 1)
+        self.assertEqual(self.run_tool({"lanes.1.over_queue": [5.5]})[0], 1)
+
+    def test_what_says_nothing_of_a_single_run_is_shown_and_not_held(self):
+        self.record(10, 6, 13)
+        status, said = self.run_tool({"lanes.1.over_queue": [1]})
+        self.assertEqual(status, 0)
+        self.assertIn("not held: its recorded runs are more than 1.5 times apart", said)
+        name = "handoff.4096.1.trainer_over_line"
+        self.record(1, 1, 1, name)
+        status, said = self.run_tool({name: [9]})
+        self.assertEqual(status, 0)
+        self.assertIn("not held: the line's time changes", said)
 
     def test_a_miss_is_measured_again_and_all_rounds_count(self):
         self.record(10, 9, 11)
