@@ -16,17 +16,18 @@ void on_passed(void* cookie, int32_t status) {
 }
 
 Status check_pinned(const feedlane_loader* l, Error& error) {
-  if (l->loader->pool() != nullptr) return FEEDLANE_OK;
+  if (l->loader->leases().pool() != nullptr) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_STATE, "config.pinned", 0, 1, "the loader was made without a pool");
 }
 
 }  // namespace
 
 Status feedlane::capi::Reference::take(feedlane_loader* l, std::uint64_t token, Error& error) {
-  const Status s = l->loader->retain(token);
+  const Status s = l->loader->leases().retain(token);
   if (s != FEEDLANE_OK)
-    return error.fail(s, s == FEEDLANE_E_STALE ? "the batch was released, or there never was such a token"
-                                               : "the batch has as many references as can be counted");
+    return error.fail(s, "{}",
+                      s == FEEDLANE_E_STALE ? "the batch was released, or there never was such a token"
+                                            : "the batch has as many references as can be counted");
   loader_ = l;
   token_ = token;
   return s;
@@ -34,10 +35,10 @@ Status feedlane::capi::Reference::take(feedlane_loader* l, std::uint64_t token, 
 
 Status feedlane::capi::find_tensor(feedlane_loader* l, std::uint64_t token, std::int32_t number,
                                    const feedlane_tensor*& out, Error& error) {
-  const std::vector<feedlane_tensor>& tensors = l->loader->tensors(token);
+  const std::vector<feedlane_tensor>& tensors = l->loader->leases().tensors(token);
   if (number < 0 || static_cast<std::size_t>(number) >= tensors.size())
-    return error.refuse(FEEDLANE_E_ARGUMENT, "tensor", number, static_cast<std::int64_t>(tensors.size()),
-                        "tensor is %d, the batch has %zu", number, tensors.size());
+    return error.refuse(FEEDLANE_E_ARGUMENT, "tensor", number, tensors.size(), "tensor is {}, the batch has {}", number,
+                        tensors.size());
   out = &tensors[static_cast<std::size_t>(number)];
   return FEEDLANE_OK;
 }
@@ -57,10 +58,9 @@ int32_t feedlane_batch_to_device(feedlane_loader* l, uint64_t token, int32_t ten
     if (s != FEEDLANE_OK) return s;
     if (bytes < t->bytes)
       return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", static_cast<int64_t>(bytes), static_cast<int64_t>(t->bytes),
-                          "there is room for %llu bytes, the tensor has %llu", static_cast<unsigned long long>(bytes),
-                          static_cast<unsigned long long>(t->bytes));
+                          "there is room for {} bytes, the tensor has {}", bytes, t->bytes);
     return t->bytes == 0 ? FEEDLANE_OK
-                         : l->loader->pool()->backend().copy(device_memory, t->data, t->bytes, stream, error);
+                         : l->loader->leases().pool()->backend().copy(device_memory, t->data, t->bytes, stream, error);
   });
 }
 
@@ -71,7 +71,7 @@ int32_t feedlane_batch_release_on(feedlane_loader* l, uint64_t token, void* stre
     if (s != FEEDLANE_OK) return s;
     auto use = std::make_unique<StreamUse>(l, token, stream, on_passed);
     // The reference stays while the stream is asked, so the batch is the caller's still if that fails.
-    if (s = l->loader->begin_use(token, error); s != FEEDLANE_OK) return s;
+    if (s = l->loader->leases().begin_use(token, error); s != FEEDLANE_OK) return s;
     if (s = use->ask(error); s != FEEDLANE_OK) {
       use->end(Error());
       return s;
@@ -87,7 +87,7 @@ int32_t feedlane_batch_record_stream(feedlane_loader* l, uint64_t token, void* s
     Status s = check_batches(l, error);
     if (s == FEEDLANE_OK) s = check_pinned(l, error);
     if (s != FEEDLANE_OK) return s;
-    if (!l->loader->pool()->backend().has_when_passed())
+    if (!l->loader->leases().pool()->backend().has_when_passed())
       return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `when_passed`");
     Reference reference;
     s = reference.take(l, token, error);

@@ -14,8 +14,8 @@ void give_back(void* loader, std::uint64_t token) noexcept {
   (void)feedlane_batch_release(static_cast<feedlane_loader*>(loader), token);
 }
 
-bool is_cuda_host(const loader::Loader& loader, const feedlane_tensor& tensor) {
-  pinned::Pool* const pool = loader.pool();
+bool is_cuda_host(loader::Loader& loader, const feedlane_tensor& tensor) {
+  pinned::Pool* const pool = loader.leases().pool();
   return pool != nullptr && pool->backend().is_cuda() && pool->covers(tensor.data, tensor.bytes);
 }
 

@@ -39,7 +39,7 @@ Status shield(Error& error, F&& f) noexcept {
   } catch (const std::length_error&) {
     return error.fail(FEEDLANE_E_MEMORY, "more than any memory holds");
   } catch (const std::exception& e) {
-    return error.fail(FEEDLANE_E_OS, "unexpected: %.300s", e.what());
+    return error.fail(FEEDLANE_E_OS, "unexpected: {}", first(300, e.what()));
   } catch (...) {
     return error.fail(FEEDLANE_E_OS, "unexpected exception");
   }
@@ -56,8 +56,7 @@ int32_t call(feedlane_error* err, F&& f) noexcept {
 
 inline Status check_timeout(int64_t timeout_ns, Error& error) {
   if (timeout_ns >= 0) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns %lld is negative",
-                      static_cast<long long>(timeout_ns));
+  return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns {} is negative", timeout_ns);
 }
 
 // Whether what the caller handed over as a descriptor is one.
@@ -68,7 +67,7 @@ inline Status check_descriptor(os::Fd& fd, Error& error) {
     return FEEDLANE_OK;
   }
   const int number = fd.release();  // nothing to close
-  return error.refuse(FEEDLANE_E_ARGUMENT, "fd", number, 0, "fd %d is no open descriptor", number);
+  return error.refuse(FEEDLANE_E_ARGUMENT, "fd", number, 0, "fd {} is no open descriptor", number);
 }
 
 // What all handles have in front: who owns it, whether it was closed, and whether a thread is in a call that allows one.
@@ -97,7 +96,7 @@ struct MessageHandle : Handle {
 inline std::uintptr_t this_thread() { return static_cast<std::uintptr_t>(::pthread_self()); }
 
 inline Status refuse_null(Error& error, const char* argument) {
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "%s is NULL", argument);
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
 }
 
 inline Status refuse_closed(Error& error) { return error.fail(FEEDLANE_E_STATE, "the handle was closed"); }

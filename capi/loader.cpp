@@ -28,7 +28,7 @@ void feedlane::capi::let_go(feedlane_loader* l) {
 }
 
 void feedlane::capi::let_go_later(feedlane_loader* l) {
-  if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) l->loader->pool()->bury(*l);  // see let_go
+  if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) l->loader->leases().pool()->bury(*l);  // see let_go
 }
 
 namespace {
@@ -39,7 +39,7 @@ Status attach_local(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerD
   if (const Status s = l->loader->take_offer(socket, error); s != FEEDLANE_OK) return s;
   l->lives.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
   std::unique_ptr<feedlane_loader, decltype(&let_go)> life(l, let_go);
-  const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->segments(), out, error);
+  const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
   if (s == FEEDLANE_OK) (void)life.release();  // the worker's now
   return s;
 }
@@ -64,12 +64,12 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
                           "workers of its own");
     auto handle = std::make_unique<feedlane_loader>();
     s = handle->stamp.take(error);
-    const loader::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();
+    const sampler::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();
     if (s == FEEDLANE_OK)
       s = loader::Loader::create(config, sampler, c.pinned == nullptr ? nullptr : c.pinned->pool.get(),
                                  forked_worker_main, os::SystemFiles{}, handle->loader, error);
     if (s == FEEDLANE_OK && c.pinned != nullptr)
-      handle->streams = std::make_unique<RecordedStreams>(handle->loader->slots().size());
+      handle->streams = std::make_unique<RecordedStreams>(handle->loader->leases().slots().size());
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });
@@ -95,8 +95,8 @@ int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_ba
     Status s = check_output(out, "out", error);
     constexpr std::size_t least = offsetof(feedlane_batch, epoch);  // without the token it could never be released
     if (s == FEEDLANE_OK && out->size < least)
-      s = error.refuse(FEEDLANE_E_ABI, "out", static_cast<std::int64_t>(out->size), least,
-                       "out->size is %zu: there is no room for the token, which ends at %zu", out->size, least);
+      s = error.refuse(FEEDLANE_E_ABI, "out", out->size, least,
+                       "out->size is {}: there is no room for the token, which ends at {}", out->size, least);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
     // Before the token exists: whoever knows it, or guesses it, may release the batch at once. Relaxed: the owners' one is
@@ -121,9 +121,8 @@ int32_t feedlane_loader_state(feedlane_loader* l, uint64_t token, void* buffer, 
     if (const Status s = l->loader->state(token, state, error); s != FEEDLANE_OK) return s;
     *bytes = state.size();
     if (state.size() > cap)
-      return error.refuse(FEEDLANE_E_LIMIT, "cap", static_cast<std::int64_t>(cap),
-                          static_cast<std::int64_t>(state.size()), "the state has %zu bytes, there is room for %llu",
-                          state.size(), static_cast<unsigned long long>(cap));
+      return error.refuse(FEEDLANE_E_LIMIT, "cap", cap, state.size(), "the state has {} bytes, there is room for {}",
+                          state.size(), cap);
     std::memcpy(buffer, state.data(), state.size());
     return Status{FEEDLANE_OK};
   });
@@ -133,8 +132,8 @@ int32_t feedlane_state_read(const void* state, uint64_t bytes, feedlane_state_in
   return call(err, [&](Error& error) -> Status {
     if (state == nullptr) return refuse_null(error, "state");
     Status s = check_output(out, "out", error);
-    loader::SavedState saved;
-    if (s == FEEDLANE_OK) s = loader::read_state({static_cast<const std::byte*>(state), bytes}, saved, error);
+    checkpoint::SavedState saved;
+    if (s == FEEDLANE_OK) s = checkpoint::read_state({static_cast<const std::byte*>(state), bytes}, saved, error);
     if (s != FEEDLANE_OK) return s;
     feedlane_state_info info{};
     info.size = sizeof info;
@@ -210,13 +209,13 @@ int32_t feedlane_loader_local_worker(feedlane_loader* l, feedlane_worker** out, 
 
 int32_t feedlane_loader_run_local(feedlane_loader* l, feedlane_error* err) {
   return call_any(l, "l", err, [&](Error& error) -> Status {
-    const feedlane_dataset* dataset = l->loader->dataset();
-    if (dataset == nullptr)
+    const loader::Config& config = l->loader->config();
+    if (!config.has_dataset)
       return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1,
                           "the loader was made without a data set to run here");
     std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
     const Status s = attach_local(l, handle, error);
-    return s == FEEDLANE_OK ? run_worker(*handle, *dataset, error) : s;
+    return s == FEEDLANE_OK ? run_worker(*handle, config.table, error) : s;
   });
 }
 
@@ -232,7 +231,7 @@ int32_t feedlane_loader_event(feedlane_loader* l, feedlane_event* out) {
 
 int32_t feedlane_batch_retain(feedlane_loader* l, uint64_t token) {
   const Status s = check_batches(l);
-  return s == FEEDLANE_OK ? l->loader->retain(token) : s;
+  return s == FEEDLANE_OK ? l->loader->leases().retain(token) : s;
 }
 
 int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
@@ -252,7 +251,7 @@ int32_t feedlane_loader_worker_stats(const feedlane_loader* l, int32_t worker, f
   return call_any(l, "l", nullptr, [&](Error& error) {
     Status s = check_output(out, "out", error);
     feedlane_worker_stats stats;
-    if (s == FEEDLANE_OK) s = l->loader->worker_stats(worker, stats);
+    if (s == FEEDLANE_OK) s = monitor::read_worker_stats(l->loader->memory().segments, worker, stats);
     if (s == FEEDLANE_OK) write_versioned(out, stats);
     return s;
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/monitor.hpp"
+#include "monitor/monitor.hpp"
 
 #include "handle.hpp"
 
@@ -7,7 +7,7 @@ using namespace feedlane;
 using namespace feedlane::capi;
 
 struct feedlane_monitor : Handle {
-  std::unique_ptr<loader::Monitor> monitor;
+  std::unique_ptr<monitor::Monitor> monitor;
 
   void wake() {}
 };
@@ -20,7 +20,7 @@ int32_t feedlane_monitor_open(int64_t pid, int32_t nth, feedlane_monitor** out, 
     if (out == nullptr) return refuse_null(error, "out");
     auto handle = std::make_unique<feedlane_monitor>();
     Status s = handle->stamp.take(error);
-    if (s == FEEDLANE_OK) s = loader::Monitor::open(pid, nth, handle->monitor, error);
+    if (s == FEEDLANE_OK) s = monitor::Monitor::open(pid, nth, handle->monitor, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });

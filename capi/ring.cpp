@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
+#include "channel/receiver.hpp"
+#include "channel/sender.hpp"
 #include "handle.hpp"
 #include "os/socket.hpp"
-#include "ring/receiver.hpp"
-#include "ring/sender.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
 
 struct feedlane_rx : MessageHandle {
-  ring::Receiver receiver;
+  channel::Receiver receiver;
 
   void wake() { receiver.close(); }
 };
 struct feedlane_tx : MessageHandle {
-  std::unique_ptr<ring::Sender> sender;
+  std::unique_ptr<channel::Sender> sender;
 
   void wake() { sender->close(); }
 };
@@ -36,16 +36,15 @@ bool is_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got) {
 Status check_path(const char* path, const char* argument, Error& error) {
   const std::size_t length = std::strlen(path);
   if (length >= 1 && length <= os::longest_socket_path) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, static_cast<std::int64_t>(length),
-                      static_cast<std::int64_t>(os::longest_socket_path),
-                      "a socket's path has 1 to %zu bytes, %s has %zu", os::longest_socket_path, argument, length);
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, length, os::longest_socket_path,
+                      "a socket's path has 1 to {} bytes, {} has {}", os::longest_socket_path, argument, length);
 }
 
 Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket, Error& error) {
   if (fd >= 0 && path != nullptr)
     return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
   if (fd >= 0) return check_descriptor(socket, error);
-  if (path == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is %d and path is NULL", fd);
+  if (path == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is {} and path is NULL", fd);
   const Status s = check_path(path, "path", error);
   return s == FEEDLANE_OK ? os::connect_to(path, deadline, socket, error) : s;
 }
@@ -130,7 +129,7 @@ int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, fee
     Status s = check_timeout(timeout_ns, error);
     if (s == FEEDLANE_OK) s = reach(fd, path, deadline, socket, error);
     if (s == FEEDLANE_OK) s = handle->stamp.take(error);
-    if (s == FEEDLANE_OK) s = ring::Sender::attach(std::move(socket), deadline, handle->sender, error);
+    if (s == FEEDLANE_OK) s = channel::Sender::attach(std::move(socket), deadline, handle->sender, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "loader/torch_random.hpp"
+#include "sampler/torch_random.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
@@ -31,21 +31,22 @@ const char* environment(const char* name) { return std::getenv(name); }
 extern "C" {
 
 int32_t feedlane_sampler_sequential(int64_t length, feedlane_sampler** out, feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) { return loader::make_sequential(length, sampler, error); });
+  return create(out, err,
+                [&](auto& sampler, Error& error) { return sampler::make_sequential(length, sampler, error); });
 }
 
 int32_t feedlane_sampler_random(const feedlane_random_config* config, feedlane_sampler** out, feedlane_error* err) {
   return create(out, err, [&](auto& sampler, Error& error) {
     feedlane_random_config c;
     const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? loader::make_random(c, sampler, error) : s;
+    return s == FEEDLANE_OK ? sampler::make_random(c, sampler, error) : s;
   });
 }
 
 int32_t feedlane_sampler_subset(const int64_t* indices, uint64_t count, int32_t in_order, uint64_t seed,
                                 feedlane_sampler** out, feedlane_error* err) {
   return create(out, err, [&](auto& sampler, Error& error) {
-    return loader::make_subset(indices, count, in_order, seed, sampler, error);
+    return sampler::make_subset(indices, count, in_order, seed, sampler, error);
   });
 }
 
@@ -54,7 +55,7 @@ int32_t feedlane_sampler_weighted(const double* weights, uint64_t count, const f
   return create(out, err, [&](auto& sampler, Error& error) {
     feedlane_weighted_config c;
     const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? loader::make_weighted(weights, count, c, sampler, error) : s;
+    return s == FEEDLANE_OK ? sampler::make_weighted(weights, count, c, sampler, error) : s;
   });
 }
 
@@ -62,7 +63,7 @@ int32_t feedlane_sampler_batch(const feedlane_sampler* inner, int64_t batch_size
                                feedlane_sampler** out, feedlane_error* err) {
   return create(out, err, [&](auto& sampler, Error& error) {
     const Status s = check_handle(inner, "inner", error);
-    return s == FEEDLANE_OK ? loader::make_batch(*inner->sampler, batch_size, drop_last, sampler, error) : s;
+    return s == FEEDLANE_OK ? sampler::make_batch(*inner->sampler, batch_size, drop_last, sampler, error) : s;
   });
 }
 
@@ -71,7 +72,7 @@ int32_t feedlane_sampler_distributed(const feedlane_distributed_config* config, 
   return create(out, err, [&](auto& sampler, Error& error) {
     feedlane_distributed_config c;
     const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? loader::make_distributed(c, environment, sampler, error) : s;
+    return s == FEEDLANE_OK ? sampler::make_distributed(c, environment, sampler, error) : s;
   });
 }
 
@@ -80,15 +81,15 @@ int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks* callbacks, fee
   return create(out, err, [&](auto& sampler, Error& error) {
     feedlane_sampler_callbacks c;
     const Status s = read_versioned(callbacks, c, "callbacks", error);
-    return s == FEEDLANE_OK ? loader::make_custom(c, sampler, error) : s;
+    return s == FEEDLANE_OK ? sampler::make_custom(c, sampler, error) : s;
   });
 }
 
 int32_t feedlane_rank_detect(feedlane_rank* out, feedlane_error* err) {
   return call(err, [&](Error& error) {
-    loader::RankSource found;
+    sampler::RankSource found;
     Status s = check_output(out, "out", error);
-    if (s == FEEDLANE_OK) s = loader::detect_rank(environment, found, error);
+    if (s == FEEDLANE_OK) s = sampler::detect_rank(environment, found, error);
     if (s != FEEDLANE_OK) return s;
     feedlane_rank rank{};
     rank.rank = found.rank;
@@ -103,20 +104,17 @@ int32_t feedlane_rank_detect(feedlane_rank* out, feedlane_error* err) {
 int32_t feedlane_torch_base_seed(uint64_t manual_seed, int64_t epoch, uint64_t* base_seed, feedlane_error* err) {
   return call(err, [&](Error& error) -> Status {
     if (base_seed == nullptr) return refuse_null(error, "base_seed");
-    if (epoch < 0 || epoch > loader::TorchEpochs::most)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, epoch < 0 ? 0 : loader::TorchEpochs::most,
-                          "epoch %lld is not between 0 and %lld", static_cast<long long>(epoch),
-                          static_cast<long long>(loader::TorchEpochs::most));
-    *base_seed = loader::TorchEpochs(manual_seed).at(epoch).base;
+    if (epoch < 0 || epoch > sampler::TorchEpochs::most)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, epoch < 0 ? 0 : sampler::TorchEpochs::most,
+                          "epoch {} is not between 0 and {}", epoch, sampler::TorchEpochs::most);
+    *base_seed = sampler::TorchEpochs(manual_seed).at(epoch).base;
     return FEEDLANE_OK;
   });
 }
 
 int32_t feedlane_sampler_restart(feedlane_sampler* s, int64_t epoch, feedlane_error* err) {
   return call_one(s, "s", err, [&](Error& error) {
-    if (epoch < 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch %lld is negative",
-                          static_cast<long long>(epoch));
+    if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch {} is negative", epoch);
     return s->sampler->restart(epoch, 0, error);
   });
 }
@@ -148,8 +146,7 @@ int32_t feedlane_sampler_save(feedlane_sampler* s, void* state, uint64_t cap, ui
     *bytes = saved.size();
     if (saved.size() > cap)
       return error.refuse(FEEDLANE_E_LIMIT, "cap", static_cast<int64_t>(cap), static_cast<int64_t>(saved.size()),
-                          "the state has %zu bytes, there is room for %llu", saved.size(),
-                          static_cast<unsigned long long>(cap));
+                          "the state has {} bytes, there is room for {}", saved.size(), cap);
     std::memcpy(state, saved.data(), saved.size());
     return status;
   });

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "handle.hpp"
-#include "loader/sampler.hpp"
+#include "sampler/sampler.hpp"
 
 struct feedlane_sampler : feedlane::capi::Handle {
-  std::unique_ptr<feedlane::loader::Sampler> sampler;
+  std::unique_ptr<feedlane::sampler::Sampler> sampler;
 
   void wake() {}
 };

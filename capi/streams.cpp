@@ -14,14 +14,14 @@ Error feedlane::capi::stream_error(std::int32_t status) {
 
 Status feedlane::capi::StreamUse::ask(Error& error) {
   loader_->lives.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
-  loader_->loader->begin_release();
+  loader_->loader->leases().expect_end();
   passed_ = {notify_, this};
-  return loader_->loader->pool()->backend().when_passed(stream_, passed_, error);
+  return loader_->loader->leases().pool()->backend().when_passed(stream_, passed_, error);
 }
 
 void feedlane::capi::StreamUse::end(const Error& stream) {
   feedlane_loader* const l = loader_;  // the slot, and this with it, may be another batch's when the use has ended
-  const arena::SlotTable::Left left = l->loader->end_release(token_, stream);
+  const arena::SlotTable::Left left = l->loader->leases().end_use(token_, stream);
   if (left.freed) let_go_later(l);  // the batch's own life
   let_go_later(l);                  // that of `ask`
 }
@@ -29,7 +29,7 @@ void feedlane::capi::StreamUse::end(const Error& stream) {
 feedlane::capi::RecordedStreams::Slot& feedlane::capi::RecordedStreams::slot_of(const feedlane_loader* l,
                                                                                 std::uint64_t token) const {
   std::uint32_t slot = 0;
-  (void)l->loader->slots().slot_of(token, slot);  // the batch was held just now, so it is one
+  (void)l->loader->leases().slots().slot_of(token, slot);  // the batch was held just now, so it is one
   return slots_[slot];
 }
 
@@ -45,9 +45,9 @@ Status feedlane::capi::RecordedStreams::add(feedlane_loader* l, std::uint64_t to
   if (std::any_of(s.uses.begin(), end, [&](const StreamUse& use) { return use.stream() == stream; }))
     return FEEDLANE_OK;
   if (end == s.uses.end())
-    return error.refuse(FEEDLANE_E_LIMIT, "stream", s.count + 1, s.count, "%u other streams use the batch already",
+    return error.refuse(FEEDLANE_E_LIMIT, "stream", s.count + 1, s.count, "{} other streams use the batch already",
                         s.count);
-  const Status status = l->loader->begin_use(token, error);
+  const Status status = l->loader->leases().begin_use(token, error);
   if (status != FEEDLANE_OK) return status;
   *end = StreamUse(l, token, stream,
                    [](void* use, std::int32_t code) { static_cast<StreamUse*>(use)->end(stream_error(code)); });
@@ -71,7 +71,7 @@ Status feedlane::capi::give_back(feedlane_loader* l, std::uint64_t token) {
   const bool asks = l->streams != nullptr;
   if (asks) l->lives.fetch_add(1, std::memory_order_relaxed);
   arena::SlotTable::Left left;
-  const Status s = l->loader->release(token, left);
+  const Status s = l->loader->leases().release(token, left);
   if (left.freed) let_go(l);
   else if (left.unreferenced && asks) l->streams->ask(l, token);
   if (asks) let_go(l);

@@ -6,11 +6,11 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/splitmix.hpp"
 #include "handle.hpp"
 #include "loader.hpp"
 #include "process.hpp"
 #include "worker.hpp"
-#include "worker/seed.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
@@ -63,7 +63,7 @@ int32_t with_content(const feedlane_task* task, feedlane_error* err, F&& f) {
   if (task == nullptr || task->worker != nullptr)
     return with_task(task, err, [&](worker::Worker& w, Error& error) { return f(w.task(), error); });
   return call(err, [&](Error& error) -> Status {
-    auto* content = static_cast<worker::Task*>(task->library);
+    auto* content = static_cast<dataset::Task*>(task->library);
     if (content == nullptr || !content->is_open())
       return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
     return f(*content, error);
@@ -76,7 +76,7 @@ namespace {
 
 Status run_at(int fd, const feedlane_dataset* dataset, shm::Segments* inherited, Error& error) {
   os::Fd socket(fd);
-  worker::DatasetRunner checked;  // before the trainer hears of us
+  dataset::DatasetRunner checked;  // before the trainer hears of us
   Status s = checked.take(dataset, "dataset", error);
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
   if (s == FEEDLANE_OK)
@@ -109,7 +109,7 @@ Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, feedlane
 }
 
 Status feedlane::capi::run_worker(feedlane_worker& handle, const feedlane_dataset& dataset, Error& error) {
-  worker::DatasetRunner runner;
+  dataset::DatasetRunner runner;
   const Status s = runner.take(&dataset, "dataset", error);
   return s == FEEDLANE_OK ? worker::run(*handle.worker, runner, error) : s;
 }
@@ -126,7 +126,7 @@ bool feedlane::capi::is_worker_process() {
 extern "C" {
 
 uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position) {
-  return worker::row_seed(worker::epoch_key(base_seed, epoch), position);
+  return row_seed(epoch_key(base_seed, epoch), position);
 }
 
 int32_t feedlane_worker_fd(void) {
@@ -165,7 +165,7 @@ int32_t feedlane_worker_get_info(const feedlane_worker* w, feedlane_worker_info*
 int32_t feedlane_worker_ready(feedlane_worker* w, int32_t status, const char* text, feedlane_error* err) {
   return call_one(w, "w", err, [&](Error& error) {
     if (status > 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "status", status, 0, "status %d: 0 or a negative status", status);
+      return error.refuse(FEEDLANE_E_ARGUMENT, "status", status, 0, "status {}: 0 or a negative status", status);
     return w->worker->ready(status, text, error);
   });
 }
@@ -224,7 +224,7 @@ int32_t feedlane_task_exhausted(const feedlane_task* task, feedlane_error* err) 
 
 int32_t feedlane_task_tensor(const feedlane_task* task, int32_t index, const feedlane_field* full, feedlane_tensor* out,
                              feedlane_error* err) {
-  return with_content(task, err, [&](worker::Task& t, Error& error) {
+  return with_content(task, err, [&](dataset::Task& t, Error& error) {
     feedlane_field field;
     const Status s = read_versioned(full, field, "full", error);
     return s == FEEDLANE_OK ? t.shape_tensor(index, field, out, error) : s;
@@ -232,20 +232,20 @@ int32_t feedlane_task_tensor(const feedlane_task* task, int32_t index, const fee
 }
 
 int32_t feedlane_task_metadata(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
-  return with_content(task, err, [&](worker::Task& t, Error& error) { return t.set_metadata(bytes, count, error); });
+  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_metadata(bytes, count, error); });
 }
 
 int32_t feedlane_task_state(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
-  return with_content(task, err, [&](worker::Task& t, Error& error) { return t.set_state(bytes, count, error); });
+  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_state(bytes, count, error); });
 }
 
 int32_t feedlane_task_rows(const feedlane_task* task, uint64_t rows, feedlane_error* err) {
-  return with_content(task, err, [&](worker::Task& t, Error& error) { return t.set_rows(rows, error); });
+  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_rows(rows, error); });
 }
 
 int32_t feedlane_task_record(const feedlane_task* task, uint64_t position, int32_t outcome, int32_t code,
                              uint32_t retries, int64_t other, const char* text, feedlane_error* err) {
-  return with_content(task, err, [&](worker::Task& t, Error& error) {
+  return with_content(task, err, [&](dataset::Task& t, Error& error) {
     return t.record(position, outcome, code, retries, other, text == nullptr ? "" : text, error);
   });
 }

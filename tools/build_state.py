@@ -37,11 +37,10 @@ def compilers_of(targets):
     }
 
 
-def as_text(name, value):
-    """A value as -D has it. Compiler arguments are split where a shell splits them, other lists at commas."""
+def as_text(value):
     if isinstance(value, bool):
         return str(value).lower()
-    return (" " if name.endswith("_args") else ",").join(value) if isinstance(value, list) else str(value)
+    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 def state(build, source, cxx, wanted):
@@ -56,7 +55,7 @@ def state(build, source, cxx, wanted):
 
     try:
         about = info("meson-info.json")
-        options = {option["name"]: as_text(option["name"], option["value"]) for option in info("intro-buildoptions.json")}
+        options = {option["name"]: as_text(option["value"]) for option in info("intro-buildoptions.json")}
         compilers = compilers_of(info("intro-targets.json"))
         same = (
             about["meson_version"]["full"] == output("meson", "--version").strip()

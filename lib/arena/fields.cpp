@@ -13,9 +13,8 @@ namespace {
 Status refuse(Error& error, std::size_t index, const char* member, std::int64_t found, std::int64_t needed,
               const char* rule) {
   char argument[48];
-  (void)std::snprintf(argument, sizeof argument, "config.fields[%zu].%s", index, member);
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "%s is %lld: %s", argument,
-                      static_cast<long long>(found), rule);
+  (void)format_to(argument, "config.fields[{}].{}", index, member);
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "{} is {}: {}", argument, found, rule);
 }
 
 }  // namespace
@@ -54,7 +53,7 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
   if (fields == nullptr || count == 0 || count > FEEDLANE_MAX_TENSORS)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.fields", fields == nullptr ? 0 : static_cast<std::int64_t>(count),
                         fields == nullptr || count == 0 ? 1 : FEEDLANE_MAX_TENSORS,
-                        "a sample has 1 to %d declared fields, %llu found", FEEDLANE_MAX_TENSORS,
+                        "a sample has 1 to {} declared fields, {} found", FEEDLANE_MAX_TENSORS,
                         fields == nullptr ? 0ULL : static_cast<unsigned long long>(count));
   // A caller with a later header has larger elements, with an earlier one shorter ones.
   const std::size_t stride = fields->size;

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "shm/words.hpp"
+#include "shm/shared_read.hpp"
 
 namespace feedlane::arena {
 
@@ -75,9 +75,8 @@ namespace {
 
 // `rule` says how the two numbers should be related: "%s is 5 in the slot, RULE 4".
 Status corrupt(Error& error, const char* what, std::uint64_t found, const char* rule, std::uint64_t needed) {
-  return error.refuse(FEEDLANE_E_CORRUPT, what, static_cast<std::int64_t>(found), static_cast<std::int64_t>(needed),
-                      "%s is %lld in the slot, must be %s %lld", what, static_cast<long long>(found), rule,
-                      static_cast<long long>(needed));
+  return error.refuse(FEEDLANE_E_CORRUPT, what, found, needed, "{} is {} in the slot, must be {} {}", what, found, rule,
+                      needed);
 }
 
 Status read_head(const Slot& slot, std::uint64_t task_id, shm::SlotHead& head, Error& error) {
@@ -87,11 +86,9 @@ Status read_head(const Slot& slot, std::uint64_t task_id, shm::SlotHead& head, E
 
 Status check_extent(const Slot& slot, const char* what, const Extent& extent, Error& error) {
   if (extent.bytes <= slot.payload_bytes && extent.offset <= slot.payload_bytes - extent.bytes) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_CORRUPT, what, static_cast<std::int64_t>(extent.offset),
-                      static_cast<std::int64_t>(slot.payload_bytes),
-                      "%s is %llu in the slot, with %llu bytes from there; the slot ends at %llu", what,
-                      static_cast<unsigned long long>(extent.offset), static_cast<unsigned long long>(extent.bytes),
-                      static_cast<unsigned long long>(slot.payload_bytes));
+  return error.refuse(FEEDLANE_E_CORRUPT, what, extent.offset, slot.payload_bytes,
+                      "{} is {} in the slot, with {} bytes from there; the slot ends at {}", what, extent.offset,
+                      extent.bytes, slot.payload_bytes);
 }
 
 // A tensor whose shape the worker chose: type and shape are sound, and it lies in the slot.
@@ -99,8 +96,8 @@ Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor
   feedlane_dtype dtype{r.code, r.bits, r.lanes};
   std::uint64_t bytes = 0;
   if (const Flaw f = measure(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes); f.member != nullptr)
-    return error.refuse(FEEDLANE_E_CORRUPT, f.member, f.found, f.needed, "tensor.%s is %lld in the slot: %s", f.member,
-                        static_cast<long long>(f.found), f.rule);
+    return error.refuse(FEEDLANE_E_CORRUPT, f.member, f.found, f.needed, "tensor.{} is {} in the slot: {}", f.member,
+                        f.found, f.rule);
   if (r.bytes != bytes) return corrupt(error, "tensor.bytes", r.bytes, "what its shape takes,", bytes);
   if (const Status s = check_extent(slot, "tensor.offset", {r.offset, r.bytes}, error); s != FEEDLANE_OK) return s;
   if (r.offset % shm::tensor_alignment != 0)

@@ -3,7 +3,7 @@
 
 #include <bit>
 
-#include "shm/words.hpp"
+#include "shm/shared_read.hpp"
 
 namespace feedlane::arena {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.hpp"
 
-#include <cstdarg>
-#include <cstdio>
 #include <cstring>
 
 namespace feedlane {
@@ -16,11 +14,11 @@ void copy_text(char* out, std::size_t capacity, const char* text) noexcept {
 
 Status from_callback(const char* name, Status returned, const feedlane_error& report, Error& error) noexcept {
   if (returned >= 0 || returned < FEEDLANE_E_UNSUPPORTED)
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, returned, 0, "%s returned %d (%s), which is none of its outcomes",
+    return error.refuse(FEEDLANE_E_ARGUMENT, name, returned, 0, "{} returned {} ({}), which is none of its outcomes",
                         name, returned, feedlane_status_name(returned));
   const std::size_t length = strnlen(report.text, sizeof report.text);
-  if (length == 0) (void)error.fail(returned, "%s returned %d (%s)", name, returned, feedlane_status_name(returned));
-  else (void)error.fail(returned, "%.*s", static_cast<int>(length), report.text);
+  if (length == 0) (void)error.fail(returned, "{} returned {} ({})", name, returned, feedlane_status_name(returned));
+  else (void)error.fail(returned, "{}", std::string_view(report.text, length));
   copy_text(error.argument, sizeof error.argument, name);
   error.os_errno = report.os_errno;
   error.transient = report.transient != 0;
@@ -46,33 +44,22 @@ feedlane_error to_c(const Error& error) noexcept {
   return e;
 }
 
-Status Error::fail(Status status, const char* format, ...) {
+Status Error::fill(Status status, const char* format, std::initializer_list<FormatArgument> arguments) {
   *this = Error{};
   code = status;
-  va_list arguments;
-  va_start(arguments, format);
-  (void)std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
+  (void)format_arguments(text, sizeof text, format, arguments);
   return code;
 }
 
-Status Error::refuse(Status status, const char* name, std::int64_t number_found, std::int64_t number_needed,
-                     const char* format, ...) {
-  *this = Error{};
-  code = status;
+Status Error::blame(const char* name, std::int64_t number_found, std::int64_t number_needed) {
+  copy_text(argument, sizeof argument, name);
   found = number_found;
   needed = number_needed;
-  copy_text(argument, sizeof argument, name);
-  va_list arguments;
-  va_start(arguments, format);
-  (void)std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
   return code;
 }
 
-Status refuse(Error& error, const char* name, std::int64_t found, std::int64_t needed, const char* rule) {
-  return error.refuse(FEEDLANE_E_ARGUMENT, name, found, needed, "%s is %lld: %s", name, static_cast<long long>(found),
-                      rule);
+Status refuse(Error& error, const char* name, Number found, Number needed, const char* rule) {
+  return error.refuse(FEEDLANE_E_ARGUMENT, name, found, needed, "{} is {}: {}", name, found.value, rule);
 }
 
 namespace {
@@ -86,20 +73,12 @@ namespace {
 
 }  // namespace
 
-Status Error::os(int error_number, const char* format, ...) {
-  *this = Error{};
-  code = FEEDLANE_E_OS;
+Status Error::add_reason(int error_number) {
   os_errno = error_number;
-  va_list arguments;
-  va_start(arguments, format);
-  const int written = std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  if (written < 0) return code;
-  const auto used = static_cast<std::size_t>(written);
   char reason[128];
-  if (used + 3 < sizeof text)
-    (void)std::snprintf(text + used, sizeof text - used, ": %s",
-                        reason_of(strerror_r(error_number, reason, sizeof reason), reason));
+  const std::size_t used = std::strlen(text);
+  (void)format_arguments(text + used, sizeof text - used, ": {}",
+                         {FormatArgument(reason_of(strerror_r(error_number, reason, sizeof reason), reason))});
   return code;
 }
 

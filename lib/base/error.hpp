@@ -4,14 +4,24 @@
 #pragma once
 
 #include <cerrno>
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
+#include "base/format.hpp"
 #include "feedlane.h"
 
 namespace feedlane {
 
 using Status = std::int32_t;
+
+// What was found or needed, of any integer type: `found` and `needed` of an error have 64 bits.
+struct Number {
+  template <std::integral T>
+  Number(T number) : value(static_cast<std::int64_t>(number)) {}
+  std::int64_t value;
+};
 
 // -1 in worker, attempt, epoch, batch, sample means "none", as in feedlane_error.
 struct Error {
@@ -31,17 +41,33 @@ struct Error {
 
   Error() noexcept { argument[0] = text[0] = '\0'; }
 
-  // Each fills this error from scratch and returns its code, so that a refusal is one `return`.
-  [[gnu::format(printf, 3, 4)]] Status fail(Status status, const char* format, ...);
+  // Each fills this error from scratch and returns its code, so that a refusal is one `return`. See format.hpp for the text.
+  template <class... A>
+  Status fail(Status status, FormatFor<A...> format, const A&... arguments) {
+    return fill(status, format.text(), {FormatArgument(arguments)...});
+  }
   // An argument that is refused: its name, the number found and the number needed.
-  [[gnu::format(printf, 6, 7)]] Status refuse(Status status, const char* name, std::int64_t number_found,
-                                              std::int64_t number_needed, const char* format, ...);
+  template <class... A>
+  Status refuse(Status status, const char* name, Number number_found, Number number_needed, FormatFor<A...> format,
+                const A&... arguments) {
+    (void)fill(status, format.text(), {FormatArgument(arguments)...});
+    return blame(name, number_found.value, number_needed.value);
+  }
   // A system call that failed: what it was for, and errno.
-  [[gnu::format(printf, 3, 4)]] Status os(int error_number, const char* format, ...);
+  template <class... A>
+  Status os(int error_number, FormatFor<A...> format, const A&... arguments) {
+    (void)fill(FEEDLANE_E_OS, format.text(), {FormatArgument(arguments)...});
+    return add_reason(error_number);
+  }
+
+ private:
+  Status fill(Status status, const char* format, std::initializer_list<FormatArgument> arguments);
+  Status blame(const char* name, std::int64_t number_found, std::int64_t number_needed);
+  Status add_reason(int error_number);
 };
 
 // E_ARGUMENT for a number that isn't in its domain: "NAME is FOUND: RULE".
-Status refuse(Error& error, const char* name, std::int64_t found, std::int64_t needed, const char* rule);
+Status refuse(Error& error, const char* name, Number found, Number needed, const char* rule);
 
 // An error in the form that callers see, but for the detail, which is the caller's memory.
 feedlane_error to_c(const Error& error) noexcept;

@@ -10,7 +10,7 @@
 #include "base/versioned.hpp"
 #include "os/process.hpp"
 #include "shm/plan.hpp"
-#include "worker/hello.hpp"
+#include "worker/greeting.hpp"
 
 namespace feedlane::loader {
 namespace {
@@ -66,7 +66,7 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
 }
 
 // Where the indices come from, and how they make batches.
-Status check_order(const feedlane_loader_config& c, const Sampler* sampler, Error& error) {
+Status check_order(const feedlane_loader_config& c, const sampler::Sampler* sampler, Error& error) {
   if (c.iterable == 0) {
     if (sampler == nullptr) return refuse(error, "config.sampler", 0, 1, "a map-style data set needs a sampler");
     if (c.deterministic != 0) return refuse(error, "config.deterministic", 1, 0, "only for iterable data sets");
@@ -99,7 +99,7 @@ Status check_policies(const feedlane_loader_config& c, Error& error) {
 }
 
 // What goes together and what doesn't.
-Status check_combinations(const feedlane_loader_config& c, const Sampler* sampler, Error& error) {
+Status check_combinations(const feedlane_loader_config& c, const sampler::Sampler* sampler, Error& error) {
   if (const Status s = check_order(c, sampler, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_policies(c, error); s != FEEDLANE_OK) return s;
   if (c.start < FEEDLANE_START_SPAWN || c.start > FEEDLANE_START_EXTERNAL)
@@ -178,7 +178,7 @@ T or_default(T value, T standard) {
 
 }  // namespace
 
-Status read_config(const feedlane_loader_config* config, const Sampler* sampler, Config& out, Error& error) {
+Status read_config(const feedlane_loader_config* config, const sampler::Sampler* sampler, Config& out, Error& error) {
   feedlane_loader_config c;
   Status s = read_versioned(config, c, "config", error);
   if (s == FEEDLANE_OK) s = check_ranges(c, error);

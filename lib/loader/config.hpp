@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A loader's configuration: checked, with every default filled in.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +9,18 @@
 
 #include "arena/fields.hpp"
 #include "base/error.hpp"
-#include "loader/sampler.hpp"
-#include "worker/dataset.hpp"
+#include "dataset/runner.hpp"
+#include "sampler/sampler.hpp"
+#include "supervisor/settings.hpp"
 
 namespace feedlane::loader {
 
 // A loader's configuration, checked, copied, with every default filled in.
-struct Config {
-  std::unique_ptr<Sampler> sampler;  // none: iterable
-  bool has_dataset = false;          // inline, fork, thread
+struct Config : supervisor::Settings {
+  std::unique_ptr<sampler::Sampler> sampler;  // none: iterable
+  bool has_dataset = false;                   // inline, fork, thread
   feedlane_dataset table{};
-  worker::DatasetRunner dataset;  // inline
+  dataset::DatasetRunner dataset;  // inline
   arena::Fields fields;
   std::vector<feedlane_field> declared;  // the same in the caller's form
   std::int64_t batch_size = 1;           // rows of a batch at most
@@ -31,21 +33,11 @@ struct Config {
   bool round_robin = false;
   std::uint64_t seed = 0;
   bool has_seed = false;
-  std::uint32_t workers = 0;
-  std::int32_t start = FEEDLANE_START_SPAWN;
   std::uint32_t prefetch_factor = 2;
   bool keep_workers = false;
   std::uint32_t held = 1;
-  std::vector<std::string> argv;
-  std::vector<std::string> environment;
   std::vector<std::byte> worker_config;
-  std::int64_t start_timeout_ns = 0;
-  std::int64_t stop_timeout_ns = 0;
-  std::int64_t term_timeout_ns = 0;
-  std::uint32_t max_restarts = 0;
   std::uint32_t max_kills_per_batch = 0;
-  std::int64_t task_timeout_ns = FEEDLANE_FOREVER;
-  bool lifeline = true;
   std::vector<std::byte> state;  // to go on from
   std::uint64_t slot_bytes = 0;  // 0: worked out of the fields
   std::uint64_t arena_bytes = 0;
@@ -56,7 +48,6 @@ struct Config {
   bool is_pinned = false;
   std::uint32_t staged = 0;  // buffers of the pool; 0: the arena itself is registered, if anything is
 
-  [[nodiscard]] bool has_task_timeout() const { return task_timeout_ns != FEEDLANE_FOREVER; }
   // Workers that the library starts, and so can start again.
   [[nodiscard]] bool starts_workers() const { return start == FEEDLANE_START_SPAWN || start == FEEDLANE_START_FORK; }
   // Whether workers leave records of samples that failed.
@@ -67,11 +58,25 @@ struct Config {
   [[nodiscard]] std::int64_t batches_of(std::int64_t samples) const {
     return samples / batch_size + (samples % batch_size != 0 && !drop_last ? 1 : 0);
   }
+  // Which worker made a batch, for errors and batches; -1: this thread.
+  [[nodiscard]] std::int32_t maker_of(std::uint32_t worker) const {
+    return workers == 0 ? -1 : static_cast<std::int32_t>(worker);
+  }
+  // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one is
+  // released leaves the window full. And one for each thread that may hang with another in its hands.
+  [[nodiscard]] std::uint32_t slots() const {
+    return window() + held + 1 + (start == FEEDLANE_START_THREAD && has_task_timeout() ? workers : 0);
+  }
+  // Forked workers need no mapping of their own, so that registered memory can be kept from all harm. Elsewhere it is only
+  // restored afterwards, and then memory can be given back: see SlotMemory.
+  [[nodiscard]] bool forbids_holes() const {
+    return is_pinned && staged == 0 && workers != 0 && start == FEEDLANE_START_FORK;
+  }
   // Batches asked for and not yet yielded, at most.
   [[nodiscard]] std::uint32_t window() const { return workers * prefetch_factor; }
 };
 
 // `sampler` is what config->sampler stands for.
-Status read_config(const feedlane_loader_config* config, const Sampler* sampler, Config& out, Error& error);
+Status read_config(const feedlane_loader_config* config, const sampler::Sampler* sampler, Config& out, Error& error);
 
 }  // namespace feedlane::loader

@@ -1,106 +1,134 @@
 // SPDX-License-Identifier: Apache-2.0
+// The transitions of the ledger's entries.
 #include "loader/ledger.hpp"
+
+#include <algorithm>
+#include <utility>
 
 namespace feedlane::loader {
 
-void Ledger::Queue::pop() {
-  head_ = place(1);
-  count_--;
+using State = Entry::State;
+
+void Ledger::reset(std::uint32_t slots, bool out_of_order) {
+  entries_.resize(slots);
+  for (std::uint32_t slot = 0; slot < slots; slot++) entries_[slot].slot = slot;
+  out_of_order_ = out_of_order;
+  order_.reserve(slots);
+  done_.reserve(slots);
 }
 
-void Ledger::Queue::remove(std::uint32_t slot) {
-  std::size_t i = 0;
-  while (i < count_ && at(i) != slot) i++;
-  if (i == count_) return;
-  for (; i > 0; i--) at(i) = at(i - 1);  // those before it move up
-  pop();
+void Ledger::set_pending(Entry& entry) {
+  entry.state = State::pending;
+  pending_++;
 }
 
-void Ledger::Queue::replace(std::uint32_t slot, std::uint32_t other) {
-  for (std::size_t i = 0; i < count_; i++)
-    if (at(i) == slot) at(i) = other;
+// ---- from the sampler to a worker ----
+
+const Entry& Ledger::add(std::uint32_t slot, Batch batch) {
+  Entry& e = entries_[slot];
+  e.batch = batch.number;
+  e.first_position = batch.first_position;
+  e.rows = batch.rows;
+  e.home = batch.home;
+  e.is_bound = batch.is_bound;
+  e.attempt = 0;
+  e.kills = 0;
+  e.avoid = Entry::anyone;
+  e.contents.taken = 0;
+  e.contents.sampler_state = std::move(batch.sampler_state);
+  e.contents.shard_state.reset();
+  set_pending(e);
+  order_.push(slot);
+  return e;
+}
+
+std::uint64_t Ledger::send(std::uint32_t slot, std::uint32_t worker) {
+  Entry& e = entries_[slot];
+  e.state = State::sent;
+  e.worker = worker;
+  pending_--;
+  return e.id = next_id_++;
+}
+
+void Ledger::requeue(std::uint32_t slot) { set_pending(entries_[slot]); }
+
+void Ledger::requeue(std::uint32_t slot, std::uint32_t avoid) {
+  entries_[slot].avoid = avoid;
+  requeue(slot);
+}
+
+void Ledger::retry(std::uint32_t slot) {
+  entries_[slot].attempt++;
+  requeue(slot, Entry::anyone);
 }
 
 void Ledger::move(std::uint32_t slot, std::uint32_t other) {
-  Record& from = records_[slot];
-  Record& to = records_[other];
+  Entry& from = entries_[slot];
+  Entry& to = entries_[other];
   to.id = from.id;
   to.batch = from.batch;
   to.first_position = from.first_position;
   to.rows = from.rows;
   to.attempt = from.attempt + 1;
   to.kills = from.kills;
-  to.error = from.error;
-  to.home = from.home;
+  to.home = from.is_bound ? from.home : Entry::anyone;
+  to.is_bound = from.is_bound;
   to.avoid = from.worker;
-  to.taken = 0;
-  to.shard_state.reset();
-  to.sampler_state = std::move(from.sampler_state);
-  to.state = Record::State::pending;
-  from.state = Record::State::abandoned;
+  to.contents.error = from.contents.error;
+  to.contents.taken = 0;
+  to.contents.shard_state.reset();
+  to.contents.sampler_state = std::move(from.contents.sampler_state);
+  set_pending(to);
+  from.state = State::abandoned;
+  abandoned_++;
   order_.replace(slot, other);
 }
 
-void Ledger::reset(std::uint32_t slots, bool out_of_order) {
-  records_.resize(slots);
-  out_of_order_ = out_of_order;
-  order_.reserve(slots);
-  done_.reserve(slots);
-}
+// ---- results ----
 
-Record& Ledger::add(std::uint32_t slot, std::int64_t batch, std::int64_t first_position, std::uint32_t rows) {
-  Record& r = records_[slot];
-  r.state = Record::State::pending;
-  r.batch = batch;
-  r.first_position = first_position;
-  r.rows = rows;
-  r.attempt = 0;
-  r.kills = 0;
-  r.home = r.avoid = Record::anyone;
-  r.taken = 0;
-  r.sampler_state.reset();
-  r.shard_state.reset();
-  order_.push(slot);
-  return r;
-}
-
-std::uint64_t Ledger::send(Record& record, std::uint32_t worker) {
-  record.state = Record::State::sent;
-  record.worker = worker;
-  return record.id = take_id();
-}
-
-void Ledger::finish(std::uint32_t slot, Record::State state) {
-  records_[slot].state = state;
-  if (out_of_order_) done_.push(slot);
-}
-
-Record* Ledger::match(const shm::ResultMessage& result, std::uint32_t worker) {
-  if (result.slot >= records_.size()) return nullptr;
-  Record& r = records_[result.slot];
-  return r.is_out() && r.id == result.id && r.attempt == result.attempt && r.worker == worker ? &r : nullptr;
-}
-
-Record* Ledger::find(std::uint64_t id, std::uint32_t worker) {
-  for (Record& r : records_)
-    if (r.is_out() && r.id == id && r.worker == worker) return &r;
+const Entry* Ledger::find(std::uint64_t id, std::uint32_t worker) const {
+  for (const Entry& e : entries_)
+    if (e.is_out() && e.id == id && e.worker == worker) return &e;
   return nullptr;
 }
 
+const Entry* Ledger::match(const shm::ResultMessage& result, std::uint32_t worker) const {
+  if (result.slot >= entries_.size()) return nullptr;
+  const Entry& e = entries_[result.slot];
+  return e.is_out() && e.id == result.id && e.attempt == result.attempt && e.worker == worker ? &e : nullptr;
+}
+
+std::uint64_t Ledger::oldest_of(std::uint32_t worker) const {
+  std::uint64_t oldest = UINT64_MAX;
+  for (const Entry& e : entries_)
+    if (e.is_out() && e.worker == worker) oldest = std::min(oldest, e.id);
+  return oldest;
+}
+
+void Ledger::finish(std::uint32_t slot, State state) {
+  Entry& e = entries_[slot];
+  if (e.state == State::pending) pending_--;
+  e.state = state;
+  if (out_of_order_) done_.push(slot);
+}
+
+void Ledger::retire(std::uint32_t slot) {
+  Entry& e = entries_[slot];
+  if (e.state == State::abandoned) abandoned_--;
+  e.state = State::idle;
+}
+
+// ---- in order ----
+
 bool Ledger::any_done() const {
   if (out_of_order_) return done_.size() != 0;
-  return order_.size() != 0 && records_[order_.front()].is_done();
+  return order_.size() != 0 && entries_[order_.front()].is_done();
 }
 
 void Ledger::pop_front() {
   if (!out_of_order_) return order_.pop();
   order_.remove(done_.front());
   done_.pop();
-}
-
-void Ledger::forget_order() {
-  order_.clear();
-  done_.clear();
 }
 
 }  // namespace feedlane::loader

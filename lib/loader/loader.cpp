@@ -1,420 +1,349 @@
 // SPDX-License-Identifier: Apache-2.0
+// The life of a loader: create, begin, next, stop.
 #include "loader/loader.hpp"
 
-#include <sys/timerfd.h>
 #include <unistd.h>
 
-#include <array>
-#include <bit>
-#include <cstring>
+#include <new>
 #include <utility>
 
-#include "os/event.hpp"
+#include "checkpoint/state.hpp"
+#include "loader/exposed_wait.hpp"
+#include "loader/resume.hpp"
 #include "os/process.hpp"
 
 namespace feedlane::loader {
-namespace {
 
-// Time that `next` spends without a batch to give, looking and asleep, as it passes: nothing before the first `start`.
-class ExposedWait {
- public:
-  explicit ExposedWait(shm::LoaderCounters& counters) : counters_(counters) {}
-  ExposedWait(const ExposedWait&) = delete;
-  ExposedWait& operator=(const ExposedWait&) = delete;
-  ~ExposedWait() { count(); }
-  void start() {
-    if (since_ns_ == 0) since_ns_ = os::now_ns();
-  }
-  void count() {
-    if (since_ns_ == 0) return;
-    const std::int64_t now = os::now_ns();
-    shm::add(counters_.wait_ns, static_cast<std::uint64_t>(now - since_ns_));
-    since_ns_ = now;
-  }
-  // What follows is no wait for a batch.
-  void end() {
-    count();
-    since_ns_ = 0;
-  }
+Loader::Loader()
+    : crew_(config_, memory_.segments, events_, waiter_, dispatcher_),
+      collector_(config_, memory_, ledger_, failure_),
+      dispatcher_(config_, memory_, ledger_, failure_, wakeups_, events_, crew_, collector_),
+      delivery_(config_, memory_, ledger_, events_),
+      inline_(config_, memory_, ledger_, failure_, wakeups_, waiter_.poller(), collector_),
+      leases_(memory_, ledger_, wakeups_, events_) {}
 
- private:
-  shm::LoaderCounters& counters_;
-  std::int64_t since_ns_ = 0;
-};
+// ---- creating ----
 
-}  // namespace
-
-// ---- making it ----
-
-Status Loader::create(const feedlane_loader_config* config, const Sampler* sampler, pinned::Pool* pool,
+Status Loader::create(const feedlane_loader_config* config, const sampler::Sampler* sampler, pinned::Pool* pool,
                       ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out,
                       Error& error) {
   os::reap_abandoned();
   std::unique_ptr<Loader> loader(new Loader);
-  loader->forked_main_ = forked_main;
   Status s = read_config(config, sampler, loader->config_, error);
-  if (s == FEEDLANE_OK) s = loader->read_resume(error);
-  if (s == FEEDLANE_OK) s = loader->set_up(files, pool != nullptr, error);
-  if (s == FEEDLANE_OK && pool != nullptr) s = loader->set_up_device(pool, error);
-  if (s == FEEDLANE_OK && loader->config_.workers != 0) s = loader->set_up_workers(files, error);
+  if (s == FEEDLANE_OK) s = loader->set_up(forked_main, pool, files, error);
   if (s == FEEDLANE_OK) out = std::move(loader);
   return s;
 }
 
-namespace {
-
-// Beside the declared fields: metadata, tensors of other shapes. Address space until it is used.
-constexpr std::uint64_t spare_bytes = std::uint64_t{64} << 10;
-constexpr std::uint64_t shard_state_bytes = std::uint64_t{64} << 10;
-
-}  // namespace
-
-// `may_fill_slots`: their memory needn't be as little as can be.
-Status Loader::plan_segments(const os::SystemFiles& files, bool may_fill_slots, Error& error) {
-  shm::Geometry g{};
-  g.workers = config_.workers;
-  g.max_rows = static_cast<std::uint32_t>(config_.batch_size);
-  g.field_count = static_cast<std::uint32_t>(config_.fields.all().size());
-  g.flags = (config_.unbatched ? shm::geometry_unbatched : 0U) | (config_.iterable ? shm::geometry_iterable : 0U) |
-            (config_.drop_last ? shm::geometry_drop_last : 0U) | (config_.skip_budget != 0 ? shm::geometry_skip : 0U) |
-            (config_.substitute ? shm::geometry_substitute : 0U);
-  g.config_bytes = config_.worker_config.size();
-  // Memory comes in whole pages: all of the first one is used. Where fields are small, or none, a traceback needs it.
-  const std::uint64_t fields = std::max<std::uint64_t>(config_.fields.slot_bytes(), 1);
-  const std::uint64_t room = config_.slot_bytes != 0 ? config_.slot_bytes : fields + spare_bytes;
-  g.reserved_bytes = std::max(fields, std::min<std::uint64_t>(room, shm::payload_alignment));
-  g.list_bytes = std::uint64_t{g.max_rows} * sizeof(std::int64_t);
-  if (config_.iterable) g.list_bytes = std::max(g.list_bytes, shard_state_bytes);
-  if (resume_)  // with larger batches there was more room for what a shard saves
-    for (const ShardProgress& shard : resume_->progress.shards)
-      if (shard.state != nullptr) g.list_bytes = std::max<std::uint64_t>(g.list_bytes, shard.state->size());
-  // Whatever a shard may save has room in a slot too.
-  g.slot_bytes = config_.slot_bytes != 0
-                     ? config_.slot_bytes
-                     : fields + spare_bytes + (config_.iterable ? arena::align_tensor(g.list_bytes) : 0);
-  g.base_seed = config_.seed;
-  g.retries = config_.retries;
-  g.retry_backoff_ns = static_cast<std::uint64_t>(config_.retry_backoff_ns);
-  g.record_rows = config_.has_policies() ? g.max_rows : 0;
-  // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one
-  // is released leaves the window full.
-  g.slots = config_.window() + config_.held + 1;
-  // And one for each thread that may hang with another in its hands.
-  if (config_.start == FEEDLANE_START_THREAD && config_.has_task_timeout()) g.slots += config_.workers;
-  if (g.slot_bytes > shm::max_slot_bytes)
-    return error.refuse(FEEDLANE_E_LIMIT, "config.fields", static_cast<std::int64_t>(g.slot_bytes),
-                        static_cast<std::int64_t>(shm::max_slot_bytes),
-                        "a batch takes %llu bytes with what a slot has beyond its fields, the largest slot has %llu",
-                        static_cast<unsigned long long>(g.slot_bytes),
-                        static_cast<unsigned long long>(shm::max_slot_bytes));
-  if (const Status s = fit_budget(g, error); s != FEEDLANE_OK) return s;
-  if (g.slots > shm::max_slots)
-    return error.refuse(FEEDLANE_E_LIMIT, "config.prefetch_factor", g.slots, shm::max_slots,
-                        "%u workers with %u batches each in flight, and those held, take %u slots, there are %u at most",
-                        config_.workers, config_.prefetch_factor, g.slots, shm::max_slots);
-  g.ring_capacity = std::bit_ceil(g.slots);
-  if (may_fill_slots && config_.arena_bytes == 0 && shm::huge_page_for(g.slots * g.slot_bytes, files) != 0 &&
-      g.slot_bytes - g.reserved_bytes <= g.reserved_bytes / 8) {
-    // Huge pages want slots without the little address space that they have beyond their fields.
-    shm::Geometry filled = g;
-    filled.reserved_bytes = g.slot_bytes;
-    if (create_segments(filled, files, error) == FEEDLANE_OK) return FEEDLANE_OK;
-    error = {};  // it was too much
+Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::SystemFiles& files, Error& error) {
+  order_ = make_order(config_, memory_.segments);
+  Status s = read_resume(config_, *order_, error);
+  const std::uint64_t state_bytes = order_->resume() ? largest_shard_state(order_->resume()->progress) : 0;
+  if (s == FEEDLANE_OK) s = memory_.create(config_, state_bytes, files, events_, error);
+  if (s != FEEDLANE_OK) return s;
+  ledger_.reset(memory_.slots.size(), config_.out_of_order);
+  order_->expect_batches();
+  length_ = order_->batches();
+  if (*order_->rank_warning() != '\0') {
+    Error warning;
+    (void)warning.fail(FEEDLANE_OK, "{}", order_->rank_warning());
+    events_.push(FEEDLANE_EVENT_WARNING, warning);
   }
-  return create_segments(g, files, error);
-}
-
-Status Loader::create_segments(const shm::Geometry& g, const os::SystemFiles& files, Error& error) {
-  shm::Plan plan;
-  const Status s = shm::make_plan(g, plan, error);
-  // Forked workers need no mapping of their own, so that registered memory can be kept from all harm. Elsewhere it is only
-  // restored afterwards, and then memory can be given back: see SlotMemory.
-  const bool is_registered = config_.is_pinned && config_.staged == 0;
-  const bool is_forked = config_.workers != 0 && config_.start == FEEDLANE_START_FORK;
-  const shm::Holes holes = is_registered && is_forked ? shm::Holes::forbidden : shm::Holes::allowed;
-  return s == FEEDLANE_OK ? segments_.create(plan, files, error, holes) : s;
-}
-
-// Fewer slots than the window wants mean fewer batches in flight: order and results stay the same.
-Status Loader::fit_budget(shm::Geometry& g, Error& error) {
-  if (config_.arena_bytes == 0) return FEEDLANE_OK;
-  const std::uint64_t each = shm::align_payload(g.reserved_bytes);
-  const std::uint64_t fit = config_.arena_bytes / each;
-  const std::uint64_t least = config_.held + 1;
-  const auto found = static_cast<std::int64_t>(std::min<std::uint64_t>(config_.arena_bytes, INT64_MAX));
-  if (fit < least)
-    return error.refuse(FEEDLANE_E_LIMIT, "config.arena_bytes", found, static_cast<std::int64_t>(least * each),
-                        "a batch takes %llu bytes; the %u held and one in flight need %llu, the whole window of %u "
-                        "batches %llu, the budget is %lld",
-                        static_cast<unsigned long long>(each), config_.held,
-                        static_cast<unsigned long long>(least * each), config_.window(),
-                        static_cast<unsigned long long>(g.slots * each), static_cast<long long>(found));
-  if (fit >= g.slots) return FEEDLANE_OK;
-  (void)unheard_.refuse(FEEDLANE_E_LIMIT, "config.arena_bytes", found, static_cast<std::int64_t>(g.slots * each),
-                        "the budget has room for %llu slots, the window of %u batches and those held want %u: fewer "
-                        "batches are made ahead",
-                        static_cast<unsigned long long>(fit), config_.window(), g.slots);
-  events_.push(FEEDLANE_EVENT_WARNING, unheard_);
-  g.slots = static_cast<std::uint32_t>(fit);
-  return FEEDLANE_OK;
-}
-
-Status Loader::set_up(const os::SystemFiles& files, bool is_pinned, Error& error) {
-  // What is locked counts against a limit of its own.
-  if (const Status s = plan_segments(files, !is_pinned, error); s != FEEDLANE_OK) return s;
-  const shm::Geometry& g = segments_.plan().geometry;
-  config_.fields.write(segments_.fields());
-  if (g.config_bytes != 0) std::memcpy(segments_.config(), config_.worker_config.data(), g.config_bytes);
-  counters_ = segments_.counters();
-  counters_->huge_bytes.store(segments_.huge_bytes(files), std::memory_order_relaxed);  // nobody else is there yet
-  slots_.reset(g.slots, *counters_, &segments_);
-  slot_memory_.reset(segments_);
-  segments_.forbid_payloads();
-  ledger_.reset(g.slots, config_.out_of_order);
-  expect_batches();
-  length_ = epoch_batches_;
-  if (config_.sampler != nullptr && *config_.sampler->rank_warning() != '\0') {
-    (void)unheard_.fail(FEEDLANE_E_ARGUMENT, "%s", config_.sampler->rank_warning());
-    unheard_.code = FEEDLANE_OK;
-    events_.push(FEEDLANE_EVENT_WARNING, unheard_);
-  }
-  inline_task_.prepare(config_.fields, g, 0, nullptr);
-  Status s = os::create_event(wake_event_, error);
-  if (s == FEEDLANE_OK) s = poller_.open(error);
-  return s == FEEDLANE_OK ? poller_.add_bell(wake_event_.get(), wake_tag, error) : s;
-}
-
-// How many batches the sampler has in this epoch, or the iterable data set is said to have.
-void Loader::expect_batches() {
-  if (config_.iterable && config_.iterable_length == 0) {
-    epoch_batches_ = -1;
-    return;
-  }
-  const std::int64_t samples = config_.iterable ? config_.iterable_length : config_.sampler->length();
-  if (samples < 0 || (config_.sampler != nullptr && config_.sampler->batch_rows() > 0)) {
-    epoch_batches_ = samples;
-    return;
-  }
-  epoch_batches_ = config_.batches_of(samples);
-}
-
-Status Loader::set_up_workers(const os::SystemFiles& files, Error& error) {
-  peers_ = std::vector<worker::Peer>(config_.workers);
-  to_ring_.resize(config_.workers);
-  oldest_.resize(config_.workers);
-  for (std::uint32_t w = 0; w < config_.workers; w++) {
-    peers_[w].init(w, segments_);
-    (void)lanes_.add({segments_.result_lane(w), shm::loader_cell_bytes, segments_.plan().geometry.ring_capacity}, 0,
-                     &segments_.trainer_row(w)->result_position);
-  }
-  if (const int cpus = os::usable_cpus(files); static_cast<std::uint32_t>(cpus) < config_.workers) {
-    (void)unheard_.refuse(FEEDLANE_E_LIMIT, "config.workers", config_.workers, cpus,
-                          "%u workers, but this process may use %d processors", config_.workers, cpus);
-    events_.push(FEEDLANE_EVENT_WARNING, unheard_);
-  }
-  sleeper_ = ring::Sleeper(&segments_.trainer_block()->sleeping);
-  spin_ = ring::Spin(config_.workers + 1);
-  timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_) return error.os(errno, "timerfd_create");
-  Status s = poller_.add(timer_.get(), timer_tag, error);
-  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self_, error);
-  // Threads may come before the first epoch begins.
-  return s == FEEDLANE_OK && config_.start == FEEDLANE_START_THREAD ? start_missing(error) : s;
+  dispatcher_.use(*order_);
+  collector_.use(*order_);
+  delivery_.use(*order_);
+  inline_.use(*order_);
+  const bool has_workers = config_.workers != 0;
+  ring::SleepFlag* const sleeping = has_workers ? &memory_.segments.trainer_block()->sleeping : nullptr;
+  s = waiter_.open(error);
+  if (s == FEEDLANE_OK) s = wakeups_.open(waiter_.poller(), sleeping, error);
+  if (s == FEEDLANE_OK && pool != nullptr) s = delivery_.use(*pool, error);
+  if (s != FEEDLANE_OK || !has_workers) return s;
+  waiter_.use(sleeping, ring::FencedBy::publisher, config_.workers + 1);
+  // In a forked child, before a line of the user's runs. The writable view of control did not come along (MADV_DONTFORK).
+  const auto child_main = [this, forked_main](int fd) {
+    crew_.close_in_child();
+    waiter_.poller() = {};
+    wakeups_.close_in_child();
+    ::_exit(forked_main(fd, config_.table, memory_.segments));
+  };
+  return crew_.set_up(child_main, files, error);
 }
 
 // ---- an epoch ----
 
 Status Loader::begin(std::int64_t epoch, Error& error) {
-  if (epoch < 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch %lld is negative",
-                        static_cast<long long>(epoch));
-  sleeper_cancel();
-  abandon_epoch();
-  begun_ = false;
+  if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch {} is negative", epoch);
+  drop_epoch();
   Status s = FEEDLANE_OK;
-  if (failure_.code != FEEDLANE_OK || any_ending()) s = end_workers(patience_with_death_ns, error);
-  // A process that can't be ended keeps its place; whoever is in the others goes on.
-  if (s == FEEDLANE_E_HUNG && config_.start != FEEDLANE_START_THREAD) s = FEEDLANE_OK;
-  failure_ = {};
-  failure_told_ = false;
-  start_error_ = {};
-  slot_error_ = {};
-  if (s == FEEDLANE_OK) s = take_news(error);  // what happened since the last epoch
+  if (failure_.is_set() || crew_.any_ending()) s = crew_.end(supervisor::patience_with_death_ns, error);
+  // A process that cannot be ended keeps its place; the workers in the others continue.
+  if (s == FEEDLANE_E_HUNG && crew_.launcher().can_kill()) s = FEEDLANE_OK;
+  failure_.clear();
+  crew_.start_error() = {};
+  dispatcher_.slot_error() = {};
+  if (s == FEEDLANE_OK && crew_.size() != 0) s = crew_.take_news(error);  // what happened since the last epoch
+  if (s == FEEDLANE_OK) s = order_->start(epoch, error);
+  return s == FEEDLANE_OK ? begin_epoch(epoch, error) : s;
+}
+
+Status Loader::begin_epoch(std::int64_t, Error& error) {
+  dispatcher_.restate_stuck();
+  Status s = FEEDLANE_OK;
+  if (crew_.size() == 0) inline_.begin();
+  else s = crew_.start_missing(error);
   if (s != FEEDLANE_OK) return s;
-  if (s = start_order(epoch, error); s != FEEDLANE_OK) return s;
-  for (std::uint32_t w = 0; w < peers_.size(); w++)
-    if (config_.iterable && peers_[w].is_fenced) lose_hung_shard(w);  // one that still hangs
-  s = config_.workers == 0 ? begin_inline(error) : start_missing(error);
+  dispatcher_.set_begun(true);
+  if (crew_.size() != 0) s = dispatcher_.dispatch(error);
+  dispatcher_.set_begun(s == FEEDLANE_OK);
   if (s != FEEDLANE_OK) return s;
-  begun_ = true;
-  if (config_.workers != 0) s = dispatch(error);
-  begun_ = s == FEEDLANE_OK;
-  if (s != FEEDLANE_OK) return s;
-  resume_.reset();  // only now: a `begin` that fails is called again
-  shm::add(counters_->epochs);
+  order_->forget_resume();
+  shm::add(memory_.counters().epochs);
   return s;
 }
 
-// The sampler and all that is known of the epoch's progress, at its start.
-Status Loader::start_order(std::int64_t epoch, Error& error) {
-  if (config_.sampler != nullptr) {
-    if (const Status s = config_.sampler->restart(epoch, config_.seed, error); s != FEEDLANE_OK) return s;
-    place_ = config_.sampler->place();
-  }
-  epoch_ = epoch;
-  next_batch_ = next_position_ = 0;
-  next_shard_ = 0;
-  exhausted_ = false;
-  progress_ = {};
-  progress_.epoch = epoch;
-  shards_.assign(config_.iterable ? config_.shards() : 0, {});
-  progress_.shards.assign(shards_.size(), {});
-  expect_batches();
-  if (config_.sampler != nullptr)
-    if (const Status s = save_sampler(progress_.sampler_state, error); s != FEEDLANE_OK) return s;
-  return resume_ && resume_->progress.epoch == epoch ? resume(error) : FEEDLANE_OK;
+void Loader::drop_epoch() {
+  waiter_.cancel();
+  dispatcher_.abandon_epoch(crew_.size() != 0, delivery_.staging());
+  dispatcher_.set_begun(false);
 }
 
 Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
-  if (!begun_) return error.fail(FEEDLANE_E_STATE, "feedlane_loader_begin comes before feedlane_loader_next");
+  if (!dispatcher_.has_begun())
+    return error.fail(FEEDLANE_E_STATE, "feedlane_loader_begin comes before feedlane_loader_next");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  return config_.workers == 0 ? next_inline(deadline, out, error) : next_made(deadline, out, error);
+  return crew_.size() == 0 ? next_inline(deadline, out, error) : next_made(deadline, out, error);
 }
 
 Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& error) {
-  sleeper_cancel();
-  bool has_listened = fenced_ == 0;
-  ExposedWait waited(*counters_);
-  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a worker may ring for ever
-    if (is_cut_short()) return FEEDLANE_INTERRUPTED;
-    if (interrupted_.load(std::memory_order_relaxed) && interrupted_.exchange(false, std::memory_order_relaxed))
-      return FEEDLANE_INTERRUPTED;
-    if (const Status s = listen_now_and_then(error); s != FEEDLANE_OK) return s;
-    sweep();
-    // What is made is still yielded when workers die too often; a data set that can't be opened ends the epoch at once.
-    if (failure_.code == FEEDLANE_E_INIT || failure_told_) return obstacle(error);
-    if (front_is_done()) {
+  waiter_.cancel();
+  bool has_listened = crew_.stuck() == 0;
+  ExposedWait waited(memory_.counters());
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // although a worker may ring for ever
+    if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
+    if (const Status s = dispatcher_.take_overdue_news(error); s != FEEDLANE_OK) return s;
+    crew_.sweep();
+    if (failure_.ends_at_once()) return obstacle(error);
+    if (delivery_.is_ready()) {
       waited.end();
-      return yield(out, error);
+      const Status s = delivery_.yield(out, error);
+      dispatcher_.feed_if_possible();
+      return s;
     }
     if (deadline.remaining_ns() != 0) waited.start();
-    feed();
-    if (front_is_done()) continue;  // a shard that has nothing left needs no worker
-    if (sampler_has_failed()) {
-      error = std::exchange(sampler_error_, {});
+    dispatcher_.feed();
+    if (delivery_.is_ready()) continue;  // a shard that has nothing left needs no worker
+    if (dispatcher_.has_failed()) {
+      error = dispatcher_.take_sampler_error();
       return error.code;
     }
-    if (exhausted_ && ledger_.in_flight() == 0) {
+    if (!dispatcher_.is_work_left()) {
       waited.end();
       return finish_epoch(deadline, error);
     }
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
-      if (!std::exchange(has_listened, true)) {  // one that couldn't be ended may be gone by now
-        if (const Status news = take_news(error); news != FEEDLANE_OK) return news;
+      if (!std::exchange(has_listened, true)) {  // one that could not be ended may be gone by now
+        if (const Status news = crew_.take_news(error); news != FEEDLANE_OK) return news;
         continue;
       }
-      failure_told_ = failure_.code != FEEDLANE_OK;
-      start_error_ = {};  // told; the next call tries again
-      slot_error_ = {};
+      failure_.is_told = failure_.is_set();
+      crew_.start_error() = {};  // told; the next call tries again
+      dispatcher_.slot_error() = {};
       return s;
     }
     if (is_last) return FEEDLANE_TIMEOUT;
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
-    waited.count();  // for who watches a long one
+    waited.count();  // for a monitor that watches a long wait
   }
 }
 
-// Nothing but the trainer's own hands can free a slot. Looked at in this order: a stream that comes by in between has given
-// its slot back before it is counted out.
-bool Loader::is_out_of_slots() const {
-  return !any_release_pending() && ledger_.in_flight() == 0 && !exhausted_ && slots_.free() == 0 &&
-         abandoned_ == kept_by_fenced() && (fenced_ == 0 || held() > config_.held);
+Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& error) {
+  if (wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
+  for (;;) {
+    if (wakeups_.is_closed()) return FEEDLANE_INTERRUPTED;
+    if (failure_.is_set()) {
+      error = failure_.error;
+      return error.code;
+    }
+    // Looked at before slots and buffers are: one that is given back in between is there.
+    const bool may_wait = memory_.any_release_pending();
+    if (delivery_.is_ready()) return delivery_.yield(out, error);
+    Status s = delivery_.obstacle(error);
+    if (s == FEEDLANE_OK && ledger_.any_done()) s = FEEDLANE_SLOTS_HELD;  // until a stream has given a buffer back
+    if (s == FEEDLANE_OK) s = inline_.make(deadline, error);
+    if (s == FEEDLANE_END) return finish_epoch(deadline, error);
+    if (s == FEEDLANE_SLOTS_HELD && may_wait) s = inline_.wait_for_release(deadline, error);
+    if (s != FEEDLANE_OK) return s;
+  }
 }
 
+// What keeps `next` from ever yielding, if anything does: SLOTS_HELD, E_HUNG, E_PEER_DEAD, a failure of the loader.
 Status Loader::obstacle(Error& error) {
-  if (failure_.code != FEEDLANE_OK) {
-    error = failure_;
+  if (failure_.is_set()) {
+    error = failure_.error;
     return error.code;
   }
-  if (staging_ != nullptr)
-    if (const Status s = staging_obstacle(error); s != FEEDLANE_OK) return s;
-  if (is_out_of_slots())
-    return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held(), config_.held,
-                        "the trainer holds %u batches, all slots there are", held());
-  if (fenced_ != 0)
-    if (const Status s = hung_obstacle(error); s != FEEDLANE_OK) return s;
-  if (config_.start == FEEDLANE_START_EXTERNAL && !any_there())
+  if (const Status s = delivery_.obstacle(error); s != FEEDLANE_OK) return s;
+  if (const Status s = dispatcher_.obstacle(error); s != FEEDLANE_OK) return s;
+  const bool any_there = crew_.any_there();
+  if (!any_there && !crew_.launcher().starts_workers())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
                         "no worker is attached or offered: feedlane_loader_open_worker");
-  if (start_error_.code != FEEDLANE_OK && !any_there()) {
-    error = start_error_;
+  if (!any_there && crew_.start_error().code != FEEDLANE_OK) {
+    error = crew_.start_error();
     return error.code;
   }
-  if (slot_error_.code != FEEDLANE_OK) {
-    error = slot_error_;
+  if (dispatcher_.slot_error().code != FEEDLANE_OK) {
+    error = dispatcher_.slot_error();
     return error.code;
   }
   // Every start so far has failed, or the processes are gone otherwise: nobody else would start them.
-  if (config_.starts_workers() && !any_there() && fenced_ < peers_.size()) return start_missing(error);
-  return FEEDLANE_OK;
+  const bool may_start = crew_.launcher().owns_processes() && crew_.stuck() < crew_.size();
+  return !any_there && may_start ? crew_.start_missing(error) : FEEDLANE_OK;
 }
 
-// Workers that aren't kept are asked to end, and their ends waited for as long as the caller has time; begin and stop see
-// to those that take longer.
+// Workers that are not kept are asked to end, and waited for as long as the caller has time; begin and stop see to those that
+// take longer.
 Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
-  progress_.ended = true;
+  order_->progress().ended = true;
   if (config_.keep_workers) return FEEDLANE_END;
   config_.dataset.close();
-  ask_all_to_end();
-  const Status s = wait_for_ends(deadline.earlier(os::Deadline::after(config_.stop_timeout_ns)), true, error);
+  const Status s = crew_.end_gently(deadline, error);
   return s < 0 ? s : FEEDLANE_END;
 }
 
+// ---- waiting ----
+
+// See ring/waiter.hpp for the sequence.
+Status Loader::wait(os::Deadline deadline, Error& error) {
+  const auto has_work = [this] {
+    return crew_.has_results() || dispatcher_.has_work() || delivery_.has_staging_work() || wakeups_.is_interrupted() ||
+           wakeups_.is_closed();
+  };
+  const bool has_begun = dispatcher_.has_begun();
+  if (has_begun && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
+  os::Deadline first = os::Deadline::never();
+  // Everything that another thread may have changed since `obstacle` looked: a stream's release that ended before the flag was
+  // set has rung for nobody.
+  const auto sweep = [&] {
+    return has_begun && (has_work() || dispatcher_.is_out_of_slots() || delivery_.is_out_of_buffers() ||
+                         dispatcher_.is_left_to_stuck());
+  };
+  const auto until = [&] {
+    crew_.audit();
+    first = crew_.next_deadline().earlier(delivery_.copier_deadline());
+    return deadline.earlier(first).earlier(crew_.next_look());
+  };
+  bool has_looked = false;
+  const auto handle = [&](const os::Poller::Event& event) {
+    if (!std::exchange(has_looked, true)) crew_.look();
+    dispatcher_.on_event(event);
+  };
+  const Status s = waiter_.sleep(sweep, until, handle, error);
+  if (!has_looked) crew_.look();
+  if (!first.is_never() && first.remaining_ns() == 0) {
+    // A worker that has attached or answered meanwhile must be heard before the others are given up.
+    crew_.sweep();
+    crew_.audit();
+    if (const Status news = crew_.take_news(error); news != FEEDLANE_OK) return news;
+  }
+  return s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0 ? FEEDLANE_OK : s;
+}
+
+bool Loader::has_news() {
+  Error ignored;
+  return dispatcher_.has_begun() && (delivery_.is_ready() || dispatcher_.has_failed() || !dispatcher_.is_work_left() ||
+                                     obstacle(ignored) != FEEDLANE_OK || wakeups_.is_interrupted());
+}
+
+Status Loader::poll(Error& error) {
+  if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
+  waiter_.cancel();
+  if (const Status s = crew_.take_news(error); s != FEEDLANE_OK) return s;
+  crew_.sweep();
+  dispatcher_.feed();
+  return has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;
+}
+
+Status Loader::arm(Error& error) {
+  if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
+  crew_.look();
+  const os::Deadline first = crew_.next_deadline().earlier(delivery_.copier_deadline()).earlier(crew_.next_look());
+  if (const Status s = wakeups_.set_alarm(first, error); s != FEEDLANE_OK) return s;
+  const auto is_ready = [this] {
+    return has_news() || crew_.has_results() || dispatcher_.has_work() || delivery_.has_staging_work() ||
+           wakeups_.is_interrupted() || wakeups_.is_closed();
+  };
+  const Status s = waiter_.arm(is_ready, error);
+  if (s == FEEDLANE_OK) crew_.audit();
+  return s;
+}
+
+// ---- states ----
+
+Status Loader::state(std::uint64_t token, std::vector<std::byte>& out, Error& error) {
+  const checkpoint::Progress* progress = &order_->progress();
+  const std::int64_t epoch = progress->epoch;
+  if (order_->resume() && epoch < 0 && token == 0) {
+    out = config_.state;  // nothing has happened since
+    return FEEDLANE_OK;
+  }
+  if (token != 0) {
+    std::uint32_t slot = 0;
+    if (!memory_.slots.is_held(token, slot))
+      return error.refuse(FEEDLANE_E_STALE, "token", token, 0,
+                          "the batch of this token was released, or never was: ask while it is held");
+    progress = &ledger_.at(slot).contents.progress;
+  }
+  if (progress->epoch < 0) return error.fail(FEEDLANE_E_STATE, "no epoch has begun, there is nothing to go on from");
+  if (progress->epoch != epoch)
+    return error.refuse(FEEDLANE_E_STATE, "token", progress->epoch, epoch,
+                        "the batch is of epoch {}, and epoch {} has begun since", progress->epoch, epoch);
+  checkpoint::SavedState saved;
+  const Status s = order_->save(*progress, saved, error);
+  if (s == FEEDLANE_OK) checkpoint::write_state(saved, out);
+  return s;
+}
+
+// ---- the end ----
+
+Status Loader::run_stager(Error& error) {
+  Staging* const staging = delivery_.staging();
+  if (staging == nullptr) return error.refuse(FEEDLANE_E_STATE, "config.staged", 0, 1, "the loader isn't staged");
+  if (config_.workers == 0)
+    return error.refuse(FEEDLANE_E_STATE, "config.workers", 0, 1, "without workers next copies by itself");
+  return staging->run([this] { wakeups_.wake(); }, error);
+}
+
 Status Loader::stop(Error& error) {
-  sleeper_cancel();
-  abandon_epoch();
-  begun_ = false;
-  drop_inline();
+  drop_epoch();
+  inline_.drop();
   config_.dataset.close();
-  return end_workers(longest_death_ns, error);
+  return crew_.end(supervisor::longest_death_ns, error);
 }
 
 void Loader::close() {
-  closed_.store(true, std::memory_order_relaxed);  // see is_cut_short
-  os::signal_event(wake_event_.get());
-  close_staging();
+  wakeups_.close();
+  if (delivery_.staging() != nullptr) delivery_.staging()->close();
 }
 
 Status Loader::stop_for_good(Error& error) {
-  ends_for_good_ = true;
+  wakeups_.set_ending_for_good(true);
   const Status s = stop(error);
-  ends_for_good_ = false;
+  wakeups_.set_ending_for_good(false);
   return s;
+}
+
+void Loader::abandon() noexcept {
+  crew_.abandon();
+  inline_.drop();
+  config_.dataset.close();
 }
 
 feedlane_stats Loader::stats() const {
-  feedlane_stats s = read_stats(segments_);
-  if (config_.sampler != nullptr) copy_text(s.rank_source, sizeof s.rank_source, config_.sampler->rank_source());
+  feedlane_stats s = monitor::read_stats(memory_.segments);
+  copy_text(s.rank_source, sizeof s.rank_source, order_->rank_source());
   return s;
-}
-
-void Loader::interrupt() {
-  // Relaxed: the descriptor is what wakes, the flag only says why.
-  interrupted_.store(true, std::memory_order_relaxed);
-  os::signal_event(wake_event_.get());
-}
-
-Status Loader::release(std::uint64_t token, arena::SlotTable::Left& left) {
-  const Status s = slots_.release(token, left);
-  // A trainer asleep in next may have been short of slots for new tasks.
-  if (left.freed) wake();
-  return s;
-}
-
-const std::vector<feedlane_tensor>& Loader::tensors(std::uint64_t token) const {
-  std::uint32_t slot = 0;
-  (void)slots_.slot_of(token, slot);  // it is held, so it is one
-  return ledger_.at(slot).made.tensors;
 }
 
 }  // namespace feedlane::loader

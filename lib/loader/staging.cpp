@@ -15,7 +15,7 @@ Status Staging::open(pinned::Pool& pool, std::uint32_t count, Error& error) {
     Buffer b;
     const Status s = pool.acquire(os::Deadline::after(0), b.memory, error);
     if (s == FEEDLANE_TIMEOUT)
-      return error.refuse(FEEDLANE_E_LIMIT, "config.staged", i, count, "the pool has %u buffers left of %u", i,
+      return error.refuse(FEEDLANE_E_LIMIT, "config.staged", i, count, "the pool has {} buffers left of {}", i,
                           pool.buffers());
     if (s != FEEDLANE_OK) return s;
     buffers_.push_back(std::move(b));
@@ -63,10 +63,8 @@ Status Staging::begin(std::uint32_t slot, arena::Made& made, const arena::SlotTa
   std::uint64_t needed = 0;
   for (const feedlane_tensor& t : tensors) needed = arena::align_tensor(needed) + t.bytes;
   if (needed > pool_->buffer_bytes())
-    return error.refuse(FEEDLANE_E_SAMPLE, "pool.buffer_bytes", static_cast<std::int64_t>(pool_->buffer_bytes()),
-                        static_cast<std::int64_t>(needed), "the batch takes %llu bytes, a buffer of the pool has %llu",
-                        static_cast<unsigned long long>(needed),
-                        static_cast<unsigned long long>(pool_->buffer_bytes()));
+    return error.refuse(FEEDLANE_E_SAMPLE, "pool.buffer_bytes", pool_->buffer_bytes(), needed,
+                        "the batch takes {} bytes, a buffer of the pool has {}", needed, pool_->buffer_bytes());
   const std::lock_guard lock(mutex_);
   Buffer* b = find_free(slots);
   has_buffer = b != nullptr;

@@ -137,15 +137,13 @@ Status check_memory(const std::vector<std::uint64_t>& segment_bytes, std::uint64
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && largest > limit.rlim_cur)
     return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_FSIZE", to_int(limit.rlim_cur), to_int(largest),
-                        "RLIMIT_FSIZE is %llu bytes, a segment needs %llu",
-                        static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(largest));
+                        "RLIMIT_FSIZE is {} bytes, a segment needs {}", limit.rlim_cur, largest);
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     const std::uint64_t left =
         limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, address_space_in_use(files.proc));
     if (total > left)
       return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_AS", to_int(left), to_int(total),
-                          "%llu bytes of address space are left under RLIMIT_AS, the segments need %llu",
-                          static_cast<unsigned long long>(left), static_cast<unsigned long long>(total));
+                          "{} bytes of address space are left under RLIMIT_AS, the segments need {}", left, total);
   }
   return check_room(reserved, files, error);
 }
@@ -154,8 +152,7 @@ Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error) {
   for (const Room& room : memory_room(files))
     if (bytes > room.bytes)
       return error.refuse(FEEDLANE_E_MEMORY, "arena", to_int(room.bytes), to_int(bytes),
-                          "the segments need %llu bytes, %s leaves %llu", static_cast<unsigned long long>(bytes),
-                          room.limit.c_str(), static_cast<unsigned long long>(room.bytes));
+                          "the segments need {} bytes, {} leaves {}", bytes, room.limit, room.bytes);
   return FEEDLANE_OK;
 }
 

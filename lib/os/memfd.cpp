@@ -29,9 +29,9 @@ int allocate_undisturbed(int fd, std::uint64_t offset, std::uint64_t bytes) {
 
 Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error) {
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return error.os(errno, "memfd_create of %s", name);
+  if (!fd) return error.os(errno, "memfd_create of {}", name);
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    return error.os(errno, "ftruncate of %s to %llu bytes", name, static_cast<unsigned long long>(bytes));
+    return error.os(errno, "ftruncate of {} to {} bytes", name, bytes);
   out = std::move(fd);
   return FEEDLANE_OK;
 }
@@ -46,7 +46,7 @@ Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) 
     if (reason == 0) {
       offset += part;
     } else if (reason != EINTR) {  // by what can't be blocked, which ends this process or comes once
-      (void)error.os(reason, "reserving %llu bytes of shared memory", static_cast<unsigned long long>(bytes));
+      (void)error.os(reason, "reserving {} bytes of shared memory", bytes);
       if (reason == ENOSPC || reason == ENOMEM) error.code = FEEDLANE_E_MEMORY;
       error.needed = static_cast<std::int64_t>(bytes);
       error.found = static_cast<std::int64_t>(bytes - (end - offset));
@@ -84,7 +84,7 @@ Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error
                        static_cast<off_t>(bytes));
   while (done != 0 && errno == EINTR);
   if (done == 0) return FEEDLANE_OK;
-  return error.os(errno, "giving back %llu bytes of shared memory", static_cast<unsigned long long>(bytes));
+  return error.os(errno, "giving back {} bytes of shared memory", bytes);
 }
 
 }  // namespace feedlane::os

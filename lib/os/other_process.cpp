@@ -19,8 +19,7 @@ namespace {
 std::string folder_of(std::int64_t pid) { return "/proc/" + std::to_string(pid) + "/fd"; }
 
 Status refuse_dead(std::int64_t pid, Error& error) {
-  return error.refuse(FEEDLANE_E_PEER_DEAD, "pid", pid, 0, "there is no process %lld, or it has ended",
-                      static_cast<long long>(pid));
+  return error.refuse(FEEDLANE_E_PEER_DEAD, "pid", pid, 0, "there is no process {}, or it has ended", pid);
 }
 
 Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
@@ -29,7 +28,7 @@ Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
   if (!entries) {
     const int reason = errno;
     if (reason == ENOENT || reason == ESRCH) return refuse_dead(pid, error);
-    return error.os(reason, "looking at the descriptors of process %lld%s", static_cast<long long>(pid),
+    return error.os(reason, "looking at the descriptors of process {}{}", pid,
                     reason == EACCES ? ", which must be the same user's" : "");
   }
   while (const dirent* entry = ::readdir(entries.get())) {
@@ -46,8 +45,7 @@ Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
 }  // namespace
 
 Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
-  if (pid <= 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "pid", pid, 1, "%lld is no process", static_cast<long long>(pid));
+  if (pid <= 0) return error.refuse(FEEDLANE_E_ARGUMENT, "pid", pid, 1, "{} is no process", pid);
   if (pid > INT_MAX) return refuse_dead(pid, error);
   Fd process;
   if (const Status s = open_pidfd(static_cast<pid_t>(pid), process, error); s != FEEDLANE_OK)

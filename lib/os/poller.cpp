@@ -49,7 +49,7 @@ Status Poller::add(int fd, std::uint64_t tag, std::uint32_t conditions, Error& e
   epoll_event event{};
   event.events = conditions;
   event.data.u64 = tag;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return error.os(errno, "epoll_ctl add of %d", fd);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return error.os(errno, "epoll_ctl add of {}", fd);
   return FEEDLANE_OK;
 }
 

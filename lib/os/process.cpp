@@ -26,7 +26,7 @@ namespace feedlane::os {
 
 Status open_pidfd(pid_t pid, Fd& out, Error& error) {
   out.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  return out ? FEEDLANE_OK : error.os(errno, "pidfd_open of process %d", static_cast<int>(pid));
+  return out ? FEEDLANE_OK : error.os(errno, "pidfd_open of process {}", pid);
 }
 
 namespace {
@@ -39,9 +39,9 @@ Status number_in_proc(int pidfd, pid_t& pid, Error& error) {
   if (::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) != 0 && (errno == EBADF || errno == EINVAL))
     return FEEDLANE_OK;
   char path[64];
-  (void)std::snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
+  (void)format_to(path, "/proc/self/fdinfo/{}", pidfd);
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path, "re"), &std::fclose);
-  if (!file) return error.os(errno, "opening %s", path);
+  if (!file) return error.os(errno, "opening {}", path);
   char line[128];
   while (std::fgets(line, sizeof line, file.get()) != nullptr)
     if (std::sscanf(line, "Pid: %d", &pid) == 1) break;
@@ -94,8 +94,7 @@ Status watch_child(pid_t pid, Fd& pidfd, Error& error) {
   const Status s = open_pidfd(pid, pidfd, error);
   if (s == FEEDLANE_OK) return s;
   // A host that ignores SIGCHLD has its children reaped by the kernel: this one has ended already.
-  if (error.os_errno == ESRCH)
-    return error.fail(FEEDLANE_E_PEER_DEAD, "process %d ended at once", static_cast<int>(pid));
+  if (error.os_errno == ESRCH) return error.fail(FEEDLANE_E_PEER_DEAD, "process {} ended at once", pid);
   kill_and_reap(pid);
   return s;
 }
@@ -253,7 +252,7 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   const std::vector<char*> environment = pointers(request.environment);
   int pair[2];
   // Not to be waited for: a child that another thread forks at this moment may keep the other end open.
-  if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "starting worker program %s", argv[0]);
+  if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "starting worker program {}", argv[0]);
   const Fd told(pair[0]);
   Fd report(pair[1]);
   const Start start{files, argv.data(), environment.data(), request.inherited_fd, request.lifeline, report.get()};
@@ -266,7 +265,7 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   report.reset();
   if (pid >= 0 && (failed = failure_of(told.get())) != 0) kill_and_reap(pid);
-  if (failed != 0) return error.os(failed, "starting worker program %s", argv[0]);
+  if (failed != 0) return error.os(failed, "starting worker program {}", argv[0]);
   return watch_child(pid, pidfd, error);
 }
 

@@ -61,7 +61,7 @@ Status create_socket_pair(Fd& mine, Fd& theirs, Error& error) {
 }
 
 Status send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Error& error) {
-  if (fds.size() > max_passed_fds) return error.os(EINVAL, "sendmsg of %zu descriptors", fds.size());
+  if (fds.size() > max_passed_fds) return error.os(EINVAL, "sendmsg of {} descriptors", fds.size());
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sendmsg doesn't write through it
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_fds)] = {};
   msghdr message{};
@@ -82,7 +82,7 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
   if (sent == static_cast<ssize_t>(bytes.size())) return FEEDLANE_OK;
   if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
     return error.fail(FEEDLANE_E_PEER_DEAD, "the other end of the socket is closed");
-  return error.os(sent < 0 ? errno : EMSGSIZE, "sendmsg of %zu bytes", bytes.size());
+  return error.os(sent < 0 ? errno : EMSGSIZE, "sendmsg of {} bytes", bytes.size());
 }
 
 namespace {
@@ -260,9 +260,9 @@ Status make_address(const std::string& path, sockaddr_un& address, Error& error)
   address.sun_family = AF_UNIX;
   static_assert(longest_socket_path == sizeof address.sun_path - 1);
   if (path.empty() || path.size() > longest_socket_path)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "path", static_cast<std::int64_t>(path.size()),
+    return error.refuse(FEEDLANE_E_ARGUMENT, "path", path.size(),
                         static_cast<std::int64_t>(sizeof address.sun_path) - 1,
-                        "a socket's path has 1 to %zu bytes, found %zu", sizeof address.sun_path - 1, path.size());
+                        "a socket's path has 1 to {} bytes, found {}", sizeof address.sun_path - 1, path.size());
   std::memcpy(address.sun_path, path.c_str(), path.size());
   return FEEDLANE_OK;
 }
@@ -284,7 +284,7 @@ Status check_same_user(int socket, Error& error) {
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return error.os(errno, "SO_PEERCRED");
   if (who.uid == ::geteuid()) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_STATE, "path", who.uid, ::geteuid(),
-                      "the other end belongs to user %u, this one to %u", who.uid, ::geteuid());
+                      "the other end belongs to user {}, this one to {}", who.uid, ::geteuid());
 }
 
 // Keeps other receivers out of a directory from looking for what was left at a path to listening there: one of two at once
@@ -329,7 +329,7 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   // A path left behind by a process that was killed refuses connections; one that accepts, or would if fewer were waiting,
   // is somebody's.
   if (::connect(probe.get(), generic, sizeof address) == 0 || errno == EAGAIN)
-    return error.fail(FEEDLANE_E_STATE, "another process listens at %.200s", path.c_str());
+    return error.fail(FEEDLANE_E_STATE, "another process listens at {}", first(200, path));
   struct stat status {};
   if (errno == ECONNREFUSED && ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
       status.st_uid == ::geteuid())
@@ -340,12 +340,12 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   if (const Status s = prepare_to_listen(socket.get(), error); s != FEEDLANE_OK) return s;
   // The mode of the descriptor becomes the mode of the path: no moment in which others could connect.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
-  if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to %.200s", path.c_str());
+  if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to {}", first(200, path));
   // As many may wait as the system allows: all senders of a ring may come at once.
   if (::lstat(path.c_str(), &status) != 0 || ::listen(socket.get(), INT_MAX) != 0) {
     const int reason = errno;
     (void)::unlink(path.c_str());
-    return error.os(reason, "listen at %.200s", path.c_str());
+    return error.os(reason, "listen at {}", first(200, path));
   }
   file.device = status.st_dev;
   file.inode = status.st_ino;
@@ -380,7 +380,7 @@ Status connect_to(const std::string& path, Deadline deadline, Fd& out, Error& er
       sleep_briefly(deadline);
       continue;
     }
-    (void)error.os(reason, "connecting to %.200s", path.c_str());
+    (void)error.os(reason, "connecting to {}", first(200, path));
     if (reason == ENOENT || reason == ECONNREFUSED) error.code = FEEDLANE_E_PEER_DEAD;
     return error.code;
   }

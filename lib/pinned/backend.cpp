@@ -40,13 +40,11 @@ class Mlock final : public None {
       // What lies before the page that isn't mapped (ENOMEM) or couldn't be read in (EAGAIN) is locked now. Locks don't
       // add up: pages there that the user had locked before are unlocked too, as unregistering does.
       (void)::munlock(address, bytes);
-      return error.os(reason, "mlock of %llu bytes", static_cast<unsigned long long>(bytes));
+      return error.os(reason, "mlock of {} bytes", bytes);
     }
-    (void)error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_MEMLOCK", static_cast<std::int64_t>(left),
-                       static_cast<std::int64_t>(bytes),
-                       "%llu bytes are to be locked, the limit of %llu (ulimit -l) has %llu left",
-                       static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(limit.rlim_cur),
-                       static_cast<unsigned long long>(left));
+    (void)error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_MEMLOCK", left, bytes,
+                       "{} bytes are to be locked, the limit of {} (ulimit -l) has {} left", bytes, limit.rlim_cur,
+                       left);
     error.os_errno = reason;
     return error.code;
   }

@@ -15,11 +15,11 @@ constexpr const char* library_name = "libcuda.so.1";
 Status load(Driver& driver, Error& error) {
   // Never unloaded: the driver has threads of its own.
   void* library = ::dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "CUDA's driver isn't here: %s", ::dlerror());
+  if (library == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "CUDA's driver isn't here: {}", ::dlerror());
 #define FEEDLANE_CUDA_LOAD(member, symbol, result, arguments)                          \
   driver.member = reinterpret_cast<decltype(driver.member)>(::dlsym(library, symbol)); \
   if (driver.member == nullptr)                                                        \
-    return error.fail(FEEDLANE_E_UNSUPPORTED, "%s has no %s: the driver is too old", library_name, symbol);
+    return error.fail(FEEDLANE_E_UNSUPPORTED, "{} has no {}: the driver is too old", library_name, symbol);
   FEEDLANE_CUDA_FUNCTIONS(FEEDLANE_CUDA_LOAD)
 #undef FEEDLANE_CUDA_LOAD
   return FEEDLANE_OK;
@@ -42,7 +42,7 @@ class Cuda final : public Backend {
     int count = 0;
     if (const Result r = driver_.device_count(&count); r != 0) return fail(r, "cuDeviceGetCount", error);
     if (ordinal >= count)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "config.device", ordinal, count, "device %d of %d", ordinal, count);
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.device", ordinal, count, "device {} of {}", ordinal, count);
     if (const Result r = driver_.device_get(&device_, ordinal); r != 0) return fail(r, "cuDeviceGet", error);
     const Result r = driver_.context_retain(&context_, device_);
     return r == 0 ? FEEDLANE_OK : fail(r, "cuDevicePrimaryCtxRetain", error);
@@ -85,7 +85,7 @@ class Cuda final : public Backend {
     const char* text = nullptr;
     (void)driver_.error_name(result, &name);
     (void)driver_.error_string(result, &text);
-    (void)error.fail(FEEDLANE_E_DEVICE, "%s: %s (%s)", what, name != nullptr ? name : "an unknown error",
+    (void)error.fail(FEEDLANE_E_DEVICE, "{}: {} ({})", what, name != nullptr ? name : "an unknown error",
                      text != nullptr ? text : "no text");
     error.found = result;
     return error.code;

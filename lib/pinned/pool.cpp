@@ -34,7 +34,7 @@ Status make_backend(const feedlane_pool_config& c, std::unique_ptr<Backend>& out
   else if (name == "mlock") out = make_mlock();
   else
     return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.backend", 0, 0,
-                        "no backend \"%.64s\": none, mlock, cuda, or a custom table", c.backend);
+                        "no backend \"{}\": none, mlock, cuda, or a custom table", first(64, c.backend));
   return FEEDLANE_OK;
 }
 
@@ -67,9 +67,8 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     const int reason = errno;
-    (void)error.refuse(FEEDLANE_E_MEMORY, "config.buffer_bytes", 0, static_cast<std::int64_t>(bytes),
-                       "%u buffers take %llu bytes, and can't be mapped", c.buffers,
-                       static_cast<unsigned long long>(bytes));
+    (void)error.refuse(FEEDLANE_E_MEMORY, "config.buffer_bytes", 0, bytes,
+                       "{} buffers take {} bytes, and can't be mapped", c.buffers, bytes);
     error.os_errno = reason;
     return error.code;
   }
@@ -203,10 +202,8 @@ Status Pool::to_device(std::uint64_t token, void* device_memory, std::uint64_t b
     host = memory_ + static_cast<std::size_t>(b - buffers_.data()) * buffer_bytes_;
   }
   if (bytes > buffer_bytes_)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "bytes",
-                        static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, INT64_MAX)),
-                        static_cast<std::int64_t>(buffer_bytes_), "a buffer has %llu bytes",
-                        static_cast<unsigned long long>(buffer_bytes_));
+    return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", std::min<std::uint64_t>(bytes, INT64_MAX), buffer_bytes_,
+                        "a buffer has {} bytes", buffer_bytes_);
   return backend_->copy(device_memory, host, bytes, stream, error);
 }
 
@@ -228,14 +225,11 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
     const bool last_overlaps =
         after != registered_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > first;
     if (next_overlaps || last_overlaps)
-      return error.fail(FEEDLANE_E_STATE, "a part of these %llu bytes' pages is registered already",
-                        static_cast<unsigned long long>(bytes));
+      return error.fail(FEEDLANE_E_STATE, "a part of these {} bytes' pages is registered already", bytes);
     if (whole > budget_ - counters_.registered_bytes)
-      return error.refuse(FEEDLANE_E_LIMIT, "config.budget_bytes", static_cast<std::int64_t>(budget_),
-                          static_cast<std::int64_t>(counters_.registered_bytes + whole),
-                          "%llu bytes are registered, %llu more go beyond the budget of %llu",
-                          static_cast<unsigned long long>(counters_.registered_bytes),
-                          static_cast<unsigned long long>(whole), static_cast<unsigned long long>(budget_));
+      return error.refuse(FEEDLANE_E_LIMIT, "config.budget_bytes", budget_, counters_.registered_bytes + whole,
+                          "{} bytes are registered, {} more go beyond the budget of {}", counters_.registered_bytes,
+                          whole, budget_);
     registered_.emplace(first, Stretch{whole, owner, false});  // nobody else gets it meanwhile
     counters_.registered_bytes += whole;
   }
@@ -311,11 +305,10 @@ Status Pool::check_idle(Error& error) {
   clean_up();
   // Acquire: pairs with the release in remove_user.
   if (const std::uint32_t users = users_.load(std::memory_order_acquire); users != 0)
-    return error.refuse(FEEDLANE_E_STATE, "p", users, 0, "%u loaders have the pool", users);
+    return error.refuse(FEEDLANE_E_STATE, "p", users, 0, "{} loaders have the pool", users);
   const std::lock_guard lock(mutex_);
   if (const std::uint64_t busy = counters_.in_use + counters_.pending; busy != 0)
-    return error.refuse(FEEDLANE_E_STATE, "p", static_cast<std::int64_t>(busy), 0, "%llu buffers are in use",
-                        static_cast<unsigned long long>(busy));
+    return error.refuse(FEEDLANE_E_STATE, "p", busy, 0, "{} buffers are in use", busy);
   return FEEDLANE_OK;
 }
 

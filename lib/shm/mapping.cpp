@@ -25,7 +25,7 @@ Status Mapping::map(int fd, std::uint64_t bytes, Access access, Children childre
     bi::mapped_region region(Descriptor{fd}, is_writable && !opens_later ? bi::read_write : bi::read_only, 0, bytes);
     region_.swap(region);
   } catch (const bi::interprocess_exception& e) {
-    (void)error.os(e.get_native_error(), "mapping %llu bytes of shared memory", static_cast<unsigned long long>(bytes));
+    (void)error.os(e.get_native_error(), "mapping {} bytes of shared memory", bytes);
     if (e.get_native_error() == ENOMEM) error.code = FEEDLANE_E_MEMORY;
     error.needed = static_cast<std::int64_t>(bytes);
     return error.code;
@@ -33,7 +33,7 @@ Status Mapping::map(int fd, std::uint64_t bytes, Access access, Children childre
   Status s = children == Children::none ? keep_from_children(error) : FEEDLANE_OK;
   if (s == FEEDLANE_OK && opens_later &&
       ::mprotect(region_.get_address(), region_.get_size(), PROT_READ | PROT_WRITE) != 0)
-    s = error.os(errno, "making %llu bytes of shared memory writable", static_cast<unsigned long long>(bytes));
+    s = error.os(errno, "making {} bytes of shared memory writable", bytes);
   if (s != FEEDLANE_OK) unmap();
   return s;
 }

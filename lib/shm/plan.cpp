@@ -42,13 +42,11 @@ Status check(const Geometry& g, Error& error) {
                           std::uint64_t{max_rows} * sizeof(std::int64_t)},
                          {"geometry.record_rows", g.record_rows, 0, g.max_rows}})
     if (r.value < r.low || r.value > r.high)
-      return error.refuse(FEEDLANE_E_LIMIT, r.name, static_cast<std::int64_t>(r.value),
-                          static_cast<std::int64_t>(r.value < r.low ? r.low : r.high),
-                          "%s is %llu, must be in %llu .. %llu", r.name, static_cast<unsigned long long>(r.value),
-                          static_cast<unsigned long long>(r.low), static_cast<unsigned long long>(r.high));
+      return error.refuse(FEEDLANE_E_LIMIT, r.name, r.value, r.value < r.low ? r.low : r.high,
+                          "{} is {}, must be in {} .. {}", r.name, r.value, r.low, r.high);
   if (!std::has_single_bit(g.ring_capacity) || g.ring_capacity < g.slots)
     return error.refuse(FEEDLANE_E_LIMIT, "geometry.ring_capacity", g.ring_capacity, g.slots,
-                        "ring capacity %u must be a power of two and at least the number of slots, %u", g.ring_capacity,
+                        "ring capacity {} must be a power of two and at least the number of slots, {}", g.ring_capacity,
                         g.slots);
   return FEEDLANE_OK;
 }
@@ -84,11 +82,9 @@ Status make_plan(const Geometry& g, Plan& out, Error& error) {
   p.data_bytes = data.segment_bytes();
 
   if (const std::uint64_t largest = std::max(p.control_bytes, p.data_bytes); largest > max_segment_bytes)
-    return error.refuse(FEEDLANE_E_LIMIT, "arena", static_cast<std::int64_t>(largest),
-                        static_cast<std::int64_t>(max_segment_bytes),
-                        "%u slots of %llu bytes take %llu bytes, the largest segment has %llu", g.slots,
-                        static_cast<unsigned long long>(g.slot_bytes), static_cast<unsigned long long>(largest),
-                        static_cast<unsigned long long>(max_segment_bytes));
+    return error.refuse(FEEDLANE_E_LIMIT, "arena", largest, max_segment_bytes,
+                        "{} slots of {} bytes take {} bytes, the largest segment has {}", g.slots, g.slot_bytes,
+                        largest, max_segment_bytes);
   out = p;
   return FEEDLANE_OK;
 }

@@ -96,20 +96,19 @@ Status check_header(const Half& half, const SegmentHeader& header, std::uint64_t
                             {"page_bytes", header.page_bytes, page_bytes(), FEEDLANE_E_ABI},
                             {"segment_bytes", header.segment_bytes, bytes, FEEDLANE_E_CORRUPT}})
     if (e.found != e.needed)
-      return error.refuse(e.refusal, e.what, static_cast<std::int64_t>(e.found), static_cast<std::int64_t>(e.needed),
-                          "the header of %s has %s %#llx, needs %#llx", half.name, e.what,
-                          static_cast<unsigned long long>(e.found), static_cast<unsigned long long>(e.needed));
+      return error.refuse(e.refusal, e.what, e.found, e.needed, "the header of {} has {} {}, needs {}", half.name,
+                          e.what, Hex{e.found}, Hex{e.needed});
   return FEEDLANE_OK;
 }
 
 Status check_seals(const Half& half, int fd, Access access, Error& error) {
   const int seals = os::get_seals(fd);
   if (seals < 0 || (seals & half.seals) != half.seals)
-    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "%s has seals %d, needs %d", half.name, seals,
+    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "{} has seals {}, needs {}", half.name, seals,
                         half.seals);
   constexpr int no_writing = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
   if (access == Access::read_write && (seals & no_writing) != 0)
-    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "%s has seals %d: it can't be written to",
+    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "{} has seals {}: it can't be written to",
                         half.name, seals);
   return FEEDLANE_OK;
 }
@@ -120,8 +119,7 @@ Status attach_half(const Half& half, int fd, Access access, Mapping& mapping, st
   if (const Status s = os::file_size(fd, bytes, error); s != FEEDLANE_OK) return s;
   constexpr std::uint64_t least = sizeof(SegmentHeader) + sizeof(Geometry);
   if (bytes < least || bytes > max_segment_bytes)
-    return error.refuse(FEEDLANE_E_CORRUPT, half.name, static_cast<std::int64_t>(bytes), least, "%s has %llu bytes",
-                        half.name, static_cast<unsigned long long>(bytes));
+    return error.refuse(FEEDLANE_E_CORRUPT, half.name, bytes, least, "{} has {} bytes", half.name, bytes);
   if (const Status s = mapping.map(fd, bytes, access, Children::none, error); s != FEEDLANE_OK) return s;
   SegmentHeader header;
   std::memcpy(&header, mapping.data(), sizeof header);
@@ -181,8 +179,8 @@ Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Access
   if (s == FEEDLANE_OK) s = attach_half(data_half(kind), data_fd, access, data_, data_id, error);
   if (s != FEEDLANE_OK) return s;
   if (control_id != data_id)
-    return error.refuse(FEEDLANE_E_CORRUPT, "pair_id", static_cast<std::int64_t>(data_id),
-                        static_cast<std::int64_t>(control_id), "the two segments belong to different rings");
+    return error.refuse(FEEDLANE_E_CORRUPT, "pair_id", data_id, control_id,
+                        "the two segments belong to different rings");
   data_.advise(MADV_DONTDUMP);
   return FEEDLANE_OK;
 }
@@ -198,16 +196,13 @@ Status SegmentPair::attach_data(int fd, const os::FileId& id, std::uint64_t byte
   os::FileId found;
   if (const Status s = os::file_id(fd, found, error); s != FEEDLANE_OK) return s;
   if (found != id)
-    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", static_cast<std::int64_t>(found.inode),
-                        static_cast<std::int64_t>(id.inode), "%s is inode %llu, control belongs to inode %llu",
-                        half.name, static_cast<unsigned long long>(found.inode),
-                        static_cast<unsigned long long>(id.inode));
+    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", found.inode, id.inode,
+                        "{} is inode {}, control belongs to inode {}", half.name, found.inode, id.inode);
   std::uint64_t size = 0;
   if (const Status s = os::file_size(fd, size, error); s != FEEDLANE_OK) return s;
   if (size != bytes)
-    return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", static_cast<std::int64_t>(size),
-                        static_cast<std::int64_t>(bytes), "%s has %llu bytes, the geometry asks for %llu", half.name,
-                        static_cast<unsigned long long>(size), static_cast<unsigned long long>(bytes));
+    return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", size, bytes, "{} has {} bytes, the geometry asks for {}",
+                        half.name, size, bytes);
   const Status s = data_.map(fd, bytes, access, Children::none, error);
   if (s == FEEDLANE_OK) data_.advise(MADV_DONTDUMP);
   return s;
@@ -227,9 +222,8 @@ Status SegmentPair::check_sizes(std::uint64_t control_bytes, std::uint64_t data_
   const bool is_control = control_.size() != control_bytes;
   const auto found = static_cast<std::int64_t>(is_control ? control_.size() : data_.size());
   const auto needed = static_cast<std::int64_t>(is_control ? control_bytes : data_bytes);
-  return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", found, needed,
-                      "%s has %lld bytes, the geometry asks for %lld", is_control ? "control" : "data",
-                      static_cast<long long>(found), static_cast<long long>(needed));
+  return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", found, needed, "{} has {} bytes, the geometry asks for {}",
+                      is_control ? "control" : "data", found, needed);
 }
 
 void SegmentPair::unmap() {
@@ -287,8 +281,8 @@ Status Segments::attach_inherited(int control_fd, int data_fd, Segments& parent,
   if (s == FEEDLANE_OK) s = os::file_id(data_fd, id, error);
   if (s != FEEDLANE_OK) return s;
   if (id != data_id() || id != parent.data_id())
-    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", static_cast<std::int64_t>(id.inode),
-                        static_cast<std::int64_t>(data_id().inode), "these segments aren't the parent's");
+    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", id.inode, data_id().inode,
+                        "these segments aren't the parent's");
   parent.are_forbidden_ = false;
   return pair_.take_data(parent.pair_, error);
 }

@@ -7,10 +7,10 @@
 #include "os/fd.hpp"
 #include "os/limits.hpp"
 #include "os/memfd.hpp"
+#include "shm/asan.hpp"
 #include "shm/layout.hpp"
 #include "shm/mapping.hpp"
 #include "shm/plan.hpp"
-#include "shm/shadow.hpp"
 
 namespace feedlane::shm {
 

@@ -6,7 +6,7 @@
 namespace feedlane::worker {
 namespace {
 
-class WorkerPace final : public Pace {
+class WorkerPace final : public dataset::Pace {
  public:
   WorkerPace(Worker& worker, Error& error) : worker_(worker), error_(error) {}
   Status between(std::uint64_t position) override {
@@ -24,7 +24,7 @@ class WorkerPace final : public Pace {
   Error& error_;
 };
 
-Status run_dataset(Worker& worker, DatasetRunner& dataset, Progress& progress, Error& reason) {
+Status run_dataset(Worker& worker, dataset::DatasetRunner& dataset, dataset::Progress& progress, Error& reason) {
   WorkerPace pace(worker, reason);
   try {
     return dataset.run(worker.task(), progress, pace, reason);
@@ -34,8 +34,8 @@ Status run_dataset(Worker& worker, DatasetRunner& dataset, Progress& progress, E
 }
 
 // One task through the callbacks. Ends with a result in the lane, or, when the trainer wants no more, without one.
-Status make_batch(Worker& worker, DatasetRunner& dataset, Error& error) {
-  Progress progress;
+Status make_batch(Worker& worker, dataset::DatasetRunner& dataset, Error& error) {
+  dataset::Progress progress;
   Error reason;
   Status s = run_dataset(worker, dataset, progress, reason);
   if (s == FEEDLANE_OK) {
@@ -61,7 +61,7 @@ Status make_batch(Worker& worker, DatasetRunner& dataset, Error& error) {
 
 }  // namespace
 
-Status run(Worker& worker, DatasetRunner& dataset, Error& error) {
+Status run(Worker& worker, dataset::DatasetRunner& dataset, Error& error) {
   const feedlane_worker_info info = worker.info();
   worker.take_callbacks();
   Status opened = dataset.check_style(info.iterable != 0, "dataset", error);

@@ -10,7 +10,7 @@
 #include "os/process.hpp"
 #include "os/socket.hpp"
 #include "ring/fence.hpp"
-#include "shm/words.hpp"
+#include "shm/shared_read.hpp"
 
 namespace feedlane::worker {
 namespace {
@@ -27,16 +27,15 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
   const auto buffer = std::as_writable_bytes(std::span(&welcome, 1));
   if (const Status s = os::await_message(socket, buffer, deadline, received, error); s != FEEDLANE_OK) return s;
   if (received.bytes != sizeof welcome || received.truncated || welcome.magic != welcome_magic)
-    return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.bytes), sizeof welcome,
-                        "the first message on the socket is no welcome of a feedlane trainer (%zu bytes, needs %zu)",
+    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof welcome,
+                        "the first message on the socket is no welcome of a feedlane trainer ({} bytes, needs {})",
                         received.bytes, sizeof welcome);
   if (welcome.layout_hash != shm::layout_hash)
-    return error.refuse(FEEDLANE_E_ABI, "layout_hash", static_cast<std::int64_t>(welcome.layout_hash),
-                        static_cast<std::int64_t>(shm::layout_hash),
+    return error.refuse(FEEDLANE_E_ABI, "layout_hash", welcome.layout_hash, shm::layout_hash,
                         "trainer and worker use libraries of different layouts");
   if (received.fd_count != welcome_fds)
-    return error.refuse(FEEDLANE_E_CORRUPT, "fd", static_cast<std::int64_t>(received.fd_count), welcome_fds,
-                        "the welcome carries %zu descriptors, needs %u", received.fd_count, unsigned{welcome_fds});
+    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.fd_count, unsigned{welcome_fds},
+                        "the welcome carries {} descriptors, needs {}", received.fd_count, unsigned{welcome_fds});
   os::refuse_descriptors(socket);  // no more are expected
   wants_pidfd_ = welcome.wants_pidfd != 0;
   lifeline_ = std::move(received.fds[welcome_lifeline]);
@@ -58,7 +57,7 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
 Status Worker::open_rings(const Welcome& welcome, Error& error) {
   const shm::Geometry& geometry = segments_->plan().geometry;
   if (welcome.worker >= geometry.workers)
-    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.worker", welcome.worker, geometry.workers, "worker %u of %u",
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.worker", welcome.worker, geometry.workers, "worker {} of {}",
                         welcome.worker, geometry.workers);
   id_ = welcome.worker;
   generation_ = welcome.generation;
@@ -68,8 +67,8 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
     return s;
   if ((geometry.flags & shm::geometry_unbatched) != 0) fields_.leave_out_batch_dimension();
   if (fields_.slot_bytes() > geometry.slot_bytes)
-    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", static_cast<std::int64_t>(geometry.slot_bytes),
-                        static_cast<std::int64_t>(fields_.slot_bytes()), "the declared fields don't fit a slot");
+    return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", geometry.slot_bytes, fields_.slot_bytes(),
+                        "the declared fields don't fit a slot");
   declared_ = fields_.as_declared();
   if (segments_ == &own_) own_.forbid_payloads();
   row_ = segments_->worker_row(id_);
@@ -80,16 +79,15 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
   results_ = ring::Producer({segments_->result_lane(id_), shm::loader_cell_bytes, capacity}, welcome.result_start,
                             &trainer_row_->result_position);
   trainer_bell_ = ring::Doorbell(&segments_->trainer_block()->sleeping, trainer_event_.get());
-  sleeper_ = ring::Sleeper(&row_->sleeping);
-  spin_ = ring::Spin(geometry.workers + 1);
+  waiter_.use(&row_->sleeping, ring::FencedBy::publisher, geometry.workers + 1);
   return FEEDLANE_OK;
 }
 
 Status Worker::watch_trainer(int socket, Error& error) {
-  Status s = poller_.open(error);
-  if (s == FEEDLANE_OK) s = poller_.add_bell(own_event_.get(), tag_own_event, error);
-  if (s == FEEDLANE_OK) s = poller_.add(trainer_.get(), tag_trainer, error);
-  if (s == FEEDLANE_OK) s = poller_.add(socket, tag_socket, error);
+  Status s = waiter_.open(error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add_bell(own_event_.get(), tag_own_event, error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add(trainer_.get(), tag_trainer, error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add(socket, tag_socket, error);
   return s;
 }
 
@@ -220,7 +218,7 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
     if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows ||
         message.state_bytes > geometry.list_bytes)
       return error.refuse(FEEDLANE_E_CORRUPT, "task.slot", message.slot, geometry.slots,
-                          "a task for slot %u of %u, %u rows of %u", message.slot, geometry.slots, message.rows,
+                          "a task for slot {} of {}, {} rows of {}", message.slot, geometry.slots, message.rows,
                           geometry.max_rows);
     task_since_ns_ = os::now_ns();
     // Markers for whoever looks at a busy or dead worker; Peer::revoke hangs on begun_through, by the fences. Release:
@@ -258,7 +256,7 @@ Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& 
   if (!is_ready_) return error.fail(FEEDLANE_E_STATE, "feedlane_worker_ready comes before feedlane_worker_next");
   if (task_.is_open()) return error.fail(FEEDLANE_E_STATE, "the task in hand is neither committed nor failed");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  sleeper_.cancel();  // whoever armed before is awake now
+  waiter_.cancel();  // a caller that armed before is awake now
   look_for_trainer();
   for (;;) {
     if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
@@ -272,24 +270,15 @@ Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& 
 }
 
 Status Worker::sleep(os::Deadline deadline, Error& error) {
-  if (spin_.until(deadline, [&] { return tasks_.peek(1) != 0 || is_done(); })) return FEEDLANE_OK;
-  sleeper_.prepare();
-  if (tasks_.peek(1) != 0 || is_done()) {
-    sleeper_.cancel();
-    return FEEDLANE_OK;
-  }
-  return await_events(deadline, error);
+  const auto has_work = [this] { return tasks_.peek(1) != 0 || is_done(); };
+  if (waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
+  return waiter_.sleep_until(
+      deadline, has_work, [this](const os::Poller::Event& event) { hear(event); }, error);
 }
 
-Status Worker::await_events(os::Deadline deadline, Error& error) {
-  std::array<os::Poller::Event, 4> events{};
-  std::size_t count = 0;
-  const Status s = poller_.wait(deadline, events, count, error);
-  sleeper_.cancel();
-  // The trainer says nothing over the socket after the welcome: its end is all that can come.
-  for (std::size_t i = 0; i < count; i++)
-    if (events[i].tag != tag_own_event) trainer_gone_ = true;
-  return s;
+// The trainer says nothing over the socket after the welcome: its end is all that can come.
+void Worker::hear(const os::Poller::Event& event) {
+  if (event.tag != tag_own_event) trainer_gone_ = true;
 }
 
 void Worker::close() {
@@ -301,11 +290,10 @@ void Worker::close() {
 Status Worker::arm() {
   if (tasks_.peek(1) != 0 || is_done() || task_.is_open()) return FEEDLANE_AGAIN;
   Error ignored;
-  (void)await_events(os::Deadline::at(0), ignored);  // the rings so far, which would wake the caller at once
-  sleeper_.prepare();
-  if (tasks_.peek(1) == 0 && !is_done()) return FEEDLANE_OK;
-  sleeper_.cancel();
-  return FEEDLANE_AGAIN;
+  // The rings so far, which would wake the caller at once.
+  (void)waiter_.poll(
+      1, [this](const os::Poller::Event& event) { hear(event); }, ignored);
+  return waiter_.arm([this] { return tasks_.peek(1) != 0 || is_done(); }, ignored);
 }
 
 Status Worker::finish_task(Status status, std::uint32_t rows, std::uint64_t bytes, Error& error) {
@@ -350,9 +338,7 @@ Status Worker::commit(std::uint64_t rows, Error& error) {
   const bool may_be_empty = task_.is_iterable() ? task_.notes() != 0 : skipped != 0;
   const std::uint64_t least = may_be_empty ? 0 : 1;
   if (rows < least || rows > most || (rows == 0 && most != 0 && !task_.is_iterable()))
-    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", static_cast<std::int64_t>(rows), static_cast<std::int64_t>(most),
-                        "%llu rows made, the task has 1 to %llu", static_cast<unsigned long long>(rows),
-                        static_cast<unsigned long long>(most));
+    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", rows, most, "{} rows made, the task has 1 to {}", rows, most);
   const std::uint64_t bytes = task_.describe(rows);
   task_.advance_shard(rows + skipped);
   return finish_task(FEEDLANE_OK, static_cast<std::uint32_t>(rows), bytes, error);
@@ -377,8 +363,7 @@ Status Worker::fail(std::int64_t position, bool transient, std::string_view text
   if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
   const auto limit = static_cast<std::int64_t>(task_.note_limit());
   if (position < -1 || position >= limit)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, limit, "sample %lld of a task of %lld",
-                        static_cast<long long>(position), static_cast<long long>(limit));
+    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, limit, "sample {} of a task of {}", position, limit);
   return finish_failed(FEEDLANE_E_SAMPLE, position, transient, text, detail, taken, error);
 }
 
@@ -386,18 +371,15 @@ Status Worker::fail_shard(std::string_view text, std::string_view detail, Error&
   return finish_failed(FEEDLANE_E_INIT, -1, false, text, detail, 0, error);
 }
 
-// New tasks and other workers' news wake it early; it goes on sleeping.
+// New tasks and the trainer's other news wake it early; it sleeps again.
 Status Worker::pause(std::int64_t until_ns, Error& error) {
-  for (;;) {
-    if (const Status s = check(); s != FEEDLANE_OK) return s;
-    if (os::now_ns() >= until_ns) return FEEDLANE_OK;
-    sleeper_.prepare();
-    if (const Status s = check(); s != FEEDLANE_OK) {
-      sleeper_.cancel();
-      return s;
-    }
-    if (const Status s = await_events(os::Deadline::at(until_ns), error); s < 0 || s == FEEDLANE_INTERRUPTED) return s;
+  Status s = FEEDLANE_OK;
+  while ((s = check()) == FEEDLANE_OK && os::now_ns() < until_ns) {
+    s = waiter_.sleep([this] { return check() != FEEDLANE_OK; }, [=] { return os::Deadline::at(until_ns); },
+                      [this](const os::Poller::Event& event) { hear(event); }, error);
+    if (s < 0 || s == FEEDLANE_INTERRUPTED) return s;
   }
+  return s;
 }
 
 void* Worker::scratch(std::uint64_t bytes, std::uint64_t alignment) {

@@ -9,17 +9,17 @@
 
 #include "arena/fields.hpp"
 #include "base/error.hpp"
+#include "dataset/runner.hpp"
+#include "dataset/scratch.hpp"
+#include "dataset/task.hpp"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poller.hpp"
 #include "ring/doorbell.hpp"
-#include "ring/spin.hpp"
 #include "ring/spsc.hpp"
+#include "ring/waiter.hpp"
 #include "shm/segment.hpp"
-#include "worker/dataset.hpp"
-#include "worker/hello.hpp"
-#include "worker/scratch.hpp"
-#include "worker/task.hpp"
+#include "worker/greeting.hpp"
 
 namespace feedlane::worker {
 
@@ -48,14 +48,14 @@ class Worker {
   Status pause(std::int64_t until_ns, Error& error);
   void* scratch(std::uint64_t bytes, std::uint64_t alignment);
 
-  [[nodiscard]] int wait_fd() const { return poller_.fd(); }
+  [[nodiscard]] int wait_fd() const { return waiter_.fd(); }
   [[nodiscard]] Status arm();
   // Any thread: from here on every wait ends with INTERRUPTED.
   void close();
 
   // The task in hand, for those who run it here; and the row that it has come to, for who watches from outside.
-  [[nodiscard]] const Task& task() const { return task_; }
-  [[nodiscard]] Task& task() { return task_; }
+  [[nodiscard]] const dataset::Task& task() const { return task_; }
+  [[nodiscard]] dataset::Task& task() { return task_; }
   // From here on tasks are those of callbacks: only what calls them ends one.
   void take_callbacks() { has_callbacks_ = true; }
   [[nodiscard]] bool has_callbacks() const { return has_callbacks_; }
@@ -71,7 +71,7 @@ class Worker {
   Status send_result(Status status, std::uint32_t rows, Error& error);
   Status decline_task(Error& error);
   Status sleep(os::Deadline deadline, Error& error);
-  Status await_events(os::Deadline deadline, Error& error);
+  void hear(const os::Poller::Event& event);
   void look_for_trainer();
   [[nodiscard]] bool is_done() const;
   [[nodiscard]] std::uint64_t abandon_before() const;
@@ -85,7 +85,7 @@ class Worker {
   os::Fd trainer_event_;
   os::Fd lifeline_;
   os::Fd trainer_;  // pidfd
-  os::Poller poller_;
+  ring::Waiter waiter_;
   shm::Segments own_;  // not of a local one
   const shm::Segments* segments_ = &own_;
   arena::Fields fields_;
@@ -98,10 +98,8 @@ class Worker {
   ring::Consumer tasks_;
   ring::Producer results_;
   ring::Doorbell trainer_bell_;
-  ring::Sleeper sleeper_;
-  ring::Spin spin_;
-  Task task_;
-  Scratch scratch_;
+  dataset::Task task_;
+  dataset::Scratch scratch_;
   bool has_attached_ = false;  // has said so: until then there is nothing to leave
   bool is_ready_ = false;
   bool has_callbacks_ = false;
@@ -117,6 +115,6 @@ class Worker {
 };
 
 // The callback form, on an attached worker: exactly a loop of the pull form.
-Status run(Worker& worker, DatasetRunner& dataset, Error& error);
+Status run(Worker& worker, dataset::DatasetRunner& dataset, Error& error);
 
 }  // namespace feedlane::worker

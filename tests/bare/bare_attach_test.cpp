@@ -48,21 +48,6 @@ std::map<std::int64_t, Slots> slots_of(const BareReports& reports) {
   return all;
 }
 
-// Takes epochs until two workers have had tasks: one that attaches late has none in a short epoch.
-std::map<std::int64_t, Slots> take_until_both_worked(feedlane_loader* l, std::int64_t& epoch,
-                                                     const BareReports& reports) {
-  std::map<std::int64_t, Slots> all;
-  REQUIRE(eventually([&] {
-    CHECK(take_epoch(l, epoch++).size() == 15);
-    for (const auto& [pid, slots] : slots_of(reports)) {
-      all[pid].used.insert(slots.used.begin(), slots.used.end());
-      for (const auto& [slot, times] : slots.reserved) all[pid].reserved[slot] += times;
-    }
-    return all.size() == 2;
-  }));
-  return all;
-}
-
 void check_reserved_once(const Slots& slots) {
   for (const std::int64_t slot : slots.used) {
     CAPTURE(slot);
@@ -157,17 +142,21 @@ TEST_CASE("a bare worker reserves a slot's memory once, and again after a worker
   b.o.shaped = 2;
   b.o.wide_bytes = 5000;  // beyond what is reserved of a slot from the start
   const Loader l = b.create();
-  std::int64_t epoch = 0;
-  for (const auto& [pid, slots] : take_until_both_worked(l.get(), epoch, reports)) check_reserved_once(slots);
+  for (std::int64_t epoch = 0; epoch < 4; epoch++) CHECK(take_epoch(l.get(), epoch).size() == 15);
+  const std::map<std::int64_t, Slots> before = slots_of(reports);
+  CHECK(before.size() == 2);
+  for (const auto& [pid, slots] : before) check_reserved_once(slots);
   const auto survivor = static_cast<pid_t>(worker_of(l.get(), 0).pid);
   REQUIRE(::kill(static_cast<pid_t>(worker_of(l.get(), 1).pid), SIGKILL) == 0);
   REQUIRE(eventually([&] {
     (void)feedlane_loader_poll(l.get(), nullptr);
     return !events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED).empty();
   }));
-  const std::map<std::int64_t, Slots> after = take_until_both_worked(l.get(), epoch, reports);
+  for (std::int64_t epoch = 4; epoch < 8; epoch++) CHECK(take_epoch(l.get(), epoch).size() == 15);
   CHECK(worker_of(l.get(), 0).pid == survivor);
+  const std::map<std::int64_t, Slots> after = slots_of(reports);
   REQUIRE(after.count(survivor) == 1);
+  CHECK(after.size() == 2);
   for (const auto& [pid, slots] : after) check_reserved_once(slots);
   CHECK(stats_of(l.get()).invalid_results == 0);
 }

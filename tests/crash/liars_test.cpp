@@ -20,7 +20,7 @@
 #include "support/old_kernel.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
-#include "worker/hello.hpp"
+#include "worker/greeting.hpp"
 
 using namespace feedlane::test;
 namespace shm = feedlane::shm;

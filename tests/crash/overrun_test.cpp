@@ -10,7 +10,7 @@
 #include <functional>
 #include <string>
 
-#include "shm/shadow.hpp"
+#include "shm/asan.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 

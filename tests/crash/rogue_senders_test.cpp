@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
+#include "channel/greeting.hpp"
+#include "channel/receiver.hpp"
 #include "crash/hostile.hpp"
 #include "os/event.hpp"
 #include "os/socket.hpp"
-#include "ring/hello.hpp"
-#include "ring/receiver.hpp"
 #include "shm/ring_layout.hpp"
 #include "support/api.hpp"
 #include "support/events.hpp"
@@ -33,6 +33,7 @@
 using namespace feedlane::test;
 namespace os = feedlane::os;
 namespace shm = feedlane::shm;
+namespace channel = feedlane::channel;
 namespace ring = feedlane::ring;
 
 namespace {
@@ -102,16 +103,16 @@ struct Rogue {
     os::Received received;
     feedlane::Error error;
     if (os::receive_message(fd, bytes_of(welcome), received, error) == FEEDLANE_AGAIN) {
-      say(ring::RingWord{ring::ring_asking_magic});
+      say(channel::RingWord{channel::ring_asking_magic});
       (void)os::await_message(fd, bytes_of(welcome), os::Deadline::after(patience_ns), received, error);
     }
-    is_welcome = welcome.magic == ring::ring_welcome_magic && received.fd_count == ring::ring_welcome_fds;
+    is_welcome = welcome.magic == channel::ring_welcome_magic && received.fd_count == channel::ring_welcome_fds;
     if (!is_welcome) return;
-    control = map(received.fds[ring::ring_welcome_control].get(), PROT_READ, control_bytes);
-    lane = map(received.fds[ring::ring_welcome_data].get(), PROT_READ | PROT_WRITE, lane_bytes);
-    receiver_event = std::move(received.fds[ring::ring_welcome_receiver_event]);
-    sender_event = std::move(received.fds[ring::ring_welcome_sender_event]);
-    data = std::move(received.fds[ring::ring_welcome_data]);
+    control = map(received.fds[channel::ring_welcome_control].get(), PROT_READ, control_bytes);
+    lane = map(received.fds[channel::ring_welcome_data].get(), PROT_READ | PROT_WRITE, lane_bytes);
+    receiver_event = std::move(received.fds[channel::ring_welcome_receiver_event]);
+    sender_event = std::move(received.fds[channel::ring_welcome_sender_event]);
+    data = std::move(received.fds[channel::ring_welcome_data]);
     shm::RingPlan plan;
     (void)shm::make_ring_plan(56, capacity, 1, plan, error);
     cells = {lane + plan.cells, plan.geometry.cell_bytes, capacity};
@@ -127,13 +128,13 @@ struct Rogue {
   }
   // Whether the receiver has let it in.
   [[nodiscard]] bool attach() const {
-    say(ring::RingAttached{ring::ring_attached_magic, 0, 0});
-    ring::RingRefused answer{};
+    say(channel::RingAttached{channel::ring_attached_magic, 0, 0});
+    channel::RingRefused answer{};
     os::Received received;
     feedlane::Error error;
     return os::await_message(socket, bytes_of(answer), os::Deadline::after(patience_ns), received, error) ==
                FEEDLANE_OK &&
-           answer.magic == ring::ring_accepted_magic;
+           answer.magic == channel::ring_accepted_magic;
   }
   // Commits the message at `position`, whether there is room or not.
   void commit(std::uint64_t position) const {
@@ -144,7 +145,7 @@ struct Rogue {
   void ring_bell() const { os::ring_event(receiver_event.get()); }
 
   int socket;
-  ring::RingWelcome welcome{};
+  channel::RingWelcome welcome{};
   bool is_welcome = false;
   std::byte* control = nullptr;
   std::byte* lane = nullptr;
@@ -260,7 +261,7 @@ TEST_CASE("who has had a lane before has no hold on what its next sender commits
   Child former({fd, has_left.fd(), again.fd(), gone_wild.fd(), may_end.fd()}, [&](Findings& f) {
     const Rogue rogue(fd);
     EXPECT(f, rogue.attach());
-    rogue.say(ring::RingWord{ring::ring_leaving_magic});
+    rogue.say(channel::RingWord{channel::ring_leaving_magic});
     has_left.open();
     EXPECT(f, wait_readable(again.fd()));
     fill(rogue.lane, rogue.lane_bytes, 0x5a);
@@ -371,7 +372,7 @@ TEST_CASE(
     committed.open();
     EXPECT(f, wait_readable(take_back.fd()));
     for (std::uint64_t p = 0; p < 4; p++) rogue.cells.sequence(rogue.welcome.start + p).store(0);
-    rogue.say(ring::RingWord{ring::ring_leaving_magic});
+    rogue.say(channel::RingWord{channel::ring_leaving_magic});
     taken.open();
     EXPECT(f, wait_readable(may_end.fd()));
   });
@@ -425,12 +426,12 @@ TEST_CASE("words that are none, or at the wrong time, cost a sender its lane or 
     const std::size_t lengths[] = {1, 7, 8, 9, 15, 16, 17, 24, 64, 4096};
     const std::uint64_t words[] = {0,
                                    ~std::uint64_t{0},
-                                   ring::ring_asking_magic,
-                                   ring::ring_attached_magic,
-                                   ring::ring_accepted_magic,
-                                   ring::ring_leaving_magic,
-                                   ring::ring_full_magic,
-                                   ring::ring_welcome_magic};
+                                   channel::ring_asking_magic,
+                                   channel::ring_attached_magic,
+                                   channel::ring_accepted_magic,
+                                   channel::ring_leaving_magic,
+                                   channel::ring_full_magic,
+                                   channel::ring_welcome_magic};
     const std::int32_t fd = by_path ? ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) : ring.offer();
     REQUIRE(fd >= 0);
     const Gate done;

@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "channel/greeting.hpp"
+#include "channel/receiver.hpp"
+#include "channel/sender.hpp"
 #include "input.hpp"
 #include "os/event.hpp"
 #include "os/memfd.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
-#include "ring/hello.hpp"
-#include "ring/receiver.hpp"
-#include "ring/sender.hpp"
+#include "supervisor/peer.hpp"
 #include "support/old_kernel.hpp"
-#include "worker/peer.hpp"
 #include "worker/worker.hpp"
 
 using namespace feedlane;
@@ -180,14 +180,14 @@ void attach_worker(fuzz::Input& in) {
 
 void hear_worker(fuzz::Input& in) {
   static const Trainer trainer;
-  worker::Peer peer;
+  supervisor::Peer peer;
   os::Poller poller;
   os::Fd theirs, self;
   Error error;
   peer.init(in.pick(2), trainer.segments);
   PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK && poller.open(error) == FEEDLANE_OK);
-  PROMISE(peer.open(trainer.segments, 0, 0, false, self.get(), FEEDLANE_FOREVER, poller, theirs, error) == FEEDLANE_OK);
-  if (in.pick(4) == 3) peer.expect_local();
+  PROMISE(peer.open(trainer.segments, 0, 0, false, self.get(), poller, theirs, error) == FEEDLANE_OK);
+  if (in.pick(4) == 3) peer.expect(supervisor::Peer::Kind::thread);
   if (in.pick(8) == 7) peer.ask_to_end();
   for (std::uint32_t i = 1 + in.pick(4); i > 0; i--) {
     Descriptors fds;
@@ -207,29 +207,30 @@ void hear_worker(fuzz::Input& in) {
     }
     const bool was_attached = peer.has_attached();
     const auto heard = peer.listen(poller, error);
-    PROMISE(heard != worker::Peer::Heard::nonsense || error.text[0] != '\0');
-    PROMISE((heard == worker::Peer::Heard::attached) == (!was_attached && peer.has_attached()));
-    PROMISE(heard != worker::Peer::Heard::ready || peer.state() == worker::State::ready);
-    PROMISE(heard != worker::Peer::Heard::cannot_open || peer.state() == worker::State::failed);
-    if (!theirs || heard == worker::Peer::Heard::hung_up) break;
+    PROMISE(heard != supervisor::Peer::Heard::nonsense || error.text[0] != '\0');
+    PROMISE((heard == supervisor::Peer::Heard::attached) == (!was_attached && peer.has_attached()));
+    PROMISE(heard != supervisor::Peer::Heard::ready || peer.state() == supervisor::State::ready);
+    PROMISE(heard != supervisor::Peer::Heard::cannot_open || peer.state() == supervisor::State::failed);
+    if (!theirs || heard == supervisor::Peer::Heard::hung_up) break;
   }
-  // What Loader does with its tasks, and then with the worker.
+  // What the loader does with its tasks, and then with the worker.
+  supervisor::TaskRing& tasks = peer.tasks();
   std::vector<std::uint64_t> ids;
-  for (std::uint64_t id = 1; id <= 3 && peer.has_room(); id++) {
+  for (std::uint64_t id = 1; id <= 3 && tasks.has_room(); id++) {
     shm::TaskMessage task{};
     task.id = id;
-    peer.send(task);
+    tasks.send(task);
     ids.push_back(id);
   }
   trainer.segments.worker_row(0)->begun_through.store(in.pick(5), std::memory_order_relaxed);
-  PROMISE(peer.revoke(ids, in.pick(4)) <= ids.size());
-  PROMISE(peer.revoked() + peer.unfinished == ids.size());
+  PROMISE(tasks.revoke(ids, in.pick(4)) <= ids.size());
+  PROMISE(tasks.revoked() + tasks.unfinished() == ids.size());
   const std::uint64_t id = in.pick(5);
-  PROMISE(!peer.forget_revoked(id) || peer.may_decline(id));
-  peer.ring_doorbell();
-  if (in.flag()) peer.let_leave(os::Deadline::never(), poller);
+  PROMISE(!tasks.forget_revoked(id) || tasks.may_decline(id));
+  tasks.ring_doorbell();
+  if (in.flag()) peer.let_leave(poller);
   peer.close(poller);
-  PROMISE(peer.state() == worker::State::none && peer.pid() == 0 && !peer.has_process() && !peer.has_socket());
+  PROMISE(peer.state() == supervisor::State::none && peer.pid() == 0 && !peer.has_process() && !peer.has_socket());
 }
 
 // ---- a ring's two ends ----
@@ -269,14 +270,14 @@ void attach_sender(fuzz::Input& in) {
     fds.want(fd);
   Descriptors none;
   if (in.pick(8) == 7) {
-    send(in, mine.get(), ring::RingWord{ring::ring_full_magic}, none);
+    send(in, mine.get(), channel::RingWord{channel::ring_full_magic}, none);
   } else {
-    send(in, mine.get(), ring::RingWelcome{ring::ring_welcome_magic, shm::layout_hash, 0, 0, 0}, fds);
+    send(in, mine.get(), channel::RingWelcome{channel::ring_welcome_magic, shm::layout_hash, 0, 0, 0}, fds);
   }
   // This process made the socket, so that no answer is awaited; what comes there all the same is the receiver's end.
-  if (in.pick(8) == 7) send(in, mine.get(), ring::RingRefused{ring::ring_refused_magic, EMFILE, 0}, none);
-  std::unique_ptr<ring::Sender> sender;
-  Status s = ring::Sender::attach(std::move(theirs), os::Deadline::at(0), sender, error);
+  if (in.pick(8) == 7) send(in, mine.get(), channel::RingRefused{channel::ring_refused_magic, EMFILE, 0}, none);
+  std::unique_ptr<channel::Sender> sender;
+  Status s = channel::Sender::attach(std::move(theirs), os::Deadline::at(0), sender, error);
   PROMISE(s <= FEEDLANE_OK || s == FEEDLANE_TIMEOUT);
   PROMISE((s == FEEDLANE_OK) == (sender != nullptr));
   if (s != FEEDLANE_OK) return;
@@ -294,7 +295,7 @@ void attach_sender(fuzz::Input& in) {
 }
 
 void hear_sender(fuzz::Input& in) {
-  ring::Receiver receiver;
+  channel::Receiver receiver;
   os::Fd theirs, self;
   Error error;
   const bool by_path = in.pick(4) == 3;
@@ -306,13 +307,13 @@ void hear_sender(fuzz::Input& in) {
   for (std::uint32_t i = 1 + in.pick(3); i > 0 && theirs; i--) {
     Descriptors fds;
     switch (in.pick(5)) {
-      case 4: send(in, theirs.get(), ring::RingWord{ring::ring_asking_magic}, fds); break;
+      case 4: send(in, theirs.get(), channel::RingWord{channel::ring_asking_magic}, fds); break;
       case 0:
       case 1:
         if (in.flag()) fds.want(self.get());
-        send(in, theirs.get(), ring::RingAttached{ring::ring_attached_magic, 0, 0}, fds);
+        send(in, theirs.get(), channel::RingAttached{channel::ring_attached_magic, 0, 0}, fds);
         break;
-      case 2: send(in, theirs.get(), ring::RingWord{ring::ring_leaving_magic}, fds); break;
+      case 2: send(in, theirs.get(), channel::RingWord{channel::ring_leaving_magic}, fds); break;
       default: theirs.reset(); break;
     }
     feedlane_span span{};

@@ -7,11 +7,11 @@
 #include <memory>
 #include <utility>
 
+#include "channel/greeting.hpp"
+#include "channel/receiver.hpp"
+#include "channel/sender.hpp"
 #include "input.hpp"
 #include "os/socket.hpp"
-#include "ring/hello.hpp"
-#include "ring/receiver.hpp"
-#include "ring/sender.hpp"
 #include "shm/ring_layout.hpp"
 
 using namespace feedlane;
@@ -38,7 +38,7 @@ class Rogue {
     PROMISE(os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&welcome_, 1)), received, error) ==
             FEEDLANE_OK);
     void* const at = ::mmap(nullptr, plan.data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            received.fds[ring::ring_welcome_data].get(), 0);
+                            received.fds[channel::ring_welcome_data].get(), 0);
     PROMISE(at != MAP_FAILED);
     memory_ = static_cast<std::byte*>(at);
   }
@@ -53,10 +53,10 @@ class Rogue {
   }
   // Once: what comes after it is taken for nonsense, whereupon the lane is its process's till that one's end.
   void attach(std::uint32_t abilities) {
-    if (!std::exchange(has_attached_, true)) say(ring::RingAttached{ring::ring_attached_magic, abilities, 0});
+    if (!std::exchange(has_attached_, true)) say(channel::RingAttached{channel::ring_attached_magic, abilities, 0});
   }
   void babble(std::uint64_t word) {
-    if (!has_attached_) say(ring::RingWord{word});
+    if (!has_attached_) say(channel::RingWord{word});
   }
   void hang_up() { socket_.reset(); }
   // Sequence numbers near the one that the receiver waits for, and anything at any place of the lane.
@@ -75,7 +75,7 @@ class Rogue {
  private:
   os::Fd socket_;
   const shm::RingPlan& plan_;
-  ring::RingWelcome welcome_{};
+  channel::RingWelcome welcome_{};
   std::byte* memory_ = nullptr;
   std::uint64_t next_ = 0;
   bool has_attached_ = false;
@@ -88,7 +88,7 @@ class Bench {
     PROMISE(receiver_.create(plan_, "", no_accounts, error) == FEEDLANE_OK);
     os::Fd theirs;
     PROMISE(receiver_.offer(theirs, error) == FEEDLANE_OK);
-    PROMISE(ring::Sender::attach(std::move(theirs), os::Deadline::at(0), honest_, error) == FEEDLANE_OK);
+    PROMISE(channel::Sender::attach(std::move(theirs), os::Deadline::at(0), honest_, error) == FEEDLANE_OK);
     come();
   }
 
@@ -109,7 +109,7 @@ class Bench {
 
   // Whatever was done, its end is one: then what the other has sent comes, and END.
   void finish() {
-    rogue_->say(ring::RingWord{ring::ring_leaving_magic});
+    rogue_->say(channel::RingWord{channel::ring_leaving_magic});
     rogue_->hang_up();
     honest_.reset();
     Error error;
@@ -133,7 +133,7 @@ class Bench {
     rogue_ = std::make_unique<Rogue>(std::move(theirs), plan_);
   }
   void leave(fuzz::Input& in) {
-    if (in.flag()) rogue_->say(ring::RingWord{ring::ring_leaving_magic});
+    if (in.flag()) rogue_->say(channel::RingWord{channel::ring_leaving_magic});
     else rogue_->babble(in.u64());
     if (in.flag()) rogue_->hang_up();
     if (in.flag()) come();
@@ -172,8 +172,8 @@ class Bench {
   }
 
   const shm::RingPlan plan_ = make_plan();
-  ring::Receiver receiver_;
-  std::unique_ptr<ring::Sender> honest_;  // in lane 0
+  channel::Receiver receiver_;
+  std::unique_ptr<channel::Sender> honest_;  // in lane 0
   std::unique_ptr<Rogue> rogue_;
   std::uint64_t sent_ = 0;
   std::uint64_t taken_ = 0;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "input.hpp"
-#include "loader/stats.hpp"
+#include "monitor/stats.hpp"
 #include "os/memfd.hpp"
 #include "shm/ring_layout.hpp"
 #include "shm/segment.hpp"
@@ -89,7 +89,7 @@ void walk(const shm::Segments& s) {
     touch(s.worker_row(last), sizeof(shm::WorkerRow), sum);
     touch(s.result_lane(last), p.ring_bytes, sum);
     feedlane_worker_stats stats;
-    PROMISE(loader::read_worker_stats(s, static_cast<std::int32_t>(last), stats) == FEEDLANE_OK);
+    PROMISE(monitor::read_worker_stats(s, static_cast<std::int32_t>(last), stats) == FEEDLANE_OK);
   }
   const std::uint32_t last = g.slots - 1;
   touch(s.index_list(last), g.list_bytes, sum);
@@ -97,7 +97,7 @@ void walk(const shm::Segments& s) {
   touch(s.records(last), p.record_bytes, sum);
   touch(s.payload(last), g.slot_bytes, sum);
   PROMISE(p.reserved_bytes() <= p.control_bytes + p.data_bytes);
-  PROMISE(loader::read_stats(s).slots == g.slots);
+  PROMISE(monitor::read_stats(s).slots == g.slots);
 }
 
 // A memfd of that size without a word in it.

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "input.hpp"
-#include "loader/rank.hpp"
-#include "loader/sampler.hpp"
+#include "sampler/rank.hpp"
+#include "sampler/sampler.hpp"
 
 using namespace feedlane;
 
@@ -23,14 +23,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint16_t present = in.u16();
   for (std::size_t i = 0; i < std::size(names); i++)
     if ((present >> i & 1) != 0) variables[names[i]] = in.text(80).c_str();
-  const loader::Environment environment = [&](const char* name) -> const char* {
+  const sampler::Environment environment = [&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   };
 
-  loader::RankSource rank;
+  sampler::RankSource rank;
   Error error;
-  const Status s = loader::detect_rank(environment, rank, error);
+  const Status s = sampler::detect_rank(environment, rank, error);
   PROMISE(s == FEEDLANE_OK || s == FEEDLANE_E_ARGUMENT);
   if (s == FEEDLANE_OK) {
     PROMISE(rank.rank >= 0 && rank.world >= 1 && rank.rank < rank.world);
@@ -48,8 +48,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   config.size = sizeof config;
   config.length = in.u8();
   config.no_shuffle = 1;
-  std::unique_ptr<loader::Sampler> sampler;
-  PROMISE(loader::make_distributed(config, environment, sampler, error) == s);
+  std::unique_ptr<sampler::Sampler> sampler;
+  PROMISE(sampler::make_distributed(config, environment, sampler, error) == s);
   if (s != FEEDLANE_OK) return 0;
   PROMISE(std::string(sampler->rank_source()) == rank.source);
   PROMISE(sampler->place().first == rank.rank && sampler->place().stride == rank.world);

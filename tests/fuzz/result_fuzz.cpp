@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "arena/slot.hpp"
+#include "dataset/task.hpp"
 #include "input.hpp"
 #include "loader/loader.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
-#include "worker/task.hpp"
 
 using namespace feedlane;
 
@@ -34,9 +34,9 @@ constexpr Kind kinds[] = {{false, false, false, false, false}, {false, true, fal
                           {true, true, false, false, false},   {false, false, false, true, true}};
 
 std::unique_ptr<loader::Loader> make_loader(const Kind& k) {
-  std::unique_ptr<loader::Sampler> sampler;
+  std::unique_ptr<sampler::Sampler> sampler;
   Error error;
-  if (!k.iterable) PROMISE(loader::make_sequential(k.unbatched ? 8 : samples, sampler, error) == FEEDLANE_OK);
+  if (!k.iterable) PROMISE(sampler::make_sequential(k.unbatched ? 8 : samples, sampler, error) == FEEDLANE_OK);
   feedlane_field fields[2] = {};
   fields[0].size = fields[1].size = sizeof fields[0];
   fields[0].name = "image";
@@ -100,8 +100,8 @@ class Liar {
     id_ = welcome.worker;
     tasks_ = welcome.task_start;
     results_ = welcome.result_start;
-    const shm::Geometry& g = l.segments().plan().geometry;
-    PROMISE(fields_.read(l.segments().fields(), g.field_count, g.max_rows, error) == FEEDLANE_OK);
+    const shm::Geometry& g = l.memory().segments.plan().geometry;
+    PROMISE(fields_.read(l.memory().segments.fields(), g.field_count, g.max_rows, error) == FEEDLANE_OK);
     if (kind.unbatched) fields_.leave_out_batch_dimension();
     task_.prepare(fields_, g, id_, nullptr);
   }
@@ -132,13 +132,13 @@ class Liar {
 
   // Takes its next task, if there is one.
   void take() {
-    const ring::Cells cells{l_.segments().task_ring(id_), shm::loader_cell_bytes, capacity()};
+    const ring::Cells cells{l_.memory().segments.task_ring(id_), shm::loader_cell_bytes, capacity()};
     if (cells.sequence(tasks_).load(std::memory_order_acquire) != tasks_ + 1) return;
     shm::TaskMessage m;
     std::memcpy(&m, cells.message(tasks_++), sizeof m);
-    PROMISE(m.slot < l_.segments().plan().geometry.slots && m.rows >= 1);
+    PROMISE(m.slot < l_.memory().segments.plan().geometry.slots && m.rows >= 1);
     taken_.push_back(m);
-    shm::WorkerRow& row = *l_.segments().worker_row(id_);
+    shm::WorkerRow& row = *l_.memory().segments.worker_row(id_);
     row.started_task.store(m.id, std::memory_order_relaxed);
     row.begun_through.store(m.id, std::memory_order_relaxed);
   }
@@ -160,7 +160,7 @@ class Liar {
 
   // Anything in its row, of which the trainer believes nothing.
   void scribble(fuzz::Input& in) {
-    shm::WorkerRow& row = *l_.segments().worker_row(id_);
+    shm::WorkerRow& row = *l_.memory().segments.worker_row(id_);
     row.started_task.store(in.pick(8), std::memory_order_relaxed);
     row.started_sample.store(in.u64(), std::memory_order_relaxed);
     row.started_ns.store(in.u64(), std::memory_order_relaxed);
@@ -169,13 +169,13 @@ class Liar {
   }
 
  private:
-  [[nodiscard]] std::uint32_t capacity() const { return l_.segments().plan().geometry.ring_capacity; }
+  [[nodiscard]] std::uint32_t capacity() const { return l_.memory().segments.plan().geometry.ring_capacity; }
   [[nodiscard]] bool is_iterable() const { return task_.is_iterable(); }
 
   void make(fuzz::Input& in, const shm::TaskMessage& m, shm::ResultMessage& r) {
-    const arena::Slot slot = arena::Slot::of(l_.segments(), m.slot);
+    const arena::Slot slot = arena::Slot::of(l_.memory().segments, m.slot);
     Error error;
-    task_.open(m, l_.segments().index_list(m.slot), slot);
+    task_.open(m, l_.memory().segments.index_list(m.slot), slot);
     std::uint32_t skipped = 0;
     for (std::uint32_t i = 0; i < m.rows; i++) {
       const std::uint32_t outcome = in.pick(8);
@@ -212,7 +212,7 @@ class Liar {
   }
 
   void put(const shm::ResultMessage& r) {
-    const ring::Cells cells{l_.segments().result_lane(id_), shm::loader_cell_bytes, capacity()};
+    const ring::Cells cells{l_.memory().segments.result_lane(id_), shm::loader_cell_bytes, capacity()};
     std::memcpy(cells.message(results_), &r, sizeof r);
     cells.sequence(results_).store(results_ + 1, std::memory_order_release);
     results_++;
@@ -221,7 +221,7 @@ class Liar {
   loader::Loader& l_;
   os::Fd socket_;
   arena::Fields fields_;
-  worker::Task task_;
+  dataset::Task task_;
   std::uint32_t id_ = 0;
   std::uint64_t tasks_ = 0;
   std::uint64_t results_ = 0;
@@ -264,8 +264,8 @@ class Epoch {
   void release() {
     if (held_.empty()) return;
     arena::SlotTable::Left left;
-    PROMISE(l_.release(held_.front(), left) == FEEDLANE_OK && left.freed);
-    PROMISE(l_.release(held_.front(), left) == FEEDLANE_E_STALE);
+    PROMISE(l_.leases().release(held_.front(), left) == FEEDLANE_OK && left.freed);
+    PROMISE(l_.leases().release(held_.front(), left) == FEEDLANE_E_STALE);
     held_.erase(held_.begin());
   }
   void release_all() {
@@ -275,8 +275,8 @@ class Epoch {
     std::vector<std::byte> state;
     Error error;
     const Status s = l_.state(held_.empty() ? 0 : held_.back(), state, error);
-    loader::SavedState read;
-    PROMISE(s != FEEDLANE_OK || loader::read_state(state, read, error) == FEEDLANE_OK);
+    checkpoint::SavedState read;
+    PROMISE(s != FEEDLANE_OK || checkpoint::read_state(state, read, error) == FEEDLANE_OK);
   }
 
  private:
@@ -287,8 +287,8 @@ class Epoch {
       PROMISE(b.batch > last_);
       last_ = b.batch;
     }
-    const shm::Plan& plan = l_.segments().plan();
-    const std::byte* begin = l_.segments().payload(0);
+    const shm::Plan& plan = l_.memory().segments.plan();
+    const std::byte* begin = l_.memory().segments.payload(0);
     const auto size = static_cast<std::ptrdiff_t>(plan.geometry.slots * plan.slot_stride);
     const auto is_within = [&](const void* data, std::uint64_t bytes) {
       const auto at = static_cast<const std::byte*>(data) - begin;

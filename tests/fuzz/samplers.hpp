@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "input.hpp"
-#include "loader/sampler.hpp"
+#include "sampler/sampler.hpp"
 
 namespace feedlane::fuzz {
 
@@ -38,15 +38,15 @@ struct Counter {
 };
 
 // `counter` must outlive the sampler. Nothing if the definition is refused. `bound`: indices are below it.
-inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter, std::int64_t& bound) {
-  std::unique_ptr<loader::Sampler> s;
+inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counter, std::int64_t& bound) {
+  std::unique_ptr<sampler::Sampler> s;
   Error error;
   const std::uint32_t kind = in.pick(8);
   const bool is_small = in.pick(4) != 3;
   const std::int64_t length = is_small ? in.pick(24) : in.i64();
   bound = length;
   switch (kind) {
-    case 0: (void)loader::make_sequential(length, s, error); break;
+    case 0: (void)sampler::make_sequential(length, s, error); break;
     case 1:
     case 2: {
       feedlane_random_config c{};
@@ -58,7 +58,7 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
       c.shuffle = static_cast<std::int32_t>(in.pick(3));
       const bool takes_memory = c.shuffle != FEEDLANE_SHUFFLE_FEISTEL;
       if (takes_memory && (c.length > 4096 || c.num_samples > 4096)) c.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
-      (void)loader::make_random(c, s, error);
+      (void)sampler::make_random(c, s, error);
       break;
     }
     case 3: {
@@ -66,7 +66,7 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
       for (std::uint32_t i = in.pick(8); i > 0; i--) indices.push_back(in.pick(100));
       bound = 100;
       const auto in_order = static_cast<std::int32_t>(in.pick(3));
-      (void)loader::make_subset(indices.data(), indices.size(), in_order, in.u8(), s, error);
+      (void)sampler::make_subset(indices.data(), indices.size(), in_order, in.u8(), s, error);
       break;
     }
     case 4: {
@@ -78,7 +78,7 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
       c.without_replacement = static_cast<std::int32_t>(in.pick(3));
       c.reserved = in.pick(8) == 7 ? 1 : 0;
       bound = static_cast<std::int64_t>(weights.size());
-      (void)loader::make_weighted(weights.data(), weights.size(), c, s, error);
+      (void)sampler::make_weighted(weights.data(), weights.size(), c, s, error);
       break;
     }
     case 5:
@@ -93,7 +93,7 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
       c.shuffle = static_cast<std::int32_t>(in.pick(2));
       if (length > 4096 && c.no_shuffle == 0) c.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
       c.detect_off = 1;
-      (void)loader::make_distributed(
+      (void)sampler::make_distributed(
           c, [](const char*) { return nullptr; }, s, error);
       break;
     }
@@ -108,15 +108,15 @@ inline std::unique_ptr<loader::Sampler> make_sampler(Input& in, Counter& counter
       if (in.flag()) c.load = &Counter::load;
       c.length = in.flag() ? 0 : in.number();
       c.batch_rows = in.flag() ? 0 : in.pick(4);
-      (void)loader::make_custom(c, s, error);
+      (void)sampler::make_custom(c, s, error);
       bound = INT64_MAX;  // its state may say anything
       break;
     }
   }
   if (s == nullptr || in.pick(3) != 0) return s;
-  std::unique_ptr<loader::Sampler> batches;
+  std::unique_ptr<sampler::Sampler> batches;
   const std::int64_t rows = in.pick(4) == 3 ? in.number() : 1 + in.pick(4);
-  (void)loader::make_batch(*s, rows, static_cast<std::int32_t>(in.pick(2)), batches, error);
+  (void)sampler::make_batch(*s, rows, static_cast<std::int32_t>(in.pick(2)), batches, error);
   return batches != nullptr && batches->batch_rows() <= 64 ? std::move(batches) : std::move(s);
 }
 

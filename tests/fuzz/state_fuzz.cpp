@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "checkpoint/state.hpp"
 #include "input.hpp"
 #include "loader/loader.hpp"
-#include "loader/state.hpp"
 #include "samplers.hpp"
 
 using namespace feedlane;
@@ -34,7 +34,7 @@ bool damage(fuzz::Input& in, Bytes& bytes) {
 // ---- a sampler's ----
 
 // Some indices, all of them ones that there are. Returns how many.
-std::uint64_t take(loader::Sampler& s, std::int64_t bound, std::int64_t (&indices)[64], Error& error) {
+std::uint64_t take(sampler::Sampler& s, std::int64_t bound, std::int64_t (&indices)[64], Error& error) {
   const std::int64_t rows = s.batch_rows();
   std::uint64_t got = 0;
   const Status status = s.next(indices, static_cast<std::uint64_t>(rows > 0 ? rows : 3), got, error);
@@ -60,7 +60,7 @@ void load_sampler(fuzz::Input& in) {
   PROMISE(status == FEEDLANE_OK || status == FEEDLANE_E_UNSUPPORTED || status == FEEDLANE_E_ARGUMENT);
   // Whether whole or damaged, whatever it is loaded into: the same sampler, or one of another world.
   const bool is_damaged = damage(in, state);
-  std::unique_ptr<loader::Sampler> other = s->clone();
+  std::unique_ptr<sampler::Sampler> other = s->clone();
   PROMISE(other->length() == s->length() || s->rank_source()[0] != '\0');
   if (other->restart(epoch, 1, error) != FEEDLANE_OK) return;
   status = other->load(state, error);
@@ -89,9 +89,9 @@ void load_sampler(fuzz::Input& in) {
 
 // ---- a loader's ----
 
-loader::SavedState any_state(fuzz::Input& in) {
-  loader::SavedState s;
-  loader::Progress& p = s.progress;
+checkpoint::SavedState any_state(fuzz::Input& in) {
+  checkpoint::SavedState s;
+  checkpoint::Progress& p = s.progress;
   s.iterable = in.flag();
   s.base_seed = in.u8();
   s.batch_size = in.number();
@@ -104,14 +104,14 @@ loader::SavedState any_state(fuzz::Input& in) {
   p.skipped = static_cast<std::uint64_t>(in.number());
   if (!s.iterable || in.pick(8) == 7)
     for (std::uint32_t i = in.pick(4); i > 0; i--) {
-      loader::YieldedBatch y;
+      checkpoint::YieldedBatch y;
       y.batch = in.number();
       y.rows = in.u8();
       p.ahead.push_back(y);
     }
   if (s.iterable || in.pick(8) == 7)
     for (std::uint32_t i = in.pick(4); i > 0; i--) {
-      loader::ShardProgress shard;
+      checkpoint::ShardProgress shard;
       shard.taken = static_cast<std::uint64_t>(in.number());
       shard.ended = in.pick(4) == 3;
       if (in.flag()) shard.state = std::make_shared<const Bytes>(in.u8());
@@ -123,15 +123,15 @@ loader::SavedState any_state(fuzz::Input& in) {
 
 void read_state(fuzz::Input& in) {
   Bytes bytes;
-  loader::write_state(any_state(in), bytes);
+  checkpoint::write_state(any_state(in), bytes);
   (void)damage(in, bytes);
   if (in.pick(16) == 15) {
     const auto raw = std::as_bytes(in.bytes(200));
     bytes.assign(raw.begin(), raw.end());
   }
-  loader::SavedState found;
+  checkpoint::SavedState found;
   Error error;
-  const Status s = loader::read_state(bytes, found, error);
+  const Status s = checkpoint::read_state(bytes, found, error);
   PROMISE(s == FEEDLANE_OK || s == FEEDLANE_E_CORRUPT || s == FEEDLANE_E_ABI);
   feedlane_state_info info;
   feedlane_init(&info, sizeof info);
@@ -140,10 +140,10 @@ void read_state(fuzz::Input& in) {
   if (s != FEEDLANE_OK) return;
   PROMISE(info.epoch >= 0 && info.batch >= 0 && info.samples >= 0 && info.iterable <= 1 && info.ended <= 1);
   Bytes once, twice;
-  loader::write_state(found, once);
-  loader::SavedState again;
-  PROMISE(loader::read_state(once, again, error) == FEEDLANE_OK);
-  loader::write_state(again, twice);
+  checkpoint::write_state(found, once);
+  checkpoint::SavedState again;
+  PROMISE(checkpoint::read_state(once, again, error) == FEEDLANE_OK);
+  checkpoint::write_state(again, twice);
   PROMISE(once == twice);
 }
 
@@ -171,8 +171,8 @@ std::int32_t save(void*, void*, std::uint64_t, std::uint64_t* bytes, feedlane_er
 std::int32_t load(void*, const void*, std::uint64_t, feedlane_error*) { return FEEDLANE_OK; }
 
 // What a state says of how much was skipped is gone through one by one.
-void keep_short(loader::SavedState& s) {
-  for (loader::ShardProgress& shard : s.progress.shards)
+void keep_short(checkpoint::SavedState& s) {
+  for (checkpoint::ShardProgress& shard : s.progress.shards)
     if (shard.state == nullptr && shard.taken < UINT64_MAX / 4 && shard.taken > 100) shard.taken %= 100;
 }
 
@@ -182,7 +182,7 @@ void resume(fuzz::Input& in) {
   const bool iterable = in.pick(4) == 3;
   const auto sampler = iterable ? nullptr : fuzz::make_sampler(in, counter, bound);
   if (!iterable && (sampler == nullptr || sampler->batch_rows() > 64)) return;
-  loader::SavedState saved = any_state(in);
+  checkpoint::SavedState saved = any_state(in);
   if (in.pick(8) != 7) {
     saved.iterable = iterable;
     if (iterable) saved.progress.ahead.clear();
@@ -202,7 +202,7 @@ void resume(fuzz::Input& in) {
   if (in.pick(8) != 7) saved.batch_size = makes_batches ? 0 : std::int64_t{in.pick(3)} + 1;
   if (iterable && in.pick(8) != 7) saved.progress.shards.resize(1);
   Bytes state;
-  loader::write_state(saved, state);
+  checkpoint::write_state(saved, state);
 
   feedlane_dataset dataset{};
   Shard shard;
@@ -251,11 +251,11 @@ void resume(fuzz::Input& in) {
     const Status told = l->state(batch.token, now, error);
     PROMISE(told == FEEDLANE_OK || told == FEEDLANE_E_UNSUPPORTED || told == FEEDLANE_E_ARGUMENT);
     // What is counted goes on from there, if it doesn't begin at the very end.
-    loader::SavedState read;
+    checkpoint::SavedState read;
     const auto& counted = saved.progress;
     const bool is_small = std::max({counted.batches, counted.positions, counted.wanted}) < std::int64_t{1} << 61;
-    if (told == FEEDLANE_OK && is_small) PROMISE(loader::read_state(now, read, error) == FEEDLANE_OK);
-    PROMISE(l->release(batch.token, left) == FEEDLANE_OK && left.freed);
+    if (told == FEEDLANE_OK && is_small) PROMISE(checkpoint::read_state(now, read, error) == FEEDLANE_OK);
+    PROMISE(l->leases().release(batch.token, left) == FEEDLANE_OK && left.freed);
   }
 }
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "arena/slot.hpp"
+#include "dataset/runner.hpp"
 #include "input.hpp"
 #include "os/event.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
-#include "worker/dataset.hpp"
 #include "worker/worker.hpp"
 
 using namespace feedlane;
@@ -146,7 +146,7 @@ std::int32_t outcome(Script& s, feedlane_error* err) {
   return how == 12 ? FEEDLANE_END : how == 11 ? s.in.i32() : FEEDLANE_E_SAMPLE;
 }
 
-void content(fuzz::Input& in, worker::Task& task, int steps);
+void content(fuzz::Input& in, dataset::Task& task, int steps);
 
 std::int32_t get(void* self, const feedlane_row* row, feedlane_error* err) {
   for (std::int32_t f = 0; f < row->task->tensor_count; f++) std::memset(row->fields[f], 3, row->bytes[f]);
@@ -178,7 +178,7 @@ std::int32_t substitute(void* self, std::int64_t failed, std::uint64_t, std::uin
   return outcome(*static_cast<Script*>(self), err);
 }
 
-class NoPause final : public worker::Pace {
+class NoPause final : public dataset::Pace {
  public:
   explicit NoPause(worker::Worker& worker) : worker_(worker) {}
   Status between(std::uint64_t position) override {
@@ -206,8 +206,8 @@ void run_dataset(fuzz::Input& in, Bench& b) {
   if ((has & 32) != 0) table.load = &load;
   if ((has & 64) != 0) table.substitute = &substitute;
   if ((has & 128) != 0) table.open = &open;
-  worker::DatasetRunner runner;
-  worker::Progress progress;
+  dataset::DatasetRunner runner;
+  dataset::Progress progress;
   Error reason, error;
   NoPause pace(*b.worker);
   if (runner.take(&table, "dataset", error) != FEEDLANE_OK) return;
@@ -229,7 +229,7 @@ void run_dataset(fuzz::Input& in, Bench& b) {
 }
 
 // What any data set may add to the task in hand.
-void content(fuzz::Input& in, worker::Task& task, int steps) {
+void content(fuzz::Input& in, dataset::Task& task, int steps) {
   Error error;
   std::array<std::byte, 80> bytes{};
   for (int i = 0; i < steps; i++) switch (in.pick(6)) {
@@ -299,7 +299,7 @@ void pull_form(fuzz::Input& in, Bench& b) {
 // What the trainer makes of an answer.
 void check_answer(const Bench& b, const shm::TaskMessage& task, const shm::ResultMessage& r, bool had_in_hand) {
   PROMISE(r.id == task.id && r.slot == task.slot && r.attempt == task.attempt);
-  const std::uint64_t limit = worker::Task::note_limit(task.rows, b.is_iterable());
+  const std::uint64_t limit = dataset::Task::note_limit(task.rows, b.is_iterable());
   const arena::Slot slot = arena::Slot::of(b.segments, r.slot);
   Error error, why;
   arena::Made made;

@@ -104,10 +104,8 @@ TEST_CASE("an object that is there is a data set, opened once a worker and resta
   Counter counter;
   const feedlane::Sampler order = feedlane::Sampler::sequential(3);
   const feedlane_dataset dataset = feedlane::dataset_of(counter);
-  feedlane::Loader loader({.sampler = &order,
-                           .fields = {feedlane::field<std::int64_t>("index")},
-                           .batch_size = 3,
-                           .dataset = &dataset});
+  feedlane::Loader loader(
+      {.sampler = &order, .fields = {feedlane::field<std::int64_t>("index")}, .batch_size = 3, .dataset = &dataset});
   for (int epoch = 0; epoch < 2; epoch++) {
     for (const feedlane::Batch& batch : loader) CHECK(batch[0].as<std::int64_t>()[2] == counter.base + 2);
     counter.base++;

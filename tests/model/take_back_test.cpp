@@ -5,7 +5,7 @@
 // made by the worker after the trainer has given it to another; whatever the worker declines the trainer must be able to
 // account for.
 //
-// The model is of Peer::revoke, Peer::set_revoked and Worker::take_task, step by step; the variants leave out one rule each.
+// The model is of TaskRing::revoke, TaskRing::set_revoked and Worker::take_task, step by step; the variants leave out one rule each.
 #include <doctest/doctest.h>
 
 #include <array>

@@ -11,7 +11,7 @@ using feedlane::Error;
 TEST_CASE("a refusal carries the argument and both numbers") {
   Error error;
   error.worker = 3;
-  CHECK(error.refuse(FEEDLANE_E_LIMIT, "config.slots", 7, 4, "%d of %d", 7, 4) == FEEDLANE_E_LIMIT);
+  CHECK(error.refuse(FEEDLANE_E_LIMIT, "config.slots", 7, 4, "{} of {}", 7, 4) == FEEDLANE_E_LIMIT);
   CHECK(error.code == FEEDLANE_E_LIMIT);
   CHECK(std::string(error.argument) == "config.slots");
   CHECK(error.found == 7);
@@ -22,11 +22,11 @@ TEST_CASE("a refusal carries the argument and both numbers") {
 
 TEST_CASE("a system call's error names the reason, and fits") {
   Error error;
-  CHECK(error.os(ENOENT, "opening %s", "x") == FEEDLANE_E_OS);
+  CHECK(error.os(ENOENT, "opening {}", "x") == FEEDLANE_E_OS);
   CHECK(error.os_errno == ENOENT);
   CHECK(std::string(error.text) == "opening x: No such file or directory");
   const std::string longest(1000, 'y');
-  (void)error.os(ENOENT, "%s", longest.c_str());
+  (void)error.os(ENOENT, "{}", longest.c_str());
   CHECK(std::strlen(error.text) == sizeof error.text - 1);
 }
 

@@ -14,7 +14,7 @@
 using feedlane::Error;
 using feedlane::Status;
 using feedlane::loader::Config;
-using feedlane::loader::Sampler;
+using feedlane::sampler::Sampler;
 
 namespace {
 
@@ -27,7 +27,7 @@ const char* const environment[] = {"A=1", "OMP_NUM_THREADS=4", "FEEDLANE_WORKER_
 struct Given {
   explicit Given(std::int32_t workers) {
     Error error;
-    REQUIRE(feedlane::loader::make_sequential(10, sampler, error) == FEEDLANE_OK);
+    REQUIRE(feedlane::sampler::make_sequential(10, sampler, error) == FEEDLANE_OK);
     field.size = sizeof field;
     field.name = "x";
     field.dtype = {2, 32, 1};

@@ -54,8 +54,8 @@ struct Arena {
   }
   feedlane_stats create(const System& system) {
     Error error;
-    std::unique_ptr<feedlane::loader::Sampler> order;
-    REQUIRE(feedlane::loader::make_sequential(8, order, error) == FEEDLANE_OK);
+    std::unique_ptr<feedlane::sampler::Sampler> order;
+    REQUIRE(feedlane::sampler::make_sequential(8, order, error) == FEEDLANE_OK);
     std::unique_ptr<Loader> l;
     REQUIRE(Loader::create(&config, order.get(), nullptr, nullptr, system.files, l, error) == FEEDLANE_OK);
     return l->stats();

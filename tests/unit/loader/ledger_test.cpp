@@ -5,27 +5,34 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+using feedlane::loader::Entry;
 using feedlane::loader::Ledger;
-using feedlane::loader::Record;
 using feedlane::shm::ResultMessage;
-using State = Record::State;
+using State = Entry::State;
 
 namespace {
 
-std::vector<std::uint32_t> in_order(Ledger& ledger) {
+Ledger::Batch batch(std::int64_t number, std::int64_t first_position, std::uint32_t rows,
+                    std::uint32_t home = Entry::anyone, bool is_bound = false) {
+  return {number, first_position, rows, home, is_bound, nullptr};
+}
+
+std::vector<std::uint32_t> in_order(const Ledger& ledger) {
   std::vector<std::uint32_t> slots;
-  ledger.for_each_in_order([&](std::uint32_t slot) { slots.push_back(slot); });
+  ledger.for_each_in_order([&](const Entry& entry) { slots.push_back(entry.slot); });
   return slots;
 }
 
 struct Sent {
   Sent() {
     ledger.reset(4, false);
-    Record& record = ledger.add(2, 9, 90, 5);
-    record.attempt = 1;
-    result = {ledger.send(record, 3), 2, 1, FEEDLANE_OK, 5};
+    (void)ledger.add(2, batch(9, 90, 5));
+    (void)ledger.send(2, 0);
+    ledger.retry(2);
+    result = {ledger.send(2, 3), 2, 1, FEEDLANE_OK, 5};
   }
   Ledger ledger;
   ResultMessage result{};
@@ -38,7 +45,7 @@ TEST_CASE("batches are yielded in the order in which they were added, whatever t
   ledger.reset(5, false);
   CHECK(ledger.slots() == 5);
   CHECK(ledger.in_flight() == 0);
-  for (const std::uint32_t slot : {3u, 0u, 4u}) (void)ledger.add(slot, slot * 10, slot * 100, slot + 1);
+  for (const std::uint32_t slot : {3u, 0u, 4u}) (void)ledger.add(slot, batch(slot * 10, slot * 100, slot + 1));
   CHECK(ledger.in_flight() == 3);
   CHECK(in_order(ledger) == std::vector<std::uint32_t>{3, 0, 4});
   CHECK(ledger.at(4).batch == 40);
@@ -55,21 +62,21 @@ TEST_CASE("the order is a circle that may be full, and goes round and round") {
   constexpr std::uint32_t slots = 3;
   Ledger ledger;
   ledger.reset(slots, false);
-  for (std::uint32_t i = 0; i < slots; i++) (void)ledger.add(i, i, 0, 1);
+  for (std::uint32_t i = 0; i < slots; i++) (void)ledger.add(i, batch(i, 0, 1));
   for (std::uint32_t i = slots; i < 1000; i++) {
     CHECK(ledger.in_flight() == slots);
     const std::uint32_t oldest = ledger.front();
     CHECK(ledger.at(oldest).batch == i - slots);
     ledger.pop_front();
-    (void)ledger.add(oldest, i, 0, 1);
+    (void)ledger.add(oldest, batch(i, 0, 1));
     std::vector<std::int64_t> batches;
     for (const std::uint32_t slot : in_order(ledger)) batches.push_back(ledger.at(slot).batch);
     CHECK(batches == std::vector<std::int64_t>{i - 2, i - 1, i});
   }
-  ledger.forget_order();
+  ledger.abandon_all(false, [](std::uint32_t) {});
   CHECK(ledger.in_flight() == 0);
   CHECK(in_order(ledger).empty());
-  (void)ledger.add(1, 7, 0, 1);
+  (void)ledger.add(1, batch(7, 0, 1));
   CHECK(ledger.front() == 1);
 }
 
@@ -79,28 +86,32 @@ TEST_CASE("an id is never used twice: batches, attempts, epochs") {
   std::set<std::uint64_t> ids;
   for (int epoch = 0; epoch < 10; epoch++) {
     for (std::uint32_t slot = 0; slot < 2; slot++) {
-      Record& record = ledger.add(slot, slot, 0, 1);
+      (void)ledger.add(slot, batch(slot, 0, 1));
       for (int attempt = 0; attempt < 5; attempt++) {
-        const std::uint64_t id = ledger.send(record, 0);
-        CHECK(id == record.id);
+        if (attempt != 0) ledger.retry(slot);
+        const std::uint64_t id = ledger.send(slot, 0);
+        CHECK(id == ledger.at(slot).id);
         CHECK(id != 0);
         CHECK(ids.insert(id).second);
         CHECK(ledger.next_id() > *ids.rbegin());
       }
     }
-    CHECK(ids.insert(ledger.take_id()).second);
-    ledger.forget_order();
+    ledger.abandon_all(false, [](std::uint32_t) {});
   }
-  CHECK(ids.size() == 110);
+  CHECK(ids.size() == 100);
 }
 
 TEST_CASE("sending makes a task of a batch: whose it is, and under which id") {
   Sent s;
-  Record& record = s.ledger.at(2);
-  CHECK(record.state == State::sent);
-  CHECK(record.worker == 3);
-  CHECK(record.batch == 9);
-  CHECK(s.ledger.match(s.result, 3) == &record);
+  const Entry& entry = s.ledger.at(2);
+  CHECK(entry.state == State::sent);
+  CHECK(entry.worker == 3);
+  CHECK(entry.batch == 9);
+  CHECK(entry.slot == 2);
+  CHECK(s.ledger.match(s.result, 3) == &entry);
+  CHECK(s.ledger.find(s.result.id, 3) == &entry);
+  CHECK(s.ledger.oldest_of(3) == s.result.id);
+  CHECK(s.ledger.oldest_of(0) == UINT64_MAX);
 }
 
 TEST_CASE("a result counts only if every word of it, and its lane, are the ledger's") {
@@ -127,41 +138,89 @@ TEST_CASE("a result counts only if every word of it, and its lane, are the ledge
 }
 
 TEST_CASE("a result counts only while its task is out") {
-  Sent s;
   struct Case {
-    State state;
+    const char* what;
+    void (*change)(Ledger&);
     bool counts;
   };
-  for (const Case& c : {Case{State::idle, false},
-                        {State::pending, false},
-                        {State::sent, true},
-                        {State::abandoned, true},
-                        {State::made, false},
-                        {State::failed, false}}) {
-    s.ledger.at(2).state = c.state;
-    CAPTURE(static_cast<int>(c.state));
+  for (const Case& c : {Case{"sent", [](Ledger&) {}, true},
+                        {"abandoned", [](Ledger& l) { l.abandon_all(true, [](std::uint32_t) {}); }, true},
+                        {"taken back", [](Ledger& l) { l.requeue(2, 3); }, false},
+                        {"made", [](Ledger& l) { l.finish(2, State::made); }, false},
+                        {"failed", [](Ledger& l) { l.fail(2); }, false},
+                        {"retired", [](Ledger& l) { l.retire(2); }, false}}) {
+    Sent s;
+    c.change(s.ledger);
+    CAPTURE(std::string(c.what));
     CHECK((s.ledger.match(s.result, 3) != nullptr) == c.counts);
+  }
+}
+
+TEST_CASE("the ledger counts its entries that are pending and abandoned, through every transition") {
+  Ledger ledger;
+  ledger.reset(6, false);
+  const auto counts = [&] { return std::pair(ledger.pending(), ledger.abandoned()); };
+  using Counts = std::pair<std::uint32_t, std::uint32_t>;
+  for (std::uint32_t slot = 0; slot < 5; slot++) (void)ledger.add(slot, batch(slot, slot, 1));
+  CHECK(counts() == Counts{5, 0});
+  for (std::uint32_t slot = 0; slot < 4; slot++) (void)ledger.send(slot, 0);
+  CHECK(counts() == Counts{1, 0});
+  ledger.requeue(3);
+  ledger.requeue(2, 0);
+  CHECK(counts() == Counts{3, 0});
+  CHECK(ledger.at(2).avoid == 0);
+  ledger.finish(4, State::ended);  // one that needed no worker
+  CHECK(counts() == Counts{2, 0});
+  ledger.move(0, 5);
+  CHECK(counts() == Counts{3, 1});
+  CHECK(in_order(ledger) == std::vector<std::uint32_t>{5, 1, 2, 3, 4});
+  ledger.retire(0);
+  CHECK(counts() == Counts{3, 0});
+  std::vector<std::uint32_t> dropped;
+  ledger.abandon_all(true, [&](std::uint32_t slot) { dropped.push_back(slot); });
+  CHECK(dropped == std::vector<std::uint32_t>{5, 2, 3, 4});
+  CHECK(counts() == Counts{0, 1});
+  CHECK(ledger.at(1).state == State::abandoned);
+}
+
+TEST_CASE("a batch that goes on in another slot keeps its kills, and its home only if it is bound to it") {
+  for (const bool is_bound : {false, true}) {
+    Ledger ledger;
+    ledger.reset(2, false);
+    (void)ledger.add(0, batch(7, 70, 3, 1, is_bound));
+    (void)ledger.send(0, 1);
+    ledger.count_kill(0);
+    ledger.move(0, 1);
+    const Entry& moved = ledger.at(1);
+    CHECK(moved.batch == 7);
+    CHECK(moved.first_position == 70);
+    CHECK(moved.rows == 3);
+    CHECK(moved.kills == 1);
+    CHECK(moved.attempt == 1);
+    CHECK(moved.avoid == 1);
+    CHECK(moved.home == (is_bound ? 1 : Entry::anyone));
+    CHECK(moved.is_bound == is_bound);
   }
 }
 
 TEST_CASE("a batch that went out again is no longer the first worker's") {
   Sent s;
-  Record& record = s.ledger.at(2);
-  record.state = State::pending;
-  record.attempt++;
-  const std::uint64_t id = s.ledger.send(record, 0);
+  s.ledger.retry(2);
+  const std::uint64_t id = s.ledger.send(2, 0);
   CHECK(s.ledger.match(s.result, 3) == nullptr);
-  CHECK(s.ledger.match({id, 2, 2, FEEDLANE_OK, 5}, 0) == &record);
+  CHECK(s.ledger.match({id, 2, 2, FEEDLANE_OK, 5}, 0) == &s.ledger.at(2));
 }
 
 TEST_CASE("a slot's next batch begins without the last one's attempts and deaths") {
   Sent s;
-  s.ledger.at(2).kills = 2;
+  s.ledger.count_kill(2);
+  s.ledger.finish(2, State::made);
   s.ledger.pop_front();
-  const Record& record = s.ledger.add(2, 10, 95, 5);
-  CHECK(record.attempt == 0);
-  CHECK(record.kills == 0);
-  CHECK(record.state == State::pending);
+  s.ledger.retire(2);
+  const Entry& entry = s.ledger.add(2, batch(10, 95, 5));
+  CHECK(entry.attempt == 0);
+  CHECK(entry.kills == 0);
+  CHECK(entry.state == State::pending);
 }
 
 // ---- out of order ----
@@ -169,7 +228,7 @@ TEST_CASE("a slot's next batch begins without the last one's attempts and deaths
 TEST_CASE("out of order: batches are yielded as they were finished; the others keep their order") {
   Ledger ledger;
   ledger.reset(5, true);
-  for (const std::uint32_t slot : {3u, 0u, 4u, 1u}) (void)ledger.add(slot, slot, 0, 1);
+  for (const std::uint32_t slot : {3u, 0u, 4u, 1u}) (void)ledger.add(slot, batch(slot, 0, 1));
   CHECK_FALSE(ledger.any_done());
   ledger.finish(4, State::made);
   ledger.finish(3, State::failed);
@@ -189,7 +248,7 @@ TEST_CASE("out of order: batches are yielded as they were finished; the others k
 TEST_CASE("in order a finished batch waits for those before it") {
   Ledger ledger;
   ledger.reset(5, false);
-  for (const std::uint32_t slot : {3u, 0u}) (void)ledger.add(slot, slot, 0, 1);
+  for (const std::uint32_t slot : {3u, 0u}) (void)ledger.add(slot, batch(slot, 0, 1));
   ledger.finish(0, State::made);
   CHECK_FALSE(ledger.any_done());
   ledger.finish(3, State::made);
@@ -201,7 +260,7 @@ TEST_CASE("out of order: round and round, whichever is finished first") {
   constexpr std::uint32_t slots = 4;
   Ledger ledger;
   ledger.reset(slots, true);
-  for (std::uint32_t i = 0; i < slots; i++) (void)ledger.add(i, i, 0, 1);
+  for (std::uint32_t i = 0; i < slots; i++) (void)ledger.add(i, batch(i, 0, 1));
   std::vector<std::int64_t> expected{0, 1, 2, 3};
   for (std::uint32_t i = slots; i < 1000; i++) {
     const std::size_t place = i * 7 % slots;  // in the order of adding
@@ -211,7 +270,7 @@ TEST_CASE("out of order: round and round, whichever is finished first") {
     CHECK(ledger.at(slot).batch == expected[place]);
     ledger.pop_front();
     expected.erase(expected.begin() + static_cast<std::ptrdiff_t>(place));
-    (void)ledger.add(slot, i, 0, 1);
+    (void)ledger.add(slot, batch(i, 0, 1));
     expected.push_back(i);
     std::vector<std::int64_t> batches;
     for (const std::uint32_t s : in_order(ledger)) batches.push_back(ledger.at(s).batch);
@@ -223,24 +282,24 @@ TEST_CASE("out of order: round and round, whichever is finished first") {
 TEST_CASE("out of order: what was finished in an epoch that was given up isn't yielded in the next") {
   Ledger ledger;
   ledger.reset(3, true);
-  (void)ledger.add(0, 0, 0, 1);
-  (void)ledger.add(1, 1, 0, 1);
+  (void)ledger.add(0, batch(0, 0, 1));
+  (void)ledger.add(1, batch(1, 0, 1));
   ledger.finish(1, State::made);
-  ledger.forget_order();
+  ledger.abandon_all(false, [](std::uint32_t) {});
   CHECK_FALSE(ledger.any_done());
   CHECK(ledger.in_flight() == 0);
-  (void)ledger.add(2, 0, 0, 1);
+  (void)ledger.add(2, batch(0, 0, 1));
   CHECK_FALSE(ledger.any_done());
 }
 
 TEST_CASE("a slot's next batch is anyone's, and has taken nothing from a shard") {
   Ledger ledger;
   ledger.reset(2, false);
-  Record& first = ledger.add(1, 0, 0, 1);
-  first.home = 7;
-  first.taken = 9;
+  (void)ledger.add(1, batch(0, 0, 1, 7, true));
+  ledger.contents(1).taken = 9;
   ledger.pop_front();
-  const Record& second = ledger.add(1, 1, 1, 1);
-  CHECK(second.home == Record::anyone);
-  CHECK(second.taken == 0);
+  const Entry& second = ledger.add(1, batch(1, 1, 1));
+  CHECK(second.home == Entry::anyone);
+  CHECK_FALSE(second.is_bound);
+  CHECK(second.contents.taken == 0);
 }

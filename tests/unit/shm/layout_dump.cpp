@@ -15,15 +15,16 @@
 #include <string>
 #include <type_traits>
 
-#include "ring/hello.hpp"
+#include "channel/greeting.hpp"
 #include "shm/plan.hpp"
 #include "shm/ring_layout.hpp"
-#include "worker/hello.hpp"
+#include "worker/greeting.hpp"
 
 namespace {
 
 using namespace feedlane::shm;
 using namespace feedlane::worker;
+using namespace feedlane::channel;
 using namespace feedlane::ring;
 
 template <class T>

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/receiver.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "os/event.hpp"
+#include "os/process.hpp"
+
+namespace feedlane::channel {
+namespace {
+
+constexpr std::uint64_t close_tag = UINT64_MAX - 1;
+
+}  // namespace
+
+Status Receiver::create(const shm::RingPlan& plan, const std::string& path, const os::SystemFiles& files,
+                        Error& error) {
+  plan_ = plan;
+  files_ = files;
+  std::vector<std::uint64_t> segments(plan.geometry.lanes, plan.data_bytes);
+  segments.push_back(plan.control_bytes);
+  Status s = os::check_memory(segments, plan.all_bytes(), files, error);
+  if (s == FEEDLANE_OK) s = segments_.create_control(shm::SegmentKind::ring_control, plan.control_bytes, files, error);
+  if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self_, error);
+  if (s == FEEDLANE_OK) s = waiter_.open(error);
+  if (s == FEEDLANE_OK) s = os::create_event(close_event_, error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add(close_event_.get(), close_tag, error);
+  if (s != FEEDLANE_OK) return s;
+  *segments_.control<shm::RingGeometry>(sizeof(shm::SegmentHeader)) = plan.geometry;
+  senders_ = std::vector<Sender>(plan.geometry.lanes);
+  const ring::Cells none{nullptr, plan.geometry.cell_bytes, plan.geometry.capacity};
+  for (std::uint32_t lane = 0; lane < plan.geometry.lanes; lane++)
+    (void)lanes_.add(none, 0, &segments_.control<shm::ReceiverRow>(plan.receiver_rows)[lane].position);
+  waiter_.use(&segments_.control<shm::ReceiverBlock>(plan.receiver_block)->sleeping,
+              os::join_barriers() ? ring::FencedBy::sleeper : ring::FencedBy::publisher, 2);
+  owner_ = ::getpid();
+  if (path.empty()) return FEEDLANE_OK;
+  s = os::listen_at(path, listener_, file_, error);
+  if (s != FEEDLANE_OK) return s;
+  return waiter_.poller().add(listener_.get(), listener_tag, error);
+}
+
+// Senders are told, and those at the door, though a forked child may have all of our descriptors.
+Receiver::~Receiver() {
+  if (owner_ != ::getpid()) return;
+  if (listener_) os::unlink_socket(file_);
+  os::shut_down_listener(listener_.get());
+  for (const Sender& sender : senders_) os::shut_down(sender.socket.get());
+  for (const Guest& guest : guests_) os::shut_down(guest.socket.get());
+}
+
+// ---- messages ----
+
+void Receiver::note_arrival() {
+  anybody_came_ = true;
+  end_told_ = false;
+}
+
+bool Receiver::has_ended() {
+  if (!anybody_came_) return false;
+  for (std::uint32_t lane = 0; lane < senders_.size(); lane++) {
+    close_if_empty(lane);
+    if (senders_[lane].state != Sender::State::free) return false;
+  }
+  return true;
+}
+
+Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
+  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  if (try_peek(want, got)) return FEEDLANE_OK;
+  finds_++;  // what was shown before and isn't there now is none of a sender that keeps to what it has committed
+  peeked_ = 0;
+  os::Deadline last_guest = os::Deadline::never();  // when END is said though others have connected since
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a sender may ring for ever
+    if (try_peek(want, got)) return FEEDLANE_OK;
+    if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
+    if (has_ended()) {                                                         // unless somebody asks to come in
+      if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
+      if (!has_ended()) continue;
+      if (last_guest.is_never()) last_guest = deadline.earlier(os::Deadline::after(guest_patience_ns));
+      if (!expects_guests() || last_guest.remaining_ns() == 0) {
+        end_told_ = true;
+        return FEEDLANE_END;
+      }
+      if (const Status s = wait(last_guest, error); s < 0 || s == FEEDLANE_INTERRUPTED) return s;
+      continue;
+    }
+    if (is_last) return FEEDLANE_TIMEOUT;
+    if (waiter_.spin(deadline, [&] { return try_peek(want, got); })) return FEEDLANE_OK;
+    const Status s = wait(deadline, error);
+    if (s == FEEDLANE_TIMEOUT && try_peek(want, got)) return FEEDLANE_OK;  // nobody may have rung: see Sleeper::is_sure
+    if (s != FEEDLANE_OK) return s;
+  }
+}
+
+Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) {
+  if (try_release(lane, count)) return FEEDLANE_OK;
+  if (lane != peeked_lane_ || count > peeked_)
+    return error.refuse(FEEDLANE_E_ARGUMENT, lane != peeked_lane_ ? "lane" : "count",
+                        lane != peeked_lane_ ? lane : count, lane != peeked_lane_ ? peeked_lane_ : peeked_,
+                        "{} messages of lane {}, the last peek was {} of lane {}", count, lane, peeked_, peeked_lane_);
+  peeked_ -= count;  // of a sender that has left, or nothing
+  lanes_.release(lane, count);
+  close_if_empty(lane);
+  return FEEDLANE_OK;
+}
+
+// ---- waiting ----
+
+Status Receiver::handle(const os::Poller::Event& event, Error& error) {
+  const auto place = static_cast<std::uint32_t>(event.tag) >> 2;
+  const auto generation = static_cast<std::uint32_t>(event.tag >> 32);
+  const auto kind = static_cast<Kind>(event.tag & 3);
+  if (event.tag == listener_tag) return accept_one(error);
+  if (event.tag == close_tag) return FEEDLANE_OK;
+  if (kind == kind_guest) {
+    const Guest& guest = guests_[place];
+    return guest.socket && guest.generation == generation ? hear_guest(place, error) : FEEDLANE_OK;
+  }
+  const Sender& sender = senders_[place];
+  const bool there = sender.state == Sender::State::offered || sender.state == Sender::State::attached;
+  if (!there || sender.generation != generation) return FEEDLANE_OK;  // its predecessor's
+  if (kind == kind_process) lose(place);
+  else if (kind == kind_socket) hear(place);
+  return FEEDLANE_OK;
+}
+
+void Receiver::close() {
+  // Relaxed: the event is what wakes, the flag only says why.
+  closed_.store(true, std::memory_order_relaxed);
+  os::signal_event(close_event_.get());
+}
+
+Status Receiver::wait(os::Deadline deadline, Error& error) {
+  return waiter_.sleep_until(
+      deadline, [this] { return lanes_.any(); }, [&](const os::Poller::Event& event) { return handle(event, error); },
+      error);
+}
+
+Status Receiver::arm(Error& error) {
+  waiter_.cancel();
+  if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
+  // An end that peek has told of is no reason to stay awake: a sender may come yet.
+  return waiter_.arm([this] { return lanes_.any() || (!end_told_ && has_ended()); }, error);
+}
+
+// What has happened, without a wait.
+Status Receiver::take_news(Error& error) {
+  // A sender has a doorbell, a process and a socket, over which it says two things before its end.
+  const std::size_t rounds = 3 * (3 * senders_.size() / ring::Waiter::max_events + 1);
+  return waiter_.poll(
+      rounds, [&](const os::Poller::Event& event) { return handle(event, error); }, error);
+}
+
+}  // namespace feedlane::channel

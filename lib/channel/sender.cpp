@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/sender.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "channel/greeting.hpp"
+#include "os/event.hpp"
+#include "os/process.hpp"
+#include "os/socket.hpp"
+
+namespace feedlane::channel {
+namespace {
+
+enum Tag : std::uint64_t { tag_own_event, tag_receiver, tag_socket };
+
+// Why the receiver has refused this sender.
+Status told(const RingRefused& refused, Error& error) {
+  if (refused.os_errno > 0) return error.os(refused.os_errno, "the receiver couldn't let this sender in");
+  return error.fail(FEEDLANE_E_STATE, "this process is out of the receiver's sight, in another PID namespace");
+}
+
+}  // namespace
+
+Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) {
+  union {
+    RingWelcome welcome;
+    RingRefused refused;
+  } message{};
+  const RingWelcome& welcome = message.welcome;
+  os::Received received;
+  os::Fd peer;  // a forked child of the receiver may hold the other end, or the path, for longer than it lives
+  Status s = os::open_peer(socket, peer, error);
+  if (s != FEEDLANE_OK) return s;
+  const auto buffer = std::as_writable_bytes(std::span(&message, 1));
+  s = os::receive_message(socket, buffer, received, error);
+  if (s == FEEDLANE_AGAIN) {  // the welcome of an offer lies there; who came by path asks for it
+    const RingWord asking{ring_asking_magic};
+    Error told_by_the_answer;
+    (void)os::send_message(socket, std::as_bytes(std::span(&asking, 1)), {}, told_by_the_answer);
+    s = os::await_message(socket, buffer, deadline, received, error, peer.get());
+  } else if (s == FEEDLANE_END) {
+    return error.fail(FEEDLANE_E_PEER_DEAD, "the other end of the socket is closed");
+  }
+  if (s != FEEDLANE_OK) return s;
+  peer.reset();
+  os::refuse_descriptors(socket);  // no more are expected
+  if (received.bytes == sizeof(RingWord) && welcome.magic == ring_full_magic)
+    return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", 0, 1, "no lane of this ring is free");
+  if (received.bytes == sizeof message.refused && welcome.magic == ring_refused_magic)
+    return told(message.refused, error);
+  if (received.bytes != sizeof welcome || received.truncated || welcome.magic != ring_welcome_magic ||
+      received.fd_count != ring_welcome_fds)
+    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof welcome,
+                        "the first message on the socket is no welcome of a feedlane ring ({} bytes, needs {})",
+                        received.bytes, sizeof welcome);
+  if (welcome.layout_hash != shm::layout_hash)
+    return error.refuse(FEEDLANE_E_ABI, "layout_hash", welcome.layout_hash, shm::layout_hash,
+                        "receiver and sender use libraries of different layouts");
+  own_event_ = std::move(received.fds[ring_welcome_sender_event]);
+  receiver_event_ = std::move(received.fds[ring_welcome_receiver_event]);
+  receiver_ = std::move(received.fds[ring_welcome_receiver]);
+  s = segments_.attach(shm::SegmentKind::ring_control, received.fds[ring_welcome_control].get(),
+                       received.fds[ring_welcome_data].get(), shm::Access::read_write, error);
+  if (s != FEEDLANE_OK) return s;
+  const auto geometry = *segments_.control<shm::RingGeometry>(sizeof(shm::SegmentHeader));
+  if (shm::make_ring_plan(geometry.message_bytes, geometry.capacity, geometry.lanes, plan_, error) != FEEDLANE_OK)
+    return error.code = FEEDLANE_E_CORRUPT;
+  if (s = segments_.check_sizes(plan_.control_bytes, plan_.data_bytes, error); s != FEEDLANE_OK) return s;
+  if (welcome.lane >= geometry.lanes)
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.lane", welcome.lane, geometry.lanes, "lane {} of {}", welcome.lane,
+                        geometry.lanes);
+  lane_ = welcome.lane;
+  wants_pidfd_ = (welcome.abilities & ring_names_senders) == 0;
+  const ring::Cells cells{segments_.data<std::byte>(plan_.cells), plan_.geometry.cell_bytes, plan_.geometry.capacity};
+  producer_ =
+      ring::Producer(cells, welcome.start, &segments_.control<shm::ReceiverRow>(plan_.receiver_rows)[lane_].position);
+  waiter_.use(&segments_.data<shm::SenderRow>(plan_.sender_row)->sleeping,
+              os::join_barriers() ? ring::FencedBy::sleeper : ring::FencedBy::publisher, 2);
+  const bool receiver_passes_too = (welcome.abilities & ring_passes_barriers) != 0;
+  bell_ = ring::Doorbell(&segments_.control<shm::ReceiverBlock>(plan_.receiver_block)->sleeping, receiver_event_.get(),
+                         receiver_passes_too ? waiter_.fenced_by() : ring::FencedBy::publisher);
+  return FEEDLANE_OK;
+}
+
+Status Sender::attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Sender>& out, Error& error) {
+  std::unique_ptr<Sender> t(new Sender);
+  Status s = t->receive_welcome(socket.get(), deadline, error);
+  if (s == FEEDLANE_OK) s = t->waiter_.open(error);
+  if (s == FEEDLANE_OK) s = t->waiter_.poller().add_bell(t->own_event_.get(), tag_own_event, error);
+  if (s == FEEDLANE_OK) s = t->waiter_.poller().add(t->receiver_.get(), tag_receiver, error);
+  if (s == FEEDLANE_OK) s = t->waiter_.poller().add(socket.get(), tag_socket, error);
+  if (s != FEEDLANE_OK) return s;
+  t->socket_ = std::move(socket);
+  s = t->greet(deadline, error);
+  if (s == FEEDLANE_OK) out = std::move(t);
+  return s;
+}
+
+Status Sender::greet(os::Deadline deadline, Error& error) {
+  const bool is_own = os::is_own_process_there(socket_.get());
+  const RingAttached attached{ring_attached_magic, abilities_of(waiter_.fenced_by()), 0};
+  os::Fd self;
+  if (!is_own && wants_pidfd_)
+    if (const Status s = os::open_pidfd(::getpid(), self, error); s != FEEDLANE_OK) return s;
+  const int fd = self.get();
+  Status s =
+      os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
+  if (s != FEEDLANE_OK || is_own) return s;
+  RingRefused answer{};
+  os::Received received;
+  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error,
+                        receiver_.get());
+  if (s != FEEDLANE_OK) return s;  // it may be let in meanwhile: the destructor says that it leaves
+  if (received.bytes == sizeof(RingWord) && answer.magic == ring_accepted_magic) return s;
+  if (received.bytes == sizeof answer && answer.magic == ring_refused_magic) return told(answer, error);
+  return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(RingWord),
+                      "the second message on the socket is no answer of a feedlane ring ({} bytes, needs {})",
+                      received.bytes, sizeof(RingWord));
+}
+
+Sender::~Sender() {
+  if (!socket_) return;  // never attached
+  segments_.unmap();
+  const RingWord leaving{ring_leaving_magic};
+  Error nobody_to_tell;
+  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
+}
+
+Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
+  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though the receiver may ring for ever
+    if (try_reserve(want, got)) return FEEDLANE_OK;
+    if (producer_.broken())
+      return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane {} is none that it can have", lane_);
+    if (receiver_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the ring is full and its receiver is gone");
+    if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
+    if (is_last) return FEEDLANE_TIMEOUT;
+    if (waiter_.spin(deadline, [&] { return try_reserve(want, got); })) return FEEDLANE_OK;
+    const Status s = wait(deadline, error);
+    if (s == FEEDLANE_TIMEOUT && try_reserve(want, got)) return FEEDLANE_OK;  // see Sleeper::is_sure
+    if (s != FEEDLANE_OK) return s;
+  }
+}
+
+Status Sender::commit(std::uint32_t count, Error& error) {
+  if (count > reserved_)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "count", count, reserved_, "{} messages committed, {} reserved", count,
+                        reserved_);
+  if (!try_commit(count)) reserved_ = 0;  // count is 0
+  return FEEDLANE_OK;
+}
+
+void Sender::close() {
+  // Relaxed: the ring is what wakes, the flag only says why. It needs no look at the sleeping flag: the poller keeps it.
+  closed_.store(true, std::memory_order_relaxed);
+  os::ring_event(own_event_.get());
+}
+
+Status Sender::wait(os::Deadline deadline, Error& error) {
+  // The receiver says nothing more over the socket: its end is all that can come.
+  const auto handle = [this](const os::Poller::Event& event) {
+    if (event.tag != tag_own_event) receiver_gone_ = true;
+  };
+  return waiter_.sleep_until(
+      deadline, [this] { return producer_.reserve(1) != 0; }, handle, error);
+}
+
+}  // namespace feedlane::channel

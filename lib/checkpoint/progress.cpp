@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/progress.hpp"
+
+#include <algorithm>
+
+namespace feedlane::checkpoint {
+
+void Progress::yield(const YieldedBatch& batch) {
+  ahead.push_back(batch);
+  close_up();
+}
+
+// What was yielded next to `batches` is no longer ahead. Not before it is drawn: the sampler's state goes with it.
+void Progress::close_up() {
+  for (bool moved = true; moved;) {
+    const auto next = std::find_if(ahead.begin(), ahead.end(),
+                                   [&](const YieldedBatch& y) { return y.batch == batches && y.is_drawn; });
+    moved = next != ahead.end();
+    if (!moved) break;
+    batches++;
+    positions += next->rows;
+    wanted += next->wanted;
+    sampler_state = std::move(next->sampler_state);
+    *next = std::move(ahead.back());
+    ahead.pop_back();
+  }
+}
+
+bool Progress::has(std::int64_t batch) const {
+  return batch < batches ||
+         std::any_of(ahead.begin(), ahead.end(), [&](const YieldedBatch& y) { return y.batch == batch; });
+}
+
+void Progress::set_sampler_state(std::int64_t batch, Blob state) {
+  if (batch == batches - 1) sampler_state = state;
+  for (YieldedBatch& y : ahead) {
+    if (y.batch != batch) continue;
+    y.sampler_state = state;
+    y.is_drawn = true;
+  }
+  close_up();
+}
+
+}  // namespace feedlane::checkpoint

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loader's progress as bytes, for checkpoints. The format is described in docs/state.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/progress.hpp"
+
+namespace feedlane::checkpoint {
+
+// What a state says beside the progress itself.
+struct SavedState {
+  bool iterable = false;
+  std::uint64_t base_seed = 0;
+  std::int64_t batch_size = 0;  // 0: the sampler made the batches
+  std::int64_t ranks = 1;       // that share the order
+  std::vector<std::byte> sampler;
+  Progress progress;
+};
+
+void write_state(const SavedState& state, std::vector<std::byte>& out);
+// E_CORRUPT: damaged, cut or none at all; E_ABI: of a later library.
+Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& error);
+
+}  // namespace feedlane::checkpoint

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataset/runner.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "base/versioned.hpp"
+#include "os/clock.hpp"
+
+namespace feedlane::dataset {
+namespace {
+
+// Indices tried in place of one that fails, at most.
+constexpr std::uint32_t max_substitutes = 16;
+// Failures in a row while a shard is gone through once more: it never gets to where it was.
+constexpr std::uint32_t max_failures = 1000;
+// No retry waits longer.
+constexpr std::uint64_t longest_backoff_ns = std::uint64_t{3600} * 1'000'000'000;
+
+}  // namespace
+
+std::int64_t backoff_ns(const shm::Geometry& geometry, std::uint32_t retry) {
+  const std::uint64_t first = std::min(geometry.retry_backoff_ns, longest_backoff_ns);
+  return static_cast<std::int64_t>(std::min(first << std::min(retry, 20U), longest_backoff_ns));
+}
+
+Status DatasetRunner::take(const feedlane_dataset* dataset, const char* argument, Error& error) {
+  if (const Status s = read_versioned(dataset, table_, argument, error); s != FEEDLANE_OK) return s;
+  if (table_.get == nullptr && table_.fetch == nullptr && table_.next == nullptr)
+    return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "a data set has get, fetch or next, {} has none of them",
+                        argument);
+  detail_.resize(shm::detail_bytes);
+  return FEEDLANE_OK;
+}
+
+Status DatasetRunner::check_style(bool iterable, const char* argument, Error& error) const {
+  if (table_.fetch != nullptr || (iterable ? table_.next != nullptr : table_.get != nullptr)) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} data set has {} or fetch, {} has neither",
+                      iterable ? "an iterable" : "a map-style", iterable ? "next" : "get", argument);
+}
+
+void DatasetRunner::reset_report() {
+  report_ = {};
+  report_.size = sizeof report_;
+  report_.worker = report_.attempt = -1;
+  report_.epoch = report_.batch = report_.sample = -1;
+  report_.detail = detail_.data();
+  report_.detail_cap = detail_.size();
+}
+
+Status DatasetRunner::translate(Status code, Status returned, const feedlane_error& reported, const char* callback,
+                                Error& error) {
+  const std::size_t length = strnlen(reported.text, sizeof reported.text);
+  if (length == 0) (void)error.fail(code, "{} returned {} ({})", callback, returned, feedlane_status_name(returned));
+  else (void)error.fail(code, "{}", first(length, reported.text));
+  error.os_errno = reported.os_errno;
+  error.transient = reported.transient != 0;
+  if (reported.detail == detail_.data())
+    error.detail.assign(detail_.data(), std::min<std::uint64_t>(reported.detail_len, detail_.size()));
+  last_code_ = returned;
+  return code;
+}
+
+Status DatasetRunner::open(const feedlane_worker_info& info, Error& error) {
+  info_ = info;
+  self_ = table_.user_data;
+  was_iterated_ = false;
+  if (table_.open != nullptr) {
+    reset_report();
+    const Status s = table_.open(table_.user_data, &info_, &self_, &report_);
+    if (s != FEEDLANE_OK) return translate(FEEDLANE_E_INIT, s, report_, "open", error);
+  }
+  is_open_ = true;
+  return FEEDLANE_OK;
+}
+
+void DatasetRunner::close() {
+  if (is_open_ && table_.close != nullptr) table_.close(self_);
+  is_open_ = false;
+}
+
+// ---- one task ----
+
+Status DatasetRunner::run(Task& task, Progress& p, Pace& pace, Error& error) {
+  if (task.is_iterable()) return run_iterable(task, p, pace, error);
+  return table_.fetch != nullptr ? run_fetch(task, p, pace, error) : run_map(task, p, pace, error);
+}
+
+Status DatasetRunner::run_map(Task& task, Progress& p, Pace& pace, Error& error) {
+  const std::uint64_t count = task.view().count;
+  while (p.position < count) {
+    if (p.retry_at_ns != 0)
+      if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
+    p.retry_at_ns = 0;
+    Status s = get(task, p, error);
+    if (s == FEEDLANE_OK) s = finish_sample(task, p, true, error);
+    else s = handle(task, p, error);
+    if (s != FEEDLANE_OK) return s;
+    if (p.position == count) break;
+    if (s = pace.between(p.position); s != FEEDLANE_OK) return s;
+  }
+  return FEEDLANE_OK;
+}
+
+Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& error) {
+  for (;;) {
+    if (p.retry_at_ns != 0)
+      if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
+    p.retry_at_ns = 0;
+    const Status s = fetch(task, error);
+    if (s == FEEDLANE_END && task.is_iterable()) {
+      exhausted_ = true;
+      return s;
+    }
+    if (s == FEEDLANE_OK) {
+      // No more than the trainer takes: what is left out of a shard counts among the samples taken.
+      const std::uint64_t limit = task.note_limit();
+      if (task.rows() + task.skipped() > limit)
+        return error.refuse(FEEDLANE_E_SAMPLE, "rows", task.rows(), limit - task.skipped(),
+                            "fetch made {} rows and left {} samples out, the task has {}: feedlane_task_rows",
+                            task.rows(), task.skipped(), limit);
+      p.made = task.rows();
+      p.position = p.made + task.skipped();
+      if (p.total_retries != 0) note_whole(task, p);
+      return s;
+    }
+    // A whole batch can be tried again, but there is no sample to leave out or to replace.
+    if (!error.transient || p.retries >= task.geometry().retries) {
+      if (p.total_retries != 0) note_whole(task, p);
+      return s;
+    }
+    (void)handle(task, p, error);
+  }
+}
+
+Status DatasetRunner::handle(Task& task, Progress& p, Error& error) {
+  const shm::Geometry& g = task.geometry();
+  copy_text(last_text_, sizeof last_text_, error.text);
+  if (error.transient && p.retries < g.retries) {
+    p.retry_at_ns = os::now_ns() + backoff_ns(g, p.retries);
+    p.retries++;
+    p.total_retries++;
+    return FEEDLANE_OK;
+  }
+  if (task.may_substitute() && table_.substitute != nullptr && p.substitutes < max_substitutes &&
+      choose_substitute(task, p, error) == FEEDLANE_OK)
+    return FEEDLANE_OK;
+  if (task.may_skip()) {
+    const Status s = finish_sample(task, p, false, error);
+    if (s != FEEDLANE_OK) error.sample = -1;
+    return s == FEEDLANE_OK ? s : FEEDLANE_E_SAMPLE;
+  }
+  if (p.total_retries != 0) {
+    Error no_room;
+    (void)task.note(p.position, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, false,
+                    no_room);
+  }
+  return error.code;
+}
+
+// Behind the data set's own records. If those have taken all the room, the batch is worth more than this one.
+void DatasetRunner::note_whole(Task& task, const Progress& p) {
+  Error no_room;
+  (void)task.note(0, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, true, no_room);
+}
+
+Status DatasetRunner::choose_substitute(const Task& task, Progress& p, Error& error) {
+  const feedlane_task& view = task.view();
+  const std::int64_t failed = p.substitutes == 0 ? view.indices[p.position] : p.substitute;
+  const Error reason = error;
+  std::int64_t other = failed;
+  reset_report();
+  const Status s = table_.substitute(self_, failed, view.seeds[p.position], p.substitutes, &other, &report_);
+  if (s != FEEDLANE_OK) {
+    error = reason;  // what is wrong is the sample
+    return s;
+  }
+  p.substitutes++;
+  p.substitute = other;
+  p.retries = 0;
+  return s;
+}
+
+Status DatasetRunner::finish_sample(Task& task, Progress& p, bool made, Error& error) {
+  Status s = FEEDLANE_OK;
+  if (!made || p.total_retries != 0 || p.substitutes != 0) {
+    const auto outcome = !made                ? shm::SampleOutcome::skipped
+                         : p.substitutes != 0 ? shm::SampleOutcome::substituted
+                                              : shm::SampleOutcome::retried;
+    s = task.note(p.position, outcome, last_code_, p.total_retries, p.substitute, last_text_, false, error);
+  }
+  if (made) p.made++;
+  p.position++;
+  p.retries = p.total_retries = p.substitutes = 0;
+  p.substitute = 0;
+  return s;
+}
+
+// ---- shards of iterable data sets ----
+
+Status DatasetRunner::run_iterable(Task& task, Progress& p, Pace& pace, Error& error) {
+  if (task.view().first != 0)
+    if (const Status s = start_shard(task, p, pace, error); s != FEEDLANE_OK) return s;
+  if (!p.is_made) {
+    if (exhausted_) return FEEDLANE_END;
+    const Status s = table_.next != nullptr ? fill_from_shard(task, p, pace, error) : run_fetch(task, p, pace, error);
+    if (s != FEEDLANE_OK) return s;
+    p.is_made = true;
+  }
+  return save_shard(task, error);
+}
+
+Status DatasetRunner::start_shard(Task& task, Progress& p, Pace& pace, Error& error) {
+  const feedlane_task& view = task.view();
+  if (!p.shard_started) {
+    exhausted_ = false;
+    Status s = FEEDLANE_OK;
+    if (table_.restart != nullptr) {
+      reset_report();
+      s = table_.restart(self_, view.epoch, &report_);
+      if (s != FEEDLANE_OK) return translate(FEEDLANE_E_INIT, s, report_, "restart", error);
+    } else if (was_iterated_) {
+      close();
+      if (s = open(info_, error); s != FEEDLANE_OK) return s;
+    }
+    was_iterated_ = true;
+    p.shard_started = true;
+    p.to_skip = view.delivered;
+    if (view.state != nullptr) {
+      if (table_.load == nullptr)
+        return error.refuse(FEEDLANE_E_INIT, "dataset.load", 0, 1, "a state was saved, but the data set has no load");
+      reset_report();
+      s = table_.load(self_, view.state, view.state_bytes, &report_);
+      if (s != FEEDLANE_OK) return translate(FEEDLANE_E_INIT, s, report_, "load", error);
+      p.to_skip = 0;
+    }
+  }
+  return skip_delivered(task, p, pace, error);
+}
+
+// What was delivered before this shard was opened again is made once more and dropped.
+Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error& error) {
+  while (p.to_skip != 0) {
+    Progress before;
+    before.position = 0 - p.to_skip;  // modulo 2^64: before the shard's present position
+    Status s = table_.next != nullptr ? next(task, before, error) : fetch(task, error);
+    // As many as when they were delivered: see make_batch.
+    std::uint64_t taken = 1;
+    if (table_.next == nullptr) taken = s == FEEDLANE_OK ? task.rows() + task.skipped() : 0;
+    if (s == FEEDLANE_END || taken > p.to_skip)
+      return error.refuse(FEEDLANE_E_INIT, "dataset", task.view().delivered - p.to_skip, task.view().delivered,
+                          "{} samples were delivered before, and the shard doesn't yield them a second time: its data "
+                          "set isn't deterministic",
+                          task.view().delivered);
+    p.failures = s == FEEDLANE_OK ? 0 : p.failures + 1;
+    if (p.failures > max_failures) return error.code = FEEDLANE_E_INIT;  // with what it said last
+    p.to_skip -= taken;
+    task.start_over();  // what they have said of the batch isn't for it
+    if (s = pace.between(0); s != FEEDLANE_OK) return s;
+  }
+  return FEEDLANE_OK;
+}
+
+Status DatasetRunner::fill_from_shard(Task& task, Progress& p, Pace& pace, Error& error) {
+  const std::uint64_t count = task.view().count;
+  // A batch that has no room for another record ends before the sample that may need it; so does one that has taken as
+  // many samples as the trainer accepts.
+  const std::uint32_t room = task.slot().record_room;
+  while (p.made < count && p.position < task.note_limit() && (room == 0 || task.notes() < room)) {
+    if (p.retry_at_ns != 0)
+      if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
+    p.retry_at_ns = 0;
+    Status s = next(task, p, error);
+    if (s == FEEDLANE_END) {
+      exhausted_ = true;
+      break;
+    }
+    s = s == FEEDLANE_OK ? finish_sample(task, p, true, error) : handle(task, p, error);
+    if (s != FEEDLANE_OK) return s;
+    if (p.made == count) break;
+    if (s = pace.between(p.position); s != FEEDLANE_OK) return s;
+  }
+  if (p.made == count || !exhausted_) return FEEDLANE_OK;
+  if ((task.geometry().flags & shm::geometry_drop_last) != 0) p.made = 0;
+  // Records travel with a batch, even with one that has no rows; the end comes with the next task then.
+  return p.made == 0 && task.notes() == 0 ? FEEDLANE_END : FEEDLANE_OK;
+}
+
+Status DatasetRunner::save_shard(Task& task, Error& error) {
+  if (table_.save == nullptr) return FEEDLANE_OK;
+  saved_.resize(task.geometry().list_bytes);
+  std::uint64_t bytes = 0;
+  reset_report();
+  const Status s = table_.save(self_, saved_.data(), saved_.size(), &bytes, &report_);
+  if (s != FEEDLANE_OK) return translate(FEEDLANE_E_SAMPLE, s, report_, "save", error);
+  if (const Status set = task.set_state(saved_.data(), bytes, error); set != FEEDLANE_OK) {
+    error.code = FEEDLANE_E_SAMPLE;
+    return error.code;
+  }
+  return FEEDLANE_OK;
+}
+
+// ---- callbacks ----
+
+void DatasetRunner::fill_row(const Task& task, std::uint64_t row_number, feedlane_row& row, void** fields,
+                             std::uint64_t* bytes) {
+  const feedlane_task& view = task.view();
+  for (std::int32_t f = 0; f < view.tensor_count; f++) {
+    const feedlane_tensor& t = view.tensors[f];
+    bytes[f] = t.bytes / view.count;
+    fields[f] = static_cast<std::byte*>(t.data) + row_number * bytes[f];
+  }
+  row = {};
+  row.size = sizeof row;
+  row.fields = fields;
+  row.bytes = bytes;
+  row.task = &view;
+  row.row = row_number;
+}
+
+Status DatasetRunner::get(const Task& task, const Progress& p, Error& error) {
+  void* fields[FEEDLANE_MAX_TENSORS];
+  std::uint64_t bytes[FEEDLANE_MAX_TENSORS];
+  feedlane_row row;
+  fill_row(task, p.made, row, fields, bytes);
+  row.index = p.substitutes != 0 ? p.substitute : task.view().indices[p.position];
+  row.seed = task.view().seeds[p.position];
+  reset_report();
+  const Status s = table_.get(self_, &row, &report_);
+  if (s == FEEDLANE_OK) return s;
+  (void)translate(FEEDLANE_E_SAMPLE, s, report_, "get", error);
+  error.sample = row.index;
+  return error.code;
+}
+
+Status DatasetRunner::next(const Task& task, const Progress& p, Error& error) {
+  void* fields[FEEDLANE_MAX_TENSORS];
+  std::uint64_t bytes[FEEDLANE_MAX_TENSORS];
+  feedlane_row row;
+  fill_row(task, p.made, row, fields, bytes);
+  const std::uint64_t position = task.shard_position() + p.position;
+  row.index = static_cast<std::int64_t>(position);
+  row.seed = task.shard_seed(position);
+  reset_report();
+  const Status s = table_.next(self_, &row, &report_);
+  if (s == FEEDLANE_OK || s == FEEDLANE_END) return s;
+  (void)translate(FEEDLANE_E_SAMPLE, s, report_, "next", error);
+  error.sample = row.index;
+  return error.code;
+}
+
+Status DatasetRunner::fetch(Task& task, Error& error) {
+  task.start_over();  // what an attempt before this one has left doesn't count
+  reset_report();
+  const Status s = table_.fetch(self_, &task.view(), &report_);
+  if (s == FEEDLANE_OK || (s == FEEDLANE_END && task.is_iterable())) return s;
+  return translate(FEEDLANE_E_SAMPLE, s, report_, "fetch", error);
+}
+
+}  // namespace feedlane::dataset

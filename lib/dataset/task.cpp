@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataset/task.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "base/prefetch.hpp"
+#include "base/splitmix.hpp"
+#include "os/limits.hpp"
+#include "os/memfd.hpp"
+#include "shm/asan.hpp"
+
+namespace feedlane::dataset {
+
+void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
+                   feedlane_worker* owner, const shm::TrainerBlock* trainer) {
+  trainer_ = trainer;
+  fields_ = &fields;
+  geometry_ = geometry;
+  worker_ = worker;
+  tensors_.reserve(FEEDLANE_MAX_TENSORS);  // pointers to them stay good while the data set adds some
+  tensors_.resize(fields.all().size());
+  seeds_.reserve(geometry.max_rows);  // `open` can't be short of memory
+  reserved_.assign(geometry.slots, geometry.reserved_bytes);
+  view_.size = sizeof view_;
+  view_.worker = owner;
+  view_.library = this;
+}
+
+void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const arena::Slot& slot) {
+  message_ = message;
+  slot_ = slot;
+  seeds_.resize(message.rows);
+  view_.id = message.id;
+  view_.epoch = message.epoch;
+  view_.batch = message.batch;
+  view_.attempt = static_cast<std::int32_t>(message.attempt);
+  view_.count = message.rows;
+  view_.indices = list;
+  view_.seeds = seeds_.data();
+  view_.first = 0;
+  view_.delivered = 0;
+  view_.state = nullptr;
+  view_.state_bytes = 0;
+  if (is_iterable()) {
+    view_.indices = nullptr;
+    if ((message.flags & shm::task_first) != 0) {
+      view_.first = 1;
+      view_.delivered = static_cast<std::uint64_t>(message.first_position);
+      view_.state_bytes = message.state_bytes;
+      if (message.state_bytes != 0) view_.state = list;
+      shard_position_ = view_.delivered;
+    }
+    for (std::uint32_t i = 0; i < message.rows; i++) seeds_[i] = shard_seed(shard_position_ + i);
+  } else {
+    const std::uint64_t key = epoch_key(geometry_.base_seed, message.epoch);
+    auto position = static_cast<std::uint64_t>(message.first_position);  // modulo 2^64, as the seeds are
+    for (std::uint32_t i = 0; i < message.rows; i++, position += message.stride)
+      seeds_[i] = row_seed(key, static_cast<std::int64_t>(position));
+  }
+  set_out();
+  open_ = true;
+}
+
+void Task::prefetch_header() const { prefetch_for_write(&slot_.header->head, sizeof slot_.header->head); }
+
+void Task::close() {
+  open_ = false;
+  if (std::exchange(permitted_, false)) forbid();
+}
+
+void Task::forbid() const { shm::forbid(slot_.payload, 0, shm::align_payload(slot_.payload_bytes)); }
+
+void Task::permit() {
+  permitted_ = true;
+  forbid();
+  for (const feedlane_tensor& t : tensors_) shm::permit(slot_.payload, t.offset - slot_.payload_offset, t.bytes);
+}
+
+void Task::start_over() {
+  set_out();
+  permit();
+}
+
+void Task::set_out() {
+  const auto all = fields_->all();
+  if (rows_as_declared_ == message_.rows) {
+    for (std::size_t f = 0; f < all.size(); f++)
+      arena::move_tensor(tensors_[f], all[f], slot_.payload, slot_.payload_offset);
+  } else {
+    tensors_.resize(all.size());
+    for (std::size_t f = 0; f < all.size(); f++)
+      tensors_[f] = arena::tensor_of(all[f], message_.rows, slot_.payload, slot_.payload_offset);
+    names_.clear();
+    rows_as_declared_ = message_.rows;
+  }
+  extras_ = {};
+  used_ = fields_->slot_bytes();
+  rows_ = message_.rows;
+  skipped_ = 0;
+  next_note_ = 0;
+  publish_tensors();
+}
+
+std::uint64_t Task::shard_seed(std::uint64_t position) const {
+  return row_seed(epoch_key(geometry_.base_seed + worker_, message_.epoch), static_cast<std::int64_t>(position));
+}
+
+void Task::publish_tensors() {
+  view_.tensors = tensors_.data();
+  view_.tensor_count = static_cast<std::int32_t>(tensors_.size());
+}
+
+// ---- what the data set puts into the slot ----
+
+// What was reserved beyond the reserved part of slots may be gone.
+void Task::forget_given_back() {
+  if (trainer_ == nullptr) return;
+  // Acquire: pairs with the release store in Segments::restore_slot.
+  const std::uint64_t count = trainer_->given_back.load(std::memory_order_acquire);
+  if (std::exchange(given_back_, count) != count) reserved_.assign(geometry_.slots, geometry_.reserved_bytes);
+}
+
+// The slot's payload up to `end` is memory from here on.
+Status Task::reserve_up_to(std::uint64_t end, Error& error) {
+  forget_given_back();
+  std::uint64_t& there = reserved_[slot_.number];
+  if (end <= there) return FEEDLANE_OK;
+  // Whole pages, and some more than asked for: batches that grow by a little each time shouldn't ask each time.
+  const std::uint64_t grown = std::max(end, there + there / 4);
+  const std::uint64_t until = std::min(slot_.payload_bytes, shm::align_payload(grown));
+  Status s = os::check_room(until - there, os::SystemFiles{}, error);
+  if (s == FEEDLANE_OK) s = os::reserve(slot_.data_fd, slot_.payload_offset + there, until - there, error);
+  if (s == FEEDLANE_OK) there = until;
+  return s;
+}
+
+Status Task::allocate(std::uint64_t bytes, arena::Extent& out, Error& error) {
+  const std::uint64_t offset = arena::align_tensor(used_);
+  if (bytes > shm::max_slot_bytes || offset + bytes > slot_.payload_bytes)
+    return error.refuse(FEEDLANE_E_LIMIT, "config.slot_bytes", slot_.payload_bytes,
+                        offset + std::min(bytes, shm::max_slot_bytes),
+                        "this batch needs a slot of {} bytes, slots have {}",
+                        offset + std::min(bytes, shm::max_slot_bytes), slot_.payload_bytes);
+  if (const Status s = reserve_up_to(offset + bytes, error); s != FEEDLANE_OK) return s;
+  out = {offset, bytes};
+  used_ = offset + bytes;
+  return FEEDLANE_OK;
+}
+
+Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedlane_tensor* out, Error& error) {
+  const auto declared = fields_->all();
+  const auto count = static_cast<std::int32_t>(tensors_.size());
+  const std::int32_t limit = std::min(count, FEEDLANE_MAX_TENSORS - 1);
+  if (index < 0 || index > limit)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "index", index, limit,
+                        "tensor {}: one of the {} there are, or the next one, up to {}", index, count,
+                        FEEDLANE_MAX_TENSORS);
+  const auto at = static_cast<std::size_t>(index);
+  const bool is_declared = at < declared.size();
+  feedlane_dtype dtype = full.dtype;
+  if (is_declared && dtype.bits == 0) dtype = declared[at].dtype;
+  std::uint64_t bytes = 0;
+  if (const arena::Flaw f = arena::measure(dtype, full.ndim, FEEDLANE_MAX_NDIM, full.shape, bytes);
+      f.member != nullptr) {
+    char argument[32];
+    (void)format_to(argument, "full->{}", f.member);
+    return error.refuse(FEEDLANE_E_ARGUMENT, argument, f.found, f.needed, "{} is {}: {}", argument, f.found, f.rule);
+  }
+  if (!is_declared && (full.name == nullptr || *full.name == '\0' || std::strlen(full.name) >= shm::name_bytes))
+    return error.refuse(FEEDLANE_E_ARGUMENT, "full->name",
+                        full.name == nullptr ? 0 : static_cast<std::int64_t>(std::strlen(full.name)),
+                        shm::name_bytes - 1, "a tensor that isn't declared needs a name of 1 to 31 bytes");
+  rows_as_declared_ = -1;
+  // In its own place if it fits there; else behind all others.
+  arena::Extent place;
+  const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
+  if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
+  else if (const Status s = allocate(bytes, place, error); s != FEEDLANE_OK) return s;
+  feedlane_tensor t = arena::row_major(dtype, full.ndim, full.shape);
+  t.bytes = bytes;
+  t.data = slot_.payload + place.offset;
+  t.offset = slot_.payload_offset + place.offset;
+  if (is_declared) {
+    t.name = declared[at].name.c_str();
+  } else {
+    const std::size_t length = std::strlen(full.name) + 1;
+    auto name = std::make_unique<char[]>(length);
+    std::memcpy(name.get(), full.name, length);
+    t.name = name.get();
+    names_.push_back(std::move(name));
+  }
+  // Nothing fails from here on: a tensor whose new shape was refused stays as it is.
+  if (index < count) shm::forbid(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
+  shm::permit(slot_.payload, place.offset, t.bytes);
+  if (index == count) tensors_.push_back(t);  // `prepare` has reserved room for all
+  else tensors_[at] = t;
+  extras_.shaped |= std::uint64_t{1} << at;
+  publish_tensors();
+  if (out != nullptr) *out = t;
+  return FEEDLANE_OK;
+}
+
+Status Task::copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error) {
+  if (bytes == nullptr && count != 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, count, "{} is NULL, of {} bytes", argument, count);
+  if (const Status s = allocate(count, out, error); s != FEEDLANE_OK) return s;
+  shm::permit(slot_.payload, out.offset, count);
+  if (count != 0) std::memcpy(slot_.payload + out.offset, bytes, count);
+  return FEEDLANE_OK;
+}
+
+Status Task::set_metadata(const void* bytes, std::uint64_t count, Error& error) {
+  return copy_in("bytes", bytes, count, extras_.metadata, error);
+}
+
+Status Task::set_state(const void* bytes, std::uint64_t count, Error& error) {
+  if (!is_iterable()) return error.fail(FEEDLANE_E_STATE, "only an iterable data set has a state of its own");
+  if (count > geometry_.list_bytes)
+    return error.refuse(FEEDLANE_E_LIMIT, "count", count, geometry_.list_bytes, "a state of {} bytes, the most is {}",
+                        count, geometry_.list_bytes);
+  if (const Status s = copy_in("bytes", bytes, count, extras_.state, error); s != FEEDLANE_OK) return s;
+  extras_.has_state = true;
+  return FEEDLANE_OK;
+}
+
+Status Task::set_rows(std::uint64_t rows, Error& error) {
+  const bool may_be_empty = is_iterable() ? notes() != 0 : skipped_ == message_.rows;  // as in commit
+  if ((rows == 0 && !may_be_empty) || rows > message_.rows)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", rows, message_.rows, "{} rows made, the task has 1 to {}", rows,
+                        message_.rows);
+  rows_ = rows;
+  return FEEDLANE_OK;
+}
+
+Status Task::note(std::uint64_t position, shm::SampleOutcome outcome, std::int32_t code, std::uint32_t retries,
+                  std::int64_t substitute, std::string_view text, bool whole, Error& error) {
+  if (extras_.records >= slot_.record_room || position >= note_limit())
+    return error.refuse(FEEDLANE_E_LIMIT, "records", extras_.records, slot_.record_room,
+                        "a slot has room for the records of {} samples", slot_.record_room);
+  if (outcome == shm::SampleOutcome::skipped) skipped_++;
+  next_note_ = position + 1;
+  shm::SampleRecord& r = slot_.records[extras_.records++];
+  r = {};
+  r.position = static_cast<std::uint32_t>(position);
+  r.outcome = static_cast<std::int32_t>(outcome);
+  r.code = code;
+  r.retries = retries;
+  r.substitute = substitute;
+  r.whole = whole ? 1 : 0;
+  text.copy(r.text, sizeof r.text - 1);
+  return FEEDLANE_OK;
+}
+
+Status Task::record(std::uint64_t position, std::int32_t outcome, std::int32_t code, std::uint32_t retries,
+                    std::int64_t substitute, std::string_view text, Error& error) {
+  if (outcome < FEEDLANE_SAMPLE_RETRIED || outcome > FEEDLANE_SAMPLE_SKIPPED)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "outcome", outcome,
+                        outcome < FEEDLANE_SAMPLE_RETRIED ? FEEDLANE_SAMPLE_RETRIED : FEEDLANE_SAMPLE_SKIPPED,
+                        "outcome {}: a FEEDLANE_SAMPLE_ number", outcome);
+  if (outcome == FEEDLANE_SAMPLE_SKIPPED && !may_skip())
+    return error.refuse(FEEDLANE_E_LIMIT, "config.skip_budget", 0, 1, "this loader leaves no sample out");
+  if (outcome == FEEDLANE_SAMPLE_SUBSTITUTED && !may_substitute())
+    return error.refuse(FEEDLANE_E_LIMIT, "config.substitute", 0, 1, "this loader takes no other sample instead");
+  const std::uint64_t bound = position < next_note_ ? next_note_ : note_limit() - 1;
+  if (position < next_note_ || position >= note_limit())
+    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, bound,
+                        "sample {} of {}; records are left once a sample, in order of position", position,
+                        note_limit());
+  return note(position, static_cast<shm::SampleOutcome>(outcome), code, retries, substitute, text, false, error);
+}
+
+// ---- what the trainer reads ----
+
+std::uint64_t Task::describe(std::uint64_t rows) {
+  std::uint64_t bytes = 0;
+  const auto all = fields_->all();
+  if (rows != message_.rows) {
+    rows_as_declared_ = -1;
+    for (std::size_t f = 0; f < all.size(); f++)
+      if ((extras_.shaped >> f & 1) == 0)
+        tensors_[f] = arena::tensor_of(all[f], static_cast<std::int64_t>(rows), slot_.payload, slot_.payload_offset);
+  }
+  for (const feedlane_tensor& t : tensors_) bytes += t.bytes;
+  arena::write_batch(slot_, message_.id, tensors_, extras_);
+  return bytes;
+}
+
+void Task::describe_failure(std::int64_t position, bool transient, std::string_view text, std::string_view detail) {
+  detail = detail.substr(0, arena::detail_room(slot_));
+  Error too_little;
+  if (reserve_up_to(detail.size(), too_little) != FEEDLANE_OK) detail = detail.substr(0, reserved_[slot_.number]);
+  shm::permit(slot_.payload, 0, detail.size());
+  arena::write_failure(slot_, message_.id, position, transient, text, detail, extras_.records);
+}
+
+}  // namespace feedlane::dataset

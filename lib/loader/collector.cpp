@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What results must look like.
+#include "loader/collector.hpp"
+
+#include "arena/slot.hpp"
+
+namespace feedlane::loader {
+namespace {
+
+Status refuse_status(const shm::ResultMessage& result, Error& error) {
+  return error.refuse(FEEDLANE_E_CORRUPT, "result.status", result.status, FEEDLANE_E_SAMPLE, "status {}",
+                      result.status);
+}
+
+}  // namespace
+
+Status Collector::read_result(const Entry& entry, const shm::ResultMessage& result, Error& error) {
+  Contents& contents = ledger_.contents(entry.slot);
+  // Nobody in this process had what a worker made; an inline task has access to what is its own.
+  const arena::Look look(memory_.segments, entry.slot, config_.workers != 0);
+  switch (result.status) {
+    case FEEDLANE_OK: return read_made(entry, result, error);
+    case FEEDLANE_E_SAMPLE:
+      if (const Status s = read_failed(entry, result, error); s != FEEDLANE_OK) return s;
+      break;
+    case FEEDLANE_END:
+      if (!order_->may_end_early()) return refuse_status(result, error);
+      order_->on_end(entry);
+      contents.made.records.clear();
+      ledger_.finish(entry.slot, Entry::State::ended);
+      return FEEDLANE_OK;
+    case FEEDLANE_E_INIT:
+      if (!order_->may_end_early()) return refuse_status(result, error);
+      if (const Status s = read_failed(entry, result, error); s != FEEDLANE_OK) return s;
+      contents.error.code = FEEDLANE_E_INIT;
+      failure_.set(contents.error);
+      break;
+    default: return refuse_status(result, error);
+  }
+  order_->on_result(entry, result.rows, nullptr, contents);
+  ledger_.fail(entry.slot);
+  return FEEDLANE_OK;
+}
+
+// No worker has done what this loader's policies do not allow. (A batch beyond the skip budget fails when it is its turn to be
+// yielded.)
+Status Collector::check_records(const std::vector<shm::SampleRecord>& records, Error& error) const {
+  if (config_.substitute) return FEEDLANE_OK;
+  for (const shm::SampleRecord& r : records)
+    if (r.outcome == static_cast<std::int32_t>(shm::SampleOutcome::substituted))
+      return error.refuse(FEEDLANE_E_CORRUPT, "record.outcome", r.outcome, 0,
+                          "sample {} is said to have been substituted, but config.substitute is 0", r.position);
+  return FEEDLANE_OK;
+}
+
+Status Collector::read_made(const Entry& entry, const shm::ResultMessage& result, Error& error) {
+  if (result.rows > entry.rows)
+    return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, entry.rows, "{} rows of {}", result.rows,
+                        entry.rows);
+  Contents& contents = ledger_.contents(entry.slot);
+  arena::Made& made = contents.made;
+  Status s = arena::read_batch(arena::Slot::of(memory_.segments, entry.slot), entry.id, config_.fields, result.rows,
+                               order_->sample_limit(entry.rows), made, error);
+  if (s == FEEDLANE_OK) s = check_records(made.records, error);
+  if (s == FEEDLANE_OK) s = order_->check_rows(entry, result.rows, made, error);
+  if (s != FEEDLANE_OK) return s;
+  contents.made_rows = result.rows;
+  order_->on_result(entry, result.rows + made.skipped(), &made, contents);
+  ledger_.finish(entry.slot, Entry::State::made);
+  return FEEDLANE_OK;
+}
+
+Status Collector::read_failed(const Entry& entry, const shm::ResultMessage& result, Error& error) {
+  Contents& contents = ledger_.contents(entry.slot);
+  const std::uint64_t limit = order_->sample_limit(entry.rows);
+  Error why;
+  std::int64_t position = -1;
+  Status s = arena::read_failure(arena::Slot::of(memory_.segments, entry.slot), entry.id, limit, position, why,
+                                 contents.made.records, error);
+  if (s == FEEDLANE_OK) s = check_records(contents.made.records, error);
+  if (s != FEEDLANE_OK) return s;
+  if (result.rows > limit)
+    return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, limit, "{} samples of {}", result.rows, limit);
+  why.code = FEEDLANE_E_SAMPLE;
+  why.worker = config_.maker_of(entry.worker);
+  why.sample = order_->sample_at(entry, position);
+  contents.error = std::move(why);
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::loader

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Results into the ledger: reads what a task left in its slot, checks every word of it, and finishes the task's entry.
+//
+// Used by the loader's thread only.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "loader/config.hpp"
+#include "loader/failure.hpp"
+#include "loader/ledger.hpp"
+#include "loader/memory.hpp"
+#include "loader/order.hpp"
+#include "shm/layout.hpp"
+
+namespace feedlane::loader {
+
+class Collector {
+ public:
+  // All must outlive the collector.
+  Collector(const Config& config, Memory& memory, Ledger& ledger, Failure& failure)
+      : config_(config), memory_(memory), ledger_(ledger), failure_(failure) {}
+  void use(Order& order) { order_ = &order; }
+
+  // Finishes the task of `entry`, which was sent, by its result. Last of all the ledger changes: memory may be too short
+  // before, and then the result is read once more. E_CORRUPT.
+  Status read_result(const Entry& entry, const shm::ResultMessage& result, Error& error);
+
+ private:
+  Status read_made(const Entry& entry, const shm::ResultMessage& result, Error& error);
+  Status read_failed(const Entry& entry, const shm::ResultMessage& result, Error& error);
+  Status check_records(const std::vector<shm::SampleRecord>& records, Error& error) const;
+
+  const Config& config_;
+  Memory& memory_;
+  Ledger& ledger_;
+  Failure& failure_;
+  Order* order_ = nullptr;
+};
+
+}  // namespace feedlane::loader

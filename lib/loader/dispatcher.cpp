@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches from the order into the ledger, and from there to workers.
+#include "loader/dispatcher.hpp"
+
+#include <algorithm>
+#include <new>
+#include <tuple>
+
+#include "loader/staging.hpp"
+
+namespace feedlane::loader {
+
+using supervisor::Member;
+using State = Entry::State;
+
+void Dispatcher::use(Order& order) {
+  order_ = &order;
+  to_ring_.resize(config_.workers);
+}
+
+// ---- drawing ----
+
+bool Dispatcher::can_draw() const {
+  return has_begun_ && !order_->is_exhausted() && !failure_.is_set() && sampler_error_.code == FEEDLANE_OK &&
+         ledger_.in_flight() < config_.window() && (order_->has_slot() || has_slot_to_spare());
+}
+
+// A stuck worker keeps a slot that the window counts on. The last free one is then for what another one may get stuck with:
+// if batches that are made had all slots, the oldest one might wait for theirs for ever.
+bool Dispatcher::has_slot_to_spare() const {
+  return crew_.stuck() == 0 || ledger_.in_flight() == 0 ? memory_.slots.any_free() : memory_.slots.free() > 1;
+}
+
+Status Dispatcher::dispatch(Error& error) {
+  Status s = FEEDLANE_OK;
+  if (any_stranded_) rescue_stranded();  // before a new batch takes the slot
+  memory_.restore_free_slots();
+  while (s == FEEDLANE_OK && can_draw()) {
+    if (!order_->has_slot()) {
+      std::uint32_t slot = 0;
+      if (!memory_.slots.take(slot)) break;
+      order_->use_slot(slot);
+    }
+    s = order_->draw(error);
+    if (order_->is_exhausted())
+      if (const auto slot = order_->drop_drawn()) memory_.slots.put_back(*slot);
+    if (s != FEEDLANE_OK || order_->is_exhausted()) break;
+    (void)order_->add_drawn(ledger_);
+  }
+  assign_pending();
+  if (take_back_queued()) assign_pending();
+  return s;
+}
+
+void Dispatcher::feed() {
+  Error error;
+  if (dispatch(error) != FEEDLANE_OK) sampler_error_ = std::move(error);
+}
+
+void Dispatcher::feed_if_possible() {
+  try {
+    feed();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void Dispatcher::abandon_epoch(bool has_workers, Staging* staging) {
+  // Relaxed: workers look at it only to save work.
+  if (has_workers) memory_.segments.trainer_block()->abandon_before.store(ledger_.next_id(), std::memory_order_relaxed);
+  ledger_.abandon_all(has_workers, [&](std::uint32_t slot) {
+    if (staging != nullptr) staging->drop(slot);
+    memory_.slots.put_back(slot);
+  });
+  if (const auto slot = order_->drop_drawn()) memory_.slots.put_back(*slot);
+  sampler_error_ = {};
+  any_stranded_ = false;
+}
+
+bool Dispatcher::has_work() const {
+  return can_draw() || (any_stranded_ && memory_.slots.free() > free_when_stranded_);
+}
+
+bool Dispatcher::is_work_left() const { return has_begun_ && !(order_->is_exhausted() && ledger_.in_flight() == 0); }
+
+Status Dispatcher::take_overdue_news(Error& error) {
+  if (const Status s = crew_.take_overdue_news(error); s != FEEDLANE_OK) return s;
+  const std::uint64_t long_ago = std::uint64_t{4} * ledger_.slots();
+  if (ledger_.next_id() - looked_at_ < long_ago) return FEEDLANE_OK;
+  looked_at_ = ledger_.next_id();
+  for (const Member& m : crew_.members())
+    if (m.peer.is_on_its_way()) return crew_.take_news(error);  // it has no task while others are ready
+  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++)
+    if (const Entry& e = ledger_.at(slot); e.is_out() && looked_at_ - e.id >= long_ago) return crew_.take_news(error);
+  return FEEDLANE_OK;
+}
+
+// ---- sending ----
+
+// The host's workers get nothing before they attach: they may never come.
+bool Dispatcher::can_take(const Member& m) const {
+  const supervisor::TaskRing& tasks = m.peer.tasks();
+  return m.peer.is_live() && (m.peer.has_attached() || m.peer.is_child()) &&
+         tasks.unfinished() < config_.prefetch_factor && tasks.has_room() && !m.is_stuck;
+}
+
+// The worker with the fewest unfinished tasks that has room, round-robin among equals. One that is still starting gets tasks
+// only while none is ready: it may take long, and would keep what others could do soon.
+std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
+  // The batches of a worker that is lost go to others, unless nobody else can make them.
+  if (entry.home != Entry::anyone && (entry.is_bound || !crew_.at(entry.home).is_lost()))
+    return can_take(crew_.at(entry.home)) ? entry.home : Entry::anyone;
+  std::uint32_t best = Entry::anyone;
+  bool any_ready = false;
+  const auto rank = [&](std::uint32_t w) {
+    const Member& m = crew_.at(w);
+    const int readiness = m.peer.state() == supervisor::State::ready ? 0 : m.peer.has_attached() ? 1 : 2;
+    return std::tuple(readiness, w == entry.avoid ? 1 : 0, m.peer.tasks().unfinished() + m.peer.tasks().revoked());
+  };
+  for (std::uint32_t i = 1; i <= crew_.size(); i++) {
+    const std::uint32_t w = (last_chosen_ + i) % crew_.size();
+    any_ready = any_ready || crew_.at(w).is_ready();
+    if (can_take(crew_.at(w)) && (best == Entry::anyone || rank(w) < rank(best))) best = w;
+  }
+  if (best == Entry::anyone || (any_ready && !crew_.at(best).is_ready())) return Entry::anyone;
+  return last_chosen_ = best;
+}
+
+void Dispatcher::assign_pending() {
+  if (ledger_.pending() == 0) return;
+  slot_error_.code = FEEDLANE_OK;
+  ledger_.for_each_pending([&](const Entry& entry) {
+    if (order_->settle(entry, ledger_)) return;
+    const std::uint32_t w = choose_worker(entry);
+    if (w == Entry::anyone) return;
+    if (memory_.slot_memory.restore(entry.slot, slot_error_) != FEEDLANE_OK) return;  // it stays pending; `next` tells
+    supervisor::TaskRing& tasks = crew_.at(w).peer.tasks();
+    const std::uint64_t id = ledger_.send(entry.slot, w);
+    tasks.send(order_->message_for(entry, id));
+    if (config_.has_task_timeout() && tasks.unfinished() == 1) crew_.note_progress(w, os::now_ns());
+    to_ring_[w] = true;
+  });
+  // One fence and at most one wake-up for all that a worker got.
+  for (std::uint32_t w = 0; w < crew_.size(); w++) {
+    if (to_ring_[w]) crew_.at(w).peer.tasks().ring_doorbell();
+    to_ring_[w] = false;
+  }
+}
+
+// ---- taking back ----
+
+namespace {
+
+// Tasks that the worker may not have begun: of one that is ready all but the first, which it has in hand or is about to begin.
+// One that has not attached or is opening its data set may take long.
+std::uint32_t waiting_tasks(const Member& m) {
+  const std::uint32_t unfinished = m.peer.tasks().unfinished();
+  if (!m.peer.is_live() || unfinished == 0) return 0;
+  return m.peer.state() == supervisor::State::ready ? unfinished - 1 : unfinished;
+}
+
+bool is_idle(const Member& m) {
+  return m.peer.has_attached() && m.peer.is_live() && m.peer.tasks().unfinished() == 0 &&
+         m.peer.tasks().revoked() == 0 && m.peer.state() == supervisor::State::ready;
+}
+
+}  // namespace
+
+// A worker has nothing to do while tasks wait behind one that another is busy with, or for one that is still starting: those
+// are taken back. Batches that have their own workers wait.
+bool Dispatcher::take_back_queued() {
+  const auto members = crew_.members();
+  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2) return false;
+  if (std::none_of(members.begin(), members.end(), is_idle)) return false;
+  const auto has_less = [](const Member& a, const Member& b) { return waiting_tasks(a) < waiting_tasks(b); };
+  const auto most =
+      static_cast<std::uint32_t>(std::max_element(members.begin(), members.end(), has_less) - members.begin());
+  if (take_back_from(most)) return true;
+  if (ledger_.abandoned() == 0) return false;  // else all of those may be ones that were abandoned
+  for (std::uint32_t w = 0; w < crew_.size(); w++)
+    if (w != most && take_back_from(w)) return true;
+  return false;
+}
+
+// The tasks that it has not begun; of one that is stuck, abandoned ones too. False: there are none.
+bool Dispatcher::take_back_from(std::uint32_t w) {
+  Member& m = crew_.at(w);
+  supervisor::TaskRing& tasks = m.peer.tasks();
+  if (!m.is_stuck && waiting_tasks(m) == 0) return false;
+  const std::uint64_t begun = tasks.begun_through();
+  const std::uint64_t oldest = ledger_.oldest_of(w);
+  queued_.clear();
+  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
+    const Entry& e = ledger_.at(slot);
+    if (e.is_out() && e.worker == w && e.id > begun && (e.state == State::sent || m.is_stuck))
+      queued_.emplace_back(e.id, slot);
+  }
+  std::sort(queued_.begin(), queued_.end());
+  // A worker that has none in hand is about to begin one, and nobody would say when.
+  const bool is_at_work = m.peer.state() == supervisor::State::ready && !m.is_stuck;
+  if (is_at_work && !queued_.empty() && oldest == queued_.front().first) queued_.erase(queued_.begin());
+  if (queued_.empty()) return false;
+  queued_ids_.clear();
+  for (const auto& [id, slot] : queued_) queued_ids_.push_back(id);
+  const std::size_t kept = tasks.revoke(queued_ids_, oldest);
+  for (std::size_t i = kept; i < queued_.size(); i++) {
+    const std::uint32_t slot = queued_[i].second;
+    if (ledger_.at(slot).state == State::abandoned) {
+      ledger_.retire(slot);
+      memory_.slots.put_back(slot);
+    } else {
+      ledger_.requeue(slot, w);
+    }
+  }
+  return kept < queued_.size();
+}
+
+}  // namespace feedlane::loader

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the ledger and the workers: draws batches, sends them as tasks, takes tasks back, and goes on with what dead and
+// stuck workers leave behind. It is what the crew asks and tells.
+//
+//   dispatcher.cpp  order -> ledger -> workers
+//   rescue.cpp      workers that are gone or stuck -> ledger
+//
+// Used by the loader's thread only.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "loader/collector.hpp"
+#include "loader/config.hpp"
+#include "loader/failure.hpp"
+#include "loader/ledger.hpp"
+#include "loader/memory.hpp"
+#include "loader/order.hpp"
+#include "loader/staging.hpp"
+#include "loader/wakeups.hpp"
+#include "supervisor/crew.hpp"
+
+namespace feedlane::loader {
+
+class Dispatcher final : public supervisor::CrewOwner {
+ public:
+  // All must outlive the dispatcher.
+  Dispatcher(const Config& config, Memory& memory, Ledger& ledger, Failure& failure, Wakeups& wakeups,
+             monitor::EventQueue& events, supervisor::Crew& crew, Collector& collector)
+      : config_(config),
+        memory_(memory),
+        ledger_(ledger),
+        failure_(failure),
+        wakeups_(wakeups),
+        events_(events),
+        crew_(crew),
+        collector_(collector) {}
+  void use(Order& order);
+
+  // ---- an epoch ----
+
+  // An epoch has begun, or ended early. Until it has begun nothing is drawn.
+  void set_begun(bool has_begun) { has_begun_ = has_begun; }
+  [[nodiscard]] bool has_begun() const { return has_begun_; }
+  // Draws and sends as many batches as the window allows. An error is the sampler's.
+  Status dispatch(Error& error);
+  // The same; `next` returns the sampler's error when nothing is left to yield before it.
+  void feed();
+  // The same, unless memory is too short for it: the next call of the loader tries again.
+  void feed_if_possible();
+  // At the start of an epoch: what workers that are stuck still keep from it.
+  void restate_stuck();
+  // Nobody wants the epoch's batches any more. Those with a worker keep their slots busy until it answers or dies.
+  void abandon_epoch(bool has_workers, Staging* staging);
+
+  // ---- what `next` has to know ----
+
+  // A batch could be drawn, or a stranded one rescued.
+  [[nodiscard]] bool has_work() const;
+  // The sampler has failed, and nothing is left to be yielded before its error is.
+  [[nodiscard]] bool has_failed() const { return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0; }
+  Error take_sampler_error() { return std::exchange(sampler_error_, {}); }
+  // Nothing but the trainer's own hands can free a slot.
+  [[nodiscard]] bool is_out_of_slots() const;
+  // What a stuck worker keeps nobody else can continue.
+  [[nodiscard]] bool is_left_to_stuck() const;
+  // What keeps `next` from ever yielding, as far as slots and tasks go: SLOTS_HELD, E_HUNG, E_PEER_DEAD.
+  Status obstacle(Error& error) const;
+  // Why a task cannot be sent with its slot.
+  [[nodiscard]] Error& slot_error() { return slot_error_; }
+  // take_news, if something that was sent long ago is still out, or a worker must have said more than was heard. Deaths are
+  // heard of by waiting; out of order, or with a slow trainer, there may never be a wait.
+  Status take_overdue_news(Error& error);
+
+  // ---- CrewOwner ----
+
+  void on_result(std::uint32_t worker, const shm::ResultMessage& result) override;
+  void on_ready() override { assign_pending(); }
+  std::int64_t on_gone(std::uint32_t worker, const supervisor::Gone& gone) override;
+  void on_stuck(std::uint32_t worker) override;
+  void on_refused(std::uint32_t worker, std::uint64_t task, const Error& why) override;
+  void on_failure(const Error& error) override { failure_.set(error); }
+  void on_memory_in_doubt() override { memory_.slot_memory.doubt_all(); }
+  std::int64_t count_kill(std::uint32_t worker, std::uint64_t task) override;
+  [[nodiscard]] supervisor::TaskFacts facts_of(std::uint32_t worker, std::uint64_t task,
+                                               std::uint64_t row) const override;
+  [[nodiscard]] bool has_task(std::uint32_t worker, std::uint64_t task) const override {
+    return ledger_.find(task, worker) != nullptr;
+  }
+  [[nodiscard]] std::uint64_t oldest_task(std::uint32_t worker) const override { return ledger_.oldest_of(worker); }
+  [[nodiscard]] std::uint64_t delivered_by(std::uint32_t worker) const override { return order_->delivered_by(worker); }
+  [[nodiscard]] std::int64_t epoch() const override { return order_->epoch(); }
+  [[nodiscard]] bool is_work_left() const override;
+  [[nodiscard]] bool binds_workers() const override { return order_->binds_workers(); }
+  [[nodiscard]] bool is_cut_short() const override { return wakeups_.is_closed(); }
+  void on_event(const os::Poller::Event& event) override {
+    if (!wakeups_.handle(event)) crew_.handle(event);
+  }
+
+ private:
+  // dispatcher.cpp
+  [[nodiscard]] bool can_draw() const;
+  [[nodiscard]] bool has_slot_to_spare() const;
+  void assign_pending();
+  [[nodiscard]] bool can_take(const supervisor::Member& m) const;
+  [[nodiscard]] std::uint32_t choose_worker(const Entry& entry);  // Entry::anyone: none
+  bool take_back_queued();
+  bool take_back_from(std::uint32_t worker);
+
+  // rescue.cpp
+  void quarantine(const Entry& entry, std::uint32_t worker, bool is_refused);
+  void tell_order(std::uint32_t worker);
+  void rescue_stranded();
+  bool rescue(const Entry& entry);
+  [[nodiscard]] std::uint32_t kept_by_stuck() const;
+  Status obstacle_of_stuck(Error& error) const;
+
+  const Config& config_;
+  Memory& memory_;
+  Ledger& ledger_;
+  Failure& failure_;
+  Wakeups& wakeups_;
+  monitor::EventQueue& events_;
+  supervisor::Crew& crew_;
+  Collector& collector_;
+  Order* order_ = nullptr;
+  bool has_begun_ = false;
+  Error sampler_error_;  // not told yet
+  Error slot_error_;     // likewise
+  std::uint32_t last_chosen_ = 0;
+  std::uint64_t looked_at_ = 0;           // the next task's id then: see take_overdue_news
+  bool any_stranded_ = false;             // with a stuck worker, and no slot was free to continue in
+  std::uint32_t free_when_stranded_ = 0;  // slots, at the last try
+  std::vector<bool> to_ring_;             // workers that were sent tasks
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> queued_;  // tasks and their slots, to be taken back or rescued
+  std::vector<std::uint64_t> queued_ids_;
+};
+
+}  // namespace feedlane::loader

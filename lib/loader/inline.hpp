@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// No workers: the same data set, slots and seeds, run by the thread that calls `next`.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "dataset/runner.hpp"
+#include "dataset/task.hpp"
+#include "loader/collector.hpp"
+#include "loader/config.hpp"
+#include "loader/failure.hpp"
+#include "loader/ledger.hpp"
+#include "loader/memory.hpp"
+#include "loader/order.hpp"
+#include "loader/wakeups.hpp"
+#include "os/clock.hpp"
+#include "os/poller.hpp"
+
+namespace feedlane::loader {
+
+class Inline {
+ public:
+  // All must outlive this.
+  Inline(Config& config, Memory& memory, Ledger& ledger, Failure& failure, Wakeups& wakeups, os::Poller& poller,
+         Collector& collector)
+      : config_(config),
+        memory_(memory),
+        ledger_(ledger),
+        failure_(failure),
+        wakeups_(wakeups),
+        poller_(poller),
+        collector_(collector) {}
+  void use(Order& order);
+
+  // Opens the data set for an epoch. What it fails with, the first `next` returns.
+  void begin();
+  // Makes the next batch and finishes its entry: OK. END: there is none. SLOTS_HELD; TIMEOUT and INTERRUPTED between samples,
+  // after which the next call continues with the batch; an error of the sampler.
+  Status make(os::Deadline deadline, Error& error);
+  // Waits until a stream has given something back. INTERRUPTED, TIMEOUT.
+  Status wait_for_release(os::Deadline deadline, Error& error);
+  // Drops a batch that was begun and not finished.
+  void drop() { task_.close(); }
+  [[nodiscard]] bool is_started() const { return task_.is_open(); }
+
+ private:
+  Status start(Error& error);
+  void finish(Status made, Error& error);
+
+  Config& config_;
+  Memory& memory_;
+  Ledger& ledger_;
+  Failure& failure_;
+  Wakeups& wakeups_;
+  os::Poller& poller_;
+  Collector& collector_;
+  Order* order_ = nullptr;
+  dataset::Task task_;
+  dataset::Progress progress_;
+  std::uint32_t slot_ = 0;
+};
+
+}  // namespace feedlane::loader

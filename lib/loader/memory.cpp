@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// How large a loader's segments are, by its configuration.
+#include "loader/memory.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace feedlane::loader {
+namespace {
+
+// Beside the declared fields: metadata, tensors of other shapes. Address space until it is used.
+constexpr std::uint64_t spare_bytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t shard_state_bytes = std::uint64_t{64} << 10;
+
+// Fewer slots than the window wants mean fewer batches in flight: order and results stay the same.
+Status fit_budget(const Config& config, shm::Geometry& g, monitor::EventQueue& events, Error& error) {
+  if (config.arena_bytes == 0) return FEEDLANE_OK;
+  const std::uint64_t each = shm::align_payload(g.reserved_bytes);
+  const std::uint64_t fit = config.arena_bytes / each;
+  const std::uint64_t least = config.held + 1;
+  const std::uint64_t found = std::min<std::uint64_t>(config.arena_bytes, INT64_MAX);
+  if (fit < least)
+    return error.refuse(
+        FEEDLANE_E_LIMIT, "config.arena_bytes", found, least * each,
+        "a batch takes {} bytes; the {} held and one in flight need {}, the whole window of {} batches {}, "
+        "the budget is {}",
+        each, config.held, least * each, config.window(), g.slots * each, found);
+  if (fit >= g.slots) return FEEDLANE_OK;
+  Error warning;
+  (void)warning.refuse(
+      FEEDLANE_E_LIMIT, "config.arena_bytes", found, g.slots * each,
+      "the budget has room for {} slots, the window of {} batches and those held want {}: fewer batches "
+      "are made ahead",
+      fit, config.window(), g.slots);
+  events.push(FEEDLANE_EVENT_WARNING, warning);
+  g.slots = static_cast<std::uint32_t>(fit);
+  return FEEDLANE_OK;
+}
+
+}  // namespace
+
+Status Memory::plan(const Config& config, std::uint64_t state_bytes, monitor::EventQueue& events, shm::Geometry& g,
+                    Error& error) const {
+  g.workers = config.workers;
+  g.max_rows = static_cast<std::uint32_t>(config.batch_size);
+  g.field_count = static_cast<std::uint32_t>(config.fields.all().size());
+  g.flags = (config.unbatched ? shm::geometry_unbatched : 0U) | (config.iterable ? shm::geometry_iterable : 0U) |
+            (config.drop_last ? shm::geometry_drop_last : 0U) | (config.skip_budget != 0 ? shm::geometry_skip : 0U) |
+            (config.substitute ? shm::geometry_substitute : 0U);
+  g.config_bytes = config.worker_config.size();
+  // Memory comes in whole pages: all of the first one is used. Where fields are small, or none, a traceback needs it.
+  const std::uint64_t fields = std::max<std::uint64_t>(config.fields.slot_bytes(), 1);
+  const std::uint64_t room = config.slot_bytes != 0 ? config.slot_bytes : fields + spare_bytes;
+  g.reserved_bytes = std::max(fields, std::min<std::uint64_t>(room, shm::payload_alignment));
+  g.list_bytes = std::uint64_t{g.max_rows} * sizeof(std::int64_t);
+  // With larger batches there was more room for what a shard saves.
+  if (config.iterable) g.list_bytes = std::max({g.list_bytes, shard_state_bytes, state_bytes});
+  // Whatever a shard may save has room in a slot too.
+  g.slot_bytes = config.slot_bytes != 0
+                     ? config.slot_bytes
+                     : fields + spare_bytes + (config.iterable ? arena::align_tensor(g.list_bytes) : 0);
+  g.base_seed = config.seed;
+  g.retries = config.retries;
+  g.retry_backoff_ns = static_cast<std::uint64_t>(config.retry_backoff_ns);
+  g.record_rows = config.has_policies() ? g.max_rows : 0;
+  g.slots = config.slots();
+  if (g.slot_bytes > shm::max_slot_bytes)
+    return error.refuse(FEEDLANE_E_LIMIT, "config.fields", g.slot_bytes, shm::max_slot_bytes,
+                        "a batch takes {} bytes with what a slot has beyond its fields, the largest slot has {}",
+                        g.slot_bytes, shm::max_slot_bytes);
+  if (const Status s = fit_budget(config, g, events, error); s != FEEDLANE_OK) return s;
+  if (g.slots > shm::max_slots)
+    return error.refuse(
+        FEEDLANE_E_LIMIT, "config.prefetch_factor", g.slots, shm::max_slots,
+        "{} workers with {} batches each in flight, and those held, take {} slots, there are {} at most",
+        config.workers, config.prefetch_factor, g.slots, shm::max_slots);
+  g.ring_capacity = std::bit_ceil(g.slots);
+  return FEEDLANE_OK;
+}
+
+Status Memory::create_segments(const Config& config, const shm::Geometry& g, const os::SystemFiles& files,
+                               Error& error) {
+  shm::Plan plan;
+  const Status s = shm::make_plan(g, plan, error);
+  const shm::Holes holes = config.forbids_holes() ? shm::Holes::forbidden : shm::Holes::allowed;
+  return s == FEEDLANE_OK ? segments.create(plan, files, error, holes) : s;
+}
+
+Status Memory::create(const Config& config, std::uint64_t state_bytes, const os::SystemFiles& files,
+                      monitor::EventQueue& events, Error& error) {
+  shm::Geometry g{};
+  Status s = plan(config, state_bytes, events, g, error);
+  if (s != FEEDLANE_OK) return s;
+  // Huge pages want slots without the little address space that they have beyond their fields. Not for registered memory: what
+  // is locked counts against a limit of its own.
+  bool is_created = false;
+  if (!config.is_pinned && config.arena_bytes == 0 && shm::huge_page_for(g.slots * g.slot_bytes, files) != 0 &&
+      g.slot_bytes - g.reserved_bytes <= g.reserved_bytes / 8) {
+    shm::Geometry filled = g;
+    filled.reserved_bytes = g.slot_bytes;
+    is_created = create_segments(config, filled, files, error) == FEEDLANE_OK;
+    if (!is_created) error = {};  // it was too much
+  }
+  if (!is_created) s = create_segments(config, g, files, error);
+  if (s != FEEDLANE_OK) return s;
+  config.fields.write(segments.fields());
+  if (g.config_bytes != 0) std::memcpy(segments.config(), config.worker_config.data(), g.config_bytes);
+  counters().huge_bytes.store(segments.huge_bytes(files), std::memory_order_relaxed);  // nobody else is there yet
+  slots.reset(g.slots, counters(), &segments);
+  slot_memory.reset(segments);
+  segments.forbid_payloads();
+  return FEEDLANE_OK;
+}
+
+void Memory::restore_free_slots() {
+  if (!slot_memory.any_in_doubt()) return;
+  Error ignored;
+  for (std::uint32_t slot = 0; slot < slots.size(); slot++)
+    if (slot_memory.wants_restoring(slot) && slots.is_free(slot)) (void)slot_memory.restore(slot, ignored);
+}
+
+}  // namespace feedlane::loader

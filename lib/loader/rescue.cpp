@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// What workers that are gone or stuck leave behind: their tasks go to others, unless they ended too many workers.
+#include <algorithm>
+
+#include "loader/dispatcher.hpp"
+#include "shm/shared_read.hpp"
+
+namespace feedlane::loader {
+
+using State = Entry::State;
+using supervisor::Member;
+
+// ---- results and lookups for the crew ----
+
+void Dispatcher::on_result(std::uint32_t worker, const shm::ResultMessage& result) {
+  Member& m = crew_.at(worker);
+  if (m.peer.is_thread()) crew_.unstick(worker);  // it answers again
+  supervisor::TaskRing& tasks = m.peer.tasks();
+  if (result.status == FEEDLANE_ABANDONED && tasks.forget_revoked(result.id)) return;
+  const Entry* entry = ledger_.match(result, worker);
+  if (entry == nullptr) {
+    Error error;
+    (void)error.refuse(FEEDLANE_E_CORRUPT, "result.slot", result.slot, ledger_.slots(),
+                       "worker {} sent a result for slot {} that it has no task for", worker, result.slot);
+    return crew_.disown(worker, 0, error);
+  }
+  if (entry->state == State::sent && result.status == FEEDLANE_ABANDONED && tasks.may_decline(result.id)) {
+    ledger_.requeue(entry->slot);
+  } else if (entry->state == State::abandoned) {
+    shm::add(memory_.counters().late_results);
+    ledger_.retire(entry->slot);
+    memory_.slots.put_back(entry->slot);
+  } else {
+    Error error;
+    if (collector_.read_result(*entry, result, error) != FEEDLANE_OK) return crew_.disown(worker, entry->id, error);
+  }
+  tasks.count_answer();
+  // It has said that it is ready, and a trainer that never has to wait would not hear it.
+  if (m.peer.state() != supervisor::State::ready) crew_.expect_news();
+  if (config_.has_task_timeout()) crew_.note_progress(worker, os::now_ns());
+}
+
+void Dispatcher::on_refused(std::uint32_t worker, std::uint64_t task, const Error& why) {
+  if (const Entry* entry = ledger_.find(task, worker); entry != nullptr) ledger_.contents(entry->slot).error = why;
+}
+
+std::int64_t Dispatcher::count_kill(std::uint32_t worker, std::uint64_t task) {
+  const Entry* entry = ledger_.find(task, worker);
+  if (entry == nullptr || entry->state != State::sent) return -1;
+  ledger_.count_kill(entry->slot);
+  return entry->batch;
+}
+
+supervisor::TaskFacts Dispatcher::facts_of(std::uint32_t worker, std::uint64_t task, std::uint64_t row) const {
+  const Entry* entry = ledger_.find(task, worker);
+  if (entry == nullptr || entry->state != State::sent) return {};
+  return {entry->batch, row < entry->rows ? order_->row_sample(*entry, static_cast<std::uint32_t>(row)) : -1};
+}
+
+// ---- a worker is gone ----
+
+std::int64_t Dispatcher::on_gone(std::uint32_t worker, const supervisor::Gone& gone) {
+  std::int64_t in_hand = -1;
+  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
+    const Entry& entry = ledger_.at(slot);
+    if (!entry.is_out() || entry.worker != worker) continue;
+    if (entry.state == State::abandoned) {
+      ledger_.retire(slot);
+      memory_.slots.put_back(slot);
+      continue;
+    }
+    if (entry.id == gone.blamed_task) {
+      if (gone.counts_kill) ledger_.count_kill(slot);
+      in_hand = entry.batch;
+    }
+    if (entry.kills >= config_.max_kills_per_batch) {
+      quarantine(entry, worker, gone.is_refused && entry.id == gone.blamed_task);
+    } else {
+      ledger_.retry(slot);
+      shm::add(memory_.counters().redispatched);
+    }
+  }
+  order_->on_gone(worker, gone.how, gone.pid);
+  if (!gone.is_stopping) memory_.restore_free_slots();
+  return in_hand;
+}
+
+void Dispatcher::quarantine(const Entry& entry, std::uint32_t worker, bool is_refused) {
+  Contents& contents = ledger_.contents(entry.slot);
+  const char* const lost = order_->on_quarantined(worker);
+  Error error;
+  (void)error.refuse(FEEDLANE_E_QUARANTINED, "config.max_kills_per_batch", entry.kills, config_.max_kills_per_batch,
+                     "{} workers have ended with this batch in hand{}{}{}", entry.kills, lost,
+                     is_refused ? "; the last one's result: " : "", is_refused ? contents.error.text : "");
+  error.worker = static_cast<std::int32_t>(worker);
+  error.epoch = order_->epoch();
+  error.batch = entry.batch;
+  contents.made.records.clear();
+  contents.error = std::move(error);
+  ledger_.fail(entry.slot);
+  shm::add(memory_.counters().quarantined);
+  events_.push(FEEDLANE_EVENT_QUARANTINED, contents.error);
+}
+
+// ---- a worker is stuck ----
+
+void Dispatcher::tell_order(std::uint32_t worker) {
+  order_->on_stuck(worker, crew_.at(worker).peer.is_thread() ? "a thread, hangs"
+                                                             : "a process that SIGKILL doesn't end, is still there");
+}
+
+void Dispatcher::restate_stuck() {
+  for (std::uint32_t w = 0; w < crew_.size(); w++)
+    if (crew_.at(w).is_stuck) tell_order(w);
+}
+
+// A thread cannot be ended, and a process that SIGKILL does not end is stuck in the kernel; either may write on. The slot of
+// what it has in hand is lost until it answers or dies. That batch goes to others in another slot, as soon as there is one;
+// what it has not begun is taken back.
+void Dispatcher::on_stuck(std::uint32_t worker) {
+  tell_order(worker);
+  (void)take_back_from(worker);
+  rescue_stranded();
+  assign_pending();
+}
+
+// What stuck workers have in hand continues in other slots, the oldest first. The last free slot is for the batch that all
+// others wait for, though its worker may not be stuck yet.
+void Dispatcher::rescue_stranded() {
+  any_stranded_ = false;
+  queued_.clear();
+  std::uint32_t oldest = Entry::anyone;
+  ledger_.for_each_in_order([&](const Entry& entry) {
+    if (oldest == Entry::anyone) oldest = entry.slot;
+    if (entry.state == State::sent && crew_.at(entry.worker).is_stuck) queued_.emplace_back(entry.id, entry.slot);
+  });
+  for (const auto& [id, slot] : queued_) {
+    const bool may_take_last = slot == oldest || config_.out_of_order;
+    free_when_stranded_ = memory_.slots.free();
+    if (free_when_stranded_ > (may_take_last ? 0 : 1) && rescue(ledger_.at(slot))) continue;
+    any_stranded_ = true;
+    return;
+  }
+}
+
+// False: there is no slot to continue in.
+bool Dispatcher::rescue(const Entry& entry) {
+  std::uint32_t other = 0;
+  if (!memory_.slots.take(other)) return false;
+  const std::uint32_t worker = entry.worker;
+  std::copy_n(memory_.segments.index_list(entry.slot), entry.rows, memory_.segments.index_list(other));
+  ledger_.move(entry.slot, other);
+  const Entry& moved = ledger_.at(other);
+  if (moved.kills < config_.max_kills_per_batch) shm::add(memory_.counters().redispatched);
+  else quarantine(moved, worker, moved.id == crew_.at(worker).refused_task);
+  return true;
+}
+
+// Slots that stuck workers keep for nobody.
+std::uint32_t Dispatcher::kept_by_stuck() const {
+  std::uint32_t kept = 0;
+  for (std::uint32_t slot = 0; crew_.stuck() != 0 && slot < ledger_.slots(); slot++) {
+    const Entry& e = ledger_.at(slot);
+    if (e.state == State::abandoned && crew_.at(e.worker).is_stuck) kept++;
+  }
+  return kept;
+}
+
+// ---- what keeps `next` from yielding ----
+
+// A stream's release that comes to its end meanwhile is looked at first: it has freed its slot before it is counted out.
+bool Dispatcher::is_out_of_slots() const {
+  return !memory_.any_release_pending() && ledger_.in_flight() == 0 && !order_->is_exhausted() &&
+         memory_.slots.free() == 0 && ledger_.abandoned() == kept_by_stuck() &&
+         (crew_.stuck() == 0 || memory_.slots.held() > config_.held);
+}
+
+bool Dispatcher::is_left_to_stuck() const {
+  Error ignored;
+  return crew_.stuck() != 0 && obstacle_of_stuck(ignored) != FEEDLANE_OK;
+}
+
+Status Dispatcher::obstacle(Error& error) const {
+  const std::uint32_t held = memory_.slots.held();
+  if (is_out_of_slots())
+    return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held, config_.held,
+                        "the trainer holds {} batches, all slots there are", held);
+  return crew_.stuck() == 0 ? FEEDLANE_OK : obstacle_of_stuck(error);
+}
+
+// What only stuck workers could continue.
+Status Dispatcher::obstacle_of_stuck(Error& error) const {
+  const auto members = crew_.members();
+  const std::uint32_t held = memory_.slots.held(), slots = memory_.slots.size();
+  const auto may_answer = [](const Member& m) { return !m.is_stuck && m.peer.tasks().unfinished() != 0; };
+  const bool may_come_back = memory_.any_release_pending();  // looked at before the slots are counted, as above
+  const bool is_waiting =
+      any_stranded_ || (ledger_.in_flight() == 0 && !order_->is_exhausted() && ledger_.abandoned() == kept_by_stuck());
+  if (!may_come_back && is_waiting && memory_.slots.free() == 0 &&
+      std::none_of(members.begin(), members.end(), may_answer)) {
+    if (held > config_.held)
+      return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held, config_.held,
+                          "the trainer holds {} batches, and what a hung worker had in hand needs a slot", held);
+    return error.refuse(
+        FEEDLANE_E_HUNG, "config.arena_bytes", slots, slots + crew_.stuck(),
+        "of the {} slots, {} workers that hang keep theirs, the rest waits for their batches: no slot is "
+        "left for those",
+        slots, crew_.stuck());
+  }
+  // A worker that starts, or will be started, may continue.
+  const auto is_out = [](const Member& m) { return m.is_stuck || !m.is_there(); };
+  const bool may_come = crew_.launcher().starts_workers() && crew_.stuck() < crew_.size();
+  if (ledger_.pending() == 0 || may_come || !std::all_of(members.begin(), members.end(), is_out)) return FEEDLANE_OK;
+  const std::uint32_t workers = crew_.size();
+  if (crew_.stuck() < workers)
+    return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
+                        "{} of {} workers can't be ended, and no other is attached or offered: "
+                        "feedlane_loader_open_worker",
+                        crew_.stuck(), workers);
+  if (!crew_.launcher().can_kill())
+    return error.refuse(FEEDLANE_E_HUNG, crew_.launcher().blamed_argument(), workers, workers,
+                        "all {} threads hang: nobody is left to make the batches", workers);
+  return error.refuse(
+      FEEDLANE_E_HUNG, crew_.launcher().blamed_argument(), workers, workers,
+      "none of the {} workers could be ended by SIGKILL: nobody is left to make the batches, until one is "
+      "gone",
+      workers);
+}
+
+}  // namespace feedlane::loader

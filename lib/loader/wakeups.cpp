@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The event and the timer that wake the loader's thread.
+#include "loader/wakeups.hpp"
+
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "os/event.hpp"
+
+namespace feedlane::loader {
+namespace {
+
+// No worker's tag: see supervisor::Tag.
+constexpr std::uint64_t event_tag = UINT64_MAX;
+constexpr std::uint64_t timer_tag = UINT64_MAX - 1;
+
+}  // namespace
+
+Status Wakeups::open(os::Poller& poller, const ring::SleepFlag* sleeping, Error& error) {
+  sleeping_ = sleeping;
+  Status s = os::create_event(event_, error);
+  if (s == FEEDLANE_OK) s = poller.add_bell(event_.get(), event_tag, error);
+  if (s != FEEDLANE_OK || sleeping == nullptr) return s;
+  timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!timer_) return error.os(errno, "timerfd_create");
+  return poller.add(timer_.get(), timer_tag, error);
+}
+
+void Wakeups::interrupt() {
+  // Relaxed: the descriptor is what wakes, the flag only says why.
+  interrupted_.store(true, std::memory_order_relaxed);
+  os::signal_event(event_.get());
+}
+
+void Wakeups::close() {
+  closed_.store(true, std::memory_order_relaxed);  // see is_closed
+  os::signal_event(event_.get());
+}
+
+void Wakeups::wake() {
+  if (sleeping_ != nullptr) (void)ring::Doorbell(sleeping_, event_.get()).ring();
+}
+
+void Wakeups::wake_inline_too() {
+  if (sleeping_ == nullptr) os::signal_event(event_.get());  // no flag is set
+  else wake();
+}
+
+bool Wakeups::take_interruption() {
+  return is_interrupted() && interrupted_.exchange(false, std::memory_order_relaxed);  // relaxed: a flag by itself
+}
+
+Status Wakeups::set_alarm(os::Deadline deadline, Error& error) {
+  itimerspec time{};
+  if (!deadline.is_never()) {
+    const std::int64_t left = std::max<std::int64_t>(deadline.remaining_ns(), 1);  // 0 would disarm it
+    time.it_value.tv_sec = left / 1'000'000'000;
+    time.it_value.tv_nsec = left % 1'000'000'000;
+  }
+  return ::timerfd_settime(timer_.get(), 0, &time, nullptr) == 0 ? FEEDLANE_OK : error.os(errno, "timerfd_settime");
+}
+
+bool Wakeups::handle(const os::Poller::Event& event) {
+  if (event.tag != event_tag && event.tag != timer_tag) return false;
+  os::drain_event((event.tag == event_tag ? event_ : timer_).get());
+  return true;
+}
+
+void Wakeups::close_in_child() {
+  event_.reset();
+  timer_.reset();
+}
+
+}  // namespace feedlane::loader

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor/events.hpp"
+
+#include <new>
+
+#include "os/clock.hpp"
+
+namespace feedlane::monitor {
+
+void EventQueue::push(std::int32_t kind, const Error& what) {
+  const std::lock_guard lock(mutex_);
+  if (events_.size() == capacity) {
+    events_.pop_front();
+    lost_++;
+  }
+  feedlane_event e{};
+  e.size = sizeof e;
+  e.kind = kind;
+  e.time_ns = static_cast<std::uint64_t>(os::now_ns());
+  e.what = to_c(what);
+  try {
+    events_.push_back(e);
+  } catch (const std::bad_alloc&) {
+    lost_++;  // what it tells of has happened all the same
+  }
+}
+
+bool EventQueue::pop(feedlane_event& out) {
+  const std::lock_guard lock(mutex_);
+  if (events_.empty()) return false;
+  out = events_.front();
+  events_.pop_front();
+  out.lost = lost_;
+  lost_ = 0;
+  return true;
+}
+
+}  // namespace feedlane::monitor

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+
+#include "base/error.hpp"
+
+namespace feedlane::monitor {
+
+// What must be told without being asked: a bounded queue, the newest win, losses are counted. Any thread.
+class EventQueue {
+ public:
+  void push(std::int32_t kind, const Error& what);
+  bool pop(feedlane_event& out);
+
+ private:
+  static constexpr std::size_t capacity = 4096;
+  std::mutex mutex_;
+  std::deque<feedlane_event> events_;
+  std::uint64_t lost_ = 0;
+};
+
+}  // namespace feedlane::monitor

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a loader's segments say of it: the same for the loader itself and for a monitor in another process. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "shm/segment.hpp"
+
+namespace feedlane::monitor {
+
+feedlane_stats read_stats(const shm::Segments& segments);
+// END past the last worker.
+Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, feedlane_worker_stats& out);
+
+}  // namespace feedlane::monitor

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A number that tells one list of 8-byte values from another, for the states of samplers that are defined by a list.
+#pragma once
+
+#include <bit>
+#include <span>
+
+#include "base/splitmix.hpp"
+
+namespace feedlane::sampler {
+
+template <class T>
+std::uint64_t content_of(std::span<const T> values) {
+  std::uint64_t sum = values.size();
+  for (const T value : values) sum = scatter(sum ^ std::bit_cast<std::uint64_t>(value));
+  return sum;
+}
+
+}  // namespace feedlane::sampler

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sampler whose epoch is a list that can be read at any place: then standing somewhere, seeking and saving is one number.
+#pragma once
+
+#include "sampler/sampler.hpp"
+#include "sampler/state.hpp"
+
+namespace feedlane::sampler {
+
+class Listed : public Sampler {
+ public:
+  Status restart(std::int64_t epoch, std::uint64_t seed, Error& error) final;
+  Status next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got, Error& error) final;
+  Status save(std::int64_t position, std::vector<std::byte>& out, Error& error) const final;
+  Status load(std::span<const std::byte> state, Error& error) final;
+
+ protected:
+  [[nodiscard]] virtual Kind kind() const = 0;
+  // What identifies the definition; the same number of facts whatever their values.
+  [[nodiscard]] virtual std::vector<Fact> facts() const = 0;
+  // Makes the list of `epoch`.
+  virtual Status prepare(std::int64_t epoch, Error& error) = 0;
+  // The `count` indices from `first` on; all are below length().
+  virtual void read(std::int64_t first, std::int64_t* indices, std::uint64_t count) const = 0;
+  // The first position that can still be saved.
+  [[nodiscard]] virtual std::int64_t earliest() const { return 0; }
+  // What a kind saves beyond the position. `position` is INT64_MAX behind the end, else as it came from the caller.
+  virtual void save_more(std::int64_t, ByteWriter&) const {}
+  // Reads it back, before length() is compared with `position`.
+  virtual Status load_more(std::int64_t, ByteReader&, Error&) { return FEEDLANE_OK; }
+
+ private:
+  std::int64_t epoch_ = 0;
+  std::int64_t position_ = 0;
+  bool prepared_ = false;
+  bool ended_ = false;  // more was asked for than there was
+};
+
+}  // namespace feedlane::sampler

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <numeric>
+
+#include "sampler/listed.hpp"
+
+namespace feedlane::sampler {
+namespace {
+
+class Sequential final : public Listed {
+ public:
+  explicit Sequential(std::int64_t length) : length_(length) {}
+  [[nodiscard]] std::unique_ptr<Sampler> clone() const override { return std::make_unique<Sequential>(length_); }
+  [[nodiscard]] std::int64_t length() const override { return length_; }
+
+ private:
+  [[nodiscard]] Kind kind() const override { return Kind::sequential; }
+  [[nodiscard]] std::vector<Fact> facts() const override { return {{"length", static_cast<std::uint64_t>(length_)}}; }
+  Status prepare(std::int64_t, Error&) override { return FEEDLANE_OK; }
+  void read(std::int64_t first, std::int64_t* indices, std::uint64_t count) const override {
+    std::iota(indices, indices + count, first);
+  }
+
+  std::int64_t length_;
+};
+
+}  // namespace
+
+Status make_sequential(std::int64_t length, std::unique_ptr<Sampler>& out, Error& error) {
+  if (length < 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "length", length, 0, "length is {}, must not be negative", length);
+  out = std::make_unique<Sequential>(length);
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::sampler

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sampler's state as bytes: mark, kind, the facts that identify the definition, the epoch, what the kind adds, a
+// checksum. The kind and the facts are compared by name, so that a state of another sampler is refused with its numbers.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/error.hpp"
+
+namespace feedlane::sampler {
+
+enum class Kind : std::uint32_t { sequential = 1, random, subset, weighted, distributed, batch, custom };
+
+struct Fact {
+  const char* name;
+  std::uint64_t value;
+};
+
+// Writes one state: the head at once, the checksum at the end.
+class StateWriter {
+ public:
+  StateWriter(std::vector<std::byte>& out, Kind kind, std::span<const Fact> facts, std::int64_t epoch);
+  ByteWriter& more() { return writer_; }
+  void finish();
+
+ private:
+  std::vector<std::byte>& out_;
+  std::size_t start_;
+  ByteWriter writer_;
+};
+
+// Checks a whole state up to what the kind adds, where `more` then stands.
+Status open_state(std::span<const std::byte> state, Kind kind, std::span<const Fact> facts, std::int64_t epoch,
+                  ByteReader& more, Error& error);
+// E_CORRUPT.
+Status refuse_damaged(Error& error);
+
+}  // namespace feedlane::sampler

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sampler/torch_random.hpp"
+
+#include <numeric>
+#include <utility>
+
+namespace feedlane::sampler {
+
+void TorchGenerator::randint(std::int64_t n, std::int64_t count, std::vector<std::int64_t>& out) {
+  const auto range = static_cast<std::uint64_t>(n);
+  // From this range on torch takes 64 bits, lest the remainder be too skewed.
+  const bool wide = range >= std::uint64_t{1} << 28;
+  out.reserve(out.size() + static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; i++)
+    out.push_back(static_cast<std::int64_t>((wide ? random64() : random()) % range));
+}
+
+void TorchGenerator::randperm(std::int64_t n, std::int64_t count, std::vector<std::int64_t>& out) {
+  const std::size_t before = out.size();
+  out.resize(before + static_cast<std::size_t>(n));
+  const auto first = out.begin() + static_cast<std::ptrdiff_t>(before);
+  std::iota(first, out.end(), std::int64_t{0});
+  const auto at = [&](std::uint64_t i) -> std::int64_t& { return first[static_cast<std::ptrdiff_t>(i)]; };
+  const auto length = static_cast<std::uint64_t>(n);
+  // From this length on torch takes 64 bits a position and builds the permutation from the inside out.
+  if (length < UINT32_MAX / 20)
+    for (std::uint64_t i = 0; i + 1 < length; i++) std::swap(at(i), at(i + random() % (length - i)));
+  else
+    for (std::uint64_t i = 0; i < length; i++) std::swap(at(i), at(random64() % (i + 1)));
+  out.resize(before + static_cast<std::size_t>(count));
+}
+
+TorchEpochs::Seeds TorchEpochs::at(std::int64_t epoch) {
+  if (epoch < next_) {
+    generator_ = TorchGenerator(manual_seed_);
+    next_ = 0;
+  }
+  Seeds seeds{};
+  for (; next_ <= epoch; next_++) {
+    seeds.base = generator_.seed();
+    seeds.sampler = generator_.seed();
+  }
+  return seeds;
+}
+
+}  // namespace feedlane::sampler

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch's random numbers on CPU, draw by draw: a trainer that moves over keeps its data order.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace feedlane::sampler {
+
+// torch.Generator() after manual_seed(seed): mt19937, of whose seed only the low 32 bits count.
+class TorchGenerator {
+ public:
+  explicit TorchGenerator(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
+
+  std::uint32_t random() { return static_cast<std::uint32_t>(engine_()); }
+  std::uint64_t random64() {
+    const std::uint64_t high = random();
+    return high << 32 | random();
+  }
+  // torch.empty((), dtype=torch.int64).random_(): how DataLoader and RandomSampler draw seeds.
+  std::uint64_t seed() { return random64() & INT64_MAX; }
+  // Appends `count` numbers of torch.randint(n).
+  void randint(std::int64_t n, std::int64_t count, std::vector<std::int64_t>& out);
+  // Appends torch.randperm(n)[:count].
+  void randperm(std::int64_t n, std::int64_t count, std::vector<std::int64_t>& out);
+
+ private:
+  std::mt19937 engine_;
+};
+
+// The default generator under DataLoader(shuffle=True): each iterator draws its base seed, then its sampler's seed.
+class TorchEpochs {
+ public:
+  // Anything further on would be a computation without end: four draws an epoch.
+  static constexpr std::int64_t most = std::int64_t{1} << 30;
+  struct Seeds {
+    std::uint64_t base, sampler;
+  };
+
+  explicit TorchEpochs(std::uint64_t manual_seed) : manual_seed_(manual_seed), generator_(manual_seed) {}
+  // Of epoch 0 <= `epoch` <= most, counted from manual_seed. The next one costs four draws, an earlier one a replay.
+  Seeds at(std::int64_t epoch);
+
+ private:
+  std::uint64_t manual_seed_;
+  TorchGenerator generator_;
+  std::int64_t next_ = 0;  // the epoch whose draws come next
+};
+
+}  // namespace feedlane::sampler

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The start modes: spawn, fork, thread, external.
+#include "supervisor/launcher.hpp"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace feedlane::supervisor {
+namespace {
+
+class SpawnLauncher final : public Launcher {
+ public:
+  explicit SpawnLauncher(const Settings& settings) : Launcher(settings.start), settings_(settings) {}
+  Status start(Peer& peer, os::Fd theirs, os::Poller& poller, Error& error) override {
+    return peer.spawn({settings_.argv, settings_.environment}, std::move(theirs), poller, error);
+  }
+
+ private:
+  const Settings& settings_;
+};
+
+class ForkLauncher final : public Launcher {
+ public:
+  explicit ForkLauncher(ChildMain child_main) : Launcher(FEEDLANE_START_FORK), child_main_(std::move(child_main)) {}
+  Status start(Peer& peer, os::Fd theirs, os::Poller& poller, Error& error) override {
+    bool is_child = false;
+    const Status s = peer.fork(poller, is_child, error);
+    if (is_child) child_main_(theirs.release());  // does not return
+    return s;
+  }
+
+ private:
+  ChildMain child_main_;
+};
+
+// Threads of this process come when they like.
+class ThreadLauncher final : public Launcher {
+ public:
+  ThreadLauncher() : Launcher(FEEDLANE_START_THREAD) {}
+  Status start(Peer& peer, os::Fd theirs, os::Poller&, Error&) override {
+    peer.expect(Peer::Kind::thread);
+    const std::lock_guard lock(mutex_);
+    offers_.push_back(std::move(theirs));
+    return FEEDLANE_OK;
+  }
+  [[nodiscard]] bool starts_early() const override { return true; }
+  [[nodiscard]] bool owns_processes() const override { return false; }
+  [[nodiscard]] bool can_kill() const override { return false; }
+  [[nodiscard]] bool has_start_deadline() const override { return false; }
+  [[nodiscard]] const char* blamed_argument() const override { return "config.task_timeout_ns"; }
+  Status take_offer(os::Fd& fd, Error&) override {
+    const std::lock_guard lock(mutex_);
+    if (offers_.empty()) return FEEDLANE_END;
+    fd = std::move(offers_.front());
+    offers_.erase(offers_.begin());
+    return FEEDLANE_OK;
+  }
+  void withdraw_offers() override {
+    const std::lock_guard lock(mutex_);
+    offers_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<os::Fd> offers_;  // sockets that no thread has taken yet
+};
+
+// Processes of the host's, which asks for each socket by open_worker.
+class ExternalLauncher final : public Launcher {
+ public:
+  ExternalLauncher() : Launcher(FEEDLANE_START_EXTERNAL) {}
+  Status start(Peer& peer, os::Fd, os::Poller&, Error&) override {
+    peer.expect(Peer::Kind::external);
+    return FEEDLANE_OK;
+  }
+  [[nodiscard]] bool starts_workers() const override { return false; }
+  [[nodiscard]] bool owns_processes() const override { return false; }
+  Status open_for_host(Error&) override { return FEEDLANE_OK; }
+};
+
+}  // namespace
+
+Status refuse_host(std::int32_t mode, Error& error) {
+  return error.refuse(FEEDLANE_E_STATE, "config.start", mode, FEEDLANE_START_EXTERNAL,
+                      "only for FEEDLANE_START_EXTERNAL");
+}
+
+Status refuse_offer(std::int32_t mode, Error& error) {
+  return error.refuse(FEEDLANE_E_STATE, "config.start", mode, FEEDLANE_START_THREAD, "only for FEEDLANE_START_THREAD");
+}
+
+std::unique_ptr<Launcher> make_launcher(const Settings& settings, ChildMain child_main) {
+  switch (settings.start) {
+    case FEEDLANE_START_FORK: return std::make_unique<ForkLauncher>(std::move(child_main));
+    case FEEDLANE_START_THREAD: return std::make_unique<ThreadLauncher>();
+    case FEEDLANE_START_EXTERNAL: return std::make_unique<ExternalLauncher>();
+    default: return std::make_unique<SpawnLauncher>(settings);
+  }
+}
+
+}  // namespace feedlane::supervisor

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What follows when a deadline has passed, or when a worker's words cannot be true.
+#include <string>
+
+#include "os/other_process.hpp"
+#include "shm/shared_read.hpp"
+#include "supervisor/audit.hpp"
+#include "supervisor/crew.hpp"
+
+namespace feedlane::supervisor {
+
+// ---- deadlines ----
+
+void Crew::check_deadlines() {
+  for (std::uint32_t w = 0; w < size(); w++) {
+    Member& m = members_[w];
+    switch (deadlines_.missed_by(m)) {
+      case Deadlines::Missed::nothing: break;
+      case Deadlines::Missed::restart: start_at_last(w); break;
+      case Deadlines::Missed::start: give_up_start(w); break;
+      case Deadlines::Missed::end:
+        m.end_deadline = m.peer.escalate() ? os::Deadline::after(settings_.term_timeout_ns) : os::Deadline::never();
+        break;
+      case Deadlines::Missed::task: give_up_task(w); break;
+      case Deadlines::Missed::death: give_up_death(w); break;
+    }
+  }
+}
+
+// It has not attached, or not opened its data set. Where others continue it is replaced, as one that died.
+void Crew::give_up_start(std::uint32_t w) {
+  Member& m = members_[w];
+  Peer& peer = m.peer;
+  const bool is_replaced = others_continue(w);
+  const bool is_child = launcher_->owns_processes();
+  m.was_late = true;
+  m.start_deadline_ns = FEEDLANE_FOREVER;
+  if (is_child || peer.has_attached()) {
+    Error error;
+    (void)error.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", settings_.start_timeout_ns,
+                       settings_.start_timeout_ns, "worker {} (pid {}) has not {} within {} ms", w, peer.pid(),
+                       peer.has_attached() ? "opened its data set" : "attached",
+                       settings_.start_timeout_ns / 1'000'000);
+    error.worker = static_cast<std::int32_t>(w);
+    m.refusal = error;
+    if (is_replaced || !launcher_->starts_workers()) events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
+    else owner_.on_failure(error);
+  }
+  if (peer.is_thread()) {  // it cannot be ended
+    if (is_replaced) stick(w);
+    return;
+  }
+  if (is_child && !is_replaced) peer.set_state(State::failed);
+  if (peer.has_process()) peer.cut_off(waiter_.poller());
+  else lose(w);
+}
+
+// It makes no progress with its task: named, ended, and seen to be gone before its tasks go to others.
+void Crew::give_up_task(std::uint32_t w) {
+  Member& m = members_[w];
+  Peer& peer = m.peer;
+  const std::int64_t for_ns = deadlines_.now_ns() - m.progress_ns;
+  const TaskFacts facts = owner_.facts_of(w, peer.tasks().in_hand(), peer.tasks().row_in_hand());
+  const std::string where = peer.is_thread() ? "a thread" : os::describe_process(peer.pid());
+  Error error;
+  (void)error.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", for_ns, settings_.task_timeout_ns,
+                     "worker {} (pid {}) has not got on for {} ms with batch {}, sample {}: {}", w, peer.pid(),
+                     for_ns / 1'000'000, facts.batch, facts.sample, where);
+  error.worker = static_cast<std::int32_t>(w);
+  error.epoch = owner_.epoch();
+  error.batch = facts.batch;
+  error.sample = facts.sample;
+  events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
+  shm::add(segments_.counters()->hung);
+  if (peer.is_thread()) return stick(w);
+  peer.cut_off(waiter_.poller());
+}
+
+// It was sent SIGKILL long ago and is still there: in uninterruptible sleep on a disk or network that does not answer, or
+// frozen. Its rings and its row are its own until its pidfd says that it is gone, so its place stays taken until then.
+void Crew::give_up_death(std::uint32_t w) {
+  drain_lane(w);  // what it committed counts
+  Member& m = members_[w];
+  const std::int64_t for_ns = os::now_ns() - m.peer.killed_ns();
+  const std::int64_t batch = owner_.count_kill(w, m.refused_task != 0 ? m.refused_task : m.peer.tasks().in_hand());
+  Error error;
+  (void)error.refuse(FEEDLANE_E_HUNG, "worker", for_ns, patience_with_death_ns,
+                     "worker {} (pid {}) is still there {} ms after SIGKILL: {}", w, m.peer.pid(), for_ns / 1'000'000,
+                     os::describe_process(m.peer.pid()));
+  error.worker = static_cast<std::int32_t>(w);
+  error.epoch = batch < 0 ? -1 : owner_.epoch();
+  error.batch = batch;
+  events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
+  stick(w);
+}
+
+void Crew::stick(std::uint32_t w) {
+  stuck_++;
+  members_[w].is_stuck = true;
+  owner_.on_stuck(w);
+}
+
+// ---- audits ----
+
+void Crew::audit() {
+  look();
+  for (std::uint32_t w = 0; w < size(); w++) audit(w);
+}
+
+void Crew::audit(std::uint32_t w) {
+  Member& m = members_[w];
+  TaskRing& tasks = m.peer.tasks();
+  const std::int64_t now = deadlines_.now_ns();
+  if (m.peer.state() != State::ready) m.progress_ns = now;
+  if (!m.peer.has_attached() || !m.peer.is_live()) return;
+  const TaskRing::Marks marks = tasks.marks();
+  const std::uint64_t oldest = owner_.oldest_task(w);
+  Error error;
+  if (check_marks(w, m, marks, lanes_, oldest, error) != FEEDLANE_OK) {
+    std::uint64_t blamed = marks.in_hand;  // the task it was at, if that can be told
+    if (!owner_.has_task(w, blamed)) blamed = marks.begun;
+    if (!owner_.has_task(w, blamed)) blamed = oldest;
+    return disown(w, blamed, error);
+  }
+  // Starting a task counts as progress, so a worker can extend its deadline at most once a task, whatever it says.
+  if (marks.begun > m.seen_task && owner_.has_task(w, marks.begun)) deadlines_.note_progress(m, now);
+  m.seen_task = marks.begun;
+  // So does passing over samples that its shard delivered before, which takes as long as making them did: at most once for each
+  // such sample.
+  const std::uint64_t passed_over = tasks.passed_over();
+  if (passed_over > m.seen_passed_over && passed_over <= owner_.delivered_by(w)) {
+    deadlines_.note_progress(m, now);
+    m.seen_passed_over = passed_over;
+  }
+}
+
+void Crew::disown(std::uint32_t w, std::uint64_t task, const Error& why) {
+  Member& m = members_[w];
+  Error error = why;
+  error.worker = static_cast<std::int32_t>(w);
+  shm::add(segments_.counters()->invalid_results);
+  events_.push(FEEDLANE_EVENT_INVALID, error);
+  if (owner_.has_task(w, task)) {
+    m.refused_task = task;
+    owner_.on_refused(w, task, error);
+  }
+  lanes_.shut(w);
+  if (!m.peer.is_ending()) m.peer.cut_off(waiter_.poller());
+}
+
+}  // namespace feedlane::supervisor

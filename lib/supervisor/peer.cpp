@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "supervisor/peer.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "os/event.hpp"
+#include "os/socket.hpp"
+
+namespace feedlane::supervisor {
+
+void Peer::init(std::uint32_t id, const shm::Segments& segments) {
+  id_ = id;
+  trainer_row_ = segments.trainer_row(id);
+  tasks_.init(id, segments);
+}
+
+Status Peer::open(const shm::Segments& segments, std::uint64_t result_start, std::int64_t epoch, bool tied,
+                  int trainer_pidfd, os::Poller& poller, os::Fd& theirs, Error& error) {
+  if (std::exchange(was_opened_, true)) trainer_row_->generation.store(generation() + 1, std::memory_order_relaxed);
+  why_not_attached_[0] = '\0';
+  kind_ = Kind::offered;
+  said_ = {};
+  ending_ = Ending::none;
+  killed_ns_ = 0;
+  os::Fd lifeline_read;
+  Status s = os::create_socket_pair(socket_, theirs, error);
+  if (s == FEEDLANE_OK) s = os::create_event(worker_event_, error);
+  if (s == FEEDLANE_OK) s = os::create_event(trainer_event_, error);
+  if (s == FEEDLANE_OK) s = lifeline_.open(lifeline_read, error);
+  if (s == FEEDLANE_OK) s = poller.add(socket_.get(), Tag{id_, generation(), Tag::socket}.pack(), error);
+  if (s == FEEDLANE_OK) s = poller.add_bell(trainer_event_.get(), Tag{id_, generation(), Tag::doorbell}.pack(), error);
+  if (s == FEEDLANE_OK) {
+    tasks_.reset(worker_event_.get());
+    s = send_welcome(segments, result_start, epoch, tied, trainer_pidfd, lifeline_read.get(), error);
+  }
+  if (s != FEEDLANE_OK) {
+    close(poller);
+    return s;
+  }
+  if (tied) untied_ = std::move(lifeline_read);
+  set_state(State::starting);
+  return FEEDLANE_OK;
+}
+
+Status Peer::send_welcome(const shm::Segments& segments, std::uint64_t result_start, std::int64_t epoch, bool tied,
+                          int trainer_pidfd, int lifeline, Error& error) {
+  const worker::Welcome welcome{worker::welcome_magic,
+                                shm::layout_hash,
+                                id_,
+                                generation(),
+                                tasks_.position(),
+                                result_start,
+                                tied,
+                                !os::names_senders(socket_.get()),
+                                epoch};
+  int fds[worker::welcome_fds];
+  fds[worker::welcome_control] = segments.control_fd();
+  fds[worker::welcome_data] = segments.data_fd();
+  fds[worker::welcome_worker_event] = worker_event_.get();
+  fds[worker::welcome_trainer_event] = trainer_event_.get();
+  fds[worker::welcome_lifeline] = lifeline;
+  fds[worker::welcome_trainer] = trainer_pidfd;
+  return os::send_message(socket_.get(), std::as_bytes(std::span(&welcome, 1)), fds, error);
+}
+
+Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error) {
+  request.environment.push_back(std::string(worker::fd_variable) + "=" + std::to_string(theirs.get()));
+  request.inherited_fd = theirs.get();
+  request.lifeline = untied_.get();
+  pid_t pid = 0;
+  const Status s = os::spawn(request, pid, process_, error);
+  if (s != FEEDLANE_OK) {
+    close(poller);
+    return s;
+  }
+  set_pid(pid);
+  return watch(poller, error);
+}
+
+Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
+  pid_t pid = 0;
+  const Status s = os::fork_process(pid, process_, error, untied_.get());
+  is_child = s == FEEDLANE_OK && pid == 0;
+  if (is_child) return s;
+  if (s != FEEDLANE_OK) {
+    close(poller);
+    return s;
+  }
+  set_pid(pid);
+  return watch(poller, error);
+}
+
+// A child of ours, tied before it ran. One whose end would not be seen mustn't live on.
+Status Peer::watch(os::Poller& poller, Error& error) {
+  kind_ = Kind::child;
+  untied_.reset();
+  const Status s = poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error);
+  if (s == FEEDLANE_OK) return s;
+  os::send_signal(process_.get(), SIGKILL);
+  os::wait_for_end(process_.get());
+  (void)reap();
+  close(poller);
+  return s;
+}
+
+os::Ending Peer::reap() const {
+  if (!is_child() || !process_) return {};
+  os::send_signal_to_group(process_.get(), pid(), SIGKILL);
+  return os::reap(process_.get());
+}
+
+void Peer::close_in_child() {
+  untied_.reset();
+  socket_.reset();
+  process_.reset();
+  worker_event_.reset();
+  trainer_event_.reset();
+}
+
+Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
+  union {
+    std::uint64_t magic;
+    worker::Attached attached;
+    worker::Ready ready;
+    worker::Leaving leaving;
+  } message{};
+  os::Received received;
+  const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
+  if (s == FEEDLANE_AGAIN) return Heard::nothing;
+  if (s < 0) return Heard::lost;
+  // Also when it has said so before, and there was too little memory to go by it.
+  if (s != FEEDLANE_OK) return said_.leaving ? Heard::left : Heard::hung_up;
+  if (!received.truncated && message.magic == worker::attached_magic && received.bytes == sizeof message.attached &&
+      !said_.attached) {
+    if (message.attached.layout_hash != shm::layout_hash) {
+      (void)error.refuse(FEEDLANE_E_ABI, "layout_hash", message.attached.layout_hash, shm::layout_hash,
+                         "worker {} (pid {}) has attached with a library of another layout", id_, received.pid);
+      return Heard::nonsense;
+    }
+    if (received.fd_count <= 1) return hear_attached(received, poller, error);
+  }
+  if (!received.truncated && message.magic == worker::ready_magic && received.bytes == sizeof message.ready &&
+      !said_.ready) {
+    if (said_.attached) return hear_ready(message.ready, error);
+    if (message.ready.status < 0) {  // it can't attach, and ends
+      said_.ready = true;
+      std::memcpy(why_not_attached_, message.ready.text, sizeof why_not_attached_ - 1);  // the last byte stays zero
+      return Heard::nothing;
+    }
+  }
+  if (message.magic == worker::leaving_magic &&
+      received.bytes == sizeof message.leaving) {  // also before it has attached
+    said_.leaving = true;
+    return Heard::left;
+  }
+  (void)error.refuse(FEEDLANE_E_CORRUPT, "message", received.bytes, sizeof message.ready,
+                     "worker {} (pid {}) sent {} bytes that are no message", id_, pid(), received.bytes);
+  return Heard::nonsense;
+}
+
+Peer::Heard Peer::hear_attached(os::Received& received, os::Poller& poller, Error& error) {
+  const pid_t sender = received.pid;
+  if (is_child()) {
+    if (sender != pid()) {
+      (void)error.refuse(
+          FEEDLANE_E_INIT, "config.argv", sender, pid(),
+          "worker {} was started as process {} but process {} attached: the program must exec the worker", id_, pid(),
+          sender);
+      return Heard::nonsense;
+    }
+  } else if (is_thread()) {
+    set_pid(::getpid());
+  } else {
+    const Status s = os::open_sender(received, process_, error);
+    if (s == FEEDLANE_E_PEER_DEAD) return Heard::hung_up;  // and its parent knows
+    if (s == FEEDLANE_E_OS) return Heard::lost;
+    if (s != FEEDLANE_OK || sender <= 0) {  // whom it can't see the trainer couldn't kill either
+      process_.reset();
+      (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", sender, 1,
+                         "worker {} is process {} (0: in a PID namespace beside this one) but sent no pidfd of it", id_,
+                         sender);
+      return Heard::nonsense;
+    }
+    set_pid(sender);
+    if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) {
+      process_.reset();  // its end would not be seen
+      return Heard::lost;
+    }
+  }
+  said_.attached = true;
+  if (state() == State::starting) set_state(State::opening);
+  return Heard::attached;
+}
+
+Peer::Heard Peer::hear_ready(const worker::Ready& ready, Error& error) {
+  said_.ready = true;
+  if (is_ending()) return Heard::nothing;  // it was asked to end meanwhile
+  if (ready.status == FEEDLANE_OK) {
+    set_state(State::ready);
+    return Heard::ready;
+  }
+  const auto length = static_cast<int>(strnlen(ready.text, sizeof ready.text));
+  (void)error.fail(FEEDLANE_E_INIT, "worker {} could not open its data set: {}", id_,
+                   first(std::min(length, 320), ready.text));
+  error.worker = static_cast<std::int32_t>(id_);
+  set_state(State::failed);
+  return Heard::cannot_open;
+}
+
+void Peer::ask_to_end() {
+  set_state(State::stopping);
+  tasks_.ring_done(generation());
+}
+
+void Peer::kill(int signal) {
+  if (!process_) return;
+  if (signal == SIGKILL && killed_ns_ == 0) killed_ns_ = os::now_ns();
+  // A worker that we started leads a group of its own; children that it started go with it.
+  if (is_child()) os::send_signal_to_group(process_.get(), pid(), signal);
+  os::send_signal(process_.get(), signal);
+}
+
+void Peer::abandon() {
+  if (!process_) return;
+  kill(SIGKILL);
+  os::abandon_child(std::move(process_));
+}
+
+void Peer::close_socket(os::Poller& poller) {
+  poller.remove(socket_.get());
+  os::discard_messages(socket_.get());
+  socket_.reset();
+}
+
+void Peer::cut_off(os::Poller& poller) {
+  ending_ = Ending::cut_off;
+  if (is_thread())
+    return tasks_.ring_done(generation());  // a thread cannot be killed: its word that it leaves is still wanted
+  kill(SIGKILL);
+  lifeline_.cut();
+  close_socket(poller);
+}
+
+void Peer::let_leave(os::Poller& poller) {
+  ending_ = Ending::leaving;
+  close_socket(poller);
+}
+
+bool Peer::escalate() {
+  const bool is_first = ending_ == Ending::leaving;
+  ending_ = is_first ? Ending::terminated : Ending::cut_off;
+  kill(is_first ? SIGTERM : SIGKILL);
+  return is_first;
+}
+
+void Peer::close(os::Poller& poller) {
+  // The worker may still have duplicates, which would keep a closed descriptor in the set.
+  close_socket(poller);
+  poller.remove(trainer_event_.get());
+  poller.remove(process_.get());
+  process_.reset();
+  worker_event_.reset();
+  trainer_event_.reset();
+  lifeline_.cut();
+  untied_.reset();
+  set_pid(0);
+  killed_ns_ = 0;
+  tasks_.forget();
+  set_state(State::none);
+}
+
+}  // namespace feedlane::supervisor

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a loader's configuration says about its workers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace feedlane::supervisor {
+
+struct Settings {
+  std::uint32_t workers = 0;  // 0: inline
+  std::int32_t start = FEEDLANE_START_SPAWN;
+  std::vector<std::string> argv;
+  std::vector<std::string> environment;
+  bool lifeline = true;  // workers die with the trainer
+  std::int64_t start_timeout_ns = 0;
+  std::int64_t stop_timeout_ns = 0;
+  std::int64_t term_timeout_ns = 0;
+  std::int64_t task_timeout_ns = FEEDLANE_FOREVER;
+  std::uint32_t max_restarts = 0;
+
+  [[nodiscard]] bool has_task_timeout() const { return task_timeout_ns != FEEDLANE_FOREVER; }
+  [[nodiscard]] bool has_start_timeout() const { return start_timeout_ns < FEEDLANE_FOREVER / 2; }
+};
+
+}  // namespace feedlane::supervisor

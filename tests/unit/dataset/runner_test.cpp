@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data set's callbacks and the task that they see.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/splitmix.hpp"
+#include "dataset/runner.hpp"
+#include "dataset/task.hpp"
+
+using feedlane::Error;
+using feedlane::Status;
+using feedlane::dataset::DatasetRunner;
+using feedlane::dataset::Task;
+namespace arena = feedlane::arena;
+namespace shm = feedlane::shm;
+
+namespace {
+
+constexpr std::uint64_t base_seed = 11;
+
+// Asks between samples what a test says; retries don't wait.
+struct TestPace final : feedlane::dataset::Pace {
+  Status between(std::uint64_t position) override { return on_between ? on_between(position) : FEEDLANE_OK; }
+  Status pause(std::int64_t) override { return FEEDLANE_OK; }
+  std::function<Status(std::uint64_t)> on_between;
+};
+
+// A data set whose callbacks are what a test says, and a task of rows 10, 20, 30, 40 with two fields.
+struct Stage {
+  explicit Stage(std::uint32_t flags = 0) {
+    feedlane_field declared[2] = {};
+    for (feedlane_field& f : declared) f.size = sizeof f;
+    declared[0].name = "a";
+    declared[0].dtype = {0, 64, 1};
+    declared[1].name = "b";
+    declared[1].dtype = {1, 8, 1};
+    declared[1].ndim = 1;
+    declared[1].shape[0] = 3;
+    REQUIRE(fields.declare(declared, 2, 4, error) == FEEDLANE_OK);
+    payload.resize(fields.slot_bytes());
+    shm::Geometry geometry{};
+    geometry.slots = 2;
+    geometry.max_rows = 4;
+    geometry.slot_bytes = geometry.reserved_bytes = payload.size();
+    geometry.base_seed = base_seed;
+    geometry.flags = flags;
+    geometry.record_rows = static_cast<std::uint32_t>(records.size());
+    task.prepare(fields, geometry, 0, nullptr);
+    arena::Slot slot;
+    slot.header = &header;
+    slot.payload = payload.data();
+    slot.payload_offset = 4096;
+    slot.payload_bytes = payload.size();
+    slot.number = 1;
+    slot.records = records.data();
+    slot.record_room = geometry.record_rows;
+    task.open({7, 2, 5, 100, 1, 3, 4, 1, 0, 0}, indices, slot);
+    table.size = sizeof table;
+    table.user_data = this;
+  }
+  void with_open() {
+    table.open = [](void* user, const feedlane_worker_info* who, void** self, feedlane_error* err) {
+      return static_cast<Stage*>(user)->on_open(who, self, err);
+    };
+  }
+  void with_get() {
+    table.get = [](void* self, const feedlane_row* r, feedlane_error* err) {
+      return static_cast<Stage*>(self)->on_get(r, err);
+    };
+  }
+  void with_next() {
+    table.next = [](void* self, const feedlane_row* r, feedlane_error* err) {
+      return static_cast<Stage*>(self)->on_get(r, err);
+    };
+  }
+  void with_fetch() {
+    table.fetch = [](void* self, const feedlane_task* t, feedlane_error* err) {
+      return static_cast<Stage*>(self)->on_fetch(t, err);
+    };
+  }
+  void with_close() {
+    table.close = [](void* self) { static_cast<Stage*>(self)->closed++; };
+  }
+  void take_and_open() {
+    REQUIRE(runner.take(&table, "dataset", error) == FEEDLANE_OK);
+    REQUIRE(runner.open(info, error) == FEEDLANE_OK);
+  }
+  Status run() { return runner.run(task, progress, pace, error); }
+
+  std::function<int32_t(const feedlane_worker_info*, void**, feedlane_error*)> on_open;
+  std::function<int32_t(const feedlane_row*, feedlane_error*)> on_get;
+  std::vector<shm::SampleRecord> records = std::vector<shm::SampleRecord>(8);
+  std::function<int32_t(const feedlane_task*, feedlane_error*)> on_fetch;
+  int closed = 0;
+  feedlane_dataset table{};
+  feedlane_worker_info info{};
+  arena::Fields fields;
+  alignas(8) shm::SlotHeader header{};
+  std::vector<std::byte> payload;
+  const std::int64_t indices[4] = {10, 20, 30, 40};
+  Task task;
+  DatasetRunner runner;
+  feedlane::dataset::Progress progress;
+  TestPace pace;
+  Error error;
+};
+
+}  // namespace
+
+TEST_CASE("a task shows what was sent, with seeds by position and tensors in the slot") {
+  Stage s;
+  const feedlane_task& t = s.task.view();
+  CHECK(t.size == sizeof t);
+  CHECK(t.id == 7);
+  CHECK(t.epoch == 2);
+  CHECK(t.batch == 5);
+  CHECK(t.attempt == 3);
+  CHECK(t.count == 4);
+  CHECK(t.indices == s.indices);
+  for (std::int64_t i = 0; i < 4; i++)
+    CHECK(t.seeds[i] == feedlane::row_seed(feedlane::epoch_key(base_seed, 2), 100 + i));
+  REQUIRE(t.tensor_count == 2);
+  CHECK(t.tensors[1].shape[0] == 4);
+  CHECK(t.tensors[1].data == s.payload.data() + 256);
+  CHECK(t.tensors[1].offset == 4096 + 256);
+  CHECK(s.task.is_open());
+  s.task.close();
+  CHECK_FALSE(s.task.is_open());
+}
+
+TEST_CASE("describing a task with fewer rows cuts its tensors and writes them into the slot") {
+  Stage s;
+  CHECK(s.task.describe(3) == 3 * 8 + 3 * 3);
+  arena::Made made;
+  REQUIRE(arena::read_batch(s.task.slot(), 7, s.fields, 3, 4, made, s.error) == FEEDLANE_OK);
+  CHECK(made.tensors[0].shape[0] == 3);
+  s.task.open({8, 2, 6, 104, 1, 0, 4, 1, 0, 0}, s.indices, s.task.slot());
+  CHECK(s.task.describe(4) == 4 * 8 + 4 * 3);
+  CHECK(arena::read_batch(s.task.slot(), 8, s.fields, 4, 4, made, s.error) == FEEDLANE_OK);
+}
+
+TEST_CASE("get is called once a row, with the row's place in every tensor") {
+  Stage s;
+  s.with_get();
+  std::vector<std::int64_t> seen;
+  s.on_get = [&](const feedlane_row* row, feedlane_error*) {
+    CHECK(row->size == sizeof *row);
+    CHECK(row->task == &s.task.view());
+    CHECK(row->seed == row->task->seeds[seen.size()]);
+    CHECK(row->bytes[0] == 8);
+    CHECK(row->bytes[1] == 3);
+    std::memcpy(row->fields[0], &row->index, 8);
+    std::memset(row->fields[1], static_cast<int>(row->index), 3);
+    seen.push_back(row->index);
+    return 0;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_OK);
+  CHECK(seen == std::vector<std::int64_t>{10, 20, 30, 40});
+  CHECK(std::memcmp(s.payload.data(), s.indices, sizeof s.indices) == 0);
+  CHECK(std::memcmp(s.payload.data() + 256, "\n\n\n\x14\x14\x14\x1e\x1e\x1e(((", 12) == 0);
+}
+
+TEST_CASE("fetch is preferred when both are there, and is called once with the whole task") {
+  Stage s;
+  s.with_get();
+  s.with_fetch();
+  int fetched = 0, got = 0;
+  s.on_get = [&](const feedlane_row*, feedlane_error*) { return got++, 0; };
+  s.on_fetch = [&](const feedlane_task* t, feedlane_error*) {
+    CHECK(t == &s.task.view());
+    return fetched++, 0;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_OK);
+  CHECK(fetched == 1);
+  CHECK(got == 0);
+}
+
+TEST_CASE(
+    "a fetch may take twice as many samples from its shard as rows are wanted, left out ones counted, and no more") {
+  for (const std::uint64_t left_out : {std::uint64_t{4}, std::uint64_t{5}}) {
+    Stage s(shm::geometry_iterable | shm::geometry_skip);
+    s.with_fetch();
+    s.on_fetch = [&](const feedlane_task*, feedlane_error*) {
+      for (std::uint64_t i = 0; i < left_out; i++)
+        CHECK(s.task.record(i, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_SAMPLE, 0, 0, "no", s.error) == FEEDLANE_OK);
+      return FEEDLANE_OK;
+    };
+    s.take_and_open();
+    if (left_out == 4) {
+      CHECK(s.run() == FEEDLANE_OK);
+      CHECK(s.progress.position == 8);
+    } else {
+      CHECK(s.run() == FEEDLANE_E_SAMPLE);
+      CHECK(std::string(s.error.argument) == "rows");
+      CHECK(s.error.found == 4);
+      CHECK(s.error.needed == 3);
+      CHECK_MESSAGE(s.progress.position == 0, "none of them counts as taken");
+    }
+  }
+}
+
+TEST_CASE(
+    "a batch ends at twice as many samples of its shard as rows are wanted, though there is room for more records") {
+  Stage s(shm::geometry_iterable | shm::geometry_skip);
+  s.with_next();
+  std::vector<std::int64_t> seen;
+  s.on_get = [&](const feedlane_row* row, feedlane_error*) {
+    seen.push_back(row->index);
+    return row->index < 3 ? FEEDLANE_OK : FEEDLANE_E_OS;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_OK);
+  CHECK(s.progress.made == 3);
+  CHECK(s.task.skipped() == 5);
+  CHECK_MESSAGE(s.progress.position == 8, "no more than the trainer accepts");
+  CHECK_MESSAGE(seen.size() == 8, "what comes behind is the next task's");
+}
+
+TEST_CASE("a row's failure names its index and brings text, traceback, errno and transient") {
+  Stage s;
+  s.with_get();
+  s.on_get = [](const feedlane_row* row, feedlane_error* err) {
+    if (row->index != 30) return 0;
+    CHECK(err->size == sizeof *err);
+    CHECK(err->sample == -1);
+    CHECK(err->worker == -1);
+    CHECK(err->detail_cap >= 4096);
+    std::strcpy(err->text, "bad file");
+    std::memcpy(err->detail, "trace", 5);
+    err->detail_len = 5;
+    err->os_errno = 5;
+    err->transient = 1;
+    return -77;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK(s.error.code == FEEDLANE_E_SAMPLE);
+  CHECK(s.error.sample == 30);
+  CHECK(s.progress.position == 2);
+  CHECK(std::string(s.error.text) == "bad file");
+  CHECK(s.error.detail == "trace");
+  CHECK(s.error.os_errno == 5);
+  CHECK(s.error.transient);
+}
+
+TEST_CASE("a fetch's failure has no row to blame; an error before it leaves nothing behind") {
+  Stage s;
+  s.with_fetch();
+  bool first = true;
+  s.on_fetch = [&](const feedlane_task*, feedlane_error* err) {
+    if (std::exchange(first, false)) {
+      std::strcpy(err->text, "no net");
+      std::memcpy(err->detail, "trace", err->detail_len = 5);
+      err->transient = 1;
+    }
+    return FEEDLANE_E_OS;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK(s.error.sample == -1);
+  CHECK(std::string(s.error.text) == "no net");
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK(std::string(s.error.text) == "fetch returned -8 (E_OS)");
+  CHECK(s.error.detail.empty());
+  CHECK_FALSE(s.error.transient);
+}
+
+TEST_CASE("a callback without a text has one made for it, with what it returned") {
+  for (const auto& [status, text] : {std::pair{-77, "get returned -77 (UNKNOWN)"}, {3, "get returned 3 (AGAIN)"}}) {
+    Stage s;
+    s.with_get();
+    s.on_get = [code = status](const feedlane_row*, feedlane_error*) { return code; };
+    s.take_and_open();
+    CHECK(s.run() == FEEDLANE_E_SAMPLE);
+    CHECK(std::string(s.error.text) == text);
+    CHECK(s.error.sample == 10);
+  }
+}
+
+TEST_CASE("a callback that writes its report to the brim, or lies about it, is cut") {
+  Stage s;
+  s.with_get();
+  s.on_get = [](const feedlane_row*, feedlane_error* err) {
+    std::memset(err->text, 't', sizeof err->text);
+    std::memset(err->detail, 'd', err->detail_cap);
+    err->detail_len = UINT64_MAX;
+    return -1;
+  };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK(std::string(s.error.text) == std::string(383, 't'));
+  CHECK(s.error.detail == std::string(shm::detail_bytes, 'd'));
+  s.on_get = [](const feedlane_row*, feedlane_error* err) {
+    static char elsewhere[4] = {'x', 'x', 'x', 'x'};
+    err->detail = elsewhere;
+    err->detail_len = 1 << 20;
+    return -1;
+  };
+  CHECK(s.run() == FEEDLANE_E_SAMPLE);
+  CHECK_MESSAGE(s.error.detail.empty(), "only what was written into the room that it was given");
+}
+
+TEST_CASE("asked to stop between rows it stops there, and goes on there the next time") {
+  Stage s;
+  s.with_get();
+  std::vector<std::int64_t> seen;
+  std::vector<std::uint64_t> asked;
+  s.on_get = [&](const feedlane_row* row, feedlane_error*) { return seen.push_back(row->index), 0; };
+  s.take_and_open();
+  const auto stop_at = [&](std::uint64_t at) {
+    s.pace.on_between = [&, at](std::uint64_t row) {
+      return asked.push_back(row), row == at ? FEEDLANE_TIMEOUT : FEEDLANE_OK;
+    };
+    return s.run();
+  };
+  CHECK(stop_at(1) == FEEDLANE_TIMEOUT);
+  CHECK(s.progress.position == 1);
+  CHECK(stop_at(3) == FEEDLANE_TIMEOUT);
+  CHECK(s.progress.position == 3);
+  CHECK(stop_at(4) == FEEDLANE_OK);
+  CHECK(seen == std::vector<std::int64_t>{10, 20, 30, 40});
+  const std::vector<std::uint64_t> between{1, 2, 3};  // not before the first row, not after the last
+  CHECK(asked == between);
+}
+
+TEST_CASE("open gives the others their self, close gets it, once") {
+  Stage s;
+  Stage other;
+  s.with_open();
+  s.with_get();
+  s.with_close();
+  s.on_open = [&](const feedlane_worker_info* info, void** self, feedlane_error*) {
+    CHECK(info->size == s.info.size);
+    CHECK(*self == &s);
+    *self = &other;
+    return 0;
+  };
+  int got = 0;
+  other.on_get = [&](const feedlane_row*, feedlane_error*) { return got++, 0; };
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_OK);
+  CHECK(got == 4);
+  s.runner.close();
+  s.runner.close();
+  CHECK(other.closed == 1);
+  CHECK(s.closed == 0);
+}
+
+TEST_CASE("what could not be opened is E_INIT with its own text, and is never closed") {
+  Stage s;
+  s.with_open();
+  s.with_get();
+  s.with_close();
+  s.on_open = [](const feedlane_worker_info*, void**, feedlane_error* err) {
+    std::strcpy(err->text, "no such folder");
+    return -5;
+  };
+  REQUIRE(s.runner.take(&s.table, "dataset", s.error) == FEEDLANE_OK);
+  CHECK(s.runner.open(s.info, s.error) == FEEDLANE_E_INIT);
+  CHECK(std::string(s.error.text) == "no such folder");
+  s.runner.close();
+  CHECK(s.closed == 0);
+  s.on_open = [](const feedlane_worker_info*, void**, feedlane_error*) { return -5; };
+  CHECK(s.runner.open(s.info, s.error) == FEEDLANE_E_INIT);
+  CHECK(std::string(s.error.text) == "open returned -5 (E_STALE)");
+}
+
+TEST_CASE("a table without get and fetch, or of another header, is refused by name") {
+  Stage s;
+  CHECK(s.runner.take(&s.table, "config.dataset", s.error) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(s.error.argument) == "config.dataset");
+  s.with_get();
+  s.table.size = 3;
+  CHECK(s.runner.take(&s.table, "config.dataset", s.error) == FEEDLANE_E_ABI);
+  CHECK(s.runner.take(nullptr, "config.dataset", s.error) == FEEDLANE_E_ARGUMENT);
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every index of torch's is compared by torch_indices_test.py; here is what holds for any sampler.
+#include "sampler/sampler.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+using feedlane::Error;
+using feedlane::Status;
+using feedlane::sampler::make_random;
+using feedlane::sampler::make_sequential;
+using feedlane::sampler::Sampler;
+
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+std::unique_ptr<Sampler> sequential(std::int64_t length) {
+  std::unique_ptr<Sampler> sampler;
+  Error error;
+  REQUIRE(make_sequential(length, sampler, error) == FEEDLANE_OK);
+  return sampler;
+}
+
+std::unique_ptr<Sampler> shuffled(std::int64_t length, std::uint64_t seed) {
+  std::unique_ptr<Sampler> sampler;
+  Error error;
+  feedlane_random_config config{};
+  config.length = length;
+  config.seed = seed;
+  REQUIRE(make_random(config, sampler, error) == FEEDLANE_OK);
+  return sampler;
+}
+
+// Up to `most` indices, in pieces of `cap`.
+Indices pull(Sampler& sampler, std::uint64_t cap, std::size_t most = SIZE_MAX) {
+  Indices all;
+  Indices piece(cap + 1, -99);
+  Error error;
+  for (;;) {
+    std::uint64_t got = 12345;
+    const Status s = sampler.next(piece.data(), std::min<std::uint64_t>(cap, most - all.size()), got, error);
+    CHECK_MESSAGE(piece[cap] == -99, "no more than there is room for");
+    if (s != FEEDLANE_OK) {
+      CHECK(s == FEEDLANE_END);
+      CHECK(got == 0);
+      return all;
+    }
+    CHECK(got > 0);
+    all.insert(all.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(got));
+    if (all.size() == most) return all;
+    if (got < cap) {
+      CHECK_MESSAGE(sampler.next(piece.data(), cap, got, error) == FEEDLANE_END, "fewer only at the end");
+      return all;
+    }
+  }
+}
+
+Indices count_up(std::int64_t n) {
+  Indices result(static_cast<std::size_t>(n));
+  std::iota(result.begin(), result.end(), std::int64_t{0});
+  return result;
+}
+
+bool is_permutation_of(Indices indices, std::int64_t n) {
+  std::sort(indices.begin(), indices.end());
+  return indices == count_up(n);
+}
+
+void restart(Sampler& sampler, std::int64_t epoch) {
+  Error error;
+  REQUIRE(sampler.restart(epoch, 0, error) == FEEDLANE_OK);
+}
+
+}  // namespace
+
+TEST_CASE("sequential: 0, 1, 2 ... whatever the size of the pieces, every epoch alike") {
+  for (const std::int64_t length : {0, 1, 7, 100})
+    for (const std::uint64_t cap : {1u, 3u, 7u, 1000u}) {
+      const auto sampler = sequential(length);
+      CHECK(sampler->length() == length);
+      CHECK(pull(*sampler, cap) == count_up(length));
+      CHECK(pull(*sampler, cap).empty());
+      restart(*sampler, 5);
+      CHECK(pull(*sampler, cap) == count_up(length));
+    }
+}
+
+TEST_CASE("random: a permutation, whatever the size of the pieces") {
+  for (const std::int64_t length : {1, 2, 7, 1000}) {
+    const Indices whole = pull(*shuffled(length, 3), 5000);
+    CHECK(is_permutation_of(whole, length));
+    for (const std::uint64_t cap : {1u, 3u, 7u}) CHECK(pull(*shuffled(length, 3), cap) == whole);
+    CHECK(shuffled(length, 3)->length() == length);
+  }
+}
+
+TEST_CASE("random: a fresh sampler stands at the start of epoch 0") {
+  const auto sampler = shuffled(100, 9);
+  const Indices first = pull(*sampler, 10);
+  restart(*sampler, 0);
+  CHECK(pull(*sampler, 10) == first);
+}
+
+TEST_CASE("random: epoch e is the permutation of seed + e") {
+  const auto sampler = shuffled(100, 9);
+  restart(*sampler, 4);
+  const Indices fourth = pull(*sampler, 10);
+  CHECK(fourth == pull(*shuffled(100, 13), 10));
+  restart(*sampler, 5);
+  CHECK(pull(*sampler, 10) != fourth);
+  const auto last = shuffled(100, UINT64_MAX);
+  restart(*last, 1);
+  CHECK_MESSAGE(pull(*last, 10) == pull(*shuffled(100, 0), 10), "seeds wrap around");
+}
+
+TEST_CASE("random: like torch's generator, only the low 32 bits of a seed count") {
+  CHECK(pull(*shuffled(50, 7), 10) == pull(*shuffled(50, 7 + (std::uint64_t{1} << 32)), 10));
+  CHECK(pull(*shuffled(50, 7), 10) != pull(*shuffled(50, 8), 10));
+}
+
+TEST_CASE("an epoch may be started over, in the middle too") {
+  for (const auto& sampler : {sequential(30), shuffled(30, 2)}) {
+    const Indices whole = pull(*sampler, 7);
+    restart(*sampler, 0);
+    CHECK(pull(*sampler, 7, 14).size() == 14);
+    restart(*sampler, 0);
+    CHECK(pull(*sampler, 7) == whole);
+  }
+}
+
+TEST_CASE("a clone is of the same definition, at the start of epoch 0, and goes its own way") {
+  for (const auto& sampler : {sequential(30), shuffled(30, 2)}) {
+    const Indices whole = pull(*sampler, 7);
+    restart(*sampler, 3);
+    (void)pull(*sampler, 7, 14);
+    const auto clone = sampler->clone();
+    CHECK(clone->length() == 30);
+    CHECK(pull(*clone, 7) == whole);
+    CHECK(pull(*sampler, 7).size() == 16);
+  }
+}
+
+TEST_CASE("lengths that can't be are refused with the number") {
+  std::unique_ptr<Sampler> sampler;
+  Error error;
+  CHECK(make_sequential(-1, sampler, error) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(error.argument) == "length");
+  CHECK(error.found == -1);
+  for (const std::int64_t length : {std::int64_t{0}, std::int64_t{-5}}) {
+    feedlane_random_config config{};
+    config.length = length;
+    CHECK(make_random(config, sampler, error) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(error.argument) == "config.length");
+    CHECK(error.found == length);
+    CHECK(error.needed == 1);
+  }
+  CHECK(sampler == nullptr);
+}

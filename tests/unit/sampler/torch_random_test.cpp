@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What torch's own answers in torch_indices_test.py don't reach.
+#include "sampler/torch_random.hpp"
+
+#include <doctest/doctest.h>
+
+using feedlane::sampler::TorchEpochs;
+using feedlane::sampler::TorchGenerator;
+
+TEST_CASE("randint takes 32 bits a number below 2^28, 64 from there on") {
+  for (const std::int64_t n : {(INT64_C(1) << 28) - 1, INT64_C(1) << 28, INT64_C(1) << 32, INT64_MAX}) {
+    std::vector<std::int64_t> found;
+    TorchGenerator(7).randint(n, 5, found);
+    TorchGenerator draws(7);
+    const auto range = static_cast<std::uint64_t>(n);
+    for (const std::int64_t number : found)
+      CHECK(static_cast<std::uint64_t>(number) == (n < INT64_C(1) << 28 ? draws.random() : draws.random64()) % range);
+  }
+}
+
+TEST_CASE("permutations and numbers are appended, and drawn one after the other from one generator") {
+  std::vector<std::int64_t> found{-1};
+  TorchGenerator generator(3);
+  generator.randperm(5, 5, found);
+  generator.randperm(5, 2, found);
+  REQUIRE(found.size() == 8);
+  std::vector<std::int64_t> second;
+  TorchGenerator draws(3);
+  for (int i = 0; i < 4; i++) (void)draws.random();  // one permutation of 5
+  draws.randperm(5, 2, second);
+  CHECK(std::vector(found.end() - 2, found.end()) == second);
+}
+
+TEST_CASE("the default generator of an epoch is the same whichever epochs were asked for before") {
+  TorchEpochs forward(11), back(11);
+  std::vector<std::uint64_t> base, sampler;
+  for (std::int64_t epoch = 0; epoch < 5; epoch++) {
+    const auto seeds = forward.at(epoch);
+    base.push_back(seeds.base);
+    sampler.push_back(seeds.sampler);
+    CHECK(seeds.base <= INT64_MAX);
+  }
+  for (const std::int64_t epoch : {4, 4, 0, 3, 1, 2, 2}) {
+    const auto seeds = back.at(epoch);
+    CHECK(seeds.base == base[static_cast<std::size_t>(epoch)]);
+    CHECK(seeds.sampler == sampler[static_cast<std::size_t>(epoch)]);
+  }
+}
