@@ -90,7 +90,7 @@ class Dispatcher final : public supervisor::CrewOwner {
   [[nodiscard]] bool has_task(std::uint32_t worker, std::uint64_t task) const override {
     return ledger_.find(task, worker) != nullptr;
   }
-  [[nodiscard]] std::uint64_t oldest_task(std::uint32_t worker) const override { return ledger_.oldest_of(worker); }
+  void find_oldest_tasks(std::vector<std::uint64_t>& of_worker) const override { ledger_.find_oldest(of_worker); }
   [[nodiscard]] std::uint64_t delivered_by(std::uint32_t worker) const override { return order_->delivered_by(worker); }
   [[nodiscard]] std::int64_t epoch() const override { return order_->epoch(); }
   [[nodiscard]] bool is_work_left() const override;

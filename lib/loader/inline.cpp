@@ -118,6 +118,26 @@ void Inline::finish(Status made, Error& error) {
   contents.error.worker = -1;
 }
 
+Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& out, Error& error) {
+  if (wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
+  for (;;) {
+    if (wakeups_.is_closed()) return FEEDLANE_INTERRUPTED;
+    if (failure_.is_set()) {
+      error = failure_.error;
+      return error.code;
+    }
+    // Read before slots and buffers are counted: one that is given back in between is free then.
+    const bool may_wait = memory_.any_release_pending();
+    if (delivery.is_ready()) return delivery.yield(out, error);
+    Status s = delivery.obstacle(error);
+    if (s == FEEDLANE_OK && ledger_.any_done()) s = FEEDLANE_SLOTS_HELD;  // until a stream has given a buffer back
+    if (s == FEEDLANE_OK) s = make(deadline, error);
+    if (s == FEEDLANE_SLOTS_HELD && may_wait) s = wait_for_release(deadline, error);
+    if (s != FEEDLANE_OK) return s;
+  }
+}
+
+// Makes one batch and finishes its entry. END: there is none.
 Status Inline::make(os::Deadline deadline, Error& error) {
   if (!task_.is_open()) {
     if (order_->is_exhausted()) return FEEDLANE_END;
@@ -130,6 +150,7 @@ Status Inline::make(os::Deadline deadline, Error& error) {
   return FEEDLANE_OK;
 }
 
+// Until a stream has given something back. INTERRUPTED, TIMEOUT.
 Status Inline::wait_for_release(os::Deadline deadline, Error& error) {
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;

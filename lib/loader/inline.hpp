@@ -9,6 +9,7 @@
 #include "dataset/task.hpp"
 #include "loader/collector.hpp"
 #include "loader/config.hpp"
+#include "loader/delivery.hpp"
 #include "loader/failure.hpp"
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"
@@ -35,16 +36,15 @@ class Inline {
 
   // Opens the data set for an epoch. What it fails with, the first `next` returns.
   void begin();
-  // Makes the next batch and finishes its entry: OK. END: there is none. SLOTS_HELD; TIMEOUT and INTERRUPTED between samples,
-  // after which the next call continues with the batch; an error of the sampler.
-  Status make(os::Deadline deadline, Error& error);
-  // Waits until a stream has given something back. INTERRUPTED, TIMEOUT.
-  Status wait_for_release(os::Deadline deadline, Error& error);
+  // What `next` does: makes a batch and yields it. END: there is none. SLOTS_HELD; TIMEOUT and INTERRUPTED between samples,
+  // after which the next call continues with the batch; an error of the sampler or the batch.
+  Status next(os::Deadline deadline, Delivery& delivery, feedlane_batch& out, Error& error);
   // Drops a batch that was begun and not finished.
   void drop() { task_.close(); }
-  [[nodiscard]] bool is_started() const { return task_.is_open(); }
 
  private:
+  Status make(os::Deadline deadline, Error& error);
+  Status wait_for_release(os::Deadline deadline, Error& error);
   Status start(Error& error);
   void finish(Status made, Error& error);
 

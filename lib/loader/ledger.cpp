@@ -105,6 +105,12 @@ std::uint64_t Ledger::oldest_of(std::uint32_t worker) const {
   return oldest;
 }
 
+void Ledger::find_oldest(std::vector<std::uint64_t>& of_worker) const {
+  std::fill(of_worker.begin(), of_worker.end(), UINT64_MAX);
+  for (const Entry& e : entries_)
+    if (e.is_out()) of_worker[e.worker] = std::min(of_worker[e.worker], e.id);
+}
+
 void Ledger::finish(std::uint32_t slot, State state) {
   Entry& e = entries_[slot];
   if (e.state == State::pending) pending_--;

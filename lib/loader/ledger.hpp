@@ -104,8 +104,9 @@ class Ledger {
   [[nodiscard]] const Entry* find(std::uint64_t id, std::uint32_t worker) const;
   // The entry that a result is about, if the ledger agrees with every word of it; else nullptr.
   [[nodiscard]] const Entry* match(const shm::ResultMessage& result, std::uint32_t worker) const;
-  // The oldest task that the worker has not answered, UINT64_MAX: none.
+  // The oldest task that the worker has not answered, UINT64_MAX: none. find_oldest: of each worker.
   [[nodiscard]] std::uint64_t oldest_of(std::uint32_t worker) const;
+  void find_oldest(std::vector<std::uint64_t>& of_worker) const;
   // The task is done: made, failed or ended. fail: with contents().error.
   void finish(std::uint32_t slot, Entry::State state);
   void fail(std::uint32_t slot) { finish(slot, Entry::State::failed); }

@@ -84,12 +84,8 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   dispatcher_.slot_error() = {};
   if (s == FEEDLANE_OK && crew_.size() != 0) s = crew_.take_news(error);  // what happened since the last epoch
   if (s == FEEDLANE_OK) s = order_->start(epoch, error);
-  return s == FEEDLANE_OK ? begin_epoch(epoch, error) : s;
-}
-
-Status Loader::begin_epoch(std::int64_t, Error& error) {
+  if (s != FEEDLANE_OK) return s;
   dispatcher_.restate_stuck();
-  Status s = FEEDLANE_OK;
   if (crew_.size() == 0) inline_.begin();
   else s = crew_.start_missing(error);
   if (s != FEEDLANE_OK) return s;
@@ -112,7 +108,9 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
   if (!dispatcher_.has_begun())
     return error.fail(FEEDLANE_E_STATE, "feedlane_loader_begin comes before feedlane_loader_next");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  return crew_.size() == 0 ? next_inline(deadline, out, error) : next_made(deadline, out, error);
+  if (crew_.size() != 0) return next_made(deadline, out, error);
+  const Status s = inline_.next(deadline, delivery_, out, error);
+  return s == FEEDLANE_END ? finish_epoch(deadline, error) : s;
 }
 
 Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& error) {
@@ -154,26 +152,6 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
     if (is_last) return FEEDLANE_TIMEOUT;
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
     waited.count();  // for a monitor that watches a long wait
-  }
-}
-
-Status Loader::next_inline(os::Deadline deadline, feedlane_batch& out, Error& error) {
-  if (wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
-  for (;;) {
-    if (wakeups_.is_closed()) return FEEDLANE_INTERRUPTED;
-    if (failure_.is_set()) {
-      error = failure_.error;
-      return error.code;
-    }
-    // Looked at before slots and buffers are: one that is given back in between is there.
-    const bool may_wait = memory_.any_release_pending();
-    if (delivery_.is_ready()) return delivery_.yield(out, error);
-    Status s = delivery_.obstacle(error);
-    if (s == FEEDLANE_OK && ledger_.any_done()) s = FEEDLANE_SLOTS_HELD;  // until a stream has given a buffer back
-    if (s == FEEDLANE_OK) s = inline_.make(deadline, error);
-    if (s == FEEDLANE_END) return finish_epoch(deadline, error);
-    if (s == FEEDLANE_SLOTS_HELD && may_wait) s = inline_.wait_for_release(deadline, error);
-    if (s != FEEDLANE_OK) return s;
   }
 }
 

@@ -86,9 +86,7 @@ class Loader {
  private:
   Loader();
   Status set_up(ForkedMain forked_main, pinned::Pool* pool, const os::SystemFiles& files, Error& error);
-  Status begin_epoch(std::int64_t epoch, Error& error);
   Status next_made(os::Deadline deadline, feedlane_batch& out, Error& error);
-  Status next_inline(os::Deadline deadline, feedlane_batch& out, Error& error);
   Status wait(os::Deadline deadline, Error& error);
   [[nodiscard]] bool has_news();
   Status obstacle(Error& error);

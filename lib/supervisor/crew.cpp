@@ -15,6 +15,7 @@ namespace feedlane::supervisor {
 Status Crew::set_up(ChildMain child_main, const os::SystemFiles& files, Error& error) {
   launcher_ = make_launcher(settings_, std::move(child_main));
   members_ = std::vector<Member>(settings_.workers);
+  oldest_.resize(settings_.workers);
   for (std::uint32_t w = 0; w < size(); w++) {
     members_[w].peer.init(w, segments_);
     (void)lanes_.add({segments_.result_lane(w), shm::loader_cell_bytes, segments_.plan().geometry.ring_capacity}, 0,

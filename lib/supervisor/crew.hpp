@@ -69,8 +69,8 @@ class CrewOwner {
   virtual std::int64_t count_kill(std::uint32_t worker, std::uint64_t task) = 0;
   [[nodiscard]] virtual TaskFacts facts_of(std::uint32_t worker, std::uint64_t task, std::uint64_t row) const = 0;
   [[nodiscard]] virtual bool has_task(std::uint32_t worker, std::uint64_t task) const = 0;
-  // The first task that the worker has not answered, UINT64_MAX: none.
-  [[nodiscard]] virtual std::uint64_t oldest_task(std::uint32_t worker) const = 0;
+  // For each worker the first task that it has not answered, UINT64_MAX: none.
+  virtual void find_oldest_tasks(std::vector<std::uint64_t>& of_worker) const = 0;
   // Samples that it may have to pass over in its shard.
   [[nodiscard]] virtual std::uint64_t delivered_by(std::uint32_t worker) const = 0;
   [[nodiscard]] virtual std::int64_t epoch() const = 0;
@@ -198,7 +198,7 @@ class Crew {
   void give_up_task(std::uint32_t w);
   void give_up_death(std::uint32_t w);
   void stick(std::uint32_t w);
-  void audit(std::uint32_t w);
+  void audit(std::uint32_t w, std::uint64_t oldest);
 
   // ending.cpp
   void ask_each_to_end();
@@ -213,6 +213,7 @@ class Crew {
   CrewOwner& owner_;
   std::unique_ptr<Launcher> launcher_;
   std::vector<Member> members_;
+  std::vector<std::uint64_t> oldest_;  // see audit
   ring::Lanes lanes_;
   Deadlines deadlines_;
   os::Fd self_;  // pidfd of this process

@@ -104,17 +104,17 @@ void Crew::stick(std::uint32_t w) {
 
 void Crew::audit() {
   look();
-  for (std::uint32_t w = 0; w < size(); w++) audit(w);
+  owner_.find_oldest_tasks(oldest_);
+  for (std::uint32_t w = 0; w < size(); w++) audit(w, oldest_[w]);
 }
 
-void Crew::audit(std::uint32_t w) {
+void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
   Member& m = members_[w];
   TaskRing& tasks = m.peer.tasks();
   const std::int64_t now = deadlines_.now_ns();
   if (m.peer.state() != State::ready) m.progress_ns = now;
   if (!m.peer.has_attached() || !m.peer.is_live()) return;
   const TaskRing::Marks marks = tasks.marks();
-  const std::uint64_t oldest = owner_.oldest_task(w);
   Error error;
   if (check_marks(w, m, marks, lanes_, oldest, error) != FEEDLANE_OK) {
     std::uint64_t blamed = marks.in_hand;  // the task it was at, if that can be told
