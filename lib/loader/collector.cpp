@@ -24,13 +24,13 @@ Status Collector::read_result(const Entry& entry, const shm::ResultMessage& resu
       if (const Status s = read_failed(entry, result, error); s != FEEDLANE_OK) return s;
       break;
     case FEEDLANE_END:
-      if (!order_->may_end_early()) return refuse_status(result, error);
+      if (!order_->has_shards()) return refuse_status(result, error);
       order_->on_end(entry);
       contents.made.records.clear();
       ledger_.finish(entry.slot, Entry::State::ended);
       return FEEDLANE_OK;
     case FEEDLANE_E_INIT:
-      if (!order_->may_end_early()) return refuse_status(result, error);
+      if (!order_->has_shards()) return refuse_status(result, error);
       if (const Status s = read_failed(entry, result, error); s != FEEDLANE_OK) return s;
       contents.error.code = FEEDLANE_E_INIT;
       failure_.set(contents.error);

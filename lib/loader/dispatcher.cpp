@@ -20,15 +20,13 @@ void Dispatcher::use(Order& order) {
 
 // ---- drawing ----
 
-bool Dispatcher::can_draw() const {
-  return has_begun_ && !order_->is_exhausted() && !failure_.is_set() && sampler_error_.code == FEEDLANE_OK &&
-         ledger_.in_flight() < config_.window() && (order_->has_slot() || has_slot_to_spare());
-}
-
 // A stuck worker keeps a slot that the window counts on. The last free one is then for what another one may get stuck with:
 // if batches that are made had all slots, the oldest one might wait for theirs for ever.
-bool Dispatcher::has_slot_to_spare() const {
-  return crew_.stuck() == 0 || ledger_.in_flight() == 0 ? memory_.slots.any_free() : memory_.slots.free() > 1;
+bool Dispatcher::can_draw() const {
+  const bool keeps_one = roster_.stuck() != 0 && ledger_.in_flight() != 0;
+  const auto has_slot = [&] { return keeps_one ? memory_.slots.free() > 1 : memory_.slots.any_free(); };
+  return has_begun_ && !order_->is_exhausted() && !failure_.is_set() && sampler_error_.code == FEEDLANE_OK &&
+         ledger_.in_flight() < config_.window() && (order_->has_slot() || has_slot());
 }
 
 Status Dispatcher::dispatch(Error& error) {
@@ -87,7 +85,7 @@ Status Dispatcher::take_overdue_news(Error& error) {
   const std::uint64_t long_ago = std::uint64_t{4} * ledger_.slots();
   if (ledger_.next_id() - looked_at_ < long_ago) return FEEDLANE_OK;
   looked_at_ = ledger_.next_id();
-  for (const Member& m : crew_.members())
+  for (const Member& m : roster_.members())
     if (m.peer.is_on_its_way()) return crew_.take_news(error);  // it has no task while others are ready
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++)
     if (const Entry& e = ledger_.at(slot); e.is_out() && looked_at_ - e.id >= long_ago) return crew_.take_news(error);
@@ -96,32 +94,36 @@ Status Dispatcher::take_overdue_news(Error& error) {
 
 // ---- sending ----
 
+namespace {
+
 // The host's workers get nothing before they attach: they may never come.
-bool Dispatcher::can_take(const Member& m) const {
+bool can_take(const Member& m, std::uint32_t prefetch_factor) {
   const supervisor::TaskRing& tasks = m.peer.tasks();
-  return m.peer.is_live() && (m.peer.has_attached() || m.peer.is_child()) &&
-         tasks.unfinished() < config_.prefetch_factor && tasks.has_room() && !m.is_stuck;
+  return m.peer.is_live() && (m.peer.has_attached() || m.peer.is_child()) && tasks.unfinished() < prefetch_factor &&
+         tasks.has_room() && !m.is_stuck;
 }
+
+}  // namespace
 
 // The worker with the fewest unfinished tasks that has room, round-robin among equals. One that is still starting gets tasks
 // only while none is ready: it may take long, and would keep what others could do soon.
 std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
   // The batches of a worker that is lost go to others, unless nobody else can make them.
-  if (entry.home != Entry::anyone && (entry.is_bound || !crew_.at(entry.home).is_lost()))
-    return can_take(crew_.at(entry.home)) ? entry.home : Entry::anyone;
+  if (entry.home != Entry::anyone && (entry.is_bound || !roster_.at(entry.home).is_lost()))
+    return can_take(roster_.at(entry.home), config_.prefetch_factor) ? entry.home : Entry::anyone;
   std::uint32_t best = Entry::anyone;
   bool any_ready = false;
   const auto rank = [&](std::uint32_t w) {
-    const Member& m = crew_.at(w);
+    const Member& m = roster_.at(w);
     const int readiness = m.peer.state() == supervisor::State::ready ? 0 : m.peer.has_attached() ? 1 : 2;
     return std::tuple(readiness, w == entry.avoid ? 1 : 0, m.peer.tasks().unfinished() + m.peer.tasks().revoked());
   };
   for (std::uint32_t i = 1; i <= crew_.size(); i++) {
     const std::uint32_t w = (last_chosen_ + i) % crew_.size();
-    any_ready = any_ready || crew_.at(w).is_ready();
-    if (can_take(crew_.at(w)) && (best == Entry::anyone || rank(w) < rank(best))) best = w;
+    any_ready = any_ready || roster_.at(w).is_ready();
+    if (can_take(roster_.at(w), config_.prefetch_factor) && (best == Entry::anyone || rank(w) < rank(best))) best = w;
   }
-  if (best == Entry::anyone || (any_ready && !crew_.at(best).is_ready())) return Entry::anyone;
+  if (best == Entry::anyone || (any_ready && !roster_.at(best).is_ready())) return Entry::anyone;
   return last_chosen_ = best;
 }
 
@@ -133,7 +135,7 @@ void Dispatcher::assign_pending() {
     const std::uint32_t w = choose_worker(entry);
     if (w == Entry::anyone) return;
     if (memory_.slot_memory.restore(entry.slot, slot_error_) != FEEDLANE_OK) return;  // it stays pending; `next` tells
-    supervisor::TaskRing& tasks = crew_.at(w).peer.tasks();
+    supervisor::TaskRing& tasks = roster_.at(w).peer.tasks();
     const std::uint64_t id = ledger_.send(entry.slot, w);
     tasks.send(order_->message_for(entry, id));
     if (config_.has_task_timeout() && tasks.unfinished() == 1) crew_.note_progress(w, os::now_ns());
@@ -141,7 +143,7 @@ void Dispatcher::assign_pending() {
   });
   // One fence and at most one wake-up for all that a worker got.
   for (std::uint32_t w = 0; w < crew_.size(); w++) {
-    if (to_ring_[w]) crew_.at(w).peer.tasks().ring_doorbell();
+    if (to_ring_[w]) roster_.at(w).peer.tasks().ring_doorbell();
     to_ring_[w] = false;
   }
 }
@@ -168,7 +170,7 @@ bool is_idle(const Member& m) {
 // A worker has nothing to do while tasks wait behind one that another is busy with, or for one that is still starting: those
 // are taken back. Batches that have their own workers wait.
 bool Dispatcher::take_back_queued() {
-  const auto members = crew_.members();
+  const auto members = roster_.members();
   if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2) return false;
   if (std::none_of(members.begin(), members.end(), is_idle)) return false;
   const auto has_less = [](const Member& a, const Member& b) { return waiting_tasks(a) < waiting_tasks(b); };
@@ -183,7 +185,7 @@ bool Dispatcher::take_back_queued() {
 
 // The tasks that it has not begun; of one that is stuck, abandoned ones too. False: there are none.
 bool Dispatcher::take_back_from(std::uint32_t w) {
-  Member& m = crew_.at(w);
+  Member& m = roster_.at(w);
   supervisor::TaskRing& tasks = m.peer.tasks();
   if (!m.is_stuck && waiting_tasks(m) == 0) return false;
   const std::uint64_t begun = tasks.begun_through();

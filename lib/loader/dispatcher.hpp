@@ -37,6 +37,7 @@ class Dispatcher final : public supervisor::CrewOwner {
         wakeups_(wakeups),
         events_(events),
         crew_(crew),
+        roster_(crew.roster()),
         collector_(collector) {}
   void use(Order& order);
 
@@ -60,9 +61,10 @@ class Dispatcher final : public supervisor::CrewOwner {
 
   // A batch could be drawn, or a stranded one rescued.
   [[nodiscard]] bool has_work() const;
-  // The sampler has failed, and nothing is left to be yielded before its error is.
-  [[nodiscard]] bool has_failed() const { return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0; }
-  Error take_sampler_error() { return std::exchange(sampler_error_, {}); }
+  // The error that the sampler failed with, if nothing is left to be yielded before it; else nullptr.
+  [[nodiscard]] Error* sampler_error() {
+    return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0 ? &sampler_error_ : nullptr;
+  }
   // Nothing but the trainer's own hands can free a slot.
   [[nodiscard]] bool is_out_of_slots() const;
   // What a stuck worker keeps nobody else can continue.
@@ -94,7 +96,7 @@ class Dispatcher final : public supervisor::CrewOwner {
   [[nodiscard]] std::uint64_t delivered_by(std::uint32_t worker) const override { return order_->delivered_by(worker); }
   [[nodiscard]] std::int64_t epoch() const override { return order_->epoch(); }
   [[nodiscard]] bool is_work_left() const override;
-  [[nodiscard]] bool binds_workers() const override { return order_->binds_workers(); }
+  [[nodiscard]] bool binds_workers() const override { return order_->has_shards(); }
   [[nodiscard]] bool is_cut_short() const override { return wakeups_.is_closed(); }
   void on_event(const os::Poller::Event& event) override {
     if (!wakeups_.handle(event)) crew_.handle(event);
@@ -103,19 +105,15 @@ class Dispatcher final : public supervisor::CrewOwner {
  private:
   // dispatcher.cpp
   [[nodiscard]] bool can_draw() const;
-  [[nodiscard]] bool has_slot_to_spare() const;
   void assign_pending();
-  [[nodiscard]] bool can_take(const supervisor::Member& m) const;
   [[nodiscard]] std::uint32_t choose_worker(const Entry& entry);  // Entry::anyone: none
   bool take_back_queued();
   bool take_back_from(std::uint32_t worker);
 
   // rescue.cpp
   void quarantine(const Entry& entry, std::uint32_t worker, bool is_refused);
-  void tell_order(std::uint32_t worker);
   void rescue_stranded();
   bool rescue(const Entry& entry);
-  [[nodiscard]] std::uint32_t kept_by_stuck() const;
   Status obstacle_of_stuck(Error& error) const;
 
   const Config& config_;
@@ -125,6 +123,7 @@ class Dispatcher final : public supervisor::CrewOwner {
   Wakeups& wakeups_;
   monitor::EventQueue& events_;
   supervisor::Crew& crew_;
+  supervisor::Roster& roster_;
   Collector& collector_;
   Order* order_ = nullptr;
   bool has_begun_ = false;

@@ -51,7 +51,7 @@ void Inline::begin() {
   feedlane_worker_info info{};
   info.size = sizeof info;
   info.id = -1;
-  info.iterable = order_->binds_workers() ? 1 : 0;
+  info.iterable = order_->has_shards() ? 1 : 0;
   info.seed = config_.seed;
   info.config = config_.worker_config.data();
   info.config_bytes = config_.worker_config.size();
@@ -98,7 +98,7 @@ void Inline::finish(Status made, Error& error) {
     (void)task_.describe(progress_.made);
   } else if (made != FEEDLANE_END) {
     result.status = made == FEEDLANE_E_INIT ? made : FEEDLANE_E_SAMPLE;
-    if (order_->may_end_early()) result.rows = static_cast<std::uint32_t>(position + (error.sample >= 0 ? 1 : 0));
+    if (order_->has_shards()) result.rows = static_cast<std::uint32_t>(position + (error.sample >= 0 ? 1 : 0));
     task_.describe_failure(error.sample >= 0 ? static_cast<std::int64_t>(position) : -1, error.transient, error.text,
                            error.detail);
   }
@@ -145,7 +145,7 @@ Status Inline::make(os::Deadline deadline, Error& error) {
   }
   InlinePace pace(deadline, wakeups_, poller_, error);
   const Status s = config_.dataset.run(task_, progress_, pace, error);
-  if (s > 0 && !(s == FEEDLANE_END && order_->may_end_early())) return s;
+  if (s > 0 && !(s == FEEDLANE_END && order_->has_shards())) return s;
   finish(s, error);
   return FEEDLANE_OK;
 }

@@ -44,9 +44,9 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   ledger_.reset(memory_.slots.size(), config_.out_of_order);
   order_->expect_batches();
   length_ = order_->batches();
-  if (*order_->rank_warning() != '\0') {
+  if (const auto* const sampler = order_->sampler(); sampler != nullptr && *sampler->rank_warning() != '\0') {
     Error warning;
-    (void)warning.fail(FEEDLANE_OK, "{}", order_->rank_warning());
+    (void)warning.fail(FEEDLANE_OK, "{}", sampler->rank_warning());
     events_.push(FEEDLANE_EVENT_WARNING, warning);
   }
   dispatcher_.use(*order_);
@@ -62,7 +62,7 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   waiter_.use(sleeping, ring::FencedBy::publisher, config_.workers + 1);
   // In a forked child, before a line of the user's runs. The writable view of control did not come along (MADV_DONTFORK).
   const auto child_main = [this, forked_main](int fd) {
-    crew_.close_in_child();
+    crew_.starter().close_in_child();
     waiter_.poller() = {};
     wakeups_.close_in_child();
     ::_exit(forked_main(fd, config_.table, memory_.segments));
@@ -76,24 +76,24 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch {} is negative", epoch);
   drop_epoch();
   Status s = FEEDLANE_OK;
-  if (failure_.is_set() || crew_.any_ending()) s = crew_.end(supervisor::patience_with_death_ns, error);
+  if (failure_.is_set() || crew_.roster().any_ending()) s = crew_.end(supervisor::patience_with_death_ns, error);
   // A process that cannot be ended keeps its place; the workers in the others continue.
-  if (s == FEEDLANE_E_HUNG && crew_.launcher().can_kill()) s = FEEDLANE_OK;
+  if (s == FEEDLANE_E_HUNG && crew_.starter().launcher().can_kill()) s = FEEDLANE_OK;
   failure_.clear();
-  crew_.start_error() = {};
+  crew_.starter().error() = {};
   dispatcher_.slot_error() = {};
   if (s == FEEDLANE_OK && crew_.size() != 0) s = crew_.take_news(error);  // what happened since the last epoch
   if (s == FEEDLANE_OK) s = order_->start(epoch, error);
   if (s != FEEDLANE_OK) return s;
   dispatcher_.restate_stuck();
   if (crew_.size() == 0) inline_.begin();
-  else s = crew_.start_missing(error);
+  else s = crew_.starter().start_missing(error);
   if (s != FEEDLANE_OK) return s;
   dispatcher_.set_begun(true);
   if (crew_.size() != 0) s = dispatcher_.dispatch(error);
   dispatcher_.set_begun(s == FEEDLANE_OK);
   if (s != FEEDLANE_OK) return s;
-  order_->forget_resume();
+  order_->resume().reset();
   shm::add(memory_.counters().epochs);
   return s;
 }
@@ -115,7 +115,7 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
 
 Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& error) {
   waiter_.cancel();
-  bool has_listened = crew_.stuck() == 0;
+  bool has_listened = crew_.roster().stuck() == 0;
   ExposedWait waited(memory_.counters());
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // although a worker may ring for ever
     if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
@@ -131,8 +131,8 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
     if (deadline.remaining_ns() != 0) waited.start();
     dispatcher_.feed();
     if (delivery_.is_ready()) continue;  // a shard that has nothing left needs no worker
-    if (dispatcher_.has_failed()) {
-      error = dispatcher_.take_sampler_error();
+    if (Error* const failure = dispatcher_.sampler_error(); failure != nullptr) {
+      error = std::exchange(*failure, {});
       return error.code;
     }
     if (!dispatcher_.is_work_left()) {
@@ -145,7 +145,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
         continue;
       }
       failure_.is_told = failure_.is_set();
-      crew_.start_error() = {};  // told; the next call tries again
+      crew_.starter().error() = {};  // told; the next call tries again
       dispatcher_.slot_error() = {};
       return s;
     }
@@ -163,12 +163,12 @@ Status Loader::obstacle(Error& error) {
   }
   if (const Status s = delivery_.obstacle(error); s != FEEDLANE_OK) return s;
   if (const Status s = dispatcher_.obstacle(error); s != FEEDLANE_OK) return s;
-  const bool any_there = crew_.any_there();
-  if (!any_there && !crew_.launcher().starts_workers())
+  const bool any_there = crew_.roster().any_there();
+  if (!any_there && !crew_.starter().launcher().starts_workers())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
                         "no worker is attached or offered: feedlane_loader_open_worker");
-  if (!any_there && crew_.start_error().code != FEEDLANE_OK) {
-    error = crew_.start_error();
+  if (!any_there && crew_.starter().error().code != FEEDLANE_OK) {
+    error = crew_.starter().error();
     return error.code;
   }
   if (dispatcher_.slot_error().code != FEEDLANE_OK) {
@@ -176,8 +176,8 @@ Status Loader::obstacle(Error& error) {
     return error.code;
   }
   // Every start so far has failed, or the processes are gone otherwise: nobody else would start them.
-  const bool may_start = crew_.launcher().owns_processes() && crew_.stuck() < crew_.size();
-  return !any_there && may_start ? crew_.start_missing(error) : FEEDLANE_OK;
+  const bool may_start = crew_.starter().launcher().owns_processes() && crew_.roster().stuck() < crew_.size();
+  return !any_there && may_start ? crew_.starter().start_missing(error) : FEEDLANE_OK;
 }
 
 // Workers that are not kept are asked to end, and waited for as long as the caller has time; begin and stop see to those that
@@ -195,8 +195,8 @@ Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
 // See ring/waiter.hpp for the sequence.
 Status Loader::wait(os::Deadline deadline, Error& error) {
   const auto has_work = [this] {
-    return crew_.has_results() || dispatcher_.has_work() || delivery_.has_staging_work() || wakeups_.is_interrupted() ||
-           wakeups_.is_closed();
+    return crew_.roster().lanes().any() || dispatcher_.has_work() || delivery_.has_staging_work() ||
+           wakeups_.is_interrupted() || wakeups_.is_closed();
   };
   const bool has_begun = dispatcher_.has_begun();
   if (has_begun && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
@@ -230,8 +230,9 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
 
 bool Loader::has_news() {
   Error ignored;
-  return dispatcher_.has_begun() && (delivery_.is_ready() || dispatcher_.has_failed() || !dispatcher_.is_work_left() ||
-                                     obstacle(ignored) != FEEDLANE_OK || wakeups_.is_interrupted());
+  return dispatcher_.has_begun() &&
+         (delivery_.is_ready() || dispatcher_.sampler_error() != nullptr || !dispatcher_.is_work_left() ||
+          obstacle(ignored) != FEEDLANE_OK || wakeups_.is_interrupted());
 }
 
 Status Loader::poll(Error& error) {
@@ -249,7 +250,7 @@ Status Loader::arm(Error& error) {
   const os::Deadline first = crew_.next_deadline().earlier(delivery_.copier_deadline()).earlier(crew_.next_look());
   if (const Status s = wakeups_.set_alarm(first, error); s != FEEDLANE_OK) return s;
   const auto is_ready = [this] {
-    return has_news() || crew_.has_results() || dispatcher_.has_work() || delivery_.has_staging_work() ||
+    return has_news() || crew_.roster().lanes().any() || dispatcher_.has_work() || delivery_.has_staging_work() ||
            wakeups_.is_interrupted() || wakeups_.is_closed();
   };
   const Status s = waiter_.arm(is_ready, error);
@@ -320,7 +321,8 @@ void Loader::abandon() noexcept {
 
 feedlane_stats Loader::stats() const {
   feedlane_stats s = monitor::read_stats(memory_.segments);
-  copy_text(s.rank_source, sizeof s.rank_source, order_->rank_source());
+  if (const auto* const sampler = order_->sampler(); sampler != nullptr)
+    copy_text(s.rank_source, sizeof s.rank_source, sampler->rank_source());
   return s;
 }
 

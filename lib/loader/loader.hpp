@@ -72,7 +72,7 @@ class Loader {
   // From here on every wait ends with INTERRUPTED, but those of stop_for_good, and a thread that copies returns.
   void close();
   // The socket for a thread that comes to work. END: no worker is missing.
-  Status take_offer(os::Fd& fd, Error& error) { return crew_.take_offer(fd, error); }
+  Status take_offer(os::Fd& fd, Error& error) { return crew_.starter().take_offer(fd, error); }
   // Copies batches to registered buffers, until `close`.
   Status run_stager(Error& error);
   [[nodiscard]] Leases& leases() { return leases_; }

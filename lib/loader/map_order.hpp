@@ -21,7 +21,6 @@ class MapOrder final : public Order {
   Status draw(Error& error) override;
   shm::TaskMessage message_for(const Entry& entry, std::uint64_t id) override;
   bool settle(const Entry&, Ledger&) override { return false; }
-  [[nodiscard]] bool may_end_early() const override { return false; }
   [[nodiscard]] std::uint64_t sample_limit(std::uint32_t rows) const override { return rows; }
   Status check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const override;
   void on_result(const Entry&, std::uint64_t, const arena::Made*, Contents&) override {}
@@ -39,9 +38,8 @@ class MapOrder final : public Order {
   void on_gone(std::uint32_t, const char*, pid_t) override {}
   void on_stuck(std::uint32_t, const char*) override {}
   const char* on_quarantined(std::uint32_t) override { return ""; }
-  [[nodiscard]] bool binds_workers() const override { return false; }
-  [[nodiscard]] const char* rank_source() const override { return sampler_->rank_source(); }
-  [[nodiscard]] const char* rank_warning() const override { return sampler_->rank_warning(); }
+  [[nodiscard]] bool has_shards() const override { return false; }
+  [[nodiscard]] const sampler::Sampler* sampler() const override { return sampler_.get(); }
 
  private:
   Status restart(std::int64_t epoch, Error& error) override;

@@ -36,19 +36,21 @@ class Order {
   virtual Status check_state(const checkpoint::SavedState& state, Error& error) const = 0;
   // The same by its contents, after the configuration has taken the state's seed.
   virtual Status try_resume(const checkpoint::SavedState& state, Error& error) = 0;
-  void resume_from(checkpoint::SavedState state) { resume_ = std::move(state); }
-  [[nodiscard]] const std::optional<checkpoint::SavedState>& resume() const { return resume_; }
+  // The state to resume from. It is dropped once an epoch has begun: a `begin` that fails is called again.
+  [[nodiscard]] std::optional<checkpoint::SavedState>& resume() { return resume_; }
+
+  // Each batch is of a shard: one worker alone can make it, and its task may end without a batch (END), or because the shard
+  // cannot be started (E_INIT).
+  [[nodiscard]] virtual bool has_shards() const = 0;
 
   // ---- an epoch ----
 
   // At the start of an epoch, or where the saved state left it.
   Status start(std::int64_t epoch, Error& error);
-  // The epoch goes on from here: the saved state has served its purpose. (A `begin` that fails is called again.)
-  void forget_resume() { resume_.reset(); }
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
   // Batches of this epoch; -1: unknown.
   [[nodiscard]] std::int64_t batches() const { return batches_; }
-  // How many batches a whole epoch has.
+  // Counts the batches that a whole epoch has.
   virtual void expect_batches() = 0;
   // No batch is left to be drawn.
   [[nodiscard]] bool is_exhausted() const { return is_exhausted_; }
@@ -79,8 +81,6 @@ class Order {
 
   // ---- results ----
 
-  // Whether a task may end without a batch (END), or because its data set cannot be started (E_INIT).
-  [[nodiscard]] virtual bool may_end_early() const = 0;
   // Samples that a task of so many rows may deal with.
   [[nodiscard]] virtual std::uint64_t sample_limit(std::uint32_t rows) const = 0;
   // Whether a batch may have so many rows, and so many samples left out. E_CORRUPT.
@@ -119,13 +119,9 @@ class Order {
   virtual void on_stuck(std::uint32_t worker, const char* what) = 0;
   // The batch ended too many workers and is given up. Returns what else is lost by it, for the message.
   virtual const char* on_quarantined(std::uint32_t worker) = 0;
-  // Whether each batch has one worker that alone can make it.
-  [[nodiscard]] virtual bool binds_workers() const = 0;
 
-  // ---- ranks ----
-
-  [[nodiscard]] virtual const char* rank_source() const { return ""; }
-  [[nodiscard]] virtual const char* rank_warning() const { return ""; }
+  // The sampler that the order comes from, nullptr: none.
+  [[nodiscard]] virtual const sampler::Sampler* sampler() const { return nullptr; }
 
  protected:
   // Back to the start of an epoch, before anything else changes.

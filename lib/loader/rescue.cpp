@@ -10,11 +10,29 @@ namespace feedlane::loader {
 using State = Entry::State;
 using supervisor::Member;
 
+namespace {
+
+const char* description_of(const Member& stuck) {
+  return stuck.peer.is_thread() ? "a thread, hangs" : "a process that SIGKILL doesn't end, is still there";
+}
+
+// Slots that stuck workers keep for nobody.
+std::uint32_t kept_by_stuck(const Ledger& ledger, const supervisor::Roster& roster) {
+  std::uint32_t kept = 0;
+  for (std::uint32_t slot = 0; roster.stuck() != 0 && slot < ledger.slots(); slot++) {
+    const Entry& e = ledger.at(slot);
+    if (e.state == State::abandoned && roster.at(e.worker).is_stuck) kept++;
+  }
+  return kept;
+}
+
+}  // namespace
+
 // ---- results and lookups for the crew ----
 
 void Dispatcher::on_result(std::uint32_t worker, const shm::ResultMessage& result) {
-  Member& m = crew_.at(worker);
-  if (m.peer.is_thread()) crew_.unstick(worker);  // it answers again
+  Member& m = roster_.at(worker);
+  if (m.peer.is_thread()) roster_.unstick(worker);  // it answers again
   supervisor::TaskRing& tasks = m.peer.tasks();
   if (result.status == FEEDLANE_ABANDONED && tasks.forget_revoked(result.id)) return;
   const Entry* entry = ledger_.match(result, worker);
@@ -104,21 +122,16 @@ void Dispatcher::quarantine(const Entry& entry, std::uint32_t worker, bool is_re
 
 // ---- a worker is stuck ----
 
-void Dispatcher::tell_order(std::uint32_t worker) {
-  order_->on_stuck(worker, crew_.at(worker).peer.is_thread() ? "a thread, hangs"
-                                                             : "a process that SIGKILL doesn't end, is still there");
-}
-
 void Dispatcher::restate_stuck() {
   for (std::uint32_t w = 0; w < crew_.size(); w++)
-    if (crew_.at(w).is_stuck) tell_order(w);
+    if (roster_.at(w).is_stuck) order_->on_stuck(w, description_of(roster_.at(w)));
 }
 
 // A thread cannot be ended, and a process that SIGKILL does not end is stuck in the kernel; either may write on. The slot of
 // what it has in hand is lost until it answers or dies. That batch goes to others in another slot, as soon as there is one;
 // what it has not begun is taken back.
 void Dispatcher::on_stuck(std::uint32_t worker) {
-  tell_order(worker);
+  order_->on_stuck(worker, description_of(roster_.at(worker)));
   (void)take_back_from(worker);
   rescue_stranded();
   assign_pending();
@@ -132,7 +145,7 @@ void Dispatcher::rescue_stranded() {
   std::uint32_t oldest = Entry::anyone;
   ledger_.for_each_in_order([&](const Entry& entry) {
     if (oldest == Entry::anyone) oldest = entry.slot;
-    if (entry.state == State::sent && crew_.at(entry.worker).is_stuck) queued_.emplace_back(entry.id, entry.slot);
+    if (entry.state == State::sent && roster_.at(entry.worker).is_stuck) queued_.emplace_back(entry.id, entry.slot);
   });
   for (const auto& [id, slot] : queued_) {
     const bool may_take_last = slot == oldest || config_.out_of_order;
@@ -152,18 +165,8 @@ bool Dispatcher::rescue(const Entry& entry) {
   ledger_.move(entry.slot, other);
   const Entry& moved = ledger_.at(other);
   if (moved.kills < config_.max_kills_per_batch) shm::add(memory_.counters().redispatched);
-  else quarantine(moved, worker, moved.id == crew_.at(worker).refused_task);
+  else quarantine(moved, worker, moved.id == roster_.at(worker).refused_task);
   return true;
-}
-
-// Slots that stuck workers keep for nobody.
-std::uint32_t Dispatcher::kept_by_stuck() const {
-  std::uint32_t kept = 0;
-  for (std::uint32_t slot = 0; crew_.stuck() != 0 && slot < ledger_.slots(); slot++) {
-    const Entry& e = ledger_.at(slot);
-    if (e.state == State::abandoned && crew_.at(e.worker).is_stuck) kept++;
-  }
-  return kept;
 }
 
 // ---- what keeps `next` from yielding ----
@@ -171,13 +174,13 @@ std::uint32_t Dispatcher::kept_by_stuck() const {
 // A stream's release that comes to its end meanwhile is looked at first: it has freed its slot before it is counted out.
 bool Dispatcher::is_out_of_slots() const {
   return !memory_.any_release_pending() && ledger_.in_flight() == 0 && !order_->is_exhausted() &&
-         memory_.slots.free() == 0 && ledger_.abandoned() == kept_by_stuck() &&
-         (crew_.stuck() == 0 || memory_.slots.held() > config_.held);
+         memory_.slots.free() == 0 && ledger_.abandoned() == kept_by_stuck(ledger_, roster_) &&
+         (roster_.stuck() == 0 || memory_.slots.held() > config_.held);
 }
 
 bool Dispatcher::is_left_to_stuck() const {
   Error ignored;
-  return crew_.stuck() != 0 && obstacle_of_stuck(ignored) != FEEDLANE_OK;
+  return roster_.stuck() != 0 && obstacle_of_stuck(ignored) != FEEDLANE_OK;
 }
 
 Status Dispatcher::obstacle(Error& error) const {
@@ -185,43 +188,43 @@ Status Dispatcher::obstacle(Error& error) const {
   if (is_out_of_slots())
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held, config_.held,
                         "the trainer holds {} batches, all slots there are", held);
-  return crew_.stuck() == 0 ? FEEDLANE_OK : obstacle_of_stuck(error);
+  return roster_.stuck() == 0 ? FEEDLANE_OK : obstacle_of_stuck(error);
 }
 
 // What only stuck workers could continue.
 Status Dispatcher::obstacle_of_stuck(Error& error) const {
-  const auto members = crew_.members();
+  const auto members = roster_.members();
   const std::uint32_t held = memory_.slots.held(), slots = memory_.slots.size();
   const auto may_answer = [](const Member& m) { return !m.is_stuck && m.peer.tasks().unfinished() != 0; };
   const bool may_come_back = memory_.any_release_pending();  // looked at before the slots are counted, as above
-  const bool is_waiting =
-      any_stranded_ || (ledger_.in_flight() == 0 && !order_->is_exhausted() && ledger_.abandoned() == kept_by_stuck());
+  const bool is_waiting = any_stranded_ || (ledger_.in_flight() == 0 && !order_->is_exhausted() &&
+                                            ledger_.abandoned() == kept_by_stuck(ledger_, roster_));
   if (!may_come_back && is_waiting && memory_.slots.free() == 0 &&
       std::none_of(members.begin(), members.end(), may_answer)) {
     if (held > config_.held)
       return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held, config_.held,
                           "the trainer holds {} batches, and what a hung worker had in hand needs a slot", held);
     return error.refuse(
-        FEEDLANE_E_HUNG, "config.arena_bytes", slots, slots + crew_.stuck(),
+        FEEDLANE_E_HUNG, "config.arena_bytes", slots, slots + roster_.stuck(),
         "of the {} slots, {} workers that hang keep theirs, the rest waits for their batches: no slot is "
         "left for those",
-        slots, crew_.stuck());
+        slots, roster_.stuck());
   }
   // A worker that starts, or will be started, may continue.
   const auto is_out = [](const Member& m) { return m.is_stuck || !m.is_there(); };
-  const bool may_come = crew_.launcher().starts_workers() && crew_.stuck() < crew_.size();
+  const bool may_come = crew_.starter().launcher().starts_workers() && roster_.stuck() < crew_.size();
   if (ledger_.pending() == 0 || may_come || !std::all_of(members.begin(), members.end(), is_out)) return FEEDLANE_OK;
   const std::uint32_t workers = crew_.size();
-  if (crew_.stuck() < workers)
+  if (roster_.stuck() < workers)
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
                         "{} of {} workers can't be ended, and no other is attached or offered: "
                         "feedlane_loader_open_worker",
-                        crew_.stuck(), workers);
-  if (!crew_.launcher().can_kill())
-    return error.refuse(FEEDLANE_E_HUNG, crew_.launcher().blamed_argument(), workers, workers,
+                        roster_.stuck(), workers);
+  if (!crew_.starter().launcher().can_kill())
+    return error.refuse(FEEDLANE_E_HUNG, crew_.starter().launcher().blamed_argument(), workers, workers,
                         "all {} threads hang: nobody is left to make the batches", workers);
   return error.refuse(
-      FEEDLANE_E_HUNG, crew_.launcher().blamed_argument(), workers, workers,
+      FEEDLANE_E_HUNG, crew_.starter().launcher().blamed_argument(), workers, workers,
       "none of the {} workers could be ended by SIGKILL: nobody is left to make the batches, until one is "
       "gone",
       workers);

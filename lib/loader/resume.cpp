@@ -27,7 +27,7 @@ Status read_resume(Config& config, Order& order, Error& error) {
                         state.base_seed);
   config.seed = state.base_seed;
   if (s = order.try_resume(state, error); s != FEEDLANE_OK) return s;
-  order.resume_from(std::move(state));
+  order.resume() = std::move(state);
   return FEEDLANE_OK;
 }
 

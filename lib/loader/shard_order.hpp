@@ -19,7 +19,6 @@ class ShardOrder final : public Order {
   Status draw(Error& error) override;
   shm::TaskMessage message_for(const Entry& entry, std::uint64_t id) override;
   bool settle(const Entry& entry, Ledger& ledger) override;
-  [[nodiscard]] bool may_end_early() const override { return true; }
   [[nodiscard]] std::uint64_t sample_limit(std::uint32_t rows) const override;
   Status check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const override;
   void on_result(const Entry& entry, std::uint64_t taken, const arena::Made* made, Contents& contents) override;
@@ -34,7 +33,7 @@ class ShardOrder final : public Order {
   void on_gone(std::uint32_t worker, const char* how, pid_t pid) override;
   void on_stuck(std::uint32_t worker, const char* what) override;
   const char* on_quarantined(std::uint32_t worker) override;
-  [[nodiscard]] bool binds_workers() const override { return true; }
+  [[nodiscard]] bool has_shards() const override { return true; }
 
  private:
   // One worker's share, as far as results have come in. `progress_` has it as of the batches yielded.

@@ -12,11 +12,11 @@ namespace feedlane::supervisor {
 // A worker that never stops ringing has news in every round, so the clock is looked at in each.
 Status Crew::wait_for_ends(os::Deadline deadline, bool is_interruptible, Error& error) {
   const auto handle_one = [this](const os::Poller::Event& event) { owner_.on_event(event); };
-  while (any_there()) {
+  while (roster_.any_there()) {
     const Status s = waiter_.sleep_on_descriptors(deadline, handle_one, error);
     if (owner_.is_cut_short()) return FEEDLANE_INTERRUPTED;
     if (s == FEEDLANE_TIMEOUT || s < 0 || (s == FEEDLANE_INTERRUPTED && is_interruptible)) return s;
-    if (deadline.remaining_ns() == 0 && any_there()) return FEEDLANE_TIMEOUT;
+    if (deadline.remaining_ns() == 0 && roster_.any_there()) return FEEDLANE_TIMEOUT;
   }
   return FEEDLANE_OK;
 }
@@ -24,9 +24,9 @@ Status Crew::wait_for_ends(os::Deadline deadline, bool is_interruptible, Error& 
 // Those that were stuck before may have gone since, or go soon: a process with much memory takes its time.
 Status Crew::wait_for_undead(std::int64_t death_ns, Error& error) {
   const auto is_undead = [](const Member& m) { return m.is_undead(); };
-  while (std::any_of(members_.begin(), members_.end(), is_undead)) {
+  while (std::any_of(roster_.members().begin(), roster_.members().end(), is_undead)) {
     std::int64_t last = 0;
-    for (const Member& m : members_)
+    for (const Member& m : roster_.members())
       if (m.is_undead()) last = std::max(last, m.peer.killed_ns() + death_ns);
     bool any_event = false;
     const auto handle_one = [&](const os::Poller::Event& event) {
@@ -44,7 +44,7 @@ Status Crew::wait_for_undead(std::int64_t death_ns, Error& error) {
 // The done-event for those that have attached. The others have nothing to finish.
 void Crew::ask_each_to_end() {
   for (std::uint32_t w = 0; w < size(); w++) {
-    Peer& peer = members_[w].peer;
+    Peer& peer = roster_.at(w).peer;
     if (peer.state() == State::none || peer.was_cut_off()) continue;
     if (peer.has_attached()) {
       peer.ask_to_end();
@@ -58,8 +58,8 @@ void Crew::ask_each_to_end() {
 }
 
 void Crew::ask_to_end() noexcept {
-  if (members_.empty()) return;
-  launcher_->withdraw_offers();
+  if (size() == 0) return;
+  starter_.launcher().withdraw_offers();
   is_stopping_ = true;
   try {
     ask_each_to_end();
@@ -70,28 +70,28 @@ void Crew::ask_to_end() noexcept {
 
 // Cutting their lifelines kills the others that are tied. Those that are not, and threads, end with their next task.
 void Crew::abandon() noexcept {
-  if (any_there()) ask_to_end();
-  for (Member& m : members_)
+  if (roster_.any_there()) ask_to_end();
+  for (Member& m : roster_.members())
     if (m.is_there() && m.peer.is_child()) m.peer.abandon();
   os::reap_abandoned();
 }
 
 Status Crew::end_gently(os::Deadline deadline, Error& error) {
-  if (members_.empty()) return FEEDLANE_OK;
+  if (size() == 0) return FEEDLANE_OK;
   ask_each_to_end();
   return wait_for_ends(deadline.earlier(os::Deadline::after(settings_.stop_timeout_ns)), true, error);
 }
 
 void Crew::kill_all(int signal) {
-  for (Member& m : members_)
+  for (Member& m : roster_.members())
     if (m.is_there()) m.peer.kill(signal);
 }
 
 Status Crew::end(std::int64_t death_ns, Error& error) {
-  if (members_.empty()) return FEEDLANE_OK;
+  if (size() == 0) return FEEDLANE_OK;
   is_stopping_ = true;
-  for (Member& m : members_) m.start_again_ns = 0;
-  launcher_->withdraw_offers();
+  for (Member& m : roster_.members()) m.start_again_ns = 0;
+  starter_.launcher().withdraw_offers();
   Status s = take_news(error);  // of those that have attached since
   ask_each_to_end();
   if (s >= 0) s = wait_for_ends(os::Deadline::after(settings_.stop_timeout_ns), false, error);
@@ -99,22 +99,22 @@ Status Crew::end(std::int64_t death_ns, Error& error) {
     kill_all(SIGTERM);
     s = wait_for_ends(os::Deadline::after(settings_.term_timeout_ns), false, error);
   }
-  if (s == FEEDLANE_TIMEOUT && launcher_->can_kill()) {
+  if (s == FEEDLANE_TIMEOUT && starter_.launcher().can_kill()) {
     kill_all(SIGKILL);
     s = wait_for_ends(os::Deadline::after(death_ns), false, error);
   }
-  if (s == FEEDLANE_TIMEOUT && launcher_->can_kill()) {
+  if (s == FEEDLANE_TIMEOUT && starter_.launcher().can_kill()) {
     for (std::uint32_t w = 0; w < size(); w++)
-      if (members_[w].is_there() && !members_[w].is_stuck) give_up_death(w);
+      if (roster_.at(w).is_there() && !roster_.at(w).is_stuck) give_up_death(w);
     s = FEEDLANE_OK;
   }
   if (s == FEEDLANE_OK) s = wait_for_undead(death_ns, error);
   is_stopping_ = false;
   if (s != FEEDLANE_TIMEOUT) return s;
   for (std::uint32_t w = 0; w < size(); w++) {
-    if (!members_[w].is_there()) continue;
-    (void)error.refuse(FEEDLANE_E_HUNG, "worker", w, 0, "worker {} (pid {}) is {}", w, members_[w].peer.pid(),
-                       launcher_->can_kill() ? "still there after SIGKILL" : "a thread that has not left");
+    if (!roster_.at(w).is_there()) continue;
+    (void)error.refuse(FEEDLANE_E_HUNG, "worker", w, 0, "worker {} (pid {}) is {}", w, roster_.at(w).peer.pid(),
+                       starter_.launcher().can_kill() ? "still there after SIGKILL" : "a thread that has not left");
     error.worker = static_cast<std::int32_t>(w);
   }
   return FEEDLANE_E_HUNG;

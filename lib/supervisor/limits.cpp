@@ -13,10 +13,10 @@ namespace feedlane::supervisor {
 
 void Crew::check_deadlines() {
   for (std::uint32_t w = 0; w < size(); w++) {
-    Member& m = members_[w];
+    Member& m = roster_.at(w);
     switch (deadlines_.missed_by(m)) {
       case Deadlines::Missed::nothing: break;
-      case Deadlines::Missed::restart: start_at_last(w); break;
+      case Deadlines::Missed::restart: starter_.start_at_last(w); break;
       case Deadlines::Missed::start: give_up_start(w); break;
       case Deadlines::Missed::end:
         m.end_deadline = m.peer.escalate() ? os::Deadline::after(settings_.term_timeout_ns) : os::Deadline::never();
@@ -29,10 +29,10 @@ void Crew::check_deadlines() {
 
 // It has not attached, or not opened its data set. Where others continue it is replaced, as one that died.
 void Crew::give_up_start(std::uint32_t w) {
-  Member& m = members_[w];
+  Member& m = roster_.at(w);
   Peer& peer = m.peer;
-  const bool is_replaced = others_continue(w);
-  const bool is_child = launcher_->owns_processes();
+  const bool is_replaced = roster_.others_continue(w);
+  const bool is_child = starter_.launcher().owns_processes();
   m.was_late = true;
   m.start_deadline_ns = FEEDLANE_FOREVER;
   if (is_child || peer.has_attached()) {
@@ -43,7 +43,7 @@ void Crew::give_up_start(std::uint32_t w) {
                        settings_.start_timeout_ns / 1'000'000);
     error.worker = static_cast<std::int32_t>(w);
     m.refusal = error;
-    if (is_replaced || !launcher_->starts_workers()) events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
+    if (is_replaced || !starter_.launcher().starts_workers()) events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
     else owner_.on_failure(error);
   }
   if (peer.is_thread()) {  // it cannot be ended
@@ -57,7 +57,7 @@ void Crew::give_up_start(std::uint32_t w) {
 
 // It makes no progress with its task: named, ended, and seen to be gone before its tasks go to others.
 void Crew::give_up_task(std::uint32_t w) {
-  Member& m = members_[w];
+  Member& m = roster_.at(w);
   Peer& peer = m.peer;
   const std::int64_t for_ns = deadlines_.now_ns() - m.progress_ns;
   const TaskFacts facts = owner_.facts_of(w, peer.tasks().in_hand(), peer.tasks().row_in_hand());
@@ -80,7 +80,7 @@ void Crew::give_up_task(std::uint32_t w) {
 // frozen. Its rings and its row are its own until its pidfd says that it is gone, so its place stays taken until then.
 void Crew::give_up_death(std::uint32_t w) {
   drain_lane(w);  // what it committed counts
-  Member& m = members_[w];
+  Member& m = roster_.at(w);
   const std::int64_t for_ns = os::now_ns() - m.peer.killed_ns();
   const std::int64_t batch = owner_.count_kill(w, m.refused_task != 0 ? m.refused_task : m.peer.tasks().in_hand());
   Error error;
@@ -95,8 +95,7 @@ void Crew::give_up_death(std::uint32_t w) {
 }
 
 void Crew::stick(std::uint32_t w) {
-  stuck_++;
-  members_[w].is_stuck = true;
+  roster_.set_stuck(w);
   owner_.on_stuck(w);
 }
 
@@ -109,14 +108,14 @@ void Crew::audit() {
 }
 
 void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
-  Member& m = members_[w];
+  Member& m = roster_.at(w);
   TaskRing& tasks = m.peer.tasks();
   const std::int64_t now = deadlines_.now_ns();
   if (m.peer.state() != State::ready) m.progress_ns = now;
   if (!m.peer.has_attached() || !m.peer.is_live()) return;
   const TaskRing::Marks marks = tasks.marks();
   Error error;
-  if (check_marks(w, m, marks, lanes_, oldest, error) != FEEDLANE_OK) {
+  if (check_marks(w, m, marks, roster_.lanes(), oldest, error) != FEEDLANE_OK) {
     std::uint64_t blamed = marks.in_hand;  // the task it was at, if that can be told
     if (!owner_.has_task(w, blamed)) blamed = marks.begun;
     if (!owner_.has_task(w, blamed)) blamed = oldest;
@@ -135,7 +134,7 @@ void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
 }
 
 void Crew::disown(std::uint32_t w, std::uint64_t task, const Error& why) {
-  Member& m = members_[w];
+  Member& m = roster_.at(w);
   Error error = why;
   error.worker = static_cast<std::int32_t>(w);
   shm::add(segments_.counters()->invalid_results);
@@ -144,7 +143,7 @@ void Crew::disown(std::uint32_t w, std::uint64_t task, const Error& why) {
     m.refused_task = task;
     owner_.on_refused(w, task, error);
   }
-  lanes_.shut(w);
+  roster_.lanes().shut(w);
   if (!m.peer.is_ending()) m.peer.cut_off(waiter_.poller());
 }
 

@@ -2,7 +2,7 @@
 // Another worker in the place of one that is gone.
 #include <new>
 
-#include "supervisor/crew.hpp"
+#include "supervisor/starter.hpp"
 
 namespace feedlane::supervisor {
 namespace {
@@ -25,18 +25,18 @@ void tell_of_starts(std::uint32_t w, const Member& m, const Gone& gone, const st
 }  // namespace
 
 // In place of a worker that died. Too little memory is a failure to start like any other.
-Status Crew::start_again(std::uint32_t w, Error& error) {
+Status Starter::start_again(std::uint32_t w, Error& error) {
   try {
     return start(w, error);
   } catch (const std::bad_alloc&) {
-    lanes_.close(w);
-    members_[w].peer.close(waiter_.poller());
+    roster_.lanes().close(w);
+    roster_.at(w).peer.close(waiter_.poller());
     return error.fail(FEEDLANE_E_MEMORY, "worker {} can't be started: out of memory", w);
   }
 }
 
-void Crew::replace(std::uint32_t w, bool had_attached, const Gone& gone) {
-  Member& m = members_[w];
+void Starter::replace(std::uint32_t w, bool had_attached, const Gone& gone) {
+  Member& m = roster_.at(w);
   if (!launcher_->starts_workers()) return;  // the host brings another one
   if (m.was_unheard) {                       // the same would happen at once; it was told
     m.start_again_ns = os::now_ns() + start_again_every_ns;
@@ -58,30 +58,30 @@ void Crew::replace(std::uint32_t w, bool had_attached, const Gone& gone) {
     return events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);
   }
   start_later(w, error);
-  if (any_there()) events_.push(FEEDLANE_EVENT_WARNING, error);  // the others continue
+  if (roster_.any_there()) events_.push(FEEDLANE_EVENT_WARNING, error);  // the others continue
 }
 
 // Its starts fail every time. The others continue without it, until the next epoch tries again.
-void Crew::give_up_place(std::uint32_t w, const Gone& gone) {
-  Member& m = members_[w];
+void Starter::give_up_place(std::uint32_t w, const Gone& gone) {
+  Member& m = roster_.at(w);
   Error error = m.refusal;  // the last one's, if that was what was wrong
   if (error.code == FEEDLANE_OK) tell_of_starts(w, m, gone, settings_.argv, error);
   error.worker = static_cast<std::int32_t>(w);
-  if (owner_.binds_workers() || !others_continue(w)) return owner_.on_failure(error);
+  if (owner_.binds_workers() || !roster_.others_continue(w)) return owner_.on_failure(error);
   m.was_given_up = true;
   events_.push(FEEDLANE_EVENT_WARNING, error);
 }
 
 // What is missing now may be there then.
-void Crew::start_later(std::uint32_t w, Error& error) {
+void Starter::start_later(std::uint32_t w, Error& error) {
   error.worker = static_cast<std::int32_t>(w);
-  members_[w].start_again_ns = os::now_ns() + start_again_every_ns;
-  if (!any_there()) start_error_ = error;
+  roster_.at(w).start_again_ns = os::now_ns() + start_again_every_ns;
+  if (!roster_.any_there()) error_ = error;
 }
 
 // What was missing may be there by now. The first failure was told; as long as no worker is there, every one is.
-void Crew::start_at_last(std::uint32_t w) {
-  Member& m = members_[w];
+void Starter::start_at_last(std::uint32_t w) {
+  Member& m = roster_.at(w);
   if (!owner_.is_work_left()) {
     m.start_again_ns = 0;  // the next begin starts it
     return;

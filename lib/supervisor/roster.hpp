@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The places of a crew: who is in them, and the lanes that their results come by.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ring/lanes.hpp"
+#include "shm/segment.hpp"
+#include "supervisor/member.hpp"
+
+namespace feedlane::supervisor {
+
+class Roster {
+ public:
+  void set_up(std::uint32_t workers, const shm::Segments& segments);
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
+  [[nodiscard]] Member& at(std::uint32_t worker) { return members_[worker]; }
+  [[nodiscard]] const Member& at(std::uint32_t worker) const { return members_[worker]; }
+  [[nodiscard]] std::span<Member> members() { return members_; }
+  [[nodiscard]] std::span<const Member> members() const { return members_; }
+  [[nodiscard]] ring::Lanes& lanes() { return lanes_; }
+
+  // A worker is there that can be heard of again, or is on its way.
+  [[nodiscard]] bool any_there() const;
+  // A worker is there that was asked to end, or has failed.
+  [[nodiscard]] bool any_ending() const;
+  // Another worker has attached and takes tasks, or will once its data set is open.
+  [[nodiscard]] bool others_continue(std::uint32_t worker) const;
+
+  // Workers that are stuck: see Member::is_stuck.
+  [[nodiscard]] std::uint32_t stuck() const { return stuck_; }
+  void set_stuck(std::uint32_t worker) {
+    if (!std::exchange(members_[worker].is_stuck, true)) stuck_++;
+  }
+  // It has answered, or is gone.
+  void unstick(std::uint32_t worker) {
+    if (std::exchange(members_[worker].is_stuck, false)) stuck_--;
+  }
+
+ private:
+  std::vector<Member> members_;
+  ring::Lanes lanes_;
+  std::uint32_t stuck_ = 0;
+};
+
+}  // namespace feedlane::supervisor

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers are started in the places that the library fills, or by the host.
+#include "supervisor/starter.hpp"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "os/process.hpp"
+#include "shm/shared_read.hpp"
+
+namespace feedlane::supervisor {
+
+Status Starter::set_up(ChildMain child_main, Error& error) {
+  launcher_ = make_launcher(settings_, std::move(child_main));
+  const Status s = os::open_pidfd(::getpid(), self_, error);
+  return s == FEEDLANE_OK && launcher_->starts_early() ? start_missing(error) : s;
+}
+
+Status Starter::open(std::uint32_t w, os::Fd& theirs, Error& error) {
+  Member& m = roster_.at(w);
+  m.reset_generation();
+  m.start_deadline_ns = deadlines_.attach_deadline_ns(launcher_->has_start_deadline());
+  const Status s = m.peer.open(segments_, roster_.lanes().prepare(w), owner_.epoch(), settings_.lifeline, self_.get(),
+                               waiter_.poller(), theirs, error);
+  if (s == FEEDLANE_OK && std::exchange(m.died, false)) shm::add(segments_.counters()->restarts);
+  return s;
+}
+
+Status Starter::start(std::uint32_t w, Error& error) {
+  os::Fd theirs;
+  Status s = open(w, theirs, error);
+  if (s == FEEDLANE_OK) {
+    s = launcher_->start(roster_.at(w).peer, std::move(theirs), waiter_.poller(), error);
+    if (s != FEEDLANE_OK) roster_.lanes().close(w);  // whatever it was that ran
+  }
+  if (s != FEEDLANE_OK) error.worker = static_cast<std::int32_t>(w);
+  return s;
+}
+
+Status Starter::start_missing(Error& error) {
+  if (!launcher_->starts_workers()) return FEEDLANE_OK;
+  for (std::uint32_t w = 0; w < roster_.size(); w++) {
+    Member& m = roster_.at(w);
+    m.was_late = false;
+    if (m.is_there()) continue;
+    m.start_failures = 0;
+    if (const Status s = start(w, error); s != FEEDLANE_OK) return s;
+  }
+  return FEEDLANE_OK;
+}
+
+Status Starter::open_place(std::int32_t& id, os::Fd& fd, Error& error) {
+  const auto count = static_cast<std::int32_t>(roster_.size());
+  if (id < -1 || id >= count)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "id", id, count - 1, "worker {} of {}", id, count);
+  for (std::int32_t i = id < 0 ? 0 : id; i < (id < 0 ? count : id + 1); i++) {
+    const auto w = static_cast<std::uint32_t>(i);
+    if (roster_.at(w).is_there()) continue;
+    if (const Status s = open(w, fd, error); s != FEEDLANE_OK) return s;
+    id = i;
+    return launcher_->start(roster_.at(w).peer, os::Fd(), waiter_.poller(), error);
+  }
+  if (id < 0) return FEEDLANE_END;
+  return error.refuse(FEEDLANE_E_STATE, "id", id, -1, "worker {} is there already", id);
+}
+
+Status Starter::take_offer(os::Fd& fd, Error& error) {
+  return launcher_ == nullptr ? refuse_offer(settings_.start, error) : launcher_->take_offer(fd, error);
+}
+
+void Starter::close_in_child() {
+  for (Member& m : roster_.members()) m.peer.close_in_child();
+  self_.reset();
+}
+
+}  // namespace feedlane::supervisor

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts workers in the places of a roster, and others in the places of those that are gone.
+//
+//   starter.cpp  starting
+//   replace.cpp  replacing
+//
+// Used by the loader's thread only, except take_offer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/error.hpp"
+#include "monitor/events.hpp"
+#include "os/fd.hpp"
+#include "ring/waiter.hpp"
+#include "shm/segment.hpp"
+#include "supervisor/deadlines.hpp"
+#include "supervisor/launcher.hpp"
+#include "supervisor/owner.hpp"
+#include "supervisor/roster.hpp"
+#include "supervisor/settings.hpp"
+
+namespace feedlane::supervisor {
+
+class Starter {
+ public:
+  // All must outlive the starter.
+  Starter(const Settings& settings, shm::Segments& segments, monitor::EventQueue& events, ring::Waiter& waiter,
+          CrewOwner& owner, Roster& roster, Deadlines& deadlines)
+      : settings_(settings),
+        segments_(segments),
+        events_(events),
+        waiter_(waiter),
+        owner_(owner),
+        roster_(roster),
+        deadlines_(deadlines) {}
+  Status set_up(ChildMain child_main, Error& error);
+  [[nodiscard]] Launcher& launcher() { return *launcher_; }
+  [[nodiscard]] const Launcher& launcher() const { return *launcher_; }
+
+  // Every place that the library fills has a worker after this, or one on its way.
+  Status start_missing(Error& error);
+  // A place for the host's worker: see feedlane_loader_open_worker.
+  Status open_place(std::int32_t& id, os::Fd& fd, Error& error);
+  // Any thread: the socket for a thread that comes to work. END: none is missing.
+  Status take_offer(os::Fd& fd, Error& error);
+  // A worker is gone that did not end as it was asked to: another one takes its place, if it can.
+  void replace(std::uint32_t w, bool had_attached, const Gone& gone);
+  // What was missing to replace a worker may be there by now.
+  void start_at_last(std::uint32_t w);
+  // In a forked child: what is the trainer's alone.
+  void close_in_child();
+
+  // Why no worker is there, until it was returned; code OK: one is.
+  [[nodiscard]] Error& error() { return error_; }
+
+ private:
+  Status open(std::uint32_t w, os::Fd& theirs, Error& error);
+  Status start(std::uint32_t w, Error& error);
+  Status start_again(std::uint32_t w, Error& error);
+  void start_later(std::uint32_t w, Error& error);
+  void give_up_place(std::uint32_t w, const Gone& gone);
+
+  const Settings& settings_;
+  shm::Segments& segments_;
+  monitor::EventQueue& events_;
+  ring::Waiter& waiter_;
+  CrewOwner& owner_;
+  Roster& roster_;
+  Deadlines& deadlines_;
+  std::unique_ptr<Launcher> launcher_;
+  os::Fd self_;  // pidfd of this process
+  Error error_;
+};
+
+}  // namespace feedlane::supervisor
