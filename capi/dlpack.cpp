@@ -2,6 +2,7 @@
 // A batch's tensors for other libraries: each export holds a reference of the batch.
 #include "arena/dlpack.hpp"
 
+#include "feedlane/dlpack.h"
 #include "loader.hpp"
 
 using namespace feedlane;

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "feedlane/loader.h"
 #include "handle.hpp"
 #include "pool.hpp"
 #include "process.hpp"
@@ -239,7 +240,7 @@ int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
   return s == FEEDLANE_OK ? give_back(l, token) : s;
 }
 
-int32_t feedlane_loader_stats(const feedlane_loader* l, feedlane_stats* out) {
+int32_t feedlane_loader_get_stats(const feedlane_loader* l, feedlane_stats* out) {
   return call_any(l, "l", nullptr, [&](Error& error) {
     const Status s = check_output(out, "out", error);
     if (s == FEEDLANE_OK) write_versioned(out, l->loader->stats());
@@ -247,7 +248,7 @@ int32_t feedlane_loader_stats(const feedlane_loader* l, feedlane_stats* out) {
   });
 }
 
-int32_t feedlane_loader_worker_stats(const feedlane_loader* l, int32_t worker, feedlane_worker_stats* out) {
+int32_t feedlane_loader_get_worker_stats(const feedlane_loader* l, int32_t worker, feedlane_worker_stats* out) {
   return call_any(l, "l", nullptr, [&](Error& error) {
     Status s = check_output(out, "out", error);
     feedlane_worker_stats stats;

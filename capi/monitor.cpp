@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "monitor/monitor.hpp"
 
+#include "feedlane/monitor.h"
 #include "handle.hpp"
 
 using namespace feedlane;
@@ -26,7 +27,7 @@ int32_t feedlane_monitor_open(int64_t pid, int32_t nth, feedlane_monitor** out, 
   });
 }
 
-int32_t feedlane_monitor_stats(const feedlane_monitor* m, feedlane_stats* out) {
+int32_t feedlane_monitor_get_stats(const feedlane_monitor* m, feedlane_stats* out) {
   return call_any(m, "m", nullptr, [&](Error& error) {
     const Status s = check_output(out, "out", error);
     if (s == FEEDLANE_OK) write_versioned(out, m->monitor->stats());
@@ -34,7 +35,7 @@ int32_t feedlane_monitor_stats(const feedlane_monitor* m, feedlane_stats* out) {
   });
 }
 
-int32_t feedlane_monitor_worker_stats(const feedlane_monitor* m, int32_t worker, feedlane_worker_stats* out) {
+int32_t feedlane_monitor_get_worker_stats(const feedlane_monitor* m, int32_t worker, feedlane_worker_stats* out) {
   return call_any(m, "m", nullptr, [&](Error& error) {
     Status s = check_output(out, "out", error);
     feedlane_worker_stats stats;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pool.hpp"
 
+#include "feedlane/pool.h"
+
 using namespace feedlane;
 using namespace feedlane::capi;
 

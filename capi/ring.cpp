@@ -3,6 +3,7 @@
 
 #include "channel/receiver.hpp"
 #include "channel/sender.hpp"
+#include "feedlane/ring.h"
 #include "handle.hpp"
 #include "os/socket.hpp"
 

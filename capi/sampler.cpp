@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "feedlane/sampler.h"
 #include "sampler/torch_random.hpp"
 
 using namespace feedlane;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "feedlane.h"
 #include "handle.hpp"
 #include "version.h"
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/splitmix.hpp"
+#include "feedlane/worker.h"
 #include "handle.hpp"
 #include "loader.hpp"
 #include "process.hpp"

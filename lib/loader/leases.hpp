@@ -10,6 +10,7 @@
 
 #include "arena/slot_table.hpp"
 #include "base/error.hpp"
+#include "feedlane/tensor.h"
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"
 #include "loader/wakeups.hpp"
