@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/pool.h: pools of registered memory.
 #include "pool.hpp"
 
 #include "feedlane/pool.h"

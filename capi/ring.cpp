@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/ring.h: standalone rings, their receiving and sending ends.
 #include <cstring>
 
 #include "channel/receiver.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/sampler.h: samplers, ranks, torch's base seeds.
 #include "sampler.hpp"
 
 #include <cstdlib>
