@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch's tensors for other libraries: each export holds a reference of the batch.
+// feedlane/dlpack.h: a batch's tensors for other libraries; each export has a reference to the batch.
 #include "arena/dlpack.hpp"
 
+#include "feedlane/dlpack.h"
 #include "loader.hpp"
 
 using namespace feedlane;
@@ -14,11 +15,6 @@ void give_back(void* loader, std::uint64_t token) noexcept {
   (void)feedlane_batch_release(static_cast<feedlane_loader*>(loader), token);
 }
 
-bool is_cuda_host(loader::Loader& loader, const feedlane_tensor& tensor) {
-  pinned::Pool* const pool = loader.leases().pool();
-  return pool != nullptr && pool->backend().is_cuda() && pool->covers(tensor.data, tensor.bytes);
-}
-
 template <class Managed>
 int32_t export_tensor(feedlane_loader* l, uint64_t token, int32_t tensor, int32_t flags, Managed** out,
                       feedlane_error* err) {
@@ -28,16 +24,18 @@ int32_t export_tensor(feedlane_loader* l, uint64_t token, int32_t tensor, int32_
     if (s == FEEDLANE_OK && out == nullptr) return refuse_null(error, "out");
     if (s == FEEDLANE_OK && (flags & ~FEEDLANE_DLPACK_CUDA_HOST) != 0)
       return refuse(error, "flags", flags, FEEDLANE_DLPACK_CUDA_HOST, "only FEEDLANE_DLPACK_CUDA_HOST is known");
-    Reference reference;
-    if (s == FEEDLANE_OK) s = reference.take(l, token, error);
-    const feedlane_tensor* t = nullptr;
-    if (s == FEEDLANE_OK) s = find_tensor(l, token, tensor, t, error);
     if (s != FEEDLANE_OK) return s;
-    if (flags != 0 && !is_cuda_host(*l->loader, *t))
+    loader::Leases& leases = l->loader->leases();
+    loader::Reference reference;
+    s = reference.take(leases, token, error);
+    const feedlane_tensor* t = nullptr;
+    if (s == FEEDLANE_OK) s = leases.find_tensor(token, tensor, t, error);
+    if (s != FEEDLANE_OK) return s;
+    if (flags != 0 && !leases.is_cuda_host(*t))
       return error.fail(FEEDLANE_E_STATE, "the tensor's memory isn't registered with CUDA, so it can't be CUDAHost");
     auto exported =
         dlpack::wrap<Managed>(*t, flags != 0 ? dlpack::device_cuda_host : dlpack::device_cpu, give_back, l, token);
-    (void)reference.keep();  // the export's
+    reference.pass_on();  // the export's
     *out = &exported.release()->managed;
     return FEEDLANE_OK;
   });

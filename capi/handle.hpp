@@ -108,7 +108,7 @@ inline Status check_handle(const Handle* handle, const char* argument, Error& er
   return FEEDLANE_OK;
 }
 
-// A T:any function.
+// A function that any thread may call at any time.
 template <class H, class F>
 int32_t call_any(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
   return call(err, [&](Error& error) {
@@ -187,7 +187,7 @@ int32_t call_guarded(H* handle, const char* argument, feedlane_error* err, F&& f
   return s;
 }
 
-// A T:one function.
+// A function that one thread at a time may call.
 template <class H, class F>
 int32_t call_one(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
   return call_guarded<ExactGuard>(handle, argument, err, f);

@@ -1,35 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/loader.h: loaders, their epochs and workers, saved states.
 #include "loader.hpp"
 
 #include <cstring>
 
+#include "feedlane/loader.h"
 #include "handle.hpp"
 #include "pool.hpp"
 #include "process.hpp"
 #include "sampler.hpp"
-#include "streams.hpp"
 #include "worker.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
-
-feedlane_loader::feedlane_loader() = default;
-feedlane_loader::~feedlane_loader() = default;
-
-template <>
-void feedlane::capi::finish(feedlane_loader& l) {
-  l.loader->abandon();
-  let_go(&l);
-}
-
-void feedlane::capi::let_go(feedlane_loader* l) {
-  // Release: this thread's use comes before; acquire: the last one sees that of all others.
-  if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) delete l;
-}
-
-void feedlane::capi::let_go_later(feedlane_loader* l) {
-  if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) l->loader->leases().pool()->bury(*l);  // see let_go
-}
 
 namespace {
 
@@ -37,10 +20,9 @@ namespace {
 Status attach_local(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
   os::Fd socket;
   if (const Status s = l->loader->take_offer(socket, error); s != FEEDLANE_OK) return s;
-  l->lives.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
-  std::unique_ptr<feedlane_loader, decltype(&let_go)> life(l, let_go);
+  loader::Hold hold(*l);
   const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
-  if (s == FEEDLANE_OK) (void)life.release();  // the worker's now
+  if (s == FEEDLANE_OK) (void)hold.pass_on();  // the worker's now
   return s;
 }
 
@@ -68,9 +50,9 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     if (s == FEEDLANE_OK)
       s = loader::Loader::create(config, sampler, c.pinned == nullptr ? nullptr : c.pinned->pool.get(),
                                  forked_worker_main, os::SystemFiles{}, handle->loader, error);
-    if (s == FEEDLANE_OK && c.pinned != nullptr)
-      handle->streams = std::make_unique<RecordedStreams>(handle->loader->leases().slots().size());
-    if (s == FEEDLANE_OK) *out = handle.release();
+    if (s != FEEDLANE_OK) return s;
+    handle->loader->leases().use(*handle);
+    *out = handle.release();
     return s;
   });
 }
@@ -99,14 +81,11 @@ int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_ba
                        "out->size is {}: there is no room for the token, which ends at {}", out->size, least);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
-    // Before the token exists: whoever knows it, or guesses it, may release the batch at once. Relaxed: the owners' one is
-    // there meanwhile.
-    l->lives.fetch_add(1, std::memory_order_relaxed);
-    std::unique_ptr<feedlane_loader, decltype(&let_go)> life(l, let_go);
+    loader::Hold hold(*l);  // before the token exists: whoever knows it, or guesses it, may release the batch at once
     feedlane_batch batch;
     s = l->loader->next(timeout_ns, batch, error);
     if (s != FEEDLANE_OK) return s;
-    (void)life.release();  // the batch's now
+    (void)hold.pass_on();  // the batch's now
     write_versioned(out, batch);
     return s;
   });
@@ -219,41 +198,10 @@ int32_t feedlane_loader_run_local(feedlane_loader* l, feedlane_error* err) {
   });
 }
 
-int32_t feedlane_loader_event(feedlane_loader* l, feedlane_event* out) {
-  return call_any(l, "l", nullptr, [&](Error& error) {
-    Status s = check_output(out, "out", error);
-    feedlane_event event;
-    if (s == FEEDLANE_OK && !l->loader->next_event(event)) s = FEEDLANE_END;
-    if (s == FEEDLANE_OK) write_versioned(out, event);
-    return s;
-  });
-}
-
-int32_t feedlane_batch_retain(feedlane_loader* l, uint64_t token) {
-  const Status s = check_batches(l);
-  return s == FEEDLANE_OK ? l->loader->leases().retain(token) : s;
-}
-
-int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
-  const Status s = check_batches(l);
-  return s == FEEDLANE_OK ? give_back(l, token) : s;
-}
-
-int32_t feedlane_loader_stats(const feedlane_loader* l, feedlane_stats* out) {
-  return call_any(l, "l", nullptr, [&](Error& error) {
-    const Status s = check_output(out, "out", error);
-    if (s == FEEDLANE_OK) write_versioned(out, l->loader->stats());
-    return s;
-  });
-}
-
-int32_t feedlane_loader_worker_stats(const feedlane_loader* l, int32_t worker, feedlane_worker_stats* out) {
-  return call_any(l, "l", nullptr, [&](Error& error) {
-    Status s = check_output(out, "out", error);
-    feedlane_worker_stats stats;
-    if (s == FEEDLANE_OK) s = monitor::read_worker_stats(l->loader->memory().segments, worker, stats);
-    if (s == FEEDLANE_OK) write_versioned(out, stats);
-    return s;
+int32_t feedlane_loader_run_stager(feedlane_loader* l, feedlane_error* err) {
+  return call_any(l, "l", err, [&](Error& error) {
+    const loader::Hold hold(*l);
+    return l->loader->run_stager(error);
   });
 }
 

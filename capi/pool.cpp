@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/pool.h: pools of registered memory.
 #include "pool.hpp"
+
+#include "feedlane/pool.h"
 
 using namespace feedlane;
 using namespace feedlane::capi;

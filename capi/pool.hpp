@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Pool handles, as the loader's side takes them.
 #pragma once
 
 #include <memory>

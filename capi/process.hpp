@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What this process was started as.
 #pragma once
 
 namespace feedlane::capi {

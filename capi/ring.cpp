@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/ring.h: standalone rings, their receiving and sending ends.
 #include <cstring>
 
 #include "channel/receiver.hpp"
 #include "channel/sender.hpp"
+#include "feedlane/ring.h"
 #include "handle.hpp"
 #include "os/socket.hpp"
 

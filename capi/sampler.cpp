@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/sampler.h: samplers, ranks, torch's base seeds.
 #include "sampler.hpp"
 
 #include <cstdlib>
 #include <cstring>
 
+#include "feedlane/sampler.h"
 #include "sampler/torch_random.hpp"
 
 using namespace feedlane;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sampler handles, as the loader's side takes them.
 #pragma once
 
 #include "handle.hpp"

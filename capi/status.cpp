@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/status.h: names of statuses, the version, and how an error reaches the caller.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
+#include "feedlane.h"
 #include "handle.hpp"
 #include "version.h"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane/worker.h: workers, in the pull form and the callback form, and the ends of their tasks.
 #include "worker/worker.hpp"
 
 #include <fcntl.h>
@@ -6,21 +7,13 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "base/splitmix.hpp"
+#include "feedlane/worker.h"
 #include "handle.hpp"
-#include "loader.hpp"
 #include "process.hpp"
 #include "worker.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
-
-struct feedlane_worker : Handle {
-  feedlane_loader* owner = nullptr;  // of a thread of the trainer's process
-  std::unique_ptr<worker::Worker> worker;
-
-  void wake() { worker->close(); }
-};
 
 template <>
 void feedlane::capi::finish(feedlane_worker& w) {
@@ -31,22 +24,6 @@ namespace {
 
 std::atomic<bool> started_as_worker{false};
 
-// Finds the worker that a task is in the hands of, and that it is this one still.
-template <class F>
-int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
-  if (task == nullptr) return call(err, [](Error& error) { return refuse_null(error, "task"); });
-  if (task->worker == nullptr)
-    return call(err, [](Error& error) {
-      return error.fail(FEEDLANE_E_STATE, "a callback's task is ended by the callback's return");
-    });
-  return call_one(task->worker, "task->worker", err, [&](Error& error) {
-    worker::Worker& w = *task->worker->worker;
-    if (task != &w.task().view() || !w.task().is_open())
-      return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
-    return f(w, error);
-  });
-}
-
 // One that its taker ends. After a callback has done so, what calls it would go on with the next one's memory, or the
 // trainer's.
 template <class F>
@@ -56,23 +33,6 @@ int32_t with_own_task(const feedlane_task* task, feedlane_error* err, F&& f) {
     return f(w, error);
   });
 }
-
-// The task whose slot a data set is filling: in a worker's hand, or inline.
-template <class F>
-int32_t with_content(const feedlane_task* task, feedlane_error* err, F&& f) {
-  if (task == nullptr || task->worker != nullptr)
-    return with_task(task, err, [&](worker::Worker& w, Error& error) { return f(w.task(), error); });
-  return call(err, [&](Error& error) -> Status {
-    auto* content = static_cast<dataset::Task*>(task->library);
-    if (content == nullptr || !content->is_open())
-      return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
-    return f(*content, error);
-  });
-}
-
-}  // namespace
-
-namespace {
 
 Status run_at(int fd, const feedlane_dataset* dataset, shm::Segments* inherited, Error& error) {
   os::Fd socket(fd);
@@ -87,14 +47,14 @@ Status run_at(int fd, const feedlane_dataset* dataset, shm::Segments* inherited,
 }  // namespace
 
 void feedlane::capi::WorkerDeleter::operator()(feedlane_worker* handle) const {
-  feedlane_loader* owner = handle->owner;
+  loader::Life* const owner = handle->owner;
   delete handle;
-  if (owner != nullptr) let_go(owner);
+  if (owner != nullptr) owner->let_go();
 }
 
-Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, feedlane_loader* owner,
-                                     const shm::Segments* local, std::unique_ptr<feedlane_worker, WorkerDeleter>& out,
-                                     Error& error, shm::Segments* inherited) {
+Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, loader::Life* owner, const shm::Segments* local,
+                                     std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error,
+                                     shm::Segments* inherited) {
   Status s = check_descriptor(socket, error);
   if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
   if (s != FEEDLANE_OK) return s;
@@ -124,10 +84,6 @@ bool feedlane::capi::is_worker_process() {
 }
 
 extern "C" {
-
-uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position) {
-  return row_seed(epoch_key(base_seed, epoch), position);
-}
 
 int32_t feedlane_worker_fd(void) {
   const char* text = std::getenv(worker::fd_variable);
@@ -220,34 +176,6 @@ int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t 
 
 int32_t feedlane_task_exhausted(const feedlane_task* task, feedlane_error* err) {
   return with_own_task(task, err, [&](worker::Worker& w, Error& error) { return w.exhausted(error); });
-}
-
-int32_t feedlane_task_tensor(const feedlane_task* task, int32_t index, const feedlane_field* full, feedlane_tensor* out,
-                             feedlane_error* err) {
-  return with_content(task, err, [&](dataset::Task& t, Error& error) {
-    feedlane_field field;
-    const Status s = read_versioned(full, field, "full", error);
-    return s == FEEDLANE_OK ? t.shape_tensor(index, field, out, error) : s;
-  });
-}
-
-int32_t feedlane_task_metadata(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
-  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_metadata(bytes, count, error); });
-}
-
-int32_t feedlane_task_state(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
-  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_state(bytes, count, error); });
-}
-
-int32_t feedlane_task_rows(const feedlane_task* task, uint64_t rows, feedlane_error* err) {
-  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_rows(rows, error); });
-}
-
-int32_t feedlane_task_record(const feedlane_task* task, uint64_t position, int32_t outcome, int32_t code,
-                             uint32_t retries, int64_t other, const char* text, feedlane_error* err) {
-  return with_content(task, err, [&](dataset::Task& t, Error& error) {
-    return t.record(position, outcome, code, retries, other, text == nullptr ? "" : text, error);
-  });
 }
 
 int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset* dataset, feedlane_error* err) {

@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worker handles, as the loader's side makes them for threads and forked children.
+// Worker handles, as the files of the boundary share them.
 #pragma once
 
 #include <memory>
 
+#include "feedlane/dataset.h"
 #include "handle.hpp"
+#include "loader/life.hpp"
 #include "os/fd.hpp"
 #include "shm/segment.hpp"
+#include "worker/worker.hpp"
+
+struct feedlane_worker : feedlane::capi::Handle {
+  feedlane::loader::Life* owner = nullptr;  // of a thread of the trainer's process
+  std::unique_ptr<feedlane::worker::Worker> worker;
+
+  void wake() { worker->close(); }
+};
 
 namespace feedlane::capi {
+
+template <>
+void finish(feedlane_worker& w);
 
 struct WorkerDeleter {
   void operator()(feedlane_worker* worker) const;
 };
 
 // Attaches the calling thread. `local` is the trainer's own mapping when the thread is one of the trainer's process; then
-// `owner` is let go of when the handle is deleted.
+// one count of `owner` is let go when the handle is deleted.
 // A forked child takes over its parent's view of data, `inherited`.
-Status attach_worker(os::Fd socket, int64_t timeout_ns, feedlane_loader* owner, const shm::Segments* local,
+Status attach_worker(os::Fd socket, int64_t timeout_ns, loader::Life* owner, const shm::Segments* local,
                      std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error,
                      shm::Segments* inherited = nullptr);
 
@@ -26,5 +39,21 @@ Status run_worker(feedlane_worker& handle, const feedlane_dataset& dataset, Erro
 
 // What a forked worker runs; its exit status.
 int forked_worker_main(int fd, const feedlane_dataset& dataset, shm::Segments& inherited);
+
+// Finds the worker that a task is in the hands of, and that it is this one still.
+template <class F>
+int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
+  if (task == nullptr) return call(err, [](Error& error) { return refuse_null(error, "task"); });
+  if (task->worker == nullptr)
+    return call(err, [](Error& error) {
+      return error.fail(FEEDLANE_E_STATE, "a callback's task is ended by the callback's return");
+    });
+  return call_one(task->worker, "task->worker", err, [&](Error& error) {
+    worker::Worker& w = *task->worker->worker;
+    if (task != &w.task().view() || !w.task().is_open())
+      return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
+    return f(w, error);
+  });
+}
 
 }  // namespace feedlane::capi

@@ -9,7 +9,7 @@ Usage: abi.py dump                 writes the record (by tools/abi-dump, which i
 libfeedlane.abi   libabigail's dump of a library with the functions of feedlane.h and nothing inside: C, so that neither the
                   compiler nor what lies behind the functions shows in it. Built with -g -O0: optimised, functions that do
                   the same are merged, and libabigail 2.2 then compares only one of them.
-interface.json    feedlane.h for programs: constants, structs with sizes and offsets, types of callbacks, functions with their
+interface.json    feedlane.h, with all that it includes, for programs: constants, structs with sizes and offsets, types of callbacks, functions with their
                   arguments, and which of them wait, call back or allow one thread alone, as their comments mark it. It is
                   installed, for bindings to be made or checked from; sizes are those of every 64-bit Linux.
 
@@ -29,7 +29,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CAPI = os.path.join(ROOT, "capi")
-HEADER = os.path.join(CAPI, "feedlane.h")
+INCLUDE = os.path.join(ROOT, "include")
 RECORD = os.path.join(CAPI, "abi", "libfeedlane.abi")
 INTERFACE = os.path.join(CAPI, "abi", "interface.json")
 SKIPPED = 77
@@ -55,10 +55,17 @@ def compiler():
 # ---- the interface as it is now --------------------------------------------------------------------------------------
 
 
+def header():
+    """feedlane.h with the headers that it includes in their places."""
+    def read(name):
+        with open(os.path.join(INCLUDE, name), encoding="utf-8") as file:
+            return file.read()
+    return re.sub(r'^#include "(feedlane/\w+\.h)"$', lambda include: read(include[1]), read("feedlane.h"), flags=re.M)
+
+
 def interface():
     """The header without comments and without what is for the preprocessor alone: a declaration, or a member, a line."""
-    with open(HEADER, encoding="utf-8") as file:
-        code = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S).replace("\\\n", " ")
+    code = re.sub(r"/\*.*?\*/", " ", header(), flags=re.S).replace("\\\n", " ")
     lines, unfinished, struct = [], "", ""
     for line in (" ".join(line.split()) for line in code.splitlines()):
         if line.startswith("#"):
@@ -87,18 +94,15 @@ def functions():
 
 def marks():
     """What the comment of each function says of threads, waits and callbacks."""
-    with open(HEADER, encoding="utf-8") as file:
-        text = file.read()
     found = {}
-    for comment, name in re.findall(r"/\*\*((?:(?!\*/).)*)\*/\s*FEEDLANE_API [^;(]*?(\w+)\(", text, flags=re.S):
-        said = re.findall(r"T:(any|one)((?:, (?:waits|async-signal-safe|calls back \([a-z, ]+\)))*)\.",
-                          " ".join(comment.replace("\n *", " ").split()))
-        if len(said) != 1:
-            sys.exit(f"feedlane.h: the comment of {name} must say T:any or T:one, once, with nothing behind it but marks")
-        threads, more = said[0]
-        back = re.search(r"calls back \(([^)]*)\)", more)
-        found[name] = {"threads": threads, "waits": ", waits" in more, "signal_safe": "async-signal-safe" in more,
-                       "calls_back": back[1].split(", ") if back else []}
+    for comment, name in re.findall(r"/\*\*((?:(?!\*/).)*)\*/\s*FEEDLANE_API [^;(]*?(\w+)\(", header(), flags=re.S):
+        said = re.fullmatch(r".*?Thread safety: (any thread|one thread at a time)\.( Waits\.)?( Async-signal-safe\.)?"
+                            r"(?: Calls back: ([a-z ,]+)\.)?", " ".join(comment.replace("\n *", " ").split()))
+        if not said or said[0].count("Thread safety:") != 1:
+            sys.exit(f"feedlane.h: the comment of {name} must end with 'Thread safety: any thread.' or 'Thread safety: one "
+                     "thread at a time.', and behind it, in this order, 'Waits.', 'Async-signal-safe.', 'Calls back: ....'")
+        found[name] = {"threads": said[1].split()[0], "waits": bool(said[2]), "signal_safe": bool(said[3]),
+                       "calls_back": said[4].split(", ") if said[4] else []}
     return found
 
 
@@ -145,7 +149,7 @@ def evaluate(expressions):
         with open(source, "w", encoding="ascii") as file:
             file.write(f'#include <stddef.h>\n#include <stdio.h>\n#include "feedlane.h"\nint main(void) {{\n{lines}'
                        "  return 0;\n}\n")
-        run(*compiler(), "-std=c99", "-w", "-I", CAPI, source, "-o", program)
+        run(*compiler(), "-std=c99", "-w", "-I", INCLUDE, source, "-o", program)
         return [int(number) for number in run(program).split()]
 
 
@@ -182,7 +186,7 @@ def build_hollow_library(folder):
             file.write(declaration + (" {}\n" if re.match(r"void \w", declaration) else " { return 0; }\n"))
     with open(os.path.join(ROOT, "meson.build"), encoding="utf-8") as file:
         abi = re.search(r"^abi = '(\d+)'", file.read(), flags=re.M)[1]
-    run(*compiler(), "-std=c99", "-g", "-O0", "-w", "-fPIC", "-shared", "-I", CAPI, source, "-o", library,
+    run(*compiler(), "-std=c99", "-g", "-O0", "-w", "-fPIC", "-shared", "-I", INCLUDE, source, "-o", library,
         "-nostdlib", f"-Wl,-soname,libfeedlane.so.{abi}", f"-Wl,--version-script={CAPI}/feedlane.map")
     return library
 

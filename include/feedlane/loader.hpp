@@ -154,7 +154,7 @@ class Loader {
   [[nodiscard]] feedlane_stats stats() const noexcept {
     feedlane_stats s{};
     s.size = sizeof s;
-    (void)feedlane_loader_stats(handle_, &s);
+    (void)feedlane_loader_get_stats(handle_, &s);
     return s;
   }
   /** Each worker's counters, by id. Any thread. */
@@ -162,7 +162,7 @@ class Loader {
     std::vector<feedlane_worker_stats> all;
     feedlane_worker_stats s{};
     s.size = sizeof s;
-    for (std::int32_t w = 0; feedlane_loader_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
+    for (std::int32_t w = 0; feedlane_loader_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
   }
   /** The oldest event not yet read; nothing when there is none. Any thread. */

@@ -45,7 +45,7 @@ class Monitor {
   [[nodiscard]] feedlane_stats stats() const noexcept {
     feedlane_stats s{};
     s.size = sizeof s;
-    (void)feedlane_monitor_stats(handle_, &s);
+    (void)feedlane_monitor_get_stats(handle_, &s);
     return s;
   }
   /** Each worker's counters, by id. */
@@ -53,7 +53,7 @@ class Monitor {
     std::vector<feedlane_worker_stats> all;
     feedlane_worker_stats s{};
     s.size = sizeof s;
-    for (std::int32_t w = 0; feedlane_monitor_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
+    for (std::int32_t w = 0; feedlane_monitor_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
   }
   /** The handle, for the C interface; still owned by this. */

@@ -7,6 +7,7 @@
 
 #include "arena/dlpack_abi.hpp"
 #include "base/error.hpp"
+#include "feedlane/tensor.h"
 
 namespace feedlane::dlpack {
 

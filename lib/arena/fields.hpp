@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "feedlane/tensor.h"
 #include "shm/layout.hpp"
 
 namespace feedlane::arena {

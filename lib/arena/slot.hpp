@@ -10,6 +10,7 @@
 
 #include "arena/fields.hpp"
 #include "base/error.hpp"
+#include "feedlane/tensor.h"
 #include "shm/layout.hpp"
 #include "shm/segment.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors are values: a Status is returned, an Error beside it says the rest. Status numbers and all structs that the C
-// boundary shows are the vocabulary of the whole library; feedlane.h is their one definition.
+// boundary shows are the vocabulary of the whole library; feedlane/status.h is their one definition.
 #pragma once
 
 #include <cerrno>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/format.hpp"
-#include "feedlane.h"
+#include "feedlane/status.h"
 
 namespace feedlane {
 

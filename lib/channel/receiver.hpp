@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "feedlane/ring.h"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/limits.hpp"

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "feedlane/ring.h"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poller.hpp"

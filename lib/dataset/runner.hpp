@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "dataset/task.hpp"
+#include "feedlane/dataset.h"
 
 namespace feedlane::dataset {
 

@@ -9,6 +9,7 @@
 #include "arena/fields.hpp"
 #include "arena/slot.hpp"
 #include "base/error.hpp"
+#include "feedlane/dataset.h"
 
 namespace feedlane::dataset {
 

@@ -57,7 +57,6 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.substitute", c.substitute, 0, 1, "0 or 1"},
            {"config.retry_backoff_ns", c.retry_backoff_ns, 0, longest, "not negative (0: 10 ms)"},
            {"config.staged", c.staged, 0, 1 << 16, "not negative (0: not staged)"},
-           {"config.reserved_too", c.reserved_too, 0, 0, "must be zero"},
            {"config.skip_budget", c.skip_budget, -1, longest, "-1 (any number), 0 (none) or more"},
        })
     if (r.value < r.low || r.value > r.high)

@@ -10,6 +10,7 @@
 #include "arena/fields.hpp"
 #include "base/error.hpp"
 #include "dataset/runner.hpp"
+#include "feedlane/loader.h"
 #include "sampler/sampler.hpp"
 #include "supervisor/settings.hpp"
 

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "feedlane/batch.h"
 #include "loader/config.hpp"
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"

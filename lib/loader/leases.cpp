@@ -2,12 +2,116 @@
 // References to batches, and streams' uses of them.
 #include "loader/leases.hpp"
 
+#include "loader/streams.hpp"
+#include "pinned/pool.hpp"
+
 namespace feedlane::loader {
+
+Leases::Leases(Memory& memory, const Ledger& ledger, Wakeups& wakeups, monitor::EventQueue& events)
+    : memory_(memory), ledger_(ledger), wakeups_(wakeups), events_(events) {}
+
+Leases::~Leases() = default;
+
+void Leases::use(Life& life) {
+  life_ = &life;
+  if (pool() != nullptr) streams_ = std::make_unique<RecordedStreams>(memory_.slots.size());
+}
+
+// ---- with the batch's count of the handle ----
+
+Status Leases::give_back(std::uint64_t token) {
+  Life& life = *life_;
+  // Streams that have to be asked need a count besides the batch's. The caller's reference has one meanwhile.
+  const bool asks = streams_ != nullptr;
+  if (asks) life.keep();
+  arena::SlotTable::Left left;
+  const Status s = release(token, left);
+  if (left.freed) life.let_go();
+  else if (left.unreferenced && asks) streams_->ask(*this, token);
+  if (asks) life.let_go();
+  return s;
+}
+
+Status Leases::give_back_on(std::uint64_t token, void* stream, Error& error) {
+  Status s = check_pool(error);
+  if (s != FEEDLANE_OK) return s;
+  // Deletes itself.
+  const auto on_passed = [](void* cookie, std::int32_t status) {
+    const std::unique_ptr<StreamUse> use(static_cast<StreamUse*>(cookie));
+    use->end(stream_error(status));
+  };
+  auto use = std::make_unique<StreamUse>(*this, token, stream, on_passed);
+  // The reference stays while the stream is asked, so the batch is the caller's still if that fails.
+  if (s = begin_use(token, error); s != FEEDLANE_OK) return s;
+  if (s = use->ask(error); s != FEEDLANE_OK) {
+    use->end(Error());
+    return s;
+  }
+  (void)use.release();  // on_passed's
+  s = give_back(token);
+  return s == FEEDLANE_OK ? s : error.fail(s, "another thread has released the batch meanwhile");
+}
+
+Status Leases::record_stream(std::uint64_t token, void* stream, Error& error) {
+  Status s = check_pool(error);
+  if (s != FEEDLANE_OK) return s;
+  if (!pool()->backend().has_when_passed())
+    return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `when_passed`");
+  Reference reference;
+  s = reference.take(*this, token, error);
+  return s == FEEDLANE_OK ? streams_->add(*this, token, stream, error) : s;
+}
+
+Status Leases::copy_to_device(std::uint64_t token, std::int32_t number, void* device_memory, std::uint64_t bytes,
+                              void* stream, Error& error) {
+  Status s = check_pool(error);
+  Reference reference;
+  if (s == FEEDLANE_OK) s = reference.take(*this, token, error);
+  const feedlane_tensor* t = nullptr;
+  if (s == FEEDLANE_OK) s = find_tensor(token, number, t, error);
+  if (s != FEEDLANE_OK) return s;
+  if (bytes < t->bytes)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", bytes, t->bytes, "there is room for {} bytes, the tensor has {}",
+                        bytes, t->bytes);
+  return t->bytes == 0 ? FEEDLANE_OK : pool()->backend().copy(device_memory, t->data, t->bytes, stream, error);
+}
+
+Status Leases::check_pool(Error& error) const {
+  if (pool() != nullptr) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_STATE, "config.pinned", 0, 1, "the loader was made without a pool");
+}
+
+Status Reference::take(Leases& leases, std::uint64_t token, Error& error) {
+  const Status s = leases.retain(token);
+  if (s != FEEDLANE_OK)
+    return error.fail(s, "{}",
+                      s == FEEDLANE_E_STALE ? "the batch was released, or there never was such a token"
+                                            : "the batch has as many references as can be counted");
+  leases_ = &leases;
+  token_ = token;
+  return s;
+}
+
+// ---- the slot alone ----
 
 const std::vector<feedlane_tensor>& Leases::tensors(std::uint64_t token) const {
   std::uint32_t slot = 0;
   (void)memory_.slots.slot_of(token, slot);  // it is held, so there is one
   return ledger_.at(slot).contents.made.tensors;
+}
+
+Status Leases::find_tensor(std::uint64_t token, std::int32_t number, const feedlane_tensor*& out, Error& error) const {
+  const std::vector<feedlane_tensor>& all = tensors(token);
+  if (number < 0 || static_cast<std::size_t>(number) >= all.size())
+    return error.refuse(FEEDLANE_E_ARGUMENT, "tensor", number, all.size(), "tensor is {}, the batch has {}", number,
+                        all.size());
+  out = &all[static_cast<std::size_t>(number)];
+  return FEEDLANE_OK;
+}
+
+bool Leases::is_cuda_host(const feedlane_tensor& tensor) const {
+  pinned::Pool* const registered = pool();
+  return registered != nullptr && registered->backend().is_cuda() && registered->covers(tensor.data, tensor.bytes);
 }
 
 Status Leases::begin_use(std::uint64_t token, Error& error) {

@@ -1,27 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches in the trainer's hands: references to them, and streams that use them. A batch keeps its slot until the last
-// reference was given back and no stream uses it.
+// reference was released and no stream uses it, and the loader's handle as long.
 //
 // Thread safety: any thread, as long as the loader exists.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "arena/slot_table.hpp"
 #include "base/error.hpp"
+#include "feedlane/tensor.h"
 #include "loader/ledger.hpp"
+#include "loader/life.hpp"
 #include "loader/memory.hpp"
 #include "loader/wakeups.hpp"
 #include "monitor/events.hpp"
 
 namespace feedlane::loader {
 
+class RecordedStreams;
+
 class Leases {
  public:
   // All must outlive the leases.
-  Leases(Memory& memory, const Ledger& ledger, Wakeups& wakeups, monitor::EventQueue& events)
-      : memory_(memory), ledger_(ledger), wakeups_(wakeups), events_(events) {}
+  Leases(Memory& memory, const Ledger& ledger, Wakeups& wakeups, monitor::EventQueue& events);
+  ~Leases();
+  // The handle that batches keep, with one count for each batch in the trainer's hands. Before the first batch.
+  void use(Life& life);
+  [[nodiscard]] Life& life() const { return *life_; }
+
+  // ---- with the batch's count of the handle; after the last of them the leases may be gone ----
+
+  // Releases a reference, the slot too if it was the last and no stream uses the batch. E_STALE.
+  Status give_back(std::uint64_t token);
+  // The same when `stream` has completed what is enqueued now. After an error the reference is still the caller's.
+  Status give_back_on(std::uint64_t token, void* stream, Error& error);
+  // `stream` is asked when the last reference is released. E_LIMIT, E_STATE, E_STALE, E_UNSUPPORTED.
+  Status record_stream(std::uint64_t token, void* stream, Error& error);
+  // Enqueues a copy of tensor `number` to `bytes` of the device's memory.
+  Status copy_to_device(std::uint64_t token, std::int32_t number, void* device_memory, std::uint64_t bytes,
+                        void* stream, Error& error);
+
+  // ---- the slot alone ----
 
   Status retain(std::uint64_t token) { return memory_.slots.retain(token); }
   Status release(std::uint64_t token, arena::SlotTable::Left& left) {
@@ -33,22 +56,49 @@ class Leases {
   [[nodiscard]] std::uint32_t held() const { return memory_.slots.held(); }
   // The tensors of a batch to which the caller has a reference. They stay as they are until its last release.
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint64_t token) const;
+  // One of them. E_ARGUMENT.
+  Status find_tensor(std::uint64_t token, std::int32_t number, const feedlane_tensor*& out, Error& error) const;
+  // Whether all of a tensor is registered with CUDA.
+  [[nodiscard]] bool is_cuda_host(const feedlane_tensor& tensor) const;
 
   // A stream uses a batch to which the caller has a reference: its slot is kept until end_use. E_STALE, E_LIMIT.
   Status begin_use(std::uint64_t token, Error& error);
-  // The stream will say when it has come to the end of its use: `next` waits for that. Called before the stream is asked.
+  // The stream will report the end of its use: `next` waits for that. Called before the stream is asked.
   void expect_end() { memory_.pending_releases.fetch_add(1, std::memory_order_relaxed); }
-  // The use has ended. `stream`: what became of the stream, told as an event if it is an error.
+  // The use has ended. `stream`: the outcome of the stream, reported as an event if it is an error.
   arena::SlotTable::Left end_use(std::uint64_t token, const Error& stream);
 
   [[nodiscard]] pinned::Pool* pool() const { return memory_.slot_memory.pool(); }
   [[nodiscard]] const arena::SlotTable& slots() const { return memory_.slots; }
 
  private:
+  Status check_pool(Error& error) const;
+
   Memory& memory_;
   const Ledger& ledger_;
   Wakeups& wakeups_;
   monitor::EventQueue& events_;
+  Life* life_ = nullptr;
+  std::unique_ptr<RecordedStreams> streams_;  // with a pool
+};
+
+// A reference to a batch, released at the end of the scope.
+class Reference {
+ public:
+  Reference() = default;
+  Reference(const Reference&) = delete;
+  Reference& operator=(const Reference&) = delete;
+  ~Reference() {
+    if (leases_ != nullptr) (void)leases_->give_back(token_);
+  }
+  // E_STALE, E_LIMIT.
+  Status take(Leases& leases, std::uint64_t token, Error& error);
+  // The reference is now the receiver's to release.
+  void pass_on() { leases_ = nullptr; }
+
+ private:
+  Leases* leases_ = nullptr;
+  std::uint64_t token_ = 0;
 };
 
 }  // namespace feedlane::loader

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "feedlane/loader.h"
 #include "loader/collector.hpp"
 #include "loader/config.hpp"
 #include "loader/delivery.hpp"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "feedlane/batch.h"
 #include "loader/order.hpp"
 #include "sampler/sampler.hpp"
 

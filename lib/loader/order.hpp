@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "checkpoint/progress.hpp"
 #include "checkpoint/state.hpp"
+#include "feedlane/batch.h"
 #include "loader/config.hpp"
 #include "loader/ledger.hpp"
 #include "monitor/events.hpp"

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "feedlane/batch.h"
 #include "loader/order.hpp"
 
 namespace feedlane::loader {

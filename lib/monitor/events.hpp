@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "feedlane/monitor.h"
 
 namespace feedlane::monitor {
 

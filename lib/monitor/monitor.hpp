@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "feedlane/monitor.h"
 #include "monitor/stats.hpp"
 #include "shm/segment.hpp"
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/error.hpp"
+#include "feedlane/monitor.h"
 #include "shm/segment.hpp"
 
 namespace feedlane::monitor {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ctime>
 
-#include "feedlane.h"
+#include "feedlane/status.h"
 
 namespace feedlane::os {
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "feedlane/pool.h"
 
 namespace feedlane::pinned {
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "feedlane/pool.h"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "pinned/backend.hpp"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "feedlane/sampler.h"
 #include "sampler/rank.hpp"
 
 namespace feedlane::sampler {

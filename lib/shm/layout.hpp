@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "feedlane.h"
+#include "feedlane/tensor.h"
 
 namespace feedlane::shm {
 

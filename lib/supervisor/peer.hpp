@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "feedlane/monitor.h"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poller.hpp"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "feedlane/loader.h"
 
 namespace feedlane::supervisor {
 

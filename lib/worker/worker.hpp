@@ -12,6 +12,7 @@
 #include "dataset/runner.hpp"
 #include "dataset/scratch.hpp"
 #include "dataset/task.hpp"
+#include "feedlane/dataset.h"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poller.hpp"

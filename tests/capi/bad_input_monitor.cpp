@@ -50,18 +50,18 @@ const Row<F> rows[] = {
     OPENING("the least nth", FEEDLANE_E_ARGUMENT, "nth", INT32_MIN, 0, f.pid(), INT32_MIN, f.out.place()),
     OPENING("past the last loader", FEEDLANE_END, "", 0, 0, f.pid(), 1, f.out.place()),
     OPENING("the largest nth", FEEDLANE_END, "", 0, 0, f.pid(), INT32_MAX, f.out.place()),
-    ANSWERS(feedlane_monitor_stats, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.stats),
-    ANSWERS(feedlane_monitor_stats, "out NULL", FEEDLANE_E_ARGUMENT, f.m(), nullptr),
-    ANSWERS(feedlane_monitor_stats, "out of size 0", FEEDLANE_E_ABI, f.m(), f.stats_of(0)),
-    ANSWERS(feedlane_monitor_stats, "out of size 7", FEEDLANE_E_ABI, f.m(), f.stats_of(7)),
-    ANSWERS(feedlane_monitor_stats, "size only", FEEDLANE_OK, f.m(), f.stats_of(8)),
-    ANSWERS(feedlane_monitor_worker_stats, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.worker),
-    ANSWERS(feedlane_monitor_worker_stats, "out NULL", FEEDLANE_E_ARGUMENT, f.m(), 0, nullptr),
-    ANSWERS(feedlane_monitor_worker_stats, "out of size 0", FEEDLANE_E_ABI, f.m(), 0, f.worker_of(0)),
-    ANSWERS(feedlane_monitor_worker_stats, "worker -1", FEEDLANE_E_ARGUMENT, f.m(), -1, &f.worker),
-    ANSWERS(feedlane_monitor_worker_stats, "the least worker", FEEDLANE_E_ARGUMENT, f.m(), INT32_MIN, &f.worker),
-    ANSWERS(feedlane_monitor_worker_stats, "past the last worker", FEEDLANE_END, f.m(), 0, &f.worker),
-    ANSWERS(feedlane_monitor_worker_stats, "the largest worker", FEEDLANE_END, f.m(), INT32_MAX, &f.worker),
+    ANSWERS(feedlane_monitor_get_stats, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.stats),
+    ANSWERS(feedlane_monitor_get_stats, "out NULL", FEEDLANE_E_ARGUMENT, f.m(), nullptr),
+    ANSWERS(feedlane_monitor_get_stats, "out of size 0", FEEDLANE_E_ABI, f.m(), f.stats_of(0)),
+    ANSWERS(feedlane_monitor_get_stats, "out of size 7", FEEDLANE_E_ABI, f.m(), f.stats_of(7)),
+    ANSWERS(feedlane_monitor_get_stats, "size only", FEEDLANE_OK, f.m(), f.stats_of(8)),
+    ANSWERS(feedlane_monitor_get_worker_stats, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.worker),
+    ANSWERS(feedlane_monitor_get_worker_stats, "out NULL", FEEDLANE_E_ARGUMENT, f.m(), 0, nullptr),
+    ANSWERS(feedlane_monitor_get_worker_stats, "out of size 0", FEEDLANE_E_ABI, f.m(), 0, f.worker_of(0)),
+    ANSWERS(feedlane_monitor_get_worker_stats, "worker -1", FEEDLANE_E_ARGUMENT, f.m(), -1, &f.worker),
+    ANSWERS(feedlane_monitor_get_worker_stats, "the least worker", FEEDLANE_E_ARGUMENT, f.m(), INT32_MIN, &f.worker),
+    ANSWERS(feedlane_monitor_get_worker_stats, "past the last worker", FEEDLANE_END, f.m(), 0, &f.worker),
+    ANSWERS(feedlane_monitor_get_worker_stats, "the largest worker", FEEDLANE_END, f.m(), INT32_MAX, &f.worker),
     ANSWERS(feedlane_monitor_ref, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
     ANSWERS(feedlane_monitor_unref, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_monitor_close, "NULL", FEEDLANE_OK, nullptr),
@@ -72,8 +72,8 @@ const Row<F> rows[] = {
 };
 
 const Row<F> forked_rows[] = {
-    ANSWERS(feedlane_monitor_stats, "forked", FEEDLANE_E_FORKED, f.monitor.get(), &f.stats),
-    ANSWERS(feedlane_monitor_worker_stats, "forked", FEEDLANE_E_FORKED, f.monitor.get(), 0, &f.worker),
+    ANSWERS(feedlane_monitor_get_stats, "forked", FEEDLANE_E_FORKED, f.monitor.get(), &f.stats),
+    ANSWERS(feedlane_monitor_get_worker_stats, "forked", FEEDLANE_E_FORKED, f.monitor.get(), 0, &f.worker),
     ANSWERS(feedlane_monitor_ref, "forked", FEEDLANE_E_FORKED, f.monitor.get()),
     ANSWERS(feedlane_monitor_unref, "forked", FEEDLANE_E_FORKED, f.monitor.get()),
     ANSWERS(feedlane_monitor_close, "forked", FEEDLANE_OK, f.copy()),
@@ -89,5 +89,5 @@ TEST_CASE("bad input: a monitor in a forked child") {
   F f;
   (void)f.m();
   check_forked(f, forked_rows);
-  CHECK(feedlane_monitor_stats(f.monitor.get(), &f.stats) == FEEDLANE_OK);
+  CHECK(feedlane_monitor_get_stats(f.monitor.get(), &f.stats) == FEEDLANE_OK);
 }

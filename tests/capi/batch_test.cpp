@@ -227,8 +227,8 @@ TEST_CASE("every other call on a destroyed loader whose batches are held answers
   CHECK(feedlane_loader_stop(o.copy, nullptr) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_length(o.copy, &length) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_open_worker(o.copy, &number, &number, nullptr) == FEEDLANE_E_STATE);
-  CHECK(feedlane_loader_stats(o.copy, &stats) == FEEDLANE_E_STATE);
-  CHECK(feedlane_loader_worker_stats(o.copy, 0, &worker) == FEEDLANE_E_STATE);
+  CHECK(feedlane_loader_get_stats(o.copy, &stats) == FEEDLANE_E_STATE);
+  CHECK(feedlane_loader_get_worker_stats(o.copy, 0, &worker) == FEEDLANE_E_STATE);
   feedlane_loader* again = o.copy;
   CHECK(feedlane_loader_destroy(&again) == FEEDLANE_E_STATE);
   CHECK(feedlane_batch_release(o.copy, o.batches[0].token) == FEEDLANE_OK);

@@ -77,7 +77,7 @@ TEST_CASE("what allows any thread at any time works meanwhile") {
   CHECK(feedlane_loader_wait_fd(l, &fd) == FEEDLANE_OK);
   CHECK(stats_of(l).batches == 1);
   auto worker = fresh<feedlane_worker_stats>();
-  CHECK(feedlane_loader_worker_stats(l, 0, &worker) == FEEDLANE_END);
+  CHECK(feedlane_loader_get_worker_stats(l, 0, &worker) == FEEDLANE_END);
   CHECK(feedlane_batch_retain(l, o.held.token) == FEEDLANE_OK);
   CHECK(feedlane_batch_release(l, o.held.token) == FEEDLANE_OK);
   CHECK(feedlane_batch_release(l, o.held.token) == FEEDLANE_OK);
@@ -134,8 +134,8 @@ TEST_CASE("a NULL handle is E_ARGUMENT, by name, for every function") {
   CHECK(feedlane_loader_arm(nullptr) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_loader_interrupt(nullptr) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_loader_length(nullptr, &length) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_loader_stats(nullptr, &stats) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_loader_worker_stats(nullptr, 0, &worker) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_loader_get_stats(nullptr, &stats) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_loader_get_worker_stats(nullptr, 0, &worker) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_worker_get_info(nullptr, &info) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_worker_check(nullptr) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_worker_wait_fd(nullptr, &number) == FEEDLANE_E_ARGUMENT);

@@ -104,7 +104,7 @@ TEST_CASE("close ends a wait in next with E_STATE, and so does every later call"
   CHECK(feedlane_loader_poll(g.loader, nullptr) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_arm(g.loader) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_stop(g.loader, nullptr) == FEEDLANE_E_STATE);
-  CHECK(feedlane_loader_stats(g.loader, &stats) == FEEDLANE_E_STATE);
+  CHECK(feedlane_loader_get_stats(g.loader, &stats) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_length(g.loader, &length) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_interrupt(g.loader) == FEEDLANE_E_STATE);
   CHECK_MESSAGE(feedlane_loader_close(g.loader) == FEEDLANE_OK, "once more is nothing");
@@ -205,7 +205,8 @@ TEST_CASE("destroy while another thread is in a callback of next waits until tha
   while (entered == 0) std::this_thread::yield();
   std::thread opener([&] {
     auto stats = fresh<feedlane_stats>();
-    while (feedlane_loader_stats(l, &stats) != FEEDLANE_E_STATE) std::this_thread::yield();  // it is being destroyed
+    while (feedlane_loader_get_stats(l, &stats) != FEEDLANE_E_STATE)
+      std::this_thread::yield();  // it is being destroyed
     gate.open();
   });
   feedlane_loader* copy = l;
@@ -227,7 +228,8 @@ TEST_CASE("statistics with a reference race destroy: numbers, then E_STATE, and 
       watchers.emplace_back([l] {
         auto stats = fresh<feedlane_stats>();
         auto event = fresh<feedlane_event>();
-        while (feedlane_loader_stats(l, &stats) == FEEDLANE_OK && feedlane_loader_event(l, &event) == FEEDLANE_END) {
+        while (feedlane_loader_get_stats(l, &stats) == FEEDLANE_OK &&
+               feedlane_loader_event(l, &event) == FEEDLANE_END) {
         }
         CHECK(feedlane_loader_unref(l) == FEEDLANE_OK);
       });

@@ -29,8 +29,8 @@ void expect_forked(feedlane_loader* l, std::uint64_t token, Findings& f) {
   EXPECT(f, feedlane_loader_stop(l, nullptr) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_length(l, &length) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_open_worker(l, &number, &number, nullptr) == FEEDLANE_E_FORKED);
-  EXPECT(f, feedlane_loader_stats(l, &stats) == FEEDLANE_E_FORKED);
-  EXPECT(f, feedlane_loader_worker_stats(l, 0, &worker) == FEEDLANE_E_FORKED);
+  EXPECT(f, feedlane_loader_get_stats(l, &stats) == FEEDLANE_E_FORKED);
+  EXPECT(f, feedlane_loader_get_worker_stats(l, 0, &worker) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_batch_retain(l, token) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_batch_release(l, token) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_destroy(&l) == FEEDLANE_OK);

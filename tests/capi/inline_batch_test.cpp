@@ -196,8 +196,8 @@ TEST_CASE("statistics count what was yielded") {
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
   CHECK(stats_of(l.get()).slots_held == 0);
   auto worker = fresh<feedlane_worker_stats>();
-  CHECK_MESSAGE(feedlane_loader_worker_stats(l.get(), 0, &worker) == FEEDLANE_END, "there are no workers");
-  CHECK(feedlane_loader_worker_stats(l.get(), -1, &worker) == FEEDLANE_E_ARGUMENT);
+  CHECK_MESSAGE(feedlane_loader_get_worker_stats(l.get(), 0, &worker) == FEEDLANE_END, "there are no workers");
+  CHECK(feedlane_loader_get_worker_stats(l.get(), -1, &worker) == FEEDLANE_E_ARGUMENT);
 }
 
 TEST_CASE("poll, arm and open_worker have an answer without workers too") {

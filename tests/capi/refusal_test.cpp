@@ -54,7 +54,6 @@ const Refusal numbers[] = {
     {"config.no_lifeline", 2, 1, spawning, SET(no_lifeline, 2)},
     {"config.staged", -1, 0, spawning, SET(staged, -1)},
     {"config.staged", (1 << 16) + 1, 1 << 16, spawning, SET(staged, (1 << 16) + 1)},
-    {"config.reserved_too", 1, 0, inline_loader, SET(reserved_too, 1)},
 };
 
 const Refusal combinations[] = {

@@ -200,11 +200,11 @@ TEST_CASE("an output struct whose size was not set is refused before anything ha
   CHECK(feedlane_loader_next(l.get(), patience_ns, nullptr, &e) == FEEDLANE_E_ARGUMENT);
   CHECK(std::string(e.argument) == "out");
   feedlane_stats stats{};
-  CHECK(feedlane_loader_stats(l.get(), &stats) == FEEDLANE_E_ABI);
-  CHECK(feedlane_loader_stats(l.get(), nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_loader_get_stats(l.get(), &stats) == FEEDLANE_E_ABI);
+  CHECK(feedlane_loader_get_stats(l.get(), nullptr) == FEEDLANE_E_ARGUMENT);
   feedlane_worker_stats worker{};
-  CHECK(feedlane_loader_worker_stats(l.get(), 0, &worker) == FEEDLANE_E_ABI);
-  CHECK(feedlane_loader_worker_stats(l.get(), 0, nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_loader_get_worker_stats(l.get(), 0, &worker) == FEEDLANE_E_ABI);
+  CHECK(feedlane_loader_get_worker_stats(l.get(), 0, nullptr) == FEEDLANE_E_ARGUMENT);
   check_sequence(take_rest(l.get()), 2, 2);
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("statistics of an older header get what they have room for") {
   feedlane_stats stats;
   std::memset(&stats, 0x5a, sizeof stats);
   stats.size = offsetof(feedlane_stats, epochs);
-  REQUIRE(feedlane_loader_stats(l.get(), &stats) == FEEDLANE_OK);
+  REQUIRE(feedlane_loader_get_stats(l.get(), &stats) == FEEDLANE_OK);
   CHECK(stats.batches == 2);
   CHECK(stats.samples == 4);
   CHECK(stats.bytes == 4 * 16);

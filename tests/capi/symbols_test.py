@@ -1,18 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The header's functions, the version script's names and the library's dynamic symbols are one and the same set.
+"""The headers' functions, the version script's names and the library's dynamic symbols are one and the same set.
 
-Usage: symbols_test.py CAPI_FOLDER LIBRARY
+Usage: symbols_test.py ROOT LIBRARY
 """
 
+import glob
 import os
 import re
 import subprocess
 import sys
 
 
+def headers(folder):
+    """The texts of feedlane.h and feedlane/*.h."""
+    names = glob.glob(os.path.join("feedlane", "*.h"), root_dir=folder)
+    for name in ["feedlane.h", *sorted(names)]:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            yield file.read()
+
+
 def code_of(header):
-    """The header without comments, line continuations joined."""
+    """A header without comments, line continuations joined."""
     text = re.sub(r"/\*.*?\*/", " ", header, flags=re.S)
     return text.replace("\\\n", " ")
 
@@ -79,14 +88,13 @@ def status_problems(code):
 
 
 def main():
-    folder, library = sys.argv[1:]
-    with open(os.path.join(folder, "feedlane.h"), encoding="utf-8") as file:
-        code = code_of(file.read())
-    with open(os.path.join(folder, "feedlane.map"), encoding="utf-8") as file:
+    root, library = sys.argv[1:]
+    code = code_of("\n".join(headers(os.path.join(root, "include"))))
+    with open(os.path.join(root, "capi", "feedlane.map"), encoding="utf-8") as file:
         script, problems = in_script(file.read())
     header = declared(code)
     if len(header) < 30:
-        problems.append(f"only {len(header)} declarations found in feedlane.h")
+        problems.append(f"only {len(header)} declarations found in the headers")
     others = set(re.findall(r"\b(feedlane_\w+)\s*\(", code)) - header
     problems += [f"feedlane.h: {name} is declared without FEEDLANE_API" for name in sorted(others)]
     problems += differences("feedlane.map", script, header)

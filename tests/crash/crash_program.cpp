@@ -160,7 +160,7 @@ constexpr const char* stop_first = "CRASH_PROGRAM_STOP_FIRST";
   for (std::int32_t w = 0; w < 2; w++) {
     feedlane_worker_stats stats{};
     stats.size = sizeof stats;
-    fail_if(feedlane_loader_worker_stats(loader, w, &stats), err);
+    fail_if(feedlane_loader_get_worker_stats(loader, w, &stats), err);
     std::printf("worker %lld\n", static_cast<long long>(stats.pid));
   }
   std::printf("ready\n");
@@ -194,7 +194,7 @@ int start_stopped(feedlane_error& err) {
 void wait_for_workers(feedlane_loader* loader, feedlane_error& err) {
   feedlane_worker_stats stats;
   feedlane_init(&stats, sizeof stats);
-  for (std::int32_t w = 0; feedlane_loader_worker_stats(loader, w, &stats) == FEEDLANE_OK;) {
+  for (std::int32_t w = 0; feedlane_loader_get_worker_stats(loader, w, &stats) == FEEDLANE_OK;) {
     if (stats.state == FEEDLANE_WORKER_READY) {
       w++;
     } else if (const std::int32_t s = feedlane_loader_poll(loader, &err); s < 0) {
@@ -228,7 +228,7 @@ int show(feedlane_error& err) {
   std::memcpy(&in_worker, batch.tensors[1].data, sizeof in_worker);
   feedlane_worker_stats stats{};
   stats.size = sizeof stats;
-  fail_if(feedlane_loader_worker_stats(loader, batch.worker, &stats), err);
+  fail_if(feedlane_loader_get_worker_stats(loader, batch.worker, &stats), err);
   std::printf("worker %lld\ntrainer_address %llu\nworker_address %llu\noffset %llu\nbyte %d\n",
               static_cast<long long>(stats.pid),
               static_cast<unsigned long long>(reinterpret_cast<std::uint64_t>(batch.tensors[0].data)),

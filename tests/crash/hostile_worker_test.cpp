@@ -301,7 +301,7 @@ int main() {
       take_epoch(loader, epoch, totals);
     feedlane_stats stats;
     feedlane_init(&stats, sizeof stats);
-    (void)feedlane_loader_stats(loader, &stats);
+    (void)feedlane_loader_get_stats(loader, &stats);
     restarts += stats.restarts;
     invalid += stats.invalid_results;
     hung += stats.hung;
@@ -310,7 +310,7 @@ int main() {
     while (feedlane_loader_event(loader, &event) == FEEDLANE_OK) totals.sum += std::strlen(event.what.text);
     stage = "stop";
     if (const std::int32_t s = feedlane_loader_stop(loader, &err); s != FEEDLANE_OK) fail(err.text, s, FEEDLANE_OK);
-    (void)feedlane_loader_stats(loader, &stats);
+    (void)feedlane_loader_get_stats(loader, &stats);
     if (stats.slots_free != stats.slots)
       fail("free slots", static_cast<std::int64_t>(stats.slots_free), static_cast<std::int64_t>(stats.slots));
     (void)feedlane_loader_destroy(&loader);

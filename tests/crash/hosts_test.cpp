@@ -90,13 +90,13 @@ struct Loader {
   std::int64_t pid(std::int32_t worker) {
     feedlane_worker_stats stats{};
     stats.size = sizeof stats;
-    REQUIRE(feedlane_loader_worker_stats(handle, worker, &stats) == FEEDLANE_OK);
+    REQUIRE(feedlane_loader_get_worker_stats(handle, worker, &stats) == FEEDLANE_OK);
     return stats.pid;
   }
   std::uint64_t restarts() {
     feedlane_stats stats{};
     stats.size = sizeof stats;
-    REQUIRE(feedlane_loader_stats(handle, &stats) == FEEDLANE_OK);
+    REQUIRE(feedlane_loader_get_stats(handle, &stats) == FEEDLANE_OK);
     return stats.restarts;
   }
 

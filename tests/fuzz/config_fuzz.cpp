@@ -353,7 +353,7 @@ void make_loader(Input& in) {
   std::int64_t length = -2;
   PROMISE(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK && length >= -1);
   auto stats = fresh<feedlane_stats>();
-  PROMISE(feedlane_loader_stats(l.get(), &stats) == FEEDLANE_OK && stats.slots_free == stats.slots);
+  PROMISE(feedlane_loader_get_stats(l.get(), &stats) == FEEDLANE_OK && stats.slots_free == stats.slots);
   if (c.workers != 0) return;  // a worker's side is the other targets'
   Report report(in);
   report.check(feedlane_loader_begin(l.get(), in.pick(3), report.get()));

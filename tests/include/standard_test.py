@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The C++ headers under other settings than the project's: C++17 is told of in one error, every header stands by itself
-and is free of warnings, without exceptions and RTTI too. Usage: standard_test.py INCLUDE CAPI; $CXX is the compiler."""
+and is free of warnings, without exceptions and RTTI too. Usage: standard_test.py INCLUDE; $CXX is the compiler."""
 import os
 import subprocess
 import sys

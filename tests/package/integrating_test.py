@@ -3,9 +3,10 @@
 """What docs/integrating.md says is so: its names are there, its sizes are right, and its worker in Python does what the one
 in C does.
 
-Usage: integrating_test.py DOCUMENT CAPI_FOLDER LIBRARY [TRAINER WORKER]   (the example programs; $CC is the compiler)
+Usage: integrating_test.py DOCUMENT ROOT LIBRARY [TRAINER WORKER]   (the example programs; $CC is the compiler)
 """
 
+import glob
 import json
 import os
 import re
@@ -20,15 +21,17 @@ def read(*path):
         return file.read()
 
 
-def unknown_names(document, capi):
-    known = read(capi, "feedlane.h") + read(capi, "feedlane.map") + read(capi, "../CMakeLists.txt")
+def unknown_names(document, root):
+    headers = ["feedlane.h", *glob.glob("feedlane/*.h", root_dir=os.path.join(root, "include"))]
+    known = "".join(read(root, "include", name) for name in headers)
+    known += read(root, "capi", "feedlane.map") + read(root, "CMakeLists.txt")
     for name in sorted(set(re.findall(r"\b(?:feedlane|FEEDLANE)_\w+", document))):
         # Ending in _, it stands for all that begin so.
         if not re.search(rf"\b{name}" + ("" if name.endswith("_") else r"\b"), known):
             yield f"{name} is not in feedlane.h"
 
 
-def wrong_sizes(document, capi, scratch):
+def wrong_sizes(document, root, scratch):
     said = {name: int(size) for name, size in re.findall(r"`(feedlane_\w+)` \| (\d+) \|", document)}
     if len(said) < 5:
         yield f"only {len(said)} sizes found"
@@ -36,16 +39,16 @@ def wrong_sizes(document, capi, scratch):
     with open(source, "w", encoding="utf-8") as file:
         prints = "".join(f'  printf("{name} %zu\\n", sizeof({name}));\n' for name in said)
         file.write(f'#include "feedlane.h"\n#include <stdio.h>\nint main(void) {{\n{prints}}}\n')
-    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-I", capi, source, "-o", program], check=True)
+    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-I", os.path.join(root, "include"), source, "-o", program], check=True)
     for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines():
         name, size = line.split()
         if said[name] != int(size):
             yield f"{name} has {size} bytes, not {said[name]}"
 
 
-def wrong_waits(document, capi):
+def wrong_waits(document, root):
     """The functions that the document says wait are those of the record."""
-    with open(os.path.join(capi, "abi", "interface.json"), encoding="utf-8") as file:
+    with open(os.path.join(root, "capi", "abi", "interface.json"), encoding="utf-8") as file:
         waiting = {name for name, f in json.load(file)["functions"].items() if f["waits"]}
     said = set(re.findall(r"`(feedlane_\w+)`", re.search(r"These wait .*?:\n(.*?)\.", document, flags=re.S)[1]))
     yield from (f"{name} waits, or doesn't" for name in sorted(waiting ^ said))
@@ -66,10 +69,10 @@ def wrong_worker(document, library, trainer, worker, scratch):
 
 
 def main():
-    path, capi, library, *programs = sys.argv[1:]
+    path, root, library, *programs = sys.argv[1:]
     document = read(path)
     with tempfile.TemporaryDirectory(prefix="feedlane-integrating.") as scratch:
-        problems = [*unknown_names(document, capi), *wrong_sizes(document, capi, scratch), *wrong_waits(document, capi)]
+        problems = [*unknown_names(document, root), *wrong_sizes(document, root, scratch), *wrong_waits(document, root)]
         if programs:
             problems += wrong_worker(document, library, *programs, scratch)
     print("\n".join(problems) or "names, sizes and the worker are right")

@@ -25,6 +25,11 @@ HEADERS = {"feedlane.h"} | {
         "batch", "callback", "custom_sampler", "dataset", "error", "feedlane", "language", "loader", "loader_options", "monitor",
         "pool", "sampler", "state", "task", "tensor", "worker",
     )
+} | {
+    f"feedlane/{name}.h"
+    for name in (
+        "batch", "dataset", "dlpack", "loader", "monitor", "pool", "ring", "sampler", "status", "tensor", "worker",
+    )
 }
 
 

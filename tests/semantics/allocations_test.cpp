@@ -273,7 +273,7 @@ void live_as_monitor() {
   feedlane_monitor* m = nullptr;
   SUCCEEDS(feedlane_monitor_open(::getpid(), 0, &m, nullptr));
   auto stats = fresh<feedlane_stats>();
-  SUCCEEDS(feedlane_monitor_stats(m, &stats));
+  SUCCEEDS(feedlane_monitor_get_stats(m, &stats));
   CHECK(stats.slots != 0);
   end(feedlane_monitor_close, &m);
 }

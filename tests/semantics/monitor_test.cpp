@@ -81,10 +81,10 @@ class Trainer {
     for (char what = 0; status >= 0 && ::read(steps_.fds[0], &what, 1) == 1;) {
       status = step_here(loader, what);
       Said said{status, fresh<feedlane_stats>(), {}};
-      (void)feedlane_loader_stats(loader, &said.stats);
+      (void)feedlane_loader_get_stats(loader, &said.stats);
       for (std::int32_t w = 0; w < worker_count; w++) {
         said.workers[w] = fresh<feedlane_worker_stats>();
-        (void)feedlane_loader_worker_stats(loader, w, &said.workers[w]);
+        (void)feedlane_loader_get_worker_stats(loader, w, &said.workers[w]);
       }
       (void)!::write(answers_.fds[1], &said, sizeof said);
     }

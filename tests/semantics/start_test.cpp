@@ -365,6 +365,6 @@ TEST_CASE("counters of workers add up to what was yielded") {
   CHECK(samples == 31);
   CHECK(bytes == 31 * 16);
   auto past = fresh<feedlane_worker_stats>();
-  CHECK(feedlane_loader_worker_stats(l.get(), 3, &past) == FEEDLANE_END);
-  CHECK(feedlane_loader_worker_stats(l.get(), -1, &past) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_loader_get_worker_stats(l.get(), 3, &past) == FEEDLANE_END);
+  CHECK(feedlane_loader_get_worker_stats(l.get(), -1, &past) == FEEDLANE_E_ARGUMENT);
 }

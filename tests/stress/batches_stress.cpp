@@ -96,11 +96,11 @@ int main() {
       for (std::int32_t w = 0; w < 2; w++) {
         feedlane_worker_stats stats{};
         stats.size = sizeof stats;
-        check(err, feedlane_loader_worker_stats(loader, w, &stats));
+        check(err, feedlane_loader_get_worker_stats(loader, w, &stats));
         pids[static_cast<std::size_t>(w) + 1] = stats.pid;
       }
       std::transform(pids.begin(), pids.end(), first.begin(), footprint);
-      check(err, feedlane_loader_stats(loader, &before));
+      check(err, feedlane_loader_get_stats(loader, &before));
     }
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -113,7 +113,7 @@ int main() {
   }
   feedlane_stats after{};
   after.size = sizeof after;
-  check(err, feedlane_loader_stats(loader, &after));
+  check(err, feedlane_loader_get_stats(loader, &after));
   must_be("data segment", after.data_bytes, before.data_bytes, 0);
   must_be("control segment", after.control_bytes, before.control_bytes, 0);
   const std::int32_t last = feedlane_loader_next(loader, FEEDLANE_FOREVER, &batch, &err);

@@ -179,7 +179,7 @@ class Disturber {
   [[nodiscard]] feedlane_worker_stats stats_of(std::int32_t w) const {
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
-    if (feedlane_loader_worker_stats(loader_, w, &s) != FEEDLANE_OK) s.pid = 0;
+    if (feedlane_loader_get_worker_stats(loader_, w, &s) != FEEDLANE_OK) s.pid = 0;
     return s;
   }
   void run() {

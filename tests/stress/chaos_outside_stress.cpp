@@ -160,7 +160,7 @@ int train() {
   }
   feedlane_stats stats;
   feedlane_init(&stats, sizeof stats);
-  (void)feedlane_loader_stats(loader, &stats);
+  (void)feedlane_loader_get_stats(loader, &stats);
   if (feedlane_loader_destroy(&loader) != FEEDLANE_OK) stress::die("destroy", 1, 0);
   std::printf(
       "%llu batches, each once, in order, whole; %llu restarts, %llu hung, %llu sent again; longest wait %.0f ms\n",
@@ -206,7 +206,7 @@ class Outside {
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
     const auto w = static_cast<std::int32_t>(random_(team));
-    if (feedlane_monitor_worker_stats(monitor_, w, &s) != FEEDLANE_OK) return 0;
+    if (feedlane_monitor_get_worker_stats(monitor_, w, &s) != FEEDLANE_OK) return 0;
     return s.state == FEEDLANE_WORKER_READY || s.state == FEEDLANE_WORKER_OPENING ? static_cast<pid_t>(s.pid) : 0;
   }
   void nap(std::uint64_t least_ms, std::uint64_t most_ms) {

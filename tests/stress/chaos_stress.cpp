@@ -58,7 +58,7 @@ int main() {
   stress::check_growth(first, last, {.resident_kib = 2048, .descriptors = 2 * chaos::workers, .mappings = 0});
   feedlane_stats stats;
   feedlane_init(&stats, sizeof stats);
-  (void)feedlane_loader_stats(loader, &stats);
+  (void)feedlane_loader_get_stats(loader, &stats);
   if (feedlane_loader_destroy(&loader) != FEEDLANE_OK) stress::die("destroy", 1, 0);
   if (::waitpid(-1, nullptr, WNOHANG) != -1) stress::die("children left", 1, 0);
   std::printf(

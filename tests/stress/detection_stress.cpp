@@ -87,7 +87,7 @@ void kill_worker(const feedlane_loader* loader, std::int32_t w) {
   const auto pid_of = [&] {
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
-    (void)feedlane_loader_worker_stats(loader, w, &s);
+    (void)feedlane_loader_get_worker_stats(loader, w, &s);
     return s.pid;
   };
   const std::int64_t pid = pid_of();
@@ -136,7 +136,7 @@ void deaths(std::int64_t runs) {
   }
   feedlane_stats stats;
   feedlane_init(&stats, sizeof stats);
-  (void)feedlane_loader_stats(loader, &stats);
+  (void)feedlane_loader_get_stats(loader, &stats);
   const double middle = median(noticed);  // sorts
   std::printf(
       "arena %.0f MiB, %zu deaths: noticed after %.2f ms (worst %.2f), the batch there, by a new worker, after %.2f "
@@ -156,7 +156,7 @@ void ends(std::int32_t workers) {
     (void)feedlane_loader_poll(loader, nullptr);
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
-    (void)feedlane_loader_worker_stats(loader, w, &s);
+    (void)feedlane_loader_get_worker_stats(loader, w, &s);
     if (s.state == FEEDLANE_WORKER_READY) w++;
     else nap(1'000'000);
   }

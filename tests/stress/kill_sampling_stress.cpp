@@ -161,7 +161,7 @@ class Trainer {
     last_ = stress::footprint();
     feedlane_stats stats;
     feedlane_init(&stats, sizeof stats);
-    (void)feedlane_loader_stats(loader_, &stats);
+    (void)feedlane_loader_get_stats(loader_, &stats);
     compare("results that made no sense", static_cast<std::int64_t>(stats.invalid_results), 0);
     compare("results that came too late", static_cast<std::int64_t>(stats.late_results), 0);
     compare("slots that are free", static_cast<std::int64_t>(stats.slots_free), static_cast<std::int64_t>(stats.slots));

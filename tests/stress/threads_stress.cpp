@@ -106,10 +106,10 @@ void look(feedlane_loader* loader, const std::atomic<bool>& ended) {
   for (std::uint64_t i = 0; !ended.load(std::memory_order_relaxed); i++) {
     feedlane_stats stats{};
     stats.size = sizeof stats;
-    (void)feedlane_loader_stats(loader, &stats);
+    (void)feedlane_loader_get_stats(loader, &stats);
     feedlane_worker_stats worker{};
     worker.size = sizeof worker;
-    (void)feedlane_loader_worker_stats(loader, static_cast<std::int32_t>(i % 4), &worker);
+    (void)feedlane_loader_get_worker_stats(loader, static_cast<std::int32_t>(i % 4), &worker);
     feedlane_event event{};
     event.size = sizeof event;
     (void)feedlane_loader_event(loader, &event);
@@ -199,7 +199,7 @@ int main() {
   for (std::thread& t : workers) t.join();
   feedlane_stats stats{};
   stats.size = sizeof stats;
-  check(err, feedlane_loader_stats(loader, &stats));
+  check(err, feedlane_loader_get_stats(loader, &stats));
   if (stats.slots_free != stats.slots) stress::die("free slots at the end", stats.slots_free, stats.slots);
   check(err, feedlane_loader_destroy(&loader));
   std::printf("%lld epochs, %llu batches, %llu late results\n", static_cast<long long>(epochs),

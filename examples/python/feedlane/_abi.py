@@ -64,12 +64,12 @@ Dataset = _struct("Dataset", Sized, user_data=_p, open=DATASET_OPEN, get=_p, fet
                   restart=DATASET_RESTART, save=_p, load=_p, substitute=DATASET_SUBSTITUTE)
 LoaderConfig = _struct(
     "LoaderConfig", Sized, sampler=_p, dataset=c.POINTER(Dataset), fields=c.POINTER(Field), field_count=_u64,
-    batch_size=_i64, drop_last=_i32, has_seed=_i32, seed=_u64, workers=_i32, start=_i32, prefetch_factor=_i32,
-    keep_workers=_i32, held=_i32, reserved=_i32, argv=c.POINTER(_s), envp=c.POINTER(_s), worker_config=_p,
-    worker_config_bytes=_u64, start_timeout_ns=_i64, stop_timeout_ns=_i64, term_timeout_ns=_i64, max_restarts=_i32,
-    max_kills_per_batch=_i32, no_lifeline=_i32, iterable=_i32, deterministic=_i32, out_of_order=_i32, dispatch=_i32,
-    iterable_length=_i64, slot_bytes=_u64, arena_bytes=_u64, retries=_i32, substitute=_i32, retry_backoff_ns=_i64,
-    skip_budget=_i64, state=_p, state_bytes=_u64, task_timeout_ns=_i64, pinned=_p, staged=_i32, reserved_too=_i32)
+    batch_size=_i64, iterable_length=_i64, drop_last=_i32, iterable=_i32, deterministic=_i32, out_of_order=_i32,
+    seed=_u64, state=_p, state_bytes=_u64, has_seed=_i32, reserved=_i32, workers=_i32, start=_i32,
+    prefetch_factor=_i32, dispatch=_i32, keep_workers=_i32, no_lifeline=_i32, argv=c.POINTER(_s), envp=c.POINTER(_s),
+    worker_config=_p, worker_config_bytes=_u64, start_timeout_ns=_i64, stop_timeout_ns=_i64, term_timeout_ns=_i64,
+    task_timeout_ns=_i64, max_restarts=_i32, max_kills_per_batch=_i32, retries=_i32, substitute=_i32,
+    retry_backoff_ns=_i64, skip_budget=_i64, slot_bytes=_u64, arena_bytes=_u64, pinned=_p, held=_i32, staged=_i32)
 Batch = _struct("Batch", Sized, token=_u64, epoch=_i64, batch=_i64, worker=_i32, attempt=_i32,
                 tensors=c.POINTER(Tensor), tensor_count=_u64, indices=c.POINTER(_i64), count=_u64,
                 skipped=c.POINTER(_i64), skipped_count=_u64, metadata=_p, metadata_bytes=_u64)
@@ -99,7 +99,7 @@ STRUCTS = {
     "feedlane_stats": Stats, "feedlane_worker_stats": WorkerStats, "feedlane_event": Event,
 }
 # As docs/integrating.md has them: a wrong one is found here, not in a crash.
-for _type, _bytes in {Error: 544, RandomConfig: 40, LoaderConfig: 264, Field: 88, Batch: 104, Task: 120, Tensor: 168,
+for _type, _bytes in {Error: 544, RandomConfig: 40, LoaderConfig: 256, Field: 88, Batch: 104, Task: 120, Tensor: 168,
                       Dtype: 4, WorkerInfo: 88}.items():
     if c.sizeof(_type) != _bytes:
         raise ImportError(f"{_type.__name__} has {c.sizeof(_type)} bytes here, {_bytes} in feedlane.h")
@@ -151,8 +151,8 @@ _FUNCTIONS = {
     "feedlane_pool_destroy": [_out],
     "feedlane_batch_dlpack": [_p, _u64, _i32, _i32, _out, _err],
     "feedlane_batch_dlpack_legacy": [_p, _u64, _i32, _i32, _out, _err],
-    "feedlane_loader_stats": [_p, c.POINTER(Stats)],
-    "feedlane_loader_worker_stats": [_p, _i32, c.POINTER(WorkerStats)],
+    "feedlane_loader_get_stats": [_p, c.POINTER(Stats)],
+    "feedlane_loader_get_worker_stats": [_p, _i32, c.POINTER(WorkerStats)],
     "feedlane_loader_event": [_p, c.POINTER(Event)],
 }
 for _name, _arguments in _FUNCTIONS.items():

@@ -302,13 +302,13 @@ class Loader:
 
     def _stats(self):
         struct = _abi.Stats()
-        errors.check(self._handle.call(_abi.library.feedlane_loader_stats, struct))
+        errors.check(self._handle.call(_abi.library.feedlane_loader_get_stats, struct))
         return struct
 
     def workers(self):
         """A dict for each worker: pid, state, generation, tasks, samples, bytes, errors, work_ns, wait_ns."""
         rows, struct = [], _abi.WorkerStats()
-        while self._handle.call(_abi.library.feedlane_loader_worker_stats, len(rows), struct) == _abi.OK:
+        while self._handle.call(_abi.library.feedlane_loader_get_worker_stats, len(rows), struct) == _abi.OK:
             rows.append(struct.values())
         return rows
 

@@ -160,7 +160,7 @@ Epochs::Trainer Epochs::trainer() {
 void Epochs::wait_until_workers_sleep() const {
   feedlane_worker_stats worker;
   feedlane_init(&worker, sizeof worker);
-  for (std::int32_t i = 0; feedlane_loader_worker_stats(loader_, i, &worker) == FEEDLANE_OK; i++)
+  for (std::int32_t i = 0; feedlane_loader_get_worker_stats(loader_, i, &worker) == FEEDLANE_OK; i++)
     if (worker.pid != 0) wait_until_asleep(static_cast<pid_t>(worker.pid));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `feedlane.h` in Rust: every struct, constant and function under its own name. What each means is said there, in
-//! `capi/feedlane.h`; what it takes to call them safely is in the crate `feedlane`.
+//! `include/feedlane.h` and the headers that it includes; what it takes to call them safely is in the crate `feedlane`.
 //!
 //! The tests beside this crate read the header and compare: names, values, prototypes, sizes, offsets, types.
 #![allow(non_camel_case_types)]

@@ -20,7 +20,7 @@ pub struct Batch {
     pool: Option<Arc<Pool>>,
 }
 
-// SAFETY: release is T:any and takes a copy of the handle even after the loader's end; the rest is memory that only
+// SAFETY: any thread may release, which takes a copy of the handle even after the loader's end; the rest is memory that only
 // this batch reaches.
 unsafe impl Send for Batch {}
 // SAFETY: through a shared reference it is only read.

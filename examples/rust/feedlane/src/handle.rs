@@ -18,7 +18,7 @@ pub(crate) struct Live {
     pub is_copied: bool,
 }
 
-// SAFETY: only functions that are T:any are called through it.
+// SAFETY: only functions for any thread are called through it.
 unsafe impl Send for Live {}
 // SAFETY: as above.
 unsafe impl Sync for Live {}
@@ -68,7 +68,7 @@ impl Handle {
 
     /// Ends the present wait in `next`, or the following one, with INTERRUPTED. (Not for signal handlers: it takes a lock.)
     pub fn interrupt(&self) -> Result<(), Error> {
-        // SAFETY: the handle lives as long as the lock is held; T:any.
+        // SAFETY: the handle lives as long as the lock is held; any thread.
         self.with(|loader| plain(unsafe { sys::feedlane_loader_interrupt(loader) }).map(drop))
     }
 
@@ -76,7 +76,7 @@ impl Handle {
         self.with(|loader| {
             let mut out = sys::feedlane_stats::new();
             // SAFETY: as above.
-            plain(unsafe { sys::feedlane_loader_stats(loader, &mut out) })?;
+            plain(unsafe { sys::feedlane_loader_get_stats(loader, &mut out) })?;
             Ok(Stats::from_c(&out))
         })
     }
@@ -84,7 +84,7 @@ impl Handle {
     /// Every worker, by its id.
     pub fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
         // SAFETY: as above.
-        self.with(|loader| all_workers(|id, out| unsafe { sys::feedlane_loader_worker_stats(loader, id, out) }))
+        self.with(|loader| all_workers(|id, out| unsafe { sys::feedlane_loader_get_worker_stats(loader, id, out) }))
     }
 
     /// The oldest event that nobody has read; none: there is none.

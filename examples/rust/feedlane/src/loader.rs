@@ -105,7 +105,7 @@ impl Loader {
 
     pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let mut fd = -1;
-        // SAFETY: T:any.
+        // SAFETY: any thread.
         plain(unsafe { sys::feedlane_loader_wait_fd(self.raw, &mut fd) })?;
         // SAFETY: the loader's own, open as long as it lives.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
@@ -131,7 +131,7 @@ impl Loader {
     /// Batches in an epoch; none: not known.
     pub fn length(&self) -> Result<Option<i64>, Error> {
         let mut batches = -1;
-        // SAFETY: T:any.
+        // SAFETY: any thread.
         plain(unsafe { sys::feedlane_loader_length(self.raw, &mut batches) })?;
         Ok(Some(batches).filter(|n| *n >= 0))
     }

@@ -12,7 +12,7 @@ pub struct Monitor {
     raw: NonNull<sys::feedlane_monitor>,
 }
 
-// SAFETY: reading is T:any; closing takes the value itself.
+// SAFETY: any thread may read; closing takes the value itself.
 unsafe impl Send for Monitor {}
 // SAFETY: as above.
 unsafe impl Sync for Monitor {}
@@ -29,15 +29,15 @@ impl Monitor {
 
     pub fn stats(&self) -> Result<Stats, Error> {
         let mut out = sys::feedlane_stats::new();
-        // SAFETY: the handle lives; T:any.
-        plain(unsafe { sys::feedlane_monitor_stats(self.raw.as_ptr(), &mut out) })?;
+        // SAFETY: the handle lives; any thread.
+        plain(unsafe { sys::feedlane_monitor_get_stats(self.raw.as_ptr(), &mut out) })?;
         Ok(Stats::from_c(&out))
     }
 
     /// Every worker, by its id.
     pub fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
-        // SAFETY: the handle lives; T:any.
-        all_workers(|id, out| unsafe { sys::feedlane_monitor_worker_stats(self.raw.as_ptr(), id, out) })
+        // SAFETY: the handle lives; any thread.
+        all_workers(|id, out| unsafe { sys::feedlane_monitor_get_worker_stats(self.raw.as_ptr(), id, out) })
     }
 }
 

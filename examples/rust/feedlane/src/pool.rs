@@ -29,7 +29,7 @@ pub struct PoolOptions {
 /// The handle alone: dropping it does nothing.
 struct Raw(NonNull<sys::feedlane_pool>);
 
-// SAFETY: all functions but destroy are T:any, and destroy is called with the last owner's.
+// SAFETY: all functions but destroy are for any thread, and destroy is called with the last owner's.
 unsafe impl Send for Raw {}
 // SAFETY: as above.
 unsafe impl Sync for Raw {}
@@ -151,7 +151,7 @@ pub struct Buffer {
     raw: sys::feedlane_buffer,
 }
 
-// SAFETY: release is T:any; the rest is memory that only this buffer reaches.
+// SAFETY: any thread may release; the rest is memory that only this buffer reaches.
 unsafe impl Send for Buffer {}
 // SAFETY: through a shared reference it is only read.
 unsafe impl Sync for Buffer {}

@@ -84,7 +84,7 @@ impl Receiver {
 
     pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let mut fd = -1;
-        // SAFETY: T:any; the ring's own, open as long as it lives.
+        // SAFETY: any thread; the ring's own, open as long as it lives.
         unsafe {
             plain(sys::feedlane_rx_wait_fd(self.raw.as_ptr(), &mut fd))?;
             Ok(BorrowedFd::borrow_raw(fd))

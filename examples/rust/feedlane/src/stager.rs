@@ -67,7 +67,7 @@ impl Gate {
 }
 
 fn copy(live: &Live) -> Result<(), Error> {
-    // SAFETY: the loader's end waits until the library has this thread, by the lock or by the gate; T:any.
+    // SAFETY: the loader's end waits until the library has this thread, by the lock or by the gate; any thread.
     call(|err| unsafe { sys::feedlane_loader_run_stager(live.raw.as_ptr(), err) }).map(drop)
 }
 

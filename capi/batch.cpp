@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// feedlane/batch.h: references to batches, copies to devices, releases by streams.
+#include "feedlane/batch.h"
+
+#include "loader.hpp"
+
+using namespace feedlane;
+using namespace feedlane::capi;
+
+namespace {
+
+// A call with an error struct on the batches of a loader.
+template <class F>
+int32_t call_batches(feedlane_loader* l, feedlane_error* err, F&& f) noexcept {
+  return call(err, [&](Error& error) -> Status {
+    const Status s = check_batches(l, error);
+    return s == FEEDLANE_OK ? f(l->loader->leases(), error) : s;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t feedlane_batch_retain(feedlane_loader* l, uint64_t token) {
+  const Status s = check_batches(l);
+  return s == FEEDLANE_OK ? l->loader->leases().retain(token) : s;
+}
+
+int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
+  const Status s = check_batches(l);
+  return s == FEEDLANE_OK ? l->loader->leases().give_back(token) : s;
+}
+
+int32_t feedlane_batch_to_device(feedlane_loader* l, uint64_t token, int32_t tensor, void* device_memory,
+                                 uint64_t bytes, void* stream, feedlane_error* err) {
+  return call_batches(l, err, [&](loader::Leases& leases, Error& error) {
+    if (device_memory == nullptr) return refuse_null(error, "device_memory");
+    return leases.copy_to_device(token, tensor, device_memory, bytes, stream, error);
+  });
+}
+
+int32_t feedlane_batch_release_on(feedlane_loader* l, uint64_t token, void* stream, feedlane_error* err) {
+  return call_batches(l, err,
+                      [&](loader::Leases& leases, Error& error) { return leases.give_back_on(token, stream, error); });
+}
+
+int32_t feedlane_batch_record_stream(feedlane_loader* l, uint64_t token, void* stream, feedlane_error* err) {
+  return call_batches(l, err,
+                      [&](loader::Leases& leases, Error& error) { return leases.record_stream(token, stream, error); });
+}
+
+}  // extern "C"

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// feedlane/dataset.h: what a data set adds to the task that it fills.
+#include "feedlane/dataset.h"
+
+#include "base/splitmix.hpp"
+#include "worker.hpp"
+
+using namespace feedlane;
+using namespace feedlane::capi;
+
+namespace {
+
+// The task whose slot a data set is filling: in a worker's hand, or inline.
+template <class F>
+int32_t with_content(const feedlane_task* task, feedlane_error* err, F&& f) {
+  if (task == nullptr || task->worker != nullptr)
+    return with_task(task, err, [&](worker::Worker& w, Error& error) { return f(w.task(), error); });
+  return call(err, [&](Error& error) -> Status {
+    auto* content = static_cast<dataset::Task*>(task->library);
+    if (content == nullptr || !content->is_open())
+      return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
+    return f(*content, error);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position) {
+  return row_seed(epoch_key(base_seed, epoch), position);
+}
+
+int32_t feedlane_task_tensor(const feedlane_task* task, int32_t index, const feedlane_field* full, feedlane_tensor* out,
+                             feedlane_error* err) {
+  return with_content(task, err, [&](dataset::Task& t, Error& error) {
+    feedlane_field field;
+    const Status s = read_versioned(full, field, "full", error);
+    return s == FEEDLANE_OK ? t.shape_tensor(index, field, out, error) : s;
+  });
+}
+
+int32_t feedlane_task_metadata(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
+  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_metadata(bytes, count, error); });
+}
+
+int32_t feedlane_task_state(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
+  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_state(bytes, count, error); });
+}
+
+int32_t feedlane_task_rows(const feedlane_task* task, uint64_t rows, feedlane_error* err) {
+  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_rows(rows, error); });
+}
+
+int32_t feedlane_task_record(const feedlane_task* task, uint64_t position, int32_t outcome, int32_t code,
+                             uint32_t retries, int64_t other, const char* text, feedlane_error* err) {
+  return with_content(task, err, [&](dataset::Task& t, Error& error) {
+    return t.record(position, outcome, code, retries, other, text == nullptr ? "" : text, error);
+  });
+}
+
+}  // extern "C"

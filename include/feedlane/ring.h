@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file ring.h
+ * Standalone rings: messages of one size from several senders to one receiver, possibly in different processes.
+ */
+#ifndef FEEDLANE_RING_H
+#define FEEDLANE_RING_H
+
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct feedlane_rx feedlane_rx; /**< the receiving end of a ring */
+typedef struct feedlane_tx feedlane_tx; /**< a sending end of a ring */
+
+/** A ring. With one lane it is SPSC, with several MPSC: messages of one sender stay in order, across senders none is kept. */
+typedef struct feedlane_ring_config {
+  size_t size;
+  uint32_t message_bytes; /**< 1 .. 1 MiB; a cell takes 8 more, rounded up to 64 */
+  uint32_t capacity;      /**< messages in a lane: a power of two up to 2^24 */
+  uint32_t lanes;         /**< senders at the same time, up to 4096; 0: 1 */
+  uint32_t reserved;
+  const char *path; /**< NULL: senders attach by feedlane_rx_offer. Otherwise they may also connect to this Unix socket,
+                         which has mode 0600 and accepts processes of the same user only. The library removes the
+                         socket with the receiver, and no other file */
+} feedlane_ring_config;
+
+/** Messages in place, `stride` bytes apart. */
+typedef struct feedlane_span {
+  void *data;      /**< the first message */
+  uint64_t stride; /**< bytes from one message to the next */
+  uint32_t count;  /**< may be less than requested: a span never wraps around the end of a lane */
+  uint32_t lane;   /**< the lane of all messages */
+} feedlane_span;
+
+/**
+ * Creates a ring and its receiving end. Each sender gets a new lane, whose memory is reserved when the sender attaches.
+ * This call checks that there is enough memory for all lanes.
+ *  - E_STATE: another process listens at the path.
+ *  - E_MEMORY, E_LIMIT, E_OS: a resource of the system is missing.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_rx_create(const feedlane_ring_config *config, feedlane_rx **out, feedlane_error *err);
+/**
+ * Reserves a lane and returns a connected socket for its sender. The caller passes `*fd` to the sender and closes it.
+ *  - E_LIMIT: every lane is taken.
+ *  - E_MEMORY, E_OS: a resource of the system is missing.
+ *
+ * Thread safety: one thread at a time.
+ */
+FEEDLANE_API int32_t feedlane_rx_offer(feedlane_rx *rx, int32_t *fd, feedlane_error *err);
+/**
+ * Waits for messages and returns up to `want` (>= 1) of one lane. Lanes are served in round-robin order. Messages stay
+ * in place until feedlane_rx_release; a second peek before that returns messages of the next lane.
+ *  - END: all senders that attached have left or died, and all their messages were received. Returned on each call
+ *    until another sender attaches. A process that has connected to the path is admitted first, if it asks for a lane
+ *    within 100 ms and within `timeout_ns`.
+ *  - TIMEOUT: no message came in time.
+ *  - INTERRUPTED: a signal ended the wait.
+ *  - E_OS: there is no message, and the process lacks descriptors to admit a sender at the path. feedlane_rx_arm and
+ *    feedlane_rx_offer return it too.
+ *
+ * Thread safety: one thread at a time. Waits.
+ */
+FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
+                                      feedlane_error *err);
+/**
+ * Releases the first `count` messages of the last peek, which must have been of `lane`.
+ *
+ * Thread safety: one thread at a time.
+ */
+FEEDLANE_API int32_t feedlane_rx_release(feedlane_rx *rx, uint32_t lane, uint32_t count, feedlane_error *err);
+/**
+ * A descriptor that an event loop polls for reading after feedlane_rx_arm has returned 0. The ring owns it.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_rx_wait_fd(const feedlane_rx *rx, int32_t *fd);
+/**
+ * Prepares to sleep on the descriptor of feedlane_rx_wait_fd.
+ *  - 0: there is no message; sleep. Also after END, so that a program can wait for the next sender.
+ *  - AGAIN: call feedlane_rx_peek now.
+ *  - E_OS: see feedlane_rx_peek; also if the system now refuses membarrier(2), which it allowed for feedlane_rx_create.
+ *
+ * Thread safety: one thread at a time.
+ */
+FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx);
+/**
+ * Closes the receiving end and releases a reference. `*rx` becomes NULL. NULL is allowed.
+ *
+ * Thread safety: one thread at a time.
+ */
+FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);
+/** Ends the current wait with E_STATE and refuses later calls with E_STATE. Thread safety: any thread. */
+FEEDLANE_API int32_t feedlane_rx_close(feedlane_rx *rx);
+/** Adds a reference. E_STATE: the last one was released. Thread safety: any thread. */
+FEEDLANE_API int32_t feedlane_rx_ref(feedlane_rx *rx);
+/**
+ * Releases a reference. The last one ends the ring: senders get E_PEER_DEAD from their next wait. NULL is allowed.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_rx_unref(feedlane_rx *rx);
+
+/**
+ * Becomes a sender: by the descriptor of an offer or, with fd -1, by the socket at `path`. The library takes ownership
+ * of `fd` in every case and makes it close-on-exec. The receiver admits senders in feedlane_rx_peek, feedlane_rx_arm
+ * and feedlane_rx_offer. After 0 it receives everything that is committed. With an offer from the same process this
+ * call does not wait.
+ *  - TIMEOUT: the receiver did not answer in time.
+ *  - E_PEER_DEAD: there is no receiver.
+ *  - E_LIMIT: every lane is taken.
+ *  - E_STATE: the receiver belongs to another user; or, before Linux 6.5, it cannot see this process, which is in
+ *    another PID namespace.
+ *  - E_ABI, E_CORRUPT: the receiver's library lays out memory differently, or its message is invalid.
+ *  - E_OS: a system call failed, or the receiver lacks descriptors or memory; another attempt may succeed.
+ *
+ * Thread safety: any thread. Waits.
+ */
+FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
+                                        feedlane_error *err);
+/**
+ * Waits for space and returns up to `want` (>= 1) messages to fill. It replaces a reservation that was not committed.
+ *  - TIMEOUT: the lane stayed full.
+ *  - INTERRUPTED: a signal ended the wait.
+ *  - E_PEER_DEAD: the lane is full and the receiver is gone.
+ *
+ * Thread safety: one thread at a time. Waits.
+ */
+FEEDLANE_API int32_t feedlane_tx_reserve(feedlane_tx *tx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
+                                         feedlane_error *err);
+/**
+ * Publishes the first `count` reserved messages in order; 0 drops the reservation. If this process is killed meanwhile,
+ * the receiver gets either all of them, each complete, or none.
+ *
+ * Thread safety: one thread at a time.
+ */
+FEEDLANE_API int32_t feedlane_tx_commit(feedlane_tx *tx, uint32_t count, feedlane_error *err);
+/**
+ * Closes the sending end and releases a reference. `*tx` becomes NULL. NULL is allowed.
+ *
+ * Thread safety: one thread at a time.
+ */
+FEEDLANE_API int32_t feedlane_tx_destroy(feedlane_tx **tx);
+/** Ends the current wait with E_STATE and refuses later calls with E_STATE. Thread safety: any thread. */
+FEEDLANE_API int32_t feedlane_tx_close(feedlane_tx *tx);
+/** Adds a reference. E_STATE: the last one was released. Thread safety: any thread. */
+FEEDLANE_API int32_t feedlane_tx_ref(feedlane_tx *tx);
+/**
+ * Releases a reference. With the last one the sender leaves; the receiver still gets what was committed. NULL is
+ * allowed.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_tx_unref(feedlane_tx *tx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

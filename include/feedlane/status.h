@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file status.h
+ * Outcomes and errors: status numbers, the error struct, and how to initialise any struct of the interface.
+ */
+#ifndef FEEDLANE_STATUS_H
+#define FEEDLANE_STATUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FEEDLANE_API __attribute__((visibility("default")))
+#else
+#define FEEDLANE_API
+#endif
+
+/** A timeout without a limit. */
+#define FEEDLANE_FOREVER INT64_MAX
+
+/** Every status: name, number, text. The names defined below are the same; a test compares them. */
+#define FEEDLANE_STATUS_TABLE(X)                                           \
+  X(OK, 0, "done")                                                         \
+  X(END, 1, "the epoch or the tasks have ended")                           \
+  X(TIMEOUT, 2, "nothing came in time")                                    \
+  X(AGAIN, 3, "something is ready already: don't sleep")                   \
+  X(INTERRUPTED, 4, "a signal or feedlane_loader_interrupt")               \
+  X(SLOTS_HELD, 5, "the trainer holds every slot: release a batch")        \
+  X(ABANDONED, 6, "the trainer has given up this task: drop it")           \
+  X(E_ARGUMENT, -1, "an argument is out of its domain")                    \
+  X(E_STATE, -2, "not possible in this state")                             \
+  X(E_BUSY, -3, "another thread is in a call that allows one at once")     \
+  X(E_FORKED, -4, "the handle belongs to the parent process")              \
+  X(E_STALE, -5, "the token's generation has passed")                      \
+  X(E_MEMORY, -6, "too little memory")                                     \
+  X(E_LIMIT, -7, "a limit of the system or of the configuration")          \
+  X(E_OS, -8, "a system call failed")                                      \
+  X(E_ABI, -9, "versions or layouts differ")                               \
+  X(E_CORRUPT, -10, "the peer's memory or message does not hold together") \
+  X(E_PEER_DEAD, -11, "the peer has died or was never there")              \
+  X(E_SAMPLE, -12, "the data set failed for a sample")                     \
+  X(E_INIT, -13, "a worker could not set up its data set")                 \
+  X(E_HUNG, -14, "a worker passed its deadline")                           \
+  X(E_QUARANTINED, -15, "this batch has killed its worker too often")      \
+  X(E_RESTARTS, -16, "workers die more often than max_restarts allows")    \
+  X(E_DEVICE, -17, "the accelerator's driver failed")                      \
+  X(E_UNSUPPORTED, -18, "not in this build, or not on this system")
+
+/** @{ A status; FEEDLANE_STATUS_TABLE says what each means. */
+#define FEEDLANE_OK 0
+#define FEEDLANE_END 1
+#define FEEDLANE_TIMEOUT 2
+#define FEEDLANE_AGAIN 3
+#define FEEDLANE_INTERRUPTED 4
+#define FEEDLANE_SLOTS_HELD 5
+#define FEEDLANE_ABANDONED 6
+#define FEEDLANE_E_ARGUMENT (-1)
+#define FEEDLANE_E_STATE (-2)
+#define FEEDLANE_E_BUSY (-3)
+#define FEEDLANE_E_FORKED (-4)
+#define FEEDLANE_E_STALE (-5)
+#define FEEDLANE_E_MEMORY (-6)
+#define FEEDLANE_E_LIMIT (-7)
+#define FEEDLANE_E_OS (-8)
+#define FEEDLANE_E_ABI (-9)
+#define FEEDLANE_E_CORRUPT (-10)
+#define FEEDLANE_E_PEER_DEAD (-11)
+#define FEEDLANE_E_SAMPLE (-12)
+#define FEEDLANE_E_INIT (-13)
+#define FEEDLANE_E_HUNG (-14)
+#define FEEDLANE_E_QUARANTINED (-15)
+#define FEEDLANE_E_RESTARTS (-16)
+#define FEEDLANE_E_DEVICE (-17)
+#define FEEDLANE_E_UNSUPPORTED (-18)
+/** @} */
+
+/**
+ * What went wrong, in the caller's memory. -1 in worker, attempt, epoch, batch or sample means "none". `text` is one
+ * line and always terminated. For a traceback set `detail` and `detail_cap` before the call; `detail_len` is its whole
+ * length in bytes, even if less fitted.
+ */
+typedef struct feedlane_error {
+  size_t size;
+  int32_t code;      /**< the status returned */
+  int32_t os_errno;  /**< errno of the failed system call, 0 if none */
+  int32_t worker;    /**< worker id */
+  int32_t attempt;   /**< which attempt at the batch, from 0 */
+  int32_t transient; /**< set by a callback: 1 if a retry may succeed */
+  int32_t reserved;
+  int64_t epoch;       /**< of the batch */
+  int64_t batch;       /**< its number in the epoch, from 0 */
+  int64_t sample;      /**< data set index */
+  int64_t found;       /**< if the error has numbers: the one found ... */
+  int64_t needed;      /**< ... and the one needed */
+  char argument[64];   /**< the offending argument, e.g. "config.batch_size"; empty if none */
+  char text[384];      /**< what went wrong */
+  char *detail;        /**< the caller's buffer for a traceback, or NULL */
+  uint64_t detail_cap; /**< its bytes */
+  uint64_t detail_len; /**< bytes of the whole traceback, which is not terminated */
+} feedlane_error;
+
+/** The ABI's major number of this library. Thread safety: any thread. */
+FEEDLANE_API uint32_t feedlane_abi_version(void);
+/** "major.minor.patch", static. Thread safety: any thread. */
+FEEDLANE_API const char *feedlane_version(void);
+/** The name of a status, such as "E_ARGUMENT" for -1, or "UNKNOWN". Static, never NULL. Thread safety: any thread. */
+FEEDLANE_API const char *feedlane_status_name(int32_t status);
+/** The meaning of a status in one line. Static, never NULL. Thread safety: any thread. */
+FEEDLANE_API const char *feedlane_status_text(int32_t status);
+/**
+ * Zeroes `size` bytes of any struct of this interface and sets its `size` field. NULL or a size below 8 does nothing.
+ * Thread safety: any thread.
+ */
+FEEDLANE_API void feedlane_init(void *object, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
