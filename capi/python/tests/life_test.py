@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How loaders end: closed beside another thread, dropped in cycles, left in mid-epoch, in a forked child.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_life_test.py [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python life_test.py [unittest's arguments]"""
 import gc
 import os
 import sys
@@ -17,8 +17,8 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 from feedlane import _abi, handle, samplers
-from python_datasets import Numbers, Stuck
-from python_memory_test import descriptors, mappings
+from datasets import Numbers, Stuck
+from memory_test import descriptors, mappings
 
 
 def pids(loader):

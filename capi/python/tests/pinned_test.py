@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registered memory: pools, and streams that keep what is copied.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_pinned_test.py THREAD_DEVICE [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python pinned_test.py THREAD_DEVICE [unittest's arguments]"""
 import ctypes as c
 import gc
 import sys
@@ -15,7 +15,7 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 from feedlane import pinned
-from python_datasets import Numbers
+from datasets import Numbers
 
 
 def load(path):

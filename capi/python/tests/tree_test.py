@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds a batch's tensors together: any worker can write it, and the trainer reads it without running anything.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_tree_test.py [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python tree_test.py [unittest's arguments]"""
 import base64
 import collections
 import json
@@ -22,7 +22,7 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 from feedlane import tree
-from python_datasets import Numbers, Point, Scribbler, everyday, odd, Odd
+from datasets import Numbers, Point, Scribbler, everyday, odd, Odd
 
 
 def read(blob, tensors=0, allow_pickle=False):
@@ -103,7 +103,7 @@ class Values(unittest.TestCase):
         for workers in 0, 1:
             with self.subTest(workers=workers):
                 with feedlane.Loader(Numbers(4), 4, num_workers=workers, collate_fn=odd) as loader:
-                    with self.assertRaisesRegex(feedlane.SampleError, r"python_datasets\.Odd.*allow_pickle=True"):
+                    with self.assertRaisesRegex(feedlane.SampleError, r"datasets\.Odd.*allow_pickle=True"):
                         next(iter(loader))
                 with feedlane.Loader(Numbers(4), 4, num_workers=workers, collate_fn=odd, allow_pickle=True) as loader:
                     batch = next(iter(loader))
@@ -155,10 +155,10 @@ class Malformed(unittest.TestCase):
         with self.assertRaises(tree.Malformed):
             read(b'["named","this:Zen"]')
         self.assertNotIn("this", sys.modules)
-        self.assertEqual(read(b'["named","python_datasets:Point",1,2]'), Point(1, 2))
+        self.assertEqual(read(b'["named","datasets:Point",1,2]'), Point(1, 2))
         for fields in b"", b",1", b",1,2,3":
             with self.assertRaisesRegex(tree.Malformed, "no named tuple of"):
-                read(b'["named","python_datasets:Point"' + fields + b"]")
+                read(b'["named","datasets:Point"' + fields + b"]")
 
     def test_changed_words_are_read_or_malformed(self):
         """Whatever a byte is changed to, nothing else is raised, and only plain types come out."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What data sets do, and what becomes of it: seeds, samples that are too many, errors, numbers.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_samples_test.py [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python samples_test.py [unittest's arguments]"""
 import os
 import sys
 import tempfile
@@ -16,7 +16,7 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 from feedlane import maker
-from python_datasets import Drawing, Flaky, Groups, Mute, Numbers, Shrinking, Unreadable, outcomes
+from datasets import Drawing, Flaky, Groups, Mute, Numbers, Shrinking, Unreadable, outcomes
 
 
 class Seeds(unittest.TestCase):

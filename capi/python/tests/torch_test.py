@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch's DataLoader and Feedlane's Loader over the same data set yield equal tensors. Skipped without torch.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_torch_test.py [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python torch_test.py [unittest's arguments]"""
 import importlib.util
 import os
 import random
@@ -20,7 +20,7 @@ if int(installed.__version__.split(".", 1)[0]) < 2:
     sys.exit(77)
 
 import feedlane
-from python_datasets import SAMPLES, Map, Numbers, Whoami, as_list, plain, worker_init
+from datasets import SAMPLES, Map, Numbers, Whoami, as_list, plain, worker_init
 
 WORKERS = range(1, 5)
 
@@ -114,7 +114,7 @@ class Equal(unittest.TestCase):
 
     def test_a_workers_seeds_are_other_ones_in_each_epoch(self):
         import torch
-        from python_torch_datasets import Drawn, look_at_seed
+        from torch_datasets import Drawn, look_at_seed
         torch.manual_seed(0)
         with feedlane.Loader(Drawn(), 4, num_workers=1, tensors="torch", worker_init_fn=look_at_seed) as loader:
             rows = [batch.tolist()[0] for _ in range(3) for batch in loader]
@@ -145,14 +145,14 @@ class Equal(unittest.TestCase):
         self.compare(Tensors(), batch_size=9, workers=[0, 1])
 
     def test_an_order_that_is_drawn_at_once(self):
-        from python_torch_datasets import Eager
+        from torch_datasets import Eager
         for batches in True, False:
             arguments = {"batch_sampler": Eager(True)} if batches else {"batch_size": None, "sampler": Eager(False)}
             self.compare(Numbers(8), workers=[0, 2], epochs=3, **{k: (lambda v=v: v) if "sampler" in k else v
                                                                 for k, v in arguments.items()})
 
     def test_what_a_collate_fn_makes_comes_as_it_is(self):
-        import python_torch_datasets as made
+        import torch_datasets as made
         import torch
         for dataset, collate in ((range(8), made.tagged), (range(8), made.doubled), (range(8), made.grouped),
                                  (made.Columns(), made.unchanged)):
@@ -169,7 +169,7 @@ class Equal(unittest.TestCase):
     def test_types_that_come_together(self):
         import numpy as np
         import torch
-        from python_torch_datasets import Tagged
+        from torch_datasets import Tagged
         f32, f64, i16 = np.zeros(2, np.float32), np.ones(2), np.full(2, 3, np.int16)
         for samples in ([1, 2.5], [True, 2.5], [2.5, 1], [True, 2], [np.float32(1), 2.0], [np.int16(1), 2], [f32, f64],
                         [i16, f32], [torch.tensor(f32), torch.tensor(f64)], [torch.tensor(i16), torch.tensor(f32)],
@@ -187,7 +187,7 @@ class Equal(unittest.TestCase):
                     next(iter(loader))
 
     def test_the_training_of_the_example(self):
-        script = os.path.join(os.path.dirname(feedlane.__file__), "..", "train_torch.py")
+        script = os.path.join(os.path.dirname(__file__), *[os.pardir] * 3, "examples", "python", "train_torch.py")
 
         def losses(loader, workers):
             done = subprocess.run([sys.executable, script, "--loader", loader, "--workers", str(workers), "--epochs", "2"],
@@ -224,8 +224,8 @@ class Equal(unittest.TestCase):
 
 def iterable():
     """Shards as torch's class, by torch's get_worker_info."""
-    import python_torch_datasets
-    return python_torch_datasets.TorchShards()
+    import torch_datasets
+    return torch_datasets.TorchShards()
 
 
 class Tensors:
@@ -258,7 +258,7 @@ class Lives(unittest.TestCase):
             self.assertTrue(bool(torch.all(old == number)))
 
     def test_tensors_left_at_exit(self):
-        script = ("import torch, feedlane\nfrom python_datasets import Numbers\n"
+        script = ("import torch, feedlane\nfrom datasets import Numbers\n"
                   "loader = feedlane.Loader(Numbers(64), 4, num_workers=0, tensors='torch', held=8)\n"
                   "iterator = iter(loader)\nkept = [next(iterator) for _ in range(5)]; kept.append(kept)\n"
                   "torch.kept = kept[2]\n")

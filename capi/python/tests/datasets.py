@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets for the tests of examples/python. Nothing of torch's in here: workers import this."""
+"""Data sets for the tests of capi/python. Nothing of torch's in here: workers import this."""
 import collections
 import itertools
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/python/feedlane/_abi.py says what the record of feedlane.h says: structs by size and offset, constants, functions by
-their arguments. Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_abi_test.py capi/abi/interface.json"""
+"""capi/python/feedlane/_abi.py says what the record of feedlane.h says: structs by size and offset, constants, functions by
+their arguments. Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python abi_test.py capi/abi/interface.json"""
 import ctypes as c
 import json
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a program under a deadline, and torch's order, for the tests of the examples."""
+"""Running a program under a deadline, and torch's order, for the tests of the examples and of the languages."""
 import collections
 import random
 import subprocess

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each argument of Loader, of its samplers and of what it gives back does what it says, or is refused.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_arguments_test.py [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python arguments_test.py [unittest's arguments]"""
 import os
 import sys
 import tempfile
@@ -15,7 +15,7 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 from feedlane import samplers
-from python_datasets import Deadly, Ending, Handles, Numbers, Once, Stuck, end_worker, outcomes
+from datasets import Deadly, Ending, Handles, Numbers, Once, Stuck, end_worker, outcomes
 
 
 def order(loader):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""feedlane.h in ctypes: constants, structs and functions. Nothing here has an opinion; tests/examples/python_abi_test.py
+"""feedlane.h in ctypes: constants, structs and functions. Nothing here has an opinion; capi/python/tests/abi_test.py
 compares every size, offset and argument with the record of the header, capi/abi/interface.json."""
 import ctypes as c
 

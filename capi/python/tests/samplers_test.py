@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python iterables as samplers: drawn to their end, what they raise, what they say of their length.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_samplers_test.py [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python samplers_test.py [unittest's arguments]"""
 import itertools
 import os
 import sys
@@ -14,7 +14,7 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 from feedlane import samplers
-from python_datasets import Numbers, outcomes
+from datasets import Numbers, outcomes
 
 
 class Says:

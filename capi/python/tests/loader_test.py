@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python package promises, with numpy alone: batches, errors, processes. Memory is python_memory_test.py's.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_loader_test.py [unittest's arguments]"""
+"""What the Python package promises, with numpy alone: batches, errors, processes. Memory is memory_test.py's.
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python loader_test.py [unittest's arguments]"""
 import os
 import signal
 import subprocess
@@ -17,8 +17,8 @@ except ModuleNotFoundError as missing:
     sys.exit(77)
 
 import feedlane
-from python_datasets import (SAMPLES, Deadly, Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list,
-                             broken_index, broken_worker_init, next_index, no_index, plain, worker_init)
+from datasets import (SAMPLES, Deadly, Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list,
+                      broken_index, broken_worker_init, next_index, no_index, plain, worker_init)
 
 DEADLINE_S = 60
 
@@ -158,7 +158,7 @@ class Errors(unittest.TestCase):
                     except feedlane.SampleError as error:
                         self.assertEqual((error.sample, error.batch), (17, 4))
                         self.assertIn(error.worker, range(2) if workers else (-1,))
-                        for words in "ValueError: sample 17 is broken", "in __getitem__", "python_datasets.py":
+                        for words in "ValueError: sample 17 is broken", "in __getitem__", "datasets.py":
                             self.assertIn(words, str(error))
                             self.assertIn(words, error.traceback)
                         found.append("error")

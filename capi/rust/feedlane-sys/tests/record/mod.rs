@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub fn capi() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../capi")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 pub fn source(name: &str) -> String {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What examples/rust promises. Usage: rust_test.py CARGO RUST_FOLDER TARGET_FOLDER LIBRARY DIGITS_TRAINER [unittest's
-arguments]; CARGO empty: skipped."""
+"""What capi/rust and the trainer in examples/rust promise. Usage: rust_test.py CARGO CRATES DIGITS TARGET_FOLDER LIBRARY
+DIGITS_TRAINER [unittest's arguments]; CRATES and DIGITS are folders; CARGO empty: skipped."""
 import os
 import platform
 import re
@@ -11,8 +11,8 @@ import unittest
 
 from programs import describe, run
 
-CARGO, SOURCE, TARGET, LIBRARY, CPP_TRAINER = sys.argv[1:6]
-del sys.argv[1:6]
+CARGO, CRATES, EXAMPLE, TARGET, LIBRARY, CPP_TRAINER = sys.argv[1:7]
+del sys.argv[1:7]
 SKIPPED = 77
 BUILD_DEADLINE_S = 500
 EPOCHS = 6  # of 45 batches
@@ -23,30 +23,31 @@ DIGITS = os.path.join(TARGET, "debug", "digits")
 def cargo(*arguments):
     """Offline, with the lock file as it is, into the build directory; no warning is let pass."""
     # Cargo resolves the workspace from here; the tests find their files by themselves.
-    return [CARGO, *arguments, "--offline", "--locked", "--manifest-path", os.path.join(SOURCE, "Cargo.toml")]
+    return [CARGO, *arguments, "--offline", "--locked", "--manifest-path", os.path.join(CRATES, "Cargo.toml")]
 
 
 def rust_sources():
-    for folder, folders, names in os.walk(SOURCE):
-        folders[:] = sorted(name for name in folders if name != "target")
-        for name in sorted(names):
-            if name.endswith(".rs"):
-                path = os.path.join(folder, name)
-                with open(path, encoding="utf-8") as file:
-                    yield os.path.relpath(path, SOURCE), file.read()
+    for root in CRATES, EXAMPLE:
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(name for name in folders if name != "target")
+            for name in sorted(names):
+                if name.endswith(".rs"):
+                    path = os.path.join(folder, name)
+                    with open(path, encoding="utf-8") as file:
+                        yield os.path.relpath(path, root), file.read()
 
 
 class Source(unittest.TestCase):
     def test_readme_shows_the_trainer_as_it_is(self):
-        with open(os.path.join(SOURCE, "digits", "src", "main.rs"), encoding="utf-8") as file:
+        with open(os.path.join(EXAMPLE, "src", "main.rs"), encoding="utf-8") as file:
             trainer = file.read()
-        with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
+        with open(os.path.join(CRATES, "README.md"), encoding="utf-8") as file:
             blocks = re.findall(r"```rust\n(.*?)```", file.read(), flags=re.S)
         self.assertIn(trainer, blocks)
         self.assertLess(trainer.count("\n"), 100)
 
     def test_no_crate_comes_from_outside(self):
-        with open(os.path.join(SOURCE, "Cargo.lock"), encoding="utf-8") as file:
+        with open(os.path.join(CRATES, "Cargo.lock"), encoding="utf-8") as file:
             lock = file.read()
         self.assertEqual(re.findall(r'name = "(.*)"', lock), ["digits", "feedlane", "feedlane-sys"])
         self.assertNotIn("source =", lock)

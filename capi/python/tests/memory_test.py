@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the Python package promises of memory: no copy, no leak, no use of what was given back, no crash at exit.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_memory_test.py [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python memory_test.py [unittest's arguments]"""
 import gc
 import os
 import random
@@ -16,7 +16,7 @@ except ModuleNotFoundError as missing:
     sys.exit(77)
 
 import feedlane
-from python_datasets import Numbers, plain
+from datasets import Numbers, plain
 
 BATCHES = 10_000
 KEPT = 60
@@ -240,7 +240,7 @@ EXITS = {
 EXIT = """
 import gc, sys, threading, time
 import feedlane
-from python_datasets import Numbers
+from datasets import Numbers
 
 class Last:
     def __init__(self, *kept):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C at every bytecode of the Python package ends in KeyboardInterrupt: nothing is lost, nothing is leaked.
-Usage: FEEDLANE_LIBRARY=... PYTHONPATH=examples/python python_signals_test.py [unittest's arguments]"""
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python signals_test.py [unittest's arguments]"""
 import gc
 import os
 import signal
@@ -15,7 +15,7 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 from feedlane import signals
-from python_datasets import Numbers
+from datasets import Numbers
 
 PACKAGE = os.path.dirname(feedlane.__file__)
 FILES = ("signals", "inline", "samplers", "handle", "loader", "batch", "dlpack")
