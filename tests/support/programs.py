@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a program under a deadline, and torch's order, for the tests of the examples and of the languages."""
+"""Running a program under a deadline, for the tests of the examples and of the languages."""
 import collections
-import random
 import subprocess
 import tempfile
 
@@ -29,17 +28,3 @@ def describe(command, finished):
     """What a failed check prints."""
     return (f"\ncommand: {' '.join(str(c) for c in command)}\nexit code: {finished.code}"
             f"\nstdout:\n{finished.out}\nstderr:\n{finished.err}")
-
-
-def torch_randperm(n, seed):
-    """torch.randperm(n) on CPU: Fisher-Yates by remainder over mt19937, seeded as Python itself never does it."""
-    state = [seed & 0xFFFFFFFF]
-    for i in range(1, 624):
-        state.append((1812433253 * (state[-1] ^ (state[-1] >> 30)) + i) & 0xFFFFFFFF)
-    generator = random.Random()
-    generator.setstate((3, (*state, 624), None))
-    order = list(range(n))
-    for i in range(n - 1):
-        j = i + generator.getrandbits(32) % (n - i)
-        order[i], order[j] = order[j], order[i]
-    return order
