@@ -2,17 +2,11 @@
 """Each argument of Loader, of its samplers and of what it gives back does what it says, or is refused.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python arguments_test.py [unittest's arguments]"""
 import os
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
-try:
-    import numpy as np
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+from numpy_or_skip import np
 import feedlane
 from feedlane import samplers
 from datasets import Deadly, Ending, Handles, Numbers, Once, Stuck, end_worker, outcomes

@@ -3,18 +3,12 @@
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python life_test.py [unittest's arguments]"""
 import gc
 import os
-import sys
 import tempfile
 import threading
 import unittest
 import weakref
 
-try:
-    import numpy  # noqa: F401
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+import numpy_or_skip  # noqa: F401
 import feedlane
 from feedlane import _abi, handle, samplers
 from datasets import Numbers, Stuck

@@ -10,12 +10,7 @@ import threading
 import time
 import unittest
 
-try:
-    import numpy as np
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+from numpy_or_skip import np
 import feedlane
 from datasets import (SAMPLES, Deadly, Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list,
                       broken_index, broken_worker_init, next_index, no_index, plain, worker_init)

@@ -9,12 +9,7 @@ import sys
 import textwrap
 import unittest
 
-try:
-    import numpy as np
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+from numpy_or_skip import np
 import feedlane
 from datasets import Numbers, plain
 

@@ -7,12 +7,7 @@ import sys
 import unittest
 import warnings
 
-try:
-    import numpy as np
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+from numpy_or_skip import np
 import feedlane
 from feedlane import pinned
 from datasets import Numbers

@@ -3,15 +3,9 @@
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python samplers_test.py [unittest's arguments]"""
 import itertools
 import os
-import sys
 import unittest
 
-try:
-    import numpy  # noqa: F401
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+import numpy_or_skip  # noqa: F401
 import feedlane
 from feedlane import samplers
 from datasets import Numbers, outcomes

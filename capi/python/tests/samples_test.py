@@ -2,18 +2,12 @@
 """What data sets do, and what becomes of it: seeds, samples that are too many, errors, numbers.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python samples_test.py [unittest's arguments]"""
 import os
-import sys
 import tempfile
 import threading
 import unittest
 from unittest import mock
 
-try:
-    import numpy as np
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+from numpy_or_skip import np
 import feedlane
 from feedlane import maker
 from datasets import Drawing, Flaky, Groups, Mute, Numbers, Shrinking, Unreadable, outcomes

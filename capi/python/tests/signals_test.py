@@ -7,12 +7,7 @@ import signal
 import sys
 import unittest
 
-try:
-    import numpy as np
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+from numpy_or_skip import np
 import feedlane
 from feedlane import signals
 from datasets import Numbers

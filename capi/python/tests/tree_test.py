@@ -14,12 +14,7 @@ import tempfile
 import time
 import unittest
 
-try:
-    import numpy as np
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
+from numpy_or_skip import np
 import feedlane
 from feedlane import tree
 from datasets import Numbers, Point, Scribbler, everyday, odd, Odd

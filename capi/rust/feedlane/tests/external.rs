@@ -9,10 +9,10 @@ use std::os::unix::io::AsRawFd;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use feedlane::{Loader, Sampler, Worker};
+use feedlane::Worker;
 
 use checks::{checks, Check, Checked};
-use numbers::{check_batch, Numbers, LENGTH, ROWS};
+use numbers::{check_batch, loader_of, Numbers, LENGTH};
 
 const BY_ITSELF: &str = "FEEDLANE_TEST_BY_ITSELF";
 const SECOND: i32 = 100;
@@ -44,15 +44,7 @@ fn by_itself() -> Checked {
 }
 
 fn fed_by_an_external_worker(change: impl FnOnce(&mut Command) -> &mut Command) -> Checked {
-    let mut loader = Loader::builder()
-        .sampler(&Sampler::sequential(LENGTH)?)
-        .field::<f32>("x", &[2])
-        .field::<i64>("label", &[])
-        .batch_size(ROWS as i64)
-        .seed(5)
-        .workers(1)
-        .external()
-        .build()?;
+    let mut loader = loader_of(LENGTH, |builder| builder.seed(5).workers(1).external())?;
     let (id, fd) = loader.open_worker(None)?.ok_or("one is missing")?;
     assert_eq!(id, 0);
     let number = fd.as_raw_fd();

@@ -11,25 +11,15 @@ use std::time::Duration;
 use feedlane::{Error, EventKind, Loader, Monitor, Next, Sampler, Status, WorkerState};
 
 use checks::{checks, Check, Checked};
-use numbers::{check_batch, Numbers, LENGTH, ROWS};
+use numbers::{check_batch, loader_of, Numbers, LENGTH, ROWS};
 use segment::data_segment;
 
 fn loader(config: &str, workers: i32, held: i32) -> Result<Loader, Error> {
-    loader_of(LENGTH, config, workers, held)
+    loader_of_length(LENGTH, config, workers, held)
 }
 
-fn loader_of(length: i64, config: &str, workers: i32, held: i32) -> Result<Loader, Error> {
-    Loader::builder()
-        .sampler(&Sampler::sequential(length)?)
-        .field::<f32>("x", &[2])
-        .field::<i64>("label", &[])
-        .batch_size(ROWS as i64)
-        .seed(5)
-        .workers(workers)
-        .held(held)
-        .keep_workers(true)
-        .worker_config(config)
-        .build()
+fn loader_of_length(length: i64, config: &str, workers: i32, held: i32) -> Result<Loader, Error> {
+    loader_of(length, |builder| builder.seed(5).workers(workers).held(held).keep_workers(true).worker_config(config))
 }
 
 fn batches_come_in_order_from_spawned_workers() -> Checked {
@@ -138,7 +128,7 @@ extern "C" {
 fn a_killed_worker_is_replaced_and_nothing_is_lost() -> Checked {
     for workers in [1, 2] {
         // Far more batches than can be in flight: with all workers dead, somebody has to make the rest.
-        let mut loader = loader_of(50 * ROWS as i64, "", workers, 1)?;
+        let mut loader = loader_of_length(50 * ROWS as i64, "", workers, 1)?;
         let handle = loader.handle();
         let (mut killed, mut epoch) = (0, 0);
         // One that is left may be done with the epoch before the death is seen: the next one sees it.
@@ -272,14 +262,7 @@ fn a_saved_run_goes_on_with_the_remaining_batches() -> Checked {
     let info = feedlane::StateInfo::read(&state)?;
     assert_eq!((info.epoch, info.batch, info.samples, info.base_seed), (3, 2, 16, 5));
     assert_eq!(feedlane::StateInfo::read(&state[1..]).unwrap_err().status, Status::CORRUPT);
-    let mut resumed = Loader::builder()
-        .sampler(&Sampler::sequential(LENGTH)?)
-        .field::<f32>("x", &[2])
-        .field::<i64>("label", &[])
-        .batch_size(ROWS as i64)
-        .workers(1)
-        .state(state)
-        .build()?;
+    let mut resumed = loader_of(LENGTH, |builder| builder.workers(1).state(state))?;
     for (i, batch) in resumed.epoch(3)?.enumerate() {
         check_batch(&batch?, i as i64 + 2)?;
     }

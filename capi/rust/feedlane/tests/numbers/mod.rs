@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The data set of the tests that take worker processes, and what its batches must be.
-use feedlane::{Batch, Dataset, Failure, Row, WorkerInfo};
+//! The data set of the tests that take worker processes, a loader over it, and what its batches must be.
+use feedlane::{Batch, Dataset, Error, Failure, Loader, LoaderBuilder, Row, Sampler, WorkerInfo};
 
 use crate::checks::Checked;
 
@@ -37,6 +37,16 @@ impl Dataset for Numbers {
         row.fill::<i64>(1, index)?;
         Ok(())
     }
+}
+
+/// Yields the first `length` of them in order. Who makes its workers is up to `change`.
+pub fn loader_of(
+    length: i64,
+    change: impl for<'a> FnOnce(LoaderBuilder<'a>) -> LoaderBuilder<'a>,
+) -> Result<Loader, Error> {
+    let order = Sampler::sequential(length)?;
+    let builder = Loader::builder().sampler(&order).field::<f32>("x", &[2]).field::<i64>("label", &[]);
+    change(builder.batch_size(ROWS as i64)).build()
 }
 
 pub fn check_batch(batch: &Batch, number: i64) -> Checked {
