@@ -47,9 +47,10 @@ def command(group, feedlane, rounds):
 
 
 def environment(feedlane):
-    """For Python's side: the library of the same build."""
+    """For Python's side: the package, and the library of the same build."""
     library = pathlib.Path(feedlane).resolve().parents[2] / "capi/libfeedlane.so.1"
-    return {**os.environ, **({"FEEDLANE_LIBRARY": str(library)} if library.exists() else {})}
+    package = os.pathsep.join(filter(None, [str(TOOLS.parent / "capi/python"), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": package, **({"FEEDLANE_LIBRARY": str(library)} if library.exists() else {})}
 
 
 class Processors:

@@ -63,7 +63,7 @@ declare -A package_use=(
   [dpkg-dev]='builds Debian packages'
   [lintian]='looks for mistakes in Debian packages'
   [debootstrap]='makes the bare system'
-  [cargo]='builds the Rust binding in examples/rust and runs its tests'
+  [cargo]='builds the Rust binding in capi/rust and runs its tests'
   [rustc]='compiles the Rust binding'
   [git]='says which files are part of the tree'
 )

@@ -1,27 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends each line of standard input to the ring at PATH; see ring_receiver.c. Usage: ring_sender PATH
+// Sends each line of standard input as a message to the ring at PATH. ring_receiver.c is the other side.
+// Usage: ring_sender PATH
 #include <feedlane.h>
 #include <stdio.h>
 #include <string.h>
 
+enum { MESSAGE_BYTES = 120 };  // as in ring_receiver.c
+
+static const int64_t attach_timeout_ns = INT64_C(10000000000);
+
+// Copies one message into the ring; waits while the ring is full.
+static int32_t send_message(feedlane_tx *tx, const char *message, feedlane_error *error) {
+  feedlane_span span;
+  int32_t status;
+  do {
+    status = feedlane_tx_reserve(tx, 1, FEEDLANE_FOREVER, &span, error);
+  } while (status == FEEDLANE_INTERRUPTED);  // a signal arrived; wait on
+  if (status != FEEDLANE_OK) return status;
+  memcpy(span.data, message, MESSAGE_BYTES);
+  return feedlane_tx_commit(tx, 1, error);  // the receiver sees the whole message, even if this process is killed now
+}
+
 int main(int argc, char **argv) {
-  if (argc < 2) return fputs("usage: ring_sender PATH\n", stderr), 2;
-  feedlane_error e;
-  feedlane_init(&e, sizeof e);
-  feedlane_tx *tx = NULL;
-  int32_t s = feedlane_tx_attach(-1, argv[1], 10000000000, &tx, &e);
-  char line[120];
-  while (s == FEEDLANE_OK && fgets(line, sizeof line, stdin) != NULL) {
-    line[strcspn(line, "\n")] = '\0';
-    feedlane_span span;
-    do s = feedlane_tx_reserve(tx, 1, FEEDLANE_FOREVER, &span, &e);  // waits for room
-    while (s == FEEDLANE_INTERRUPTED);
-    if (s == FEEDLANE_OK) {
-      memcpy(span.data, line, sizeof line);
-      s = feedlane_tx_commit(tx, 1, &e);  // seen whole, even if this process is killed right here
-    }
+  if (argc < 2) {
+    fprintf(stderr, "usage: ring_sender PATH\n");
+    return 2;
   }
-  if (s < 0) fprintf(stderr, "ring_sender: %s: %s\n", feedlane_status_name(s), e.text);
+  feedlane_error error;
+  feedlane_init(&error, sizeof error);
+  feedlane_tx *tx = NULL;
+  int32_t status = feedlane_tx_attach(-1, argv[1], attach_timeout_ns, &tx, &error);
+  char line[MESSAGE_BYTES];
+  while (status == FEEDLANE_OK && fgets(line, sizeof line, stdin) != NULL) {
+    line[strcspn(line, "\n")] = '\0';
+    status = send_message(tx, line, &error);
+  }
   feedlane_tx_destroy(&tx);
-  return s < 0;
+  if (status < 0) {
+    fprintf(stderr, "ring_sender: %s: %s\n", feedlane_status_name(status), error.text);
+    return 1;
+  }
+  return 0;
 }

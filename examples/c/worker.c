@@ -1,43 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes samples for trainer.c: through a callback, or, with any argument ("pull"), in a loop of its own.
+// A worker that makes samples for trainer.c, in either of two forms: by default the library calls get() for each sample;
+// with any argument ("pull") the program takes tasks in a loop of its own.
 #include <feedlane.h>
 #include <stdio.h>
 
-// The seed is the same whoever makes the sample: use it for augmentation.
+enum { FEATURES = 64 };
+
+// Makes one sample. The seed depends on epoch and sample, not on the worker: use it for augmentation.
 static void make_sample(int64_t index, uint64_t seed, float *x, int64_t *label) {
-  for (int i = 0; i < 64; i++) x[i] = (float)((index + i + (int64_t)(seed % 5)) % 17) / 16.0f;
+  const int64_t shift = (int64_t)(seed % 5);
+  for (int i = 0; i < FEATURES; i++) x[i] = (float)((index + i + shift) % 17) / 16.0f;
   *label = index % 10;
 }
 
-static int32_t get(void *self, const feedlane_row *row, feedlane_error *e) {
-  (void)self, (void)e;
+// The callback form: writes one sample into its row of the batch.
+static int32_t get(void *self, const feedlane_row *row, feedlane_error *error) {
+  (void)self;
+  (void)error;
   make_sample(row->index, row->seed, row->fields[0], row->fields[1]);
   return FEEDLANE_OK;
 }
 
-static int32_t pull(int32_t fd, feedlane_error *e) {
-  feedlane_worker *w = NULL;
-  const feedlane_task *t;
-  int32_t s = feedlane_worker_attach(fd, FEEDLANE_FOREVER, &w, e);
-  if (s == FEEDLANE_OK) s = feedlane_worker_ready(w, FEEDLANE_OK, NULL, e);
-  while (s == FEEDLANE_OK || s == FEEDLANE_INTERRUPTED) {
-    if ((s = feedlane_worker_next(w, FEEDLANE_FOREVER, &t, e)) != FEEDLANE_OK) continue;
-    float *x = t->tensors[0].data;
-    int64_t *label = t->tensors[1].data;
-    for (uint64_t r = 0; r < t->count; r++) make_sample(t->indices[r], t->seeds[r], x + 64 * r, label + r);
-    s = feedlane_task_commit(t, t->count, e);
+// The pull form, one task: writes every row of its batch.
+static int32_t make_batch(const feedlane_task *task, feedlane_error *error) {
+  float *x = task->tensors[0].data;
+  int64_t *label = task->tensors[1].data;
+  for (uint64_t row = 0; row < task->count; row++)
+    make_sample(task->indices[row], task->seeds[row], x + row * FEATURES, label + row);
+  return feedlane_task_commit(task, task->count, error);
+}
+
+// The pull form: takes tasks until the trainer wants no more.
+static int32_t pull(int32_t fd, feedlane_error *error) {
+  feedlane_worker *worker = NULL;
+  int32_t status = feedlane_worker_attach(fd, FEEDLANE_FOREVER, &worker, error);
+  if (status == FEEDLANE_OK) status = feedlane_worker_ready(worker, FEEDLANE_OK, NULL, error);
+  while (status == FEEDLANE_OK || status == FEEDLANE_INTERRUPTED) {
+    const feedlane_task *task;
+    status = feedlane_worker_next(worker, FEEDLANE_FOREVER, &task, error);
+    if (status == FEEDLANE_OK) status = make_batch(task, error);
   }
-  feedlane_worker_detach(&w);
-  return s;
+  feedlane_worker_detach(&worker);
+  return status;
 }
 
 int main(int argc, char **argv) {
-  feedlane_error e;
-  feedlane_init(&e, sizeof e);
+  const int32_t fd = feedlane_worker_fd();
+  if (fd < 0) {
+    fprintf(stderr, "%s: to be started by a trainer\n", argv[0]);
+    return 2;
+  }
+  feedlane_error error;
+  feedlane_init(&error, sizeof error);
   feedlane_dataset dataset = {.size = sizeof dataset, .get = get};
-  int32_t fd = feedlane_worker_fd();
-  if (fd < 0) return fprintf(stderr, "%s: to be started by a trainer\n", argv[0]), 2;
-  int32_t s = argc > 1 ? pull(fd, &e) : feedlane_worker_run(fd, &dataset, &e);
-  if (s < 0) fprintf(stderr, "worker: %s: %s\n", feedlane_status_name(s), e.text);
-  return s < 0;
+  const int32_t status = argc > 1 ? pull(fd, &error) : feedlane_worker_run(fd, &dataset, &error);
+  if (status < 0) {
+    fprintf(stderr, "worker: %s: %s\n", feedlane_status_name(status), error.text);
+    return 1;
+  }
+  return 0;
 }

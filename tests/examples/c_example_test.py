@@ -5,36 +5,16 @@ import struct
 import sys
 import unittest
 
-from programs import describe, run, torch_randperm
+from programs import describe, run
+from reference import FNV_START, fnv1a, row_seed, torch_randperm
 
 TRAINER, WORKER = sys.argv.pop(1), sys.argv.pop(1)
 
 SAMPLES, EPOCHS, BATCH, SEED = 1000, 3, 32, 7
-U64 = 2**64 - 1
-
-
-def scatter(x):
-    """SplitMix64's output function."""
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & U64
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & U64
-    return x ^ (x >> 31)
-
-
-def row_seed(base, epoch, position):
-    """feedlane_row_seed: a SplitMix64 stream for each epoch."""
-    gamma = 0x9E3779B97F4A7C15
-    key = scatter((scatter((base + gamma) & U64) + epoch * gamma) & U64)
-    return scatter((key + (position + 1) * gamma) & U64)
-
-
-def fnv1a(value, data):
-    for byte in data:
-        value = ((value ^ byte) * 0x100000001B3) & U64
-    return value
 
 
 def expected_checksum():
-    value = 0xCBF29CE484222325
+    value = FNV_START
     for epoch in range(EPOCHS):
         order = torch_randperm(SAMPLES, SEED + epoch)
         for first in range(0, SAMPLES, BATCH):

@@ -5,15 +5,14 @@
 
 #include <cinttypes>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 
-#include "../common/complain.hpp"
 #include "../common/interrupt.hpp"
+#include "../common/program.hpp"
 #include "digest.hpp"
 #include "digits.hpp"
 #include "digits_dataset.hpp"
@@ -28,10 +27,6 @@
 namespace digits {
 namespace {
 
-constexpr int exit_failure = 1;
-constexpr int exit_usage = 2;
-constexpr int exit_interrupted = 130;  // what shells say of a program that Ctrl-C ended
-
 // Fixed: which digits are held out and where the network starts are no matter of --seed.
 constexpr uint64_t split_seed = 7;
 constexpr uint64_t network_seed = 1;
@@ -40,18 +35,6 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
-
-int refuse(const std::string& why, int exit_code) {
-  std::fprintf(stderr, "digits_trainer: %s\n", why.c_str());
-  return exit_code;
-}
-
-int work() {
-  feedlane::Error error;
-  const int exit_code = feedlane::run_worker<DigitsDataset>(feedlane::worker_descriptor(), error);
-  if (error) common::complain("worker", error);
-  return exit_code;
-}
 
 std::unique_ptr<BatchSource> make_loader_source(const Options& options, const feedlane::Sampler& sampler) {
   const feedlane_dataset dataset = feedlane::dataset_of<DigitsDataset>();
@@ -86,13 +69,17 @@ void report(const Options& options, const BatchSource& source, const TrainingRes
 }
 
 int run(const Options& options) {
+  if (options.digest) {
+    std::printf("digest: %016" PRIx64 "\n", digest(options.data, options.workers));
+    return 0;
+  }
   Digits digits;
   std::string why;
-  if (!digits.open(options.data, split_seed, why)) return refuse(why, exit_failure);
+  if (!digits.open(options.data, split_seed, why)) return common::refuse(why, common::exit_failure);
   File losses;
   if (!options.losses.empty()) {
     losses.reset(std::fopen(options.losses.c_str(), "w"));
-    if (!losses) return refuse(options.losses + ": can't be written", exit_failure);
+    if (!losses) return common::refuse(options.losses + ": can't be written", common::exit_failure);
   }
 
   auto sampler = feedlane::Sampler::random(train_count, options.seed);
@@ -104,7 +91,8 @@ int run(const Options& options) {
   }
   const int64_t batches = options.epochs * source->batches_per_epoch();
   if (options.kill_worker_at && *options.kill_worker_at >= batches) {
-    return refuse("--kill-worker-at-batch: the run has " + std::to_string(batches) + " batches only", exit_usage);
+    return common::refuse("--kill-worker-at-batch: the run has " + std::to_string(batches) + " batches only",
+                          common::exit_usage);
   }
 
   common::install_interrupt_handler();
@@ -117,9 +105,11 @@ int run(const Options& options) {
     status = train(*source, network, held_out, options.epochs, losses.get(), progress, result);
   }
   if (status == FEEDLANE_INTERRUPTED) {
-    return refuse("interrupted after " + std::to_string(result.epochs.size()) + " epochs", exit_interrupted);
+    return common::refuse("interrupted after " + std::to_string(result.epochs.size()) + " epochs",
+                          common::exit_interrupted);
   }
-  if (losses && std::fclose(losses.release()) != 0) return refuse(options.losses + ": can't be written", exit_failure);
+  if (losses && std::fclose(losses.release()) != 0)
+    return common::refuse(options.losses + ": can't be written", common::exit_failure);
   report(options, *source, result);
   return 0;
 }
@@ -129,26 +119,11 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   // First of all: was this process started as a worker? Its arguments don't matter then.
-  if (feedlane::is_worker()) return digits::work();
+  if (feedlane::is_worker()) return common::run_worker<digits::DigitsDataset>();
 
   digits::Options options;
   options.data = DIGITS_DATA_DIR;
   std::string complaint;
-  switch (digits::parse_options(argc, argv, options, complaint)) {
-    case digits::Parsed::help: std::fputs(digits::usage, stdout); return 0;
-    case digits::Parsed::wrong: return digits::refuse(complaint + "\n" + digits::usage, digits::exit_usage);
-    case digits::Parsed::run: break;
-  }
-  try {
-    if (options.digest) {
-      std::printf("digest: %016" PRIx64 "\n", digits::digest(options.data, options.workers));
-      return 0;
-    }
-    return digits::run(options);
-  } catch (const feedlane::Error& error) {
-    common::complain("trainer", error);
-  } catch (const std::exception& error) {
-    digits::refuse(error.what(), digits::exit_failure);
-  }
-  return digits::exit_failure;
+  const common::Parsed parsed = digits::parse_options(argc, argv, options, complaint);
+  return common::run_trainer(parsed, digits::usage, complaint, [&] { return digits::run(options); });
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <string_view>
+#include <optional>
 #include <utility>
-
-#include "../common/arguments.hpp"
+#include <vector>
 
 namespace digits {
 
@@ -30,49 +29,6 @@ const char* const usage =
 
 namespace {
 
-constexpr int64_t most_workers = 256;
-constexpr int64_t most_epochs = 1000000;
-
-bool parse_start(std::string_view text, feedlane::Start& out) {
-  using feedlane::Start;
-  for (const auto& [name, start] : {std::pair("spawn", Start::spawn), std::pair("external", Start::external),
-                                    std::pair("fork", Start::fork), std::pair("thread", Start::thread)}) {
-    if (text != name) continue;
-    out = start;
-    return true;
-  }
-  return false;
-}
-
-/// What an option wants of its value; empty when it is content.
-std::string set_value(std::string_view name, std::string_view value, Options& options, bool& about_workers) {
-  int64_t number = 0;
-  if (name == "--workers") {
-    about_workers = true;
-    if (!common::parse_number<int64_t>(value, 0, most_workers, number)) return "a number from 0 to 256";
-    options.workers = static_cast<int32_t>(number);
-  } else if (name == "--start") {
-    about_workers = true;
-    if (!parse_start(value, options.start)) return "spawn, external, fork or thread";
-  } else if (name == "--epochs") {
-    if (!common::parse_number<int64_t>(value, 1, most_epochs, options.epochs)) return "a number from 1 to 1000000";
-  } else if (name == "--seed") {
-    if (!common::parse_number<uint64_t>(value, 0, UINT64_MAX, options.seed)) return "a number from 0 to 2^64 - 1";
-  } else if (name == "--kill-worker-at-batch") {
-    if (!common::parse_number<int64_t>(value, 0, INT64_MAX, number)) return "a number from 0";
-    options.kill_worker_at = number;
-  } else {
-    if (value.empty()) return "a path";
-    (name == "--data" ? options.data : options.losses) = value;
-  }
-  return {};
-}
-
-bool takes_value(std::string_view name) {
-  return name == "--workers" || name == "--start" || name == "--epochs" || name == "--seed" || name == "--data" ||
-         name == "--losses" || name == "--kill-worker-at-batch";
-}
-
 std::string contradiction(const Options& options, bool about_workers) {
   if (options.sync && about_workers) return "--sync uses no loader: it goes with neither --workers nor --start";
   if (options.sync && options.digest) return "--digest uses a loader: it doesn't go with --sync";
@@ -87,27 +43,31 @@ std::string contradiction(const Options& options, bool about_workers) {
 
 }  // namespace
 
-Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint) {
-  common::Arguments arguments(argc, argv);
-  bool about_workers = false;
-  while (arguments.advance()) {
-    const std::string name(arguments.name());
-    if (takes_value(name)) {
-      const auto value = arguments.value();
-      if (!value) return complaint = name + " needs a value", Parsed::wrong;
-      const std::string wanted = set_value(name, *value, options, about_workers);
-      if (!wanted.empty()) return complaint = name + " '" + std::string(*value) + "': must be " + wanted, Parsed::wrong;
-      continue;
-    }
-    if (name != "--help" && name != "--sync" && name != "--quiet" && name != "--digest") {
-      return complaint = "unknown option '" + name + "'", Parsed::wrong;
-    }
-    if (arguments.has_attached_value()) return complaint = name + " takes no value", Parsed::wrong;
-    if (name == "--help") return Parsed::help;
-    (name == "--sync" ? options.sync : name == "--quiet" ? options.quiet : options.digest) = true;
-  }
-  complaint = contradiction(options, about_workers);
-  return complaint.empty() ? Parsed::run : Parsed::wrong;
+common::Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint) {
+  using feedlane::Start;
+  std::optional<int32_t> workers;
+  std::optional<Start> start;
+  const std::vector<common::Option> table = {
+      common::number("--workers", 0, 256, workers),
+      common::choice<Start>(
+          "--start",
+          {{"spawn", Start::spawn}, {"external", Start::external}, {"fork", Start::fork}, {"thread", Start::thread}},
+          start),
+      common::flag("--sync", options.sync),
+      common::number("--epochs", 1, 1000000, options.epochs),
+      common::number<uint64_t>("--seed", 0, UINT64_MAX, options.seed),
+      common::path("--data", options.data),
+      common::path("--losses", options.losses),
+      common::number("--kill-worker-at-batch", 0, INT64_MAX, options.kill_worker_at),
+      common::flag("--quiet", options.quiet),
+      common::flag("--digest", options.digest)};
+  const auto operand = [](const std::string&) { return false; };
+  const common::Parsed parsed = common::parse_command_line(argc, argv, table, operand, complaint);
+  if (parsed != common::Parsed::run) return parsed;
+  options.workers = workers.value_or(options.workers);
+  options.start = start.value_or(options.start);
+  complaint = contradiction(options, workers || start);
+  return complaint.empty() ? common::Parsed::run : common::Parsed::wrong;
 }
 
 }  // namespace digits

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "../common/command_line.hpp"
+
 namespace digits {
 
 struct Options {
@@ -23,11 +25,9 @@ struct Options {
   bool digest = false;  ///< no training
 };
 
-enum class Parsed { run, help, wrong };
-
 extern const char* const usage;
 
 /// `wrong`: `complaint` is a line that names the option.
-Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint);
+common::Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint);
 
 }  // namespace digits

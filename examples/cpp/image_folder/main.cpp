@@ -4,12 +4,11 @@
 #include <feedlane/feedlane.hpp>
 
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <string>
 
-#include "../common/complain.hpp"
 #include "../common/interrupt.hpp"
+#include "../common/program.hpp"
 #include "feeding.hpp"
 #include "folder.hpp"
 #include "generate.hpp"
@@ -18,22 +17,6 @@
 
 namespace images {
 namespace {
-
-constexpr int exit_failure = 1;
-constexpr int exit_usage = 2;
-constexpr int exit_interrupted = 130;  // what shells say of a program that Ctrl-C ended
-
-int refuse(const std::string& why, int exit_code) {
-  std::fprintf(stderr, "image_folder: %s\n", why.c_str());
-  return exit_code;
-}
-
-int work() {
-  feedlane::Error error;
-  const int exit_code = feedlane::run_worker<ImageDataset>(feedlane::worker_descriptor(), error);
-  if (error) common::complain("worker", error);
-  return exit_code;
-}
 
 void report(const Totals& totals, bool checksum) {
   std::printf("images: %lld, left out: %llu, substituted: %llu\n", static_cast<long long>(totals.images),
@@ -60,7 +43,7 @@ int run(const Options& options) {
   Totals totals;
   const int32_t status = feed(options, recipe, static_cast<int64_t>(folder.size()), totals);
   if (status == FEEDLANE_INTERRUPTED)
-    return refuse("interrupted after " + std::to_string(totals.images) + " images", exit_interrupted);
+    return common::refuse("interrupted after " + std::to_string(totals.images) + " images", common::exit_interrupted);
   report(totals, options.checksum);
   return 0;
 }
@@ -70,21 +53,10 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   // First of all: was this process started as a worker? Its arguments don't matter then.
-  if (feedlane::is_worker()) return images::work();
+  if (feedlane::is_worker()) return common::run_worker<images::ImageDataset>();
 
   images::Options options;
   std::string complaint;
-  switch (images::parse_options(argc, argv, options, complaint)) {
-    case images::Parsed::help: std::fputs(images::usage, stdout); return 0;
-    case images::Parsed::wrong: return images::refuse(complaint + "\n" + images::usage, images::exit_usage);
-    case images::Parsed::run: break;
-  }
-  try {
-    return images::run(options);
-  } catch (const feedlane::Error& error) {
-    common::complain("trainer", error);
-  } catch (const std::exception& error) {
-    images::refuse(error.what(), images::exit_failure);
-  }
-  return images::exit_failure;
+  const common::Parsed parsed = images::parse_options(argc, argv, options, complaint);
+  return common::run_trainer(parsed, images::usage, complaint, [&] { return images::run(options); });
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <string_view>
 #include <utility>
-
-#include "../common/arguments.hpp"
+#include <vector>
 
 namespace images {
 
@@ -30,39 +28,6 @@ const char* const usage =
 
 namespace {
 
-/// What an option wants of its value; empty when it is content.
-std::string set_value(std::string_view name, std::string_view value, Options& o) {
-  using feedlane::Start;
-  if (name == "--workers") return common::set_number(value, 0, 256, o.workers);
-  if (name == "--batch") return common::set_number(value, 1, 65536, o.batch);
-  if (name == "--epochs") return common::set_number(value, 1, 1000000, o.epochs);
-  if (name == "--seed") return common::set_number(value, 0, INT64_MAX, o.seed);
-  if (name == "--side") return common::set_number(value, 1, 4096, o.side);
-  if (name == "--count") return common::set_number(value, 1, 100000000, o.count);
-  if (name == "--start")
-    return common::choose(value, {{"spawn", Start::spawn}, {"fork", Start::fork}, {"thread", Start::thread}}, o.start)
-               ? ""
-               : "spawn, fork or thread";
-  if (name == "--on-error")
-    return common::choose(value,
-                          {{"raise", OnError::raise}, {"skip", OnError::skip}, {"substitute", OnError::substitute}},
-                          o.on_error)
-               ? ""
-               : "raise, skip or substitute";
-  if (value.empty()) return "a path";
-  o.generate = value;
-  return {};
-}
-
-bool is_flag(std::string_view name) { return name == "--uint8" || name == "--checksum" || name == "--quiet"; }
-
-bool takes_value(std::string_view name) {
-  for (const char* const known :
-       {"--workers", "--batch", "--epochs", "--seed", "--side", "--count", "--start", "--on-error", "--generate"})
-    if (name == known) return true;
-  return false;
-}
-
 std::string contradiction(const Options& o) {
   if (o.generate.empty() && o.folder.empty()) return "no folder was named";
   if (!o.generate.empty() && !o.folder.empty()) return "--generate makes one folder; '" + o.folder + "' is another";
@@ -72,27 +37,33 @@ std::string contradiction(const Options& o) {
 
 }  // namespace
 
-Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint) {
-  common::Arguments arguments(argc, argv);
-  while (arguments.advance()) {
-    const std::string name(arguments.name());
-    if (name == "--help") return Parsed::help;
-    if (takes_value(name)) {
-      const auto value = arguments.value();
-      if (!value) return complaint = name + " needs a value", Parsed::wrong;
-      const std::string wanted = set_value(name, *value, options);
-      if (!wanted.empty()) return complaint = name + " '" + std::string(*value) + "': must be " + wanted, Parsed::wrong;
-    } else if (is_flag(name)) {
-      if (arguments.has_attached_value()) return complaint = name + " takes no value", Parsed::wrong;
-      (name == "--uint8" ? options.bytes : name == "--quiet" ? options.quiet : options.checksum) = true;
-    } else if (name.starts_with("-") || !options.folder.empty()) {
-      return complaint = "unknown option '" + name + "'", Parsed::wrong;
-    } else {
-      options.folder = name;
-    }
-  }
+common::Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint) {
+  using feedlane::Start;
+  const std::vector<common::Option> table = {
+      common::number("--workers", 0, 256, options.workers),
+      common::choice<Start>("--start", {{"spawn", Start::spawn}, {"fork", Start::fork}, {"thread", Start::thread}},
+                            options.start),
+      common::number("--batch", 1, 65536, options.batch),
+      common::number("--epochs", 1, 1000000, options.epochs),
+      common::number("--seed", 0, INT64_MAX, options.seed),
+      common::number("--side", 1, 4096, options.side),
+      common::flag("--uint8", options.bytes),
+      common::choice<OnError>("--on-error",
+                              {{"raise", OnError::raise}, {"skip", OnError::skip}, {"substitute", OnError::substitute}},
+                              options.on_error),
+      common::flag("--checksum", options.checksum),
+      common::flag("--quiet", options.quiet),
+      common::path("--generate", options.generate),
+      common::number("--count", 1, 100000000, options.count)};
+  const auto operand = [&](const std::string& argument) {
+    const bool is_first = options.folder.empty();
+    if (is_first) options.folder = argument;
+    return is_first;
+  };
+  const common::Parsed parsed = common::parse_command_line(argc, argv, table, operand, complaint);
+  if (parsed != common::Parsed::run) return parsed;
   complaint = contradiction(options);
-  return complaint.empty() ? Parsed::run : Parsed::wrong;
+  return complaint.empty() ? common::Parsed::run : common::Parsed::wrong;
 }
 
 }  // namespace images

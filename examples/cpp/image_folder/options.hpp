@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "../common/command_line.hpp"
+
 namespace images {
 
 enum class OnError { raise, skip, substitute };
@@ -27,11 +29,9 @@ struct Options {
   int64_t count = 1000;  ///< of pictures to make
 };
 
-enum class Parsed { run, help, wrong };
-
 extern const char* const usage;
 
 /// `wrong`: `complaint` is a line that names the option.
-Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint);
+common::Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint);
 
 }  // namespace images

@@ -4,12 +4,11 @@
 #include <feedlane/feedlane.hpp>
 
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <string>
 
-#include "../common/complain.hpp"
 #include "../common/interrupt.hpp"
+#include "../common/program.hpp"
 #include "checkpoint.hpp"
 #include "corpus.hpp"
 #include "feeding.hpp"
@@ -19,22 +18,6 @@
 
 namespace tokens {
 namespace {
-
-constexpr int exit_failure = 1;
-constexpr int exit_usage = 2;
-constexpr int exit_interrupted = 130;  // what shells say of a program that Ctrl-C ended
-
-int refuse(const std::string& why, int exit_code) {
-  std::fprintf(stderr, "token_shards: %s\n", why.c_str());
-  return exit_code;
-}
-
-int work() {
-  feedlane::Error error;
-  const int exit_code = feedlane::run_worker<TokenDataset>(feedlane::worker_descriptor(), error);
-  if (error) common::complain("worker", error);
-  return exit_code;
-}
 
 /// Where to begin. Throws if that was another run.
 Checkpoint where_to_begin(const Options& options, const Corpus& corpus) {
@@ -67,7 +50,7 @@ int run(Options& options) {
   const int32_t status = feed(options, static_cast<int64_t>(corpus.size()), checkpoint, totals);
   if (status == FEEDLANE_INTERRUPTED) {
     const std::string done = "interrupted after " + std::to_string(checkpoint.batches) + " batches";
-    return refuse(options.state.empty() ? done : done + ": --resume goes on", exit_interrupted);
+    return common::refuse(options.state.empty() ? done : done + ": --resume goes on", common::exit_interrupted);
   }
   std::printf("batches: %lld\nchecksum: %016llx\n", static_cast<long long>(checkpoint.batches),
               static_cast<unsigned long long>(checkpoint.checksum));
@@ -80,21 +63,10 @@ int run(Options& options) {
 
 int main(int argc, char** argv) {
   // First of all: was this process started as a worker? Its arguments don't matter then.
-  if (feedlane::is_worker()) return tokens::work();
+  if (feedlane::is_worker()) return common::run_worker<tokens::TokenDataset>();
 
   tokens::Options options;
   std::string complaint;
-  switch (tokens::parse_options(argc, argv, options, complaint)) {
-    case tokens::Parsed::help: std::fputs(tokens::usage, stdout); return 0;
-    case tokens::Parsed::wrong: return tokens::refuse(complaint + "\n" + tokens::usage, tokens::exit_usage);
-    case tokens::Parsed::run: break;
-  }
-  try {
-    return tokens::run(options);
-  } catch (const feedlane::Error& error) {
-    common::complain("trainer", error);
-  } catch (const std::exception& error) {
-    tokens::refuse(error.what(), tokens::exit_failure);
-  }
-  return tokens::exit_failure;
+  const common::Parsed parsed = tokens::parse_options(argc, argv, options, complaint);
+  return common::run_trainer(parsed, tokens::usage, complaint, [&] { return tokens::run(options); });
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <string_view>
-
-#include "../common/arguments.hpp"
+#include <vector>
 
 namespace tokens {
 
@@ -32,38 +30,6 @@ const char* const usage =
 
 namespace {
 
-/// What an option wants of its value; empty when it is content.
-std::string set_value(std::string_view name, std::string_view value, Options& o) {
-  using common::set_number;
-  using feedlane::Start;
-  if (name == "--length") return set_number(value, 1, 1 << 24, o.files.length);
-  if (name == "--batch") return set_number(value, 1, 65536, o.batch);
-  if (name == "--epochs") return set_number(value, 1, 1000000, o.epochs);
-  if (name == "--seed") return set_number(value, 0, INT64_MAX, o.seed);
-  if (name == "--workers") return set_number(value, 0, 256, o.workers);
-  if (name == "--save-every") return set_number(value, 1, INT64_MAX, o.save_every);
-  if (name == "--die-at-batch") return set_number(value, 0, INT64_MAX, o.die_at);
-  if (name == "--shards") return set_number(value, 1, 100000, o.shards);
-  if (name == "--tokens") return set_number(value, 1, int64_t{1} << 32, o.tokens);
-  if (name == "--token-bytes")
-    return common::choose<size_t>(value, {{"2", 2}, {"4", 4}}, o.files.token_bytes) ? "" : "2 or 4";
-  if (name == "--start")
-    return common::choose(value, {{"spawn", Start::spawn}, {"fork", Start::fork}, {"thread", Start::thread}}, o.start)
-               ? ""
-               : "spawn, fork or thread";
-  if (value.empty()) return "a path";
-  (name == "--state" ? o.state : o.generate) = value;
-  return {};
-}
-
-bool takes_value(std::string_view name) {
-  for (const char* const known :
-       {"--length", "--batch", "--epochs", "--seed", "--workers", "--save-every", "--die-at-batch", "--shards",
-        "--tokens", "--token-bytes", "--start", "--state", "--generate"})
-    if (name == known) return true;
-  return false;
-}
-
 std::string contradiction(const Options& o) {
   if (o.generate.empty() && o.files.paths.empty()) return "no file was named";
   if (!o.generate.empty() && !o.files.paths.empty()) return "--generate reads no files: '" + o.files.paths[0] + "'";
@@ -74,27 +40,33 @@ std::string contradiction(const Options& o) {
 
 }  // namespace
 
-Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint) {
-  common::Arguments arguments(argc, argv);
-  while (arguments.advance()) {
-    const std::string name(arguments.name());
-    if (name == "--help") return Parsed::help;
-    if (takes_value(name)) {
-      const auto value = arguments.value();
-      if (!value) return complaint = name + " needs a value", Parsed::wrong;
-      const std::string wanted = set_value(name, *value, options);
-      if (!wanted.empty()) return complaint = name + " '" + std::string(*value) + "': must be " + wanted, Parsed::wrong;
-    } else if (name == "--resume" || name == "--quiet") {
-      if (arguments.has_attached_value()) return complaint = name + " takes no value", Parsed::wrong;
-      (name == "--resume" ? options.resume : options.quiet) = true;
-    } else if (name.starts_with("-")) {
-      return complaint = "unknown option '" + name + "'", Parsed::wrong;
-    } else {
-      options.files.paths.push_back(name);
-    }
-  }
+common::Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint) {
+  using feedlane::Start;
+  const std::vector<common::Option> table = {
+      common::number("--length", 1, 1 << 24, options.files.length),
+      common::choice<size_t>("--token-bytes", {{"2", 2}, {"4", 4}}, options.files.token_bytes),
+      common::number("--batch", 1, 65536, options.batch),
+      common::number("--epochs", 1, 1000000, options.epochs),
+      common::number("--seed", 0, INT64_MAX, options.seed),
+      common::number("--workers", 0, 256, options.workers),
+      common::choice<Start>("--start", {{"spawn", Start::spawn}, {"fork", Start::fork}, {"thread", Start::thread}},
+                            options.start),
+      common::path("--state", options.state),
+      common::number("--save-every", 1, INT64_MAX, options.save_every),
+      common::flag("--resume", options.resume),
+      common::number("--die-at-batch", 0, INT64_MAX, options.die_at),
+      common::flag("--quiet", options.quiet),
+      common::path("--generate", options.generate),
+      common::number("--shards", 1, 100000, options.shards),
+      common::number("--tokens", 1, int64_t{1} << 32, options.tokens)};
+  const auto operand = [&](const std::string& argument) {
+    options.files.paths.push_back(argument);
+    return true;
+  };
+  const common::Parsed parsed = common::parse_command_line(argc, argv, table, operand, complaint);
+  if (parsed != common::Parsed::run) return parsed;
   complaint = contradiction(options);
-  return complaint.empty() ? Parsed::run : Parsed::wrong;
+  return complaint.empty() ? common::Parsed::run : common::Parsed::wrong;
 }
 
 }  // namespace tokens

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "../common/command_line.hpp"
 #include "corpus.hpp"
 
 namespace tokens {
@@ -28,11 +29,9 @@ struct Options {
   int64_t tokens = 1 << 20;
 };
 
-enum class Parsed { run, help, wrong };
-
 extern const char* const usage;
 
 /// `wrong`: `complaint` is a line that names the option.
-Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint);
+common::Parsed parse_options(int argc, char** argv, Options& options, std::string& complaint);
 
 }  // namespace tokens

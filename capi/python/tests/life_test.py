@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How loaders end: closed beside another thread, dropped in cycles, left in mid-epoch, in a forked child.
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python life_test.py [unittest's arguments]"""
+import gc
+import os
+import tempfile
+import threading
+import unittest
+import weakref
+
+import numpy_or_skip  # noqa: F401
+import feedlane
+from feedlane import _abi, handle, samplers
+from datasets import Numbers, Stuck
+from memory_test import descriptors, mappings
+
+
+def pids(loader):
+    return [worker["pid"] for worker in loader.workers() if worker["pid"]]
+
+
+def exists(pid):
+    return os.path.exists(f"/proc/{pid}")
+
+
+class Blocked(Numbers):
+    """Sample 0, without workers, waits for the test."""
+
+    def __init__(self):
+        super().__init__(40)
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def __getitem__(self, i):
+        self.inside.set()
+        self.go_on.wait(60)
+        return super().__getitem__(i)
+
+
+class Trainer:
+    """Has a loader that has it."""
+
+    def __init__(self, **arguments):
+        self.loader = feedlane.Loader(Numbers(8), 2, collate_fn=self.collate, sampler=Order(self), **arguments)
+
+    def collate(self, samples):
+        return samples[0]
+
+
+class Order:
+    def __init__(self, owner):
+        self.owner = owner
+
+    def __iter__(self):
+        return iter(range(8))
+
+
+class Closing(unittest.TestCase):
+    def in_thread(self, loader, told):
+        def run():
+            try:
+                for _ in loader:
+                    pass
+            except feedlane.FeedlaneError as error:
+                told.append(error)
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def test_while_another_thread_waits(self):
+        gc.collect()
+        before = descriptors(), len(mappings())
+        with tempfile.TemporaryDirectory() as folder:
+            loader, told = feedlane.Loader(Stuck(os.path.join(folder, "never")), 8, num_workers=1), []
+            thread = self.in_thread(loader, told)
+            while loader.stats()["batches"] == 0:
+                pass
+            found = pids(loader)
+            loader.close()  # a worker that is stuck is killed after some seconds
+            thread.join(60)
+            self.assertEqual([exists(pid) for pid in found], [False])
+            self.assertIsInstance(told[0], feedlane.StateError)
+            self.assertIn("the loader was closed", str(told[0]))
+        del loader, told, thread
+        gc.collect()
+        self.assertEqual((descriptors(), len(mappings())), before)
+
+    def test_while_another_thread_is_in_a_sample(self):
+        patience, handle._PATIENCE_S = handle._PATIENCE_S, 0.1
+        self.addCleanup(setattr, handle, "_PATIENCE_S", patience)
+        dataset, told = Blocked(), []
+        loader = feedlane.Loader(dataset, 4)
+        thread = self.in_thread(loader, told)
+        dataset.inside.wait(60)
+        self.assertRaises(feedlane.Busy, loader.close)
+        self.assertEqual(loader.stats()["batches"], 0)  # it is there still
+        state = feedlane.Loader(Numbers(40), 4)
+        next(iter(state))
+        opened = len(descriptors())
+        self.assertRaises(feedlane.Busy, loader.load_state_dict, state.state_dict())
+        gc.collect()
+        self.assertEqual(len(descriptors()), opened, "what was made in its place is gone")
+        handle._PATIENCE_S = 60
+        dataset.go_on.set()
+        loader.close()
+        thread.join(60)
+        self.assertLessEqual({type(error) for error in told}, {feedlane.StateError})
+        state.close()
+
+    def test_an_iteration_that_has_ended_stays_so(self):
+        with feedlane.Loader(Numbers(8), 4) as loader:
+            first = iter(loader)
+            self.assertEqual(len(list(first)), 2)
+            self.assertRaises(StopIteration, next, first)
+            second = iter(loader)
+            self.assertRaises(StopIteration, next, first)
+            self.assertEqual(len(list(second)), 2)
+        self.assertRaises(StopIteration, next, second)
+        for use in lambda: iter(loader), lambda: len(loader), loader.stats, loader.state_dict:
+            self.assertRaises(feedlane.StateError, use)
+
+
+class Dropped(unittest.TestCase):
+    def test_one_that_its_own_data_set_reaches(self):
+        for workers in 0, 1:
+            gc.collect()
+            before = descriptors(), len(mappings())
+            trainer = Trainer() if workers == 0 else None
+            if trainer is None:  # what goes to another process has no loader in it
+                trainer = type("Owner", (), {})()
+                trainer.loader = feedlane.Loader(Numbers(8), 2, sampler=Order(trainer), num_workers=1)
+            next(iter(trainer.loader))
+            gone = weakref.ref(trainer)
+            del trainer
+            gc.collect()
+            self.assertIsNone(gone())
+            self.assertEqual((descriptors(), len(mappings())), before)
+
+    def test_a_sampler_that_its_own_iterable_reaches(self):
+        order = Order(None)
+        order.owner = samplers.of(order)
+        gone = weakref.ref(order)
+        self.assertEqual(list(order.owner), list(range(8)))
+        del order
+        gc.collect()
+        self.assertIsNone(gone())
+
+
+class Left(unittest.TestCase):
+    def test_workers_that_arent_kept_end_with_the_loop(self):
+        for kept in False, True:
+            with feedlane.Loader(Numbers(400), 4, num_workers=2, persistent_workers=kept, seed=1, held=100) as loader:
+                for number, batch in enumerate(loader.batches()):
+                    if number == 3:
+                        found = pids(loader)
+                        break
+                gc.collect()
+                self.assertEqual([exists(pid) for pid in found], [kept, kept])
+                self.assertEqual(batch.data[0, 0], 12)
+                state = loader.state_dict()
+                loader.load_state_dict(state)
+                self.assertEqual([int(batch[0, 0]) for batch in loader], list(range(16, 400, 4)))
+
+    def test_an_older_iteration_ends_nothing(self):
+        with feedlane.Loader(Numbers(400), 4, num_workers=1) as loader:
+            first = iter(loader)
+            next(first)
+            second = iter(loader)
+            next(second)
+            found = pids(loader)
+            del first
+            gc.collect()
+            self.assertEqual([exists(pid) for pid in found], [True])
+            self.assertEqual(int(next(second)[0, 0]), 4)
+
+
+class Memory(unittest.TestCase):
+    def test_a_state_is_loaded_beside_the_old_loader_or_in_its_place(self):
+        with feedlane.Loader(Numbers(40), 4) as loader:
+            next(iter(loader))
+            state = loader.state_dict()
+            library, calls, refusals = _abi.library, [], []
+            create, destroy = library.feedlane_loader_create, library.feedlane_loader_destroy
+
+            def creates(*arguments):
+                calls.append("create")
+                return refusals.pop() if refusals else create(*arguments)
+
+            def destroys(*arguments):
+                calls.append("destroy")
+                return destroy(*arguments)
+            library.feedlane_loader_create, library.feedlane_loader_destroy = creates, destroys
+            try:
+                loader.load_state_dict(state)
+                self.assertEqual(calls, ["create", "destroy"])
+                for short in _abi.E_MEMORY, _abi.E_LIMIT:
+                    calls.clear()
+                    refusals.append(short)
+                    loader.load_state_dict(state)
+                    self.assertEqual(calls, ["create", "destroy", "create"])
+                calls.clear()
+                refusals.append(_abi.E_OS)
+                self.assertRaises(feedlane.SystemCallError, loader.load_state_dict, state)
+                self.assertEqual(calls, ["create"])
+            finally:
+                library.feedlane_loader_create, library.feedlane_loader_destroy = create, destroy
+            self.assertEqual([int(batch[0, 0]) for batch in loader], list(range(4, 40, 4)))
+
+    def test_a_short_timeout_isnt_rounded_up(self):
+        library, waits = _abi.library, []
+        real = library.feedlane_loader_next
+
+        def times_out(_loader, wait, *_):
+            waits.append(wait)
+            return _abi.TIMEOUT
+        with feedlane.Loader(Numbers(40), 4, timeout=0.01) as loader:
+            batches = iter(loader)
+            library.feedlane_loader_next = times_out
+            try:
+                self.assertRaises(feedlane.Timeout, next, batches)
+            finally:
+                library.feedlane_loader_next = real
+        self.assertLessEqual(max(waits), 10_000_000)
+
+
+class Forked(unittest.TestCase):
+    def test_a_batch_of_the_parent(self):
+        with feedlane.Loader(Numbers(), 2) as loader:
+            batch = next(loader.batches())
+            tensor = batch.tensors[0]
+            uses = (lambda: batch.indices, lambda: batch.skipped, lambda: batch.data, lambda: batch.tensors, tensor.numpy,
+                    lambda: tensor.address, batch.release)
+            child = os.fork()
+            if child == 0:
+                told = 0
+                for use in uses:
+                    try:
+                        use()
+                    except feedlane.Forked:
+                        told += 1
+                loader.close()
+                own = feedlane.Loader(Numbers(), 2)
+                with next(own.batches()) as batch:
+                    os._exit(0 if told == len(uses) and batch.indices == [0, 1] else 1)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertEqual(batch.indices, [0, 1])
+
+
+class Attributes(unittest.TestCase):
+    def test_what_was_passed_can_be_read(self):
+        sampler = [1, 2]
+        with feedlane.Loader(Numbers(), 2, sampler=sampler, collate_fn=list, in_order=False) as loader:
+            self.assertEqual((loader.sampler, loader.batch_sampler, loader.collate_fn, loader.generator),
+                             (sampler, None, list, None))
+            self.assertEqual((loader.worker_init_fn, loader.prefetch_factor, loader.persistent_workers, loader.in_order),
+                             (None, None, False, False))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds a batch's tensors together: any worker can write it, and the trainer reads it without running anything.
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python tree_test.py [unittest's arguments]"""
+import base64
+import collections
+import json
+import math
+import os
+import pathlib
+import pickle
+import random
+import sys
+import tempfile
+import time
+import unittest
+
+from numpy_or_skip import np
+import feedlane
+from feedlane import tree
+from datasets import Numbers, Point, Scribbler, everyday, odd, Odd
+
+
+def read(blob, tensors=0, allow_pickle=False):
+    """As Batch.data does, with a leaf's number in its place."""
+    return tree.build(tree.load(blob, tensors, allow_pickle), lambda number, owner: ("leaf", number, owner))
+
+
+def written(value, **named):
+    return tree.dump((tree.VALUE, value), **named)
+
+
+def pickled(value):
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+class Runs:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+class Values(unittest.TestCase):
+    SAME = [None, True, False, 0, -1, 2**63 - 1, -2**63, 2**63, -2**200, 0.5, -0.0, math.inf, 1 + 2j, "", "caf\u00e9",
+            "lone \udce9", "\0", b"", bytes(range(256)), bytearray(b"ab"), {1, "a"}, frozenset({(1, (2.5, None))}),
+            pathlib.Path("a/b"), np.float32(1.5), np.int8(-3), np.bool_(True), np.complex64(1j), np.str_("ab"),
+            np.bytes_(b"ab"), np.datetime64("2026-01-02"), np.timedelta64(5, "ms"), np.float64(0.1)]
+
+    def test_come_back_as_they_were(self):
+        for value in self.SAME:
+            with self.subTest(value=value):
+                found = read(written(value))
+                self.assertIs(type(found), type(value))
+                self.assertEqual(found, value)
+                self.assertEqual(str(found), str(value))  # -0.0 and units
+        self.assertTrue(math.isnan(read(written(math.nan))))
+
+    def test_arrays_of_strings(self):
+        for array in np.array(["a", "bcd"]), np.array([[b"a", b"bc"]]), np.array([], "U3"), np.array("x"):
+            found = read(written(array))
+            self.assertEqual((found.dtype, found.shape, found.tolist()), (array.dtype, array.shape, array.tolist()))
+            self.assertTrue(found.flags.writeable)
+
+    def test_leaves_in_their_order_with_their_owner(self):
+        leaves = feedlane.collate.Leaves()
+        made = {"a": [np.zeros(1)] * 5, "b": (np.zeros(2), {"c": np.zeros(3)})}
+        for collate, owner in (feedlane.collate.single, tree.ANY), (feedlane.collate.whole, tree.NUMPY):
+            leaves.clear()
+            found = read(tree.dump(collate(made, leaves)), len(leaves))
+            number = iter([("leaf", n, owner) for n in range(7)])
+            self.assertEqual(found["a"], [next(number) for _ in range(5)])
+            self.assertEqual(list(found["b"]), [next(number), {"c": next(number)}])
+
+    def test_what_can_be_changed_is_each_batchs_own(self):
+        for value in {1}, bytearray(b"a"), np.array(["a"]):
+            blob = written(value)
+            self.assertIsNot(read(blob), read(blob))
+
+    def test_through_a_loader(self):
+        for workers in 0, 1:
+            with self.subTest(workers=workers), feedlane.Loader(Numbers(8), 4, num_workers=workers,
+                                                                collate_fn=everyday) as loader:
+                for number, batch in enumerate(loader):
+                    expected = everyday([np.full(8, i, np.int64) for i in range(4 * number, 4 * number + 4)])
+                    self.assertEqual(batch["rows"].tolist(), expected["rows"].tolist())
+                    self.assertIs(type(batch["point"]), Point)
+                    self.assertEqual(batch["point"].x.tolist(), expected["point"].x.tolist())
+                    self.assertIs(type(batch["ordered"]), collections.OrderedDict)
+                    self.assertIs(batch["default"].default_factory, list)
+                    for name in "ordered", "default", "names", "mixed", 7, ("a", 1):
+                        self.assertEqual(batch[name], expected[name])
+                self.assertEqual(number, 1)
+
+    def test_others_need_the_trainers_leave(self):
+        for workers in 0, 1:
+            with self.subTest(workers=workers):
+                with feedlane.Loader(Numbers(4), 4, num_workers=workers, collate_fn=odd) as loader:
+                    with self.assertRaisesRegex(feedlane.SampleError, r"datasets\.Odd.*allow_pickle=True"):
+                        next(iter(loader))
+                with feedlane.Loader(Numbers(4), 4, num_workers=workers, collate_fn=odd, allow_pickle=True) as loader:
+                    batch = next(iter(loader))
+                    self.assertEqual(batch["odd"], Odd(4))
+                    self.assertEqual((type(batch["kept"]), dict(batch["kept"]), batch["kept"].note), (Odd.Dict, {"a": 1}, "n"))
+
+    def test_limits_when_it_is_written(self):
+        nested = (tree.VALUE, 1)
+        for _ in range(tree.MAX_DEPTH):
+            nested = (tree.LIST, (nested,))
+        with self.assertRaisesRegex(ValueError, "64 levels"):
+            tree.dump(nested)
+        with self.assertRaisesRegex(ValueError, "16777216 at most"):
+            written("x" * tree.MAX_BYTES)
+        with self.assertRaisesRegex(ValueError, "1048576 nodes"):
+            tree.dump((tree.LIST, ((tree.VALUE, 1),) * tree.MAX_NODES))
+
+
+class Malformed(unittest.TestCase):
+    def test_words_that_are_none(self):
+        deep = b'["list",' * 70 + b"1" + b"]" * 70
+        for words in (b"", b"\xff", b"{}", b"[]", b"[1]", b"[[]]", b'["what"]', b'["leaf"]', b'["leaf",3]', b'["leaf",-1]',
+                      b'["leaf",true]', b'["leaf",0,0]', b'["dict"]', b'["dict","dict",1]', b'["dict","set"]', b'["dict",["int","1"]]',
+                      b'["dict","dict",["set"],1]', b'["dict","defaultdict eval"]', b'["named"]', b'["named","os:stat_result"]',
+                      b'["named","feedlane.nothing:X"]', b'["named","subprocess:Popen",1]', b'["named","builtins:tuple",1]',
+                      b'["int"]', b'["int",5]', b'["int","x"]', b'["complex",1]', b'["bytes","a"]', b'["bytes",[]]',
+                      b'["bytearray",4]', b'["path","\\u0000"]', b'["set",["set"]]', b'["numpy","O","AAAA"]',
+                      b'["numpy","<i4","AAA="]', b'["numpy","<i3","AAAA"]', b'["numpy","<U1","/////w=="]',
+                      b'["texts","<U1","AAAA",1]', b'["texts","|S1","YQ==",-1]', b'["texts","|S1","YQ==",1e9]',
+                      b'["texts","|S1","",4611686018427387904,4]', b'["texts","<i4","AAAAAA==",1]', b"1" * 21, b"1" * 10**6,
+                      b'["pickle","gARLAS4="]', pickle.dumps((0, 0, 0)), b"cos\n_exit\n(I77\ntR.", deep, b"[" * 10**6,
+                      b'["list"' + b",1" * tree.MAX_NODES + b"]", b" " * (tree.MAX_BYTES + 1)):
+            with self.subTest(words=words[:60]), self.assertRaises(tree.Malformed):
+                read(words, tensors=4)
+
+    def test_leaves_beyond_the_tensors(self):
+        self.assertEqual(read(b'["list",["leaf",0],["leaf",2]]', tensors=2), [("leaf", 0, 0), ("leaf", 1, 2)])
+        with self.assertRaisesRegex(tree.Malformed, "1 tensors"):
+            read(b'["list",["leaf",0],["leaf",0]]', tensors=1)
+
+    def test_a_long_number_takes_no_time(self):
+        began = time.process_time()
+        with self.assertRaises(tree.Malformed):
+            read(b'["list",' + b"9" * (tree.MAX_BYTES - 10) + b"]")
+        self.assertLess(time.process_time() - began, 5)  # by int() it would be hours
+
+    def test_a_class_is_looked_up_without_running_anything(self):
+        self.assertNotIn("this", sys.modules)
+        with self.assertRaises(tree.Malformed):
+            read(b'["named","this:Zen"]')
+        self.assertNotIn("this", sys.modules)
+        self.assertEqual(read(b'["named","datasets:Point",1,2]'), Point(1, 2))
+        for fields in b"", b",1", b",1,2,3":
+            with self.assertRaisesRegex(tree.Malformed, "no named tuple of"):
+                read(b'["named","datasets:Point"' + fields + b"]")
+
+    def test_changed_words_are_read_or_malformed(self):
+        """Whatever a byte is changed to, nothing else is raised, and only plain types come out."""
+        samples = [np.full(8, i, np.int64) for i in range(4)]
+        leaves = feedlane.collate.Leaves()
+        good = tree.dump(feedlane.collate.whole(everyday(samples), leaves))
+        draw = random.Random(1)
+        refused = 0
+        for _ in range(20_000):
+            words = bytearray(good)
+            for _ in range(draw.choice((1, 1, 2, 5))):
+                at = draw.randrange(len(words))
+                what = draw.randrange(3)
+                if what == 0:
+                    words[at] = draw.choice(b'[]",0123456789{}x\\\xff')
+                elif what == 1:
+                    del words[at:at + draw.choice((1, 5))]
+                else:
+                    words[at:at] = draw.choice([b"[", b"]", b",", b'"', b"0", b'["leaf",0]', b'["pickle","gARLAS4="]'])
+            try:
+                read(bytes(words), len(leaves))
+            except tree.Malformed:
+                refused += 1
+        self.assertGreater(refused, 10_000)
+
+    def test_pickles_that_cant_be_read(self):
+        for blob in b"", b"garbage", b"cno_such_module\nx\n.":
+            words = json.dumps(["pickle", base64.b64encode(blob).decode()]).encode()
+            with self.assertRaisesRegex(tree.Malformed, "can't be read"):
+                read(words, allow_pickle=True)
+        with self.assertRaisesRegex(tree.Malformed, "mapping that is none"):
+            read(json.dumps(["dict", ["pickle", pickled([1, 2])], 0, 1]).encode(), allow_pickle=True)
+
+
+class Hostile(unittest.TestCase):
+    def outcomes(self, words, **arguments):
+        """For each of four batches its number, or the error. Worker 1 writes `words` where a plan belongs."""
+        found = {}
+        with feedlane.Loader(Scribbler(words), 4, num_workers=2, dispatch="round_robin", fields={"x": (np.int64, (8,))},
+                             held=8, **arguments) as loader:
+            for batch in loader.batches():
+                try:
+                    found[batch.number] = batch.data[:, 0].tolist()
+                except Exception as error:
+                    found[batch.number] = error
+                del batch
+        return found
+
+    def test_a_workers_words_are_errors_that_name_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "ran")
+            for words in (pickle.dumps(Runs(path)), json.dumps(["pickle", pickled(Runs(path))]).encode(),
+                          b'["list",["leaf",0],["leaf",0]]', b'["leaf",200]', os.urandom(64)):
+                with self.subTest(words=words[:40]):
+                    found = self.outcomes(words)
+                    self.assertEqual((found[0], found[2]), ([0, 1, 2, 3], [8, 9, 10, 11]))
+                    for number in 1, 3:
+                        self.assertIsInstance(found[number], feedlane.CorruptError)
+                        self.assertEqual((found[number].worker, found[number].batch), (1, number))
+                        self.assertIn("(worker 1, batch ", str(found[number]))
+                    self.assertFalse(os.path.exists(path))
+            # That the folder would be made, and that the trainer can have it so.
+            self.outcomes(json.dumps(["pickle", pickled(Runs(path))]).encode(), allow_pickle=True)
+            self.assertTrue(os.path.exists(path))
+
+
+if __name__ == "__main__":
+    unittest.main()

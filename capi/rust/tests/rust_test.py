@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What capi/rust and the trainer in examples/rust promise. Usage: rust_test.py CARGO CRATES DIGITS TARGET_FOLDER LIBRARY
+DIGITS_TRAINER [unittest's arguments]; CRATES and DIGITS are folders; CARGO empty: skipped."""
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+
+from programs import describe, run
+
+CARGO, CRATES, EXAMPLE, TARGET, LIBRARY, CPP_TRAINER = sys.argv[1:7]
+del sys.argv[1:7]
+SKIPPED = 77
+BUILD_DEADLINE_S = 500
+EPOCHS = 6  # of 45 batches
+KILL_AT = 100  # a batch in the third of them
+DIGITS = os.path.join(TARGET, "debug", "digits")
+
+
+def cargo(*arguments):
+    """Offline, with the lock file as it is, into the build directory; no warning is let pass."""
+    # Cargo resolves the workspace from here; the tests find their files by themselves.
+    return [CARGO, *arguments, "--offline", "--locked", "--manifest-path", os.path.join(CRATES, "Cargo.toml")]
+
+
+def rust_sources():
+    for root in CRATES, EXAMPLE:
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(name for name in folders if name != "target")
+            for name in sorted(names):
+                if name.endswith(".rs"):
+                    path = os.path.join(folder, name)
+                    with open(path, encoding="utf-8") as file:
+                        yield os.path.relpath(path, root), file.read()
+
+
+class Source(unittest.TestCase):
+    def test_readme_shows_the_trainer_as_it_is(self):
+        with open(os.path.join(EXAMPLE, "src", "main.rs"), encoding="utf-8") as file:
+            trainer = file.read()
+        with open(os.path.join(CRATES, "README.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"```rust\n(.*?)```", file.read(), flags=re.S)
+        self.assertIn(trainer, blocks)
+        self.assertLess(trainer.count("\n"), 100)
+
+    def test_no_crate_comes_from_outside(self):
+        with open(os.path.join(CRATES, "Cargo.lock"), encoding="utf-8") as file:
+            lock = file.read()
+        self.assertEqual(re.findall(r'name = "(.*)"', lock), ["digits", "feedlane", "feedlane-sys"])
+        self.assertNotIn("source =", lock)
+
+    def test_every_unsafe_block_says_why_it_is_safe(self):
+        for path, text in rust_sources():
+            lines = text.splitlines()
+            for number, line in enumerate(lines):
+                code = line.split("//")[0]
+                if not re.search(r"\bunsafe (\{|impl)", code):
+                    continue
+                # In the comment above, which may belong to the statement that the block is part of.
+                before = "\n".join(lines[max(0, number - 5):number + 1])
+                self.assertIn("SAFETY:", before, f"{path}:{number + 1}: {line}")
+
+    def test_files_fit_in_the_head(self):
+        for path, text in rust_sources():
+            self.assertLessEqual(text.count("\n"), 500, path)
+
+
+class Crates(unittest.TestCase):
+    def test_their_own_tests_pass(self):
+        """Layouts against the header, misuse that doesn't compile, zero copy, deaths, threads, rings."""
+        command = cargo("test")
+        finished = run(*command, deadline_s=BUILD_DEADLINE_S)
+        self.assertEqual(finished.code, 0, describe(command, finished))
+        for name in ("every_struct_is_laid_out_as_in_c", "misuse_is_refused_by_the_compiler",
+                     "tensors_are_the_shared_memory_itself", "a_killed_worker_is_replaced_and_nothing_is_lost",
+                     "a_wrong_dtype_is_an_error", "pinned_and_staged_epochs_are_the_plain_one",
+                     "a_pool_ends_after_everything_in_it", "a_stager_ends_with_its_loader_wherever_it_is"):
+            self.assertIn(f"test {name} ... ok", finished.out, describe(command, finished))
+
+
+class Digits(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        command = cargo("build")
+        finished = run(*command, deadline_s=BUILD_DEADLINE_S)
+        if finished.code != 0:
+            raise AssertionError("it must build" + describe(command, finished))
+
+    def run_digits(self, *options, program=DIGITS, code=0):
+        command = [program, *options]
+        finished = run(*command)
+        self.assertEqual(finished.code, code, describe(command, finished))
+        return finished
+
+    def losses(self, *options, program=DIGITS):
+        """(the losses, what the run printed)"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "losses")
+            finished = self.run_digits("--epochs", str(EPOCHS), "--losses", path, *options, program=program)
+            with open(path, encoding="ascii") as file:
+                losses = file.read().splitlines()
+        self.assertEqual(len(losses), EPOCHS, "a line an epoch")
+        return losses, finished.out
+
+    def restarts(self, out):
+        return int(re.search(r"^restarts: (\d+)$", out, flags=re.M)[1])
+
+    def test_losses_do_not_depend_on_the_workers(self):
+        inline, _ = self.losses("--workers", "0")
+        self.assertEqual(len(set(inline)), EPOCHS, "they move")
+        for workers in "1", "2", "4":
+            with self.subTest(workers=workers):
+                losses, out = self.losses("--workers", workers)
+                self.assertEqual(losses, inline)
+                self.assertEqual(self.restarts(out), 0)
+        other, _ = self.losses("--workers", "0", "--seed", "2")
+        self.assertNotEqual(other, inline, "--seed must matter")
+
+    def test_a_killed_worker_changes_nothing(self):
+        undisturbed, _ = self.losses("--workers", "2")
+        for workers in "1", "2":
+            with self.subTest(workers=workers):
+                losses, out = self.losses("--workers", workers, "--kill-worker-at-batch", str(KILL_AT))
+                self.assertEqual(losses, undisturbed, "to the last bit")
+                self.assertGreaterEqual(self.restarts(out), 1, "a worker was replaced")
+
+    @unittest.skipIf(platform.machine() != "x86_64", "compilers may fuse multiplications and additions elsewhere")
+    def test_losses_are_those_of_the_cpp_trainer(self):
+        cpp, _ = self.losses("--sync", program=CPP_TRAINER)
+        rust, _ = self.losses()
+        self.assertEqual(rust, cpp, "to the last bit")
+
+    def test_digest_does_not_depend_on_the_workers(self):
+        digests = {self.run_digits("--digest", "--workers", str(workers)).out for workers in (0, 1, 3)}
+        self.assertEqual(len(digests), 1, digests)
+        self.assertRegex(*digests, r"^digest: [0-9a-f]{16}\n$")
+        other = self.run_digits("--digest", "--workers", "0", "--seed", "2").out
+        self.assertNotIn(other, digests)
+
+    def test_a_whole_run_learns_the_digits(self):
+        out = self.run_digits("--quiet").out
+        self.assertRegex(out, r"^test accuracy: [01]\.\d{3}\n$")
+        self.assertGreaterEqual(float(out.split()[-1]), 0.95)
+
+    def test_bad_options_are_refused(self):
+        for options in (["--bogus"], ["--workers"], ["--workers", "-1"], ["--workers", "257"], ["--epochs", "0"],
+                        ["--seed", "x"], ["--kill-worker-at-batch", "1", "--workers", "0"],
+                        ["--kill-worker-at-batch", "1", "--digest"], ["--data", ""], ["stray"]):
+            with self.subTest(options=options):
+                said = self.run_digits(*options, code=2)
+                self.assertIn(options[0], said.err.splitlines()[0])
+
+    def test_missing_data_is_named_by_trainer_and_worker(self):
+        for options in [], ["--digest"], ["--digest", "--workers", "0"]:
+            with self.subTest(options=options):
+                said = self.run_digits("--data", "/nowhere", *options, code=1)
+                self.assertIn("/nowhere/optdigits-images-idx3-ubyte", said.err)
+
+
+if __name__ == "__main__":
+    if not CARGO:
+        print("skipped: there is no cargo (Debian: cargo, rustc)")
+        sys.exit(SKIPPED)
+    if not shutil.which("cc") and "CC" not in os.environ:
+        os.environ["CC"] = "gcc"
+    library = os.path.dirname(os.path.realpath(LIBRARY))
+    os.environ.update(
+        FEEDLANE_LIB_DIR=library, CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
+        # What is built here finds this library whoever starts it.
+        RUSTFLAGS=f"-D warnings -C link-arg=-Wl,-rpath,{library}",
+        LD_LIBRARY_PATH=":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")])))
+    unittest.main()
