@@ -28,7 +28,7 @@ void feedlane::capi::let_go(feedlane_loader* l) {
 }
 
 void feedlane::capi::let_go_later(feedlane_loader* l) {
-  if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) l->loader->leases().pool()->bury(*l);  // see let_go
+  if (l->lives.fetch_sub(1, std::memory_order_acq_rel) == 1) l->loader->leases().pool()->defer(*l);  // see let_go
 }
 
 namespace {

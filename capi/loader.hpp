@@ -15,7 +15,7 @@ namespace feedlane::capi {
 class RecordedStreams;
 }
 
-struct feedlane_loader : feedlane::capi::Handle, feedlane::pinned::Pool::Burial {
+struct feedlane_loader : feedlane::capi::Handle, feedlane::pinned::Pool::Deferred {
   std::unique_ptr<feedlane::loader::Loader> loader;
   // One for all owners, one for each batch in their hands and for each local worker: the last deletes the handle.
   std::atomic<std::uint64_t> lives{1};
