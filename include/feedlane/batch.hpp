@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file batch.hpp A batch in the trainer's hands. */
+/** @file batch.hpp A batch that the trainer holds. */
 #pragma once
 
 #include "language.hpp"
@@ -19,17 +19,17 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** A batch in the trainer's hands, released on destruction. Move-only; may outlive its loader. After a release, or moved from,
- *  it is empty: it has no tensors, rows or indices, and what needs the batch says E_STATE. */
+/** A batch that the trainer holds; the destructor releases it. Move-only; may outlive its loader. After a release or a move it
+ *  is empty: it has no tensors, rows or indices, and functions that need the batch fail with E_STATE. */
 class Batch {
  public:
-  /** An empty one. */
+  /** An empty batch. */
   Batch() noexcept = default;
-  /** `other` is empty after. */
+  /** `other` becomes empty. */
   Batch(Batch&& other) noexcept : loader_(std::exchange(other.loader_, nullptr)), batch_(other.batch_) {
     other.empty();
   }
-  /** Exchanges the two. */
+  /** Swaps the two. */
   Batch& operator=(Batch&& other) noexcept {
     std::swap(loader_, other.loader_);
     std::swap(batch_, other.batch_);
@@ -41,45 +41,45 @@ class Batch {
     if (loader_ != nullptr) (void)feedlane_batch_release(loader_, batch_.token);
   }
 
-  /** Before the end of its scope; the tensors are gone after: no view of them may be used any more. */
+  /** Releases the batch before its destruction. Views of its tensors must not be used any more. */
   void release() noexcept {
     if (loader_ != nullptr) (void)feedlane_batch_release(loader_, batch_.token);
     loader_ = nullptr;
     empty();
   }
-  /** Whether it is still held: neither released nor moved from. */
+  /** Whether the batch is still held: neither released nor moved from. */
   [[nodiscard]] bool held() const noexcept { return loader_ != nullptr; }
 
-  /** As it was started. */
+  /** The epoch, as passed to start_epoch. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return batch_.epoch; }
   /** Its number in the epoch, from 0. */
   [[nodiscard]] std::int64_t index() const noexcept { return batch_.batch; }
   /** The number of samples. */
   [[nodiscard]] std::size_t rows() const noexcept { return static_cast<std::size_t>(batch_.count); }
-  /** Who made it; -1: inline. */
+  /** The worker that made it; -1: inline. */
   [[nodiscard]] int worker() const noexcept { return batch_.worker; }
-  /** Which attempt made it, from 0. */
+  /** The attempt that made it, from 0. */
   [[nodiscard]] int attempt() const noexcept { return batch_.attempt; }
-  /** What its rows are; empty: iterable. */
+  /** The data set index of each row; empty if iterable. */
   [[nodiscard]] std::span<const std::int64_t> indices() const noexcept {
     return {batch_.indices, batch_.indices == nullptr ? 0 : rows()};
   }
-  /** Indices that were left out, see LoaderOptions::skip_budget; empty: iterable. */
+  /** Indices that were skipped, see LoaderOptions::skip_budget; empty if iterable. */
   [[nodiscard]] std::span<const std::int64_t> skipped() const noexcept {
     return {batch_.skipped, batch_.skipped == nullptr ? 0 : skipped_count()};
   }
-  /** The number of samples that were left out. */
+  /** The number of samples that were skipped. */
   [[nodiscard]] std::size_t skipped_count() const noexcept { return static_cast<std::size_t>(batch_.skipped_count); }
-  /** What the data set gave along, see Task::metadata. */
+  /** The data set's metadata for this batch, see Task::metadata. */
   [[nodiscard]] std::span<const std::byte> metadata() const noexcept {
     return {static_cast<const std::byte*>(batch_.metadata), static_cast<std::size_t>(batch_.metadata_bytes)};
   }
-  /** What names it to the C interface: one of its references is this object's. 0: empty. */
+  /** The batch's token for the C interface; this object owns one reference. 0: empty. */
   [[nodiscard]] std::uint64_t token() const noexcept { return batch_.token; }
   /** The number of tensors. */
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(batch_.tensor_count); }
 
-  /** Throws E_ARGUMENT beyond the last. */
+  /** Throws E_ARGUMENT if there is no such tensor. */
   [[nodiscard]] Tensor operator[](std::size_t i) const {
     if (i < size()) [[likely]]
       return Tensor(batch_.tensors[i]);
@@ -87,7 +87,7 @@ class Batch {
     (void)at(i, error);
     detail::raise(error);
   }
-  /** By name; throws E_ARGUMENT if there is none. */
+  /** By name. Throws E_ARGUMENT if there is none. */
   [[nodiscard]] Tensor operator[](std::string_view name) const {
     if (const feedlane_tensor* t = find(name); t != nullptr) [[likely]]
       return Tensor(*t);
@@ -117,22 +117,22 @@ class Batch {
     return {};
   }
 
-  /** Enqueues a copy of a tensor to device memory, of which there are `bytes`. Throws. */
+  /** Enqueues a copy of a tensor to device memory of size `bytes`. Throws. */
   void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream) const {
     detail::or_raise([&](Error& error) { to_device(i, device_memory, bytes, stream, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream, Error& error) const noexcept {
     if (!is_there(error)) return;
     detail::checked(error, [&](feedlane_error* e) {
       return feedlane_batch_to_device(loader_, batch_.token, number(i), device_memory, bytes, stream, e);
     });
   }
-  /** Released when the stream has come so far: this is empty after. Throws, and still holds it then. */
+  /** Releases the batch when the stream has reached this point; this object becomes empty. Throws; then it still holds it. */
   void release_on(void* stream) {
     detail::or_raise([&](Error& error) { release_on(stream, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void release_on(void* stream, Error& error) noexcept {
     if (!is_there(error)) return;
     detail::checked(error,
@@ -141,19 +141,19 @@ class Batch {
     loader_ = nullptr;
     empty();
   }
-  /** The stream uses the batch: its memory isn't free before the stream has done all that is enqueued when the last of this and
-   *  the exported tensors is gone. Throws. */
+  /** Declares that the stream uses the batch. Its memory becomes free when all references (this object and exported tensors)
+   *  are gone and the stream has done all work that was enqueued until then. Throws. */
   void record_stream(void* stream) const {
     detail::or_raise([&](Error& error) { record_stream(stream, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void record_stream(void* stream, Error& error) const noexcept {
     if (!is_there(error)) return;
     detail::checked(error,
                     [&](feedlane_error* e) { return feedlane_batch_record_stream(loader_, batch_.token, stream, e); });
   }
-  /** A tensor for another library, where it lies: it keeps the batch until its deleter is called; if copies of it are enqueued
-   *  on a stream, record_stream. The caller's, as DLPack has it. Throws E_ARGUMENT beyond the last. */
+  /** Exports a tensor in place to another library by DLPack. It holds the batch until its deleter is called. The caller owns
+   *  it. If copies of it are enqueued on a stream, call record_stream. Throws E_ARGUMENT if there is no such tensor. */
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i) const {
     DLManagedTensorVersioned* out = nullptr;
     if (loader_ == nullptr) [[unlikely]]
@@ -162,7 +162,7 @@ class Batch {
         [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number(i), 0, &out, e); });
     return out;
   }
-  /** The same; NULL, with the reason in `error`. */
+  /** The same without exceptions: nullptr, with the error in `error`. */
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i, Error& error) const noexcept {
     DLManagedTensorVersioned* out = nullptr;
     if (!is_there(error)) return out;
@@ -170,14 +170,14 @@ class Batch {
         error, [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number(i), 0, &out, e); });
     return out;
   }
-  /** The same, for the C interface; its reference stays this object's. */
+  /** The C interface's struct; this object still owns the reference. */
   [[nodiscard]] const feedlane_batch& c() const noexcept { return batch_; }
 
  private:
   friend class Loader;
   Batch(feedlane_loader* loader, const feedlane_batch& batch) noexcept : loader_(loader), batch_(batch) {}
 
-  // What it was stays to be asked, what it held doesn't.
+  // Epoch, index and so on stay; what it held goes.
   void empty() noexcept {
     batch_.token = 0;
     batch_.tensors = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file callback.hpp What a callback's failure becomes, in data sets and samplers. */
+/** @file callback.hpp How failures of callbacks of data sets and samplers become errors. */
 #pragma once
 
 #include "language.hpp"
@@ -18,7 +18,7 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** Thrown by a data set whose next try may do better: LoaderOptions::retries says how often it gets one. */
+/** Thrown by a data set for an error that a retry may fix; LoaderOptions::retries limits the retries. */
 class Transient : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,8 +26,8 @@ class Transient : public std::runtime_error {
 
 namespace detail {
 
-/** Tells `err` of a failure; a text that doesn't fit is whole in the room for a traceback, before `traceback`. Allocates
- *  nothing: memory may be what is short. Returns `code`. */
+/** Writes a failure to `err`. A text that doesn't fit goes as a whole into the room for a traceback, before `traceback`.
+ *  Allocates nothing, because memory may be short. Returns `code`. */
 inline std::int32_t say(feedlane_error* err, std::int32_t code, std::string_view text, bool transient = false,
                         std::string_view traceback = {}) noexcept {
   const bool fits = copy_text(err->text, sizeof err->text, text) == text.size();
@@ -47,13 +47,14 @@ inline std::int32_t say(feedlane_error* err, std::int32_t code, std::string_view
   return code;
 }
 
-/** `own`: the Error's own code and text count, in place of `code` and its what(). */
+/** If `own`, uses the Error's code and text, instead of `code` and its what(). */
 inline std::int32_t say(feedlane_error* err, std::int32_t code, bool own, const Error& e) noexcept {
-  const bool is_failure = own || e.code() == FEEDLANE_E_SAMPLE;  // of a data set, not of what it has called
+  const bool is_failure =
+      own || e.code() == FEEDLANE_E_SAMPLE;  // reported by the data set itself, not by a function that it has called
   return say(err, own ? e.code() : code, is_failure ? e.text() : e.what(), e.transient(), e.traceback());
 }
 
-/** Runs `f()` or `f(error)`, which returns a status; what it throws, or says by `error`, becomes the callback's error. */
+/** Runs `f()` or `f(error)`, which returns a status. An exception, or an error in `error`, becomes the callback's error. */
 template <class F>
 std::int32_t guarded(feedlane_error* err, std::int32_t code, bool own, F&& f) noexcept {
 #if FEEDLANE_EXCEPTIONS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file custom_sampler.hpp The callbacks of a sampler of the user's own; see Sampler::custom. */
+/** @file custom_sampler.hpp The callbacks of a custom sampler; see Sampler::custom. */
 #pragma once
 
 #include "language.hpp"

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file dataset.hpp
- * A data set is a class. Of the members below it has get, fetch or next; the rest as it likes.
+ * A data set is a class. It must have get, fetch or next; the other members below are optional.
  *
  *     struct Digits {
- *       explicit Digits(const feedlane::WorkerInfo& info);       // once a worker
+ *       explicit Digits(const feedlane::WorkerInfo& info);       // once for each worker
  *       void get(const feedlane::Row& row);                      // one sample into its row
- *       void fetch(const feedlane::Task& task);                  // instead: a whole batch
+ *       void fetch(const feedlane::Task& task);                  // or: a whole batch
  *       std::optional<std::int64_t> substitute(std::int64_t failed, std::uint64_t seed, std::uint32_t tries);
- *                                                                // LoaderOptions::substitute; nothing: none
+ *                                                                // LoaderOptions::substitute; nullopt: none
  *     };
  *     struct Shard {                                             // LoaderOptions::iterable
  *       explicit Shard(const feedlane::WorkerInfo& info);        // shard info.id() of info.count()
  *       bool next(const feedlane::Row& row);                     // the next sample; false: exhausted
- *       bool fetch(const feedlane::Task& task);                  // instead: the next batch
- *       void restart(std::int64_t epoch);                        // before each epoch; without it another one is made
- *       std::vector<std::byte> save() const;                     // after each batch: where it stands, up to 64 KiB
- *       void load(std::span<const std::byte> state);             // after restart: goes on behind that
+ *       bool fetch(const feedlane::Task& task);                  // or: the next batch
+ *       void restart(std::int64_t epoch);                        // before each epoch; default: a new object
+ *       std::vector<std::byte> save() const;                     // after each batch: its position, up to 64 KiB
+ *       void load(std::span<const std::byte> state);             // after restart: continues from there
  *     };
  *
- * What a member throws is the sample's error (the constructor's, restart's and load's: E_INIT), its what() the text; the
- * whole of a text that is longer than 383 bytes is the trainer's Error::traceback(). A Transient is worth another try.
+ * An exception of a member becomes the sample's error, with its what() as text (of the constructor, restart and load:
+ * E_INIT). If the text is longer than 383 bytes, the trainer gets all of it by Error::traceback(). A Transient may be retried.
  *
- * Without exceptions: get, fetch and next, and the constructor, may take an Error& as their last argument, and say there by
- * Error::fail() what went wrong. What the functions of Task and Row say there counts as well.
+ * Without exceptions: get, fetch, next and the constructor may take an Error& as their last argument and report failures by
+ * Error::fail(). Errors that functions of Task and Row write there count too.
  *
- * dataset_of<Digits>() is the table of callbacks for the C interface, dataset_of(object) that of an object that is there.
+ * dataset_of<Digits>() is the table of callbacks for the C interface, dataset_of(object) the table of an existing object.
  */
 #pragma once
 
@@ -106,13 +106,13 @@ auto call_fetch(T& dataset, const Task& task, Error& error) {
   if constexpr (FetchSays<T>) return dataset.fetch(task, error);
   else return dataset.fetch(task);
 }
-/** Whether its fetch says when a shard is exhausted. */
+/** Whether its fetch returns whether a shard is exhausted. */
 template <class T>
 concept FetchEnds = HasFetch<T> && requires(T& t, const Task& task, Error& error) {
   { call_fetch(t, task, error) } -> std::same_as<bool>;
 };
 
-/** Samples of a map-style data set. */
+/** Callbacks of a map-style data set. */
 template <class T>
 void add_map_callbacks(feedlane_dataset& d) {
   if constexpr (GetSays<T>)
@@ -143,7 +143,7 @@ void add_map_callbacks(feedlane_dataset& d) {
     };
 }
 
-/** Shards of an iterable one. */
+/** Callbacks of an iterable data set. */
 template <class T>
 void add_shard_callbacks(feedlane_dataset& d) {
   if constexpr (NextSays<T>)
@@ -195,8 +195,8 @@ feedlane_dataset member_callbacks() {
 
 }  // namespace detail
 
-/** The callback table of a data-set class, for run_worker and for LoaderOptions::dataset: each worker makes an object of its
- *  own. Holds nothing. */
+/** The callback table of a data-set class, for run_worker and LoaderOptions::dataset. Each worker creates an object of its
+ *  own. The table owns nothing. */
 template <class T>
 feedlane_dataset dataset_of() {
   static_assert(std::is_constructible_v<T, WorkerInfo> || std::is_constructible_v<T, WorkerInfo, Error&>,
@@ -215,10 +215,10 @@ feedlane_dataset dataset_of() {
   return d;
 }
 
-/** The callback table of an object that is there, and must outlive every loader that has it: of all inline tasks, or in each
- *  forked worker its copy. Threads share the one object, so its members must bear being called by all of them at once; if it
- *  is iterable, give each thread an object of its own instead. An `open(const WorkerInfo&)` of its own is called once a
- *  worker. One with next(), or a fetch() that says when it is exhausted, has restart() too: nobody makes another one. */
+/** The callback table of an existing object, which must outlive every loader that uses it. Inline, all tasks use the object;
+ *  each forked worker uses its copy; threads share it, so its members must be safe to call from all of them at once (if it is
+ *  iterable, give each thread an object of its own). Its `open(const WorkerInfo&)`, if any, is called once for each worker. An
+ *  object with next(), or with a fetch() that returns bool, needs restart(), because no new object is created. */
 template <class T>
 feedlane_dataset dataset_of(T& object) {
   static_assert(!std::is_const_v<T>, "a data set's members may change it");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file error.hpp
- * Errors of the C++ interface. Every function that can fail comes twice: one throws feedlane::Error, the other takes a
- * feedlane::Error& as its last argument and returns what it can (like std::filesystem's error_code overloads). The second
- * form throws nothing but std::bad_alloc, where it is not noexcept, and is there with -fno-exceptions too; the first one
- * then prints the error and aborts, as the standard library does. Normal outcomes other than "done" (END, TIMEOUT, ...)
- * are never exceptions, but in a range-for loop, see Loader::Interrupted.
+ * Errors of the C++ interface. Every function that can fail has two forms. One throws feedlane::Error. The other takes a
+ * feedlane::Error& as its last argument (like std::filesystem's error_code overloads); it throws nothing, or only
+ * std::bad_alloc if it is not noexcept. With -fno-exceptions the first form prints the error and aborts, as the standard
+ * library does. Outcomes that are no errors (END, TIMEOUT, ...) are never exceptions, except in a range-for loop, see
+ * Loader::Interrupted.
  */
 #pragma once
 
@@ -33,7 +33,7 @@ inline namespace v1 {
 
 namespace detail {
 
-/** What an Error says, shared by its copies. */
+/** The contents of an Error, shared by its copies. */
 struct Report {
   std::atomic<std::uint32_t> references{1};
   feedlane_error error;
@@ -42,7 +42,7 @@ struct Report {
   std::unique_ptr<char[]> traceback{};
 };
 
-/** An error that says nothing. */
+/** An error without contents. */
 constexpr feedlane_error blank_error() {
   feedlane_error e{};
   e.size = sizeof e;
@@ -52,7 +52,7 @@ constexpr feedlane_error blank_error() {
 }
 inline constexpr feedlane_error no_error = blank_error();
 
-/** Copies what fits, whole UTF-8 characters, and terminates it. Returns how much that was. */
+/** Copies as many whole UTF-8 characters as fit, and terminates. Returns the number of bytes copied. */
 inline std::size_t copy_text(char* out, std::size_t capacity, std::string_view text) noexcept {
   std::size_t length = std::min(text.size(), capacity - 1);
   if (length < text.size())
@@ -65,14 +65,14 @@ inline std::size_t copy_text(char* out, std::size_t capacity, std::string_view t
 }  // namespace detail
 
 /**
- * What went wrong; also the out-parameter of the overloads that don't throw. One that says nothing costs nothing, and
- * copies share what they say: no copy throws. Where memory is too short for what there is to say, the code is left.
+ * An error; also the out-parameter of the forms that don't throw. An empty one costs nothing. Copies share their contents, so
+ * copying never throws. If memory is too short for the contents, only the code is kept.
  */
 class Error : public std::exception {
  public:
   /** `code()` is 0. */
   Error() noexcept = default;
-  /** What a call of the C interface has said, its traceback included. */
+  /** An error of the C interface, with its traceback. */
   [[gnu::cold]] explicit Error(const feedlane_error& said) noexcept : Error(said.code, said) {
     if (report_ == nullptr || said.detail == nullptr) return;
     const auto length = static_cast<std::size_t>(std::min(said.detail_len, said.detail_cap));
@@ -82,7 +82,7 @@ class Error : public std::exception {
     report_->traceback_bytes = length;
   }
   Error(const Error& other) noexcept : std::exception(other), code_(other.code_), report_(other.report_) {
-    // Relaxed: who copies has a reference, so none is the last one meanwhile.
+    // Relaxed: the copied object has a reference, so the count can't reach 0 meanwhile.
     if (report_ != nullptr) report_->references.fetch_add(1, std::memory_order_relaxed);
   }
   Error(Error&& other) noexcept
@@ -94,8 +94,8 @@ class Error : public std::exception {
   }
   ~Error() override { drop(); }
 
-  /** A negative FEEDLANE_E_ number, or 0. Positive: FEEDLANE_SLOTS_HELD or FEEDLANE_INTERRUPTED, outcomes that are no errors
-   *  but have something to say. */
+  /** A negative FEEDLANE_E_ number, or 0. Positive: FEEDLANE_SLOTS_HELD or FEEDLANE_INTERRUPTED, which are no errors but
+   *  come with text and numbers. */
   [[nodiscard]] std::int32_t code() const noexcept { return code_; }
   /** "E_ARGUMENT" and so on. */
   [[nodiscard]] const char* name() const noexcept { return feedlane_status_name(code_); }
@@ -109,41 +109,41 @@ class Error : public std::exception {
   }
   /** The offending argument, empty if none. */
   [[nodiscard]] std::string_view argument() const noexcept { return c().argument; }
-  /** The number found, in a refusal that has numbers. */
+  /** The number found, for a refused number. */
   [[nodiscard]] std::int64_t found() const noexcept { return c().found; }
   /** The number needed. */
   [[nodiscard]] std::int64_t needed() const noexcept { return c().needed; }
   /** errno of the system call that failed, 0 if none. */
   [[nodiscard]] int os_errno() const noexcept { return c().os_errno; }
-  /** The worker that it is about; -1: none. */
+  /** The worker concerned; -1: none. */
   [[nodiscard]] std::int32_t worker() const noexcept { return c().worker; }
-  /** The epoch of the batch that it is about; -1: none. */
+  /** The epoch of the batch concerned; -1: none. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return c().epoch; }
-  /** The batch that it is about, its number in the epoch; -1: none. */
+  /** The number in its epoch of the batch concerned; -1: none. */
   [[nodiscard]] std::int64_t batch() const noexcept { return c().batch; }
-  /** The data set index that it is about; -1: none. */
+  /** The data set index concerned; -1: none. */
   [[nodiscard]] std::int64_t sample() const noexcept { return c().sample; }
-  /** Whether the data set said that it is worth a retry. */
+  /** Whether the data set marked the error as one that a retry may fix. */
   [[nodiscard]] bool transient() const noexcept { return c().transient != 0; }
-  /** A worker's traceback, or the whole of a text that was too long for text(); empty if none. Lives as long as this. */
+  /** A worker's traceback, or the complete text if it was too long for text(); empty if none. Valid as long as this object. */
   [[nodiscard]] std::string_view traceback() const noexcept {
     if (report_ == nullptr) return {};
     return {report_->traceback.get(), report_->traceback_bytes};
   }
-  /** Whether anything went wrong. */
+  /** Whether this is an error. */
   [[nodiscard]] explicit operator bool() const noexcept { return code_ < 0; }
-  /** The same, for the C interface. */
+  /** The C interface's struct. */
   [[nodiscard]] const feedlane_error& c() const noexcept {
     return report_ != nullptr ? report_->error : detail::no_error;
   }
 
-  /** Says nothing again. */
+  /** Makes it empty. */
   void clear() noexcept {
     if (report_ != nullptr) [[unlikely]]
       drop();
     code_ = 0;
   }
-  /** An argument refused on this side of the C interface. */
+  /** Refuses an argument before the C interface is called. */
   [[gnu::cold]] void refuse(std::string_view argument, std::int64_t found, std::int64_t needed, std::string_view text,
                             std::int32_t code = FEEDLANE_E_ARGUMENT) noexcept {
     feedlane_error e = detail::no_error;
@@ -154,12 +154,12 @@ class Error : public std::exception {
     (void)detail::copy_text(e.text, sizeof e.text, text);
     *this = Error(e);
   }
-  /** For a data set: its sample can't be made, or it can't be opened; `transient`: another try may help. */
+  /** For a data set: a sample can't be made, or the data set can't be opened. `transient`: a retry may help. */
   [[gnu::cold]] void fail(std::string_view text, bool transient = false) noexcept {
     feedlane_error e = detail::no_error;
     e.code = FEEDLANE_E_SAMPLE;
     e.transient = transient ? 1 : 0;
-    // Too long a text is there as a whole behind it, see traceback().
+    // The complete text follows if it is too long, see traceback().
     if (detail::copy_text(e.text, sizeof e.text, text) != text.size()) {
       e.detail = const_cast<char*>(text.data());
       e.detail_cap = e.detail_len = text.size();
@@ -180,7 +180,7 @@ class Error : public std::exception {
     (void)std::snprintf(report_->what, sizeof report_->what, "%s: %s", name(), e.text);
   }
   void drop() noexcept {
-    // Pairs with itself: what the others did with the report happens before it is freed.
+    // Pairs with itself in other threads: their use of the report happens before it is freed.
     if (report_ != nullptr && report_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete report_;
     report_ = nullptr;
   }
@@ -191,7 +191,7 @@ class Error : public std::exception {
 
 namespace detail {
 
-/** Throws it. Without exceptions the program ends. */
+/** Throws the error. With -fno-exceptions prints it and aborts. */
 template <class E>
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise(const E& error) {
 #if FEEDLANE_EXCEPTIONS
@@ -202,11 +202,11 @@ template <class E>
 #endif
 }
 
-/** Room for a traceback, for the calls that can bring one. Got once, and never cleared: untouched memory costs nothing. */
+/** Memory for a traceback, for calls that can return one. Allocated once and never cleared: untouched memory costs nothing. */
 class Room {
  public:
   static constexpr std::size_t bytes = std::size_t{64} * 1024;
-  /** Without memory for it there is no traceback. */
+  /** If memory is short there is no traceback. */
   void lend(feedlane_error& error) noexcept {
     if (room_ == nullptr) room_.reset(new (std::nothrow) char[bytes]);
     error.detail = room_.get();
@@ -217,7 +217,7 @@ class Room {
   std::unique_ptr<char[]> room_;
 };
 
-/** Of a feedlane_error only what the library reads is set: the rest is written when there is something to say. */
+/** A feedlane_error of which only the members that the library reads are set; it writes the others only on failure. */
 struct Said {
   Said() noexcept {  // NOLINT
     error.size = sizeof error;
@@ -230,7 +230,7 @@ struct Said {
 };
 
 [[gnu::cold, gnu::noinline]] inline void keep(Error& out, std::int32_t status, feedlane_error& said) noexcept {
-  if (said.code != status) {  // nothing was written
+  if (said.code != status) {  // the library wrote nothing
     said = no_error;
     said.code = status;
     (void)copy_text(said.text, sizeof said.text, feedlane_status_text(status));
@@ -241,7 +241,7 @@ inline bool has_words(std::int32_t status) noexcept {
   return status < 0 || status == FEEDLANE_SLOTS_HELD || status == FEEDLANE_INTERRUPTED;
 }
 
-/** Runs `call(feedlane_error*)`; what its status has to say goes to `error`. */
+/** Runs `call(feedlane_error*)`; if its status comes with contents, they go to `error`. */
 template <class Call>
 std::int32_t checked(Error& error, Call&& call) {
   Said said;
@@ -251,7 +251,7 @@ std::int32_t checked(Error& error, Call&& call) {
   else error.clear();
   return status;
 }
-/** The same, for a call that may bring a traceback. */
+/** The same, for a call that may return a traceback. */
 template <class Call>
 std::int32_t checked(Error& error, Room& room, Call&& call) {
   Said said;
@@ -277,7 +277,7 @@ std::int32_t checked_or_raise(Call&& call) {
   return status;
 }
 
-/** What `f(error)` returns; its error is thrown. */
+/** Returns what `f(error)` returns; throws its error. */
 template <class F>
 auto or_raise(F&& f) {
   Error error;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file language.hpp
- * What the C++ interface asks of the compiler: C++20, and nothing of these headers is seen without it. Exceptions are not
- * needed: with -fno-exceptions the functions that throw print the error and abort, those that take an Error& are as ever.
+ * What the C++ interface needs of the compiler: C++20; without it these headers declare nothing. Exceptions are optional:
+ * with -fno-exceptions the functions that throw print the error and abort; those that take an Error& stay the same.
  */
 #pragma once
 

@@ -21,7 +21,7 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** One thread at a time, but interrupt, run_local, statistics and events. */
+/** A loader. Thread safety: one thread at a time, except interrupt, run_local, statistics and events: any thread. */
 class Loader {
  public:
   /** Reserves all memory; workers start with the first epoch. Throws. */
@@ -30,15 +30,15 @@ class Loader {
     create(options, error);
     if (error) detail::raise(error);
   }
-  /** Check `error`: a loader that wasn't made refuses everything. */
+  /** Check `error`: on failure every call of the loader fails. */
   Loader(const LoaderOptions& options, Error& error) { create(options, error); }
-  /** `other` refuses everything after. */
+  /** Every later call of `other` fails. */
   Loader(Loader&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)),
         room_(std::move(other.room_)),
         next_epoch_(other.next_epoch_),
         outcome_(other.outcome_) {}
-  /** Exchanges the two. */
+  /** Swaps the two. */
   Loader& operator=(Loader&& other) noexcept {
     std::swap(handle_, other.handle_);
     std::swap(room_, other.room_);
@@ -48,43 +48,42 @@ class Loader {
   }
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
-  /** Ends the workers. Batches that are still held live on. */
+  /** Ends the workers. Batches that are still held stay valid. */
   ~Loader() { (void)feedlane_loader_destroy(&handle_); }
 
-  /** Starts an epoch; in mid-epoch the old one is abandoned. Throws. */
+  /** Starts an epoch; an unfinished one is abandoned. Throws. */
   void start_epoch(std::int64_t epoch) {
     detail::or_raise([&](Error& error) { start_epoch(epoch, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void start_epoch(std::int64_t epoch, Error& error) noexcept {
     detail::checked(error, room_, [&](feedlane_error* e) { return feedlane_loader_begin(handle_, epoch, e); });
     if (!error) next_epoch_ = epoch + 1;
   }
 
-  /** The epoch that a range-for loop runs: 0, or the one after start_epoch's, or where LoaderOptions::state goes on. */
+  /** The epoch that a range-for loop runs: 0, the one after start_epoch's, or the one that LoaderOptions::state resumes. */
   [[nodiscard]] std::int64_t next_epoch() const noexcept { return next_epoch_; }
 
-  /** How far the epoch has come after the newest batch: for LoaderOptions::state, in another process too. A few hundred
-   *  bytes. Throws. */
+  /** The progress after the newest batch, for LoaderOptions::state in this or another process. A few hundred bytes. Throws. */
   [[nodiscard]] std::vector<std::byte> state() {
     return detail::or_raise([&](Error& error) { return state_at(0, error); });
   }
-  /** The same; empty, with the reason in `error`. */
+  /** The same without exceptions: empty, with the error in `error`. */
   [[nodiscard]] std::vector<std::byte> state(Error& error) { return state_at(0, error); }
-  /** After `batch`, which is still held: what a checkpoint of a model that has learned from it must hold. Throws. */
+  /** The progress after `batch`, which must still be held: for the checkpoint of a model trained up to that batch. Throws. */
   [[nodiscard]] std::vector<std::byte> state(const Batch& batch) {
     return detail::or_raise([&](Error& error) { return state(batch, error); });
   }
-  /** The same; empty, with the reason in `error`. */
+  /** The same without exceptions: empty, with the error in `error`. */
   [[nodiscard]] std::vector<std::byte> state(const Batch& batch, Error& error) {
     if (batch.held()) return state_at(batch.token(), error);
     error.refuse("batch", 0, 1, "the batch was released or moved away", FEEDLANE_E_STATE);
     return {};
   }
 
-  /** The next batch; nothing at the end of the epoch. Throws; an error of one batch (E_SAMPLE, E_QUARANTINED) leaves the
-   *  loader as it should be: the following call yields the following batch. Other outcomes than a batch or the end, which
-   *  come with a timeout, signals, interrupt() and too many held batches, are told by `outcome()`. */
+  /** The next batch; nullopt at the end of the epoch. Throws. After an error of one batch (E_SAMPLE, E_QUARANTINED) the next
+   *  call yields the following batch. nullopt also after a timeout, a signal, interrupt(), or with too many held batches:
+   *  see outcome(). */
   std::optional<Batch> next(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max()) {
     return detail::or_raise([&](Error& error) { return next(timeout, error); });
   }
@@ -101,20 +100,20 @@ class Loader {
   /** What the last `next` returned: FEEDLANE_OK, _END, _TIMEOUT, _INTERRUPTED, _SLOTS_HELD or the error. */
   [[nodiscard]] std::int32_t outcome() const noexcept { return outcome_; }
 
-  /** Ends the epoch and all workers, and waits for their ends. Throws. */
+  /** Ends the epoch and all workers, and waits for them. Throws. */
   void stop() {
     detail::or_raise([&](Error& error) { stop(error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void stop(Error& error) noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_stop(handle_, e); });
   }
-  /** Start::external: a connected socket for one worker process, the caller's to pass on and to close; nothing when no
-   *  worker is missing. `id` is the worker wanted or -1 for any; it is written with the one it is. Throws. */
+  /** Start::external: a connected socket for one worker process; the caller owns it and passes it on. nullopt if no worker is
+   *  missing. `id` is the worker wanted, or -1 for any; set to the actual one. Throws. */
   [[nodiscard]] std::optional<int> open_worker(std::int32_t& id) {
     return detail::or_raise([&](Error& error) { return open_worker(id, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   [[nodiscard]] std::optional<int> open_worker(std::int32_t& id, Error& error) noexcept {
     std::int32_t fd = -1;
     const std::int32_t status =
@@ -122,42 +121,42 @@ class Loader {
     if (status != FEEDLANE_OK) return std::nullopt;
     return fd;
   }
-  /** Start::thread: the calling thread works with LoaderOptions::dataset until the trainer wants no more. False: no worker
-   *  is missing. Any thread, but the call must have begun before the loader's destructor does. Throws. */
+  /** Start::thread: the calling thread is a worker with LoaderOptions::dataset until the trainer ends it. False: no worker is
+   *  missing. Thread safety: any thread, but the call must begin before the loader's destructor. Throws. */
   bool run_local() {
     return detail::or_raise([&](Error& error) { return run_local(error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   bool run_local(Error& error) noexcept {
-    detail::Room room;  // not the member: that one is the trainer's
+    detail::Room room;  // not the member, which the trainer's thread uses
     return detail::checked(error, room, [&](feedlane_error* e) { return feedlane_loader_run_local(handle_, e); }) ==
            FEEDLANE_OK;
   }
-  /** LoaderOptions::staged: the calling thread copies batches until the loader is destroyed; the call must have begun before.
+  /** LoaderOptions::staged: the calling thread copies batches until the loader is destroyed. The call must begin before that.
    *  Throws. */
   void run_stager() {
     detail::or_raise([&](Error& error) { run_stager(error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void run_stager(Error& error) noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_run_stager(handle_, e); });
   }
-  /** Ends a range-for loop, and the present or the following wait in `next`. Any thread, signal handlers too. */
+  /** Ends a range-for loop, and the present or the next wait in `next`. Thread safety: any thread, and signal handlers. */
   void interrupt() noexcept { (void)feedlane_loader_interrupt(handle_); }
-  /** Batches in an epoch. */
+  /** Number of batches of an epoch; -1: unknown. */
   [[nodiscard]] std::int64_t length() const noexcept {
     std::int64_t batches = 0;
     (void)feedlane_loader_length(handle_, &batches);
     return batches;
   }
-  /** The loader's counters. Any thread. */
+  /** The loader's counters. Thread safety: any thread. */
   [[nodiscard]] feedlane_stats stats() const noexcept {
     feedlane_stats s{};
     s.size = sizeof s;
     (void)feedlane_loader_get_stats(handle_, &s);
     return s;
   }
-  /** Each worker's counters, by id. Any thread. */
+  /** Each worker's counters, by id. Thread safety: any thread. */
   [[nodiscard]] std::vector<feedlane_worker_stats> worker_stats() const {
     std::vector<feedlane_worker_stats> all;
     feedlane_worker_stats s{};
@@ -165,33 +164,32 @@ class Loader {
     for (std::int32_t w = 0; feedlane_loader_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
   }
-  /** The oldest event not yet read; nothing when there is none. Any thread. */
+  /** The oldest event not read yet; nullopt if there is none. Thread safety: any thread. */
   std::optional<feedlane_event> event() noexcept {
     feedlane_event e{};
     e.size = sizeof e;
     if (feedlane_loader_event(handle_, &e) != FEEDLANE_OK) return std::nullopt;
     return e;
   }
-  /** The handle, for the C interface; still owned by this. */
+  /** The handle for the C interface; this object still owns it. */
   [[nodiscard]] feedlane_loader* c() const noexcept { return handle_; }
 
-  /** Ends a range-for loop that can't go on: interrupt() was called, or the trainer holds every slot. It is no error, but there
-   *  is no batch. code() is FEEDLANE_INTERRUPTED or FEEDLANE_SLOTS_HELD, the latter with the numbers. The loader is as it
-   *  should be: next() goes on with the epoch. */
+  /** Thrown by a range-for loop that can't continue: interrupt() was called, or the trainer holds every slot. code() is
+   *  FEEDLANE_INTERRUPTED, or FEEDLANE_SLOTS_HELD with the numbers. The loader stays usable: next() continues the epoch. */
   class Interrupted : public Error {
    public:
-    /** Of what `next` had to say. */
+    /** From the outcome of `next`. */
     explicit Interrupted(const Error& said) noexcept : Error(said) {}
     /** The same as code(). */
     [[nodiscard]] std::int32_t outcome() const noexcept { return code(); }
   };
 
-  /** `for (auto& batch : loader)` runs next_epoch(). Each batch is released when the loop comes to the next, unless it was moved
-   *  away. Errors throw, of one batch too. A signal that the program handles doesn't end the loop; interrupt() does, from its
-   *  handler too, by Interrupted; so does SLOTS_HELD. */
+  /** `for (auto& batch : loader)` runs next_epoch(). Each batch is released before the next one, unless it was moved away.
+   *  Errors throw, also those of one batch. A signal that the program handles doesn't end the loop. interrupt(), also from a
+   *  signal handler, and SLOTS_HELD end it by throwing Interrupted. */
   class iterator {
    public:
-    /** @{ What the standard library asks of an input iterator. */
+    /** @{ Required of an input iterator. */
     using iterator_category = std::input_iterator_tag;
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;

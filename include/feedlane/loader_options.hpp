@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file loader_options.hpp What a loader is made with. */
+/** @file loader_options.hpp The configuration of a loader. */
 #pragma once
 
 #include "language.hpp"
@@ -21,72 +21,73 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** Who makes the workers. */
+/** How workers are started. */
 enum class Start : std::int32_t {
   spawn = FEEDLANE_START_SPAWN,       /**< the library starts argv, or this program again */
   fork = FEEDLANE_START_FORK,         /**< the library forks this process: `dataset` runs in the children */
-  thread = FEEDLANE_START_THREAD,     /**< the host's threads, with Loader::run_local */
-  external = FEEDLANE_START_EXTERNAL, /**< the host, with Loader::open_worker */
+  thread = FEEDLANE_START_THREAD,     /**< the host calls Loader::run_local in its threads */
+  external = FEEDLANE_START_EXTERNAL, /**< the host starts processes, with Loader::open_worker */
 };
 
 /** Which worker gets a batch. */
 enum class Dispatch : std::int32_t {
-  least_loaded = FEEDLANE_DISPATCH_LEAST_LOADED, /**< the one with the fewest unfinished tasks */
+  least_loaded = FEEDLANE_DISPATCH_LEAST_LOADED, /**< the worker with the fewest unfinished tasks */
   round_robin = FEEDLANE_DISPATCH_ROUND_ROBIN,   /**< batch i goes to worker i mod workers */
 };
 
-/** A batch_size: one index a task, tensors without a batch dimension. */
+/** A batch_size: one sample for each task, tensors without a batch dimension. */
 inline constexpr std::int64_t unbatched = FEEDLANE_UNBATCHED;
 
-/** An aggregate for designated initialisers; what is left out is the default of feedlane_loader_config. */
+/** An aggregate for designated initialisers. Defaults are those of feedlane_loader_config. */
 struct LoaderOptions {
-  const Sampler* sampler = nullptr;           /**< required, but null if iterable; copied */
+  const Sampler* sampler = nullptr;           /**< required unless iterable, then null; copied */
   std::vector<Field> fields{};                /**< may be empty with slot_bytes: the data set shapes all tensors */
-  std::optional<std::int64_t> batch_size{};   /**< rows, or `unbatched`; nothing: 1, or as a batch sampler says */
-  bool drop_last = false;                     /**< no incomplete last batch */
-  std::optional<std::uint64_t> seed{};        /**< the base seed; nothing: drawn from the system */
+  std::optional<std::int64_t> batch_size{};   /**< rows, or `unbatched`; nullopt: 1, or the batch sampler's */
+  bool drop_last = false;                     /**< drops an incomplete last batch */
+  std::optional<std::uint64_t> seed{};        /**< the base seed; nullopt: drawn from the system */
   const feedlane_dataset* dataset = nullptr;  /**< inline, fork and thread: see dataset_of in dataset.hpp */
   int workers = 0;                            /**< 0: the data set runs inline, in the caller of next */
-  Start start = Start::spawn;                 /**< who makes them */
+  Start start = Start::spawn;                 /**< how workers are started */
   int prefetch_factor = 0;                    /**< batches in flight per worker; 0: 2 */
-  bool keep_workers = false;                  /**< they outlive the epoch */
+  bool keep_workers = false;                  /**< workers outlive the epoch */
   int held = 0;                               /**< batches held at once; 0: 1 */
   std::vector<std::string> argv{};            /**< spawn; empty: this program again */
-  std::span<const std::byte> worker_config{}; /**< handed to every worker as it is; copied */
+  std::span<const std::byte> worker_config{}; /**< passed to every worker unchanged; copied */
   std::chrono::nanoseconds start_timeout{0};  /**< from start to attach; 0: 60 s */
-  std::chrono::nanoseconds stop_timeout{0};   /**< from the done-event to SIGTERM; 0: 5 s */
+  std::chrono::nanoseconds stop_timeout{0};   /**< from the request to end to SIGTERM; 0: 5 s */
   std::chrono::nanoseconds term_timeout{0};   /**< from SIGTERM to SIGKILL; 0: 1 s */
   int max_restarts = 0;                       /**< replacements of dead workers; 0: 1000; -1: none */
-  int max_kills_per_batch = 0;                /**< deaths after which a batch is given up; 0: 3 */
-  bool no_lifeline = false; /**< the trainer's death doesn't kill workers: they end with their next task */
+  int max_kills_per_batch = 0;                /**< deaths after which a batch is quarantined; 0: 3 */
+  bool no_lifeline = false;                   /**< workers outlive the trainer until their next task */
 
-  bool iterable = false;                      /**< no sampler, each worker iterates a shard of its own */
-  bool deterministic = false;                 /**< iterable: a shard opened again yields the same samples */
+  bool iterable = false;                      /**< no sampler: each worker iterates a shard */
+  bool deterministic = false;                 /**< iterable: a reopened shard yields the same samples */
   std::int64_t iterable_length = 0;           /**< iterable: samples expected, for length(); 0: unknown */
   bool out_of_order = false;                  /**< batches are yielded as they arrive */
   Dispatch dispatch = Dispatch::least_loaded; /**< which worker gets a batch */
 
-  std::uint64_t slot_bytes = 0;  /**< of a slot, for tensors shaped by the data set and metadata; 0: little room */
+  std::uint64_t slot_bytes =
+      0; /**< payload of a slot, for tensors shaped by the data set and metadata; 0: little room */
   std::uint64_t arena_bytes = 0; /**< budget for the slots' reserved memory; 0: none */
 
-  int retries = 0;                           /**< further tries of a sample whose error is Transient */
-  std::chrono::nanoseconds retry_backoff{0}; /**< before the first, twice as long before each further one; 0: 10 ms */
+  int retries = 0;                           /**< retries of a sample whose error is Transient */
+  std::chrono::nanoseconds retry_backoff{0}; /**< before the first retry; doubles with each further one; 0: 10 ms */
   bool substitute = false;                   /**< the data set's substitute() names another sample in its place */
-  std::int64_t skip_budget = 0;              /**< samples of an epoch that may be left out; -1: any number */
+  std::int64_t skip_budget = 0;              /**< samples of an epoch that may be skipped; -1: any number */
 
   const Pool* pinned = nullptr; /**< registers the slots; must outlive the loader and its batches */
-  int staged = 0;               /**< so many of its buffers instead, filled by the thread in Loader::run_stager */
+  int staged = 0;               /**< batches go into this many of its buffers, filled by Loader::run_stager */
 
-  std::chrono::nanoseconds task_timeout{0}; /**< a worker stuck in a task for so long is replaced; 0: no deadline */
+  std::chrono::nanoseconds task_timeout{0}; /**< a worker without progress for this long is replaced; 0: no deadline */
 
-  std::span<const std::byte> state{}; /**< of Loader::state: the loader goes on behind it; copied */
+  std::span<const std::byte> state{}; /**< from Loader::state: the loader resumes after it; copied */
 };
 
 namespace detail {
 
-/** A loader of the C interface; null with `error`. */
+/** Creates a loader of the C interface; nullptr with `error`. */
 inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
-  if (o.batch_size == 0) {  // to the C interface that would be the default
+  if (o.batch_size == 0) {  // 0 means the default to the C interface
     error.refuse("batch_size", 0, 1, "batch_size is 0: at least 1");
     return nullptr;
   }
@@ -96,7 +97,7 @@ inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
     c.size = sizeof c;
     c.name = f.name.c_str();
     c.dtype = f.dtype;
-    c.ndim = static_cast<std::int32_t>(f.shape.size());  // beyond the largest it is refused, with this number
+    c.ndim = static_cast<std::int32_t>(f.shape.size());  // the library refuses it if it is too large
     for (std::size_t d = 0; d < f.shape.size() && d < FEEDLANE_MAX_NDIM; d++) c.shape[d] = f.shape[d];
     fields.push_back(c);
   }

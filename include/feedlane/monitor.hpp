@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file monitor.hpp A look at another process's loader. */
+/** @file monitor.hpp Reads the statistics of another process's loader. */
 #pragma once
 
 #include "language.hpp"
@@ -15,14 +15,14 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** Reads the counters of a loader in another process of the same user, which doesn't notice. Any thread. */
+/** Reads the counters of a loader in another process of the same user, without affecting it. Thread safety: any thread. */
 class Monitor {
  public:
-  /** Of loader `nth` of process `pid`, counted from 0; nothing when it has no such one. Throws. */
+  /** Opens loader `nth` of process `pid`, counted from 0; nullopt if there is none. Throws. */
   [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth = 0) {
     return detail::or_raise([&](Error& error) { return open(pid, nth, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth, Error& error) noexcept {
     Monitor monitor;
     const std::int32_t status =
@@ -30,9 +30,9 @@ class Monitor {
     if (status != FEEDLANE_OK) return std::nullopt;
     return monitor;
   }
-  /** `other` shows nothing after. */
+  /** `other` becomes empty. */
   Monitor(Monitor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  /** Exchanges the two. */
+  /** Swaps the two. */
   Monitor& operator=(Monitor&& other) noexcept {
     std::swap(handle_, other.handle_);
     return *this;
@@ -41,7 +41,7 @@ class Monitor {
   Monitor& operator=(const Monitor&) = delete;
   ~Monitor() { (void)feedlane_monitor_close(&handle_); }
 
-  /** The loader's counters; the last ones after its end. */
+  /** The loader's counters; after its end the last ones. */
   [[nodiscard]] feedlane_stats stats() const noexcept {
     feedlane_stats s{};
     s.size = sizeof s;
@@ -56,7 +56,7 @@ class Monitor {
     for (std::int32_t w = 0; feedlane_monitor_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
   }
-  /** The handle, for the C interface; still owned by this. */
+  /** The handle for the C interface; this object still owns it. */
   [[nodiscard]] const feedlane_monitor* c() const { return handle_; }
 
  private:

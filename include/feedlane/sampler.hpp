@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file sampler.hpp Samplers: what order the indices of an epoch come in. */
+/** @file sampler.hpp Samplers: the order of an epoch's indices. */
 #pragma once
 
 #include "language.hpp"
@@ -22,13 +22,14 @@ inline namespace v1 {
 
 /** How a sampler shuffles. */
 enum class Shuffle : std::int32_t {
-  torch = FEEDLANE_SHUFFLE_TORCH,     /**< as torch with a generator seeded with seed + epoch; 8 bytes an index */
-  feistel = FEEDLANE_SHUFFLE_FEISTEL, /**< computed index by index, no memory */
+  torch =
+      FEEDLANE_SHUFFLE_TORCH, /**< torch's order with a generator seeded with seed + epoch; 8 bytes for each index */
+  feistel = FEEDLANE_SHUFFLE_FEISTEL, /**< computed index by index, in constant memory */
   torch_loader =
-      FEEDLANE_SHUFFLE_TORCH_LOADER, /**< as torch's DataLoader(shuffle=True) after torch.manual_seed(seed) */
+      FEEDLANE_SHUFFLE_TORCH_LOADER, /**< the order of torch's DataLoader(shuffle=True) after torch.manual_seed(seed) */
 };
 
-/** What Sampler::random yields. */
+/** Configuration of Sampler::random. */
 struct RandomOptions {
   std::int64_t length = 0;          /**< size of the data set, > 0 */
   std::uint64_t seed = 0;           /**< epoch e is shuffled with seed + e */
@@ -37,33 +38,33 @@ struct RandomOptions {
   Shuffle shuffle = Shuffle::torch; /**< how */
 };
 
-/** What Sampler::weighted draws. */
+/** Configuration of Sampler::weighted. */
 struct WeightedOptions {
   std::uint64_t seed = 0;           /**< epoch e is drawn with seed + e */
-  std::int64_t num_samples = 0;     /**< indices in an epoch; 0: as many as there are weights */
+  std::int64_t num_samples = 0;     /**< indices in an epoch; 0: the number of weights */
   bool without_replacement = false; /**< whether each index comes at most once */
 };
 
-/** Which part of a data set's order Sampler::distributed yields. */
+/** Configuration of Sampler::distributed. */
 struct DistributedOptions {
-  std::int64_t length = 0;          /**< size of the data set */
-  std::uint64_t seed = 0;           /**< epoch e is shuffled with seed + e; the same in every rank */
-  int world = 0;                    /**< number of ranks; 0: both numbers as of detect_rank() */
-  int rank = 0;                     /**< 0 .. world - 1 */
-  bool no_shuffle = false;          /**< whether in the data set's order */
-  bool drop_last = false;           /**< whether the list is cut rather than repeated, until every rank gets as many */
+  std::int64_t length = 0; /**< size of the data set */
+  std::uint64_t seed = 0;  /**< epoch e is shuffled with seed + e; the same in every rank */
+  int world = 0;           /**< number of ranks; 0: world and rank by detect_rank() */
+  int rank = 0;            /**< 0 .. world - 1 */
+  bool no_shuffle = false; /**< keeps the data set's order */
+  bool drop_last = false;  /**< to give every rank the same number, cuts the list instead of repeating its start */
   Shuffle shuffle = Shuffle::torch; /**< how */
-  bool detect_off = false;          /**< with world 0: rank 0 of 1 without a look at the environment */
+  bool detect_off = false;          /**< with world 0: rank 0 of 1, the environment is not read */
 };
 
-/** Which process of how many this is. */
+/** Rank of this process and number of ranks. */
 struct Rank {
   int rank = 0;        /**< 0 .. world - 1 */
   int world = 1;       /**< at least 1 */
-  std::string source;  /**< whose variables said so; "none": 0 of 1 */
-  std::string warning; /**< another source that says something else; empty if none does */
+  std::string source;  /**< the launcher whose variables were used; "none": 0 of 1 */
+  std::string warning; /**< names another source with other numbers; empty if there is none */
 };
-/** By what the process's launcher left in the environment; see feedlane_rank_detect. What went wrong is in `error`. */
+/** Reads the launcher's environment variables; see feedlane_rank_detect. The error is in `error`. */
 inline Rank detect_rank(Error& error) {
   feedlane_rank r{};
   r.size = sizeof r;
@@ -87,15 +88,15 @@ inline std::uint64_t torch_base_seed(std::uint64_t manual_seed, std::int64_t epo
   return detail::or_raise([&](Error& error) { return torch_base_seed(manual_seed, epoch, error); });
 }
 
-/** Move-only; one thread at a time. Loaders take a copy of their own. What makes one throws, or with an Error& returns one
- *  that refuses everything. */
+/** A sampler. Move-only. Thread safety: one thread at a time. Loaders copy it. The functions that create one throw; with an
+ *  Error& they return, on failure, a sampler whose every call fails. */
 class Sampler {
  public:
   /** 0, 1, ... length - 1. */
   static Sampler sequential(std::int64_t length) {
     return detail::or_raise([&](Error& error) { return sequential(length, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   static Sampler sequential(std::int64_t length, Error& error) noexcept {
     return made(error,
                 [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_sequential(length, out, e); });
@@ -106,7 +107,7 @@ class Sampler {
   static Sampler random(const RandomOptions& o) {
     return detail::or_raise([&](Error& error) { return random(o, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   static Sampler random(const RandomOptions& o, Error& error) noexcept {
     feedlane_random_config config{};
     config.size = sizeof config;
@@ -119,27 +120,27 @@ class Sampler {
                 [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_random(&config, out, e); });
   }
 
-  /** These indices, for each epoch in another order: that of torch's SubsetRandomSampler. */
+  /** These indices, shuffled anew for each epoch, as by torch's SubsetRandomSampler. */
   static Sampler subset(std::span<const std::int64_t> indices, std::uint64_t seed) {
     return detail::or_raise([&](Error& error) { return subset(indices, seed, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   static Sampler subset(std::span<const std::int64_t> indices, std::uint64_t seed, Error& error) noexcept {
     return listed(indices, false, seed, error);
   }
-  /** These indices as they are. */
+  /** These indices in the given order. */
   static Sampler list(std::span<const std::int64_t> indices) {
     return detail::or_raise([&](Error& error) { return list(indices, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   static Sampler list(std::span<const std::int64_t> indices, Error& error) noexcept {
     return listed(indices, true, 0, error);
   }
-  /** Indices from 0 to weights.size() - 1, each as likely as its weight says. */
+  /** Indices from 0 to weights.size() - 1, with probabilities proportional to the weights. */
   static Sampler weighted(std::span<const double> weights, const WeightedOptions& o = {}) {
     return detail::or_raise([&](Error& error) { return weighted(weights, o, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   static Sampler weighted(std::span<const double> weights, const WeightedOptions& o, Error& error) noexcept {
     feedlane_weighted_config config{};
     config.size = sizeof config;
@@ -150,21 +151,21 @@ class Sampler {
       return feedlane_sampler_weighted(weights.data(), weights.size(), &config, out, e);
     });
   }
-  /** Batches of a copy of `inner`: each next() is one. */
+  /** Batches of a copy of `inner`: each next() returns one batch. */
   static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last = false) {
     return detail::or_raise([&](Error& error) { return batch(inner, batch_size, drop_last, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last, Error& error) noexcept {
     return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
       return feedlane_sampler_batch(inner.handle_, batch_size, drop_last ? 1 : 0, out, e);
     });
   }
-  /** This rank's part: that of torch's DistributedSampler. */
+  /** This rank's share, as of torch's DistributedSampler. */
   static Sampler distributed(const DistributedOptions& o) {
     return detail::or_raise([&](Error& error) { return distributed(o, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   static Sampler distributed(const DistributedOptions& o, Error& error) noexcept {
     feedlane_distributed_config config{};
     config.size = sizeof config;
@@ -181,22 +182,22 @@ class Sampler {
     });
   }
   /**
-   * One of the user's own: an object with
-   *     std::size_t next(std::span<std::int64_t> indices);           // how many it wrote; 0: the end
-   * and, as it likes,
+   * A custom sampler: an object with
+   *     std::size_t next(std::span<std::int64_t> indices);           // number of indices written; 0: the end
+   * and optionally
    *     void restart(std::int64_t epoch, std::uint64_t seed);
-   *     std::int64_t length() const;                                 // asked once; 0: unknown
-   *     std::int64_t batch_rows() const;                             // asked once; > 0: each next is one batch
+   *     std::int64_t length() const;                                 // called once; 0: unknown
+   *     std::int64_t batch_rows() const;                             // called once; > 0: each next returns one batch
    *     std::vector<std::byte> save() const;
    *     void load(std::span<const std::byte> state);
-   * or a function of next's form. What they throw is what the call answers; without exceptions next may take an Error& behind
-   * its argument and say it there. Copies (a loader's) share the object.
+   * or a function with the signature of next. An exception becomes the error of the call; without exceptions next may take an
+   * Error& as its last argument and report there. Copies (such as a loader's) share the object.
    */
   template <class T>
   static Sampler custom(T object) {
     return detail::or_raise([&](Error& error) { return custom(std::move(object), error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   template <class T>
   static Sampler custom(T object, Error& error) {
     auto kept = std::make_unique<T>(std::move(object));
@@ -207,9 +208,9 @@ class Sampler {
     return s;
   }
 
-  /** `other` can only be assigned to or destroyed after. */
+  /** `other` can then only be assigned to or destroyed. */
   Sampler(Sampler&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)), room_(std::move(other.room_)) {}
-  /** Exchanges the two. */
+  /** Swaps the two. */
   Sampler& operator=(Sampler&& other) noexcept {
     std::swap(handle_, other.handle_);
     std::swap(room_, other.room_);
@@ -219,19 +220,19 @@ class Sampler {
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler() { (void)feedlane_sampler_destroy(&handle_); }
 
-  /** Starts an epoch (>= 0) over. Throws. */
+  /** Starts an epoch (>= 0) from its beginning. Throws. */
   void restart(std::int64_t epoch) {
     detail::or_raise([&](Error& error) { restart(epoch, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void restart(std::int64_t epoch, Error& error) noexcept {
     detail::checked(error, room_, [&](feedlane_error* e) { return feedlane_sampler_restart(handle_, epoch, e); });
   }
-  /** Fills from the front; fewer than asked only at the end, 0 after it. Throws. */
+  /** Writes the next indices and returns their number: fewer than `indices` holds only at the end, 0 after it. Throws. */
   std::size_t next(std::span<std::int64_t> indices) {
     return detail::or_raise([&](Error& error) { return next(indices, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   std::size_t next(std::span<std::int64_t> indices, Error& error) noexcept {
     std::uint64_t got = 0;
     const std::int32_t s = detail::checked(error, room_, [&](feedlane_error* e) {
@@ -239,32 +240,32 @@ class Sampler {
     });
     return s == FEEDLANE_OK ? static_cast<std::size_t>(got) : 0;
   }
-  /** Where it stands, for load(). Throws. */
+  /** The present position, for load(). Throws. */
   [[nodiscard]] std::vector<std::byte> save() {
     return detail::or_raise([&](Error& error) { return save(error); });
   }
-  /** The same; empty, with the reason in `error`. */
+  /** The same without exceptions: empty, with the error in `error`. */
   [[nodiscard]] std::vector<std::byte> save(Error& error) {
     return detail::saved(error, room_, [&](void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* e) {
       return feedlane_sampler_save(handle_, buffer, cap, bytes, e);
     });
   }
-  /** After restart() of the state's epoch: goes on behind what was saved. Throws. */
+  /** Call after restart() with the state's epoch: continues after the saved position. Throws. */
   void load(std::span<const std::byte> state) {
     detail::or_raise([&](Error& error) { load(state, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void load(std::span<const std::byte> state, Error& error) noexcept {
     detail::checked(error, room_,
                     [&](feedlane_error* e) { return feedlane_sampler_load(handle_, state.data(), state.size(), e); });
   }
-  /** Indices in an epoch, batches of a batch sampler; -1: unknown. */
+  /** Number of indices of an epoch, or of batches for a batch sampler; -1: unknown. */
   [[nodiscard]] std::int64_t length() const noexcept {
     std::int64_t length = 0;
     (void)feedlane_sampler_length(handle_, &length);
     return length;
   }
-  /** The handle, for the C interface; still owned by this. */
+  /** The handle for the C interface; this object still owns it. */
   [[nodiscard]] const feedlane_sampler* c() const noexcept { return handle_; }
 
  private:

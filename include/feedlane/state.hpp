@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file state.hpp Saved states: bytes that say how far something has come. */
+/** @file state.hpp Saved states of loaders and samplers, as bytes. */
 #pragma once
 
 #include "language.hpp"
@@ -15,17 +15,17 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** What a loader's state says; see Loader::state. */
+/** Contents of a loader's state; see Loader::state. */
 struct StateInfo {
-  std::int64_t epoch = 0;      /**< which start_epoch goes on */
-  std::int64_t batch = 0;      /**< all batches before this one were yielded; iterable: how many */
-  std::int64_t samples = 0;    /**< indices of those; iterable: samples yielded */
-  std::uint64_t base_seed = 0; /**< the loader takes it */
-  bool ended = false;          /**< the epoch's end was seen: the next one follows */
+  std::int64_t epoch = 0;      /**< the epoch that start_epoch resumes */
+  std::int64_t batch = 0;      /**< all batches before this one were yielded; iterable: number of yielded batches */
+  std::int64_t samples = 0;    /**< indices of these batches; iterable: samples yielded */
+  std::uint64_t base_seed = 0; /**< the resumed loader uses it */
+  bool ended = false;          /**< the epoch has ended: the next one follows */
   bool iterable = false;       /**< of an iterable data set */
 };
 
-/** Looks into a state. E_CORRUPT: it is damaged or none. */
+/** Reads a state. E_CORRUPT: damaged, or no state. */
 inline StateInfo read_state(std::span<const std::byte> state, Error& error) noexcept {
   feedlane_state_info info{};
   info.size = sizeof info;
@@ -39,7 +39,7 @@ inline StateInfo read_state(std::span<const std::byte> state) {
 
 namespace detail {
 
-/** What `call(buffer, cap, bytes, err)` writes, however long it is; empty with an error. */
+/** Returns what `call(buffer, cap, bytes, err)` writes, of any length; empty with an error. */
 template <class Call>
 std::vector<std::byte> saved(Error& error, Room& room, Call&& call) {
   std::vector<std::byte> state(512);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file task.hpp What a data set is given: who its worker is, the batch to make, the sample to make. */
+/** @file task.hpp Arguments of a data set: its worker, the batch to make, the sample to make. */
 #pragma once
 
 #include "language.hpp"
@@ -18,7 +18,7 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** Who this worker is. */
+/** Describes this worker. */
 class WorkerInfo {
  public:
   /** A view of `info`, which must outlive it. */
@@ -27,13 +27,13 @@ class WorkerInfo {
   [[nodiscard]] int id() const noexcept { return info_->id; }
   /** The number of workers. */
   [[nodiscard]] int count() const noexcept { return info_->count; }
-  /** 0, +1 for each replacement. */
+  /** 0, plus 1 for each replacement. */
   [[nodiscard]] int generation() const noexcept { return info_->generation; }
-  /** The base seed + id(): the same in every epoch. */
+  /** The base seed + id(), the same in every epoch. */
   [[nodiscard]] std::uint64_t seed() const noexcept { return info_->seed; }
-  /** The one begun last, 0 before the first; kept workers outlive it. */
+  /** The epoch begun last, 0 before the first. Kept workers outlive it. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return info_->epoch; }
-  /** Whether tasks carry no indices: this worker iterates shard id() of count(), inline the whole. */
+  /** Whether tasks have no indices: this worker iterates shard id() of count(); inline: all samples. */
   [[nodiscard]] bool iterable() const noexcept { return info_->iterable != 0; }
   /** The loader's worker_config, read-only. */
   [[nodiscard]] std::span<const std::byte> config() const {
@@ -44,45 +44,45 @@ class WorkerInfo {
   const feedlane_worker_info* info_;
 };
 
-/** What became of a sample that failed. */
+/** What was done about a sample that failed. */
 enum class SampleOutcome : std::int32_t {
-  retried = FEEDLANE_SAMPLE_RETRIED,         /**< it failed, and then it was made */
-  substituted = FEEDLANE_SAMPLE_SUBSTITUTED, /**< another one took its place */
-  skipped = FEEDLANE_SAMPLE_SKIPPED,         /**< it was left out: its row is the next sample's */
+  retried = FEEDLANE_SAMPLE_RETRIED,         /**< a retry succeeded */
+  substituted = FEEDLANE_SAMPLE_SUBSTITUTED, /**< another sample took its place */
+  skipped = FEEDLANE_SAMPLE_SKIPPED,         /**< it was left out; the next sample takes its row */
 };
 
-/** What Task::record says of a sample. */
+/** Argument of Task::record. */
 struct SampleRecord {
-  std::size_t position = 0;                       /**< among the task's indices; iterable: among those taken for it */
-  SampleOutcome outcome = SampleOutcome::skipped; /**< what became of it */
+  std::size_t position = 0;                       /**< in the task's indices; iterable: in the samples taken for it */
+  SampleOutcome outcome = SampleOutcome::skipped; /**< what was done about it */
   std::int32_t code = FEEDLANE_E_SAMPLE;          /**< of its last failure */
-  std::uint32_t retries = 0;                      /**< tries after the first */
+  std::uint32_t retries = 0;                      /**< number of retries */
   std::int64_t other = 0;                         /**< the index that took its place */
-  std::string text{};                             /**< why, up to 223 bytes are kept */
+  std::string text{};                             /**< the reason; up to 223 bytes are kept */
 };
 
-/** A batch to make. What a data set may add to it throws when the library refuses it. */
+/** A batch to make. Its functions throw when the library refuses what a data set adds to it. */
 class Task {
  public:
   /** A view of `task`, which must outlive it. */
   explicit Task(const feedlane_task& task) noexcept : task_(&task) {}
-  /** As the trainer numbered it. */
+  /** The epoch. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return task_->epoch; }
   /** Its number in the epoch, from 0. */
   [[nodiscard]] std::int64_t batch() const noexcept { return task_->batch; }
-  /** 0, +1 each time the batch is sent out again. */
+  /** 0, plus 1 each time the batch is dispatched again. */
   [[nodiscard]] int attempt() const noexcept { return task_->attempt; }
   /** The number of rows wanted. */
   [[nodiscard]] std::size_t count() const noexcept { return static_cast<std::size_t>(task_->count); }
-  /** Data set indices, one a row; empty: iterable. */
+  /** Data set indices, one for each row; empty if iterable. */
   [[nodiscard]] std::span<const std::int64_t> indices() const {
     return {task_->indices, task_->indices == nullptr ? 0 : count()};
   }
-  /** One a row, the same whoever makes the batch. */
+  /** One for each row, the same on every worker and attempt. */
   [[nodiscard]] std::span<const std::uint64_t> seeds() const { return {task_->seeds, count()}; }
   /** The number of tensors. */
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(task_->tensor_count); }
-  /** By the order of declaration. Throws E_ARGUMENT beyond the last. */
+  /** In the order of declaration. Throws E_ARGUMENT if there is no such tensor. */
   [[nodiscard]] Tensor operator[](std::size_t i) const {
     if (i < size()) [[likely]]
       return Tensor(task_->tensors[i]);
@@ -90,7 +90,7 @@ class Task {
     (void)at(i, error);
     detail::raise(error);
   }
-  /** The same; one of nothing, with the reason in `error`. */
+  /** The same without exceptions: an empty tensor, with the error in `error`. */
   [[nodiscard]] Tensor at(std::size_t i, Error& error) const noexcept {
     error.clear();
     if (i < size()) [[likely]]
@@ -99,84 +99,84 @@ class Task {
     return {};
   }
 
-  /** A tensor of another shape than declared: `full`, batch dimension included, in place of field `index`, or one more at
-   *  size(). A view until the next call of this. Throws E_LIMIT: needed() is the LoaderOptions::slot_bytes it takes. */
-  Tensor tensor(std::size_t index, const Field& full) const {  // NOLINT: it changes what it is a view of
+  /** Gives field `index` another shape than declared: `full`, including the batch dimension; or adds a tensor at size(). The
+   *  view is valid until the next call of this. Throws E_LIMIT: needed() is the LoaderOptions::slot_bytes required. */
+  Tensor tensor(std::size_t index, const Field& full) const {  // NOLINT: it changes the viewed task
     return detail::or_raise([&](Error& error) { return tensor(index, full, error); });
   }
-  /** The same; one of nothing, with the reason in `error`. */
+  /** The same without exceptions: an empty tensor, with the error in `error`. */
   Tensor tensor(std::size_t index, const Field& full, Error& error) const noexcept {  // NOLINT
     feedlane_field field{};
     field.size = sizeof field;
     field.name = full.name.c_str();
     field.dtype = full.dtype;
-    field.ndim = static_cast<std::int32_t>(full.shape.size());  // beyond the largest it is refused, with this number
+    field.ndim = static_cast<std::int32_t>(full.shape.size());  // the library refuses it if it is too large
     for (std::size_t d = 0; d < full.shape.size() && d < FEEDLANE_MAX_NDIM; d++) field.shape[d] = full.shape[d];
     const auto number = static_cast<std::int32_t>(std::min<std::size_t>(index, INT32_MAX));
     detail::checked(error, [&](feedlane_error* e) { return feedlane_task_tensor(task_, number, &field, nullptr, e); });
     return error ? Tensor() : Tensor(task_->tensors[index]);
   }
-  /** The same, by type, as its elements. A field that is declared needs no name and keeps its own. */
+  /** The same by element type; returns the elements. A declared field keeps its name and needs none here. */
   template <class T>
   std::span<T> tensor(std::size_t index, std::vector<std::int64_t> shape, std::string name = {}) const {
     return tensor(index, feedlane::field<T>(std::move(name), std::move(shape))).template as<T>();
   }
-  /** The same; empty, with the reason in `error`. */
+  /** The same without exceptions: empty, with the error in `error`. */
   template <class T>
   std::span<T> tensor(std::size_t index, std::vector<std::int64_t> shape, std::string name, Error& error) const {
     const Tensor made = tensor(index, feedlane::field<T>(std::move(name), std::move(shape)), error);
     return error ? std::span<T>() : made.as<T>(error);
   }
-  /** Opaque bytes that travel with the batch: Batch::metadata(). The last call counts. Throws E_LIMIT as above. */
+  /** Opaque bytes that are delivered with the batch: Batch::metadata(). The last call counts. Throws E_LIMIT as above. */
   void metadata(std::span<const std::byte> bytes) const {
     detail::or_raise([&](Error& error) { metadata(bytes, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void metadata(std::span<const std::byte> bytes, Error& error) const noexcept {
     detail::checked(error,
                     [&](feedlane_error* e) { return feedlane_task_metadata(task_, bytes.data(), bytes.size(), e); });
   }
-  /** For `fetch`: only `made` rows (1 .. count()) were made. */
+  /** For `fetch`: `made` rows (1 .. count()) were made. */
   void rows(std::size_t made) const {
     detail::or_raise([&](Error& error) { rows(made, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void rows(std::size_t made, Error& error) const noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_task_rows(task_, made, e); });
   }
-  /** For `fetch`, which deals with failing samples by itself: in ascending order of positions, one a sample. Throws E_LIMIT
-   *  if the loader's policies don't allow it. */
+  /** For a `fetch` that handles failing samples itself: one record for each sample, in ascending order of positions. Throws
+   *  E_LIMIT if the loader's policies don't allow it. */
   void record(const SampleRecord& r) const {
     detail::or_raise([&](Error& error) { record(r, error); });
   }
-  /** The same; what went wrong is in `error`. */
+  /** The same without exceptions: the error is in `error`. */
   void record(const SampleRecord& r, Error& error) const noexcept {
     detail::checked(error, [&](feedlane_error* e) {
       return feedlane_task_record(task_, r.position, static_cast<std::int32_t>(r.outcome), r.code, r.retries, r.other,
                                   r.text.c_str(), e);
     });
   }
-  /** The same, for the C interface. */
+  /** The C interface's struct. */
   [[nodiscard]] const feedlane_task& c() const { return *task_; }
 
  private:
   const feedlane_task* task_;
 };
 
-/** One sample: where to put it. */
+/** A sample to make, and the row to write it to. */
 class Row {
  public:
   /** A view of `row`, which must outlive it. */
   explicit Row(const feedlane_row& row) noexcept : row_(&row) {}
-  /** The data set index; iterable: its number in the shard, from 0. */
+  /** The data set index; iterable: the sample's number in the shard, from 0. */
   [[nodiscard]] std::int64_t index() const noexcept { return row_->index; }
-  /** The same whoever makes the sample. */
+  /** The same on every worker and attempt. */
   [[nodiscard]] std::uint64_t seed() const noexcept { return row_->seed; }
-  /** Its row in the batch: less than its place among the indices once samples were left out. */
+  /** Its row in the batch: less than its position in the indices once samples were skipped. */
   [[nodiscard]] std::size_t row() const noexcept { return static_cast<std::size_t>(row_->row); }
-  /** The batch that it is a row of. */
+  /** The batch of this row. */
   [[nodiscard]] Task task() const noexcept { return Task(*row_->task); }
-  /** This row of field `f`, in the order of declaration. Throws E_ARGUMENT if T isn't its dtype, or beyond the last. */
+  /** This row of field `f`, in the order of declaration. Throws E_ARGUMENT if T isn't its dtype, or there is no such field. */
   template <class T>
   [[nodiscard]] std::span<T> field(std::size_t f) const {
     if (holds<T>(f)) [[likely]]
@@ -185,7 +185,7 @@ class Row {
     (void)field<T>(f, error);
     detail::raise(error);
   }
-  /** The same; empty, with the reason in `error`. */
+  /** The same without exceptions: empty, with the error in `error`. */
   template <class T>
   [[nodiscard]] std::span<T> field(std::size_t f, Error& error) const noexcept {
     error.clear();
@@ -195,7 +195,7 @@ class Row {
     if (!error) detail::refuse_dtype(error, tensor.c(), dtype_of<T>());
     return {};
   }
-  /** The same, for the C interface. */
+  /** The C interface's struct. */
   [[nodiscard]] const feedlane_row& c() const { return *row_; }
 
  private:

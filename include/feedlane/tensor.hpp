@@ -116,7 +116,7 @@ constexpr bool is_same(feedlane_dtype a, feedlane_dtype b) noexcept {
                         static_cast<long long>(rows));
   error.refuse("row", static_cast<std::int64_t>(index), rows, text);
 }
-/** There is no tensor of this number. */
+/** E_ARGUMENT: there is no tensor of this number. */
 [[gnu::cold, gnu::noinline]] inline void refuse_tensor(Error& error, const char* of, std::size_t index,
                                                        std::size_t count) noexcept {
   char text[96];
@@ -145,10 +145,10 @@ Field field(std::string name, std::vector<std::int64_t> shape = {}) {
   return {std::move(name), dtype_of<T>(), std::move(shape)};
 }
 
-/** A tensor of a batch or a task, row-major, in place. A view: it lives as long as its batch or task. */
+/** A row-major tensor of a batch or a task, in place. A view, valid as long as its batch or task. */
 class Tensor {
  public:
-  /** Of nothing: no dtype, no bytes. */
+  /** An empty tensor: no dtype, no bytes. */
   Tensor() noexcept = default;
   /** A view of `tensor`, which must outlive it. */
   explicit Tensor(const feedlane_tensor& tensor) noexcept : tensor_(&tensor) {}
@@ -157,17 +157,17 @@ class Tensor {
   [[nodiscard]] const char* name() const noexcept { return tensor_->name; }
   /** The type of its elements. */
   [[nodiscard]] feedlane_dtype dtype() const noexcept { return tensor_->dtype; }
-  /** Of a batch the number of rows first, unless the data set gave it another shape. */
+  /** Of a batch: the number of rows first, unless the data set gave it another shape. */
   [[nodiscard]] std::span<const std::int64_t> shape() const noexcept {
     return {tensor_->shape, static_cast<std::size_t>(tensor_->ndim)};
   }
-  /** All of it, whatever it holds. */
+  /** All bytes, for any dtype. */
   [[nodiscard]] std::span<std::byte> bytes() const noexcept {
     return {static_cast<std::byte*>(tensor_->data), static_cast<std::size_t>(tensor_->bytes)};
   }
-  /** Where it lies in the data segment: the same number in the worker and in the trainer. */
+  /** Its offset in the data segment: the same in the worker and in the trainer. */
   [[nodiscard]] std::uint64_t offset() const noexcept { return tensor_->offset; }
-  /** The same, for the C interface. */
+  /** The C interface's struct. */
   [[nodiscard]] const feedlane_tensor& c() const noexcept { return *tensor_; }
 
   /** All elements. Throws E_ARGUMENT if T isn't the tensor's dtype. */
@@ -179,7 +179,7 @@ class Tensor {
     detail::refuse_dtype(error, *tensor_, dtype_of<T>());
     detail::raise(error);
   }
-  /** The same; empty, with the reason in `error`, if T isn't the tensor's dtype. */
+  /** The same without exceptions: empty, with the error in `error`, if T isn't the tensor's dtype. */
   template <class T>
   [[nodiscard]] std::span<T> as(Error& error) const noexcept {
     error.clear();
@@ -188,8 +188,8 @@ class Tensor {
     detail::refuse_dtype(error, *tensor_, dtype_of<T>());
     return {};
   }
-  /** The elements of one row. Throws E_ARGUMENT if T isn't the tensor's dtype, or where there is no such row: the data set
-   *  may have given the tensor fewer than the batch has, or no dimension. */
+  /** The elements of one row. Throws E_ARGUMENT if T isn't the tensor's dtype, or if there is no such row: the data set may
+   *  have given the tensor fewer rows than the batch has, or no dimension. */
   template <class T>
   [[nodiscard]] std::span<T> row(std::size_t index) const {
     if (holds<T>() && has_row(index)) [[likely]]
@@ -198,7 +198,7 @@ class Tensor {
     (void)row<T>(index, error);
     detail::raise(error);
   }
-  /** The same; empty, with the reason in `error`. */
+  /** The same without exceptions: empty, with the error in `error`. */
   template <class T>
   [[nodiscard]] std::span<T> row(std::size_t index, Error& error) const noexcept {
     error.clear();

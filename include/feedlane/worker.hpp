@@ -20,16 +20,16 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** Whether a trainer started this process. Ask early in main, once: the descriptor is kept for run_worker. */
+/** The descriptor that the trainer passed to this process, for run_worker; negative: none. Call early in main. */
 inline std::int32_t& worker_descriptor() {
   static std::int32_t fd = feedlane_worker_fd();
   return fd;
 }
-/** Whether a trainer started this process to work. */
+/** Whether a trainer started this process as a worker. */
 inline bool is_worker() { return worker_descriptor() >= 0; }
 
-/** Works until the trainer wants no more, with an object that each worker makes. Returns an exit status for main; what went
- *  wrong is in `error`. */
+/** Runs a worker until the trainer ends it, with an object of T created here. Returns an exit status for main; the error is
+ *  in `error`. */
 template <class T>
 int run_worker(std::int32_t fd, Error& error) {
   const feedlane_dataset dataset = dataset_of<T>();
@@ -37,7 +37,7 @@ int run_worker(std::int32_t fd, Error& error) {
   detail::checked(error, room, [&](feedlane_error* e) { return feedlane_worker_run(fd, &dataset, e); });
   return error ? 1 : 0;
 }
-/** The same with an object that is there, see dataset_of. */
+/** The same with an existing object, see dataset_of. */
 template <class T>
 int run_worker(std::int32_t fd, T& object, Error& error) {
   const feedlane_dataset dataset = dataset_of(object);
@@ -45,13 +45,13 @@ int run_worker(std::int32_t fd, T& object, Error& error) {
   detail::checked(error, room, [&](feedlane_error* e) { return feedlane_worker_run(fd, &dataset, e); });
   return error ? 1 : 0;
 }
-/** The same for the process that is_worker() is true of; what went wrong is not told. */
+/** The same for a process for which is_worker() is true; the error is not returned. */
 template <class T>
 int run_worker() {
   Error error;
   return run_worker<T>(worker_descriptor(), error);
 }
-/** The same with an object that is there. */
+/** The same with an existing object. */
 template <class T>
 int run_worker(T& object) {
   Error error;

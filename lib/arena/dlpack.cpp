@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds DLPack's managed tensors.
 #include "arena/dlpack.hpp"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_
   m.deleter = free_export<Managed>;
   if constexpr (std::is_same_v<Managed, DLManagedTensorVersioned>) m.version = version;
   DLTensor& t = m.dl_tensor;
-  t.data = tensor.bytes == 0 ? nullptr : tensor.data;  // so the specification wants it
+  t.data = tensor.bytes == 0 ? nullptr : tensor.data;  // required by the specification
   t.device = {device, 0};
   t.ndim = tensor.ndim;
   t.dtype = {tensor.dtype.code, tensor.dtype.bits, std::max<std::uint16_t>(tensor.dtype.lanes, 1)};

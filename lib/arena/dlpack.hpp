@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor of a batch as a managed tensor of DLPack.
+// Exports a tensor of a batch as a managed tensor of DLPack.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ constexpr DLPackVersion version{1, 0};
 constexpr std::int32_t device_cpu = 1;
 constexpr std::int32_t device_cuda_host = 3;
 
-// Called with `owner` and `token` when the consumer is done with a tensor, on its thread.
+// Called with `owner` and `token` when the consumer has released a tensor, on the consumer's thread.
 using GiveBack = void (*)(void* owner, std::uint64_t token) noexcept;
 
-// A managed tensor and what it points to, in one allocation; its deleter frees it after `give_back`.
+// A managed tensor and the arrays that it points to, in one allocation. Its deleter calls `give_back`, then frees it.
 template <class Managed>
 struct Export {
   Managed managed{};
@@ -29,7 +29,7 @@ struct Export {
   std::uint64_t token = 0;
 };
 
-// Throws bad_alloc, and has called nothing then.
+// May throw bad_alloc; `give_back` isn't called then.
 template <class Managed>
 std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_t device, GiveBack give_back,
                                       void* owner, std::uint64_t token);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack's structs, as its specification 1.0 lays them out (https://dmlc.github.io/dlpack/latest/c_api.html), declared here
-// because distributions carry older headers of it. Only what the specification fixes is written down; the assertions hold on
-// every 64-bit system.
+// DLPack's structs as specified in version 1.0 (https://dmlc.github.io/dlpack/latest/c_api.html). They are declared here
+// because distributions ship older headers. The assertions hold on every 64-bit system.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +27,7 @@ struct DLTensor {
   std::uint64_t byte_offset;
 };
 
-// Before 1.0; consumers know it by the capsule's name "dltensor".
+// Before version 1.0. Capsule name: "dltensor".
 struct DLManagedTensor {
   DLTensor dl_tensor;
   void* manager_ctx;
@@ -40,7 +39,7 @@ struct DLPackVersion {
   std::uint32_t minor;
 };
 
-// From 1.0 on: "dltensor_versioned".
+// From version 1.0 on. Capsule name: "dltensor_versioned".
 struct DLManagedTensorVersioned {
   DLPackVersion version;
   void* manager_ctx;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Validates declared fields and shapes, and places fields in a slot.
 #include "arena/fields.hpp"
 
 #include <algorithm>
@@ -55,7 +56,7 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
                         fields == nullptr || count == 0 ? 1 : FEEDLANE_MAX_TENSORS,
                         "a sample has 1 to {} declared fields, {} found", FEEDLANE_MAX_TENSORS,
                         fields == nullptr ? 0ULL : static_cast<unsigned long long>(count));
-  // A caller with a later header has larger elements, with an earlier one shorter ones.
+  // A caller compiled with a later header has larger elements, one with an earlier header shorter ones.
   const std::size_t stride = fields->size;
   constexpr std::size_t least = offsetof(feedlane_field, dtype);  // a field has at least its name
   const auto* memory = reinterpret_cast<const std::byte*>(fields);
@@ -73,7 +74,7 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
     const std::byte* tail = memory + i * stride + known;
     if (std::any_of(tail, memory + (i + 1) * stride, [](std::byte b) { return b != std::byte{0}; })) {
       (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field),
-                   "this library doesn't know what lies behind its own size");
+                   "the bytes after the members that this library knows are not zero");
       return error.code = FEEDLANE_E_ABI;
     }
     feedlane_field field{};
@@ -136,8 +137,8 @@ Flaw measure(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, co
   if (dtype.code > 6 || dtype.code == 3) return {"dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6"};
   if (dtype.bits == 0 || dtype.bits % 8 != 0) return {"dtype.bits", dtype.bits, 8, "whole bytes"};
   if (ndim < 0 || ndim > max_ndim) return {"ndim", ndim, max_ndim, "0 to 8"};
-  // All products are checked against the largest slot before they are used, so none can overflow; strides neither, which
-  // are products of a shape whose empty dimensions count as 1.
+  // Every product is checked against the largest slot before it is used, so none can overflow. Nor can strides, which are
+  // products of the shape with empty dimensions counted as 1.
   bytes = std::uint64_t{dtype.bits} / 8 * dtype.lanes;
   std::uint64_t spread = bytes;
   for (std::int32_t d = 0; d < ndim; d++) {
@@ -171,7 +172,7 @@ feedlane_tensor row_major(feedlane_dtype dtype, std::int32_t ndim, const std::in
   std::int64_t stride = 1;
   for (std::int32_t d = t.ndim - 1; d >= 0; d--) {
     t.strides[d] = stride;
-    stride *= std::max<std::int64_t>(t.shape[d], 1);  // an empty dimension leaves the strides of a full one
+    stride *= std::max<std::int64_t>(t.shape[d], 1);  // an empty dimension counts as 1
   }
   return t;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Declared fields: name, type and shape of each tensor of a sample, and its place in a slot.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 
 namespace feedlane::arena {
 
-// The declared layout of a sample, and with it of a slot: field f of all rows is one row-major tensor at offset(f).
+// The declared layout of a sample, and so of a slot: field f of all rows is one row-major tensor at field f's offset.
 class Fields {
  public:
   // Trainer: from the caller's declarations, `stride` bytes apart. E_ARGUMENT names the field.
   Status declare(const feedlane_field* fields, std::uint64_t count, std::int64_t max_rows, Error& error);
-  // Of one sample a task: no tensor has a batch dimension.
+  // For tasks of one sample each: no tensor has a batch dimension.
   void leave_out_batch_dimension();
   // Worker: from the records in control. E_CORRUPT.
   Status read(const shm::FieldRecord* records, std::uint32_t count, std::int64_t max_rows, Error& error);
@@ -34,7 +35,7 @@ class Fields {
   };
   [[nodiscard]] std::span<const Field> all() const { return fields_; }
   [[nodiscard]] std::uint64_t slot_bytes() const { return slot_bytes_; }
-  // The caller's form again; pointers live as long as this object.
+  // The fields as declared by the caller; pointers live as long as this object.
   [[nodiscard]] std::vector<feedlane_field> as_declared() const;
 
  private:
@@ -45,7 +46,7 @@ class Fields {
   std::uint64_t slot_bytes_ = 0;
 };
 
-// A tensor of `rows` rows of a field, in place.
+// A tensor of `rows` rows of a field, in the slot whose payload begins at `payload`.
 feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload,
                           std::uint64_t payload_offset);
 
@@ -56,18 +57,18 @@ inline void move_tensor(feedlane_tensor& t, const Fields::Field& field, std::byt
   t.offset = payload_offset + field.offset;
 }
 
-// What is wrong with a tensor's type or shape, and with which number. No member: nothing.
+// What is wrong with a tensor's type or shape: the member, its value, and what is needed. `member` nullptr: nothing.
 struct Flaw {
   const char* member = nullptr;
   std::int64_t found = 0;
   std::int64_t needed = 0;
   const char* rule = "";
 };
-// Checks, fills in lanes where they are 0, and counts the bytes. No product overflows, here or in strides.
+// Checks type and shape, replaces lanes of 0 by 1, and computes the bytes. No product overflows, here or in strides.
 Flaw measure(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
              std::uint64_t& bytes);
 
-// A row-major tensor of a measured shape; name, place and bytes are the caller's to fill in.
+// A row-major tensor of a shape that measure() has accepted. The caller fills in name, data, offset and bytes.
 feedlane_tensor row_major(feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape);
 
 constexpr std::uint64_t align_tensor(std::uint64_t offset) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes a slot's header (worker) and reads it with every check (trainer).
 #include "arena/slot.hpp"
 
 #include <algorithm>
@@ -73,7 +74,7 @@ void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t positio
 
 namespace {
 
-// `rule` says how the two numbers should be related: "%s is 5 in the slot, RULE 4".
+// `rule` says how the two numbers must be related: "WHAT is 5 in the slot, RULE 4".
 Status corrupt(Error& error, const char* what, std::uint64_t found, const char* rule, std::uint64_t needed) {
   return error.refuse(FEEDLANE_E_CORRUPT, what, found, needed, "{} is {} in the slot, must be {} {}", what, found, rule,
                       needed);
@@ -91,7 +92,7 @@ Status check_extent(const Slot& slot, const char* what, const Extent& extent, Er
                       extent.bytes, slot.payload_bytes);
 }
 
-// A tensor whose shape the worker chose: type and shape are sound, and it lies in the slot.
+// A tensor whose shape the worker chose. Checks type, shape, and that it lies in the slot.
 Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor& out, Error& error) {
   feedlane_dtype dtype{r.code, r.bits, r.lanes};
   std::uint64_t bytes = 0;
@@ -109,7 +110,7 @@ Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor
   return FEEDLANE_OK;
 }
 
-// What was read of this slot before stands as long as it is as declared, and of so many rows.
+// What was read of this slot for an earlier batch is reused if both batches are as declared and have the same rows.
 Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& fields, std::int64_t rows, Made& out,
                     Error& error) {
   const auto declared = fields.all();
@@ -144,7 +145,7 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
   return FEEDLANE_OK;
 }
 
-// One a sample at most, by position; the last one may be of the batch as a whole.
+// At most one record for each sample, in order of position; the last one may be for the batch as a whole.
 Status read_records(const Slot& slot, std::uint32_t count, std::uint64_t limit, std::vector<shm::SampleRecord>& out,
                     Error& error) {
   if (count > slot.record_room) return corrupt(error, "slot.record_count", count, "at most", slot.record_room);
@@ -177,7 +178,7 @@ Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields,
   const Extent state{head.state_offset, head.state_bytes};
   Status s = check_extent(slot, "slot.metadata_offset", metadata, error);
   if (s == FEEDLANE_OK) s = check_extent(slot, "slot.state_offset", state, error);
-  // It goes into a list of indices when its shard is opened again.
+  // It must fit into a slot's list, by which it is sent when its shard is reopened.
   if (s == FEEDLANE_OK && state.bytes > slot.state_room)
     s = corrupt(error, "slot.state_bytes", state.bytes, "at most", slot.state_room);
   if (s == FEEDLANE_OK) s = read_records(slot, head.record_count, position_limit, out.records, error);
@@ -204,7 +205,7 @@ Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t posit
   std::memcpy(out.text, text.text, length);
   out.text[length] = '\0';
   out.detail.resize(head.detail_bytes);
-  for (std::size_t i = 0; i < out.detail.size(); i++)  // bytes that a broken worker may still be writing
+  for (std::size_t i = 0; i < out.detail.size(); i++)  // a faulty worker may still be writing these bytes
     out.detail[i] = __atomic_load_n(reinterpret_cast<const char*>(slot.payload) + i, __ATOMIC_RELAXED);
   out.transient = head.transient != 0;
   position = head.failed_position;

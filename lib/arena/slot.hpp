@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker says of its slot, and how the trainer reads it.
+// A slot's contents: how a worker describes what it has put there, and how the trainer reads and checks it.
 #pragma once
 
 #include <array>
@@ -25,61 +25,62 @@ struct Slot {
   shm::SampleRecord* records = nullptr;
   std::uint32_t record_room = 0;
   std::uint32_t number = 0;
-  int data_fd = -1;              // where more is reserved
-  std::uint64_t state_room = 0;  // of a shard's saved state, at most
+  int data_fd = -1;              // of the data segment, to reserve more payload
+  std::uint64_t state_room = 0;  // largest saved state of a shard
 
   static Slot of(const shm::Segments& segments, std::uint32_t slot);
 };
 
-// While it lives the slot's whole payload may be read: by the trainer, before it is known what is there. See
-// shm/shadow.hpp.
-class Look {
+// Unpoisons the slot's whole payload during its lifetime, for the trainer, which checks the header before it knows what the
+// payload holds. See shm/asan.hpp.
+class PayloadAccess {
  public:
-  Look(const shm::Segments& segments, std::uint32_t slot, bool needed) : segments_(segments), slot_(slot), is_(needed) {
-    if (is_) segments.permit_payload(slot);
+  PayloadAccess(const shm::Segments& segments, std::uint32_t slot, bool needed)
+      : segments_(segments), slot_(slot), needed_(needed) {
+    if (needed_) segments.permit_payload(slot);
   }
-  Look(const Look&) = delete;
-  Look& operator=(const Look&) = delete;
-  ~Look() {
-    if (is_) segments_.forbid_payload(slot_);
+  PayloadAccess(const PayloadAccess&) = delete;
+  PayloadAccess& operator=(const PayloadAccess&) = delete;
+  ~PayloadAccess() {
+    if (needed_) segments_.forbid_payload(slot_);
   }
 
  private:
   const shm::Segments& segments_;
   std::uint32_t slot_;
-  bool is_;
+  bool needed_;
 };
 
-// A part of the payload. Offset and bytes 0: nothing.
+// A part of the payload. Offset and bytes are both 0 for none.
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
 
-// What a made batch has beyond its declared tensors.
+// What a batch has beside its declared tensors.
 struct Extras {
-  std::uint64_t shaped = 0;  // bit t: tensor t has a shape of its own, or isn't declared
+  std::uint64_t shaped = 0;  // bit t: tensor t differs from its declaration, or isn't declared
   Extent metadata;
   bool has_state = false;
   Extent state;
   std::uint32_t records = 0;
 };
 
-// Worker: describes the tensors that lie in the slot; of those that are as declared there is nothing to say.
+// Worker: describes the tensors in the slot. Tensors that are as declared need no record.
 void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feedlane_tensor>& tensors,
                  const Extras& extras);
-// Of a traceback at the start of the payload, at most.
+// Largest traceback that fits at the start of the payload.
 std::uint64_t detail_room(const Slot& slot);
-// Worker: says why there is no batch. A traceback goes into the payload, as much of it as fits: see detail_room. Memory
-// for it has been reserved.
+// Worker: describes why there is no batch. The traceback `detail` goes into the payload, cut to detail_room, for which
+// memory has been reserved.
 void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t position, bool transient,
                    std::string_view text, std::string_view detail, std::uint32_t records);
 
-// A batch as the trainer found it: always the same slot's. Names of tensors that aren't declared live in `names`.
+// A batch as the trainer has read it. One object for each slot, reused. `names` holds the names of undeclared tensors.
 struct Made {
   std::vector<feedlane_tensor> tensors;
   std::vector<std::array<char, shm::name_bytes>> names;
-  std::int64_t rows_as_declared = -1;   // of these tensors, if all are as declared, in the slot
+  std::int64_t rows_as_declared = -1;   // rows of `tensors` if all are as declared; else -1
   std::span<const std::byte> metadata;  // in place
   bool has_state = false;
   std::span<const std::byte> state;        // in place
@@ -93,11 +94,11 @@ struct Made {
   }
 };
 
-// Trainer: the batch, after every word was read once and checked against the slot's bounds.
-// Records speak of samples below `position_limit`. E_CORRUPT names what doesn't hold.
+// Trainer: reads the batch; every word is read once and checked against the slot's bounds. Records must be of samples below
+// `position_limit`. E_CORRUPT names what is wrong.
 Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields, std::int64_t rows,
                   std::uint64_t position_limit, Made& out, Error& error);
-// Trainer: fills text, detail and transient; `position` is -1 unless below `position_limit`; and the records.
+// Trainer: fills text, detail and transient of `out`, and the records. `position` is -1 unless below `position_limit`.
 Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t position_limit, std::int64_t& position,
                     Error& out, std::vector<shm::SampleRecord>& records, Error& error);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The slot table's atomics: free bits, and the counts of each batch.
 #include "arena/slot_table.hpp"
 
 #include <bit>
@@ -21,7 +22,7 @@ void SlotTable::count_taken(std::uint64_t more) { shm::add(counters_->slots_take
 
 bool SlotTable::take(std::uint32_t& slot) {
   for (std::uint32_t w = 0; w < words_; w++) {
-    // Relaxed: only a hint which bit to try; only this thread clears bits.
+    // Relaxed: only a hint which bit to try. Only this thread clears bits.
     const std::uint64_t word = free_[w].load(std::memory_order_relaxed);
     if (word == 0) continue;
     const auto bit = static_cast<std::uint32_t>(std::countr_zero(word));
@@ -45,7 +46,7 @@ void SlotTable::set_free(std::uint32_t slot) {
 }
 
 std::uint64_t SlotTable::hand_out(std::uint32_t slot) {
-  // Relaxed: nobody has a token of this generation yet; it travels to other threads by the caller's own means.
+  // Relaxed: no thread has a token of this generation yet; the caller orders its handing over to other threads.
   const std::uint64_t generation = (states_[slot].load(std::memory_order_relaxed) >> slot_bits) + 1;
   states_[slot].store(generation << slot_bits | one_reference, std::memory_order_relaxed);
   counters_->slots_held.fetch_add(1, std::memory_order_relaxed);  // other threads release meanwhile
@@ -79,7 +80,7 @@ Status SlotTable::count_up(std::uint64_t token, std::uint64_t one, std::uint64_t
   for (;;) {
     if (state >> slot_bits != token >> slot_bits || (state & references) == 0) return FEEDLANE_E_STALE;
     if ((state & mask) == mask) return FEEDLANE_E_LIMIT;
-    // Relaxed: who counts up has a reference already, which keeps the slot.
+    // Relaxed: the caller has a reference already, which keeps the slot.
     if (states_[slot].compare_exchange_weak(state, state + one, std::memory_order_relaxed, std::memory_order_relaxed))
       return FEEDLANE_OK;
   }
@@ -87,13 +88,14 @@ Status SlotTable::count_up(std::uint64_t token, std::uint64_t one, std::uint64_t
 
 bool SlotTable::count_down(std::uint32_t slot, std::uint64_t& state, std::uint64_t one, Left& left) {
   const std::uint64_t less = state - one;
-  // Release: this thread's use of the batch comes before; acquire: the last one sees that of all others, before put_back.
+  // Release: this thread's use of the batch happens before it. Acquire: the last to count down sees the uses of all others
+  // before set_free. The partner is the same exchange in other threads.
   if (!states_[slot].compare_exchange_weak(state, less, std::memory_order_acq_rel, std::memory_order_relaxed))
     return false;
   left.unreferenced = (less & references) == 0;
   left.freed = (less & (references | uses)) == 0;
   if (!left.freed) return true;
-  // Before set_free: the slot may be taken again at once. Relaxed: see free().
+  // Before set_free, because the slot may be taken again at once. Relaxed counter: see free().
   if (memory_ != nullptr) memory_->forbid_payload(slot);
   counters_->slots_held.fetch_sub(1, std::memory_order_relaxed);
   set_free(slot);
@@ -118,7 +120,7 @@ Status SlotTable::begin_use(std::uint64_t token) { return count_up(token, one_us
 SlotTable::Left SlotTable::end_use(std::uint64_t token) {
   Left left;
   std::uint32_t slot = 0;
-  (void)slot_of(token, slot);  // begun with it, so it is one
+  (void)slot_of(token, slot);  // begin_use has accepted it
   std::uint64_t state = states_[slot].load(std::memory_order_relaxed);
   while (!count_down(slot, state, one_use, left)) {
   }
@@ -133,7 +135,7 @@ bool SlotTable::any_free() const {
 
 std::uint32_t SlotTable::free() const {
   std::uint32_t count = 0;
-  for (std::uint32_t w = 0; w < words_; w++)  // a count to look at: relaxed
+  for (std::uint32_t w = 0; w < words_; w++)  // relaxed: only a statistic
     count += static_cast<std::uint32_t>(std::popcount(free_[w].load(std::memory_order_relaxed)));
   return count;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The slot table: which slots are free, and who holds the others.
 #pragma once
 
 #include <atomic>
@@ -11,28 +12,27 @@
 
 namespace feedlane::arena {
 
-// Which slots are free, and who holds the others. Private to the trainer: no worker can touch it. How many are taken and
-// held is counted in control.
+// Private to the trainer: no worker can write it. The numbers of taken and held slots are counted in control.
 //
-// A slot is free; or taken, for a task; or held: its batch is in the trainer's hands under a token of slot and
-// generation, with a count of references and one of streams that use it still. Without references it is nobody's, and
-// only its streams keep the slot. take, hand_out and put_back are for the loader's one thread; the others for any thread,
-// in any order.
+// A slot is free; or taken by a task; or held: its batch was handed out under a token of slot and generation, with a count
+// of references and a count of streams that still use it. Without references only its streams keep the slot.
+//
+// Thread safety: take, hand_out and put_back for the loader's one thread; the others for any thread, in any order.
 //
 // Memory ordering: what a thread did with a batch before its release or end_use happens before the take that returns the
-// slot, and before the release that was the last.
+// slot, and before the last release returns.
 class SlotTable {
  public:
-  // `counters` must outlive the table, and `memory`, whose payload of a released slot nobody may touch any more.
+  // `counters` and `memory` must outlive the table. The payload of a freed slot is poisoned in `memory`.
   void reset(std::uint32_t slots, shm::LoaderCounters& counters, const shm::Segments* memory = nullptr);
 
   bool take(std::uint32_t& slot);
-  // A taken slot that is not needed after all.
+  // Frees a taken slot.
   void put_back(std::uint32_t slot);
-  // A taken slot becomes a batch with one reference. Never 0.
+  // A taken slot becomes a batch with one reference. Returns its token, never 0.
   std::uint64_t hand_out(std::uint32_t slot);
 
-  // What became of a batch by giving something back.
+  // State of a batch after a release or end_use.
   struct Left {
     bool unreferenced = false;  // this was the last reference
     bool freed = false;         // and no stream uses it: its slot is free
@@ -41,34 +41,35 @@ class SlotTable {
   // E_STALE for a token that was released or never handed out; E_LIMIT for 2^16 references.
   Status retain(std::uint64_t token);
   Status release(std::uint64_t token, Left& left);
-  // A stream uses the batch beside those who have references, until end_use. E_STALE, E_LIMIT for 2^8 of them.
+  // A stream uses the batch, in addition to the references, until end_use. E_STALE; E_LIMIT for 2^8 of them.
   Status begin_use(std::uint64_t token);
   Left end_use(std::uint64_t token);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] std::uint32_t held() const {
-    return static_cast<std::uint32_t>(counters_->slots_held.load(std::memory_order_relaxed));  // a count to look at
+    return static_cast<std::uint32_t>(counters_->slots_held.load(std::memory_order_relaxed));  // only a statistic
   }
   [[nodiscard]] std::uint32_t free() const;
   [[nodiscard]] bool any_free() const;
-  // For the loader's one thread, for which it stays free until it takes it; what others did with it happens before.
+  // For the loader's one thread: the slot stays free until this thread takes it. What other threads did with the batch
+  // happens before `true`.
   [[nodiscard]] bool is_free(std::uint32_t slot) const {
     // Acquire: pairs with the release in set_free.
     return (free_[slot / 64].load(std::memory_order_acquire) >> (slot % 64) & 1) != 0;
   }
-  // Which slot a token of any age speaks of; false if it is none of this table.
+  // The slot of a token, released ones included; false if the token is not of this table.
   bool slot_of(std::uint64_t token, std::uint32_t& slot) const;
-  // Whether somebody has a reference to the batch of this token still. For the loader's one thread.
+  // Whether the batch of this token still has references. For the loader's one thread.
   bool is_held(std::uint64_t token, std::uint32_t& slot) const;
-  // Whether the slot isn't free of it yet; what threads and streams did with the batch happens before a `false`.
+  // Whether the batch still keeps its slot. What threads and streams did with the batch happens before `false`.
   [[nodiscard]] bool is_in_use(std::uint64_t token) const;
 
  private:
   void set_free(std::uint32_t slot);
   void count_taken(std::uint64_t more);
-  // Adds to the count whose lowest bit is `one`. E_STALE, E_LIMIT.
+  // Adds 1 to the count whose lowest bit is `one`. E_STALE, E_LIMIT.
   Status count_up(std::uint64_t token, std::uint64_t one, std::uint64_t mask);
-  // Takes `one` from the batch of `slot`, whose counts were `state` a moment ago; false: they have changed, try again.
+  // Subtracts `one` if the counts of `slot` are still `state`. False: they have changed; `state` has the new ones.
   bool count_down(std::uint32_t slot, std::uint64_t& state, std::uint64_t one, Left& left);
 
   static constexpr unsigned slot_bits = 24;  // of a token: the rest is the generation

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers and blobs as bytes, little-endian: what saved states are made of.
+// Serialization of saved states: numbers and blobs as little-endian bytes.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace feedlane {
 
-// Appends to a vector that the caller keeps.
+// Appends to a vector of the caller.
 class ByteWriter {
  public:
   explicit ByteWriter(std::vector<std::byte>& out) : out_(out) {}
   void u32(std::uint32_t value) { number(value, 4); }
   void u64(std::uint64_t value) { number(value, 8); }
   void i64(std::int64_t value) { u64(static_cast<std::uint64_t>(value)); }
-  // Its length, then itself.
+  // Writes the length, then the bytes.
   void blob(std::span<const std::byte> bytes) {
     u64(bytes.size());
     out_.insert(out_.end(), bytes.begin(), bytes.end());
@@ -30,7 +30,7 @@ class ByteWriter {
   std::vector<std::byte>& out_;
 };
 
-// Reads back. What isn't there reads as zero or empty, and `ok()` is false from then on: ask once, at the end.
+// Reads back. Beyond the end everything reads as zero or empty, and `ok()` stays false: one check at the end is enough.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -65,7 +65,7 @@ class ByteReader {
   bool ok_ = true;
 };
 
-// FNV-1a of 64 bits (Fowler, Noll, Vo): finds every change of a single byte. Not for adversaries.
+// FNV-1a with 64 bits (Fowler, Noll, Vo): detects every change of a single byte. Not cryptographic.
 constexpr std::uint64_t checksum(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0xcbf29ce484222325;
   for (const std::byte b : bytes) sum = (sum ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fills errors and converts them to the C form.
 #include "base/error.hpp"
 
 #include <cstring>
@@ -64,8 +65,8 @@ Status refuse(Error& error, const char* name, Number found, Number needed, const
 
 namespace {
 
-// Of the two functions called strerror_r, GNU's returns the text, which may lie elsewhere; POSIX's (musl) writes it, or returns
-// an error.
+// There are two functions named strerror_r: GNU's returns the text, not necessarily in the buffer; POSIX's (musl) writes it or
+// returns an error.
 [[maybe_unused]] const char* reason_of(const char* returned, const char*) { return returned; }
 [[maybe_unused]] const char* reason_of(int returned, const char* written) {
   return returned == 0 ? written : "an unknown reason";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors are values: a Status is returned, an Error beside it says the rest. Status numbers and all structs that the C
-// boundary shows are the vocabulary of the whole library; feedlane/status.h is their one definition.
+// Errors are values: functions return a Status, and an Error argument takes the details. Status numbers and the structs of the
+// C interface are used throughout the library; feedlane/status.h is their one definition.
 #pragma once
 
 #include <cerrno>
@@ -16,14 +16,14 @@ namespace feedlane {
 
 using Status = std::int32_t;
 
-// What was found or needed, of any integer type: `found` and `needed` of an error have 64 bits.
+// An integer of any type, for `found` and `needed` of an error, which have 64 bits.
 struct Number {
   template <std::integral T>
   Number(T number) : value(static_cast<std::int64_t>(number)) {}
   std::int64_t value;
 };
 
-// -1 in worker, attempt, epoch, batch, sample means "none", as in feedlane_error.
+// -1 in worker, attempt, epoch, batch and sample means none, as in feedlane_error.
 struct Error {
   Status code = FEEDLANE_OK;
   std::int32_t os_errno = 0;
@@ -35,13 +35,13 @@ struct Error {
   std::int64_t sample = -1;
   std::int64_t found = 0;
   std::int64_t needed = 0;
-  char argument[64];  // these two aren't zeroed behind their end: every call makes one of these structs
+  char argument[64];  // argument and text are not zeroed after their terminator: every call creates an Error
   char text[384];
   std::string detail;
 
   Error() noexcept { argument[0] = text[0] = '\0'; }
 
-  // Each fills this error from scratch and returns its code, so that a refusal is one `return`. See format.hpp for the text.
+  // Each of these sets all members and returns the code, so that a refusal is one `return`. See format.hpp for the text.
   template <class... A>
   Status fail(Status status, FormatFor<A...> format, const A&... arguments) {
     return fill(status, format.text(), {FormatArgument(arguments)...});
@@ -53,7 +53,7 @@ struct Error {
     (void)fill(status, format.text(), {FormatArgument(arguments)...});
     return blame(name, number_found.value, number_needed.value);
   }
-  // A system call that failed: what it was for, and errno.
+  // A failed system call: its purpose, and errno.
   template <class... A>
   Status os(int error_number, FormatFor<A...> format, const A&... arguments) {
     (void)fill(FEEDLANE_E_OS, format.text(), {FormatArgument(arguments)...});
@@ -66,13 +66,13 @@ struct Error {
   Status add_reason(int error_number);
 };
 
-// E_ARGUMENT for a number that isn't in its domain: "NAME is FOUND: RULE".
+// E_ARGUMENT for a number out of range: "NAME is FOUND: RULE".
 Status refuse(Error& error, const char* name, Number found, Number needed, const char* rule);
 
-// An error in the form that callers see, but for the detail, which is the caller's memory.
+// The C form of an error, without the detail, whose memory is the caller's.
 feedlane_error to_c(const Error& error) noexcept;
 
-// What the user's callback `name` returned, negative, with what it reported: E_ARGUMENT if that is no status of the table.
+// The error of the user's callback `name`: its negative return value and its report. E_ARGUMENT if the value is no status.
 Status from_callback(const char* name, Status returned, const feedlane_error& report, Error& error) noexcept;
 
 // Copies what fits and always terminates.

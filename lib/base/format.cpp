@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text with values in it: see format.hpp.
+// Writes formatted text; see format.hpp.
 #include "base/format.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ char* append(char* at, char* end, const char* from, std::size_t bytes) {
 }  // namespace
 
 char* FormatArgument::write(char* at, char* end) const {
-  char digits[32];  // of the longest number
+  char digits[32];  // enough for the longest number
   std::size_t length = 0;
   switch (kind_) {
     case Kind::signed_integer:

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asking for lines of memory before they are used, while there is other work to do. Nothing depends on it but time.
+// Prefetching of cache lines. It affects only time.
 #pragma once
 
 #include <cstddef>
 
 namespace feedlane {
 
-// To be written soon: others may have it.
+// For a line that this thread will write soon and that another cache may have.
 inline void prefetch_for_write(const void* line) {
 #if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));  // __builtin_prefetch would only read it
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));  // __builtin_prefetch asks for reading only
 #else
   __builtin_prefetch(line, 1);
 #endif

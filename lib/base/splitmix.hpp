@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based seeds: a function of where a sample stands, not of who makes it or in which order.
+// Counter-based seeds: a function of a sample's position, not of the worker that makes it or of the order.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs that begin with `size`: callers compiled against an older header have shorter ones, against a newer one longer.
+// Structs that begin with `size`. Callers compiled with an older header have shorter ones, with a newer header longer ones.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace feedlane {
 
-// Every struct's size is a multiple of it, in every header.
+// The size of every struct is a multiple of this, in every header.
 constexpr std::size_t struct_step = 8;
 
-// A copy of the caller's input struct with everything it doesn't have zeroed. E_ARGUMENT for NULL, E_ABI for a size that
-// can't be, or for non-zero bytes behind what this library knows. With a size no struct has, a member could be cut in two.
+// Copies the caller's input struct; members that it doesn't have become zero. E_ARGUMENT for NULL; E_ABI for a size that no
+// version has (it could cut a member in two), or for non-zero bytes after the members that this library knows.
 template <class T>
 Status read_versioned(const T* in, T& out, const char* argument, Error& error) {
   if (in == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
@@ -35,7 +35,7 @@ Status read_versioned(const T* in, T& out, const char* argument, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Whether an output struct can be written, before the work that fills it.
+// Checks an output struct before the work that fills it. E_ARGUMENT, E_ABI.
 template <class T>
 Status check_output(const T* out, const char* argument, Error& error) {
   if (out == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
@@ -45,7 +45,7 @@ Status check_output(const T* out, const char* argument, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Writes as much as the caller has room for; its size stays. What a longer struct has beyond is left as it is.
+// Writes as much as the caller's struct holds and keeps its `size`. Further members of a longer struct keep their values.
 template <class T>
 void write_versioned(T* out, const T& value) {
   const std::size_t size = out->size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom a ring's receiver lets in, by what it learns of their ends, and what becomes of their lanes.
+// Admission of senders by a ring's receiver: offers, connections, acceptance or refusal, and the end of a sender.
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,12 +19,12 @@ Status send(const os::Fd& socket, const Message& message, std::span<const int> f
   return os::send_message(socket.get(), std::as_bytes(std::span(&message, 1)), fds, error);
 }
 
-// Tells a sender why it isn't let in.
+// Tells a sender why it is refused.
 void refuse(const os::Fd& socket, const Error& why) {
   const bool is_unseen = why.code == FEEDLANE_E_STATE || why.code == FEEDLANE_E_PEER_DEAD;
   const int reason = why.os_errno != 0 || is_unseen ? why.os_errno : ENOMEM;
-  Error nobody_to_tell;
-  (void)send(socket, RingRefused{ring_refused_magic, reason, 0}, {}, nobody_to_tell);
+  Error ignored;
+  (void)send(socket, RingRefused{ring_refused_magic, reason, 0}, {}, ignored);
 }
 
 bool lacks_descriptors(const Error& error) { return error.os_errno == EMFILE || error.os_errno == ENFILE; }
@@ -33,15 +33,15 @@ bool lacks_descriptors(const Error& error) { return error.os_errno == EMFILE || 
 
 bool Receiver::find_free(std::uint32_t& lane) {
   for (lane = 0; lane < senders_.size(); lane++) {
-    close_if_empty(lane);
+    free_if_empty(lane);
     if (senders_[lane].state == Sender::State::free) return true;
   }
   return false;
 }
 
-// ---- what a sender is given ----
+// ---- what a sender needs ----
 
-// A free lane's, for the sender to come. Both or none.
+// The eventfds of a free lane, for its next sender: both or none.
 Status Receiver::make_events(std::uint32_t lane, Error& error) {
   Sender& sender = senders_[lane];
   if (sender.sender_event) return FEEDLANE_OK;
@@ -51,23 +51,23 @@ Status Receiver::make_events(std::uint32_t lane, Error& error) {
   return s;
 }
 
-// Events and memory: all or none.
+// The eventfds and the memory of a free lane: all or none.
 Status Receiver::make_room(std::uint32_t lane, Error& error) {
   Status s = os::check_memory({plan_.data_bytes}, plan_.data_bytes, files_, error);
   if (s == FEEDLANE_OK) s = make_events(lane, error);
   if (s == FEEDLANE_OK) s = segments_.create_data(plan_.data_bytes, files_, senders_[lane].memory, error);
-  if (s != FEEDLANE_OK) give_up_room(lane);
+  if (s != FEEDLANE_OK) release_room(lane);
   return s;
 }
 
-void Receiver::give_up_room(std::uint32_t lane) {
+void Receiver::release_room(std::uint32_t lane) {
   senders_[lane].memory.discard();
   senders_[lane].sender_event.reset();
   senders_[lane].receiver_event.reset();
 }
 
-// Everything that a sender needs lies in the socket when this returns. There is room for it.
-Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
+// Sends the welcome, with all that the sender needs, before it returns. make_room has succeeded for the lane.
+Status Receiver::admit(std::uint32_t lane, os::Fd socket, Error& error) {
   Sender& sender = senders_[lane];
   sender.sleeping = &sender.memory.at<shm::SenderRow>(plan_.sender_row)->sleeping;
   const std::uint64_t start = lanes_.renew(
@@ -83,7 +83,7 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
   fds[ring_welcome_receiver] = self_.get();
   sender.socket = std::move(socket);
   sender.state = Sender::State::offered;
-  sender.fenced_by = ring::FencedBy::publisher;  // until it says otherwise
+  sender.fenced_by = ring::FencedBy::publisher;  // until Attached says otherwise
   Status s = waiter_.poller().add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
   if (s == FEEDLANE_OK)
     s = waiter_.poller().add_bell(sender.receiver_event.get(), make_tag(sender.generation, lane, kind_doorbell), error);
@@ -91,16 +91,16 @@ Status Receiver::let_in(std::uint32_t lane, os::Fd socket, Error& error) {
   sender.memory.close_fd();
   if (s != FEEDLANE_OK) {
     refuse(sender.socket, error);
-    lose(lane);
+    end_sender(lane);
   }
   return s;
 }
 
-// ---- how senders come ----
+// ---- offers and connections ----
 
 Status Receiver::offer(os::Fd& theirs, Error& error) {
-  waiter_.cancel();  // whatever rang is taken here: who armed before must do it again
-  if (const Status s = take_news(error); s != FEEDLANE_OK) return s;  // of the dead first: their lanes are free
+  waiter_.cancel();  // events are handled here, so a caller that armed before must arm again
+  if (const Status s = handle_events(error); s != FEEDLANE_OK) return s;  // may free lanes of dead senders
   std::uint32_t lane = 0;
   if (!find_free(lane))
     return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", senders_.size(),
@@ -109,22 +109,22 @@ Status Receiver::offer(os::Fd& theirs, Error& error) {
   os::Fd other;
   Status s = os::create_socket_pair(mine, other, error);
   if (s == FEEDLANE_OK) s = make_room(lane, error);
-  if (s == FEEDLANE_OK) s = let_in(lane, std::move(mine), error);
+  if (s == FEEDLANE_OK) s = admit(lane, std::move(mine), error);
   if (s != FEEDLANE_OK) return s;
   theirs = std::move(other);
-  note_arrival();  // if its process never attaches, that is an end too
+  record_arrival();  // a process that never attaches leads to END too
   return s;
 }
 
 Status Receiver::accept_one(Error& error) {
   std::uint32_t lane = 0;
   const bool is_free = find_free(lane);
-  // Before it is accepted: one that can't be given what it needs stays in the backlog until it can.
+  // Before accept(2): without descriptors for its events a connection stays in the listen backlog.
   if (is_free)
     if (const Status s = make_events(lane, error); s != FEEDLANE_OK) return s;
-  Error nobody_to_tell;
+  Error why;
   os::Fd socket;
-  Status s = os::accept_same_user(listener_.get(), socket, nobody_to_tell);
+  Status s = os::accept_same_user(listener_.get(), socket, why);
   if (s == FEEDLANE_OK) {
     const std::uint32_t place = std::exchange(next_guest_, (next_guest_ + 1) % max_guests);
     Guest& guest = guests_[place];
@@ -132,23 +132,23 @@ Status Receiver::accept_one(Error& error) {
     guest.socket = std::move(socket);
     guest.generation++;
     guest.expected = os::Deadline::after(guest_patience_ns);
-    s = waiter_.poller().add(guest.socket.get(), make_tag(guest.generation, place, kind_guest), nobody_to_tell);
-    if (s == FEEDLANE_OK) return hear_guest(place, error);
+    s = waiter_.poller().add(guest.socket.get(), make_tag(guest.generation, place, kind_guest), why);
+    if (s == FEEDLANE_OK) return read_request(place, error);
     guest.socket.reset();
   }
-  if (is_free) give_up_room(lane);
-  if (!lacks_descriptors(nobody_to_tell)) return FEEDLANE_OK;
-  error = nobody_to_tell;  // it is still in the backlog, and the poller would tell of it for ever
+  if (is_free) release_room(lane);
+  if (!lacks_descriptors(why)) return FEEDLANE_OK;
+  error = why;  // it stays in the backlog, so the poller would report it again without end
   return s;
 }
 
-// It has waited for longer than all others, and not asked.
+// Closes the guest that has been connected for longest without asking for a lane.
 void Receiver::dismiss(std::uint32_t place) {
   os::Fd& socket = guests_[place].socket;
   if (!socket) return;
-  Error nobody_to_tell;
+  Error ignored;
   waiter_.poller().remove(socket.get());
-  (void)send(socket, RingWord{ring_full_magic}, {}, nobody_to_tell);
+  (void)send(socket, RingWord{ring_full_magic}, {}, ignored);
   os::discard_messages(socket.get());
   socket.reset();
 }
@@ -159,47 +159,47 @@ bool Receiver::expects_guests() const {
   return false;
 }
 
-// A lane is for who asks for it: a bare connection is none, and keeps no END from being said.
-Status Receiver::hear_guest(std::uint32_t place, Error& error) {
+// A guest gets a lane only when it asks for one: a connection alone takes no lane and does not delay END.
+Status Receiver::read_request(std::uint32_t place, Error& error) {
   std::uint32_t lane = 0;
   const bool is_free = find_free(lane);
   Error why;
   if (os::wait_readable(guests_[place].socket.get(), os::Deadline::at(0), why) != FEEDLANE_OK) {
-    if (is_free) give_up_room(lane);
+    if (is_free) release_room(lane);
     return FEEDLANE_OK;
   }
   const RingWord asking{ring_asking_magic};
   const bool asks = os::is_next_message(guests_[place].socket.get(), std::as_bytes(std::span(&asking, 1)));
   const Status room = asks && is_free ? make_room(lane, why) : Status{FEEDLANE_OK};
-  if (room != FEEDLANE_OK && lacks_descriptors(why)) {  // its word stays where it is, so that it is heard again
+  if (room != FEEDLANE_OK && lacks_descriptors(why)) {  // the request stays in the socket and is read again
     error = why;
     return room;
   }
   waiter_.poller().remove(guests_[place].socket.get());
   os::Fd socket = std::move(guests_[place].socket);
-  Error nobody_to_tell;
+  Error ignored;
   os::discard_messages(socket.get());
   if (asks && is_free && room == FEEDLANE_OK) {
-    (void)let_in(lane, std::move(socket), nobody_to_tell);
+    (void)admit(lane, std::move(socket), ignored);
     return FEEDLANE_OK;
   }
   if (asks && is_free) refuse(socket, why);
-  else if (asks) (void)send(socket, RingWord{ring_full_magic}, {}, nobody_to_tell);
-  if (is_free) give_up_room(lane);
+  else if (asks) (void)send(socket, RingWord{ring_full_magic}, {}, ignored);
+  if (is_free) release_room(lane);
   return FEEDLANE_OK;
 }
 
-// ---- what they say, and their ends ----
+// ---- messages and ends of senders ----
 
-// That the sender's end will be seen, or its lane would never be free again.
+// Makes sure that the end of the sender's process will be reported; otherwise its lane would never become free.
 Status Receiver::watch(std::uint32_t lane, os::Received& received, Error& error) {
-  if (received.pid == ::getpid()) return FEEDLANE_OK;  // it ends with us
+  if (received.pid == ::getpid()) return FEEDLANE_OK;  // it is this process
   os::Fd& process = senders_[lane].process;
   if (const Status s = os::open_sender(received, process, error); s != FEEDLANE_OK) return s;
   return waiter_.poller().add(process.get(), make_tag(senders_[lane].generation, lane, kind_process), error);
 }
 
-void Receiver::hear(std::uint32_t lane) {
+void Receiver::read_message(std::uint32_t lane) {
   Sender& sender = senders_[lane];
   RingAttached word{};
   os::Received received;
@@ -209,30 +209,30 @@ void Receiver::hear(std::uint32_t lane) {
   const bool whole = s == FEEDLANE_OK && !received.truncated;
   if (sender.state == Sender::State::offered) {
     if (s == FEEDLANE_OK && !(whole && received.bytes == sizeof word && word.magic == ring_attached_magic))
-      return lose(lane);
+      return end_sender(lane);
     if (s == FEEDLANE_OK) s = watch(lane, received, why);
     if (s == FEEDLANE_OK && sender.process) s = send(sender.socket, RingWord{ring_accepted_magic}, {}, why);
     if (s != FEEDLANE_OK) {
       refuse(sender.socket, why);
-      return lose(lane);
+      return end_sender(lane);
     }
     sender.state = Sender::State::attached;
     (void)lanes_.open(lane);
     if ((word.abilities & ring_passes_barriers) != 0) sender.fenced_by = waiter_.fenced_by();
-    note_arrival();
+    record_arrival();
     return;
   }
-  if (whole && received.bytes == sizeof(RingWord) && word.magic == ring_leaving_magic) return lose(lane);
+  if (whole && received.bytes == sizeof(RingWord) && word.magic == ring_leaving_magic) return end_sender(lane);
   if (s == FEEDLANE_END && !sender.process)
-    return lose(lane);  // of this very process: nothing more would tell of its end
-  // The end of the socket is no proof, and nonsense no excuse: the lane is free when the process is seen to have ended.
+    return end_sender(lane);  // a sender in this process: nothing else reports its end
+  // A closed socket or an invalid message does not prove that the process has ended: the lane is free when its pidfd says so.
   waiter_.poller().remove(sender.socket.get());
   os::discard_messages(sender.socket.get());
   sender.socket.reset();
 }
 
-// The sender has left or is observed dead: what it committed stays to be taken, then the lane is free.
-void Receiver::lose(std::uint32_t lane) {
+// The sender has left or died. What it committed can still be taken; then the lane is free.
+void Receiver::end_sender(std::uint32_t lane) {
   Sender& sender = senders_[lane];
   waiter_.poller().remove(sender.socket.get());
   waiter_.poller().remove(sender.receiver_event.get());
@@ -246,12 +246,12 @@ void Receiver::lose(std::uint32_t lane) {
   sender.generation++;
   sender.state = Sender::State::left;
   sender.end = lanes_.position(lane) + plan_.geometry.capacity;
-  close_if_empty(lane);
+  free_if_empty(lane);
 }
 
-// Asked again whenever it matters: others may still have the memory, take messages back or put new ones there. Not while the
-// caller looks at messages there.
-void Receiver::close_if_empty(std::uint32_t lane) {
+// Called wherever the state matters: other processes may still have the memory mapped, and may add or remove messages. Does
+// nothing while the caller holds messages of the lane.
+void Receiver::free_if_empty(std::uint32_t lane) {
   Sender& sender = senders_[lane];
   if (sender.state != Sender::State::left) return;
   const std::uint64_t position = lanes_.position(lane);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ends of a standalone ring say over their socket: a sender that came by path asks for a lane; the receiver
-// welcomes; the sender says that it is there, with a pidfd of its process if it was asked for one; the receiver lets it in or
-// refuses it; and the sender, if it goes by itself, says that it leaves.
+// Messages between the two ends of a standalone ring, over their socket:
 //
-// Who has connected to the path and says nothing is given nothing and is nobody.
+//   sender -> receiver: asking, if the sender has connected by path
+//   receiver -> sender: RingWelcome; or full: no lane is free
+//   sender -> receiver: RingAttached, with a pidfd of its process if the receiver wants one
+//   receiver -> sender: accepted, or RingRefused
+//   sender -> receiver: leaving, if it closes the ring
 //
-// Until it has been let in nothing of a sender's counts: the receiver may not be able to see its end, and takes the lane back.
-// One in the receiver's own process has no end to be seen, gives no pidfd and waits for no answer: it can't be refused, and
-// the thread that would answer may be its own.
+// A connection by path that has not asked holds no lane.
+//
+// Nothing that a sender does counts before it is accepted: if the receiver can't observe the end of its process, it refuses
+// and takes the lane back. A sender in the receiver's own process needs no observation: it sends no pidfd, can't be refused
+// and waits for no answer, which its own thread might have to send.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +37,11 @@ enum RingWelcomeFd : std::uint32_t {
   ring_welcome_fds
 };
 
-// What an end says of itself, in `abilities`.
-constexpr std::uint32_t ring_passes_barriers = 1;  // before it sleeps, for both; see ring/doorbell.hpp
-constexpr std::uint32_t ring_names_senders =
-    2;  // the receiver, by the kernel: it wants no pidfd, which would be refused
+// Bits of `abilities`.
+// This end issues a barrier for both before it sleeps; see ring/doorbell.hpp.
+constexpr std::uint32_t ring_passes_barriers = 1;
+// The kernel tells the receiver who the sender is: a pidfd is not wanted and would be refused.
+constexpr std::uint32_t ring_names_senders = 2;
 inline std::uint32_t abilities_of(ring::FencedBy fenced_by) {
   return fenced_by == ring::FencedBy::sleeper ? ring_passes_barriers : 0;
 }
@@ -64,7 +69,7 @@ static_assert(sizeof(RingAttached) == 16);
 
 struct RingRefused {
   std::uint64_t magic;
-  std::int32_t os_errno;  // what failed for the receiver; 0: the sender's process is out of its sight
+  std::int32_t os_errno;  // of the receiver's failed call; 0: the receiver can't observe the sender's process
   std::uint32_t reserved;
 };
 static_assert(sizeof(RingRefused) == 16);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The receiving end of a standalone ring: creation, messages, waiting. See admission.cpp for its senders.
 #include "channel/receiver.hpp"
 
 #include <unistd.h>
@@ -42,7 +43,7 @@ Status Receiver::create(const shm::RingPlan& plan, const std::string& path, cons
   return waiter_.poller().add(listener_.get(), listener_tag, error);
 }
 
-// Senders are told, and those at the door, though a forked child may have all of our descriptors.
+// Shuts the sockets down, so that senders and guests learn of the end even if a forked child has our descriptors.
 Receiver::~Receiver() {
   if (owner_ != ::getpid()) return;
   if (listener_) os::unlink_socket(file_);
@@ -53,15 +54,15 @@ Receiver::~Receiver() {
 
 // ---- messages ----
 
-void Receiver::note_arrival() {
-  anybody_came_ = true;
-  end_told_ = false;
+void Receiver::record_arrival() {
+  has_arrivals_ = true;
+  end_returned_ = false;
 }
 
 bool Receiver::has_ended() {
-  if (!anybody_came_) return false;
+  if (!has_arrivals_) return false;
   for (std::uint32_t lane = 0; lane < senders_.size(); lane++) {
-    close_if_empty(lane);
+    free_if_empty(lane);
     if (senders_[lane].state != Sender::State::free) return false;
   }
   return true;
@@ -70,18 +71,18 @@ bool Receiver::has_ended() {
 Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   if (try_peek(want, got)) return FEEDLANE_OK;
-  finds_++;  // what was shown before and isn't there now is none of a sender that keeps to what it has committed
+  finds_++;  // messages returned before are gone now: only a faulty sender takes back what it has committed
   peeked_ = 0;
-  os::Deadline last_guest = os::Deadline::never();  // when END is said though others have connected since
-  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though a sender may ring for ever
+  os::Deadline last_guest = os::Deadline::never();  // when END is returned, whoever has connected since
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // a sender may ring without end
     if (try_peek(want, got)) return FEEDLANE_OK;
     if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
-    if (has_ended()) {                                                         // unless somebody asks to come in
-      if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
+    if (has_ended()) {                                                         // unless a request for a lane is pending
+      if (const Status s = handle_events(error); s != FEEDLANE_OK) return s;
       if (!has_ended()) continue;
       if (last_guest.is_never()) last_guest = deadline.earlier(os::Deadline::after(guest_patience_ns));
       if (!expects_guests() || last_guest.remaining_ns() == 0) {
-        end_told_ = true;
+        end_returned_ = true;
         return FEEDLANE_END;
       }
       if (const Status s = wait(last_guest, error); s < 0 || s == FEEDLANE_INTERRUPTED) return s;
@@ -90,7 +91,7 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
     if (is_last) return FEEDLANE_TIMEOUT;
     if (waiter_.spin(deadline, [&] { return try_peek(want, got); })) return FEEDLANE_OK;
     const Status s = wait(deadline, error);
-    if (s == FEEDLANE_TIMEOUT && try_peek(want, got)) return FEEDLANE_OK;  // nobody may have rung: see Sleeper::is_sure
+    if (s == FEEDLANE_TIMEOUT && try_peek(want, got)) return FEEDLANE_OK;  // see Sleeper::is_sure
     if (s != FEEDLANE_OK) return s;
   }
 }
@@ -101,9 +102,9 @@ Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) 
     return error.refuse(FEEDLANE_E_ARGUMENT, lane != peeked_lane_ ? "lane" : "count",
                         lane != peeked_lane_ ? lane : count, lane != peeked_lane_ ? peeked_lane_ : peeked_,
                         "{} messages of lane {}, the last peek was {} of lane {}", count, lane, peeked_, peeked_lane_);
-  peeked_ -= count;  // of a sender that has left, or nothing
+  peeked_ -= count;  // the sender has left, or count is 0
   lanes_.release(lane, count);
-  close_if_empty(lane);
+  free_if_empty(lane);
   return FEEDLANE_OK;
 }
 
@@ -117,18 +118,18 @@ Status Receiver::handle(const os::Poller::Event& event, Error& error) {
   if (event.tag == close_tag) return FEEDLANE_OK;
   if (kind == kind_guest) {
     const Guest& guest = guests_[place];
-    return guest.socket && guest.generation == generation ? hear_guest(place, error) : FEEDLANE_OK;
+    return guest.socket && guest.generation == generation ? read_request(place, error) : FEEDLANE_OK;
   }
   const Sender& sender = senders_[place];
   const bool there = sender.state == Sender::State::offered || sender.state == Sender::State::attached;
-  if (!there || sender.generation != generation) return FEEDLANE_OK;  // its predecessor's
-  if (kind == kind_process) lose(place);
-  else if (kind == kind_socket) hear(place);
+  if (!there || sender.generation != generation) return FEEDLANE_OK;  // an event of its predecessor
+  if (kind == kind_process) end_sender(place);
+  else if (kind == kind_socket) read_message(place);
   return FEEDLANE_OK;
 }
 
 void Receiver::close() {
-  // Relaxed: the event is what wakes, the flag only says why.
+  // Relaxed: the event wakes; the flag only says why.
   closed_.store(true, std::memory_order_relaxed);
   os::signal_event(close_event_.get());
 }
@@ -141,14 +142,14 @@ Status Receiver::wait(os::Deadline deadline, Error& error) {
 
 Status Receiver::arm(Error& error) {
   waiter_.cancel();
-  if (const Status s = take_news(error); s != FEEDLANE_OK) return s;
-  // An end that peek has told of is no reason to stay awake: a sender may come yet.
-  return waiter_.arm([this] { return lanes_.any() || (!end_told_ && has_ended()); }, error);
+  if (const Status s = handle_events(error); s != FEEDLANE_OK) return s;
+  // An END that peek has returned already doesn't keep the caller awake: another sender may come.
+  return waiter_.arm([this] { return lanes_.any() || (!end_returned_ && has_ended()); }, error);
 }
 
-// What has happened, without a wait.
-Status Receiver::take_news(Error& error) {
-  // A sender has a doorbell, a process and a socket, over which it says two things before its end.
+// Handles pending events without waiting.
+Status Receiver::handle_events(Error& error) {
+  // A sender has a doorbell, a pidfd and a socket, and sends two messages over the socket before its end.
   const std::size_t rounds = 3 * (3 * senders_.size() / ring::Waiter::max_events + 1);
   return waiter_.poll(
       rounds, [&](const os::Poller::Event& event) { return handle(event, error); }, error);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The sending end of a standalone ring: attaching, reserving and committing messages.
 #include "channel/sender.hpp"
 
 #include <unistd.h>
@@ -15,8 +16,8 @@ namespace {
 
 enum Tag : std::uint64_t { tag_own_event, tag_receiver, tag_socket };
 
-// Why the receiver has refused this sender.
-Status told(const RingRefused& refused, Error& error) {
+// Translates the receiver's refusal.
+Status translate_refusal(const RingRefused& refused, Error& error) {
   if (refused.os_errno > 0) return error.os(refused.os_errno, "the receiver couldn't let this sender in");
   return error.fail(FEEDLANE_E_STATE, "this process is out of the receiver's sight, in another PID namespace");
 }
@@ -30,15 +31,15 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   } message{};
   const RingWelcome& welcome = message.welcome;
   os::Received received;
-  os::Fd peer;  // a forked child of the receiver may hold the other end, or the path, for longer than it lives
+  os::Fd peer;  // pidfd: a forked child of the receiver may hold the socket's other end after the receiver's death
   Status s = os::open_peer(socket, peer, error);
   if (s != FEEDLANE_OK) return s;
   const auto buffer = std::as_writable_bytes(std::span(&message, 1));
   s = os::receive_message(socket, buffer, received, error);
-  if (s == FEEDLANE_AGAIN) {  // the welcome of an offer lies there; who came by path asks for it
+  if (s == FEEDLANE_AGAIN) {  // an offer's socket has the welcome already; a connection by path asks for it
     const RingWord asking{ring_asking_magic};
-    Error told_by_the_answer;
-    (void)os::send_message(socket, std::as_bytes(std::span(&asking, 1)), {}, told_by_the_answer);
+    Error ignored;
+    (void)os::send_message(socket, std::as_bytes(std::span(&asking, 1)), {}, ignored);
     s = os::await_message(socket, buffer, deadline, received, error, peer.get());
   } else if (s == FEEDLANE_END) {
     return error.fail(FEEDLANE_E_PEER_DEAD, "the other end of the socket is closed");
@@ -49,7 +50,7 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   if (received.bytes == sizeof(RingWord) && welcome.magic == ring_full_magic)
     return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", 0, 1, "no lane of this ring is free");
   if (received.bytes == sizeof message.refused && welcome.magic == ring_refused_magic)
-    return told(message.refused, error);
+    return translate_refusal(message.refused, error);
   if (received.bytes != sizeof welcome || received.truncated || welcome.magic != ring_welcome_magic ||
       received.fd_count != ring_welcome_fds)
     return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof welcome,
@@ -112,9 +113,9 @@ Status Sender::greet(os::Deadline deadline, Error& error) {
   os::Received received;
   s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error,
                         receiver_.get());
-  if (s != FEEDLANE_OK) return s;  // it may be let in meanwhile: the destructor says that it leaves
+  if (s != FEEDLANE_OK) return s;  // it may be accepted meanwhile: the destructor sends `leaving`
   if (received.bytes == sizeof(RingWord) && answer.magic == ring_accepted_magic) return s;
-  if (received.bytes == sizeof answer && answer.magic == ring_refused_magic) return told(answer, error);
+  if (received.bytes == sizeof answer && answer.magic == ring_refused_magic) return translate_refusal(answer, error);
   return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(RingWord),
                       "the second message on the socket is no answer of a feedlane ring ({} bytes, needs {})",
                       received.bytes, sizeof(RingWord));
@@ -124,13 +125,13 @@ Sender::~Sender() {
   if (!socket_) return;  // never attached
   segments_.unmap();
   const RingWord leaving{ring_leaving_magic};
-  Error nobody_to_tell;
-  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
+  Error ignored;
+  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, ignored);
 }
 
 Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // though the receiver may ring for ever
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // the receiver may ring without end
     if (try_reserve(want, got)) return FEEDLANE_OK;
     if (producer_.broken())
       return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane {} is none that it can have", lane_);
@@ -153,13 +154,13 @@ Status Sender::commit(std::uint32_t count, Error& error) {
 }
 
 void Sender::close() {
-  // Relaxed: the ring is what wakes, the flag only says why. It needs no look at the sleeping flag: the poller keeps it.
+  // Relaxed: the event wakes; the flag only says why. It is written no matter what the sleeping flag says: the poller keeps it.
   closed_.store(true, std::memory_order_relaxed);
   os::ring_event(own_event_.get());
 }
 
 Status Sender::wait(os::Deadline deadline, Error& error) {
-  // The receiver says nothing more over the socket: its end is all that can come.
+  // The receiver sends nothing more over the socket: the only event left is its end.
   const auto handle = [this](const os::Poller::Event& event) {
     if (event.tag != tag_own_event) receiver_gone_ = true;
   };

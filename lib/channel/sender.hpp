@@ -21,19 +21,19 @@ namespace feedlane::channel {
 
 class Sender {
  public:
-  // Takes the socket in every case. OK when the receiver has let it in; see ring/hello.hpp.
+  // Owns the socket in every case. OK when the receiver has accepted this sender; see channel/greeting.hpp.
   static Status attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Sender>& out, Error& error);
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
-  // Leaves: what was committed stays to be taken.
+  // Leaves the ring. The receiver can still take what was committed.
   ~Sender();
 
   // Up to `want` cells to fill, at least one. TIMEOUT, INTERRUPTED, E_PEER_DEAD, E_CORRUPT.
   Status reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error);
-  // Publishes the first `count` of them; the others are given back.
+  // Publishes the first `count` of them. The others are no longer reserved.
   Status commit(std::uint32_t count, Error& error);
 
-  // The same, at once or not at all: false where it takes a wait or an explanation.
+  // The same without waiting. False if that isn't possible at once, or an error is to report: then call the other form.
   bool try_reserve(std::uint32_t want, feedlane_span& got) {
     reserved_ = producer_.reserve(want);
     if (reserved_ == 0 || producer_.broken()) return false;
@@ -48,7 +48,7 @@ class Sender {
     return true;
   }
 
-  // Any thread: from here on every wait ends with INTERRUPTED.
+  // From here on every wait ends with INTERRUPTED. Thread safety: any thread.
   void close();
 
  private:
@@ -68,7 +68,7 @@ class Sender {
   ring::Producer producer_;
   ring::Doorbell bell_;
   std::uint32_t reserved_ = 0;
-  bool wants_pidfd_ = false;  // the receiver does, of this process
+  bool wants_pidfd_ = false;  // the receiver wants a pidfd of this process
   bool receiver_gone_ = false;
   std::atomic<bool> closed_{false};
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Records yielded batches.
 #include "checkpoint/progress.hpp"
 
 #include <algorithm>
@@ -10,7 +11,8 @@ void Progress::yield(const YieldedBatch& batch) {
   close_up();
 }
 
-// What was yielded next to `batches` is no longer ahead. Not before it is drawn: the sampler's state goes with it.
+// Moves `batches` over entries of `ahead` that follow it directly. Stops at a batch that is not drawn yet, because its sampler
+// state is unknown.
 void Progress::close_up() {
   for (bool moved = true; moved;) {
     const auto next = std::find_if(ahead.begin(), ahead.end(),

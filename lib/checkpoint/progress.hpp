@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far an epoch has come, as of one batch that was yielded: what a checkpoint of the model after it must hold.
+// The progress of an epoch after a yielded batch: what a model's checkpoint at that point must contain.
 #pragma once
 
 #include <cstddef>
@@ -9,42 +9,42 @@
 
 namespace feedlane::checkpoint {
 
-// Shared between the records of many batches. Empty pointer: none.
+// Shared between the entries of many batches. Empty pointer: none.
 using Blob = std::shared_ptr<const std::vector<std::byte>>;
 
-// A batch that was yielded, and its place in the sampler's order.
+// A yielded batch and its position in the sampler's order.
 struct YieldedBatch {
   std::int64_t batch = 0;
   std::uint32_t rows = 0;
   std::uint32_t wanted = 0;  // rows of a complete batch
   Blob sampler_state;
-  bool is_drawn = true;  // false: yielded before a resume, and where its sampler stands behind it isn't known yet
+  bool is_drawn = true;  // false: yielded before a resume; the sampler's state after it isn't known yet
 };
 
-// An iterable data set's share of one worker.
+// The progress of one worker's shard of an iterable data set.
 struct ShardProgress {
-  std::uint64_t taken = 0;  // samples, by the batches that were yielded
+  std::uint64_t taken = 0;  // samples, in the batches that were yielded
   bool ended = false;
-  Blob state;  // what the data set saved with the last of them
+  Blob state;  // saved by the data set with the last of these batches
 };
 
 struct Progress {
   std::int64_t epoch = -1;  // none has begun
   bool ended = false;
-  std::int64_t batches = 0;    // map style: all before this one were yielded; iterable: yielded
-  std::int64_t positions = 0;  // map style: indices of those; iterable: samples yielded
-  // The same with every batch counted as complete: ranks whose last batches differ in size stand at the same place.
+  std::int64_t batches = 0;  // map-style: all batches before this one were yielded; iterable: number of yielded batches
+  std::int64_t positions = 0;  // map-style: indices of those batches; iterable: samples yielded
+  // The same with every batch counted as complete, so that ranks whose last batches differ in size have the same number.
   std::int64_t wanted = 0;
-  std::uint64_t skipped = 0;        // samples left out in this epoch
-  std::vector<YieldedBatch> ahead;  // out of order: yielded beyond `batches`
-  Blob sampler_state;               // after `batches`, of a sampler that can't be asked later
+  std::uint64_t skipped = 0;        // samples skipped in this epoch
+  std::vector<YieldedBatch> ahead;  // yielded out of order: batches after `batches`
+  Blob sampler_state;               // after `batches`, of a sampler that isn't seekable
   std::vector<ShardProgress> shards;
   std::uint32_t next_shard = 0;
 
-  // Takes a batch as yielded, in the sampler's order or not.
+  // Records a yielded batch, in the sampler's order or not.
   void yield(const YieldedBatch& batch);
   [[nodiscard]] bool has(std::int64_t batch) const;
-  // Of a batch that was yielded before the run was resumed.
+  // Sets the sampler's state after a batch that was yielded before the resume.
   void set_sampler_state(std::int64_t batch, Blob state);
 
  private:

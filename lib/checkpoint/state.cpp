@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes and reads saved states.
 #include "checkpoint/state.hpp"
 
 #include <algorithm>
@@ -12,7 +13,8 @@ namespace {
 constexpr std::uint64_t magic = 0x31455441'54534c46;  // "FLSTATE1"
 constexpr std::uint32_t version = 1;
 constexpr std::size_t checksum_bytes = 8;
-constexpr std::int64_t most = std::int64_t{1} << 62;  // of batches and samples: sums stay far from overflow
+constexpr std::int64_t most = std::int64_t{1}
+                              << 62;  // largest number of batches or samples: sums stay far from overflow
 constexpr std::size_t head_bytes = 8 + 4 + 4 + 8;
 
 enum Flag : std::uint32_t { flag_iterable = 1, flag_ended = 2 };
@@ -103,7 +105,7 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
   p.skipped = in.u64();
   const auto sampler = in.blob();
   s.sampler.assign(sampler.begin(), sampler.end());
-  // Counts are checked by reading: what isn't there ends the loop.
+  // A wrong count ends the loop at the end of the bytes.
   const std::uint32_t ahead = in.u32();
   for (std::uint32_t i = 0; i < ahead && in.ok(); i++) {
     YieldedBatch y;

@@ -12,18 +12,18 @@
 
 namespace feedlane::checkpoint {
 
-// What a state says beside the progress itself.
+// The contents of a saved state.
 struct SavedState {
   bool iterable = false;
   std::uint64_t base_seed = 0;
-  std::int64_t batch_size = 0;  // 0: the sampler made the batches
-  std::int64_t ranks = 1;       // that share the order
+  std::int64_t batch_size = 0;  // 0: the sampler makes the batches
+  std::int64_t ranks = 1;       // number of ranks that share the order
   std::vector<std::byte> sampler;
   Progress progress;
 };
 
 void write_state(const SavedState& state, std::vector<std::byte>& out);
-// E_CORRUPT: damaged, cut or none at all; E_ABI: of a later library.
+// E_CORRUPT: damaged, truncated, or no state; E_ABI: of a later library.
 Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& error);
 
 }  // namespace feedlane::checkpoint

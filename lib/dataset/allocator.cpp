@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loads mimalloc at run time, or falls back to malloc.
 #include "dataset/allocator.hpp"
 
 #include <cstdlib>
@@ -19,8 +20,8 @@ Allocator choose() { return {mi_malloc, mi_free, "mimalloc"}; }
 
 #elif defined(FEEDLANE_MIMALLOC_LOAD)
 
-// libmimalloc.so defines malloc and free, which must not become those of the host's program: not linked, it is loaded with its
-// names for nobody else. It stays loaded, for threads that used it run its code when they end.
+// libmimalloc.so defines malloc and free, which must not replace those of the host program. So it is not linked but loaded with
+// RTLD_LOCAL. It is never unloaded, because threads that have used it run its code when they end.
 Allocator choose() {
   for (const char* name : {"libmimalloc.so.3", "libmimalloc.so.2"}) {
     void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

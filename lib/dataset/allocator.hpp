@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// The allocator behind scratch memory.
 #pragma once
 
 #include <cstddef>
 
 namespace feedlane::dataset {
 
-// Where scratch memory comes from: mimalloc where there is one, see the option `mimalloc`.
+// mimalloc if it is installed, else malloc; see the build option `mimalloc`.
 struct Allocator {
   void* (*allocate)(std::size_t bytes);  // nullptr: no memory
   void (*free)(void* memory);            // from any thread

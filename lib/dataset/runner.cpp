@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs a data set's callbacks: map-style, iterable and whole-batch tasks, retries, substitutes and skips.
 #include "dataset/runner.hpp"
 
 #include <algorithm>
@@ -11,11 +12,11 @@
 namespace feedlane::dataset {
 namespace {
 
-// Indices tried in place of one that fails, at most.
+// Most indices that are tried in place of one that fails.
 constexpr std::uint32_t max_substitutes = 16;
-// Failures in a row while a shard is gone through once more: it never gets to where it was.
+// Most consecutive failures while a reopened shard skips what was delivered: then it will not get there.
 constexpr std::uint32_t max_failures = 1000;
-// No retry waits longer.
+// Longest backoff of a retry.
 constexpr std::uint64_t longest_backoff_ns = std::uint64_t{3600} * 1'000'000'000;
 
 }  // namespace
@@ -114,20 +115,20 @@ Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& erro
       return s;
     }
     if (s == FEEDLANE_OK) {
-      // No more than the trainer takes: what is left out of a shard counts among the samples taken.
-      const std::uint64_t limit = task.note_limit();
+      // No more than the trainer accepts: samples skipped in a shard count as taken.
+      const std::uint64_t limit = task.record_limit();
       if (task.rows() + task.skipped() > limit)
         return error.refuse(FEEDLANE_E_SAMPLE, "rows", task.rows(), limit - task.skipped(),
                             "fetch made {} rows and left {} samples out, the task has {}: feedlane_task_rows",
                             task.rows(), task.skipped(), limit);
       p.made = task.rows();
       p.position = p.made + task.skipped();
-      if (p.total_retries != 0) note_whole(task, p);
+      if (p.total_retries != 0) record_whole_batch(task, p);
       return s;
     }
-    // A whole batch can be tried again, but there is no sample to leave out or to replace.
+    // A whole batch can be retried, but there is no single sample to skip or to replace.
     if (!error.transient || p.retries >= task.geometry().retries) {
-      if (p.total_retries != 0) note_whole(task, p);
+      if (p.total_retries != 0) record_whole_batch(task, p);
       return s;
     }
     (void)handle(task, p, error);
@@ -153,16 +154,16 @@ Status DatasetRunner::handle(Task& task, Progress& p, Error& error) {
   }
   if (p.total_retries != 0) {
     Error no_room;
-    (void)task.note(p.position, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, false,
-                    no_room);
+    (void)task.add_record(p.position, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, false,
+                          no_room);
   }
   return error.code;
 }
 
-// Behind the data set's own records. If those have taken all the room, the batch is worth more than this one.
-void DatasetRunner::note_whole(Task& task, const Progress& p) {
+// Adds a record of the whole batch after the data set's own records. Without room for it the batch succeeds all the same.
+void DatasetRunner::record_whole_batch(Task& task, const Progress& p) {
   Error no_room;
-  (void)task.note(0, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, true, no_room);
+  (void)task.add_record(0, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, true, no_room);
 }
 
 Status DatasetRunner::choose_substitute(const Task& task, Progress& p, Error& error) {
@@ -173,7 +174,7 @@ Status DatasetRunner::choose_substitute(const Task& task, Progress& p, Error& er
   reset_report();
   const Status s = table_.substitute(self_, failed, view.seeds[p.position], p.substitutes, &other, &report_);
   if (s != FEEDLANE_OK) {
-    error = reason;  // what is wrong is the sample
+    error = reason;  // the sample's error is the one to report
     return s;
   }
   p.substitutes++;
@@ -188,7 +189,7 @@ Status DatasetRunner::finish_sample(Task& task, Progress& p, bool made, Error& e
     const auto outcome = !made                ? shm::SampleOutcome::skipped
                          : p.substitutes != 0 ? shm::SampleOutcome::substituted
                                               : shm::SampleOutcome::retried;
-    s = task.note(p.position, outcome, last_code_, p.total_retries, p.substitute, last_text_, false, error);
+    s = task.add_record(p.position, outcome, last_code_, p.total_retries, p.substitute, last_text_, false, error);
   }
   if (made) p.made++;
   p.position++;
@@ -239,13 +240,13 @@ Status DatasetRunner::start_shard(Task& task, Progress& p, Pace& pace, Error& er
   return skip_delivered(task, p, pace, error);
 }
 
-// What was delivered before this shard was opened again is made once more and dropped.
+// Makes and drops the samples that were delivered before this shard was reopened.
 Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error& error) {
   while (p.to_skip != 0) {
     Progress before;
     before.position = 0 - p.to_skip;  // modulo 2^64: before the shard's present position
     Status s = table_.next != nullptr ? next(task, before, error) : fetch(task, error);
-    // As many as when they were delivered: see make_batch.
+    // A whole-batch fetch takes as many samples as when they were delivered: see run_fetch.
     std::uint64_t taken = 1;
     if (table_.next == nullptr) taken = s == FEEDLANE_OK ? task.rows() + task.skipped() : 0;
     if (s == FEEDLANE_END || taken > p.to_skip)
@@ -254,9 +255,9 @@ Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error&
                           "set isn't deterministic",
                           task.view().delivered);
     p.failures = s == FEEDLANE_OK ? 0 : p.failures + 1;
-    if (p.failures > max_failures) return error.code = FEEDLANE_E_INIT;  // with what it said last
+    if (p.failures > max_failures) return error.code = FEEDLANE_E_INIT;  // with the last failure's text
     p.to_skip -= taken;
-    task.start_over();  // what they have said of the batch isn't for it
+    task.start_over();  // drops what the callbacks have put into the slot
     if (s = pace.between(0); s != FEEDLANE_OK) return s;
   }
   return FEEDLANE_OK;
@@ -264,10 +265,10 @@ Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error&
 
 Status DatasetRunner::fill_from_shard(Task& task, Progress& p, Pace& pace, Error& error) {
   const std::uint64_t count = task.view().count;
-  // A batch that has no room for another record ends before the sample that may need it; so does one that has taken as
-  // many samples as the trainer accepts.
+  // A batch ends early if it has no room for the next sample's record, or if it has taken as many samples as the trainer
+  // accepts.
   const std::uint32_t room = task.slot().record_room;
-  while (p.made < count && p.position < task.note_limit() && (room == 0 || task.notes() < room)) {
+  while (p.made < count && p.position < task.record_limit() && (room == 0 || task.records() < room)) {
     if (p.retry_at_ns != 0)
       if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
     p.retry_at_ns = 0;
@@ -283,8 +284,8 @@ Status DatasetRunner::fill_from_shard(Task& task, Progress& p, Pace& pace, Error
   }
   if (p.made == count || !exhausted_) return FEEDLANE_OK;
   if ((task.geometry().flags & shm::geometry_drop_last) != 0) p.made = 0;
-  // Records travel with a batch, even with one that has no rows; the end comes with the next task then.
-  return p.made == 0 && task.notes() == 0 ? FEEDLANE_END : FEEDLANE_OK;
+  // Records are sent with a batch, even with one without rows; then the next task reports the end.
+  return p.made == 0 && task.records() == 0 ? FEEDLANE_END : FEEDLANE_OK;
 }
 
 Status DatasetRunner::save_shard(Task& task, Error& error) {
@@ -351,7 +352,7 @@ Status DatasetRunner::next(const Task& task, const Progress& p, Error& error) {
 }
 
 Status DatasetRunner::fetch(Task& task, Error& error) {
-  task.start_over();  // what an attempt before this one has left doesn't count
+  task.start_over();  // drops what an earlier attempt has left
   reset_report();
   const Status s = table_.fetch(self_, &task.view(), &report_);
   if (s == FEEDLANE_OK || (s == FEEDLANE_END && task.is_iterable())) return s;

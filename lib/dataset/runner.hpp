@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table of callbacks at work: makes batches out of tasks, with what the loader wants done about samples that fail.
+// The runner of a data set's callbacks: makes the batch of a task, by the loader's policies for samples that fail.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace feedlane::dataset {
 
-// What happens between samples, and who waits out a retry's backoff. Any status but OK ends the run with it; a later run
-// with the same progress goes on from there.
+// What the caller does between samples, and how it waits for a retry's backoff. A status other than OK ends the run with it;
+// a later run with the same progress continues from there.
 class Pace {
  public:
   virtual Status between(std::uint64_t position) = 0;
@@ -24,37 +24,36 @@ class Pace {
 
 // How far a task has come.
 struct Progress {
-  std::uint64_t position = 0;  // samples dealt with: made, skipped
+  std::uint64_t position = 0;  // samples finished: made or skipped
   std::uint64_t made = 0;      // rows
-  // the sample in hand
-  std::uint32_t retries = 0;        // since the index was chosen
-  std::uint32_t total_retries = 0;  // of all indices tried in its place
+  // the sample in progress
+  std::uint32_t retries = 0;        // of the present index
+  std::uint32_t total_retries = 0;  // of all indices tried for this sample
   std::uint32_t substitutes = 0;
   std::int64_t substitute = 0;
   std::int64_t retry_at_ns = 0;  // 0: at once
   // iterable
   bool shard_started = false;
   std::uint64_t to_skip = 0;   // samples of the shard that were delivered before
-  std::uint32_t failures = 0;  // in a row, meanwhile
-  bool is_made = false;        // only to be saved, for which memory was too short
+  std::uint32_t failures = 0;  // consecutive, while skipping those
+  bool is_made = false;        // the batch is complete, only its state is to be saved: memory was short
 };
 
-// How long retry number `retry` of a sample, from 0, waits.
+// Backoff before retry number `retry` of a sample, counted from 0.
 std::int64_t backoff_ns(const shm::Geometry& geometry, std::uint32_t retry);
 
 class DatasetRunner {
  public:
-  // Copies the table. E_ARGUMENT if it has no callback that makes samples, E_ABI for a table of another header.
+  // Copies the table. E_ARGUMENT if it has no callback that makes samples, E_ABI for a table of an unknown header.
   Status take(const feedlane_dataset* dataset, const char* argument, Error& error);
-  // Whether the table has what a map-style or an iterable loader calls.
+  // E_ARGUMENT if the table lacks a callback that a map-style or an iterable loader needs.
   Status check_style(bool iterable, const char* argument, Error& error) const;
   [[nodiscard]] const feedlane_dataset& table() const { return table_; }
   Status open(const feedlane_worker_info& info, Error& error);  // E_INIT
   void close();
 
-  // Makes the batch of `task`. OK: `progress.made` rows are there. END: the shard is exhausted. Callback errors come back
-  // as E_SAMPLE, with error.sample when one sample is to blame: that at `progress.position`; E_INIT if a shard can't be
-  // started.
+  // Makes the batch of `task`. OK: it has `progress.made` rows. END: the shard is exhausted. E_SAMPLE: a callback failed;
+  // with error.sample if one sample failed, the one at `progress.position`. E_INIT: a shard can't be started.
   Status run(Task& task, Progress& progress, Pace& pace, Error& error);
 
  private:
@@ -71,14 +70,14 @@ class DatasetRunner {
   Status fetch(Task& task, Error& error);
   void fill_row(const Task& task, std::uint64_t row_number, feedlane_row& row, void** fields, std::uint64_t* bytes);
 
-  // What is done about a sample that failed. OK: something, the run goes on; else `error` is the task's.
+  // Applies the policies to a sample that failed. OK: the run continues; else the task fails with `error`.
   Status handle(Task& task, Progress& p, Error& error);
-  void note_whole(Task& task, const Progress& p);
+  void record_whole_batch(Task& task, const Progress& p);
   Status choose_substitute(const Task& task, Progress& p, Error& error);
-  // The sample in hand is dealt with.
+  // Ends the sample in progress: it was made or skipped.
   Status finish_sample(Task& task, Progress& p, bool made, Error& error);
 
-  // What a callback reported, as our error with `code`.
+  // Turns what a callback reported into an error with `code`.
   Status translate(Status code, Status returned, const feedlane_error& reported, const char* callback, Error& error);
   void reset_report();
 
@@ -92,7 +91,7 @@ class DatasetRunner {
   std::vector<char> detail_;      // room for callbacks' tracebacks
   std::vector<std::byte> saved_;  // room for save
   Status last_code_ = FEEDLANE_OK;
-  char last_text_[sizeof(shm::SampleRecord::text)] = {};  // of the sample in hand
+  char last_text_[sizeof(shm::SampleRecord::text)] = {};  // of the sample in progress
 };
 
 }  // namespace feedlane::dataset

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Scratch memory: a linked list of blocks.
 #include "dataset/scratch.hpp"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ void* Scratch::allocate(std::size_t bytes, std::size_t alignment) {
   void* const whole = allocator().allocate(sizeof(Block) + room);
   if (whole == nullptr) return nullptr;
   void* memory = static_cast<std::byte*>(whole) + sizeof(Block);
-  memory = std::align(step, bytes, memory, room);  // there is room: never nullptr
+  memory = std::align(step, bytes, memory, room);  // has room: never nullptr
   newest_ = new (static_cast<std::byte*>(memory) - sizeof(Block)) Block{newest_, whole};
   return memory;
 }

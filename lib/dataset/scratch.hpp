@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// Scratch memory of a task.
 #pragma once
 
 #include <cstddef>
 
 namespace feedlane::dataset {
 
-// Memory that lasts as long as a task: a list of blocks, from mimalloc where there is one. Not a heap of mimalloc's: those
-// are bound to a thread, and a worker's calls may come from one thread after another (goroutines, Julia's tasks).
+// A list of blocks that are freed together at the end of a task. Not a heap of mimalloc's: such a heap is bound to a thread,
+// and calls for one worker may come from several threads one after another (goroutines, Julia's tasks).
 class Scratch {
  public:
   Scratch() = default;
@@ -14,14 +15,14 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { clear(); }
 
-  // `alignment` a power of two up to 1 MiB. nullptr: no memory, or no such alignment.
+  // `alignment` is a power of two up to 1 MiB. nullptr: out of memory, or another alignment.
   void* allocate(std::size_t bytes, std::size_t alignment);
   void clear();
 
  private:
-  struct Block {  // right before the memory that was asked for
+  struct Block {  // directly before the memory that the caller got
     Block* next;
-    void* whole;  // as it was allocated
+    void* whole;  // start of the allocation
   };
   Block* newest_ = nullptr;
 };

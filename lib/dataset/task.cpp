@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A task in the form that callbacks see, and what they put into its slot.
 #include "dataset/task.hpp"
 
 #include <algorithm>
@@ -20,9 +21,9 @@ void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, s
   fields_ = &fields;
   geometry_ = geometry;
   worker_ = worker;
-  tensors_.reserve(FEEDLANE_MAX_TENSORS);  // pointers to them stay good while the data set adds some
+  tensors_.reserve(FEEDLANE_MAX_TENSORS);  // pointers to tensors stay valid while the data set adds some
   tensors_.resize(fields.all().size());
-  seeds_.reserve(geometry.max_rows);  // `open` can't be short of memory
+  seeds_.reserve(geometry.max_rows);  // so that `open` allocates nothing
   reserved_.assign(geometry.slots, geometry.reserved_bytes);
   view_.size = sizeof view_;
   view_.worker = owner;
@@ -100,7 +101,7 @@ void Task::set_out() {
   used_ = fields_->slot_bytes();
   rows_ = message_.rows;
   skipped_ = 0;
-  next_note_ = 0;
+  next_record_ = 0;
   publish_tensors();
 }
 
@@ -115,7 +116,7 @@ void Task::publish_tensors() {
 
 // ---- what the data set puts into the slot ----
 
-// What was reserved beyond the reserved part of slots may be gone.
+// If the trainer has given memory back, what this side reserved beyond the reserved part of slots may be gone.
 void Task::forget_given_back() {
   if (trainer_ == nullptr) return;
   // Acquire: pairs with the release store in Segments::restore_slot.
@@ -123,12 +124,12 @@ void Task::forget_given_back() {
   if (std::exchange(given_back_, count) != count) reserved_.assign(geometry_.slots, geometry_.reserved_bytes);
 }
 
-// The slot's payload up to `end` is memory from here on.
+// Makes sure that the slot's payload up to `end` is memory.
 Status Task::reserve_up_to(std::uint64_t end, Error& error) {
   forget_given_back();
   std::uint64_t& there = reserved_[slot_.number];
   if (end <= there) return FEEDLANE_OK;
-  // Whole pages, and some more than asked for: batches that grow by a little each time shouldn't ask each time.
+  // Whole pages, and a quarter more: batches that grow a little each time shouldn't need a system call each time.
   const std::uint64_t grown = std::max(end, there + there / 4);
   const std::uint64_t until = std::min(slot_.payload_bytes, shm::align_payload(grown));
   Status s = os::check_room(until - there, os::SystemFiles{}, error);
@@ -174,7 +175,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
                         full.name == nullptr ? 0 : static_cast<std::int64_t>(std::strlen(full.name)),
                         shm::name_bytes - 1, "a tensor that isn't declared needs a name of 1 to 31 bytes");
   rows_as_declared_ = -1;
-  // In its own place if it fits there; else behind all others.
+  // In its declared place if it fits there; else after all others.
   arena::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
   if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
@@ -192,7 +193,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
     t.name = name.get();
     names_.push_back(std::move(name));
   }
-  // Nothing fails from here on: a tensor whose new shape was refused stays as it is.
+  // Nothing fails from here on, so a tensor whose new shape is refused stays as it was.
   if (index < count) shm::forbid(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
   shm::permit(slot_.payload, place.offset, t.bytes);
   if (index == count) tensors_.push_back(t);  // `prepare` has reserved room for all
@@ -227,7 +228,7 @@ Status Task::set_state(const void* bytes, std::uint64_t count, Error& error) {
 }
 
 Status Task::set_rows(std::uint64_t rows, Error& error) {
-  const bool may_be_empty = is_iterable() ? notes() != 0 : skipped_ == message_.rows;  // as in commit
+  const bool may_be_empty = is_iterable() ? records() != 0 : skipped_ == message_.rows;  // as in commit
   if ((rows == 0 && !may_be_empty) || rows > message_.rows)
     return error.refuse(FEEDLANE_E_ARGUMENT, "rows", rows, message_.rows, "{} rows made, the task has 1 to {}", rows,
                         message_.rows);
@@ -235,13 +236,13 @@ Status Task::set_rows(std::uint64_t rows, Error& error) {
   return FEEDLANE_OK;
 }
 
-Status Task::note(std::uint64_t position, shm::SampleOutcome outcome, std::int32_t code, std::uint32_t retries,
-                  std::int64_t substitute, std::string_view text, bool whole, Error& error) {
-  if (extras_.records >= slot_.record_room || position >= note_limit())
+Status Task::add_record(std::uint64_t position, shm::SampleOutcome outcome, std::int32_t code, std::uint32_t retries,
+                        std::int64_t substitute, std::string_view text, bool whole, Error& error) {
+  if (extras_.records >= slot_.record_room || position >= record_limit())
     return error.refuse(FEEDLANE_E_LIMIT, "records", extras_.records, slot_.record_room,
                         "a slot has room for the records of {} samples", slot_.record_room);
   if (outcome == shm::SampleOutcome::skipped) skipped_++;
-  next_note_ = position + 1;
+  next_record_ = position + 1;
   shm::SampleRecord& r = slot_.records[extras_.records++];
   r = {};
   r.position = static_cast<std::uint32_t>(position);
@@ -264,12 +265,12 @@ Status Task::record(std::uint64_t position, std::int32_t outcome, std::int32_t c
     return error.refuse(FEEDLANE_E_LIMIT, "config.skip_budget", 0, 1, "this loader leaves no sample out");
   if (outcome == FEEDLANE_SAMPLE_SUBSTITUTED && !may_substitute())
     return error.refuse(FEEDLANE_E_LIMIT, "config.substitute", 0, 1, "this loader takes no other sample instead");
-  const std::uint64_t bound = position < next_note_ ? next_note_ : note_limit() - 1;
-  if (position < next_note_ || position >= note_limit())
+  const std::uint64_t bound = position < next_record_ ? next_record_ : record_limit() - 1;
+  if (position < next_record_ || position >= record_limit())
     return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, bound,
                         "sample {} of {}; records are left once a sample, in order of position", position,
-                        note_limit());
-  return note(position, static_cast<shm::SampleOutcome>(outcome), code, retries, substitute, text, false, error);
+                        record_limit());
+  return add_record(position, static_cast<shm::SampleOutcome>(outcome), code, retries, substitute, text, false, error);
 }
 
 // ---- what the trainer reads ----

@@ -17,7 +17,7 @@ Status refuse_status(const shm::ResultMessage& result, Error& error) {
 Status Collector::read_result(const Entry& entry, const shm::ResultMessage& result, Error& error) {
   Contents& contents = ledger_.contents(entry.slot);
   // Nobody in this process had what a worker made; an inline task has access to what is its own.
-  const arena::Look look(memory_.segments, entry.slot, config_.workers != 0);
+  const arena::PayloadAccess access(memory_.segments, entry.slot, config_.workers != 0);
   switch (result.status) {
     case FEEDLANE_OK: return read_made(entry, result, error);
     case FEEDLANE_E_SAMPLE:

@@ -14,7 +14,7 @@ namespace feedlane::loader {
 // the trainer holds or that a stream uses, one for each local worker.
 //
 // Thread safety: any thread.
-class Life : public pinned::Pool::Burial {
+class Life : public pinned::Pool::Deferred {
  public:
   Life() = default;
   Life(const Life&) = delete;
@@ -27,7 +27,7 @@ class Life : public pinned::Pool::Burial {
   }
   // The same where a stream's callback runs, in which nothing of the driver may be called: the pool's next call deletes it.
   void let_go_later(pinned::Pool& pool) {
-    if (is_last()) pool.bury(*this);
+    if (is_last()) pool.defer(*this);
   }
 
  private:

@@ -107,7 +107,7 @@ bool ShardOrder::settle(const Entry& entry, Ledger& ledger) {
 
 // ---- results ----
 
-std::uint64_t ShardOrder::sample_limit(std::uint32_t rows) const { return dataset::Task::note_limit(rows, true); }
+std::uint64_t ShardOrder::sample_limit(std::uint32_t rows) const { return dataset::Task::record_limit(rows, true); }
 
 Status ShardOrder::check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const {
   if (rows != 0 || !made.records.empty()) return FEEDLANE_OK;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The queue of events.
 #include "monitor/events.hpp"
 
 #include <new>
@@ -21,7 +22,7 @@ void EventQueue::push(std::int32_t kind, const Error& what) {
   try {
     events_.push_back(e);
   } catch (const std::bad_alloc&) {
-    lost_++;  // what it tells of has happened all the same
+    lost_++;
   }
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Events that a loader reports, until the host takes them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace feedlane::monitor {
 
-// What must be told without being asked: a bounded queue, the newest win, losses are counted. Any thread.
+// A bounded queue: when it is full the oldest event is dropped, and losses are counted. Thread safety: any thread.
 class EventQueue {
  public:
   void push(std::int32_t kind, const Error& what);

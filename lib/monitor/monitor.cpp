@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the segments of another process's loaders and maps them.
 #include "monitor/monitor.hpp"
 
 #include <unistd.h>
@@ -18,7 +19,7 @@ struct File {
   os::FileId id;
 };
 
-// The name alone proves nothing: anybody may give it to a memfd. One that has been listed before is left out.
+// Adds the file unless it is listed already. It is checked later: any process may give a memfd this name.
 void open_file(std::int64_t pid, int number, std::vector<File>& files) {
   File file{os::open_again(pid, number), {}};
   Error gone;
@@ -65,7 +66,7 @@ Status Monitor::open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor
     if (!is_control(control, beginning)) continue;
     const os::FileId id{beginning.geometry.data_device, beginning.geometry.data_inode};
     const auto data = std::find_if(files.data.begin(), files.data.end(), [&](const File& f) { return f.id == id; });
-    // One that is just being made isn't there yet. Where another layout has what, nobody knows.
+    // A loader that is being created may have no data segment yet. With another layout the offsets are unknown.
     const bool is_ours = beginning.header.layout_hash == shm::layout_hash;
     if (is_ours && (data == files.data.end() || beginning.geometry.slots == 0)) continue;
     if (nth-- != 0) continue;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The monitor: read-only access to a loader of another process.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,11 @@
 
 namespace feedlane::monitor {
 
-// A loader of another process, looked at: both of its segments, mapped for reading only. It has no part in what the loader
-// does, and goes on showing the last numbers when the loader is gone. Any thread.
+// Maps both segments of the loader for reading only. It does not affect the loader, and shows the last numbers after the
+// loader has gone. Thread safety: any thread.
 class Monitor {
  public:
-  // The loaders of `pid` are counted in the order of their control segments' descriptors. END: it has no more than `nth`.
+  // Loaders of `pid` are numbered from 0 in the order of their control segments' descriptors. END: it has at most `nth`.
   static Status open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor>& out, Error& error);
 
   [[nodiscard]] feedlane_stats stats() const { return read_stats(segments_); }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads a loader's counters from its segments.
 #include "monitor/stats.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace {
 
 template <class Word>
 auto read(const Word& counter) {
-  return counter.load(std::memory_order_relaxed);  // a number to look at
+  return counter.load(std::memory_order_relaxed);  // only a statistic
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ feedlane_stats read_stats(const shm::Segments& segments) {
   s.hung = read(c.hung);
   s.slots = segments.plan().geometry.slots;
   s.slots_held = read(c.slots_held);
-  // The two are not read at one moment: a slot on its way from one to the other may count twice.
+  // The two counters are not read at once: a slot that moves from one to the other may count twice.
   s.slots_free = s.slots - std::min(s.slots, read(c.slots_taken) + s.slots_held);
   s.control_bytes = segments.plan().control_bytes;
   s.data_bytes = segments.plan().data_bytes;

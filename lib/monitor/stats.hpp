@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loader's segments say of it: the same for the loader itself and for a monitor in another process. Any thread.
+// Statistics read from a loader's segments, for the loader itself and for a monitor in another process. Thread safety: any
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The clock and deadlines.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,14 @@
 
 namespace feedlane::os {
 
-// CLOCK_MONOTONIC: the same in every process of a machine.
+// CLOCK_MONOTONIC, which all processes of a machine share.
 inline std::int64_t now_ns() {
   timespec time{};
   (void)::clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
-// A relative timeout turned into a point in time once, at entry, so that nothing that arrives meanwhile extends it.
+// A point in time. A relative timeout is converted once, at entry, so that events that arrive meanwhile don't extend it.
 class Deadline {
  public:
   static Deadline after(std::int64_t timeout_ns) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// eventfds: doorbells between processes, and events within one.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -26,12 +27,12 @@ inline void add_to_event(int fd, std::uint64_t count) {
 
 }  // namespace detail
 
-// A doorbell, whose eventfd both ends hold. The counter and O_NONBLOCK belong to all holders, and a broken one may fill,
-// drain or change them at any moment, so nothing hangs on either: a ring adds 0, for which there is room in a full counter
-// too, so that it never waits; it wakes who watches by Poller::add_bell, whose own epoll set keeps that it was rung.
+// Rings a doorbell, whose eventfd both ends hold. All holders share the counter and O_NONBLOCK, and a faulty process may fill,
+// drain or change them at any moment, so nothing depends on either: ring_event adds 0, which never blocks, not even with a full
+// counter. It wakes a peer that watches by Poller::add_bell; the epoll set of that peer remembers the ring.
 inline void ring_event(int fd) { detail::add_to_event(fd, 0); }
 
-// An event of this process alone: readable until it is drained. Async-signal-safe.
+// Signals an event within this process: readable until it is drained. Async-signal-safe.
 inline void signal_event(int fd) { detail::add_to_event(fd, 1); }
 
 inline void drain_event(int fd) {

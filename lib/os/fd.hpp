@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// An owned descriptor.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +8,7 @@
 
 namespace feedlane::os {
 
-// A descriptor that closes itself. Every descriptor the library opens is close-on-exec.
+// Closes its descriptor in the destructor. Every descriptor that the library opens is close-on-exec.
 class Fd {
  public:
   Fd() = default;
@@ -25,7 +26,7 @@ class Fd {
   explicit operator bool() const { return fd_ >= 0; }
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) (void)::close(fd_);  // nothing to do about a failed close, and EINTR has closed it on Linux
+    if (fd_ >= 0) (void)::close(fd_);  // errors are ignored; on Linux EINTR has closed it
     fd_ = fd;
   }
 

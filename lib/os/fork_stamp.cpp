@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The page behind fork stamps.
 #include "os/fork_stamp.hpp"
 
 #include <sys/mman.h>
@@ -10,8 +11,8 @@
 namespace feedlane::os {
 namespace {
 
-// One page for the life of the process. Its word is a number drawn by the process that first took a stamp: never 0, which
-// is what a child finds, and a child that makes handles of its own draws another.
+// One page for the life of the process. Its word is a random number, set by the first stamp and never 0. A child finds 0; if
+// it takes a stamp, it sets another number.
 std::mutex page_mutex;
 volatile std::uint64_t* page = nullptr;
 
@@ -33,7 +34,7 @@ Status ForkStamp::take(Error& error) {
     }
     page = static_cast<volatile std::uint64_t*>(memory);
   }
-  // Not the pid: a child may have its parent's number, in a pid namespace of its own.
+  // Not the pid: in a PID namespace of its own a child may have the same pid as its parent.
   while (*page == 0) {
     std::uint64_t value = 0;
     if (::getrandom(&value, sizeof value, 0) != sizeof value) return error.os(errno, "getrandom");

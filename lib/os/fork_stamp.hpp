@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Detects that a handle is used in a forked child.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +8,13 @@
 
 namespace feedlane::os {
 
-// Tells a forked child from the process that made a handle, by one load: the stamp lies on a page that the kernel wipes
-// in the child (MADV_WIPEONFORK). No atfork handler, no getpid on the hot path.
+// Distinguishes a forked child from the process that created a handle, by one load: the stamp is on a page that the kernel
+// zeroes in the child (MADV_WIPEONFORK). No atfork handler, no getpid on the hot path.
 class ForkStamp {
  public:
-  // Fails with E_OS where there is no such page.
+  // E_OS if the kernel offers no such page.
   Status take(Error& error);
-  // Held over a fork of our own, so that the child doesn't find it locked by a thread that it doesn't have.
+  // Held over a fork by this library, so that in the child the mutex isn't locked by a thread that doesn't exist there.
   class Lock {
    public:
     Lock();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the system's settings for huge pages of shared memory, and fills mappings with them.
 #include "os/huge_pages.hpp"
 
 #include <sys/mman.h>
@@ -22,7 +23,7 @@ namespace feedlane::os {
 
 namespace {
 
-// The word in brackets: of "always within_size advise [never] deny force", "never". Empty: there is no such file.
+// The word in brackets: "never" of "always within_size advise [never] deny force". Empty: there is no such file.
 std::string chosen(const std::string& path) {
   std::ifstream file(path);
   for (std::string word; file >> word;)
@@ -35,13 +36,13 @@ bool gives_some(const std::string& word) { return !word.empty() && word != "neve
 }  // namespace
 
 std::uint64_t huge_page_bytes(const SystemFiles& files) {
-  // A kernel before 5.14 can't fill memory through a mapping. It says so also of none.
+  // Kernels before 5.14 can't populate memory through a mapping; an empty range is enough to find out.
   if (::madvise(nullptr, 0, MADV_POPULATE_WRITE) != 0) return 0;
   const std::string rule = chosen(files.huge_pages + "/shmem_enabled");
   std::ifstream size(files.huge_pages + "/hpage_pmd_size");
   std::uint64_t bytes = 0;
   if (rule.empty() || !(size >> bytes)) return 0;
-  // Kernels from 6.11 on have a rule for each size besides.
+  // Kernels from 6.11 on also have a setting for each size.
   const std::string of_size =
       chosen(files.huge_pages + "/hugepages-" + std::to_string(bytes / 1024) + "kB/shmem_enabled");
   const bool inherits = of_size.empty() || of_size == "inherit" || rule == "deny" || rule == "force";
@@ -52,7 +53,7 @@ void fill_with_huge_pages(void* mapping, std::uint64_t bytes, std::uint64_t page
   auto* const begin = static_cast<std::byte*>(mapping);
   const std::uint64_t pages = bytes / page;
   if (pages == 0 || ::madvise(begin, pages * page, MADV_HUGEPAGE) != 0) return;
-  // Filling is clearing: as fast as one processor writes. A thread should have some milliseconds of it to do.
+  // Populating clears the memory, as fast as one processor writes. A thread is worth its cost for some milliseconds of that.
   constexpr std::uint64_t worth_a_thread = std::uint64_t{16} << 20;
   const std::uint64_t most = std::min({std::uint64_t{8}, pages, static_cast<std::uint64_t>(usable_cpus(files))});
   const std::uint64_t threads = std::clamp<std::uint64_t>(pages * page / worth_a_thread, 1, most);
@@ -60,19 +61,19 @@ void fill_with_huge_pages(void* mapping, std::uint64_t bytes, std::uint64_t page
   const auto fill = [&](std::uint64_t part) {
     const std::uint64_t from = pages * part / threads;
     const std::uint64_t until = pages * (part + 1) / threads;
-    for (std::uint64_t at = from; at < until; at += step)  // signals of the host wait for the end of a call
+    for (std::uint64_t at = from; at < until; at += step)  // a pending signal waits for the end of a call
       (void)::madvise(begin + at * page, std::min(step, until - at) * page, MADV_POPULATE_WRITE);
   };
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  (void)::pthread_sigmask(SIG_BLOCK, &all, &before);  // the host's signals are for the host's threads
+  (void)::pthread_sigmask(SIG_BLOCK, &all, &before);  // signals must go to the host's threads
   std::vector<std::thread> others;
   std::uint64_t part = 1;
   try {
     others.reserve(threads);
     for (; part < threads; part++) others.emplace_back(fill, part);
-  } catch (const std::system_error&) {  // no more threads: what is left is small pages, by the reservation
+  } catch (const std::system_error&) {  // no more threads: the later reservation fills the rest with small pages
   } catch (const std::bad_alloc&) {
   }
   (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);

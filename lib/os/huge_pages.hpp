@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transparent huge pages of shared memory, which few systems give and an administrator may allow
-// (transparent_hugepage/shmem_enabled; the kernel's admin-guide/mm/transhuge).
+// Transparent huge pages for shared memory. Few systems enable them; an administrator can (transparent_hugepage/shmem_enabled,
+// see the kernel's admin-guide/mm/transhuge).
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,14 @@
 
 namespace feedlane::os {
 
-// Of a huge page, where mappings of shared memory get some if they ask (MADV_HUGEPAGE) and can be filled with them at once;
-// else 0.
+// Size of a huge page if mappings of shared memory get some on request (MADV_HUGEPAGE) and can be populated at once; else 0.
 std::uint64_t huge_page_bytes(const SystemFiles& files);
 
-// Asks for huge pages for a mapping of shared memory, and fills it with as many as fit whole, by several threads that end
-// before this returns: the reservation that follows finds them there. Where the system has none left pages are small.
-// `page`: of a huge page.
+// Populates a mapping of shared memory with as many huge pages as fit, by several threads that end before this returns. A
+// reservation must follow: it fills what the system had no huge pages for with small ones. `page`: size of a huge page.
 void fill_with_huge_pages(void* mapping, std::uint64_t bytes, std::uint64_t page, const SystemFiles& files);
 
-// What this process has mapped by huge pages of the mapping that begins there, in bytes. Walks through all mappings.
+// Bytes of the mapping that begins at `mapping` which this process has mapped by huge pages. Reads all mappings from /proc.
 std::uint64_t huge_bytes(const void* mapping, const SystemFiles& files);
 
 }  // namespace feedlane::os

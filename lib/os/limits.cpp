@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the limits of memory and processors from /proc, cgroups and rlimits.
 #include "os/limits.hpp"
 
 #include <sched.h>
@@ -15,7 +16,7 @@
 namespace feedlane::os {
 namespace {
 
-// A file with one number in it; nothing if it isn't there, isn't a number or is "max".
+// The number in a file; nothing if there is no such file, or it holds no number or "max".
 std::optional<std::uint64_t> read_number(const std::string& path) {
   std::ifstream file(path);
   std::optional<std::uint64_t> number(0);
@@ -23,7 +24,7 @@ std::optional<std::uint64_t> read_number(const std::string& path) {
   return number;
 }
 
-// The sum of those lines "name number" whose name is one of two.
+// The sum of the numbers of the lines "NAME NUMBER" with one of two names.
 std::uint64_t sum_of(const std::string& path, std::string_view first, std::string_view second) {
   std::ifstream file(path);
   std::uint64_t sum = 0;
@@ -33,7 +34,7 @@ std::uint64_t sum_of(const std::string& path, std::string_view first, std::strin
   return sum;
 }
 
-// A line "Name:  number kB", in bytes.
+// The number of a line "NAME:  NUMBER kB", in bytes.
 std::optional<std::uint64_t> read_kib(const std::string& path, std::string_view wanted) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -47,7 +48,7 @@ std::optional<std::uint64_t> read_kib(const std::string& path, std::string_view 
 
 struct CgroupFiles {
   const char* limit;
-  const char* throttle;  // beyond this processes are all but stopped; NULL: there is nothing of the kind
+  const char* throttle;  // beyond this limit processes are slowed down; nullptr: version 1 has none
   const char* usage;
   const char* cache[2];  // in memory.stat
 };
@@ -55,7 +56,7 @@ constexpr CgroupFiles version2{"/memory.max", "/memory.high", "/memory.current",
 constexpr CgroupFiles version1{
     "/memory.limit_in_bytes", nullptr, "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 
-// What is left under the limit of one cgroup, if it has one.
+// Adds what is left under the limit of one cgroup, if it has a limit.
 void add_room(const std::string& folder, const std::string& path, const CgroupFiles& names, std::vector<Room>& out) {
   constexpr std::uint64_t none = UINT64_MAX;
   std::uint64_t limit = read_number(folder + names.limit).value_or(none);
@@ -67,7 +68,7 @@ void add_room(const std::string& folder, const std::string& path, const CgroupFi
   out.push_back({"the memory limit of cgroup " + (path.empty() ? "/" : path), limit - std::min(limit, used)});
 }
 
-// Whether it is in a list separated by commas.
+// Whether `name` is an element of a list separated by commas.
 bool is_in(std::string_view list, std::string_view name) {
   while (!list.empty()) {
     const std::size_t end = std::min(list.find(','), list.size());
@@ -100,7 +101,7 @@ void for_each_ancestor(std::string path, F&& visit) {
   for (;;) {
     visit(path == "/" ? std::string() : path);
     if (path.size() <= 1) return;
-    path.resize(std::max<std::size_t>(path.rfind('/'), 1));  // of "/a" is "/" left
+    path.resize(std::max<std::size_t>(path.rfind('/'), 1));  // the parent of "/a" is "/"
   }
 }
 

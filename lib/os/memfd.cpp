@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// memfds: creation, reservation in chunks, seals.
 #include "os/memfd.hpp"
 
 #include <fcntl.h>
@@ -12,8 +13,8 @@
 namespace feedlane::os {
 namespace {
 
-// Kernels before 6.10 or so undo all of a fallocate when a signal is pending: where signals come more often than it
-// takes, it would never end. They wait for it instead. 0, or errno.
+// Blocks signals during fallocate: kernels before about 6.10 undo all of it when a signal is pending, so with frequent signals
+// it would never succeed. Returns 0, or errno.
 int allocate_undisturbed(int fd, std::uint64_t offset, std::uint64_t bytes) {
   sigset_t all;
   sigset_t before;
@@ -37,7 +38,7 @@ Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error
 }
 
 Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) {
-  // So much that it takes a millisecond or some more: no signal of the host's is to wait for longer.
+  // Takes about a millisecond: a signal of the host doesn't wait for longer.
   constexpr std::uint64_t chunk = std::uint64_t{8} << 20;
   const std::uint64_t end = offset + bytes;
   while (offset < end) {
@@ -45,7 +46,7 @@ Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) 
     const int reason = allocate_undisturbed(fd, offset, part);
     if (reason == 0) {
       offset += part;
-    } else if (reason != EINTR) {  // by what can't be blocked, which ends this process or comes once
+    } else if (reason != EINTR) {  // EINTR: a signal that can't be blocked; it ends this process or comes once
       (void)error.os(reason, "reserving {} bytes of shared memory", bytes);
       if (reason == ENOSPC || reason == ENOMEM) error.code = FEEDLANE_E_MEMORY;
       error.needed = static_cast<std::int64_t>(bytes);

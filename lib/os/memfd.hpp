@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anonymous shared memory: not bound by the size of /dev/shm, no name to leave behind, gone with its last process.
+// Anonymous shared memory (memfd): not limited by the size of /dev/shm, without a name, freed with its last descriptor and
+// mapping.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace feedlane::os {
 // A memfd of `bytes`, all of them holes, that can still be sealed. `name` shows in /proc/PID/maps.
 Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error);
 
-// Makes [offset, offset + bytes) real memory, in chunks, so that a later write can't raise SIGBUS. Signals to this
-// thread wait for the end of a chunk.
+// Allocates memory for [offset, offset + bytes), in chunks, so that a later write can't raise SIGBUS. Signals to this thread
+// wait for the end of a chunk.
 Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
 
 Status add_seals(int fd, int seals, Error& error);
@@ -23,7 +24,7 @@ int get_seals(int fd);
 
 Status file_size(int fd, std::uint64_t& bytes, Error& error);
 
-// Which file a descriptor is of, in the kernel's words: no two that are open at the same time have the same.
+// Identifies the file of a descriptor (st_dev, st_ino): no two open files have the same id.
 struct FileId {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -31,8 +32,8 @@ struct FileId {
 };
 Status file_id(int fd, FileId& out, Error& error);
 
-// Takes [offset, offset + bytes) out of a memfd: memory goes back to the system, later reads give zeros. E_OS, with EPERM
-// where a seal forbids it.
+// Punches a hole at [offset, offset + bytes): the memory goes back to the system, later reads return zeros. E_OS, with EPERM
+// if a seal forbids it.
 Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
 
 }  // namespace feedlane::os

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads /proc/PID: descriptors and what a process is doing.
 #include "os/other_process.hpp"
 
 #include <dirent.h>
@@ -35,7 +36,7 @@ Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
     if (entry->d_name[0] == '.') continue;
     char target[PATH_MAX];
     const ssize_t length = ::readlink((folder + "/" + entry->d_name).c_str(), target, sizeof target);
-    // It may have been closed meanwhile.
+    // length < 0: it has been closed meanwhile.
     if (length > 0) out.push_back({std::atoi(entry->d_name), std::string(target, static_cast<std::size_t>(length))});
   }
   std::sort(out.begin(), out.end(), [](const OpenFile& a, const OpenFile& b) { return a.number < b.number; });
@@ -49,17 +50,17 @@ Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& erro
   if (pid > INT_MAX) return refuse_dead(pid, error);
   Fd process;
   if (const Status s = open_pidfd(static_cast<pid_t>(pid), process, error); s != FEEDLANE_OK)
-    // EINVAL: the number of a thread that is not its process's first.
+    // EINVAL: the id of a thread that doesn't lead its process.
     return error.os_errno == ESRCH || error.os_errno == EINVAL ? refuse_dead(pid, error) : s;
   out.clear();
   const Status s = read_folder(pid, out, error);
-  // One that has ended and wasn't reaped has no descriptors, or none that may be looked at.
+  // A process that has ended but wasn't reaped has no descriptors, or none that may be read.
   return has_ended(process.get()) ? refuse_dead(pid, error) : s;
 }
 
 Fd open_again(std::int64_t pid, int number) {
   const std::string path = folder_of(pid) + "/" + std::to_string(number);
-  // Whatever it is: opening a FIFO mustn't wait for a writer, nor a terminal become this process's own.
+  // The file may be anything: opening a FIFO must not wait, and a terminal must not become this process's controlling one.
   Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (get_seals(fd.get()) < 0) fd.reset();
   return fd;
@@ -75,7 +76,7 @@ std::string describe_process(std::int64_t pid) {
   std::ifstream wait(folder + "wchan");
   std::string place;
   if (wait >> place && place != "0") text += ", waits in " + place;
-  std::ifstream stack(folder + "stack");  // for root alone
+  std::ifstream stack(folder + "stack");  // readable by root alone
   int frames = 0;
   for (std::string line; frames < 4 && std::getline(stack, line); frames++)
     text += (frames == 0 ? ", stack " : " < ") + line.substr(line.find(' ') + 1);

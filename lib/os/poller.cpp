@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// epoll with nanosecond deadlines.
 #include "os/poller.hpp"
 
 #include <poll.h>
@@ -12,8 +13,7 @@
 namespace feedlane::os {
 namespace {
 
-// Deadlines are in nanoseconds; epoll_pwait2 (Linux 5.11) takes them. Before it: milliseconds, rounded up, and the
-// caller looks at its clock again.
+// epoll_pwait2 (Linux 5.11) takes nanoseconds. Without it: milliseconds, rounded up; the caller checks its clock again.
 int epoll_wait_ns(int epoll, epoll_event* events, int capacity, Deadline deadline) {
   const std::int64_t left = deadline.remaining_ns();
 #ifdef SYS_epoll_pwait2
@@ -22,7 +22,7 @@ int epoll_wait_ns(int epoll, epoll_event* events, int capacity, Deadline deadlin
   time.tv_nsec = left % 1'000'000'000;
   const long result =
       ::syscall(SYS_epoll_pwait2, epoll, events, capacity, deadline.is_never() ? nullptr : &time, nullptr, 0);
-  // Before it ENOSYS, or EPERM from a container's older filter of system calls.
+  // Without it: ENOSYS, or EPERM by a container's older filter of system calls.
   if (result >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(result);
 #endif
   const std::int64_t ms = left > INT64_MAX - 999'999 ? INT_MAX : (left + 999'999) / 1'000'000;
@@ -39,8 +39,8 @@ Status Poller::open(Error& error) {
 
 Status Poller::add(int fd, std::uint64_t tag, Error& error) { return add(fd, tag, EPOLLIN, error); }
 
-// A write to an eventfd is an edge whatever its counter is, and at any counter it is readable, writable or both: no ring is
-// filtered out.
+// Every write to an eventfd is an edge, whatever the counter is, and with any counter an eventfd is readable, writable or both:
+// no ring is lost.
 Status Poller::add_bell(int fd, std::uint64_t tag, Error& error) {
   return add(fd, tag, EPOLLIN | EPOLLOUT | EPOLLET, error);
 }
@@ -57,14 +57,14 @@ void Poller::remove(int fd) {
   if (fd >= 0) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-bool Poller::has_news() const {
+bool Poller::has_events() const {
   pollfd entry{epoll_.get(), POLLIN, 0};
   return ::poll(&entry, 1, 0) == 1;
 }
 
 namespace {
 
-// By a signal: os_errno tells it from feedlane_loader_interrupt.
+// os_errno distinguishes a signal from feedlane_loader_interrupt.
 Status interrupted(Error& error) {
   (void)error.fail(FEEDLANE_INTERRUPTED, "a signal was handled");
   error.os_errno = EINTR;
@@ -87,7 +87,7 @@ Status Poller::wait(Deadline deadline, std::span<Event> events, std::size_t& cou
 }
 
 Status wait_readable(int fd, Deadline deadline, Error& error, int other) {
-  pollfd entries[]{{fd, POLLIN, 0}, {other, POLLIN, 0}};  // a negative one is left out
+  pollfd entries[]{{fd, POLLIN, 0}, {other, POLLIN, 0}};  // poll ignores a negative one
   const std::int64_t left = deadline.remaining_ns();
   timespec time{};
   time.tv_sec = left / 1'000'000'000;

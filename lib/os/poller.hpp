@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The poller: an epoll set.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,16 @@ class Poller {
   };
 
   Status open(Error& error);
-  // Tells of it as long as it is readable.
+  // Reports the descriptor as long as it is readable.
   Status add(int fd, std::uint64_t tag, Error& error);
-  // An eventfd that is rung by ring_event: tells of it once after a ring, or several, and once at first.
+  // Adds an eventfd for ring_event: reports it once after one or more rings, and once at first.
   Status add_bell(int fd, std::uint64_t tag, Error& error);
   void remove(int fd);
   [[nodiscard]] int fd() const { return epoll_.get(); }
-  // Whether a wait would return at once. Who polls fd() by edges hears of nothing that was there before.
-  [[nodiscard]] bool has_news() const;
+  // Whether a wait would return at once. An edge-triggered poll of fd() doesn't report events that were there before.
+  [[nodiscard]] bool has_events() const;
 
-  // Waits until a member is readable. 0 with `count` events; TIMEOUT; INTERRUPTED by a signal; E_OS.
+  // Waits until a member is readable. OK with `count` events; TIMEOUT; INTERRUPTED by a signal; E_OS.
   Status wait(Deadline deadline, std::span<Event> events, std::size_t& count, Error& error);
 
  private:
@@ -36,7 +37,7 @@ class Poller {
   Fd epoll_;
 };
 
-// Waits for one descriptor, or the other if it isn't -1, to become readable (or hung up). 0, TIMEOUT, INTERRUPTED, E_OS.
+// Waits for `fd`, or `other` if it isn't -1, to become readable or to hang up. OK, TIMEOUT, INTERRUPTED, E_OS.
 Status wait_readable(int fd, Deadline deadline, Error& error, int other = -1);
 
 }  // namespace feedlane::os

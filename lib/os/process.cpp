@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Processes by pidfd: start, signals, ends, lifelines.
 #include "os/process.hpp"
 
 #include <fcntl.h>
@@ -31,11 +32,11 @@ Status open_pidfd(pid_t pid, Fd& out, Error& error) {
 
 namespace {
 
-// The number that /proc has for the process behind a pidfd: -1 if it is gone and reaped, 0 if the descriptor is no pidfd or
-// the process isn't of /proc's PID namespace.
+// The pid that /proc shows for the process of a pidfd: -1 if it was reaped, 0 if the descriptor is no pidfd or the process is
+// not in /proc's PID namespace.
 Status number_in_proc(int pidfd, pid_t& pid, Error& error) {
   pid = 0;
-  // What is shown of a descriptor of another kind may be anything; the kernel itself says that it is of none.
+  // fdinfo of a descriptor of another kind may contain anything, so ask the kernel whether this is a pidfd.
   if (::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) != 0 && (errno == EBADF || errno == EINVAL))
     return FEEDLANE_OK;
   char path[64];
@@ -73,7 +74,7 @@ void wait_for_end(int pidfd) {
 void send_signal(int pidfd, int signal) { (void)::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0); }
 
 void send_signal_to_group(int pidfd, pid_t leader, int signal) {
-  // WNOWAIT leaves a child that has ended as it is, and with it its number and its group's. An error: no child, or reaped.
+  // WNOWAIT does not reap, so the pid and the group's id stay reserved. An error: no child, or already reaped.
   siginfo_t info{};
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
       leader > 0)
@@ -82,18 +83,18 @@ void send_signal_to_group(int pidfd, pid_t leader, int signal) {
 
 namespace {
 
-// A child that nobody could watch.
+// For a child without pidfd.
 void kill_and_reap(pid_t pid) {
   (void)::kill(pid, SIGKILL);
   while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
-// A pidfd of a child of ours; without one the child doesn't live on.
+// Opens a pidfd of a child; if that fails, the child is killed.
 Status watch_child(pid_t pid, Fd& pidfd, Error& error) {
   const Status s = open_pidfd(pid, pidfd, error);
   if (s == FEEDLANE_OK) return s;
-  // A host that ignores SIGCHLD has its children reaped by the kernel: this one has ended already.
+  // If the host ignores SIGCHLD, the kernel reaps its children: this one has ended already.
   if (error.os_errno == ESRCH) return error.fail(FEEDLANE_E_PEER_DEAD, "process {} ended at once", pid);
   kill_and_reap(pid);
   return s;
@@ -111,7 +112,7 @@ Ending reap(int pidfd) {
 
 namespace {
 
-// Never destroyed: loaders may be left while the process exits.
+// Never destroyed: loaders may still exist while the process exits.
 struct Abandoned {
   std::mutex mutex;
   std::vector<Fd> children;
@@ -135,7 +136,7 @@ void abandon_child(Fd pidfd) noexcept {
 void reap_abandoned() noexcept {
   try {
     Abandoned& all = abandoned();
-    // Another thread is at it, or was when this process was forked.
+    // Not locked: another thread is reaping, or was when this process was forked.
     const std::unique_lock lock(all.mutex, std::try_to_lock);
     if (!lock.owns_lock()) return;
     std::erase_if(all.children, [](const Fd& child) {
@@ -143,13 +144,13 @@ void reap_abandoned() noexcept {
       (void)reap(child.get());
       return true;
     });
-  } catch (const std::exception&) {  // the next time
+  } catch (const std::exception&) {  // the next call tries again
   }
 }
 
 namespace {
 
-// Only system calls: a child between vfork and exec calls it. 0, or errno.
+// Only system calls, because a child between vfork and exec calls it. Returns 0, or errno.
 int arm_lifeline(int read_end, pid_t pid) {
   if (::fcntl(read_end, F_SETOWN, pid) != 0 || ::fcntl(read_end, F_SETSIG, SIGKILL) != 0) return errno;
   const int flags = ::fcntl(read_end, F_GETFL);
@@ -168,7 +169,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 namespace {
 
-// What execvp would try, in that order.
+// The files that execvp would try, in that order.
 std::vector<std::string> files_of(const std::string& program) {
   if (program.empty() || program.find('/') != std::string::npos) return {program};
   const char* const path = std::getenv("PATH");
@@ -176,7 +177,7 @@ std::vector<std::string> files_of(const std::string& program) {
   std::vector<std::string> files;
   for (std::size_t at = 0; at <= folders.size();) {
     const std::size_t end = std::min(folders.find(':', at), folders.size());
-    files.push_back(end == at ? program : folders.substr(at, end - at) + "/" + program);  // empty: the current one
+    files.push_back(end == at ? program : folders.substr(at, end - at) + "/" + program);  // empty: the current folder
     at = end + 1;
   }
   return files;
@@ -188,18 +189,19 @@ struct Start {
   char* const* environment;
   int inherited_fd;
   int lifeline;
-  int report;  // where errno goes if there is no exec: the write end of a pipe that exec closes
+  int report;  // write end of a pipe that exec closes; errno goes there if exec fails
 };
 
-// Between vfork and exec the parent's memory is ours too: system calls, nothing else. 0, or errno.
+// Between vfork and exec this shares the parent's memory, so only system calls. Returns 0, or errno.
 int prepare_to_exec(const Start& start) {
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   for (int signal = 1; signal <= 64; signal++)
-    (void)::sigaction(signal, &by_default, nullptr);  // of those that have one
+    (void)::sigaction(signal, &by_default, nullptr);  // fails for SIGKILL and SIGSTOP
   if (::setpgid(0, 0) != 0) return errno;
   if (start.inherited_fd >= 0 && ::fcntl(start.inherited_fd, F_SETFD, 0) != 0) return errno;
-  // We hold a copy of the write end too. If it is the last one, because the parent is dead, exec closes it: that kills us.
+  // This child has a copy of the write end too. If it is the last one, because the parent is dead, exec closes it, which kills
+  // this child.
   if (start.lifeline >= 0)
     if (const int reason = arm_lifeline(start.lifeline, ::getpid()); reason != 0) return reason;
   sigset_t none;
@@ -207,7 +209,7 @@ int prepare_to_exec(const Start& start) {
   return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0 ? 0 : errno;
 }
 
-// Comes back only if nothing can be executed: errno, as execvp chooses it.
+// Returns only if nothing could be executed: errno, chosen as execvp does.
 int exec_first(const Start& start) {
   bool is_forbidden = false;
   for (const std::string& file : start.files) {
@@ -232,10 +234,10 @@ int exec_first(const Start& start) {
   return pid;
 }
 
-// What kept the child from exec, 0 if nothing did. After vfork it has been said by now.
+// The errno of the child's failed exec, or 0. After vfork the child has reported it by now.
 int failure_of(int report) {
 #ifdef __SANITIZE_THREAD__
-  pollfd entry{report, POLLIN, 0};  // there vfork is fork
+  pollfd entry{report, POLLIN, 0};  // with ThreadSanitizer vfork is fork
   while (::poll(&entry, 1, -1) < 0 && errno == EINTR) {
   }
 #endif
@@ -245,26 +247,26 @@ int failure_of(int report) {
 
 }  // namespace
 
-// Not by posix_spawn: a process that isn't tied yet would outlive a trainer that is killed before it can tie it.
+// Not by posix_spawn: a trainer killed before it can tie the new process to the lifeline would leave that process behind.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   const std::vector<std::string> files = files_of(request.argv[0]);
   const std::vector<char*> argv = pointers(request.argv);
   const std::vector<char*> environment = pointers(request.environment);
   int pair[2];
-  // Not to be waited for: a child that another thread forks at this moment may keep the other end open.
+  // Non-blocking: a child that another thread forks at this moment may keep the other end open.
   if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "starting worker program {}", argv[0]);
-  const Fd told(pair[0]);
-  Fd report(pair[1]);
-  const Start start{files, argv.data(), environment.data(), request.inherited_fd, request.lifeline, report.get()};
+  const Fd read_end(pair[0]);
+  Fd write_end(pair[1]);
+  const Start start{files, argv.data(), environment.data(), request.inherited_fd, request.lifeline, write_end.get()};
   sigset_t all;
   sigset_t before;
   (void)::sigfillset(&all);
-  (void)::pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of the host's runs in the child
+  (void)::pthread_sigmask(SIG_SETMASK, &all, &before);  // no signal handler of the host must run in the child
   pid = start_child(start);
   int failed = pid < 0 ? errno : 0;
   (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  report.reset();
-  if (pid >= 0 && (failed = failure_of(told.get())) != 0) kill_and_reap(pid);
+  write_end.reset();
+  if (pid >= 0 && (failed = failure_of(read_end.get())) != 0) kill_and_reap(pid);
   if (failed != 0) return error.os(failed, "starting worker program {}", argv[0]);
   return watch_child(pid, pidfd, error);
 }
@@ -336,17 +338,17 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline) {
     (void)::setpgid(0, 0);
     for (const int fd : all.fds) (void)::close(fd);
     all.fds.clear();
-    // Here, not by the parent, which may be killed before it can.
+    // In the child, because the parent may be killed before it could do this.
     if (lifeline >= 0 && tie_lifeline(lifeline, ::getpid(), error) != FEEDLANE_OK) ::_exit(1);
     return FEEDLANE_OK;
   }
-  (void)::setpgid(pid, pid);  // whichever comes first: the group is there before anybody signals it
+  (void)::setpgid(pid, pid);  // parent and child both do this, so that the group exists before it is signalled
   return watch_child(pid, pidfd, error);
 }
 
 Status tie_lifeline(int read_end, pid_t pid, Error& error) {
   if (const int reason = arm_lifeline(read_end, pid); reason != 0) return error.os(reason, "arming the lifeline");
-  // The signal comes with the event; an end closed before O_ASYNC was set sends none.
+  // The kernel sends the signal at the event: an end closed before O_ASYNC was set causes none.
   pollfd entry{read_end, POLLIN, 0};
   if (::poll(&entry, 1, 0) == 1) return error.fail(FEEDLANE_E_PEER_DEAD, "the trainer is gone");
   return FEEDLANE_OK;

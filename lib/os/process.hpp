@@ -14,24 +14,23 @@ namespace feedlane::os {
 
 Status open_pidfd(pid_t pid, Fd& out, Error& error);
 
-// Whether both are pidfds of one process that isn't reaped yet. Which number it has is not asked: /proc may be of another PID
-// namespace than this process. E_OS: it couldn't be looked up, which says nothing of the process.
+// Whether both are pidfds of the same process, not reaped yet. The pid itself is not compared with one of this process's PID
+// namespace: /proc may be of another one. E_OS: unknown.
 Status is_same_process(int pidfd, int other, bool& is_same, Error& error);
 
 // True once the process has ended, reaped or not.
 bool has_ended(int pidfd);
 
-// Nothing happens if it is gone.
+// Does nothing if the process has ended.
 void send_signal(int pidfd, int signal);
-// To the whole process group that a child of ours leads, which was started as process `leader`. Nothing happens once the child
-// is reaped: its number may be somebody else's.
+// Sends to the process group that a child leads; `leader` is its pid. Does nothing once the child is reaped, because the pid
+// may belong to another process.
 void send_signal_to_group(int pidfd, pid_t leader, int signal);
 
-// Only for one that is sure to end: a process that was sent SIGKILL.
+// Only for a process that is sure to end, after SIGKILL.
 void wait_for_end(int pidfd);
 
-// How a process ended, as far as can be known: `known` is false for processes that are no child of ours, or that a host
-// which reaps everything took away.
+// How a process ended. `known` is false for a process that is no child of this one, or that the host has reaped itself.
 struct Ending {
   bool known = false;
   bool signaled = false;
@@ -40,8 +39,8 @@ struct Ending {
 // Reaps if it is a child that has ended. Never waits.
 Ending reap(int pidfd);
 
-// A child of ours that was killed and isn't waited for: reaped later by reap_abandoned, which whoever makes or leaves a loader
-// calls, or else with this process. Any thread; neither waits.
+// Leaves a killed child to be reaped later by reap_abandoned, which creating and destroying a loader call; else the kernel
+// reaps it after this process. Neither function blocks. Thread safety: any thread.
 void abandon_child(Fd pidfd) noexcept;
 void reap_abandoned() noexcept;
 
@@ -49,17 +48,18 @@ struct SpawnRequest {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH
   std::vector<std::string> environment;
   int inherited_fd = -1;  // stays open across exec under the same number
-  int lifeline = -1;      // the read end of one that the process is tied to before it runs; -1: none
+  int lifeline = -1;      // read end of the lifeline that the process is tied to before it runs; -1: none
 };
-// A new process group, default signal dispositions, empty signal mask. On failure no process is left. At no moment is there
-// a process that outlives the other end of its lifeline.
+// Starts a program in a new process group, with default signal dispositions and an empty signal mask. On failure no process
+// is left. At no moment can the process outlive the other end of its lifeline.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error);
 
 // This program's file and arguments, to start it again.
 Status this_program(std::vector<std::string>& argv, Error& error);
 
-// The write end of a pipe whose read end kills its holder the moment the last write end is closed: no thread, no handler,
-// works for busy, stopped and signal-blocked processes. (PR_SET_PDEATHSIG would fire at the end of the starting thread.)
+// The write end of a pipe. The kernel kills every process tied to the read end when the last write end is closed. Needs no
+// thread and no handler; works for busy and stopped processes and those that block signals. (PR_SET_PDEATHSIG would fire at
+// the end of the thread that started the process.)
 class Lifeline {
  public:
   Lifeline() = default;
@@ -73,13 +73,13 @@ class Lifeline {
  private:
   Fd write_end_;
 };
-// Ties a process to it, this one or a child. E_PEER_DEAD if the other end is closed already.
+// Ties this process or a child to a lifeline. E_PEER_DEAD if the other end is closed already.
 Status tie_lifeline(int read_end, pid_t pid, Error& error);
-// Unties it again, for good: closing the descriptor would not be enough, since children of this process may share it.
+// Unties this process. Closing the descriptor would not be enough, because children of this process may share it.
 void untie_lifeline(int read_end);
 
-// fork, with no lock of this library held by another thread. The child leads a process group and has closed every lifeline's
-// write end, of all loaders, or workers would outlive their trainer as long as it runs. 0 in the child.
+// fork, with no lock of this library held by another thread. The child leads a process group and closes the write ends of all
+// lifelines of all loaders; otherwise workers would outlive the trainer as long as the child runs. `pid` is 0 in the child.
 Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline = -1);
 
 }  // namespace feedlane::os

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Unix sockets between processes: messages with descriptors, identity of the peer, sockets bound to a path.
 #include "os/socket.hpp"
 
 #include "os/poller.hpp"
@@ -35,7 +36,7 @@ namespace feedlane::os {
 
 namespace {
 
-// Messages that arrive here say which process sent them, and bring no descriptors: as far as the kernel can.
+// Messages that arrive here name their sender and carry no descriptors, as far as the kernel supports it.
 Status prepare_to_listen(int socket, Error& error) {
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return error.os(errno, "SO_PASSCRED");
@@ -87,10 +88,10 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 
 namespace {
 
-// Closing the last descriptor of a socket that lingers may wait for its network; nobody wants that of us.
+// Closing the last descriptor of a socket with SO_LINGER may block on its network; this prevents that.
 void forget_linger(int fd) {
   const linger off{};
-  (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);  // ENOTSOCK: it is none
+  (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);  // ENOTSOCK is fine
 }
 
 void take_control(msghdr& message, Received& out) {
@@ -124,7 +125,7 @@ void take_control(msghdr& message, Received& out) {
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error) {
   out = Received{};
   iovec part{buffer.data(), buffer.size()};
-  // Room for all that can come: what the kernel drops itself it closes as it is.
+  // Room for as many descriptors as a message can carry: those that don't fit the kernel would close without forget_linger.
   alignas(cmsghdr) char
       control[CMSG_SPACE(sizeof(int) * kernel_passed_fds) + CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))];
   msghdr message{};
@@ -141,10 +142,10 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
     return error.os(errno, "recvmsg");
   }
   take_control(message, out);
-  // A message of no bytes and the end look alike on a SOCK_SEQPACKET socket; nobody here sends empty ones.
+  // On a SOCK_SEQPACKET socket an empty message looks like the end; no message of this library is empty.
   if (got == 0) return FEEDLANE_END;
-  // There is room for as many as anybody may pass: if fewer came than were sent, this process can't open more. What the
-  // message says without them is worth nothing.
+  // The buffer is large enough, so descriptors are missing only if this process can't open more. Without them the message is
+  // useless.
   if ((message.msg_flags & MSG_CTRUNC) != 0 && out.fd_count < max_passed_fds) {
     out = Received{};
     return error.os(EMFILE, "descriptors that came along with a message");
@@ -165,7 +166,7 @@ bool is_next_message(int socket, std::span<const std::byte> expected) {
 
 namespace {
 
-// 0: out of our sight.
+// The pid of the peer; 0 if it is not in this PID namespace.
 pid_t peer_of(int socket) {
   ucred who{};
   socklen_t size = sizeof who;
@@ -180,7 +181,7 @@ Status open_peer(int socket, Fd& process, Error& error) {
   Status s = FEEDLANE_OK;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) process.reset(fd);
   else if (const pid_t pid = peer_of(socket); pid > 0)
-    s = open_pidfd(pid, process, error);  // it may be another's by now
+    s = open_pidfd(pid, process, error);  // the pid may have been reused by now
   else process.reset();
   const bool is_dead = s == FEEDLANE_OK ? process && has_ended(process.get()) : error.os_errno == ESRCH;
   return is_dead ? error.fail(FEEDLANE_E_PEER_DEAD, "the process at the other end of the socket has ended") : s;
@@ -194,7 +195,7 @@ Status open_sender(Received& received, Fd& process, Error& error) {
     process = std::move(received.process);
     return FEEDLANE_OK;
   }
-  // Linux 6.5 to 6.15 have none for a process that was reaped, which they call ESRCH or EINVAL.
+  // Linux 6.5 to 6.15 give no pidfd for a reaped process, but ESRCH or EINVAL.
   if (received.process_errno == ESRCH || received.process_errno == EINVAL)
     return error.fail(FEEDLANE_E_PEER_DEAD, gone);
   if (received.process_errno != 0)
@@ -220,7 +221,7 @@ void refuse_descriptors(int socket) {
 }
 
 void discard_messages(int socket) {
-  constexpr int most = 1024;  // more than a socket's buffer holds; who sends on meanwhile is left alone
+  constexpr int most = 1024;  // more than a socket's buffer holds; later messages are not read
   std::byte nowhere[8];
   Received received;
   Error ignored;
@@ -232,7 +233,7 @@ void shut_down(int socket) { (void)::shutdown(socket, SHUT_RDWR); }
 
 void shut_down_listener(int listener) {
   if (listener < 0) return;
-  shut_down(listener);  // from here on nobody connects: those who are waiting are the last
+  shut_down(listener);  // no further connection is possible
   while (true) {
     const Fd waiting(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!waiting && errno != EINTR && errno != ECONNABORTED) return;
@@ -287,9 +288,9 @@ Status check_same_user(int socket, Error& error) {
                       "the other end belongs to user {}, this one to {}", who.uid, ::geteuid());
 }
 
-// Keeps other receivers out of a directory from looking for what was left at a path to listening there: one of two at once
-// might take the other's, bound and not listened at yet, for left behind. It does without where it can't be had, or not for
-// a second: anybody may hold a directory's lock.
+// Locks a directory between the check for a stale socket and listen(2): of two receivers at once, one might take the other's
+// socket, bound but not listening yet, for stale. If the lock can't be taken within a second, continues without it, because
+// any process may hold a directory's lock.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& path) {
@@ -303,7 +304,7 @@ class DirectoryLock {
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
   ~DirectoryLock() {
-    if (directory_) (void)::flock(directory_.get(), LOCK_UN);  // a child forked meanwhile has the descriptor too
+    if (directory_) (void)::flock(directory_.get(), LOCK_UN);  // a child forked meanwhile has a copy of the descriptor
   }
 
  private:
@@ -326,8 +327,7 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   const DirectoryLock lock(path);
   Fd probe;
   if (const Status s = open_socket(probe, error); s != FEEDLANE_OK) return s;
-  // A path left behind by a process that was killed refuses connections; one that accepts, or would if fewer were waiting,
-  // is somebody's.
+  // The socket of a killed process refuses connections. A socket that accepts one, or whose backlog is full, is in use.
   if (::connect(probe.get(), generic, sizeof address) == 0 || errno == EAGAIN)
     return error.fail(FEEDLANE_E_STATE, "another process listens at {}", first(200, path));
   struct stat status {};
@@ -336,12 +336,12 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
     (void)::unlink(path.c_str());
   Fd socket;
   if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
-  // Accepted sockets inherit it; set on those themselves, it would miss messages that come in between.
+  // Accepted sockets inherit these options. Set on accepted sockets, they would miss earlier messages.
   if (const Status s = prepare_to_listen(socket.get(), error); s != FEEDLANE_OK) return s;
-  // The mode of the descriptor becomes the mode of the path: no moment in which others could connect.
+  // bind(2) gives the path the descriptor's mode, so that other users can't connect at any moment.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
   if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to {}", first(200, path));
-  // As many may wait as the system allows: all senders of a ring may come at once.
+  // The largest backlog that the system allows: all senders of a ring may connect at once.
   if (::lstat(path.c_str(), &status) != 0 || ::listen(socket.get(), INT_MAX) != 0) {
     const int reason = errno;
     (void)::unlink(path.c_str());
@@ -375,7 +375,7 @@ Status connect_to(const std::string& path, Deadline deadline, Fd& out, Error& er
   if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     const int reason = errno;
-    if (reason == EAGAIN) {  // the backlog is full, and nothing tells when it isn't any more
+    if (reason == EAGAIN) {  // the backlog is full; no event reports when it has room
       if (deadline.remaining_ns() == 0) return FEEDLANE_TIMEOUT;
       sleep_briefly(deadline);
       continue;

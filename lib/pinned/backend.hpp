@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How memory is registered with a device: none, mlock, CUDA, or a table of the user's. All are one table of functions.
+// Backends: how memory is registered with a device and copied to it (none, mlock, CUDA, or a table of the user's).
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace feedlane::pinned {
 
-// Whom to tell that a stream has come so far, or failed: notify(cookie, status).
+// Called when a stream has reached a point, or has failed: notify(cookie, status).
 struct Passed {
   void (*notify)(void* cookie, std::int32_t status);
   void* cookie;
 };
 
-// Any thread, several at once. Closed by the destructor.
+// Thread safety: any thread, several at once. The destructor closes the backend.
 class Backend {
  public:
   Backend() = default;
@@ -25,25 +25,25 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  // Whole pages.
+  // `address` and `bytes` are multiples of the page size.
   virtual Status register_memory(void* address, std::uint64_t bytes, Error& error) = 0;
   virtual Status unregister_memory(void* address, std::uint64_t bytes, Error& error) = 0;
   virtual Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error) = 0;
-  // Tells `passed` once, on any thread, also before it returns; not at all if it fails. `passed` lives until then. Takes no
-  // memory.
+  // Calls `passed` once when the stream has reached this point: on any thread, possibly before this returns; not at all on
+  // failure. `passed` must live until then. Allocates nothing.
   virtual Status when_passed(void* stream, const Passed& passed, Error& error) = 0;
   [[nodiscard]] virtual bool has_when_passed() const { return true; }
   // Whether registered memory is what DLPack calls kDLCUDAHost.
   [[nodiscard]] virtual bool is_cuda() const { return false; }
 };
 
-// The device is this process's memory, streams are always done: what runs where there is no device.
+// For machines without a device: device memory is memory of this process, and streams are always complete.
 std::unique_ptr<Backend> make_none();
-// The same, but registered pages stay resident. E_LIMIT says what RLIMIT_MEMLOCK leaves.
+// The same, but registered pages stay resident. E_LIMIT says how much RLIMIT_MEMLOCK allows.
 std::unique_ptr<Backend> make_mlock();
 // The user's table. E_ARGUMENT.
 Status make_custom(const feedlane_backend* table, std::unique_ptr<Backend>& out, Error& error);
-// By the driver's library, loaded here. E_UNSUPPORTED, E_DEVICE.
+// CUDA, by the driver's library, which this loads. E_UNSUPPORTED, E_DEVICE.
 Status make_cuda(std::int32_t device, std::unique_ptr<Backend>& out, Error& error);
 
 }  // namespace feedlane::pinned

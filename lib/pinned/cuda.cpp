@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The CUDA backend.
 #include "pinned/cuda.hpp"
 
 #include <dlfcn.h>
@@ -61,7 +62,7 @@ class Cuda final : public Backend {
                                     static_cast<Stream>(stream));
     });
   }
-  // Not cuLaunchHostFunc: that one is not called once the device has failed, and what waits for it would wait for ever.
+  // Not cuLaunchHostFunc: its function is not called after the device has failed, so a wait for it would never end.
   Status when_passed(void* stream, const Passed& passed, Error& error) override {
     return call("cuStreamAddCallback", error, [&] {
       return driver_.add_callback(static_cast<Stream>(stream), call_notify, const_cast<Passed*>(&passed), 0);
@@ -70,7 +71,7 @@ class Cuda final : public Backend {
   [[nodiscard]] bool is_cuda() const override { return true; }
 
  private:
-  // In the device's primary context, whatever the thread's own is.
+  // Runs in the device's primary context, whatever the thread's current one is.
   template <class F>
   Status call(const char* what, Error& error, F&& f) {
     if (const Result r = driver_.context_push(context_); r != 0) return fail(r, "cuCtxPushCurrent", error);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few functions of CUDA's driver that are used, as its documentation declares them (CUDA Driver API 13.0; the same
-// since 11.0). The library is loaded while the program runs, so one binary serves machines with and without it, and nothing
-// of the toolkit is needed to build. Where its header is there, tests/unit/pinned/cuda_prototypes_test.cpp compares.
+// The functions of CUDA's driver that are used, as its documentation declares them (CUDA Driver API 13.0; the same since
+// 11.0). The library is loaded at run time, so one binary serves machines with and without it, and the toolkit isn't needed
+// to build. If its header is installed, tests/pinned/cuda_prototypes.cpp compares the prototypes.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Buffers and registrations of a pool.
 #include "pinned/pool.hpp"
 
 #include <sys/eventfd.h>
@@ -80,7 +81,7 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
     buffers_[i].passed = {on_passed, &buffers_[i]};
     free_.push_back(i);
   }
-  // A child's copy of a page that a device reads could leave the device with the wrong one.
+  // Copy-on-write in a forked child could leave the device with a page that isn't the parent's.
   (void)::madvise(memory, bytes, MADV_DONTFORK);
   return register_memory(memory, bytes, Owner::pool, error);
 }
@@ -105,7 +106,7 @@ Status Pool::acquire(os::Deadline deadline, feedlane_buffer& out, Error& error) 
       if (!was_awake) sleepers_--;
       if (failed_) {
         failed_ = false;
-        // The wake-up that this thread has drained told of a buffer too: somebody else is to have it.
+        // The event that this thread has drained may also have been for a buffer: wake another thread.
         if (!free_.empty()) wake_sleeper();
         return error.fail(FEEDLANE_E_DEVICE, "a stream failed with the release of a buffer on it");
       }
@@ -125,7 +126,7 @@ Status Pool::acquire(os::Deadline deadline, feedlane_buffer& out, Error& error) 
     }
     const std::int64_t before = os::now_ns();
     const Status s = os::wait_readable(returned_.get(), deadline, error);
-    if (s == FEEDLANE_OK) os::drain_event(returned_.get());  // one of the counted; another thread may have been faster
+    if (s == FEEDLANE_OK) os::drain_event(returned_.get());  // another thread may take the buffer first
     const std::lock_guard lock(mutex_);
     counters_.waited_ns += static_cast<std::uint64_t>(os::now_ns() - before);
     if (s == FEEDLANE_OK || s == FEEDLANE_TIMEOUT) continue;
@@ -230,7 +231,7 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
       return error.refuse(FEEDLANE_E_LIMIT, "config.budget_bytes", budget_, counters_.registered_bytes + whole,
                           "{} bytes are registered, {} more go beyond the budget of {}", counters_.registered_bytes,
                           whole, budget_);
-    registered_.emplace(first, Stretch{whole, owner, false});  // nobody else gets it meanwhile
+    registered_.emplace(first, Stretch{whole, owner, false});  // no other thread can register it meanwhile
     counters_.registered_bytes += whole;
   }
   const Status s = backend_->register_memory(reinterpret_cast<void*>(first), whole, error);
@@ -281,22 +282,22 @@ feedlane_pool_stats Pool::stats() const {
   return s;
 }
 
-// ---- ends ----
+// ---- destruction ----
 
-void Pool::bury(Burial& burial) {
+void Pool::defer(Deferred& object) {
   const std::lock_guard lock(mutex_);
-  burial.next = buried_;
-  buried_ = &burial;
+  object.next = deferred_;
+  deferred_ = &object;
 }
 
 void Pool::clean_up() {
-  Burial* list = nullptr;
+  Deferred* list = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    std::swap(list, buried_);
+    std::swap(list, deferred_);
   }
   while (list != nullptr) {
-    const std::unique_ptr<Burial> one(list);
+    const std::unique_ptr<Deferred> one(list);
     list = list->next;
   }
 }

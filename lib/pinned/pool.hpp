@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory registered with a device, and a fixed set of buffers of it. Private to this process. Any thread.
+// The pool: memory registered with a device, and a fixed set of buffers in it. Private to this process. Thread safety: any
+// thread.
 //
-// A buffer is free, in a caller's hands under a token of index and generation, or pending: released on a stream that hasn't
-// come so far. One mutex guards all of it; the backend is never called under it, for a driver's callbacks take it too.
+// A buffer is free; or held by the caller, under a token of index and generation; or pending: released on a stream that has
+// not reached that point. One mutex guards all of it. The backend is never called under it, because a driver's callbacks take
+// it too.
 #pragma once
 
 #include <atomic>
@@ -31,7 +33,7 @@ class Pool {
   Status release(std::uint64_t token);
   Status release_on(std::uint64_t token, void* stream, Error& error);
   Status to_device(std::uint64_t token, void* device_memory, std::uint64_t bytes, void* stream, Error& error);
-  // Who may unregister it again.
+  // Only its owner may unregister memory.
   enum class Owner { user, loader, pool };
   Status register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error);
   Status unregister_memory(void* address, Owner owner, Error& error);
@@ -39,18 +41,18 @@ class Pool {
   [[nodiscard]] std::uint64_t buffer_bytes() const { return buffer_bytes_; }
   [[nodiscard]] std::uint32_t buffers() const { return static_cast<std::uint32_t>(buffers_.size()); }
   [[nodiscard]] Backend& backend() { return *backend_; }
-  // Whether all of it is registered, by whomsoever.
+  // Whether all of it is registered, regardless of owner.
   [[nodiscard]] bool covers(const void* address, std::uint64_t bytes) const;
 
-  // A loader has the pool from its creation to its end.
+  // A loader uses the pool from its creation to its destruction.
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_release); }  // pairs with the acquire in check_idle
-  // What can't be done where a stream's callback runs, for nothing of the driver may be called there: done by the next call
-  // of `clean_up`. Never fails: memory was set aside.
-  class Burial;
-  void bury(Burial& burial);
+  // Leaves the deletion of `object` to the next clean_up. For a stream's callback, which must not call the driver. Never fails
+  // and allocates nothing.
+  class Deferred;
+  void defer(Deferred& object);
   void clean_up();
-  // E_STATE while buffers are in use or a loader is there.
+  // E_STATE while buffers are in use or a loader uses the pool.
   Status check_idle(Error& error);
 
  private:
@@ -63,8 +65,8 @@ class Pool {
     std::uint32_t generation = 1;
     Passed passed{};
   };
-  // A stretch of whole pages that is registered, or that some thread is registering or unregistering: then it is that
-  // thread's alone, and its place is taken all the same.
+  // A range of whole pages that is registered, or (not settled) that some thread is registering or unregistering. No other
+  // thread can register any of it meanwhile.
   struct Stretch {
     std::uint64_t bytes;
     Owner owner;
@@ -72,7 +74,7 @@ class Pool {
   };
 
   Status make_buffers(const feedlane_pool_config& config, Error& error);
-  [[nodiscard]] Buffer* find(std::uint64_t token);  // under the mutex; in a caller's hands
+  [[nodiscard]] Buffer* find(std::uint64_t token);  // under the mutex; a held buffer, or nullptr
   void put_back(std::uint32_t index);
   void wake_sleeper();                // under the mutex
   void forget(std::uintptr_t first);  // under the mutex
@@ -82,7 +84,7 @@ class Pool {
   std::uint64_t budget_ = UINT64_MAX;
   std::byte* memory_ = nullptr;
   std::uint64_t buffer_bytes_ = 0;
-  os::Fd returned_;  // counts up for threads asleep in acquire
+  os::Fd returned_;  // eventfd for threads that sleep in acquire
   std::atomic<std::uint32_t> users_{0};
 
   mutable std::mutex mutex_;
@@ -90,16 +92,16 @@ class Pool {
   std::vector<std::uint32_t> free_;
   std::map<std::uintptr_t, Stretch> registered_;  // by page-aligned address
   std::uint32_t sleepers_ = 0;
-  bool failed_ = false;  // a stream did, and nobody was told
+  bool failed_ = false;  // a stream has failed, and no call has returned that yet
   feedlane_pool_stats counters_{};
-  Burial* buried_ = nullptr;
+  Deferred* deferred_ = nullptr;
 };
 
-// One in a list of things to be deleted later.
-class Pool::Burial {
+// An element of the list of objects to be deleted later.
+class Pool::Deferred {
  public:
-  virtual ~Burial() = default;
-  Burial* next = nullptr;
+  virtual ~Deferred() = default;
+  Deferred* next = nullptr;
 };
 
 }  // namespace feedlane::pinned

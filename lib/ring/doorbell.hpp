@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waking a peer that sleeps, without a system call when it doesn't.
+// The doorbell: wakes a peer that sleeps, and makes no system call when the peer is awake.
 //
 //   publisher: publish; fence; is the peer's flag set? then write its eventfd
-//   sleeper:   set the flag; fence; sweep everything again; sleep on the eventfd (and on deaths, sockets, a deadline);
+//   sleeper:   set the flag; fence; sweep everything again; sleep on the eventfd (and on pidfds, sockets, a deadline);
 //              clear the flag
 //
-// The sleeper watches its eventfd by Poller::add_bell; nobody reads it.
+// The sleeper watches its eventfd by Poller::add_bell; no one reads it.
 //
-// The fences pair: at least one side sees what the other stored before its own. The publisher's is dear where messages are
-// small, for it waits until the message's line has come. So two that have agreed on it leave it out: the sleeper passes a
-// barrier (os/membarrier.hpp) for both before it sweeps, and the publisher only sees to it that its compiler keeps the
-// order.
+// The fences pair: at least one side sees what the other stored before its own fence. The publisher's fence is expensive
+// for small messages, because it waits until the message's cache line has arrived. Two peers can agree to leave it out: the
+// sleeper then issues a process-wide barrier (os/membarrier.hpp) for both before it sweeps, and the publisher needs only a
+// compiler fence.
 //
-// Only the sleeper writes its flag. A publisher that cleared it and was stopped before the write would take the wake-up
-// with it. No timeout is needed for correctness.
+// Only the sleeper writes its flag. If a publisher cleared it and were stopped before it wrote the eventfd, the wake-up
+// would be lost. No timeout is needed for correctness.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ namespace feedlane::ring {
 
 using SleepFlag = std::atomic<std::uint32_t>;
 
-// Who sees to the publisher's side of the fence. A sleeper may do it though the publisher does too, never the other way.
+// Which side provides the publisher's fence. Both sides may provide it; it is an error if neither does.
 enum class FencedBy { publisher, sleeper };
 
 // The publisher's end: one eventfd for each pair of peers.
@@ -38,12 +38,12 @@ class Doorbell {
   Doorbell(const SleepFlag* peer_sleeping, int peer_event, FencedBy fenced_by = FencedBy::publisher)
       : sleeping_(peer_sleeping), event_(peer_event), fenced_by_(fenced_by) {}
 
-  // After publishing, in batches where there are several: the fence is the cost. True if the peer had to be woken.
+  // Call after publishing; once for several messages, because the fence is the cost. True if the peer was woken.
   bool ring() const {
     // Pairs with the fence in Sleeper::prepare, or with the barrier there.
     if (fenced_by_ == FencedBy::sleeper) std::atomic_signal_fence(std::memory_order_seq_cst);
     else doorbell_fence();
-    // Relaxed: the fence, whoever pays for it, orders it after what was published.
+    // Relaxed: the fence, of either side, orders it after what was published.
     if (sleeping_->load(std::memory_order_relaxed) == 0) return false;
     os::ring_event(event_);
     return true;
@@ -62,7 +62,7 @@ class Sleeper {
   explicit Sleeper(SleepFlag* own_flag, FencedBy fenced_by = FencedBy::publisher)
       : flag_(own_flag), fenced_by_(fenced_by) {}
 
-  // From here on every publisher rings. Sweep once more after it, then sleep or cancel.
+  // From here on every publisher rings. The caller sweeps once more, then sleeps or cancels.
   void prepare() {
     // Relaxed: the fence orders it before the sweep that follows.
     flag_->store(1, std::memory_order_relaxed);
@@ -70,16 +70,16 @@ class Sleeper {
     doorbell_fence();  // pairs with the fence in Doorbell::ring
     is_sure_ = fenced_by_ == FencedBy::publisher || os::pass_barrier();
   }
-  // False: the barrier that was promised has been refused, as in a sandbox that was entered later, and a publisher may not
-  // have seen the flag. Then sleep for a millisecond at most and sweep again: its stores are out long before.
+  // False: the kernel refused the promised barrier (for example in a sandbox entered since), so a publisher may have missed
+  // the flag. Then sleep for at most a millisecond and sweep again: the publisher's stores are visible long before.
   [[nodiscard]] bool is_sure() const { return is_sure_; }
   [[nodiscard]] os::Deadline limit(os::Deadline deadline) const {
     return is_sure_ ? deadline : deadline.earlier(os::Deadline::after(1'000'000));
   }
   [[nodiscard]] FencedBy fenced_by() const { return fenced_by_; }
 
-  // Awake. A ring that comes late costs one needless wake-up. Nothing is written where nothing changes: publishers look at
-  // the flag's line for every message.
+  // Awake. A late ring costs one needless wake-up. The flag is written only when it changes: publishers read its line for
+  // every message.
   void cancel() {
     if (!may_be_set_) return;
     flag_->store(0, std::memory_order_relaxed);
@@ -90,7 +90,7 @@ class Sleeper {
   SleepFlag* flag_ = nullptr;
   FencedBy fenced_by_ = FencedBy::publisher;
   bool is_sure_ = true;
-  bool may_be_set_ = true;  // whoever had the flag before may have left it so
+  bool may_be_set_ = true;  // the flag's previous owner may have left it set
 };
 
 }  // namespace feedlane::ring

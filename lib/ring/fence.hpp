@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The full fence of the doorbell protocol.
 #pragma once
 
 #include <atomic>
@@ -13,8 +14,8 @@
 
 namespace feedlane::ring {
 
-// The fence between "publish" and "is the peer asleep?", and between "I sleep" and "is there anything?". Each side's fence
-// pairs with the other's: at least one of them sees what the other stored before its own.
+// The fence between publishing and reading the peer's flag, and between setting the own flag and sweeping. Each side's
+// fence pairs with the other's: at least one side sees what the other stored before its own fence.
 inline void doorbell_fence() noexcept {
 #ifdef FEEDLANE_THREAD_SANITIZER
   // ThreadSanitizer doesn't know fences; it does know a sequentially consistent read-modify-write.

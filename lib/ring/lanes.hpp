@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many producers, one consumer: a ring for each producer, swept in turn. Producers never meet, never wait for each other,
-// and one that dies leaves a prefix of whole messages in its own lane, so that no message is half made and nobody has to
-// guess by a timeout whether a hole will be filled.
+// Many producers, one consumer: one ring (a lane) for each producer, swept in round-robin order. Producers share no state and
+// never wait for each other. A producer that dies leaves a prefix of whole messages in its own lane: there is no incomplete
+// message, and no gap to wait for.
 #pragma once
 
 #include <cstddef>
@@ -19,41 +19,43 @@ class Lanes {
     const std::byte* data;  // valid until release(lane)
   };
 
-  // A lane that no producer has yet.
+  // Adds a closed lane; returns its number.
   std::uint32_t add(Cells cells, std::uint64_t start, Sequence* published) {
     lanes_.push_back({Consumer(cells, start, published), false});
     return static_cast<std::uint32_t>(lanes_.size() - 1);
   }
-  // Other cells for the lane, all zero: whoever knows the old ones can't write there. Where their producer must start.
+  // Gives the lane other cells, all zero: a process that has the old ones mapped can't write there. Returns the position at
+  // which the new producer must start.
   std::uint64_t renew(std::uint32_t lane, Cells cells) {
     lanes_[lane].consumer.move_to(cells);
     return lanes_[lane].consumer.position();
   }
-  // Where the lane's next producer must start. Nothing that its predecessor left in the cells can be taken for its own.
+  // Returns the position at which the lane's next producer must start. Nothing that its predecessor left in the cells can be
+  // taken for a message of the new one.
   std::uint64_t prepare(std::uint32_t lane) {
     lanes_[lane].consumer.format();
     return lanes_[lane].consumer.position();
   }
-  // Hands a lane to a producer that starts there: from here on messages are taken from it.
+  // From here on messages are taken from the lane. Returns the position at which its producer starts.
   std::uint64_t open(std::uint32_t lane) {
     lanes_[lane].open = true;
     return lanes_[lane].consumer.position();
   }
-  // Its producer isn't to be believed any more: whatever is in the lane stays there until it is closed.
+  // The producer is no longer trusted: nothing more is taken from the lane until it is closed.
   void shut(std::uint32_t lane) { lanes_[lane].open = false; }
-  // The producer is dead or gone and what it committed has been taken: the lane moves to the next generation.
+  // The producer has died or left, and what it committed has been taken: the lane moves to the next generation.
   void close(std::uint32_t lane) {
     Lane& l = lanes_[lane];
     l.open = false;
     l.consumer.release(static_cast<std::uint32_t>(l.consumer.next_generation_start() - l.consumer.position()));
   }
 
-  // The next committed message of any open lane, each lane in its turn; data is nullptr if there is none.
+  // The next committed message of any open lane, in round-robin order; data is nullptr if there is none.
   Message peek() {
     std::uint32_t one = 0;
     return peek_many(1, one);
   }
-  // The same, `got` messages of one lane, up to `want`.
+  // The same for up to `want` messages of one lane; `got` is their number.
   Message peek_many(std::uint32_t want, std::uint32_t& got) {
     const auto count = static_cast<std::uint32_t>(lanes_.size());
     for (std::uint32_t i = 0; i < count; i++) {
@@ -72,7 +74,7 @@ class Lanes {
       if (l.open && l.consumer.peek(1) != 0) return true;
     return false;
   }
-  // The next committed message of one lane, to empty it after its producer's death.
+  // The next committed message of one lane, to drain it after its producer's death.
   [[nodiscard]] Message peek_lane(std::uint32_t lane) const {
     const Consumer& consumer = lanes_[lane].consumer;
     return {lane, consumer.peek(1) == 0 ? nullptr : consumer.message(0)};
@@ -84,7 +86,7 @@ class Lanes {
   void release(std::uint32_t lane, std::uint32_t count = 1) { lanes_[lane].consumer.release(count); }
 
   [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].open; }
-  // Up to where its messages have been released.
+  // Messages before this position have been released.
   [[nodiscard]] std::uint64_t position(std::uint32_t lane) const { return lanes_[lane].consumer.position(); }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(lanes_.size()); }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking again and again for a while before going to sleep: a wake-up costs tens of microseconds, a message that is about
-// to come a fraction of one.
+// Adaptive spinning before a sleep: a wake-up costs tens of microseconds, a message that is about to arrive a fraction of
+// one.
 //
-// It pays only where the peer runs meanwhile, and that can't be asked: with fewer processors in the machine than parties it
-// takes one from somebody who has work to do, so it isn't done there; else what became of the last times says it. Each time
-// in vain halves the patience, down to none; each success restores it. Now and then it is tried again. Nothing depends on it
-// but time: the flag of the doorbell is down while one looks, and whoever gives up goes the whole way: flag, fence, sweep,
-// sleep.
+// Spinning pays only while the peer runs, which can't be queried. With fewer processors than parties it would take a
+// processor from one that has work to do, so it is off there. Otherwise recent results decide: each failure halves the time
+// limit, down to none; each success restores it; once every `rests` sleeps it is tried again. Only time depends on it: the
+// doorbell's flag stays clear while a thread spins, and after a failure the full sequence follows: flag, fence, sweep, sleep.
 #pragma once
 
 #include <sys/sysinfo.h>
@@ -17,7 +16,7 @@
 
 namespace feedlane::ring {
 
-// For a loop that waits for another processor: leaves the core to its other thread for a moment.
+// In a loop that waits for another processor: lets the core's other hardware thread run.
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -28,23 +27,23 @@ inline void relax() {
 
 class Spin {
  public:
-  // About what two wake-ups cost, there and back, on virtual machines; less where they are cheaper is no use to anybody.
+  // About the cost of two wake-ups, there and back, on virtual machines. A smaller value gains nothing where they are cheaper.
   static constexpr std::int64_t most_ns = 100'000;
 
-  // `parties`: how many there are that may run at once.
+  // `parties`: how many threads and processes may run at once.
   explicit Spin(std::uint32_t parties = 2) : can_ever_(static_cast<std::uint32_t>(::get_nprocs()) >= parties) {}
 
-  // Whether `ready` became true before the patience, or the time until `deadline`, was over.
+  // True if `ready` became true before the time limit or `deadline` had passed.
   template <class F>
   bool until(os::Deadline deadline, F&& ready) {
     if (patience_ns_ == 0 && !is_time_to_try()) return false;
     const std::int64_t left = deadline.remaining_ns();
     if (left == 0) return false;
-    for (int i = 0; i < hasty_looks; i++)
+    for (int i = 0; i < first_polls; i++)
       if (ready()) return succeed();
     const std::int64_t end = os::now_ns() + (left < patience_ns_ ? left : patience_ns_);
     do {
-      for (int i = 0; i < looks_a_clock; i++) {
+      for (int i = 0; i < polls_per_clock; i++) {
         if (ready()) return succeed();
         relax();
       }
@@ -55,9 +54,9 @@ class Spin {
 
  private:
   static constexpr std::int64_t least_ns = 2'000;
-  static constexpr int hasty_looks = 256;   // before the first relax, which takes as long as a message takes to come
-  static constexpr int looks_a_clock = 32;  // looks between two looks at the clock
-  static constexpr int rests = 64;          // sleeps without looking before it is tried again
+  static constexpr int first_polls = 256;  // before the first relax, which takes as long as a message needs to arrive
+  static constexpr int polls_per_clock = 32;  // polls between two reads of the clock
+  static constexpr int rests = 64;            // sleeps without spinning before it is tried again
 
   bool succeed() {
     patience_ns_ = most_ns;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring from one producer to one consumer, who may be in different processes.
+// A single-producer, single-consumer ring. The two sides may be in different processes.
 //
-// Cells are of one size, a multiple of 64 bytes, their count is a power of two. A cell begins with its sequence number;
+// Cells have one size, a multiple of 64 bytes; their number is a power of two. A cell begins with its sequence number;
 // the rest is the message. Position p (64 bits, wraps) lives in cell p mod capacity. The producer fills the message and
-// stores sequence = p + 1: that store is the commit, and the only word that the consumer watches, in the very line that
-// it is about to read. So a message moves one line. The consumer writes nothing into cells; it publishes its position
-// elsewhere, and the producer looks there only when the ring seems full.
+// stores sequence = p + 1: that store is the commit. It is the only word that the consumer polls, and it lies in the cache
+// line that the consumer reads next, so a message costs the transfer of one line. The consumer writes nothing into cells; it
+// publishes its position elsewhere, and the producer reads that only when the ring seems full.
 //
-// The cells of one commit are published from the last to the first. The consumer is in wait at the first: so it doesn't
-// fetch the others' lines from under the producer's hands, and it sees all of them or none. A producer killed at any
-// instruction has committed them or has not, and what it has committed is a prefix. Its successor starts `capacity`
-// further on, where no cell that is left can match.
+// The cells of one commit are published from the last to the first. The consumer polls the first, so it doesn't fetch the
+// other lines while the producer writes them, and it sees all cells of the commit or none. A producer killed at any
+// instruction has committed all of them or none; what it has committed is a prefix. Its successor starts `capacity`
+// positions later, where no sequence number left in a cell can match.
 //
 // Memory ordering: everything the producer wrote before commit() happens before the consumer's peek() that returns the
 // cell; everything the consumer read before release() happens before the producer's reserve() that returns it again.
@@ -29,7 +29,7 @@ namespace feedlane::ring {
 using Sequence = std::atomic<std::uint64_t>;
 static_assert(Sequence::is_always_lock_free && sizeof(Sequence) == 8);
 
-// Where the cells are. Both sides have one.
+// Address, size and number of the cells. Each side has its own copy.
 struct Cells {
   std::byte* memory = nullptr;
   std::uint32_t cell_bytes = 0;
@@ -55,18 +55,18 @@ struct Cells {
     return capacity - static_cast<std::uint32_t>(position & (capacity - 1));
   }
 
-  // Makes every cell look like one of the lap before `start`. Zeroed memory is formatted for start 0 already. Before the
-  // ring is shared.
+  // Gives every cell the sequence number of the lap before `start`. Zeroed memory is formatted for start 0 already. Only
+  // before the ring is shared.
   void format(std::uint64_t start) const {
     for (std::uint64_t i = 0; i < capacity; i++)
-      sequence(start + i).store(start + i + 1 - capacity, std::memory_order_relaxed);  // shared later, by other means
+      sequence(start + i).store(start + i + 1 - capacity, std::memory_order_relaxed);  // ordered by the later sharing
   }
 };
 
 class Producer {
  public:
   Producer() = default;
-  // `consumer_position` is the word that the consumer publishes, nullptr where the caller itself counts what is free.
+  // `consumer_position` is the word that the consumer publishes; nullptr if the caller itself counts free cells.
   Producer(Cells cells, std::uint64_t start, const Sequence* consumer_position)
       : cells_(cells), position_(start), consumer_seen_(start), consumer_position_(consumer_position) {}
 
@@ -75,9 +75,9 @@ class Producer {
     want = std::min(want, cells_.until_end(position_));
     if (consumer_position_ == nullptr) return want;
     if (free_cells() < want) {
-      // Pairs with the release store in Consumer::release: its reads of the cells lie before our writes to them.
+      // Pairs with the release store in Consumer::publish: its reads of the cells happen before our writes to them.
       consumer_seen_ = consumer_position_->load(std::memory_order_acquire);
-      if (position_ - consumer_seen_ > cells_.capacity) {  // no consumer of this ring says so: its memory is damaged
+      if (position_ - consumer_seen_ > cells_.capacity) {  // no consumer can be there: the memory is damaged
         broken_ = true;
         consumer_seen_ = position_ - cells_.capacity;
       }
@@ -88,7 +88,7 @@ class Producer {
 
   // Publishes the first `count` reserved cells, all at once.
   void commit(std::uint32_t count) {
-    // What was reserved at once lies in a row.
+    // The cells of one reserve() are contiguous.
     std::byte* cell = cells_.cell(position_) + std::size_t{count} * cells_.cell_bytes;
     for (std::uint64_t p = position_ + count; p != position_; p--) {
       cell -= cells_.cell_bytes;
@@ -104,11 +104,11 @@ class Producer {
   [[nodiscard]] const Cells& cells() const { return cells_; }
 
  private:
-  // Asks for the lines of cells to come, which the consumer had last, while there is other work to do.
+  // Prefetches the lines of later cells, which the consumer's cache has, while there is other work to do.
   void prefetch_ahead(std::uint32_t count) const {
     if (free_cells() < ahead + count) return;
     const std::byte* cell = cells_.cell(position_ + ahead);
-    const std::uint32_t in_a_row = std::min(count, cells_.until_end(position_ + ahead));  // the others not at all
+    const std::uint32_t in_a_row = std::min(count, cells_.until_end(position_ + ahead));  // not beyond the end
     for (std::uint32_t i = 0; i < in_a_row; i++, cell += cells_.cell_bytes) prefetch_for_write(cell);
   }
   static constexpr std::uint32_t ahead = 32;
@@ -127,7 +127,7 @@ class Producer {
 class Consumer {
  public:
   Consumer() = default;
-  // `published` is where the position goes for the producer to see, nullptr if it never looks.
+  // `published` is the word that tells the producer the position; nullptr if the producer never reads it.
   Consumer(Cells cells, std::uint64_t start, Sequence* published)
       : cells_(cells), position_(start), published_(published) {
     publish();
@@ -138,7 +138,7 @@ class Consumer {
     want = std::min(want, cells_.until_end(position_));
     const std::byte* cell = cells_.cell(position_);
     std::uint32_t count = 0;
-    // Pairs with the release store in Producer::commit: the message was written before.
+    // Pairs with the release store in Producer::commit: the message was written before it.
     while (count < want && Cells::sequence_of(cell).load(std::memory_order_acquire) == position_ + count + 1) {
       count++;
       cell += cells_.cell_bytes;
@@ -147,15 +147,16 @@ class Consumer {
   }
   [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
 
-  // The next cell will be looked at soon.
+  // Prefetches the next cell.
   void prefetch() const { __builtin_prefetch(cells_.cell(position_)); }
 
-  // Whether the next `count` cells hold what no producer leaves there that commits them one by one: in order, and what isn't
-  // committed is of an earlier lap, or zero. Ring memory that others can write has been damaged then.
+  // True if the next `count` cells are in a state that no producer leaves which commits one cell at a time: committed cells
+  // form a prefix, and every other cell has a sequence number of an earlier lap, or zero. The ring's memory is damaged then.
   [[nodiscard]] bool is_torn(std::uint32_t count) const {
     bool is_later_committed = false;
     for (std::uint64_t p = position_ + std::min(count, cells_.capacity); p-- != position_;) {
-      // Acquire: pairs with the release store in Producer::commit: who sees a cell committed sees those before it so.
+      // Acquire: pairs with the release store in Producer::commit. A thread that sees a cell committed sees all earlier
+      // cells committed.
       const std::uint64_t sequence = cells_.sequence(p).load(std::memory_order_acquire);
       const std::uint64_t behind = p + 1 - sequence;  // whole laps
       if (behind == 0) is_later_committed = true;
@@ -165,10 +166,10 @@ class Consumer {
     return false;
   }
 
-  // While there is no producer: goes on in other cells, all of them zero, at the same position. A zero is the sequence number
-  // of no cell that is committed.
+  // Only while there is no producer: continues at the same position in other cells, all of them zero. No committed cell has
+  // sequence number zero.
   void move_to(Cells cells) { cells_ = cells; }
-  // While there is no producer: see Cells::format.
+  // Only while there is no producer. See Cells::format.
   void format() const { cells_.format(position_); }
 
   // Gives back the first `count` peeked cells.

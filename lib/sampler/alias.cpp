@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds alias tables.
 #include "sampler/alias.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace feedlane::sampler {
 AliasTable::AliasTable(std::span<const double> weights) {
   const std::size_t n = weights.size();
   const auto heaviest = std::max_element(weights.begin(), weights.end());
-  // By the largest first, so that no sum overflows.
+  // Divided by the largest weight first, so that no sum overflows.
   double sum = 0;
   for (const double w : weights) sum += w / *heaviest;
   columns_.reserve(n);
@@ -28,7 +29,7 @@ AliasTable::AliasTable(std::span<const double> weights) {
       small.push_back(rich);
     }
   }
-  // Rounding leaves some of either kind: they should stand for themselves, but for those that must never be drawn.
+  // Rounding leaves columns of both kinds: they keep their own index, except those of weight 0, which must never be drawn.
   for (const std::int64_t i : large) column(i).keep = 1;
   for (const std::int64_t i : small) {
     const bool never = weights[static_cast<std::size_t>(i)] == 0;

@@ -11,15 +11,15 @@ namespace feedlane::sampler {
 class AliasTable {
  public:
   AliasTable() = default;
-  // Finite weights >= 0, one at least > 0. 16 bytes a weight.
+  // Finite weights >= 0, at least one > 0. Takes 16 bytes for each weight.
   explicit AliasTable(std::span<const double> weights);
-  // An index by two uniform 64-bit numbers; never one whose weight is 0.
+  // An index, drawn by two uniform 64-bit numbers; never one of weight 0.
   [[nodiscard]] std::int64_t draw(std::uint64_t column, std::uint64_t coin) const;
 
  private:
   struct Column {
-    double keep;         // how likely the column stands for itself
-    std::int64_t alias;  // and for which else otherwise
+    double keep;         // probability of the column's own index
+    std::int64_t alias;  // index otherwise
   };
   std::vector<Column> columns_;
 };

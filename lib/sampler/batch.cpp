@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The batch sampler.
 #include <algorithm>
 
 #include "sampler/feistel.hpp"
@@ -8,7 +9,7 @@
 namespace feedlane::sampler {
 namespace {
 
-// torch's BatchSampler over a copy of another one.
+// torch's BatchSampler over a copy of another sampler.
 class Batch final : public Sampler {
  public:
   Batch(std::unique_ptr<Sampler> inner, std::int64_t rows, bool drop_last)
@@ -65,7 +66,7 @@ Status Batch::next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got,
 
 Status Batch::save(std::int64_t position, std::vector<std::byte>& out, Error& error) const {
   if (position < 0 || !seekable()) position = ended_ ? INT64_MAX : batches_;
-  // What was dropped at the end of the epoch isn't left for later.
+  // A dropped last batch counts as yielded.
   const std::int64_t all = length();
   const bool at_end = all >= 0 && position >= all && (drop_last_ || position > all);
   const std::int64_t saved = all < 0 ? batches_ : std::min(position, all);
@@ -91,7 +92,7 @@ Status Batch::load(std::span<const std::byte> state, Error& error) {
   if (!more.ok() || more.left() != 0 || batches < 0) return refuse_damaged(error);
   s = inner_->load(inner, error);
   if (s != FEEDLANE_OK) return s;
-  // Of an inner sampler of unknown length there may be any number, and they go on being counted.
+  // If the length of the inner sampler is unknown, any number is valid, and counting continues from it.
   const std::int64_t all = length();
   if (batches > (all < 0 ? Feistel::most : all)) return refuse_damaged(error);
   batches_ = batches;
@@ -103,7 +104,7 @@ Status Batch::load(std::span<const std::byte> state, Error& error) {
 
 Status make_batch(const Sampler& inner, std::int64_t batch_size, std::int32_t drop_last, std::unique_ptr<Sampler>& out,
                   Error& error) {
-  constexpr std::int64_t most = std::int64_t{1} << 30;  // as of a loader's batch_size
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // same limit as a loader's batch_size
   if (inner.batch_rows() > 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, "inner", inner.batch_rows(), 0,
                         "inner yields batches already, of up to {}", inner.batch_rows());

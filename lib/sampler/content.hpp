@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number that tells one list of 8-byte values from another, for the states of samplers that are defined by a list.
+// A hash of a list of 8-byte values, for the states of samplers that are defined by a list.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The sampler of the user's callbacks.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t most_state_bytes = std::uint64_t{1} << 30;
 
-// The user's table, which a sampler and its copies share; what the callbacks say is looked at here.
+// The user's table, shared by a sampler and its copies. Calls the callbacks and checks what they return.
 class Callbacks {
  public:
   explicit Callbacks(const feedlane_sampler_callbacks& table) : table_(table), detail_(std::size_t{64} * 1024) {}
@@ -23,7 +24,7 @@ class Callbacks {
   void adopt() { adopted_ = true; }
   [[nodiscard]] const feedlane_sampler_callbacks& table() const { return table_; }
 
-  // Calls `f` with the table and a fresh error struct. `positive`: the one outcome that isn't an error.
+  // Calls `f` with the table and a fresh error struct. `positive`: the one positive return value that is allowed.
   template <class F>
   Status call(const char* name, Status positive, Error& error, F&& f) {
     feedlane_error report;
@@ -39,7 +40,7 @@ class Callbacks {
   Status translate(const char* name, Status returned, const feedlane_error& report, Error& error) const;
 
   feedlane_sampler_callbacks table_;
-  bool adopted_ = false;      // from when on `drop` is ours to call
+  bool adopted_ = false;      // if set, the destructor calls `drop`
   std::vector<char> detail_;  // room for tracebacks
 };
 
@@ -48,7 +49,7 @@ Status Callbacks::translate(const char* name, Status returned, const feedlane_er
   if (s == returned && report.detail == detail_.data()) {
     try {
       error.detail.assign(detail_.data(), std::min<std::uint64_t>(report.detail_len, detail_.size()));
-    } catch (const std::bad_alloc&) {  // the text alone, then: what it failed of may be just that
+    } catch (const std::bad_alloc&) {  // then the text alone: the callback may have failed for lack of memory too
       error.detail.clear();
     }
   }
@@ -81,7 +82,8 @@ class Custom final : public Sampler {
   std::uint64_t seed_ = 0;
   bool started_ = false;
   bool ended_ = false;
-  std::vector<std::int64_t> kept_;  // what the user gave before `next` failed: the following one begins with it
+  std::vector<std::int64_t>
+      kept_;  // indices that the user gave before `next` failed; the following call returns them first
 };
 
 Status Custom::restart(std::int64_t epoch, std::uint64_t seed, Error& error) {
@@ -125,11 +127,11 @@ Status Custom::next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got
   Status s = rows > 0 ? check_room(cap, rows, error) : FEEDLANE_OK;
   if (s == FEEDLANE_OK && !started_) s = restart(epoch_, seed_, error);
   if (s != FEEDLANE_OK) return s;
-  // Of single indices the user may give fewer than asked for at any time, but only the last ones are fewer here.
+  // The user may return fewer indices than requested at any time; this function returns fewer only at the end.
   const std::uint64_t wanted = rows > 0 ? static_cast<std::uint64_t>(rows) : cap;
   got = std::min<std::uint64_t>(kept_.size(), wanted);
   std::copy_n(kept_.begin(), got, indices);
-  kept_.reserve(rows > 0 ? got : wanted);  // to keep them takes no memory then, which may be what has run out
+  kept_.reserve(rows > 0 ? got : wanted);  // so that keeping them allocates nothing
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(got));
   while (!ended_ && got < wanted) {
     std::uint64_t part = 0;
@@ -215,7 +217,7 @@ Status make_custom(const feedlane_sampler_callbacks& callbacks, std::unique_ptr<
   if (callbacks.length < 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.length", callbacks.length, 0,
                         "callbacks.length is {}: must not be negative; 0 means unknown", callbacks.length);
-  constexpr std::int64_t most = std::int64_t{1} << 30;  // as of a loader's batch_size
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // same limit as a loader's batch_size
   if (callbacks.batch_rows < 0 || callbacks.batch_rows > most)
     return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.batch_rows", callbacks.batch_rows,
                         callbacks.batch_rows < 0 ? 0 : most, "callbacks.batch_rows is {}: must be between 0 and {}",

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The distributed sampler: each rank's share of one order.
 #include <algorithm>
 #include <optional>
 
@@ -9,8 +10,8 @@
 namespace feedlane::sampler {
 namespace {
 
-// The list that all ranks share: an order of the data set, repeated from its start or cut so that `world` ranks get the
-// same number of indices.
+// The list that all ranks share: an order of the data set, repeated from its start or cut, so that each of `world` ranks gets
+// the same number of indices.
 struct PaddedList {
   static std::int64_t total(std::int64_t length, std::int64_t world, bool drop_last) {
     return (length / world + (length % world != 0 && !drop_last ? 1 : 0)) * world;
@@ -22,13 +23,13 @@ struct PaddedList {
   }
 
   std::int64_t length = 0;
-  std::vector<std::int64_t> order;       // torch's, else empty
+  std::vector<std::int64_t> order;       // torch's order; else empty
   std::optional<Feistel> permutation{};  // feistel
 };
 
-// torch's DistributedSampler. This rank's indices are dealt from `start_` on: every world-th of the list. That is 0, unless
-// a state was loaded: then the list is still the one of the world that the epoch began with, padded for it, and what those
-// ranks left of it is dealt anew.
+// torch's DistributedSampler. From `start_` on, every world-th index of the list is this rank's. `start_` is 0 unless a state
+// was loaded: then the list is still the one padded for the world that the epoch began with, and the indices that those ranks
+// have not yielded are divided among the present ranks.
 class Distributed final : public Listed {
  public:
   Distributed(const feedlane_distributed_config& config, const RankSource& rank) : config_(config), rank_(rank) {
@@ -39,7 +40,7 @@ class Distributed final : public Listed {
     return std::make_unique<Distributed>(config_, rank_);
   }
   [[nodiscard]] std::int64_t length() const override { return before_ + own(); }
-  // Modulo 2^64, as `first` alone may lie far below zero; what is added to it brings it back.
+  // Modulo 2^64: `first` alone may be far below zero, but sums with it are in range.
   [[nodiscard]] Place place() const override {
     const std::uint64_t before = static_cast<std::uint64_t>(before_) * static_cast<std::uint64_t>(rank_.world);
     const std::uint64_t first = static_cast<std::uint64_t>(start_ + rank_.rank) - before;
@@ -72,7 +73,7 @@ class Distributed final : public Listed {
     start_ = start;
     before_ = before;
   }
-  // How many of what is dealt are this rank's.
+  // Number of this rank's indices from `start_` on.
   [[nodiscard]] std::int64_t own() const {
     const std::int64_t left = total_ - start_ - rank_.rank;
     return left <= 0 ? 0 : (left - 1) / rank_.world + 1;
@@ -82,9 +83,9 @@ class Distributed final : public Listed {
   RankSource rank_;
   PaddedList list_;
   std::int64_t origin_ = 1;  // the world that the list is padded for
-  std::int64_t total_ = 0;   // its length
+  std::int64_t total_ = 0;   // length of the padded list
   std::int64_t start_ = 0;
-  std::int64_t before_ = 0;  // how many indices the epoch had yielded, before they were dealt anew
+  std::int64_t before_ = 0;  // indices of this epoch that were yielded before the state was loaded
 };
 
 Status Distributed::prepare(std::int64_t epoch, Error&) {
@@ -100,8 +101,8 @@ Status Distributed::prepare(std::int64_t epoch, Error&) {
   return FEEDLANE_OK;
 }
 
-// Where the ranks together stand in the list: all are saved at the same position, or behind their end, which the ranks that
-// got one index fewer reach first.
+// Saves the position of all ranks together. All ranks are saved at the same position, or at their end, which ranks with one
+// index fewer reach first.
 void Distributed::save_more(std::int64_t position, ByteWriter& more) const {
   const std::int64_t dealt = position - before_;
   const bool over = dealt > (total_ - start_) / rank_.world;
@@ -109,7 +110,7 @@ void Distributed::save_more(std::int64_t position, ByteWriter& more) const {
   more.i64(over ? total_ : start_ + dealt * rank_.world);
 }
 
-// One rank alone has yielded no more than all together.
+// The position of one rank must not be larger than that of all ranks together.
 Status Distributed::load_more(std::int64_t position, ByteReader& more, Error& error) {
   const std::int64_t origin = more.i64();
   const std::int64_t start = more.i64();

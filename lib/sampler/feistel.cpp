@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The Feistel network.
 #include "sampler/feistel.hpp"
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace feedlane::sampler {
 
 Feistel::Feistel(std::int64_t n, std::uint64_t key) : n_(static_cast<std::uint64_t>(n)) {
   const int bits = static_cast<int>(std::bit_width(n_ > 0 ? n_ - 1 : 0));
-  half_ = std::max((bits + 1) / 2, 3);  // halves of fewer bits reach too few of the permutations
+  half_ = std::max((bits + 1) / 2, 3);  // smaller halves yield too few different permutations
   mask_ = (std::uint64_t{1} << half_) - 1;
   for (std::uint64_t& k : keys_) k = scatter(key += golden_gamma);
 }

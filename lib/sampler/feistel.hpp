@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A keyed permutation of [0, n), computed index by index: no memory, any place at once.
+// A keyed permutation of [0, n), computed index by index: it takes no memory and allows random access.
 //
-// A balanced Feistel network permutes the next even power of two; what it maps beyond n is mapped again until it is below
-// ("cycle walking": Black, Rogaway, Ciphers with Arbitrary Finite Domains, 2002), fewer than four times on average from 64
-// on. No cipher: the order is scattered, not secret.
+// A balanced Feistel network permutes the next even power of two. Values >= n are mapped again until they are below n ("cycle
+// walking": Black, Rogaway, Ciphers with Arbitrary Finite Domains, 2002); for n >= 64 fewer than four times on average. Not a
+// cipher: the order is scattered, not secret.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Feistel {
 
   // 0 <= n <= most.
   Feistel(std::int64_t n, std::uint64_t key);
-  // The index at place `i` of [0, n).
+  // The index at position `i`, 0 <= i < n.
   [[nodiscard]] std::int64_t at(std::int64_t i) const;
 
  private:
@@ -28,7 +28,7 @@ class Feistel {
   std::uint64_t keys_[rounds];
 };
 
-// The key of an epoch's `pass`th permutation: passes follow each other when more indices are wanted than there are.
+// The key of permutation number `pass` of an epoch: there are several if more indices are wanted than the data set has.
 std::uint64_t feistel_key(std::uint64_t seed, std::int64_t pass);
 
 }  // namespace feedlane::sampler

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The position in a list, and its state.
 #include "sampler/listed.hpp"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 namespace feedlane::sampler {
 
 Status Listed::restart(std::int64_t epoch, std::uint64_t, Error& error) {
-  prepared_ = false;  // should memory run out
+  prepared_ = false;  // stays so if memory runs out
   epoch_ = epoch;
   const Status s = prepare(epoch, error);
   if (s != FEEDLANE_OK) return s;
@@ -30,7 +31,7 @@ Status Listed::save(std::int64_t position, std::vector<std::byte>& out, Error& e
   if (position < 0) position = ended_ ? INT64_MAX : position_;
   if (position < earliest())
     return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, earliest(),
-                        "position {} lies before {}, where the loaded state went on", position, earliest());
+                        "position {} is before {}, where the loaded state continued", position, earliest());
   const std::vector<Fact> all = facts();
   StateWriter state(out, kind(), all, epoch_);
   state.more().i64(std::min(position, length()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sampler whose epoch is a list that can be read at any place: then standing somewhere, seeking and saving is one number.
+// Base of samplers whose epoch is a list with random access: position, seeking and saving are one number.
 #pragma once
 
 #include "sampler/sampler.hpp"
@@ -16,7 +16,7 @@ class Listed : public Sampler {
 
  protected:
   [[nodiscard]] virtual Kind kind() const = 0;
-  // What identifies the definition; the same number of facts whatever their values.
+  // What identifies the definition. The number of facts depends on the kind alone.
   [[nodiscard]] virtual std::vector<Fact> facts() const = 0;
   // Makes the list of `epoch`.
   virtual Status prepare(std::int64_t epoch, Error& error) = 0;
@@ -24,7 +24,7 @@ class Listed : public Sampler {
   virtual void read(std::int64_t first, std::int64_t* indices, std::uint64_t count) const = 0;
   // The first position that can still be saved.
   [[nodiscard]] virtual std::int64_t earliest() const { return 0; }
-  // What a kind saves beyond the position. `position` is INT64_MAX behind the end, else as it came from the caller.
+  // Saves what a kind needs beside the position. `position` is INT64_MAX at the end, else the caller's.
   virtual void save_more(std::int64_t, ByteWriter&) const {}
   // Reads it back, before length() is compared with `position`.
   virtual Status load_more(std::int64_t, ByteReader&, Error&) { return FEEDLANE_OK; }
@@ -33,7 +33,7 @@ class Listed : public Sampler {
   std::int64_t epoch_ = 0;
   std::int64_t position_ = 0;
   bool prepared_ = false;
-  bool ended_ = false;  // more was asked for than there was
+  bool ended_ = false;  // `next` was asked for more than was left
 };
 
 }  // namespace feedlane::sampler

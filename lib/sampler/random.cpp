@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The random sampler: torch's order, or one computed index by index.
 #include <algorithm>
 
 #include "base/splitmix.hpp"
@@ -9,7 +10,7 @@
 namespace feedlane::sampler {
 namespace {
 
-// torch's RandomSampler: the whole epoch is a list in memory.
+// torch's RandomSampler. The whole epoch is a list in memory.
 class TorchRandom final : public Listed {
  public:
   explicit TorchRandom(const feedlane_random_config& config) : config_(config), epochs_(config.seed) {}
@@ -29,7 +30,7 @@ class TorchRandom final : public Listed {
   std::vector<std::int64_t> order_;
 };
 
-// Computed index by index, in the memory of a few numbers.
+// An order computed index by index, in constant memory.
 class ComputedRandom final : public Listed {
  public:
   explicit ComputedRandom(const feedlane_random_config& config) : config_(config) {}
@@ -72,7 +73,7 @@ Status TorchRandom::prepare(std::int64_t epoch, Error& error) {
     generator.randint(n, config_.num_samples, order_);
     return FEEDLANE_OK;
   }
-  // In whole passes: each is permuted whole before it is cut. Neither number has the highest bit.
+  // Rounded up to whole passes: each pass is a complete permutation before the last one is cut. Both numbers are below 2^63.
   const auto whole = static_cast<std::uint64_t>(config_.num_samples) + static_cast<std::uint64_t>(n) - 1;
   order_.reserve(whole - whole % static_cast<std::uint64_t>(n));
   for (std::int64_t left = config_.num_samples; left > 0; left -= std::min(n, left))
@@ -80,7 +81,7 @@ Status TorchRandom::prepare(std::int64_t epoch, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Place `place` of a stream that isn't torch's, below n.
+// Number `place` of the stream of `key`, below n. Not torch's stream.
 std::int64_t draw(std::uint64_t key, std::int64_t place, std::int64_t n) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::int64_t>((Wide{row_seed(key, place)} * static_cast<std::uint64_t>(n)) >> 64);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the rank from the environment variables of launchers.
 #include "sampler/rank.hpp"
 
 #include <charconv>
@@ -13,13 +14,13 @@ namespace {
 struct Variables {
   const char* source;
   const char* rank;
-  const char* world;  // NULL: this launcher says it by no variable
+  const char* world;  // nullptr: this launcher sets no such variable
 };
 
 constexpr Variables torchrun = {"torchrun", "RANK", "WORLD_SIZE"};
 constexpr Variables slurm = {"slurm", "SLURM_PROCID", "SLURM_NTASKS"};
 constexpr Variables pmix = {"pmix", "PMIX_RANK", nullptr};
-// Flux and MPI launchers before Slurm, which often starts them.
+// Flux and MPI launchers come before Slurm, which often starts them.
 constexpr Variables launchers[] = {{"feedlane", "FEEDLANE_RANK", "FEEDLANE_WORLD_SIZE"},
                                    torchrun,
                                    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
@@ -31,7 +32,7 @@ constexpr Variables launchers[] = {{"feedlane", "FEEDLANE_RANK", "FEEDLANE_WORLD
                                    {"pals", "PALS_RANKID", nullptr},
                                    pmix};
 
-// Digits alone, up to INT32_MAX.
+// A decimal number without sign, up to INT32_MAX.
 std::optional<std::int32_t> number(std::string_view text) {
   std::int32_t value = 0;
   if (text.empty() || text[0] == '-') return {};
@@ -40,9 +41,9 @@ std::optional<std::int32_t> number(std::string_view text) {
   return value;
 }
 
-// Whether Slurm started this process as a task of a step. An allocation's shell and a batch script see the allocation's
-// variables, but are one process: Slurm numbers such steps from 0xfffffff0 on, and a shell under srun is told by its job's
-// name, as PyTorch Lightning does.
+// Whether Slurm started this process as a task of a step. The shell of an allocation and a batch script have the variables of
+// the allocation but are one process: Slurm numbers such steps from 0xfffffff0 on, and a shell under srun is recognised by the
+// name of its job, as PyTorch Lightning does.
 bool is_slurm_task(const Environment& environment) {
   constexpr std::uint32_t first_special_step = 0xfffffff0;
   const char* const step = environment("SLURM_STEP_ID");
@@ -55,7 +56,7 @@ bool is_slurm_task(const Environment& environment) {
   return job == nullptr || (std::strcmp(job, "interactive") != 0 && std::strcmp(job, "bash") != 0);
 }
 
-// A shell of Slurm's has its PMIx variables too.
+// Whether this is a shell of Slurm's, which has PMIx variables too.
 bool is_shell_of_slurm(const Environment& environment) {
   const char* const space = environment("PMIX_NAMESPACE");
   return space != nullptr && std::strncmp(space, "slurm.", 6) == 0 && !is_slurm_task(environment);
@@ -104,8 +105,8 @@ bool agrees(const Environment& environment, const char* name, std::int32_t used)
   return text == nullptr || number(text) == used;
 }
 
-// Whether the other launcher has started torchrun, once a node, and torchrun this process. Which of them has which rank is
-// torchrun's to choose.
+// Whether the other launcher has started one torchrun for each node, and torchrun this process. Then the two numberings of
+// ranks may differ.
 bool has_started_torchrun(const Environment& environment, const Variables& v, const RankSource& out) {
   if (out.source != torchrun.source) return false;
   const auto read = [&](const char* name) {
@@ -118,7 +119,7 @@ bool has_started_torchrun(const Environment& environment, const Variables& v, co
   return v.world == nullptr || read(v.world) == out.world / *each;
 }
 
-// The first of the others that says something else. A half of it is enough for that.
+// Writes a warning if another launcher's rank or world differs; one of the two is enough.
 void compare(const Environment& environment, const Variables& v, RankSource& out) {
   if (out.warning[0] != '\0') return;
   if (agrees(environment, v.rank, out.rank) && (v.world == nullptr || agrees(environment, v.world, out.world))) return;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// A check that batch samplers share.
 #pragma once
 
 #include "sampler/sampler.hpp"
 
 namespace feedlane::sampler {
 
-// Whether a batch sampler's whole batch fits.
+// E_ARGUMENT if `cap` is too small for a whole batch.
 inline Status check_room(std::uint64_t cap, std::int64_t rows, Error& error) {
   if (cap >= static_cast<std::uint64_t>(rows)) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_ARGUMENT, "cap", cap, rows,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The sequential sampler: 0 to n - 1.
 #include <numeric>
 
 #include "sampler/listed.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and writes sampler states.
 #include "sampler/state.hpp"
 
 namespace feedlane::sampler {

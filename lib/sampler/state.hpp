@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sampler's state as bytes: mark, kind, the facts that identify the definition, the epoch, what the kind adds, a
-// checksum. The kind and the facts are compared by name, so that a state of another sampler is refused with its numbers.
+// A sampler's state as bytes: magic, kind, the facts that identify the definition, the epoch, the kind's own part, a checksum.
+// A state of another sampler is refused with the name and the two values of the fact that differs.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct Fact {
   std::uint64_t value;
 };
 
-// Writes one state: the head at once, the checksum at the end.
+// Writes one state: the constructor the head, finish() the checksum.
 class StateWriter {
  public:
   StateWriter(std::vector<std::byte>& out, Kind kind, std::span<const Fact> facts, std::int64_t epoch);
@@ -31,7 +31,7 @@ class StateWriter {
   ByteWriter writer_;
 };
 
-// Checks a whole state up to what the kind adds, where `more` then stands.
+// Checks a whole state, except the kind's own part, which `more` then reads.
 Status open_state(std::span<const std::byte> state, Kind kind, std::span<const Fact> facts, std::int64_t epoch,
                   ByteReader& more, Error& error);
 // E_CORRUPT.

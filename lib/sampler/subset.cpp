@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The subset sampler.
 #include <algorithm>
 
 #include "sampler/content.hpp"
@@ -8,7 +9,7 @@
 namespace feedlane::sampler {
 namespace {
 
-// What copies share.
+// Shared by copies.
 struct List {
   std::vector<std::int64_t> indices;
   std::uint64_t content;
@@ -48,7 +49,7 @@ class Subset final : public Listed {
   std::shared_ptr<const List> list_;
   bool in_order_;
   std::uint64_t seed_;
-  std::vector<std::int64_t> order_;  // of places in the list
+  std::vector<std::int64_t> order_;  // positions in the list
 };
 
 }  // namespace
@@ -61,7 +62,7 @@ Status make_subset(const std::int64_t* indices, std::uint64_t count, std::int32_
     return error.refuse(FEEDLANE_E_ARGUMENT, "in_order", in_order, in_order < 0 ? 0 : 1,
                         "in_order is {}: must be 0 or 1", in_order);
   auto list = std::make_shared<List>();
-  list->indices.reserve(count);  // says so before it reads, should there be no memory for so many
+  list->indices.reserve(count);  // throws before anything is read if memory is short
   if (count != 0) list->indices.assign(indices, indices + count);
   list->content = content_of(std::span<const std::int64_t>(list->indices));
   out = std::make_unique<Subset>(std::move(list), in_order != 0, seed);

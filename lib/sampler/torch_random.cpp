@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// torch's randint, randperm and seeds.
 #include "sampler/torch_random.hpp"
 
 #include <numeric>
@@ -8,7 +9,7 @@ namespace feedlane::sampler {
 
 void TorchGenerator::randint(std::int64_t n, std::int64_t count, std::vector<std::int64_t>& out) {
   const auto range = static_cast<std::uint64_t>(n);
-  // From this range on torch takes 64 bits, lest the remainder be too skewed.
+  // From this range on torch draws 64 bits, because the remainder of 32 would be too skewed.
   const bool wide = range >= std::uint64_t{1} << 28;
   out.reserve(out.size() + static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; i++)
@@ -22,7 +23,7 @@ void TorchGenerator::randperm(std::int64_t n, std::int64_t count, std::vector<st
   std::iota(first, out.end(), std::int64_t{0});
   const auto at = [&](std::uint64_t i) -> std::int64_t& { return first[static_cast<std::ptrdiff_t>(i)]; };
   const auto length = static_cast<std::uint64_t>(n);
-  // From this length on torch takes 64 bits a position and builds the permutation from the inside out.
+  // From this length on torch draws 64 bits for each position and builds the permutation inside out.
   if (length < UINT32_MAX / 20)
     for (std::uint64_t i = 0; i + 1 < length; i++) std::swap(at(i), at(i + random() % (length - i)));
   else

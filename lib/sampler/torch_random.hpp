@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's random numbers on CPU, draw by draw: a trainer that moves over keeps its data order.
+// torch's random numbers on CPU, draw by draw, so that a trainer ported from torch keeps its data order.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace feedlane::sampler {
 
-// torch.Generator() after manual_seed(seed): mt19937, of whose seed only the low 32 bits count.
+// torch.Generator() after manual_seed(seed): mt19937, seeded with the low 32 bits.
 class TorchGenerator {
  public:
   explicit TorchGenerator(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
@@ -29,17 +29,17 @@ class TorchGenerator {
   std::mt19937 engine_;
 };
 
-// The default generator under DataLoader(shuffle=True): each iterator draws its base seed, then its sampler's seed.
+// The default generator's draws by DataLoader(shuffle=True): each iterator draws its base seed, then its sampler's seed.
 class TorchEpochs {
  public:
-  // Anything further on would be a computation without end: four draws an epoch.
+  // Largest epoch: every epoch costs four draws.
   static constexpr std::int64_t most = std::int64_t{1} << 30;
   struct Seeds {
     std::uint64_t base, sampler;
   };
 
   explicit TorchEpochs(std::uint64_t manual_seed) : manual_seed_(manual_seed), generator_(manual_seed) {}
-  // Of epoch 0 <= `epoch` <= most, counted from manual_seed. The next one costs four draws, an earlier one a replay.
+  // Seeds of epoch 0 <= `epoch` <= most, counted from manual_seed. The next epoch costs four draws, an earlier one a replay.
   Seeds at(std::int64_t epoch);
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The weighted sampler, with and without replacement.
 #include <algorithm>
 #include <cmath>
 
@@ -10,10 +11,10 @@
 namespace feedlane::sampler {
 namespace {
 
-// What copies share.
+// Shared by copies.
 struct Weights {
   std::vector<double> values;  // without replacement
-  AliasTable table;            // with it
+  AliasTable table;            // with replacement
   std::uint64_t content = 0;
   std::uint64_t count = 0;
 };
@@ -45,8 +46,8 @@ class Weighted final : public Listed {
   std::vector<std::int64_t> order_;  // without replacement
 };
 
-// Efraimidis, Spirakis (2006): whoever's exponential clock of rate w rings first is drawn first. By logarithms, so that no
-// weight is too small or too large.
+// Efraimidis, Spirakis (2006): each index gets an exponential random time with rate w; the smallest time is drawn first.
+// Computed by logarithms, so that no weight is too small or too large.
 std::vector<std::int64_t> draw_without_replacement(std::span<const double> weights, std::int64_t count,
                                                    std::uint64_t key) {
   struct Clock {
@@ -116,7 +117,7 @@ Status make_weighted(const double* weights, std::uint64_t count, const feedlane_
   if (c.reserved != 0) return refuse(error, "config.reserved", c.reserved, 0, "must be 0");
   auto shared = std::make_shared<Weights>();
   std::vector<double>& values = shared->values;
-  values.reserve(count);  // says so before it reads, should there be no memory for so many
+  values.reserve(count);  // throws before anything is read if memory is short
   values.assign(weights, weights + count);
   std::int64_t positive = 0;
   const Status s = check(values, positive, error);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds with AddressSanitizer know of every byte of this process whether it may be touched, for shared memory too: payload
-// is forbidden but for what a task or a batch has of it at the moment, so that a data set that writes beyond its tensor,
-// or a trainer that reads a batch it has released, is reported at the instruction that does it. Other builds: nothing.
+// Poisons slot payload for AddressSanitizer. Payload is poisoned except where a task or a batch uses it at the moment, so a
+// data set that writes beyond its tensor, or a trainer that reads a batch it has released, is reported at the instruction
+// that does it. In other builds these functions do nothing.
 //
-// It is each process's own affair: nobody's view of the memory changes for others. Threads that work on one mapping share
-// it: a slot's is changed by whoever has the slot.
+// Poisoning is private to a process. Threads that work on one mapping share it: only the current owner of a slot changes the
+// slot's poisoning.
 #pragma once
 
 #include <algorithm>
@@ -25,10 +25,10 @@
 
 namespace feedlane::shm {
 
-// Slots are generous with address space, which costs an eighth of itself here: beyond this nothing is guarded.
+// Only this much of a slot is poisoned: slots have much address space, and poisoning takes an eighth of it in memory.
 constexpr std::uint64_t guarded_bytes = std::uint64_t{16} << 20;
 
-// A part of a slot's payload, which begins at `payload`.
+// `offset` and `bytes` name a part of the slot's payload that begins at `payload`.
 inline void forbid([[maybe_unused]] const std::byte* payload, [[maybe_unused]] std::uint64_t offset,
                    [[maybe_unused]] std::uint64_t bytes) {
 #ifdef FEEDLANE_ADDRESS_SANITIZER

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Mapping of a descriptor by Boost.Interprocess; errors as values.
 #include "shm/mapping.hpp"
 
 #include <sys/mman.h>
@@ -6,7 +7,7 @@
 namespace feedlane::shm {
 namespace {
 
-// What mapped_region asks of a thing to map.
+// The interface that mapped_region expects.
 struct Descriptor {
   int fd;
   [[nodiscard]] boost::interprocess::mapping_handle_t get_mapping_handle() const {
@@ -18,7 +19,7 @@ struct Descriptor {
 
 Status Mapping::map(int fd, std::uint64_t bytes, Access access, Children children, Error& error) {
   namespace bi = boost::interprocess;
-  // What children shall not have is writable only when they can't get it any more: another thread may fork in between.
+  // A mapping that children must not get becomes writable only after MADV_DONTFORK: another thread may fork in between.
   const bool is_writable = access == Access::read_write;
   const bool opens_later = is_writable && children == Children::none;
   try {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A shared mapping of a whole descriptor.
 #pragma once
 
 #include <boost/interprocess/mapped_region.hpp>
@@ -11,22 +12,22 @@ namespace feedlane::shm {
 
 enum class Access { read_only, read_write };
 
-// Whether children that this process forks have the mapping too.
+// Whether forked children of this process inherit the mapping.
 enum class Children { inherit, none };
 
-// A shared mapping of a whole descriptor; unmapped at the end. The descriptor may be closed meanwhile.
+// Unmapped by the destructor. The descriptor may be closed before.
 class Mapping {
  public:
-  // For Children::none no child ever gets a view that it could write to, whenever another thread forks.
+  // With Children::none no child ever gets a writable view, no matter when another thread forks.
   Status map(int fd, std::uint64_t bytes, Access access, Children children, Error& error);
   void unmap();
   void swap(Mapping& other) { region_.swap(other.region_); }
-  // Children that are forked from here on don't get it.
+  // Children forked from here on don't inherit it.
   Status keep_from_children(Error& error) const;
 
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(region_.get_address()); }
   [[nodiscard]] std::uint64_t size() const { return region_.get_size(); }
-  // Where the kernel doesn't know an advice nothing is lost but what it is for.
+  // Errors are ignored: an advice is optional.
   void advise(int advice) const;
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes the offsets of a loader's regions from its geometry.
 #include "shm/plan.hpp"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace feedlane::shm {
 namespace {
 
-// Lays regions one behind the other. The limits in plan.hpp keep every sum below 2^62.
+// Places regions one after the other. The limits in plan.hpp keep every sum below 2^62.
 class Placer {
  public:
   explicit Placer(std::uint64_t start) : end_(start) {}

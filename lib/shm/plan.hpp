@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The plan: offsets of all regions of a loader's two segments.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace feedlane::shm {
 
-// Where everything lies in the two segments of a loader: a pure function of the geometry. The trainer makes the segments
-// by it; a worker computes it again from the geometry that it finds, so that no offset is ever read from memory.
+// A pure function of the geometry. The trainer creates the segments by it; a worker computes it again from the geometry in
+// control, so that no offset is ever read from shared memory.
 struct Plan {
   Geometry geometry{};
 
@@ -33,25 +34,25 @@ struct Plan {
   std::uint64_t record_bytes = 0;  // of one slot
   std::uint64_t payload = 0;
   std::uint64_t slot_stride = 0;
-  std::uint64_t slot_reserved = 0;  // of it, memory from the start
+  std::uint64_t slot_reserved = 0;  // how much of it is memory from the start
   std::uint64_t data_bytes = 0;
 
-  // Memory that is reserved from the start; the rest of data is address space until a tensor is put there.
+  // Memory that is reserved from the start. The rest of data is address space until a tensor is put there.
   [[nodiscard]] std::uint64_t reserved_bytes() const {
     return control_bytes + payload + geometry.slots * slot_reserved;
   }
   [[nodiscard]] std::uint64_t payload_of(std::uint32_t slot) const { return payload + slot * slot_stride; }
 };
 
-// The next place where a slot's payload, or a part of it that is reserved, may end.
+// Rounds up to a size that a slot's payload, or its reserved part, may have.
 constexpr std::uint64_t align_payload(std::uint64_t bytes) {
   return (bytes + payload_alignment - 1) & ~std::uint64_t{payload_alignment - 1};
 }
 
-// Message bytes of a cell of a task ring or a result lane: 56 and the sequence word are one line.
+// Cell size of task rings and result lanes: 56 bytes of message and the sequence number are one line.
 constexpr std::uint32_t loader_cell_bytes = 64;
 
-// Largest values that a geometry may have; keeps every sum below far from overflow.
+// Largest values of a geometry. They keep every sum far from overflow.
 constexpr std::uint32_t max_workers = 4096;
 constexpr std::uint32_t max_slots = 1u << 20;
 constexpr std::uint64_t max_slot_bytes = std::uint64_t{1} << 40;
@@ -59,7 +60,7 @@ constexpr std::uint64_t max_config_bytes = std::uint64_t{1} << 30;
 constexpr std::uint32_t max_rows = 1u << 30;
 constexpr std::uint64_t max_segment_bytes = std::uint64_t{1} << 46;
 
-// E_LIMIT by name of the geometry's field that is out of range.
+// E_LIMIT names the field of the geometry that is out of range.
 Status make_plan(const Geometry& geometry, Plan& out, Error& error);
 
 }  // namespace feedlane::shm

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The structs of a standalone ring in shared memory; like shm/layout.hpp for loaders.
+// The structs of a standalone ring in shared memory, as shm/layout.hpp is for loaders.
 //
-// control: written by the receiver alone. data: one for each lane, made anew for each sender, who writes it: its row and its
-// cells. So a sender can spoil what it commits itself, and nobody else's, not even its successor's.
+// control: written by the receiver alone. data: one for each lane, created anew for each sender, which writes it: its row and
+// its cells. So a sender can damage only its own messages, not those of another sender or of its successor.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace feedlane::shm {
 
-// Behind the header of control: what the sizes of all segments follow from.
+// After the header of control: the numbers that determine the sizes of all segments.
 struct RingGeometry {
   std::uint32_t message_bytes;
   std::uint32_t cell_bytes;
@@ -39,7 +39,7 @@ struct SenderRow {
 };
 static_assert(sizeof(SenderRow) == 128);
 
-// Where everything lies: a function of the geometry.
+// Offsets of all regions: a pure function of the geometry.
 struct RingPlan {
   RingGeometry geometry{};
   std::uint64_t receiver_block = 0;
@@ -48,7 +48,7 @@ struct RingPlan {
   std::uint64_t sender_row = 0;
   std::uint64_t cells = 0;
   std::uint64_t data_bytes = 0;  // of one lane
-  // Of all lanes, when each has a sender.
+  // When every lane has a sender.
   [[nodiscard]] std::uint64_t all_bytes() const { return control_bytes + geometry.lanes * data_bytes; }
 };
 
@@ -56,7 +56,7 @@ constexpr std::uint32_t max_message_bytes = 1u << 20;
 constexpr std::uint32_t max_ring_capacity = 1u << 24;
 constexpr std::uint32_t max_ring_lanes = 4096;
 
-// E_ARGUMENT by the name of the config field that is out of range.
+// E_ARGUMENT names the field of the config that is out of range.
 Status make_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::uint32_t lanes, RingPlan& out,
                       Error& error);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Creates segments (memfd, seals, reservation, header) and attaches to them, with every check.
 #include "shm/segment.hpp"
 
 #include <fcntl.h>
@@ -40,7 +41,7 @@ constexpr Half data_half(SegmentKind kind) {
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
-// Huge pages would fill holes: they are asked for where there are none.
+// Huge pages are used only for data without holes, because they would fill the holes.
 bool has_no_holes(const Parts& parts) { return parts.bytes == parts.stride; }
 
 Status reserve_parts(int fd, const Parts& parts, Error& error) {
@@ -65,7 +66,7 @@ void write_header(const Half& half, std::uint64_t bytes, std::uint64_t pair_id, 
   std::memcpy(mapping.data(), &header, sizeof header);
 }
 
-// `holes`: of data; nobody can punch any into control.
+// `holes` concerns data; holes in control are never possible.
 Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, Holes holes, std::uint64_t pair_id,
                    std::uint64_t huge_page, os::Fd& fd, Mapping& mapping, const os::SystemFiles& files, Error& error) {
   const Children children = half.is_control() ? Children::none : Children::inherit;
@@ -76,7 +77,7 @@ Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved,
   if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
   if (s == FEEDLANE_OK) s = os::add_seals(fd.get(), seals, error);
   if (s != FEEDLANE_OK) return s;
-  if (!half.is_control()) mapping.advise(MADV_DONTDUMP);  // a core dump of the arena would delay the news of a crash
+  if (!half.is_control()) mapping.advise(MADV_DONTDUMP);  // a core dump of the arena would delay the report of a crash
   if (half.has_header) write_header(half, bytes, pair_id, mapping);
   return FEEDLANE_OK;
 }
@@ -130,7 +131,7 @@ Status attach_half(const Half& half, int fd, Access access, Mapping& mapping, st
 }  // namespace
 
 std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& files) {
-  constexpr std::uint64_t least = std::uint64_t{8} << 20;  // below it there is little to gain
+  constexpr std::uint64_t least = std::uint64_t{8} << 20;  // smaller segments gain little
   if (data_bytes < least) return 0;
   const std::uint64_t page = os::huge_page_bytes(files);
   return page <= data_bytes ? page : 0;
@@ -210,7 +211,7 @@ Status SegmentPair::attach_data(int fd, const os::FileId& id, std::uint64_t byte
 
 Status SegmentPair::take_data(SegmentPair& parent, Error& error) {
   data_.swap(parent.data_);
-  return data_.keep_from_children(error);  // they must not write on after us
+  return data_.keep_from_children(error);  // children must not write after our end
 }
 
 Status SegmentPair::check_control_size(std::uint64_t bytes, Error& error) const {
@@ -252,7 +253,7 @@ Status Segments::restore_slot(std::uint32_t slot, Error& error) const {
   Status s = FEEDLANE_OK;
   if (plan_.slot_reserved != plan_.slot_stride) {
     s = os::give_back(data_fd(), start + plan_.slot_reserved, plan_.slot_stride - plan_.slot_reserved, error);
-    // Release: pairs with the acquire load in Task::forget_given_back. The trainer's one thread is the only one to write it.
+    // Release: pairs with the acquire load in Task::forget_given_back. Only the loader's one thread writes it.
     trainer_block()->given_back.store(trainer_block()->given_back.load(std::memory_order_relaxed) + 1,
                                       std::memory_order_release);
   }

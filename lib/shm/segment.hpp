@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Segments: pairs of memfds (control and data) and their mappings, of loaders and of standalone rings.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,12 @@
 
 namespace feedlane::shm {
 
-// What the memfds of a loader are called; it shows in /proc.
+// Names of a loader's memfds, visible in /proc.
 constexpr const char* control_name = "feedlane-control";
 constexpr const char* data_name = "feedlane-data";
 
-// `first` bytes from the start, and then the first `bytes` of each of `count` stretches of `stride` bytes.
+// The parts of a segment that are memory from the start: its first `first` bytes, and the first `bytes` of each of `count`
+// consecutive stretches of `stride` bytes.
 struct Parts {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
@@ -27,19 +29,19 @@ struct Parts {
   [[nodiscard]] std::uint64_t total() const { return first + count * bytes; }
 };
 
-// Of a huge page, if a data segment of so many bytes, all of them memory, shall be of them; else 0.
+// Huge page size to use for a fully reserved data segment of `data_bytes`, or 0.
 std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& files);
 
-// Whether holes may be punched into data: by a worker that runs wild, and by the trainer to give memory back.
+// Whether holes may be punched into data: by a faulty worker, and by the trainer to give memory back.
 enum class Holes { allowed, forbidden };
 
-// A data segment of several that belong to one control: that of a ring's lane. This side made it.
+// The data segment of one lane of a standalone ring, on the side that created it. Several belong to one control segment.
 class DataSegment {
  public:
-  // Gives the memory back and forgets the descriptor. What was mapped stays so, empty, until the next `create` or the end: who
-  // still looks at it reads zeros.
+  // Gives the memory back and closes the descriptor. The mapping stays until the next create_data or the destructor; reads of
+  // it return zeros.
   void discard();
-  // Once it is with its peer.
+  // Call after the descriptor was sent to the peer.
   void close_fd() { fd_.reset(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
   template <class T>
@@ -53,30 +55,30 @@ class DataSegment {
   Mapping mapping_;
 };
 
-// Two memfds that belong together, and their mappings in this process. Descriptors are kept by the side that made them,
-// which hands them to its peers; a worker keeps that of data.
+// Two memfds that belong together, and their mappings in this process. The side that created them keeps both descriptors and
+// sends them to its peers; a worker keeps that of data.
 class SegmentPair {
  public:
-  // Checks that there is memory, maps, reserves all of it, seals, writes the headers. After this the kernel lets nobody but
-  // the holder of this mapping write to control, and no child forked meanwhile has it. `kind` is that of control; data's is
-  // the next one. Of data, `reserved` says which parts are memory from the start; the rest is address space. Data without
-  // any such address space is of huge pages where the system gives some. Where holes are forbidden, data can be written only
-  // by this mapping and those that forked children inherit.
+  // Checks that there is enough memory, maps, reserves, seals, and writes the headers. From here on the kernel allows writes
+  // to control only by this mapping, and no child forked meanwhile has it. `kind` is that of control; data has the next one.
+  // `reserved` names the parts of data that are memory from the start; the rest is address space. Data that is fully reserved
+  // uses huge pages if the system has some. If holes are forbidden, data can be written only by this mapping and those that
+  // forked children inherit.
   Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const Parts& reserved,
                 const os::SystemFiles& files, Error& error, Holes holes = Holes::allowed);
-  // The same without data, and then as many of these as are wanted, for peers that attach to control and one of them. All of
-  // their bytes are memory. Whether there is any is for the caller to check before control is made.
+  // The same without data; then any number of data segments, each fully reserved. A peer attaches to control and one of them.
+  // The caller checks that there is enough memory before it creates control.
   Status create_control(SegmentKind kind, std::uint64_t control_bytes, const os::SystemFiles& files, Error& error);
   Status create_data(std::uint64_t bytes, const os::SystemFiles& files, DataSegment& out, Error& error) const;
-  // Both segments of a ring's sender. Takes nothing on trust: sizes, seals and headers are checked against each other. E_ABI,
-  // E_CORRUPT. `access` is that to data; control can't be had but for reading.
+  // Both segments of a ring's sender. Sizes, seals and headers are all checked. `access` is that to data; control is mapped
+  // for reading. E_ABI, E_CORRUPT.
   Status attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error);
-  // Control alone, and data by what control says of it. E_ABI, E_CORRUPT.
+  // Control alone; then data, which must have the id and the size that control names. E_ABI, E_CORRUPT.
   Status attach_control(SegmentKind kind, int fd, Error& error);
   Status attach_data(int fd, const os::FileId& id, std::uint64_t bytes, Access access, Error& error);
-  // The mapping of data that this process inherited from its parent, whose pair this is a copy of.
+  // Takes over the mapping of data that this process inherited from its parent; `parent` is the inherited copy of its pair.
   Status take_data(SegmentPair& parent, Error& error);
-  // Whether the sizes are what a plan asks for. E_CORRUPT.
+  // E_CORRUPT if the sizes are not those of the plan.
   Status check_sizes(std::uint64_t control_bytes, std::uint64_t data_bytes, Error& error) const;
   Status check_control_size(std::uint64_t control_bytes, Error& error) const;
   void unmap();
@@ -84,9 +86,9 @@ class SegmentPair {
 
   [[nodiscard]] int control_fd() const { return control_fd_.get(); }
   [[nodiscard]] int data_fd() const { return data_fd_.get(); }
-  // Whether data was filled with huge pages, if the system had any.
+  // Whether huge pages were requested for data; the system may have had none.
   [[nodiscard]] bool asked_for_huge_pages() const { return asked_for_huge_pages_; }
-  // Objects there are implicit-lifetime types in mapped memory, zero at first.
+  // The objects are of implicit-lifetime types in mapped memory, zero at first.
   template <class T>
   [[nodiscard]] T* control(std::uint64_t offset) const {
     return reinterpret_cast<T*>(control_.data() + offset);
@@ -101,7 +103,7 @@ class SegmentPair {
   os::Fd data_fd_;
   Mapping control_;
   Mapping data_;
-  SegmentKind kind_ = SegmentKind::control;  // of the side that made it
+  SegmentKind kind_ = SegmentKind::control;  // set by the side that created it
   std::uint64_t pair_id_ = 0;
   bool asked_for_huge_pages_ = false;
 };
@@ -113,32 +115,33 @@ class Segments {
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
   ~Segments() { unmap(); }
-  // Trainer: by the plan, whose geometry is written into control.
+  // Trainer: creates them by the plan and writes its geometry into control.
   Status create(const Plan& plan, const os::SystemFiles& files, Error& error, Holes holes = Holes::allowed);
-  // Worker: computes the plan again from the geometry that it finds. E_ABI, E_CORRUPT.
+  // Worker: computes the plan from the geometry in control. E_ABI, E_CORRUPT.
   Status attach(int control_fd, int data_fd, Error& error) {
     return attach(control_fd, data_fd, Access::read_write, error);
   }
-  // The same in a child forked by the trainer, whose segments `parent` are a copy of; its view of data becomes ours.
+  // The same in a forked child of the trainer. `parent` is the inherited copy of the trainer's segments; its mapping of data
+  // moves to this object.
   Status attach_inherited(int control_fd, int data_fd, Segments& parent, Error& error);
-  // Monitor: the same, but for reading only.
+  // Monitor: the same, for reading only.
   Status watch(int control_fd, int data_fd, Error& error) {
     return attach(control_fd, data_fd, Access::read_only, error);
   }
   void unmap() {
-    if (are_forbidden_)  // whatever lies there next is none of it
+    if (are_forbidden_)  // later mappings at this address must not be poisoned
       for (std::uint32_t slot = 0; slot < plan_.geometry.slots; slot++) permit_payload(slot);
     are_forbidden_ = false;
     pair_.unmap();
   }
-  // Worker: more of data may have to be reserved.
+  // Worker: needed to reserve more of data later.
   void keep_data_fd(os::Fd fd) { pair_.keep_data_fd(std::move(fd)); }
-  // Trainer: memory beyond the reserved part of a slot that nobody uses goes back to the system, and what is missing of that
-  // part is there again.
+  // Trainer: gives the memory beyond the reserved part of a free slot back to the system, and reserves again what is missing
+  // of that part.
   Status restore_slot(std::uint32_t slot, Error& error) const;
   [[nodiscard]] bool may_have_holes() const { return holes_ == Holes::allowed; }
 
-  // Of a slot, or of all: see shm/shadow.hpp.
+  // Poisons and unpoisons the payload of one slot or of all; see shm/asan.hpp.
   void forbid_payload(std::uint32_t slot) const { forbid(payload(slot), 0, plan_.slot_stride); }
   void permit_payload(std::uint32_t slot) const { permit(payload(slot), 0, plan_.slot_stride); }
   void forbid_payloads() {
@@ -147,7 +150,7 @@ class Segments {
   }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
-  // Of data, in huge pages now. Looks through this process's mappings if it asked for some.
+  // Bytes of data in huge pages now. Reads this process's mappings from /proc if huge pages were requested.
   [[nodiscard]] std::uint64_t huge_bytes(const os::SystemFiles& files) const;
   [[nodiscard]] int control_fd() const { return pair_.control_fd(); }
   [[nodiscard]] int data_fd() const { return pair_.data_fd(); }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reading memory that another process may write, and counters with one writer.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,8 @@
 
 namespace feedlane::shm {
 
-// A private copy of something that another process may be writing at this moment: each word is read once, as a relaxed
-// atomic, so that what is validated is what is used. Order comes from the acquire that led here.
+// A private copy of an object that another process may be writing. Each word is read once, as a relaxed atomic, so what is
+// validated is what is used. The acquire load that led here provides the order.
 template <class T>
 T read_once(const void* shared) noexcept {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(std::uint64_t) == 0);
@@ -23,7 +24,7 @@ T read_once(const void* shared) noexcept {
   return copy;
 }
 
-// A counter with one writer needs no read-modify-write. Relaxed: a number to look at.
+// A counter with one writer needs no read-modify-write. Relaxed: it is only a statistic.
 inline void add(Word64& counter, std::uint64_t amount = 1) noexcept {
   counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
 }

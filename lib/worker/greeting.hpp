@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What trainer and worker say over their socket before the rings take over, and at the end. Each message is one datagram:
+// Messages between trainer and worker over their socket, before the rings are used and at the end. Each is one datagram:
 //
-//   trainer -> worker: Welcome, with the descriptors of WelcomeFd; it lies in the socket before the worker starts
+//   trainer -> worker: Welcome, with the descriptors of WelcomeFd; sent before the worker starts
 //   worker -> trainer: Attached; with the worker's own pidfd, if the trainer asks for it
-//   worker -> trainer: Ready, once the data set is open or can't be opened; in place of Attached: why it can't attach
-//   worker -> trainer: Leaving, when it has detached by itself and unmapped everything: its process may live on
+//   worker -> trainer: Ready, once the data set is open or its opening has failed; instead of Attached, why it can't attach
+//   worker -> trainer: Leaving, when it has detached by itself and unmapped everything; its process may continue to run
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace feedlane::worker {
 
-// Names the descriptor of the socket in a started worker's environment.
+// Environment variable of a started worker: the number of the socket's descriptor.
 constexpr const char* fd_variable = "FEEDLANE_WORKER_FD";
 
 constexpr std::uint64_t welcome_magic = 0x33454d4f434c4557;   // "WELCOME3"
@@ -26,7 +26,7 @@ enum WelcomeFd : std::uint32_t {
   welcome_control,        // control segment
   welcome_data,           // data segment
   welcome_worker_event,   // rings the worker
-  welcome_trainer_event,  // rings the trainer; this worker's own, so that it can't drain another's rings
+  welcome_trainer_event,  // rings the trainer; one for each worker, so that no worker can drain another one's
   welcome_lifeline,       // read end
   welcome_trainer,        // pidfd of the trainer
   welcome_fds
@@ -40,8 +40,8 @@ struct Welcome {
   std::uint64_t task_start;    // position of the task ring's consumer
   std::uint64_t result_start;  // position of the result lane's producer
   std::uint32_t tied;          // 1: the worker ties itself to the lifeline
-  std::uint32_t wants_pidfd;   // 1: with Attached; 0: the trainer has one from the kernel, which refuses descriptors
-  std::int64_t epoch;          // begun last
+  std::uint32_t wants_pidfd;   // 1: with Attached; 0: the trainer gets one from the kernel, and descriptors are refused
+  std::int64_t epoch;          // the epoch begun last
 };
 static_assert(sizeof(Welcome) == 56);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The callback form of a worker: a loop of the pull form that calls the data set.
 #include "worker/worker.hpp"
 
 #include <new>
@@ -33,7 +34,7 @@ Status run_dataset(Worker& worker, dataset::DatasetRunner& dataset, dataset::Pro
   }
 }
 
-// One task through the callbacks. Ends with a result in the lane, or, when the trainer wants no more, without one.
+// Runs one task by the callbacks. Puts a result into the lane, unless the trainer ends this worker.
 Status make_batch(Worker& worker, dataset::DatasetRunner& dataset, Error& error) {
   dataset::Progress progress;
   Error reason;
@@ -44,15 +45,15 @@ Status make_batch(Worker& worker, dataset::DatasetRunner& dataset, Error& error)
   }
   switch (s) {
     case FEEDLANE_END:
-      // The shard has no more; or the trainer wants no more.
+      // The shard is exhausted, or the trainer ends this worker.
       return worker.task().is_iterable() && worker.check() != FEEDLANE_END ? worker.exhausted(error) : s;
     case FEEDLANE_ABANDONED: return worker.fail(-1, false, feedlane_status_text(s), {}, progress.position, error);
     case FEEDLANE_E_INIT: return worker.fail_shard(reason.text, reason.detail, error);
     case FEEDLANE_E_SAMPLE:
     case FEEDLANE_E_ARGUMENT:
     case FEEDLANE_E_LIMIT:
-    case FEEDLANE_E_MEMORY: break;      // this batch can't be made; the next one may
-    default: error = reason; return s;  // this process can't go on
+    case FEEDLANE_E_MEMORY: break;      // this batch fails; the next one may succeed
+    default: error = reason; return s;  // this process can't continue
   }
   const bool blames_sample = reason.sample >= 0;
   return worker.fail(blames_sample ? static_cast<std::int64_t>(progress.position) : -1, reason.transient, reason.text,
@@ -68,7 +69,7 @@ Status run(Worker& worker, dataset::DatasetRunner& dataset, Error& error) {
   if (opened != FEEDLANE_OK) opened = error.code = FEEDLANE_E_INIT;
   else opened = dataset.open(info, error);
   if (opened != FEEDLANE_OK) {
-    Error ignored;  // the data set's own error is the one that tells
+    Error ignored;  // the data set's own error is more useful
     (void)worker.ready(opened, error.text, ignored);
     return opened;
   }

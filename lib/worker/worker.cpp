@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The pull form of a worker: attaching, taking tasks, sending results, waiting.
 #include "worker/worker.hpp"
 
 #include <unistd.h>
@@ -98,8 +99,8 @@ Status Worker::set_up(int socket, os::Deadline deadline, shm::Segments* inherite
 
 namespace {
 
-// The trainer, which only sees that we end, is told why: what we write to standard error may go nowhere.
-void tell_refusal(int socket, const Error& why) {
+// Sends the trainer the reason; otherwise it would see only the end of this process, and standard error may be lost.
+void send_refusal(int socket, const Error& why) {
   Ready message{};
   message.magic = ready_magic;
   message.status = why.code;
@@ -118,7 +119,7 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
   Status s = w->set_up(socket.get(), os::Deadline::after(timeout_ns), inherited, error);
   if (s == FEEDLANE_OK && w->wants_pidfd_) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) {
-    if (s < 0) tell_refusal(socket.get(), error);
+    if (s < 0) send_refusal(socket.get(), error);
     return s;
   }
   w->socket_ = std::move(socket);
@@ -132,14 +133,13 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
 }
 
 Worker::~Worker() {
-  if (!has_attached_) {  // but perhaps tied already
+  if (!has_attached_) {  // but it may be tied already
     if (lifeline_) os::untie_lifeline(lifeline_.get());
     return;
   }
-  // A task in hand stays the trainer's, and named as the one that was in hand: it goes to another worker, as soon as we
-  // can't write any more.
+  // started_task stays as it is: the trainer gives a task in progress to another worker once this one can't write any more.
   own_.unmap();
-  // The trainer cuts the lifeline when it hears of it.
+  // The trainer closes its end of the lifeline when it has received Leaving.
   os::untie_lifeline(lifeline_.get());
   lifeline_.reset();
   const Leaving leaving{leaving_magic};
@@ -173,7 +173,7 @@ Status Worker::ready(Status status, const char* text, Error& error) {
   message.status = status;
   copy_text(message.text, sizeof message.text, text == nullptr ? feedlane_status_text(status) : text);
   const Status s = os::send_message(socket_.get(), std::as_bytes(std::span(&message, 1)), {}, error);
-  if (s == FEEDLANE_E_PEER_DEAD) trainer_gone_ = true;  // `next` says END
+  if (s == FEEDLANE_E_PEER_DEAD) trainer_gone_ = true;  // `next` returns END
   else if (s != FEEDLANE_OK) return s;
   is_ready_ = true;
   is_unfit_ = status < 0;
@@ -183,28 +183,29 @@ Status Worker::ready(Status status, const char* text, Error& error) {
 // ---- tasks ----
 
 bool Worker::is_done() const {
-  // Acquire: pairs with the release store in Peer::ring_done.
+  // Acquire: pairs with the release store in TaskRing::ring_done.
   return trainer_gone_ || trainer_row_->done_through.load(std::memory_order_acquire) > generation_;
 }
 
 std::uint64_t Worker::abandon_before() const {
-  // Relaxed: only saves work; what counts is the trainer's ledger.
+  // Relaxed: only saves work; the trainer's ledger decides.
   return segments_->trainer_block()->abandon_before.load(std::memory_order_relaxed);
 }
 
-// Behind the store of begun_through; pairs with Peer::revoke: the fences see to it that not both of us take the task.
+// Called after the store of begun_through. The fence pairs with the one in TaskRing::revoke: either the worker sees the
+// revocation or the trainer sees the task begun, so that never both take it.
 bool Worker::is_revoked(std::uint64_t task) const {
   ring::doorbell_fence();
-  // The end first. Acquire: pairs with the release stores in Peer::set_revoked: every new range takes the old beginning away
-  // before it has an end, so who has read an end never reads the beginning of a range before it. A later range's
-  // beginning lies behind this end: then nothing is covered.
+  // The end is read first. Acquire: pairs with the release stores in TaskRing::set_revoked: every new range clears the old
+  // beginning before it stores its end, so a reader of an end never reads the beginning of an earlier range. The beginning
+  // of a later range is not before this end: then the range read is empty.
   const std::uint64_t until = trainer_row_->revoked_until.load(std::memory_order_acquire);
   return task < until && task >= trainer_row_->revoked_from.load(std::memory_order_acquire);
 }
 
 Status Worker::check() const {
   if (is_done()) return FEEDLANE_END;
-  // Leaving out what was delivered before is no task of its own by which the trainer could see that we get on.
+  // Skipping samples that were delivered before produces no result; this counter shows the trainer the progress.
   if (task_.is_open() && task_.view().delivered != 0) shm::add(row_->passed_over, 1);
   return task_.is_open() && task_.message().id < abandon_before() ? FEEDLANE_ABANDONED : FEEDLANE_OK;
 }
@@ -221,15 +222,15 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
                           "a task for slot {} of {}, {} rows of {}", message.slot, geometry.slots, message.rows,
                           geometry.max_rows);
     task_since_ns_ = os::now_ns();
-    // Markers for whoever looks at a busy or dead worker; Peer::revoke hangs on begun_through, by the fences. Release:
-    // pairs with Peer::marks: who sees this task begun sees the results of all before it.
+    // Marks for the trainer and for monitors. TaskRing::revoke depends on begun_through, by the fences. Release: pairs with
+    // TaskRing::marks: a reader that sees this task begun sees the results of all tasks before it.
     row_->started_sample.store(0, std::memory_order_relaxed);
     row_->started_ns.store(static_cast<std::uint64_t>(task_since_ns_), std::memory_order_relaxed);
     row_->started_task.store(message.id, std::memory_order_relaxed);
     row_->begun_through.store(message.id, std::memory_order_release);
     task_.open(message, segments_->index_list(message.slot), arena::Slot::of(*segments_, message.slot));
     tasks_.release(1);
-    // For when this one is done: the next task, and what is said of this one, which the trainer read last.
+    // Prefetches for the end of this task: the next task, and this slot's header, which the trainer has read last.
     tasks_.prefetch();
     task_.prefetch_header();
     const bool is_another_s = is_revoked(message.id);
@@ -244,20 +245,20 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
   return FEEDLANE_AGAIN;
 }
 
-// With tasks in the ring it would never sleep, which is when it hears of the trainer's end otherwise. It is a system call, so
-// not after a task when it has been done less than a millisecond before that was done.
-void Worker::look_for_trainer() {
-  if (is_tied_ || done_ns_ - looked_ns_ < look_every_ns) return;
-  looked_ns_ = done_ns_;
+// A worker without lifeline learns of the trainer's end when it sleeps, which it doesn't while there are tasks. So it checks
+// here; only once a millisecond, because a check is a system call.
+void Worker::check_trainer() {
+  if (is_tied_ || done_ns_ - checked_ns_ < check_every_ns) return;
+  checked_ns_ = done_ns_;
   if (os::has_ended(trainer_.get())) trainer_gone_ = true;
 }
 
 Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& error) {
   if (!is_ready_) return error.fail(FEEDLANE_E_STATE, "feedlane_worker_ready comes before feedlane_worker_next");
-  if (task_.is_open()) return error.fail(FEEDLANE_E_STATE, "the task in hand is neither committed nor failed");
+  if (task_.is_open()) return error.fail(FEEDLANE_E_STATE, "the present task is neither committed nor failed");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  waiter_.cancel();  // a caller that armed before is awake now
-  look_for_trainer();
+  waiter_.cancel();  // the caller may have armed before
+  check_trainer();
   for (;;) {
     if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
     if (is_done() || is_unfit_) return FEEDLANE_END;
@@ -273,16 +274,16 @@ Status Worker::sleep(os::Deadline deadline, Error& error) {
   const auto has_work = [this] { return tasks_.peek(1) != 0 || is_done(); };
   if (waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
   return waiter_.sleep_until(
-      deadline, has_work, [this](const os::Poller::Event& event) { hear(event); }, error);
+      deadline, has_work, [this](const os::Poller::Event& event) { handle(event); }, error);
 }
 
-// The trainer says nothing over the socket after the welcome: its end is all that can come.
-void Worker::hear(const os::Poller::Event& event) {
+// The trainer sends nothing over the socket after the welcome: the only event left is its end.
+void Worker::handle(const os::Poller::Event& event) {
   if (event.tag != tag_own_event) trainer_gone_ = true;
 }
 
 void Worker::close() {
-  // Relaxed: the ring is what wakes, the flag only says why. It needs no look at the sleeping flag: the poller keeps it.
+  // Relaxed: the event wakes; the flag only says why. It is written no matter what the sleeping flag says: the poller keeps it.
   closed_.store(true, std::memory_order_relaxed);
   os::ring_event(own_event_.get());
 }
@@ -290,26 +291,26 @@ void Worker::close() {
 Status Worker::arm() {
   if (tasks_.peek(1) != 0 || is_done() || task_.is_open()) return FEEDLANE_AGAIN;
   Error ignored;
-  // The rings so far, which would wake the caller at once.
+  // Takes the rings so far, which would wake the caller at once.
   (void)waiter_.poll(
-      1, [this](const os::Poller::Event& event) { hear(event); }, ignored);
+      1, [this](const os::Poller::Event& event) { handle(event); }, ignored);
   return waiter_.arm([this] { return tasks_.peek(1) != 0 || is_done(); }, ignored);
 }
 
 Status Worker::finish_task(Status status, std::uint32_t rows, std::uint64_t bytes, Error& error) {
-  // Counted first: who has the last batch finds it in the counters.
+  // Counted before the result is sent: a trainer that has the last batch finds it in the counters.
   shm::add(row_->tasks, 1);
   shm::add(row_->samples, rows);
   shm::add(row_->bytes, bytes);
   shm::add(row_->errors, status < 0 ? 1 : 0);
   done_ns_ = os::now_ns();
   shm::add(row_->work_ns, static_cast<std::uint64_t>(done_ns_ - task_since_ns_));
-  task_.close();  // from the commit on the slot is the trainer's
+  task_.close();  // the trainer owns the slot from the commit on
   scratch_.clear();
   return send_result(status, rows, error);
 }
 
-// Not counted: it was never this worker's.
+// Answers ABANDONED for a revoked task. Not counted, because this worker never began it.
 Status Worker::decline_task(Error& error) {
   task_.close();
   return send_result(FEEDLANE_ABANDONED, 0, error);
@@ -317,25 +318,25 @@ Status Worker::decline_task(Error& error) {
 
 Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
   const shm::TaskMessage& task = task_.message();
-  if (results_.reserve(1) == 0)  // the ledger never has more tasks out than the lane has cells
+  if (results_.reserve(1) == 0)  // the trainer never sends more tasks than the lane has cells
     return error.fail(FEEDLANE_E_CORRUPT, "the result lane is full: the trainer's position can't be right");
   const shm::ResultMessage message{task.id, task.slot, task.attempt, status, rows};
   std::memcpy(results_.message(0), &message, sizeof message);
   results_.commit(1);
-  // Before the ring, so that who is woken by it finds the task out of hand. Release: pairs with Peer::marks: its result is
-  // there.
+  // Before the doorbell, so that the woken trainer finds no task in progress. Release: pairs with TaskRing::marks: a reader
+  // that sees 0 sees the result.
   row_->started_task.store(0, std::memory_order_release);
   (void)trainer_bell_.ring();
   return FEEDLANE_OK;
 }
 
 Status Worker::commit(std::uint64_t rows, Error& error) {
-  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "there is no task");
   const std::uint64_t skipped = task_.skipped();
-  // A map-style task has so many left; a batch without rows is one whose samples were all left out.
+  // The rows that a map-style task has left. A batch without rows is one whose samples were all skipped.
   const std::uint64_t most = task_.is_iterable() ? task_.message().rows : task_.message().rows - skipped;
-  // Of a shard, also one that was dropped, incomplete, after some of its samples were retried.
-  const bool may_be_empty = task_.is_iterable() ? task_.notes() != 0 : skipped != 0;
+  // For a shard also an incomplete batch that was dropped after some of its samples were retried.
+  const bool may_be_empty = task_.is_iterable() ? task_.records() != 0 : skipped != 0;
   const std::uint64_t least = may_be_empty ? 0 : 1;
   if (rows < least || rows > most || (rows == 0 && most != 0 && !task_.is_iterable()))
     return error.refuse(FEEDLANE_E_ARGUMENT, "rows", rows, most, "{} rows made, the task has 1 to {}", rows, most);
@@ -345,7 +346,7 @@ Status Worker::commit(std::uint64_t rows, Error& error) {
 }
 
 Status Worker::exhausted(Error& error) {
-  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "there is no task");
   if (!task_.is_iterable())
     return error.fail(FEEDLANE_E_STATE, "a map-style task is committed or failed: its samples are named");
   return finish_task(FEEDLANE_END, 0, 0, error);
@@ -360,8 +361,8 @@ Status Worker::finish_failed(Status status, std::int64_t position, bool transien
 
 Status Worker::fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,
                     std::uint64_t taken, Error& error) {
-  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in hand");
-  const auto limit = static_cast<std::int64_t>(task_.note_limit());
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "there is no task");
+  const auto limit = static_cast<std::int64_t>(task_.record_limit());
   if (position < -1 || position >= limit)
     return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, limit, "sample {} of a task of {}", position, limit);
   return finish_failed(FEEDLANE_E_SAMPLE, position, transient, text, detail, taken, error);
@@ -371,12 +372,12 @@ Status Worker::fail_shard(std::string_view text, std::string_view detail, Error&
   return finish_failed(FEEDLANE_E_INIT, -1, false, text, detail, 0, error);
 }
 
-// New tasks and the trainer's other news wake it early; it sleeps again.
+// New tasks and other events wake it early; it sleeps again.
 Status Worker::pause(std::int64_t until_ns, Error& error) {
   Status s = FEEDLANE_OK;
   while ((s = check()) == FEEDLANE_OK && os::now_ns() < until_ns) {
     s = waiter_.sleep([this] { return check() != FEEDLANE_OK; }, [=] { return os::Deadline::at(until_ns); },
-                      [this](const os::Poller::Event& event) { hear(event); }, error);
+                      [this](const os::Poller::Event& event) { handle(event); }, error);
     if (s < 0 || s == FEEDLANE_INTERRUPTED) return s;
   }
   return s;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's side: attach, ready, then tasks one by one.
+// The worker's side of a loader: attach, ready, then tasks one by one.
 #pragma once
 
 #include <atomic>
@@ -26,9 +26,9 @@ namespace feedlane::worker {
 
 class Worker {
  public:
-  // Takes the socket in every case. `handle` is what tasks name as their worker. A thread of the trainer's process works
-  // on the trainer's own mapping, `local`, which must outlive the worker; a child that the trainer forked takes over the view
-  // of data that it inherited.
+  // Owns the socket in every case. Tasks name `handle` as their worker. A thread of the trainer's process works on the
+  // trainer's own mapping, `local`, which must outlive the worker. A forked child of the trainer takes over the mapping of
+  // data in `inherited`.
   static Status attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, const shm::Segments* local,
                        std::unique_ptr<Worker>& out, Error& error, shm::Segments* inherited = nullptr);
   ~Worker();
@@ -38,26 +38,26 @@ class Worker {
   Status next(std::int64_t timeout_ns, const feedlane_task** task, Error& error);
   [[nodiscard]] Status check() const;
   Status commit(std::uint64_t rows, Error& error);
-  // `taken`: samples that it took from its shard, if the data set is iterable.
+  // `taken`: samples that the task took from its shard, if the data set is iterable.
   Status fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,
               std::uint64_t taken, Error& error);
   // E_INIT for a shard that can't be started.
   Status fail_shard(std::string_view text, std::string_view detail, Error& error);
   // The shard has no more samples.
   Status exhausted(Error& error);
-  // Sleeps until the time has come; END, ABANDONED: the task isn't wanted any more; INTERRUPTED.
+  // Sleeps until `until_ns`. OK; END; ABANDONED: the task's result is no longer wanted; INTERRUPTED.
   Status pause(std::int64_t until_ns, Error& error);
   void* scratch(std::uint64_t bytes, std::uint64_t alignment);
 
   [[nodiscard]] int wait_fd() const { return waiter_.fd(); }
   [[nodiscard]] Status arm();
-  // Any thread: from here on every wait ends with INTERRUPTED.
+  // From here on every wait ends with INTERRUPTED. Thread safety: any thread.
   void close();
 
-  // The task in hand, for those who run it here; and the row that it has come to, for who watches from outside.
+  // The task in progress, for its runner; mark_row publishes its current row for the trainer and for monitors.
   [[nodiscard]] const dataset::Task& task() const { return task_; }
   [[nodiscard]] dataset::Task& task() { return task_; }
-  // From here on tasks are those of callbacks: only what calls them ends one.
+  // From here on tasks are run by callbacks: only run() ends one, not a call of commit or fail by the user.
   void take_callbacks() { has_callbacks_ = true; }
   [[nodiscard]] bool has_callbacks() const { return has_callbacks_; }
   void mark_row(std::uint64_t row) const;
@@ -72,8 +72,8 @@ class Worker {
   Status send_result(Status status, std::uint32_t rows, Error& error);
   Status decline_task(Error& error);
   Status sleep(os::Deadline deadline, Error& error);
-  void hear(const os::Poller::Event& event);
-  void look_for_trainer();
+  void handle(const os::Poller::Event& event);
+  void check_trainer();
   [[nodiscard]] bool is_done() const;
   [[nodiscard]] std::uint64_t abandon_before() const;
   [[nodiscard]] bool is_revoked(std::uint64_t task) const;
@@ -87,7 +87,7 @@ class Worker {
   os::Fd lifeline_;
   os::Fd trainer_;  // pidfd
   ring::Waiter waiter_;
-  shm::Segments own_;  // not of a local one
+  shm::Segments own_;  // unused by a thread of the trainer
   const shm::Segments* segments_ = &own_;
   arena::Fields fields_;
   std::vector<feedlane_field> declared_;
@@ -101,21 +101,21 @@ class Worker {
   ring::Doorbell trainer_bell_;
   dataset::Task task_;
   dataset::Scratch scratch_;
-  bool has_attached_ = false;  // has said so: until then there is nothing to leave
+  bool has_attached_ = false;  // has sent Attached; before that there is no Leaving
   bool is_ready_ = false;
   bool has_callbacks_ = false;
-  bool is_unfit_ = false;  // its data set can't be opened: it gets no task
+  bool is_unfit_ = false;  // its data set could not be opened: it gets no task
   bool trainer_gone_ = false;
   std::atomic<bool> closed_{false};
-  bool is_tied_ = true;       // to the lifeline: who lives is sure that the trainer does
-  bool wants_pidfd_ = false;  // the trainer does, of this process
+  bool is_tied_ = true;       // if set, the kernel kills this process when the trainer dies
+  bool wants_pidfd_ = false;  // the trainer wants a pidfd of this process
   std::int64_t task_since_ns_ = 0;
-  std::int64_t done_ns_ = 0;    // when the last task was
-  std::int64_t looked_ns_ = 0;  // for the trainer
-  static constexpr std::int64_t look_every_ns = 1'000'000;
+  std::int64_t done_ns_ = 0;     // end of the last task
+  std::int64_t checked_ns_ = 0;  // last check whether the trainer is alive
+  static constexpr std::int64_t check_every_ns = 1'000'000;
 };
 
-// The callback form, on an attached worker: exactly a loop of the pull form.
+// The callback form, on an attached worker: a loop of the pull form.
 Status run(Worker& worker, dataset::DatasetRunner& dataset, Error& error);
 
 }  // namespace feedlane::worker

@@ -299,7 +299,7 @@ void pull_form(fuzz::Input& in, Bench& b) {
 // What the trainer makes of an answer.
 void check_answer(const Bench& b, const shm::TaskMessage& task, const shm::ResultMessage& r, bool had_in_hand) {
   PROMISE(r.id == task.id && r.slot == task.slot && r.attempt == task.attempt);
-  const std::uint64_t limit = dataset::Task::note_limit(task.rows, b.is_iterable());
+  const std::uint64_t limit = dataset::Task::record_limit(task.rows, b.is_iterable());
   const arena::Slot slot = arena::Slot::of(b.segments, r.slot);
   Error error, why;
   arena::Made made;
