@@ -12,7 +12,7 @@
 
 namespace feedlane::capi {
 
-// A stream's use of a batch, begun by Loader::begin_use, until the stream has come so far.
+// A stream's use of a batch, begun by Leases::begin_use, until the stream has come so far.
 class StreamUse {
  public:
   StreamUse() = default;

@@ -31,7 +31,7 @@ struct Slot {
 };
 
 // While it lives the slot's whole payload may be read: by the trainer, before it is known what is there. See
-// shm/shadow.hpp.
+// shm/asan.hpp.
 class Look {
  public:
   Look(const shm::Segments& segments, std::uint32_t slot, bool needed) : segments_(segments), slot_(slot), is_(needed) {

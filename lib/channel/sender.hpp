@@ -20,7 +20,7 @@ namespace feedlane::channel {
 
 class Sender {
  public:
-  // Takes the socket in every case. OK when the receiver has let it in; see ring/hello.hpp.
+  // Takes the socket in every case. OK when the receiver has let it in; see channel/greeting.hpp.
   static Status attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Sender>& out, Error& error);
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;

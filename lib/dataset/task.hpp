@@ -24,7 +24,7 @@ class Task {
   // Asks for the lines in which it is said what was made, long before.
   void prefetch_header() const;
   void close();
-  // From here on the slot's memory is the task's: see shm/shadow.hpp.
+  // From here on the slot's memory is the task's: see shm/asan.hpp.
   void permit();
   // Forgets what the data set has said of this task so far: it is made anew.
   void start_over();

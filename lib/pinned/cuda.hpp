@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The few functions of CUDA's driver that are used, as its documentation declares them (CUDA Driver API 13.0; the same
 // since 11.0). The library is loaded while the program runs, so one binary serves machines with and without it, and nothing
-// of the toolkit is needed to build. Where its header is there, tests/unit/pinned/cuda_prototypes_test.cpp compares.
+// of the toolkit is needed to build. Where its header is there, tests/pinned/cuda_prototypes.cpp compares.
 #pragma once
 
 #include <cstddef>

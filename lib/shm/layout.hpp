@@ -149,7 +149,7 @@ struct WorkerRow {
   Word64 started_task;                            // id of the task in hand, 0: none
   Word64 started_sample;                          // its row in hand
   Word64 started_ns;                              // since when (CLOCK_MONOTONIC)
-  Word64 begun_through;                           // the largest id that it has begun: only grows, see Peer::revoke
+  Word64 begun_through;                           // the largest id that it has begun: only grows, see TaskRing::revoke
   Word64 passed_over;                             // samples of a shard opened again that were delivered before
   alignas(writer_distance) Word64 tasks;          // counters, over all generations
   Word64 samples;

@@ -138,7 +138,7 @@ class Segments {
   Status restore_slot(std::uint32_t slot, Error& error) const;
   [[nodiscard]] bool may_have_holes() const { return holes_ == Holes::allowed; }
 
-  // Of a slot, or of all: see shm/shadow.hpp.
+  // Of a slot, or of all: see shm/asan.hpp.
   void forbid_payload(std::uint32_t slot) const { forbid(payload(slot), 0, plan_.slot_stride); }
   void permit_payload(std::uint32_t slot) const { permit(payload(slot), 0, plan_.slot_stride); }
   void forbid_payloads() {

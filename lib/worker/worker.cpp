@@ -183,7 +183,7 @@ Status Worker::ready(Status status, const char* text, Error& error) {
 // ---- tasks ----
 
 bool Worker::is_done() const {
-  // Acquire: pairs with the release store in Peer::ring_done.
+  // Acquire: pairs with the release store in TaskRing::ring_done.
   return trainer_gone_ || trainer_row_->done_through.load(std::memory_order_acquire) > generation_;
 }
 
@@ -192,10 +192,10 @@ std::uint64_t Worker::abandon_before() const {
   return segments_->trainer_block()->abandon_before.load(std::memory_order_relaxed);
 }
 
-// Behind the store of begun_through; pairs with Peer::revoke: the fences see to it that not both of us take the task.
+// Behind the store of begun_through; pairs with TaskRing::revoke: the fences see to it that not both of us take the task.
 bool Worker::is_revoked(std::uint64_t task) const {
   ring::doorbell_fence();
-  // The end first. Acquire: pairs with the release stores in Peer::set_revoked: every new range takes the old beginning away
+  // The end first. Acquire: pairs with the release stores in TaskRing::set_revoked: every new range takes the old beginning away
   // before it has an end, so who has read an end never reads the beginning of a range before it. A later range's
   // beginning lies behind this end: then nothing is covered.
   const std::uint64_t until = trainer_row_->revoked_until.load(std::memory_order_acquire);
@@ -221,8 +221,8 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
                           "a task for slot {} of {}, {} rows of {}", message.slot, geometry.slots, message.rows,
                           geometry.max_rows);
     task_since_ns_ = os::now_ns();
-    // Markers for whoever looks at a busy or dead worker; Peer::revoke hangs on begun_through, by the fences. Release:
-    // pairs with Peer::marks: who sees this task begun sees the results of all before it.
+    // Markers for whoever looks at a busy or dead worker; TaskRing::revoke hangs on begun_through, by the fences. Release:
+    // pairs with TaskRing::marks: who sees this task begun sees the results of all before it.
     row_->started_sample.store(0, std::memory_order_relaxed);
     row_->started_ns.store(static_cast<std::uint64_t>(task_since_ns_), std::memory_order_relaxed);
     row_->started_task.store(message.id, std::memory_order_relaxed);
@@ -322,7 +322,7 @@ Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
   const shm::ResultMessage message{task.id, task.slot, task.attempt, status, rows};
   std::memcpy(results_.message(0), &message, sizeof message);
   results_.commit(1);
-  // Before the ring, so that who is woken by it finds the task out of hand. Release: pairs with Peer::marks: its result is
+  // Before the ring, so that who is woken by it finds the task out of hand. Release: pairs with TaskRing::marks: its result is
   // there.
   row_->started_task.store(0, std::memory_order_release);
   (void)trainer_bell_.ring();
