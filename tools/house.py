@@ -53,7 +53,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.M)
 # At most so many methods and data members a class. A struct of values, which no method of its own changes, may have more
 # members: configuration, and what lies in shared memory.
 MOST = (40, 25)
-SMALLER = {"Loader": (25, 15)}  # a facade composes
+SMALLER = {"lib/loader/loader.hpp: Loader": (25, 15)}  # a facade composes
 
 # What differs between the kinds of data sets and the start modes is a type (MapOrder and ShardOrder, a launcher each). These
 # words belong to those types and to the configuration, and are rare elsewhere.
@@ -69,6 +69,9 @@ COMMANDS = (
     "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/reference", "tools/abi-dump", "tools/fuzz",
     ".ci/run",
 )
+
+# Pages that explain the source, and so name classes and files.
+PAGES = ("docs/architecture.md", "docs/memory-ordering.md", "CONTRIBUTING.md")
 
 ATOMIC_ACCESS = re.compile(
     r"(?:\.|->)(load|store|exchange|compare_exchange_(?:weak|strong)|fetch_(?:add|sub|or|and|xor)|test_and_set)\("
@@ -144,7 +147,7 @@ def includes_go_one_way(root):
 def classes_are_small(root):
     for path, text in sources(root, "lib", "include"):
         for found in class_sizes.classes_of(text) if path.endswith((".hpp", ".cpp")) else ():
-            methods, members = SMALLER.get(found.name, MOST)
+            methods, members = SMALLER.get(f"{path}: {found.name}", MOST)
             if len(found.methods) > methods:
                 yield f"{path}: {found.name} has {len(found.methods)} methods, more than {methods}"
             if len(found.members) > members and not found.is_plain():
@@ -161,6 +164,26 @@ def differences_are_types(root):
     if len(found) > MAX_FLAGS:
         yield f"{len(found)} of these words, more than {MAX_FLAGS}:"
         yield from found
+
+
+def pages_name_what_exists(root):
+    """`Class::member` and paths of the library, on the pages that explain it."""
+    code = "\n".join(class_sizes.without_comments(text) for _, text in sources(root, "lib", "include", "capi"))
+    members = {}
+    for found in class_sizes.classes_of(code):
+        members.setdefault(found.name.split("::")[-1], set()).update(found.methods, found.members)
+    for name, values in re.findall(r"\benum (?:class |struct )?(\w+)[^{};]*\{([^}]*)\}", code):
+        members.setdefault(name, set()).update(re.findall(r"\w+", values))
+    for page in PAGES:
+        with open(os.path.join(root, page), encoding="utf-8") as file:
+            lines = list(enumerate(file, 1))
+        for number, line in lines:
+            for name, member in re.findall(r"\b([A-Z]\w+)::(\w+)", line):
+                if member not in members.get(name, ()):
+                    yield f"{page}:{number}: there is no {name}::{member}"
+            for path in re.findall(r"`((?:lib|include|capi|tests|tools|examples|docs)/[\w./-]*)`", line):
+                if not os.path.exists(os.path.join(root, path)) and not re.search("[A-Z]{3}", path):  # a placeholder
+                    yield f"{page}:{number}: there is no {path}"
 
 
 def arguments_at(text, opening):
@@ -209,6 +232,7 @@ CHECKS = (
     atomics_name_their_order,
     nothing_is_left_over,
     commands_can_be_run,
+    pages_name_what_exists,
 )
 
 

@@ -161,18 +161,19 @@ class Checks(unittest.TestCase):
         check = house.classes_are_small
         methods, members = house.MOST
 
-        def header(kind, name, of_methods, of_members):
+        def header(kind, name, of_methods, of_members, path="lib/os/a.hpp"):
             body = "".join(f"void f{i}();" for i in range(of_methods)) + "".join(f"int m{i};" for i in range(of_members))
-            return {"lib/os/a.hpp": f"{kind} {name} {{ {body} }};"}
+            return {path: f"{kind} {name} {{ {body} }};"}
 
         self.assertEqual(self.found(check, header("class", "Any", methods, members)), [])
         self.assertEqual(len(self.found(check, header("class", "Any", methods + 1, members))), 1)
         self.assertEqual(len(self.found(check, header("class", "Any", methods, members + 1))), 1)
         self.assertEqual(len(self.found(check, header("struct", "Any", 1, members + 1))), 1)
         self.assertEqual(self.found(check, header("struct", "Any", 0, members + 1)), [])
-        methods, members = house.SMALLER["Loader"]
-        self.assertEqual(self.found(check, header("class", "Loader", methods, members)), [])
-        self.assertEqual(len(self.found(check, header("class", "Loader", methods + 1, members + 1))), 2)
+        for name, (methods, members) in house.SMALLER.items():
+            path, name = name.split(": ")
+            self.assertEqual(self.found(check, header("class", name, methods, members, path)), [])
+            self.assertEqual(len(self.found(check, header("class", name, methods + 1, members + 1, path))), 2)
 
     def test_a_difference_tested_all_over_is_found_in_code_alone(self):
         check = house.differences_are_types
@@ -189,6 +190,15 @@ class Checks(unittest.TestCase):
     def test_a_missing_licence_and_what_is_left_over_are_found(self):
         self.assertEqual(len(self.found(house.sources_name_their_licence, {"lib/os/a.cpp": "\n"})), 1)
         self.assertEqual(len(self.found(house.nothing_is_left_over, {"lib/os/a.cpp": "// TO" + "DO\n"})), 1)
+
+    def test_a_page_that_names_what_is_not_there_is_found(self):
+        sources = {page: "`Ring::push` in `lib/os/a.hpp`\n" for page in house.PAGES}
+        sources["lib/os/a.hpp"] = "class Ring { void push(); };"
+        self.assertEqual(self.found(house.pages_name_what_exists, sources), [])
+        sources["lib/os/a.hpp"] = "class Ring { void pop(); };  // push"
+        self.assertEqual(len(self.found(house.pages_name_what_exists, sources)), len(house.PAGES))
+        del sources["lib/os/a.hpp"]
+        self.assertEqual(len(self.found(house.pages_name_what_exists, sources)), 2 * len(house.PAGES))
 
     def test_a_command_that_cannot_be_run_is_found(self):
         self.assertEqual(len(self.found(house.commands_can_be_run, {})), len(house.COMMANDS))
