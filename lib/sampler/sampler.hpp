@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What order the indices of an epoch come in. One file a kind in samplers/.
+// What order the indices of an epoch come in. One file a kind.
 #pragma once
 
 #include <cstddef>
