@@ -150,6 +150,14 @@ class Checks(unittest.TestCase):
         sources["examples/a.c"] += '#include "os/a.hpp"\n'
         self.assertEqual(len(self.found(house.includes_go_one_way, sources)), 1)
 
+    def test_the_library_includes_the_public_c_headers_and_no_others(self):
+        sources = {"lib/ring/a.hpp": '#include "feedlane.h"\n#include "feedlane/status.h"\n',
+                   "include/feedlane/a.hpp": '#include "feedlane/status.h"\n#include <feedlane.h>\n',
+                   "include/feedlane/status.h": '#include "feedlane/error.hpp"\n'}
+        self.assertEqual(len(self.found(house.includes_go_one_way, sources)), 1)
+        sources["lib/ring/a.hpp"] += '#include "feedlane/ring.hpp"\n'
+        self.assertEqual(len(self.found(house.includes_go_one_way, sources)), 2)
+
     def test_the_library_includes_nothing_of_the_c_interface_s_room(self):
         sources = {"lib/os/a.hpp": '#include "capi/checks.hpp"\n'}
         self.assertEqual(len(self.found(house.includes_go_one_way, sources)), 1)
