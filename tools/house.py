@@ -12,13 +12,66 @@ import os
 import re
 import sys
 
+import class_sizes
+
 MAX_LINES = 500
+
+# The direction of includes: each room, lowest first, with the rooms below it whose headers it may include. A room may include
+# its own headers, and every room the public C headers, which are the vocabulary of the inside too.
+# "worker/greeting.hpp" is a row of its own: the supervisor and the worker's process exchange these messages, and nothing else
+# of the worker's is the trainer's concern.
+INCLUDES = {
+    "C headers": (),  # feedlane.h, feedlane/*.h
+    "C++ headers": (),  # feedlane/*.hpp: for programs, none for the library
+    "base": (),
+    "os": ("base",),
+    "shm": ("base", "os"),
+    "ring": ("base", "os"),
+    "arena": ("base", "shm"),
+    "pinned": ("base", "os"),
+    "channel": ("base", "os", "shm", "ring"),  # standalone rings are made of rings
+    "worker/greeting.hpp": ("shm",),
+    "sampler": ("base",),
+    "dataset": ("base", "os", "shm", "arena"),
+    # The worker's process runs the data set's callbacks, as inline mode does: the data set is below both.
+    "worker": ("base", "os", "shm", "ring", "arena", "dataset", "worker/greeting.hpp"),
+    "checkpoint": ("base", "shm"),  # shm: the limits that a saved number is checked against
+    "monitor": ("base", "os", "shm"),
+    # The crew reports deaths and starts as events. The queue of events is the monitor's.
+    "supervisor": ("base", "os", "shm", "ring", "worker/greeting.hpp", "monitor"),
+    # All but the worker's process and standalone rings.
+    "loader": ("base", "os", "shm", "ring", "arena", "pinned", "worker/greeting.hpp", "sampler", "dataset",
+               "checkpoint", "monitor", "supervisor"),
+    "capi": ("base", "os", "shm", "arena", "pinned", "channel", "worker", "worker/greeting.hpp", "sampler", "monitor",
+             "loader"),
+    # Programs stand on the public headers alone. Tests may look into any room.
+    "tools": ("C++ headers",),
+    "examples": ("C++ headers",),
+}
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.M)
+
+# At most so many methods and data members a class. A struct of values, which no method of its own changes, may have more
+# members: configuration, and what lies in shared memory.
+MOST = (40, 25)
+SMALLER = {"lib/loader/loader.hpp: Loader": (25, 15)}  # a facade composes
+
+# What differs between the kinds of data sets and the start modes is a type (MapOrder and ShardOrder, a launcher each). These
+# words belong to those types and to the configuration, and are rare elsewhere.
+FLAGS = re.compile(r"\biterable\b|\bFEEDLANE_START_")
+FLAGS_LIVE_IN = ("config", "settings", "map_order", "shard_order", "order", "launcher", "memory")
+MAX_FLAGS = 10
+
+# Rooms in which every file says after its licence what lives there.
+DESCRIBED = ("lib/loader", "lib/supervisor", "tests", "tools")
 ROOMS = ("lib", "include", "capi", "tools", "examples", "tests")
 SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".rs", ".sh")
 COMMANDS = (
     "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/reference", "tools/abi-dump", "tools/fuzz",
     ".ci/run",
 )
+
+# Pages that explain the source, and so name classes and files.
+PAGES = ("docs/architecture.md", "docs/memory-ordering.md", "CONTRIBUTING.md")
 
 ATOMIC_ACCESS = re.compile(
     r"(?:\.|->)(load|store|exchange|compare_exchange_(?:weak|strong)|fetch_(?:add|sub|or|and|xor)|test_and_set)\("
@@ -39,7 +92,7 @@ def sources(root, *rooms):
 
 
 def files_fit_in_the_head(root):
-    for path, text in sources(root, "lib", "include", "capi", "tools"):
+    for path, text in sources(root, *ROOMS):
         lines = text.count("\n")
         if lines > MAX_LINES:
             yield f"{path}: {lines} lines, more than {MAX_LINES}"
@@ -49,6 +102,88 @@ def sources_name_their_licence(root):
     for path, text in sources(root, *ROOMS):
         if "SPDX-License-Identifier: Apache-2.0" not in text[:300]:
             yield f"{path}: no 'SPDX-License-Identifier: Apache-2.0' in its first lines"
+
+
+def files_say_what_lives_there(root):
+    for path, text in sources(root, *DESCRIBED):
+        after_licence = re.split(r"SPDX-License-Identifier: Apache-2.0[ \t]*(?:\*/)?", text, maxsplit=1)[-1].lstrip()
+        if not re.match(r'//|/?\*|#[^\w]|"""', after_licence):
+            yield f"{path}: no comment after the licence says what lives there"
+
+
+def room_of(path):
+    """The row of INCLUDES that a path belongs to, within lib/ or as it is included; None: of none."""
+    if path in INCLUDES:
+        return path
+    path = path.removeprefix("include/")
+    if path.split("/")[0] == "feedlane" or re.fullmatch(r"feedlane\.hp*", path):
+        return "C headers" if path.endswith(".h") else "C++ headers"
+    first = path.split("/")[0]
+    return first if first in INCLUDES else None
+
+
+def includes_go_one_way(root):
+    rows = list(INCLUDES)
+    for row, lower in INCLUDES.items():
+        for name in lower:
+            if rows.index(name) >= rows.index(row):
+                yield f"tools/house.py: {row} may include {name}, which is not below it in the table"
+    for path, text in sources(root, "lib", "include", "capi", "tools", "examples"):
+        room = room_of(path.removeprefix("lib/"))
+        if room is None:
+            yield f"{path}: its room has no row in the table INCLUDES of tools/house.py"
+            continue
+        for include in INCLUDE.finditer(text):
+            name = include[1]
+            in_lib = os.path.exists(os.path.join(root, "lib", name))
+            target = room_of(name) if in_lib or name.startswith("feedlane") else None
+            if path.startswith("lib/") and name.startswith("capi/"):
+                target = "capi"
+            if target not in (None, room, "C headers", *INCLUDES[room]):
+                line = text.count("\n", 0, include.start()) + 1
+                yield f"{path}:{line}: {room} includes {name} of {target}, which the table in tools/house.py does not allow"
+
+
+def classes_are_small(root):
+    for path, text in sources(root, "lib", "include"):
+        for found in class_sizes.classes_of(text) if path.endswith((".hpp", ".cpp")) else ():
+            methods, members = SMALLER.get(f"{path}: {found.name}", MOST)
+            if len(found.methods) > methods:
+                yield f"{path}: {found.name} has {len(found.methods)} methods, more than {methods}"
+            if len(found.members) > members and not found.is_plain():
+                yield f"{path}: {found.name} has {len(found.members)} data members, more than {members}"
+
+
+def differences_are_types(root):
+    found = []
+    for path, text in sources(root, "lib/loader", "lib/supervisor"):
+        if os.path.basename(path).split(".")[0] in FLAGS_LIVE_IN:
+            continue
+        for number, line in enumerate(class_sizes.without_comments(text).splitlines(), 1):
+            found += [f"{path}:{number}: {line.strip()}" for _ in FLAGS.findall(line)]
+    if len(found) > MAX_FLAGS:
+        yield f"{len(found)} of these words, more than {MAX_FLAGS}:"
+        yield from found
+
+
+def pages_name_what_exists(root):
+    """`Class::member` and paths of the library, on the pages that explain it."""
+    code = "\n".join(class_sizes.without_comments(text) for _, text in sources(root, "lib", "include", "capi"))
+    members = {}
+    for found in class_sizes.classes_of(code):
+        members.setdefault(found.name.split("::")[-1], set()).update(found.methods, found.members)
+    for name, values in re.findall(r"\benum (?:class |struct )?(\w+)[^{};]*\{([^}]*)\}", code):
+        members.setdefault(name, set()).update(re.findall(r"\w+", values))
+    for page in PAGES:
+        with open(os.path.join(root, page), encoding="utf-8") as file:
+            lines = list(enumerate(file, 1))
+        for number, line in lines:
+            for name, member in re.findall(r"\b([A-Z]\w+)::(\w+)", line):
+                if member not in members.get(name, ()):
+                    yield f"{page}:{number}: there is no {name}::{member}"
+            for path in re.findall(r"`((?:lib|include|capi|tests|tools|examples|docs)/[\w./-]*)`", line):
+                if not os.path.exists(os.path.join(root, path)) and not re.search("[A-Z]{3}", path):  # a placeholder
+                    yield f"{page}:{number}: there is no {path}"
 
 
 def arguments_at(text, opening):
@@ -92,9 +227,14 @@ def commands_can_be_run(root):
 CHECKS = (
     files_fit_in_the_head,
     sources_name_their_licence,
+    files_say_what_lives_there,
+    includes_go_one_way,
+    classes_are_small,
+    differences_are_types,
     atomics_name_their_order,
     nothing_is_left_over,
     commands_can_be_run,
+    pages_name_what_exists,
 )
 
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads feedlane_loader_config: checks every member, fills in the defaults.
 #include "loader/config.hpp"
 
 #include <sys/random.h>

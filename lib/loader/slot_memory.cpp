@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers slots with a device, and restores those in doubt.
 #include "loader/slot_memory.hpp"
 
 #include <algorithm>

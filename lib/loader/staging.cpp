@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copies batches to registered buffers: the queue between the loader's thread and the one that copies.
 #include "loader/staging.hpp"
 
 #include <algorithm>

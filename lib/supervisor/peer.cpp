@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opens a worker's channel, starts its process, hears it over its socket, and ends it.
 #include "supervisor/peer.hpp"
 
 #include <unistd.h>

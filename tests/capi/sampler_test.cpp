@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// feedlane_sampler_*: every sampler by itself, without a loader.
 #include <doctest/doctest.h>
 
 #include <algorithm>

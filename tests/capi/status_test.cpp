@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Version, status names and texts, and what the library says of itself.
 #include <doctest/doctest.h>
 
 #include <cstring>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A device without hardware: its streams are threads.
 #include "device.hpp"
 
 #include <cstdio>

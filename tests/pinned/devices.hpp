@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The devices that a program tests. Each program has a list of its own.
 #pragma once
 
 #include <functional>

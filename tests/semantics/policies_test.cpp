@@ -3,17 +3,19 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "support/trainer.hpp"
+#include "semantics/policies.hpp"
 
 using namespace feedlane::test;
+using namespace feedlane::test::policies;
 
 namespace {
 
@@ -80,33 +82,10 @@ struct Policies : Setup {
   Broken broken;
 };
 
-// What a record says, but for the worker's number.
-using Told = std::tuple<std::int32_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                        std::int32_t, std::string>;
-
-std::vector<Told> told_of_samples(feedlane_loader* l, std::int32_t workers) {
-  std::vector<Told> all;
-  for (const feedlane_event& e : events_of(l)) {
-    if (e.kind < FEEDLANE_EVENT_SAMPLE_RETRIED) continue;
-    CHECK((workers == 0 ? e.what.worker == -1 : e.what.worker >= 0 && e.what.worker < workers));
-    all.emplace_back(e.kind, e.what.epoch, e.what.batch, e.what.sample, e.what.found, e.what.needed, e.what.code,
-                     e.what.text);
-  }
-  return all;
-}
-
 std::vector<std::int64_t> all_indices(const std::vector<Taken>& taken) {
   std::vector<std::int64_t> all;
   for (const Taken& t : taken) all.insert(all.end(), t.indices.begin(), t.indices.end());
   return all;
-}
-
-// Each row is the sample that the batch says it is.
-void check_rows(const std::vector<Taken>& taken) {
-  for (const Taken& t : taken) {
-    CHECK(t.count == t.indices.size());
-    for (std::size_t row = 0; row < t.indices.size(); row++) CHECK(t.value("index", row) == t.indices[row]);
-  }
 }
 
 const std::vector<std::int64_t> one_in_a_hundred{7, 107, 207, 307};
@@ -435,230 +414,4 @@ TEST_CASE("4. Policies: a text too long for its record is cut") {
     REQUIRE(told.size() == 1);
     CHECK(std::get<7>(told[0]) == std::string(223, 'x'));
   }
-}
-
-// ---- data sets that make whole batches ----
-
-namespace {
-
-// The second of two attempts at batch 1 succeeds; what it does then is `make`.
-struct Fetched {
-  std::int32_t transient = 1;
-  std::int32_t attempts = 0;
-  std::int32_t failing = 1;
-  void (*leave)(const feedlane_task*, Fetched&) = nullptr;  // in every attempt
-  std::int32_t left = 0;                                    // what leaving a record was answered
-  std::vector<std::int64_t> without;                        // positions of batch 1 that it makes no row of
-};
-
-std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* err) {
-  auto& f = *static_cast<Fetched*>(self);
-  const bool is_it = task->batch == 1;
-  if (is_it && f.leave != nullptr) f.leave(task, f);
-  if (is_it && f.attempts++ < f.failing) {
-    (void)std::snprintf(err->text, sizeof err->text, "no connection");
-    err->transient = f.transient;
-    return FEEDLANE_E_OS;
-  }
-  std::uint64_t row = 0;
-  for (std::uint64_t i = 0; i < task->count; i++) {
-    if (is_it && std::count(f.without.begin(), f.without.end(), static_cast<std::int64_t>(i)) != 0) continue;
-    static_cast<std::int64_t*>(task->tensors[0].data)[row++] = task->indices[i];
-  }
-  return row == task->count ? FEEDLANE_OK : feedlane_task_rows(task, row, err);
-}
-
-struct FetchPolicies : Setup {
-  explicit FetchPolicies(std::int32_t workers) : Setup(12, 4) {
-    auto table = fresh<feedlane_dataset>();
-    table.user_data = &fetched;
-    table.fetch = fetch;
-    forked(workers, table);
-    fields({field("index", int64_type)});
-    config.retry_backoff_ns = 0;
-  }
-  Fetched fetched;
-};
-
-void skip_second(const feedlane_task* task, Fetched& f) {
-  f.left = feedlane_task_record(task, 1, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 3, 0, "second", nullptr);
-}
-
-}  // namespace
-
-TEST_CASE("4. Policies: a data set that makes whole batches is retried as a whole; its record names no sample") {
-  for (const std::int32_t workers : {0, 2}) {
-    CAPTURE(workers);
-    FetchPolicies p(workers);
-    p.config.retries = 2;
-    p.config.retry_backoff_ns = 1;
-    p.fetched.failing = 2;
-    const Loader l = p.create();
-    check_sequence(take_epoch(l.get(), 0), 12, 4);
-    const std::vector<Told> told = told_of_samples(l.get(), workers);
-    REQUIRE(told.size() == 1);
-    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_RETRIED, 0, 1, -1, 2, 0, FEEDLANE_E_OS, "no connection"));
-    CHECK(stats_of(l.get()).retried == 1);
-  }
-}
-
-TEST_CASE("4. Policies: a whole batch that fails for good is E_SAMPLE: there is no sample to leave out") {
-  for (const std::int32_t workers : {0, 2}) {
-    CAPTURE(workers);
-    FetchPolicies p(workers);
-    p.config.skip_budget = -1;
-    p.fetched.transient = 0;
-    p.fetched.failing = 1000;
-    const Loader l = p.create();
-    begin(l.get(), 0);
-    const std::vector<Taken> taken = take_outcomes(l.get());
-    REQUIRE(taken.size() == 3);
-    CHECK(taken[1].status == FEEDLANE_E_SAMPLE);
-    CHECK(taken[1].sample == -1);
-    CHECK(stats_of(l.get()).skipped == 0);
-  }
-}
-
-TEST_CASE("4. Policies: a data set that makes whole batches leaves records of its own") {
-  for (const std::int32_t workers : {0, 2}) {
-    CAPTURE(workers);
-    FetchPolicies p(workers);
-    p.config.skip_budget = 3;
-    p.fetched.failing = 0;
-    p.fetched.without = {1};
-    p.fetched.leave = skip_second;
-    const Loader l = p.create();
-    const std::vector<Taken> taken = take_epoch(l.get(), 0);
-    REQUIRE(taken.size() == 3);
-    CHECK(taken[1].indices == std::vector<std::int64_t>{4, 6, 7});
-    CHECK(taken[1].skipped == std::vector<std::int64_t>{5});
-    check_rows(taken);
-    const std::vector<Told> told = told_of_samples(l.get(), workers);
-    REQUIRE(told.size() == 1);
-    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 3, 0, FEEDLANE_E_OS, "second"));
-  }
-}
-
-TEST_CASE("4. Policies: a data set that makes whole batches may leave a whole batch out") {
-  for (const std::int32_t workers : {0, 2}) {
-    CAPTURE(workers);
-    FetchPolicies p(workers);
-    p.config.skip_budget = 4;
-    p.fetched.failing = 0;
-    p.fetched.without = {0, 1, 2, 3};
-    p.fetched.leave = [](const feedlane_task* task, Fetched& f) {
-      for (std::uint64_t i = 0; i < task->count; i++) {
-        if (feedlane_task_rows(task, 0, nullptr) != FEEDLANE_E_ARGUMENT) f.without.clear();  // not before all are
-        f.left = feedlane_task_record(task, i, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 0, 0, "all", nullptr);
-      }
-    };
-    const Loader l = p.create();
-    const std::vector<Taken> taken = take_epoch(l.get(), 0);
-    REQUIRE(taken.size() == 2);
-    CHECK(taken[0].batch == 0);
-    CHECK(taken[1].batch == 2);
-    CHECK(stats_of(l.get()).skipped == 4);
-    CHECK(stats_of(l.get()).restarts == 0);
-  }
-}
-
-TEST_CASE(
-    "4. Policies: a data set that makes whole batches, more rows than it left samples, fails for that batch alone") {
-  for (const std::int32_t workers : {0, 2}) {
-    CAPTURE(workers);
-    FetchPolicies p(workers);
-    p.config.skip_budget = 3;
-    p.fetched.failing = 0;
-    p.fetched.leave = skip_second;
-    const Loader l = p.create();
-    begin(l.get(), 0);
-    CHECK(take(l.get()).status == FEEDLANE_OK);
-    Error e;
-    CHECK(take(l.get(), &e).status == FEEDLANE_E_SAMPLE);
-    CHECK(e.batch == 1);
-    CHECK(e.says("4 rows"));
-    CHECK(take(l.get()).status == FEEDLANE_OK);
-    CHECK(take(l.get()).status == FEEDLANE_END);
-    CHECK(stats_of(l.get()).restarts == 0);
-  }
-}
-
-TEST_CASE("4. Policies: a whole batch that is retried leaves the records of its last attempt, and its own") {
-  for (const std::int32_t workers : {0, 2}) {
-    CAPTURE(workers);
-    FetchPolicies p(workers);
-    p.config.skip_budget = 3;
-    p.config.retries = 1;
-    p.config.retry_backoff_ns = 1;
-    p.fetched.without = {1};
-    p.fetched.leave = skip_second;
-    const Loader l = p.create();
-    const std::vector<Taken> taken = take_epoch(l.get(), 0);
-    REQUIRE(taken.size() == 3);
-    CHECK(taken[1].attempt == 0);
-    CHECK(taken[1].indices == std::vector<std::int64_t>{4, 6, 7});
-    CHECK(taken[1].skipped == std::vector<std::int64_t>{5});
-    check_rows(taken);
-    const std::vector<Told> told = told_of_samples(l.get(), workers);
-    REQUIRE(told.size() == 2);
-    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 3, 0, FEEDLANE_E_OS, "second"));
-    CHECK(told[1] == Told(FEEDLANE_EVENT_SAMPLE_RETRIED, 0, 1, -1, 1, 0, FEEDLANE_E_OS, "no connection"));
-    CHECK(stats_of(l.get()).invalid_results == 0);
-  }
-}
-
-TEST_CASE("4. Policies: records for every sample of a batch that was retried leave no room for its own, and no harm") {
-  for (const std::int32_t workers : {0, 1}) {
-    CAPTURE(workers);
-    FetchPolicies p(workers);
-    p.config.skip_budget = 4;
-    p.config.retries = 1;
-    p.config.retry_backoff_ns = 1;
-    p.fetched.leave = [](const feedlane_task* task, Fetched&) {
-      for (std::uint64_t i = 0; i < task->count; i++)
-        (void)feedlane_task_record(task, i, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_OS, 1, 0, nullptr, nullptr);
-    };
-    const Loader l = p.create();
-    check_sequence(take_epoch(l.get(), 0), 12, 4);
-    CHECK(told_of_samples(l.get(), workers).size() >= 4);
-    CHECK(stats_of(l.get()).restarts == 0);
-  }
-}
-
-TEST_CASE("4. Policies: records that the loader doesn't allow, or out of order, are refused by name") {
-  struct Row {
-    std::uint64_t position;
-    std::int32_t outcome;
-    std::int32_t status;
-    const char* argument;
-  };
-  static const Row rows[] = {
-      {0, 0, FEEDLANE_E_ARGUMENT, "outcome"},
-      {0, 4, FEEDLANE_E_ARGUMENT, "outcome"},
-      {0, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_LIMIT, "config.skip_budget"},
-      {0, FEEDLANE_SAMPLE_SUBSTITUTED, FEEDLANE_E_LIMIT, "config.substitute"},
-      {4, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
-      {UINT64_MAX, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
-      {2, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_OK, ""},
-      {2, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
-      {1, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
-      {3, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_OK, ""},
-  };
-  FetchPolicies p(0);
-  p.config.retries = 1;
-  p.fetched.failing = 0;
-  p.fetched.leave = [](const feedlane_task* task, Fetched&) {
-    for (const Row& r : rows) {
-      Error e;
-      CAPTURE(r.position);
-      CAPTURE(r.outcome);
-      CHECK(feedlane_task_record(task, r.position, r.outcome, -1, 1, 0, "text", &e) == r.status);
-      CHECK(std::string(e.argument) == r.argument);
-    }
-    for (const std::uint64_t rows_made : {std::uint64_t{0}, std::uint64_t{5}, UINT64_MAX})
-      CHECK(feedlane_task_rows(task, rows_made, nullptr) == FEEDLANE_E_ARGUMENT);
-  };
-  const Loader l = p.create();
-  check_sequence(take_epoch(l.get(), 0), 12, 4);
-  CHECK(told_of_samples(l.get(), 0).size() == 2);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Replaces operator new: counts allocations, and fails the one that a test asks to fail.
 #include "allocation.hpp"
 
 #include <unistd.h>

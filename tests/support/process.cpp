@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Processes for tests: forked children, their ends, what they leave behind.
 #include "process.hpp"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The scripted data set: does with each sample what its plan says.
 #include "scripted.hpp"
 
 #include <unistd.h>

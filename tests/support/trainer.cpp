@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loaders for tests: their configuration with short names, and what they yield.
 #include "trainer.hpp"
 
 #include <cstring>

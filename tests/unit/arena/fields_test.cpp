@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Declared fields: their layout in a slot, and what is refused.
 #include "arena/fields.hpp"
 
 #include <doctest/doctest.h>

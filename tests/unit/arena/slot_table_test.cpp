@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tokens, references and uses of slots, from one thread and from several.
 #include "arena/slot_table.hpp"
 
 #include <doctest/doctest.h>

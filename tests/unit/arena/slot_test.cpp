@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What a worker writes into its slot, and how the trainer checks it.
 #include "arena/slot.hpp"
 
 #include <doctest/doctest.h>

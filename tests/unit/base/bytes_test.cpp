@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Numbers as bytes, and their checksum.
 #include "base/bytes.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Errors as values: what they carry, and how texts are cut.
 #include "base/error.hpp"
 
 #include <doctest/doctest.h>

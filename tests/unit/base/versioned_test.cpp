@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Structs that begin with their size, from callers older and newer than the library.
 #include "base/versioned.hpp"
 
 #include <doctest/doctest.h>

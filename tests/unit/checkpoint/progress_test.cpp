@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Progress of an epoch, in order and out of order.
 #include "checkpoint/progress.hpp"
 
 #include <doctest/doctest.h>

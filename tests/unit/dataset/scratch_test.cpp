@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory that lasts for one task.
 #include "dataset/scratch.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loader's configuration: defaults, limits and refusals.
 #include "loader/config.hpp"
 
 #include <doctest/doctest.h>

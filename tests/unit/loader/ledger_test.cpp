@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The ledger: every transition of an entry, the order of batches, and the counts.
 #include "loader/ledger.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Deadlines.
 #include "os/clock.hpp"
 
 #include <doctest/doctest.h>

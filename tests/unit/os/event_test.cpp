@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// eventfds, and descriptors with one owner.
 #include "os/event.hpp"
 
 #include <doctest/doctest.h>

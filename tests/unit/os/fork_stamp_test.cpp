@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Telling objects of this process from those that a forked child inherited.
 #include "os/fork_stamp.hpp"
 
 #include <doctest/doctest.h>

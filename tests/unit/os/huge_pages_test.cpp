@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Huge pages: where they are asked for, and how the kernel reports them.
 #include "os/huge_pages.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory and processors that are available, read from made-up system files.
 #include "os/limits.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Barriers across processes, and a kernel that refuses them.
 #include "os/membarrier.hpp"
 
 #include <doctest/doctest.h>

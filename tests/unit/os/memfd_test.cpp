@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory files: size, seals, reservations, and what interrupts them.
 #include "os/memfd.hpp"
 
 #include <doctest/doctest.h>

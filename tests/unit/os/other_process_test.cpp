@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opening shared memory of another process.
 #include "os/other_process.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Waiting for many descriptors, and for one.
 #include "os/poller.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Starting, watching, signalling and reaping processes.
 #include "os/process.hpp"
 
 #include <doctest/doctest.h>

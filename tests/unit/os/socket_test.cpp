@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Messages, descriptors and credentials over sockets.
 #include "os/socket.hpp"
 
 #include <doctest/doctest.h>

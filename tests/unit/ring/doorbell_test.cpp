@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The doorbell: who rings, who sleeps, and that no message is missed.
 #include "ring/doorbell.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Several rings with one reader: order, fairness, closing.
 #include "ring/lanes.hpp"
 
 #include <doctest/doctest.h>

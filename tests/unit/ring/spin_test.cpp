@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looking for a while before sleeping.
 #include "ring/spin.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Alias tables, by which weighted samplers draw.
 #include "sampler/alias.hpp"
 
 #include <doctest/doctest.h>

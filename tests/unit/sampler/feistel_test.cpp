@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The shuffle without a table: a bijection for every length.
 #include "sampler/feistel.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The rank and world size, found in launchers' environment variables.
 #include "sampler/rank.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Where everything lies in the segments, for every geometry.
 #include "shm/plan.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reading memory that another process may be writing.
 #include "shm/shared_read.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loaders that are measured, and the data set of their workers.
 #include "batches.hpp"
 
 #include <algorithm>

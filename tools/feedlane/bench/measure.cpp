@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Processors, clocks, rounds of measurements, and the report of the machine.
 #include "measure.hpp"
 
 #include <fmt/core.h>

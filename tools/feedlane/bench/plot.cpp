@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plots as SVG, drawn by gnuplot.
 #include "plot.hpp"
 
 #include <fmt/core.h>

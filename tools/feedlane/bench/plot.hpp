@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plots of measured curves.
 #pragma once
 
 #include <string>

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// Iterable data sets when samples fail, and when workers die.
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "semantics/shards.hpp"
+
+using namespace feedlane::test;
+using namespace feedlane::test::shards;
+
+// ---- errors ----
+
+TEST_CASE("4. Errors: of a shard: told once, in its batch's place, by number in the shard; the rest follows") {
+  for (const bool without_workers : {false, true}) {
+    CAPTURE(without_workers);
+    Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
+    s.shards.trouble = Shards::broken;
+    s.shards.trouble_at = 4;
+    const Loader l = s.create();
+    begin(l.get(), 2);
+    const std::vector<Taken> taken = take_outcomes(l.get());
+    const std::size_t place = without_workers ? 1 : 2;
+    REQUIRE(taken.size() > place);
+    int errors = 0;
+    for (const Taken& t : taken) errors += t.status == FEEDLANE_OK ? 0 : 1;
+    CHECK(errors == 1);
+    CHECK(taken[place].status == FEEDLANE_E_SAMPLE);
+    CHECK(taken[place].epoch == 2);
+    CHECK(taken[place].batch == static_cast<std::int64_t>(place));
+    CHECK(taken[place].sample == 4);
+    CHECK(taken[place].worker == (without_workers ? -1 : 0));
+    CHECK(taken[place].text == "record 4 is torn");
+    Numbers expected = all_of(s.shards.lengths);
+    expected.erase(expected.begin() + 3, expected.begin() + 5);  // made before it in the batch, and itself
+    CHECK(sorted(values_of(taken)) == expected);
+    CHECK(stats_of(l.get()).restarts == 0);
+  }
+}
+
+TEST_CASE("4. Errors: a shard that can't be started over is E_INIT, names the worker, and ends with the next begin") {
+  for (const bool without_workers : {false, true}) {
+    CAPTURE(without_workers);
+    Iterable s(without_workers ? Numbers{6} : Numbers{6, 6}, 3, without_workers);
+    s.shards.fail_restart_in_epoch = 1;
+    const Loader l = s.create();
+    CHECK(sorted(values_of(take_epoch(l.get(), 0))) == all_of(s.shards.lengths));
+    begin(l.get(), 1);
+    for (int i = 0; i < 2; i++) {
+      Error e;
+      std::int32_t status = FEEDLANE_OK;
+      while (status == FEEDLANE_OK) status = take(l.get(), &e).status;  // the other's may come before
+      CHECK(status == FEEDLANE_E_INIT);
+      CHECK(e.worker == (without_workers ? -1 : 0));
+      CHECK(e.says("the shard is gone"));
+    }
+    CHECK(sorted(values_of(take_epoch(l.get(), 2))) == all_of(s.shards.lengths));
+  }
+}
+
+TEST_CASE("4. Errors: a worker program whose data set isn't of the loader's style is E_INIT and says what is missing") {
+  Setup s(4);
+  s.workers(2);
+  s.config.iterable = 1;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  Error e;
+  CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
+  CHECK(e.worker >= 0);
+  CHECK(e.says("an iterable data set has next or fetch"));
+}
+
+TEST_CASE("4. Policies: of a shard: a batch is filled from the samples behind one that was left out") {
+  for (const bool without_workers : {false, true}) {
+    CAPTURE(without_workers);
+    Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
+    s.shards.trouble = Shards::broken;
+    s.shards.trouble_at = 4;
+    s.config.skip_budget = 1;
+    const Loader l = s.create();
+    for (std::int64_t epoch = 0; epoch < 2; epoch++) {
+      const std::vector<Taken> taken = take_epoch(l.get(), epoch);
+      const std::size_t place = without_workers ? 1 : 2;
+      CHECK(values_of({taken[place]}) == Numbers{3, 5, 6});
+      CHECK(taken[place].value("index", 1) == 5);
+      Numbers expected = all_of(s.shards.lengths);
+      expected.erase(expected.begin() + 4);
+      CHECK(sorted(values_of(taken)) == expected);
+      const std::vector<feedlane_event> told = events_of(l.get(), FEEDLANE_EVENT_SAMPLE_SKIPPED);
+      REQUIRE(told.size() == 1);
+      CHECK(told[0].what.sample == 4);
+      CHECK(told[0].what.batch == static_cast<std::int64_t>(place));
+      CHECK(told[0].what.epoch == epoch);
+      CHECK(told[0].what.code == FEEDLANE_E_OS);
+    }
+  }
+}
+
+TEST_CASE("4. Policies: of a shard: a sample that is retried is in its place") {
+  for (const bool without_workers : {false, true}) {
+    CAPTURE(without_workers);
+    Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
+    s.shards.trouble = Shards::broken_once;
+    s.shards.trouble_at = 4;
+    s.config.retries = 1;
+    s.config.retry_backoff_ns = 1;
+    const Loader l = s.create();
+    check_batches(take_epoch(l.get(), 0), by_turns(s.shards.lengths, 3));
+    const std::vector<feedlane_event> told = events_of(l.get(), FEEDLANE_EVENT_SAMPLE_RETRIED);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].what.sample == 4);
+    CHECK(told[0].what.found == 1);
+  }
+}
+
+namespace {
+
+// Every sample fails but each tenth.
+std::int32_t mostly_broken(void* self, const feedlane_row* row, feedlane_error* err) {
+  Shards& s = at(self);
+  if (s.position >= length_of(s)) return FEEDLANE_END;
+  const std::int64_t value = s.worker * 1000 + s.position++;
+  std::memcpy(row->fields[0], &value, sizeof value);
+  (void)std::snprintf(err->text, sizeof err->text, "torn");
+  return value % 10 == 0 ? FEEDLANE_OK : FEEDLANE_E_OS;
+}
+
+}  // namespace
+
+TEST_CASE("4. Policies: of a shard: many in a row may be left out, however small the batches") {
+  for (const bool without_workers : {false, true})
+    for (const std::int64_t batch_size : {FEEDLANE_UNBATCHED, 1, 2, 7}) {
+      CAPTURE(without_workers);
+      CAPTURE(batch_size);
+      Iterable s(without_workers ? Numbers{35} : Numbers{35, 12}, batch_size, without_workers);
+      s.dataset.next = mostly_broken;
+      s.config.skip_budget = -1;
+      const Loader l = s.create();
+      for (std::int64_t epoch = 0; epoch < 2; epoch++) {
+        const Numbers expected = without_workers ? Numbers{0, 10, 20, 30} : Numbers{0, 10, 20, 30, 1000, 1010};
+        CHECK(sorted(values_of(take_epoch(l.get(), epoch))) == expected);
+        std::vector<feedlane_event> told = events_of(l.get(), FEEDLANE_EVENT_SAMPLE_SKIPPED);
+        CHECK(told.size() == (without_workers ? 31 : 41));
+        Numbers samples;
+        for (const feedlane_event& e : told)
+          if (e.what.worker <= 0) samples.push_back(e.what.sample);
+        for (const std::int64_t sample : samples) CHECK(sample % 10 != 0);
+        CHECK(samples.size() == 31);
+        CHECK(sorted(samples) == samples);
+        CHECK(std::adjacent_find(samples.begin(), samples.end()) == samples.end());
+      }
+    }
+}
+
+// ---- workers that die ----
+
+TEST_CASE("7. Faults: an iterable worker is killed: its replacement goes on behind what was committed") {
+  enum Way { deterministic, saving, both };
+  for (const Way way : {deterministic, saving, both})
+    for (const std::int64_t at_sample : {0, 1, 3, 7, 19}) {
+      CAPTURE(static_cast<int>(way));
+      CAPTURE(at_sample);
+      Iterable s({20, 7, 11}, 3);
+      s.shards.trouble = Shards::killed;
+      s.shards.trouble_at = at_sample;
+      s.config.deterministic = way != saving ? 1 : 0;
+      if (way != deterministic) {
+        s.dataset.save = save;
+        s.dataset.load = load;
+      }
+      const Loader l = s.create();
+      const std::vector<Taken> taken = take_epoch(l.get(), 0);
+      check_batches(taken, by_turns(s.shards.lengths, 3));
+      CHECK(stats_of(l.get()).restarts == 1);
+      const std::int64_t committed = at_sample / 3 * 3;
+      for (const Taken& t : taken)
+        for (std::size_t row = 0; row < t.count; row++) {
+          const bool by_replacement = t.worker == 0 && t.value("value", row) >= committed;
+          CHECK(t.value("generation", row) == (by_replacement ? 1 : 0));
+          CHECK(t.value("index", row) == t.value("value", row) % 1000);
+          CHECK(t.seed(row) == feedlane_row_seed(99 + static_cast<std::uint64_t>(t.worker), 0, t.value("index", row)));
+          if (by_replacement)
+            CHECK(t.value("loaded", row) == (way == deterministic || committed == 0 ? -1 : committed));
+        }
+    }
+}
+
+TEST_CASE("7. Faults: a killed worker's shard is made again by whole batches of any size") {
+  for (const std::int64_t at_sample : {0, 3, 7, 8}) {
+    CAPTURE(at_sample);
+    Iterable s({13, 6}, 4);
+    s.fetching({3, 4, 1});
+    s.shards.trouble = Shards::killed;
+    s.shards.trouble_at = at_sample;
+    s.config.deterministic = 1;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    const std::vector<Taken> taken = take_outcomes(l.get());
+    for (const Taken& t : taken) CHECK_MESSAGE(t.status == FEEDLANE_OK, t.text);
+    CHECK(sorted(values_of(taken)) == all_of(s.shards.lengths));
+    CHECK(stats_of(l.get()).restarts == 1);
+  }
+}
+
+TEST_CASE("7. Faults: leaving out what a killed worker delivered takes as long as it takes, whatever the deadline") {
+  Iterable s({300}, 3);
+  s.shards.trouble = Shards::killed;
+  s.shards.trouble_at = 240;
+  s.config.deterministic = 1;
+  s.config.task_timeout_ns = 700'000'000;
+  s.dataset.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
+    if (at(self).generation != 0 && at(self).position < 240) ::usleep(6000);  // together twice the deadline
+    return next(self, row, err);
+  };
+  const Loader l = s.create();
+  check_batches(take_epoch(l.get(), 0), by_turns({300}, 3));
+  CHECK(stats_of(l.get()).hung == 0);
+  CHECK(stats_of(l.get()).restarts == 1);
+}
+
+TEST_CASE(
+    "7. Faults: what a killed worker's data set said of batches that are delivered isn't said again of the next") {
+  for (const bool by_fetch : {false, true}) {
+    CAPTURE(by_fetch);
+    Iterable s({12, 0}, by_fetch ? 4 : 3);
+    s.shards.trouble = Shards::killed;
+    s.shards.trouble_at = by_fetch ? 8 : 7;
+    s.config.deterministic = 1;
+    s.config.skip_budget = -1;
+    s.dataset.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
+      if (at(self).position == 0) (void)feedlane_task_metadata(row->task, "first", 5, err);
+      return next(self, row, err);
+    };
+    // By fours, of which the second is left out.
+    if (by_fetch)
+      s.dataset.fetch = [](void* self, const feedlane_task* task, feedlane_error* err) {
+        Shards& shards = at(self);
+        if (shards.position >= length_of(shards)) return std::int32_t{FEEDLANE_END};
+        if (shards.generation == 0 && shards.position == shards.trouble_at) (void)::raise(SIGKILL);
+        if (shards.position == 0) (void)feedlane_task_metadata(task, "first", 5, err);
+        std::int64_t row = 0;
+        for (std::int64_t i = 0; i < 4; i++, shards.position++)
+          if (i != 1) static_cast<std::int64_t*>(task->tensors[0].data)[row++] = shards.position;
+        (void)feedlane_task_record(task, 1, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 0, 0, "second", err);
+        return feedlane_task_rows(task, 3, err);
+      };
+    if (by_fetch) s.dataset.next = nullptr;
+    const Loader l = s.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    if (by_fetch) check_batches(taken, {{0, 2, 3}, {4, 6, 7}, {8, 10, 11}});
+    else check_batches(taken, by_turns({12}, 3));
+    for (const Taken& t : taken) CHECK(t.metadata == (t.batch == 0 ? "first" : ""));
+    CHECK(stats_of(l.get()).restarts == 1);
+    std::vector<std::int64_t> left_out;
+    for (const feedlane_event& e : events_of(l.get(), FEEDLANE_EVENT_SAMPLE_SKIPPED)) left_out.push_back(e.what.sample);
+    CHECK(left_out == (by_fetch ? Numbers{1, 5, 9} : Numbers{}));
+  }
+}
+
+TEST_CASE("7. Faults: what was left out before its worker was killed is neither yielded nor told again") {
+  Iterable s({20, 7}, 3);
+  s.shards.trouble = Shards::killed;
+  s.shards.trouble_at = 10;
+  s.config.deterministic = 1;
+  s.config.skip_budget = -1;
+  s.dataset.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
+    if (at(self).position != 4) return next(self, row, err);
+    at(self).position++;
+    return std::int32_t{FEEDLANE_E_OS};
+  };
+  const Loader l = s.create();
+  Numbers expected = all_of(s.shards.lengths);
+  expected.erase(expected.begin() + 4);
+  CHECK(sorted(values_of(take_epoch(l.get(), 0))) == std::vector<std::int64_t>([&] {
+          Numbers without = expected;  // and of the other shard
+          without.erase(std::find(without.begin(), without.end(), 1004));
+          return without;
+        }()));
+  CHECK(events_of(l.get(), FEEDLANE_EVENT_SAMPLE_SKIPPED).size() == 2);
+  CHECK(stats_of(l.get()).restarts == 1);
+}
+
+TEST_CASE("7. Faults: a killed worker whose data set can't go on: a declared error, once, and the other shards go on") {
+  for (const std::int32_t out_of_order : {0, 1}) {
+    CAPTURE(out_of_order);
+    Iterable s({20, 7, 11}, 3);
+    s.shards.trouble = Shards::killed;
+    s.shards.trouble_at = 7;
+    s.config.out_of_order = out_of_order;
+    s.config.keep_workers = 1;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    const std::vector<Taken> taken = take_outcomes(l.get());
+    int errors = 0;
+    for (const Taken& t : taken) {
+      if (t.status == FEEDLANE_OK) continue;
+      errors++;
+      CHECK(t.status == FEEDLANE_E_PEER_DEAD);
+      CHECK(t.worker == 0);
+      CHECK(t.epoch == 0);
+      CHECK(t.argument == "config.deterministic");
+      CHECK(t.text.find("signal 9") != std::string::npos);
+      CHECK(t.text.find("after 6 samples") != std::string::npos);
+    }
+    CHECK(errors == 1);
+    Numbers expected = all_of(s.shards.lengths);
+    expected.erase(expected.begin() + 6, expected.begin() + 20);
+    CHECK(sorted(values_of(taken)) == expected);
+    CHECK_MESSAGE(sorted(values_of(take_epoch(l.get(), 1))) == all_of(s.shards.lengths), "the next epoch has all");
+  }
+}
+
+TEST_CASE("8. A segfault in a worker of shards is named as such, in the error and in the event") {
+  for (const std::int32_t deterministic : {0, 1}) {
+    CAPTURE(deterministic);
+    Setup s(0, 3);
+    s.workers(2, "shard").fields({field("index", int64_type)});
+    s.config.iterable = 1;
+    s.config.deterministic = deterministic;
+    s.plan.end_index = 7;
+    s.plan.end_attempts = 1;
+    s.plan.end_signal = SIGSEGV;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    int errors = 0;
+    for (const Taken& t : take_outcomes(l.get())) {
+      if (t.status == FEEDLANE_OK) continue;
+      errors++;
+      CHECK(t.status == FEEDLANE_E_PEER_DEAD);
+      CHECK(t.text.find("was killed by signal 11") != std::string::npos);
+    }
+    CHECK_MESSAGE(errors == (deterministic != 0 ? 0 : 2), "each worker comes to its sample 7");
+    const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
+    CHECK(deaths.size() == 2);
+    for (const feedlane_event& e : deaths)
+      CHECK(std::string(e.what.text).find("was killed by signal 11") != std::string::npos);
+  }
+}
+
+TEST_CASE("7. Faults: a fetch that fails for ever when its shard is made again is E_INIT, with its text") {
+  Iterable s({20, 7}, 4);
+  s.fetching({4});
+  s.shards.trouble = Shards::killed;
+  s.shards.trouble_at = 8;
+  s.config.deterministic = 1;
+  s.dataset.fetch = [](void* self, const feedlane_task* task, feedlane_error* err) {
+    if (at(self).worker != 0 || at(self).generation == 0 || at(self).position != 4) return fetch(self, task, err);
+    (void)std::snprintf(err->text, sizeof err->text, "the disk is gone");
+    return std::int32_t{FEEDLANE_E_OS};
+  };
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const std::vector<Taken> taken = take_outcomes(l.get());
+  REQUIRE(!taken.empty());
+  CHECK(taken.back().status == FEEDLANE_E_INIT);
+  CHECK(taken.back().worker == 0);
+  CHECK(taken.back().text == "the disk is gone");
+}
+
+TEST_CASE("7. Faults: a shard of which nothing was committed is opened again, whatever its data set promises") {
+  Iterable s({20, 7}, 3);
+  s.shards.trouble = Shards::killed;
+  s.shards.trouble_at = 2;
+  const Loader l = s.create();
+  check_batches(take_epoch(l.get(), 0), by_turns(s.shards.lengths, 3));
+  CHECK(stats_of(l.get()).restarts == 1);
+}
+
+TEST_CASE("7. Faults: a data set that isn't as deterministic as it said is E_INIT with both numbers") {
+  Iterable s({20, 7}, 3);
+  s.shards.trouble = Shards::killed;
+  s.shards.trouble_at = 10;
+  s.shards.shrink_to = 5;
+  s.config.deterministic = 1;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const std::vector<Taken> taken = take_outcomes(l.get());
+  REQUIRE(!taken.empty());
+  CHECK(taken.back().status == FEEDLANE_E_INIT);
+  CHECK(taken.back().worker == 0);
+  CHECK(taken.back().text.find("9 samples were delivered before") != std::string::npos);
+}
+
+TEST_CASE("7. Faults: a sample that kills every worker: the batch is quarantined with what is left of its shard") {
+  Iterable s({20, 7}, 3);
+  s.config.deterministic = 1;
+  s.config.max_kills_per_batch = 2;
+  s.dataset.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
+    if (at(self).worker == 0 && at(self).position == 7) (void)::raise(SIGKILL);
+    return next(self, row, err);
+  };
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const std::vector<Taken> taken = take_outcomes(l.get());
+  int quarantined = 0;
+  for (const Taken& t : taken) quarantined += t.status == FEEDLANE_E_QUARANTINED ? 1 : 0;
+  CHECK(quarantined == 1);
+  Numbers expected = all_of(s.shards.lengths);
+  expected.erase(expected.begin() + 6, expected.begin() + 20);
+  CHECK(sorted(values_of(taken)) == expected);
+  CHECK(stats_of(l.get()).restarts >= 1);
+}
+
+TEST_CASE("7. Faults: an iterable worker killed from outside, again and again, costs nothing but restarts") {
+  Iterable s({60, 41}, 2);
+  s.config.deterministic = 1;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::vector<Taken> taken;
+  for (int i = 0; i < 6; i++) {
+    taken.push_back(take(l.get()));
+    REQUIRE(taken.back().status == FEEDLANE_OK);
+    const auto pid = static_cast<pid_t>(worker_of(l.get(), i % 2).pid);
+    if (pid > 0) (void)::kill(pid, SIGKILL);
+  }
+  for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
+  check_batches(taken, by_turns(s.shards.lengths, 2));
+}
