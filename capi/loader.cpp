@@ -19,7 +19,7 @@ namespace {
 // The calling thread as a worker. Keeps the loader alive until it detaches, even one that is being destroyed meanwhile.
 Status attach_local(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
   os::Fd socket;
-  if (const Status s = l->loader->take_offer(socket, error); s != FEEDLANE_OK) return s;
+  if (const Status s = l->loader->crew().starter().take_offer(socket, error); s != FEEDLANE_OK) return s;
   loader::Hold hold(*l);
   const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
   if (s == FEEDLANE_OK) (void)hold.pass_on();  // the worker's now
@@ -60,7 +60,7 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
 int32_t feedlane_loader_destroy(feedlane_loader** l) {
   return destroy(l, [](feedlane_loader* handle) {
     Error error;
-    return shield(error, [&](Error& e) { return handle->loader->stop_for_good(e); });
+    return shield(error, [&](Error& e) { return handle->loader->stop(true, e); });
   });
 }
 
@@ -153,13 +153,13 @@ int32_t feedlane_loader_interrupt(feedlane_loader* l) {
 }
 
 int32_t feedlane_loader_stop(feedlane_loader* l, feedlane_error* err) {
-  return call_one(l, "l", err, [&](Error& error) { return l->loader->stop(error); });
+  return call_one(l, "l", err, [&](Error& error) { return l->loader->stop(false, error); });
 }
 
 int32_t feedlane_loader_length(const feedlane_loader* l, int64_t* batches) {
   return call_any(l, "l", nullptr, [&](Error& error) {
     if (batches == nullptr) return refuse_null(error, "batches");
-    *batches = l->loader->length();
+    *batches = l->loader->config().epoch_batches;
     return Status{FEEDLANE_OK};
   });
 }
@@ -169,7 +169,7 @@ int32_t feedlane_loader_open_worker(feedlane_loader* l, int32_t* id, int32_t* fd
     if (id == nullptr) return refuse_null(error, "id");
     if (fd == nullptr) return refuse_null(error, "fd");
     os::Fd theirs;
-    const Status s = l->loader->open_worker(*id, theirs, error);
+    const Status s = l->loader->crew().open_worker(*id, theirs, error);
     if (s == FEEDLANE_OK) *fd = theirs.release();
     return s;
   });

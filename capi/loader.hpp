@@ -12,7 +12,7 @@ struct feedlane_loader : feedlane::capi::Handle, feedlane::loader::Life {
   std::unique_ptr<feedlane::loader::Loader> loader;
 
   void wake() { loader->close(); }
-  void end_what_was_begun() noexcept { loader->ask_workers_to_end(); }
+  void end_what_was_begun() noexcept { loader->crew().ask_to_end(); }
 };
 
 namespace feedlane::capi {

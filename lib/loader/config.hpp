@@ -24,6 +24,7 @@ struct Config : supervisor::Settings {
   dataset::DatasetRunner dataset;  // inline
   arena::Fields fields;
   std::vector<feedlane_field> declared;  // the same in the caller's form
+  std::int64_t epoch_batches = -1;       // of a whole epoch, once the sampler is known; -1: unknown
   std::int64_t batch_size = 1;           // rows of a batch at most
   bool unbatched = false;
   bool drop_last = false;

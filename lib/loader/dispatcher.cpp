@@ -55,13 +55,6 @@ void Dispatcher::feed() {
   if (dispatch(error) != FEEDLANE_OK) sampler_error_ = std::move(error);
 }
 
-void Dispatcher::feed_if_possible() {
-  try {
-    feed();
-  } catch (const std::bad_alloc&) {
-  }
-}
-
 void Dispatcher::abandon_epoch(bool has_workers, Staging* staging) {
   // Relaxed: workers look at it only to save work.
   if (has_workers) memory_.segments.trainer_block()->abandon_before.store(ledger_.next_id(), std::memory_order_relaxed);

@@ -50,8 +50,6 @@ class Dispatcher final : public supervisor::CrewOwner {
   Status dispatch(Error& error);
   // The same; `next` returns the sampler's error when nothing is left to yield before it.
   void feed();
-  // The same, unless memory is too short for it: the next call of the loader tries again.
-  void feed_if_possible();
   // At the start of an epoch: what workers that are stuck still keep from it.
   void restate_stuck();
   // Nobody wants the epoch's batches any more. Those with a worker keep their slots busy until it answers or dies.

@@ -42,8 +42,7 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   if (s == FEEDLANE_OK) s = memory_.create(config_, state_bytes, files, events_, error);
   if (s != FEEDLANE_OK) return s;
   ledger_.reset(memory_.slots.size(), config_.out_of_order);
-  order_->expect_batches();
-  length_ = order_->batches();
+  config_.epoch_batches = order_->count_batches();
   if (const auto* const sampler = order_->sampler(); sampler != nullptr && *sampler->rank_warning() != '\0') {
     Error warning;
     (void)warning.fail(FEEDLANE_OK, "{}", sampler->rank_warning());
@@ -125,7 +124,10 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
     if (delivery_.is_ready()) {
       waited.end();
       const Status s = delivery_.yield(out, error);
-      dispatcher_.feed_if_possible();
+      try {
+        dispatcher_.feed();
+      } catch (const std::bad_alloc&) {  // what is yielded is more than what is to come: the next call tries again
+      }
       return s;
     }
     if (deadline.remaining_ns() != 0) waited.start();
@@ -294,23 +296,19 @@ Status Loader::run_stager(Error& error) {
   return staging->run([this] { wakeups_.wake(); }, error);
 }
 
-Status Loader::stop(Error& error) {
+Status Loader::stop(bool for_good, Error& error) {
+  wakeups_.set_ending_for_good(for_good);
   drop_epoch();
   inline_.drop();
   config_.dataset.close();
-  return crew_.end(supervisor::longest_death_ns, error);
+  const Status s = crew_.end(supervisor::longest_death_ns, error);
+  wakeups_.set_ending_for_good(false);
+  return s;
 }
 
 void Loader::close() {
   wakeups_.close();
   if (delivery_.staging() != nullptr) delivery_.staging()->close();
-}
-
-Status Loader::stop_for_good(Error& error) {
-  wakeups_.set_ending_for_good(true);
-  const Status s = stop(error);
-  wakeups_.set_ending_for_good(false);
-  return s;
 }
 
 void Loader::abandon() noexcept {

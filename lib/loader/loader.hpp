@@ -57,32 +57,25 @@ class Loader {
   [[nodiscard]] int wait_fd() const { return waiter_.fd(); }
   // The epoch as of the batch of `token`; 0: of the newest one yielded.
   Status state(std::uint64_t token, std::vector<std::byte>& out, Error& error);
-  Status stop(Error& error);
-  // What `stop` does, although the loader was closed.
-  Status stop_for_good(Error& error);
+  // `for_good`: even if the loader was closed, which ends waits otherwise.
+  Status stop(bool for_good, Error& error);
   // Without a wait: workers that are still there are killed, those that cannot be are asked to end. Before the loader is freed.
   void abandon() noexcept;
-  // The workers are asked to end, without a wait.
-  void ask_workers_to_end() noexcept { crew_.ask_to_end(); }
-  // A place for the host's worker: see feedlane_loader_open_worker.
-  Status open_worker(std::int32_t& id, os::Fd& fd, Error& error) { return crew_.open_worker(id, fd, error); }
+  // Workers of the host's: open_worker, and Starter::take_offer, which any thread may call.
+  [[nodiscard]] supervisor::Crew& crew() { return crew_; }
 
   // ---- any thread ----
 
   void interrupt() { wakeups_.interrupt(); }  // any signal handler too
-  // From here on every wait ends with INTERRUPTED, but those of stop_for_good, and a thread that copies returns.
+  // From here on every wait ends with INTERRUPTED, but those of a stop for good, and a thread that copies returns.
   void close();
-  // The socket for a thread that comes to work. END: no worker is missing.
-  Status take_offer(os::Fd& fd, Error& error) { return crew_.starter().take_offer(fd, error); }
   // Copies batches to registered buffers, until `close`.
   Status run_stager(Error& error);
   [[nodiscard]] Leases& leases() { return leases_; }
   bool next_event(feedlane_event& out) { return events_.pop(out); }
-  [[nodiscard]] feedlane_stats stats() const;
   [[nodiscard]] const Memory& memory() const { return memory_; }
   [[nodiscard]] const Config& config() const { return config_; }
-  // Batches of an epoch; -1: unknown.
-  [[nodiscard]] std::int64_t length() const { return length_; }
+  [[nodiscard]] feedlane_stats stats() const;
 
  private:
   Loader();
@@ -108,7 +101,6 @@ class Loader {
   Delivery delivery_;
   Inline inline_;
   Leases leases_;
-  std::int64_t length_ = 0;
 };
 
 }  // namespace feedlane::loader

@@ -36,9 +36,9 @@ Status MapOrder::try_resume(const checkpoint::SavedState& state, Error& error) {
   return s == FEEDLANE_OK ? sampler_->restart(state.progress.epoch, config_.seed, error) : s;
 }
 
-void MapOrder::expect_batches() {
+std::int64_t MapOrder::count_batches() const {
   const std::int64_t length = sampler_->length();
-  batches_ = length < 0 || makes_batches() ? length : config_.batches_of(length);
+  return length < 0 || makes_batches() ? length : config_.batches_of(length);
 }
 
 Status MapOrder::restart(std::int64_t epoch, Error& error) {

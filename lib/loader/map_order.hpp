@@ -18,7 +18,7 @@ class MapOrder final : public Order {
 
   Status check_state(const checkpoint::SavedState& state, Error& error) const override;
   Status try_resume(const checkpoint::SavedState& state, Error& error) override;
-  void expect_batches() override;
+  [[nodiscard]] std::int64_t count_batches() const override;
   Status draw(Error& error) override;
   shm::TaskMessage message_for(const Entry& entry, std::uint64_t id) override;
   bool settle(const Entry&, Ledger&) override { return false; }

@@ -22,7 +22,7 @@ Status Order::start(std::int64_t epoch, Error& error) {
   is_exhausted_ = false;
   progress_ = {};
   progress_.epoch = epoch;
-  expect_batches();
+  batches_ = count_batches();
   if (const Status s = start_progress(error); s != FEEDLANE_OK) return s;
   if (!resume_ || resume_->progress.epoch != epoch) return FEEDLANE_OK;
   progress_ = resume_->progress;

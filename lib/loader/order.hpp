@@ -51,8 +51,8 @@ class Order {
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
   // Batches of this epoch; -1: unknown.
   [[nodiscard]] std::int64_t batches() const { return batches_; }
-  // Counts the batches that a whole epoch has.
-  virtual void expect_batches() = 0;
+  // Counts the batches of a whole epoch; -1: unknown.
+  [[nodiscard]] virtual std::int64_t count_batches() const = 0;
   // No batch is left to be drawn.
   [[nodiscard]] bool is_exhausted() const { return is_exhausted_; }
   [[nodiscard]] checkpoint::Progress& progress() { return progress_; }
@@ -121,7 +121,7 @@ class Order {
   // The batch ended too many workers and is given up. Returns what else is lost by it, for the message.
   virtual const char* on_quarantined(std::uint32_t worker) = 0;
 
-  // The sampler that the order comes from, nullptr: none.
+  // The sampler that the order comes from, nullptr: none. Its rank does not change: any thread.
   [[nodiscard]] virtual const sampler::Sampler* sampler() const { return nullptr; }
 
  protected:

@@ -31,8 +31,8 @@ Status ShardOrder::check_state(const checkpoint::SavedState& state, Error& error
   return FEEDLANE_OK;
 }
 
-void ShardOrder::expect_batches() {
-  batches_ = config_.iterable_length == 0 ? -1 : config_.batches_of(config_.iterable_length);
+std::int64_t ShardOrder::count_batches() const {
+  return config_.iterable_length == 0 ? -1 : config_.batches_of(config_.iterable_length);
 }
 
 Status ShardOrder::start_progress(Error&) {

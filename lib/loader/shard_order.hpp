@@ -16,7 +16,7 @@ class ShardOrder final : public Order {
 
   Status check_state(const checkpoint::SavedState& state, Error& error) const override;
   Status try_resume(const checkpoint::SavedState&, Error&) override { return FEEDLANE_OK; }
-  void expect_batches() override;
+  [[nodiscard]] std::int64_t count_batches() const override;
   Status draw(Error& error) override;
   shm::TaskMessage message_for(const Entry& entry, std::uint64_t id) override;
   bool settle(const Entry& entry, Ledger& ledger) override;

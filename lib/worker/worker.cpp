@@ -38,15 +38,15 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
     return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.fd_count, unsigned{welcome_fds},
                         "the welcome carries {} descriptors, needs {}", received.fd_count, unsigned{welcome_fds});
   os::refuse_descriptors(socket);  // no more are expected
-  wants_pidfd_ = welcome.wants_pidfd != 0;
-  lifeline_ = std::move(received.fds[welcome_lifeline]);
-  trainer_ = std::move(received.fds[welcome_trainer]);
-  own_event_ = std::move(received.fds[welcome_worker_event]);
-  trainer_event_ = std::move(received.fds[welcome_trainer_event]);
+  link_.wants_pidfd = welcome.wants_pidfd != 0;
+  link_.lifeline = std::move(received.fds[welcome_lifeline]);
+  link_.trainer = std::move(received.fds[welcome_trainer]);
+  link_.own_event = std::move(received.fds[welcome_worker_event]);
+  link_.trainer_event = std::move(received.fds[welcome_trainer_event]);
   if (segments_ != &own_) return open_rings(welcome, error);
-  is_tied_ = welcome.tied != 0;
-  if (is_tied_)
-    if (const Status s = os::tie_lifeline(lifeline_.get(), ::getpid(), error); s != FEEDLANE_OK) return s;
+  link_.is_tied = welcome.tied != 0;
+  if (link_.is_tied)
+    if (const Status s = os::tie_lifeline(link_.lifeline.get(), ::getpid(), error); s != FEEDLANE_OK) return s;
   const int control = received.fds[welcome_control].get();
   const int data = received.fds[welcome_data].get();
   const Status s = inherited == nullptr ? own_.attach(control, data, error)
@@ -79,15 +79,15 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
                           &row_->task_position);
   results_ = ring::Producer({segments_->result_lane(id_), shm::loader_cell_bytes, capacity}, welcome.result_start,
                             &trainer_row_->result_position);
-  trainer_bell_ = ring::Doorbell(&segments_->trainer_block()->sleeping, trainer_event_.get());
+  trainer_bell_ = ring::Doorbell(&segments_->trainer_block()->sleeping, link_.trainer_event.get());
   waiter_.use(&row_->sleeping, ring::FencedBy::publisher, geometry.workers + 1);
   return FEEDLANE_OK;
 }
 
 Status Worker::watch_trainer(int socket, Error& error) {
   Status s = waiter_.open(error);
-  if (s == FEEDLANE_OK) s = waiter_.poller().add_bell(own_event_.get(), tag_own_event, error);
-  if (s == FEEDLANE_OK) s = waiter_.poller().add(trainer_.get(), tag_trainer, error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add_bell(link_.own_event.get(), tag_own_event, error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add(link_.trainer.get(), tag_trainer, error);
   if (s == FEEDLANE_OK) s = waiter_.poller().add(socket, tag_socket, error);
   return s;
 }
@@ -117,16 +117,17 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
   if (local != nullptr) w->segments_ = local;
   os::Fd self;
   Status s = w->set_up(socket.get(), os::Deadline::after(timeout_ns), inherited, error);
-  if (s == FEEDLANE_OK && w->wants_pidfd_) s = os::open_pidfd(::getpid(), self, error);
+  if (s == FEEDLANE_OK && w->link_.wants_pidfd) s = os::open_pidfd(::getpid(), self, error);
   if (s != FEEDLANE_OK) {
     if (s < 0) send_refusal(socket.get(), error);
     return s;
   }
-  w->socket_ = std::move(socket);
+  w->link_.socket = std::move(socket);
   w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle, w->segments_->trainer_block());
   const Attached attached{attached_magic, shm::layout_hash};
   const int fd = self.get();
-  s = os::send_message(w->socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
+  s = os::send_message(w->link_.socket.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u),
+                       error);
   w->has_attached_ = s == FEEDLANE_OK;
   if (s == FEEDLANE_OK) out = std::move(w);
   return s;
@@ -134,17 +135,17 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
 
 Worker::~Worker() {
   if (!has_attached_) {  // but it may be tied already
-    if (lifeline_) os::untie_lifeline(lifeline_.get());
+    if (link_.lifeline) os::untie_lifeline(link_.lifeline.get());
     return;
   }
   // started_task stays as it is: the trainer gives a task in progress to another worker once this one can't write any more.
   own_.unmap();
   // The trainer closes its end of the lifeline when it has received Leaving.
-  os::untie_lifeline(lifeline_.get());
-  lifeline_.reset();
+  os::untie_lifeline(link_.lifeline.get());
+  link_.lifeline.reset();
   const Leaving leaving{leaving_magic};
   Error nobody_to_tell;
-  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
+  (void)os::send_message(link_.socket.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
 }
 
 feedlane_worker_info Worker::info() const {
@@ -172,7 +173,7 @@ Status Worker::ready(Status status, const char* text, Error& error) {
   message.magic = ready_magic;
   message.status = status;
   copy_text(message.text, sizeof message.text, text == nullptr ? feedlane_status_text(status) : text);
-  const Status s = os::send_message(socket_.get(), std::as_bytes(std::span(&message, 1)), {}, error);
+  const Status s = os::send_message(link_.socket.get(), std::as_bytes(std::span(&message, 1)), {}, error);
   if (s == FEEDLANE_E_PEER_DEAD) trainer_gone_ = true;  // `next` returns END
   else if (s != FEEDLANE_OK) return s;
   is_ready_ = true;
@@ -248,9 +249,9 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
 // A worker without lifeline learns of the trainer's end when it sleeps, which it doesn't while there are tasks. So it checks
 // here; only once a millisecond, because a check is a system call.
 void Worker::check_trainer() {
-  if (is_tied_ || done_ns_ - checked_ns_ < check_every_ns) return;
+  if (link_.is_tied || done_ns_ - checked_ns_ < check_every_ns) return;
   checked_ns_ = done_ns_;
-  if (os::has_ended(trainer_.get())) trainer_gone_ = true;
+  if (os::has_ended(link_.trainer.get())) trainer_gone_ = true;
 }
 
 Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& error) {
@@ -285,7 +286,7 @@ void Worker::handle(const os::Poller::Event& event) {
 void Worker::close() {
   // Relaxed: the event wakes; the flag only says why. It is written no matter what the sleeping flag says: the poller keeps it.
   closed_.store(true, std::memory_order_relaxed);
-  os::ring_event(own_event_.get());
+  os::ring_event(link_.own_event.get());
 }
 
 Status Worker::arm() {

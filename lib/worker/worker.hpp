@@ -81,11 +81,18 @@ class Worker {
   Status finish_failed(Status status, std::int64_t position, bool transient, std::string_view text,
                        std::string_view detail, std::uint64_t taken, Error& error);
 
-  os::Fd socket_;
-  os::Fd own_event_;
-  os::Fd trainer_event_;
-  os::Fd lifeline_;
-  os::Fd trainer_;  // pidfd
+  // What came with the welcome.
+  struct Link {
+    os::Fd socket;
+    os::Fd own_event;
+    os::Fd trainer_event;
+    os::Fd lifeline;
+    os::Fd trainer;            // pidfd
+    bool is_tied = true;       // if set, the kernel kills this process when the trainer dies
+    bool wants_pidfd = false;  // the trainer wants a pidfd of this process
+  };
+
+  Link link_;
   ring::Waiter waiter_;
   shm::Segments own_;  // unused by a thread of the trainer
   const shm::Segments* segments_ = &own_;
@@ -107,8 +114,6 @@ class Worker {
   bool is_unfit_ = false;  // its data set could not be opened: it gets no task
   bool trainer_gone_ = false;
   std::atomic<bool> closed_{false};
-  bool is_tied_ = true;       // if set, the kernel kills this process when the trainer dies
-  bool wants_pidfd_ = false;  // the trainer wants a pidfd of this process
   std::int64_t task_since_ns_ = 0;
   std::int64_t done_ns_ = 0;     // end of the last task
   std::int64_t checked_ns_ = 0;  // last check whether the trainer is alive

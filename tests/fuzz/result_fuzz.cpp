@@ -326,7 +326,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::unique_ptr<Liar>& liar = liars[step >> 4 & 1];
     if (liar == nullptr) {
       os::Fd socket;
-      if (l.take_offer(socket, error) == FEEDLANE_OK) liar = std::make_unique<Liar>(l, std::move(socket), kinds[which]);
+      if (l.crew().starter().take_offer(socket, error) == FEEDLANE_OK) liar = std::make_unique<Liar>(l, std::move(socket), kinds[which]);
       if (liar != nullptr && step != 0xff) liar->attach();
     }
     switch (step & 15) {
@@ -364,7 +364,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (liar != nullptr) liar->attach();
     liar.reset();
   }
-  PROMISE(l.stop(error) == FEEDLANE_OK);
+  PROMISE(l.stop(false, error) == FEEDLANE_OK);
   feedlane_event event;
   while (l.next_event(event)) PROMISE(event.kind >= FEEDLANE_EVENT_WARNING && event.kind <= FEEDLANE_EVENT_WORKER_HUNG);
   const feedlane_stats stats = l.stats();
