@@ -171,7 +171,8 @@ def differences_are_types(root):
 
 def pages_name_what_exists(root):
     """`Class::member` and paths of the library, on the pages that explain it."""
-    code = "\n".join(class_sizes.without_comments(text) for _, text in sources(root, "lib", "include", "capi"))
+    code = "\n".join(class_sizes.without_comments(text) for path, text in sources(root, "lib", "include", "capi")
+                     if path.endswith((".hpp", ".h", ".cpp", ".c")))
     members = {}
     for found in class_sizes.classes_of(code):
         members.setdefault(found.name.split("::")[-1], set()).update(found.methods, found.members)
