@@ -62,7 +62,7 @@ FLAGS_LIVE_IN = ("config", "settings", "map_order", "shard_order", "order", "lau
 MAX_FLAGS = 10
 
 # Rooms in which every file says after its licence what lives there.
-DESCRIBED = ("lib/loader", "lib/supervisor", "tests", "tools")
+DESCRIBED = ("lib", "include", "capi", "tests", "tools")
 ROOMS = ("lib", "include", "capi", "tools", "examples", "tests")
 SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".rs", ".sh")
 COMMANDS = (
@@ -169,7 +169,7 @@ def differences_are_types(root):
 def pages_name_what_exists(root):
     """`Class::member` and paths of the library, on the pages that explain it."""
     code = "\n".join(class_sizes.without_comments(text) for path, text in sources(root, "lib", "include", "capi")
-                     if path.endswith((".hpp", ".h", ".cpp")))
+                     if path.endswith((".hpp", ".h", ".cpp", ".c")))
     members = {}
     for found in class_sizes.classes_of(code):
         members.setdefault(found.name.split("::")[-1], set()).update(found.methods, found.members)

@@ -180,7 +180,7 @@ class Model {
           if (!s.revoked[id]) first = id;
         if (s.revocations == 2 || first == 0) return;
         // None in hand: of one that is ready, that one is left, as it is about to begin it. Of one that is starting, is
-        // opening its data set, or is fenced, it is taken too.
+        // opening its data set, or is stuck, it is taken too.
         if (first == s.heard) {
           begin_to_revoke(s, first, out);
           first++;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what lies in shared memory and in the hello, as this build has it, for layout_doc_test.py to compare with
+// Prints what lies in shared memory and in the greetings, as this build has it, for layout_doc_test.py to compare with
 // docs/layout.md:
 //
 //   struct NAME BYTES
