@@ -92,18 +92,19 @@
 /** The ABI's major number, also the number in the library's soname. */
 #define FEEDLANE_ABI 1
 
-/* clang-format off: in the order in which they build on each other */
-#include "feedlane/batch.h"
-#include "feedlane/dataset.h"
-#include "feedlane/dlpack.h"
-#include "feedlane/loader.h"
-#include "feedlane/monitor.h"
-#include "feedlane/pool.h"
-#include "feedlane/ring.h"
-#include "feedlane/sampler.h"
+/* In the order in which they build on each other. */
+/* clang-format off */
 #include "feedlane/status.h"
 #include "feedlane/tensor.h"
+#include "feedlane/ring.h"
+#include "feedlane/pool.h"
+#include "feedlane/sampler.h"
+#include "feedlane/dataset.h"
 #include "feedlane/worker.h"
+#include "feedlane/batch.h"
+#include "feedlane/loader.h"
+#include "feedlane/dlpack.h"
+#include "feedlane/monitor.h"
 /* clang-format on */
 
 #endif

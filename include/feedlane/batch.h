@@ -18,8 +18,8 @@ extern "C" {
 
 typedef struct feedlane_loader feedlane_loader; /**< the trainer's side, see loader.h */
 
-/** A batch that the trainer holds, in the caller's own struct. Pointers are valid until the last release of `token`. The
- *  struct may be copied; a release too many returns E_STALE. */
+/** A batch that the trainer holds, in the caller's own struct. Pointers are valid until the last release of `token`.
+ *  The struct may be copied; a release too many returns E_STALE. */
 typedef struct feedlane_batch {
   size_t size;
   uint64_t token;                 /**< for feedlane_batch_retain and _release; never 0 */

@@ -63,7 +63,7 @@ typedef struct feedlane_worker_info {
   int32_t reserved;
   int64_t retry_backoff_ns; /**< before the first retry, doubled before each further one */
   int64_t epoch; /**< the epoch begun last, 0 before the first. Combine it with `seed`, which is the same in all
-                                 epochs, for random numbers that differ between epochs. Kept workers outlive the epoch */
+                                 epochs, for random numbers that differ between epochs. Kept workers outlive epochs */
 } feedlane_worker_info;
 
 /** @{ The functions of a feedlane_dataset. */
@@ -90,27 +90,27 @@ typedef int32_t (*feedlane_dataset_substitute_fn)(void *self, int64_t failed, ui
 typedef struct feedlane_dataset {
   size_t size;
   void *user_data; /**< kept */
-  /** Called once a worker, before its first task (torch's worker_init_fn). `*self` is passed to the other callbacks. NULL:
-   *  self = user_data. */
+  /** Called once a worker, before its first task (torch's worker_init_fn). `*self` is passed to the other callbacks.
+   *  NULL: self = user_data. */
   feedlane_dataset_open_fn open;
   /** Map-style: writes one sample into its row. */
   feedlane_dataset_get_fn get;
-  /** Writes all rows of all tensors of the task, or fewer as set by feedlane_task_rows. Iterable: returns END when the shard
-   *  is exhausted. */
+  /** Writes all rows of all tensors of the task, or fewer as set by feedlane_task_rows. Iterable: returns END when the
+   *  shard is exhausted. */
   feedlane_dataset_fetch_fn fetch;
   feedlane_dataset_close_fn close; /**< once, if open succeeded */
-  /** Iterable: writes the shard's next sample into its row, or returns END when the shard is exhausted. After an error it is
-   *  called again: with the same row->index for a retry, which must yield the same sample, or with the following index if the
-   *  sample was left out. */
+  /** Iterable: writes the shard's next sample into its row, or returns END when the shard is exhausted. After an error
+   *  it is called again: with the same row->index for a retry, which must yield the same sample, or with the following
+   *  index if the sample was left out. */
   feedlane_dataset_next_fn next;
   /** Iterable: starts over; called before the first task of each epoch. NULL: close and open are called. */
   feedlane_dataset_restart_fn restart;
-  /** Iterable, after each batch: writes the position in the shard, up to `cap` bytes (at least 64 KiB). The replacement of a
-   *  dead worker and a resumed run call `restart`, then `load` with it. NULL: see config.deterministic. */
+  /** Iterable, after each batch: writes the position in the shard, up to `cap` bytes (at least 64 KiB). The replacement
+   *  of a dead worker and a resumed run call `restart`, then `load` with it. NULL: see config.deterministic. */
   feedlane_dataset_save_fn save;
   feedlane_dataset_load_fn load; /**< see `save` */
-  /** Map-style, with config.substitute: sets another index to use in place of `failed`. `tries` counts earlier substitutes of
-   *  this sample, from 0. `seed` is the row's. A result other than 0: there is none. */
+  /** Map-style, with config.substitute: sets another index to use in place of `failed`. `tries` counts earlier
+   *  substitutes of this sample, from 0. `seed` is the row's. A result other than 0: there is none. */
   feedlane_dataset_substitute_fn substitute;
 } feedlane_dataset;
 

@@ -81,12 +81,15 @@ class Error : public std::exception {
     std::memcpy(report_->traceback.get(), said.detail, length);
     report_->traceback_bytes = length;
   }
+  /** Shares the report of `other`. */
   Error(const Error& other) noexcept : std::exception(other), code_(other.code_), report_(other.report_) {
     // Relaxed: the copied object has a reference, so the count can't reach 0 meanwhile.
     if (report_ != nullptr) report_->references.fetch_add(1, std::memory_order_relaxed);
   }
+  /** Leaves `other` without a report. */
   Error(Error&& other) noexcept
       : code_(std::exchange(other.code_, 0)), report_(std::exchange(other.report_, nullptr)) {}
+  /** Shares the report of `other`. */
   Error& operator=(Error other) noexcept {
     std::swap(code_, other.code_);
     std::swap(report_, other.report_);

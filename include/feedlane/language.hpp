@@ -6,6 +6,7 @@
  */
 #pragma once
 
+/** @{ Whether the compiler's language is C++20 or later, and whether it has exceptions: 1 or 0. */
 #if __cplusplus > 201703L
 #define FEEDLANE_CXX20 1
 #else
@@ -18,3 +19,4 @@
 #else
 #define FEEDLANE_EXCEPTIONS 0
 #endif
+/** @} */

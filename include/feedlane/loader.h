@@ -60,7 +60,7 @@ typedef struct feedlane_loader_config {
   int32_t dispatch;             /**< FEEDLANE_DISPATCH_* */
   int32_t keep_workers;         /**< 1: workers outlive the epoch (external ones and threads always do) */
   int32_t no_lifeline;          /**< 1: the trainer's death does not kill workers. Each ends with its next
-                                     feedlane_worker_next after its current task; a worker with short tasks within 1 ms */
+                                     feedlane_worker_next after its current task; one with short tasks within 1 ms */
   const char *const *argv;      /**< spawn: NULL-terminated; argv[0] is looked up in PATH. NULL: this program again */
   const char *const *envp;      /**< spawn: NULL-terminated "NAME=value"; NULL: this process's environment */
   const void *worker_config;    /**< passed to every worker unchanged */
@@ -70,10 +70,11 @@ typedef struct feedlane_loader_config {
   int64_t start_timeout_ns; /**< from start to attach, and with task_timeout_ns from attach to ready; 0: 60 s */
   int64_t stop_timeout_ns;  /**< from the request to stop to SIGTERM; 0: 5 s */
   int64_t term_timeout_ns;  /**< from SIGTERM to SIGKILL; 0: 1 s */
-  /** The longest time for which a worker may neither finish a task nor start one; 0: no limit. Checked in next and poll. A
-   *  worker that exceeds it is reported (FEEDLANE_EVENT_WORKER_HUNG), killed and replaced, and its tasks go to others. A
-   *  thread cannot be killed: it keeps the slot of its current task until it returns (there are slots for that), and its
-   *  shard is lost for the epoch, reported as E_HUNG. A process that still exists 1 s after SIGKILL is treated like a thread,
+  /** The longest time for which a worker may neither finish a task nor start one; 0: no limit. Checked in next and
+   *  poll. Starting a task counts as progress, so a worker can extend its deadline at most once per task. A worker that
+   *  exceeds it is reported (FEEDLANE_EVENT_WORKER_HUNG), killed and replaced, and its tasks go to others. A thread
+   *  cannot be killed: it keeps the slot of its current task until it returns (there are slots for that), and its shard
+   *  is lost for the epoch, reported as E_HUNG. A process that still exists 1 s after SIGKILL is treated like a thread,
    *  without slots for that. */
   int64_t task_timeout_ns;
   int32_t max_restarts;        /**< spawn, fork: dead workers replaced over the loader's life; 0: 1000; -1: none */
@@ -86,17 +87,18 @@ typedef struct feedlane_loader_config {
   int64_t skip_budget; /**< samples of an epoch that may be left out, one more is E_SAMPLE; 0: none; -1: no limit */
 
   /* Memory and devices. */
-  /** Address space of a slot, for tensors that the data set shapes, and metadata. Only touched pages take memory, but see
-   *  feedlane_stats.huge_bytes. 0: the fields and 64 KiB; iterable: also what a shard may save. */
+  /** Address space of a slot, for tensors that the data set shapes, and metadata. Only touched pages take memory, but
+   *  see feedlane_stats.huge_bytes. 0: the fields and 64 KiB; iterable: also what a shard may save. */
   uint64_t slot_bytes;
-  /** A limit for the reserved memory of all slots; 0: none. If it does not suffice for all, fewer batches are in flight; if
-   *  it does not suffice for one, E_LIMIT says how much one takes. */
+  /** A limit for the reserved memory of all slots; 0: none. If it does not suffice for all, fewer batches are in
+   *  flight; if it does not suffice for one, E_LIMIT says how much one takes. */
   uint64_t arena_bytes;
   feedlane_pool *pinned; /**< registers the reserved part of every slot, once; NULL: no. Use a pool with backend "none"
                               for tests and on machines without a device */
   int32_t held;          /**< batches that the trainer holds at the same time, without fewer in flight; 0: 1 */
-  /** With `pinned`: slots are not registered. The thread in feedlane_loader_run_stager (inline: next) copies batches into up to
-   *  this many buffers of the pool ahead; it must be more than `held`. A batch larger than a buffer is E_SAMPLE. 0: off. */
+  /** With `pinned`: slots are not registered. The thread in feedlane_loader_run_stager (inline: next) copies batches
+   *  into up to this many buffers of the pool ahead; it must be more than `held`. A batch larger than a buffer is
+   *  E_SAMPLE. 0: off. */
   int32_t staged;
 } feedlane_loader_config;
 

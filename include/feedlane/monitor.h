@@ -110,14 +110,14 @@ FEEDLANE_API int32_t feedlane_monitor_unref(feedlane_monitor *m);
 #define FEEDLANE_EVENT_WORKER_WANTED 4  /**< external: feedlane_loader_open_worker would return one */
 #define FEEDLANE_EVENT_QUARANTINED 5    /**< what.batch (iterable: task->batch) was given up */
 #define FEEDLANE_EVENT_INVALID 6        /**< what.worker sent something invalid */
-/** A sample that failed: what.epoch, batch, sample, worker, `found` retries, the failure in `text`, and in `code` what the
- *  callback returned. Reported when its batch is yielded. */
+/** A sample that failed: what.epoch, batch, sample, worker, `found` retries, the failure in `text`, and in `code` what
+ *  the callback returned. Reported when its batch is yielded. */
 #define FEEDLANE_EVENT_SAMPLE_RETRIED 7
 #define FEEDLANE_EVENT_SAMPLE_SUBSTITUTED 8 /**< what.needed is the index of the substitute */
 #define FEEDLANE_EVENT_SAMPLE_SKIPPED 9     /**< see FEEDLANE_EVENT_SAMPLE_RETRIED */
 #define FEEDLANE_EVENT_WORKER_HUNG \
   10                                    /**< what.worker, batch and sample; for how long and the process's state in
-                                                 `text`. Reported again if the process still exists 1 s after SIGKILL, and
+                                                 `text`. Reported again if the process exists 1 s after SIGKILL, and
                                                  for a worker that did not start in time */
 #define FEEDLANE_EVENT_DEVICE_FAILED 11 /**< a stream failed with the release of a batch on it */
 

@@ -35,22 +35,22 @@ typedef struct feedlane_backend {
   void *user_data; /**< first argument of all callbacks */
   /** Pins `bytes` from `address`, whole pages, so that devices can read them. Required. */
   feedlane_register_memory_fn register_memory;
-  /** Reverses register_memory of the same range. Required. After the unexpected end of a worker, feedlane_loader_begin, _next
-   *  and _poll call it and register_memory again for each slot. */
+  /** Reverses register_memory of the same range. Required. After the unexpected end of a worker, feedlane_loader_begin,
+   *  _next and _poll call it and register_memory again for each slot. */
   feedlane_unregister_memory_fn unregister_memory;
   /** Enqueues a copy on `stream`. NULL: E_UNSUPPORTED. */
   feedlane_copy_fn copy;
-  /** Arranges one call of notify(cookie, status) when `stream` has completed all work enqueued before: status 0, or E_DEVICE
-   *  if the stream failed. The call may come from any thread, also before this function returns. After an error is returned
-   *  it must not come. NULL: E_UNSUPPORTED. */
+  /** Arranges one call of notify(cookie, status) when `stream` has completed all work enqueued before: status 0, or
+   *  E_DEVICE if the stream failed. The call may come from any thread, also before this function returns. After an
+   *  error is returned it must not come. NULL: E_UNSUPPORTED. */
   feedlane_when_passed_fn when_passed;
 } feedlane_backend;
 
 /** Which device a pool registers memory with, and which buffers it has. */
 typedef struct feedlane_pool_config {
   size_t size;
-  /** "none" or NULL: memory is not pinned, the device is this memory. "mlock": the same, but pages stay resident, within
-   *  RLIMIT_MEMLOCK. "cuda": by the driver's libcuda.so.1; not yet run on a GPU */
+  /** "none" or NULL: memory is not pinned, the device is this memory. "mlock": the same, but pages stay resident,
+   *  within RLIMIT_MEMLOCK. "cuda": by the driver's libcuda.so.1; not yet run on a GPU */
   const char *backend;
   const feedlane_backend *custom; /**< instead of `backend`; copied */
   int32_t device;                 /**< "cuda": ordinal of the device, whose primary context is used */

@@ -15,7 +15,8 @@ extern "C" {
 typedef struct feedlane_rx feedlane_rx; /**< the receiving end of a ring */
 typedef struct feedlane_tx feedlane_tx; /**< a sending end of a ring */
 
-/** A ring. With one lane it is SPSC, with several MPSC: messages of one sender stay in order, across senders none is kept. */
+/** A ring. With one lane it is SPSC, with several MPSC: each sender's messages stay in order, without an order across
+ *  senders. */
 typedef struct feedlane_ring_config {
   size_t size;
   uint32_t message_bytes; /**< 1 .. 1 MiB; a cell takes 8 more, rounded up to 64 */

@@ -19,8 +19,8 @@ typedef struct feedlane_sampler feedlane_sampler; /**< yields indices, epoch by 
 #define FEEDLANE_SHUFFLE_TORCH 0
 /** A permutation computed index by index with seed + epoch, for up to 2^62 indices; no memory. */
 #define FEEDLANE_SHUFFLE_FEISTEL 1
-/** Exactly as torch's DataLoader(shuffle=True) after torch.manual_seed(seed), epoch after epoch, if nothing else draws from
- *  torch's default generator. */
+/** Exactly as torch's DataLoader(shuffle=True) after torch.manual_seed(seed), epoch after epoch, if nothing else draws
+ *  from torch's default generator. */
 #define FEEDLANE_SHUFFLE_TORCH_LOADER 2
 /** @} */
 
@@ -89,8 +89,8 @@ typedef struct feedlane_sampler_callbacks {
   feedlane_sampler_restart_fn restart;
   /** Writes 1 .. cap indices and their number. Fewer than cap are not the end; END, with none written, is. Required. */
   feedlane_sampler_next_fn next;
-  /** Writes the current position, `*bytes` long. If that is more than cap, it returns E_LIMIT with the number of bytes needed
-   *  and is called again. NULL: no state. */
+  /** Writes the current position, `*bytes` long. If that is more than cap, it returns E_LIMIT with the number of bytes
+   *  needed and is called again. NULL: no state. */
   feedlane_sampler_save_fn save;
   /** After restart: continues from a saved position. NULL: no state. */
   feedlane_sampler_load_fn load;

@@ -24,14 +24,14 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** @{ 16 bits of a type that the compiler may not have, for as<>() and field<>(). */
+/** IEEE 754 binary16, which the compiler may not have, for as<>() and field<>(). */
 struct Half {
-  std::uint16_t bits;
+  std::uint16_t bits; /**< sign, exponent, fraction */
 };
+/** The upper half of an IEEE 754 binary32, which the compiler may not have, for as<>() and field<>(). */
 struct BFloat16 {
-  std::uint16_t bits;
+  std::uint16_t bits; /**< sign, exponent, fraction */
 };
-/** @} */
 
 /**
  * DLPack's numbers for a type: arithmetic types, std::byte, Half and BFloat16, C++23's 16-bit floats. Specialise it for a
@@ -48,26 +48,32 @@ struct Dtype {
                                                                                                 : 1),
                                         static_cast<std::uint8_t>(sizeof(T) * 8), 1};
 };
-/** @{ */
+/** A byte is uint8. */
 template <>
 struct Dtype<std::byte> {
+  /** Code, bits and lanes. */
   static constexpr feedlane_dtype value{1, 8, 1};
 };
+/** A 16-bit float. */
 template <>
 struct Dtype<Half> {
+  /** Code, bits and lanes. */
   static constexpr feedlane_dtype value{2, 16, 1};
 };
+/** A bfloat16. */
 template <>
 struct Dtype<BFloat16> {
+  /** Code, bits and lanes. */
   static constexpr feedlane_dtype value{4, 16, 1};
 };
 #ifdef __STDCPP_BFLOAT16_T__
+/** A bfloat16. */
 template <>
 struct Dtype<std::bfloat16_t> {
+  /** Code, bits and lanes. */
   static constexpr feedlane_dtype value{4, 16, 1};
 };
 #endif
-/** @} */
 
 /** DLPack's numbers for a type. */
 template <class T>

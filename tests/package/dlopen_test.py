@@ -11,11 +11,11 @@ def make_a_loader(path):
     library = c.CDLL(path, mode=c.RTLD_LOCAL)
     sampler, loader = c.c_void_p(), c.c_void_p()
     library.feedlane_sampler_sequential(c.c_int64(1000), c.byref(sampler), None)
-    config = (c.c_uint64 * 31)()  # feedlane_loader_config, by its offsets
+    config = (c.c_uint64 * 32)()  # feedlane_loader_config, by its offsets
     config[0], config[1] = c.sizeof(config), sampler.value
     config[5] = 4  # batch_size
-    config[8] = 1 | 3 << 32  # one worker, to be started by somebody else
-    config[23] = 1 << 20  # slot_bytes
+    config[13] = 1 | 3 << 32  # one worker, to be started by somebody else
+    config[28] = 1 << 20  # slot_bytes
     # Looks at /proc/meminfo with libstdc++'s streams.
     status = library.feedlane_loader_create(c.byref(config), c.byref(loader), None)
     library.feedlane_loader_destroy(c.byref(loader))

@@ -311,8 +311,11 @@ extern "C" {
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_loader_get_stats(l: *const feedlane_loader, out: *mut feedlane_stats) -> i32;
-    pub fn feedlane_loader_get_worker_stats(l: *const feedlane_loader, worker: i32, out: *mut feedlane_worker_stats)
-        -> i32;
+    pub fn feedlane_loader_get_worker_stats(
+        l: *const feedlane_loader,
+        worker: i32,
+        out: *mut feedlane_worker_stats,
+    ) -> i32;
     pub fn feedlane_monitor_open(pid: i64, nth: i32, out: *mut *mut feedlane_monitor, err: *mut feedlane_error) -> i32;
     pub fn feedlane_monitor_get_stats(m: *const feedlane_monitor, out: *mut feedlane_stats) -> i32;
     pub fn feedlane_monitor_get_worker_stats(
