@@ -196,7 +196,7 @@ void check_batches(const std::vector<Taken>& taken, const std::vector<Numbers>& 
 }  // namespace
 
 TEST_CASE(
-    "3. Iterable data sets: shards of 0, 4 and 20 samples come by turns, the same with any prefetch and out of order") {
+    "shards of 0, 4 and 20 samples come in round-robin order, the same with any prefetch, and each out of order") {
   for (const std::int32_t prefetch : {2, 3, 4})
     for (const std::int32_t out_of_order : {0, 1}) {
       CAPTURE(prefetch);
@@ -219,7 +219,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("3. Iterable data sets: without workers the data set is iterated as a whole, epoch after epoch") {
+TEST_CASE("without workers an iterable data set is iterated as a whole, epoch after epoch") {
   for (const std::int64_t batch_size : {std::int64_t{1}, std::int64_t{3}, std::int64_t{24}, std::int64_t{100}}) {
     CAPTURE(batch_size);
     Iterable s({24}, batch_size, true);
@@ -232,7 +232,7 @@ TEST_CASE("3. Iterable data sets: without workers the data set is iterated as a 
   }
 }
 
-TEST_CASE("3. Iterable data sets: rows know their number in the shard, and have a seed of it") {
+TEST_CASE("rows of a shard have their number in it, and a seed derived from that") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s({10, 7}, 4, without_workers);
@@ -247,7 +247,7 @@ TEST_CASE("3. Iterable data sets: rows know their number in the shard, and have 
   }
 }
 
-TEST_CASE("3. Iterable data sets: the order doesn't depend on timing: a shard that is slow is waited for") {
+TEST_CASE("the order of shards doesn't depend on timing: a slow shard is waited for") {
   Iterable s({9, 9}, 3);
   const Gate gate;
   s.shards.gate_fd = gate.fd();
@@ -263,7 +263,7 @@ TEST_CASE("3. Iterable data sets: the order doesn't depend on timing: a shard th
   check_batches(take_rest(l.get()), by_turns({9, 9}, 3));
 }
 
-TEST_CASE("3. Iterable data sets: out of order a slow shard holds up no other") {
+TEST_CASE("out of order, a slow shard delays no other") {
   Iterable s({3, 6}, 3);
   const Gate gate;
   s.shards.gate_fd = gate.fd();
@@ -278,7 +278,7 @@ TEST_CASE("3. Iterable data sets: out of order a slow shard holds up no other") 
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
-TEST_CASE("1. Construction: drop_last of iterable data sets is per worker") {
+TEST_CASE("drop_last of iterable data sets applies to each worker") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{0, 4, 20, 6}, 3, without_workers);
@@ -289,7 +289,7 @@ TEST_CASE("1. Construction: drop_last of iterable data sets is per worker") {
   }
 }
 
-TEST_CASE("1. Construction: an incomplete last batch that is dropped may have had trouble") {
+TEST_CASE("a dropped incomplete last batch may have had failing samples") {
   for (const bool without_workers : {false, true})
     for (const Shards::Trouble trouble : {Shards::broken, Shards::broken_once}) {
       CAPTURE(without_workers);
@@ -309,7 +309,7 @@ TEST_CASE("1. Construction: an incomplete last batch that is dropped may have ha
     }
 }
 
-TEST_CASE("3. Iterable data sets: kept workers resume: opened once, started over each epoch") {
+TEST_CASE("kept workers open an iterable data set once and restart it each epoch") {
   for (const bool has_restart : {true, false}) {
     CAPTURE(has_restart);
     Iterable s({5, 7}, 2);
@@ -333,7 +333,7 @@ TEST_CASE("3. Iterable data sets: kept workers resume: opened once, started over
   }
 }
 
-TEST_CASE("6. End: an epoch given up in the middle starts over, with kept workers and with new ones") {
+TEST_CASE("an abandoned epoch of shards starts from the beginning, with kept workers and with new ones") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Iterable s({0, 9, 30}, 2);
@@ -349,7 +349,7 @@ TEST_CASE("6. End: an epoch given up in the middle starts over, with kept worker
   CHECK_FALSE(has_children());
 }
 
-TEST_CASE("3. Iterable data sets: a length that was declared is the loader's, and only warns when exceeded") {
+TEST_CASE("a declared length is the loader's, and exceeding it only warns") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t declared : {std::int64_t{0}, std::int64_t{7}, std::int64_t{24}, std::int64_t{100}}) {
       CAPTURE(without_workers);
@@ -374,7 +374,7 @@ TEST_CASE("3. Iterable data sets: a length that was declared is the loader's, an
     }
 }
 
-TEST_CASE("3. Iterable data sets: whole batches, of as many rows as the data set says") {
+TEST_CASE("an iterable data set may make whole batches of any number of rows") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s({10, 9}, 4, without_workers);
@@ -390,7 +390,7 @@ TEST_CASE("3. Iterable data sets: whole batches, of as many rows as the data set
   }
 }
 
-TEST_CASE("3. Iterable data sets: without batches each task is a sample") {
+TEST_CASE("an iterable data set without batches has one sample a task") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{5} : Numbers{2, 5}, FEEDLANE_UNBATCHED, without_workers);
@@ -401,7 +401,7 @@ TEST_CASE("3. Iterable data sets: without batches each task is a sample") {
   }
 }
 
-TEST_CASE("3. Iterable data sets: a foreign loop takes every shard to its end, and sleeps while nothing is there") {
+TEST_CASE("a foreign loop takes every shard to its end, and sleeps while there is nothing to take") {
   Iterable s({0, 4, 20, 0, 1}, 3);
   s.config.keep_workers = 1;
   const Loader l = s.create();
@@ -421,8 +421,7 @@ TEST_CASE("3. Iterable data sets: a foreign loop takes every shard to its end, a
   }
 }
 
-TEST_CASE(
-    "3. Iterable data sets: a foreign loop that holds a batch isn't put to sleep when a shard's end frees a slot") {
+TEST_CASE("a foreign loop that holds a batch doesn't sleep when a shard's end frees a slot") {
   Iterable s({6, 0, 0}, 3);
   s.config.arena_bytes = 2 * 4096;
   const Loader l = s.create();
@@ -478,7 +477,7 @@ void work_by_hand(feedlane_loader* l) {
 
 }  // namespace
 
-TEST_CASE("3. Iterable data sets: workers that take their tasks by hand say what is left out and when they end") {
+TEST_CASE("workers of the pull form report what they skip and when their shard ends") {
   Setup s(0, 3);
   s.config.workers = 2;
   s.config.start = FEEDLANE_START_THREAD;
@@ -500,7 +499,7 @@ TEST_CASE("3. Iterable data sets: workers that take their tasks by hand say what
   second.join();
 }
 
-TEST_CASE("3. Iterable data sets: a task that was failed by hand has taken its samples up to the one to blame") {
+TEST_CASE("a task failed by the pull form has taken its samples up to the failed one") {
   Setup s(0, 4);
   s.config.workers = 1;
   s.config.start = FEEDLANE_START_THREAD;
@@ -539,7 +538,7 @@ TEST_CASE("3. Iterable data sets: a task that was failed by hand has taken its s
 }
 
 TEST_CASE(
-    "7. Faults: a shard is lost after a batch that failed, as nothing was saved with it: the trainer is told so") {
+    "a shard whose state was not saved with a failed batch is lost when its worker dies, and the trainer is informed") {
   for (const bool saves_again : {false, true}) {
     CAPTURE(saves_again);
     Setup s(0, 4);
@@ -587,7 +586,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("1. Construction: without workers a timeout is looked at between a shard's samples, and nothing is lost") {
+TEST_CASE("without workers a timeout is checked between a shard's samples, and nothing is lost") {
   Iterable s({11}, 4, true);
   const Loader l = s.create();
   for (std::int64_t epoch = 0; epoch < 2; epoch++) {
@@ -610,7 +609,8 @@ TEST_CASE("1. Construction: without workers a timeout is looked at between a sha
 
 // ---- errors ----
 
-TEST_CASE("4. Errors: of a shard: told once, in its batch's place, by number in the shard; the rest follows") {
+TEST_CASE(
+    "an error of a shard is reported once, in its batch's position, with the number in the shard; the rest follows") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
@@ -637,7 +637,7 @@ TEST_CASE("4. Errors: of a shard: told once, in its batch's place, by number in 
   }
 }
 
-TEST_CASE("4. Errors: a shard that can't be started over is E_INIT, names the worker, and ends with the next begin") {
+TEST_CASE("a shard that can't be restarted is E_INIT with the worker, until the next begin") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{6} : Numbers{6, 6}, 3, without_workers);
@@ -657,7 +657,7 @@ TEST_CASE("4. Errors: a shard that can't be started over is E_INIT, names the wo
   }
 }
 
-TEST_CASE("4. Errors: a worker program whose data set isn't of the loader's style is E_INIT and says what is missing") {
+TEST_CASE("a worker program whose data set isn't of the loader's style is E_INIT with what is missing") {
   Setup s(4);
   s.workers(2);
   s.config.iterable = 1;
@@ -669,7 +669,7 @@ TEST_CASE("4. Errors: a worker program whose data set isn't of the loader's styl
   CHECK(e.says("an iterable data set has next or fetch"));
 }
 
-TEST_CASE("4. Policies: of a shard: a batch is filled from the samples behind one that was left out") {
+TEST_CASE("a batch of a shard is filled with the samples after a skipped one") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
@@ -695,7 +695,7 @@ TEST_CASE("4. Policies: of a shard: a batch is filled from the samples behind on
   }
 }
 
-TEST_CASE("4. Policies: of a shard: a sample that is retried is in its place") {
+TEST_CASE("a retried sample of a shard keeps its position") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
@@ -726,7 +726,7 @@ std::int32_t mostly_broken(void* self, const feedlane_row* row, feedlane_error* 
 
 }  // namespace
 
-TEST_CASE("4. Policies: of a shard: many in a row may be left out, however small the batches") {
+TEST_CASE("many consecutive samples of a shard may be skipped, however small the batches") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t batch_size : {FEEDLANE_UNBATCHED, 1, 2, 7}) {
       CAPTURE(without_workers);
@@ -753,7 +753,7 @@ TEST_CASE("4. Policies: of a shard: many in a row may be left out, however small
 
 // ---- workers that die ----
 
-TEST_CASE("7. Faults: an iterable worker is killed: its replacement goes on behind what was committed") {
+TEST_CASE("the replacement of a killed iterable worker continues after what was committed") {
   enum Way { deterministic, saving, both };
   for (const Way way : {deterministic, saving, both})
     for (const std::int64_t at_sample : {0, 1, 3, 7, 19}) {
@@ -784,7 +784,7 @@ TEST_CASE("7. Faults: an iterable worker is killed: its replacement goes on behi
     }
 }
 
-TEST_CASE("7. Faults: a killed worker's shard is made again by whole batches of any size") {
+TEST_CASE("a killed worker's shard is resumed with whole batches of any size") {
   for (const std::int64_t at_sample : {0, 3, 7, 8}) {
     CAPTURE(at_sample);
     Iterable s({13, 6}, 4);
@@ -801,7 +801,7 @@ TEST_CASE("7. Faults: a killed worker's shard is made again by whole batches of 
   }
 }
 
-TEST_CASE("7. Faults: leaving out what a killed worker delivered takes as long as it takes, whatever the deadline") {
+TEST_CASE("skipping what a killed worker delivered may take longer than the deadline") {
   Iterable s({300}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 240;
@@ -817,8 +817,7 @@ TEST_CASE("7. Faults: leaving out what a killed worker delivered takes as long a
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE(
-    "7. Faults: what a killed worker's data set said of batches that are delivered isn't said again of the next") {
+TEST_CASE("records of delivered batches are not repeated after their worker was killed") {
   for (const bool by_fetch : {false, true}) {
     CAPTURE(by_fetch);
     Iterable s({12, 0}, by_fetch ? 4 : 3);
@@ -856,7 +855,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("7. Faults: what was left out before its worker was killed is neither yielded nor told again") {
+TEST_CASE("a sample skipped before its worker was killed is neither yielded nor reported again") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 10;
@@ -879,7 +878,7 @@ TEST_CASE("7. Faults: what was left out before its worker was killed is neither 
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("7. Faults: a killed worker whose data set can't go on: a declared error, once, and the other shards go on") {
+TEST_CASE("a killed worker whose data set can't resume is one declared error, and the other shards continue") {
   for (const std::int32_t out_of_order : {0, 1}) {
     CAPTURE(out_of_order);
     Iterable s({20, 7, 11}, 3);
@@ -909,7 +908,7 @@ TEST_CASE("7. Faults: a killed worker whose data set can't go on: a declared err
   }
 }
 
-TEST_CASE("8. A segfault in a worker of shards is named as such, in the error and in the event") {
+TEST_CASE("a segfault in a worker of shards is reported as one, in the error and in the event") {
   for (const std::int32_t deterministic : {0, 1}) {
     CAPTURE(deterministic);
     Setup s(0, 3);
@@ -936,7 +935,7 @@ TEST_CASE("8. A segfault in a worker of shards is named as such, in the error an
   }
 }
 
-TEST_CASE("7. Faults: a fetch that fails for ever when its shard is made again is E_INIT, with its text") {
+TEST_CASE("a fetch that always fails while its shard is resumed is E_INIT, with its text") {
   Iterable s({20, 7}, 4);
   s.fetching({4});
   s.shards.trouble = Shards::killed;
@@ -956,7 +955,7 @@ TEST_CASE("7. Faults: a fetch that fails for ever when its shard is made again i
   CHECK(taken.back().text == "the disk is gone");
 }
 
-TEST_CASE("7. Faults: a shard of which nothing was committed is opened again, whatever its data set promises") {
+TEST_CASE("a shard of which nothing was committed is reopened, whatever its data set promises") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 2;
@@ -965,7 +964,7 @@ TEST_CASE("7. Faults: a shard of which nothing was committed is opened again, wh
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("7. Faults: a data set that isn't as deterministic as it said is E_INIT with both numbers") {
+TEST_CASE("a data set that isn't as deterministic as declared is E_INIT with both numbers") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 10;
@@ -980,7 +979,7 @@ TEST_CASE("7. Faults: a data set that isn't as deterministic as it said is E_INI
   CHECK(taken.back().text.find("9 samples were delivered before") != std::string::npos);
 }
 
-TEST_CASE("7. Faults: a sample that kills every worker: the batch is quarantined with what is left of its shard") {
+TEST_CASE("a batch with a sample that kills every worker is quarantined with the rest of its shard") {
   Iterable s({20, 7}, 3);
   s.config.deterministic = 1;
   s.config.max_kills_per_batch = 2;
@@ -1000,7 +999,7 @@ TEST_CASE("7. Faults: a sample that kills every worker: the batch is quarantined
   CHECK(stats_of(l.get()).restarts >= 1);
 }
 
-TEST_CASE("7. Faults: an iterable worker killed from outside, again and again, costs nothing but restarts") {
+TEST_CASE("an iterable worker killed from outside, again and again, costs only restarts") {
   Iterable s({60, 41}, 2);
   s.config.deterministic = 1;
   const Loader l = s.create();

@@ -113,7 +113,7 @@ const std::vector<std::int64_t> one_in_a_hundred{7, 107, 207, 307};
 
 }  // namespace
 
-TEST_CASE("4. Policies: none: each broken sample is its batch's error, and leaves no record") {
+TEST_CASE("without policies each failing sample is its batch's error, and leaves no record") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -139,7 +139,7 @@ TEST_CASE("4. Policies: none: each broken sample is its batch's error, and leave
   }
 }
 
-TEST_CASE("4. Policies: skip: the batch says which indices are missing, and each leaves a record") {
+TEST_CASE("with skip the batch says which indices are missing, and each leaves a record") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -172,7 +172,7 @@ TEST_CASE("4. Policies: skip: the batch says which indices are missing, and each
   }
 }
 
-TEST_CASE("4. Policies: retry: an error that is transient is tried again, and nothing is missing") {
+TEST_CASE("with retries a transient error is retried, and nothing is missing") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -192,7 +192,7 @@ TEST_CASE("4. Policies: retry: an error that is transient is tried again, and no
   }
 }
 
-TEST_CASE("4. Policies: substitute: another index takes the sample's place, with the seed of its row") {
+TEST_CASE("with substitutes another index takes the sample's place, with the seed of its row") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -215,7 +215,7 @@ TEST_CASE("4. Policies: substitute: another index takes the sample's place, with
   }
 }
 
-TEST_CASE("4. Policies: in this order: retries, then other indices with retries of their own, then left out") {
+TEST_CASE("policies apply in this order: retries, then substitutes with retries of their own, then skip") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     for (const std::uint32_t most : {2u, 1u}) {
@@ -248,7 +248,7 @@ TEST_CASE("4. Policies: in this order: retries, then other indices with retries 
   }
 }
 
-TEST_CASE("4. Policies: a sample that no policy helps is E_SAMPLE; that it was retried is told all the same") {
+TEST_CASE("a sample that no policy helps is E_SAMPLE, and its retries are reported") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(12, 4, workers);
@@ -271,7 +271,7 @@ TEST_CASE("4. Policies: a sample that no policy helps is E_SAMPLE; that it was r
   }
 }
 
-TEST_CASE("4. Policies: an error that isn't transient is never tried again") {
+TEST_CASE("an error that isn't transient is never retried") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Policies p(4, 1, workers);
@@ -288,7 +288,7 @@ TEST_CASE("4. Policies: an error that isn't transient is never tried again") {
   }
 }
 
-TEST_CASE("4. Policies: each retry waits twice as long as the one before") {
+TEST_CASE("each retry waits twice as long as the one before") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Policies p(3, 1, workers);
@@ -305,7 +305,7 @@ TEST_CASE("4. Policies: each retry waits twice as long as the one before") {
   }
 }
 
-TEST_CASE("4. Policies: without workers a timeout ends the wait for a retry, and nothing is lost") {
+TEST_CASE("without workers a timeout ends the wait for a retry, and nothing is lost") {
   Policies p(4, 2, 0);
   p.broken.indices = {1};
   p.broken.failures = 1;
@@ -326,7 +326,7 @@ TEST_CASE("4. Policies: without workers a timeout ends the wait for a retry, and
   CHECK(stats_of(l.get()).retried == 1);
 }
 
-TEST_CASE("4. Policies: beyond the skip budget a sample is E_SAMPLE again; every epoch has the budget anew") {
+TEST_CASE("beyond the skip budget a sample is E_SAMPLE again; every epoch has the whole budget") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(40, 4, workers);
@@ -354,7 +354,7 @@ TEST_CASE("4. Policies: beyond the skip budget a sample is E_SAMPLE again; every
   }
 }
 
-TEST_CASE("4. Policies: a batch all of whose samples were left out isn't yielded, wherever it comes") {
+TEST_CASE("a batch all of whose samples were skipped isn't yielded, wherever it comes") {
   for (const std::int32_t workers : {0, 1, 4})
     for (const std::int32_t out_of_order : {0, 1}) {
       CAPTURE(workers);
@@ -377,7 +377,7 @@ TEST_CASE("4. Policies: a batch all of whose samples were left out isn't yielded
     }
 }
 
-TEST_CASE("4. Policies: an epoch all of whose samples were left out just ends") {
+TEST_CASE("an epoch all of whose samples were skipped just ends") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(30, 3, workers);
@@ -389,7 +389,7 @@ TEST_CASE("4. Policies: an epoch all of whose samples were left out just ends") 
   }
 }
 
-TEST_CASE("4. Policies: without batches a sample that was left out is none, one that was replaced is another") {
+TEST_CASE("without batches a skipped sample is missing, and a substitute takes the place of another") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(5, FEEDLANE_UNBATCHED, workers);
@@ -405,7 +405,7 @@ TEST_CASE("4. Policies: without batches a sample that was left out is none, one 
   }
 }
 
-TEST_CASE("4. Policies: other indices are tried up to sixteen times") {
+TEST_CASE("at most sixteen substitutes are tried") {
   for (const std::int32_t workers : {0, 1})
     for (const std::int64_t broken : {16, 17}) {
       CAPTURE(workers);
@@ -423,7 +423,7 @@ TEST_CASE("4. Policies: other indices are tried up to sixteen times") {
     }
 }
 
-TEST_CASE("4. Policies: a text too long for its record is cut") {
+TEST_CASE("a text too long for its record is cut") {
   for (const std::int32_t workers : {0, 1}) {
     Policies p(2, 1, workers);
     p.broken.indices = {1};
@@ -486,7 +486,7 @@ void skip_second(const feedlane_task* task, Fetched& f) {
 
 }  // namespace
 
-TEST_CASE("4. Policies: a data set that makes whole batches is retried as a whole; its record names no sample") {
+TEST_CASE("a data set that makes whole batches is retried as a whole; its record names no sample") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -502,7 +502,7 @@ TEST_CASE("4. Policies: a data set that makes whole batches is retried as a whol
   }
 }
 
-TEST_CASE("4. Policies: a whole batch that fails for good is E_SAMPLE: there is no sample to leave out") {
+TEST_CASE("a whole batch that keeps failing is E_SAMPLE: there is no sample to skip") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -519,7 +519,7 @@ TEST_CASE("4. Policies: a whole batch that fails for good is E_SAMPLE: there is 
   }
 }
 
-TEST_CASE("4. Policies: a data set that makes whole batches leaves records of its own") {
+TEST_CASE("a data set that makes whole batches adds records of its own") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -539,7 +539,7 @@ TEST_CASE("4. Policies: a data set that makes whole batches leaves records of it
   }
 }
 
-TEST_CASE("4. Policies: a data set that makes whole batches may leave a whole batch out") {
+TEST_CASE("a data set that makes whole batches may skip a whole batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -562,8 +562,7 @@ TEST_CASE("4. Policies: a data set that makes whole batches may leave a whole ba
   }
 }
 
-TEST_CASE(
-    "4. Policies: a data set that makes whole batches, more rows than it left samples, fails for that batch alone") {
+TEST_CASE("a data set that makes more rows in a whole batch than samples remain fails for that batch alone") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -583,7 +582,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("4. Policies: a whole batch that is retried leaves the records of its last attempt, and its own") {
+TEST_CASE("a retried whole batch has the records of its last attempt, and its own") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -607,7 +606,7 @@ TEST_CASE("4. Policies: a whole batch that is retried leaves the records of its 
   }
 }
 
-TEST_CASE("4. Policies: records for every sample of a batch that was retried leave no room for its own, and no harm") {
+TEST_CASE("records for every sample of a retried batch leave no room for the batch's own, without harm") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -625,7 +624,7 @@ TEST_CASE("4. Policies: records for every sample of a batch that was retried lea
   }
 }
 
-TEST_CASE("4. Policies: records that the loader doesn't allow, or out of order, are refused by name") {
+TEST_CASE("records that the loader doesn't allow, or out of order, are refused by name") {
   struct Row {
     std::uint64_t position;
     std::int32_t outcome;

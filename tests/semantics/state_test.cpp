@@ -80,8 +80,7 @@ Setup& with_workers(Setup& s, std::int32_t workers) {
 
 }  // namespace
 
-TEST_CASE(
-    "6. Mid-epoch state: as of every batch of an epoch, for every other number of workers, same bytes and seeds") {
+TEST_CASE("a state after any batch of an epoch resumes with any number of workers, with the same bytes and seeds") {
   for (const std::int32_t before : {0, 2}) {
     Shuffled first;
     const Loader l = with_workers(first, before).create();
@@ -112,7 +111,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("6. Mid-epoch state: as of a batch that is held, while later ones were taken already") {
+TEST_CASE("a state of a held batch resumes after it, although later ones were taken") {
   Shuffled s;
   s.config.held = 4;
   const Loader l = s.workers(2).create();
@@ -138,7 +137,7 @@ TEST_CASE("6. Mid-epoch state: as of a batch that is held, while later ones were
   }
 }
 
-TEST_CASE("6. Mid-epoch state: at the end of an epoch nothing is left, and the next one is whole") {
+TEST_CASE("a state at the end of an epoch resumes with the next one, which is whole") {
   Shuffled s;
   const Loader l = s.create();
   const std::vector<Taken> next = take_epoch(l.get(), 1);
@@ -153,7 +152,7 @@ TEST_CASE("6. Mid-epoch state: at the end of an epoch nothing is left, and the n
   }
 }
 
-TEST_CASE("6. Mid-epoch state: a batch that failed counts as gone, a following one does not") {
+TEST_CASE("in a state a failed batch counts as yielded, a following one does not") {
   Shuffled s;
   s.plan.fail_index = 17;
   const Loader l = s.create();
@@ -171,7 +170,7 @@ TEST_CASE("6. Mid-epoch state: a batch that failed counts as gone, a following o
   CHECK(rest.size() + seen + 1 == 11);
 }
 
-TEST_CASE("6. Mid-epoch state: out of order, the batches yielded ahead are in it and don't come again") {
+TEST_CASE("out of order, a state contains the batches yielded early, and they don't come again") {
   int ahead = 0;
   for (std::size_t after = 1; after < 27; after += 5) {
     Shuffled s(2);
@@ -225,7 +224,7 @@ TEST_CASE("6. Mid-epoch state: out of order, the batches yielded ahead are in it
   CHECK(ahead > 0);
 }
 
-TEST_CASE("6. Mid-epoch state: out of order, resumed, saved and resumed once more") {
+TEST_CASE("out of order, a resumed loader can be saved and resumed again") {
   for (std::size_t first = 2; first < 8; first++) {
     const Gate gate;
     Shuffled s(2);
@@ -269,7 +268,7 @@ TEST_CASE("6. Mid-epoch state: out of order, resumed, saved and resumed once mor
   }
 }
 
-TEST_CASE("6. Mid-epoch state: a begin that fails is called again, and goes on all the same") {
+TEST_CASE("a failed begin of a resumed loader can be repeated, and resumes") {
   Shuffled s;
   const Loader l = s.create();
   const std::vector<Taken> expected = take_epoch(l.get(), 0);
@@ -318,7 +317,7 @@ void note(const std::vector<Taken>& taken, Seeds& seeds) {
 
 }  // namespace
 
-TEST_CASE("6. Distributed state: another world deals out what is left, with the seeds that it would have had") {
+TEST_CASE("another world shares what is left, with the original seeds") {
   constexpr std::int32_t world = 4;
   Seeds expected;
   for (std::int32_t rank = 0; rank < world; rank++) note(take_epoch(Rank(world, rank).create().get(), 2), expected);
@@ -362,7 +361,7 @@ TEST_CASE("6. Distributed state: another world deals out what is left, with the 
     }
 }
 
-TEST_CASE("6. Distributed state: with batches yielded ahead of others another world is refused by name") {
+TEST_CASE("with batches yielded early another world is refused by name") {
   const Gate gate;
   Rank s(1, 0, 2);
   s.config.out_of_order = 1;
@@ -446,7 +445,7 @@ State state_of_killed_trainer(int batches, std::int32_t workers, const State* fr
 
 }  // namespace
 
-TEST_CASE("6. Mid-epoch state: a trainer is killed again and again, each time with another number of workers") {
+TEST_CASE("a trainer killed again and again resumes, each time with another number of workers") {
   Shuffled whole(2);
   const std::vector<Taken> expected = take_epoch(whole.create().get(), 6);
   REQUIRE(expected.size() == 27);
@@ -551,7 +550,9 @@ struct Iterable {
 
 }  // namespace
 
-TEST_CASE("6. Iterable state: by save and load, or by leaving out what was delivered, every batch in its place") {
+TEST_CASE(
+    "an iterable loader resumes by save and load, or by skipping what was delivered, with every batch in its "
+    "position") {
   for (const bool saves : {true, false})
     for (const std::int32_t workers : {0, 1, 3}) {
       Iterable first(workers, saves);
@@ -575,7 +576,7 @@ TEST_CASE("6. Iterable state: by save and load, or by leaving out what was deliv
     }
 }
 
-TEST_CASE("6. Iterable state: another number of workers, and a data set that promises nothing, are refused by name") {
+TEST_CASE("another number of workers, or a data set without promises, is refused by name for an iterable state") {
   Iterable first(2, false);
   const Loader l = first.create();
   begin(l.get(), 0);
@@ -593,7 +594,7 @@ TEST_CASE("6. Iterable state: another number of workers, and a data set that pro
   CHECK(std::string(vague.error.argument) == "config.deterministic");
 }
 
-TEST_CASE("6. Iterable state: when the last shard has ended and END wasn't asked for, END is all that is left") {
+TEST_CASE("an iterable state after the last shard's end but before END resumes with END") {
   Iterable first(0, false);
   const Loader l = first.create();
   begin(l.get(), 0);
@@ -629,7 +630,7 @@ struct Deadly : Counting {
 
 }  // namespace
 
-TEST_CASE("6. Iterable state: after a batch was quarantined each shard goes on with its own state") {
+TEST_CASE("after a quarantined batch each shard resumes with its own state") {
   Iterable first(2, true);
   first.table.next = Deadly::take;
   first.config.max_kills_per_batch = 1;
@@ -660,7 +661,7 @@ TEST_CASE("6. Iterable state: after a batch was quarantined each shard goes on w
 
 // ---- what is refused ----
 
-TEST_CASE("6. State: every damaged byte and every cut is E_CORRUPT or E_ABI, and nothing is made") {
+TEST_CASE("every damaged byte and every cut of a state is E_CORRUPT or E_ABI, and no loader is created") {
   Shuffled s;
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -689,7 +690,7 @@ TEST_CASE("6. State: every damaged byte and every cut is E_CORRUPT or E_ABI, and
   CHECK(refused(longer));
 }
 
-TEST_CASE("6. State: of another data set, order, seed or kind it is refused, naming what differs and both numbers") {
+TEST_CASE("a state of another data set, order, seed or kind is refused with what differs and both numbers") {
   Shuffled s;
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -716,7 +717,7 @@ TEST_CASE("6. State: of another data set, order, seed or kind it is refused, nam
   }
 }
 
-TEST_CASE("6. State: before any epoch there is none") {
+TEST_CASE("before the first epoch there is no state") {
   Shuffled s;
   const Loader l = s.create();
   Error e;
@@ -765,7 +766,7 @@ struct Own {
 
 }  // namespace
 
-TEST_CASE("6. State: a custom sampler takes part by save and load, for another number of workers too") {
+TEST_CASE("a custom sampler's state is in the loader's by save and load, also for another number of workers") {
   for (const std::int32_t before : {0, 2})
     for (const std::int32_t after : {0, 2}) {
       CAPTURE(before);
@@ -785,7 +786,7 @@ TEST_CASE("6. State: a custom sampler takes part by save and load, for another n
     }
 }
 
-TEST_CASE("6. State: resumed behind a gap, a custom sampler has a state after every batch") {
+TEST_CASE("resumed with batches missing, a custom sampler has a state after every batch") {
   Own order;
   Setup first(12, 1);
   first.sampler = order.sampler(true);
@@ -826,7 +827,7 @@ TEST_CASE("6. State: resumed behind a gap, a custom sampler has a state after ev
   for (std::size_t i = 0; i < states.size(); i++) CHECK(rest_of(states[i], false).first.size() == rest.size() - i - 1);
 }
 
-TEST_CASE("6. State: of a custom sampler without save and load is refused by name") {
+TEST_CASE("a state with a custom sampler without save and load is refused by name") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Own order;
