@@ -26,20 +26,20 @@ NO_MADVISE = "qemu-user takes madvise and does nothing (MADV_DONTFORK, MADV_DONT
 NO_EXEC = "an emulated program can only exec what the host itself can run"
 LEFT_OUT = {
     "shm": {
-        "a worker's own children have no view of data": NO_MADVISE,
-        "a forked child has no view of control": NO_MADVISE,
+        "a worker's own children have no mapping of data": NO_MADVISE,
+        "a forked child has no mapping of control": NO_MADVISE,
         "a core dump leaves the arena out": NO_MADVISE,
     },
     "os": {
-        "a stamp is its process's own, and foreign in a forked child": NO_MADVISE,
-        "a child takes stamps of its own, which brings none of its parent's back": NO_MADVISE,
-        "a grandchild tells its parent's and its grandparent's stamps apart from its own": NO_MADVISE,
-        "beyond RLIMIT_AS is refused with what is left of it": "qemu-user doesn't let a program limit its address space",
+        "a stamp belongs to its process, and is foreign in a forked child": NO_MADVISE,
+        "a child takes its own stamps, which make none of its parent's valid": NO_MADVISE,
+        "a grandchild distinguishes its parent's and its grandparent's stamps from its own": NO_MADVISE,
+        "beyond RLIMIT_AS is refused with the rest that is available": "qemu-user doesn't let a program limit its address space",
         "signals are blocked and ignored by the parent alone": "the C library's own signals have other numbers outside",
         "a program that can't be started is an error that names it, and leaves no process":
             "vfork is fork under qemu-user: posix_spawn can't learn of a failed exec",
-        "this program: its file, absolute, whatever it was called, and its arguments": NO_EXEC,
-        "where membarrier is refused nobody joins; whoever had joined is told": "qemu-user has no seccomp",
+        "this_program returns its absolute file, whatever argv[0] was, and its arguments": NO_EXEC,
+        "where membarrier is refused registration fails, and so does a barrier of a registered process": "qemu-user has no seccomp",
         "descriptors beyond those expected don't stay open, and their loss is flagged":
             "qemu-user receives into more room for descriptors than the program has",
     },

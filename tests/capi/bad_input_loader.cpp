@@ -390,7 +390,7 @@ const Counted life{life_rows}, batches{batch_rows}, workers{worker_rows}, forked
 
 }  // namespace
 
-TEST_CASE("bad input: a loader's life") { check_rows(life_rows); }
+TEST_CASE("bad input: creating, starting and stopping a loader") { check_rows(life_rows); }
 
 TEST_CASE("bad input: batches and counters") { check_rows(batch_rows); }
 

@@ -24,7 +24,7 @@ std::int64_t index_of(const feedlane_batch& b) { return *static_cast<const std::
 
 }  // namespace
 
-TEST_CASE("releasing once too often is E_STALE, for the token of a slot in use too") {
+TEST_CASE("releasing too often is E_STALE, also for the token of a slot in use") {
   Setup s(6);
   s.config.held = 1;
   const Loader l = s.create();
@@ -46,7 +46,7 @@ TEST_CASE("releasing once too often is E_STALE, for the token of a slot in use t
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
-TEST_CASE("a token that never was is E_STALE") {
+TEST_CASE("a token that was never handed out is E_STALE") {
   Setup s(2);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -62,7 +62,7 @@ TEST_CASE("a token that never was is E_STALE") {
   CHECK(feedlane_batch_release(nullptr, b.token) == FEEDLANE_E_ARGUMENT);
 }
 
-TEST_CASE("a batch stays until its last reference is given back, in any order of batches") {
+TEST_CASE("a batch stays until its last reference is released, in any order of batches") {
   Setup s(4);
   s.config.held = 3;
   const Loader l = s.create();
@@ -84,7 +84,7 @@ TEST_CASE("a batch stays until its last reference is given back, in any order of
   CHECK(stats_of(l.get()).slots_held == 0);
 }
 
-TEST_CASE("references can be taken and given back from many threads at once") {
+TEST_CASE("references can be taken and released from many threads at once") {
   constexpr int threads = 4;
   constexpr int rounds = 20000;
   Setup s(2);
@@ -108,7 +108,7 @@ TEST_CASE("references can be taken and given back from many threads at once") {
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_E_STALE);
 }
 
-TEST_CASE("of many threads that give back the same reference one succeeds") {
+TEST_CASE("if many threads release the same reference, one succeeds") {
   Setup s(200);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -125,7 +125,8 @@ TEST_CASE("of many threads that give back the same reference one succeeds") {
   }
 }
 
-TEST_CASE("when the trainer holds every slot, next says SLOTS_HELD with the numbers, and goes on after a release") {
+TEST_CASE(
+    "when the trainer holds every slot, next returns SLOTS_HELD with the numbers, and continues after a release") {
   for (const std::int32_t held : {1, 3}) {
     CAPTURE(held);
     Setup s(10);
@@ -209,7 +210,7 @@ TEST_CASE("held batches outlive the loader and are released through a copy of it
   CHECK(open_descriptors() == before);
 }
 
-TEST_CASE("every other call on a destroyed loader whose batches are held answers E_STATE") {
+TEST_CASE("every other call on a destroyed loader with held batches returns E_STATE") {
   Orphans o(1);
   auto b = fresh<feedlane_batch>();
   auto stats = fresh<feedlane_stats>();
@@ -234,7 +235,7 @@ TEST_CASE("every other call on a destroyed loader whose batches are held answers
   CHECK(feedlane_batch_release(o.copy, o.batches[0].token) == FEEDLANE_OK);
 }
 
-TEST_CASE("destroying a loader clears the pointer; twice and NULL are fine") {
+TEST_CASE("destroying a loader clears the pointer; destroying twice or NULL is allowed") {
   Setup s(1);
   feedlane_loader* l = s.create().release();
   CHECK(feedlane_loader_destroy(&l) == FEEDLANE_OK);

@@ -45,7 +45,7 @@ struct Occupied {
 
 }  // namespace
 
-TEST_CASE("what allows one thread at a time answers E_BUSY meanwhile, and nothing is disturbed") {
+TEST_CASE("functions for one thread at a time return E_BUSY during another call, and disturb nothing") {
   Occupied o;
   feedlane_loader* l = o.loader.get();
   auto b = fresh<feedlane_batch>();
@@ -67,7 +67,7 @@ TEST_CASE("what allows one thread at a time answers E_BUSY meanwhile, and nothin
   CHECK(take(l).status == FEEDLANE_END);
 }
 
-TEST_CASE("what allows any thread at any time works meanwhile") {
+TEST_CASE("functions for any thread work during another call") {
   Occupied o;
   feedlane_loader* l = o.loader.get();
   std::int64_t length = 0;
@@ -86,7 +86,7 @@ TEST_CASE("what allows any thread at any time works meanwhile") {
   CHECK(o.other == FEEDLANE_INTERRUPTED);
 }
 
-TEST_CASE("a callback that calls its own loader is answered E_BUSY") {
+TEST_CASE("a callback that calls its own loader gets E_BUSY") {
   static feedlane_loader* l;
   static std::int32_t answer, destroyed;
   answer = destroyed = 0;
@@ -108,7 +108,7 @@ TEST_CASE("a callback that calls its own loader is answered E_BUSY") {
   CHECK_MESSAGE(take(l).status == FEEDLANE_END, "not closed");
 }
 
-TEST_CASE("a NULL handle is E_ARGUMENT, by name, for every function") {
+TEST_CASE("a NULL handle is E_ARGUMENT with its name, for every function") {
   auto b = fresh<feedlane_batch>();
   auto stats = fresh<feedlane_stats>();
   auto worker = fresh<feedlane_worker_stats>();
@@ -144,7 +144,7 @@ TEST_CASE("a NULL handle is E_ARGUMENT, by name, for every function") {
   CHECK(feedlane_worker_detach(nullptr) == FEEDLANE_OK);
 }
 
-TEST_CASE("where a result goes to must not be NULL") {
+TEST_CASE("a pointer for a result must not be NULL") {
   Setup s(1);
   const Loader l = s.create();
   std::int32_t number = -1;

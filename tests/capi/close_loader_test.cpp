@@ -123,7 +123,7 @@ TEST_CASE("close ends a wait in stop, and a later destroy waits for the workers"
   CHECK_FALSE(is_running(worker));
 }
 
-TEST_CASE("close asks the workers to end, though nobody calls any more") {
+TEST_CASE("close asks the workers to end, without any further call") {
   Gated g(2);
   (void)g.wait_at_gate();
   std::vector<pid_t> pids;
@@ -133,7 +133,7 @@ TEST_CASE("close asks the workers to end, though nobody calls any more") {
   for (const pid_t pid : pids) CHECK(eventually([pid] { return !is_running(pid); }));
 }
 
-TEST_CASE("close by a thread while another takes batches: the workers are asked to end all the same") {
+TEST_CASE("close while another thread takes batches asks the workers to end") {
   for (int round = 0; round < 20; round++) {
     Setup s(1'000'000);
     s.workers(1).config.held = 2;
@@ -153,7 +153,7 @@ TEST_CASE("close by a thread while another takes batches: the workers are asked 
   }
 }
 
-TEST_CASE("batches stay when their loader is closed and left, and are given back with the handle") {
+TEST_CASE("batches of a closed and released loader stay valid, and are released by the handle") {
   Setup s(4, 2);
   feedlane_loader* l = s.create().release();
   begin(l, 0);
@@ -169,7 +169,7 @@ TEST_CASE("batches stay when their loader is closed and left, and are given back
   CHECK(feedlane_batch_release(l, b.token) == FEEDLANE_OK);
 }
 
-TEST_CASE("destroy while another thread is in next: that ends with E_STATE, then the loader is gone") {
+TEST_CASE("destroy ends another thread's next with E_STATE, then frees the loader") {
   Gated g;
   const pid_t worker = g.wait_at_gate();
   g.take_one();
@@ -182,7 +182,7 @@ TEST_CASE("destroy while another thread is in next: that ends with E_STATE, then
   CHECK_FALSE(is_running(worker));
 }
 
-TEST_CASE("destroy while another thread is in a callback of next waits until that returns") {
+TEST_CASE("destroy waits for a callback of next in another thread") {
   static std::atomic<int> entered, left;
   entered = left = 0;
   Setup s(4);
@@ -218,7 +218,8 @@ TEST_CASE("destroy while another thread is in a callback of next waits until tha
   CHECK(feedlane_loader_unref(l) == FEEDLANE_OK);
 }
 
-TEST_CASE("statistics with a reference race destroy: numbers, then E_STATE, and never freed memory") {
+TEST_CASE(
+    "statistics with a reference, in a race with destroy, return numbers, then E_STATE, and never read freed memory") {
   for (int round = 0; round < 50; round++) {
     Setup s(4);
     feedlane_loader* l = s.create().release();
@@ -241,7 +242,7 @@ TEST_CASE("statistics with a reference race destroy: numbers, then E_STATE, and 
   }
 }
 
-TEST_CASE("the last reference given back doesn't wait: a busy worker is killed, and reaped by the next loader") {
+TEST_CASE("releasing the last reference doesn't wait: a busy worker is killed, and reaped by the next loader") {
   pid_t worker = -1;
   {
     Gated g;
@@ -259,7 +260,7 @@ TEST_CASE("the last reference given back doesn't wait: a busy worker is killed, 
   }));
 }
 
-TEST_CASE("a reference given back in a callback of next, or while another thread is in next, frees when that returns") {
+TEST_CASE("a reference released in a callback of next, or during another thread's next, frees when that returns") {
   static feedlane_loader* l;
   static std::atomic<int> entered;
   static int fd;
@@ -288,7 +289,7 @@ TEST_CASE("a reference given back in a callback of next, or while another thread
 }
 
 // Tokens can be guessed: the generation that comes next in a slot, or one of another loader.
-TEST_CASE("a release of the token that next is about to hand out never frees the loader under it") {
+TEST_CASE("a release of the token that next is about to return never frees the loader during next") {
   Setup s(std::int64_t{1} << 20);
   s.config.held = 2;
   feedlane_loader* l = s.create().release();

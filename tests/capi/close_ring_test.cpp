@@ -68,7 +68,9 @@ std::int32_t reserve(feedlane_tx* tx, std::int64_t timeout_ns = FEEDLANE_FOREVER
 
 }  // namespace
 
-TEST_CASE("a receiver closed from another thread: its wait ends with E_STATE, later calls too, messages or not") {
+TEST_CASE(
+    "closing a receiver from another thread ends its wait with E_STATE, and later calls too, with or without "
+    "messages") {
   Ends e;
   CHECK(answer_to([&] { return peek(e.rx); }, [&] { CHECK(feedlane_rx_close(e.rx) == FEEDLANE_OK); }) ==
         FEEDLANE_E_STATE);
@@ -81,7 +83,7 @@ TEST_CASE("a receiver closed from another thread: its wait ends with E_STATE, la
   CHECK(feedlane_rx_wait_fd(e.rx, &fd) == FEEDLANE_E_STATE);
 }
 
-TEST_CASE("a receiver that sleeps in a loop of its own is woken by close") {
+TEST_CASE("close wakes a receiver that sleeps in a foreign event loop") {
   Ends e;
   std::int32_t fd = -1;
   REQUIRE(feedlane_rx_wait_fd(e.rx, &fd) == FEEDLANE_OK);
@@ -91,7 +93,8 @@ TEST_CASE("a receiver that sleeps in a loop of its own is woken by close") {
   CHECK(wait_readable(fd));
 }
 
-TEST_CASE("a sender closed from another thread: its wait for room ends with E_STATE, and what it committed is taken") {
+TEST_CASE(
+    "closing a sender from another thread ends its wait for room with E_STATE, and what it committed is received") {
   Ends e;
   e.fill();
   CHECK(answer_to([&] { return reserve(e.tx); }, [&] { CHECK(feedlane_tx_close(e.tx) == FEEDLANE_OK); }) ==
@@ -106,7 +109,7 @@ TEST_CASE("a sender closed from another thread: its wait for room ends with E_ST
   CHECK(peek(e.rx) == FEEDLANE_END);
 }
 
-TEST_CASE("an end destroyed while another thread waits there: that ends with E_STATE, then the end is gone") {
+TEST_CASE("destroying an end ends another thread's wait with E_STATE, then frees the end") {
   Ends e;
   CHECK(answer_to([rx = e.rx] { return peek(rx); }, [&] { CHECK(feedlane_rx_destroy(&e.rx) == FEEDLANE_OK); }) ==
         FEEDLANE_E_STATE);
@@ -118,7 +121,7 @@ TEST_CASE("an end destroyed while another thread waits there: that ends with E_S
   CHECK(f.tx == nullptr);
 }
 
-TEST_CASE("a ring ends with the last reference to its receiver: until then senders find it there") {
+TEST_CASE("a ring ends with the last reference to its receiver, and accepts senders until then") {
   Ends e;
   REQUIRE(feedlane_rx_ref(e.rx) == FEEDLANE_OK);
   feedlane_rx* copy = e.rx;

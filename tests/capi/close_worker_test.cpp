@@ -43,7 +43,7 @@ struct Sleeping {
 
 }  // namespace
 
-TEST_CASE("a worker closed from another thread: its wait ends with E_STATE, and so does every later call") {
+TEST_CASE("closing a worker from another thread ends its wait with E_STATE, and every later call too") {
   Threaded t;
   Sleeping s(t.worker);
   CHECK(feedlane_worker_close(t.worker) == FEEDLANE_OK);
@@ -60,7 +60,7 @@ TEST_CASE("a worker closed from another thread: its wait ends with E_STATE, and 
   CHECK(t.worker == nullptr);
 }
 
-TEST_CASE("detach while another thread waits for a task: that ends with E_STATE, then the worker is gone") {
+TEST_CASE("detach ends another thread's wait for a task with E_STATE, then frees the worker") {
   Threaded t;
   Sleeping s(t.worker);
   CHECK(feedlane_worker_detach(&t.worker) == FEEDLANE_OK);
@@ -69,7 +69,7 @@ TEST_CASE("detach while another thread waits for a task: that ends with E_STATE,
   CHECK(s.answer == FEEDLANE_E_STATE);
 }
 
-TEST_CASE("a task in the hands of a worker that was closed is made by the next one") {
+TEST_CASE("the unfinished task of a closed worker is made by the next one") {
   Threaded t;
   begin(t.loader.get(), 0);
   const feedlane_task* task = nullptr;
@@ -91,7 +91,7 @@ TEST_CASE("a task in the hands of a worker that was closed is made by the next o
   CHECK(feedlane_worker_detach(&another) == FEEDLANE_OK);
 }
 
-TEST_CASE("a worker's references: it leaves with the last one") {
+TEST_CASE("a worker leaves when its last reference is released") {
   Threaded t;
   REQUIRE(feedlane_worker_ref(t.worker) == FEEDLANE_OK);
   feedlane_worker* copy = t.worker;

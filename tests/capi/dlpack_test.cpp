@@ -55,7 +55,7 @@ void check_same(const DLTensor& shown, const feedlane_tensor& tensor) {
 
 }  // namespace
 
-TEST_CASE("dlpack: both forms show the tensor where it lies") {
+TEST_CASE("dlpack: both forms export the tensor in place") {
   Setup s(6, 3);
   const Loader l = s.workers(1).create();
   begin(l.get(), 0);
@@ -74,7 +74,7 @@ TEST_CASE("dlpack: both forms show the tensor where it lies") {
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
 }
 
-TEST_CASE("dlpack: an export keeps its batch, each one once") {
+TEST_CASE("dlpack: each export holds one reference to its batch") {
   Setup s(6);
   s.config.held = 2;
   const Loader l = s.create();
@@ -131,7 +131,7 @@ TEST_CASE("dlpack: after destroy a batch that is held can still be exported") {
   CHECK(*static_cast<const std::int64_t*>(late->dl_tensor.data) == 0);
 }
 
-TEST_CASE("dlpack: a deleter in a forked child gives nothing back") {
+TEST_CASE("dlpack: a deleter called in a forked child releases nothing") {
   Setup s(2);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -145,7 +145,7 @@ TEST_CASE("dlpack: a deleter in a forked child gives nothing back") {
   CHECK(stats_of(l.get()).slots_held == 0);
 }
 
-TEST_CASE("dlpack: an empty tensor has no address, its shape is told") {
+TEST_CASE("dlpack: an empty tensor has a NULL address and its shape") {
   Setup s(1);
   feedlane_dataset table = s.dataset;
   table.get = nullptr;

@@ -39,7 +39,7 @@ void expect_forked(feedlane_loader* l, std::uint64_t token, Findings& f) {
 
 }  // namespace
 
-TEST_CASE("a loader in a forked child answers E_FORKED, and the parent's goes on") {
+TEST_CASE("a loader in a forked child returns E_FORKED, and the parent's continues") {
   Setup s(6, 2);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -59,7 +59,7 @@ TEST_CASE("a loader in a forked child answers E_FORKED, and the parent's goes on
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
-TEST_CASE("a loader with worker processes answers E_FORKED in a forked child, which does not stop them") {
+TEST_CASE("a loader with worker processes returns E_FORKED in a forked child, which does not stop them") {
   Setup s(6, 2);
   s.workers(2);
   s.config.keep_workers = 1;
@@ -76,7 +76,7 @@ TEST_CASE("a loader with worker processes answers E_FORKED in a forked child, wh
   CHECK(stats_of(l.get()).restarts == 0);
 }
 
-TEST_CASE("a sampler in a forked child answers E_FORKED, and the parent's goes on") {
+TEST_CASE("a sampler in a forked child returns E_FORKED, and the parent's continues") {
   feedlane_sampler* s = nullptr;
   REQUIRE(feedlane_sampler_sequential(3, &s, nullptr) == FEEDLANE_OK);
   std::int64_t index = -1;

@@ -17,7 +17,7 @@ TEST_CASE("batch_size 0 means 1") {
   check_sequence(take_epoch(l.get(), 0), 3, 1);
 }
 
-TEST_CASE("the last batch is what is left, or dropped with drop_last; length counts the same") {
+TEST_CASE("the last batch has the remaining samples, or is dropped with drop_last; length agrees") {
   for (const std::int64_t samples : {0, 1, 3, 4, 5, 8, 9})
     for (const bool drop_last : {false, true}) {
       CAPTURE(samples);
@@ -34,7 +34,7 @@ TEST_CASE("the last batch is what is left, or dropped with drop_last; length cou
     }
 }
 
-TEST_CASE("END is repeated, and a new epoch starts over") {
+TEST_CASE("END is repeated until a new epoch begins") {
   Setup s(4, 2);
   const Loader l = s.create();
   for (std::int64_t epoch = 0; epoch < 3; epoch++) {
@@ -46,7 +46,7 @@ TEST_CASE("END is repeated, and a new epoch starts over") {
   CHECK(stats_of(l.get()).epochs == 3);
 }
 
-TEST_CASE("begin in mid-epoch starts the new epoch at its beginning") {
+TEST_CASE("begin during an epoch starts the new epoch at its beginning") {
   Setup s(10, 2);
   s.sampler = shuffled(10, 4);
   const Loader l = s.create();
@@ -63,7 +63,7 @@ TEST_CASE("begin in mid-epoch starts the new epoch at its beginning") {
   }
 }
 
-TEST_CASE("next before begin is E_STATE; a negative epoch is refused and the present one goes on") {
+TEST_CASE("next before begin is E_STATE; a negative epoch is refused and the present one continues") {
   Setup s(4, 2);
   const Loader l = s.create();
   Error e;
@@ -111,7 +111,7 @@ TEST_CASE("seeds are those of feedlane_row_seed for the position in the epoch's 
   }
 }
 
-TEST_CASE("without a seed of the user's each loader draws its own; seed 0 counts with has_seed") {
+TEST_CASE("without a configured seed each loader draws its own; seed 0 is used with has_seed") {
   const auto first_seed = [](std::int32_t has_seed, std::uint64_t seed) {
     Setup s(1);
     s.config.has_seed = has_seed;
@@ -125,7 +125,7 @@ TEST_CASE("without a seed of the user's each loader draws its own; seed 0 counts
   CHECK(first_seed(0, 7) == feedlane_row_seed(7, 0, 0));
 }
 
-TEST_CASE("a tensor lies in place: row-major, aligned, with the shape, strides and dtype declared") {
+TEST_CASE("a tensor is row-major, aligned, in place, with the declared shape, strides and dtype") {
   Setup s(5, 4);
   s.fields({field("a", uint8_type, {3}), field("b", float32_type, {2, 5}), field("c", {5, 64, 2}),
             field("d", uint8_type, {0}), field("e", {6, 8, 0}, {1, 2, 3, 1, 2, 1, 1})});
@@ -200,7 +200,7 @@ TEST_CASE("statistics count what was yielded") {
   CHECK(feedlane_loader_get_worker_stats(l.get(), -1, &worker) == FEEDLANE_E_ARGUMENT);
 }
 
-TEST_CASE("poll, arm and open_worker have an answer without workers too") {
+TEST_CASE("poll, arm and open_worker have a defined result without workers") {
   Setup s(1);
   const Loader l = s.create();
   int fd = -1;

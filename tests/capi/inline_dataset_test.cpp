@@ -84,7 +84,7 @@ struct Recorded {
 
 }  // namespace
 
-TEST_CASE("get is called once for each sample, in order, with the row's place, index and seed") {
+TEST_CASE("get is called once for each sample, in order, with the row's position, index and seed") {
   Recorded r(7, 3);
   const Loader l = r.setup.create();
   check_sequence(take_epoch(l.get(), 2), 7, 3);
@@ -92,7 +92,7 @@ TEST_CASE("get is called once for each sample, in order, with the row's place, i
   CHECK(r.recorder.complaints == std::vector<std::string>{});
 }
 
-TEST_CASE("open learns that it runs inline: id -1, the base seed, the configuration, the fields") {
+TEST_CASE("open gets id -1 when it runs inline, the base seed, the configuration, the fields") {
   Recorded r(2);
   const Loader l = r.setup.create();
   CHECK_MESSAGE(r.recorder.opened == 0, "not before the first epoch");
@@ -147,7 +147,7 @@ TEST_CASE("close is called once for each open that succeeded, however the epoch 
   CHECK(r.recorder.closed == r.recorder.opened);
 }
 
-TEST_CASE("a data set that can't be opened is told by next as E_INIT, again and again, until begin") {
+TEST_CASE("next returns E_INIT for a data set that can't be opened, again and again, until begin") {
   Recorded r(3);
   r.recorder.open_result = FEEDLANE_E_OS;
   {
@@ -183,7 +183,7 @@ TEST_CASE("fetch makes the whole batch and is preferred to get") {
   CHECK(r.recorder.complaints == std::vector<std::string>{});
 }
 
-TEST_CASE("without open, self is user_data; without close nothing is missed") {
+TEST_CASE("without open, self is user_data; close may be missing") {
   Recorded r(3);
   r.setup.dataset.open = nullptr;
   r.setup.dataset.close = nullptr;
@@ -192,7 +192,7 @@ TEST_CASE("without open, self is user_data; without close nothing is missed") {
   CHECK(r.recorder.made == 3);
 }
 
-TEST_CASE("a task's id is never used again: over batches, epochs and given up ones") {
+TEST_CASE("a task's id is never used again, over batches, epochs and abandoned epochs") {
   for (const bool whole : {false, true}) {
     CAPTURE(whole);
     Recorded r(6, 2);

@@ -12,7 +12,7 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("an error in a sample is told once, with its index, batch, epoch, text and traceback; the rest follows") {
+TEST_CASE("an error in a sample is reported once, with its index, batch, epoch, text and traceback; the rest follows") {
   Setup s(9, 3);
   s.plan.fail_index = 4;
   s.plan.traceback_bytes = 100;
@@ -42,7 +42,7 @@ TEST_CASE("an error in a sample is told once, with its index, batch, epoch, text
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
-TEST_CASE("a traceback is cut to the room there is, and detail_len says its whole length") {
+TEST_CASE("a traceback is cut to the caller's buffer, and detail_len is its whole length") {
   Setup s(1);
   s.plan.fail_index = 0;
   s.plan.traceback_bytes = 1000;
@@ -73,7 +73,7 @@ TEST_CASE("a traceback is cut to the room there is, and detail_len says its whol
   SUBCASE("no error struct") { CHECK(take(l.get(), nullptr).status == FEEDLANE_E_SAMPLE); }
 }
 
-TEST_CASE("a callback that says nothing but a number is quoted with it") {
+TEST_CASE("a callback that returns only a number has it in the error's text") {
   for (const std::int32_t result : {FEEDLANE_E_OS, -77, 1, 99}) {
     CAPTURE(result);
     static std::int32_t to_return;
@@ -91,7 +91,7 @@ TEST_CASE("a callback that says nothing but a number is quoted with it") {
   }
 }
 
-TEST_CASE("a timeout between two samples loses nothing: the batch goes on where it was") {
+TEST_CASE("a timeout between two samples loses nothing: the batch continues where it was") {
   Setup s(8, 4);
   const Reports reports;
   s.plan.report_fd = reports.fd();
@@ -119,7 +119,7 @@ TEST_CASE("a timeout between two samples loses nothing: the batch goes on where 
   CHECK(made == each_once);
 }
 
-TEST_CASE("a batch that was begun when a new epoch begins is given up") {
+TEST_CASE("an unfinished batch is abandoned when a new epoch begins") {
   Setup s(8, 4);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -128,7 +128,7 @@ TEST_CASE("a batch that was begun when a new epoch begins is given up") {
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
-TEST_CASE("an interrupt before next ends it, once") {
+TEST_CASE("an interrupt before next ends that call, once") {
   Setup s(4, 2);
   const Loader l = s.create();
   begin(l.get(), 0);

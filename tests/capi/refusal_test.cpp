@@ -158,15 +158,15 @@ void check(const Refusal& r) {
 
 }  // namespace
 
-TEST_CASE("a number out of its range is refused by name, with the number and the limit") {
+TEST_CASE("a number out of range is refused with its name, the number and the limit") {
   for (const Refusal& r : numbers) check(r);
 }
 
-TEST_CASE("what doesn't go together is refused by name") {
+TEST_CASE("contradictory members are refused by name") {
   for (const Refusal& r : combinations) check(r);
 }
 
-TEST_CASE("a declared field that can't be is refused by its number and member") {
+TEST_CASE("an invalid field is refused with its number and member") {
   for (const Refusal& r : fields) check(r);
 }
 
@@ -174,7 +174,7 @@ TEST_CASE("more slots or bytes than a loader can ever have are E_LIMIT") {
   for (const Refusal& r : too_much) check(r);
 }
 
-TEST_CASE("an arena beyond this machine's memory is E_MEMORY, with what is there and what is needed") {
+TEST_CASE("an arena larger than this machine's memory is E_MEMORY, with the available and the needed bytes") {
   Setup s(8);
   s.field_list[1] = field("x", uint8_type, {INT64_C(1) << 39});
   s.config.held = 60;
@@ -189,7 +189,7 @@ TEST_CASE("an arena beyond this machine's memory is E_MEMORY, with what is there
   CHECK(e.says(std::to_string(e.needed)));
 }
 
-TEST_CASE("a loader without configuration, or without a place to go, is refused") {
+TEST_CASE("a loader without configuration, or without a pointer for it, is refused") {
   Setup s(8);
   s.connect();
   auto* loader = reinterpret_cast<feedlane_loader*>(1);

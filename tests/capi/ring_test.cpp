@@ -176,7 +176,7 @@ extern "C" long syscall(long number, ...) noexcept {
   return real(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
 }
 
-TEST_CASE("messages come whoever is refused membarrier, and whenever") {
+TEST_CASE("messages arrive whichever side is refused membarrier, at any time") {
   for (const Refused receiver : {never, at_once, once_attached})
     for (const Refused sender : {never, at_once, once_attached}) {
       CAPTURE(receiver);
@@ -185,7 +185,7 @@ TEST_CASE("messages come whoever is refused membarrier, and whenever") {
     }
 }
 
-TEST_CASE("an event loop is told when membarrier is refused later on: it would sleep without a limit") {
+TEST_CASE("arm fails when membarrier is refused later, because the event loop would sleep without a limit") {
   CHECK(in_child([&](Findings& f) {
           auto config = fresh<feedlane_ring_config>();
           config.message_bytes = 8;
@@ -202,7 +202,7 @@ TEST_CASE("an event loop is told when membarrier is refused later on: it would s
         }) == "");
 }
 
-TEST_CASE("a sender is in when its attach says so, and not before the receiver has looked") {
+TEST_CASE("a sender is accepted when its attach returns, and not before the receiver has handled it") {
   const Ring ring;
   std::int32_t fd = ring.offer();
   Child sender({fd}, [&](Findings& f) {
@@ -221,8 +221,8 @@ TEST_CASE("a sender is in when its attach says so, and not before the receiver h
 }
 
 TEST_CASE(
-    "a sender in a PID namespace beside the receiver's is watched by the kernel's pidfd; without one it is refused by "
-    "name") {
+    "a sender in a PID namespace that the receiver can't see is watched by the kernel's pidfd; without one it is "
+    "refused by name") {
   if (!has_pid_namespaces()) {
     skip("this user can't make PID namespaces");
     return;
@@ -296,7 +296,7 @@ void let_in_and_lose(Findings& f) {
 
 }  // namespace
 
-TEST_CASE("senders come, and their ends are seen, in a PID namespace whose /proc is that of another") {
+TEST_CASE("senders attach and their ends are observed in a PID namespace whose /proc is that of another") {
   if (!has_pid_namespaces()) {
     MESSAGE("no pid namespaces for this user: not tried");
     return;
@@ -312,7 +312,7 @@ TEST_CASE("senders come, and their ends are seen, in a PID namespace whose /proc
   }
 }
 
-TEST_CASE("who only connects to the path has no lane, keeps END from nobody, and the others from nothing") {
+TEST_CASE("a connection that doesn't ask for a lane gets none, and neither delays END nor other senders") {
   const Path path;
   const Ring ring(path.name());
   std::vector<int> bare;
@@ -349,7 +349,7 @@ TEST_CASE("who only connects to the path has no lane, keeps END from nobody, and
   CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_END);
 }
 
-TEST_CASE("a sender's socket stays in its program, however it was given") {
+TEST_CASE("a sender's socket is not inherited by exec, however it was passed") {
   const Ring ring;
   const std::int32_t fd = ring.offer();
   REQUIRE(::fcntl(fd, F_SETFD, 0) == 0);
@@ -359,7 +359,7 @@ TEST_CASE("a sender's socket stays in its program, however it was given") {
   CHECK(feedlane_tx_destroy(&tx) == FEEDLANE_OK);
 }
 
-TEST_CASE("after END the receiver may sleep, and lets in who comes then") {
+TEST_CASE("after END the receiver may sleep, and accepts later senders") {
   const Path path;
   const Ring ring(path.name());
   std::int32_t wait_fd = -1;
@@ -378,7 +378,7 @@ TEST_CASE("after END the receiver may sleep, and lets in who comes then") {
   }
 }
 
-TEST_CASE("a receiver's end is seen by its sender and at its door, though a forked child of it lives") {
+TEST_CASE("a receiver's end is seen by its sender and in its listen backlog, although a forked child of it lives") {
   const Path path;
   const Gate is_full;
   auto ring = std::make_unique<Ring>(path.name());
@@ -409,7 +409,7 @@ TEST_CASE("a receiver's end is seen by its sender and at its door, though a fork
   CHECK(at_the_door.finish() == "");
 }
 
-TEST_CASE("a killed receiver lets nobody wait, though a forked child of it lives") {
+TEST_CASE("no sender waits for a killed receiver, although a forked child of it lives") {
   const Path path;
   const Gate is_there;
   const Gate may_end;
@@ -434,7 +434,7 @@ TEST_CASE("a killed receiver lets nobody wait, though a forked child of it lives
   may_end.open();
 }
 
-TEST_CASE("a receiver removes its own path, wherever its process is by then, and no other file") {
+TEST_CASE("a receiver removes its own path, whatever its working directory is by then, and no other file") {
   CHECK(in_child([&](Findings& f) {
           const Path path;
           const std::string name = path.path.substr(path.path.rfind('/') + 1);
@@ -452,7 +452,7 @@ TEST_CASE("a receiver removes its own path, wherever its process is by then, and
         }) == "");
 }
 
-TEST_CASE("a sender that has left and takes its message back then is no more in the way than another") {
+TEST_CASE("a sender that has left and takes its message back blocks no lane") {
   const Ring ring;
   feedlane_tx* tx = nullptr;
   feedlane_span span{};
@@ -469,7 +469,7 @@ TEST_CASE("a sender that has left and takes its message back then is no more in 
   (void)::close(fd);
 }
 
-TEST_CASE("a reserve keeps its timeout though the receiver rings without end") {
+TEST_CASE("reserve keeps its timeout although the receiver rings without end") {
   const Ring ring;
   feedlane_tx* tx = nullptr;
   feedlane_span span{};

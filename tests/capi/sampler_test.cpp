@@ -52,7 +52,7 @@ void check_refusal(const Error& e, std::int32_t status, const char* argument, st
 
 }  // namespace
 
-TEST_CASE("a sequential sampler counts up, in pieces of any size, and then says END") {
+TEST_CASE("a sequential sampler counts up, in pieces of any size, and then returns END") {
   const Sampler s = sequential(10);
   for (const std::uint64_t cap : {1U, 3U, 10U, 64U}) {
     REQUIRE(feedlane_sampler_restart(s.get(), 5, nullptr) == FEEDLANE_OK);
@@ -60,7 +60,7 @@ TEST_CASE("a sequential sampler counts up, in pieces of any size, and then says 
   }
 }
 
-TEST_CASE("only at the end are there fewer indices than asked for, and END is repeated") {
+TEST_CASE("fewer indices than requested are returned only at the end, and END is repeated") {
   const Sampler s = sequential(5);
   std::int64_t indices[3] = {};
   std::uint64_t got = 0;
@@ -107,7 +107,7 @@ TEST_CASE("a random sampler yields what torch.randperm yields") {
   CHECK(std::vector(order.end() - 4, order.end()) == std::vector<std::int64_t>{284, 638, 96, 455});
 }
 
-TEST_CASE("a sampler's length is the number of its indices, wherever it stands") {
+TEST_CASE("a sampler's length is the number of its indices, at any position") {
   for (const Sampler& s : {sequential(12), shuffled(12, 3)}) {
     std::int64_t length = -1;
     CHECK(feedlane_sampler_length(s.get(), &length) == FEEDLANE_OK);
@@ -118,7 +118,7 @@ TEST_CASE("a sampler's length is the number of its indices, wherever it stands")
   }
 }
 
-TEST_CASE("samplers that can't be are refused with the numbers, and leave NULL behind") {
+TEST_CASE("invalid samplers are refused with the numbers, and the pointer is NULL") {
   auto* s = reinterpret_cast<feedlane_sampler*>(1);
   Error e;
   CHECK(feedlane_sampler_sequential(-3, &s, &e) == FEEDLANE_E_ARGUMENT);
@@ -141,7 +141,7 @@ TEST_CASE("samplers that can't be are refused with the numbers, and leave NULL b
   check_refusal(e, FEEDLANE_E_ARGUMENT, "out", 0, 1);
 }
 
-TEST_CASE("a random configuration may be shorter, or longer with zeros behind") {
+TEST_CASE("a random configuration may be shorter, or longer with trailing zeros") {
   struct {
     feedlane_random_config known;
     std::uint64_t later = 0;
@@ -172,7 +172,7 @@ TEST_CASE("a random configuration may be shorter, or longer with zeros behind") 
   check_refusal(e, FEEDLANE_E_ABI, "config", 4, sizeof config.known);
 }
 
-TEST_CASE("arguments of a sampler's functions are refused by name, and the sampler stays where it is") {
+TEST_CASE("invalid arguments of a sampler's functions are refused by name, and the position stays") {
   const Sampler s = sequential(4);
   Error e;
   std::int64_t index = -1;
@@ -195,7 +195,7 @@ TEST_CASE("arguments of a sampler's functions are refused by name, and the sampl
   CHECK(drain(s.get(), 2) == count_to(4));
 }
 
-TEST_CASE("destroying a sampler clears the pointer; twice and NULL are fine") {
+TEST_CASE("destroying a sampler clears the pointer; destroying twice or NULL is allowed") {
   feedlane_sampler* s = nullptr;
   REQUIRE(feedlane_sampler_sequential(3, &s, nullptr) == FEEDLANE_OK);
   CHECK(feedlane_sampler_destroy(&s) == FEEDLANE_OK);
@@ -204,14 +204,14 @@ TEST_CASE("destroying a sampler clears the pointer; twice and NULL are fine") {
   CHECK(feedlane_sampler_destroy(nullptr) == FEEDLANE_OK);
 }
 
-TEST_CASE("an order that no memory can hold is E_MEMORY") {
+TEST_CASE("an order that doesn't fit into memory is E_MEMORY") {
   const Sampler s = shuffled(INT64_MAX, 1);
   REQUIRE(s != nullptr);
   Error e;
   CHECK(feedlane_sampler_restart(s.get(), 0, &e) == FEEDLANE_E_MEMORY);
 }
 
-TEST_CASE("a rank struct of an older header gets what it has room for") {
+TEST_CASE("a rank struct of an older header gets the members that it has") {
   feedlane_rank rank;
   std::memset(&rank, 0x5a, sizeof rank);
   rank.size = offsetof(feedlane_rank, warning);
@@ -228,7 +228,7 @@ TEST_CASE("a rank struct of an older header gets what it has room for") {
   CHECK(rank.warning[0] == 0x5a);
 }
 
-TEST_CASE("the number of bytes of a state is told before there is room for it") {
+TEST_CASE("the size of a state is returned when the buffer is too small") {
   const Sampler s = sequential(5);
   Error e;
   std::uint64_t bytes = 0;

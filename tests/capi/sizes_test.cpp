@@ -29,7 +29,7 @@ std::int32_t create_and_take(const feedlane_loader_config* config, std::vector<T
 
 }  // namespace
 
-TEST_CASE("a configuration of an older header is accepted; what it doesn't have is the default") {
+TEST_CASE("a configuration of an older header is accepted, with defaults for its missing members") {
   Setup s(5, 2);
   s.config.held = 1;
   s.connect();
@@ -57,7 +57,7 @@ TEST_CASE("a configuration of a newer header is accepted while its tail is zero"
   CHECK(e.needed == sizeof config.known);
 }
 
-TEST_CASE("a size that was never set, or can't be, is E_ABI") {
+TEST_CASE("a size that was never set, or that no struct has, is E_ABI") {
   Setup s(5, 2);
   s.connect();
   Error e;
@@ -127,7 +127,7 @@ TEST_CASE("a data set's table may be shorter or longer too") {
   CHECK_MESSAGE(fetched == 0, "behind its end");
 }
 
-TEST_CASE("fields of a newer header are as far apart as the first one says") {
+TEST_CASE("the first field's size is the distance of fields of a newer header") {
   Setup s(5, 2);
   s.connect();
   std::vector<Later<feedlane_field>> list;
@@ -145,7 +145,7 @@ TEST_CASE("fields of a newer header are as far apart as the first one says") {
   CHECK(e.needed == sizeof list[1].known);
 }
 
-TEST_CASE("fields of an older header lie closer; what they don't have is zero") {
+TEST_CASE("fields of an older header are closer together, and their missing members are zero") {
   Setup s(5, 2);
   s.connect();
   struct Older {  // before `shape`
@@ -164,7 +164,7 @@ TEST_CASE("fields of an older header lie closer; what they don't have is zero") 
   CHECK(taken[0].seed(1) == feedlane_row_seed(99, 0, 1));
 }
 
-TEST_CASE("a batch struct of an older header gets what it has room for") {
+TEST_CASE("a batch struct of an older header gets the members that it has") {
   Setup s(5, 2);
   const Loader l = s.create();
   begin(l.get(), 3);
@@ -208,7 +208,7 @@ TEST_CASE("an output struct whose size was not set is refused before anything ha
   check_sequence(take_rest(l.get()), 2, 2);
 }
 
-TEST_CASE("statistics of an older header get what they have room for") {
+TEST_CASE("statistics of an older header get the members that they have") {
   Setup s(4, 2);
   const Loader l = s.create();
   (void)take_epoch(l.get(), 0);

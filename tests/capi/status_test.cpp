@@ -75,7 +75,7 @@ TEST_CASE("feedlane_init zeroes the bytes it is given and sets size") {
   }
 }
 
-TEST_CASE("an error struct is written as far as it goes") {
+TEST_CASE("an error struct is written up to its size") {
   SUBCASE("a shorter one keeps what lies behind it") {
     feedlane_error e;
     std::memset(&e, 0x5a, sizeof e);
@@ -129,7 +129,7 @@ TEST_CASE("an error struct is written as far as it goes") {
   }
 }
 
-TEST_CASE("a row's seed is a pure function of base seed, epoch and position, different wherever one of them is") {
+TEST_CASE("a row's seed is a pure function of base seed, epoch and position, and differs with each of them") {
   std::set<std::uint64_t> seeds;
   std::size_t count = 0;
   for (const std::uint64_t base : {0ULL, 1ULL, 99ULL, ~0ULL})

@@ -49,7 +49,7 @@ TEST_CASE("a number that is no open descriptor is refused") {
   }
 }
 
-TEST_CASE("attach takes the descriptor in every case") {
+TEST_CASE("attach owns the descriptor in every case") {
   feedlane_worker* w = nullptr;
   Error e;
   SUBCASE("nothing came in time") {
@@ -108,7 +108,7 @@ TEST_CASE("attach takes the descriptor in every case") {
   CHECK(w == nullptr);
 }
 
-TEST_CASE("feedlane_worker_fd takes the descriptor out of the environment and marks the process as a worker") {
+TEST_CASE("feedlane_worker_fd removes the descriptor from the environment and marks the process as a worker") {
   CHECK(in_child([](Findings& f) {
           const int fd = ::dup(STDERR_FILENO);
           (void)::setenv(variable, std::to_string(fd).c_str(), 1);
@@ -124,7 +124,7 @@ TEST_CASE("feedlane_worker_fd takes the descriptor out of the environment and ma
         }) == "");
 }
 
-TEST_CASE("a process that was started as a worker and hasn't asked for its descriptor can't start workers either") {
+TEST_CASE("a process that was started as a worker and hasn't called feedlane_worker_fd can't start workers either") {
   CHECK(in_child([](Findings& f) {
           (void)::setenv(variable, "2", 1);
           Loader loader;
@@ -133,7 +133,7 @@ TEST_CASE("a process that was started as a worker and hasn't asked for its descr
         }) == "");
 }
 
-TEST_CASE("without the variable, or with nonsense in it, feedlane_worker_fd is -1") {
+TEST_CASE("without a valid variable feedlane_worker_fd is -1") {
   CHECK(in_child([](Findings& f) {
           EXPECT(f, feedlane_worker_fd() == -1);
           for (const char* nonsense : {"", "x", "2x", " ", "-1", "99999", "4294967298", "99999999999999999999"}) {
@@ -146,7 +146,7 @@ TEST_CASE("without the variable, or with nonsense in it, feedlane_worker_fd is -
         }) == "");
 }
 
-TEST_CASE("an attached worker knows who it is") {
+TEST_CASE("an attached worker gets its number, generation and configuration") {
   Setup s(4, 2);
   s.external(3);
   const Loader l = s.create();
@@ -198,7 +198,7 @@ TEST_CASE("a worker without configuration gets NULL") {
   CHECK(worker.finish() == "");
 }
 
-TEST_CASE("a worker's socket stays in its program, however it was given") {
+TEST_CASE("a worker's socket is not inherited by exec, however it was passed") {
   Setup s(2);
   s.external(1);
   const Loader l = s.create();

@@ -40,7 +40,7 @@ std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error*) {
 
 }  // namespace
 
-TEST_CASE("a callback's task is ended by the callback's return, and by nothing in it") {
+TEST_CASE("a callback's task is ended by the callback's return, and by no call in it") {
   for (const bool whole : {false, true}) {
     CAPTURE(whole);
     Pair p(6, 2, [&](int fd, Findings& f) {
@@ -56,7 +56,7 @@ TEST_CASE("a callback's task is ended by the callback's return, and by nothing i
   }
 }
 
-TEST_CASE("a foreign loop: arm, poll, next; then the next epoch abandons the task in hand") {
+TEST_CASE("a foreign loop uses arm, poll and next, and the next epoch abandons the unfinished task") {
   const Reports reports;
   const Gate gate;
   const auto work = [&](int fd, Findings& f) {
@@ -99,7 +99,7 @@ TEST_CASE("a foreign loop: arm, poll, next; then the next epoch abandons the tas
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("another thread's call on a worker that waits is E_BUSY") {
+TEST_CASE("another thread's call on a waiting worker is E_BUSY") {
   Pair p(1, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -123,7 +123,7 @@ TEST_CASE("another thread's call on a worker that waits is E_BUSY") {
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("a worker's handle in a forked child is E_FORKED, and the worker goes on") {
+TEST_CASE("a worker's handle in a forked child is E_FORKED, and the worker continues") {
   Pair p(2, 1, [](int fd, Findings& f) {
     Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -154,7 +154,7 @@ TEST_CASE("a worker's handle in a forked child is E_FORKED, and the worker goes 
 }
 
 // The trainer reads one message of a worker at a time: what is left is no news to a loop that waits for edges, so arm says it.
-TEST_CASE("a foreign loop that is edge-triggered hears of all that a worker says at once") {
+TEST_CASE("an edge-triggered foreign loop sees everything that a worker sends at once") {
   const Reports reports;
   const Gate start, end;
   const auto work = [&](int fd, Findings& f) {

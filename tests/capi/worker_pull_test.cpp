@@ -10,7 +10,7 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("ready comes once, and before next") {
+TEST_CASE("ready is allowed once, before next") {
   Pair p(2, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     const feedlane_task* task = nullptr;
@@ -31,7 +31,7 @@ TEST_CASE("ready comes once, and before next") {
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("a task is in hand until it is committed or failed, and only until then") {
+TEST_CASE("a task is open until it is committed or failed, and only until then") {
   Pair p(6, 2, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -99,7 +99,7 @@ TEST_CASE("a commit of fewer rows cuts the batch to them") {
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("a failure travels with sample, text and traceback, cut where they are too long") {
+TEST_CASE("a failure reaches the trainer with sample, text and traceback, cut where they are too long") {
   Pair p(6, 3, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -131,7 +131,7 @@ TEST_CASE("a failure travels with sample, text and traceback, cut where they are
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("scratch is gone with its task: many tasks need no more memory than one") {
+TEST_CASE("scratch is freed with its task: many tasks need no more memory than one") {
   constexpr std::uint64_t bytes = std::uint64_t{16} << 20;
   Pair p(48, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);

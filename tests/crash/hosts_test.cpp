@@ -115,7 +115,7 @@ bool group_is_gone(std::int64_t leader) { return ::kill(static_cast<pid_t>(-lead
 
 }  // namespace
 
-TEST_CASE("workers started from a thread outlive that thread, as Go's and Julia's threads come and go") {
+TEST_CASE("workers outlive the thread that started them, as with Go's and Julia's threads") {
   Loader loader('-');
   std::thread([&] { loader.begin(); }).join();
   loader.take_all();
@@ -151,7 +151,7 @@ TEST_CASE("idle workers end with their trainer although a forked child of it hol
   for (const int fd : {first, second, said[0], said[1]}) (void)::close(fd);
 }
 
-TEST_CASE("a worker that dies is replaced although its child holds on to all that it had; the child goes too") {
+TEST_CASE("a dead worker is replaced although its child holds all its descriptors; the child is killed too") {
   Loader loader('f');
   loader.begin();
   const std::int64_t pids[2] = {loader.pid(0), loader.pid(1)};

@@ -90,7 +90,7 @@ double seconds_since(std::chrono::steady_clock::time_point before) {
 
 }  // namespace
 
-TEST_CASE("a worker that moves its marker for ever is out of time all the same") {
+TEST_CASE("a worker that changes its mark without end misses the deadline all the same") {
   Liar liar;
   liar.at = 0;
   // Which of its tasks it has in hand, another whenever the deadline comes: nothing that couldn't be true by itself.
@@ -111,7 +111,7 @@ TEST_CASE("a worker that moves its marker for ever is out of time all the same")
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("a worker that says that it took another sample, where nobody may, is found out") {
+TEST_CASE("a worker that claims to be at another sample, where none may be, is detected") {
   Liar liar;
   liar.stumbles = true;  // which leaves a record
   liar.at = 1;
@@ -132,7 +132,7 @@ TEST_CASE("a worker that says that it took another sample, where nobody may, is 
   CHECK(stats.restarts == 1);
 }
 
-TEST_CASE("a worker that counts up what it has begun gets the deadline's time for its tasks, not for more") {
+TEST_CASE("a worker that counts up its begun tasks gets the deadline's time for its tasks, not for more") {
   for (const int steps_beyond : {0, 1}) {
     CAPTURE(steps_beyond);
     Liar liar;
@@ -157,7 +157,7 @@ TEST_CASE("a worker that counts up what it has begun gets the deadline's time fo
   }
 }
 
-TEST_CASE("a worker that refills its lane faster than it is emptied is cut off at the first result too many") {
+TEST_CASE("a worker that refills its lane faster than it is drained is cut off at the first excess result") {
   Liar liar;
   liar.at = 2;
   liar.lie = [](Liar& l, const feedlane_row&) {
@@ -177,7 +177,7 @@ TEST_CASE("a worker that refills its lane faster than it is emptied is cut off a
   CHECK(stats_of(l.get()).invalid_results == stats_of(l.get()).restarts);
 }
 
-TEST_CASE("a worker that sends one result again and again is cut off, and no batch comes twice") {
+TEST_CASE("a worker that repeats one result is cut off, and no batch comes twice") {
   Liar liar;
   liar.at = 5;
   liar.lie = [](Liar& l, const feedlane_row&) {
@@ -202,7 +202,7 @@ TEST_CASE("a worker that sends one result again and again is cut off, and no bat
   CHECK(stats_of(l.get()).invalid_results == stats_of(l.get()).restarts);
 }
 
-TEST_CASE("while a worker rings for ever next returns by its timeout, others' batches come, and stop ends") {
+TEST_CASE("while a worker rings without end next keeps its timeout, others' batches arrive, and stop ends") {
   const Gate gate;
   Liar liar;
   liar.at = 0;
@@ -231,7 +231,7 @@ TEST_CASE("while a worker rings for ever next returns by its timeout, others' ba
   CHECK(seconds_since(before) < 10);
 }
 
-TEST_CASE("a worker that fills both its eventfds and makes them block harms nobody, itself included") {
+TEST_CASE("a worker that fills both its eventfds and makes them blocking harms no process, itself included") {
   for (const bool drains : {false, true}) {
     CAPTURE(drains);
     Liar liar;
@@ -255,7 +255,7 @@ TEST_CASE("a worker that fills both its eventfds and makes them block harms nobo
   }
 }
 
-TEST_CASE("a worker that lies about what it has begun: without a deadline every batch comes, once") {
+TEST_CASE("without a deadline a worker that lies about its begun tasks costs no batch") {
   constexpr std::uint64_t one_more = 1, none = 2, all = 3, garbage = 4;
   for (const std::uint64_t lie : {one_more, none, all, garbage}) {
     CAPTURE(lie);
@@ -276,7 +276,7 @@ TEST_CASE("a worker that lies about what it has begun: without a deadline every 
   }
 }
 
-TEST_CASE("a worker writes garbage over its row and over results not read yet: without a deadline each batch comes") {
+TEST_CASE("without a deadline a worker that writes garbage over its row and over unread results costs no batch") {
   std::uint64_t found = 0;
   for (const int pattern : {0x00, 0x01, 0x7f, 0x80, 0xff, -1, -2, -3, -4}) {
     for (const bool is_last : {false, true}) {
@@ -365,7 +365,7 @@ TEST_CASE("a process that attaches with a pidfd that isn't its own is refused") 
   }
 }
 
-TEST_CASE("descriptors that a worker sends are closed without waiting, few or many") {
+TEST_CASE("descriptors sent by a worker are closed without blocking, few or many") {
   const OldKernel old_kernel;
   for (const int messages : {1, 3}) {
     CAPTURE(messages);
@@ -396,8 +396,7 @@ TEST_CASE("descriptors that a worker sends are closed without waiting, few or ma
 }
 
 TEST_CASE(
-    "no descriptor of a worker's comes to its trainer, hidden in another's queue or not, where the kernel can refuse "
-    "it") {
+    "no descriptor of a worker reaches its trainer, not even in another socket's queue, if the kernel can refuse it") {
   if (!can_refuse_descriptors()) {
     MESSAGE("this kernel can't: not tried");
     return;

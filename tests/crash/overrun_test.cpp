@@ -120,7 +120,7 @@ TEST_CASE("a worker that writes a byte beyond its tensor is reported, and its ba
   }
 }
 
-TEST_CASE("one that fits isn't") {
+TEST_CASE("a worker that writes within its tensor is not reported") {
   for (const std::int32_t workers : {0, 1}) {
     Run run(workers, 50);
     const Loader l = run.setup.create();
@@ -129,7 +129,7 @@ TEST_CASE("one that fits isn't") {
   }
 }
 
-TEST_CASE("inline too") {
+TEST_CASE("overruns inline are reported too") {
   const std::string text = report_of([] {
     Run run(0);
     run.overrun = {0, STDERR_FILENO};

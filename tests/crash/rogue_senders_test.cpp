@@ -14,7 +14,7 @@
 using namespace feedlane::test;
 using namespace feedlane::test::rogue;
 
-TEST_CASE("a sender that writes over all that it can reach spoils nobody's messages but its own") {
+TEST_CASE("a sender that overwrites everything it can reach damages only its own messages") {
   const Ring ring(3);
   const Gate first_done, second_done, may_leave;
   const std::int32_t first_fd = ring.offer();
@@ -44,7 +44,7 @@ TEST_CASE("a sender that writes over all that it can reach spoils nobody's messa
   (void)check_honest(ring, 2);
 }
 
-TEST_CASE("who has had a lane before has no hold on what its next sender commits there") {
+TEST_CASE("a lane's former sender can't touch what its next sender commits") {
   const Ring ring(1);
   const Gate again, gone_wild;
   const std::int32_t fd = ring.offer();
@@ -76,8 +76,7 @@ TEST_CASE("who has had a lane before has no hold on what its next sender commits
   CHECK(former.finish() == "");
 }
 
-TEST_CASE(
-    "cells that no sender leaves, a flag that is always up and a bell without end cost a sender its own messages") {
+TEST_CASE("invalid cells, a flag that is always set and endless ringing cost a sender only its own messages") {
   for (const int kind : {0, 1, 2, 3, 4, 5}) {
     CAPTURE(kind);
     const Ring ring(2);
@@ -118,7 +117,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a lane that is filled on after its sender's end is given up at its last message") {
+TEST_CASE("a lane that is refilled after its sender's end is freed at the sender's last message") {
   const Ring ring(1);
   const std::int32_t fd = ring.offer();
   const Rogue rogue(fd);  // somebody else who has the lane too: this process
@@ -150,8 +149,7 @@ TEST_CASE("a lane that is filled on after its sender's end is given up at its la
   (void)::close(fd);
 }
 
-TEST_CASE(
-    "messages that are taken back while the caller looks at them stay readable, and their lane isn't given away") {
+TEST_CASE("messages taken back while the caller holds them stay readable, and their lane isn't reused") {
   const Ring ring(1);
   const Gate take_back, taken;
   const std::int32_t fd = ring.offer();
@@ -190,7 +188,7 @@ TEST_CASE(
   CHECK(sender.finish() == "");
 }
 
-TEST_CASE("nothing is taken of who hasn't been let in") {
+TEST_CASE("no message of a sender is taken before it is accepted") {
   const Ring ring(2);
   const std::int32_t held = ring.offer();
   RogueProcess early(ring.offer(), [&](Rogue& rogue, Findings&) {
@@ -205,7 +203,7 @@ TEST_CASE("nothing is taken of who hasn't been let in") {
   CHECK(ring.peek(got) == FEEDLANE_END);
 }
 
-TEST_CASE("words that are none, or at the wrong time, cost a sender its lane or nothing, and others nothing") {
+TEST_CASE("invalid or untimely messages on its socket cost a sender at most its lane, and others nothing") {
   const Path path;
   const Ring ring(2, path.name());
   std::uint64_t seed = 1;
@@ -262,8 +260,7 @@ TEST_CASE("words that are none, or at the wrong time, cost a sender its lane or 
 }
 
 TEST_CASE(
-    "no descriptor of a sender's comes to the receiver, hidden in another's queue or not, where the kernel can refuse "
-    "it") {
+    "no descriptor of a sender reaches the receiver, not even in another socket's queue, if the kernel can refuse it") {
   if (!can_refuse_descriptors()) {
     MESSAGE("this kernel can't: not tried");
     return;
@@ -286,7 +283,7 @@ TEST_CASE(
   CHECK(ring.peek(got) == FEEDLANE_END);
 }
 
-TEST_CASE("descriptors that a sender sends are closed without waiting, where the kernel lets them through") {
+TEST_CASE("descriptors sent by a sender are closed without blocking, if the kernel lets them through") {
   const OldKernel old_kernel;
   const Path path;
   const Ring ring(2, path.name());

@@ -87,7 +87,7 @@ std::int32_t grow(void*, const feedlane_task* task, feedlane_error* err) {
 
 }  // namespace
 
-TEST_CASE("memory that a wild worker has touched beyond the reserved part of slots goes back when it has ended") {
+TEST_CASE("memory that a faulty worker has touched beyond the reserved part of slots is given back after its end") {
   const feedlane_dataset table = table_of(touch_once);
   Setup s(60, 2);
   s.forked(2, table).fields({field("bytes", uint8_type, {13})});
@@ -113,7 +113,7 @@ TEST_CASE("memory that a wild worker has touched beyond the reserved part of slo
   CHECK(segment_bytes_there() < before + (1 << 16));
 }
 
-TEST_CASE("memory for large tensors is there before it is touched, also where it was given back meanwhile") {
+TEST_CASE("memory for large tensors is reserved before it is touched, also where it was given back meanwhile") {
   const feedlane_dataset table = table_of(grow);
   Setup s(120, 2);
   s.forked(2, table).fields({field("bytes", uint8_type, {13})});

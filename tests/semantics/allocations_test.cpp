@@ -280,8 +280,7 @@ void live_as_monitor() {
 
 }  // namespace
 
-TEST_CASE(
-    "7. Faults: too little memory at any allocation of a sampler's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("too little memory at any allocation of a sampler's calls is E_MEMORY, and the next call succeeds") {
   static const std::vector<std::int64_t> subset{9, 1, 4, 4, 7, 3, 2, 0, 5};
   const Sampler inner = sequential(50);
   struct Kind {
@@ -303,16 +302,14 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "7. Faults: too little memory at any allocation of a loader's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("too little memory at any allocation of a loader's calls is E_MEMORY, and the next call succeeds") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     at_every_allocation([&] { live_as_loader(workers); });
   }
 }
 
-TEST_CASE(
-    "7. Faults: too little memory at any allocation of a worker's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("too little memory at any allocation of a worker's calls is E_MEMORY, and the next call succeeds") {
   at_every_allocation(live_as_worker);
   Setup s(4);
   s.external(1);
@@ -327,19 +324,18 @@ TEST_CASE(
   CHECK_MESSAGE(stats_of(l.get()).invalid_results == 0, "who couldn't attach has nothing to say");
 }
 
-TEST_CASE("7. Faults: too little memory at any allocation of a ring's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("too little memory at any allocation of a ring's calls is E_MEMORY, and the next call succeeds") {
   for (const bool by_path : {false, true}) {
     CAPTURE(by_path);
     at_every_allocation([&] { live_as_ring(by_path); });
   }
 }
 
-TEST_CASE(
-    "7. Faults: too little memory at any allocation of a monitor's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("too little memory at any allocation of a monitor's calls is E_MEMORY, and the next call succeeds") {
   at_every_allocation(live_as_monitor);
 }
 
-TEST_CASE("7. Faults: too little memory for a custom sampler and for us at once: what it gave before is kept") {
+TEST_CASE("too little memory for a custom sampler and for the loader at once: earlier indices are kept") {
   for (const bool with_detail : {false, true}) {
     CAPTURE(with_detail);
     struct Source {

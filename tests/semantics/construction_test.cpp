@@ -130,7 +130,7 @@ void set_up(Setup& s, Kind kind) {
 
 }  // namespace
 
-TEST_CASE("1. Construction: what doesn't go together is refused with field, value and rule, and nothing else is") {
+TEST_CASE("contradictory members are refused with field, value and rule, and no others are") {
   for (const Kind kind : {inline_map, inline_iterable, forked_map, forked_iterable}) {
     Setup s(8, 8);
     set_up(s, kind);
@@ -152,7 +152,7 @@ TEST_CASE("1. Construction: what doesn't go together is refused with field, valu
   }
 }
 
-TEST_CASE("1. Construction: with a batch sampler batch_size and drop_last are its own") {
+TEST_CASE("with a batch sampler batch_size and drop_last are the sampler's") {
   struct Row {
     const char* argument;
     std::int64_t found;
@@ -179,7 +179,7 @@ TEST_CASE("1. Construction: with a batch sampler batch_size and drop_last are it
   CHECK(s.create() != nullptr);
 }
 
-TEST_CASE("1. Construction: random sampler over an empty data set, num_samples below 1, a rank outside its world") {
+TEST_CASE("an empty random sampler, num_samples below 1 and a rank outside its world are refused") {
   feedlane_sampler* s = nullptr;
   Error e;
   auto random = fresh<feedlane_random_config>();
@@ -201,7 +201,7 @@ TEST_CASE("1. Construction: random sampler over an empty data set, num_samples b
   }
 }
 
-TEST_CASE("1. Construction: more workers than usable processors are a warning with both numbers, no error") {
+TEST_CASE("more workers than usable processors cause a warning with both numbers, no error") {
   Setup s(8);
   s.workers(600);  // not one of them is started
   const Loader l = s.create();
@@ -213,7 +213,7 @@ TEST_CASE("1. Construction: more workers than usable processors are a warning wi
   CHECK(warnings[0].what.needed < 600);
 }
 
-TEST_CASE("2. Samplers: whence the rank came is in the loader's statistics") {
+TEST_CASE("the loader's statistics name the source of the rank") {
   const auto source_of = [](std::int32_t world) {
     auto config = fresh<feedlane_distributed_config>();
     config.length = 8;
@@ -233,7 +233,7 @@ TEST_CASE("2. Samplers: whence the rank came is in the loader's statistics") {
   CHECK(std::string(stats_of(Setup(8).create().get()).rank_source).empty());
 }
 
-TEST_CASE("huge pages: a large arena is of them where the system gives some, and the statistics say how much") {
+TEST_CASE("a large arena uses huge pages where the system gives some, and the statistics say how much") {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   std::string offers;
   std::getline(file, offers);

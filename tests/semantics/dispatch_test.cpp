@@ -53,7 +53,7 @@ void check_content(const std::vector<Taken>& taken) {
 
 }  // namespace
 
-TEST_CASE("3. Dispatch and order: out of order: batches are yielded on arrival, the slow one when it is there") {
+TEST_CASE("out of order, batches are yielded on arrival, a slow one when it is finished") {
   Slow slow(20, 2);
   slow.setup.config.out_of_order = 1;
   const Loader l = slow.setup.create();
@@ -75,7 +75,7 @@ TEST_CASE("3. Dispatch and order: out of order: batches are yielded on arrival, 
   check_content(taken);
 }
 
-TEST_CASE("3. Dispatch and order: in order the slow one is waited for, and the window bounds what is made meanwhile") {
+TEST_CASE("in order, a slow batch is waited for, and the window limits what is made meanwhile") {
   Slow slow(20, 2);
   const Loader l = slow.setup.create();
   begin(l.get(), 0);
@@ -88,7 +88,7 @@ TEST_CASE("3. Dispatch and order: in order the slow one is waited for, and the w
   check_sequence(take_rest(l.get()), 20, 1);
 }
 
-TEST_CASE("3. Dispatch and order: out of order: every batch once, with the same content for any number of workers") {
+TEST_CASE("out of order, every batch comes once, with the same content for any number of workers") {
   for (const std::int32_t workers : {0, 1, 2, 4})
     for (const std::int32_t round_robin : {0, 1}) {
       CAPTURE(workers);
@@ -108,7 +108,7 @@ TEST_CASE("3. Dispatch and order: out of order: every batch once, with the same 
     }
 }
 
-TEST_CASE("3. Dispatch and order: out of order: an epoch given up in the middle leaves nothing to the next") {
+TEST_CASE("out of order, an abandoned epoch leaves nothing to the next") {
   Setup s(30);
   s.workers(2);
   s.config.out_of_order = 1;
@@ -126,7 +126,7 @@ TEST_CASE("3. Dispatch and order: out of order: an epoch given up in the middle 
   CHECK(sorted(batches_of(take_epoch(l.get(), 10))) == count_up(30));
 }
 
-TEST_CASE("3. Dispatch and order: out of order: an error is told when it comes, once") {
+TEST_CASE("out of order, an error is reported when it arrives, once") {
   for (const std::int32_t workers : {0, 3}) {
     CAPTURE(workers);
     Setup s(20);
@@ -141,7 +141,7 @@ TEST_CASE("3. Dispatch and order: out of order: an error is told when it comes, 
   }
 }
 
-TEST_CASE("3. Dispatch and order: out of order: a worker's death loses nothing and doubles nothing") {
+TEST_CASE("out of order, a worker's death loses and doubles nothing") {
   Setup s(40);
   s.workers(3);
   s.config.out_of_order = 1;
@@ -158,7 +158,7 @@ TEST_CASE("3. Dispatch and order: out of order: a worker's death loses nothing a
   CHECK(stats_of(l.get()).restarts == 4);
 }
 
-TEST_CASE("3. Dispatch and order: least loaded: a slow worker doesn't hold a queue of batches back") {
+TEST_CASE("with least-loaded dispatch a slow worker doesn't delay a queue of batches") {
   Slow slow(40, 4);
   slow.setup.config.out_of_order = 1;
   const Loader l = slow.setup.create();
@@ -168,7 +168,7 @@ TEST_CASE("3. Dispatch and order: least loaded: a slow worker doesn't hold a que
   CHECK(take_rest(l.get()).size() == 2);
 }
 
-TEST_CASE("3. Dispatch and order: round_robin: batch i comes from worker i mod W, each epoch from worker 0 on") {
+TEST_CASE("with round-robin dispatch batch i comes from worker i mod W, each epoch from worker 0 on") {
   for (const std::int32_t workers : {1, 3, 4})
     for (const std::int32_t keep : {0, 1}) {
       CAPTURE(workers);
@@ -189,7 +189,7 @@ TEST_CASE("3. Dispatch and order: round_robin: batch i comes from worker i mod W
     }
 }
 
-TEST_CASE("3. Dispatch and order: round_robin: a slow worker's batches are nobody else's") {
+TEST_CASE("with round-robin dispatch a slow worker's batches are not given to others") {
   Slow slow(20, 2);
   slow.setup.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
   slow.setup.config.out_of_order = 1;
@@ -208,7 +208,7 @@ TEST_CASE("3. Dispatch and order: round_robin: a slow worker's batches are nobod
   for (const Taken& t : taken) CHECK(t.worker == t.batch % 2);
 }
 
-TEST_CASE("3. Dispatch and order: round_robin: a dead worker's batches are its replacement's") {
+TEST_CASE("with round-robin dispatch a dead worker's batches are made by its replacement") {
   Setup s(30);
   s.workers(3).fields({field("index", int64_type), field("generation", int64_type)});
   s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
@@ -253,7 +253,7 @@ struct Growing {
 
 }  // namespace
 
-TEST_CASE("3. Dispatch and order: a batch sampler's batches are the loader's") {
+TEST_CASE("a batch sampler's batches are the loader's batches") {
   for (const std::int32_t workers : {0, 2})
     for (const std::int32_t drop_last : {0, 1}) {
       CAPTURE(workers);
@@ -270,7 +270,7 @@ TEST_CASE("3. Dispatch and order: a batch sampler's batches are the loader's") {
     }
 }
 
-TEST_CASE("3. Dispatch and order: a batch sampler's batches may have any size up to its own") {
+TEST_CASE("a batch sampler's batches may have any size up to the sampler's batch size") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Growing growing;

@@ -42,7 +42,7 @@ void check_nothing_left(const std::function<void(Setup&)>& use) {
 
 }  // namespace
 
-TEST_CASE("exec: of a running loader, every descriptor is close-on-exec, and a program that takes its place has none") {
+TEST_CASE("every descriptor of a running loader is close-on-exec, and a program that replaces the process has none") {
   const std::vector<int> before = open_descriptors();
   const auto is_old = [&](int fd) { return std::find(before.begin(), before.end(), fd) != before.end(); };
   int words[2];
@@ -73,7 +73,7 @@ TEST_CASE("exec: of a running loader, every descriptor is close-on-exec, and a p
   (void)::close(words[0]);
 }
 
-TEST_CASE("nothing is left: no process, no descriptor, no mapping") {
+TEST_CASE("a destroyed loader leaves no process, no descriptor and no mapping") {
   SUBCASE("after an epoch") {
     check_nothing_left([](Setup& s) {
       const Loader l = s.create();
@@ -154,7 +154,7 @@ TEST_CASE("nothing is left: no process, no descriptor, no mapping") {
   }
 }
 
-TEST_CASE("descriptors are a fixed handful, whatever the number of batches and epochs") {
+TEST_CASE("the number of descriptors is fixed, for any number of batches and epochs") {
   Setup s(200);
   s.workers(2);
   s.config.keep_workers = 1;
@@ -203,7 +203,7 @@ double end_of_stuck(std::int32_t workers, bool ignore_sigterm, std::int64_t time
 
 }  // namespace
 
-TEST_CASE("workers that don't listen get SIGTERM, then SIGKILL, all at once and not one after another") {
+TEST_CASE("workers that don't react get SIGTERM, then SIGKILL, all at once and not one after another") {
   const double term = end_of_stuck(4, false, 250'000'000);
   CHECK(term >= 0.25);
   CHECK(term < 4 * 0.25);
@@ -212,11 +212,11 @@ TEST_CASE("workers that don't listen get SIGTERM, then SIGKILL, all at once and 
   CHECK(kill < 4 * 0.5);
 }
 
-TEST_CASE("with timeouts that nobody can keep the workers' ends are waited for all the same") {
+TEST_CASE("with timeouts that no worker can keep the workers' ends are awaited all the same") {
   for (int round = 0; round < 5; round++) (void)end_of_stuck(4, true, 1);
 }
 
-TEST_CASE("a worker that is told to end while it opens its data set ends by itself, and nothing about it is wrong") {
+TEST_CASE("a worker that must end while it opens its data set ends by itself, without an error") {
   Setup s(4);
   s.workers(2);
   const Gate gate;

@@ -45,7 +45,7 @@ struct Epochs {
 
 }  // namespace
 
-TEST_CASE("persistent_workers: kept workers are the same processes in every epoch and open their data set once") {
+TEST_CASE("kept workers are the same processes in every epoch and open their data set once") {
   Epochs e(1);
   const std::vector<Taken> first = take_epoch(e.loader.get(), 0);
   const std::set<std::int64_t> pids = pids_of(e.loader.get(), 2);
@@ -74,7 +74,7 @@ TEST_CASE("persistent_workers: kept workers are the same processes in every epoc
   CHECK_MESSAGE(closed == 2, "each open data set is closed when its worker ends");
 }
 
-TEST_CASE("without persistent_workers every epoch has processes of its own, and none is left when it has ended") {
+TEST_CASE("without persistent_workers every epoch has its own processes, and none is left after it") {
   Epochs e(0);
   std::set<std::int64_t> all;
   for (std::int64_t epoch = 0; epoch < 3; epoch++) {
@@ -97,7 +97,7 @@ TEST_CASE("without persistent_workers every epoch has processes of its own, and 
   CHECK(closed == 6);
 }
 
-TEST_CASE("END doesn't wait for a worker that hasn't attached yet, and leaves none behind") {
+TEST_CASE("END doesn't wait for a worker that hasn't attached yet, and leaves none running") {
   int tickets[2] = {-1, -1};
   REQUIRE(::pipe2(tickets, O_NONBLOCK) == 0);
   REQUIRE(::write(tickets[1], "22", 2) == 2);  // for the first two; who comes to replace one never attaches
@@ -126,7 +126,7 @@ TEST_CASE("END doesn't wait for a worker that hasn't attached yet, and leaves no
   CHECK(::close(tickets[1]) == 0);
 }
 
-TEST_CASE("END is repeated, and next before begin is E_STATE, with workers too") {
+TEST_CASE("END is repeated, and next before begin is E_STATE, also with workers") {
   Epochs e(1);
   auto b = fresh<feedlane_batch>();
   CHECK(feedlane_loader_next(e.loader.get(), 0, &b, nullptr) == FEEDLANE_E_STATE);
@@ -138,7 +138,7 @@ TEST_CASE("END is repeated, and next before begin is E_STATE, with workers too")
   check_sequence(take_epoch(e.loader.get(), 1), 12, 2);
 }
 
-TEST_CASE("begin in mid-epoch abandons the old epoch: its late results are counted and never yielded") {
+TEST_CASE("begin during an epoch abandons it: its late results are counted and never yielded") {
   Setup s(16, 2);
   s.workers(2).fields({field("index", int64_type), field("epoch", int64_type)});
   s.config.keep_workers = 1;
@@ -169,7 +169,7 @@ TEST_CASE("begin in mid-epoch abandons the old epoch: its late results are count
   CHECK_MESSAGE(pids_of(l.get(), 2) == pids, "an epoch given up costs no worker");
 }
 
-TEST_CASE("many epochs given up one after another lose no slot") {
+TEST_CASE("many abandoned epochs in a row lose no slot") {
   Setup s(40, 2);
   s.workers(2);
   s.config.keep_workers = 1;
@@ -191,7 +191,7 @@ TEST_CASE("many epochs given up one after another lose no slot") {
   check_sequence(take_epoch(l.get(), 50), 40, 2);
 }
 
-TEST_CASE("a batch held over begin keeps its content while workers fill other slots") {
+TEST_CASE("a batch held across begin keeps its content while workers fill other slots") {
   Setup s(8, 2);
   s.workers(2);
   s.config.keep_workers = 1;

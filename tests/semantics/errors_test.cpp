@@ -12,7 +12,8 @@
 using namespace feedlane::test;
 
 TEST_CASE(
-    "an error of one batch is told once, in order, with worker, batch, sample, text and traceback; the rest follows") {
+    "an error of one batch is reported once, in order, with worker, batch, sample, text and traceback; the rest "
+    "follows") {
   for (const char* form : {"get", "fetch", "pull"}) {
     CAPTURE(std::string(form));
     Setup s(20, 2);
@@ -74,7 +75,7 @@ TEST_CASE("one error for each failing batch, then a normal end") {
   }
 }
 
-TEST_CASE("an error says the same with workers as without") {
+TEST_CASE("an error has the same contents with and without workers") {
   const auto error_of = [](std::int32_t workers, Error& e) {
     Setup s(8, 4);
     if (workers > 0) s.workers(workers);
@@ -123,7 +124,7 @@ TEST_CASE("a data set that can't be opened is E_INIT in the first next, with the
   }
 }
 
-TEST_CASE("E_INIT is the loader's end until begin, though other workers could make batches") {
+TEST_CASE("E_INIT is returned until begin, although other workers could make batches") {
   Setup s(8);
   s.workers(2);
   const Gate gate;
@@ -146,7 +147,7 @@ TEST_CASE("E_INIT is the loader's end until begin, though other workers could ma
   CHECK(stats_of(l.get()).batches == 0);
 }
 
-TEST_CASE("a worker that has said that it can't open its data set is told END by its next") {
+TEST_CASE("a worker that has reported that its data set can't be opened gets END from next") {
   Setup s(8);
   s.workers(1, "refuse");
   const Reports reports;

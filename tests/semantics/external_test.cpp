@@ -65,7 +65,7 @@ std::unique_ptr<Child> start_visitor(feedlane_loader* l, int tasks, int gate) {
 
 }  // namespace
 
-TEST_CASE("external: an epoch made by processes that the host has started, in every form") {
+TEST_CASE("external: processes that the host has started make an epoch, in every form") {
   Setup s(30, 2);
   s.external(3);
   Loader l = s.create();
@@ -85,7 +85,7 @@ TEST_CASE("external: an epoch made by processes that the host has started, in ev
     CHECK_MESSAGE(p->wait() == 0, "told to end, they end by themselves, and their host learns how");
 }
 
-TEST_CASE("external: open_worker gives the place asked for, or says why not") {
+TEST_CASE("external: open_worker returns the requested worker, or the reason why not") {
   Setup s(4);
   s.external(2);
   const Loader l = s.create();
@@ -117,7 +117,7 @@ TEST_CASE("external: open_worker gives the place asked for, or says why not") {
   CHECK(::close(again.fd) == 0);
 }
 
-TEST_CASE("external: when no worker is attached or offered next says E_PEER_DEAD, until one is") {
+TEST_CASE("external: while no worker is attached or offered next returns E_PEER_DEAD") {
   Setup s(10, 2);
   s.external(1);
   const Loader l = s.create();
@@ -136,7 +136,7 @@ TEST_CASE("external: when no worker is attached or offered next says E_PEER_DEAD
   check_sequence(take_rest(l.get()), 10, 2);
 }
 
-TEST_CASE("external: an offer has a deadline, start_timeout_ns") {
+TEST_CASE("external: start_timeout_ns is the deadline of an offer") {
   Setup s(4);
   s.external(1);
   s.config.start_timeout_ns = 50'000'000;
@@ -153,7 +153,7 @@ TEST_CASE("external: an offer has a deadline, start_timeout_ns") {
   CHECK(::close(o.fd) == 0);
 }
 
-TEST_CASE("external: a killed worker's batch comes again, open_worker gives its place to another, its host reaps it") {
+TEST_CASE("external: a killed worker's batch is made again, open_worker offers its place, and its host reaps it") {
   Setup s(20);
   s.external(1).fields({field("index", int64_type), field("attempt", int64_type), field("generation", int64_type)});
   s.plan.end_index = 6;
@@ -180,7 +180,7 @@ TEST_CASE("external: a killed worker's batch comes again, open_worker gives its 
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("external: a worker that detaches by itself is no failure, and its process lives on") {
+TEST_CASE("external: a worker that detaches by itself is no failure, and its process continues") {
   constexpr std::int64_t visitors = 40;
   Setup s(2 * visitors);
   s.external(1).fields({field("index", int64_type)});
@@ -203,7 +203,7 @@ TEST_CASE("external: a worker that detaches by itself is no failure, and its pro
   for (const auto& child : children) CHECK(child->finish() == "");
 }
 
-TEST_CASE("external: threads may leave after any task and come again; that is no failure either") {
+TEST_CASE("external: threads may leave after any task and attach again without a failure") {
   Setup s(10);
   s.external(1).fields({field("index", int64_type)});
   s.config.start = FEEDLANE_START_THREAD;
@@ -235,7 +235,7 @@ TEST_CASE("external: threads may leave after any task and come again; that is no
   CHECK(events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED).empty());
 }
 
-TEST_CASE("external: open_worker in mid-epoch returns though batches wait to be taken") {
+TEST_CASE("external: open_worker during an epoch returns although batches wait to be taken") {
   Setup s(10);
   s.external(2);
   const Loader l = s.create();
@@ -250,7 +250,7 @@ TEST_CASE("external: open_worker in mid-epoch returns though batches wait to be 
   CHECK(take_rest(l.get()).size() == 9);
 }
 
-TEST_CASE("external: nothing is left when the loader ends in mid-epoch") {
+TEST_CASE("external: nothing is left when the loader is destroyed during an epoch") {
   const std::vector<int> before = open_descriptors();
   {
     Setup s(20);

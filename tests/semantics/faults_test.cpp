@@ -40,7 +40,7 @@ void check_after_death(const std::vector<Taken>& taken) {
 
 }  // namespace
 
-TEST_CASE("a worker killed in a sample: its batch comes again with the next attempt, nothing is lost or doubled") {
+TEST_CASE("the batch of a worker killed in a sample is made again with the next attempt, nothing is lost or doubled") {
   struct Death {
     const char* how;
     int signal;
@@ -66,7 +66,7 @@ TEST_CASE("a worker killed in a sample: its batch comes again with the next atte
     }
 }
 
-TEST_CASE("8. A segfault in a worker is named as such, with the batch it had in hand") {
+TEST_CASE("a segfault in a worker is reported as one, with the batch in progress") {
   for (const char* form : {"get", "pull"}) {
     CAPTURE(std::string(form));
     Setup s(30, 2);
@@ -85,7 +85,7 @@ TEST_CASE("8. A segfault in a worker is named as such, with the batch it had in 
   }
 }
 
-TEST_CASE("out of order, a dead worker is replaced though the others keep next from ever waiting") {
+TEST_CASE("out of order, a dead worker is replaced although next never has to wait") {
   Setup s(400);
   s.workers(2).fields(told_by_worker());
   s.config.out_of_order = 1;
@@ -112,7 +112,7 @@ TEST_CASE("out of order, a dead worker is replaced though the others keep next f
   CHECK(take_outcomes(l.get()).size() == 400 - before);
 }
 
-TEST_CASE("what a dead worker has committed counts: only the batch in its hands and those behind it are made again") {
+TEST_CASE("what a dead worker has committed counts: only its batch in progress and the following ones are made again") {
   Setup s(6);
   s.workers(1).fields(told_by_worker());
   s.config.prefetch_factor = 4;
@@ -141,7 +141,7 @@ TEST_CASE("what a dead worker has committed counts: only the batch in its hands 
   CHECK(stats_of(l.get()).redispatched == 2);
 }
 
-TEST_CASE("a worker killed from outside, again and again, costs nothing but restarts") {
+TEST_CASE("a worker killed from outside, again and again, costs only restarts") {
   Setup s(60);
   s.workers(2).fields(told_by_worker());
   const Loader l = s.create();
@@ -159,7 +159,7 @@ TEST_CASE("a worker killed from outside, again and again, costs nothing but rest
   CHECK(stats_of(l.get()).restarts <= 5);
 }
 
-TEST_CASE("both workers dead at once: the epoch goes on with two new ones") {
+TEST_CASE("when both workers die at once the epoch continues with two new ones") {
   Setup s(20);
   s.workers(2).fields(told_by_worker());
   const Gate gate;
@@ -263,7 +263,7 @@ struct Vandal {
 }  // namespace
 
 TEST_CASE(
-    "7. Faults: a worker writes garbage over its row, lane and slots: with a deadline each batch or an error comes") {
+    "with a deadline, a worker that writes garbage over its row, lane and slots costs at most errors of batches") {
   std::uint64_t restarts = 0;
   for (const int pattern : {0x00, 0x01, 0x7f, 0x80, 0xff, 256, 257, 258, 259, 260, 261, 262}) {
     CAPTURE(pattern);

@@ -105,7 +105,7 @@ struct Threads {
 
 }  // namespace
 
-TEST_CASE("7. Hung threads: what they would have got goes to others, also where batches have their workers") {
+TEST_CASE("batches of a hung thread go to others, also with round-robin dispatch") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
     Stuck stuck;
@@ -118,8 +118,8 @@ TEST_CASE("7. Hung threads: what they would have got goes to others, also where 
 }
 
 TEST_CASE(
-    "7. Hung threads: two of three, while the trainer keeps what it may: the third makes everything, nobody is named "
-    "twice") {
+    "with two of three threads hung and all allowed batches held the third makes everything, and each is reported "
+    "once") {
   Stuck stuck;
   stuck.at = {10, 11};
   Threads t(stuck, 40, 3);
@@ -139,7 +139,7 @@ TEST_CASE(
   CHECK(feedlane_batch_release(l, last) == FEEDLANE_OK);
 }
 
-TEST_CASE("7. Hung threads: a trainer that keeps more than it said, so that no slot is left, hears that") {
+TEST_CASE("a trainer that holds more than it declared, so that hung threads leave no slot, gets an error") {
   Stuck stuck;
   stuck.at = {4};
   Threads t(stuck, 20, 2);  // 4 in the window, 1 held, 1 between, 2 that may hang
@@ -158,7 +158,7 @@ TEST_CASE("7. Hung threads: a trainer that keeps more than it said, so that no s
   for (std::size_t i = 0; i < rest.size(); i++) CHECK(rest[i].indices[0] == static_cast<std::int64_t>(i) + 4);
 }
 
-TEST_CASE("7. Hung threads: all of them: next says E_HUNG, and goes on when one is back") {
+TEST_CASE("with all threads hung next returns E_HUNG, and continues when one is back") {
   Stuck stuck;
   stuck.at = {3, 4};
   Threads t(stuck, 12, 2);
@@ -179,9 +179,7 @@ TEST_CASE("7. Hung threads: all of them: next says E_HUNG, and goes on when one 
   check_sequence(all, 12, 1);
 }
 
-TEST_CASE(
-    "7. Hung threads: a shard in such hands is lost from there on, which is told once an epoch; none of it is left "
-    "out") {
+TEST_CASE("the rest of a hung thread's shard is lost, which is reported once an epoch; nothing before is missing") {
   for (const bool comes_back : {false, true}) {
     CAPTURE(comes_back);
     Stuck stuck;

@@ -36,7 +36,7 @@ bool find_event(feedlane_loader* l, std::int32_t kind, feedlane_event& found) {
 }  // namespace
 
 TEST_CASE(
-    "7. Worker hangs: in a sample; it is named, with batch and sample, killed and replaced, and nothing is lost") {
+    "a worker that hangs in a sample is reported with batch and sample, killed and replaced, and nothing is lost") {
   Gate gate;
   Setup s(12, 2);
   s.plan.gate_fd = gate.fd();
@@ -70,7 +70,7 @@ TEST_CASE(
   CHECK(std::string(e.what.text).find("state") != std::string::npos);
 }
 
-TEST_CASE("7. Worker hangs: one that is stopped, busy or idle, is replaced") {
+TEST_CASE("a stopped worker, busy or idle, is replaced") {
   for (const bool idle : {false, true}) {
     CAPTURE(idle);
     Gate gate;
@@ -112,7 +112,7 @@ TEST_CASE("7. Worker hangs: one that is stopped, busy or idle, is replaced") {
   }
 }
 
-TEST_CASE("7. Worker hangs: the batch that does it every time is quarantined, that one only") {
+TEST_CASE("a batch that hangs every worker is quarantined, that one only") {
   Gate gate;
   Setup s(6);
   s.plan.gate_fd = gate.fd();
@@ -131,7 +131,7 @@ TEST_CASE("7. Worker hangs: the batch that does it every time is quarantined, th
   CHECK(stats_of(l.get()).hung == 2);
 }
 
-TEST_CASE("7. Worker hangs: one that gets on isn't hung, though the trainer looks away longer than the deadline") {
+TEST_CASE("a worker that makes progress isn't hung, although the trainer calls less often than the deadline") {
   Setup s(24);
   s.config.task_timeout_ns = 1000 * millisecond;
   s.config.prefetch_factor = 4;
@@ -146,8 +146,7 @@ TEST_CASE("7. Worker hangs: one that gets on isn't hung, though the trainer look
   CHECK(stats_of(l.get()).hung == 0);
 }
 
-TEST_CASE(
-    "7. Worker hangs: a thread is fenced; its batches are made by another, and its slot is lost until it answers") {
+TEST_CASE("a hung thread is fenced: another one makes its batches, and its slot is lost until it answers") {
   Gate gate;
   Setup s(10);
   s.plan.gate_fd = gate.fd();

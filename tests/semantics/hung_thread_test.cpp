@@ -48,7 +48,7 @@ struct Hung {
 
 }  // namespace
 
-TEST_CASE("stop tells of a thread that doesn't leave, soon, and keeps its slots from others") {
+TEST_CASE("stop soon reports a thread that doesn't leave, and keeps its slots from others") {
   Hung h;
   Error e;
   const auto before = std::chrono::steady_clock::now();
@@ -76,7 +76,7 @@ TEST_CASE("stop tells of a thread that doesn't leave, soon, and keeps its slots 
   h.worker.reset();
 }
 
-TEST_CASE("a loader destroyed under a thread that doesn't leave keeps its memory until that thread detaches") {
+TEST_CASE("a loader destroyed before a thread has left keeps its memory until that thread detaches") {
   Hung h;
   feedlane_loader* handle = h.loader.release();
   CHECK(feedlane_loader_destroy(&handle) == FEEDLANE_E_HUNG);

@@ -19,7 +19,7 @@ using namespace feedlane::test::shards;
 
 // ---- errors ----
 
-TEST_CASE("4. Errors: of a shard: told once, in its batch's place, by number in the shard; the rest follows") {
+TEST_CASE("an error of a shard is reported once, in its batch's position, with the number in the shard; the rest follows") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
@@ -46,7 +46,7 @@ TEST_CASE("4. Errors: of a shard: told once, in its batch's place, by number in 
   }
 }
 
-TEST_CASE("4. Errors: a shard that can't be started over is E_INIT, names the worker, and ends with the next begin") {
+TEST_CASE("a shard that can't be restarted is E_INIT with the worker, until the next begin") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{6} : Numbers{6, 6}, 3, without_workers);
@@ -66,7 +66,7 @@ TEST_CASE("4. Errors: a shard that can't be started over is E_INIT, names the wo
   }
 }
 
-TEST_CASE("4. Errors: a worker program whose data set isn't of the loader's style is E_INIT and says what is missing") {
+TEST_CASE("a worker program whose data set isn't of the loader's style is E_INIT with what is missing") {
   Setup s(4);
   s.workers(2);
   s.config.iterable = 1;
@@ -78,7 +78,7 @@ TEST_CASE("4. Errors: a worker program whose data set isn't of the loader's styl
   CHECK(e.says("an iterable data set has next or fetch"));
 }
 
-TEST_CASE("4. Policies: of a shard: a batch is filled from the samples behind one that was left out") {
+TEST_CASE("a batch of a shard is filled with the samples after a skipped one") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
@@ -104,7 +104,7 @@ TEST_CASE("4. Policies: of a shard: a batch is filled from the samples behind on
   }
 }
 
-TEST_CASE("4. Policies: of a shard: a sample that is retried is in its place") {
+TEST_CASE("a retried sample of a shard keeps its position") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
@@ -135,7 +135,7 @@ std::int32_t mostly_broken(void* self, const feedlane_row* row, feedlane_error* 
 
 }  // namespace
 
-TEST_CASE("4. Policies: of a shard: many in a row may be left out, however small the batches") {
+TEST_CASE("many consecutive samples of a shard may be skipped, however small the batches") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t batch_size : {FEEDLANE_UNBATCHED, 1, 2, 7}) {
       CAPTURE(without_workers);
@@ -162,7 +162,7 @@ TEST_CASE("4. Policies: of a shard: many in a row may be left out, however small
 
 // ---- workers that die ----
 
-TEST_CASE("7. Faults: an iterable worker is killed: its replacement goes on behind what was committed") {
+TEST_CASE("the replacement of a killed iterable worker continues after what was committed") {
   enum Way { deterministic, saving, both };
   for (const Way way : {deterministic, saving, both})
     for (const std::int64_t at_sample : {0, 1, 3, 7, 19}) {
@@ -193,7 +193,7 @@ TEST_CASE("7. Faults: an iterable worker is killed: its replacement goes on behi
     }
 }
 
-TEST_CASE("7. Faults: a killed worker's shard is made again by whole batches of any size") {
+TEST_CASE("a killed worker's shard is resumed with whole batches of any size") {
   for (const std::int64_t at_sample : {0, 3, 7, 8}) {
     CAPTURE(at_sample);
     Iterable s({13, 6}, 4);
@@ -210,7 +210,7 @@ TEST_CASE("7. Faults: a killed worker's shard is made again by whole batches of 
   }
 }
 
-TEST_CASE("7. Faults: leaving out what a killed worker delivered takes as long as it takes, whatever the deadline") {
+TEST_CASE("skipping what a killed worker delivered may take longer than the deadline") {
   Iterable s({300}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 240;
@@ -226,8 +226,7 @@ TEST_CASE("7. Faults: leaving out what a killed worker delivered takes as long a
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE(
-    "7. Faults: what a killed worker's data set said of batches that are delivered isn't said again of the next") {
+TEST_CASE("records of delivered batches are not repeated after their worker was killed") {
   for (const bool by_fetch : {false, true}) {
     CAPTURE(by_fetch);
     Iterable s({12, 0}, by_fetch ? 4 : 3);
@@ -265,7 +264,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("7. Faults: what was left out before its worker was killed is neither yielded nor told again") {
+TEST_CASE("a sample skipped before its worker was killed is neither yielded nor reported again") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 10;
@@ -288,7 +287,7 @@ TEST_CASE("7. Faults: what was left out before its worker was killed is neither 
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("7. Faults: a killed worker whose data set can't go on: a declared error, once, and the other shards go on") {
+TEST_CASE("a killed worker whose data set can't resume is one declared error, and the other shards continue") {
   for (const std::int32_t out_of_order : {0, 1}) {
     CAPTURE(out_of_order);
     Iterable s({20, 7, 11}, 3);
@@ -318,7 +317,7 @@ TEST_CASE("7. Faults: a killed worker whose data set can't go on: a declared err
   }
 }
 
-TEST_CASE("8. A segfault in a worker of shards is named as such, in the error and in the event") {
+TEST_CASE("a segfault in a worker of shards is reported as one, in the error and in the event") {
   for (const std::int32_t deterministic : {0, 1}) {
     CAPTURE(deterministic);
     Setup s(0, 3);
@@ -345,7 +344,7 @@ TEST_CASE("8. A segfault in a worker of shards is named as such, in the error an
   }
 }
 
-TEST_CASE("7. Faults: a fetch that fails for ever when its shard is made again is E_INIT, with its text") {
+TEST_CASE("a fetch that always fails while its shard is resumed is E_INIT, with its text") {
   Iterable s({20, 7}, 4);
   s.fetching({4});
   s.shards.trouble = Shards::killed;
@@ -365,7 +364,7 @@ TEST_CASE("7. Faults: a fetch that fails for ever when its shard is made again i
   CHECK(taken.back().text == "the disk is gone");
 }
 
-TEST_CASE("7. Faults: a shard of which nothing was committed is opened again, whatever its data set promises") {
+TEST_CASE("a shard of which nothing was committed is reopened, whatever its data set promises") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 2;
@@ -374,7 +373,7 @@ TEST_CASE("7. Faults: a shard of which nothing was committed is opened again, wh
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("7. Faults: a data set that isn't as deterministic as it said is E_INIT with both numbers") {
+TEST_CASE("a data set that isn't as deterministic as declared is E_INIT with both numbers") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 10;
@@ -389,7 +388,7 @@ TEST_CASE("7. Faults: a data set that isn't as deterministic as it said is E_INI
   CHECK(taken.back().text.find("9 samples were delivered before") != std::string::npos);
 }
 
-TEST_CASE("7. Faults: a sample that kills every worker: the batch is quarantined with what is left of its shard") {
+TEST_CASE("a batch with a sample that kills every worker is quarantined with the rest of its shard") {
   Iterable s({20, 7}, 3);
   s.config.deterministic = 1;
   s.config.max_kills_per_batch = 2;
@@ -409,7 +408,7 @@ TEST_CASE("7. Faults: a sample that kills every worker: the batch is quarantined
   CHECK(stats_of(l.get()).restarts >= 1);
 }
 
-TEST_CASE("7. Faults: an iterable worker killed from outside, again and again, costs nothing but restarts") {
+TEST_CASE("an iterable worker killed from outside, again and again, costs only restarts") {
   Iterable s({60, 41}, 2);
   s.config.deterministic = 1;
   const Loader l = s.create();

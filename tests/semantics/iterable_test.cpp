@@ -37,7 +37,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("3. Iterable data sets: without workers the data set is iterated as a whole, epoch after epoch") {
+TEST_CASE("without workers an iterable data set is iterated as a whole, epoch after epoch") {
   for (const std::int64_t batch_size : {std::int64_t{1}, std::int64_t{3}, std::int64_t{24}, std::int64_t{100}}) {
     CAPTURE(batch_size);
     Iterable s({24}, batch_size, true);
@@ -50,7 +50,7 @@ TEST_CASE("3. Iterable data sets: without workers the data set is iterated as a 
   }
 }
 
-TEST_CASE("3. Iterable data sets: rows know their number in the shard, and have a seed of it") {
+TEST_CASE("rows of a shard have their number in it, and a seed derived from that") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s({10, 7}, 4, without_workers);
@@ -65,7 +65,7 @@ TEST_CASE("3. Iterable data sets: rows know their number in the shard, and have 
   }
 }
 
-TEST_CASE("3. Iterable data sets: the order doesn't depend on timing: a shard that is slow is waited for") {
+TEST_CASE("the order of shards doesn't depend on timing: a slow shard is waited for") {
   Iterable s({9, 9}, 3);
   const Gate gate;
   s.shards.gate_fd = gate.fd();
@@ -81,7 +81,7 @@ TEST_CASE("3. Iterable data sets: the order doesn't depend on timing: a shard th
   check_batches(take_rest(l.get()), by_turns({9, 9}, 3));
 }
 
-TEST_CASE("3. Iterable data sets: out of order a slow shard holds up no other") {
+TEST_CASE("out of order, a slow shard delays no other") {
   Iterable s({3, 6}, 3);
   const Gate gate;
   s.shards.gate_fd = gate.fd();
@@ -96,7 +96,7 @@ TEST_CASE("3. Iterable data sets: out of order a slow shard holds up no other") 
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
-TEST_CASE("1. Construction: drop_last of iterable data sets is per worker") {
+TEST_CASE("drop_last of iterable data sets applies to each worker") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{0, 4, 20, 6}, 3, without_workers);
@@ -107,7 +107,7 @@ TEST_CASE("1. Construction: drop_last of iterable data sets is per worker") {
   }
 }
 
-TEST_CASE("1. Construction: an incomplete last batch that is dropped may have had trouble") {
+TEST_CASE("a dropped incomplete last batch may have had failing samples") {
   for (const bool without_workers : {false, true})
     for (const Shards::Trouble trouble : {Shards::broken, Shards::broken_once}) {
       CAPTURE(without_workers);
@@ -127,7 +127,7 @@ TEST_CASE("1. Construction: an incomplete last batch that is dropped may have ha
     }
 }
 
-TEST_CASE("3. Iterable data sets: kept workers resume: opened once, started over each epoch") {
+TEST_CASE("kept workers open an iterable data set once and restart it each epoch") {
   for (const bool has_restart : {true, false}) {
     CAPTURE(has_restart);
     Iterable s({5, 7}, 2);
@@ -151,7 +151,7 @@ TEST_CASE("3. Iterable data sets: kept workers resume: opened once, started over
   }
 }
 
-TEST_CASE("6. End: an epoch given up in the middle starts over, with kept workers and with new ones") {
+TEST_CASE("an abandoned epoch of shards starts from the beginning, with kept workers and with new ones") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Iterable s({0, 9, 30}, 2);
@@ -167,7 +167,7 @@ TEST_CASE("6. End: an epoch given up in the middle starts over, with kept worker
   CHECK_FALSE(has_children());
 }
 
-TEST_CASE("3. Iterable data sets: a length that was declared is the loader's, and only warns when exceeded") {
+TEST_CASE("a declared length is the loader's, and exceeding it only warns") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t declared : {std::int64_t{0}, std::int64_t{7}, std::int64_t{24}, std::int64_t{100}}) {
       CAPTURE(without_workers);
@@ -192,7 +192,7 @@ TEST_CASE("3. Iterable data sets: a length that was declared is the loader's, an
     }
 }
 
-TEST_CASE("3. Iterable data sets: whole batches, of as many rows as the data set says") {
+TEST_CASE("an iterable data set may make whole batches of any number of rows") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s({10, 9}, 4, without_workers);
@@ -208,7 +208,7 @@ TEST_CASE("3. Iterable data sets: whole batches, of as many rows as the data set
   }
 }
 
-TEST_CASE("3. Iterable data sets: without batches each task is a sample") {
+TEST_CASE("an iterable data set without batches has one sample a task") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{5} : Numbers{2, 5}, FEEDLANE_UNBATCHED, without_workers);
@@ -219,7 +219,7 @@ TEST_CASE("3. Iterable data sets: without batches each task is a sample") {
   }
 }
 
-TEST_CASE("3. Iterable data sets: a foreign loop takes every shard to its end, and sleeps while nothing is there") {
+TEST_CASE("a foreign loop takes every shard to its end, and sleeps while there is nothing to take") {
   Iterable s({0, 4, 20, 0, 1}, 3);
   s.config.keep_workers = 1;
   const Loader l = s.create();
@@ -239,8 +239,7 @@ TEST_CASE("3. Iterable data sets: a foreign loop takes every shard to its end, a
   }
 }
 
-TEST_CASE(
-    "3. Iterable data sets: a foreign loop that holds a batch isn't put to sleep when a shard's end frees a slot") {
+TEST_CASE("a foreign loop that holds a batch doesn't sleep when a shard's end frees a slot") {
   Iterable s({6, 0, 0}, 3);
   s.config.arena_bytes = 2 * 4096;
   const Loader l = s.create();
@@ -296,7 +295,7 @@ void work_by_hand(feedlane_loader* l) {
 
 }  // namespace
 
-TEST_CASE("3. Iterable data sets: workers that take their tasks by hand say what is left out and when they end") {
+TEST_CASE("workers of the pull form report what they skip and when their shard ends") {
   Setup s(0, 3);
   s.config.workers = 2;
   s.config.start = FEEDLANE_START_THREAD;
@@ -318,7 +317,7 @@ TEST_CASE("3. Iterable data sets: workers that take their tasks by hand say what
   second.join();
 }
 
-TEST_CASE("3. Iterable data sets: a task that was failed by hand has taken its samples up to the one to blame") {
+TEST_CASE("a task failed by the pull form has taken its samples up to the failed one") {
   Setup s(0, 4);
   s.config.workers = 1;
   s.config.start = FEEDLANE_START_THREAD;
@@ -405,7 +404,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("1. Construction: without workers a timeout is looked at between a shard's samples, and nothing is lost") {
+TEST_CASE("without workers a timeout is checked between a shard's samples, and nothing is lost") {
   Iterable s({11}, 4, true);
   const Loader l = s.create();
   for (std::int64_t epoch = 0; epoch < 2; epoch++) {

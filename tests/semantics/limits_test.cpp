@@ -128,8 +128,7 @@ TEST_CASE("an unexpected exit status is in the text of E_RESTARTS") {
   CHECK(e.says("exited with status 3"));
 }
 
-TEST_CASE(
-    "a worker program that gives up with a batch in hand is blamed like one that dies, and its exit status is told") {
+TEST_CASE("a worker program that exits during a batch is treated like one that dies, and its exit status is reported") {
   Setup s(2);
   s.workers(1, "quit");
   const Loader l = s.create();

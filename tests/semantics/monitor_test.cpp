@@ -243,7 +243,7 @@ TEST_CASE("the last numbers stay when the trainer is killed or its loader destro
   CHECK_MESSAGE(open_status(ended.pid(), 0) == FEEDLANE_END, "it has no loader any more");
 }
 
-TEST_CASE("several loaders of a process are told apart by their number; rings and other memfds aren't counted") {
+TEST_CASE("several loaders of a process are distinguished by their number; rings and other memfds aren't counted") {
   auto ring = fresh<feedlane_ring_config>();
   ring.message_bytes = 8;
   ring.capacity = 8;
@@ -292,7 +292,7 @@ TEST_CASE("a loader of a library with another layout is E_ABI") {
   (void)::close(fd);
 }
 
-TEST_CASE("a process that isn't there, has ended, or is another user's") {
+TEST_CASE("monitoring a process that doesn't exist, has ended or is another user's is refused") {
   Error e;
   pid_t ended = 0;
   {

@@ -70,7 +70,7 @@ TEST_CASE("without a lifeline a busy worker finishes its task, takes no other an
   }
 }
 
-TEST_CASE("without a lifeline a worker takes no other task either where a quick one came before the long one") {
+TEST_CASE("without a lifeline a worker takes no other task, also where a quick one came before the long one") {
   Orphans o(FEEDLANE_START_SPAWN, 1, 3);
   auto began = o.reports.wait_for(Report::began);
   while (began && began->index != 1) began = o.reports.wait_for(Report::began);

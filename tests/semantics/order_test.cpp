@@ -12,7 +12,7 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("in order: batch i is yielded as the i-th, whichever worker made it and however late") {
+TEST_CASE("in order, batch i is yielded as the i-th, whichever worker made it and however late") {
   Setup s(24, 2);
   s.workers(4);
   s.config.prefetch_factor = 2;
@@ -40,7 +40,7 @@ TEST_CASE("in order: batch i is yielded as the i-th, whichever worker made it an
   CHECK(makers.size() > 1);
 }
 
-TEST_CASE("window: never more than prefetch_factor * workers are asked for and not yet yielded") {
+TEST_CASE("the window never has more than prefetch_factor * workers batches that are not yielded") {
   for (const std::int32_t factor : {1, 2, 3}) {
     CAPTURE(factor);
     Setup s(30);
@@ -85,7 +85,7 @@ TEST_CASE("prefetch_factor 0 means 2") {
   CHECK(stats.slots - stats.slots_free == 6);
 }
 
-TEST_CASE("prefetch: batches are made while the trainer holds as many as it said") {
+TEST_CASE("batches are made while the trainer holds as many as it declared") {
   Setup s(12);
   s.workers(2);
   s.config.prefetch_factor = 2;
@@ -104,7 +104,7 @@ TEST_CASE("prefetch: batches are made while the trainer holds as many as it said
   CHECK(take_rest(l.get()).size() == 9);
 }
 
-TEST_CASE("held: who keeps every batch is told SLOTS_HELD, and a release from another thread lets it go on") {
+TEST_CASE("a trainer that holds every batch gets SLOTS_HELD, and a release from another thread lets it continue") {
   Setup s(20);
   s.workers(2);
   const Loader l = s.create();
@@ -129,7 +129,7 @@ TEST_CASE("held: who keeps every batch is told SLOTS_HELD, and a release from an
   CHECK(take_rest(l.get()).size() == 20 - held.size());
 }
 
-TEST_CASE("drop_last: the incomplete last batch is left out, and length says so") {
+TEST_CASE("drop_last drops the incomplete last batch, and length agrees") {
   for (const std::int32_t workers : {1, 3})
     for (const std::int64_t samples : {0, 3, 8, 10}) {
       CAPTURE(workers);

@@ -45,7 +45,7 @@ struct Pinned {
 
 }  // namespace
 
-TEST_CASE("8. Proper exit with pinned memory: whatever goes wrong, nothing is left behind") {
+TEST_CASE("with pinned memory nothing is left, whatever goes wrong") {
   for (const std::int32_t staged : {0, 3})
     for (const std::int32_t workers : {0, 2})
       for (const char* fault : {"nothing", "the loop is left", "a sample fails", "a worker is killed"}) {
@@ -81,7 +81,7 @@ TEST_CASE("8. Proper exit with pinned memory: whatever goes wrong, nothing is le
       }
 }
 
-TEST_CASE("8. Timeout with pinned memory: next ends in time, and nothing is lost by it") {
+TEST_CASE("with pinned memory next keeps its timeout, and nothing is lost") {
   for (const std::int32_t staged : {0, 3}) {
     CAPTURE(staged);
     Pinned p(staged);

@@ -60,7 +60,7 @@ void skip_second(const feedlane_task* task, Fetched& f) {
 
 }  // namespace
 
-TEST_CASE("4. Policies: a data set that makes whole batches is retried as a whole; its record names no sample") {
+TEST_CASE("a data set that makes whole batches is retried as a whole; its record names no sample") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -76,7 +76,7 @@ TEST_CASE("4. Policies: a data set that makes whole batches is retried as a whol
   }
 }
 
-TEST_CASE("4. Policies: a whole batch that fails for good is E_SAMPLE: there is no sample to leave out") {
+TEST_CASE("a whole batch that keeps failing is E_SAMPLE: there is no sample to skip") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -93,7 +93,7 @@ TEST_CASE("4. Policies: a whole batch that fails for good is E_SAMPLE: there is 
   }
 }
 
-TEST_CASE("4. Policies: a data set that makes whole batches leaves records of its own") {
+TEST_CASE("a data set that makes whole batches adds records of its own") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -113,7 +113,7 @@ TEST_CASE("4. Policies: a data set that makes whole batches leaves records of it
   }
 }
 
-TEST_CASE("4. Policies: a data set that makes whole batches may leave a whole batch out") {
+TEST_CASE("a data set that makes whole batches may skip a whole batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -136,8 +136,7 @@ TEST_CASE("4. Policies: a data set that makes whole batches may leave a whole ba
   }
 }
 
-TEST_CASE(
-    "4. Policies: a data set that makes whole batches, more rows than it left samples, fails for that batch alone") {
+TEST_CASE("a data set that makes more rows in a whole batch than samples remain fails for that batch alone") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -157,7 +156,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("4. Policies: a whole batch that is retried leaves the records of its last attempt, and its own") {
+TEST_CASE("a retried whole batch has the records of its last attempt, and its own") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -181,7 +180,7 @@ TEST_CASE("4. Policies: a whole batch that is retried leaves the records of its 
   }
 }
 
-TEST_CASE("4. Policies: records for every sample of a batch that was retried leave no room for its own, and no harm") {
+TEST_CASE("records for every sample of a retried batch leave no room for the batch's own, without harm") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -199,7 +198,7 @@ TEST_CASE("4. Policies: records for every sample of a batch that was retried lea
   }
 }
 
-TEST_CASE("4. Policies: records that the loader doesn't allow, or out of order, are refused by name") {
+TEST_CASE("records that the loader doesn't allow, or out of order, are refused by name") {
   struct Row {
     std::uint64_t position;
     std::int32_t outcome;

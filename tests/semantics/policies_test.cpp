@@ -92,7 +92,7 @@ const std::vector<std::int64_t> one_in_a_hundred{7, 107, 207, 307};
 
 }  // namespace
 
-TEST_CASE("4. Policies: none: each broken sample is its batch's error, and leaves no record") {
+TEST_CASE("without policies each failing sample is its batch's error, and leaves no record") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -118,7 +118,7 @@ TEST_CASE("4. Policies: none: each broken sample is its batch's error, and leave
   }
 }
 
-TEST_CASE("4. Policies: skip: the batch says which indices are missing, and each leaves a record") {
+TEST_CASE("with skip the batch says which indices are missing, and each leaves a record") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -151,7 +151,7 @@ TEST_CASE("4. Policies: skip: the batch says which indices are missing, and each
   }
 }
 
-TEST_CASE("4. Policies: retry: an error that is transient is tried again, and nothing is missing") {
+TEST_CASE("with retries a transient error is retried, and nothing is missing") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -171,7 +171,7 @@ TEST_CASE("4. Policies: retry: an error that is transient is tried again, and no
   }
 }
 
-TEST_CASE("4. Policies: substitute: another index takes the sample's place, with the seed of its row") {
+TEST_CASE("with substitutes another index takes the sample's place, with the seed of its row") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -194,7 +194,7 @@ TEST_CASE("4. Policies: substitute: another index takes the sample's place, with
   }
 }
 
-TEST_CASE("4. Policies: in this order: retries, then other indices with retries of their own, then left out") {
+TEST_CASE("policies apply in this order: retries, then substitutes with retries of their own, then skip") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     for (const std::uint32_t most : {2u, 1u}) {
@@ -227,7 +227,7 @@ TEST_CASE("4. Policies: in this order: retries, then other indices with retries 
   }
 }
 
-TEST_CASE("4. Policies: a sample that no policy helps is E_SAMPLE; that it was retried is told all the same") {
+TEST_CASE("a sample that no policy helps is E_SAMPLE, and its retries are reported") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(12, 4, workers);
@@ -250,7 +250,7 @@ TEST_CASE("4. Policies: a sample that no policy helps is E_SAMPLE; that it was r
   }
 }
 
-TEST_CASE("4. Policies: an error that isn't transient is never tried again") {
+TEST_CASE("an error that isn't transient is never retried") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Policies p(4, 1, workers);
@@ -267,7 +267,7 @@ TEST_CASE("4. Policies: an error that isn't transient is never tried again") {
   }
 }
 
-TEST_CASE("4. Policies: each retry waits twice as long as the one before") {
+TEST_CASE("each retry waits twice as long as the one before") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Policies p(3, 1, workers);
@@ -284,7 +284,7 @@ TEST_CASE("4. Policies: each retry waits twice as long as the one before") {
   }
 }
 
-TEST_CASE("4. Policies: without workers a timeout ends the wait for a retry, and nothing is lost") {
+TEST_CASE("without workers a timeout ends the wait for a retry, and nothing is lost") {
   Policies p(4, 2, 0);
   p.broken.indices = {1};
   p.broken.failures = 1;
@@ -305,7 +305,7 @@ TEST_CASE("4. Policies: without workers a timeout ends the wait for a retry, and
   CHECK(stats_of(l.get()).retried == 1);
 }
 
-TEST_CASE("4. Policies: beyond the skip budget a sample is E_SAMPLE again; every epoch has the budget anew") {
+TEST_CASE("beyond the skip budget a sample is E_SAMPLE again; every epoch has the whole budget") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(40, 4, workers);
@@ -333,7 +333,7 @@ TEST_CASE("4. Policies: beyond the skip budget a sample is E_SAMPLE again; every
   }
 }
 
-TEST_CASE("4. Policies: a batch all of whose samples were left out isn't yielded, wherever it comes") {
+TEST_CASE("a batch all of whose samples were skipped isn't yielded, wherever it comes") {
   for (const std::int32_t workers : {0, 1, 4})
     for (const std::int32_t out_of_order : {0, 1}) {
       CAPTURE(workers);
@@ -356,7 +356,7 @@ TEST_CASE("4. Policies: a batch all of whose samples were left out isn't yielded
     }
 }
 
-TEST_CASE("4. Policies: an epoch all of whose samples were left out just ends") {
+TEST_CASE("an epoch all of whose samples were skipped just ends") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(30, 3, workers);
@@ -368,7 +368,7 @@ TEST_CASE("4. Policies: an epoch all of whose samples were left out just ends") 
   }
 }
 
-TEST_CASE("4. Policies: without batches a sample that was left out is none, one that was replaced is another") {
+TEST_CASE("without batches a skipped sample is missing, and a substitute takes the place of another") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(5, FEEDLANE_UNBATCHED, workers);
@@ -384,7 +384,7 @@ TEST_CASE("4. Policies: without batches a sample that was left out is none, one 
   }
 }
 
-TEST_CASE("4. Policies: other indices are tried up to sixteen times") {
+TEST_CASE("at most sixteen substitutes are tried") {
   for (const std::int32_t workers : {0, 1})
     for (const std::int64_t broken : {16, 17}) {
       CAPTURE(workers);
@@ -402,7 +402,7 @@ TEST_CASE("4. Policies: other indices are tried up to sixteen times") {
     }
 }
 
-TEST_CASE("4. Policies: a text too long for its record is cut") {
+TEST_CASE("a text too long for its record is cut") {
   for (const std::int32_t workers : {0, 1}) {
     Policies p(2, 1, workers);
     p.broken.indices = {1};

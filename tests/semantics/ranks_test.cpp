@@ -107,8 +107,7 @@ Indices together(const std::vector<Answer>& answers) {
 
 }  // namespace
 
-TEST_CASE(
-    "2. Samplers: four ranks, each a process, share the data as the arithmetic says; two go on from their states") {
+TEST_CASE("four ranks, each a process, share the data evenly, and two ranks resume from their states") {
   const std::vector<Answer> whole = run(4, -1, {});
   const Indices expected = together(whole);
   CHECK(expected.size() == 104);  // ceil(103 / 4) * 4: one index is there twice
@@ -128,7 +127,7 @@ TEST_CASE(
   CHECK(all == expected);
 }
 
-TEST_CASE("2. Samplers: over 10^12 samples the first batch of a feistel shuffle is there at once, in constant memory") {
+TEST_CASE("the first batch of a feistel shuffle of 10^12 samples comes at once, in constant memory") {
   constexpr std::int64_t length = 1'000'000'000'000;
   auto order = fresh<feedlane_random_config>();
   order.length = length;

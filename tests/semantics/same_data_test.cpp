@@ -27,7 +27,7 @@ std::vector<Taken> two_epochs(std::int32_t workers, const char* form) {
 
 }  // namespace
 
-TEST_CASE("num_workers: bytes, seeds and indices are the same for 0, 1, 2 and 4 workers, in every form") {
+TEST_CASE("bytes, seeds and indices are the same for 0, 1, 2 and 4 workers, in every form") {
   const std::vector<Taken> expected = two_epochs(0, "get");
   REQUIRE(expected.size() == 22);
   for (const char* form : {"get", "fetch", "pull"})
@@ -47,7 +47,7 @@ TEST_CASE("num_workers: bytes, seeds and indices are the same for 0, 1, 2 and 4 
     }
 }
 
-TEST_CASE("seeds: one a row, from base seed, epoch and position, whichever worker makes the batch") {
+TEST_CASE("each row has a seed from base seed, epoch and position, whichever worker makes the batch") {
   std::size_t rows = 0;
   std::set<std::uint64_t> all;
   for (const Taken& t : two_epochs(3, "get"))
@@ -86,7 +86,7 @@ TEST_CASE("several loaders interleaved don't disturb each other") {
   check_sequence(found[2], 9, 1);
 }
 
-TEST_CASE("3. Dispatch and order: indices are 64 bits wide, negative ones too, and are passed on as they are") {
+TEST_CASE("indices are 64 bits wide, also negative ones, and are passed on unchanged") {
   const std::vector<std::int64_t> some{INT64_MAX, INT64_MIN, -3, 0, INT64_C(1) << 32, (INT64_C(1) << 40) + 7};
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);

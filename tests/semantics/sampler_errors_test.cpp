@@ -90,7 +90,8 @@ void check_epoch(Faulty faulty, std::int32_t workers, const std::vector<std::int
 
 }  // namespace
 
-TEST_CASE("2. Samplers: a custom one that fails in mid-epoch says so once, behind what is in flight; nothing is lost") {
+TEST_CASE(
+    "a custom sampler that fails during an epoch is reported once, after the batches in flight; nothing is lost") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     check_epoch({.bad_next = {10}, .bad_save = {}}, workers, {2});
@@ -101,7 +102,7 @@ TEST_CASE("2. Samplers: a custom one that fails in mid-epoch says so once, behin
   }
 }
 
-TEST_CASE("2. Samplers: a batch that its sampler hasn't finished is nobody's when the epoch is left") {
+TEST_CASE("a batch that its sampler hasn't finished is dropped when the epoch is abandoned") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Faulty faulty{.bad_next = {}, .bad_save = {12}};
@@ -118,7 +119,7 @@ TEST_CASE("2. Samplers: a batch that its sampler hasn't finished is nobody's whe
   }
 }
 
-TEST_CASE("2. Samplers: what a custom one gave before it failed has no state of its own") {
+TEST_CASE("indices that a custom sampler returned before it failed have no state of their own") {
   Faulty faulty{.bad_next = {2}, .bad_save = {}};
   const Sampler s = faulty.make();
   std::int64_t room[3] = {};

@@ -93,7 +93,7 @@ struct Answers {
 
 }  // namespace
 
-TEST_CASE("2. Samplers: a custom one yields what its object says, in pieces of any size") {
+TEST_CASE("a custom sampler yields what its object returns, in pieces of any size") {
   for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, SIZE_MAX}) {
     Sampler s = Sampler::custom(Tens{.piece = piece});
     CHECK(s.length() == -1);
@@ -106,7 +106,7 @@ TEST_CASE("2. Samplers: a custom one yields what its object says, in pieces of a
   }
 }
 
-TEST_CASE("2. Samplers: a function is a custom sampler too") {
+TEST_CASE("a function is a custom sampler too") {
   Sampler s = Sampler::custom([left = 3](std::span<std::int64_t> indices) mutable -> std::size_t {
     if (left == 0) return 0;
     indices[0] = left--;
@@ -115,20 +115,20 @@ TEST_CASE("2. Samplers: a function is a custom sampler too") {
   CHECK(rest_of(s) == Indices{3, 2, 1});
 }
 
-TEST_CASE("2. Samplers: a custom one that makes its own batches") {
+TEST_CASE("a custom sampler may make its own batches") {
   Sampler s = Sampler::custom(Pairs{});
   CHECK(s.length() == 3);
   CHECK(rest_of_batches(s, 5) == std::vector<Indices>{{0, 0}, {1, -1}, {2}});
   CHECK_THROWS_AS((void)Sampler::batch(s, 2), feedlane::Error);
 }
 
-TEST_CASE("2. Samplers: batches over a custom one; their number isn't known") {
+TEST_CASE("batches over a custom sampler have an unknown number") {
   Sampler s = Sampler::batch(Sampler::custom(Tens{.piece = 1}), 4, true);
   CHECK(s.length() == -1);
   CHECK(batches_of(s, 0, 4) == std::vector<Indices>{{0, 10, 20, 30}, {40, 50, 60, 70}});
 }
 
-TEST_CASE("2. Samplers: custom ones take part in states by callbacks, of any size") {
+TEST_CASE("custom samplers save and load their state by callbacks, of any size") {
   for (const std::size_t padding : {0U, 511U, 512U, 100000U}) {
     Sampler s = Sampler::batch(Sampler::custom(Tens{.padding = padding}), 4);
     s.restart(1);
@@ -146,7 +146,7 @@ TEST_CASE("2. Samplers: custom ones take part in states by callbacks, of any siz
   }
 }
 
-TEST_CASE("2. Samplers: the end of a custom one's epoch lasts until restart, through a state too") {
+TEST_CASE("the end of a custom sampler's epoch lasts until restart, through a state too") {
   struct Endless {  // 1, END, 1, END ...
     std::size_t next(std::span<std::int64_t> indices) {
       indices[0] = 1;
@@ -164,7 +164,7 @@ TEST_CASE("2. Samplers: the end of a custom one's epoch lasts until restart, thr
   CHECK(epoch_of(other, 0).size() == 1);
 }
 
-TEST_CASE("2. Samplers: a custom one without save and load refuses states by name") {
+TEST_CASE("a custom sampler without save and load refuses states by name") {
   Sampler s = Sampler::custom(Pairs{});
   try {
     (void)s.save();
@@ -182,7 +182,7 @@ TEST_CASE("2. Samplers: a custom one without save and load refuses states by nam
   }
 }
 
-TEST_CASE("2. Samplers: what a custom one throws is what the call answers") {
+TEST_CASE("an exception of a custom sampler is the error of the call") {
   Sampler thrower =
       Sampler::custom([](std::span<std::int64_t>) -> std::size_t { throw std::runtime_error("no luck"); });
   Indices room(4);
@@ -198,7 +198,7 @@ TEST_CASE("2. Samplers: what a custom one throws is what the call answers") {
   CHECK_THROWS_WITH_AS(other.load(s.save()), "E_SAMPLE: another size", feedlane::Error);
 }
 
-TEST_CASE("2. Samplers: what custom callbacks answer is looked at") {
+TEST_CASE("results of custom callbacks are checked") {
   Answers a;
   a.check_next(FEEDLANE_OK, 5, FEEDLANE_E_ARGUMENT, 5, 4);
   a.check_next(FEEDLANE_OK, UINT64_MAX, FEEDLANE_E_ARGUMENT, INT64_MAX, 4);
@@ -211,7 +211,7 @@ TEST_CASE("2. Samplers: what custom callbacks answer is looked at") {
   CHECK_MESSAGE(a.dropped == 8, "once each");
 }
 
-TEST_CASE("2. Samplers: copies of a custom one share it; it is dropped with the last") {
+TEST_CASE("copies of a custom sampler share its object, which is dropped with the last") {
   Answers a;
   feedlane_sampler *s = nullptr, *batches = nullptr;
   REQUIRE(feedlane_sampler_custom(&a.table, &s, nullptr) == FEEDLANE_OK);

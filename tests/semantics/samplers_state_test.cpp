@@ -71,7 +71,7 @@ void append(Indices& all, const Indices& more) { all.insert(all.end(), more.begi
 
 }  // namespace
 
-TEST_CASE("2. Samplers: a state goes on behind what was yielded, wherever that was") {
+TEST_CASE("a sampler's state resumes after what was yielded, at any position") {
   for (const auto& kind : kinds()) {
     const Make& make = kind.second;
     INFO(std::string(kind.first));
@@ -91,7 +91,7 @@ TEST_CASE("2. Samplers: a state goes on behind what was yielded, wherever that w
   }
 }
 
-TEST_CASE("2. Samplers: a batch sampler goes on with the next batch, also at the end of the epoch") {
+TEST_CASE("a batch sampler resumes with the next batch, also at the end of the epoch") {
   for (const bool drop_last : {false, true})
     for (const auto& kind : kinds()) {
       const Make& make = kind.second;
@@ -111,7 +111,7 @@ TEST_CASE("2. Samplers: a batch sampler goes on with the next batch, also at the
     }
 }
 
-TEST_CASE("2. Samplers: a state of another definition is refused by name") {
+TEST_CASE("a sampler's state of another definition is refused by name") {
   const auto all = kinds();
   for (std::size_t i = 0; i < all.size(); i++)
     for (std::size_t j = 0; j < all.size(); j++) {
@@ -128,7 +128,7 @@ TEST_CASE("2. Samplers: a state of another definition is refused by name") {
   CHECK_MESSAGE(load_fails(same, c.save()) == FEEDLANE_E_ARGUMENT, "another epoch");
 }
 
-TEST_CASE("2. Samplers: a state that is cut or changed anywhere is found") {
+TEST_CASE("a sampler's state that is cut or changed anywhere is detected") {
   Sampler s = Sampler::batch(Sampler::distributed({.length = 41, .seed = 3, .world = 2, .rank = 1}), 4);
   Indices room(4);
   (void)s.next(room);
@@ -144,7 +144,7 @@ TEST_CASE("2. Samplers: a state that is cut or changed anywhere is found") {
   CHECK(load_fails(s, state) == FEEDLANE_OK);
 }
 
-TEST_CASE("2. Samplers: what a world leaves of its list is dealt to another, several times in a row") {
+TEST_CASE("what one world leaves of its list is shared among another, several times in a row") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel})
     for (const bool drop_last : {false, true}) {
       const feedlane::DistributedOptions o{.length = 103, .seed = 5, .drop_last = drop_last, .shuffle = shuffle};
@@ -178,7 +178,7 @@ TEST_CASE("2. Samplers: what a world leaves of its list is dealt to another, sev
     }
 }
 
-TEST_CASE("2. Samplers: at the end of an epoch of another world's list nothing is left, whichever rank says so") {
+TEST_CASE("at the end of an epoch of another world's list nothing is left, for any rank") {
   const feedlane::DistributedOptions o{.length = 10, .seed = 5};
   World two(o, 2);
   two.restart(0);

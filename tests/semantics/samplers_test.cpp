@@ -32,7 +32,7 @@ std::vector<std::int64_t> counts(const Indices& indices, std::size_t cells) {
 
 }  // namespace
 
-TEST_CASE("2. Samplers: sequential counts up, at any length at once") {
+TEST_CASE("a sequential sampler counts up, at any length without delay") {
   Sampler s = Sampler::sequential(INT64_MAX);
   Indices first(3);
   CHECK(s.next(first) == 3);
@@ -40,7 +40,7 @@ TEST_CASE("2. Samplers: sequential counts up, at any length at once") {
   CHECK(s.length() == INT64_MAX);
 }
 
-TEST_CASE("2. Samplers: num_samples beyond the data set: whole permutations, then a part of another") {
+TEST_CASE("num_samples larger than the data set yields whole permutations, then a part of another") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel, Shuffle::torch_loader}) {
     Sampler s = Sampler::random({.length = 10, .seed = 3, .num_samples = 25, .shuffle = shuffle});
     CHECK(s.length() == 25);
@@ -57,7 +57,7 @@ TEST_CASE("2. Samplers: num_samples beyond the data set: whole permutations, the
   }
 }
 
-TEST_CASE("2. Samplers: random with replacement draws each index as often as any other") {
+TEST_CASE("random with replacement draws each index equally often") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel}) {
     Sampler s =
         Sampler::random({.length = 50, .seed = 1, .num_samples = 50000, .replacement = true, .shuffle = shuffle});
@@ -65,7 +65,7 @@ TEST_CASE("2. Samplers: random with replacement draws each index as often as any
   }
 }
 
-TEST_CASE("2. Samplers: a feistel shuffle of 10^12 indices takes no memory and no time") {
+TEST_CASE("a feistel shuffle of 10^12 indices takes constant memory and no time to start") {
   const auto start = std::chrono::steady_clock::now();
   Sampler s = Sampler::random({.length = 1'000'000'000'000, .seed = 1, .shuffle = Shuffle::feistel});
   Sampler rank = Sampler::distributed(
@@ -81,7 +81,7 @@ TEST_CASE("2. Samplers: a feistel shuffle of 10^12 indices takes no memory and n
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
 }
 
-TEST_CASE("2. Samplers: a subset is permuted, or left in order; an empty one is at its end") {
+TEST_CASE("a subset is permuted, or left in order; an empty one is at its end") {
   const Indices some{5, 50, 500, -5, 5};
   Sampler s = Sampler::subset(some, 4);
   CHECK(sorted(epoch_of(s, 0)) == sorted(some));
@@ -95,7 +95,7 @@ TEST_CASE("2. Samplers: a subset is permuted, or left in order; an empty one is 
   CHECK(epoch_of(empty, 0).empty());
 }
 
-TEST_CASE("2. Samplers: weighted with replacement draws by weight, and none of weight zero") {
+TEST_CASE("weighted with replacement draws by weight, and no index of weight zero") {
   const std::vector<double> weights{0, 1, 2, 3, 0, 4, 0.5, 0, 9.5};
   Sampler s = Sampler::weighted(weights, {.seed = 5, .num_samples = 200000});
   std::vector<double> expected;
@@ -109,7 +109,7 @@ TEST_CASE("2. Samplers: weighted with replacement draws by weight, and none of w
   CHECK_MESSAGE(epoch_of(same, 0) == epoch_of(s, 1), "epoch e is drawn with seed + e");
 }
 
-TEST_CASE("2. Samplers: weights of any size can be drawn by") {
+TEST_CASE("weights of any magnitude work") {
   for (const double scale : {5e-324, 1e-300, 1.0, 1e300, 1.7e308}) {
     for (const bool without : {false, true}) {
       Sampler s = Sampler::weighted(std::vector<double>{0, scale, scale, 0, scale},
@@ -128,7 +128,7 @@ TEST_CASE("2. Samplers: weights of any size can be drawn by") {
   CHECK_MESSAGE((epoch_of(s, 0) == Indices{2, 0}), "the light one comes last");
 }
 
-TEST_CASE("2. Samplers: weighted without replacement draws each at most once, the first by its weight") {
+TEST_CASE("weighted without replacement draws each index at most once, the first one by weight") {
   const std::vector<double> weights{1, 2, 0, 3, 4};
   Sampler s = Sampler::weighted(weights, {.seed = 1, .num_samples = 4, .without_replacement = true});
   constexpr int epochs = 20000;
@@ -145,7 +145,7 @@ TEST_CASE("2. Samplers: weighted without replacement draws each at most once, th
   CHECK(chi_square(after_4, {n / 6, n / 3, 0, n / 2, 0}) < 24);  // 2 degrees of freedom
 }
 
-TEST_CASE("2. Samplers: batch: the length is the floor with drop_last, else the ceiling") {
+TEST_CASE("a batch sampler's length is the floor with drop_last, else the ceiling") {
   for (const bool drop_last : {false, true})
     for (const std::int64_t length : {0, 1, 3, 4, 7, 8, 9}) {
       Sampler s = Sampler::batch(Sampler::sequential(length), 4, drop_last);
@@ -159,7 +159,7 @@ TEST_CASE("2. Samplers: batch: the length is the floor with drop_last, else the 
     }
 }
 
-TEST_CASE("2. Samplers: batch copies what it is over") {
+TEST_CASE("a batch sampler copies its inner sampler") {
   Sampler inner = Sampler::random(10, 3);
   Sampler s = Sampler::batch(inner, 10);
   const Indices whole = epoch_of(inner, 4);
@@ -167,7 +167,7 @@ TEST_CASE("2. Samplers: batch copies what it is over") {
   CHECK(epoch_of(inner, 4) == whole);
 }
 
-TEST_CASE("2. Samplers: distributed ranks share the order evenly; padding repeats it, drop_last cuts it") {
+TEST_CASE("distributed ranks share the order evenly; padding repeats it, drop_last cuts it") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel})
     for (const int world : {1, 2, 3, 8, 25})
       for (const bool drop_last : {false, true}) {
@@ -190,7 +190,7 @@ TEST_CASE("2. Samplers: distributed ranks share the order evenly; padding repeat
       }
 }
 
-TEST_CASE("2. Samplers: distributed without a world asks the launcher's variables, unless told not to") {
+TEST_CASE("a distributed sampler without a world reads the launcher's variables, unless configured not to") {
   const Variables variables({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "4"}});
   Sampler detected = Sampler::distributed({.length = 8, .no_shuffle = true});
   CHECK(epoch_of(detected, 0) == Indices{1, 5});
@@ -205,7 +205,7 @@ TEST_CASE("2. Samplers: distributed without a world asks the launcher's variable
   CHECK(rank.warning.find("PMI_RANK") != std::string::npos);
 }
 
-TEST_CASE("2. Samplers: the base seed is torch's, epoch after epoch") {
+TEST_CASE("the base seed is torch's, epoch after epoch") {
   CHECK(feedlane::torch_base_seed(0) == 900450186894289455);
   CHECK(feedlane::torch_base_seed(42) == 6909045637428952499);
   CHECK(feedlane::torch_base_seed(std::uint64_t{42} + (std::uint64_t{1} << 40)) == 6909045637428952499);

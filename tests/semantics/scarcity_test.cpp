@@ -89,7 +89,7 @@ feedlane_ring_config ring_config(const char* path = nullptr) {
 
 }  // namespace
 
-TEST_CASE("7. Faults: too few descriptors: creating a loader, by any number, is E_OS and leaves nothing open") {
+TEST_CASE("creating a loader with any number of descriptors too few is E_OS and leaves nothing open") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     at_every_descriptor([&](Error& e) {
@@ -101,8 +101,7 @@ TEST_CASE("7. Faults: too few descriptors: creating a loader, by any number, is 
   }
 }
 
-TEST_CASE(
-    "7. Faults: too few descriptors: a begin that can't start its workers is E_OS, and the next one starts them") {
+TEST_CASE("a begin that lacks descriptors for its workers is E_OS, and the next one starts them") {
   for (const bool by_fork : {false, true}) {
     CAPTURE(by_fork);
     Setup s(8);
@@ -119,7 +118,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("7. Faults: too few descriptors to replace a worker: told, and tried again until it is there") {
+TEST_CASE("too few descriptors to replace a worker are reported, and the replacement is retried until it succeeds") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
     Setup s(40);
@@ -153,8 +152,7 @@ TEST_CASE("7. Faults: too few descriptors to replace a worker: told, and tried a
   }
 }
 
-TEST_CASE(
-    "7. Faults: too few descriptors to replace the only worker: E_OS until there are enough, then the epoch goes on") {
+TEST_CASE("too few descriptors to replace the only worker are E_OS until there are enough, then the epoch continues") {
   Setup s(8);
   s.workers(1);
   const Loader l = s.create();
@@ -185,8 +183,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "7. Faults: too few descriptors for the word of a worker that was started: told once a try, and the epoch goes on "
-    "when "
+    "too few descriptors for the messages of a started worker are reported once a try, and the epoch continues when "
     "there are enough") {
   for (const bool by_fork : {false, true}) {
     const OldKernel old_kernel;  // otherwise its word brings no descriptor that is needed
@@ -217,7 +214,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "7. Faults: too few descriptors for the word of one of two workers: the other goes on, and it is started again") {
+    "too few descriptors for the messages of one of two workers: the other continues, and the first is started again") {
   const OldKernel old_kernel;  // otherwise its word brings no descriptor that is needed
   Setup s(40);
   s.workers(2);
@@ -245,7 +242,7 @@ TEST_CASE(
   CHECK(stats_of(l.get()).restarts == killed);
 }
 
-TEST_CASE("7. Faults: too few descriptors for a worker's word that it is there: told as such, and another may come") {
+TEST_CASE("too few descriptors for a worker's Attached are reported as such, and another worker may attach") {
   Setup s(8);
   s.external(1);
   const Loader l = s.create();
@@ -278,7 +275,7 @@ TEST_CASE("7. Faults: too few descriptors for a worker's word that it is there: 
   check_sequence(take_rest(l.get()), 8, 1);
 }
 
-TEST_CASE("7. Faults: too few descriptors: a worker that can't attach says so, and another attaches in its place") {
+TEST_CASE("a worker that lacks descriptors to attach reports that, and another attaches in its place") {
   Setup s(4);
   s.external(1);
   const Loader l = s.create();
@@ -320,7 +317,7 @@ TEST_CASE("7. Faults: too few descriptors: a worker that can't attach says so, a
   (void)::munmap(attached, sizeof(bool));
 }
 
-TEST_CASE("7. Faults: too few descriptors: rings and monitors say so, and leave nothing open") {
+TEST_CASE("rings and monitors report too few descriptors, and leave nothing open") {
   const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
   const auto with_path = ring_config(path.c_str());
   const auto without = ring_config();
@@ -368,7 +365,8 @@ TEST_CASE("7. Faults: too few descriptors: rings and monitors say so, and leave 
   });
 }
 
-TEST_CASE("7. Faults: too few descriptors for a sender that comes by path: E_OS, no busy wait, and it comes in later") {
+TEST_CASE(
+    "too few descriptors for a sender that connects by path are E_OS, without a busy wait, and it is accepted later") {
   const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
   const auto config = ring_config(path.c_str());
   feedlane_rx* rx = nullptr;
@@ -406,8 +404,7 @@ TEST_CASE("7. Faults: too few descriptors for a sender that comes by path: E_OS,
   (void)feedlane_rx_destroy(&rx);
 }
 
-TEST_CASE(
-    "7. Faults: too few descriptors for a sender's word that it is there: its attach says so, and its lane is free") {
+TEST_CASE("too few descriptors for a sender's RingAttached fail its attach, and its lane is free") {
   const auto config = ring_config();
   feedlane_rx* rx = nullptr;
   REQUIRE(feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
@@ -441,9 +438,7 @@ TEST_CASE(
   (void)feedlane_rx_destroy(&rx);
 }
 
-TEST_CASE(
-    "7. Faults: a loader or a ring beyond RLIMIT_FSIZE or RLIMIT_AS is E_LIMIT, without a signal, and a smaller one "
-    "works") {
+TEST_CASE("a loader or a ring beyond RLIMIT_FSIZE or RLIMIT_AS is E_LIMIT, without a signal, and a smaller one works") {
   for (const bool of_files : {true, false}) {
     CAPTURE(of_files);
     CHECK(in_child([&](Findings& f) {

@@ -69,7 +69,7 @@ constexpr feedlane_dtype complex_type{5, 128, 1};
 
 }  // namespace
 
-TEST_CASE("1. Construction: variable shapes: each batch has the shape that its data set gives it") {
+TEST_CASE("each batch may have the shape that its data set gives it") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
     Shaped s(workers, 40, 4, [](const feedlane_task* task, feedlane_error* err) {
@@ -93,7 +93,7 @@ TEST_CASE("1. Construction: variable shapes: each batch has the shape that its d
   }
 }
 
-TEST_CASE("1. Construction: variable shapes: a ragged tail: fewer rows than asked for cut the declared tensors") {
+TEST_CASE("fewer rows than requested cut the declared tensors") {
   for (const std::int32_t workers : {0, 2})
     for (const std::uint64_t rows : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{4}}) {
       CAPTURE(workers);
@@ -116,7 +116,7 @@ TEST_CASE("1. Construction: variable shapes: a ragged tail: fewer rows than aske
     }
 }
 
-TEST_CASE("1. Construction: variable shapes: beyond the part reserved from the start memory is reserved on demand") {
+TEST_CASE("memory beyond the part reserved from the start is reserved on demand") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     constexpr std::int64_t large = 5'000'000;
@@ -139,7 +139,7 @@ TEST_CASE("1. Construction: variable shapes: beyond the part reserved from the s
   }
 }
 
-TEST_CASE("7. Faults: memory of a large tensor is there before it is touched, or E_MEMORY says how much there is") {
+TEST_CASE("memory of a large tensor is reserved before it is touched, or E_MEMORY says how much there is") {
   constexpr std::int64_t large = 8 << 20;
   Shaped s(0, 2, 2, [](const feedlane_task* task, feedlane_error* err) {
     fill_indices(task);
@@ -160,8 +160,7 @@ TEST_CASE("7. Faults: memory of a large tensor is there before it is touched, or
   CHECK(take_epoch(l.get(), 0)[0].shapes[2] == Shape{large});
 }
 
-TEST_CASE(
-    "1. Construction: variable shapes: beyond the slot: E_LIMIT with the slot_bytes that it takes, which are enough") {
+TEST_CASE("a tensor larger than the slot is E_LIMIT with the slot_bytes required, which are enough") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     const Make make = [](const feedlane_task* task, feedlane_error* err) {
@@ -197,7 +196,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("1. Construction: variable shapes: E_LIMIT has the numbers, and the task is as it was") {
+TEST_CASE("E_LIMIT for a tensor has the numbers, and the task stays as it was") {
   Shaped s(0, 2, 2, [](const feedlane_task* task, feedlane_error* err) {
     fill_indices(task);
     Error e;
@@ -219,8 +218,7 @@ TEST_CASE("1. Construction: variable shapes: E_LIMIT has the numbers, and the ta
   CHECK(take_epoch(l.get(), 0)[0].bytes[2].size() == 65536);
 }
 
-TEST_CASE(
-    "1. Construction: variable shapes: any dtype, another one for a declared tensor too, any number of dimensions") {
+TEST_CASE("a data set may choose any dtype, also for a declared tensor, and any number of dimensions") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Shaped s(workers, 2, 2, [](const feedlane_task* task, feedlane_error* err) {
@@ -252,7 +250,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("1. Construction: variable shapes: tensors may be added up to the most there can be, differently each time") {
+TEST_CASE("tensors may be added up to the limit, differently in each batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Shaped s(workers, 12, 2, [](const feedlane_task* task, feedlane_error* err) {
@@ -282,7 +280,7 @@ TEST_CASE("1. Construction: variable shapes: tensors may be added up to the most
   }
 }
 
-TEST_CASE("1. Construction: variable shapes: tensors of no elements") {
+TEST_CASE("tensors may have no elements") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Shaped s(workers, 4, 2, [](const feedlane_task* task, feedlane_error* err) {
@@ -303,7 +301,7 @@ TEST_CASE("1. Construction: variable shapes: tensors of no elements") {
   }
 }
 
-TEST_CASE("1. Construction: variable shapes: a tensor that can't be is refused by name, and the batch goes on") {
+TEST_CASE("an invalid tensor is refused by name, and the batch continues") {
   struct Row {
     std::int32_t index;
     const char* name;
@@ -353,7 +351,7 @@ TEST_CASE("1. Construction: variable shapes: a tensor that can't be is refused b
   CHECK(taken[0].shapes[1] == Shape{2, 4});
 }
 
-TEST_CASE("1. Construction: metadata travels with its batch; the last call counts; none is NULL") {
+TEST_CASE("metadata is delivered with its batch; the last call counts; none is NULL") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
     Shaped s(workers, 30, 2, [](const feedlane_task* task, feedlane_error* err) {
@@ -372,7 +370,7 @@ TEST_CASE("1. Construction: metadata travels with its batch; the last call count
   }
 }
 
-TEST_CASE("1. Construction: samples may be shaped one by one: the first row of a batch says how") {
+TEST_CASE("samples may be shaped one by one: the first row of a batch decides") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Shaped s(workers, 12, 4, {});
@@ -398,7 +396,7 @@ TEST_CASE("1. Construction: samples may be shaped one by one: the first row of a
   }
 }
 
-TEST_CASE("1. Construction: no declared fields: all tensors are the data set's to shape") {
+TEST_CASE("without declared fields the data set shapes all tensors") {
   for (const std::int32_t workers : {0, 2})
     for (const std::uint64_t arena_bytes : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
       CAPTURE(workers);
@@ -416,7 +414,7 @@ TEST_CASE("1. Construction: no declared fields: all tensors are the data set's t
     }
 }
 
-TEST_CASE("1. Construction: batch_size absent: one key a task, tensors without a batch dimension") {
+TEST_CASE("without batches each task has one index, and tensors have no batch dimension") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Setup s(7, FEEDLANE_UNBATCHED);
@@ -437,7 +435,7 @@ TEST_CASE("1. Construction: batch_size absent: one key a task, tensors without a
   }
 }
 
-TEST_CASE("1. Construction: without batches a task's tensor may be shaped too") {
+TEST_CASE("without batches a task's tensor may have its own shape too") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Shaped s(workers, 5, FEEDLANE_UNBATCHED, [](const feedlane_task* task, feedlane_error* err) {
@@ -450,8 +448,7 @@ TEST_CASE("1. Construction: without batches a task's tensor may be shaped too") 
   }
 }
 
-TEST_CASE(
-    "3. Dispatch and order: arena_bytes: fewer batches are made ahead, a warning says so, the results are the same") {
+TEST_CASE("a small arena_bytes reduces prefetching with a warning, and the results are the same") {
   for (const std::uint64_t pages : {std::uint64_t{2}, std::uint64_t{3}, std::uint64_t{5}, std::uint64_t{100}}) {
     CAPTURE(pages);
     Setup s(40, 2);
@@ -473,7 +470,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("3. Dispatch and order: arena_bytes: shards by turns with the least memory") {
+TEST_CASE("shards come in round-robin order also with the smallest arena_bytes") {
   static std::int64_t left;
   auto table = fresh<feedlane_dataset>();
   table.restart = [](void*, std::int64_t, feedlane_error*) {

@@ -62,7 +62,7 @@ std::int64_t told(Setup& s, const char* name) {
 
 }  // namespace
 
-TEST_CASE("a program that is no worker is E_INIT with a text that helps") {
+TEST_CASE("a program that is no worker is E_INIT with a helpful text") {
   for (const char* form : {"true", "leave", "goodbye"}) {
     CAPTURE(std::string(form));
     Setup s(4);
@@ -83,7 +83,7 @@ TEST_CASE("a program that is no worker is E_INIT with a text that helps") {
   }
 }
 
-TEST_CASE("workers that can't attach say why, in the error that ends the epoch") {
+TEST_CASE("workers that can't attach report why in the error that ends the epoch") {
   Setup s(4);
   s.workers(1);
   // No room for the descriptors that come with the welcome.
@@ -139,7 +139,7 @@ TEST_CASE("a program is looked up in PATH") {
   CHECK(e.says("exited with status 0"));
 }
 
-TEST_CASE("a program that never attaches is given up after start_timeout_ns, by number") {
+TEST_CASE("a program that never attaches is stopped after start_timeout_ns, and reported by number") {
   Setup s(4);
   s.workers(1, "never");
   s.config.start_timeout_ns = 100'000'000;
@@ -153,8 +153,7 @@ TEST_CASE("a program that never attaches is given up after start_timeout_ns, by 
   CHECK(take(l.get(), &e).status == FEEDLANE_E_HUNG);
 }
 
-TEST_CASE(
-    "a data set that never comes back from opening is given up like one that hangs, if there is a deadline for tasks") {
+TEST_CASE("a data set whose opening never returns is treated like a hung task, if tasks have a deadline") {
   for (const bool has_deadline : {true, false}) {
     CAPTURE(has_deadline);
     Setup s(6);
@@ -179,7 +178,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("what was sent to a worker that attaches late, or never, is made by the others, the oldest task too") {
+TEST_CASE("tasks sent to a worker that attaches late, or never, are made by the others, the oldest task too") {
   for (const std::int32_t attached : {1, 3}) {
     CAPTURE(attached);
     const Tickets tickets(attached);
@@ -192,7 +191,7 @@ TEST_CASE("what was sent to a worker that attaches late, or never, is made by th
   }
 }
 
-TEST_CASE("what was sent to a worker that is long in opening its data set is made by the others, the oldest task too") {
+TEST_CASE("tasks sent to a worker that is slow to open its data set are made by the others, the oldest task too") {
   Setup s(200);
   const Gate gate;
   s.plan.gate_fd = gate.fd();
@@ -210,7 +209,7 @@ TEST_CASE("what was sent to a worker that is long in opening its data set is mad
   CHECK(stats_of(l.get()).restarts == 0);
 }
 
-TEST_CASE("a replacement that attaches late holds nobody up") {
+TEST_CASE("a replacement that attaches late delays no other worker") {
   const Tickets tickets(3);
   Setup s(400);
   tickets.admit(s, 3, "never");
@@ -224,7 +223,7 @@ TEST_CASE("a replacement that attaches late holds nobody up") {
   check_sequence(all, 400, 1);
 }
 
-TEST_CASE("one that never attaches is told of and started again while others go on, and ends no epoch") {
+TEST_CASE("a worker that never attaches is reported and started again while others work, and ends no epoch") {
   const Tickets tickets(1);
   const Gate gate;
   Setup s(40);
@@ -252,7 +251,8 @@ TEST_CASE("one that never attaches is told of and started again while others go 
   CHECK(stats_of(l.get()).restarts >= 1);
 }
 
-TEST_CASE("a place whose starts fail five times in a row stays empty while others go on; the next epoch tries again") {
+TEST_CASE(
+    "a worker whose starts fail five times in a row stays missing while others work; the next epoch tries again") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN})
     for (const char* form : {"leave", "goodbye", "other"}) {
       CAPTURE(std::string(form));
@@ -316,7 +316,7 @@ TEST_CASE("numeric libraries get one thread a worker, unless the user says other
   REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
 }
 
-TEST_CASE("worker info: each worker knows its number and generation, and is a process and a group of its own") {
+TEST_CASE("each worker knows its number and generation, and is a process and a group of its own") {
   Setup s(40);
   s.workers(3).fields({field("worker", int64_type), field("pid", int64_type), field("generation", int64_type),
                        field("batch", int64_type), field("group", int64_type)});

@@ -93,7 +93,7 @@ struct Iterable {
 
 }  // namespace
 
-TEST_CASE("6. Iterable state: by save and load, or by leaving out what was delivered, every batch in its place") {
+TEST_CASE("an iterable loader resumes by save and load, or by skipping what was delivered, with every batch in its position") {
   for (const bool saves : {true, false})
     for (const std::int32_t workers : {0, 1, 3}) {
       Iterable first(workers, saves);
@@ -117,7 +117,7 @@ TEST_CASE("6. Iterable state: by save and load, or by leaving out what was deliv
     }
 }
 
-TEST_CASE("6. Iterable state: another number of workers, and a data set that promises nothing, are refused by name") {
+TEST_CASE("another number of workers, or a data set without promises, is refused by name for an iterable state") {
   Iterable first(2, false);
   const Loader l = first.create();
   begin(l.get(), 0);
@@ -135,7 +135,7 @@ TEST_CASE("6. Iterable state: another number of workers, and a data set that pro
   CHECK(std::string(vague.error.argument) == "config.deterministic");
 }
 
-TEST_CASE("6. Iterable state: when the last shard has ended and END wasn't asked for, END is all that is left") {
+TEST_CASE("an iterable state after the last shard's end but before END resumes with END") {
   Iterable first(0, false);
   const Loader l = first.create();
   begin(l.get(), 0);
@@ -171,7 +171,7 @@ struct Deadly : Counting {
 
 }  // namespace
 
-TEST_CASE("6. Iterable state: after a batch was quarantined each shard goes on with its own state") {
+TEST_CASE("after a quarantined batch each shard resumes with its own state") {
   Iterable first(2, true);
   first.table.next = Deadly::take;
   first.config.max_kills_per_batch = 1;

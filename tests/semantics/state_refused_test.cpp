@@ -16,7 +16,7 @@
 using namespace feedlane::test;
 using namespace feedlane::test::states;
 
-TEST_CASE("6. State: every damaged byte and every cut is E_CORRUPT or E_ABI, and nothing is made") {
+TEST_CASE("every damaged byte and every cut of a state is E_CORRUPT or E_ABI, and no loader is created") {
   Shuffled s;
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -45,7 +45,7 @@ TEST_CASE("6. State: every damaged byte and every cut is E_CORRUPT or E_ABI, and
   CHECK(refused(longer));
 }
 
-TEST_CASE("6. State: of another data set, order, seed or kind it is refused, naming what differs and both numbers") {
+TEST_CASE("a state of another data set, order, seed or kind is refused with what differs and both numbers") {
   Shuffled s;
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -72,7 +72,7 @@ TEST_CASE("6. State: of another data set, order, seed or kind it is refused, nam
   }
 }
 
-TEST_CASE("6. State: before any epoch there is none") {
+TEST_CASE("before the first epoch there is no state") {
   Shuffled s;
   const Loader l = s.create();
   Error e;
@@ -121,7 +121,7 @@ struct Own {
 
 }  // namespace
 
-TEST_CASE("6. State: a custom sampler takes part by save and load, for another number of workers too") {
+TEST_CASE("a custom sampler's state is in the loader's by save and load, also for another number of workers") {
   for (const std::int32_t before : {0, 2})
     for (const std::int32_t after : {0, 2}) {
       CAPTURE(before);
@@ -141,7 +141,7 @@ TEST_CASE("6. State: a custom sampler takes part by save and load, for another n
     }
 }
 
-TEST_CASE("6. State: resumed behind a gap, a custom sampler has a state after every batch") {
+TEST_CASE("resumed with batches missing, a custom sampler has a state after every batch") {
   Own order;
   Setup first(12, 1);
   first.sampler = order.sampler(true);
@@ -182,7 +182,7 @@ TEST_CASE("6. State: resumed behind a gap, a custom sampler has a state after ev
   for (std::size_t i = 0; i < states.size(); i++) CHECK(rest_of(states[i], false).first.size() == rest.size() - i - 1);
 }
 
-TEST_CASE("6. State: of a custom sampler without save and load is refused by name") {
+TEST_CASE("a state with a custom sampler without save and load is refused by name") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Own order;

@@ -22,8 +22,7 @@
 using namespace feedlane::test;
 using namespace feedlane::test::states;
 
-TEST_CASE(
-    "6. Mid-epoch state: as of every batch of an epoch, for every other number of workers, same bytes and seeds") {
+TEST_CASE("a state after any batch of an epoch resumes with any number of workers, with the same bytes and seeds") {
   for (const std::int32_t before : {0, 2}) {
     Shuffled first;
     const Loader l = with_workers(first, before).create();
@@ -54,7 +53,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("6. Mid-epoch state: as of a batch that is held, while later ones were taken already") {
+TEST_CASE("a state of a held batch resumes after it, although later ones were taken") {
   Shuffled s;
   s.config.held = 4;
   const Loader l = s.workers(2).create();
@@ -80,7 +79,7 @@ TEST_CASE("6. Mid-epoch state: as of a batch that is held, while later ones were
   }
 }
 
-TEST_CASE("6. Mid-epoch state: at the end of an epoch nothing is left, and the next one is whole") {
+TEST_CASE("a state at the end of an epoch resumes with the next one, which is whole") {
   Shuffled s;
   const Loader l = s.create();
   const std::vector<Taken> next = take_epoch(l.get(), 1);
@@ -95,7 +94,7 @@ TEST_CASE("6. Mid-epoch state: at the end of an epoch nothing is left, and the n
   }
 }
 
-TEST_CASE("6. Mid-epoch state: a batch that failed counts as gone, a following one does not") {
+TEST_CASE("in a state a failed batch counts as yielded, a following one does not") {
   Shuffled s;
   s.plan.fail_index = 17;
   const Loader l = s.create();
@@ -113,7 +112,7 @@ TEST_CASE("6. Mid-epoch state: a batch that failed counts as gone, a following o
   CHECK(rest.size() + seen + 1 == 11);
 }
 
-TEST_CASE("6. Mid-epoch state: out of order, the batches yielded ahead are in it and don't come again") {
+TEST_CASE("out of order, a state contains the batches yielded early, and they don't come again") {
   int ahead = 0;
   for (std::size_t after = 1; after < 27; after += 5) {
     Shuffled s(2);
@@ -167,7 +166,7 @@ TEST_CASE("6. Mid-epoch state: out of order, the batches yielded ahead are in it
   CHECK(ahead > 0);
 }
 
-TEST_CASE("6. Mid-epoch state: out of order, resumed, saved and resumed once more") {
+TEST_CASE("out of order, a resumed loader can be saved and resumed again") {
   for (std::size_t first = 2; first < 8; first++) {
     const Gate gate;
     Shuffled s(2);
@@ -211,7 +210,7 @@ TEST_CASE("6. Mid-epoch state: out of order, resumed, saved and resumed once mor
   }
 }
 
-TEST_CASE("6. Mid-epoch state: a begin that fails is called again, and goes on all the same") {
+TEST_CASE("a failed begin of a resumed loader can be repeated, and resumes") {
   Shuffled s;
   const Loader l = s.create();
   const std::vector<Taken> expected = take_epoch(l.get(), 0);
@@ -260,7 +259,7 @@ void note(const std::vector<Taken>& taken, Seeds& seeds) {
 
 }  // namespace
 
-TEST_CASE("6. Distributed state: another world deals out what is left, with the seeds that it would have had") {
+TEST_CASE("another world shares what is left, with the original seeds") {
   constexpr std::int32_t world = 4;
   Seeds expected;
   for (std::int32_t rank = 0; rank < world; rank++) note(take_epoch(Rank(world, rank).create().get(), 2), expected);
@@ -304,7 +303,7 @@ TEST_CASE("6. Distributed state: another world deals out what is left, with the 
     }
 }
 
-TEST_CASE("6. Distributed state: with batches yielded ahead of others another world is refused by name") {
+TEST_CASE("with batches yielded early another world is refused by name") {
   const Gate gate;
   Rank s(1, 0, 2);
   s.config.out_of_order = 1;
@@ -388,7 +387,7 @@ State state_of_killed_trainer(int batches, std::int32_t workers, const State* fr
 
 }  // namespace
 
-TEST_CASE("6. Mid-epoch state: a trainer is killed again and again, each time with another number of workers") {
+TEST_CASE("a trainer killed again and again resumes, each time with another number of workers") {
   Shuffled whole(2);
   const std::vector<Taken> expected = take_epoch(whole.create().get(), 6);
   REQUIRE(expected.size() == 27);

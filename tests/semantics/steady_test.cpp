@@ -200,12 +200,12 @@ void check(const Counts& found, std::int64_t needed) {
 
 }  // namespace
 
-TEST_CASE("a million batches: no system call, no allocation, no page fault") {
+TEST_CASE("a million batches inline take no system call, no allocation and no page fault") {
   if (!run(run_in_one_thread)) return skip("system calls can't be filtered here");
   check(shared->trainer, batches);
 }
 
-TEST_CASE("trainer and worker processes, neither having to wait: no system call, no allocation, no page fault") {
+TEST_CASE("trainer and worker processes that don't wait make no system call, no allocation and no page fault") {
   if (!run(run_pair)) return skip("system calls can't be filtered here");
   for (const bool is_worker : {false, true}) {
     CAPTURE(is_worker);

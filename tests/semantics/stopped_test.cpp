@@ -106,8 +106,7 @@ void check(const Case& o) {
 
 }  // namespace
 
-TEST_CASE(
-    "7. Faults: a trainer and its workers are stopped longer than the deadline and go on: nobody is called hung") {
+TEST_CASE("when a trainer and its workers are stopped for longer than the deadline no worker counts as hung") {
   // It knows that it hasn't looked for half of the deadline, in `next` or elsewhere, and every worker has its whole time
   // again.
   for (const Case& o : {Case{"in next", 300 * millisecond, 700 * millisecond, 0, false},

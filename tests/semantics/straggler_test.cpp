@@ -39,7 +39,7 @@ struct Stuck {
 
 }  // namespace
 
-TEST_CASE("3. Dispatch, least loaded: what waits behind a stuck sample is made by the others, in order all the same") {
+TEST_CASE("tasks queued behind a stuck sample are made by the others, still in order") {
   for (const char* form : {"get", "pull"}) {
     Stuck stuck(form);
     const Loader l = stuck.s.create();
@@ -62,7 +62,7 @@ TEST_CASE("3. Dispatch, least loaded: what waits behind a stuck sample is made b
   }
 }
 
-TEST_CASE("3. Dispatch, least loaded: the stuck worker is killed after its tasks were given away") {
+TEST_CASE("a stuck worker whose tasks were given away can be killed") {
   Stuck stuck;
   const Reports reports;
   stuck.s.plan.report_fd = reports.fd();
@@ -82,7 +82,7 @@ TEST_CASE("3. Dispatch, least loaded: the stuck worker is killed after its tasks
   CHECK(stats_of(l.get()).redispatched == 1);
 }
 
-TEST_CASE("3. Dispatch, least loaded: what comes behind a stuck sample later is made by the others too") {
+TEST_CASE("tasks sent later behind a stuck sample are made by the others too") {
   const Gate gate;
   Setup s(400);
   s.plan.gate_fd = gate.fd();
@@ -103,8 +103,7 @@ TEST_CASE("3. Dispatch, least loaded: what comes behind a stuck sample later is 
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
-TEST_CASE(
-    "3. Dispatch, least loaded: tasks that take no time go to and fro, and none is lost, made twice or declined") {
+TEST_CASE("tasks that take no time are taken back and forth, and none is lost, made twice or declined") {
   Setup s(20'000);
   s.config.prefetch_factor = 16;
   const Loader l = s.workers(3).create();
@@ -115,7 +114,7 @@ TEST_CASE(
   CHECK(stats.redispatched == 0);
 }
 
-TEST_CASE("3. Dispatch, round robin: batches have their workers, and wait for them") {
+TEST_CASE("with round-robin dispatch batches wait for their worker") {
   Stuck stuck;
   stuck.s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
   const Loader l = stuck.s.create();

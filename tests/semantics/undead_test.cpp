@@ -68,7 +68,8 @@ void take_with_one_in_hand(feedlane_loader* l, std::int64_t from, std::int64_t s
 }  // namespace
 
 TEST_CASE(
-    "7. Undead workers: its batches are made by the others, also in later epochs, and it is replaced once it is gone") {
+    "batches of a worker that survives SIGKILL are made by the others, also in later epochs, and it is replaced after "
+    "its end") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Stuck stuck(40, 2, 5);
@@ -104,7 +105,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("7. Undead workers: stop says E_HUNG, and a later epoch goes on with the others all the same") {
+TEST_CASE("stop returns E_HUNG for a worker that survives SIGKILL, and a later epoch continues with the others") {
   Stuck stuck(20, 2, 3);
   const Loader l = stuck.s.create();
   check_sequence(take_epoch(l.get(), 0), 20, 1);
@@ -121,7 +122,7 @@ TEST_CASE("7. Undead workers: stop says E_HUNG, and a later epoch goes on with t
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
-TEST_CASE("7. Undead workers: the only one: next says E_HUNG until it is gone, then the epoch goes on") {
+TEST_CASE("if the only worker survives SIGKILL next returns E_HUNG until its end, then the epoch continues") {
   Stuck stuck(12, 1, 4);
   const Loader l = stuck.s.create();
   begin(l.get(), 0);
@@ -142,7 +143,7 @@ TEST_CASE("7. Undead workers: the only one: next says E_HUNG until it is gone, t
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("7. Undead workers: all but one, while the trainer keeps what it may: that one makes everything") {
+TEST_CASE("if all workers but one survive SIGKILL and all allowed batches are held that one makes everything") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
     Stuck stuck(60, 4, 10, 3);
@@ -156,7 +157,8 @@ TEST_CASE("7. Undead workers: all but one, while the trainer keeps what it may: 
 }
 
 TEST_CASE(
-    "7. Undead workers: a budget that leaves no slot is told as E_HUNG with both numbers, and nothing is lost by it") {
+    "a budget that leaves no slot beside a worker that survives SIGKILL is E_HUNG with both numbers, and nothing is "
+    "lost") {
   Stuck stuck(12, 2, 4);
   stuck.s.config.held = 1;
   stuck.s.config.arena_bytes = 2 * 4096;
@@ -177,7 +179,7 @@ TEST_CASE(
   stuck.file.let_go();
 }
 
-TEST_CASE("7. Undead workers: a batch that does it to each of them is E_QUARANTINED, that batch only") {
+TEST_CASE("a batch whose every worker survives SIGKILL is E_QUARANTINED, that batch only") {
   Stuck stuck(20, 3, 6);
   stuck.s.plan.stuck_attempts = 100;
   stuck.s.config.max_kills_per_batch = 2;
@@ -194,7 +196,9 @@ TEST_CASE("7. Undead workers: a batch that does it to each of them is E_QUARANTI
   stuck.file.let_go();
 }
 
-TEST_CASE("7. Undead workers: the rest of such a shard is lost, which is told once an epoch; the other shards go on") {
+TEST_CASE(
+    "the rest of the shard of a worker that survives SIGKILL is lost, which is reported once an epoch; the others "
+    "continue") {
   Stuck stuck(1, 2, 5);
   stuck.s.plan.stuck_worker = 1;
   stuck.s.config.iterable = 1;

@@ -59,7 +59,7 @@ bool is_quiet(Gated& g) {
 
 }  // namespace
 
-TEST_CASE("timeout: next ends in time though other batches arrive, and the loader stays usable") {
+TEST_CASE("next keeps its timeout although other batches arrive, and the loader stays usable") {
   Gated g(0);
   begin(g.get(), 0);
   const auto before = std::chrono::steady_clock::now();
@@ -72,7 +72,7 @@ TEST_CASE("timeout: next ends in time though other batches arrive, and the loade
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
-TEST_CASE("timeout: batches that arrive meanwhile don't begin it again") {
+TEST_CASE("batches that arrive during next don't restart its timeout") {
   // Two processes: one stands before the gate with batch 0, the other makes a batch every 10 ms.
   static std::atomic<std::int64_t>* made = nullptr;
   static Gate* gate = nullptr;
@@ -108,7 +108,7 @@ TEST_CASE("timeout: batches that arrive meanwhile don't begin it again") {
   (void)::munmap(shared, sizeof *made);
 }
 
-TEST_CASE("1. Construction: a negative timeout of next is refused by name, and takes nothing") {
+TEST_CASE("a negative timeout of next is refused by name, and no batch is taken") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Setup s(12, 2);
@@ -126,7 +126,7 @@ TEST_CASE("1. Construction: a negative timeout of next is refused by name, and t
   }
 }
 
-TEST_CASE("a release from another thread lets a trainer that sleeps in next ask for more") {
+TEST_CASE("a release from another thread wakes a trainer that waits in next for a slot") {
   Gated g(6, 2, 16);  // batch 3 of 8
   begin(g.get(), 0);
   std::vector<std::uint64_t> held;
@@ -153,7 +153,7 @@ TEST_CASE("a release from another thread lets a trainer that sleeps in next ask 
   CHECK(take_rest(g.get()).size() == 4);
 }
 
-TEST_CASE("interrupt: from another thread it ends the wait in next, and nothing is lost") {
+TEST_CASE("an interrupt from another thread ends the wait in next, and nothing is lost") {
   Gated g(0);
   begin(g.get(), 0);
   std::thread other([&] {
@@ -167,7 +167,7 @@ TEST_CASE("interrupt: from another thread it ends the wait in next, and nothing 
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
-TEST_CASE("interrupt before next: the next call is INTERRUPTED, once, even with a batch ready") {
+TEST_CASE("after an interrupt the next call of next is INTERRUPTED, once, even with a batch ready") {
   Gated g(-1);
   begin(g.get(), 0);
   CHECK(feedlane_loader_interrupt(g.get()) == FEEDLANE_OK);
@@ -176,7 +176,7 @@ TEST_CASE("interrupt before next: the next call is INTERRUPTED, once, even with 
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
-TEST_CASE("interrupt: poll says AGAIN and leaves it to next") {
+TEST_CASE("after an interrupt poll returns AGAIN and leaves INTERRUPTED to next") {
   Gated g(-2);
   begin(g.get(), 0);
   CHECK(feedlane_loader_interrupt(g.get()) == FEEDLANE_OK);
@@ -216,7 +216,7 @@ TEST_CASE("a signal that lands in the waiting thread ends the wait with INTERRUP
   REQUIRE(::sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
-TEST_CASE("a foreign loop takes a whole epoch with arm and poll(2), and sleeps while nothing is there") {
+TEST_CASE("a foreign loop takes a whole epoch with arm and poll(2), and sleeps while there is nothing to take") {
   Gated g(4);
   begin(g.get(), 0);
   wait_until_ready(g.get(), 2);
@@ -245,7 +245,7 @@ TEST_CASE("a foreign loop takes a whole epoch with arm and poll(2), and sleeps w
   CHECK_MESSAGE(turns < 60, "no more wake-ups than there is news");
 }
 
-TEST_CASE("poll says AGAIN when a batch or the end is there, and 0 when not") {
+TEST_CASE("poll returns AGAIN when a batch or the end is ready, and 0 when not") {
   Gated g(0);
   CHECK(feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_OK);
   begin(g.get(), 0);
@@ -259,7 +259,7 @@ TEST_CASE("poll says AGAIN when a batch or the end is there, and 0 when not") {
   }
 }
 
-TEST_CASE("poll finds deaths and replaces workers, without next") {
+TEST_CASE("poll detects deaths and replaces workers, without next") {
   Gated g(0, 1);
   begin(g.get(), 0);
   const auto first = g.reports.wait_for(Report::began);
@@ -290,7 +290,7 @@ TEST_CASE("a death wakes a foreign loop that is asleep") {
 }
 
 // Bells are edge-triggered inside, the descriptor as a whole is not: whoever polls it by edges loses nothing.
-TEST_CASE("a foreign loop that is edge-triggered, over a duplicate of the descriptor, loses no wake-up") {
+TEST_CASE("an edge-triggered foreign loop over a duplicate of the descriptor loses no wake-up") {
   Gated g(-1, 2, 600);  // what they report fits a pipe
   const int copy = ::dup(g.fd);
   const int set = ::epoll_create1(EPOLL_CLOEXEC);
@@ -319,7 +319,7 @@ TEST_CASE("a foreign loop that is edge-triggered, over a duplicate of the descri
   (void)::close(copy);
 }
 
-TEST_CASE("time without a batch in next is counted, asleep or looking, and none for a batch that is there") {
+TEST_CASE("time that next waits for a batch is counted, asleep or spinning, and none for a ready batch") {
   Gated g(0);
   begin(g.get(), 0);
   const std::uint64_t before = stats_of(g.get()).wait_ns;
@@ -332,7 +332,7 @@ TEST_CASE("time without a batch in next is counted, asleep or looking, and none 
   CHECK(stats_of(g.get()).wait_ns == waited);
 }
 
-TEST_CASE("a wait that is over before next would sleep is counted whole") {
+TEST_CASE("a wait that ends before next would sleep is counted whole") {
   Gated g(0, 1);
   begin(g.get(), 0);
   REQUIRE(g.reports.wait_for(Report::began));

@@ -80,7 +80,7 @@ struct Remembering : Setup {
 
 }  // namespace
 
-TEST_CASE("5. Seeds: each worker has one of its own, the base seed and its number, the same in every run") {
+TEST_CASE("each worker has its own seed, the base seed plus its number, the same in every run") {
   for (int run = 0; run < 2; run++) {
     Remembering s(24, 4);
     s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
@@ -95,7 +95,7 @@ TEST_CASE("5. Seeds: each worker has one of its own, the base seed and its numbe
   }
 }
 
-TEST_CASE("5. Seeds: a worker knows the epoch that it was started in, so that its numbers need not come again") {
+TEST_CASE("a worker knows the epoch in which it was started, so that its random numbers need not repeat") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Remembering s(6, 2);
@@ -106,7 +106,7 @@ TEST_CASE("5. Seeds: a worker knows the epoch that it was started in, so that it
   }
 }
 
-TEST_CASE("5. Seeds: without one of the user's, workers of two loaders have different ones") {
+TEST_CASE("without a configured seed the workers of two loaders have different seeds") {
   std::set<std::int64_t> seeds;
   for (int run = 0; run < 2; run++) {
     Remembering s(12, 3);
@@ -119,7 +119,7 @@ TEST_CASE("5. Seeds: without one of the user's, workers of two loaders have diff
   CHECK(seeds.size() == 6);
 }
 
-TEST_CASE("5. Seeds: of samples: the same without workers, with one and with 64, also out of order") {
+TEST_CASE("seeds of samples are the same without workers, with one and with 64, also out of order") {
   constexpr std::int64_t rows = 300;
   for (const std::int32_t workers : {0, 1, 64})
     for (const std::int32_t out_of_order : {0, 1}) {
@@ -142,7 +142,7 @@ TEST_CASE("5. Seeds: of samples: the same without workers, with one and with 64,
     }
 }
 
-TEST_CASE("8. Kept workers keep their copy of the data set, new ones begin with the trainer's") {
+TEST_CASE("kept workers keep their copy of the data set, new ones start with the trainer's") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Remembering s(8, 2);
@@ -156,7 +156,7 @@ TEST_CASE("8. Kept workers keep their copy of the data set, new ones begin with 
   }
 }
 
-TEST_CASE("8. An affinity that is set in open holds for the worker's life") {
+TEST_CASE("an affinity that open sets lasts for the worker's life") {
   cpu_set_t mine;
   CPU_ZERO(&mine);
   REQUIRE(::sched_getaffinity(0, sizeof mine, &mine) == 0);
@@ -173,7 +173,7 @@ TEST_CASE("8. An affinity that is set in open holds for the worker's life") {
   CHECK_MESSAGE(CPU_EQUAL(&mine, &after), "and for nobody else");
 }
 
-TEST_CASE("4. Errors: a data set that can't be opened is E_INIT of that worker; the next begin may succeed") {
+TEST_CASE("a data set that can't be opened is E_INIT of that worker; the next begin may succeed") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
     Remembering s(8, workers);
@@ -200,7 +200,7 @@ TEST_CASE("4. Errors: a data set that can't be opened is E_INIT of that worker; 
   CHECK_FALSE(has_children());
 }
 
-TEST_CASE("8. A hundred descriptors are enough for many batches held, over several epochs") {
+TEST_CASE("a hundred descriptors are enough for many held batches, over several epochs") {
   const std::string found = in_child([](Findings& f) {
     rlimit limit{};
     EXPECT(f, ::getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -236,7 +236,7 @@ TEST_CASE("8. A hundred descriptors are enough for many batches held, over sever
   CHECK(found == "");
 }
 
-TEST_CASE("8. Early exit with kept workers: nothing is left behind, wherever the loop was left") {
+TEST_CASE("leaving a loop early with kept workers leaves nothing behind, at any batch") {
   for (const int taken : {0, 1, 10}) {
     CAPTURE(taken);
     Remembering s(30, 3);
@@ -251,7 +251,7 @@ TEST_CASE("8. Early exit with kept workers: nothing is left behind, wherever the
   }
 }
 
-TEST_CASE("8. Several loaders with forked workers, interleaved, one of them of shards") {
+TEST_CASE("several loaders with forked workers can be interleaved, one of them with shards") {
   std::array<Remembering, 2> maps{{{20, 2}, {20, 3}}};
   Setup shards(0, 2);
   auto table = fresh<feedlane_dataset>();
@@ -382,7 +382,7 @@ void live_with_programs(Findings& f, bool iterable, Cause cause, int report_fd) 
 
 }  // namespace
 
-TEST_CASE("8. Proper exit: map style and shards, with and without workers, whatever goes wrong") {
+TEST_CASE("map-style and iterable loaders, with and without workers, leave nothing behind whatever goes wrong") {
   for (const bool iterable : {false, true})
     for (const std::int32_t workers : {0, 2})
       for (const Cause cause : {Cause::nothing, Cause::error_in_trainer, Cause::error_in_worker, Cause::worker_killed,
@@ -405,7 +405,7 @@ TEST_CASE("8. Proper exit: map style and shards, with and without workers, whate
       }
 }
 
-TEST_CASE("8. Proper exit: workers that are programs of their own, map style and shards, whatever goes wrong") {
+TEST_CASE("loaders with spawned workers, map-style and iterable, leave nothing behind whatever goes wrong") {
   for (const bool iterable : {false, true})
     for (const Cause cause : {Cause::nothing, Cause::error_in_trainer, Cause::error_in_worker, Cause::worker_killed,
                               Cause::trainer_killed}) {

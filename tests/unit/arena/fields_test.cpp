@@ -46,7 +46,7 @@ struct Later {
 
 }  // namespace
 
-TEST_CASE("fields lie one behind the other, each with room for all rows, at multiples of 256") {
+TEST_CASE("fields follow each other, each with room for all rows, at multiples of 256") {
   const Fields fields =
       declared({field("image", {3, 5, 7}), field("label", {}, {0, 64, 1}), field("pair", {2}, {1, 8, 4})}, 10);
   REQUIRE(fields.all().size() == 3);
@@ -66,7 +66,7 @@ TEST_CASE("a field of no bytes takes no room, and a slot is never empty") {
   CHECK(fields.slot_bytes() == shm::tensor_alignment);
 }
 
-TEST_CASE("an empty dimension doesn't hide that the others go beyond the largest slot") {
+TEST_CASE("an empty dimension doesn't hide that the product of the others exceeds the largest slot") {
   for (std::size_t empty = 0; empty < 3; empty++) {
     feedlane_field f = field("x", {std::int64_t{1} << 40, std::int64_t{1} << 40, std::int64_t{1} << 40});
     f.shape[empty] = 0;
@@ -77,7 +77,7 @@ TEST_CASE("an empty dimension doesn't hide that the others go beyond the largest
   }
 }
 
-TEST_CASE("lanes of 0 means 1, and every data type of DLPack's that has whole bytes is taken") {
+TEST_CASE("lanes of 0 means 1, and every DLPack type of whole bytes is accepted") {
   for (const int code : {0, 1, 2, 4, 5, 6}) {
     const Fields fields = declared({field("x", {2}, {static_cast<std::uint8_t>(code), 128, 0})}, 1);
     CHECK(fields.all()[0].dtype.lanes == 1);
@@ -85,7 +85,7 @@ TEST_CASE("lanes of 0 means 1, and every data type of DLPack's that has whole by
   }
 }
 
-TEST_CASE("each declaration that can't be is refused by its own name, with what was found") {
+TEST_CASE("each invalid declaration is refused with its name and what was found") {
   struct Refusal {
     const char* argument;
     std::int64_t found, needed;
@@ -130,7 +130,7 @@ TEST_CASE("each declaration that can't be is refused by its own name, with what 
   CHECK(std::string(error.argument) == "config.fields[0].ndim");
 }
 
-TEST_CASE("names of 31 bytes, and names that only begin alike, are fine") {
+TEST_CASE("names of 31 bytes, and names with a common prefix, are accepted") {
   const std::string longest(31, 'n');
   const Fields fields = declared({field(longest.c_str(), {1}), field("a", {1}), field("ab", {1})}, 1);
   CHECK(fields.all()[0].name == longest);
@@ -169,7 +169,7 @@ TEST_CASE("a sample has 1 to 64 fields") {
   CHECK(fields.declare(many.data(), 64, 1, error) == FEEDLANE_OK);
 }
 
-TEST_CASE("elements of a later header are taken while what is unknown of them is zero") {
+TEST_CASE("elements of a later header are accepted while their unknown members are zero") {
   Later later[2] = {{field("a", {1}), 0}, {field("b", {2}), 0}};
   for (Later& l : later) l.field.size = sizeof(Later);
   Error error;
@@ -186,7 +186,7 @@ TEST_CASE("elements of a later header are taken while what is unknown of them is
   CHECK(error.needed == sizeof(feedlane_field));
 }
 
-TEST_CASE("elements of an earlier header are taken: they lie closer, and what they don't have is zero") {
+TEST_CASE("elements of an earlier header are accepted; they are closer together, and missing members are zero") {
   constexpr std::size_t size = offsetof(feedlane_field, shape) + 2 * sizeof(std::int64_t);
   std::byte memory[2 * size + sizeof(feedlane_field)];
   std::memset(memory, 0x55, sizeof memory);  // behind the last: must not be read
@@ -259,14 +259,14 @@ TEST_CASE("a worker reads the same layout from control as the trainer declared")
   CHECK(form[0].shape[1] == 5);
 }
 
-TEST_CASE("a worker of a loader without declared fields asks for no room for them: a slot may be small") {
+TEST_CASE("a worker of a loader without declared fields needs no room for them: a slot may be small") {
   Error error;
   Fields worker;
   REQUIRE(worker.read(nullptr, 0, 9, error) == FEEDLANE_OK);
   CHECK(worker.slot_bytes() == 0);
 }
 
-TEST_CASE("records in control that can't have been declared are E_CORRUPT") {
+TEST_CASE("field records in control that no declaration produces are E_CORRUPT") {
   const Fields trainer = declared({field("a", {3}), field("b", {3})}, 2);
   struct Change {
     const char* name;

@@ -96,7 +96,7 @@ TEST_CASE("a token that was released is stale, to retain and to release, and fre
   CHECK(table.held() == 0);
 }
 
-TEST_CASE("a token of an older generation can't touch the batch that has the slot now") {
+TEST_CASE("a token of an older generation can't affect the batch that has the slot now") {
   Table table(1);
   const std::uint64_t old = table.hand_out(table.must_take());
   CHECK(table.give_back(old) == FEEDLANE_OK);
@@ -122,7 +122,7 @@ TEST_CASE("a token is never the same twice") {
   }
 }
 
-TEST_CASE("what is no token of this table is stale") {
+TEST_CASE("a token that isn't of this table is stale") {
   Table table(3);
   const std::uint64_t token = table.hand_out(table.must_take());
   for (const std::uint64_t other : {std::uint64_t{0}, std::uint64_t{1}, token + 1, token + 3,
@@ -146,7 +146,7 @@ TEST_CASE("a taken slot without a batch has no token") {
   CHECK(table.free() == 0);
 }
 
-TEST_CASE("references are counted to their limit, and one more is refused without harm") {
+TEST_CASE("references are counted to their limit, and one more is refused without effect") {
   Table table(2);
   (void)table.must_take();
   const std::uint64_t token = table.hand_out(table.must_take());
@@ -164,7 +164,7 @@ TEST_CASE("references are counted to their limit, and one more is refused withou
   CHECK(table.free() == 1);
 }
 
-TEST_CASE("a stream's use keeps the slot, but nobody's token") {
+TEST_CASE("a stream's use keeps the slot, but not the token") {
   Table table(1);
   const std::uint64_t token = table.hand_out(table.must_take());
   CHECK(table.begin_use(token) == FEEDLANE_OK);
@@ -234,7 +234,7 @@ TEST_CASE("retain and release from four threads: the last one frees, once") {
   CHECK(table.held() == 0);
 }
 
-TEST_CASE("slots that other threads release come back to the thread that takes them, with what was done there") {
+TEST_CASE("slots released by other threads return to the loader's thread, after what was done there") {
   constexpr std::uint32_t slots = 4;
   Table table(slots);
   std::vector<std::uint64_t> memory(slots, 0);  // no atomics: the table orders the accesses

@@ -158,7 +158,7 @@ TEST_CASE("what a worker describes is what the trainer reads, all rows or fewer"
   }
 }
 
-TEST_CASE("a header that speaks of another task is E_CORRUPT, with both ids") {
+TEST_CASE("a header of another task is E_CORRUPT, with both ids") {
   Memory m;
   m.write(5);
   CHECK(m.read(5, task + 1) == FEEDLANE_E_CORRUPT);
@@ -184,7 +184,7 @@ TEST_CASE("another number of tensors is E_CORRUPT") {
   }
 }
 
-TEST_CASE("of a tensor as declared a worker has nothing to say: its record is neither written nor read") {
+TEST_CASE("a tensor as declared needs no record: it is neither written nor read") {
   Memory m;
   m.write(5);
   for (std::size_t i = 0; i < sizeof m.header.tensors; i++)
@@ -196,7 +196,7 @@ TEST_CASE("of a tensor as declared a worker has nothing to say: its record is ne
   }
 }
 
-TEST_CASE("what was read of a slot before doesn't show in what is read of it now") {
+TEST_CASE("an earlier read of a slot doesn't affect the next one") {
   Added added;
   Memory& m = added;
   for (int lap = 0; lap < 2; lap++) {
@@ -221,7 +221,7 @@ TEST_CASE("what was read of a slot before doesn't show in what is read of it now
   }
 }
 
-TEST_CASE("a failure travels with its text, its traceback, its row and whether a retry is worth it") {
+TEST_CASE("a failure has its text, its traceback, its row and whether it is transient") {
   Memory m;
   for (const bool transient : {false, true}) {
     arena::write_failure(m.slot, task, 3, transient, "no such file", "line 1\nline 2", 0);
@@ -235,7 +235,7 @@ TEST_CASE("a failure travels with its text, its traceback, its row and whether a
   }
 }
 
-TEST_CASE("a failure without a row, a text or a traceback") {
+TEST_CASE("a failure may have no row, no text and no traceback") {
   Memory m;
   arena::write_failure(m.slot, task, -1, false, {}, {}, 0);
   Error why;
@@ -246,7 +246,7 @@ TEST_CASE("a failure without a row, a text or a traceback") {
   CHECK(position == -1);
 }
 
-TEST_CASE("too long a text or traceback is cut: to a line, to the slot, to 64 KiB") {
+TEST_CASE("a long text or traceback is cut: to a line, to the slot, to 64 KiB") {
   for (const std::size_t room : {std::size_t{0}, std::size_t{100000}}) {
     Memory m;
     if (room != 0) {
@@ -267,8 +267,7 @@ TEST_CASE("too long a text or traceback is cut: to a line, to the slot, to 64 Ki
   }
 }
 
-TEST_CASE(
-    "a traceback longer than any is E_CORRUPT, however large the slot: nobody copies gigabytes on a worker's word") {
+TEST_CASE("a traceback above the limit is E_CORRUPT, however large the slot: gigabytes are never copied") {
   Memory m;
   m.slot.payload_bytes = std::uint64_t{1} << 40;
   arena::write_failure(m.slot, task, 0, false, "x", "", 0);
@@ -279,7 +278,7 @@ TEST_CASE(
   CHECK(m.error.needed == shm::detail_bytes);
 }
 
-TEST_CASE("a text that a broken worker left without an end is cut, never read beyond") {
+TEST_CASE("a text that a broken worker left unterminated is cut, never read beyond its end") {
   Memory m;
   arena::write_failure(m.slot, task, 0, false, "x", "", 0);
   std::memset(m.header.text.text, 'y', sizeof m.header.text.text);
@@ -290,7 +289,7 @@ TEST_CASE("a text that a broken worker left without an end is cut, never read be
   CHECK(std::string(why.text) == std::string(shm::text_bytes - 1, 'y'));
 }
 
-TEST_CASE("a failure whose numbers can't be is E_CORRUPT, with what was found and what can be") {
+TEST_CASE("a failure with impossible numbers is E_CORRUPT, with what was found and the limit") {
   struct Change {
     const char* argument;
     std::int64_t found, needed;
@@ -318,7 +317,7 @@ TEST_CASE("a failure whose numbers can't be is E_CORRUPT, with what was found an
 
 // ---- what a data set adds ----
 
-TEST_CASE("tensors of other shapes, added ones, metadata, a state and records are read as they were written") {
+TEST_CASE("reshaped and added tensors, metadata, a state and records are read as they were written") {
   Added m;
   REQUIRE(m.read(max_rows) == FEEDLANE_OK);
   REQUIRE(m.seen.size() == 4);
@@ -402,7 +401,7 @@ TEST_CASE("a wrong number in what a data set adds is E_CORRUPT and named") {
   }
 }
 
-TEST_CASE("what a refusal of a slot's words says names the numbers and how they should be related") {
+TEST_CASE("a refusal of a slot's contents names the numbers and the rule") {
   struct Change {
     const char* text;
     void (*edit)(Added&);
@@ -428,14 +427,14 @@ TEST_CASE("what a refusal of a slot's words says names the numbers and how they 
         "slot.metadata_offset is " + end + " in the slot, with 100 bytes from there; the slot ends at " + end);
 }
 
-TEST_CASE("a record of the whole batch has no place among the others, and comes last") {
+TEST_CASE("a record of the whole batch has no position, and comes last") {
   Added m;
   m.room[1].whole = 1;
   m.room[1].position = 0;
   CHECK(m.read(max_rows) == FEEDLANE_OK);
 }
 
-TEST_CASE("any byte of what a worker says may be any other: E_CORRUPT, or a batch in bounds") {
+TEST_CASE("with any byte of a slot changed, the result is E_CORRUPT or a batch in bounds") {
   const auto flip = [](Added& m, void* memory, std::size_t byte, std::byte bit) {
     static_cast<std::byte*>(memory)[byte] ^= bit;
     if (m.read(max_rows) == FEEDLANE_OK) m.check_bounds();
@@ -458,7 +457,7 @@ TEST_CASE("any byte of what a worker says may be any other: E_CORRUPT, or a batc
   }
 }
 
-TEST_CASE("a failed task's records are checked as a made one's") {
+TEST_CASE("a failed task's records are checked like those of a batch") {
   Added m;
   arena::write_failure(m.slot, task, 5, false, "x", "", 2);
   Error why;

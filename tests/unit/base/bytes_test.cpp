@@ -22,7 +22,7 @@ std::vector<std::byte> sample() {
 
 }  // namespace
 
-TEST_CASE("numbers are little-endian, whatever the machine, and are appended") {
+TEST_CASE("numbers are little-endian on every machine, and are appended") {
   std::vector<std::byte> bytes{std::byte{9}};
   ByteWriter(bytes).u32(0x01020304);
   CHECK(bytes == std::vector<std::byte>{std::byte{9}, std::byte{4}, std::byte{3}, std::byte{2}, std::byte{1}});
@@ -42,7 +42,7 @@ TEST_CASE("what was written is read") {
   CHECK(r.left() == 0);
 }
 
-TEST_CASE("a truncated text is found, wherever it was cut, and never read beyond") {
+TEST_CASE("truncated bytes are detected, wherever they are cut, and never read beyond their end") {
   const auto bytes = sample();
   for (std::size_t length = 0; length < bytes.size(); length++) {
     const std::vector<std::byte> cut(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length));

@@ -21,7 +21,7 @@ TEST_CASE("a refusal carries the argument and both numbers") {
   CHECK_MESSAGE(error.worker == -1, "an error is filled from scratch");
 }
 
-TEST_CASE("a system call's error names the reason, and fits") {
+TEST_CASE("a system call's error names the reason, within its size") {
   Error error;
   CHECK(error.os(ENOENT, "opening {}", "x") == FEEDLANE_E_OS);
   CHECK(error.os_errno == ENOENT);

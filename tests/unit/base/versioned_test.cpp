@@ -43,7 +43,7 @@ TEST_CASE("a newer caller's tail is accepted while it is zero, and refused by na
   CHECK(error.needed == sizeof(Known));
 }
 
-TEST_CASE("NULL and sizes that can't be are refused") {
+TEST_CASE("NULL and impossible sizes are refused") {
   Known out{};
   Error error;
   CHECK(feedlane::read_versioned<Known>(nullptr, out, "config", error) == FEEDLANE_E_ARGUMENT);
@@ -54,7 +54,7 @@ TEST_CASE("NULL and sizes that can't be are refused") {
   CHECK(feedlane::read_versioned(&in, out, "config", error) == FEEDLANE_E_ABI);
 }
 
-TEST_CASE("an output struct is written as far as the caller has room") {
+TEST_CASE("an output struct is written up to the caller's size") {
   Known out{offsetof(Known, b), 0, 77};
   Error error;
   REQUIRE(feedlane::check_output(&out, "out", error) == FEEDLANE_OK);

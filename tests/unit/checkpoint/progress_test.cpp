@@ -43,7 +43,7 @@ TEST_CASE("in order progress counts batches and their indices, and has the newes
   }
 }
 
-TEST_CASE("a batch without a state of its sampler takes the one before away") {
+TEST_CASE("a batch without a sampler state clears the one before") {
   Progress p;
   p.yield({0, 3, 10, blob_of(0)});
   p.yield({1, 3, 10, nullptr});
@@ -73,7 +73,7 @@ TEST_CASE("a batch that comes early stays ahead until those before it have come"
   CHECK(p.has(4));
 }
 
-TEST_CASE("whatever the order, progress is the same in the end and right on the way") {
+TEST_CASE("in any order progress is the same in the end and right on the way") {
   std::vector<std::int64_t> order{0, 1, 2, 3, 4, 5};
   do {
     Progress p;

@@ -81,7 +81,7 @@ TEST_CASE("a state with sound numbers is read as it was written") {
   CHECK(found.progress.shards.size() == 2);
 }
 
-TEST_CASE("numbers from which counting on would overflow are E_CORRUPT") {
+TEST_CASE("numbers from which counting would overflow are E_CORRUPT") {
   constexpr std::int64_t too_many = (std::int64_t{1} << 62) + 1;
   CHECK(read_changed(map_style(), [](auto& p) { p.batches = too_many; }) == FEEDLANE_E_CORRUPT);
   CHECK(read_changed(map_style(), [](auto& p) { p.positions = p.wanted = too_many; }) == FEEDLANE_E_CORRUPT);
@@ -163,7 +163,7 @@ TEST_CASE("a distributed sampler's state by which one rank has yielded more than
   CHECK(s->load(changed(state, 24, length), error) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("where the indices of many ranks stand is told, however many one rank had yielded before") {
+TEST_CASE("the position of many ranks is known, however many indices one rank had yielded before") {
   constexpr std::int64_t length = std::int64_t{1} << 62;
   const auto one = distributed(length, 1);
   const auto many = distributed(length, INT32_MAX);

@@ -112,7 +112,7 @@ struct Stage {
 
 }  // namespace
 
-TEST_CASE("a task shows what was sent, with seeds by position and tensors in the slot") {
+TEST_CASE("a task has what was sent, with seeds by position and tensors in the slot") {
   Stage s;
   const feedlane_task& t = s.task.view();
   CHECK(t.size == sizeof t);
@@ -144,7 +144,7 @@ TEST_CASE("describing a task with fewer rows cuts its tensors and writes them in
   CHECK(arena::read_batch(s.task.slot(), 8, s.fields, 4, 4, made, s.error) == FEEDLANE_OK);
 }
 
-TEST_CASE("get is called once a row, with the row's place in every tensor") {
+TEST_CASE("get is called once a row, with the row's address in every tensor") {
   Stage s;
   s.with_get();
   std::vector<std::int64_t> seen;
@@ -182,8 +182,7 @@ TEST_CASE("fetch is preferred when both are there, and is called once with the w
   CHECK(got == 0);
 }
 
-TEST_CASE(
-    "a fetch may take twice as many samples from its shard as rows are wanted, left out ones counted, and no more") {
+TEST_CASE("a fetch may take at most twice as many samples from its shard as rows are wanted, skipped ones included") {
   for (const std::uint64_t left_out : {std::uint64_t{4}, std::uint64_t{5}}) {
     Stage s(shm::geometry_iterable | shm::geometry_skip);
     s.with_fetch();
@@ -207,7 +206,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a batch ends at twice as many samples of its shard as rows are wanted, though there is room for more records") {
+    "a batch ends at twice as many samples of its shard as rows are wanted, although there is room for more records") {
   Stage s(shm::geometry_iterable | shm::geometry_skip);
   s.with_next();
   std::vector<std::int64_t> seen;
@@ -223,7 +222,7 @@ TEST_CASE(
   CHECK_MESSAGE(seen.size() == 8, "what comes behind is the next task's");
 }
 
-TEST_CASE("a row's failure names its index and brings text, traceback, errno and transient") {
+TEST_CASE("a row's failure has its index, text, traceback, errno and transient") {
   Stage s;
   s.with_get();
   s.on_get = [](const feedlane_row* row, feedlane_error* err) {
@@ -250,7 +249,7 @@ TEST_CASE("a row's failure names its index and brings text, traceback, errno and
   CHECK(s.error.transient);
 }
 
-TEST_CASE("a fetch's failure has no row to blame; an error before it leaves nothing behind") {
+TEST_CASE("a fetch's failure names no row; an error before it has no effect") {
   Stage s;
   s.with_fetch();
   bool first = true;
@@ -272,7 +271,7 @@ TEST_CASE("a fetch's failure has no row to blame; an error before it leaves noth
   CHECK_FALSE(s.error.transient);
 }
 
-TEST_CASE("a callback without a text has one made for it, with what it returned") {
+TEST_CASE("a callback without a text gets one with its return value") {
   for (const auto& [status, text] : {std::pair{-77, "get returned -77 (UNKNOWN)"}, {3, "get returned 3 (AGAIN)"}}) {
     Stage s;
     s.with_get();
@@ -284,7 +283,7 @@ TEST_CASE("a callback without a text has one made for it, with what it returned"
   }
 }
 
-TEST_CASE("a callback that writes its report to the brim, or lies about it, is cut") {
+TEST_CASE("a callback that fills its report completely, or gives wrong lengths, is cut") {
   Stage s;
   s.with_get();
   s.on_get = [](const feedlane_row*, feedlane_error* err) {
@@ -307,7 +306,7 @@ TEST_CASE("a callback that writes its report to the brim, or lies about it, is c
   CHECK_MESSAGE(s.error.detail.empty(), "only what was written into the room that it was given");
 }
 
-TEST_CASE("asked to stop between rows it stops there, and goes on there the next time") {
+TEST_CASE("a run that is stopped between rows continues there the next time") {
   Stage s;
   s.with_get();
   std::vector<std::int64_t> seen;
@@ -330,7 +329,7 @@ TEST_CASE("asked to stop between rows it stops there, and goes on there the next
   CHECK(asked == between);
 }
 
-TEST_CASE("open gives the others their self, close gets it, once") {
+TEST_CASE("open returns self for the other callbacks, close gets it, once") {
   Stage s;
   Stage other;
   s.with_open();

@@ -53,14 +53,14 @@ TEST_CASE("memory is aligned as asked, for every size and alignment") {
       }
 }
 
-TEST_CASE("an alignment that is none is answered with no memory") {
+TEST_CASE("an invalid alignment gets no memory") {
   Scratch scratch;
   for (const std::size_t alignment : {std::size_t{0}, std::size_t{3}, std::size_t{48}, (std::size_t{1} << 20) + 1,
                                       std::size_t{1} << 21, std::size_t{1} << 63, SIZE_MAX})
     CHECK(scratch.allocate(16, alignment) == nullptr);
 }
 
-TEST_CASE("nothing asked for is still a place of its own") {
+TEST_CASE("a request for 0 bytes gets an address of its own") {
   Scratch scratch;
   void* a = scratch.allocate(0, 16);
   void* b = scratch.allocate(0, 16);
@@ -69,7 +69,7 @@ TEST_CASE("nothing asked for is still a place of its own") {
   CHECK(a != b);
 }
 
-TEST_CASE("blocks of a task lie apart and keep what was written to them") {
+TEST_CASE("blocks of a task don't overlap and keep what was written to them") {
   Scratch scratch;
   std::vector<unsigned char*> blocks;
   for (std::size_t i = 0; i < 300; i++) {
@@ -84,7 +84,7 @@ TEST_CASE("blocks of a task lie apart and keep what was written to them") {
   CHECK(kept);
 }
 
-TEST_CASE("large blocks are had, impossible ones answered with no memory") {
+TEST_CASE("large blocks are allocated, impossible ones get no memory") {
   Scratch scratch;
   constexpr std::size_t large = std::size_t{64} << 20;
   auto* memory = static_cast<unsigned char*>(scratch.allocate(large, 4096));
@@ -95,7 +95,7 @@ TEST_CASE("large blocks are had, impossible ones answered with no memory") {
   CHECK(memory[large - 1] == 7);
 }
 
-TEST_CASE("a clear gives the task's memory back: a hundred tasks take little more room than one") {
+TEST_CASE("clear frees the task's memory: a hundred tasks need little more than one") {
   Scratch scratch;
   scratch.clear();  // of nothing
   const auto task = [&](int number) {
@@ -115,7 +115,7 @@ TEST_CASE("a clear gives the task's memory back: a hundred tasks take little mor
   CHECK(scratch.allocate(16, 16) != nullptr);
 }
 
-TEST_CASE("threads may take turns with it: one allocates, another clears") {
+TEST_CASE("one thread may allocate and another clear") {
   Scratch scratch;
   CHECK(scratch.allocate(100, 16) != nullptr);
   bool had = false;

@@ -139,7 +139,7 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
   }
 }
 
-TEST_CASE("the largest of each number is accepted") {
+TEST_CASE("the largest value of each number is accepted") {
   Given given(feedlane::shm::max_workers);
   given.config.batch_size = 1 << 20;
   given.config.prefetch_factor = 1 << 16;
@@ -196,7 +196,7 @@ TEST_CASE("zero means default, without workers: nothing is prefetched and nothin
   CHECK(c.environment.empty());
 }
 
-TEST_CASE("what is given is taken") {
+TEST_CASE("values that are set are used") {
   Given given(3);
   const std::array<char, 4> blob{'b', 'l', 'o', 'b'};
   given.config.batch_size = 8;
@@ -260,7 +260,7 @@ TEST_CASE("forked workers run the data set of this process, threads may") {
   }
 }
 
-TEST_CASE("without a seed one is drawn; with one, or with has_seed, it counts") {
+TEST_CASE("without a seed one is drawn; one that is set, or has_seed, is used") {
   Given one(2), other(2), zero(2), known(2);
   zero.config.has_seed = 1;
   known.config.seed = 5;
@@ -269,7 +269,8 @@ TEST_CASE("without a seed one is drawn; with one, or with has_seed, it counts") 
   CHECK(known.must_read().seed == 5);
 }
 
-TEST_CASE("a worker's environment: one thread for numeric libraries unless set, and no trainer of its parent's") {
+TEST_CASE(
+    "a worker's environment sets one thread for numeric libraries unless set, and names no trainer of the parent") {
   Given given(2);
   given.config.envp = environment;
   const std::vector<std::string>& e = given.must_read().environment;

@@ -74,7 +74,7 @@ TEST_CASE("where the system gives huge pages, large slots are memory to their en
   CHECK_FALSE(fills_slots(Arena(4 * mib).create(System("never"))));
 }
 
-TEST_CASE("slots whose end is more than an eighth keep it as address space") {
+TEST_CASE("slots whose unreserved end is more than an eighth keep it as address space") {
   const System system("advise");
   CHECK(fills_slots(Arena(4 * mib).create(system)));
   Arena generous(4 * mib);
@@ -84,7 +84,7 @@ TEST_CASE("slots whose end is more than an eighth keep it as address space") {
   CHECK_FALSE(fills_slots(generous.create(system)));
 }
 
-TEST_CASE("small arenas and budgets are as they would be without huge pages") {
+TEST_CASE("small arenas and budgets are the same as without huge pages") {
   const System system("advise");
   CHECK_FALSE(fills_slots(Arena(mib).create(system)));  // 4.3 MiB
   Arena budget(4 * mib);
@@ -92,7 +92,7 @@ TEST_CASE("small arenas and budgets are as they would be without huge pages") {
   CHECK_FALSE(fills_slots(budget.create(system)));
 }
 
-TEST_CASE("where memory doesn't suffice for whole slots they keep their address space, and the loader is made") {
+TEST_CASE("slots keep their address space where memory doesn't suffice for whole ones, and the loader is created") {
   const System system("advise");
   Arena arena(4 * mib);
   const feedlane_stats filled = arena.create(system);

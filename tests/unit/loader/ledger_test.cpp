@@ -59,7 +59,7 @@ TEST_CASE("batches are yielded in the order in which they were added, whatever t
   CHECK(in_order(ledger) == std::vector<std::uint32_t>{0, 4});
 }
 
-TEST_CASE("the order is a circle that may be full, and goes round and round") {
+TEST_CASE("the order is a circular buffer that may be full, and wraps") {
   constexpr std::uint32_t slots = 3;
   Ledger ledger;
   ledger.reset(slots, false);
@@ -102,7 +102,7 @@ TEST_CASE("an id is never used twice: batches, attempts, epochs") {
   CHECK(ids.size() == 100);
 }
 
-TEST_CASE("sending makes a task of a batch: whose it is, and under which id") {
+TEST_CASE("sending gives a batch a worker and a task id") {
   Sent s;
   const Entry& entry = s.ledger.at(2);
   CHECK(entry.state == State::sent);
@@ -115,7 +115,7 @@ TEST_CASE("sending makes a task of a batch: whose it is, and under which id") {
   CHECK(s.ledger.oldest_of(0) == UINT64_MAX);
 }
 
-TEST_CASE("a result counts only if every word of it, and its lane, are the ledger's") {
+TEST_CASE("a result counts only if all of it, and its lane, match the ledger") {
   struct Change {
     const char* what;
     void (*edit)(ResultMessage&);
@@ -184,7 +184,7 @@ TEST_CASE("the ledger counts its entries that are pending and abandoned, through
   CHECK(ledger.at(1).state == State::abandoned);
 }
 
-TEST_CASE("a batch that goes on in another slot keeps its kills, and its home only if it is bound to it") {
+TEST_CASE("a batch that moves to another slot keeps its deaths, and its worker only if it is bound to it") {
   for (const bool is_bound : {false, true}) {
     Ledger ledger;
     ledger.reset(2, false);
@@ -204,7 +204,7 @@ TEST_CASE("a batch that goes on in another slot keeps its kills, and its home on
   }
 }
 
-TEST_CASE("a batch that went out again is no longer the first worker's") {
+TEST_CASE("a batch that was dispatched again is no longer the first worker's") {
   Sent s;
   s.ledger.retry(2);
   const std::uint64_t id = s.ledger.send(2, 0);
@@ -226,7 +226,7 @@ TEST_CASE("a slot's next batch begins without the last one's attempts and deaths
 
 // ---- out of order ----
 
-TEST_CASE("out of order: batches are yielded as they were finished; the others keep their order") {
+TEST_CASE("out of order, batches are yielded as they are finished; the others keep their order") {
   Ledger ledger;
   ledger.reset(5, true);
   for (const std::uint32_t slot : {3u, 0u, 4u, 1u}) (void)ledger.add(slot, batch(slot, 0, 1));
@@ -246,7 +246,7 @@ TEST_CASE("out of order: batches are yielded as they were finished; the others k
   CHECK(ledger.front() == 1);
 }
 
-TEST_CASE("in order a finished batch waits for those before it") {
+TEST_CASE("in order, a finished batch waits for those before it") {
   Ledger ledger;
   ledger.reset(5, false);
   for (const std::uint32_t slot : {3u, 0u}) (void)ledger.add(slot, batch(slot, 0, 1));
@@ -257,7 +257,7 @@ TEST_CASE("in order a finished batch waits for those before it") {
   CHECK(ledger.front() == 3);
 }
 
-TEST_CASE("out of order: round and round, whichever is finished first") {
+TEST_CASE("out of order, the order wraps, whichever batch is finished first") {
   constexpr std::uint32_t slots = 4;
   Ledger ledger;
   ledger.reset(slots, true);
@@ -280,7 +280,7 @@ TEST_CASE("out of order: round and round, whichever is finished first") {
   }
 }
 
-TEST_CASE("out of order: what was finished in an epoch that was given up isn't yielded in the next") {
+TEST_CASE("out of order, what was finished in an abandoned epoch isn't yielded in the next") {
   Ledger ledger;
   ledger.reset(3, true);
   (void)ledger.add(0, batch(0, 0, 1));
@@ -293,7 +293,7 @@ TEST_CASE("out of order: what was finished in an epoch that was given up isn't y
   CHECK_FALSE(ledger.any_done());
 }
 
-TEST_CASE("a slot's next batch is anyone's, and has taken nothing from a shard") {
+TEST_CASE("a slot's next batch is bound to no worker, and has taken nothing from a shard") {
   Ledger ledger;
   ledger.reset(2, false);
   (void)ledger.add(1, batch(0, 0, 1, 7, true));

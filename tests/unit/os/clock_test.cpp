@@ -14,7 +14,7 @@ TEST_CASE("a timeout of 0 is a single try") {
   CHECK_FALSE(Deadline::after(0).is_never());
 }
 
-TEST_CASE("FOREVER is never, and stays so") {
+TEST_CASE("FOREVER never passes") {
   const Deadline never = Deadline::after(FEEDLANE_FOREVER);
   CHECK(never.is_never());
   CHECK(never.remaining_ns() == FEEDLANE_FOREVER);
@@ -28,7 +28,7 @@ TEST_CASE("a timeout beyond the end of the clock doesn't overflow") {
   CHECK(Deadline::after(FEEDLANE_FOREVER / 2).remaining_ns() > FEEDLANE_FOREVER / 4);
 }
 
-TEST_CASE("a deadline is a point in time: what is left of it shrinks, down to 0") {
+TEST_CASE("a deadline is a point in time: its remaining time shrinks to 0") {
   constexpr std::int64_t hour = std::int64_t{3600} * 1'000'000'000;
   const Deadline deadline = Deadline::after(hour);
   const std::int64_t first = deadline.remaining_ns();
@@ -42,7 +42,7 @@ TEST_CASE("a deadline is a point in time: what is left of it shrinks, down to 0"
   CHECK(Deadline::at(1).remaining_ns() == 0);
 }
 
-TEST_CASE("the earlier of two deadlines") {
+TEST_CASE("earlier returns the earlier of two deadlines") {
   const Deadline soon = Deadline::at(1000);
   const Deadline late = Deadline::at(now_ns() + std::int64_t{3600} * 1'000'000'000);
   CHECK(soon.earlier(late).remaining_ns() == 0);

@@ -22,7 +22,7 @@ bool is_rung(int event) {
 
 }  // namespace
 
-TEST_CASE("an event is rung until it is drained, however often it was rung") {
+TEST_CASE("an event stays signalled until it is drained, however often it was signalled") {
   Fd event;
   Error error;
   REQUIRE(os::create_event(event, error) == FEEDLANE_OK);
@@ -36,7 +36,7 @@ TEST_CASE("an event is rung until it is drained, however often it was rung") {
   CHECK_FALSE(is_rung(event.get()));
 }
 
-TEST_CASE("ringing leaves errno alone, and a full counter doesn't make it wait") {
+TEST_CASE("ringing keeps errno, and a full counter doesn't block it") {
   Fd event;
   Error error;
   REQUIRE(os::create_event(event, error) == FEEDLANE_OK);

@@ -21,14 +21,14 @@ ForkStamp take() {
 
 }  // namespace
 
-TEST_CASE("a stamp is its process's own, and foreign in a forked child") {
+TEST_CASE("a stamp belongs to its process, and is foreign in a forked child") {
   const ForkStamp stamp = take();
   CHECK_FALSE(stamp.is_foreign());
   CHECK(in_child([&] { return stamp.is_foreign(); }));
   CHECK_FALSE(stamp.is_foreign());
 }
 
-TEST_CASE("a child takes stamps of its own, which brings none of its parent's back") {
+TEST_CASE("a child takes its own stamps, which make none of its parent's valid") {
   const ForkStamp parents = take();
   struct Seen {
     bool taken, own, second, parents;
@@ -47,7 +47,7 @@ TEST_CASE("a child takes stamps of its own, which brings none of its parent's ba
   CHECK_FALSE(take().is_foreign());
 }
 
-TEST_CASE("a grandchild tells its parent's and its grandparent's stamps apart from its own") {
+TEST_CASE("a grandchild distinguishes its parent's and its grandparent's stamps from its own") {
   const ForkStamp grandparents = take();
   struct Seen {
     bool grandparents, parents, own;

@@ -53,7 +53,7 @@ std::string line_of(const void* begin, std::uint64_t bytes) {
 
 }  // namespace
 
-TEST_CASE("huge pages are asked for where the system gives some to who asks") {
+TEST_CASE("huge pages are requested where the system gives some on request") {
   const feedlane::test::Folder folder;
   SystemFiles files;
   files.huge_pages = folder.path() + "/huge";
@@ -89,7 +89,7 @@ TEST_CASE("huge pages are asked for where the system gives some to who asks") {
   CHECK(os::huge_page_bytes(files) == 0);
 }
 
-TEST_CASE("memory is filled by as many whole pages as fit, stays zero, and can be reserved and written all the same") {
+TEST_CASE("memory is populated with as many huge pages as fit, stays zero, and can still be reserved and written") {
   const SystemFiles files;
   const std::uint64_t given = os::huge_page_bytes(files);
   const bool has_some = given != 0 && given <= 2 * mib;  // larger ones take too much memory for a test
@@ -114,7 +114,7 @@ TEST_CASE("memory is filled by as many whole pages as fit, stays zero, and can b
   }
 }
 
-TEST_CASE("what is mapped by huge pages is read from the line of that very mapping") {
+TEST_CASE("the bytes in huge pages are read from the line of that mapping") {
   const feedlane::test::Folder folder;
   SystemFiles files;
   files.proc = folder.path();

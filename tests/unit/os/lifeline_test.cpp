@@ -106,7 +106,7 @@ TEST_CASE("a lifeline holds while any holder of its other end lives, and no long
   CHECK(was_killed(feedlane::test::wait_for_end(pid)));
 }
 
-TEST_CASE("a child by fork_process holds nobody's lifeline, and leads a group of its own") {
+TEST_CASE("a child by fork_process holds no lifeline, and leads a group of its own") {
   Line one, other;
   Pipe gate, said;
   pid_t pid = 0;
@@ -142,7 +142,7 @@ TEST_CASE("a child by fork_process holds nobody's lifeline, and leads a group of
   CHECK(os::has_ended(pidfd.get()));
 }
 
-TEST_CASE("a child by fork_process is tied before it comes back: a parent that is killed at once leaves nobody") {
+TEST_CASE("a child by fork_process is tied before it runs: a parent that is killed at once leaves no process") {
   for (int i = 0; i < 10; i++) {
     Pipe alive;
     const pid_t parent = feedlane::test::fork_child([&] {
@@ -172,7 +172,7 @@ TEST_CASE("tying to a lifeline that is closed already is E_PEER_DEAD, and does n
         }) == FEEDLANE_E_PEER_DEAD);
 }
 
-TEST_CASE("a process that has untied itself lives on, and so do children that share the descriptor") {
+TEST_CASE("an untied process survives, and so do children that share the descriptor") {
   Line line;
   Pipe untied, gate;
   const pid_t pid = tied_child(line, [&] {
@@ -192,14 +192,14 @@ TEST_CASE("a process that has untied itself lives on, and so do children that sh
   CHECK(WEXITSTATUS(status) == 7);
 }
 
-TEST_CASE("what can't be a lifeline is refused") {
+TEST_CASE("a descriptor that can't be a lifeline is refused") {
   CHECK(feedlane::test::in_child([] {
           Error error;
           return os::tie_lifeline(-1, ::getpid(), error);
         }) == FEEDLANE_E_OS);
 }
 
-TEST_CASE("cutting is done once, by hand or at the end; a lifeline may be opened again") {
+TEST_CASE("a lifeline is cut once, by a call or by the destructor; it may be opened again") {
   Line line;
   line.lifeline.cut();
   line.lifeline.cut();

@@ -69,7 +69,7 @@ void lower(decltype(RLIMIT_AS) which, std::uint64_t bytes) {
 
 }  // namespace
 
-TEST_CASE("what the system calls available counts, in bytes") {
+TEST_CASE("MemAvailable is used, in bytes") {
   const System system;
   system.available(2048);
   const auto rooms = memory_room(system.files());
@@ -78,7 +78,7 @@ TEST_CASE("what the system calls available counts, in bytes") {
   CHECK(rooms[0].bytes == 2 * mib);
 }
 
-TEST_CASE("a system without accounts sets no limit") {
+TEST_CASE("a system without these files sets no limit") {
   const System system;
   CHECK(memory_room(system.files()).empty());
   Error error;
@@ -99,7 +99,7 @@ TEST_CASE("cgroup v2: every ancestor up to the root counts, each under its own n
   CHECK(room_of(rooms, "the memory limit of cgroup /") == 899 * mib);
 }
 
-TEST_CASE("cgroup v2: \"max\" is no limit, and a level without files is passed over") {
+TEST_CASE("cgroup v2: \"max\" is no limit, and a level without files is skipped") {
   const System system;
   system.member("0::/a/b/c\n");
   system.cgroup2("/a/b/c", "max", 30 * mib);
@@ -109,8 +109,7 @@ TEST_CASE("cgroup v2: \"max\" is no limit, and a level without files is passed o
   CHECK(room_of(rooms, "the memory limit of cgroup /a") == 5 * mib);
 }
 
-TEST_CASE(
-    "cgroup v2: memory.high, beyond which processes are all but stopped, counts like memory.max, in every ancestor") {
+TEST_CASE("cgroup v2: memory.high, beyond which processes are slowed down, counts like memory.max, in every ancestor") {
   const System system;
   system.member("0::/job/step\n");
   system.cgroup2("/job/step", "max", 30 * mib);
@@ -128,7 +127,7 @@ TEST_CASE(
   CHECK_MESSAGE(room_of(memory_room(system.files()), "the memory limit of cgroup /job") == 60 * mib, "the lower one");
 }
 
-TEST_CASE("cgroup v2: page cache counts as left, other memory doesn't") {
+TEST_CASE("cgroup v2: page cache counts as available, other memory doesn't") {
   const System system;
   system.member("0::/a\n");
   const std::string stat = "anon 5000\ninactive_anon 7\nfile 900\ninactive_file 300\nactive_file 200\nshmem 4\n";
@@ -154,7 +153,7 @@ TEST_CASE("cgroup v1: the memory controller alone, with its ancestors and its ow
   CHECK(room_of(rooms, "the memory limit of cgroup /job") == 9223372036854771712 - 6000);
 }
 
-TEST_CASE("lines that say nothing about memory are passed over") {
+TEST_CASE("lines that aren't about memory are skipped") {
   const System system;
   system.member("\ngarbage\n0:\n0::relative\n3:memory:\n7:memorystore:/a\n0::/a\n");
   system.cgroup2("/a", "100", 1);
@@ -198,7 +197,7 @@ TEST_CASE("beyond RLIMIT_FSIZE, where a reservation would be fatal, is refused w
   CHECK_MESSAGE(ask({2 * mib, 2 * mib}).code == FEEDLANE_OK, "the limit is for each file");
 }
 
-TEST_CASE("beyond RLIMIT_AS is refused with what is left of it") {
+TEST_CASE("beyond RLIMIT_AS is refused with the rest that is available") {
   const System system;
   system.folder.write("proc/self/statm", "1000 7 7 7 0 7 0\n");
   const auto files = system.files();
@@ -260,7 +259,7 @@ TEST_CASE("processors: the affinity counts") {
         }) == 1);
 }
 
-TEST_CASE("the system that this runs on has accounts that can be read") {
+TEST_CASE("the files of the system that this runs on can be read") {
   const auto rooms = memory_room({});
   const std::int64_t available = room_of(rooms, "MemAvailable");
   CHECK(available > 0);

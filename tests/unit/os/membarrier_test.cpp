@@ -16,7 +16,7 @@ using feedlane::os::pass_barrier;
 using feedlane::test::in_child;
 using feedlane::test::skip;
 
-TEST_CASE("who has joined passes barriers, and errno stays as it was") {
+TEST_CASE("a registered process can issue barriers, and errno is kept") {
   errno = 7;
   if (!join_barriers()) return skip("this kernel has no membarrier");
   CHECK(pass_barrier());
@@ -24,7 +24,7 @@ TEST_CASE("who has joined passes barriers, and errno stays as it was") {
   CHECK(errno == 7);
 }
 
-TEST_CASE("where membarrier is refused nobody joins; whoever had joined is told") {
+TEST_CASE("where membarrier is refused registration fails, and so does a barrier of a registered process") {
   CHECK(in_child([] { return feedlane::test::refuse_system_call(SYS_membarrier) && !join_barriers(); }));
   if (!join_barriers()) return skip("this kernel has no membarrier");
   CHECK(in_child([] {

@@ -110,7 +110,7 @@ TEST_CASE("a new memfd is of the size asked for, all holes, named, close-on-exec
   CHECK(std::string(name.data()).find("memfd:feedlane-test") != std::string::npos);
 }
 
-TEST_CASE("reserving makes real memory of exactly the range, and leaves what is there") {
+TEST_CASE("reserving allocates exactly the range, and keeps the contents") {
   const Fd fd = make(4 * mib);
   Error error;
   REQUIRE(::pwrite(fd.get(), "kept", 4, 2 * mib) == 4);
@@ -141,7 +141,7 @@ TEST_CASE("signals that interrupt a reservation don't end it") {
   CHECK(real_bytes(fd.get()) >= 64 * mib);
 }
 
-TEST_CASE("signals that come more often than a chunk takes wait for its end, and no longer, on any kernel") {
+TEST_CASE("signals that come more often than a chunk takes wait for its end, no longer, on any kernel") {
   const Fd fd = make(64 * mib);
   Error error;
   sigset_t mine;
@@ -179,7 +179,7 @@ TEST_CASE("a reservation that fails says what was asked for and how far it came"
   CHECK(std::string(error.text).find("41943040 bytes") != std::string::npos);
 }
 
-TEST_CASE("memory that isn't there is E_MEMORY, not a system call's error") {
+TEST_CASE("missing memory is E_MEMORY, not a system call's error") {
   // A file system of one MiB, in a namespace of a child's own, stands for a machine that is full.
   struct Answer {
     bool possible;
@@ -212,7 +212,7 @@ TEST_CASE("memory that isn't there is E_MEMORY, not a system call's error") {
   CHECK(a.needed == 2 * mib);
 }
 
-TEST_CASE("seals hold, and none can be added behind the last") {
+TEST_CASE("seals hold, and none can be added after F_SEAL_SEAL") {
   const Fd fd = make(1 * mib);
   Error error;
   CHECK(os::add_seals(fd.get(), F_SEAL_SHRINK | F_SEAL_SEAL, error) == FEEDLANE_OK);
@@ -223,7 +223,7 @@ TEST_CASE("seals hold, and none can be added behind the last") {
   CHECK(error.os_errno == EPERM);
 }
 
-TEST_CASE("what is no memfd has no seals, what is no descriptor no size") {
+TEST_CASE("a descriptor that is no memfd has no seals, and an invalid one no size") {
   const feedlane::test::Pipe pipe;
   CHECK(os::get_seals(pipe.read.get()) == -1);
   Error error;

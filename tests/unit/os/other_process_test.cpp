@@ -28,7 +28,7 @@ TEST_CASE("shared memory of a process is opened again for reading only, close-on
   CHECK_FALSE(os::open_again(::getpid(), 1 << 20));
 }
 
-TEST_CASE("what isn't shared memory isn't opened again, and a FIFO isn't waited for") {
+TEST_CASE("files that aren't shared memory aren't opened again, and a FIFO doesn't block") {
   const feedlane::test::Folder folder;
   const std::string path = folder.path() + "/memfd:feedlane-control (deleted)";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);

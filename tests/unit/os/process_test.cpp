@@ -116,7 +116,7 @@ TEST_CASE("signals are blocked and ignored by the parent alone") {
   CHECK((std::stoull(field_of(status, "SigIgn"), nullptr, 16) & ~reserved) == 0);
 }
 
-TEST_CASE("of all that the library has open, a started process inherits one descriptor") {
+TEST_CASE("a started process inherits one of the library's descriptors") {
   std::vector<Fd> low;  // so that everything that follows has a number that the programs don't use themselves
   while (low.empty() || low.back().get() < 50) low.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::set<int> expected;  // what this program's own parent left open, and meant to be inherited
@@ -164,7 +164,7 @@ TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
   os::send_signal(child.pidfd.get(), SIGKILL);  // nothing happens
 }
 
-TEST_CASE("an end by signal is told with the signal") {
+TEST_CASE("an end by signal is reported with the signal") {
   Pipe gate;
   const Child child = start({"sh", "-c", "read x < @"}, gate.read);
   os::send_signal(child.pidfd.get(), SIGTERM);
@@ -175,7 +175,7 @@ TEST_CASE("an end by signal is told with the signal") {
   CHECK(ending.code == SIGTERM);
 }
 
-TEST_CASE("a signal to the group reaches what the process has started") {
+TEST_CASE("a signal to the group reaches children of the started process") {
   // What it has started waits for a FIFO whose other end is here, so that nothing is left behind should this test die.
   const feedlane::test::Folder folder;
   const std::string fifo = folder.path() + "/fifo";
@@ -194,7 +194,7 @@ TEST_CASE("a signal to the group reaches what the process has started") {
   CHECK(os::reap(child.pidfd.get()).code == SIGKILL);
 }
 
-TEST_CASE("a group whose leader has ended and isn't reaped can still be signalled; afterwards nothing is") {
+TEST_CASE("a group whose leader has ended but isn't reaped can be signalled; afterwards nothing is") {
   const feedlane::test::Folder folder;
   const std::string fifo = folder.path() + "/fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -212,7 +212,8 @@ TEST_CASE("a group whose leader has ended and isn't reaped can still be signalle
 }
 
 TEST_CASE(
-    "a program is tied to its lifeline before it runs: a starter that is killed right after the start leaves nobody") {
+    "a program is tied to its lifeline before it runs: a starter that is killed right after the start leaves no "
+    "process") {
   for (int i = 0; i < 10; i++) {
     Pipe alive;  // as long as the program has its other end
     const pid_t starter = feedlane::test::fork_child([&] {
@@ -330,7 +331,7 @@ TEST_CASE("where SIGCHLD is ignored, a program that ends at once is a dead peer 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("two pidfds of one process are told from those of two, and from what is none") {
+TEST_CASE("two pidfds of one process are distinguished from those of two, and from other descriptors") {
   Fd self, again;
   Error error;
   REQUIRE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
@@ -352,7 +353,7 @@ TEST_CASE("two pidfds of one process are told from those of two, and from what i
   CHECK_FALSE_MESSAGE(is_same(child.pidfd.get(), again.get()), "gone: both are of nobody");
 }
 
-TEST_CASE("pidfds that can't be looked up for want of descriptors are E_OS, not those of two") {
+TEST_CASE("pidfds that can't be compared for lack of descriptors are E_OS, not different") {
   const int reason = feedlane::test::in_child([] {
     Fd self;
     Error error;
@@ -365,7 +366,7 @@ TEST_CASE("pidfds that can't be looked up for want of descriptors are E_OS, not 
   CHECK(reason == EMFILE);
 }
 
-TEST_CASE("this program: its file, absolute, whatever it was called, and its arguments") {
+TEST_CASE("this_program returns its absolute file, whatever argv[0] was, and its arguments") {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), {}};
   std::vector<std::string> argv;

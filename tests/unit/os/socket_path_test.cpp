@@ -40,7 +40,7 @@ Fd must_listen(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("who connects by path is accepted, and the kernel says who it is") {
+TEST_CASE("a connection by path is accepted, and the kernel names its process") {
   const Place place;
   const Fd listener = must_listen(place.path());
   Error error;
@@ -65,7 +65,7 @@ TEST_CASE("who connects by path is accepted, and the kernel says who it is") {
   CHECK(feedlane::test::wait_for_end(child) == 0);
 }
 
-TEST_CASE("what comes the moment a connection is accepted says who sent it, too") {
+TEST_CASE("a message sent at the moment a connection is accepted names its sender too") {
   const Place place;
   const Fd listener = must_listen(place.path());
   Fd theirs, socket;
@@ -81,7 +81,7 @@ TEST_CASE("what comes the moment a connection is accepted says who sent it, too"
   CHECK(received.pid == ::getpid());
 }
 
-TEST_CASE("a path is for its user alone") {
+TEST_CASE("only its user can connect to a path") {
   const Place place;
   const mode_t before = ::umask(0);
   const Fd listener = must_listen(place.path());
@@ -92,7 +92,7 @@ TEST_CASE("a path is for its user alone") {
   CHECK((::fcntl(listener.get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE("a path in use is refused, one left behind is replaced, another kind of file is left alone") {
+TEST_CASE("a path in use is refused, a stale one is replaced, another kind of file is kept") {
   const Place place;
   Error error;
   Fd second;
@@ -110,7 +110,7 @@ TEST_CASE("a path in use is refused, one left behind is replaced, another kind o
   CHECK(std::filesystem::file_size(place.folder.path() + "/file") == 8);
 }
 
-TEST_CASE("where nobody listens, connecting is E_PEER_DEAD") {
+TEST_CASE("connecting to a path without a listener is E_PEER_DEAD") {
   const Place place;
   Error error;
   Fd socket;
@@ -120,7 +120,7 @@ TEST_CASE("where nobody listens, connecting is E_PEER_DEAD") {
   CHECK_FALSE(socket);
 }
 
-TEST_CASE("a path that no address can hold is refused with both lengths") {
+TEST_CASE("a path that is too long for an address is refused with both lengths") {
   Error error;
   Fd socket;
   os::SocketFile file;
@@ -153,7 +153,7 @@ TEST_CASE("waiting for a message ends with it, with the deadline or with the oth
   CHECK(os::await_message(mine.get(), buffer, Deadline::never(), received, error) == FEEDLANE_E_PEER_DEAD);
 }
 
-TEST_CASE("of two that listen at a path at once, with one left behind there, one is refused") {
+TEST_CASE("if two processes listen at a stale path at once, one is refused") {
   const Place place;
   for (int round = 0; round < 300; round++) {
     CAPTURE(round);
@@ -187,7 +187,7 @@ TEST_CASE("of two that listen at a path at once, with one left behind there, one
   }
 }
 
-TEST_CASE("a directory that somebody else has locked is waited for, but not for ever") {
+TEST_CASE("a directory locked by another process is waited for, but not without end") {
   const Place place;
   Fd listener;
   os::SocketFile file;
@@ -199,7 +199,7 @@ TEST_CASE("a directory that somebody else has locked is waited for, but not for 
   CHECK(os::now_ns() - before > 900'000'000);
 }
 
-TEST_CASE("a path whose backlog is full is in use, and who connects there waits until its deadline") {
+TEST_CASE("a path whose backlog is full is in use, and a connection to it waits until its deadline") {
   const Place place;
   const Fd listener = must_listen(place.path());
   REQUIRE(::listen(listener.get(), 0) == 0);
@@ -218,7 +218,7 @@ TEST_CASE("a path whose backlog is full is in use, and who connects there waits 
   later.join();
 }
 
-TEST_CASE("as many may wait at a path as the system allows") {
+TEST_CASE("the listen backlog of a path is as long as the system allows") {
   std::size_t most = 0;
   std::ifstream("/proc/sys/net/core/somaxconn") >> most;
   const Place place;
@@ -228,7 +228,7 @@ TEST_CASE("as many may wait at a path as the system allows") {
   for (Fd& socket : waiting) REQUIRE(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_OK);
 }
 
-TEST_CASE("a socket's file is removed wherever the process is by then, and nobody else's") {
+TEST_CASE("a socket's file is removed whatever the working directory is by then, and no other file is") {
   const Place place;
   const int findings = feedlane::test::in_child([&] {
     Fd first, second;

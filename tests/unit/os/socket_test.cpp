@@ -101,7 +101,7 @@ TEST_CASE("both ends are close-on-exec") {
   CHECK((::fcntl(pair.theirs.get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE("descriptors travel with their message, in order, and arrive close-on-exec") {
+TEST_CASE("descriptors arrive with their message, in order, close-on-exec") {
   const Pair pair;
   const feedlane::test::Pipe pipe;
   const std::array fds{pipe.write.get(), pipe.read.get()};
@@ -151,7 +151,7 @@ TEST_CASE("descriptors beyond those expected don't stay open, and their loss is 
   CHECK(open_descriptors() == before);
 }
 
-TEST_CASE("the kernel says who sent a message: the sender, not who made the socket") {
+TEST_CASE("the kernel names the sender of a message, not the creator of the socket") {
   const Pair pair;
   const pid_t child = feedlane::test::fork_child([&] { (void)send(pair.theirs, "child"); });
   (void)feedlane::test::wait_for_end(child);
@@ -168,7 +168,7 @@ TEST_CASE("the kernel says who sent a message: the sender, not who made the sock
   CHECK_MESSAGE(received.pid == 0, "only the first end asks for credentials");
 }
 
-TEST_CASE("no descriptor comes to the end that listens, from the start, where the kernel can refuse them") {
+TEST_CASE("no descriptor reaches the end that refuses them, from the start, where the kernel can do that") {
   const Pair pair;
   const int off = 0;
   if (::setsockopt(pair.theirs.get(), SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off) != 0) {
@@ -223,7 +223,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a pidfd that a peer sends is taken for its process only if it is; a sender that is gone is a dead peer") {
+TEST_CASE("a pidfd that a peer sends is accepted only if it is of the peer; a sender that has ended is a dead peer") {
   const Pair pair;
   be_old(pair.mine);
   const feedlane::test::Pipe pipe;
@@ -254,7 +254,7 @@ TEST_CASE("a pidfd that a peer sends is taken for its process only if it is; a s
   CHECK_FALSE(process);
 }
 
-TEST_CASE("the next message can be looked at, and stays") {
+TEST_CASE("the next message can be compared without being removed") {
   const Pair pair;
   const auto is_next = [&](std::string_view text) {
     return os::is_next_message(pair.mine.get(), std::as_bytes(std::span(text)));
@@ -271,7 +271,7 @@ TEST_CASE("the next message can be looked at, and stays") {
   CHECK(text == "one");
 }
 
-TEST_CASE("the end comes after everything that was sent before it") {
+TEST_CASE("the end is reported after everything that was sent before it") {
   Pair pair;
   CHECK(send(pair.theirs, "last words") == FEEDLANE_OK);
   pair.theirs.reset();
@@ -283,7 +283,7 @@ TEST_CASE("the end comes after everything that was sent before it") {
   CHECK(receive(pair.mine, text, received) == FEEDLANE_END);
 }
 
-TEST_CASE("an end that is closed with messages unread is an end too") {
+TEST_CASE("an end closed with unread messages is an end too") {
   Pair pair;
   CHECK(send(pair.mine, "never read") == FEEDLANE_OK);
   pair.theirs.reset();
@@ -309,7 +309,7 @@ TEST_CASE("a message longer than the buffer is flagged") {
   CHECK_MESSAGE(receive(pair.mine, text, received) == FEEDLANE_AGAIN, "its rest is gone");
 }
 
-TEST_CASE("sending never waits: a full socket is an error") {
+TEST_CASE("sending never blocks: a full socket is an error") {
   const Pair pair;
   const std::string text(1 << 14, 'x');
   Error error;

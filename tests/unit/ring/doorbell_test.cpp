@@ -42,13 +42,13 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("nobody rings for one who is awake") {
+TEST_CASE("an awake peer is not rung") {
   Fixture f;
   CHECK_FALSE(Doorbell(&f.flag, f.event.get()).ring());
   CHECK_FALSE(f.rang());
 }
 
-TEST_CASE("a sleeper is rung, and its flag is its own") {
+TEST_CASE("a sleeping peer is rung, and the publisher doesn't write its flag") {
   Fixture f;
   Sleeper sleeper(&f.flag);
   sleeper.prepare();
@@ -64,7 +64,7 @@ TEST_CASE("a sleeper is rung, and its flag is its own") {
 }
 
 // A hang is what it looks like when this fails.
-TEST_CASE("whatever another holder does to the eventfd, a ring wakes and waits for nothing") {
+TEST_CASE("whatever another holder does to the eventfd, a ring wakes and never blocks") {
   Fixture f;
   Sleeper(&f.flag).prepare();
   const Doorbell bell(&f.flag, f.event.get());
@@ -84,7 +84,7 @@ TEST_CASE("whatever another holder does to the eventfd, a ring wakes and waits f
   CHECK_MESSAGE(f.rang(), "a bystander drained it");
 }
 
-TEST_CASE("a ring is kept for who looks later, and shows in an event loop that watches the set") {
+TEST_CASE("a ring is kept for a later wait, and shows in an event loop that watches the set") {
   Fixture f;
   Sleeper(&f.flag).prepare();
   pollfd outer{f.poller.fd(), POLLIN, 0};

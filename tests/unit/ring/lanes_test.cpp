@@ -57,7 +57,7 @@ std::int64_t take(Lanes& lanes) {
 
 }  // namespace
 
-TEST_CASE("no lane, or none with a message: nothing") {
+TEST_CASE("without lanes, or without messages, peek returns nothing") {
   Lanes none;
   CHECK(none.peek().data == nullptr);
   CHECK_FALSE(none.any());
@@ -68,7 +68,7 @@ TEST_CASE("no lane, or none with a message: nothing") {
   CHECK_FALSE(f.lanes.any());
 }
 
-TEST_CASE("lanes are swept by turns, each in its own order") {
+TEST_CASE("lanes are swept in round-robin order, each in its own order") {
   Fixture f(3);
   Producer a = f.open(0);
   Producer b = f.open(1);
@@ -98,7 +98,7 @@ TEST_CASE("a busy lane can't starve another") {
   CHECK(before <= 1);
 }
 
-TEST_CASE("a closed lane is not swept; its next producer starts afresh, behind all that is left") {
+TEST_CASE("a closed lane is not swept; its next producer starts after all that is left") {
   Fixture f(2);
   Producer old = f.open(0);
   send(old, 1);
@@ -117,7 +117,7 @@ TEST_CASE("a closed lane is not swept; its next producer starts afresh, behind a
   CHECK(take(f.lanes) == 4);
 }
 
-TEST_CASE("peek_lane looks at one lane only") {
+TEST_CASE("peek_lane reads one lane only") {
   Fixture f(2);
   Producer b = f.open(1);
   (void)f.open(0);

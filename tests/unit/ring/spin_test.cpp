@@ -24,12 +24,12 @@ int looks_in_vain(Spin& spin, Deadline deadline = Deadline::never()) {
 
 }  // namespace
 
-TEST_CASE("where some party would have no processor nobody looks") {
+TEST_CASE("without a processor for each party there is no spinning") {
   Spin spin(processors + 1);
   for (int i = 0; i < 1000; i++) REQUIRE(looks_in_vain(spin) == 0);
 }
 
-TEST_CASE("with one for each it looks until it comes, or its patience is over") {
+TEST_CASE("with a processor for each party spinning ends with success or at its time limit") {
   constexpr int late = 1000;
   for (int i = 0; i < 100; i++) {
     Spin spin(processors);
@@ -43,7 +43,7 @@ TEST_CASE("with one for each it looks until it comes, or its patience is over") 
   }
 }
 
-TEST_CASE("it looks before it first asks how late it is, however long it isn't let run") {
+TEST_CASE("spinning polls before it first reads the clock, however long it isn't scheduled") {
   Spin spin(processors);
   int looks = 0;
   CHECK(spin.until(Deadline::never(), [&] {
@@ -55,7 +55,7 @@ TEST_CASE("it looks before it first asks how late it is, however long it isn't l
   CHECK(looks == 100);
 }
 
-TEST_CASE("patience wears off when nothing comes, and success restores it") {
+TEST_CASE("the time limit of spinning shrinks with failures, and a success restores it") {
   Spin spin(1);
   int tries = 0;
   while (looks_in_vain(spin) != 0) REQUIRE(++tries < 20);
@@ -67,7 +67,7 @@ TEST_CASE("patience wears off when nothing comes, and success restores it") {
   CHECK(looks_in_vain(spin) != 0);
 }
 
-TEST_CASE("who has no time doesn't look") {
+TEST_CASE("without time left there is no spinning") {
   Spin spin(1);
   CHECK(looks_in_vain(spin, Deadline::at(0)) == 0);
   CHECK(looks_in_vain(spin, Deadline::at(1)) == 0);

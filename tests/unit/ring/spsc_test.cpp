@@ -58,7 +58,7 @@ struct Ring {
 
 }  // namespace
 
-TEST_CASE("an empty ring has nothing to peek and all to reserve, as far as the memory's end") {
+TEST_CASE("an empty ring has nothing to peek, and everything up to the memory's end to reserve") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -68,7 +68,7 @@ TEST_CASE("an empty ring has nothing to peek and all to reserve, as far as the m
   }
 }
 
-TEST_CASE("what was reserved but not committed is not seen") {
+TEST_CASE("reserved messages that aren't committed are not seen") {
   for (const std::uint64_t start : starts) {
     Ring ring(start);
     REQUIRE(ring.producer.reserve(1) == 1);
@@ -91,7 +91,7 @@ TEST_CASE("a committed message is seen once, with its content") {
   }
 }
 
-TEST_CASE("a full ring takes no more until the consumer releases, and then exactly as many") {
+TEST_CASE("a full ring accepts nothing until the consumer releases, and then exactly as many") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -128,7 +128,7 @@ TEST_CASE("order and content hold over many laps, through the wrap of the positi
   }
 }
 
-TEST_CASE("batches: reserve and peek stop at the memory's end, messages lie a cell apart") {
+TEST_CASE("reserve and peek stop at the memory's end, and messages are a cell apart") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -146,7 +146,7 @@ TEST_CASE("batches: reserve and peek stop at the memory's end, messages lie a ce
   }
 }
 
-TEST_CASE("fewer may be committed than reserved") {
+TEST_CASE("fewer messages may be committed than reserved") {
   Ring ring(0);
   REQUIRE(ring.producer.reserve(4) == 4);
   ring.producer.commit(2);
@@ -155,14 +155,14 @@ TEST_CASE("fewer may be committed than reserved") {
   CHECK(ring.consumer.peek(4) == 2);
 }
 
-TEST_CASE("a producer without the consumer's position counts for itself") {
+TEST_CASE("a producer without the consumer's position counts free cells itself") {
   Ring ring(0);
   Producer counting(ring.cells, 0, nullptr);
   CHECK(counting.reserve(capacity) == capacity);
   CHECK(counting.reserve(3) == 3);
 }
 
-TEST_CASE("a position that no consumer of this ring can have is found, and nothing is overwritten") {
+TEST_CASE("an impossible consumer position is detected, and nothing is overwritten") {
   for (const std::uint64_t start : starts) {
     for (const std::uint64_t lie : {start + 1, start - 1, start + (std::uint64_t{1} << 40), start - capacity - 1}) {
       CAPTURE(start);
@@ -177,7 +177,7 @@ TEST_CASE("a position that no consumer of this ring can have is found, and nothi
   }
 }
 
-TEST_CASE("what a dead producer left matches nothing of its successor's") {
+TEST_CASE("no cell left by a dead producer matches a position of its successor") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -206,7 +206,7 @@ TEST_CASE("what a dead producer left matches nothing of its successor's") {
   }
 }
 
-TEST_CASE("cells of several lines carry their whole message") {
+TEST_CASE("cells of several lines transfer their whole message") {
   Ring ring(0, 192);
   CHECK(ring.cells.message_bytes() == 184);
   std::vector<unsigned char> sent(184);
@@ -221,7 +221,7 @@ TEST_CASE("cells of several lines carry their whole message") {
   }
 }
 
-TEST_CASE("geometries that a ring can have") {
+TEST_CASE("valid gives the geometries that a ring can have") {
   CHECK(Cells::valid(64, 1));
   CHECK(Cells::valid(256, 1024));
   CHECK_FALSE(Cells::valid(0, 8));
@@ -230,7 +230,7 @@ TEST_CASE("geometries that a ring can have") {
   CHECK_FALSE(Cells::valid(64, 12));
 }
 
-TEST_CASE("two threads: a commit of several is seen as a whole or not at all") {
+TEST_CASE("with two threads a commit of several messages is seen as a whole or not at all") {
   constexpr std::uint64_t commits = 50'000;
   constexpr std::uint32_t most = 4;  // half a lap: never cut by the memory's end
   Ring ring(0);
@@ -251,7 +251,7 @@ TEST_CASE("two threads: a commit of several is seen as a whole or not at all") {
   CHECK(in_part == 0);
 }
 
-TEST_CASE("two threads: every message arrives once, in order, whole") {
+TEST_CASE("with two threads every message arrives once, in order, whole") {
   for (const std::uint64_t start : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 1000, std::uint64_t{0} - 1000}) {
     Ring ring(start);
     constexpr std::uint64_t count = 200'000;

@@ -30,12 +30,12 @@ TEST_CASE("a feistel shuffle is a bijection for every length up to 2,000") {
   for (std::int64_t n = 0; n <= 2000; n++) CHECK_MESSAGE(is_bijection(n, static_cast<std::uint64_t>(n) * 77), n);
 }
 
-TEST_CASE("a feistel shuffle is a bijection for larger lengths, at and beside powers of two") {
+TEST_CASE("a feistel shuffle is a bijection for larger lengths, at and next to powers of two") {
   for (const std::int64_t n : {4095, 4096, 4097, 16383, 16384, 16385, 65536, 99991, 262145, 1000000})
     CHECK_MESSAGE(is_bijection(n, 5), n);
 }
 
-TEST_CASE("at the largest lengths every place still has an index of its own") {
+TEST_CASE("at the largest lengths every position still has an index of its own") {
   for (const std::int64_t n : {INT64_C(1000000000000), Feistel::most - 1, Feistel::most}) {
     const Feistel f(n, 9);
     std::vector<std::int64_t> found;
@@ -52,7 +52,7 @@ TEST_CASE("at the largest lengths every place still has an index of its own") {
   }
 }
 
-TEST_CASE("another key is another order") {
+TEST_CASE("another key gives another order") {
   const Feistel a(1000, feistel_key(1, 0));
   for (const std::uint64_t key : {feistel_key(2, 0), feistel_key(1, 1), feistel_key(0, 0)}) {
     const Feistel b(1000, key);
@@ -62,7 +62,7 @@ TEST_CASE("another key is another order") {
   }
 }
 
-TEST_CASE("every order of three and every place of ten is about equally likely") {
+TEST_CASE("every order of three and every position of ten is about equally likely") {
   constexpr int keys = 60000;
   int orders[27] = {};
   int places[10][10] = {};

@@ -56,7 +56,7 @@ Variables task_of_slurm(Variables more = {}) {
 
 }  // namespace
 
-TEST_CASE("without a launcher: rank 0 of 1, source none") { check_found({}, "none", 0, 1); }
+TEST_CASE("without a launcher the rank is 0 of 1, with source none") { check_found({}, "none", 0, 1); }
 
 TEST_CASE("each launcher's variables are understood") {
   check_found({{"FEEDLANE_RANK", "1"}, {"FEEDLANE_WORLD_SIZE", "2"}}, "feedlane", 1, 2);
@@ -70,7 +70,7 @@ TEST_CASE("each launcher's variables are understood") {
   check_found({{"RANK", "2147483646"}, {"WORLD_SIZE", "2147483647"}}, "torchrun", 2147483646, 2147483647);
 }
 
-TEST_CASE("the first source counts, in this order") {
+TEST_CASE("the first source in the documented order is used") {
   Variables all = task_of_slurm({{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}});
   check_found(all, "pmi", 3, 8);
   all.insert({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "8"}});
@@ -81,7 +81,7 @@ TEST_CASE("the first source counts, in this order") {
   check_found(all, "feedlane", 3, 8);
 }
 
-TEST_CASE("Slurm counts in a task of a step alone") {
+TEST_CASE("Slurm's variables are used only in a task of a step") {
   check_found({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}, "none", 0, 1);
   for (const char* step : {"4294967290", "4294967291", "4294967292", "4294967293", "interactive", "batch", ""}) {
     Variables v = task_of_slurm();
@@ -92,7 +92,7 @@ TEST_CASE("Slurm counts in a task of a step alone") {
   check_found(task_of_slurm({{"SLURM_JOB_NAME", "train"}}), "slurm", 3, 8);
 }
 
-TEST_CASE("a launcher that tells the rank alone is refused, not taken for rank 0 of 1") {
+TEST_CASE("a launcher that sets only the rank is refused, not taken for rank 0 of 1") {
   check_refused({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prterun-node1-7@1"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
   check_refused({{"PALS_RANKID", "3"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
   check_found({{"PALS_RANKID", "3"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}, "pmi", 3, 8);
@@ -105,7 +105,7 @@ TEST_CASE("a launcher that tells the rank alone is refused, not taken for rank 0
   CHECK(std::string(found.warning) == "rank 3 of 8 by pmi is used, but PMIX_RANK says 0");
 }
 
-TEST_CASE("a launcher that has started torchrun once a node doesn't disagree with it") {
+TEST_CASE("a launcher that has started one torchrun for each node causes no warning") {
   // 8 nodes with 4 processes each.
   const Variables inner = {{"RANK", "14"}, {"WORLD_SIZE", "32"}, {"LOCAL_WORLD_SIZE", "4"}};
   check_found(task_of_slurm(inner), "torchrun", 14, 32);
@@ -119,7 +119,7 @@ TEST_CASE("a launcher that has started torchrun once a node doesn't disagree wit
   CHECK_FALSE(std::string(found_in(alone).warning).empty());
 }
 
-TEST_CASE("half a source is an error that names the variable that is missing") {
+TEST_CASE("a source with one of two variables is an error that names the missing one") {
   check_refused({{"FEEDLANE_RANK", "1"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
   check_refused({{"FEEDLANE_WORLD_SIZE", "2"}}, "FEEDLANE_RANK", 0, 1);
   check_refused({{"WORLD_SIZE", "2"}}, "RANK", 0, 1);
@@ -129,7 +129,7 @@ TEST_CASE("half a source is an error that names the variable that is missing") {
   check_refused({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}}, "SLURM_NTASKS", 0, 1);
 }
 
-TEST_CASE("what is no number between 0 and INT32_MAX is refused") {
+TEST_CASE("a value that is no number between 0 and INT32_MAX is refused") {
   for (const char* text : {"", " 1", "1 ", "+1", "-1", "-0", "0x1", "one", "1.0", "2147483648", "99999999999999999999"})
     check_refused({{"RANK", text}, {"WORLD_SIZE", "4"}}, "RANK", 0, 1);
   check_refused({{"RANK", "0"}, {"WORLD_SIZE", "four"}}, "WORLD_SIZE", 0, 1);
@@ -141,7 +141,7 @@ TEST_CASE("a rank outside its world is refused with both numbers") {
   check_refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}, "WORLD_SIZE", 0, 1);
 }
 
-TEST_CASE("sources that disagree give a warning with all four numbers; the first one is used") {
+TEST_CASE("sources that differ give a warning with all four numbers; the first one is used") {
   for (const Variables& other :
        {Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "8"}}, Variables{{"PMI_RANK", "3"}, {"PMI_SIZE", "2"}},
         Variables{{"PMI_RANK", "0"}}, Variables{{"PMI_RANK", "three"}, {"PMI_SIZE", "8"}}}) {

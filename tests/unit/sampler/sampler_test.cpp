@@ -77,7 +77,7 @@ void restart(Sampler& sampler, std::int64_t epoch) {
 
 }  // namespace
 
-TEST_CASE("sequential: 0, 1, 2 ... whatever the size of the pieces, every epoch alike") {
+TEST_CASE("a sequential order is 0, 1, 2 ..., in pieces of any size, every epoch") {
   for (const std::int64_t length : {0, 1, 7, 100})
     for (const std::uint64_t cap : {1u, 3u, 7u, 1000u}) {
       const auto sampler = sequential(length);
@@ -89,7 +89,7 @@ TEST_CASE("sequential: 0, 1, 2 ... whatever the size of the pieces, every epoch 
     }
 }
 
-TEST_CASE("random: a permutation, whatever the size of the pieces") {
+TEST_CASE("a random order is a permutation, in pieces of any size") {
   for (const std::int64_t length : {1, 2, 7, 1000}) {
     const Indices whole = pull(*shuffled(length, 3), 5000);
     CHECK(is_permutation_of(whole, length));
@@ -98,14 +98,14 @@ TEST_CASE("random: a permutation, whatever the size of the pieces") {
   }
 }
 
-TEST_CASE("random: a fresh sampler stands at the start of epoch 0") {
+TEST_CASE("a new random sampler is at the start of epoch 0") {
   const auto sampler = shuffled(100, 9);
   const Indices first = pull(*sampler, 10);
   restart(*sampler, 0);
   CHECK(pull(*sampler, 10) == first);
 }
 
-TEST_CASE("random: epoch e is the permutation of seed + e") {
+TEST_CASE("epoch e of a random sampler is the permutation of seed + e") {
   const auto sampler = shuffled(100, 9);
   restart(*sampler, 4);
   const Indices fourth = pull(*sampler, 10);
@@ -117,12 +117,12 @@ TEST_CASE("random: epoch e is the permutation of seed + e") {
   CHECK_MESSAGE(pull(*last, 10) == pull(*shuffled(100, 0), 10), "seeds wrap around");
 }
 
-TEST_CASE("random: like torch's generator, only the low 32 bits of a seed count") {
+TEST_CASE("a random sampler uses the low 32 bits of a seed, like torch's generator") {
   CHECK(pull(*shuffled(50, 7), 10) == pull(*shuffled(50, 7 + (std::uint64_t{1} << 32)), 10));
   CHECK(pull(*shuffled(50, 7), 10) != pull(*shuffled(50, 8), 10));
 }
 
-TEST_CASE("an epoch may be started over, in the middle too") {
+TEST_CASE("an epoch may be restarted, also in the middle") {
   for (const auto& sampler : {sequential(30), shuffled(30, 2)}) {
     const Indices whole = pull(*sampler, 7);
     restart(*sampler, 0);
@@ -132,7 +132,7 @@ TEST_CASE("an epoch may be started over, in the middle too") {
   }
 }
 
-TEST_CASE("a clone is of the same definition, at the start of epoch 0, and goes its own way") {
+TEST_CASE("a clone has the same definition, starts at epoch 0, and is independent") {
   for (const auto& sampler : {sequential(30), shuffled(30, 2)}) {
     const Indices whole = pull(*sampler, 7);
     restart(*sampler, 3);
@@ -144,7 +144,7 @@ TEST_CASE("a clone is of the same definition, at the start of epoch 0, and goes 
   }
 }
 
-TEST_CASE("lengths that can't be are refused with the number") {
+TEST_CASE("impossible lengths are refused with the number") {
   std::unique_ptr<Sampler> sampler;
   Error error;
   CHECK(make_sequential(-1, sampler, error) == FEEDLANE_E_ARGUMENT);

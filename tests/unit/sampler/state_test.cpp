@@ -76,7 +76,7 @@ std::vector<Indices> from(const std::vector<Indices>& all, std::size_t piece) {
 
 }  // namespace
 
-TEST_CASE("a state as of any earlier position, though the sampler stands at its end") {
+TEST_CASE("a state of any earlier position can be saved at the end of the epoch") {
   for (const auto& original : {shuffled(), distributed(3, 1)}) {
     REQUIRE(original->seekable());
     const auto all = rest(*original);
@@ -110,7 +110,7 @@ TEST_CASE("states are appended, and one in the middle of others is read by its o
   CHECK(State(both.begin() + 3, both.end()) == alone);
 }
 
-TEST_CASE("in another world nothing before the loaded state can be saved any more") {
+TEST_CASE("in another world nothing before the loaded state can be saved") {
   const auto two = distributed(2, 0);
   const auto three = distributed(3, 0);
   load(*three, 0, save(*two, 6));
@@ -124,7 +124,7 @@ TEST_CASE("in another world nothing before the loaded state can be saved any mor
   CHECK(save(*three, 6).size() == save(*two, 6).size());
 }
 
-TEST_CASE("in another world batches of ranks with unlike lengths still divide the list") {
+TEST_CASE("in another world batches of ranks of different lengths still share the list") {
   // 48 in the list, two batches of 4 yielded by each of two ranks; 32 are left for five: 7, 7, 6, 6, 6.
   std::vector<Pointer> ranks;
   for (std::int32_t rank = 0; rank < 5; rank++) ranks.push_back(batches(*distributed(5, rank)));
@@ -143,7 +143,7 @@ TEST_CASE("in another world batches of ranks with unlike lengths still divide th
   }
 }
 
-TEST_CASE("the tail that drop_last leaves out isn't left for another world") {
+TEST_CASE("the tail that drop_last drops isn't left for another world") {
   const auto two = batches(*distributed(2, 0), true);  // 24 each
   const auto three = batches(*distributed(3, 0), true);
   load(*three, 0, save(*two, 4));  // 16 are left: 6, 5, 5
@@ -156,7 +156,7 @@ TEST_CASE("the tail that drop_last leaves out isn't left for another world") {
   }
 }
 
-TEST_CASE("a distributed sampler says where its rank came from, its copies and batches too") {
+TEST_CASE("a distributed sampler, its copies and batches name the source of the rank") {
   CHECK(std::string(distributed(2, 1)->rank_source()) == "config");
   CHECK(std::string(batches(*distributed(2, 1))->rank_source()) == "config");
   CHECK(std::string(shuffled()->rank_source()).empty());

@@ -7,7 +7,7 @@
 using feedlane::sampler::TorchEpochs;
 using feedlane::sampler::TorchGenerator;
 
-TEST_CASE("randint takes 32 bits a number below 2^28, 64 from there on") {
+TEST_CASE("randint draws 32 bits a number for ranges below 2^28, 64 from there on") {
   for (const std::int64_t n : {(INT64_C(1) << 28) - 1, INT64_C(1) << 28, INT64_C(1) << 32, INT64_MAX}) {
     std::vector<std::int64_t> found;
     TorchGenerator(7).randint(n, 5, found);
@@ -18,7 +18,7 @@ TEST_CASE("randint takes 32 bits a number below 2^28, 64 from there on") {
   }
 }
 
-TEST_CASE("permutations and numbers are appended, and drawn one after the other from one generator") {
+TEST_CASE("permutations and numbers are appended, and drawn in sequence from one generator") {
   std::vector<std::int64_t> found{-1};
   TorchGenerator generator(3);
   generator.randperm(5, 5, found);
@@ -31,7 +31,7 @@ TEST_CASE("permutations and numbers are appended, and drawn one after the other 
   CHECK(std::vector(found.end() - 2, found.end()) == second);
 }
 
-TEST_CASE("the default generator of an epoch is the same whichever epochs were asked for before") {
+TEST_CASE("the seeds of an epoch are the same whichever epochs were requested before") {
   TorchEpochs forward(11), back(11);
   std::vector<std::uint64_t> base, sampler;
   for (std::int64_t epoch = 0; epoch < 5; epoch++) {

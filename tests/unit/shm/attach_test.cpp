@@ -84,7 +84,7 @@ TEST_CASE("an attached worker sees the trainer's geometry and the same memory") 
   CHECK_MESSAGE(worker.control_fd() == -1, "descriptors stay the caller's");
 }
 
-TEST_CASE("an attached worker can't make its view of control writable, and data is writable") {
+TEST_CASE("an attached worker can't make its mapping of control writable, and data is writable") {
   const Made made;
   shm::Segments worker;
   Error error;
@@ -93,7 +93,7 @@ TEST_CASE("an attached worker can't make its view of control writable, and data 
   CHECK(::mprotect(control, 4096, PROT_READ | PROT_WRITE) == -1);
 }
 
-TEST_CASE("a worker's own children have no view of data") {
+TEST_CASE("a worker's own children have no mapping of data") {
   const Made made;
   shm::Segments worker;
   Error error;
@@ -107,7 +107,7 @@ TEST_CASE("a worker's own children have no view of data") {
   CHECK_FALSE(feedlane::test::in_child(mapped));
 }
 
-TEST_CASE("unchanged copies are accepted: what follows is refused for the change alone") {
+TEST_CASE("unchanged copies are accepted, so that the refusals below are due to the change") {
   const Made made;
   Error error;
   CHECK(attach_changed(made, error, [](std::byte*) {}) == FEEDLANE_OK);
@@ -116,7 +116,7 @@ TEST_CASE("unchanged copies are accepted: what follows is refused for the change
                 "a minor version is compatible");
 }
 
-TEST_CASE("whatever a worker writes into data, another one attaches") {
+TEST_CASE("whatever a worker writes into data, another one can attach") {
   const Made made;
   shm::Segments worker;
   Error error;
@@ -131,7 +131,7 @@ TEST_CASE("whatever a worker writes into data, another one attaches") {
   }
 }
 
-TEST_CASE("a ring for a doorbell that goes to data's descriptor falls on nobody's words") {
+TEST_CASE("a doorbell write that goes to data's descriptor hits unused bytes") {
   const Made made;
   const std::uint64_t one = 1;
   REQUIRE(::write(made.segments.data_fd(), &one, sizeof one) == sizeof one);
@@ -187,7 +187,7 @@ TEST_CASE("a segment without one of its seals is refused") {
     }
 }
 
-TEST_CASE("data that can't be written to is refused by a worker, and watched by a monitor") {
+TEST_CASE("read-only data is refused by a worker, and accepted by a monitor") {
   shm::Plan plan;
   Error error;
   REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
@@ -199,7 +199,7 @@ TEST_CASE("data that can't be written to is refused by a worker, and watched by 
   CHECK(monitor.watch(trainer.control_fd(), trainer.data_fd(), error) == FEEDLANE_OK);
 }
 
-TEST_CASE("what is no memfd is refused") {
+TEST_CASE("a descriptor that is no memfd is refused") {
   const Made made;
   const feedlane::test::Pipe pipe;
   for (const SegmentKind kind : kinds)
@@ -210,7 +210,7 @@ TEST_CASE("what is no memfd is refused") {
     }
 }
 
-TEST_CASE("control shorter than its header says, or than any, is refused before more is read") {
+TEST_CASE("control shorter than its header says, or than a header, is refused before more is read") {
   const Made made;
   constexpr SegmentKind kind = SegmentKind::control;
   const std::uint64_t whole = made.bytes(kind);
@@ -235,7 +235,7 @@ TEST_CASE("control shorter than its header says, or than any, is refused before 
   }
 }
 
-TEST_CASE("data of another size than the geometry asks for is refused, whatever its size") {
+TEST_CASE("data of another size than the geometry requires is refused, whatever its size") {
   const Made made;
   const std::uint64_t whole = made.bytes(SegmentKind::data);
   for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, whole - 4096, whole - 1, whole + 4096}) {
@@ -248,7 +248,7 @@ TEST_CASE("data of another size than the geometry asks for is refused, whatever 
   }
 }
 
-TEST_CASE("truncated control whose header agrees with its size doesn't agree with its geometry") {
+TEST_CASE("truncated control whose header has its size is refused by its geometry") {
   const Made made;
   constexpr SegmentKind kind = SegmentKind::control;
   const std::uint64_t bytes = made.bytes(kind) - 4096;
@@ -260,7 +260,7 @@ TEST_CASE("truncated control whose header agrees with its size doesn't agree wit
   CHECK(std::string(error.text).find("the geometry asks for") != std::string::npos);
 }
 
-TEST_CASE("the two halves of different loaders don't go together") {
+TEST_CASE("control and data of different loaders are refused") {
   const Made one, other;
   Error error;
   for (const SegmentKind kind : kinds) {
@@ -270,7 +270,7 @@ TEST_CASE("the two halves of different loaders don't go together") {
   }
 }
 
-TEST_CASE("a forked child takes over its parent's view of data, which no child of its own has") {
+TEST_CASE("a forked child takes over its parent's mapping of data, which its own children don't inherit") {
   shm::Plan plan;
   Error error;
   REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
@@ -295,7 +295,7 @@ TEST_CASE("a forked child takes over its parent's view of data, which no child o
   CHECK(trainer.payload(3)[4999] == std::byte{9});
 }
 
-TEST_CASE("another loader's segments aren't taken for those that a child inherited") {
+TEST_CASE("another loader's segments are not accepted as the inherited ones") {
   const Made one, other;
   CHECK(feedlane::test::in_child([&] {
           shm::Segments worker;
@@ -305,14 +305,14 @@ TEST_CASE("another loader's segments aren't taken for those that a child inherit
         }) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("control and data the wrong way round are refused") {
+TEST_CASE("control and data exchanged are refused") {
   const Made made;
   shm::Segments worker;
   Error error;
   CHECK(worker.attach(made.segments.data_fd(), made.segments.control_fd(), error) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("a geometry out of range is refused by name, one of another size by the sizes") {
+TEST_CASE("a geometry out of range is refused by name, a different one by the sizes") {
   struct Change {
     const char* name;
     void (*edit)(shm::Geometry&);
@@ -346,7 +346,7 @@ TEST_CASE("a geometry out of range is refused by name, one of another size by th
   }
 }
 
-TEST_CASE("no workers: a loader that works inline has segments too") {
+TEST_CASE("a loader without workers has segments too") {
   shm::Geometry geometry = feedlane::test::small_geometry();
   geometry.workers = 0;
   geometry.config_bytes = 0;

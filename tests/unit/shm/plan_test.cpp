@@ -101,13 +101,13 @@ void check_plan(const Plan& p) {
 
 }  // namespace
 
-TEST_CASE("a cell of a loader's rings is a line that holds a sequence number and either message") {
+TEST_CASE("a cell of a loader's rings is one line, with a sequence number and either message") {
   CHECK(shm::loader_cell_bytes == shm::cell_line);
   CHECK(sizeof(std::uint64_t) + sizeof(shm::TaskMessage) <= shm::loader_cell_bytes);
   CHECK(sizeof(std::uint64_t) + sizeof(shm::ResultMessage) <= shm::loader_cell_bytes);
 }
 
-TEST_CASE("regions are aligned, apart from each other and within their segment, whatever the geometry") {
+TEST_CASE("regions are aligned, disjoint and within their segment, for any geometry") {
   for (const std::uint32_t workers : {0u, 1u, 2u, 3u, 64u, shm::max_workers})
     for (const std::uint32_t slots : {1u, 2u, 3u, 7u, 64u, 1000u})
       for (const std::uint32_t rows : {1u, 7u, 8u, 9u, 40960u})
@@ -131,7 +131,7 @@ TEST_CASE("regions are aligned, apart from each other and within their segment, 
           }
 }
 
-TEST_CASE("a larger geometry never has smaller segments, and in the end larger ones") {
+TEST_CASE("a larger geometry never has smaller segments") {
   struct Step {
     const char* name;
     void (*grow)(Geometry&);
@@ -171,7 +171,7 @@ TEST_CASE("a plan is a function of the geometry, which it carries") {
   CHECK_MESSAGE(plan_of(seeded).data_bytes == a.data_bytes, "a seed takes no room");
 }
 
-TEST_CASE("every number beyond its limit is refused by name, with what was found and what is the limit") {
+TEST_CASE("every number above its limit is refused with its name, what was found and the limit") {
   struct Refusal {
     const char* argument;
     std::uint64_t found, needed;
@@ -236,7 +236,7 @@ TEST_CASE("every number may be as large as its limit; together they may not go b
   }
 }
 
-TEST_CASE("random geometries: a plan that holds together, or a refusal") {
+TEST_CASE("random geometries give a consistent plan, or a refusal") {
   std::mt19937_64 random(1);
   const auto below = [&](std::uint64_t limit) { return random() % limit; };
   int made = 0;

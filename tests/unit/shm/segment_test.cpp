@@ -62,7 +62,7 @@ bool is_mapped(void* address) {
 
 }  // namespace
 
-TEST_CASE("all of both segments is real memory from the start") {
+TEST_CASE("both segments are memory from the start") {
   const Made made;
   const shm::Plan& plan = made.segments.plan();
   CHECK(size_of(made.segments.control_fd()) == plan.control_bytes);
@@ -71,7 +71,7 @@ TEST_CASE("all of both segments is real memory from the start") {
   CHECK(real_bytes(made.segments.data_fd()) >= plan.data_bytes);
 }
 
-TEST_CASE("header and geometry of control say what the segments are, and everything else is zero") {
+TEST_CASE("header and geometry of control describe the segments, and everything else is zero") {
   const Made made;
   const shm::Plan& plan = made.segments.plan();
   struct stat data {};
@@ -125,7 +125,7 @@ TEST_CASE("the kernel refuses every other way to write to control") {
   }
 }
 
-TEST_CASE("the trainer's own mapping of control goes on working") {
+TEST_CASE("the trainer's own mapping of control stays writable") {
   const Made made;
   made.segments.trainer_block()->abandon_before.store(5, std::memory_order_relaxed);
   made.segments.index_list(3)[2] = 99;
@@ -138,7 +138,7 @@ TEST_CASE("the trainer's own mapping of control goes on working") {
   CHECK(word == 99);
 }
 
-TEST_CASE("data can be mapped and written by whoever has its descriptor") {
+TEST_CASE("data can be mapped and written through its descriptor") {
   const Made made;
   void* view = map(made.segments.data_fd(), PROT_READ | PROT_WRITE);
   REQUIRE(view != MAP_FAILED);
@@ -160,14 +160,14 @@ TEST_CASE("neither segment can be made smaller or larger, or sealed further") {
   }
 }
 
-TEST_CASE("a forked child has no view of control") {
+TEST_CASE("a forked child has no mapping of control") {
   const Made made;
   std::byte* control = reinterpret_cast<std::byte*>(made.segments.trainer_block()) - made.segments.plan().trainer_block;
   REQUIRE(is_mapped(control));
   CHECK_FALSE(feedlane::test::in_child([&] { return is_mapped(control); }));
 }
 
-TEST_CASE("a child that another thread forks meanwhile never has a view of control that it could write to") {
+TEST_CASE("a child that another thread forks meanwhile never has a writable mapping of control") {
   std::atomic<bool> is_over{false};
   int children = 0;
   int writable = 0;
@@ -215,7 +215,7 @@ TEST_CASE("a core dump leaves the arena out") {
   CHECK(data.find(" dd ") != std::string::npos);
 }
 
-TEST_CASE("every place that the plan names is in the segments, and apart") {
+TEST_CASE("every region of the plan is in the segments, and disjoint") {
   const Made made;
   const shm::Segments& s = made.segments;
   const shm::Plan& p = s.plan();
@@ -239,7 +239,7 @@ TEST_CASE("every place that the plan names is in the segments, and apart") {
   CHECK(reinterpret_cast<std::uintptr_t>(s.payload(1)) % shm::payload_alignment == 0);
 }
 
-TEST_CASE("a slot is restored: what was touched beyond its reserved part goes back, and that part is memory again") {
+TEST_CASE("restoring a slot gives back what was touched beyond its reserved part, and that part is memory again") {
   shm::Geometry geometry = feedlane::test::small_geometry();
   geometry.slot_bytes = 1 << 20;
   Made made(geometry);
@@ -258,7 +258,7 @@ TEST_CASE("a slot is restored: what was touched beyond its reserved part goes ba
   CHECK(s.payload(0)[s.plan().slot_reserved] == std::byte{0});
 }
 
-TEST_CASE("too little memory is found before any is taken") {
+TEST_CASE("too little memory is detected before any is reserved") {
   const feedlane::test::Folder folder;
   folder.write("proc/meminfo", "MemAvailable: 4 kB\n");
   shm::Plan plan;

@@ -10,7 +10,7 @@
 
 using feedlane::supervisor::Tag;
 
-TEST_CASE("a tag brings back worker, generation and kind, and none is that of another") {
+TEST_CASE("a tag contains worker, generation and kind, and differs from all others") {
   std::set<std::uint64_t> tags;
   for (const std::uint32_t worker : {0u, 1u, 63u, feedlane::shm::max_workers - 1})
     for (const std::uint32_t generation : {0u, 1u, UINT32_MAX})
