@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches a second by torch's DataLoader and by Feedlane's Loader over the same data set, Python on both sides, by turns in one
-process: the same workers, prefetch factor and collating, kept workers, the first epoch of each left out. What is measured is
+"""Batches a second by torch's DataLoader and by Feedlane's Loader over the same data set, Python on both sides, alternating in
+one process: the same workers, prefetch factor and collating, kept workers, the first epoch of each left out. What is measured is
 the way of a batch: a sample is an array that is there.
 
-Usage: compare_torch.py [--quick] [--json] [--rounds N] [--workers N]..."""
+Usage: PYTHONPATH=capi/python compare_torch.py [--quick] [--json] [--rounds N] [--workers N]..."""
 import argparse
 import json
 import os

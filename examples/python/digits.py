@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small network on handwritten digits with numpy; worker processes make the batches. See README.md."""
+"""Trains a small network on handwritten digits with numpy; worker processes make the batches. See capi/python/README.md.
+Usage: PYTHONPATH=capi/python digits.py [--workers N] [--epochs N] [--digest]"""
 import argparse
 import os
 

@@ -14,7 +14,7 @@ using namespace feedlane::test;
 using namespace feedlane::test::shards;
 
 TEST_CASE(
-    "3. Iterable data sets: shards of 0, 4 and 20 samples come by turns, the same with any prefetch and out of order") {
+    "shards of 0, 4 and 20 samples come in round-robin order, the same with any prefetch, and each out of order") {
   for (const std::int32_t prefetch : {2, 3, 4})
     for (const std::int32_t out_of_order : {0, 1}) {
       CAPTURE(prefetch);
@@ -356,7 +356,7 @@ TEST_CASE("a task failed by the pull form has taken its samples up to the failed
 }
 
 TEST_CASE(
-    "7. Faults: a shard is lost after a batch that failed, as nothing was saved with it: the trainer is told so") {
+    "a shard whose state was not saved with a failed batch is lost when its worker dies, and the trainer is informed") {
   for (const bool saves_again : {false, true}) {
     CAPTURE(saves_again);
     Setup s(0, 4);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The parser of command lines.
 #include "command_line.hpp"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ Argument split(std::string_view word) {
 }  // namespace
 
 Parsed parse_command_line(int argc, char** argv, const std::vector<Option>& options,
-                          const std::function<bool(const std::string& argument)>& operand, std::string& complaint) {
+                          const std::function<bool(const std::string& argument)>& operand,
+                          const std::function<std::string()>& contradiction, std::string& complaint) {
   for (int i = 1; i < argc; i++) {
     Argument argument = split(argv[i]);
     const std::string& name = argument.name;
@@ -52,7 +54,8 @@ Parsed parse_command_line(int argc, char** argv, const std::vector<Option>& opti
       return Parsed::wrong;
     }
   }
-  return Parsed::run;
+  complaint = contradiction();
+  return complaint.empty() ? Parsed::run : Parsed::wrong;
 }
 
 Option flag(const char* name, bool& out) { return {name, {}, &out}; }

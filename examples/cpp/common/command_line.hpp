@@ -25,9 +25,11 @@ struct Option {
 enum class Parsed { run, help, wrong };
 
 /// Reads the arguments; "--name value" and "--name=value" are the same, and --help is known. `operand` takes an argument that
-/// is no option, or returns false. `wrong`: `complaint` is a line that names the option.
+/// is no option, or returns false. `contradiction` looks at all of them together and says what is wrong; empty: nothing is.
+/// `wrong`: `complaint` is a line that names the option.
 Parsed parse_command_line(int argc, char** argv, const std::vector<Option>& options,
-                          const std::function<bool(const std::string& argument)>& operand, std::string& complaint);
+                          const std::function<bool(const std::string& argument)>& operand,
+                          const std::function<std::string()>& contradiction, std::string& complaint);
 
 Option flag(const char* name, bool& out);
 Option path(const char* name, std::string& out);

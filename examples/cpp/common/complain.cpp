@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prints an error of the library as one line.
 #include "complain.hpp"
 
 #include <cerrno>

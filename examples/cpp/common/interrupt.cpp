@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The handler of SIGINT, and the loader whose wait it ends.
 #include "interrupt.hpp"
 
 #include <atomic>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Errors on stderr and the try block around a trainer.
 #include "program.hpp"
 
 #include <cerrno>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws the progress line.
 #include "progress_bar.hpp"
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Starts and joins the worker threads.
 #include "worker_threads.hpp"
 
 #include <signal.h>

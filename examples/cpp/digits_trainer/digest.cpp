@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads ten epochs of raw digits and computes their digest.
 #include "digest.hpp"
 
 #include <feedlane/feedlane.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads, splits and decodes the digits.
 #include "digits.hpp"
 
 #include <numeric>

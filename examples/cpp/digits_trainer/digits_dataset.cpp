@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The worker's side: reads its configuration and writes samples into their rows.
 #include "digits_dataset.hpp"
 
 #include <cstring>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Starts this program again as workers and waits for their ends.
 #include "external_workers.hpp"
 
 #include <signal.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads an IDX file into memory and checks its header.
 #include "idx.hpp"
 
 #include <cerrno>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The trainer's side: takes batches from the loader, starts external workers and threads.
 #include "loader_source.hpp"
 
 #include <signal.h>

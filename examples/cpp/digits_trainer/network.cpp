@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Forward pass, backward pass and update of the network.
 #include "network.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The options and which of them go together.
 #include "options.hpp"
 
 #include <optional>
@@ -62,12 +63,12 @@ common::Parsed parse_options(int argc, char** argv, Options& options, std::strin
       common::flag("--quiet", options.quiet),
       common::flag("--digest", options.digest)};
   const auto operand = [](const std::string&) { return false; };
-  const common::Parsed parsed = common::parse_command_line(argc, argv, table, operand, complaint);
-  if (parsed != common::Parsed::run) return parsed;
-  options.workers = workers.value_or(options.workers);
-  options.start = start.value_or(options.start);
-  complaint = contradiction(options, workers || start);
-  return complaint.empty() ? common::Parsed::run : common::Parsed::wrong;
+  const auto finish = [&] {
+    options.workers = workers.value_or(options.workers);
+    options.start = start.value_or(options.start);
+    return contradiction(options, workers || start);
+  };
+  return common::parse_command_line(argc, argv, table, operand, finish, complaint);
 }
 
 }  // namespace digits

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prints epoch, loss and accuracy while the training runs.
 #include "progress.hpp"
 
 #include <cstdio>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prints the tables of epochs and workers.
 #include "report.hpp"
 
 #include <unistd.h>

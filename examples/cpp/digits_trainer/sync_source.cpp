@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws indices and decodes digits in the training loop itself.
 #include "sync_source.hpp"
 
 #include <utility>

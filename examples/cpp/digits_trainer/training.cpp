@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The training loop and its evaluation.
 #include "training.hpp"
 
 #include <chrono>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws the crop and the flip of a sample from its seed.
 #include "augment.hpp"
 
 #include <cmath>

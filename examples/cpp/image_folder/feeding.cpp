@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loop over epochs and batches: counts images, adds up checksums.
 #include "feeding.hpp"
 
 #include <feedlane/feedlane.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists the classes and files of a folder.
 #include "folder.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes a folder of JPEGs to try the program with.
 #include "generate.hpp"
 
 #include <cstdio>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A folder of JPEGs to try the program with.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The worker's side: decodes, crops, resizes and normalises a picture into its row.
 #include "image_dataset.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decodes a crop of a JPEG.
 #include "jpeg_decoder.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encodes a JPEG.
 #include "jpeg_writer.hpp"
 
 #include <cstdio>

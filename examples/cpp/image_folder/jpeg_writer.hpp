@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writing JPEGs.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws the background, the digit and the grain.
 #include "photograph.hpp"
 
 #include <algorithm>

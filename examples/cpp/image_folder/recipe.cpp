@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Packs the recipe into bytes and reads it back.
 #include "recipe.hpp"
 
 #include <cstring>

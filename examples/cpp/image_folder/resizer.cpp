@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The weights of the filter and both passes of the resizing.
 #include "resizer.hpp"
 
 #include <algorithm>

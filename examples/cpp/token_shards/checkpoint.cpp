@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes a checkpoint to a file and reads it back.
 #include "checkpoint.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Packs the list of files for the workers; finds the shard and the place of a window.
 #include "corpus.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loop over epochs and batches: counts tokens, adds up the checksum, saves checkpoints.
 #include "feeding.hpp"
 
 #include <feedlane/feedlane.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes shards of random tokens to try the program with.
 #include "generate.hpp"
 
 #include <cstdio>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Shards of random tokens to try the program with.
 #pragma once
 
 #include <cstddef>

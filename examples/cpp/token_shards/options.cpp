@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The options and which of them go together.
 #include "options.hpp"
 
 #include <vector>
@@ -63,10 +64,8 @@ common::Parsed parse_options(int argc, char** argv, Options& options, std::strin
     options.files.paths.push_back(argument);
     return true;
   };
-  const common::Parsed parsed = common::parse_command_line(argc, argv, table, operand, complaint);
-  if (parsed != common::Parsed::run) return parsed;
-  complaint = contradiction(options);
-  return complaint.empty() ? common::Parsed::run : common::Parsed::wrong;
+  return common::parse_command_line(
+      argc, argv, table, operand, [&] { return contradiction(options); }, complaint);
 }
 
 }  // namespace tokens

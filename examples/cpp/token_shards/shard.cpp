@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Maps a shard.
 #include "shard.hpp"
 
 #include <fcntl.h>

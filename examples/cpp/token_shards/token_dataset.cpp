@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The worker's side: copies windows into the rows of a batch.
 #include "token_dataset.hpp"
 
 #include <cstdint>
