@@ -67,15 +67,22 @@ TEST_CASE("a stuck worker whose tasks were given away can be killed") {
   const Reports reports;
   stuck.s.plan.report_fd = reports.fd();
   const Loader l = stuck.s.create();
-  begin(l.get(), 0);
+  // Once through with the gate open: tasks of one that is still starting are given away too, sample 0 among them, to be begun
+  // last.
+  stuck.gate.open();
+  check_sequence(take_epoch(l.get(), 0), samples, 1);
+  wait_until_ready(l.get(), 4);
+  stuck.gate.shut();
+  (void)reports.drain();
+  const std::uint64_t before = made(l.get(), 4);
+  begin(l.get(), 1);
+  pid_t busy = 0;
   REQUIRE(eventually([&] {
     (void)feedlane_loader_poll(l.get(), nullptr);
-    return made(l.get(), 4) == samples - 1;
+    for (const Report& r : reports.drain())
+      if (r.what == Report::began && r.index == 0) busy = static_cast<pid_t>(r.pid);
+    return busy != 0 && made(l.get(), 4) - before == samples - 1;
   }));
-  pid_t busy = 0;
-  for (const Report& r : reports.drain())
-    if (r.what == Report::began && r.index == 0) busy = static_cast<pid_t>(r.pid);
-  REQUIRE(busy > 0);
   REQUIRE(::kill(busy, SIGKILL) == 0);
   stuck.gate.open();
   check_sequence(take_rest(l.get()), samples, 1);

@@ -27,7 +27,7 @@ inline bool wait_readable(int fd, std::int64_t timeout_ns = patience_ns) {
   return found == 1;
 }
 
-// Shut at first; once opened it stays open, for everybody.
+// Shut at first; once opened it stays open, for everybody, until it is shut again.
 class Gate {
  public:
   Gate() : fd_(::eventfd(0, EFD_NONBLOCK)) {}
@@ -38,6 +38,10 @@ class Gate {
   void open() const {
     const std::uint64_t one = 1;
     (void)!::write(fd_, &one, sizeof one);
+  }
+  void shut() const {
+    std::uint64_t opened = 0;
+    (void)!::read(fd_, &opened, sizeof opened);
   }
 
  private:

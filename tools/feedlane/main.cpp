@@ -28,12 +28,12 @@ constexpr Measurement measurements[] = {
 
 // With where the processors were before and after it: what two of one core do can't be compared with what two cores do.
 bench::Json measure(const Measurement& m, const bench::Options& options) {
-  const double before = bench::line_ns();
+  const double before = bench::line_ns(options);
   if (!options.json) fmt::print("== {}: {}\n", m.name, m.what);
   bench::Report report = m.run(options);
   return {{"rows", report.rows},
           {"ratios", report.ratios},
-          {"line_ns", {bench::rounded(before), bench::rounded(bench::line_ns())}}};
+          {"line_ns", {bench::rounded(before), bench::rounded(bench::line_ns(options))}}};
 }
 
 }  // namespace
@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   command->add_option("--rounds", options.rounds, "rounds, of which the median is taken")->check(CLI::Range(1, 1001));
   command->add_flag("--json", options.json, "JSON instead of a table");
   command->add_flag("--quick", options.quick, "fewer messages and batches in a round");
+  command->add_flag("--tiny", options.tiny, "hardly any of them, for tests of this command: the figures say nothing");
   bool free = false;
   command->add_flag("--no-pin", free, "leave it to the system which processors processes run on");
 

@@ -9,7 +9,7 @@ namespace bench {
 // The bare hand-over of a line between two processes.
 Report floor(const Options& options);
 // Nanoseconds of the same in a moment: whether two processors share a core can change while a program runs.
-double line_ns();
+double line_ns(const Options& options);
 // Messages of 56 bytes between two processes, beside Boost's queues, a pipe and an eventfd.
 Report ring(const Options& options);
 // The same from several producers to one consumer, beside as many of Boost's queues for one producer.

@@ -131,8 +131,8 @@ constexpr Pair pairs[] = {{"rows", "a sample through get, two fields"},
 }  // namespace
 
 Report cpp(const Options& options) {
-  const std::int64_t samples = options.quick ? 1 << 14 : 1 << 18;
-  const std::int64_t count = options.quick ? 5'000 : 100'000;
+  const std::int64_t samples = options.count(1 << 18, 1 << 14, 2 * batch_rows);
+  const std::int64_t count = options.count(100'000, 5'000, 100);
   pin(0);
   const feedlane_dataset raw = raw_rows();
   const feedlane_dataset wrapped = feedlane::dataset_of<Rows>();

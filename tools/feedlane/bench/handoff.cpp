@@ -89,11 +89,12 @@ Report handoff(const Options& options) {
   Report report;
   Plot plot{"Batches from workers to a trainer", "bytes of a batch", "GB/s", {}};
   for (const std::uint64_t bytes : sizes) {
-    const double share = options.quick ? 0.25 : 1;
     const auto fits = static_cast<double>(3'000 * mib) / static_cast<double>(bytes);
-    const auto batches = static_cast<std::int64_t>(share * std::clamp(fits, 12.0, 200'000.0));
+    const auto usual = std::clamp(fits, 12.0, 200'000.0);
+    const std::int64_t batches =
+        options.count(static_cast<std::int64_t>(usual), static_cast<std::int64_t>(usual / 4), 12);
     std::vector<Case> cases(counts.size());
-    std::vector<Entry> entries{{"line", line_ns}};
+    std::vector<Entry> entries{{"line", [&] { return line_ns(options); }}};
     for (std::size_t i = 0; i < counts.size(); i++) {
       Case& c = cases[i];
       c.bytes = bytes;

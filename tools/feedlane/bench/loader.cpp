@@ -204,8 +204,9 @@ Report loader(const Options& options) {
     samples.push_back(std::make_unique<Samples>());
     Samples& of_size = *samples.back();
     of_size.bytes = bytes;
-    of_size.memory.assign(resident_bytes / bytes * bytes, 1);
-    const auto count = static_cast<std::int64_t>((options.quick ? 200ULL << 20 : 1ULL << 30) / bytes);
+    of_size.memory.assign((options.tiny ? 1 << 20 : resident_bytes) / bytes * bytes, 1);
+    const auto size = static_cast<std::int64_t>(bytes);
+    const std::int64_t count = options.count((1LL << 30) / size, (200LL << 20) / size, 4 * batch_rows);
     for (const std::int32_t workers : {0, 1, 2}) {
       cases.push_back({bytes, workers, std::make_unique<SampleEpochs>(of_size, workers, count), entries.size()});
       SampleEpochs* epochs = cases.back().epochs.get();
@@ -214,7 +215,7 @@ Report loader(const Options& options) {
     }
   }
   const std::int32_t many = 64;
-  const std::int64_t batches = options.quick ? 6'400 : 64'000;
+  const std::int64_t batches = options.count(64'000, 6'400, 4 * many);
   Batches crowd({.bytes = 64, .workers = many, .batches = batches, .prefetch = 2});
   entries.push_back({"eventfd", [=] { return eventfd_us(many, batches); }});
   entries.push_back({"crowd", [&] { return 1e6 / crowd.epoch(); }});

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -22,11 +23,17 @@ struct Options {
   int rounds = 9;
   bool json = false;
   bool quick = false;                 // shorter, for a check: fewer messages and batches
+  bool tiny = false;                  // of those hardly any, for tests of the command: its figures say nothing
   bool rate_only = false;             // of handoff nothing but the loader's rate
   std::int32_t prefetch = 0;          // batches in flight for each worker of handoff, instead of the usual number
   std::string plot;                   // SVG to draw over sizes
   std::vector<std::uint64_t> bytes;   // of a batch, instead of the usual sizes
   std::vector<std::int32_t> workers;  // instead of the usual numbers
+
+  // How many of something a round takes.
+  [[nodiscard]] std::int64_t count(std::int64_t usual, std::int64_t quickly, std::int64_t least) const {
+    return tiny ? std::max(quickly / 2500, least) : quick ? quickly : usual;
+  }
 };
 
 // Ends the program. For what a measurement can't go on from.

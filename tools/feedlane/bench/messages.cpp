@@ -10,6 +10,8 @@ namespace bench {
 
 namespace {
 
+std::uint64_t number(std::int64_t count) { return static_cast<std::uint64_t>(count); }
+
 // ns there and back. Each side waits as its channel waits.
 template <class C>
 double round_trip(std::uint64_t count) {
@@ -108,9 +110,10 @@ struct Sizes {
   std::vector<std::uint64_t> bytes;  // of each entry
 
   template <std::size_t lines>
-  void add(bool quick) {
+  void add(const Options& options) {
     using M = Lines<lines>;
-    const std::uint64_t count = (quick ? 64ULL << 20 : 512ULL << 20) / (sizeof(M) + 200);
+    constexpr std::int64_t each = sizeof(M) + 200;
+    const std::uint64_t count = number(options.count((512LL << 20) / each, (64LL << 20) / each, 64));
     const std::uint64_t few = count / 8;
     add("feedlane", sizeof(M), [=] { return one_way<Ring<M>>(1, count); });
     add("feedlane, by 32", sizeof(M), [=] { return one_way_by<Ring<M>>(32, 64, 1, count); });
@@ -127,12 +130,12 @@ struct Sizes {
 
 void plot_sizes(const Options& options) {
   Sizes sizes;
-  sizes.add<1>(options.quick);
-  sizes.add<4>(options.quick);
-  sizes.add<16>(options.quick);
-  sizes.add<64>(options.quick);
-  sizes.add<256>(options.quick);
-  if (!options.quick) sizes.add<1024>(false);
+  sizes.add<1>(options);
+  sizes.add<4>(options);
+  sizes.add<16>(options);
+  sizes.add<64>(options);
+  sizes.add<256>(options);
+  if (!options.quick && !options.tiny) sizes.add<1024>(options);
   run_rounds(sizes.entries, options);
   Plot plot{"Messages one way between two processes", "bytes of a message", "GB/s", {}};
   for (std::size_t i = 0; i < sizes.entries.size(); i++) {
@@ -156,11 +159,11 @@ void print_row(const std::string& name, const Figure& rtt, const Figure& bare, c
 
 }  // namespace
 
-double line_ns() { return round_trip<Line>(20'000); }
+double line_ns(const Options& options) { return round_trip<Line>(number(options.count(20'000, 20'000, 8))); }
 
 Report floor(const Options& options) {
   pin(0);
-  const std::uint64_t trips = options.quick ? 50'000 : 500'000;
+  const std::uint64_t trips = number(options.count(500'000, 50'000, 8));
   std::vector<Entry> entries{{"line", [=] { return round_trip<Line>(trips); }}};
   run_rounds(entries, options);
   if (!options.json) fmt::print("a line of 56 bytes there and back: {} ns\n", cell(entries[0].figure));
@@ -171,9 +174,12 @@ Report floor(const Options& options) {
 
 Report ring(const Options& options) {
   pin(0);
-  const std::uint64_t k = options.quick ? 1 : 10;
+  const auto usual = [&](std::int64_t quickly, std::int64_t least) {
+    return number(options.count(10 * quickly, quickly, least));
+  };
   // What sleeps in the kernel takes a few hundred times as long.
-  const std::uint64_t trips = 50'000 * k, slow_trips = 500 * k, many = 1'000'000 * k, some = 100'000 * k;
+  const std::uint64_t trips = usual(50'000, 8), slow_trips = usual(500, 8);
+  const std::uint64_t many = usual(1'000'000, 4'000), some = usual(100'000, 400);  // rings go round
   std::vector<Entry> rtt{
       {"floor", [=] { return round_trip<Line>(trips); }},
       {"feedlane", [=] { return round_trip<Ring<>>(trips); }},
@@ -230,11 +236,10 @@ Report ring(const Options& options) {
 
 Report lanes(const Options& options) {
   pin(0);
-  const std::uint64_t k = options.quick ? 1 : 10;
   const std::vector<std::uint64_t> counts{1, 2, 4, 8};
   std::vector<Entry> entries;
   for (const std::uint64_t producers : counts) {
-    const std::uint64_t each = 1'000'000 * k / producers;
+    const std::uint64_t each = number(options.count(10'000'000, 1'000'000, 8'000)) / producers;
     entries.push_back({"feedlane", [=] { return one_way_by<Ring<>>(32, 64, producers, each); }});
     entries.push_back({"spsc_queues", [=] { return one_way_by<BoostLanes<>>(32, 64, producers, each); }});
     entries.push_back({"queue", [=] { return one_way<BoostMpmc<>>(producers, each / 10); }});
