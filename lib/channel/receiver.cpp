@@ -73,7 +73,7 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
   if (try_peek(want, got)) return FEEDLANE_OK;
   finds_++;  // messages returned before are gone now: only a faulty sender takes back what it has committed
   peeked_ = 0;
-  os::Deadline last_guest = os::Deadline::never();  // when END is returned, whoever has connected since
+  os::Deadline last_guest = os::Deadline::never();  // END is returned then, in spite of later guests
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // a sender may ring without end
     if (try_peek(want, got)) return FEEDLANE_OK;
     if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`

@@ -18,8 +18,8 @@ enum Tag : std::uint64_t { tag_own_event, tag_receiver, tag_socket };
 
 // Translates the receiver's refusal.
 Status translate_refusal(const RingRefused& refused, Error& error) {
-  if (refused.os_errno > 0) return error.os(refused.os_errno, "the receiver couldn't let this sender in");
-  return error.fail(FEEDLANE_E_STATE, "this process is out of the receiver's sight, in another PID namespace");
+  if (refused.os_errno > 0) return error.os(refused.os_errno, "the receiver failed to accept this sender");
+  return error.fail(FEEDLANE_E_STATE, "the receiver can't observe this process, which is in another PID namespace");
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
     return error.refuse(FEEDLANE_E_ABI, "state", found_version, version, "the state is of version {}, this is {}",
                         found_version, version);
   if (length != bytes.size() || length < head_bytes + checksum_bytes)
-    return damaged(error, bytes.size(), length, "has another length than it says");
+    return damaged(error, bytes.size(), length, "has another length than its header");
   const auto covered = bytes.first(bytes.size() - checksum_bytes);
   if (ByteReader(bytes.last(checksum_bytes)).u64() != checksum(covered))
     return damaged(error, bytes.size(), length, "is damaged: its checksum differs");

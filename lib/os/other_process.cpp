@@ -29,7 +29,7 @@ Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
   if (!entries) {
     const int reason = errno;
     if (reason == ENOENT || reason == ESRCH) return refuse_dead(pid, error);
-    return error.os(reason, "looking at the descriptors of process {}{}", pid,
+    return error.os(reason, "reading the descriptors of process {}{}", pid,
                     reason == EACCES ? ", which must be the same user's" : "");
   }
   while (const dirent* entry = ::readdir(entries.get())) {

@@ -201,7 +201,7 @@ Status open_sender(Received& received, Fd& process, Error& error) {
   if (received.process_errno != 0)
     return error.os(received.process_errno, "a pidfd of the process that sent a message");
   if (received.fd_count != 1 || received.pid <= 0)
-    return error.fail(FEEDLANE_E_STATE, "no pidfd of the sender's process, or it is out of sight");
+    return error.fail(FEEDLANE_E_STATE, "no pidfd of the sender's process, or it is in another PID namespace");
   Fd own;
   Status s = open_pidfd(received.pid, own, error);
   if (s != FEEDLANE_OK) return error.os_errno == ESRCH ? error.fail(FEEDLANE_E_PEER_DEAD, gone) : s;

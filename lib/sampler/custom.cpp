@@ -112,8 +112,8 @@ Status Custom::pull(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got
   if (s < 0) return s;
   const auto found = static_cast<std::int64_t>(std::min<std::uint64_t>(got, INT64_MAX));
   if (got > cap)
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, found, cap, "{} says it wrote {} indices, there was room for {}",
-                        name, got, cap);
+    return error.refuse(FEEDLANE_E_ARGUMENT, name, found, cap, "{} returned {} indices, there was room for {}", name,
+                        got, cap);
   if ((got == 0) != (s == FEEDLANE_END))
     return error.refuse(FEEDLANE_E_ARGUMENT, name, found, s == FEEDLANE_END ? 0 : 1,
                         "{} returned {} and wrote {} indices: END goes with none, 0 with one at least", name,
@@ -166,7 +166,7 @@ Status Custom::save_own(std::vector<std::byte>& own, Error& error) const {
     }
     if (!too_small || attempt > 0 || bytes > most_state_bytes)
       return error.refuse(FEEDLANE_E_ARGUMENT, name, std::min<std::uint64_t>(bytes, INT64_MAX), own.size(),
-                          "{} says its state has {} bytes, it was given room for {}", name, bytes, own.size());
+                          "{} returned a state of {} bytes, there was room for {}", name, bytes, own.size());
     own.resize(bytes);
   }
 }

@@ -85,7 +85,7 @@ Status read(const Environment& environment, const Variables& v, RankSource& out,
   if (v.world == nullptr)
     return error.refuse(
         FEEDLANE_E_ARGUMENT, "FEEDLANE_WORLD_SIZE", 0, 1,
-        "{} is set, and no variable says of how many ranks: set FEEDLANE_RANK and FEEDLANE_WORLD_SIZE, or "
+        "{} is set, and no variable gives the number of ranks: set FEEDLANE_RANK and FEEDLANE_WORLD_SIZE, or "
         "give the sampler both numbers",
         v.rank);
   Status s = read_number(environment, v.rank, v.world, out.rank, error);

@@ -25,7 +25,7 @@ struct Deadly {
 
 }  // namespace
 
-TEST_CASE("a batch that kills its worker every time is E_QUARANTINED, that batch only, and the rest goes on") {
+TEST_CASE("a batch that kills its worker every time is E_QUARANTINED, that batch only, and the rest continues") {
   for (const std::int32_t workers : {1, 3})
     for (const std::int32_t kills : {1, 2, 0}) {
       CAPTURE(workers);
