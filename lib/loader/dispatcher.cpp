@@ -20,8 +20,9 @@ void Dispatcher::use(Order& order) {
 
 // ---- drawing ----
 
-// A stuck worker keeps a slot that the window counts on. The last free one is then for what another one may get stuck with:
-// if batches that are made had all slots, the oldest one might wait for theirs for ever.
+// A stuck worker keeps its slot, although the window counts on it. Then the last free slot is not used for a new batch: the
+// oldest batch may need it, if its worker gets stuck too. Without it, that batch would wait for slots of later batches, which
+// are yielded after it.
 bool Dispatcher::can_draw() const {
   const bool keeps_one = roster_.stuck() != 0 && ledger_.in_flight() != 0;
   const auto has_slot = [&] { return keeps_one ? memory_.slots.free() > 1 : memory_.slots.any_free(); };

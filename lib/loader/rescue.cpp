@@ -16,7 +16,7 @@ const char* description_of(const Member& stuck) {
   return stuck.peer.is_thread() ? "a thread, hangs" : "a process that SIGKILL doesn't end, is still there";
 }
 
-// Slots that stuck workers keep for nobody.
+// Slots of abandoned batches that stuck workers have not answered.
 std::uint32_t kept_by_stuck(const Ledger& ledger, const supervisor::Roster& roster) {
   std::uint32_t kept = 0;
   for (std::uint32_t slot = 0; roster.stuck() != 0 && slot < ledger.slots(); slot++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where trainer, worker, receiver and sender sleep. Every wait runs the same sequence:
+// Where trainer, worker, receiver and sender sleep to wait for each other. Every wait runs the same sequence:
 //
 //   spin     poll for a short while, if there is a processor to spare
 //   prepare  set the own flag, so that every publisher rings from here on
