@@ -205,9 +205,7 @@ Peer::Heard Peer::hear_ready(const worker::Ready& ready, Error& error) {
     set_state(State::ready);
     return Heard::ready;
   }
-  const auto length = static_cast<int>(strnlen(ready.text, sizeof ready.text));
-  (void)error.fail(FEEDLANE_E_INIT, "worker {} could not open its data set: {}", id_,
-                   first(std::min(length, 320), ready.text));
+  (void)error.fail(FEEDLANE_E_INIT, "worker {} could not open its data set: {}", id_, first(320, ready.text));
   error.worker = static_cast<std::int32_t>(id_);
   set_state(State::failed);
   return Heard::cannot_open;
