@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers are asked to end, killed, and waited for; a loader that nobody waits for leaves them to the kernel.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -46,6 +48,12 @@ Status Loader::wait_for_undead(std::int64_t death_ns, Error& error) {
   }
 }
 
+// A tracer may still have some that have ended: a sanitizer's lets go of them soon, a debugger when it likes. Nothing tells when.
+void Loader::wait_for_tracers() {
+  const os::Deadline until = os::Deadline::after(patience_with_death_ns);
+  while (!os::reap_abandoned() && !is_cut_short() && until.remaining_ns() > 0) (void)::usleep(1000);
+}
+
 // The done-event for those that have attached; the others have nothing to finish.
 void Loader::ask_all_to_end() {
   for (std::uint32_t w = 0; w < peers_.size(); w++) {
@@ -81,7 +89,7 @@ void Loader::abandon() noexcept {
   if (any_there()) ask_workers_to_end();
   for (Peer& p : peers_)
     if (p.state() != worker::State::none && p.is_spawned()) p.abandon();
-  os::reap_abandoned();
+  (void)os::reap_abandoned();
   drop_inline();
   config_.dataset.close();
 }
@@ -117,6 +125,7 @@ Status Loader::end_workers(std::int64_t death_ns, Error& error) {
     s = FEEDLANE_OK;
   }
   if (s == FEEDLANE_OK) s = wait_for_undead(death_ns, error);
+  if (s == FEEDLANE_OK) wait_for_tracers();
   stopping_ = false;
   if (s != FEEDLANE_TIMEOUT) return s;
   for (std::uint32_t w = 0; w < peers_.size(); w++) {

@@ -49,7 +49,7 @@ class ExposedWait {
 Status Loader::create(const feedlane_loader_config* config, const Sampler* sampler, pinned::Pool* pool,
                       ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out,
                       Error& error) {
-  os::reap_abandoned();
+  (void)os::reap_abandoned();
   std::unique_ptr<Loader> loader(new Loader);
   loader->forked_main_ = forked_main;
   Status s = read_config(config, sampler, loader->config_, error);

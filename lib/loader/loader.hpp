@@ -237,6 +237,7 @@ class Loader {
   void ask_all_to_end();
   Status end_workers(std::int64_t death_ns, Error& error);
   Status wait_for_undead(std::int64_t death_ns, Error& error);
+  void wait_for_tracers();
   Status wait_for_ends(os::Deadline deadline, bool interruptible, Error& error);
 
   // deadlines.cpp

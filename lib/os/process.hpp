@@ -35,15 +35,16 @@ void wait_for_end(int pidfd);
 struct Ending {
   bool known = false;
   bool signaled = false;
-  int code = 0;  // exit status or signal number
+  int code = 0;          // exit status or signal number
+  bool is_kept = false;  // a child that has ended, but a tracer (a debugger, a sanitizer) still has it
 };
-// Reaps if it is a child that has ended. Never waits.
+// Reaps if it is a child that has ended, or says that it is kept. Never waits.
 Ending reap(int pidfd);
 
-// A child of ours that was killed and isn't waited for: reaped later by reap_abandoned, which whoever makes or leaves a loader
-// calls, or else with this process. Any thread; neither waits.
+// A child of ours that was killed and isn't waited for, or that a tracer has: reaped later by reap_abandoned, which whoever
+// makes, ends or leaves a loader calls, or else with this process. Any thread; neither waits. False: tracers have some still.
 void abandon_child(Fd pidfd) noexcept;
-void reap_abandoned() noexcept;
+bool reap_abandoned() noexcept;
 
 struct SpawnRequest {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH

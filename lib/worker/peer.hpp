@@ -101,7 +101,7 @@ class Peer {
   // It is gone, or was never more than an offer: descriptors closed, state none.
   void close(os::Poller& poller);
   // Only those that we started: others are their own parents' to wait for. What a worker's group leaves behind goes too.
-  [[nodiscard]] os::Ending reap() const;
+  [[nodiscard]] os::Ending reap();
   // Whether the end of its process will be seen, and has to be waited for.
   [[nodiscard]] bool has_socket() const { return static_cast<bool>(socket_); }
   [[nodiscard]] bool has_process() const { return static_cast<bool>(process_); }
@@ -206,6 +206,7 @@ class Peer {
   os::Deadline end_deadline_ = os::Deadline::never();
   bool was_hurried_ = false;
   std::int64_t killed_ns_ = 0;
+  bool is_kept_ = false;  // it has ended, and a tracer has it: it is reaped when that lets go
   os::Fd socket_;
   os::Fd process_;  // pidfd
   os::Fd worker_event_;
