@@ -27,7 +27,7 @@ Loader::Loader()
 Status Loader::create(const feedlane_loader_config* config, const sampler::Sampler* sampler, pinned::Pool* pool,
                       ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out,
                       Error& error) {
-  os::reap_abandoned();
+  (void)os::reap_abandoned();
   std::unique_ptr<Loader> loader(new Loader);
   Status s = read_config(config, sampler, loader->config_, error);
   if (s == FEEDLANE_OK) s = loader->set_up(forked_main, pool, files, error);

@@ -102,12 +102,12 @@ Status watch_child(pid_t pid, Fd& pidfd, Error& error) {
 
 }  // namespace
 
+// The kernel shows a zombie to its tracer alone until that has waited for it, detaches or ends.
 Ending reap(int pidfd) {
   siginfo_t info{};
-  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0 ||
-      info.si_pid == 0)
-    return {};
-  return {true, info.si_code != CLD_EXITED, info.si_status};
+  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0) return {};
+  if (info.si_pid == 0) return {.is_kept = has_ended(pidfd)};
+  return {.known = true, .signaled = info.si_code != CLD_EXITED, .code = info.si_status};
 }
 
 namespace {
@@ -133,19 +133,22 @@ void abandon_child(Fd pidfd) noexcept {
   }
 }
 
-void reap_abandoned() noexcept {
+bool reap_abandoned() noexcept {
+  bool any_kept = false;
   try {
     Abandoned& all = abandoned();
     // Not locked: another thread is reaping, or was when this process was forked.
     const std::unique_lock lock(all.mutex, std::try_to_lock);
-    if (!lock.owns_lock()) return;
-    std::erase_if(all.children, [](const Fd& child) {
+    if (!lock.owns_lock()) return true;
+    std::erase_if(all.children, [&](const Fd& child) {
       if (!has_ended(child.get())) return false;
-      (void)reap(child.get());
-      return true;
+      const bool is_kept = reap(child.get()).is_kept;
+      any_kept = any_kept || is_kept;
+      return !is_kept;
     });
   } catch (const std::exception&) {  // the next call tries again
   }
+  return !any_kept;
 }
 
 namespace {

@@ -34,15 +34,17 @@ void wait_for_end(int pidfd);
 struct Ending {
   bool known = false;
   bool signaled = false;
-  int code = 0;  // exit status or signal number
+  int code = 0;          // exit status or signal number
+  bool is_kept = false;  // a child that has ended, but a tracer (a debugger, a sanitizer) still has it
 };
-// Reaps if it is a child that has ended. Never waits.
+// Reaps if it is a child that has ended, or says that it is kept. Never waits.
 Ending reap(int pidfd);
 
-// Leaves a killed child to be reaped later by reap_abandoned, which creating and destroying a loader call; else the kernel
-// reaps it after this process. Neither function blocks. Thread safety: any thread.
+// Leaves a killed child to be reaped later by reap_abandoned, which creating, ending and destroying a loader call; else the
+// kernel reaps it after this process. Neither function blocks. reap_abandoned is false if tracers still have some. Thread safety:
+// any thread.
 void abandon_child(Fd pidfd) noexcept;
-void reap_abandoned() noexcept;
+bool reap_abandoned() noexcept;
 
 struct SpawnRequest {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers are asked to end, killed, and waited for. A loader that is freed without a wait leaves them to the kernel.
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <new>
@@ -8,6 +10,15 @@
 #include "supervisor/crew.hpp"
 
 namespace feedlane::supervisor {
+namespace {
+
+// A tracer may still have some that have ended: a sanitizer's detaches soon, a debugger when it is told to. No event tells when.
+void wait_for_tracers(const CrewOwner& owner) {
+  const os::Deadline until = os::Deadline::after(patience_with_death_ns);
+  while (!os::reap_abandoned() && !owner.is_cut_short() && until.remaining_ns() > 0) (void)::usleep(1000);
+}
+
+}  // namespace
 
 // A worker that never stops ringing has news in every round, so the clock is looked at in each.
 Status Crew::wait_for_ends(os::Deadline deadline, bool is_interruptible, Error& error) {
@@ -73,7 +84,7 @@ void Crew::abandon() noexcept {
   if (roster_.any_there()) ask_to_end();
   for (Member& m : roster_.members())
     if (m.is_there() && m.peer.is_child()) m.peer.abandon();
-  os::reap_abandoned();
+  (void)os::reap_abandoned();
 }
 
 Status Crew::end_gently(os::Deadline deadline, Error& error) {
@@ -109,6 +120,7 @@ Status Crew::end(std::int64_t death_ns, Error& error) {
     s = FEEDLANE_OK;
   }
   if (s == FEEDLANE_OK) s = wait_for_undead(death_ns, error);
+  if (s == FEEDLANE_OK) wait_for_tracers(owner_);
   is_stopping_ = false;
   if (s != FEEDLANE_TIMEOUT) return s;
   for (std::uint32_t w = 0; w < size(); w++) {

@@ -109,10 +109,12 @@ Status Peer::watch(os::Poller& poller, Error& error) {
   return s;
 }
 
-os::Ending Peer::reap() const {
+os::Ending Peer::reap() {
   if (!is_child() || !process_) return {};
   os::send_signal_to_group(process_.get(), pid(), SIGKILL);
-  return os::reap(process_.get());
+  const os::Ending ending = os::reap(process_.get());
+  is_kept_ = ending.is_kept;
+  return ending;
 }
 
 void Peer::close_in_child() {
@@ -262,6 +264,7 @@ void Peer::close(os::Poller& poller) {
   close_socket(poller);
   poller.remove(trainer_event_.get());
   poller.remove(process_.get());
+  if (std::exchange(is_kept_, false)) os::abandon_child(std::move(process_));
   process_.reset();
   worker_event_.reset();
   trainer_event_.reset();

@@ -94,7 +94,7 @@ class Peer {
   // It is gone, or was never more than an offer: descriptors closed, state none.
   void close(os::Poller& poller);
   // Of a child: others are for their own parents to wait for. What it left in its process group ends too.
-  [[nodiscard]] os::Ending reap() const;
+  os::Ending reap();
 
   // ---- what is known of it ----
 
@@ -148,6 +148,7 @@ class Peer {
   Kind kind_ = Kind::offered;
   Said said_;
   Ending ending_ = Ending::none;
+  bool is_kept_ = false;  // it has ended, but a tracer (a debugger, a sanitizer) still has it
   std::int64_t killed_ns_ = 0;
   os::Fd socket_;
   os::Fd process_;  // pidfd

@@ -2,11 +2,13 @@
 // However it ends, nothing is left behind, within a bound that doesn't grow with the number of workers.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <string>
 #include <thread>
@@ -14,6 +16,7 @@
 
 #include "support/events.hpp"
 #include "support/process.hpp"
+#include "support/skip.hpp"
 #include "support/trainer.hpp"
 
 using namespace feedlane::test;
@@ -39,6 +42,28 @@ void check_nothing_left(const std::function<void(Setup&)>& use) {
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
   CHECK(errno == ECHILD);
 }
+
+// A process that has another one as a debugger has it, from here until it is told to let go.
+class Tracer {
+ public:
+  explicit Tracer(pid_t traced)
+      : process_([&, traced](Findings& f) {
+          EXPECT(f, ::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr) == 0);
+          has_it_.open();
+          EXPECT(f, wait_readable(lets_go_.fd()));
+        }) {
+    REQUIRE(wait_readable(has_it_.fd()));
+  }
+  // "": it had it.
+  std::string let_go() {
+    lets_go_.open();
+    return process_.finish();
+  }
+
+ private:
+  Gate has_it_, lets_go_;
+  Child process_;
+};
 
 }  // namespace
 
@@ -214,6 +239,35 @@ TEST_CASE("workers that don't react get SIGTERM, then SIGKILL, all at once and n
 
 TEST_CASE("with timeouts that no worker can keep the workers' ends are awaited all the same") {
   for (int round = 0; round < 5; round++) (void)end_of_stuck(4, true, 1);
+}
+
+TEST_CASE(
+    "a killed worker that is traced is reaped once the tracer detaches: by the loader's end, or by the next loader") {
+  for (const bool lets_go_first : {true, false}) {
+    Setup s(8);
+    s.config.keep_workers = 1;
+    Loader l = s.workers(1).create();
+    begin(l.get(), 0);
+    REQUIRE(take(l.get()).status == FEEDLANE_OK);
+    const auto pid = static_cast<pid_t>(worker_of(l.get(), 0).pid);
+    Tracer tracer(pid);
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    CHECK(take_rest(l.get()).size() == 7);
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(l.get(), nullptr);
+      return !is_running(pid) && worker_of(l.get(), 0).pid != pid;
+    }));
+    std::string refused;
+    if (lets_go_first) refused = tracer.let_go();
+    l.reset();
+    if (!lets_go_first) {
+      refused = tracer.let_go();
+      CHECK((has_children() || !refused.empty()));
+      l = Setup(1).create();
+    }
+    CHECK_FALSE(has_children());
+    if (!refused.empty()) return skip("no process may trace another one here");
+  }
 }
 
 TEST_CASE("a worker that must end while it opens its data set ends by itself, without an error") {
