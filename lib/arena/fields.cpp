@@ -31,7 +31,7 @@ Status Fields::add(const char* name, feedlane_dtype dtype, std::int32_t ndim, co
     if (other.name == name)
       return refuse(error, index, "name", static_cast<std::int64_t>(index), -1, "the name is taken by a field before");
   std::uint64_t bytes = 0;
-  if (const Flaw f = measure(dtype, ndim, FEEDLANE_MAX_NDIM - 1, shape, bytes); f.member != nullptr)
+  if (const Flaw f = check_shape(dtype, ndim, FEEDLANE_MAX_NDIM - 1, shape, bytes); f.member != nullptr)
     return refuse(error, index, f.member, f.found, f.needed,
                   std::string_view(f.member) == "ndim" ? "0 to 7, the batch dimension comes on top" : f.rule);
   Field field;
@@ -131,8 +131,8 @@ void Fields::leave_out_batch_dimension() {
   for (Field& f : fields_) f.unbatched = true;
 }
 
-Flaw measure(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
-             std::uint64_t& bytes) {
+Flaw check_shape(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
+                 std::uint64_t& bytes) {
   if (dtype.lanes == 0) dtype.lanes = 1;
   if (dtype.code > 6 || dtype.code == 3) return {"dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6"};
   if (dtype.bits == 0 || dtype.bits % 8 != 0) return {"dtype.bits", dtype.bits, 8, "whole bytes"};

@@ -65,10 +65,10 @@ struct Flaw {
   const char* rule = "";
 };
 // Checks type and shape, replaces lanes of 0 by 1, and computes the bytes. No product overflows, here or in strides.
-Flaw measure(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
-             std::uint64_t& bytes);
+Flaw check_shape(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
+                 std::uint64_t& bytes);
 
-// A row-major tensor of a shape that measure() has accepted. The caller fills in name, data, offset and bytes.
+// A row-major tensor of a shape that check_shape() has accepted. The caller fills in name, data, offset and bytes.
 feedlane_tensor row_major(feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape);
 
 constexpr std::uint64_t align_tensor(std::uint64_t offset) {

@@ -96,7 +96,7 @@ Status check_extent(const Slot& slot, const char* what, const Extent& extent, Er
 Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor& out, Error& error) {
   feedlane_dtype dtype{r.code, r.bits, r.lanes};
   std::uint64_t bytes = 0;
-  if (const Flaw f = measure(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes); f.member != nullptr)
+  if (const Flaw f = check_shape(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes); f.member != nullptr)
     return error.refuse(FEEDLANE_E_CORRUPT, f.member, f.found, f.needed, "tensor.{} is {} in the slot: {}", f.member,
                         f.found, f.rule);
   if (r.bytes != bytes) return corrupt(error, "tensor.bytes", r.bytes, "what its shape takes,", bytes);

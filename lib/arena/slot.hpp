@@ -37,12 +37,12 @@ class PayloadAccess {
  public:
   PayloadAccess(const shm::Segments& segments, std::uint32_t slot, bool needed)
       : segments_(segments), slot_(slot), needed_(needed) {
-    if (needed_) segments.permit_payload(slot);
+    if (needed_) segments.unpoison_payload(slot);
   }
   PayloadAccess(const PayloadAccess&) = delete;
   PayloadAccess& operator=(const PayloadAccess&) = delete;
   ~PayloadAccess() {
-    if (needed_) segments_.forbid_payload(slot_);
+    if (needed_) segments_.poison_payload(slot_);
   }
 
  private:

@@ -96,7 +96,7 @@ bool SlotTable::count_down(std::uint32_t slot, std::uint64_t& state, std::uint64
   left.freed = (less & (references | uses)) == 0;
   if (!left.freed) return true;
   // Before set_free, because the slot may be taken again at once. Relaxed counter: see free().
-  if (memory_ != nullptr) memory_->forbid_payload(slot);
+  if (memory_ != nullptr) memory_->poison_payload(slot);
   counters_->slots_held.fetch_sub(1, std::memory_order_relaxed);
   set_free(slot);
   return true;

@@ -257,10 +257,10 @@ void Receiver::free_if_empty(std::uint32_t lane) {
   const std::uint64_t position = lanes_.position(lane);
   const bool is_over = !lanes_.is_open(lane) || lanes_.peek_lane(lane).data == nullptr ||
                        static_cast<std::int64_t>(position - sender.end) >= 0;
-  const bool is_shown = sender.shown.finds == finds_ && sender.shown.end != position;
-  if (!is_over || is_shown) return;
+  const bool is_peeked = sender.peeked.finds == finds_ && sender.peeked.end != position;
+  if (!is_over || is_peeked) return;
   lanes_.close(lane);
-  sender.shown = {};
+  sender.peeked = {};
   sender.memory.discard();
   sender.state = Sender::State::free;
 }

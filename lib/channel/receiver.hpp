@@ -54,7 +54,7 @@ class Receiver {
     if (m.data == nullptr) return false;
     peeked_lane_ = m.lane;
     peeked_ = count;
-    senders_[m.lane].shown = {finds_, lanes_.position(m.lane) + count};
+    senders_[m.lane].peeked = {finds_, lanes_.position(m.lane) + count};
     got = {const_cast<std::byte*>(m.data), plan_.geometry.cell_bytes, count, m.lane};
     return true;
   }
@@ -89,10 +89,10 @@ class Receiver {
     const ring::SleepFlag* sleeping = nullptr;
     ring::FencedBy fenced_by = ring::FencedBy::publisher;  // of our doorbell to it
     // The caller holds messages up to `end`, until it releases them or a later peek finds no message.
-    struct Shown {
+    struct Peeked {
       std::uint64_t finds = 0;
       std::uint64_t end = 0;
-    } shown;
+    } peeked;
     std::uint64_t end = 0;  // left: no message of it can be at this position or later
   };
   // A connection to the path that hasn't asked for a lane yet. When there are too many, the oldest is closed.

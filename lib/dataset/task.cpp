@@ -69,20 +69,20 @@ void Task::prefetch_header() const { prefetch_for_write(&slot_.header->head, siz
 
 void Task::close() {
   open_ = false;
-  if (std::exchange(permitted_, false)) forbid();
+  if (std::exchange(unpoisoned_, false)) poison();
 }
 
-void Task::forbid() const { shm::forbid(slot_.payload, 0, shm::align_payload(slot_.payload_bytes)); }
+void Task::poison() const { shm::poison(slot_.payload, 0, shm::align_payload(slot_.payload_bytes)); }
 
-void Task::permit() {
-  permitted_ = true;
-  forbid();
-  for (const feedlane_tensor& t : tensors_) shm::permit(slot_.payload, t.offset - slot_.payload_offset, t.bytes);
+void Task::unpoison() {
+  unpoisoned_ = true;
+  poison();
+  for (const feedlane_tensor& t : tensors_) shm::unpoison(slot_.payload, t.offset - slot_.payload_offset, t.bytes);
 }
 
 void Task::start_over() {
   set_out();
-  permit();
+  unpoison();
 }
 
 void Task::set_out() {
@@ -164,7 +164,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   feedlane_dtype dtype = full.dtype;
   if (is_declared && dtype.bits == 0) dtype = declared[at].dtype;
   std::uint64_t bytes = 0;
-  if (const arena::Flaw f = arena::measure(dtype, full.ndim, FEEDLANE_MAX_NDIM, full.shape, bytes);
+  if (const arena::Flaw f = arena::check_shape(dtype, full.ndim, FEEDLANE_MAX_NDIM, full.shape, bytes);
       f.member != nullptr) {
     char argument[32];
     (void)format_to(argument, "full->{}", f.member);
@@ -194,8 +194,8 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
     names_.push_back(std::move(name));
   }
   // Nothing fails from here on, so a tensor whose new shape is refused stays as it was.
-  if (index < count) shm::forbid(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
-  shm::permit(slot_.payload, place.offset, t.bytes);
+  if (index < count) shm::poison(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
+  shm::unpoison(slot_.payload, place.offset, t.bytes);
   if (index == count) tensors_.push_back(t);  // `prepare` has reserved room for all
   else tensors_[at] = t;
   extras_.shaped |= std::uint64_t{1} << at;
@@ -208,7 +208,7 @@ Status Task::copy_in(const char* argument, const void* bytes, std::uint64_t coun
   if (bytes == nullptr && count != 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, count, "{} is NULL, of {} bytes", argument, count);
   if (const Status s = allocate(count, out, error); s != FEEDLANE_OK) return s;
-  shm::permit(slot_.payload, out.offset, count);
+  shm::unpoison(slot_.payload, out.offset, count);
   if (count != 0) std::memcpy(slot_.payload + out.offset, bytes, count);
   return FEEDLANE_OK;
 }
@@ -293,7 +293,7 @@ void Task::describe_failure(std::int64_t position, bool transient, std::string_v
   detail = detail.substr(0, arena::detail_room(slot_));
   Error too_little;
   if (reserve_up_to(detail.size(), too_little) != FEEDLANE_OK) detail = detail.substr(0, reserved_[slot_.number]);
-  shm::permit(slot_.payload, 0, detail.size());
+  shm::unpoison(slot_.payload, 0, detail.size());
   arena::write_failure(slot_, message_.id, position, transient, text, detail, extras_.records);
 }
 

@@ -26,7 +26,7 @@ class Task {
   void prefetch_header() const;
   void close();
   // Unpoisons the slot's memory for this task: see shm/asan.hpp.
-  void permit();
+  void unpoison();
   // Drops everything that the data set has put into the slot for this task: it is made again.
   void start_over();
 
@@ -78,14 +78,14 @@ class Task {
   Status copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error);
   void forget_given_back();
   void publish_tensors();
-  void forbid() const;
+  void poison() const;
   void set_out();
 
   const arena::Fields* fields_ = nullptr;
   shm::Geometry geometry_{};
   std::uint32_t worker_ = 0;
   bool open_ = false;
-  bool permitted_ = false;
+  bool unpoisoned_ = false;
   shm::TaskMessage message_{};
   arena::Slot slot_{};
   std::vector<feedlane_tensor> tensors_;

@@ -124,19 +124,19 @@ Status Delivery::hand_out(const Entry& entry, feedlane_batch& out) {
   shm::add(counters.samples, entry.contents.made_rows);
   std::uint64_t bytes = 0;
   for (const feedlane_tensor& t : made.tensors) bytes += t.bytes;
-  if (staging_ == nullptr) permit_tensors(entry);  // else they were permitted when they were copied
+  if (staging_ == nullptr) unpoison_tensors(entry);  // else they were unpoisoned when they were copied
   if (!made.metadata.empty()) {
     const std::byte* payload = memory_.segments.payload(entry.slot);
-    shm::permit(payload, static_cast<std::uint64_t>(made.metadata.data() - payload), made.metadata.size());
+    shm::unpoison(payload, static_cast<std::uint64_t>(made.metadata.data() - payload), made.metadata.size());
   }
   shm::add(counters.bytes, bytes);
   return FEEDLANE_OK;
 }
 
-void Delivery::permit_tensors(const Entry& entry) const {
+void Delivery::unpoison_tensors(const Entry& entry) const {
   const std::byte* payload = memory_.segments.payload(entry.slot);
   for (const feedlane_tensor& t : entry.contents.made.tensors)
-    shm::permit(payload, static_cast<std::uint64_t>(static_cast<std::byte*>(t.data) - payload), t.bytes);
+    shm::unpoison(payload, static_cast<std::uint64_t>(static_cast<std::byte*>(t.data) - payload), t.bytes);
 }
 
 void Delivery::tell_records(const Entry& entry) {
@@ -171,7 +171,7 @@ void Delivery::stage_ahead() {
   ledger_.for_each_done([&](const Entry& entry) {
     if (entry.state != State::made || entry.contents.made_rows == 0 || staging_->is_begun(entry.slot)) return true;
     bool has_buffer = false;
-    permit_tensors(entry);
+    unpoison_tensors(entry);
     Contents& contents = ledger_.contents(entry.slot);
     Error error;
     if (staging_->begin(entry.slot, contents.made, memory_.slots, config_.workers == 0, has_buffer, error) ==

@@ -50,7 +50,7 @@ class Delivery {
   void check_skip_budget(const Entry& entry);
   void finish(const Entry& entry);
   Status hand_out(const Entry& entry, feedlane_batch& out);
-  void permit_tensors(const Entry& entry) const;
+  void unpoison_tensors(const Entry& entry) const;
   void tell_records(const Entry& entry);
   void stage_ahead();
 

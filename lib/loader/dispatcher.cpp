@@ -74,15 +74,16 @@ bool Dispatcher::has_work() const {
 
 bool Dispatcher::is_work_left() const { return has_begun_ && !(order_->is_exhausted() && ledger_.in_flight() == 0); }
 
-Status Dispatcher::take_overdue_news(Error& error) {
-  if (const Status s = crew_.take_overdue_news(error); s != FEEDLANE_OK) return s;
+Status Dispatcher::handle_overdue_events(Error& error) {
+  if (const Status s = crew_.handle_overdue_events(error); s != FEEDLANE_OK) return s;
   const std::uint64_t long_ago = std::uint64_t{4} * ledger_.slots();
   if (ledger_.next_id() - looked_at_ < long_ago) return FEEDLANE_OK;
   looked_at_ = ledger_.next_id();
   for (const Member& m : roster_.members())
-    if (m.peer.is_on_its_way()) return crew_.take_news(error);  // it has no task while others are ready
+    if (m.peer.is_on_its_way()) return crew_.handle_events(error);  // it has no task while others are ready
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++)
-    if (const Entry& e = ledger_.at(slot); e.is_out() && looked_at_ - e.id >= long_ago) return crew_.take_news(error);
+    if (const Entry& e = ledger_.at(slot); e.is_out() && looked_at_ - e.id >= long_ago)
+      return crew_.handle_events(error);
   return FEEDLANE_OK;
 }
 

@@ -71,9 +71,9 @@ class Dispatcher final : public supervisor::CrewOwner {
   Status obstacle(Error& error) const;
   // Why a task cannot be sent with its slot.
   [[nodiscard]] Error& slot_error() { return slot_error_; }
-  // take_news, if something that was sent long ago is still out, or a worker must have said more than was heard. Deaths are
+  // handle_events, if something that was sent long ago is still out, or a worker must have said more than was heard. Deaths are
   // heard of by waiting; out of order, or with a slow trainer, there may never be a wait.
-  Status take_overdue_news(Error& error);
+  Status handle_overdue_events(Error& error);
 
   // ---- CrewOwner ----
 
@@ -128,7 +128,7 @@ class Dispatcher final : public supervisor::CrewOwner {
   Error sampler_error_;  // not told yet
   Error slot_error_;     // likewise
   std::uint32_t last_chosen_ = 0;
-  std::uint64_t looked_at_ = 0;           // the next task's id then: see take_overdue_news
+  std::uint64_t looked_at_ = 0;           // the next task's id then: see handle_overdue_events
   bool any_stranded_ = false;             // with a stuck worker, and no slot was free to continue in
   std::uint32_t free_when_stranded_ = 0;  // slots, at the last try
   std::vector<bool> to_ring_;             // workers that were sent tasks

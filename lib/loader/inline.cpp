@@ -82,7 +82,7 @@ Status Inline::start(Error& error) {
   const std::uint64_t id = ledger_.send(slot_, 0);
   task_.open(order_->message_for(entry, id), memory_.segments.index_list(slot_),
              arena::Slot::of(memory_.segments, slot_));
-  task_.permit();
+  task_.unpoison();
   progress_ = {};
   return FEEDLANE_OK;
 }

@@ -81,7 +81,7 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   failure_.clear();
   crew_.starter().error() = {};
   dispatcher_.slot_error() = {};
-  if (s == FEEDLANE_OK && crew_.size() != 0) s = crew_.take_news(error);  // what happened since the last epoch
+  if (s == FEEDLANE_OK && crew_.size() != 0) s = crew_.handle_events(error);  // what happened since the last epoch
   if (s == FEEDLANE_OK) s = order_->start(epoch, error);
   if (s != FEEDLANE_OK) return s;
   dispatcher_.restate_stuck();
@@ -118,7 +118,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
   ExposedWait waited(memory_.counters());
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // although a worker may ring for ever
     if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
-    if (const Status s = dispatcher_.take_overdue_news(error); s != FEEDLANE_OK) return s;
+    if (const Status s = dispatcher_.handle_overdue_events(error); s != FEEDLANE_OK) return s;
     crew_.sweep();
     if (failure_.ends_at_once()) return obstacle(error);
     if (delivery_.is_ready()) {
@@ -143,7 +143,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
     }
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
       if (!std::exchange(has_listened, true)) {  // one that could not be ended may be gone by now
-        if (const Status news = crew_.take_news(error); news != FEEDLANE_OK) return news;
+        if (const Status news = crew_.handle_events(error); news != FEEDLANE_OK) return news;
         continue;
       }
       failure_.is_told = failure_.is_set();
@@ -225,7 +225,7 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
     // A worker that has attached or answered meanwhile must be heard before the others are given up.
     crew_.sweep();
     crew_.audit();
-    if (const Status news = crew_.take_news(error); news != FEEDLANE_OK) return news;
+    if (const Status news = crew_.handle_events(error); news != FEEDLANE_OK) return news;
   }
   return s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0 ? FEEDLANE_OK : s;
 }
@@ -240,7 +240,7 @@ bool Loader::has_news() {
 Status Loader::poll(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   waiter_.cancel();
-  if (const Status s = crew_.take_news(error); s != FEEDLANE_OK) return s;
+  if (const Status s = crew_.handle_events(error); s != FEEDLANE_OK) return s;
   crew_.sweep();
   dispatcher_.feed();
   return has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;

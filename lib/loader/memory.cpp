@@ -109,7 +109,7 @@ Status Memory::create(const Config& config, std::uint64_t state_bytes, const os:
   counters().huge_bytes.store(segments.huge_bytes(files), std::memory_order_relaxed);  // nobody else is there yet
   slots.reset(g.slots, counters(), &segments);
   slot_memory.reset(segments);
-  segments.forbid_payloads();
+  segments.poison_payloads();
   return FEEDLANE_OK;
 }
 

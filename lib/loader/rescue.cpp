@@ -54,7 +54,7 @@ void Dispatcher::on_result(std::uint32_t worker, const shm::ResultMessage& resul
   }
   tasks.count_answer();
   // It has said that it is ready, and a trainer that never has to wait would not hear it.
-  if (m.peer.state() != supervisor::State::ready) crew_.expect_news();
+  if (m.peer.state() != supervisor::State::ready) crew_.expect_events();
   if (config_.has_task_timeout()) crew_.note_progress(worker, os::now_ns());
 }
 

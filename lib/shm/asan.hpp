@@ -29,15 +29,15 @@ namespace feedlane::shm {
 constexpr std::uint64_t guarded_bytes = std::uint64_t{16} << 20;
 
 // `offset` and `bytes` name a part of the slot's payload that begins at `payload`.
-inline void forbid([[maybe_unused]] const std::byte* payload, [[maybe_unused]] std::uint64_t offset,
+inline void poison([[maybe_unused]] const std::byte* payload, [[maybe_unused]] std::uint64_t offset,
                    [[maybe_unused]] std::uint64_t bytes) {
 #ifdef FEEDLANE_ADDRESS_SANITIZER
   if (offset < guarded_bytes) __asan_poison_memory_region(payload + offset, std::min(bytes, guarded_bytes - offset));
 #endif
 }
 
-inline void permit([[maybe_unused]] const std::byte* payload, [[maybe_unused]] std::uint64_t offset,
-                   [[maybe_unused]] std::uint64_t bytes) {
+inline void unpoison([[maybe_unused]] const std::byte* payload, [[maybe_unused]] std::uint64_t offset,
+                     [[maybe_unused]] std::uint64_t bytes) {
 #ifdef FEEDLANE_ADDRESS_SANITIZER
   if (offset < guarded_bytes) __asan_unpoison_memory_region(payload + offset, std::min(bytes, guarded_bytes - offset));
 #endif

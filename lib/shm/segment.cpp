@@ -284,7 +284,7 @@ Status Segments::attach_inherited(int control_fd, int data_fd, Segments& parent,
   if (id != data_id() || id != parent.data_id())
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", id.inode, data_id().inode,
                         "these segments aren't the parent's");
-  parent.are_forbidden_ = false;
+  parent.are_poisoned_ = false;
   return pair_.take_data(parent.pair_, error);
 }
 

@@ -129,9 +129,9 @@ class Segments {
     return attach(control_fd, data_fd, Access::read_only, error);
   }
   void unmap() {
-    if (are_forbidden_)  // later mappings at this address must not be poisoned
-      for (std::uint32_t slot = 0; slot < plan_.geometry.slots; slot++) permit_payload(slot);
-    are_forbidden_ = false;
+    if (are_poisoned_)  // later mappings at this address must not be poisoned
+      for (std::uint32_t slot = 0; slot < plan_.geometry.slots; slot++) unpoison_payload(slot);
+    are_poisoned_ = false;
     pair_.unmap();
   }
   // Worker: needed to reserve more of data later.
@@ -142,11 +142,11 @@ class Segments {
   [[nodiscard]] bool may_have_holes() const { return holes_ == Holes::allowed; }
 
   // Poisons and unpoisons the payload of one slot or of all; see shm/asan.hpp.
-  void forbid_payload(std::uint32_t slot) const { forbid(payload(slot), 0, plan_.slot_stride); }
-  void permit_payload(std::uint32_t slot) const { permit(payload(slot), 0, plan_.slot_stride); }
-  void forbid_payloads() {
-    for (std::uint32_t slot = 0; slot < plan_.geometry.slots; slot++) forbid_payload(slot);
-    are_forbidden_ = true;
+  void poison_payload(std::uint32_t slot) const { poison(payload(slot), 0, plan_.slot_stride); }
+  void unpoison_payload(std::uint32_t slot) const { unpoison(payload(slot), 0, plan_.slot_stride); }
+  void poison_payloads() {
+    for (std::uint32_t slot = 0; slot < plan_.geometry.slots; slot++) poison_payload(slot);
+    are_poisoned_ = true;
   }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
@@ -189,7 +189,7 @@ class Segments {
 
   Plan plan_;
   Holes holes_ = Holes::allowed;
-  bool are_forbidden_ = false;
+  bool are_poisoned_ = false;
   SegmentPair pair_;
 };
 

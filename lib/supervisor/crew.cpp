@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers: started, heard and lost.
+// The messages of workers, and their ends.
 #include "supervisor/crew.hpp"
 
 #include <unistd.h>
@@ -26,11 +26,11 @@ Status Crew::set_up(ChildMain child_main, const os::SystemFiles& files, Error& e
 
 Status Crew::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
   Status s = size() == 0 ? refuse_host(settings_.start, error) : starter_.launcher().open_for_host(error);
-  if (s == FEEDLANE_OK) s = take_news(error);  // of those that died
+  if (s == FEEDLANE_OK) s = handle_events(error);  // of those that died
   return s == FEEDLANE_OK ? starter_.open_place(id, fd, error) : s;
 }
 
-// ---- hearing ----
+// ---- messages and events ----
 
 void Crew::sweep() {
   for (ring::Lanes::Message m = roster_.lanes().peek(); m.data != nullptr; m = roster_.lanes().peek()) {
@@ -55,12 +55,12 @@ void Crew::handle(const os::Poller::Event& event) {
   if (peer.state() == State::none || peer.generation() != tag.generation) return;  // a predecessor's
   switch (tag.kind) {
     case Tag::doorbell: return;
-    case Tag::socket: return hear(tag.worker);
-    case Tag::process: return lose(tag.worker);
+    case Tag::socket: return handle_message(tag.worker);
+    case Tag::process: return handle_end(tag.worker);
   }
 }
 
-Status Crew::take_news(Error& error) {
+Status Crew::handle_events(Error& error) {
   // A worker has a doorbell, a process and a socket, over which it says three things before its end.
   const std::size_t rounds = 4 * (3 * size() / ring::Waiter::max_events + 1);
   const auto handle_one = [this](const os::Poller::Event& event) { owner_.on_event(event); };
@@ -70,73 +70,74 @@ Status Crew::take_news(Error& error) {
   return FEEDLANE_OK;
 }
 
-Status Crew::take_overdue_news(Error& error) {
-  return std::exchange(has_overdue_news_, false) ? take_news(error) : FEEDLANE_OK;
+Status Crew::handle_overdue_events(Error& error) {
+  return std::exchange(has_overdue_events_, false) ? handle_events(error) : FEEDLANE_OK;
 }
 
 // Its lane is open as soon as it has attached: until then it has nothing to say there.
-Peer::Heard Crew::listen(std::uint32_t w, Error& error) {
+Peer::Message Crew::receive(std::uint32_t w, Error& error) {
   Member& m = roster_.at(w);
-  const Peer::Heard heard = m.peer.listen(waiter_.poller(), error);
-  if (heard == Peer::Heard::attached) {
+  const Peer::Message message = m.peer.receive(waiter_.poller(), error);
+  if (message == Peer::Message::attached) {
     starter_.error() = {};
     m.start_failures = 0;
     m.refusal = {};
     (void)roster_.lanes().open(w);
     m.start_deadline_ns = deadlines_.open_deadline_ns();
   }
-  return heard;
+  return message;
 }
 
 // One message. The poller tells of the next, so that a worker that floods its socket cannot hold the trainer up.
-void Crew::hear(std::uint32_t w) {
+void Crew::handle_message(std::uint32_t w) {
   Member& m = roster_.at(w);
   Peer& peer = m.peer;
   os::Poller& poller = waiter_.poller();
   Error error;
-  const Peer::Heard heard = listen(w, error);
-  switch (heard) {
-    case Peer::Heard::nothing: return;
-    case Peer::Heard::attached: return owner_.on_ready();
-    case Peer::Heard::ready:
+  const Peer::Message message = receive(w, error);
+  switch (message) {
+    case Peer::Message::nothing: return;
+    case Peer::Message::attached: return owner_.on_ready();
+    case Peer::Message::ready:
       m.was_late = false;
       if (peer.is_thread()) roster_.unstick(w);  // its data set took too long to open
       return owner_.on_ready();
-    case Peer::Heard::cannot_open: return owner_.on_failure(error);
-    case Peer::Heard::left:
+    case Peer::Message::cannot_open: return owner_.on_failure(error);
+    case Peer::Message::left:
       // It cannot write any more. A process of the host's may live on. A child is about to end, and how it does tells why.
-      if (!peer.is_child()) return lose(w);
+      if (!peer.is_child()) return handle_end(w);
       if (peer.is_ending()) return peer.close_socket(poller);
       m.end_deadline = os::Deadline::after(settings_.stop_timeout_ns);
       return peer.let_leave(poller);
-    case Peer::Heard::hung_up:
-      if (!peer.has_process()) return lose(w);  // an offer that nobody took
+    case Peer::Message::hung_up:
+      if (!peer.has_process()) return handle_end(w);  // an offer that nobody took
       return peer.is_ending() ? peer.close_socket(poller) : peer.cut_off(poller);
-    case Peer::Heard::lost:  // not the worker's fault, but what it said will not come again
-    case Peer::Heard::nonsense: break;
+    case Peer::Message::lost:  // not the worker's fault, but what it said will not come again
+    case Peer::Message::nonsense: break;
   }
-  const bool is_nonsense = heard == Peer::Heard::nonsense;
+  const bool is_nonsense = message == Peer::Message::nonsense;
   if (is_nonsense) shm::add(segments_.counters()->invalid_results);
   error.worker = static_cast<std::int32_t>(w);
   events_.push(is_nonsense ? FEEDLANE_EVENT_INVALID : FEEDLANE_EVENT_WARNING, error);
   // A child is started again, and the error is returned if it never attaches. The host's process costs the offer.
   if (peer.is_child() && !peer.has_attached() && is_nonsense) m.refusal = error;
   if (!is_nonsense && !peer.has_attached() && starter_.launcher().starts_workers()) {
-    m.was_unheard = true;
+    m.lost_message = true;
     starter_.error() = error;
   }
-  if (!peer.has_process()) return lose(w);
+  if (!peer.has_process()) return handle_end(w);
   peer.cut_off(poller);
 }
 
-// ---- losing ----
+// ---- ends ----
 
 // What a worker said before it died may not have been read yet: above all, why it could not open its data set.
-void Crew::hear_last_words(std::uint32_t w) {
-  for (Peer::Heard heard = Peer::Heard::attached; heard == Peer::Heard::attached || heard == Peer::Heard::ready;) {
+void Crew::read_last_messages(std::uint32_t w) {
+  for (Peer::Message message = Peer::Message::attached;
+       message == Peer::Message::attached || message == Peer::Message::ready;) {
     Error error;
-    heard = roster_.at(w).peer.has_socket() ? listen(w, error) : Peer::Heard::nothing;
-    if (heard == Peer::Heard::cannot_open) owner_.on_failure(error);
+    message = roster_.at(w).peer.has_socket() ? receive(w, error) : Peer::Message::nothing;
+    if (message == Peer::Message::cannot_open) owner_.on_failure(error);
   }
 }
 
@@ -163,10 +164,10 @@ Error leaving_of(std::uint32_t w, pid_t pid) {
 }  // namespace
 
 // The worker is seen to be gone: what it committed counts, the rest goes to others, and another worker takes its place.
-void Crew::lose(std::uint32_t w) {
+void Crew::handle_end(std::uint32_t w) {
   Member& m = roster_.at(w);
   Peer& peer = m.peer;
-  hear_last_words(w);
+  read_last_messages(w);
   const bool is_expected = is_stopping_ || peer.is_ending();
   const bool has_left = peer.has_left() && !peer.is_child();  // a child is about to end, and how it does tells why
   const bool had_attached = peer.has_attached();
@@ -185,7 +186,7 @@ void Crew::lose(std::uint32_t w) {
   roster_.unstick(w);
   m.end_deadline = os::Deadline::never();
   peer.close(waiter_.poller());
-  m.died = !is_expected && !has_left && !m.was_unheard;
+  m.died = !is_expected && !has_left && !m.lost_message;
   const bool is_hosts = !starter_.launcher().starts_workers();
   if (m.died) {
     const Error death = death_of(w, peer, gone, owner_.epoch(), in_hand);

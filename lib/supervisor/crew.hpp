@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers of a loader: heard, watched and stopped, with a Starter that starts and replaces them.
+// The workers of a loader: listened to, watched and stopped, with a Starter that starts and replaces them.
 //
 //   crew.cpp    hearing and losing workers
 //   limits.cpp  what follows when a deadline has passed or an audit failed
@@ -57,11 +57,11 @@ class Crew {
   // An event of the waiter, if it is the crew's.
   void handle(const os::Poller::Event& event);
   // Deaths, messages and deadlines that have come, without a wait.
-  Status take_news(Error& error);
-  // take_news, if a worker must have said more than was heard.
-  Status take_overdue_news(Error& error);
+  Status handle_events(Error& error);
+  // handle_events, if a worker must have said more than was received.
+  Status handle_overdue_events(Error& error);
   // A result has come from a worker that has not said it is ready: that word is waiting.
-  void expect_news() { has_overdue_news_ = true; }
+  void expect_events() { has_overdue_events_ = true; }
   // Compares what the workers say with what is known. With the doorbell armed before a sleep: a worker rings after it has
   // marked a task answered, so nothing is missed until the next ring.
   void audit();
@@ -87,11 +87,11 @@ class Crew {
 
  private:
   // crew.cpp
-  Peer::Heard listen(std::uint32_t w, Error& error);
-  void hear(std::uint32_t w);
-  void hear_last_words(std::uint32_t w);
+  Peer::Message receive(std::uint32_t w, Error& error);
+  void handle_message(std::uint32_t w);
+  void read_last_messages(std::uint32_t w);
   void drain_lane(std::uint32_t w);
-  void lose(std::uint32_t w);
+  void handle_end(std::uint32_t w);
 
   // limits.cpp
   void check_deadlines();
@@ -117,7 +117,7 @@ class Crew {
   Starter starter_;
   std::vector<std::uint64_t> oldest_;  // see audit
   bool is_stopping_ = false;
-  bool has_overdue_news_ = false;
+  bool has_overdue_events_ = false;
 };
 
 }  // namespace feedlane::supervisor

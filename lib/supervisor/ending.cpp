@@ -20,7 +20,7 @@ void wait_for_tracers(const CrewOwner& owner) {
 
 }  // namespace
 
-// A worker that never stops ringing has news in every round, so the clock is looked at in each.
+// A worker that never stops ringing causes an event in every round, so the clock is looked at in each.
 Status Crew::wait_for_ends(os::Deadline deadline, bool is_interruptible, Error& error) {
   const auto handle_one = [this](const os::Poller::Event& event) { owner_.on_event(event); };
   while (roster_.any_there()) {
@@ -63,7 +63,7 @@ void Crew::ask_each_to_end() {
       peer.set_state(State::stopping);
       peer.kill(SIGKILL);
     } else {
-      lose(w);
+      handle_end(w);
     }
   }
 }
@@ -103,7 +103,7 @@ Status Crew::end(std::int64_t death_ns, Error& error) {
   is_stopping_ = true;
   for (Member& m : roster_.members()) m.start_again_ns = 0;
   starter_.launcher().withdraw_offers();
-  Status s = take_news(error);  // of those that have attached since
+  Status s = handle_events(error);  // of those that have attached since
   ask_each_to_end();
   if (s >= 0) s = wait_for_ends(os::Deadline::after(settings_.stop_timeout_ns), false, error);
   if (s == FEEDLANE_TIMEOUT) {

@@ -52,7 +52,7 @@ void Crew::give_up_start(std::uint32_t w) {
   }
   if (is_child && !is_replaced) peer.set_state(State::failed);
   if (peer.has_process()) peer.cut_off(waiter_.poller());
-  else lose(w);
+  else handle_end(w);
 }
 
 // It makes no progress with its task: named, ended, and seen to be gone before its tasks go to others.

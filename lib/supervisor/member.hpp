@@ -15,8 +15,8 @@ struct Member {
 
   // ---- of the generation that is there ----
 
-  bool is_stuck = false;     // a thread that hangs, or a process that SIGKILL does not end: what it has is lost to it
-  bool was_unheard = false;  // its word that it attached could not be received
+  bool is_stuck = false;      // a thread that hangs, or a process that SIGKILL does not end: what it has is lost to it
+  bool lost_message = false;  // its word that it attached could not be received
   std::uint64_t refused_task = 0;                     // to blame for what it was cut off for; 0: it was not
   std::int64_t start_deadline_ns = FEEDLANE_FOREVER;  // for its next step: to attach, then to open its data set
   os::Deadline end_deadline = os::Deadline::never();  // of one that leaves
@@ -35,7 +35,7 @@ struct Member {
   std::int64_t start_again_ns = 0;   // when to try again to replace it; 0: not
 
   void reset_generation() {
-    is_stuck = was_unheard = was_given_up = false;
+    is_stuck = lost_message = was_given_up = false;
     refused_task = 0;
     end_deadline = os::Deadline::never();
     excused = 0;

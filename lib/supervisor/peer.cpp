@@ -125,7 +125,7 @@ void Peer::close_in_child() {
   trainer_event_.reset();
 }
 
-Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
+Peer::Message Peer::receive(os::Poller& poller, Error& error) {
   union {
     std::uint64_t magic;
     worker::Attached attached;
@@ -134,39 +134,39 @@ Peer::Heard Peer::listen(os::Poller& poller, Error& error) {
   } message{};
   os::Received received;
   const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
-  if (s == FEEDLANE_AGAIN) return Heard::nothing;
-  if (s < 0) return Heard::lost;
+  if (s == FEEDLANE_AGAIN) return Message::nothing;
+  if (s < 0) return Message::lost;
   // Also when it has said so before, and there was too little memory to go by it.
-  if (s != FEEDLANE_OK) return said_.leaving ? Heard::left : Heard::hung_up;
+  if (s != FEEDLANE_OK) return said_.leaving ? Message::left : Message::hung_up;
   if (!received.truncated && message.magic == worker::attached_magic && received.bytes == sizeof message.attached &&
       !said_.attached) {
     if (message.attached.layout_hash != shm::layout_hash) {
       (void)error.refuse(FEEDLANE_E_ABI, "layout_hash", message.attached.layout_hash, shm::layout_hash,
                          "worker {} (pid {}) has attached with a library of another layout", id_, received.pid);
-      return Heard::nonsense;
+      return Message::nonsense;
     }
-    if (received.fd_count <= 1) return hear_attached(received, poller, error);
+    if (received.fd_count <= 1) return read_attached(received, poller, error);
   }
   if (!received.truncated && message.magic == worker::ready_magic && received.bytes == sizeof message.ready &&
       !said_.ready) {
-    if (said_.attached) return hear_ready(message.ready, error);
+    if (said_.attached) return read_ready(message.ready, error);
     if (message.ready.status < 0) {  // it can't attach, and ends
       said_.ready = true;
       std::memcpy(why_not_attached_, message.ready.text, sizeof why_not_attached_ - 1);  // the last byte stays zero
-      return Heard::nothing;
+      return Message::nothing;
     }
   }
   if (message.magic == worker::leaving_magic &&
       received.bytes == sizeof message.leaving) {  // also before it has attached
     said_.leaving = true;
-    return Heard::left;
+    return Message::left;
   }
   (void)error.refuse(FEEDLANE_E_CORRUPT, "message", received.bytes, sizeof message.ready,
                      "worker {} (pid {}) sent {} bytes that are no message", id_, pid(), received.bytes);
-  return Heard::nonsense;
+  return Message::nonsense;
 }
 
-Peer::Heard Peer::hear_attached(os::Received& received, os::Poller& poller, Error& error) {
+Peer::Message Peer::read_attached(os::Received& received, os::Poller& poller, Error& error) {
   const pid_t sender = received.pid;
   if (is_child()) {
     if (sender != pid()) {
@@ -174,43 +174,43 @@ Peer::Heard Peer::hear_attached(os::Received& received, os::Poller& poller, Erro
           FEEDLANE_E_INIT, "config.argv", sender, pid(),
           "worker {} was started as process {} but process {} attached: the program must exec the worker", id_, pid(),
           sender);
-      return Heard::nonsense;
+      return Message::nonsense;
     }
   } else if (is_thread()) {
     set_pid(::getpid());
   } else {
     const Status s = os::open_sender(received, process_, error);
-    if (s == FEEDLANE_E_PEER_DEAD) return Heard::hung_up;  // and its parent knows
-    if (s == FEEDLANE_E_OS) return Heard::lost;
+    if (s == FEEDLANE_E_PEER_DEAD) return Message::hung_up;  // and its parent knows
+    if (s == FEEDLANE_E_OS) return Message::lost;
     if (s != FEEDLANE_OK || sender <= 0) {  // whom it can't see the trainer couldn't kill either
       process_.reset();
       (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", sender, 1,
                          "worker {} is process {} (0: in a PID namespace beside this one) but sent no pidfd of it", id_,
                          sender);
-      return Heard::nonsense;
+      return Message::nonsense;
     }
     set_pid(sender);
     if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) {
       process_.reset();  // its end would not be seen
-      return Heard::lost;
+      return Message::lost;
     }
   }
   said_.attached = true;
   if (state() == State::starting) set_state(State::opening);
-  return Heard::attached;
+  return Message::attached;
 }
 
-Peer::Heard Peer::hear_ready(const worker::Ready& ready, Error& error) {
+Peer::Message Peer::read_ready(const worker::Ready& ready, Error& error) {
   said_.ready = true;
-  if (is_ending()) return Heard::nothing;  // it was asked to end meanwhile
+  if (is_ending()) return Message::nothing;  // it was asked to end meanwhile
   if (ready.status == FEEDLANE_OK) {
     set_state(State::ready);
-    return Heard::ready;
+    return Message::ready;
   }
   (void)error.fail(FEEDLANE_E_INIT, "worker {} could not open its data set: {}", id_, first(320, ready.text));
   error.worker = static_cast<std::int32_t>(id_);
   set_state(State::failed);
-  return Heard::cannot_open;
+  return Message::cannot_open;
 }
 
 void Peer::ask_to_end() {

@@ -68,10 +68,10 @@ class Peer {
   [[nodiscard]] bool is_child() const { return kind_ == Kind::child; }
   [[nodiscard]] bool is_thread() const { return kind_ == Kind::thread; }
 
-  enum class Heard { nothing, attached, ready, cannot_open, left, hung_up, lost, nonsense };
+  enum class Message { nothing, attached, ready, cannot_open, left, hung_up, lost, nonsense };
   // The next thing that the worker said over the socket. `error` explains cannot_open, lost (it could not be received) and
   // nonsense.
-  Heard listen(os::Poller& poller, Error& error);
+  Message receive(os::Poller& poller, Error& error);
 
   [[nodiscard]] TaskRing& tasks() { return tasks_; }
   [[nodiscard]] const TaskRing& tasks() const { return tasks_; }
@@ -140,8 +140,8 @@ class Peer {
   Status send_welcome(const shm::Segments& segments, std::uint64_t result_start, std::int64_t epoch, bool tied,
                       int trainer_pidfd, int lifeline, Error& error);
   Status watch(os::Poller& poller, Error& error);
-  Heard hear_attached(os::Received& received, os::Poller& poller, Error& error);
-  Heard hear_ready(const worker::Ready& ready, Error& error);
+  Message read_attached(os::Received& received, os::Poller& poller, Error& error);
+  Message read_ready(const worker::Ready& ready, Error& error);
 
   std::uint32_t id_ = 0;
   bool was_opened_ = false;  // generations count from 0

@@ -38,7 +38,7 @@ Status Starter::start_again(std::uint32_t w, Error& error) {
 void Starter::replace(std::uint32_t w, bool had_attached, const Gone& gone) {
   Member& m = roster_.at(w);
   if (!launcher_->starts_workers()) return;  // the host brings another one
-  if (m.was_unheard) {                       // the same would happen at once; it was told
+  if (m.lost_message) {                      // the same would happen at once; it was told
     m.start_again_ns = os::now_ns() + start_again_every_ns;
     return;
   }

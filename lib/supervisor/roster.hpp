@@ -24,7 +24,7 @@ class Roster {
   [[nodiscard]] std::span<const Member> members() const { return members_; }
   [[nodiscard]] ring::Lanes& lanes() { return lanes_; }
 
-  // A worker is there that can be heard of again, or is on its way.
+  // A worker is ready, or may become ready.
   [[nodiscard]] bool any_there() const;
   // A worker is there that was asked to end, or has failed.
   [[nodiscard]] bool any_ending() const;

@@ -71,7 +71,7 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", geometry.slot_bytes, fields_.slot_bytes(),
                         "the declared fields don't fit a slot");
   declared_ = fields_.as_declared();
-  if (segments_ == &own_) own_.forbid_payloads();
+  if (segments_ == &own_) own_.poison_payloads();
   row_ = segments_->worker_row(id_);
   trainer_row_ = segments_->trainer_row(id_);
   const auto capacity = geometry.ring_capacity;
@@ -236,7 +236,7 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
     task_.prefetch_header();
     const bool is_another_s = is_revoked(message.id);
     if (message.id >= abandon_before() && !is_another_s) {
-      task_.permit();
+      task_.unpoison();
       *task = &task_.view();
       return FEEDLANE_OK;
     }

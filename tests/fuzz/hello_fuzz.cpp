@@ -206,12 +206,12 @@ void hear_worker(fuzz::Input& in) {
       default: theirs.reset(); break;
     }
     const bool was_attached = peer.has_attached();
-    const auto heard = peer.listen(poller, error);
-    PROMISE(heard != supervisor::Peer::Heard::nonsense || error.text[0] != '\0');
-    PROMISE((heard == supervisor::Peer::Heard::attached) == (!was_attached && peer.has_attached()));
-    PROMISE(heard != supervisor::Peer::Heard::ready || peer.state() == supervisor::State::ready);
-    PROMISE(heard != supervisor::Peer::Heard::cannot_open || peer.state() == supervisor::State::failed);
-    if (!theirs || heard == supervisor::Peer::Heard::hung_up) break;
+    const auto heard = peer.receive(poller, error);
+    PROMISE(heard != supervisor::Peer::Message::nonsense || error.text[0] != '\0');
+    PROMISE((heard == supervisor::Peer::Message::attached) == (!was_attached && peer.has_attached()));
+    PROMISE(heard != supervisor::Peer::Message::ready || peer.state() == supervisor::State::ready);
+    PROMISE(heard != supervisor::Peer::Message::cannot_open || peer.state() == supervisor::State::failed);
+    if (!theirs || heard == supervisor::Peer::Message::hung_up) break;
   }
   // What the loader does with its tasks, and then with the worker.
   supervisor::TaskRing& tasks = peer.tasks();
