@@ -39,6 +39,7 @@ declare -A package_use=(
   [python3]='runs the helper scripts'
   [python3-venv]='takes torch from PyPI'
   [python3-numpy]='the arrays of the Python package'
+  [python3-dev]='the compiled half of the Python package'
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
   [libjpeg-dev]='decodes JPEGs in one of the examples'
@@ -92,6 +93,7 @@ has_package() {
       ;;
     llvm) command -v llvm-cov ;;
     python3-numpy) python3 -c 'import numpy' ;;
+    python3-dev) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_paths()["include"] + "/Python.h")' ;;
     python3-torch) python3 -c 'import torch' ;;
     python3-venv) python3 -c 'import venv, ensurepip' ;;
     *) command -v "$1" ;;

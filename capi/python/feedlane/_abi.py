@@ -105,6 +105,7 @@ for _type, _bytes in {Error: 544, RandomConfig: 40, LoaderConfig: 256, Field: 88
         raise ImportError(f"{_type.__name__} has {c.sizeof(_type)} bytes here, {_bytes} in feedlane.h")
 
 library, library_path = _library.load()
+core = _library.load_core(library_path)
 
 _err, _out = c.POINTER(Error), c.POINTER(_p)
 _FUNCTIONS = {

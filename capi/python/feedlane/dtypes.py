@@ -24,3 +24,11 @@ def name_of(dtype):
     """As numpy and torch call it: "float32", "bfloat16", "bool"."""
     name = _NAMES.get(dtype.code, f"code {dtype.code} ")
     return name if name == "bool" else f"{name}{dtype.bits}"
+
+
+# By `code << 8 | bits`, for _core.
+BY_KEY = {code << 8 | np.dtype(kind + str(bytes_)).itemsize * 8: np.dtype(kind + str(bytes_))
+          for kind, code in _CODES.items() for bytes_ in {"i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16),
+                                                          "b": (1,)}[kind]}
+if _abi.core is not None:
+    _abi.core.set_up(np.ndarray, _abi.Dtype)

@@ -138,12 +138,16 @@ class ErrorRoom:
 
     def exception(self, status):
         """What to raise for a status that this was just filled in for."""
-        e = self.struct
-        traceback = self._detail.raw[:min(e.detail_len, _DETAIL_BYTES)].decode(errors="replace")
-        text = e.text.decode(errors="replace")
-        return make(status, text, worker=e.worker, attempt=e.attempt, epoch=e.epoch, batch=e.batch, sample=e.sample,
-                    argument=e.argument.decode(errors="replace"), found=e.found, needed=e.needed, os_errno=e.os_errno,
-                    traceback=traceback)
+        return exception_of(self.struct, status)
+
+
+def exception_of(e, status):
+    """What to raise for a status that this struct was just filled in for."""
+    traceback = ctypes.string_at(e.detail, min(e.detail_len, e.detail_cap)).decode(errors="replace") if e.detail else ""
+    text = e.text.decode(errors="replace")
+    return make(status, text, worker=e.worker, attempt=e.attempt, epoch=e.epoch, batch=e.batch, sample=e.sample,
+                argument=e.argument.decode(errors="replace"), found=e.found, needed=e.needed, os_errno=e.os_errno,
+                traceback=traceback)
 
 
 def make(status, text="", *, traceback="", **where):

@@ -30,6 +30,10 @@ class Handle:
         return self._run(_abi.library.feedlane_loader_create, config, c.byref(self._pointer), room.struct)
 
     @property
+    def calls_nothing_back(self):
+        return self._keep is None
+
+    @property
     def value(self):
         """For a batch's functions, which may be called after the loader's end too."""
         return self._pointer.value

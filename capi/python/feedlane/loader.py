@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainer's side: a Loader over a data set, with the arguments that torch's DataLoader has for the same things."""
 import ctypes as c
+import functools
 import gc
 import os
 import time
@@ -123,7 +124,7 @@ class Loader:
             self._config["iterable_length"] = order.length_of(dataset) or 0
         # Whatever becomes of the data set here: workers get what it was, for another seed and after a resume too.
         self._blob = worker.configuration(self._job) if num_workers > 0 else b""
-        self._next_epoch, self._turn = 0, 0
+        self._next_epoch, self._turn_cell = 0, c.c_int64()
         self._handle, self._inline = None, None
         self._create(self._order.base_seed)
 
@@ -181,7 +182,21 @@ class Loader:
 
     def __iter__(self):
         """An epoch's batches, as what the data set's samples are made of."""
-        return _Epoch(self, whole=False)
+        epoch = _Epoch(self, whole=False)
+        return epoch if _abi.core is None or not self._calls_nothing_back() else self._cursor(epoch)
+
+    def _calls_nothing_back(self):
+        """Neither into Python nor, for each batch, to a device's stream."""
+        return self._handle.calls_nothing_back and not self._streams
+
+    def _cursor(self, epoch):
+        from_dlpack = None
+        if self._torch is not None:
+            from torch.utils import dlpack as from_torch
+            from_dlpack = from_torch.from_dlpack
+        return _abi.core.Cursor(self._handle.value, c.addressof(self._turn_cell), epoch,
+                                functools.partial(tree.load, allow_pickle=self.allow_pickle), dtypes.BY_KEY, from_dlpack,
+                                int(self.timeout * 1e9) if self.timeout else _abi.FOREVER)
 
     def batches(self):
         """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""
@@ -200,8 +215,8 @@ class Loader:
         room = errors.ErrorRoom.shared()
         self._check(self._handle.call(_abi.library.feedlane_loader_begin, self._next_epoch, room.struct), room)
         self._next_epoch += 1
-        self._turn += 1
-        return self._turn
+        self._turn_cell.value += 1
+        return self._turn_cell.value
 
     def _check(self, status, room):
         """Raises for an error; by what a callback raised, if one did."""
@@ -232,8 +247,8 @@ class Loader:
             del interruption  # its traceback holds this frame, and those of an earlier `next` with its batch
 
     def _next(self, turn):
-        if turn != self._turn:
-            raise errors.make(_abi.E_STATE, "another iteration over this loader has begun since")
+        if turn != self._turn_cell.value:
+            raise _superseded()
         room, batch = errors.ErrorRoom.shared(), Batch(self._handle.value, self._convert, self.allow_pickle)
         deadline = time.monotonic_ns() + int(self.timeout * 1e9) if self.timeout else None
         collected = False
@@ -259,7 +274,7 @@ class Loader:
 
     def _stop(self, turn):
         """Nobody goes on with this epoch: workers that aren't kept end now, and not when the next one begins."""
-        if turn == self._turn and self.num_workers > 0 and not self.persistent_workers and self._handle.value:
+        if turn == self._turn_cell.value and self.num_workers > 0 and not self.persistent_workers and self._handle.value:
             self._handle.call(_abi.library.feedlane_loader_stop, None)
 
     def _convert(self, tensor, owner):
@@ -322,6 +337,10 @@ class Loader:
         return found
 
 
+def _superseded():
+    return errors.make(_abi.E_STATE, "another iteration over this loader has begun since")
+
+
 class _Epoch:
     """One iteration. The epoch ends with it, or when the next one begins."""
 
@@ -346,6 +365,31 @@ class _Epoch:
         if self._whole:
             return batch
         with batch:  # the arrays keep it from here on
+            return batch.data
+
+    # ---- for the compiled iterator: see core/cursor.cpp ----
+
+    def end(self):
+        self._ended = True
+
+    def refuse(self, status):
+        raise _superseded() if status == _abi.E_STATE else errors.make(status)
+
+    def outcome(self, status, error):
+        """Of a `next` that yielded no batch: raises, or waits for one."""
+        if status == _abi.SLOTS_HELD:
+            return next(self)
+        if status == _abi.TIMEOUT:
+            raise errors.make(status, f"no batch came in {self._loader.timeout} s")
+        if status == _abi.E_STATE:
+            raise errors.make(status, "the loader was closed")
+        raise errors.exception_of(_abi.Error.from_address(error), status)
+
+    def unusual(self, struct):
+        """A batch whose plan the compiled iterator doesn't know."""
+        batch = Batch(self._loader._handle.value, self._loader._convert, self._loader.allow_pickle)
+        c.memmove(c.addressof(batch._struct), struct, c.sizeof(_abi.Batch))
+        with batch:
             return batch.data
 
     def __del__(self):

@@ -39,6 +39,8 @@ def get_worker_info():
 def sample_seed():
     """The seed of the sample that is being made: the same whoever makes it, after a crash and a resume too. None outside
     of __getitem__ and in iterable data sets."""
+    if _seeds.now is None and _abi.core is not None:
+        return _abi.core.seed()
     return _seeds.now
 
 
@@ -100,7 +102,7 @@ class Maker:
         self._write(task, leaves)
         blob = tree.dump(plan, self.job.allow_pickle)
         room = errors.ErrorRoom.shared()
-        _check_room(_abi.library.feedlane_task_metadata(task, blob, len(blob), room.struct), room)
+        check_room(_abi.library.feedlane_task_metadata(task, blob, len(blob), room.struct), room)
         return rows
 
     def _samples(self, task):
@@ -153,21 +155,26 @@ class Maker:
 
     def _write(self, task, leaves):
         if self.job.fields is not None:
-            self._compare(leaves)
-        room = errors.ErrorRoom.shared()
-        out = _abi.Tensor()
+            self.compare(leaves)
         for number, leaf in enumerate(leaves):
-            if len(leaf.shape) > _abi.MAX_NDIM:
-                raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_abi.MAX_NDIM}")
-            name = self.job.fields[number][0] if self.job.fields else str(number)
-            field = _abi.Field(name=name.encode(), dtype=leaf.dtype, ndim=len(leaf.shape),
-                               shape=(c.c_int64 * _abi.MAX_NDIM)(*leaf.shape))
-            _check_room(_abi.library.feedlane_task_tensor(task, number, field, out, room.struct), room)
-            if out.bytes:
-                memory = (c.c_char * out.bytes).from_address(out.data)
-                leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
+            self.write_leaf(task, number, leaf)
 
-    def _compare(self, leaves):
+    def name_of(self, number):
+        """What tensor `number` of a batch is called."""
+        return (self.job.fields[number][0] if self.job.fields else str(number)).encode()
+
+    def write_leaf(self, task, number, leaf):
+        if len(leaf.shape) > _abi.MAX_NDIM:
+            raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_abi.MAX_NDIM}")
+        room, out = errors.ErrorRoom.shared(), _abi.Tensor()
+        field = _abi.Field(name=self.name_of(number), dtype=leaf.dtype, ndim=len(leaf.shape),
+                           shape=(c.c_int64 * _abi.MAX_NDIM)(*leaf.shape))
+        check_room(_abi.library.feedlane_task_tensor(task, number, field, out, room.struct), room)
+        if out.bytes:
+            memory = (c.c_char * out.bytes).from_address(out.data)
+            leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
+
+    def compare(self, leaves):
         """What was declared is what must come."""
         declared = self.job.fields
         if len(leaves) != len(declared):
@@ -180,7 +187,7 @@ class Maker:
                                 f"{dtypes.name_of(leaf.dtype)} {found}")
 
 
-def _check_room(status, room):
+def check_room(status, room):
     if status == _abi.E_LIMIT:
         needed = room.struct.needed + _PLAN_BYTES
         raise errors.make(status, f"the batch doesn't fit: Loader(slot_bytes={needed}) or more", needed=needed,

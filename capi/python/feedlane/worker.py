@@ -9,7 +9,7 @@ import pickle
 import sys
 import traceback
 
-from . import _abi, errors, maker
+from . import _abi, collate, errors, maker, tree
 
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import worker; worker.main()"
 
@@ -98,16 +98,68 @@ def _work(task, batches):
     return _done(status, room)
 
 
+class Glue:
+    """What the compiled loop calls: see core/work.cpp. Tasks come as addresses."""
+
+    def __init__(self, batches):
+        job = batches.job
+        self._batches = batches
+        self.ordinary, self.batched = not job.iterable and job.policy is None, job.batched
+        self.dataset, self.collate_fn = job.dataset, job.collate_fn
+        self.get_all = getattr(job.dataset, "__getitems__", None) if job.batched else None
+        self.leaves, self.batch, self.single, self.whole = collate.Leaves, collate.batch, collate.single, collate.whole
+        self.compare = batches.compare if job.fields is not None else None
+        self.names = [batches.name_of(i) for i in range(len(job.fields) if job.fields else _abi.MAX_TENSORS)]
+
+    def dump(self, plan):
+        return tree.dump(plan, self._batches.job.allow_pickle)
+
+    def slow(self, task):
+        """Any task."""
+        _work(c.cast(task, c.POINTER(_abi.Task)), self._batches)
+
+    def write(self, task, number, leaf):
+        """A collate.Leaf, which is not of the compiled kind."""
+        self._batches.write_leaf(_abi.Task.from_address(task), number, leaf)
+
+    def refused(self, status):
+        room = errors.ErrorRoom.shared()
+        maker.check_room(status, room)
+
+    def failed(self, task, reason, position, index):
+        if position >= 0:
+            failure = maker.SampleFailed(position, index)
+            failure.__cause__ = reason
+            reason = failure
+        _fail(c.cast(task, c.POINTER(_abi.Task)), reason)
+
+    def committed(self, task, status):
+        """A commit that the library refused: the task is still there, and fails by it."""
+        room = errors.ErrorRoom.shared()
+        if status == _abi.E_ARGUMENT:
+            _fail(c.cast(task, c.POINTER(_abi.Task)), room.exception(status))
+        else:
+            _done(status, room)
+
+
 def main():
     descriptor = _abi.library.feedlane_worker_fd()
     if descriptor < 0:
         sys.exit("to be started by a trainer")
-    worker, task, room = c.c_void_p(), c.POINTER(_abi.Task)(), errors.ErrorRoom.shared()
+    worker, room = c.c_void_p(), errors.ErrorRoom.shared()
     errors.check(_abi.library.feedlane_worker_attach(descriptor, _abi.FOREVER, worker, room.struct), room)
     batches = _open(worker)
-    status = _abi.OK if batches else _abi.END
+    if batches is not None:
+        _run(worker, batches, room)
+    _abi.library.feedlane_worker_detach(worker)
+
+
+def _run(worker, batches, room):
+    if _abi.core is not None:
+        errors.check(_abi.core.work(worker.value, c.addressof(room.struct), Glue(batches)), room)
+        return
+    task, status = c.POINTER(_abi.Task)(), _abi.OK
     while status in (_abi.OK, _abi.INTERRUPTED):
         status = _abi.library.feedlane_worker_next(worker, _abi.FOREVER, task, room.struct)
         if errors.check(status, room) == _abi.OK:
             status = _work(task, batches)
-    _abi.library.feedlane_worker_detach(worker)
