@@ -43,6 +43,8 @@ enum LeafOwner : long { owner_any, owner_numpy, owner_torch };
 
 // cursor.cpp: Cursor, the iterator of an epoch, and the views that its arrays lie over.
 bool add_cursor(PyObject* module);
+// queue.cpp: IndexQueue, a sampler that Python code fills.
+bool add_queue(PyObject* module);
 // leaf.cpp: Leaf, a tensor to be written into a slot, and `collate`.
 bool add_leaf(PyObject* module);
 [[nodiscard]] bool is_leaf(PyObject* object);

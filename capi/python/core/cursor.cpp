@@ -65,6 +65,7 @@ struct Cursor {
   PyObject* dtypes;                       // code << 8 | bits -> numpy's dtype
   PyObject* from_dlpack;                  // None: arrays are numpy's
   std::int64_t timeout_ns;                // for a batch; FEEDLANE_FOREVER
+  std::uint64_t held;                     // with so many batches held, what follows is copied; 0: never
   const std::int64_t* turn;               // of the loader: another iteration has begun if it is no longer ours
   std::int64_t own_turn;
   bool is_in_call;
@@ -227,7 +228,7 @@ std::int32_t next_batch(Cursor& cursor, feedlane_batch& batch) {
   }
 }
 
-// What is not an ordinary batch: `_Epoch.outcome` raises, or returns the next data.
+// What is not an ordinary batch: `outcome` raises, returns the next data, or returns NotImplemented: `next` is called again.
 Ref outcome(const Cursor& cursor, std::int32_t status) {
   return Ref(
       PyObject_CallMethod(cursor.epoch, "outcome", "iK", status, reinterpret_cast<unsigned long long>(&cursor.error)));
@@ -238,37 +239,57 @@ Ref unusual(const Cursor& cursor, feedlane_batch& batch) {
   return Ref(PyObject_CallMethod(cursor.epoch, "unusual", "K", reinterpret_cast<unsigned long long>(&batch)));
 }
 
-PyObject* next_data(PyObject* self) {
-  Cursor& cursor = *cursor_of(self);
-  if (*cursor.turn != cursor.own_turn || cursor.is_in_call)
-    return PyObject_CallMethod(cursor.epoch, "refuse", "i", cursor.is_in_call ? FEEDLANE_E_BUSY : FEEDLANE_E_STATE);
-  feedlane_batch batch;
-  feedlane_init(&batch, sizeof batch);
-  cursor.is_in_call = true;
-  const std::int32_t status = next_batch(cursor, batch);
-  cursor.is_in_call = false;
-  if (status == FEEDLANE_END) {
-    Ref told(PyObject_CallMethod(cursor.epoch, "end", nullptr));
-    return nullptr;  // with no exception: StopIteration
-  }
-  if (status != FEEDLANE_OK) return PyErr_Occurred() != nullptr ? nullptr : outcome(cursor, status).release();
-  // From here on nothing is run between the batch's coming and what holds it, but by `unusual`, which takes it over.
+// Whether the loop keeps so many batches that this one must not keep its slot.
+bool must_copy(const Cursor& cursor) {
+  if (cursor.held == 0) return false;
+  feedlane_stats stats;
+  feedlane_init(&stats, sizeof stats);
+  return feedlane_loader_get_stats(cursor.loader, &stats) == FEEDLANE_OK && stats.slots_held >= cursor.held;
+}
+
+Ref data_of(Cursor& cursor, feedlane_batch& batch) {
   Ref data;
   if (read_plan(cursor, batch)) data = Builder(cursor, batch).build(cursor.plan);
-  if (!data && PyErr_Occurred() == nullptr) return unusual(cursor, batch).release();
+  if (!data && PyErr_Occurred() == nullptr) return unusual(cursor, batch);
   if (!data && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) {
     PyErr_Clear();  // Malformed, or too little memory: said the package's way
-    return unusual(cursor, batch).release();
+    return unusual(cursor, batch);
   }
   (void)feedlane_batch_release(cursor.loader, batch.token);
-  return data.release();
+  return data;
+}
+
+PyObject* next_data(PyObject* self) {
+  Cursor& cursor = *cursor_of(self);
+  for (;;) {
+    if (*cursor.turn != cursor.own_turn || cursor.is_in_call)
+      return PyObject_CallMethod(cursor.epoch, "refuse", "i", cursor.is_in_call ? FEEDLANE_E_BUSY : FEEDLANE_E_STATE);
+    feedlane_batch batch;
+    feedlane_init(&batch, sizeof batch);
+    cursor.is_in_call = true;
+    const std::int32_t status = next_batch(cursor, batch);
+    cursor.is_in_call = false;
+    if (status == FEEDLANE_OK) {
+      Ref data = data_of(cursor, batch);
+      if (!data || !must_copy(cursor)) return data.release();
+      return PyObject_CallMethod(cursor.epoch, "copy", "O", data.get());
+    }
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    if (status == FEEDLANE_END) {
+      Ref told(PyObject_CallMethod(cursor.epoch, "end", nullptr));
+      return nullptr;  // with no exception: StopIteration
+    }
+    Ref what = outcome(cursor, status);
+    if (what.get() != Py_NotImplemented) return what.release();
+  }
 }
 
 PyObject* new_cursor(PyTypeObject* type, PyObject* args, PyObject*) {
-  unsigned long long loader = 0, turn = 0;
+  unsigned long long loader = 0, turn = 0, held = 0;
   long long timeout_ns = 0;
   PyObject *epoch = nullptr, *read = nullptr, *dtypes = nullptr, *from_dlpack = nullptr;
-  if (PyArg_ParseTuple(args, "KKOOOOL:Cursor", &loader, &turn, &epoch, &read, &dtypes, &from_dlpack, &timeout_ns) == 0)
+  if (PyArg_ParseTuple(args, "KKOOOOLK:Cursor", &loader, &turn, &epoch, &read, &dtypes, &from_dlpack, &timeout_ns,
+                       &held) == 0)
     return nullptr;
   char* const detail = static_cast<char*>(std::calloc(1, detail_bytes));
   if (detail == nullptr) return PyErr_NoMemory();
@@ -286,6 +307,7 @@ PyObject* new_cursor(PyTypeObject* type, PyObject* args, PyObject*) {
   cursor->dtypes = dtypes;
   cursor->from_dlpack = from_dlpack;
   cursor->timeout_ns = timeout_ns;
+  cursor->held = held;
   cursor->turn = reinterpret_cast<const std::int64_t*>(turn);
   cursor->own_turn = *cursor->turn;
   feedlane_init(&cursor->error, sizeof cursor->error);
@@ -331,8 +353,8 @@ PyObject* itself(PyObject* self) {
 Py_ssize_t length(PyObject* self) { return PyObject_Length(cursor_of(self)->epoch); }
 
 PyType_Slot cursor_slots[] = {
-    {Py_tp_doc,
-     const_cast<char*>("Cursor(loader, turn, epoch, read, dtypes, from_dlpack, timeout_ns): an epoch's batches.")},
+    {Py_tp_doc, const_cast<char*>(
+                    "Cursor(loader, turn, epoch, read, dtypes, from_dlpack, timeout_ns, held): an epoch's batches.")},
     {Py_tp_new, reinterpret_cast<void*>(new_cursor)},
     {Py_tp_dealloc, reinterpret_cast<void*>(free_cursor)},
     {Py_tp_traverse, reinterpret_cast<void*>(visit)},

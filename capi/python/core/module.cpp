@@ -54,6 +54,6 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 PyMODINIT_FUNC PyInit__core() {
   using namespace feedlane::python;
   Ref module(PyModule_Create(&definition));
-  if (!module || !add_cursor(module.get()) || !add_leaf(module.get())) return nullptr;
+  if (!module || !add_cursor(module.get()) || !add_leaf(module.get()) || !add_queue(module.get())) return nullptr;
   return module.release();
 }

@@ -9,3 +9,11 @@ from .loader import Event, Loader
 from .maker import WorkerInfo, get_worker_info, sample_seed
 from .pinned import Pool
 from .samplers import Rank, Sampler, rank_detect
+
+
+def __getattr__(name):
+    """DataLoader needs torch, which the rest does without."""
+    if name == "DataLoader":
+        from .dataloader import DataLoader
+        return DataLoader
+    raise AttributeError(f"module 'feedlane' has no attribute {name!r}")

@@ -12,6 +12,7 @@ SAMPLE_RETRIED, SAMPLE_SUBSTITUTED, SAMPLE_SKIPPED = range(1, 4)
 FOREVER = 2**63 - 1
 MAX_NDIM, MAX_TENSORS, UNBATCHED = 8, 64, -1
 SHUFFLE_TORCH, SHUFFLE_FEISTEL, SHUFFLE_TORCH_LOADER = range(3)
+START_EXTERNAL = 3
 DISPATCH_LEAST_LOADED, DISPATCH_ROUND_ROBIN = range(2)
 
 _i32, _i64, _u32, _u64, _size, _p, _s = c.c_int32, c.c_int64, c.c_uint32, c.c_uint64, c.c_size_t, c.c_void_p, c.c_char_p
@@ -142,6 +143,7 @@ _FUNCTIONS = {
     "feedlane_loader_begin": [_p, _i64, _err],
     "feedlane_loader_next": [_p, _i64, c.POINTER(Batch), _err],
     "feedlane_loader_stop": [_p, _err],
+    "feedlane_loader_open_worker": [_p, c.POINTER(_i32), c.POINTER(_i32), _err],
     "feedlane_loader_length": [_p, c.POINTER(_i64)],
     "feedlane_loader_state": [_p, _u64, _p, _u64, c.POINTER(_u64), _err],
     "feedlane_state_read": [_s, _u64, c.POINTER(StateInfo), _err],

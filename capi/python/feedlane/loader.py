@@ -196,7 +196,7 @@ class Loader:
             from_dlpack = from_torch.from_dlpack
         return _abi.core.Cursor(self._handle.value, c.addressof(self._turn_cell), epoch,
                                 functools.partial(tree.load, allow_pickle=self.allow_pickle), dtypes.BY_KEY, from_dlpack,
-                                int(self.timeout * 1e9) if self.timeout else _abi.FOREVER)
+                                int(self.timeout * 1e9) if self.timeout else _abi.FOREVER, 0)
 
     def batches(self):
         """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""

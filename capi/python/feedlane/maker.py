@@ -44,6 +44,33 @@ def sample_seed():
     return _seeds.now
 
 
+def set_worker_info(number, count, seed, dataset):
+    """For get_worker_info."""
+    global _worker_info
+    _worker_info = WorkerInfo(number, count, seed, dataset, 0)
+
+
+def copied(data):
+    """The same with its arrays and tensors copied."""
+    if isinstance(data, np.ndarray):
+        return data.copy()
+    if _is_tensor(data):
+        return data.clone()
+    if type(data) in (list, tuple):
+        return type(data)(copied(item) for item in data)
+    if isinstance(data, tuple):  # a named tuple
+        return tuple.__new__(type(data), [copied(item) for item in data])
+    if isinstance(data, dict):
+        for key, value in data.items():  # the batch's own, which nobody else has
+            data[key] = copied(value)
+    return data
+
+
+def _is_tensor(data):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(data, torch.Tensor)
+
+
 class SampleFailed(Exception):
     """Row `position` of the task couldn't be made; its cause is the data set's exception."""
 

@@ -68,11 +68,11 @@ def _open(worker):
     return batches
 
 
-def _fail(task, reason):
+def _fail(task, reason, text_of=errors.one_line):
     position = -1
     if isinstance(reason, maker.SampleFailed):
         position, reason = reason.position, reason.__cause__
-    text, story, room = errors.one_line(reason), errors.story(reason), errors.ErrorRoom.shared()
+    text, story, room = text_of(reason), errors.story(reason), errors.ErrorRoom.shared()
     return _done(_abi.library.feedlane_task_fail(task, position, 0, text, story, room.struct), room)
 
 
@@ -81,29 +81,29 @@ def _done(status, room):
     return _abi.OK if status == _abi.E_STALE else errors.check(status, room)
 
 
-def _work(task, batches):
+def _work(task, batches, text_of=errors.one_line):
     try:
         if task.contents.first:
             batches.restart()
             batches.skip(task.contents.delivered, task.contents.worker)
         rows = batches.make(task.contents)
     except Exception as reason:
-        return _fail(task, reason)
+        return _fail(task, reason, text_of)
     room = errors.ErrorRoom.shared()
     if rows == 0 and batches.job.iterable:
         return _done(_abi.library.feedlane_task_exhausted(task, room.struct), room)
     status = _abi.library.feedlane_task_commit(task, rows, room.struct)
     if status == _abi.E_ARGUMENT:  # the task is still there: the batch's error
-        return _fail(task, room.exception(status))
+        return _fail(task, room.exception(status), text_of)
     return _done(status, room)
 
 
 class Glue:
     """What the compiled loop calls: see core/work.cpp. Tasks come as addresses."""
 
-    def __init__(self, batches):
+    def __init__(self, batches, text_of):
         job = batches.job
-        self._batches = batches
+        self._batches, self._text_of = batches, text_of
         self.ordinary, self.batched = not job.iterable and job.policy is None, job.batched
         self.dataset, self.collate_fn = job.dataset, job.collate_fn
         self.get_all = getattr(job.dataset, "__getitems__", None) if job.batched else None
@@ -116,7 +116,7 @@ class Glue:
 
     def slow(self, task):
         """Any task."""
-        _work(c.cast(task, c.POINTER(_abi.Task)), self._batches)
+        _work(c.cast(task, c.POINTER(_abi.Task)), self._batches, self._text_of)
 
     def write(self, task, number, leaf):
         """A collate.Leaf, which is not of the compiled kind."""
@@ -131,13 +131,13 @@ class Glue:
             failure = maker.SampleFailed(position, index)
             failure.__cause__ = reason
             reason = failure
-        _fail(c.cast(task, c.POINTER(_abi.Task)), reason)
+        _fail(c.cast(task, c.POINTER(_abi.Task)), reason, self._text_of)
 
     def committed(self, task, status):
         """A commit that the library refused: the task is still there, and fails by it."""
         room = errors.ErrorRoom.shared()
         if status == _abi.E_ARGUMENT:
-            _fail(c.cast(task, c.POINTER(_abi.Task)), room.exception(status))
+            _fail(c.cast(task, c.POINTER(_abi.Task)), room.exception(status), self._text_of)
         else:
             _done(status, room)
 
@@ -150,16 +150,17 @@ def main():
     errors.check(_abi.library.feedlane_worker_attach(descriptor, _abi.FOREVER, worker, room.struct), room)
     batches = _open(worker)
     if batches is not None:
-        _run(worker, batches, room)
+        run(worker, batches, room)
     _abi.library.feedlane_worker_detach(worker)
 
 
-def _run(worker, batches, room):
+def run(worker, batches, room, text_of=errors.one_line):
+    """Makes batches until the trainer wants no more. text_of: an exception in one line, for the trainer."""
     if _abi.core is not None:
-        errors.check(_abi.core.work(worker.value, c.addressof(room.struct), Glue(batches)), room)
+        errors.check(_abi.core.work(worker.value, c.addressof(room.struct), Glue(batches, text_of)), room)
         return
     task, status = c.POINTER(_abi.Task)(), _abi.OK
     while status in (_abi.OK, _abi.INTERRUPTED):
         status = _abi.library.feedlane_worker_next(worker, _abi.FOREVER, task, room.struct)
         if errors.check(status, room) == _abi.OK:
-            status = _work(task, batches)
+            status = _work(task, batches, text_of)

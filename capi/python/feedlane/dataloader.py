@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DataLoader: torch.utils.data.DataLoader whose worker processes make their batches in shared memory.
+
+It is a subclass: arguments, samplers, generators and what frameworks look for are torch's. What differs is the way of a batch
+from a worker to the loop, and what happens when a worker dies: another one takes its place. Without workers, and for torch's data
+pipes, it is torch's own loader."""
+import ctypes as c
+import functools
+import gc
+import time
+import warnings
+import weakref
+
+import torch
+import torch.utils.data
+import torch.utils.dlpack
+from torch.utils.data import dataloader as torch_dataloader
+from torch.utils.data._utils import pin_memory
+
+from . import _abi, dtypes, errors, maker, torch_worker, tree
+from .batch import Batch
+from .handle import Handle
+from .loader import _SLOT_BYTES
+
+_LOOK_EVERY_NS = 50_000_000  # at workers that have ended
+_LARGEST_BATCH = 65536       # rows of a batch sampler that doesn't say
+
+
+class DataLoader(torch.utils.data.DataLoader):
+    """As torch's, with these arguments besides, by keyword:
+
+    held          batches that the loop may keep in shared memory; what it keeps beyond is copied. Default 4.
+    slot_bytes    the largest batch. Address space: only what is written takes memory. Default 256 MiB.
+    task_timeout  seconds after which a worker that is stuck in a batch is replaced; 0, the default: never.
+    max_restarts  of dead workers over an iteration; 0: 1000, -1: none.
+    allow_pickle  values that are neither tensors, arrays, numbers, strings, bytes nor containers of such travel pickled, as with
+                  torch. Default True: a worker, and whoever can write its memory, can then run any code in this process. With
+                  False such a value is a TypeError in the worker.
+
+    Errors of the data set are raised as torch raises them: as their own type, with the worker's traceback. The iteration can go
+    on after them. Indices must be integers."""
+
+    def __init__(self, *args, held=4, slot_bytes=_SLOT_BYTES, task_timeout=0, max_restarts=0, allow_pickle=True, **kwargs):
+        self._feedlane = {"held": errors.whole("held", held, 1, 4096),
+                          "slot_bytes": errors.whole("slot_bytes", slot_bytes, 1, 1 << 46),
+                          "task_timeout_ns": int(task_timeout * 1e9),
+                          "max_restarts": errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)}
+        self._allow_pickle = bool(allow_pickle)
+        super().__init__(*args, **kwargs)
+
+    def _get_iterator(self):
+        pipes = torch.utils.data.IterDataPipe, torch.utils.data.MapDataPipe
+        if self.num_workers == 0 or isinstance(self.dataset, pipes):
+            return super()._get_iterator()
+        if _abi.core is None:
+            raise ImportError("feedlane.DataLoader needs the compiled half of this package: see its README")
+        self.check_worker_number_rationality()
+        return _Iterator(self)
+
+
+class _Iterator(torch_dataloader._BaseDataLoaderIter):
+    """One iteration with its own workers; with persistent_workers, one after the other."""
+
+    _handle = None
+
+    def __init__(self, loader):
+        super().__init__(loader)
+        self._options, self._allow_pickle = loader._feedlane, loader._allow_pickle
+        self._prefetch = loader.prefetch_factor * loader.num_workers
+        self._iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
+        self._in_order = getattr(loader, "in_order", True)
+        self._queue, self._turn, self._epoch = _abi.core.IndexQueue(), c.c_int64(), 0
+        self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"])
+        self._create(loader)
+        self._reset(loader, first_iter=True)
+
+    def _create(self, loader):
+        kept = dict(self._options)
+        config = _abi.LoaderConfig(
+            workers=self._num_workers, prefetch_factor=loader.prefetch_factor, start=_abi.START_EXTERNAL,
+            dispatch=_abi.DISPATCH_ROUND_ROBIN, out_of_order=not self._in_order, has_seed=True, seed=self._base_seed & (2**64 - 1),
+            drop_last=self._drop_last and self._iterable, iterable=self._iterable, **kept)
+        sampler = c.c_void_p()
+        if self._iterable:
+            config.batch_size = loader.batch_size if self._auto_collation else _abi.UNBATCHED
+        else:
+            config.batch_size = 0 if self._auto_collation else _abi.UNBATCHED
+            rows = (getattr(self._index_sampler, "batch_size", None) or _LARGEST_BATCH) if self._auto_collation else 0
+            sampler.value = self._queue.sampler(rows)
+            config.sampler = sampler
+        room, self._handle = errors.ErrorRoom.shared(), Handle(None)
+        try:
+            errors.check(self._handle.create(config, room), room)
+        finally:
+            _abi.library.feedlane_sampler_destroy(c.byref(sampler))
+
+    def _reset(self, loader, first_iter=False):
+        super()._reset(loader, first_iter)
+        if self._handle is None:  # torch's constructor
+            return
+        if not first_iter:
+            self._epoch += 1
+        self._turn.value += 1
+        self._queue.restart()
+        self._has_indices, self._ended = not self._iterable, False
+        for _ in range(self._prefetch):
+            self._push()
+        room = errors.ErrorRoom.shared()
+        self._crew.fill(self._handle)
+        errors.check(self._handle.call(_abi.library.feedlane_loader_begin, self._epoch, room.struct), room)
+        self._cursor = _abi.core.Cursor(self._handle.value, c.addressof(self._turn), _Outcomes(self),
+                                        functools.partial(tree.load, allow_pickle=self._allow_pickle), dtypes.BY_KEY,
+                                        torch.utils.dlpack.from_dlpack, _LOOK_EVERY_NS, self._options["held"])
+        self._next_of_cursor = self._cursor.__next__
+
+    def _push(self):
+        """The library draws one batch ahead of what it has yielded: it is there before it does."""
+        if not self._has_indices:
+            return
+        try:
+            indices = next(self._sampler_iter)
+        except StopIteration:
+            self._has_indices = False
+            self._queue.end()
+            return
+        self._queue.push(indices if self._auto_collation else (indices,))
+
+    def __next__(self):
+        if self._sampler_iter is None:
+            self._reset(None)
+        self._push()
+        self._deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
+        data = self._next_of_cursor()
+        self._num_yielded += 1
+        if self._iterable and self._IterableDataset_len_called is not None:
+            self._warn_of_length()
+        if self._pin_memory:
+            return pin_memory.pin_memory(data, self._pin_memory_device)
+        return data
+
+    next = __next__
+
+    def _warn_of_length(self):
+        if self._num_yielded <= self._IterableDataset_len_called:
+            return
+        warnings.warn(
+            f"Length of IterableDataset {self._dataset} was reported to be {self._IterableDataset_len_called} (when accessing "
+            f"len(dataloader)), but {self._num_yielded} samples have been fetched. For multiprocessing data-loading, this could be "
+            "caused by not properly configuring the IterableDataset replica at each worker. Please see "
+            "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples.", stacklevel=3)
+
+    # ---- the end ----
+
+    def _shutdown_workers(self):
+        if self._handle is not None:
+            self._handle.close()
+            self._crew.join()
+
+    def __del__(self):
+        self._shutdown_workers()
+
+
+class _Outcomes:
+    """What the compiled iterator asks: see core/cursor.cpp."""
+
+    def __init__(self, iterator):
+        self._weak = weakref.ref(iterator)  # whoever drops the iterator ends its workers
+
+    _i = property(lambda self: self._weak())
+
+    def __len__(self):
+        return len(self._i)
+
+    def end(self):
+        i = self._i
+        i._ended = True
+        if not i._persistent_workers:
+            i._shutdown_workers()
+
+    def refuse(self, status):
+        raise errors.make(status)
+
+    def outcome(self, status, address):
+        i = self._i
+        if i._ended and status == _abi.E_STATE:
+            raise StopIteration
+        if status in (_abi.TIMEOUT, _abi.E_PEER_DEAD):
+            i._crew.fill(i._handle)
+            if i._deadline is not None and time.monotonic() >= i._deadline:
+                raise RuntimeError(f"DataLoader timed out after {i._timeout} seconds")
+            return NotImplemented
+        if status == _abi.SLOTS_HELD:
+            gc.collect()
+            i._crew.fill(i._handle)
+            time.sleep(0.001)
+            return NotImplemented
+        error = _abi.Error.from_address(address)
+        if status in (_abi.E_SAMPLE, _abi.E_INIT):
+            torch_worker.reraise(error)
+        raise errors.exception_of(error, status)
+
+    def unusual(self, struct):
+        i = self._i
+        batch = Batch(i._handle.value, lambda tensor, owner: tensor.numpy() if owner == tree.NUMPY else tensor.torch(), True)
+        c.memmove(c.addressof(batch._struct), struct, c.sizeof(_abi.Batch))
+        batch._allow_pickle = i._allow_pickle
+        with batch:
+            return batch.data
+
+    def copy(self, data):
+        return maker.copied(data)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker processes of a DataLoader: started by multiprocessing, as torch starts its own, and set up as those are."""
+import ctypes as c
+import multiprocessing
+import multiprocessing.reduction
+import os
+import random
+import re
+import sys
+import traceback
+
+import torch
+import torch.multiprocessing
+from torch.utils.data import dataloader as torch_dataloader
+from torch.utils.data._utils import collate as torch_collate, signal_handling, worker as torch_worker
+
+from . import _abi, errors, maker, worker
+
+_PATIENCE_S = 5  # with a process that was told to end
+
+
+class _Descriptor:
+    """A descriptor that goes along when a process is started, whatever the way."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __reduce__(self):
+        return _received, (multiprocessing.reduction.DupFd(self.number),)
+
+
+def _received(duplicate):
+    return _Descriptor(duplicate.detach())
+
+
+class Crew:
+    """The processes of one iterator. The library says when one is missing."""
+
+    def __init__(self, loader, base_seed, allow_pickle, max_restarts):
+        self._context = loader.multiprocessing_context or torch.multiprocessing
+        self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn
+        is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
+        self._job = maker.Job(loader.dataset, loader._auto_collation, is_iterable, loader.drop_last,
+                              _collate_fn(loader), None, None, None, allow_pickle, 0)
+        self._processes = {}  # by worker
+        self._restarts, self._max_restarts = 0, max_restarts or 1000
+
+    def fill(self, handle):
+        """Starts the workers that are missing. RuntimeError: they die too often, or before they begin."""
+        self._drop_events(handle)
+        while True:
+            number, descriptor, room = c.c_int32(-1), c.c_int32(), errors.ErrorRoom.shared()
+            status = errors.check(handle.call(_abi.library.feedlane_loader_open_worker, number, descriptor, room.struct), room)
+            if status == _abi.END:
+                return
+            self._start(number.value, descriptor.value)
+
+    def _drop_events(self, handle):
+        event = _abi.Event()
+        while handle.call(_abi.library.feedlane_loader_event, event) == _abi.OK:
+            pass
+
+    def _start(self, number, descriptor):
+        try:
+            self._bury(number)
+            process = self._context.Process(
+                target=serve, args=(_Descriptor(descriptor), self._job, number, self._count, self._base_seed, self._init))
+            process.daemon = True
+            process.start()
+        finally:
+            os.close(descriptor)
+        self._processes[number] = process
+
+    def _bury(self, number):
+        """The predecessor's end, if there was one."""
+        old = self._processes.pop(number, None)
+        if old is None:
+            return
+        old.join()
+        self._restarts += 1
+        if self._max_restarts >= 0 and self._restarts > self._max_restarts:
+            raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: exit code {old.exitcode}; "
+                               f"{self._restarts} restarts are more than max_restarts")
+
+    def join(self):
+        for process in self._processes.values():
+            process.join(_PATIENCE_S)
+            if process.is_alive():
+                process.terminate()
+        self._processes.clear()
+
+
+def _collate_fn(loader):
+    """None: what torch's default does is done by this package, into the slot."""
+    if loader.collate_fn is torch_collate.default_collate and loader._auto_collation:
+        known = getattr(torch_collate, "default_collate_fn_map", None)
+        if known is None or len(known) == _KNOWN:
+            return None
+    if loader.collate_fn is torch_collate.default_convert and not loader._auto_collation:
+        return None
+    return loader.collate_fn
+
+
+_KNOWN = len(getattr(torch_collate, "default_collate_fn_map", ()))
+
+
+# ---- in a worker ----
+
+def serve(descriptor, job, number, count, base_seed, init):
+    """A worker's life."""
+    code = 1
+    try:
+        _prepare(job.dataset, number, count, base_seed)
+        _work(descriptor.number, job, number, init)
+        code = 0
+    except KeyboardInterrupt:
+        pass  # the trainer's to tell
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if multiprocessing.get_start_method(allow_none=True) != "fork":
+            os._exit(code)  # taking torch down takes longer than all the rest
+
+
+def _prepare(dataset, number, count, base_seed):
+    signal_handling._set_worker_signal_handlers()
+    torch.set_num_threads(1)
+    seed = base_seed + number
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if getattr(torch_worker, "HAS_NUMPY", True):
+        import numpy as np
+        np.random.seed(torch_worker._generate_state(base_seed, number))
+    torch_worker._worker_info = torch_worker.WorkerInfo(id=number, num_workers=count, seed=seed, dataset=dataset)
+    maker.set_worker_info(number, count, seed, dataset)
+
+
+def _work(descriptor, job, number, init):
+    handle, room = c.c_void_p(), errors.ErrorRoom.shared()
+    errors.check(_abi.library.feedlane_worker_attach(descriptor, _abi.FOREVER, handle, room.struct), room)
+    try:
+        if init is not None:
+            init(number)
+    except Exception as reason:
+        traceback.print_exc()
+        _abi.library.feedlane_worker_ready(handle, _abi.E_INIT, _tagged(reason), None)
+    else:
+        errors.check(_abi.library.feedlane_worker_ready(handle, _abi.OK, None, None))
+        worker.run(handle, maker.Maker(job), room, _tagged)
+    _abi.library.feedlane_worker_detach(handle)
+
+
+def _tagged(reason):
+    """An exception in one line that begins with its class's name, by which `reraise` finds it."""
+    kind = type(reason)
+    return f"{kind.__module__}:{kind.__qualname__}: ".encode() + errors.one_line(reason)
+
+
+# ---- in the trainer ----
+
+_TAG = re.compile(r"\b([\w.]+:[\w.<>]+): ")
+
+def reraise(error):
+    """Raises what a worker's data set raised, as torch's ExceptionWrapper does."""
+    text = error.text.decode(errors="replace")
+    tag = _TAG.search(text)
+    kind, name = (_exception_named(tag[1]), tag[1].rpartition(":")[2]) if tag else (None, "RuntimeError")
+    story = c.string_at(error.detail, min(error.detail_len, error.detail_cap)).decode(errors="replace")
+    story = story or (text[tag.end():] if tag else text)
+    where = f"DataLoader worker process {error.worker}"
+    message = f"Caught {name} in {where}.\nOriginal {story}"
+    if kind is KeyError:
+        message = torch._utils.KeyErrorMessage(message)
+    elif kind is not None and getattr(kind, "message", None):
+        raise kind(message=message)
+    if kind is None:
+        raise RuntimeError(message)
+    try:
+        exception = kind(message)
+    except Exception:
+        raise RuntimeError(message) from None
+    raise exception
+
+
+def _exception_named(name):
+    """Of a module that is imported already; None: there is no such exception."""
+    module, _, path = name.partition(":")
+    found = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""feedlane.DataLoader beside torch's: the same batches, and what it does that torch's doesn't."""
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import numpy_or_skip  # noqa: F401
+
+try:
+    import torch
+    import torch.multiprocessing
+except ImportError as missing:
+    print("skipped:", missing)
+    sys.exit(77)
+
+import feedlane
+
+if feedlane.loader._abi.core is None:
+    print("skipped: the package was built without its compiled half")
+    sys.exit(77)
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Rows, and what the worker's generators say."""
+
+    def __init__(self, length=40):
+        self.rows, self.epoch = torch.arange(length * 8, dtype=torch.float32).reshape(length, 8), 0
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return {"x": self.rows[i] + torch.rand(8), "i": i, "name": f"sample {i}", "epoch": self.epoch}
+
+
+class Shards(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        return iter(range(info.id, 20, info.num_workers))
+
+
+class Unlucky(Augmented):
+    def __getitem__(self, i):
+        if i == 9:
+            raise LookupError("nine is missing")
+        return i
+
+
+class Odd:
+    def __init__(self, i):
+        self.i = i
+
+
+class Odds(Augmented):
+    def __getitem__(self, i):
+        return Odd(i)
+
+
+class Counting(Augmented):
+    def __init__(self):
+        super().__init__()
+        self.calls = torch.multiprocessing.get_context("fork").Value("i", 0)
+
+    def __getitem__(self, i):
+        with self.calls.get_lock():
+            self.calls.value += 1
+        return i
+
+
+class Slow(Augmented):
+    def __getitem__(self, i):
+        time.sleep(60)
+
+
+def first(samples):
+    return samples[0]
+
+
+def plain(batch):
+    return {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in batch.items()}
+
+
+def exists(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def pids(iterator):
+    return [process.pid for process in iterator._crew._processes.values()]
+
+
+class BesideTorch(unittest.TestCase):
+    def both(self, **arguments):
+        """Two epochs of either, and what torch's generator says afterwards."""
+        found = []
+        for kind in torch.utils.data.DataLoader, feedlane.DataLoader:
+            torch.manual_seed(7)
+            loader = kind(Augmented(), 8, **arguments)
+            found.append(([plain(batch) for _ in range(2) for batch in loader], torch.rand(1).item()))
+        return found
+
+    def test_same_batches_and_generators(self):
+        for arguments in ({"shuffle": True, "num_workers": 2}, {"num_workers": 3, "persistent_workers": True},
+                          {"shuffle": True, "num_workers": 2, "generator": torch.Generator().manual_seed(3)}, {"num_workers": 0}):
+            with self.subTest(arguments=arguments):
+                if "generator" in arguments:
+                    state = arguments["generator"].get_state()
+                    theirs, _ = self.both(**arguments)
+                    arguments["generator"].set_state(state)
+                    torch.manual_seed(7)
+                    ours = [plain(b) for _ in range(2) for b in feedlane.DataLoader(Augmented(), 8, **arguments)]
+                    self.assertEqual(len(ours), len(theirs[0]))
+                    continue
+                theirs, ours = self.both(**arguments)
+                self.assertEqual(ours, theirs)
+
+    def test_same_however_workers_start(self):
+        for way in "spawn", "forkserver":
+            with self.subTest(way=way):
+                theirs, ours = self.both(shuffle=True, num_workers=1, multiprocessing_context=way)
+                self.assertEqual(ours, theirs)
+
+    def test_iterable(self):
+        found = [[batch.tolist() for batch in kind(Shards(), 4, num_workers=2)]
+                 for kind in (torch.utils.data.DataLoader, feedlane.DataLoader)]
+        self.assertEqual(found[0], found[1])
+
+    def test_errors_are_of_their_own_type_and_not_the_end(self):
+        for kind in torch.utils.data.DataLoader, feedlane.DataLoader:
+            batches, iterator = [], iter(kind(Unlucky(16), 4, num_workers=2))
+            while True:
+                try:
+                    batches.append(next(iterator).tolist())
+                except StopIteration:
+                    break
+                except LookupError as error:
+                    self.assertIs(type(error), LookupError)
+                    self.assertIn("nine is missing", str(error))
+                    self.assertIn("in __getitem__", str(error))
+            self.assertEqual(batches, [[0, 1, 2, 3], [4, 5, 6, 7], [12, 13, 14, 15]])
+
+    def test_a_worker_that_cannot_begin(self):
+        def refuse(_worker):
+            raise ZeroDivisionError("no worker today")
+        with self.assertRaisesRegex(ZeroDivisionError, "no worker today"):
+            next(iter(feedlane.DataLoader(Augmented(), num_workers=1, worker_init_fn=refuse)))
+
+    def test_is_a_loader_of_torch(self):
+        loader = feedlane.DataLoader(Augmented(), 8, num_workers=2)
+        self.assertIsInstance(loader, torch.utils.data.DataLoader)
+        self.assertEqual((len(loader), loader.batch_size, type(loader.sampler).__name__), (5, 8, "SequentialSampler"))
+        with self.assertRaises(ValueError):
+            loader.batch_size = 4
+        with self.assertRaisesRegex(ValueError, "held"):
+            feedlane.DataLoader(Augmented(), held=0)
+
+
+class OfItsOwn(unittest.TestCase):
+    def test_the_data_set_as_it_is_when_workers_start(self):
+        dataset = Augmented()
+        loader = feedlane.DataLoader(dataset, 40, num_workers=1)
+        for epoch in range(2):
+            dataset.epoch = epoch
+            self.assertEqual(next(iter(loader))["epoch"].tolist(), [epoch] * 40)
+
+    def test_values_of_processes_are_shared(self):
+        dataset = Counting()
+        self.assertEqual(len(list(feedlane.DataLoader(dataset, 4, num_workers=2, multiprocessing_context="fork"))), 10)
+        self.assertEqual(dataset.calls.value, 40)
+
+    def test_a_loop_may_keep_all_batches(self):
+        kept = list(feedlane.DataLoader(Augmented(400), 4, num_workers=2, held=2))
+        self.assertEqual([i for batch in kept for i in batch["i"].tolist()], list(range(400)))
+
+    def test_two_iterations_at_once(self):
+        loader = feedlane.DataLoader(Augmented(), 8, num_workers=1)
+        self.assertEqual([(a["i"].tolist(), b["i"].tolist()) for a, b in zip(loader, loader)],
+                         [(list(range(i, i + 8)),) * 2 for i in range(0, 40, 8)])
+
+    def test_any_value_travels_unless_pickles_are_refused(self):
+        loader = feedlane.DataLoader(Odds(), None, num_workers=1)
+        self.assertEqual([odd.i for odd in loader], list(range(40)))
+        with self.assertRaisesRegex(TypeError, "could only be pickled"):
+            next(iter(feedlane.DataLoader(Odds(), None, num_workers=1, allow_pickle=False)))
+
+    def test_persistent_workers_are(self):
+        loader = feedlane.DataLoader(Augmented(), 8, num_workers=2, persistent_workers=True)
+        found = []
+        for _ in range(2):
+            self.assertEqual(len(list(loader)), 5)
+            found.append(pids(loader._iterator))
+        self.assertEqual(found[0], found[1])
+
+    def test_a_worker_killed(self):
+        for name in signal.SIGKILL, signal.SIGSEGV:
+            iterator = iter(feedlane.DataLoader(Augmented(400), 4, num_workers=2))
+            found = [next(iterator)["i"].tolist() for _ in range(10)]
+            os.kill(pids(iterator)[0], name)
+            found += [batch["i"].tolist() for batch in iterator]
+            self.assertEqual([i for batch in found for i in batch], list(range(400)))
+
+    def test_an_iterator_dropped_ends_its_workers(self):
+        iterator = iter(feedlane.DataLoader(Augmented(), 8, num_workers=2))
+        next(iterator)
+        found = pids(iterator)
+        del iterator
+        gc.collect()
+        self.assertEqual([exists(pid) for pid in found], [False, False])
+
+    def test_the_trainer_killed(self):
+        code = ("import sys, time; sys.path.insert(0, sys.argv[1]); import dataloader_test as t, feedlane\n"
+                "i = iter(feedlane.DataLoader(t.Augmented(), 8, num_workers=2)); next(i)\n"
+                "print(*t.pids(i), flush=True); time.sleep(600)")
+        with subprocess.Popen([sys.executable, "-c", code, os.path.dirname(__file__)], stdout=subprocess.PIPE) as trainer:
+            found = [int(pid) for pid in trainer.stdout.readline().split()]
+            trainer.kill()
+        self.assertEqual(len(found), 2)
+        end = time.monotonic() + 60
+        while any(map(exists, found)) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual([exists(pid) for pid in found], [False, False])
+
+    def test_a_timeout_says_so(self):
+        with self.assertRaisesRegex(RuntimeError, "timed out after 0.1 seconds"):
+            next(iter(feedlane.DataLoader(Slow(), num_workers=1, timeout=0.1)))
+
+    def test_what_a_collate_fn_returns(self):
+        loader = feedlane.DataLoader(Augmented(), 8, num_workers=1, collate_fn=first)
+        self.assertEqual([batch["i"] for batch in loader], [0, 8, 16, 24, 32])
+
+
+if __name__ == "__main__":
+    unittest.main()
