@@ -143,6 +143,8 @@ func (l *Loader) Close() error {
 		return nil
 	}
 	defer l.leave()
+	C.feedlane_loader_close(l.c)
+	l.waiter.end() // destroy takes the event by which close has woken a sleeper on the poller
 	status := C.feedlane_go_loader_destroy(l.c)
 	if status == C.FEEDLANE_E_BUSY {
 		return Status(status) // the references go with the collector

@@ -21,7 +21,7 @@ const spinNanoseconds = 50_000
 
 // A waiter sleeps until a descriptor of the library is readable.
 //
-// Thread safety: one goroutine at a time; close: any.
+// Thread safety: one goroutine at a time; end: any.
 type waiter struct {
 	file *os.File // a duplicate: the poller closes what it is given
 	raw  syscall.RawConn
@@ -45,6 +45,12 @@ func newWaiter(fd C.int32_t) (*waiter, error) {
 }
 
 func (w *waiter) close() { w.file.Close() }
+
+// end ends the present wait, and every later one at once.
+func (w *waiter) end() { _ = w.file.SetReadDeadline(past) }
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
 
 // wait sleeps until something may have happened, or until the context ends, whose error it returns then. `arm` prepares
 // the sleep: a result other than OK ends the wait at once.
@@ -79,7 +85,7 @@ func (w *waiter) watch(ctx context.Context) (stop func()) {
 		defer close(ended)
 		select {
 		case <-ctx.Done():
-			_ = w.file.SetReadDeadline(time.Unix(1, 0)) // long past
+			w.end()
 		case <-over:
 		}
 	}()
