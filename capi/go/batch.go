@@ -17,7 +17,7 @@ import (
 //
 // The collector releases a forgotten batch, if no slice of its memory was handed out: see View.
 //
-// Thread safety: any goroutine.
+// Thread safety: any goroutine, as long as none releases the batch meanwhile.
 type Batch struct {
 	lease
 	c      C.feedlane_batch

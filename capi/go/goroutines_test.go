@@ -147,6 +147,58 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// closing is a data set that closes its own loader.
+type closing struct {
+	numbers
+	loader *feedlane.Loader
+	err    error
+}
+
+func (c *closing) Open(*feedlane.WorkerInfo) (feedlane.Dataset, error) { return c, nil }
+
+func (c *closing) Get(row *feedlane.Row) error {
+	if row.Index == 0 {
+		c.err = c.loader.Close()
+	}
+	return c.numbers.Get(row)
+}
+
+func TestCloseInDataset(t *testing.T) {
+	config := baseConfig()
+	dataset := &closing{}
+	config.Dataset, config.Workers, config.KeepWorkers = dataset, 0, false
+	loader, err := feedlane.NewLoader(config)
+	must(t, err)
+	dataset.loader = loader
+	must(t, loader.Begin(0))
+	if batch, err := loader.Next(context.Background()); err == nil {
+		must(t, batch.Release())
+	}
+	wants(t, dataset.err, feedlane.ErrBusy)
+	_, err = loader.Next(context.Background())
+	wants(t, err, feedlane.ErrState)
+}
+
+// A forgotten loader's goroutines end.
+func TestForgottenGoroutines(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for i := 0; i < 5; i++ {
+		config := baseConfig()
+		config.Start = feedlane.Goroutines
+		loader, err := feedlane.NewLoader(config)
+		must(t, err)
+		must(t, loader.Begin(0))
+		must(t, next(t, loader).Release())
+	}
+	for i := 0; runtime.NumGoroutine() > before; i++ {
+		if i == 200 {
+			t.Fatal(runtime.NumGoroutine()-before, " goroutines are left")
+		}
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // waiting is a loader whose Next waits for a worker that never attaches.
 func waiting(t testing.TB) *feedlane.Loader {
 	loader := newLoader(t, func(c *feedlane.Config) { c.Start, c.Workers = feedlane.External, 1 })

@@ -86,6 +86,9 @@ func fieldAt(first *C.feedlane_field, i int) *C.feedlane_field {
 // drain gives back everything that is left. It never waits.
 func (l *Loader) drain() {
 	l.drained.Do(func() {
+		if l.config.Start == Goroutines { // they have references of their own
+			C.feedlane_loader_close(l.c)
+		}
 		for ; l.owned.Load() > 0; l.owned.Add(-1) {
 			C.feedlane_loader_unref(l.c)
 		}
@@ -147,7 +150,7 @@ func (l *Loader) Close() error {
 	l.waiter.end() // destroy takes the event by which close has woken a sleeper on the poller
 	status := C.feedlane_go_loader_destroy(l.c)
 	if status == C.FEEDLANE_E_BUSY {
-		return Status(status) // the references go with the collector
+		return Status(status) // the references go with the call that is in progress
 	}
 	l.owned.Add(-1)
 	if status != C.FEEDLANE_OK {

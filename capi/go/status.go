@@ -88,7 +88,7 @@ type Error struct {
 // Error returns one line: status, text, and the worker, batch and sample as far as they are known.
 func (e *Error) Error() string {
 	var line strings.Builder
-	fmt.Fprintf(&line, "feedlane: %v: %s", e.Status, e.Text)
+	fmt.Fprintf(&line, "feedlane: %s: %s", e.Status.String(), e.Text)
 	separator := " ("
 	for _, part := range []struct {
 		name   string
