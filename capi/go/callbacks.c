@@ -7,8 +7,10 @@
 static uintptr_t handle_of(const void *p) { return (uintptr_t)p; }
 
 static int32_t open_dataset(void *user_data, const feedlane_worker_info *info, void **self, feedlane_error *err) {
-  *self = user_data;
-  return feedlaneGoOpen(handle_of(user_data), (feedlane_worker_info *)info, err);
+  uintptr_t own = 0;
+  const int32_t status = feedlaneGoOpen(handle_of(user_data), (feedlane_worker_info *)info, &own, err);
+  *self = (void *)own;
+  return status;
 }
 
 static int32_t get(void *self, const feedlane_row *row, feedlane_error *err) {
@@ -25,14 +27,40 @@ static int32_t substitute(void *self, int64_t failed, uint64_t seed, uint32_t tr
   return feedlaneGoSubstitute(handle_of(self), failed, seed, tries, other);
 }
 
+static int32_t next(void *self, const feedlane_row *row, feedlane_error *err) {
+  return feedlaneGoNext(handle_of(self), (feedlane_row *)row, err);
+}
+
+static int32_t restart(void *self, int64_t epoch, feedlane_error *err) {
+  return feedlaneGoRestart(handle_of(self), epoch, err);
+}
+
+static int32_t save(void *self, void *buffer, uint64_t cap, uint64_t *bytes, feedlane_error *err) {
+  return feedlaneGoSave(handle_of(self), buffer, cap, bytes, err);
+}
+
+static int32_t load(void *self, const void *buffer, uint64_t bytes, feedlane_error *err) {
+  return feedlaneGoLoad(handle_of(self), (void *)buffer, bytes, err);
+}
+
 static void close_dataset(void *self) { feedlaneGoClose(handle_of(self)); }
 
-void feedlane_go_dataset(uintptr_t handle, int32_t by_batches, feedlane_dataset *table) {
+void feedlane_go_dataset(uintptr_t handle, int32_t by_batches, int32_t iterable, int32_t saves,
+                         feedlane_dataset *table) {
   feedlane_init(table, sizeof *table);
   table->user_data = (void *)handle;
   table->open = open_dataset;
-  if (by_batches) table->fetch = fetch;
-  else table->get = get;
-  table->substitute = substitute;
   table->close = close_dataset;
+  if (iterable) {
+    table->next = next;
+    table->restart = restart;
+  } else {
+    if (by_batches) table->fetch = fetch;
+    else table->get = get;
+    table->substitute = substitute;
+  }
+  if (saves) {
+    table->save = save;
+    table->load = load;
+  }
 }

@@ -31,10 +31,12 @@ type Config struct {
 	Shuffle   bool
 	Fields    []Field // nil only with SlotBytes, if the data set shapes all tensors
 	BatchSize int     // 0: 1; must be 0 with a BatchSampler
+	Iterable  bool    // implied if Dataset is an Iterable: no sampler, each worker iterates over its own shard
 	Unbatched bool    // a task has one sample, and tensors have no batch dimension
 	DropLast  bool    // no incomplete last batch
 
-	OutOfOrder bool // batches are yielded as they arrive
+	OutOfOrder    bool // batches are yielded as they arrive
+	Deterministic bool // Iterable: a shard restarted yields the same samples, so that the replacement of a dead worker continues
 
 	// Random numbers, and the position to resume from.
 
@@ -74,9 +76,19 @@ type Config struct {
 	Held       int    // batches that the trainer holds at the same time, without fewer in flight; 0: 1
 }
 
+// isIterable reports whether the workers iterate over shards.
+func (c *Config) isIterable() bool {
+	_, ok := c.Dataset.(Iterable)
+	return ok || c.Iterable
+}
+
 // sampler returns the sampler of the configuration.
 func (c *Config) sampler() (*Sampler, error) {
 	switch {
+	case c.isIterable() && c.Shuffle:
+		return nil, refuse(ErrArgument, "Config.Shuffle is set, and the data set is iterable")
+	case c.isIterable() && c.Sampler == nil:
+		return &Sampler{}, nil // none
 	case c.Sampler != nil:
 		return c.Sampler, nil
 	case c.Dataset == nil:
@@ -98,7 +110,7 @@ func (c *Config) fields(m *memory) (*C.feedlane_field, error) {
 	return first, nil
 }
 
-// create makes the loader, and for an inline one the handle of its data set.
+// create makes the loader, and the handle of its data set if the library calls that.
 func (c *Config) create() (l *C.feedlane_loader, dataset cgo.Handle, err error) {
 	var m memory
 	defer m.free()
@@ -116,8 +128,8 @@ func (c *Config) create() (l *C.feedlane_loader, dataset cgo.Handle, err error) 
 	if err := c.fill(to, &m); err != nil {
 		return nil, 0, err
 	}
-	if c.Workers == 0 {
-		to.dataset, dataset = inlineTable(c.Dataset, &m)
+	if c.Workers == 0 || c.isIterable() && c.Start == Goroutines {
+		to.dataset, dataset = callbackTable(c.Dataset, &m)
 	}
 	out := newLoaderPointer(&m)
 	err = check(func(err *C.feedlane_error) C.int32_t { return C.feedlane_loader_create(to, out, err) })
@@ -143,6 +155,10 @@ func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 	if c.Unbatched {
 		to.batch_size = C.FEEDLANE_UNBATCHED
 	}
+	if to.iterable = flag(c.isIterable()); to.iterable != 0 && c.Dataset != nil {
+		to.iterable_length = C.int64_t(c.Dataset.Len())
+	}
+	to.deterministic = flag(c.Deterministic)
 	to.drop_last = flag(c.DropLast)
 	to.out_of_order = flag(c.OutOfOrder)
 	to.seed = C.uint64_t(c.Seed)

@@ -25,6 +25,23 @@ type Dataset interface {
 	Get(row *Row) error
 }
 
+// An Iterable is a Dataset that makes samples one after another instead of by index. Each worker iterates over its own
+// shard, for which it is an Opener: WorkerInfo has the worker's ID and Count. Get writes the shard's next sample, of which
+// Row.Index is the number in the shard, or returns io.EOF at its end. Len is the expected number of samples of all shards,
+// or 0. Worker goroutines of an Iterable wait in C, each in a thread.
+type Iterable interface {
+	Dataset
+	// Restart begins the shard again; called before the first sample of each epoch.
+	Restart(epoch int64) error
+}
+
+// A Saver is an Iterable that continues at a position which it has saved: in the replacement of a worker that died, and in
+// a run resumed from Loader.State. Save returns up to 64 KiB. Load is called after Restart.
+type Saver interface {
+	Save() ([]byte, error)
+	Load(position []byte) error
+}
+
 // A Batcher is a Dataset that makes whole batches; its Get is not called.
 type Batcher interface {
 	GetBatch(task *Task) error
@@ -52,7 +69,7 @@ func Transient(err error) error { return transient{err} }
 
 // A Row is the place of one sample. It is valid during Get.
 type Row struct {
-	Index int64  // data set index
+	Index int64  // data set index; Iterable: the sample's number in the shard, from 0
 	Seed  uint64 // of this sample; depends on base seed, epoch and position, not on the worker
 	task  *Task
 	row   uintptr // in the batch
@@ -123,8 +140,11 @@ func (t *Task) Attempt() int { return int(t.c.attempt) }
 // Rows returns the number of samples to make.
 func (t *Task) Rows() int { return int(t.c.count) }
 
-// Indices returns the data set indices of the rows: memory of the task, read-only.
+// Indices returns the data set indices of the rows: memory of the task, read-only; nil if the data set is Iterable.
 func (t *Task) Indices() []int64 {
+	if t.c.indices == nil {
+		return nil
+	}
 	return unsafe.Slice((*int64)(unsafe.Pointer(t.c.indices)), t.c.count)
 }
 
@@ -186,7 +206,7 @@ func (t *Task) SetMetadata(bytes []byte) error {
 
 // WorkerInfo says who a worker is and what the trainer has configured.
 type WorkerInfo struct {
-	ID         int    // 0 .. Count - 1; -1: inline
+	ID         int    // 0 .. Count - 1, also the shard of an Iterable; -1: inline, all data
 	Count      int    // number of workers
 	Generation int    // 0, +1 for each replacement
 	Seed       uint64 // base seed + ID

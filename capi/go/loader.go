@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/cgo"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,7 +33,7 @@ type Loader struct {
 	waiter  *waiter
 	arm     func() C.int32_t
 	config  Config
-	dataset cgo.Handle    // inline, otherwise 0
+	dataset *kept         // if the library calls the data set, otherwise nil
 	local   *atomic.Int32 // worker goroutines that run; not a part of the Loader, which they must not keep
 	drained sync.Once
 }
@@ -53,7 +52,7 @@ func NewLoader(config Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Loader{c: c, call: C.feedlane_go_call_new(), config: config, dataset: dataset,
+	l := &Loader{c: c, call: C.feedlane_go_call_new(), config: config, dataset: keep(dataset),
 		local: new(atomic.Int32)}
 	l.arm = func() C.int32_t { return C.feedlane_loader_arm(c) }
 	l.owned.Store(1)
@@ -96,9 +95,7 @@ func (l *Loader) drain() {
 		if l.waiter != nil {
 			l.waiter.close()
 		}
-		if l.dataset != 0 {
-			l.dataset.Delete()
-		}
+		l.dataset.release()
 	})
 }
 
@@ -183,13 +180,15 @@ func (l *Loader) startLocal() {
 	if l.config.Start != Goroutines || l.config.Workers == 0 {
 		return
 	}
-	c, dataset, running := l.c, l.config.Dataset, l.local
+	c, dataset, handle, running := l.c, l.config.Dataset, l.dataset, l.local
 	for i := int(running.Load()); i < l.config.Workers; i++ {
 		if C.feedlane_loader_ref(c) != C.FEEDLANE_OK {
 			return
 		}
 		running.Add(1)
+		handle.add()
 		go func() {
+			defer handle.release()
 			defer C.feedlane_loader_unref(c)
 			defer running.Add(-1)
 			for serveLocal(c, dataset) {

@@ -31,6 +31,9 @@ const (
 var programs = map[string]func(){}
 
 func TestMain(m *testing.M) {
+	if os.Getenv("FEEDLANE_GO_DATASET") == "counting" {
+		feedlane.WorkerMain(&counting{})
+	}
 	feedlane.WorkerMain(numbers{})
 	if program := programs[os.Getenv("FEEDLANE_GO_PROGRAM")]; program != nil {
 		program()

@@ -53,6 +53,16 @@ func ServeWorker(socket *os.File, dataset Dataset) error {
 func serve(fd C.int32_t, dataset Dataset) error {
 	var m memory
 	defer m.free()
+	if _, ok := dataset.(Iterable); ok { // by callbacks: the library knows what a shard needs
+		table, handle := callbackTable(dataset, &m)
+		defer handle.Delete()
+		return check(func(err *C.feedlane_error) C.int32_t {
+			if status := C.feedlane_worker_run(fd, table, err); status < 0 {
+				return status
+			}
+			return C.FEEDLANE_OK
+		})
+	}
 	w := (**C.feedlane_worker)(m.allocate(1, unsafe.Sizeof((*C.feedlane_worker)(nil))))
 	err := check(func(err *C.feedlane_error) C.int32_t {
 		return C.feedlane_worker_attach(fd, C.FEEDLANE_FOREVER, w, err)
@@ -89,8 +99,8 @@ func (s *server) run(dataset Dataset) error {
 		return Status(status)
 	}
 	if c.iterable != 0 {
-		C.feedlane_worker_ready(s.w, C.FEEDLANE_E_INIT, m.string("this package has no iterable data sets"), nil)
-		return refuse(ErrUnsupported, "the trainer wants an iterable data set")
+		C.feedlane_worker_ready(s.w, C.FEEDLANE_E_INIT, m.string("the data set is not iterable, see Iterable"), nil)
+		return refuse(ErrInit, "the trainer wants an iterable data set, see Iterable")
 	}
 	maker, err := openDataset(dataset, newWorkerInfo(c))
 	if err != nil {
@@ -155,6 +165,10 @@ func (s *server) serve(maker *maker) C.int32_t {
 // serveLocal is a worker in this goroutine, until the trainer needs no more. Returns whether it should be called again:
 // the worker had to leave although it was not asked to.
 func serveLocal(loader *C.feedlane_loader, dataset Dataset) (again bool) {
+	if _, ok := dataset.(Iterable); ok {
+		C.feedlane_loader_run_local(loader, nil)
+		return false
+	}
 	var m memory
 	defer m.free()
 	w := (**C.feedlane_worker)(m.allocate(1, unsafe.Sizeof((*C.feedlane_worker)(nil))))

@@ -11,7 +11,8 @@ import unittest
 
 from programs import describe, run
 
-GO, PACKAGE, EXAMPLE, TARGET, LIBRARY, C_DIGEST = sys.argv[1:7]
+GO = sys.argv[1]
+PACKAGE, EXAMPLE, TARGET, LIBRARY, C_DIGEST = map(os.path.abspath, sys.argv[2:7])
 del sys.argv[1:7]
 SKIPPED = 77
 BUILD_DEADLINE_S = 400
