@@ -64,3 +64,33 @@ void feedlane_go_dataset(uintptr_t handle, int32_t by_batches, int32_t iterable,
     table->load = load;
   }
 }
+
+static int32_t order_restart(void *user_data, int64_t epoch, uint64_t seed, feedlane_error *err) {
+  return feedlaneGoOrderRestart(handle_of(user_data), epoch, seed, err);
+}
+
+static int32_t order_next(void *user_data, int64_t *indices, uint64_t cap, uint64_t *got, feedlane_error *err) {
+  return feedlaneGoOrderNext(handle_of(user_data), indices, cap, got, err);
+}
+
+static int32_t order_save(void *user_data, void *buffer, uint64_t cap, uint64_t *bytes, feedlane_error *err) {
+  return feedlaneGoOrderSave(handle_of(user_data), buffer, cap, bytes, err);
+}
+
+static int32_t order_load(void *user_data, const void *buffer, uint64_t bytes, feedlane_error *err) {
+  return feedlaneGoOrderLoad(handle_of(user_data), (void *)buffer, bytes, err);
+}
+
+static void order_drop(void *user_data) { feedlaneGoOrderDrop(handle_of(user_data)); }
+
+void feedlane_go_order(uintptr_t handle, int32_t saves, feedlane_sampler_callbacks *table) {
+  feedlane_init(table, sizeof *table);
+  table->user_data = (void *)handle;
+  table->restart = order_restart;
+  table->next = order_next;
+  table->drop = order_drop;
+  if (saves) {
+    table->save = order_save;
+    table->load = order_load;
+  }
+}

@@ -47,6 +47,8 @@ static inline int feedlane_go_duplicate(int fd) {
 /** The table of a data set in Go, see callbacks.go. `handle` is a cgo.Handle. */
 void feedlane_go_dataset(uintptr_t handle, int32_t by_batches, int32_t iterable, int32_t saves,
                          feedlane_dataset *table);
+/** The table of a sampler in Go, see custom.go. */
+void feedlane_go_order(uintptr_t handle, int32_t saves, feedlane_sampler_callbacks *table);
 
 /** Fills in a callback's error. Texts are cut to what fits. */
 static inline void feedlane_go_report(feedlane_error *err, const char *text, uint64_t text_bytes, const char *detail,

@@ -28,6 +28,7 @@ func Structs() map[string]reflect.Type {
 		"feedlane_random_config":      reflect.TypeOf(C.feedlane_random_config{}),
 		"feedlane_rank":               reflect.TypeOf(C.feedlane_rank{}),
 		"feedlane_row":                reflect.TypeOf(C.feedlane_row{}),
+		"feedlane_sampler_callbacks":  reflect.TypeOf(C.feedlane_sampler_callbacks{}),
 		"feedlane_stats":              reflect.TypeOf(C.feedlane_stats{}),
 		"feedlane_task":               reflect.TypeOf(C.feedlane_task{}),
 		"feedlane_tensor":             reflect.TypeOf(C.feedlane_tensor{}),
