@@ -24,7 +24,8 @@ import (
 func TestWorkerKilled(t *testing.T) {
 	undisturbed, err := hashes(newLoader(t, nil), 0)
 	must(t, err)
-	loader := newLoader(t, nil)
+	// Slow enough that the deaths are seen before the epoch ends.
+	loader := newLoader(t, func(c *feedlane.Config) { c.WorkerConfig = []byte("pause") })
 	must(t, loader.Begin(0))
 	var list []uint64
 	for {
