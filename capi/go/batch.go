@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Batches that the trainer holds.
+
+package feedlane
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// A Batch is held by the trainer until it is released. It may outlive its loader.
+//
+// The collector releases a forgotten batch, if no slice of its memory was handed out: see View.
+//
+// Thread safety: any goroutine, as long as none releases the batch meanwhile.
+type Batch struct {
+	lease
+	c      C.feedlane_batch
+	loader *C.feedlane_loader // valid as long as the batch is held
+}
+
+func newBatch(loader *C.feedlane_loader, c *C.feedlane_batch) *Batch {
+	b := &Batch{c: *c, loader: loader}
+	runtime.SetFinalizer(b, (*Batch).finalize)
+	return b
+}
+
+func (b *Batch) finalize() {
+	if !b.viewed.Load() {
+		_ = b.Release()
+	}
+}
+
+// Release gives the memory of the batch back to the workers. Slices of it must not be used afterwards.
+//   - ErrStale: the batch was released before.
+func (b *Batch) Release() error {
+	if b.over.Swap(true) {
+		return refuse(ErrStale, "batch %d of epoch %d was released before", b.Number(), b.Epoch())
+	}
+	runtime.SetFinalizer(b, nil)
+	if status := C.feedlane_batch_release(b.loader, b.c.token); status != C.FEEDLANE_OK {
+		return Status(status)
+	}
+	return nil
+}
+
+// Retain returns the same batch as another object, to be released by itself: for one that is kept beyond the loop of
+// Loader.Batches.
+//   - ErrStale: the batch was released.
+func (b *Batch) Retain() (*Batch, error) {
+	if b.over.Load() {
+		return nil, refuse(ErrStale, "batch %d of epoch %d was released", b.Number(), b.Epoch())
+	}
+	status := C.feedlane_batch_retain(b.loader, b.c.token)
+	runtime.KeepAlive(b)
+	if status != C.FEEDLANE_OK {
+		return nil, Status(status)
+	}
+	return newBatch(b.loader, &b.c), nil
+}
+
+// Epoch returns the epoch as given to Loader.Begin.
+func (b *Batch) Epoch() int64 { return int64(b.c.epoch) }
+
+// Number returns the batch's number in its epoch, from 0.
+func (b *Batch) Number() int64 { return int64(b.c.batch) }
+
+// Worker returns the worker that made the batch, -1 if it was made inline.
+func (b *Batch) Worker() int { return int(b.c.worker) }
+
+// Attempt returns which attempt made the batch, from 0.
+func (b *Batch) Attempt() int { return int(b.c.attempt) }
+
+// Rows returns the number of samples.
+func (b *Batch) Rows() int { return int(b.c.count) }
+
+// Tensors returns how many tensors there are: one a field, in the order of declaration, then those that the data set added.
+func (b *Batch) Tensors() int { return int(b.c.tensor_count) }
+
+// Tensor returns tensor i. View of a tensor that does not exist is an error.
+func (b *Batch) Tensor(i int) Tensor {
+	switch {
+	case b.over.Load():
+		return Tensor{c: &released, lease: &b.lease}
+	case i < 0 || i >= b.Tensors():
+		return Tensor{why: fmt.Sprintf("%d: the batch has %d", i, b.Tensors())}
+	}
+	return whole(&unsafe.Slice(b.c.tensors, b.c.tensor_count)[i], &b.lease)
+}
+
+// Field returns the tensor of a field by its name. View of a tensor that does not exist is an error.
+func (b *Batch) Field(name string) Tensor {
+	if b.over.Load() {
+		return Tensor{c: &released, lease: &b.lease}
+	}
+	return find(b.c.tensors, b.Tensors(), name, &b.lease)
+}
+
+// released stands for the tensors of a batch that was released; nothing reads it.
+var released C.feedlane_tensor
+
+// Indices returns a copy of the data set indices of the rows; nil if the data set is iterable.
+//   - ErrStale: the batch was released.
+func (b *Batch) Indices() ([]int64, error) { return b.copyInt64(b.c.indices, b.c.count) }
+
+// Skipped returns a copy of the indices that were left out; nil if there are none, or the data set is iterable.
+//   - ErrStale: the batch was released.
+func (b *Batch) Skipped() ([]int64, error) { return b.copyInt64(b.c.skipped, b.c.skipped_count) }
+
+func (b *Batch) copyInt64(from *C.int64_t, count C.uint64_t) ([]int64, error) {
+	if b.over.Load() {
+		return nil, refuse(ErrStale, "batch %d of epoch %d was released", b.Number(), b.Epoch())
+	}
+	if from == nil || count == 0 {
+		return nil, nil
+	}
+	list := append([]int64(nil), unsafe.Slice((*int64)(unsafe.Pointer(from)), count)...)
+	runtime.KeepAlive(b)
+	return list, nil
+}
+
+// Metadata returns a copy of what the data set attached by Task.SetMetadata, or nil.
+//   - ErrStale: the batch was released.
+func (b *Batch) Metadata() ([]byte, error) {
+	if b.over.Load() {
+		return nil, refuse(ErrStale, "batch %d of epoch %d was released", b.Number(), b.Epoch())
+	}
+	if b.c.metadata == nil {
+		return nil, nil
+	}
+	bytes := append([]byte{}, unsafe.Slice((*byte)(b.c.metadata), b.c.metadata_bytes)...)
+	runtime.KeepAlive(b)
+	return bytes, nil
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Samplers in Go.
+
+package feedlane
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"io"
+	"runtime/cgo"
+	"unsafe"
+)
+
+// An Order is a sampler in Go, see Custom. If it is a Saver too, its position is part of Loader.State.
+type Order interface {
+	// Len returns the number of indices in an epoch, or 0 if it is unknown.
+	Len() int64
+	// Restart starts an epoch. seed is the loader's base seed, 0 without a loader.
+	Restart(epoch int64, seed uint64) error
+	// Next writes at least one index and returns how many. io.EOF: the epoch has ended, and none was written.
+	Next(to []int64) (int, error)
+}
+
+// Custom yields the indices of an Order. Copies of the sampler share it: use one at a time. It is called by the goroutine
+// that calls Loader.Begin, Next or Poll, or a method of the sampler. After an error, which Loader.Next returns once all
+// earlier batches were yielded, the failed call is repeated.
+func Custom(order Order) (*Sampler, error) { return custom(order, 0) }
+
+// CustomBatches yields batches: each Order.Next writes one batch, of at most rows indices, and Len counts batches.
+func CustomBatches(order Order, rows int) (*Sampler, error) {
+	if rows <= 0 {
+		return nil, refuse(ErrArgument, "rows is %d", rows)
+	}
+	return custom(order, rows)
+}
+
+func custom(order Order, rows int) (*Sampler, error) {
+	if order == nil {
+		return nil, refuse(ErrArgument, "order is nil")
+	}
+	handle := cgo.NewHandle(order)
+	s, err := newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		table := (*C.feedlane_sampler_callbacks)(m.allocate(1, C.sizeof_feedlane_sampler_callbacks))
+		_, saves := order.(Saver)
+		C.feedlane_go_order(C.uintptr_t(handle), flag(saves), table)
+		table.length, table.batch_rows = C.int64_t(order.Len()), C.int64_t(rows)
+		return C.feedlane_sampler_custom(table, out, err)
+	})
+	if err != nil {
+		handle.Delete()
+	}
+	return s, err
+}
+
+func orderOf(handle C.uintptr_t) Order { return cgo.Handle(handle).Value().(Order) }
+
+// answerOrder turns the result of an Order's method into a status.
+func answerOrder(failed error, err *C.feedlane_error) C.int32_t {
+	var e *Error
+	switch {
+	case failed == nil:
+		return C.FEEDLANE_OK
+	case errors.Is(failed, io.EOF):
+		return C.FEEDLANE_END
+	}
+	report(err, &failure{failed, -1}, -1)
+	if errors.As(failed, &e) && e.Status < 0 {
+		return C.int32_t(e.Status)
+	}
+	return C.FEEDLANE_E_STATE
+}
+
+//export feedlaneGoOrderRestart
+func feedlaneGoOrderRestart(handle C.uintptr_t, epoch C.int64_t, seed C.uint64_t, err *C.feedlane_error) C.int32_t {
+	return answerOrder(guarded(func() error { return orderOf(handle).Restart(int64(epoch), uint64(seed)) }), err)
+}
+
+//export feedlaneGoOrderNext
+func feedlaneGoOrderNext(handle C.uintptr_t, to *C.int64_t, room C.uint64_t, got *C.uint64_t, err *C.feedlane_error) C.int32_t {
+	return answerOrder(guarded(func() error {
+		count, err := orderOf(handle).Next(unsafe.Slice((*int64)(unsafe.Pointer(to)), room))
+		if err == nil && (count <= 0 || uint64(count) > uint64(room)) {
+			err = refuse(ErrArgument, "Next returned %d indices, there is room for %d", count, uint64(room))
+		}
+		if err == nil {
+			*got = C.uint64_t(count)
+		}
+		return err
+	}), err)
+}
+
+//export feedlaneGoOrderSave
+func feedlaneGoOrderSave(handle C.uintptr_t, buffer unsafe.Pointer, room C.uint64_t, bytes *C.uint64_t, err *C.feedlane_error) C.int32_t {
+	return answerOrder(guarded(func() error {
+		position, err := orderOf(handle).(Saver).Save()
+		if err != nil {
+			return err
+		}
+		if *bytes = C.uint64_t(len(position)); uint64(len(position)) > uint64(room) {
+			return refuse(ErrLimit, "the position has %d bytes, there is room for %d", len(position), uint64(room))
+		}
+		if len(position) != 0 {
+			copy(unsafe.Slice((*byte)(buffer), len(position)), position)
+		}
+		return nil
+	}), err)
+}
+
+//export feedlaneGoOrderLoad
+func feedlaneGoOrderLoad(handle C.uintptr_t, buffer unsafe.Pointer, bytes C.uint64_t, err *C.feedlane_error) C.int32_t {
+	return answerOrder(guarded(func() error {
+		return orderOf(handle).(Saver).Load(C.GoBytes(buffer, C.int(bytes)))
+	}), err)
+}
+
+//export feedlaneGoOrderDrop
+func feedlaneGoOrderDrop(handle C.uintptr_t) { cgo.Handle(handle).Delete() }

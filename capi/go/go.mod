@@ -1,0 +1,3 @@
+module feedlane
+
+go 1.19

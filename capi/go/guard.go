@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Keeps a handle of C's until the last call that uses it has returned.
+
+package feedlane
+
+import "sync/atomic"
+
+const guardClosed = 1 << 62
+
+// A guard counts the calls that use a handle.
+//
+// Thread safety: any goroutine.
+type guard struct{ state atomic.Int64 }
+
+// enter begins a call, which leave ends in every case. False: the handle was closed.
+func (g *guard) enter() bool { return g.state.Add(1)&guardClosed == 0 }
+
+// leave ends a call. True: the handle was closed, and nobody uses it any more.
+func (g *guard) leave() bool { return g.state.Add(-1) == guardClosed }
+
+// close refuses further calls, and begins one of its own, which leave ends. False: it was closed before.
+func (g *guard) close() bool {
+	for {
+		state := g.state.Load()
+		if state&guardClosed != 0 {
+			return false
+		}
+		if g.state.CompareAndSwap(state, state+1|guardClosed) {
+			return true
+		}
+	}
+}

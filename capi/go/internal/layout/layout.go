@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package layout has the C structs as cgo lays them out, for the test that compares them with the record of the interface.
+package layout
+
+/*
+#cgo pkg-config: feedlane
+#include <feedlane.h>
+*/
+import "C"
+
+import "reflect"
+
+// ABI is the number of the header that this was built with.
+const ABI = C.FEEDLANE_ABI
+
+// Structs returns the Go type of every struct that the package uses, by its name in C.
+func Structs() map[string]reflect.Type {
+	return map[string]reflect.Type{
+		"feedlane_batch":              reflect.TypeOf(C.feedlane_batch{}),
+		"feedlane_dataset":            reflect.TypeOf(C.feedlane_dataset{}),
+		"feedlane_distributed_config": reflect.TypeOf(C.feedlane_distributed_config{}),
+		"feedlane_dtype":              reflect.TypeOf(C.feedlane_dtype{}),
+		"feedlane_error":              reflect.TypeOf(C.feedlane_error{}),
+		"feedlane_event":              reflect.TypeOf(C.feedlane_event{}),
+		"feedlane_field":              reflect.TypeOf(C.feedlane_field{}),
+		"feedlane_loader_config":      reflect.TypeOf(C.feedlane_loader_config{}),
+		"feedlane_random_config":      reflect.TypeOf(C.feedlane_random_config{}),
+		"feedlane_rank":               reflect.TypeOf(C.feedlane_rank{}),
+		"feedlane_row":                reflect.TypeOf(C.feedlane_row{}),
+		"feedlane_sampler_callbacks":  reflect.TypeOf(C.feedlane_sampler_callbacks{}),
+		"feedlane_stats":              reflect.TypeOf(C.feedlane_stats{}),
+		"feedlane_task":               reflect.TypeOf(C.feedlane_task{}),
+		"feedlane_tensor":             reflect.TypeOf(C.feedlane_tensor{}),
+		"feedlane_weighted_config":    reflect.TypeOf(C.feedlane_weighted_config{}),
+		"feedlane_worker_info":        reflect.TypeOf(C.feedlane_worker_info{}),
+		"feedlane_worker_stats":       reflect.TypeOf(C.feedlane_worker_stats{}),
+	}
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build go1.23
+
+// An epoch as a sequence, for range loops.
+
+package feedlane
+
+import (
+	"context"
+	"iter"
+)
+
+// Batches begins an epoch and yields its batches:
+//
+//	for batch, err := range loader.Batches(ctx, epoch) {
+//		if err != nil { return err }
+//		...
+//	}
+//
+// A batch is released when the loop moves on: keep one by Batch.Retain. The sequence ends with the epoch, and after an
+// error after which the epoch cannot go on; after others (see MayContinue) a loop that does not leave gets the next batch.
+func (l *Loader) Batches(ctx context.Context, epoch int64) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		if err := l.Begin(epoch); err != nil {
+			yield(nil, err)
+			return
+		}
+		for {
+			batch, err := l.Next(ctx)
+			if isEnd(err) {
+				return
+			}
+			if err != nil {
+				if !yield(nil, err) || !MayContinue(err) {
+					return
+				}
+			} else if !lend(batch, yield) {
+				return
+			}
+		}
+	}
+}
+
+// lend yields a batch and releases it, unless the loop did.
+func lend(batch *Batch, yield func(*Batch, error) bool) bool {
+	defer batch.Release() // also when the loop's body panics
+	return yield(batch, nil)
+}

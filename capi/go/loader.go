@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The trainer's side: a loader, its epochs and their batches.
+
+package feedlane
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// A Loader owns shared memory, the order of the batches, and the workers that make them.
+//
+// Thread safety: Begin, Next, Poll, Stop, State and OpenWorker: one goroutine at a time, another one gets ErrBusy. The
+// other methods: any goroutine. After Close every method returns ErrState.
+type Loader struct {
+	c       *C.feedlane_loader
+	call    *C.feedlane_go_call // of the goroutine that is in a call
+	calls   guard
+	busy    atomic.Bool
+	owned   atomic.Int32 // references to c
+	waiter  *waiter
+	arm     func() C.int32_t
+	config  Config
+	dataset *kept         // if the library calls the data set, otherwise nil
+	local   *atomic.Int32 // worker goroutines that run; not a part of the Loader, which they must not keep
+	drained sync.Once
+}
+
+// NewLoader checks the configuration and reserves all memory. Processes start with the first Begin. Close the loader at
+// the end; the collector ends a forgotten one, and kills its worker processes.
+//   - ErrArgument: the configuration; Error.Argument names it.
+//   - ErrMemory, ErrLimit, ErrOS: a resource of the system is missing, or a limit is too low.
+//   - ErrState: this process is a worker: call WorkerMain first in main.
+//   - ErrCorrupt, ErrABI: Config.State is damaged, or of a later library.
+func NewLoader(config Config) (*Loader, error) {
+	if err := checkABI(); err != nil {
+		return nil, err
+	}
+	c, dataset, err := config.create()
+	if err != nil {
+		return nil, err
+	}
+	l := &Loader{c: c, call: C.feedlane_go_call_new(), config: config, dataset: keep(dataset),
+		local: new(atomic.Int32)}
+	l.arm = func() C.int32_t { return C.feedlane_loader_arm(c) }
+	l.owned.Store(1)
+	// A second reference: Close gives one back, the last call that is in flight the other.
+	if status := C.feedlane_loader_ref(c); status == C.FEEDLANE_OK {
+		l.owned.Add(1)
+	}
+	var fd C.int32_t
+	if status := C.feedlane_loader_wait_fd(c, &fd); status != C.FEEDLANE_OK {
+		err = Status(status)
+	} else {
+		l.waiter, err = newWaiter(fd)
+	}
+	if err != nil {
+		l.drain()
+		return nil, err
+	}
+	runtime.SetFinalizer(l, (*Loader).drain)
+	return l, nil
+}
+
+func newLoaderPointer(m *memory) **C.feedlane_loader {
+	return (**C.feedlane_loader)(m.allocate(1, unsafe.Sizeof((*C.feedlane_loader)(nil))))
+}
+
+func fieldAt(first *C.feedlane_field, i int) *C.feedlane_field {
+	return (*C.feedlane_field)(unsafe.Add(unsafe.Pointer(first), i*C.sizeof_feedlane_field))
+}
+
+// drain gives back everything that is left. It never waits.
+func (l *Loader) drain() {
+	l.drained.Do(func() {
+		if l.config.Start == Goroutines { // they have references of their own
+			C.feedlane_loader_close(l.c)
+		}
+		for ; l.owned.Load() > 0; l.owned.Add(-1) {
+			C.feedlane_loader_unref(l.c)
+		}
+		C.free(unsafe.Pointer(l.call))
+		if l.waiter != nil {
+			l.waiter.close()
+		}
+		l.dataset.release()
+	})
+}
+
+// enter begins a call that any goroutine may make.
+func (l *Loader) enter() error {
+	if !l.calls.enter() {
+		l.leave()
+		return refuse(ErrState, "the loader is closed")
+	}
+	return nil
+}
+
+func (l *Loader) leave() {
+	if l.calls.leave() {
+		l.drain()
+	}
+}
+
+// enterOne begins a call that one goroutine at a time may make.
+func (l *Loader) enterOne() error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	if l.busy.Swap(true) {
+		l.leave()
+		return refuse(ErrBusy, "another goroutine is in a call of this loader")
+	}
+	return nil
+}
+
+func (l *Loader) leaveOne() {
+	l.busy.Store(false)
+	l.leave()
+}
+
+// failed makes the error of the call.
+func (l *Loader) failed(status C.int32_t) error { return newError(status, &l.call.err) }
+
+// Close ends the loader: a Next in progress returns ErrState, workers finish their tasks and end, by the configuration's
+// stop timeouts. Held batches stay valid. Closing it again does nothing.
+//   - ErrHung: a worker did not end.
+//   - ErrBusy: called by the data set of an inline loader.
+func (l *Loader) Close() error {
+	if !l.calls.close() {
+		return nil
+	}
+	defer l.leave()
+	C.feedlane_loader_close(l.c)
+	l.waiter.end() // destroy takes the event by which close has woken a sleeper on the poller
+	status := C.feedlane_go_loader_destroy(l.c)
+	if status == C.FEEDLANE_E_BUSY {
+		return Status(status) // the references go with the call that is in progress
+	}
+	l.owned.Add(-1)
+	if status != C.FEEDLANE_OK {
+		return Status(status)
+	}
+	return nil
+}
+
+// Begin starts an epoch (>= 0), and the workers if none run. An epoch in progress is abandoned.
+func (l *Loader) Begin(epoch int64) error {
+	if err := l.enterOne(); err != nil {
+		return err
+	}
+	defer l.leaveOne()
+	l.startLocal()
+	defer l.startLocal() // those that Begin has ended after a failure
+	for {
+		status := C.feedlane_loader_begin(l.c, C.int64_t(epoch), &l.call.err)
+		if status == C.FEEDLANE_OK {
+			return nil
+		}
+		if status != C.FEEDLANE_INTERRUPTED {
+			return l.failed(status)
+		}
+	}
+}
+
+// startLocal starts the worker goroutines that are missing.
+func (l *Loader) startLocal() {
+	if l.config.Start != Goroutines || l.config.Workers == 0 {
+		return
+	}
+	c, dataset, handle, running := l.c, l.config.Dataset, l.dataset, l.local
+	for i := int(running.Load()); i < l.config.Workers; i++ {
+		if C.feedlane_loader_ref(c) != C.FEEDLANE_OK {
+			return
+		}
+		running.Add(1)
+		handle.add()
+		go func() {
+			defer handle.release()
+			defer C.feedlane_loader_unref(c)
+			defer running.Add(-1)
+			for serveLocal(c, dataset) {
+			}
+		}()
+	}
+}
+
+// Next waits for the next batch, in the sampler's order. The goroutine sleeps on Go's poller. The caller releases the
+// batch. io.EOF: the epoch is over.
+//
+// Of one batch, the following call continues with the following batch:
+//   - ErrSample: a sample failed; Error names worker, batch and sample, and Detail is the traceback.
+//   - ErrQuarantined: the batch killed its worker Config.MaxKillsPerBatch times.
+//
+// Of the loader, until Begin: ErrInit, ErrRestarts, ErrHung, ErrCorrupt, ErrABI. Of the present state:
+//   - ErrSlotsHeld: the program holds every batch that there is memory for: release one, or raise Config.Held.
+//   - ErrInterrupted: see Interrupt.
+//   - ErrState: there was no Begin, or the loader was closed, by another goroutine perhaps.
+//   - ctx.Err(): the context ended. Nothing is lost: call again with another.
+func (l *Loader) Next(ctx context.Context) (*Batch, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := l.enterOne(); err != nil {
+		return nil, err
+	}
+	defer l.leaveOne()
+	for collections := 0; ; {
+		status := C.feedlane_loader_next(l.c, spinNanoseconds, &l.call.batch, &l.call.err)
+		switch status {
+		case C.FEEDLANE_OK:
+			return newBatch(l.c, &l.call.batch), nil
+		case C.FEEDLANE_END:
+			return nil, io.EOF
+		case C.FEEDLANE_TIMEOUT:
+			if err := l.waiter.wait(ctx, l.arm); err != nil {
+				return nil, err
+			}
+			continue
+		case C.FEEDLANE_INTERRUPTED:
+			if l.call.err.os_errno == C.EINTR { // a signal, which Go's runtime handles
+				continue
+			}
+		case C.FEEDLANE_SLOTS_HELD:
+			// The collector may release some.
+			if collections++; collections <= 3 {
+				runtime.GC()
+				time.Sleep(time.Millisecond)
+				continue
+			}
+		}
+		return nil, l.failed(status)
+	}
+}
+
+// Interrupt ends the present Next, or the following one, with ErrInterrupted.
+func (l *Loader) Interrupt() error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	return asError(C.feedlane_loader_interrupt(l.c))
+}
+
+// Poll does the work of Next without yielding a batch and without waiting: call it during long computations. It reports
+// whether Next has something to return.
+func (l *Loader) Poll() (bool, error) {
+	if err := l.enterOne(); err != nil {
+		return false, err
+	}
+	defer l.leaveOne()
+	switch status := C.feedlane_loader_poll(l.c, &l.call.err); status {
+	case C.FEEDLANE_OK:
+		return false, nil
+	case C.FEEDLANE_AGAIN:
+		return true, nil
+	default:
+		return false, l.failed(status)
+	}
+}
+
+// Stop ends the epoch and all workers; Begin starts them again.
+//   - ErrHung: a worker still exists.
+func (l *Loader) Stop() error {
+	if err := l.enterOne(); err != nil {
+		return err
+	}
+	defer l.leaveOne()
+	if status := C.feedlane_loader_stop(l.c, &l.call.err); status != C.FEEDLANE_OK {
+		return l.failed(status)
+	}
+	return nil
+}
+
+// Len returns the number of batches in an epoch; -1: the sampler does not know, or the loader is closed.
+func (l *Loader) Len() int64 {
+	if l.enter() != nil {
+		return -1
+	}
+	defer l.leave()
+	var batches C.int64_t
+	if C.feedlane_loader_length(l.c, &batches) != C.FEEDLANE_OK {
+		return -1
+	}
+	return int64(batches)
+}
+
+// State returns the position in the epoch just after the batch was yielded, or the newest one if it is nil: what a
+// checkpoint of the model after that batch must contain. A loader created with it as Config.State continues with exactly
+// the remaining batches.
+//   - ErrStale: the batch was released.
+//   - ErrState: the batch belongs to an earlier epoch.
+func (l *Loader) State(after *Batch) ([]byte, error) {
+	if err := l.enterOne(); err != nil {
+		return nil, err
+	}
+	defer l.leaveOne()
+	var token C.uint64_t
+	if after != nil {
+		token = after.c.token
+	}
+	for room := 4096; ; {
+		buffer := make([]byte, room)
+		var bytes C.uint64_t
+		status := C.feedlane_loader_state(l.c, token, unsafe.Pointer(&buffer[0]), C.uint64_t(room), &bytes, &l.call.err)
+		if status == C.FEEDLANE_E_LIMIT && int(bytes) > room {
+			room = int(bytes)
+			continue
+		}
+		runtime.KeepAlive(after)
+		if status != C.FEEDLANE_OK {
+			return nil, l.failed(status)
+		}
+		return buffer[:bytes], nil
+	}
+}
+
+// OpenWorker returns the socket for one worker process of an External loader, which calls ServeWorker with it, and that
+// worker's id. id is the one wanted, or -1 for any that is missing. io.EOF: none is missing.
+func (l *Loader) OpenWorker(id int) (int, *os.File, error) {
+	if err := l.enterOne(); err != nil {
+		return 0, nil, err
+	}
+	defer l.leaveOne()
+	wanted, fd := C.int32_t(id), C.int32_t(-1)
+	switch status := C.feedlane_loader_open_worker(l.c, &wanted, &fd, &l.call.err); status {
+	case C.FEEDLANE_OK:
+		syscall.CloseOnExec(int(fd))
+		return int(wanted), os.NewFile(uintptr(fd), "feedlane worker"), nil
+	case C.FEEDLANE_END:
+		return 0, nil, io.EOF
+	default:
+		return 0, nil, l.failed(status)
+	}
+}
+
+func asError(status C.int32_t) error {
+	if status == C.FEEDLANE_OK {
+		return nil
+	}
+	return Status(status)
+}
+
+// isEnd reports whether an error is the end of an epoch.
+func isEnd(err error) bool { return errors.Is(err, io.EOF) }

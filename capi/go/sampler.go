@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Samplers: the order of the indices of an epoch.
+
+package feedlane
+
+// #include "shim.h"
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// A Sampler yields the indices of an epoch, in order. Loaders copy it; the collector frees it.
+//
+// Thread safety: one goroutine at a time.
+type Sampler struct{ c *C.feedlane_sampler }
+
+// A Shuffle is the way in which a sampler shuffles.
+type Shuffle int32
+
+const (
+	ShuffleTorch       Shuffle = C.FEEDLANE_SHUFFLE_TORCH        // as torch on CPU with a generator seeded with seed + epoch
+	ShuffleFeistel     Shuffle = C.FEEDLANE_SHUFFLE_FEISTEL      // computed index by index, for up to 2^62 indices
+	ShuffleTorchLoader Shuffle = C.FEEDLANE_SHUFFLE_TORCH_LOADER // as torch's DataLoader(shuffle=True) after manual_seed
+)
+
+// newSampler calls create with memory that lives until it returns.
+func newSampler(create func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t) (*Sampler, error) {
+	var m memory
+	defer m.free()
+	out := (**C.feedlane_sampler)(m.allocate(1, unsafe.Sizeof((*C.feedlane_sampler)(nil))))
+	if err := check(func(err *C.feedlane_error) C.int32_t { return create(&m, out, err) }); err != nil {
+		return nil, err
+	}
+	s := &Sampler{*out}
+	runtime.SetFinalizer(s, func(s *Sampler) { C.feedlane_go_sampler_destroy(s.c) })
+	return s, nil
+}
+
+// Sequential yields 0, 1, ... length - 1.
+func Sequential(length int64) (*Sampler, error) {
+	return newSampler(func(_ *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		return C.feedlane_sampler_sequential(C.int64_t(length), out, err)
+	})
+}
+
+// RandomConfig describes a sampler of Random.
+type RandomConfig struct {
+	Length      int64  // size of the data set, > 0; with ShuffleFeistel up to 2^62
+	Seed        uint64 // epoch e is shuffled with Seed + e
+	NumSamples  int64  // indices in an epoch; 0: Length
+	Replacement bool   // draws each index from all of them, with repetitions
+	Shuffle     Shuffle
+}
+
+// Random yields a permutation of [0, Length), or draws with replacement, different in each epoch: by default exactly as
+// torch's RandomSampler on CPU.
+func Random(config RandomConfig) (*Sampler, error) {
+	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		c := (*C.feedlane_random_config)(m.allocate(1, C.sizeof_feedlane_random_config))
+		c.size = C.sizeof_feedlane_random_config
+		c.length = C.int64_t(config.Length)
+		c.seed = C.uint64_t(config.Seed)
+		c.num_samples = C.int64_t(config.NumSamples)
+		c.replacement = flag(config.Replacement)
+		c.shuffle = C.int32_t(config.Shuffle)
+		return C.feedlane_sampler_random(c, out, err)
+	})
+}
+
+// Subset yields the given indices, shuffled in each epoch as torch's SubsetRandomSampler with a generator seeded with
+// seed + epoch.
+func Subset(indices []int64, seed uint64) (*Sampler, error) { return subset(indices, false, seed) }
+
+// InOrder yields the given indices as they are.
+func InOrder(indices []int64) (*Sampler, error) { return subset(indices, true, 0) }
+
+func subset(indices []int64, inOrder bool, seed uint64) (*Sampler, error) {
+	return newSampler(func(_ *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		var first *C.int64_t
+		if len(indices) != 0 {
+			first = (*C.int64_t)(unsafe.Pointer(&indices[0]))
+		}
+		return C.feedlane_sampler_subset(first, C.uint64_t(len(indices)), flag(inOrder), C.uint64_t(seed), out, err)
+	})
+}
+
+// WeightedConfig describes a sampler of Weighted.
+type WeightedConfig struct {
+	NumSamples         int64  // indices in an epoch; 0: the number of weights
+	Seed               uint64 // epoch e is drawn with Seed + e
+	WithoutReplacement bool   // each index at most once
+}
+
+// Weighted yields indices of weights with probabilities in proportion to them. They are finite and not negative, and at
+// least one is positive.
+func Weighted(weights []float64, config WeightedConfig) (*Sampler, error) {
+	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		c := (*C.feedlane_weighted_config)(m.allocate(1, C.sizeof_feedlane_weighted_config))
+		c.size = C.sizeof_feedlane_weighted_config
+		c.num_samples = C.int64_t(config.NumSamples)
+		c.seed = C.uint64_t(config.Seed)
+		c.without_replacement = flag(config.WithoutReplacement)
+		var first *C.double
+		if len(weights) != 0 {
+			first = (*C.double)(unsafe.Pointer(&weights[0]))
+		}
+		return C.feedlane_sampler_weighted(first, C.uint64_t(len(weights)), c, out, err)
+	})
+}
+
+// BatchSampler yields batches of batchSize indices of a copy of inner. With one, Config.BatchSize is 0.
+func BatchSampler(inner *Sampler, batchSize int, dropLast bool) (*Sampler, error) {
+	if inner == nil {
+		return nil, refuse(ErrArgument, "inner is nil")
+	}
+	defer runtime.KeepAlive(inner)
+	return newSampler(func(_ *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		return C.feedlane_sampler_batch(inner.c, C.int64_t(batchSize), flag(dropLast), out, err)
+	})
+}
+
+// DistributedConfig describes a sampler of Distributed.
+type DistributedConfig struct {
+	Length    int64  // size of the data set
+	World     int    // number of ranks; 0: World and Rank come from the launcher's environment, see DetectRank
+	Rank      int    // 0 .. World - 1
+	Seed      uint64 // epoch e is shuffled with Seed + e; the same in every rank
+	NoShuffle bool   // the data set's own order
+	DropLast  bool   // so that all ranks get the same number of indices: cuts the list, otherwise repeats its start
+	Shuffle   Shuffle
+}
+
+// Distributed yields every World-th index, from the Rank-th on, of an order that all ranks share: exactly torch's
+// DistributedSampler after set_epoch.
+func Distributed(config DistributedConfig) (*Sampler, error) {
+	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		c := (*C.feedlane_distributed_config)(m.allocate(1, C.sizeof_feedlane_distributed_config))
+		c.size = C.sizeof_feedlane_distributed_config
+		c.length = C.int64_t(config.Length)
+		c.world = C.int32_t(config.World)
+		c.rank = C.int32_t(config.Rank)
+		c.seed = C.uint64_t(config.Seed)
+		c.no_shuffle = flag(config.NoShuffle)
+		c.drop_last = flag(config.DropLast)
+		c.shuffle = C.int32_t(config.Shuffle)
+		return C.feedlane_sampler_distributed(c, out, err)
+	})
+}
+
+// A Rank is the place of this process among those of a training run.
+type Rank struct {
+	Rank    int    // 0 .. World - 1
+	World   int    // at least 1
+	Source  string // "torchrun", "slurm" and so on; "none": 0 of 1
+	Warning string // names another source that disagrees; empty if there is none
+}
+
+// DetectRank finds the rank of this process by the variables of torchrun, Open MPI, MVAPICH, PMI, Flux or Slurm.
+func DetectRank() (Rank, error) {
+	var m memory
+	defer m.free()
+	c := (*C.feedlane_rank)(m.allocate(1, C.sizeof_feedlane_rank))
+	c.size = C.sizeof_feedlane_rank
+	if err := check(func(err *C.feedlane_error) C.int32_t { return C.feedlane_rank_detect(c, err) }); err != nil {
+		return Rank{}, err
+	}
+	return Rank{int(c.rank), int(c.world), C.GoString(&c.source[0]), C.GoString(&c.warning[0])}, nil
+}
+
+// Restart starts an epoch (>= 0) from its beginning. Loaders do that with their own copy.
+func (s *Sampler) Restart(epoch int64) error {
+	defer runtime.KeepAlive(s)
+	return check(func(err *C.feedlane_error) C.int32_t { return C.feedlane_sampler_restart(s.c, C.int64_t(epoch), err) })
+}
+
+// Next writes up to len(to) indices and returns how many: 0 at the end of the epoch. A batch sampler writes one batch.
+func (s *Sampler) Next(to []int64) (int, error) {
+	defer runtime.KeepAlive(s)
+	if len(to) == 0 {
+		return 0, refuse(ErrArgument, "there is no room for an index")
+	}
+	var got C.uint64_t
+	err := check(func(err *C.feedlane_error) C.int32_t {
+		status := C.feedlane_sampler_next(s.c, (*C.int64_t)(unsafe.Pointer(&to[0])), C.uint64_t(len(to)), &got, err)
+		if status == C.FEEDLANE_END {
+			return C.FEEDLANE_OK
+		}
+		return status
+	})
+	return int(got), err
+}
+
+// Len returns the number of indices in an epoch, or batches of a batch sampler; -1: unknown.
+func (s *Sampler) Len() int64 {
+	defer runtime.KeepAlive(s)
+	var length C.int64_t
+	if C.feedlane_sampler_length(s.c, &length) != C.FEEDLANE_OK {
+		return -1
+	}
+	return int64(length)
+}

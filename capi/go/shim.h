@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the Go package adds to feedlane.h: memory of C's for calls that return errors and batches, and conversions that
+ * cgo has no syntax for. */
+#ifndef FEEDLANE_GO_SHIM_H
+#define FEEDLANE_GO_SHIM_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <feedlane.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FEEDLANE_GO_DETAIL_BYTES = 16384 };
+
+/** The outputs of one call. In C memory, because Go memory passed to C must not point to other Go memory. */
+typedef struct feedlane_go_call {
+  feedlane_batch batch;
+  const feedlane_task *task; /**< of feedlane_worker_next */
+  feedlane_error err;        /**< err.detail is `detail` */
+  char detail[FEEDLANE_GO_DETAIL_BYTES];
+} feedlane_go_call;
+
+static inline feedlane_go_call *feedlane_go_call_new(void) {
+  feedlane_go_call *call = malloc(sizeof *call);
+  if (call == NULL) abort();
+  feedlane_init(&call->batch, sizeof call->batch);
+  call->task = NULL;
+  feedlane_init(&call->err, sizeof call->err);
+  call->err.detail = call->detail;
+  call->err.detail_cap = sizeof call->detail;
+  return call;
+}
+
+/** Copies of a handle, because destroy functions clear the pointer. */
+static inline int32_t feedlane_go_loader_destroy(feedlane_loader *l) { return feedlane_loader_destroy(&l); }
+static inline int32_t feedlane_go_sampler_destroy(feedlane_sampler *s) { return feedlane_sampler_destroy(&s); }
+static inline int32_t feedlane_go_worker_detach(feedlane_worker *w) { return feedlane_worker_detach(&w); }
+
+/** A duplicate for Go's poller, or -1 and errno. */
+static inline int feedlane_go_duplicate(int fd) {
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (copy >= 0) (void)fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) | O_NONBLOCK);
+  return copy;
+}
+
+/** The table of a data set in Go, see callbacks.go. `handle` is a cgo.Handle. */
+void feedlane_go_dataset(uintptr_t handle, int32_t by_batches, int32_t iterable, int32_t saves,
+                         feedlane_dataset *table);
+/** The table of a sampler in Go, see custom.go. */
+void feedlane_go_order(uintptr_t handle, int32_t saves, feedlane_sampler_callbacks *table);
+
+/** Fills in a callback's error. Texts are cut to what fits. */
+static inline void feedlane_go_report(feedlane_error *err, const char *text, uint64_t text_bytes, const char *detail,
+                                      uint64_t detail_bytes, int32_t transient, int64_t sample) {
+  if (err == NULL) return;
+  if (text_bytes >= sizeof err->text) text_bytes = sizeof err->text - 1;
+  memcpy(err->text, text, text_bytes);
+  err->text[text_bytes] = 0;
+  err->transient = transient;
+  if (sample >= 0) err->sample = sample;
+  if (err->detail == NULL) return;
+  err->detail_len = detail_bytes;
+  memcpy(err->detail, detail, detail_bytes < err->detail_cap ? detail_bytes : err->detail_cap);
+}
+
+#endif

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Statuses and errors.
+
+package feedlane
+
+/*
+#cgo pkg-config: feedlane
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+// A Status is an outcome of the library other than success. Each is an error by itself, to compare with by errors.Is:
+//
+//	if errors.Is(err, feedlane.ErrSample) { ... }
+type Status int32
+
+// The statuses that this package returns. The end of an epoch is io.EOF, and a context that ends a wait is its Err().
+const (
+	ErrTimeout     Status = C.FEEDLANE_TIMEOUT       // nothing came in time
+	ErrInterrupted Status = C.FEEDLANE_INTERRUPTED   // Loader.Interrupt
+	ErrSlotsHeld   Status = C.FEEDLANE_SLOTS_HELD    // every slot is held: release a batch
+	ErrAbandoned   Status = C.FEEDLANE_ABANDONED     // the trainer has given up this task: drop it
+	ErrArgument    Status = C.FEEDLANE_E_ARGUMENT    // an argument is out of its domain
+	ErrState       Status = C.FEEDLANE_E_STATE       // not possible in this state, as after Close
+	ErrBusy        Status = C.FEEDLANE_E_BUSY        // another goroutine is in a call that allows one at once
+	ErrForked      Status = C.FEEDLANE_E_FORKED      // the handle belongs to the parent process
+	ErrStale       Status = C.FEEDLANE_E_STALE       // the batch or task was released before
+	ErrMemory      Status = C.FEEDLANE_E_MEMORY      // too little memory
+	ErrLimit       Status = C.FEEDLANE_E_LIMIT       // a limit of the system or of the configuration
+	ErrOS          Status = C.FEEDLANE_E_OS          // a system call failed
+	ErrABI         Status = C.FEEDLANE_E_ABI         // versions or layouts differ
+	ErrCorrupt     Status = C.FEEDLANE_E_CORRUPT     // the peer's memory or message does not hold together
+	ErrPeerDead    Status = C.FEEDLANE_E_PEER_DEAD   // the peer has died or was never there
+	ErrSample      Status = C.FEEDLANE_E_SAMPLE      // the data set failed for a sample
+	ErrInit        Status = C.FEEDLANE_E_INIT        // a worker could not set up its data set
+	ErrHung        Status = C.FEEDLANE_E_HUNG        // a worker passed its deadline
+	ErrQuarantined Status = C.FEEDLANE_E_QUARANTINED // this batch has killed its worker too often
+	ErrRestarts    Status = C.FEEDLANE_E_RESTARTS    // workers die more often than MaxRestarts allows
+	ErrDevice      Status = C.FEEDLANE_E_DEVICE      // the accelerator's driver failed
+	ErrUnsupported Status = C.FEEDLANE_E_UNSUPPORTED // not in this build, or not on this system
+)
+
+// Outcomes that become nil, io.EOF or another call.
+const (
+	statusOK    Status = C.FEEDLANE_OK
+	statusEnd   Status = C.FEEDLANE_END
+	statusAgain Status = C.FEEDLANE_AGAIN
+)
+
+// String returns the name of s, such as "E_SAMPLE".
+func (s Status) String() string { return C.GoString(C.feedlane_status_name(C.int32_t(s))) }
+
+// Error returns the name of s and its meaning in one line.
+func (s Status) Error() string {
+	return "feedlane: " + s.String() + ": " + C.GoString(C.feedlane_status_text(C.int32_t(s)))
+}
+
+// Timeout reports whether s is ErrTimeout, as net.Error has it.
+func (s Status) Timeout() bool { return s == ErrTimeout }
+
+// An Error says what went wrong, and where. -1 in Worker, Attempt, Epoch, Batch or Sample means none.
+type Error struct {
+	Status   Status
+	Errno    syscall.Errno // of the failed system call, 0 if none
+	Argument string        // the offending argument in the C interface's terms, such as "config.batch_size"; or empty
+	Text     string        // one line
+	Detail   string        // the traceback of the data set's failure, or empty
+	Worker   int
+	Attempt  int   // which attempt at the batch, from 0
+	Epoch    int64 // of the batch
+	Batch    int64 // its number in the epoch, from 0
+	Sample   int64 // data set index
+	Found    int64 // if the error has numbers: the one found ...
+	Needed   int64 // ... and the one needed
+
+	Transient bool // a retry may succeed
+}
+
+// Error returns one line: status, text, and the worker, batch and sample as far as they are known.
+func (e *Error) Error() string {
+	var line strings.Builder
+	fmt.Fprintf(&line, "feedlane: %s: %s", e.Status.String(), e.Text)
+	separator := " ("
+	for _, part := range []struct {
+		name   string
+		number int64
+	}{{"worker", int64(e.Worker)}, {"epoch", e.Epoch}, {"batch", e.Batch}, {"sample", e.Sample}} {
+		if part.number >= 0 {
+			fmt.Fprintf(&line, "%s%s %d", separator, part.name, part.number)
+			separator = ", "
+		}
+	}
+	if separator == ", " {
+		line.WriteByte(')')
+	}
+	return line.String()
+}
+
+// Is reports whether target is the Status or the syscall.Errno of e.
+func (e *Error) Is(target error) bool {
+	return target == error(e.Status) || e.Errno != 0 && target == error(e.Errno)
+}
+
+// Timeout reports whether the status is ErrTimeout, as net.Error has it.
+func (e *Error) Timeout() bool { return e.Status == ErrTimeout }
+
+// newError makes the error of a call that returned status.
+func newError(status C.int32_t, err *C.feedlane_error) *Error {
+	e := &Error{
+		Status: Status(status), Errno: syscall.Errno(err.os_errno),
+		Argument: C.GoString(&err.argument[0]), Text: C.GoString(&err.text[0]),
+		Worker: int(err.worker), Attempt: int(err.attempt),
+		Epoch: int64(err.epoch), Batch: int64(err.batch), Sample: int64(err.sample),
+		Found: int64(err.found), Needed: int64(err.needed), Transient: err.transient != 0,
+	}
+	if err.detail != nil && err.detail_len != 0 {
+		length := err.detail_len
+		if length > err.detail_cap {
+			length = err.detail_cap
+		}
+		e.Detail = C.GoStringN(err.detail, C.int(length))
+	}
+	if e.Text == "" {
+		e.Text = C.GoString(C.feedlane_status_text(status))
+	}
+	return e
+}
+
+// refuse makes an error of this package's own.
+func refuse(status Status, format string, arguments ...any) *Error {
+	return &Error{Status: status, Text: fmt.Sprintf(format, arguments...), Worker: -1, Attempt: -1, Epoch: -1, Batch: -1,
+		Sample: -1}
+}
+
+// check calls f with an error struct and turns the status that it returns into an error.
+func check(f func(err *C.feedlane_error) C.int32_t) error {
+	call := C.feedlane_go_call_new()
+	defer C.free(unsafe.Pointer(call))
+	if status := f(&call.err); status != C.FEEDLANE_OK {
+		return newError(status, &call.err)
+	}
+	return nil
+}
+
+// MayContinue reports whether an epoch goes on after err: the following Next yields the following batch, or tries again.
+// After other errors Begin is needed.
+func MayContinue(err error) bool {
+	for _, status := range []Status{ErrSample, ErrQuarantined, ErrInterrupted, ErrSlotsHeld, ErrTimeout} {
+		if errors.Is(err, status) {
+			return true
+		}
+	}
+	return false
+}
+
+// Version returns the version of the library in use, "major.minor.patch".
+func Version() string { return C.GoString(C.feedlane_version()) }
+
+// checkABI compares the library in use with the header that this package was built with.
+func checkABI() error {
+	if found := C.feedlane_abi_version(); found != C.FEEDLANE_ABI {
+		e := refuse(ErrABI, "libfeedlane has ABI %d, this program was built for %d", found, C.FEEDLANE_ABI)
+		e.Found, e.Needed = int64(found), C.FEEDLANE_ABI
+		return e
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Waits on Go's own poller: no thread is blocked.
+
+package feedlane
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+)
+
+// spinNanoseconds is how long a call may poll in C before the goroutine sleeps on the poller: a batch that is about to come
+// arrives sooner than a sleeper wakes up.
+const spinNanoseconds = 50_000
+
+// A waiter sleeps until a descriptor of the library is readable.
+//
+// Thread safety: one goroutine at a time; end: any.
+type waiter struct {
+	file *os.File // a duplicate: the poller closes what it is given
+	raw  syscall.RawConn
+}
+
+func newWaiter(fd C.int32_t) (*waiter, error) {
+	duplicate, err := C.feedlane_go_duplicate(C.int(fd))
+	if duplicate < 0 {
+		return nil, &Error{Status: ErrOS, Errno: err.(syscall.Errno), Text: "fcntl: " + err.Error(), Worker: -1,
+			Attempt: -1, Epoch: -1, Batch: -1, Sample: -1}
+	}
+	w := &waiter{file: os.NewFile(uintptr(duplicate), "feedlane")}
+	if w.raw, err = w.file.SyscallConn(); err == nil {
+		err = w.file.SetReadDeadline(time.Time{}) // an error: the file is not in the poller
+	}
+	if err != nil {
+		w.file.Close()
+		return nil, refuse(ErrOS, "the descriptor cannot be polled: %v", err)
+	}
+	return w, nil
+}
+
+func (w *waiter) close() { w.file.Close() }
+
+// end ends the present wait, and every later one at once.
+func (w *waiter) end() { _ = w.file.SetReadDeadline(past) }
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+// wait sleeps until something may have happened, or until the context ends, whose error it returns then. `arm` prepares
+// the sleep: a result other than OK ends the wait at once.
+func (w *waiter) wait(ctx context.Context, arm func() C.int32_t) error {
+	stop := w.watch(ctx)
+	armed := false
+	// The poller drops what was readable before the first call of this function, and arm looks again after that.
+	err := w.raw.Read(func(uintptr) bool {
+		if armed {
+			return true
+		}
+		armed = arm() == C.FEEDLANE_OK
+		return !armed
+	})
+	stop()
+	if ended := ctx.Err(); ended != nil {
+		return ended
+	}
+	if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return refuse(ErrOS, "the poller failed: %v", err)
+	}
+	return nil
+}
+
+// watch ends the wait with the context, until the function that it returns is called.
+func (w *waiter) watch(ctx context.Context) (stop func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-ctx.Done():
+			w.end()
+		case <-over:
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
+		if ctx.Err() != nil {
+			_ = w.file.SetReadDeadline(time.Time{})
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Workers: this program started again, goroutines, and processes that a program starts by itself.
+
+package feedlane
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"unsafe"
+)
+
+// workerFD is the descriptor by which a trainer reaches this process, -1 if none started it.
+var workerFD C.int32_t
+
+// Runs before main and before the goroutines that it starts. Go keeps a copy of the environment, in which the variable
+// would be passed to programs that this one starts.
+func init() {
+	workerFD = C.feedlane_worker_fd()
+	os.Unsetenv("FEEDLANE_WORKER_FD")
+}
+
+// IsWorker reports whether a trainer has started this process as a worker. Such a process cannot create loaders with
+// workers: call WorkerMain in it.
+func IsWorker() bool { return workerFD >= 0 }
+
+// WorkerMain is the whole life of a worker process: it serves the trainer and exits. In any other process it returns at
+// once. Call it early in main, before what only the trainer needs.
+func WorkerMain(dataset Dataset) {
+	if !IsWorker() {
+		return
+	}
+	if err := serve(workerFD, dataset); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// ServeWorker serves a trainer whose Loader.OpenWorker returned the socket, until it needs no more. It closes the file in
+// every case. The process ends with the trainer, unless Config.NoLifeline is set.
+//   - ErrPeerDead: there is no trainer.
+func ServeWorker(socket *os.File, dataset Dataset) error {
+	defer socket.Close()
+	fd := C.feedlane_go_duplicate(C.int(socket.Fd()))
+	return serve(C.int32_t(fd), dataset)
+}
+
+func serve(fd C.int32_t, dataset Dataset) error {
+	var m memory
+	defer m.free()
+	if _, ok := dataset.(Iterable); ok { // by callbacks: the library knows what a shard needs
+		table, handle := callbackTable(dataset, &m)
+		defer handle.Delete()
+		return check(func(err *C.feedlane_error) C.int32_t {
+			if status := C.feedlane_worker_run(fd, table, err); status < 0 {
+				return status
+			}
+			return C.FEEDLANE_OK
+		})
+	}
+	w := (**C.feedlane_worker)(m.allocate(1, unsafe.Sizeof((*C.feedlane_worker)(nil))))
+	err := check(func(err *C.feedlane_error) C.int32_t {
+		return C.feedlane_worker_attach(fd, C.FEEDLANE_FOREVER, w, err)
+	})
+	if err != nil {
+		return err
+	}
+	s := &server{w: *w, call: C.feedlane_go_call_new()}
+	defer s.end()
+	return s.run(dataset)
+}
+
+// A server is one worker: it takes tasks and makes their batches.
+type server struct {
+	w      *C.feedlane_worker
+	call   *C.feedlane_go_call
+	waiter *waiter // nil: the thread waits in C
+}
+
+func (s *server) end() {
+	if s.waiter != nil {
+		s.waiter.close()
+	}
+	C.feedlane_go_worker_detach(s.w)
+	C.free(unsafe.Pointer(s.call))
+}
+
+func (s *server) run(dataset Dataset) error {
+	var m memory
+	defer m.free()
+	c := (*C.feedlane_worker_info)(m.allocate(1, C.sizeof_feedlane_worker_info))
+	c.size = C.sizeof_feedlane_worker_info
+	if status := C.feedlane_worker_get_info(s.w, c); status != C.FEEDLANE_OK {
+		return Status(status)
+	}
+	if c.iterable != 0 {
+		C.feedlane_worker_ready(s.w, C.FEEDLANE_E_INIT, m.string("the data set is not iterable, see Iterable"), nil)
+		return refuse(ErrInit, "the trainer wants an iterable data set, see Iterable")
+	}
+	maker, err := openDataset(dataset, newWorkerInfo(c))
+	if err != nil {
+		text, _, _ := describe(err)
+		C.feedlane_worker_ready(s.w, C.FEEDLANE_E_INIT, m.string(text), nil)
+		return fmt.Errorf("feedlane: the data set cannot be opened: %w", err)
+	}
+	defer maker.close()
+	status := C.feedlane_worker_ready(s.w, C.FEEDLANE_OK, nil, &s.call.err)
+	for status == C.FEEDLANE_OK {
+		if status = s.next(); status == C.FEEDLANE_OK {
+			status = s.serve(maker)
+		}
+	}
+	if status == C.FEEDLANE_END {
+		return nil
+	}
+	return newError(status, &s.call.err)
+}
+
+// next waits for a task: in C, or on the poller.
+func (s *server) next() C.int32_t {
+	timeout := C.int64_t(C.FEEDLANE_FOREVER)
+	if s.waiter != nil {
+		timeout = spinNanoseconds
+	}
+	for {
+		status := C.feedlane_worker_next(s.w, timeout, &s.call.task, &s.call.err)
+		if status != C.FEEDLANE_TIMEOUT && status != C.FEEDLANE_INTERRUPTED {
+			return status
+		}
+		if s.waiter == nil {
+			continue
+		}
+		if s.waiter.wait(context.Background(), func() C.int32_t { return C.feedlane_worker_arm(s.w) }) != nil {
+			timeout = C.FEEDLANE_FOREVER // a system without a poller: a thread waits
+		}
+	}
+}
+
+// serve makes the batch of the present task.
+func (s *server) serve(maker *maker) C.int32_t {
+	task := newTask(s.call.task, s.w)
+	rows, failed := maker.make(task)
+	task.over.Store(true)
+	status := C.int32_t(C.FEEDLANE_OK)
+	if failed == nil {
+		status = C.feedlane_task_commit(s.call.task, C.uint64_t(rows), &s.call.err)
+		if status == C.FEEDLANE_E_ARGUMENT { // the data set's number of rows
+			failed = &failure{newError(status, &s.call.err), -1}
+		}
+	}
+	if failed != nil {
+		status = fail(s.call.task, failed)
+	}
+	if status == C.FEEDLANE_E_STALE { // the trainer has given up the task, which is over
+		return C.FEEDLANE_OK
+	}
+	return status
+}
+
+// serveLocal is a worker in this goroutine, until the trainer needs no more. Returns whether it should be called again:
+// the worker had to leave although it was not asked to.
+func serveLocal(loader *C.feedlane_loader, dataset Dataset) (again bool) {
+	if _, ok := dataset.(Iterable); ok {
+		C.feedlane_loader_run_local(loader, nil)
+		return false
+	}
+	var m memory
+	defer m.free()
+	w := (**C.feedlane_worker)(m.allocate(1, unsafe.Sizeof((*C.feedlane_worker)(nil))))
+	if C.feedlane_loader_local_worker(loader, w, nil) != C.FEEDLANE_OK {
+		return false // none is missing, or the loader is closed
+	}
+	s := &server{w: *w, call: C.feedlane_go_call_new()}
+	defer s.end()
+	var fd C.int32_t
+	if C.feedlane_worker_wait_fd(s.w, &fd) == C.FEEDLANE_OK {
+		s.waiter, _ = newWaiter(fd) // nil: a thread waits
+	}
+	err := s.run(dataset)
+	e, ok := err.(*Error)
+	return ok && e.Status != ErrState && e.Status != ErrPeerDead
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The data set: 1,797 digits from two IDX files, all of them, or split into a part to train on and a part held out.
+
+package main
+
+import (
+	"fmt"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"feedlane"
+)
+
+const (
+	side    = 8
+	pixels  = side * side
+	count   = 1797
+	heldOut = 360
+)
+
+// Digits is the data set as Feedlane sees it. Its fields: image, label.
+type Digits struct {
+	images, labels []byte
+	raw            bool  // all digits as they are in the files
+	order          []int // shuffled: first those that are held out, then those to train on
+}
+
+// dataFolder is examples/data beside the source.
+func dataFolder() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "data")
+}
+
+// Open reads both files of a folder.
+func Open(folder string, raw bool) (*Digits, error) {
+	images, err := read(filepath.Join(folder, "optdigits-images-idx3-ubyte"), 16, count*pixels)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := read(filepath.Join(folder, "optdigits-labels-idx1-ubyte"), 8, count)
+	return &Digits{images, labels, raw, rand.New(rand.NewSource(7)).Perm(count)}, err
+}
+
+func read(path string, header, length int) ([]byte, error) {
+	bytes, err := os.ReadFile(path)
+	if err == nil && len(bytes) != header+length {
+		err = fmt.Errorf("%s: %d bytes, not %d", path, len(bytes), header+length)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bytes[header:], nil
+}
+
+// Len is the number of digits to train on.
+func (d *Digits) Len() int64 {
+	if d.raw {
+		return count
+	}
+	return count - heldOut
+}
+
+// Get writes one digit into its row of the batch. Runs in a worker.
+func (d *Digits) Get(row *feedlane.Row) error {
+	if d.raw {
+		if err := feedlane.Copy(row.Tensor(0), d.images[row.Index*pixels:][:pixels]); err != nil {
+			return err
+		}
+		return feedlane.Copy(row.Tensor(1), []int64{int64(d.labels[row.Index])})
+	}
+	image, err := feedlane.View[float32](row.Tensor(0))
+	if err != nil {
+		return err
+	}
+	digit := d.order[heldOut+row.Index]
+	d.decode(image, digit, int(row.Seed%3)-1, int(row.Seed/3%3)-1)
+	return feedlane.Copy(row.Tensor(1), []int64{int64(d.labels[digit])})
+}
+
+// decode writes a digit in [0, 1], moved by dx and dy pixels.
+func (d *Digits) decode(image []float32, digit, dx, dy int) {
+	grey := d.images[digit*pixels:][:pixels]
+	for i := range image {
+		x, y := i%side-dx, i/side-dy
+		image[i] = 0
+		if x >= 0 && x < side && y >= 0 && y < side {
+			image[i] = float32(grey[y*side+x]) / 16
+		}
+	}
+}
