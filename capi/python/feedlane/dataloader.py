@@ -7,6 +7,7 @@ pipes, it is torch's own loader."""
 import ctypes as c
 import functools
 import gc
+import itertools
 import time
 import warnings
 import weakref
@@ -70,9 +71,20 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         self._iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
         self._in_order = getattr(loader, "in_order", True)
         self._queue, self._turn, self._epoch = _abi.core.IndexQueue(), c.c_int64(), 0
-        self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"])
+        super()._reset(loader, True)
+        self._takes_lists = self._auto_collation or self._yields_lists()
+        self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"],
+                                       self._takes_lists)
         self._create(loader)
-        self._reset(loader, first_iter=True)
+        self._begin()
+
+    def _yields_lists(self):
+        """Without a batch size a sampler may yield lists of indices, each of which the data set is asked for at once."""
+        if self._iterable or type(self._index_sampler) in (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler):
+            return False
+        head = list(itertools.islice(self._sampler_iter, 1))
+        self._sampler_iter = itertools.chain(head, self._sampler_iter)
+        return bool(head) and isinstance(head[0], (list, tuple))
 
     def _create(self, loader):
         kept = dict(self._options)
@@ -84,8 +96,8 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         if self._iterable:
             config.batch_size = loader.batch_size if self._auto_collation else _abi.UNBATCHED
         else:
-            config.batch_size = 0 if self._auto_collation else _abi.UNBATCHED
-            rows = (getattr(self._index_sampler, "batch_size", None) or _LARGEST_BATCH) if self._auto_collation else 0
+            config.batch_size = 0 if self._takes_lists else _abi.UNBATCHED
+            rows = (getattr(self._index_sampler, "batch_size", None) or _LARGEST_BATCH) if self._takes_lists else 0
             sampler.value = self._queue.sampler(rows)
             config.sampler = sampler
         room, self._handle = errors.ErrorRoom.shared(), Handle(None)
@@ -96,10 +108,10 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
 
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
-        if self._handle is None:  # torch's constructor
-            return
-        if not first_iter:
-            self._epoch += 1
+        self._epoch += 1
+        self._begin()
+
+    def _begin(self):
         self._turn.value += 1
         self._queue.restart()
         self._has_indices, self._ended = not self._iterable, False
@@ -123,7 +135,7 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
             self._has_indices = False
             self._queue.end()
             return
-        self._queue.push(indices if self._auto_collation else (indices,))
+        self._queue.push(indices if self._takes_lists else (indices,))
 
     def __next__(self):
         if self._sampler_iter is None:

@@ -36,12 +36,15 @@ def _received(duplicate):
 class Crew:
     """The processes of one iterator. The library says when one is missing."""
 
-    def __init__(self, loader, base_seed, allow_pickle, max_restarts):
+    def __init__(self, loader, base_seed, allow_pickle, max_restarts, takes_lists):
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn
         is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
-        self._job = maker.Job(loader.dataset, loader._auto_collation, is_iterable, loader.drop_last,
-                              _collate_fn(loader), None, None, None, allow_pickle, 0)
+        dataset, collate_fn = loader.dataset, _collate_fn(loader)
+        if takes_lists and not loader._auto_collation:
+            dataset, collate_fn = _AtOnce(dataset), loader.collate_fn
+        self._job = maker.Job(dataset, takes_lists or (is_iterable and loader._auto_collation), is_iterable, loader.drop_last,
+                              collate_fn, None, None, None, allow_pickle, 0)
         self._processes = {}  # by worker
         self._restarts, self._max_restarts = 0, max_restarts or 1000
 
@@ -90,6 +93,16 @@ class Crew:
         self._processes.clear()
 
 
+class _AtOnce:
+    """A data set that is asked for a list of indices as if it were one."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __getitems__(self, indices):
+        return self.dataset[indices]
+
+
 def _collate_fn(loader):
     """None: what torch's default does is done by this package, into the slot."""
     if loader.collate_fn is torch_collate.default_collate and loader._auto_collation:
@@ -110,7 +123,7 @@ def serve(descriptor, job, number, count, base_seed, init):
     """A worker's life."""
     code = 1
     try:
-        _prepare(job.dataset, number, count, base_seed)
+        _prepare(job.dataset.dataset if isinstance(job.dataset, _AtOnce) else job.dataset, number, count, base_seed)
         _work(descriptor.number, job, number, init)
         code = 0
     except KeyboardInterrupt:

@@ -50,6 +50,11 @@ class Unlucky(Augmented):
         return i
 
 
+class AtOnce(Augmented):
+    def __getitem__(self, indices):
+        return self.rows[indices]
+
+
 class Odd:
     def __init__(self, i):
         self.i = i
@@ -129,6 +134,12 @@ class BesideTorch(unittest.TestCase):
 
     def test_iterable(self):
         found = [[batch.tolist() for batch in kind(Shards(), 4, num_workers=2)]
+                 for kind in (torch.utils.data.DataLoader, feedlane.DataLoader)]
+        self.assertEqual(found[0], found[1])
+
+    def test_lists_of_indices_without_a_batch_size(self):
+        lists = [[3, 1], [2], [5, 6, 7]]
+        found = [[batch.tolist() for batch in kind(AtOnce(), None, sampler=lists, num_workers=2)]
                  for kind in (torch.utils.data.DataLoader, feedlane.DataLoader)]
         self.assertEqual(found[0], found[1])
 
