@@ -151,6 +151,8 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         return data
 
     next = __next__
+    # As torch's iterator has them: the processes, by worker.
+    _workers = property(lambda self: self._crew.processes())
 
     def _warn_of_length(self):
         if self._num_yielded <= self._IterableDataset_len_called:

@@ -85,12 +85,15 @@ class Crew:
             raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: exit code {old.exitcode}; "
                                f"{self._restarts} restarts are more than max_restarts")
 
+    def processes(self):
+        """By worker, those that have ended too."""
+        return [process for _, process in sorted(self._processes.items())]
+
     def join(self):
         for process in self._processes.values():
             process.join(_PATIENCE_S)
             if process.is_alive():
                 process.terminate()
-        self._processes.clear()
 
 
 class _AtOnce:

@@ -98,7 +98,7 @@ def exists(pid):
 
 
 def pids(iterator):
-    return [process.pid for process in iterator._crew._processes.values()]
+    return [process.pid for process in iterator._workers]
 
 
 class BesideTorch(unittest.TestCase):
