@@ -46,8 +46,6 @@ end
 Base.size(a::BatchArray) = a.dims
 Base.IndexStyle(::Type{<:BatchArray}) = IndexLinear()
 Base.elsize(::Type{<:BatchArray{T}}) where {T} = sizeof(T)
-Base.strides(a::BatchArray) = Base.size_to_strides(1, a.dims...)
-Base.stride(a::BatchArray, k::Integer) = k > ndims(a) ? length(a) : strides(a)[k]
 
 @inline address(a::BatchArray) = a.token.live ? a.address : throw_released()
 Base.unsafe_convert(::Type{Ptr{T}}, a::BatchArray{T}) where {T} = address(a)

@@ -53,10 +53,11 @@ function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampl
     order_seed = something(seed, rand(UInt64))
     order = sampler !== nothing ? sampler_of(sampler) :
             shuffle ? random_sampler(numobs(data); seed=order_seed) : sequential_sampler(numobs(data))
+    batch_size = order.makes_batches && batchsize == 1 ? 0 : batchsize == 0 ? L.FEEDLANE_UNBATCHED : batchsize
     maker = workers == 0 ? InlineMaker{names,typeof(data),typeof(specs)}(data, specs) : nothing
     argv, config = workers == 0 ? (nothing, UInt8[]) : start_of(data, worker, worker_config, setup)
     handle = create(specs, order, maker, argv, config, env, state;
-        batch_size=batchsize == 0 ? L.FEEDLANE_UNBATCHED : batchsize, drop_last=!partial, out_of_order=out_of_order,
+        batch_size=batch_size, drop_last=!partial, out_of_order=out_of_order,
         seed=something(seed, 0) % UInt64, has_seed=seed !== nothing, workers=workers, prefetch_factor=prefetch,
         dispatch=DISPATCHES[dispatch], keep_workers=keep_workers, held=held, max_restarts=max_restarts,
         max_kills_per_batch=max_kills_per_batch, task_timeout_ns=nanoseconds(task_timeout),

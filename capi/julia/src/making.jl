@@ -46,7 +46,7 @@ getobs!(row::Row, data, index) = store!(row, getobs(data, index))
     end
     return store!(row, Tuple(sample))
 end
-@inline store!(row::Row{names,S}, sample::Tuple) where {names,S} =
+@inline store!(row::Row{names,S}, sample::Tuple) where {names,S<:Tuple} =
     length(sample) == fieldcount(S) ? store_each!(getfield(row, :specs), getfield(row, :addresses), sample) :
     throw(ArgumentError("$(fieldcount(S)) fields were declared, the sample has $(length(sample))"))
 @inline store!(row::Row, sample) = store!(row, (sample,))

@@ -49,7 +49,7 @@ events(loader::Loader) = calling(loader.handle) do address
     out = struct_of(L.feedlane_event)
     while check(L.feedlane_loader_event(address, out)) == L.FEEDLANE_OK
         event, what = out[], out[].what
-        push!(list, (kind=get(EVENTS, Int(event.kind), :unknown), text=text_of(what.text), worker=Int(what.worker),
+        push!(list, (kind=event.kind <= length(EVENTS) ? EVENTS[event.kind] : :unknown, text=text_of(what.text), worker=Int(what.worker),
                      batch=Int(what.batch), sample=what.sample < 0 ? nothing : Int(what.sample) + 1,
                      time_ns=event.time_ns, lost=event.lost))
     end

@@ -9,10 +9,11 @@ Yields the indices of an epoch, from 1, in order. A loader copies its definition
 """
 mutable struct Sampler
     address::Ptr{L.feedlane_sampler}
-    function Sampler(create)
+    makes_batches::Bool
+    function Sampler(create; makes_batches=false)
         out = Ref{Ptr{L.feedlane_sampler}}(C_NULL)
         checked(err -> create(out, err))
-        return finalizer(sampler -> L.feedlane_sampler_destroy(Ref(sampler.address)), new(out[]))
+        return finalizer(sampler -> L.feedlane_sampler_destroy(Ref(sampler.address)), new(out[], makes_batches))
     end
 end
 
@@ -81,7 +82,9 @@ end
 Batches of the indices of another sampler. A loader with it takes no `batchsize`.
 """
 batch_sampler(inner::Sampler, batchsize::Integer; partial=true) =
-    GC.@preserve inner Sampler((out, err) -> L.feedlane_sampler_batch(inner.address, batchsize, !partial, out, err))
+    GC.@preserve inner Sampler(makes_batches=true) do out, err
+        L.feedlane_sampler_batch(inner.address, batchsize, !partial, out, err)
+    end
 
 "What a user gives as `sampler`: a `Sampler`, or indices in the order in which they are wanted."
 sampler_of(sampler::Sampler) = sampler
