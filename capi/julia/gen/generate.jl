@@ -59,7 +59,17 @@ function write_functions(io, record)
         tuple = "(" * join(types, ", ") * (length(types) == 1 ? ",)" : ")")
         call = join(vcat("(:$name, libfeedlane)", result, tuple, names), ", ")
         println(io, name, "(", join(names, ", "), ") =\n    ccall(", call, ")")
+        JSON.get(signature, "waits") && write_gc_safe(io, name, names, types, call)
     end
+end
+
+"The same while collections go on in other threads: arguments are as in C, so that nothing of Julia's is touched meanwhile."
+function write_gc_safe(io, name, names, types, call)
+    println(io, "function ", name, "_gc_safe(", join(names .* "::" .* types, ", "), ")")
+    println(io, "    state = ccall(:jl_gc_safe_enter, Int8, ())")
+    println(io, "    status = ccall(", call, ")")
+    println(io, "    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)")
+    println(io, "    return status\nend")
 end
 
 function main(record_path, folder=joinpath(@__DIR__, "..", "src", "LibFeedlane"))

@@ -104,8 +104,8 @@ function Base.close(handle::Handle)
     L.feedlane_loader_close(address)
     handle.waiter === nothing || close(handle.waiter)
     reference = Ref(address)
-    destroy() = L.feedlane_loader_destroy(reference)
-    status = handle.is_inline ? destroy() : gc_safe(destroy)
+    status = GC.@preserve reference handle.is_inline ? L.feedlane_loader_destroy(reference) :   # it may call back
+                                    L.feedlane_loader_destroy_gc_safe(address_of(reference))
     status == L.FEEDLANE_E_BUSY && (handle.address = address)
     check(status)
     return nothing

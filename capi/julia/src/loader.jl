@@ -96,8 +96,10 @@ it; call it before `next!`.
 function begin!(loader::Loader, epoch::Integer=loader.next_epoch)
     let_go(loader)
     driving(loader.handle) do address
-        start() = L.feedlane_loader_begin(address, epoch, loader.report.raw)
-        GC.@preserve loader check(loader.handle.is_inline ? start() : gc_safe(start), loader.report)
+        err = address_of(loader.report.raw)
+        status = GC.@preserve loader loader.handle.is_inline ? L.feedlane_loader_begin(address, epoch, err) :
+                                     L.feedlane_loader_begin_gc_safe(address, Int64(epoch), err)
+        check(status, loader.report)
     end
     loader.next_epoch = epoch + 1
     return loader

@@ -128,9 +128,6 @@ end
 
 "The table of callbacks of an inline data set. `maker` must live as long as the loader."
 function inline_dataset(maker::InlineMaker)
-    call = get_callback(maker)
-    return struct_of(L.feedlane_dataset; user_data=pointer_from_objref(maker), get=call)
+    return struct_of(L.feedlane_dataset; user_data=pointer_from_objref(maker), get=get_callback(maker))
 end
-@generated function get_callback(::M) where {M<:InlineMaker}
-    return :(@cfunction(get_inline, Int32, (Ref{$M}, Ptr{L.feedlane_row}, Ptr{L.feedlane_error})))
-end
+get_callback(::M) where {M<:InlineMaker} = @cfunction(get_inline, Int32, (Ref{M}, Ptr{L.feedlane_row}, Ptr{L.feedlane_error}))

@@ -26,13 +26,5 @@ end
 "The text in an array of characters, up to its terminator."
 text_of(bytes::NTuple{N,UInt8}) where {N} = String(collect(Iterators.takewhile(!iszero, bytes)))
 
-"""
-Runs `call` while collections go on in other threads. Only for calls that run no callbacks, since the thread must not touch
-Julia's memory meanwhile.
-"""
-function gc_safe(call)
-    state = ccall(:jl_gc_safe_enter, Int8, ())
-    result = call()
-    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
-    return result
-end
+"The address of what a reference holds, for calls in the form `_gc_safe`. Preserve the reference."
+address_of(reference::Base.RefValue{T}) where {T} = Base.unsafe_convert(Ptr{T}, reference)

@@ -31,9 +31,22 @@ function job_main()
     exit(run_worker(fd, open_job))
 end
 
+"SIGTERM ends the process as in other programs: Julia would print a backtrace of whatever is in work."
+function end_by_sigterm()
+    signals = zeros(UInt8, 128)   # a sigset_t
+    ccall(:sigemptyset, Cint, (Ptr{UInt8},), signals)
+    ccall(:sigaddset, Cint, (Ptr{UInt8}, Cint), signals, 15)
+    ccall(:signal, Ptr{Cvoid}, (Cint, Ptr{Cvoid}), 15, C_NULL)
+    ccall(:pthread_sigmask, Cint, (Cint, Ptr{UInt8}, Ptr{Cvoid}), 1, signals, C_NULL)   # SIG_UNBLOCK
+end
+
 function run_worker(fd, open)
+    end_by_sigterm()
     out, report = Ref{Ptr{L.feedlane_worker}}(C_NULL), Report()
-    GC.@preserve report check(gc_safe(() -> L.feedlane_worker_attach(fd, L.FEEDLANE_FOREVER, out, report.raw)), report)
+    GC.@preserve out report begin
+        err = address_of(report.raw)
+        check(L.feedlane_worker_attach_gc_safe(fd, L.FEEDLANE_FOREVER, address_of(out), err), report)
+    end
     worker = Attached(out[], report)
     try
         info = struct_of(L.feedlane_worker_info)

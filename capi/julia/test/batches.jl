@@ -70,3 +70,14 @@ end
     @test x[1] == 7
     close(loader)
 end
+
+@testset "broadcast" begin
+    x, y = first(Loader((rand(Float32, 2, 3, 4), 1:4); batchsize=4))
+    a = copy(x)
+    @test x .+ 1 == a .+ 1 && x .* reshape(1:4, 1, 1, 4) == a .* reshape(1:4, 1, 1, 4)
+    @test typeof(x .+ x) == typeof(a) && (x .> 1) isa BitArray && string.(y) == ["1", "2", "3", "4"]
+    @test sum(x) ≈ sum(a) && sum(x; dims=1) ≈ sum(a; dims=1) && maximum(abs, x) == maximum(abs, a)
+    @test view(x, :, 2, :) .* 2 == 2 .* a[:, 2, :]
+    x .= 2 .* x
+    @test x == 2 .* a
+end

@@ -30,15 +30,22 @@ class Package(unittest.TestCase):
         with open(os.path.join(PACKAGE, "README.md"), encoding="utf-8") as file:
             program = re.search(r"```julia\n(.*?)```", file.read(), flags=re.S)[1]
         with tempfile.TemporaryDirectory() as folder:
-            # An empty registry folder: nothing is fetched, as on a machine without a network.
-            os.makedirs(os.path.join(os.environ.get("JULIA_DEPOT_PATH", folder), "registries", "None"), exist_ok=True)
+            self.registry_without_packages()
             self.julia("-e", f'using Pkg; Pkg.develop(path=raw"{PACKAGE}")', project=folder)
             script = os.path.join(folder, "first.jl")
             with open(script, "w", encoding="utf-8") as file:
                 file.write(program)
-            self.assertIn("sum", self.julia(script, project=folder))
-            # Pasted into a session there is no script; workers get the data set serialized.
-            self.assertIn("sum", self.julia("-e", program, project=folder))
+            as_script = self.julia(script, project=folder)
+            self.assertIn("epoch 3: sum", as_script)
+            # In a session there is no script.
+            self.assertIn("epoch 3: sum", self.julia("-e", program, project=folder))
+
+    def registry_without_packages(self):
+        """Pkg fetches the general registry where there is none."""
+        folder = os.path.join(os.environ["JULIA_DEPOT_PATH"], "registries", "Empty")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "Registry.toml"), "w", encoding="utf-8") as file:
+            file.write('name = "Empty"\nuuid = "8ad0a1d8-7a0e-4d7e-9a52-3f8e5d8b1f60"\nrepo = ""\n[packages]\n')
 
 
 if __name__ == "__main__":

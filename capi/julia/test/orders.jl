@@ -77,3 +77,29 @@ end
     close(loader)
     @test sprint(show, loader) == "Loader(closed)"
 end
+
+"Loads a package, written to `folder`, that a project does not name."
+function package(folder, name, uuid, text)
+    mkpath(joinpath(folder, name, "src"))
+    write(joinpath(folder, name, "Project.toml"), "name = \"$name\"\nuuid = \"$uuid\"\n")
+    write(joinpath(folder, name, "src", name * ".jl"), "module $name\n$text\nend\n")
+    push!(LOAD_PATH, joinpath(folder, name))
+    return Base.require(Base.PkgId(Base.UUID(uuid), name))
+end
+
+@testset "packages" begin
+    mktempdir() do folder
+        # A data set's type out of a package: workers load it by themselves.
+        photos = package(folder, "Photos", "5c7b0f66-1f5b-4e0f-8f4e-0b1f6a1b7a10", """
+            struct Folder; count::Int; end
+            Base.length(data::Folder) = data.count
+            Base.getindex(::Folder, i) = (y=i,)""")
+        loader = Base.invokelatest(Loader, Base.invokelatest(photos.Folder, 6); batchsize=3, workers=1)
+        @test [copy(batch.y) for batch in loader] == [[1, 2, 3], [4, 5, 6]]
+        close(loader)
+        # The generic functions that data sets for MLUtils have methods of, in a package of its name.
+        core = package(folder, "MLCore", "c2834f40-e789-41da-a90e-33b280584a8c", "function numobs end; function getobs end")
+        Core.eval(Main, :(struct Observed end; $core.numobs(::Observed) = 4; $core.getobs(::Observed, i) = 10i))
+        @test Base.invokelatest(() -> first(Loader(Main.Observed(); batchsize=4))[1]) == [10, 20, 30, 40]
+    end
+end

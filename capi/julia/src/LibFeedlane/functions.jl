@@ -16,6 +16,12 @@ feedlane_rx_offer(rx, fd, err) =
     ccall((:feedlane_rx_offer, libfeedlane), Int32, (Ptr{feedlane_rx}, Ptr{Int32}, Ptr{feedlane_error}), rx, fd, err)
 feedlane_rx_peek(rx, want, timeout_ns, got, err) =
     ccall((:feedlane_rx_peek, libfeedlane), Int32, (Ptr{feedlane_rx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), rx, want, timeout_ns, got, err)
+function feedlane_rx_peek_gc_safe(rx::Ptr{feedlane_rx}, want::UInt32, timeout_ns::Int64, got::Ptr{feedlane_span}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_rx_peek, libfeedlane), Int32, (Ptr{feedlane_rx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), rx, want, timeout_ns, got, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_rx_release(rx, lane, count, err) =
     ccall((:feedlane_rx_release, libfeedlane), Int32, (Ptr{feedlane_rx}, UInt32, UInt32, Ptr{feedlane_error}), rx, lane, count, err)
 feedlane_rx_wait_fd(rx, fd) =
@@ -32,8 +38,20 @@ feedlane_rx_unref(rx) =
     ccall((:feedlane_rx_unref, libfeedlane), Int32, (Ptr{feedlane_rx},), rx)
 feedlane_tx_attach(fd, path, timeout_ns, out, err) =
     ccall((:feedlane_tx_attach, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_tx}}, Ptr{feedlane_error}), fd, path, timeout_ns, out, err)
+function feedlane_tx_attach_gc_safe(fd::Int32, path::Cstring, timeout_ns::Int64, out::Ptr{Ptr{feedlane_tx}}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_tx_attach, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_tx}}, Ptr{feedlane_error}), fd, path, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_tx_reserve(tx, want, timeout_ns, got, err) =
     ccall((:feedlane_tx_reserve, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), tx, want, timeout_ns, got, err)
+function feedlane_tx_reserve_gc_safe(tx::Ptr{feedlane_tx}, want::UInt32, timeout_ns::Int64, got::Ptr{feedlane_span}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_tx_reserve, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), tx, want, timeout_ns, got, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_tx_commit(tx, count, err) =
     ccall((:feedlane_tx_commit, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Ptr{feedlane_error}), tx, count, err)
 feedlane_tx_destroy(tx) =
@@ -48,6 +66,12 @@ feedlane_pool_create(config, out, err) =
     ccall((:feedlane_pool_create, libfeedlane), Int32, (Ptr{feedlane_pool_config}, Ptr{Ptr{feedlane_pool}}, Ptr{feedlane_error}), config, out, err)
 feedlane_pool_acquire(p, timeout_ns, out, err) =
     ccall((:feedlane_pool_acquire, libfeedlane), Int32, (Ptr{feedlane_pool}, Int64, Ptr{feedlane_buffer}, Ptr{feedlane_error}), p, timeout_ns, out, err)
+function feedlane_pool_acquire_gc_safe(p::Ptr{feedlane_pool}, timeout_ns::Int64, out::Ptr{feedlane_buffer}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_pool_acquire, libfeedlane), Int32, (Ptr{feedlane_pool}, Int64, Ptr{feedlane_buffer}, Ptr{feedlane_error}), p, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_pool_release(p, token) =
     ccall((:feedlane_pool_release, libfeedlane), Int32, (Ptr{feedlane_pool}, UInt64), p, token)
 feedlane_pool_release_on(p, token, stream, err) =
@@ -108,12 +132,24 @@ feedlane_worker_fd() =
     ccall((:feedlane_worker_fd, libfeedlane), Int32, ())
 feedlane_worker_attach(fd, timeout_ns, out, err) =
     ccall((:feedlane_worker_attach, libfeedlane), Int32, (Int32, Int64, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), fd, timeout_ns, out, err)
+function feedlane_worker_attach_gc_safe(fd::Int32, timeout_ns::Int64, out::Ptr{Ptr{feedlane_worker}}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_worker_attach, libfeedlane), Int32, (Int32, Int64, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), fd, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_worker_get_info(w, info) =
     ccall((:feedlane_worker_get_info, libfeedlane), Int32, (Ptr{feedlane_worker}, Ptr{feedlane_worker_info}), w, info)
 feedlane_worker_ready(w, status, text, err) =
     ccall((:feedlane_worker_ready, libfeedlane), Int32, (Ptr{feedlane_worker}, Int32, Cstring, Ptr{feedlane_error}), w, status, text, err)
 feedlane_worker_next(w, timeout_ns, task, err) =
     ccall((:feedlane_worker_next, libfeedlane), Int32, (Ptr{feedlane_worker}, Int64, Ptr{Ptr{feedlane_task}}, Ptr{feedlane_error}), w, timeout_ns, task, err)
+function feedlane_worker_next_gc_safe(w::Ptr{feedlane_worker}, timeout_ns::Int64, task::Ptr{Ptr{feedlane_task}}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_worker_next, libfeedlane), Int32, (Ptr{feedlane_worker}, Int64, Ptr{Ptr{feedlane_task}}, Ptr{feedlane_error}), w, timeout_ns, task, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_worker_check(w) =
     ccall((:feedlane_worker_check, libfeedlane), Int32, (Ptr{feedlane_worker},), w)
 feedlane_worker_wait_fd(w, fd) =
@@ -130,6 +166,12 @@ feedlane_task_exhausted(task, err) =
     ccall((:feedlane_task_exhausted, libfeedlane), Int32, (Ptr{feedlane_task}, Ptr{feedlane_error}), task, err)
 feedlane_worker_run(fd, dataset, err) =
     ccall((:feedlane_worker_run, libfeedlane), Int32, (Int32, Ptr{feedlane_dataset}, Ptr{feedlane_error}), fd, dataset, err)
+function feedlane_worker_run_gc_safe(fd::Int32, dataset::Ptr{feedlane_dataset}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_worker_run, libfeedlane), Int32, (Int32, Ptr{feedlane_dataset}, Ptr{feedlane_error}), fd, dataset, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_worker_detach(w) =
     ccall((:feedlane_worker_detach, libfeedlane), Int32, (Ptr{Ptr{feedlane_worker}},), w)
 feedlane_worker_close(w) =
@@ -152,6 +194,12 @@ feedlane_loader_create(config, out, err) =
     ccall((:feedlane_loader_create, libfeedlane), Int32, (Ptr{feedlane_loader_config}, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), config, out, err)
 feedlane_loader_destroy(l) =
     ccall((:feedlane_loader_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_loader}},), l)
+function feedlane_loader_destroy_gc_safe(l::Ptr{Ptr{feedlane_loader}})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_loader}},), l)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_loader_close(l) =
     ccall((:feedlane_loader_close, libfeedlane), Int32, (Ptr{feedlane_loader},), l)
 feedlane_loader_ref(l) =
@@ -160,8 +208,20 @@ feedlane_loader_unref(l) =
     ccall((:feedlane_loader_unref, libfeedlane), Int32, (Ptr{feedlane_loader},), l)
 feedlane_loader_begin(l, epoch, err) =
     ccall((:feedlane_loader_begin, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_error}), l, epoch, err)
+function feedlane_loader_begin_gc_safe(l::Ptr{feedlane_loader}, epoch::Int64, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_begin, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_error}), l, epoch, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_loader_next(l, timeout_ns, out, err) =
     ccall((:feedlane_loader_next, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), l, timeout_ns, out, err)
+function feedlane_loader_next_gc_safe(l::Ptr{feedlane_loader}, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_next, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), l, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_loader_poll(l, err) =
     ccall((:feedlane_loader_poll, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
 feedlane_loader_wait_fd(l, fd) =
@@ -172,6 +232,12 @@ feedlane_loader_interrupt(l) =
     ccall((:feedlane_loader_interrupt, libfeedlane), Int32, (Ptr{feedlane_loader},), l)
 feedlane_loader_stop(l, err) =
     ccall((:feedlane_loader_stop, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
+function feedlane_loader_stop_gc_safe(l::Ptr{feedlane_loader}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_stop, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_loader_length(l, batches) =
     ccall((:feedlane_loader_length, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int64}), l, batches)
 feedlane_loader_open_worker(l, id, fd, err) =
@@ -180,8 +246,20 @@ feedlane_loader_local_worker(l, out, err) =
     ccall((:feedlane_loader_local_worker, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), l, out, err)
 feedlane_loader_run_local(l, err) =
     ccall((:feedlane_loader_run_local, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
+function feedlane_loader_run_local_gc_safe(l::Ptr{feedlane_loader}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_run_local, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_loader_run_stager(l, err) =
     ccall((:feedlane_loader_run_stager, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
+function feedlane_loader_run_stager_gc_safe(l::Ptr{feedlane_loader}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_run_stager, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_loader_state(l, token, buffer, cap, bytes, err) =
     ccall((:feedlane_loader_state, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{Cvoid}, UInt64, Ptr{UInt64}, Ptr{feedlane_error}), l, token, buffer, cap, bytes, err)
 feedlane_state_read(state, bytes, out, err) =
