@@ -125,6 +125,6 @@ end
         println(round(Int, fetch(other)))
         flush(stdout)
         """; flags=`-t 2`)
-    @test numbers(trainer) == [0]
+    @test only(numbers(trainer)) < 20   # a sample takes a minute
     @test soon(() -> process_exited(trainer.process))
 end
