@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Feeds training loops: worker processes make batches in shared memory, a `Loader` yields them as arrays that lie there.
+
+    loader = Loader(data; batchsize=32, shuffle=true, seed=1, workers=2)
+    for epoch in 1:3, batch in loader
+        learn(batch.x, batch.y)
+    end
+"""
+module Feedlane
+
+using FileWatching
+using Libdl
+using Serialization
+
+include("LibFeedlane/LibFeedlane.jl")
+using .LibFeedlane
+
+include("memory.jl")
+include("errors.jl")
+include("observations.jl")
+include("handle.jl")
+include("arrays.jl")
+include("broadcast.jl")
+include("fields.jl")
+include("batch.jl")
+include("making.jl")
+include("samplers.jl")
+include("start.jl")
+include("config.jl")
+include("loader.jl")
+include("monitor.jl")
+include("worker.jl")
+
+export Loader, Batch, BatchArray, FeedlaneError, Sampler
+export keep, release!, next!, begin!
+export sequential_sampler, random_sampler, subset_sampler, weighted_sampler, distributed_sampler, batch_sampler
+
+__init__() = LibFeedlane.load_library()
+
+end

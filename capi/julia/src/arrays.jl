@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# Arrays in shared memory: of a batch that the trainer holds, and of rows that a worker writes.
+
+"""
+A reference to a batch, or to the task of a worker. Arrays refer to it, so that the memory stays while there is one of them; it
+refers to the loader's handle, so that this is not finalized before.
+"""
+mutable struct Token <: AnyToken
+    live::Bool                       # arrays look at this
+    kept::Bool                       # the loop does not release it
+    claim::Threads.Atomic{Int}       # 1: released, or being released
+    number::UInt64                   # the library's token; 0: of a worker's task
+    address::Ptr{L.feedlane_loader}  # stays valid for the release
+    handle::Union{Nothing,Handle}
+end
+
+Token(number, address, handle) = Token(true, false, Threads.Atomic{Int}(0), number, address, handle)
+"The memory of a worker's task: `live` until the task is over."
+Token() = Token(0, C_NULL, nothing)
+
+"Gives the memory back to the workers. False: somebody has done so before. Any task or finalizer."
+function release(token::Token)
+    Threads.atomic_cas!(token.claim, 0, 1) == 0 || return false
+    token.live = false
+    L.feedlane_batch_release(token.address, token.number)
+    return true
+end
+
+@noinline throw_released() =
+    throw(FeedlaneError(L.FEEDLANE_E_STALE, "this batch was released: the loop has gone on, or release! was called; " *
+                                            "keep(batch) keeps it, copy(array) copies it"))
+
+"""
+    BatchArray{T,N} <: DenseArray{T,N}
+
+One field of all samples of a batch, in shared memory: no copy. The last dimension is the sample's. It keeps its batch as long
+as it is reachable, unless the batch is released; any use after that throws a `FeedlaneError` (`E_STALE`). Whoever holds
+the batch may write to it. `pointer(array)` and calls into C are good while the batch is held.
+"""
+struct BatchArray{T,N} <: DenseArray{T,N}
+    token::Token
+    address::Ptr{T}
+    dims::NTuple{N,Int}
+end
+
+Base.size(a::BatchArray) = a.dims
+Base.IndexStyle(::Type{<:BatchArray}) = IndexLinear()
+Base.elsize(::Type{<:BatchArray{T}}) where {T} = sizeof(T)
+
+@inline address(a::BatchArray) = a.token.live ? a.address : throw_released()
+Base.unsafe_convert(::Type{Ptr{T}}, a::BatchArray{T}) where {T} = address(a)
+
+@inline function Base.getindex(a::BatchArray, i::Int)
+    @boundscheck checkbounds(a, i)
+    return GC.@preserve a unsafe_load(address(a), i)
+end
+
+@inline function Base.setindex!(a::BatchArray{T}, value, i::Int) where {T}
+    @boundscheck checkbounds(a, i)
+    GC.@preserve a unsafe_store!(address(a), convert(T, value)::T, i)
+    return a
+end
+
+"Copies out of a batch at once, instead of element by element."
+function Base.copyto!(to::Array{T}, from::BatchArray{T}) where {T}
+    length(to) >= length(from) || throw(BoundsError(to, length(from)))
+    GC.@preserve to from unsafe_copyto!(pointer(to), address(from), length(from))
+    return to
+end
+Base.Array(a::BatchArray{T,N}) where {T,N} = copyto!(Array{T,N}(undef, a.dims), a)
+Base.copy(a::BatchArray) = Array(a)
+
+"""
+    Feedlane.unsafe_array(array)
+
+The same memory as an `Array`, for loops where the check of each access costs. It does not keep the batch: use it while the batch
+is held (`GC.@preserve array`, or inside the loop that yielded it).
+"""
+unsafe_array(a::BatchArray{T,N}) where {T,N} = unsafe_wrap(Array, address(a), a.dims)

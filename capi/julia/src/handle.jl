@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+# The library's loader: references for calls from any task, sleeping in Julia's event loop, and its two ends.
+
+"""
+A descriptor that tasks sleep on. It is a duplicate, so that the event loop never watches one that the library has closed.
+"""
+mutable struct Waiter
+    fd::RawFD
+    watcher::FDWatcher
+end
+
+function Waiter(descriptor::Integer)
+    fd = ccall(:fcntl, Cint, (Cint, Cint, Cint...), descriptor, 1030, 3)   # F_DUPFD_CLOEXEC
+    Base.systemerror("dup", fd < 0)
+    return Waiter(RawFD(fd), FDWatcher(RawFD(fd), true, false))
+end
+
+"Sleeps until the descriptor is readable, the time in seconds is over, or the waiter is closed."
+function sleep_on(waiter::Waiter, seconds)
+    try
+        seconds == Inf ? wait(waiter.watcher) : poll_fd(waiter.fd, seconds; readable=true)
+    catch reason
+        reason isa EOFError || reason isa Base.IOError || reason isa ArgumentError || rethrow()
+    end
+    return nothing
+end
+
+function Base.close(waiter::Waiter)
+    waiter.fd == RawFD(-1) && return
+    fd, waiter.fd = waiter.fd, RawFD(-1)
+    close(waiter.watcher)
+    ccall(:close, Cint, (RawFD,), fd)
+    return nothing
+end
+
+abstract type AnyToken end
+
+"The library's loader. A task that calls into it has a reference meanwhile: see `enter`."
+mutable struct Handle
+    address::Ptr{L.feedlane_loader}            # NULL: closed
+    lock::Threads.SpinLock                     # of `address`
+    driving::Threads.Atomic{Int}               # 1: a task is in a call that allows one at a time
+    waiter::Union{Nothing,Waiter}
+    current::Union{Nothing,AnyToken}           # what the loop over the loader holds
+    is_inline::Bool
+    callbacks::Any                             # what the library has a pointer to
+    function Handle(address, is_inline, callbacks)
+        handle = new(address, Threads.SpinLock(), Threads.Atomic{Int}(0), nothing, nothing, is_inline, callbacks)
+        return finalizer(finish, handle)
+    end
+end
+
+const CLOSED = "the loader is closed"
+
+"Takes a reference for the duration of a call. `leave` gives it back."
+function enter(handle::Handle)
+    lock(handle.lock)
+    address = handle.address
+    status = address == C_NULL ? L.FEEDLANE_E_STATE : L.feedlane_loader_ref(address)
+    unlock(handle.lock)
+    status == L.FEEDLANE_OK || throw(FeedlaneError(status, CLOSED))
+    return address
+end
+
+leave(address) = L.feedlane_loader_unref(address)
+
+"Runs `f` with the loader's address. Any task."
+function calling(f, handle::Handle)
+    address = enter(handle)
+    try
+        return f(address)
+    finally
+        leave(address)
+    end
+end
+
+"Runs `f` with the loader's address, as the one task in a call that allows one at a time."
+function driving(f, handle::Handle)
+    Threads.atomic_cas!(handle.driving, 0, 1) == 0 ||
+        throw(FeedlaneError(L.FEEDLANE_E_BUSY, "another task is in a call on this loader"))
+    try
+        return calling(f, handle)
+    finally
+        handle.driving[] = 0
+    end
+end
+
+function waiter(handle::Handle, address)
+    handle.waiter === nothing || return handle.waiter
+    descriptor = Ref{Int32}(-1)
+    check(L.feedlane_loader_wait_fd(address, descriptor))
+    return handle.waiter = Waiter(descriptor[])
+end
+
+"""
+Closes the loader, ends the wait of another task, and waits until the workers have ended. It waits for a busy one by the stop
+timeouts; collections in other threads go on.
+"""
+function Base.close(handle::Handle)
+    lock(handle.lock)
+    address, handle.address = handle.address, Ptr{L.feedlane_loader}(C_NULL)
+    unlock(handle.lock)
+    address == C_NULL && return
+    L.feedlane_loader_close(address)
+    handle.waiter === nothing || close(handle.waiter)
+    reference = Ref(address)
+    status = GC.@preserve reference handle.is_inline ? L.feedlane_loader_destroy(reference) :   # it may call back
+                                    L.feedlane_loader_destroy_gc_safe(address_of(reference))
+    status == L.FEEDLANE_E_BUSY && (handle.address = address)
+    check(status)
+    return nothing
+end
+
+"The finalizer: returns at once, busy workers are killed."
+function finish(handle::Handle)
+    handle.current === nothing || release(handle.current)
+    address, handle.address = handle.address, Ptr{L.feedlane_loader}(C_NULL)
+    address == C_NULL || L.feedlane_loader_unref(address)
+    waiter = handle.waiter
+    waiter === nothing || @async close(waiter)   # finalizers must not switch tasks
+    return nothing
+end

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+# The trainer's side: a loader, its epochs and their batches.
+
+# A wait polls in C for so long before the task sleeps in Julia's event loop: a batch that comes soon costs no system call.
+const POLL_NS = 20_000
+const DISPATCHES = (least_loaded=L.FEEDLANE_DISPATCH_LEAST_LOADED, round_robin=L.FEEDLANE_DISPATCH_ROUND_ROBIN)
+
+"""
+    Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, ...)
+
+Yields the batches of `data`, made by worker processes in shared memory. Each iteration is an epoch.
+
+`data` is anything with `numobs` and `getobs` as MLUtils has them: an array (the last dimension is the observation's), a tuple or
+named tuple of arrays, or anything with `length` and `getindex`. All observations have the same fields, of the same types and
+sizes: numbers and arrays of numbers.
+
+The order and the batches:
+- `batchsize`; 0: observations one by one, without a batch dimension.
+- `shuffle`, `seed`: another order in each epoch. The same seed gives the same batches with any number of workers.
+- `sampler`: a `Sampler` or a vector of indices instead of `shuffle`.
+- `partial`: false leaves out an incomplete last batch.
+- `fields`: `(image=(UInt8, (8, 8)), label=(Int64, ()))`; by default those of the first observation.
+- `out_of_order`: batches come as they are ready.
+- `state`: of `Feedlane.state`; goes on after it.
+
+The workers:
+- `workers`: their number; 0: observations are made in the trainer's task.
+- `worker`: a command (`Cmd`) that runs a worker of any language. By default: this script again if it has called
+  `Feedlane.worker_main`; otherwise this Julia with the same project, which gets the data set serialized. Types that the
+  script or the REPL has defined in `Main` must then be defined by `setup`, a file or an expression for the worker's `Main`.
+- `worker_config`: a text for the worker program.
+- `keep_workers`: they stay for the next epoch.
+- `prefetch`: batches in preparation per worker (2). `held`: batches that the trainer keeps without fewer in preparation (1).
+- `dispatch`: `:least_loaded` or `:round_robin`. `env`: pairs, the workers' whole environment.
+- `max_restarts`, `max_kills_per_batch`, `task_timeout`, `start_timeout`, `stop_timeout` (seconds): for workers that die or hang.
+
+Throws a `FeedlaneError` that names the argument if the library refuses one. One task at a time drives a loader; another gets
+`E_BUSY`. `close`, `Feedlane.stats`, `Feedlane.events` and `Feedlane.interrupt` may be called by any task.
+"""
+mutable struct Loader{names,A<:Tuple}
+    handle::Handle
+    raw::Base.RefValue{L.feedlane_batch}
+    report::Report
+    next_epoch::Int
+end
+
+function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampler=nothing, fields=nothing, seed=nothing,
+                out_of_order=false, state=nothing, worker=nothing, worker_config="", setup=nothing, keep_workers=workers > 0,
+                prefetch=0, held=0, dispatch=:least_loaded, env=nothing, max_restarts=0, max_kills_per_batch=0,
+                task_timeout=0, start_timeout=0, stop_timeout=0)
+    names, specs = fields === nothing ? specs_of(getobs(data, 1)) : declared(fields)
+    haskey(DISPATCHES, dispatch) || throw(ArgumentError("dispatch=:$dispatch: must be one of $(join(keys(DISPATCHES), ", "))"))
+    order_seed = something(seed, rand(UInt64))
+    order = sampler !== nothing ? sampler_of(sampler) :
+            shuffle ? random_sampler(numobs(data); seed=order_seed) : sequential_sampler(numobs(data))
+    batch_size = order.makes_batches && batchsize == 1 ? 0 : batchsize == 0 ? L.FEEDLANE_UNBATCHED : batchsize
+    maker = workers == 0 ? InlineMaker{names,typeof(data),typeof(specs)}(data, specs) : nothing
+    argv, config = workers == 0 ? (nothing, UInt8[]) : start_of(data, worker, worker_config, setup)
+    handle = create(specs, order, maker, argv, config, env, state;
+        batch_size=batch_size, drop_last=!partial, out_of_order=out_of_order,
+        seed=something(seed, 0) % UInt64, has_seed=seed !== nothing, workers=workers, prefetch_factor=prefetch,
+        dispatch=DISPATCHES[dispatch], keep_workers=keep_workers, held=held, max_restarts=max_restarts,
+        max_kills_per_batch=max_kills_per_batch, task_timeout_ns=nanoseconds(task_timeout),
+        start_timeout_ns=nanoseconds(start_timeout), stop_timeout_ns=nanoseconds(stop_timeout))
+    kinds = Tuple{map(spec -> array_type(spec, batchsize != 0), specs)...}
+    first_epoch = state === nothing ? 0 : (info = state_info(state); info.epoch + info.ended)
+    return Loader{names,kinds}(handle, struct_of(L.feedlane_batch), Report(), first_epoch)
+end
+
+Base.IteratorSize(::Type{<:Loader}) = Base.SizeUnknown()   # of a resumed epoch, or one with errors, fewer batches come
+Base.eltype(::Type{Loader{names,A}}) where {names,A} = Batch{names,A}
+
+"""
+    length(loader)
+
+Batches in an epoch.
+"""
+function Base.length(loader::Loader)
+    out = Ref{Int64}(-1)
+    calling(address -> check(L.feedlane_loader_length(address, out)), loader.handle)
+    out[] < 0 && throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "the sampler does not know its length"))
+    return Int(out[])
+end
+
+isclosed(loader::Loader) = loader.handle.address == C_NULL
+
+Base.show(io::IO, loader::Loader) =
+    print(io, "Loader(", isclosed(loader) ? "closed" : "$(length(loader)) batches an epoch, next is epoch $(loader.next_epoch)", ")")
+
+"""
+    begin!(loader[, epoch])
+
+Starts an epoch (from 0; by default the next one) and the workers, if none run. One in progress is abandoned. A `for` loop calls
+it; call it before `next!`.
+"""
+function begin!(loader::Loader, epoch::Integer=loader.next_epoch)
+    let_go(loader)
+    driving(loader.handle) do address
+        err = address_of(loader.report.raw)
+        status = GC.@preserve loader loader.handle.is_inline ? L.feedlane_loader_begin(address, epoch, err) :
+                                     L.feedlane_loader_begin_gc_safe(address, Int64(epoch), err)
+        check(status, loader.report)
+    end
+    loader.next_epoch = epoch + 1
+    return loader
+end
+
+"Releases what the loop holds, if the user has not kept it."
+function let_go(loader::Loader)
+    current = loader.handle.current
+    current === nothing && return
+    loader.handle.current = nothing
+    (current::Token).kept || release(current)
+    return nothing
+end
+
+"""
+One call of the library after another until there is an outcome other than TIMEOUT, or the time is over. It never sleeps
+in C: other tasks run, and collections in other threads are not held up.
+"""
+function wait_next(loader::Loader, address, timeout)
+    deadline = timeout == Inf ? Inf : time() + timeout
+    poll_ns = loader.handle.is_inline ? L.FEEDLANE_FOREVER : timeout == 0 ? 0 : POLL_NS
+    while true
+        status = L.feedlane_loader_next(address, poll_ns, loader.raw, loader.report.raw)
+        if status == L.FEEDLANE_INTERRUPTED && loader.report.raw[].os_errno != 0
+            yield()   # a signal: Julia delivers it
+        elseif status != L.FEEDLANE_TIMEOUT
+            return status
+        else
+            left = deadline == Inf ? Inf : deadline - time()
+            left <= 0 && return status
+            L.feedlane_loader_arm(address) == L.FEEDLANE_OK && sleep_on(waiter(loader.handle, address), left)
+        end
+    end
+end
+
+const COLLECTIONS = 4
+
+"As `wait_next`. With every slot held, batches that nobody refers to any more are collected first."
+function wait_collecting(loader::Loader, address, timeout)
+    status = wait_next(loader, address, timeout)
+    for round in 1:COLLECTIONS
+        status == L.FEEDLANE_SLOTS_HELD || break
+        GC.gc(round > 1)
+        round > 1 && sleep(0.001)   # finalizers of other threads
+        status = wait_next(loader, address, timeout)
+    end
+    return status
+end
+
+"The next batch's status; the loader's `raw` is filled in with OK."
+take_next(loader::Loader, timeout) =
+    GC.@preserve loader driving(address -> wait_collecting(loader, address, timeout), loader.handle)
+
+function batch_of(loader::Loader{names,A}) where {names,A}
+    raw = loader.raw[]
+    token = Token(raw.token, loader.handle.address, loader.handle)
+    return Batch{names,A}(token, arrays_held(A, token, raw), raw)
+end
+
+"The arrays; a batch that has others than declared goes back."
+function arrays_held(::Type{A}, token, raw) where {A}
+    try
+        raw.tensor_count >= fieldcount(A) || throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "a batch without all declared fields"))
+        return arrays_of(A, token, raw.tensors)
+    catch
+        release(token)
+        rethrow()
+    end
+end
+
+"Throws what is neither a batch nor the end. SLOTS_HELD and INTERRUPTED too: the loop cannot go on by itself."
+function outcome(loader::Loader, status)
+    status == L.FEEDLANE_OK && return true
+    status == L.FEEDLANE_END && return false
+    throw(error_of(status, loader.report))
+end
+
+"""
+    next!(loader; timeout=Inf)
+
+The next batch of the epoch that `begin!` has started, or `nothing` at its end. The batch is the caller's until `release!`,
+or until it is collected. Throws a `FeedlaneError`: `TIMEOUT` after so many seconds, `SLOTS_HELD` if batches that are in use take
+every slot, `E_SAMPLE` if an observation could not be made. After these three the next call goes on with the epoch.
+"""
+function next!(loader::Loader; timeout=Inf)
+    outcome(loader, take_next(loader, timeout)) || return nothing
+    return keep(batch_of(loader))
+end
+
+function Base.iterate(loader::Loader)
+    begin!(loader)
+    return iterate(loader, nothing)
+end
+
+function Base.iterate(loader::Loader, _)
+    let_go(loader)
+    outcome(loader, take_next(loader, Inf)) || return nothing
+    batch = batch_of(loader)
+    loader.handle.current = token(batch)
+    return batch, nothing
+end
+
+"""
+    Feedlane.poll(loader)
+
+Replaces dead workers and dispatches, without waiting: for the time that a device computes. True: a batch is ready.
+"""
+poll(loader::Loader) = GC.@preserve loader driving(loader.handle) do address
+    check(L.feedlane_loader_poll(address, loader.report.raw), loader.report) == L.FEEDLANE_AGAIN
+end
+
+"Ends the present or the following wait for a batch: it throws INTERRUPTED. Any task."
+interrupt(loader::Loader) = (calling(address -> check(L.feedlane_loader_interrupt(address)), loader.handle); nothing)
+
+"""
+    close(loader)
+
+Ends the workers and waits for them; a task that waits for a batch gets `E_STATE`. Batches that are held stay readable. A
+second call does nothing. A loader that is not closed is ended by its finalizer, which does not wait: busy workers are killed.
+Any task.
+"""
+Base.close(loader::Loader) = close(loader.handle)
+
+"""
+    Feedlane.state(loader[, batch])
+
+The position in the epoch just after `batch`, or after the newest one, as bytes: `Loader(...; state=bytes)` goes on from there, with
+any number of workers.
+"""
+state(loader::Loader) = state_after(loader, 0)
+state(loader::Loader, batch::Batch) = state_after(loader, token(batch).number)
+state_after(loader, number) = driving(loader.handle) do address
+    written((buffer, cap, bytes, err) -> L.feedlane_loader_state(address, number, buffer, cap, bytes, err))
+end
+
+"What a state contains: epoch, batch, samples, base_seed and whether the epoch has ended."
+function state_info(state::Vector{UInt8})
+    info = struct_of(L.feedlane_state_info)
+    checked(err -> L.feedlane_state_read(state, length(state), info, err))
+    raw = info[]
+    return (epoch=Int(raw.epoch), batch=Int(raw.batch), samples=Int(raw.samples), base_seed=raw.base_seed, ended=raw.ended != 0)
+end

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+# Makes samples: in a worker, and inline in the trainer.
+
+"""
+The place of one sample: its fields as arrays in shared memory, by name or number, to be written. Numbers are arrays without
+dimensions: `row.label[] = 3`.
+"""
+struct Row{names,S<:Tuple,A<:Tuple}
+    specs::S
+    addresses::A
+    token::Token
+end
+
+Row{names}(specs::S, addresses::A, token) where {names,S,A} = Row{names,S,A}(specs, addresses, token)
+
+@inline function Base.getindex(row::Row, number::Int)
+    return field_array(getfield(row, :specs)[number], getfield(row, :addresses)[number], getfield(row, :token))
+end
+field_array(spec::Spec{T,N}, address, token) where {T,N} = BatchArray{T,N}(token, Ptr{T}(address), spec.dims)
+Base.propertynames(::Row{names}) where {names} = names === nothing ? () : names
+Base.getproperty(row::Row{names}, name::Symbol) where {names} = row[findfirst(isequal(name), names)::Int]
+
+const seed = Ref{UInt64}(0)
+
+"""
+    Feedlane.sample_seed()
+
+In `getobs`: the seed of the sample, made of the loader's seed, the epoch and the sample's place in it, whoever makes it. Use it
+for augmentation: `MersenneTwister(Feedlane.sample_seed())`.
+"""
+sample_seed() = seed[]
+
+"""
+    Feedlane.getobs!(row, data, index)
+
+Writes observation number `index` into its row of the batch (`row.image .= ...`, `row.label[] = ...`). By default it copies what
+`getobs(data, index)` returns; a method for a data set of one's own saves that copy.
+"""
+getobs!(row::Row, data, index) = store!(row, getobs(data, index))
+
+"Copies a sample into its row, and throws an error that names the field if it is not as declared."
+@inline function store!(row::Row{names}, sample::NamedTuple{own}) where {names,own}
+    if names !== nothing
+        Set(own) == Set(names) || throw(ArgumentError("the fields $(join(names, ", ")) were declared, the sample has $(join(own, ", "))"))
+        return store_each!(getfield(row, :specs), getfield(row, :addresses), Tuple(NamedTuple{names}(sample)))
+    end
+    return store!(row, Tuple(sample))
+end
+@inline store!(row::Row{names,S}, sample::Tuple) where {names,S<:Tuple} =
+    length(sample) == fieldcount(S) ? store_each!(getfield(row, :specs), getfield(row, :addresses), sample) :
+    throw(ArgumentError("$(fieldcount(S)) fields were declared, the sample has $(length(sample))"))
+@inline store!(row::Row, sample) = store!(row, (sample,))
+
+store_each!(::Tuple{}, ::Tuple{}, ::Tuple{}) = nothing
+@inline function store_each!(specs::Tuple, addresses::Tuple, values::Tuple)
+    store_field!(first(specs), first(addresses), first(values))
+    return store_each!(Base.tail(specs), Base.tail(addresses), Base.tail(values))
+end
+
+@inline store_field!(::Spec{T,0}, address, value::T) where {T} = unsafe_store!(Ptr{T}(address), value)
+@inline store_field!(::Spec{T,0}, address, value::AbstractArray{T,0}) where {T} = unsafe_store!(Ptr{T}(address), value[])
+@inline function store_field!(spec::Spec{T,N}, address, value::AbstractArray{T,N}) where {T,N}
+    size(value) == spec.dims || throw_other_field(spec, value)
+    return copy_elements!(Ptr{T}(address), value)
+end
+store_field!(spec::Spec, address, value) = throw_other_field(spec, value)
+
+copy_elements!(to::Ptr{T}, from::Union{Array{T},Base.FastContiguousSubArray{T,N,<:Array} where N}) where {T} =
+    GC.@preserve from unsafe_copyto!(to, pointer(from), length(from))
+function copy_elements!(to::Ptr, from::AbstractArray)
+    for (number, value) in enumerate(from)
+        unsafe_store!(to, value, number)
+    end
+end
+
+@noinline function throw_other_field(spec::Spec{T,N}, value) where {T,N}
+    found = value isa AbstractArray ? "$(eltype(value)) $(size(value))" : string(typeof(value))
+    throw(ArgumentError("field $(spec.name) was declared as $T $(spec.dims), the sample has $found"))
+end
+
+"An exception in one line, for the library's text of 383 bytes, and with its backtrace."
+function describe(reason, backtrace)
+    line = replace(first(split(sprint(showerror, reason), '\n'; limit=2)), '\0' => ' ')
+    return line, replace(sprint(showerror, reason, backtrace), '\0' => ' ')
+end
+
+# ---- inline: the library calls these in the trainer's thread ----
+
+"What the library has a pointer to: the data set and its fields."
+mutable struct InlineMaker{names,D,S<:Tuple}
+    data::D
+    specs::S
+end
+
+function get_inline(self::InlineMaker{names,D,S}, row::Ptr{L.feedlane_row}, err::Ptr{L.feedlane_error}) where {names,D,S}
+    token = Token()
+    try
+        fields = unsafe_load(member(row, Val(:fields)))
+        addresses = ntuple(k -> unsafe_load(fields, k), Val(fieldcount(S)))
+        seed[] = unsafe_load(member(row, Val(:seed)))
+        getobs!(Row{names}(self.specs, addresses, token), self.data, Int(unsafe_load(member(row, Val(:index)))) + 1)
+        return L.FEEDLANE_OK
+    catch reason
+        report_inline(err, reason, catch_backtrace())
+        return L.FEEDLANE_E_SAMPLE
+    finally
+        token.live = false
+    end
+end
+
+function report_inline(err::Ptr{L.feedlane_error}, reason, backtrace)
+    err == C_NULL && return
+    line, story = describe(reason, backtrace)
+    write_text(Ptr{UInt8}(member(err, Val(:text))), line, 384)
+    raw = unsafe_load(err)
+    raw.detail == C_NULL && return
+    count = min(ncodeunits(story), Int(raw.detail_cap))
+    GC.@preserve story unsafe_copyto!(raw.detail, pointer(story), count)
+    unsafe_store!(member(err, Val(:detail_len)), UInt64(ncodeunits(story)))
+end
+
+"Writes a terminated text, cut at a character's start."
+function write_text(to::Ptr{UInt8}, text::String, room)
+    count = ncodeunits(text) < room ? ncodeunits(text) : thisind(text, room) - 1
+    GC.@preserve text unsafe_copyto!(to, pointer(text), count)
+    unsafe_store!(to, 0x00, count + 1)
+end
+
+"The table of callbacks of an inline data set. `maker` must live as long as the loader."
+function inline_dataset(maker::InlineMaker)
+    return struct_of(L.feedlane_dataset; user_data=pointer_from_objref(maker), get=get_callback(maker))
+end
+get_callback(::M) where {M<:InlineMaker} = @cfunction(get_inline, Int32, (Ref{M}, Ptr{L.feedlane_row}, Ptr{L.feedlane_error}))

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+# Samplers: the orders in which a loader goes through its data. Indices count from 1 here.
+
+"""
+    Sampler
+
+Yields the indices of an epoch, from 1, in order. A loader copies its definition. Made by `sequential_sampler`,
+`random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler` and `batch_sampler`. One task at a time.
+"""
+mutable struct Sampler
+    address::Ptr{L.feedlane_sampler}
+    makes_batches::Bool
+    function Sampler(create; makes_batches=false)
+        out = Ref{Ptr{L.feedlane_sampler}}(C_NULL)
+        checked(err -> create(out, err))
+        return finalizer(sampler -> L.feedlane_sampler_destroy(Ref(sampler.address)), new(out[], makes_batches))
+    end
+end
+
+Base.show(io::IO, sampler::Sampler) = print(io, "Sampler(", length(sampler), " an epoch)")
+
+const SHUFFLES = (torch=L.FEEDLANE_SHUFFLE_TORCH, feistel=L.FEEDLANE_SHUFFLE_FEISTEL,
+                  torch_loader=L.FEEDLANE_SHUFFLE_TORCH_LOADER)
+shuffle_of(name::Symbol) = haskey(SHUFFLES, name) ? SHUFFLES[name] :
+    throw(ArgumentError("shuffle=:$name: must be one of $(join(keys(SHUFFLES), ", "))"))
+
+"`1:length`, in this order."
+sequential_sampler(length::Integer) = Sampler((out, err) -> L.feedlane_sampler_sequential(length, out, err))
+
+"""
+    random_sampler(length; seed=0, num_samples=length, replacement=false, shuffle=:torch)
+
+A permutation of `1:length`, another one in each epoch: that of torch's RandomSampler whose generator is seeded with seed +
+epoch. `replacement`: draws instead. `shuffle`: `:torch`, `:torch_loader` (as `DataLoader(shuffle=True)` after
+`manual_seed(seed)`), or `:feistel` (takes no memory).
+"""
+function random_sampler(length::Integer; seed=0, num_samples=0, replacement=false, shuffle=:torch)
+    config = struct_of(L.feedlane_random_config; length=length, seed=seed % UInt64, num_samples=num_samples,
+                       replacement=replacement, shuffle=shuffle_of(shuffle))
+    return Sampler((out, err) -> L.feedlane_sampler_random(config, out, err))
+end
+
+"""
+    subset_sampler(indices; in_order=false, seed=0)
+
+The given indices, shuffled in each epoch, or as they are.
+"""
+function subset_sampler(indices; in_order=false, seed=0)
+    list = Int64[index - 1 for index in indices]
+    return Sampler((out, err) -> L.feedlane_sampler_subset(list, length(list), in_order, seed % UInt64, out, err))
+end
+
+"""
+    weighted_sampler(weights; num_samples=length(weights), replacement=true, seed=0)
+
+Indices with probabilities in proportion to their weights.
+"""
+function weighted_sampler(weights; num_samples=0, replacement=true, seed=0)
+    list = collect(Float64, weights)
+    config = struct_of(L.feedlane_weighted_config; num_samples=num_samples, seed=seed % UInt64,
+                       without_replacement=!replacement)
+    return Sampler((out, err) -> L.feedlane_sampler_weighted(list, length(list), config, out, err))
+end
+
+"""
+    distributed_sampler(length; rank=nothing, world=nothing, seed=0, shuffle=:torch, drop_last=false)
+
+Every `world`-th index of an order that all ranks share, from the `rank`-th on (from 0). Without `rank` and `world` the
+launcher's environment variables count. `shuffle`: `:torch`, `:feistel`, or `nothing` for the order of the data.
+"""
+function distributed_sampler(length::Integer; rank=nothing, world=nothing, seed=0, shuffle=:torch, drop_last=false)
+    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
+    config = struct_of(L.feedlane_distributed_config; length=length, rank=something(rank, 0), world=something(world, 0),
+                       seed=seed % UInt64, no_shuffle=shuffle === nothing, drop_last=drop_last,
+                       shuffle=shuffle === nothing ? 0 : shuffle_of(shuffle))
+    return Sampler((out, err) -> L.feedlane_sampler_distributed(config, out, err))
+end
+
+"""
+    batch_sampler(inner, batchsize; partial=true)
+
+Batches of the indices of another sampler. A loader with it takes no `batchsize`.
+"""
+batch_sampler(inner::Sampler, batchsize::Integer; partial=true) =
+    GC.@preserve inner Sampler(makes_batches=true) do out, err
+        L.feedlane_sampler_batch(inner.address, batchsize, !partial, out, err)
+    end
+
+"What a user gives as `sampler`: a `Sampler`, or indices in the order in which they are wanted."
+sampler_of(sampler::Sampler) = sampler
+sampler_of(indices) = subset_sampler(indices; in_order=true)
+
+function Base.length(sampler::Sampler)
+    out = Ref{Int64}(-1)
+    GC.@preserve sampler check(L.feedlane_sampler_length(sampler.address, out))
+    return Int(out[])
+end
+
+"Starts an epoch from its beginning."
+function restart!(sampler::Sampler, epoch::Integer)
+    GC.@preserve sampler checked(err -> L.feedlane_sampler_restart(sampler.address, epoch, err))
+    return sampler
+end
+
+"Up to `count` indices more of the epoch, from 1; empty at its end. A batch sampler returns one batch."
+function Base.take!(sampler::Sampler, count::Integer)
+    list, got = Vector{Int64}(undef, count), Ref{UInt64}(0)
+    GC.@preserve sampler checked(err -> L.feedlane_sampler_next(sampler.address, list, count, got, err))
+    return resize!(list, got[]) .+ 1
+end
+
+"The position of the sampler in its epoch, as bytes for `load!`."
+save(sampler::Sampler) =
+    GC.@preserve sampler written((buffer, cap, bytes, err) -> L.feedlane_sampler_save(sampler.address, buffer, cap, bytes, err))
+
+"Continues after a saved position. Call `restart!` with the same epoch first."
+function load!(sampler::Sampler, state::Vector{UInt8})
+    GC.@preserve sampler checked(err -> L.feedlane_sampler_load(sampler.address, state, length(state), err))
+    return sampler
+end
+
+"Bytes that a function writes: asked for their number first."
+function written(f)
+    bytes, report = Ref{UInt64}(0), Report()
+    status = GC.@preserve report f(C_NULL, 0, bytes, report.raw)
+    status == L.FEEDLANE_E_LIMIT || check(status, report)
+    buffer = Vector{UInt8}(undef, bytes[])
+    GC.@preserve report check(f(buffer, length(buffer), bytes, report.raw), report)
+    return resize!(buffer, bytes[])
+end

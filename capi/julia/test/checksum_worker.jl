@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+# A worker for examples/c/trainer.
+using Feedlane
+include("datasets.jl")
+Feedlane.worker_main(Checksum())
