@@ -9,6 +9,7 @@ import functools
 import gc
 import itertools
 import time
+import typing
 import warnings
 import weakref
 
@@ -27,7 +28,10 @@ _LOOK_EVERY_NS = 50_000_000  # at workers that have ended
 _LARGEST_BATCH = 65536       # rows of a batch sampler that doesn't say
 
 
-class DataLoader(torch.utils.data.DataLoader):
+_T = typing.TypeVar("_T", covariant=True)
+
+
+class DataLoader(torch.utils.data.DataLoader[_T]):
     """As torch's, with these arguments besides, by keyword:
 
     held          batches that the loop may keep in shared memory; what it keeps beyond is copied. Default 4.
