@@ -146,15 +146,9 @@ class LaneView {
     if (segments_.watch(control, data, error) != FEEDLANE_OK) stress::die(error.text, 0, 1);
   }
   // Grows with every result of the worker at this place.
-  [[nodiscard]] std::uint64_t results(std::int32_t place) const {
-    const auto& geometry = segments_.plan().geometry;
-    const feedlane::ring::Cells cells{segments_.result_lane(static_cast<std::uint32_t>(place)),
-                                      feedlane::shm::loader_cell_bytes, geometry.ring_capacity};
-    std::uint64_t newest = 0;
-    for (std::uint64_t i = 0; i < geometry.ring_capacity; i++)
-      newest = std::max(newest, cells.sequence(i).load(std::memory_order_acquire));
-    return newest;
-  }
+  [[nodiscard]] std::uint64_t results(std::int32_t place) const { return newest(place).sequence; }
+  // The newest result declines a task that the trainer had taken back: a worker that receives says so.
+  [[nodiscard]] bool is_declined(std::int32_t place) const { return newest(place).status == FEEDLANE_ABANDONED; }
 
  private:
   static int memfd_named(const std::string& name) {
@@ -165,6 +159,24 @@ class LaneView {
         return fd;
     }
     stress::die(name.c_str(), 0, 1);
+  }
+  struct Newest {
+    std::uint64_t sequence = 0;
+    std::int32_t status = FEEDLANE_OK;
+  };
+  [[nodiscard]] Newest newest(std::int32_t place) const {
+    const auto& geometry = segments_.plan().geometry;
+    const feedlane::ring::Cells cells{segments_.result_lane(static_cast<std::uint32_t>(place)),
+                                      feedlane::shm::loader_cell_bytes, geometry.ring_capacity};
+    Newest found;
+    for (std::uint64_t i = 0; i < geometry.ring_capacity; i++) {
+      const std::uint64_t sequence = cells.sequence(i).load(std::memory_order_acquire);
+      if (sequence <= found.sequence) continue;
+      feedlane::shm::ResultMessage result;
+      std::memcpy(&result, cells.message(i), sizeof result);
+      found = {sequence, result.status};
+    }
+    return found;
   }
   feedlane::shm::Segments segments_;
 };
@@ -247,7 +259,8 @@ class Hunter {
         if (worker.walk(1).word) stress::die("a commit without a result", 0, 1);
     const stress::Led::Walk walk = worker.walk(pick.steps);
     // Once a worker has said that it leaves, the trainer prepares the lane's cells for the next one.
-    const bool committed = pick.op != Op::detach && has_result();
+    const bool committed =
+        pick.op != Op::detach && has_result() && !(pick.op == Op::receive && lanes.is_declined(place));
     worker.kill();
     if (walk.word) lengths_[static_cast<std::size_t>(pick.op)].take(pick.op, walk.steps);
     const bool has_task = pick.op == Op::receive && walk.word.has_value();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// 7. Faults: workers are killed at sampled instructions of all that they do with the library: attach, ready, receive, allocate,
+// Workers are killed at sampled instructions of all that they do with the library: attach, ready, receive, allocate,
 // commit, ring, fail, detach. Every batch of every epoch comes once, in order, whole; what was committed before the kill
 // is what comes, what wasn't is made again; and nothing grows.
 //   kill_sampling_stress            each operation in its turn, at random instructions
@@ -171,7 +171,7 @@ class Trainer {
   // What was committed came; what wasn't was made again.
   void judge(const std::deque<hunt::Kill>& kills) const {
     for (const hunt::Kill& k : kills) {
-      // Whoever receives has committed nothing, and when that was whole it has a task in hand.
+      // A worker that receives commits nothing; when it has received, it has a task in hand.
       if (k.op == Op::receive) compare("a result of a worker that was receiving", k.committed ? 1 : 0, 0);
       if (!k.at.in_hand) continue;
       const std::int64_t by = made_by_[static_cast<std::size_t>(k.at.epoch)][static_cast<std::size_t>(k.at.batch)];
