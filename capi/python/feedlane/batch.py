@@ -83,6 +83,13 @@ class Batch(_Once):
         self._convert, self._data, self._forks, self._allow_pickle = convert, None, forks.count(), allow_pickle
         self._again = _Once(loader, struct, self._held)
 
+    @classmethod
+    def adopt(cls, loader, convert, allow_pickle, struct):
+        """The batch that the compiled iterator has taken into the struct at this address."""
+        batch = cls(loader, convert, allow_pickle)
+        c.memmove(c.addressof(batch._struct), struct, c.sizeof(_abi.Batch))
+        return batch
+
     def _must_be_held(self):
         if not self._held:
             raise errors.make(_abi.E_STALE, "the batch was released")

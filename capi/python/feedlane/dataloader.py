@@ -10,7 +10,6 @@ import gc
 import itertools
 import time
 import typing
-import warnings
 import weakref
 
 import torch
@@ -39,7 +38,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     task_timeout  seconds after which a worker that is stuck in a batch is replaced; 0, the default: never.
     max_restarts  of dead workers over an iteration; 0: 1000, -1: none.
     allow_pickle  values that are neither tensors, arrays, numbers, strings, bytes nor containers of such travel pickled, as with
-                  torch. Default True: a worker, and whoever can write its memory, can then run any code in this process. With
+                  torch. Default True: a worker, and a process that can write its memory, can then run any code in this one. With
                   False such a value is a TypeError in the worker.
 
     Errors of the data set are raised as torch raises them: as their own type, with the worker's traceback. The iteration can go
@@ -91,11 +90,10 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         return bool(head) and isinstance(head[0], (list, tuple))
 
     def _create(self, loader):
-        kept = dict(self._options)
         config = _abi.LoaderConfig(
             workers=self._num_workers, prefetch_factor=loader.prefetch_factor, start=_abi.START_EXTERNAL,
             dispatch=_abi.DISPATCH_ROUND_ROBIN, out_of_order=not self._in_order, has_seed=True, seed=self._base_seed & (2**64 - 1),
-            drop_last=self._drop_last and self._iterable, iterable=self._iterable, **kept)
+            drop_last=self._drop_last and self._iterable, iterable=self._iterable, **self._options)
         sampler = c.c_void_p()
         if self._iterable:
             config.batch_size = loader.batch_size if self._auto_collation else _abi.UNBATCHED
@@ -144,33 +142,27 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
     def __next__(self):
         if self._sampler_iter is None:
             self._reset(None)
+        if self._iterable and self._IterableDataset_len_called is not None:
+            return super().__next__()  # which looks whether the data set is as long as it said
+        data = self._next_data()
+        self._num_yielded += 1
+        return data
+
+    def _next_data(self):
         self._push()
+        self._collected = False
         self._deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         data = self._next_of_cursor()
-        self._num_yielded += 1
-        if self._iterable and self._IterableDataset_len_called is not None:
-            self._warn_of_length()
-        if self._pin_memory:
-            return pin_memory.pin_memory(data, self._pin_memory_device)
-        return data
+        return pin_memory.pin_memory(data, self._pin_memory_device) if self._pin_memory else data
 
     next = __next__
     # As torch's iterator has them: the processes, by worker.
     _workers = property(lambda self: self._crew.processes())
 
-    def _warn_of_length(self):
-        if self._num_yielded <= self._IterableDataset_len_called:
-            return
-        warnings.warn(
-            f"Length of IterableDataset {self._dataset} was reported to be {self._IterableDataset_len_called} (when accessing "
-            f"len(dataloader)), but {self._num_yielded} samples have been fetched. For multiprocessing data-loading, this could be "
-            "caused by not properly configuring the IterableDataset replica at each worker. Please see "
-            "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples.", stacklevel=3)
-
     # ---- the end ----
 
     def _shutdown_workers(self):
-        if self._handle is not None:
+        if self._handle is not None:  # else the constructor has raised
             self._handle.close()
             self._crew.join()
 
@@ -182,7 +174,7 @@ class _Outcomes:
     """What the compiled iterator asks: see core/cursor.cpp."""
 
     def __init__(self, iterator):
-        self._weak = weakref.ref(iterator)  # whoever drops the iterator ends its workers
+        self._weak = weakref.ref(iterator)  # an iterator that is dropped ends its workers
 
     _i = property(lambda self: self._weak())
 
@@ -202,28 +194,29 @@ class _Outcomes:
         i = self._i
         if i._ended and status == _abi.E_STATE:
             raise StopIteration
-        if status in (_abi.TIMEOUT, _abi.E_PEER_DEAD):
+        error = _abi.Error.from_address(address)
+        # Without a worker: none is attached yet. With one: its shard is lost with it.
+        if status == _abi.TIMEOUT or (status == _abi.E_PEER_DEAD and error.worker < 0):
             i._crew.fill(i._handle)
             if i._deadline is not None and time.monotonic() >= i._deadline:
                 raise RuntimeError(f"DataLoader timed out after {i._timeout} seconds")
             return NotImplemented
-        if status == _abi.SLOTS_HELD:
+        if status == _abi.SLOTS_HELD and not i._collected:
             gc.collect()
-            i._crew.fill(i._handle)
-            time.sleep(0.001)
+            i._collected = True
             return NotImplemented
-        error = _abi.Error.from_address(address)
         if status in (_abi.E_SAMPLE, _abi.E_INIT):
             torch_worker.reraise(error)
         raise errors.exception_of(error, status)
 
     def unusual(self, struct):
         i = self._i
-        batch = Batch(i._handle.value, lambda tensor, owner: tensor.numpy() if owner == tree.NUMPY else tensor.torch(), True)
-        c.memmove(c.addressof(batch._struct), struct, c.sizeof(_abi.Batch))
-        batch._allow_pickle = i._allow_pickle
-        with batch:
+        with Batch.adopt(i._handle.value, _convert, i._allow_pickle, struct) as batch:
             return batch.data
 
     def copy(self, data):
         return maker.copied(data)
+
+
+def _convert(tensor, owner):
+    return tensor.numpy() if owner == tree.NUMPY else tensor.torch()

@@ -387,9 +387,8 @@ class _Epoch:
 
     def unusual(self, struct):
         """A batch whose plan the compiled iterator doesn't know."""
-        batch = Batch(self._loader._handle.value, self._loader._convert, self._loader.allow_pickle)
-        c.memmove(c.addressof(batch._struct), struct, c.sizeof(_abi.Batch))
-        with batch:
+        loader = self._loader
+        with Batch.adopt(loader._handle.value, loader._convert, loader.allow_pickle, struct) as batch:
             return batch.data
 
     def __del__(self):

@@ -37,7 +37,7 @@ def get_worker_info():
 
 
 def sample_seed():
-    """The seed of the sample that is being made: the same whoever makes it, after a crash and a resume too. None outside
+    """The seed of the sample that is being made: the same in any worker, after a crash and a resume too. None outside
     of __getitem__ and in iterable data sets."""
     if _seeds.now is None and _abi.core is not None:
         return _abi.core.seed()

@@ -45,7 +45,7 @@ class Crew:
             dataset, collate_fn = _AtOnce(dataset), loader.collate_fn
         self._job = maker.Job(dataset, takes_lists or (is_iterable and loader._auto_collation), is_iterable, loader.drop_last,
                               collate_fn, None, None, None, allow_pickle, 0)
-        self._processes = {}  # by worker
+        self._processes, self._pid = {}, os.getpid()  # by worker; whose children they are
         self._restarts, self._max_restarts = 0, max_restarts or 1000
 
     def fill(self, handle):
@@ -90,6 +90,8 @@ class Crew:
         return [process for _, process in sorted(self._processes.items())]
 
     def join(self):
+        if os.getpid() != self._pid:
+            return  # a forked child has the iterator's copy
         for process in self._processes.values():
             process.join(_PATIENCE_S)
             if process.is_alive():
@@ -179,25 +181,15 @@ def _tagged(reason):
 _TAG = re.compile(r"\b([\w.]+:[\w.<>]+): ")
 
 def reraise(error):
-    """Raises what a worker's data set raised, as torch's ExceptionWrapper does."""
+    """Raises what a worker's data set raised, by torch's ExceptionWrapper."""
     text = error.text.decode(errors="replace")
     tag = _TAG.search(text)
-    kind, name = (_exception_named(tag[1]), tag[1].rpartition(":")[2]) if tag else (None, "RuntimeError")
     story = c.string_at(error.detail, min(error.detail_len, error.detail_cap)).decode(errors="replace")
-    story = story or (text[tag.end():] if tag else text)
-    where = f"DataLoader worker process {error.worker}"
-    message = f"Caught {name} in {where}.\nOriginal {story}"
-    if kind is KeyError:
-        message = torch._utils.KeyErrorMessage(message)
-    elif kind is not None and getattr(kind, "message", None):
-        raise kind(message=message)
-    if kind is None:
-        raise RuntimeError(message)
-    try:
-        exception = kind(message)
-    except Exception:
-        raise RuntimeError(message) from None
-    raise exception
+    wrapper = torch._utils.ExceptionWrapper.__new__(torch._utils.ExceptionWrapper)
+    wrapper.exc_type = (_exception_named(tag[1]) if tag else None) or RuntimeError
+    wrapper.exc_msg = story or (text[tag.end():] if tag else text)
+    wrapper.where = f"in DataLoader worker process {error.worker}"
+    wrapper.reraise()
 
 
 def _exception_named(name):

@@ -39,7 +39,7 @@ def configuration(job):
 def _job(blob):
     preparation, job = pickle.loads(blob)
     process = multiprocessing.process.current_process()
-    process._inheriting = True  # whoever starts processes while the main module is imported is told so
+    process._inheriting = True  # code that starts processes while the main module is imported is told so
     try:
         multiprocessing.spawn.prepare(preparation)
         return pickle.loads(job)

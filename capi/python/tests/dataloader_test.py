@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """feedlane.DataLoader beside torch's: the same batches, and what it does that torch's doesn't."""
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -41,6 +42,11 @@ class Shards(torch.utils.data.IterableDataset):
     def __iter__(self):
         info = torch.utils.data.get_worker_info()
         return iter(range(info.id, 20, info.num_workers))
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return itertools.count()
 
 
 class Unlucky(Augmented):
@@ -216,6 +222,14 @@ class OfItsOwn(unittest.TestCase):
             os.kill(pids(iterator)[0], name)
             found += [batch["i"].tolist() for batch in iterator]
             self.assertEqual([i for batch in found for i in batch], list(range(400)))
+
+    def test_a_shard_is_lost_with_its_worker(self):
+        iterator = iter(feedlane.DataLoader(Endless(), 4, num_workers=1))
+        next(iterator)
+        os.kill(pids(iterator)[0], signal.SIGKILL)
+        with self.assertRaisesRegex(feedlane.PeerDead, "worker 0"):
+            for _ in iterator:
+                pass
 
     def test_an_iterator_dropped_ends_its_workers(self):
         iterator = iter(feedlane.DataLoader(Augmented(), 8, num_workers=2))

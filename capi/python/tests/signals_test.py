@@ -82,7 +82,7 @@ class Everywhere(unittest.TestCase):
                 next(iterator)  # in a sampler that had given what was asked for: the next one tells
             except KeyboardInterrupt:
                 outcome = "KeyboardInterrupt"
-            # What a destructor raises is never seen, whoever writes it.
+            # What a destructor raises is never seen, no matter who writes it.
             with self.subTest(interrupter.where, n=n):
                 if not interrupter.in_destructor:
                     self.assertEqual((outcome, self.ignored), ("KeyboardInterrupt", []))
