@@ -84,7 +84,7 @@ struct Handle {
 
   // Relaxed: what a call does, or doesn't, on a handle that is closed meanwhile hangs on nothing else.
   [[nodiscard]] bool is_closed() const { return (state.load(std::memory_order_relaxed) & closed) != 0; }
-  // After it: called under the guard, once at least, by whoever is in a call or comes next. Neither waits nor throws.
+  // After it: called under the guard, once at least, by the thread that is in a call or comes next. Neither waits nor throws.
   void end_what_was_begun() noexcept {}
 };
 // One whose calls are messages: in_call isn't in `state`, which they write without a locked instruction.
@@ -132,7 +132,7 @@ struct ExactGuard {
   }
 };
 // Without a locked instruction, which waits until the stores before it are out: for a message, most of its way. One that is
-// interrupted between looking and entering goes in beside another; whoever is in already, as in a wait, is seen.
+// interrupted between looking and entering goes in beside another; a thread that is in already, as in a wait, is seen.
 struct MessageGuard {
   static bool enter(MessageHandle& h) {
     if (h.busy.load(std::memory_order_acquire)) return false;
@@ -148,7 +148,7 @@ void finish(H& h) {
 }
 
 // Release: see ExactGuard. After the word has said so the handle may be gone. What another thread has left to be done by
-// whoever is in a call is done here, before that.
+// a thread that is in a call is done here, before that.
 template <class H>
 void leave(H& h) noexcept {
   if constexpr (std::is_base_of_v<MessageHandle, H>) {
@@ -240,7 +240,7 @@ int32_t close(H* handle) noexcept {
     mark_closed(*handle, 0);
   } else {
     mark_closed(*handle, Handle::ending);
-    if (ExactGuard::enter(*handle)) leave(*handle);  // else whoever is in there sees it when leaving
+    if (ExactGuard::enter(*handle)) leave(*handle);  // else the thread in there sees it when it leaves
   }
   return FEEDLANE_OK;
 }

@@ -163,7 +163,7 @@ if __name__ == "__main__":
     os.environ.update(
         CGO_ENABLED="1", GOCACHE=os.path.join(TARGET, "cache"), GOPATH=os.path.join(TARGET, "path"), GOPROXY="off", GOFLAGS="",
         GOTOOLCHAIN="local", GOWORK="off", FEEDLANE_EXAMPLES=os.path.dirname(C_DIGEST),
-        # What is built here finds this library whoever starts it.
+        # What is built here finds this library in any process.
         CGO_LDFLAGS=f"-Wl,-rpath,{library}",
         LD_LIBRARY_PATH=":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")])))
     unittest.main()

@@ -34,7 +34,7 @@ end
     BatchArray{T,N} <: DenseArray{T,N}
 
 One field of all samples of a batch, in shared memory: no copy. The last dimension is the sample's. It keeps its batch as long
-as it is reachable, unless the batch is released; any use after that throws a `FeedlaneError` (`E_STALE`). Whoever holds
+as it is reachable, unless the batch is released; any use after that throws a `FeedlaneError` (`E_STALE`). Code that holds
 the batch may write to it. `pointer(array)` and calls into C are good while the batch is held.
 """
 struct BatchArray{T,N} <: DenseArray{T,N}

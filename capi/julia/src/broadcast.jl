@@ -9,7 +9,7 @@ Base.BroadcastStyle(::Type{<:BatchArray{T,N}}) where {T,N} = BatchStyle{N}()
 Base.similar(bc::Broadcasted{<:BatchStyle}, ::Type{T}) where {T} = similar(Array{T}, axes(bc))
 Base.similar(bc::Broadcasted{<:BatchStyle}, ::Type{Bool}) = similar(BitArray, axes(bc))
 
-"The same expression over arrays that do not keep their batches: whoever uses it preserves `bc`."
+"The same expression over arrays that do not keep their batches: its user preserves `bc`."
 bare(argument) = argument
 bare(a::BatchArray) = unsafe_array(a)
 bare(bc::Broadcasted) = broadcasted(bc.f, map(bare, bc.args)...)

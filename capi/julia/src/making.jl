@@ -25,7 +25,7 @@ const seed = Ref{UInt64}(0)
 """
     Feedlane.sample_seed()
 
-In `getobs`: the seed of the sample, made of the loader's seed, the epoch and the sample's place in it, whoever makes it. Use it
+In `getobs`: the seed of the sample, made of the loader's seed, the epoch and the sample's place in it, the same in any worker. Use it
 for augmentation: `MersenneTwister(Feedlane.sample_seed())`.
 """
 sample_seed() = seed[]

@@ -169,7 +169,7 @@ if __name__ == "__main__":
     library = os.path.dirname(os.path.realpath(LIBRARY))
     os.environ.update(
         FEEDLANE_LIB_DIR=library, CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
-        # What is built here finds this library whoever starts it.
+        # What is built here finds this library in any process.
         RUSTFLAGS=f"-D warnings -C link-arg=-Wl,-rpath,{library}",
         LD_LIBRARY_PATH=":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")])))
     unittest.main()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small network in plain C++: 64 pixels, one hidden layer of ReLUs, softmax over ten classes; cross entropy, SGD with
 // momentum. All sums run in one fixed order, so the same rows in the same order give the same losses to the last bit,
-// whoever made the batches and wherever they lie in memory. (-ffast-math would break that.)
+// in any worker and at any address. (-ffast-math would break that.)
 #pragma once
 
 #include <array>

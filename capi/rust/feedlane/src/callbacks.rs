@@ -145,7 +145,7 @@ impl<'a> Row<'a> {
         self.raw.index
     }
 
-    /// The same whoever makes the sample: use it for augmentation.
+    /// The same in any worker: use it for augmentation.
     pub fn seed(&self) -> u64 {
         self.raw.seed
     }

@@ -25,7 +25,7 @@ macro_rules! exports {
                 self.raw.as_ptr()
             }
 
-            /// Whoever takes the pointer must call its deleter, once, on any thread.
+            /// The caller that takes the pointer must call its deleter, once, on any thread.
             pub fn into_raw(mut self) -> *mut sys::$raw {
                 let raw = self.raw.as_ptr();
                 drop(self.pool.take());

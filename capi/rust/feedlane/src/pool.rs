@@ -44,7 +44,7 @@ impl Raw {
     }
 }
 
-/// Registered memory. Whoever uses it keeps it: loaders made with it, their batches, and its buffers each have the `Arc`.
+/// Registered memory. Its users keep it: loaders made with it, their batches, and its buffers each have the `Arc`.
 pub struct Pool {
     raw: Raw,
 }

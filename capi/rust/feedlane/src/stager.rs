@@ -2,7 +2,7 @@
 //! The thread that copies a staged loader's batches.
 //!
 //! It is in one call of the library until the loader's end, and ends that by nothing else. The library keeps the memory of
-//! a loader for whoever is in that call, so the end may come while a thread is in there, but not while it is on its way. The
+//! a loader for the thread in that call, so the end may come while a thread is in there, but not while it is on its way. The
 //! library doesn't say when a thread has come; but it lets one in, and sends a second one away at once with E_STATE. So two
 //! threads go: when one is back, the other is there.
 use std::sync::{Condvar, Mutex, MutexGuard};

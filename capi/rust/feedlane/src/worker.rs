@@ -302,7 +302,7 @@ impl<'a> Work<'a> {
         unsafe { slice_at(self.now().indices, self.now().count) }
     }
 
-    /// One a row: the same whoever makes the batch.
+    /// One a row: the same in any worker.
     pub fn seeds(&self) -> &[u64] {
         // SAFETY: as above.
         unsafe { slice_at(self.now().seeds, self.now().count) }
