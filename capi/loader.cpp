@@ -81,8 +81,8 @@ int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_ba
                        "out->size is {}: there is no room for the token, which ends at {}", out->size, least);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
-    loader::Hold hold(
-        *l);  // before the token exists: a thread that knows it, or guesses it, may release the batch at once
+    // Before the token exists: a thread that knows it, or guesses it, may release the batch at once.
+    loader::Hold hold(*l);
     feedlane_batch batch;
     s = l->loader->next(timeout_ns, batch, error);
     if (s != FEEDLANE_OK) return s;
