@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled half of the Python package: what runs once a batch. The rest of the package calls libfeedlane by ctypes.
+// The compiled module of the Python package: feedlane.h as Python objects, and what runs once a batch.
 //
-// Python's stable ABI from 3.11 on. Every function is called with the GIL held and says so if it releases it.
+// Python's stable ABI from 3.11 on. Every function is called with the GIL held. Calls of the library that may wait
+// release it (see Unlocked), and callbacks take it (see Locked).
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -37,33 +39,174 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
+// Releases the GIL for a call that may wait.
+class Unlocked {
+ public:
+  Unlocked() = default;
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() { PyEval_RestoreThread(state_); }
+
+ private:
+  PyThreadState* state_ = PyEval_SaveThread();
+};
+
+// Holds the GIL in a callback, whose thread may have it already.
+class Locked {
+ public:
+  Locked() = default;
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  ~Locked() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_ = PyGILState_Ensure();
+};
+
+// Frees an object of a type that is allocated on the heap; the object's own members are freed before.
+inline void free_object(PyObject* self) {
+  PyTypeObject* const type = Py_TYPE(self);
+  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+// A new object of a type whose fields are all zero, or null with an exception.
+template <typename Object>
+Object* new_object(PyTypeObject* type) {
+  return reinterpret_cast<Object*>(reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0));
+}
+
+// Makes the type and adds it to the module by the last part of its name. Null with an exception. The reference is the
+// module's, which is never unloaded.
+PyTypeObject* add_type(PyObject* module, PyType_Spec& spec);
+
+// A struct of feedlane.h with its size set.
+template <typename Struct>
+Struct init() {
+  Struct value;
+  feedlane_init(&value, sizeof value);
+  return value;
+}
+
+// ---- failure.cpp: errors ----
+
+// This thread's, with room for a traceback. For one call: the next one overwrites it.
+feedlane_error* error_room();
+// An exception of the package's for a status that `error_room` was just filled in for; null with another exception.
+Ref exception_of(std::int32_t status);
+// Raises it. `text`: in place of the library's.
+std::nullptr_t raise(std::int32_t status, const char* text = nullptr);
+// Raises it if the status is an error.
+inline bool check(std::int32_t status) { return status >= 0 || raise(status) != nullptr; }
+// The exception that is set, with its traceback; it is set no more.
+Ref take_exception();
+// Forks between the first process and this one: in another process than its own a loader's memory isn't mapped.
+std::int64_t forks();
+
+// ---- the types ----
+
 // Kinds of a plan's nodes, and whose array a leaf is: as tree.py numbers them.
 enum PlanKind : long { plan_leaf, plan_list, plan_tuple, plan_mapping, plan_named, plan_value };
 enum LeafOwner : long { owner_any, owner_numpy, owner_torch };
 
-// cursor.cpp: Cursor, the iterator of an epoch, and the views that its arrays lie over.
+// loader.cpp: Loader.
+struct Loader;
+bool add_loader(PyObject* module);
+// Null with a TypeError.
+Loader* loader_of(PyObject* object);
+// A call on the handle, which stays valid until the end of this object. Null with a StateError: it was closed.
+class LoaderCall {
+ public:
+  explicit LoaderCall(Loader& loader);
+  LoaderCall(const LoaderCall&) = delete;
+  LoaderCall& operator=(const LoaderCall&) = delete;
+  ~LoaderCall();
+  [[nodiscard]] feedlane_loader* handle() const { return handle_; }
+
+ private:
+  Loader& loader_;
+  feedlane_loader* handle_;
+};
+// The number of `begin`s so far.
+std::int64_t turn_of(const Loader& loader);
+// An exception that a callback raised and that ends loops at once, or null.
+Ref take_interruption(const Loader& loader);
+
+// batch.cpp: Batch and its Tensors.
+bool add_batch(PyObject* module);
+// Takes over the caller's reference of the batch. Null with an exception; then it is released.
+Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch);
+
+// view.cpp: the arrays and tensors over a batch's memory.
+bool add_view(PyObject* module);
+// A numpy array over tensor `number` of a batch that is held; it holds a reference of its own. Null without an
+// exception: of a type that numpy doesn't have.
+Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor);
+// A DLPack capsule of it.
+Ref capsule_of(feedlane_loader* loader, std::uint64_t token, std::int32_t number, bool is_versioned);
+
+// cursor.cpp: Cursor, the iterator of an epoch.
 bool add_cursor(PyObject* module);
+
+// sampler.cpp: Sampler, and the functions that make one.
+bool add_sampler(PyObject* module);
+extern PyMethodDef sampler_functions[];
+// Takes over the handle. It keeps `source`, which its callbacks use, or null. Null with an exception.
+Ref new_sampler(feedlane_sampler* handle, PyObject* source);
+// Null with a TypeError.
+const feedlane_sampler* sampler_handle(PyObject* object);
+// The object of make_custom_sampler that it draws from in the end; borrowed, null if there is none.
+PyObject* sampler_target(PyObject* object);
+
+// callbacks.cpp: the library's calls into Python.
+//
+// A sampler over `target`, which has: restart(); draw(cap) -> an object with the buffer of int64, or None at the end;
+// failed(exception) -> (text, traceback), both bytes; interruption, None. `rows` > 0: a batch sampler. `target` is
+// borrowed: the garbage collector must see the references to it.
+std::int32_t make_custom_sampler(PyObject* target, std::int64_t rows, feedlane_sampler** out);
+// A data set over `target`, which has: restart(); fetch(task) -> rows, None at the end; failed as above. Borrowed.
+feedlane_dataset dataset_over(PyObject* target);
+
+// pool.cpp: Pool.
+bool add_pool(PyObject* module);
+// Null with a TypeError.
+feedlane_pool* pool_handle(PyObject* object);
+
+// task.cpp: Task, a batch to be made, while a worker or a callback has it.
+bool add_task(PyObject* module);
+Ref new_task(const feedlane_task* task);
+// The task is over; the object refuses every further call.
+void end_task(PyObject* object);
+
+// worker.cpp: Worker.
+bool add_worker(PyObject* module);
+
 // queue.cpp: IndexQueue, a sampler that Python code fills.
 bool add_queue(PyObject* module);
+
 // leaf.cpp: Leaf, a tensor to be written into a slot, and `collate`.
 bool add_leaf(PyObject* module);
 [[nodiscard]] bool is_leaf(PyObject* object);
 // Writes a Leaf as tensor `number` of the task's batch. A status of feedlane_task_tensor; no exception.
-std::int32_t write_leaf(PyObject* leaf, const feedlane_task* task, std::int32_t number, const char* name,
-                        feedlane_error* error);
+std::int32_t write_leaf(PyObject* leaf, const feedlane_task* task, std::int32_t number, const char* name);
 // A list of samples as torch's default_collate would have it: the plan, its leaves appended to `leaves`, which is a
 // collate.Leaves. What this doesn't know is left to `fallback(samples, leaves)`.
 Ref collate_batch(PyObject* const* samples, Py_ssize_t count, PyObject* leaves, PyObject* fallback);
 // A value that a collate_fn returned, as it is.
 Ref collate_whole(PyObject* value, PyObject* leaves, PyObject* fallback);
-// work.cpp: `work`, a worker's loop, and `seed`.
-PyObject* work(PyObject* module, PyObject* args);
+
+// work.cpp: a worker's loop. `glue` is a worker.Glue. False with an exception: it ends this worker.
+bool work(feedlane_worker* worker, PyObject* glue, std::int32_t& status);
+// seed() -> int or None: of the sample that this thread is making.
 PyObject* seed(PyObject* module, PyObject* none);
 
-// Set by `set_up`: numpy's array type, and the class that leaves say their type by. torch's tensor type and `to_dlpack`, null until torch is imported in this process.
+// What `set_up` was given, and torch's.
 struct Types {
-  PyObject* ndarray = nullptr;
-  PyObject* dtype = nullptr;
+  PyObject* ndarray = nullptr;  // numpy's array type
+  PyObject* dtypes = nullptr;   // code << 8 | bits -> numpy's dtype
+  PyObject* error = nullptr;    // errors.from_library
+  PyObject* batch = nullptr;    // batch.Batch
+  // torch's tensor type and `to_dlpack`; null until torch is imported in this process.
   PyObject* tensor = nullptr;
   PyObject* to_dlpack = nullptr;
 };

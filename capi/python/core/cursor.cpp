@@ -1,86 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cursor: iterates over an epoch's batches. The arrays of a batch lie over a View, which holds a reference of the batch.
+// Cursor: iterates over an epoch's batches.
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 
-#include "arena/dlpack_abi.hpp"
 #include "core.hpp"
 
 namespace feedlane::python {
 namespace {
 
-PyTypeObject* view_type;
-
-// ---- View: the memory of one tensor, as a buffer ----
-
-struct View {
-  PyObject_HEAD feedlane_loader* loader;  // good for the functions of its batches after its end too
-  std::uint64_t token;
-  void* data;
-  std::uint64_t bytes;
-};
-
-void free_view(PyObject* self) {
-  auto* const view = reinterpret_cast<View*>(self);
-  (void)feedlane_batch_release(view->loader, view->token);
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_Free(self);
-  Py_DECREF(type);
-}
-
-int get_buffer(PyObject* self, Py_buffer* buffer, int flags) {
-  auto* const view = reinterpret_cast<View*>(self);
-  return PyBuffer_FillInfo(buffer, self, view->data, static_cast<Py_ssize_t>(view->bytes), 0, flags);
-}
-
-PyType_Slot view_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_view)},
-                            {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
-                            {Py_tp_doc, const_cast<char*>("The memory of a tensor. It keeps its batch.")},
-                            {0, nullptr}};
-PyType_Spec view_spec = {"feedlane._core.View", sizeof(View), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                         view_slots};
-
-// ---- DLPack's legacy form, which every torch takes ----
-
-constexpr const char* capsule_name = "dltensor";
-
-void free_capsule(PyObject* capsule) {
-  if (PyCapsule_IsValid(capsule, capsule_name) == 0) return;  // it was consumed
-  auto* const tensor = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, capsule_name));
-  if (tensor->deleter != nullptr) tensor->deleter(tensor);
-}
-
-// ---- Cursor ----
-
 // A wait ends this often, so that a signal that came just before it finds Python's handler.
 constexpr std::int64_t slice_ns = 200'000'000;
 constexpr Py_ssize_t max_metadata_bytes = 16 << 20;  // tree.MAX_BYTES
-constexpr std::size_t detail_bytes = 65536;          // no traceback is longer
 
 struct Cursor {
-  PyObject_HEAD feedlane_loader* loader;  // a reference of its own
-  PyObject* epoch;                        // loader._Epoch: what is not an ordinary batch is its to decide
-  PyObject* read;                         // metadata, number of tensors -> plan
-  PyObject* dtypes;                       // code << 8 | bits -> numpy's dtype
-  PyObject* from_dlpack;                  // None: arrays are numpy's
-  std::int64_t timeout_ns;                // for a batch; FEEDLANE_FOREVER
-  std::uint64_t held;                     // with so many batches held, what follows is copied; 0: never
-  const std::int64_t* turn;               // of the loader: another iteration has begun if it is no longer ours
-  std::int64_t own_turn;
+  PyObject_HEAD PyObject* loader;  // a Loader
+  PyObject* epoch;                 // loader._Epoch: what is not an ordinary batch is its to decide
+  PyObject* read;                  // metadata, number of tensors -> plan
+  PyObject* from_dlpack;           // None: arrays are numpy's
+  std::int64_t timeout_ns;         // for a batch; FEEDLANE_FOREVER
+  std::uint64_t held;              // with so many batches held, what follows is copied; 0: never
+  std::int64_t turn;               // of the loader: another iteration has begun if it is no longer ours
+  bool is_whole;                   // yields Batch objects
   bool is_in_call;
   PyObject* metadata;  // of the newest batch, and its plan: they rarely change
   std::uint64_t tensors;
   PyObject* plan;
-  feedlane_error error;
 };
 
 Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
 
+Loader& loader_of_cursor(const Cursor& cursor) { return *reinterpret_cast<Loader*>(cursor.loader); }
+
 // What a batch is made into, while its token is held.
 class Builder {
  public:
-  Builder(const Cursor& cursor, const feedlane_batch& batch) : cursor_(cursor), batch_(batch) {}
+  Builder(const Cursor& cursor, feedlane_loader* loader, const feedlane_batch& batch)
+      : cursor_(cursor), loader_(loader), batch_(batch) {}
 
   // NULL without an exception: a plan that tree.build knows and this doesn't.
   Ref build(PyObject* plan) const {
@@ -145,46 +100,14 @@ class Builder {
   Ref leaf(long number, long owner) const {
     const feedlane_tensor& tensor = batch_.tensors[number];
     const bool is_torch = owner == owner_torch || (owner == owner_any && cursor_.from_dlpack != Py_None);
-    if (is_torch) return cursor_.from_dlpack != Py_None ? torch_tensor(static_cast<std::int32_t>(number)) : Ref();
-    return array(tensor);
-  }
-
-  Ref array(const feedlane_tensor& tensor) const {
-    Ref key(PyLong_FromLong(tensor.dtype.lanes == 1 ? tensor.dtype.code << 8 | tensor.dtype.bits : -1));
-    PyObject* const dtype = key ? PyDict_GetItem(cursor_.dtypes, key.get()) : nullptr;  // borrowed
-    if (dtype == nullptr) return {};
-    auto* const view = PyObject_New(View, view_type);
-    if (view == nullptr) return {};
-    view->loader = cursor_.loader;
-    view->token = batch_.token;
-    view->data = tensor.data;
-    view->bytes = tensor.bytes;
-    (void)feedlane_batch_retain(view->loader, view->token);  // it is held: that cannot fail
-    Ref memory(reinterpret_cast<PyObject*>(view));
-    Ref shape(PyTuple_New(tensor.ndim));
-    for (std::int32_t i = 0; shape && i < tensor.ndim; i++)
-      PyTuple_SetItem(shape.get(), i, PyLong_FromLongLong(tensor.shape[i]));
-    if (!shape) return {};
-    return Ref(PyObject_CallFunctionObjArgs(types.ndarray, shape.get(), dtype, memory.get(), nullptr));
-  }
-
-  Ref torch_tensor(std::int32_t number) const {
-    DLManagedTensor* tensor = nullptr;
-    feedlane_error error;
-    feedlane_init(&error, sizeof error);
-    if (feedlane_batch_dlpack_legacy(cursor_.loader, batch_.token, number, 0, &tensor, &error) != FEEDLANE_OK) {
-      PyErr_SetString(PyExc_RuntimeError, error.text);
-      return {};
-    }
-    Ref capsule(PyCapsule_New(tensor, capsule_name, free_capsule));
-    if (!capsule) {
-      tensor->deleter(tensor);
-      return {};
-    }
-    return Ref(PyObject_CallFunctionObjArgs(cursor_.from_dlpack, capsule.get(), nullptr));
+    if (!is_torch) return array_of(loader_, batch_.token, tensor);
+    if (cursor_.from_dlpack == Py_None) return {};
+    Ref capsule = capsule_of(loader_, batch_.token, static_cast<std::int32_t>(number), false);
+    return capsule ? Ref(PyObject_CallFunctionObjArgs(cursor_.from_dlpack, capsule.get(), nullptr)) : Ref();
   }
 
   const Cursor& cursor_;
+  feedlane_loader* loader_;
   const feedlane_batch& batch_;
 };
 
@@ -209,8 +132,8 @@ bool read_plan(Cursor& cursor, const feedlane_batch& batch) {
 }
 
 // Waits for a batch. The GIL is released only if none is there.
-std::int32_t next_batch(Cursor& cursor, feedlane_batch& batch) {
-  std::int32_t status = feedlane_loader_next(cursor.loader, 0, &batch, &cursor.error);
+std::int32_t next_batch(const Cursor& cursor, feedlane_loader* loader, feedlane_batch& batch) {
+  std::int32_t status = feedlane_loader_next(loader, 0, &batch, error_room());
   if (status != FEEDLANE_TIMEOUT && status != FEEDLANE_INTERRUPTED) return status;
   timespec now{};
   (void)clock_gettime(CLOCK_MONOTONIC, &now);
@@ -220,58 +143,73 @@ std::int32_t next_batch(Cursor& cursor, feedlane_batch& batch) {
     if (PyErr_CheckSignals() != 0) return FEEDLANE_INTERRUPTED;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     const std::int64_t left_ns = end_ns == FEEDLANE_FOREVER ? slice_ns : std::max<std::int64_t>(end_ns - now_ns(), 0);
-    Py_BEGIN_ALLOW_THREADS;
-    status = feedlane_loader_next(cursor.loader, std::min(left_ns, slice_ns), &batch, &cursor.error);
-    Py_END_ALLOW_THREADS;
+    {
+      const Unlocked others;
+      status = feedlane_loader_next(loader, std::min(left_ns, slice_ns), &batch, error_room());
+    }
     if (status != FEEDLANE_TIMEOUT && status != FEEDLANE_INTERRUPTED) return status;
     if (status == FEEDLANE_TIMEOUT && left_ns <= slice_ns && end_ns != FEEDLANE_FOREVER) return status;
   }
 }
 
-// What is not an ordinary batch: `outcome` raises, returns the next data, or returns NotImplemented: `next` is called again.
-Ref outcome(const Cursor& cursor, std::int32_t status) {
-  return Ref(
-      PyObject_CallMethod(cursor.epoch, "outcome", "iK", status, reinterpret_cast<unsigned long long>(&cursor.error)));
+// What is not an ordinary batch: `outcome` raises, or returns NotImplemented: `next` is called again.
+Ref outcome(const Cursor& cursor, std::int32_t status, bool is_again) {
+  Ref exception = status < 0 ? exception_of(status) : Ref::borrow(Py_None);
+  PyObject* const again = is_again ? Py_True : Py_False;
+  return exception ? Ref(PyObject_CallMethod(cursor.epoch, "outcome", "iOO", status, exception.get(), again)) : Ref();
 }
 
-// What _Epoch makes of a batch that the Builder doesn't know. It takes the token.
-Ref unusual(const Cursor& cursor, feedlane_batch& batch) {
-  return Ref(PyObject_CallMethod(cursor.epoch, "unusual", "K", reinterpret_cast<unsigned long long>(&batch)));
+// What `method` of the epoch makes of a Batch object.
+Ref by_epoch(const Cursor& cursor, feedlane_loader* loader, const char* method, const feedlane_batch& batch) {
+  Ref object = new_batch(loader, batch);
+  return object ? Ref(PyObject_CallMethod(cursor.epoch, method, "O", object.get())) : Ref();
 }
 
 // Whether the loop keeps so many batches that this one must not keep its slot.
-bool must_copy(const Cursor& cursor) {
+bool must_copy(const Cursor& cursor, feedlane_loader* loader) {
   if (cursor.held == 0) return false;
-  feedlane_stats stats;
-  feedlane_init(&stats, sizeof stats);
-  return feedlane_loader_get_stats(cursor.loader, &stats) == FEEDLANE_OK && stats.slots_held >= cursor.held;
+  auto stats = init<feedlane_stats>();
+  return feedlane_loader_get_stats(loader, &stats) == FEEDLANE_OK && stats.slots_held >= cursor.held;
 }
 
-Ref data_of(Cursor& cursor, feedlane_batch& batch) {
+Ref data_of(Cursor& cursor, feedlane_loader* loader, feedlane_batch& batch) {
+  if (cursor.is_whole) return by_epoch(cursor, loader, "arrived", batch);
   Ref data;
-  if (read_plan(cursor, batch)) data = Builder(cursor, batch).build(cursor.plan);
-  if (!data && PyErr_Occurred() == nullptr) return unusual(cursor, batch);
+  if (read_plan(cursor, batch)) data = Builder(cursor, loader, batch).build(cursor.plan);
+  if (!data && PyErr_Occurred() == nullptr) return by_epoch(cursor, loader, "unusual", batch);
   if (!data && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) {
     PyErr_Clear();  // Malformed, or too little memory: said the package's way
-    return unusual(cursor, batch);
+    return by_epoch(cursor, loader, "unusual", batch);
   }
-  (void)feedlane_batch_release(cursor.loader, batch.token);
+  (void)feedlane_batch_release(loader, batch.token);
   return data;
+}
+
+// An iterator that is at its end stays so.
+PyObject* closed(const Cursor& cursor) {
+  Ref exception = take_exception();
+  return Ref(PyObject_CallMethod(cursor.epoch, "outcome", "iOO", FEEDLANE_E_STATE, exception.get(), Py_False))
+      .release();
 }
 
 PyObject* next_data(PyObject* self) {
   Cursor& cursor = *cursor_of(self);
-  for (;;) {
-    if (*cursor.turn != cursor.own_turn || cursor.is_in_call)
+  for (std::int32_t before = FEEDLANE_OK;;) {
+    if (turn_of(loader_of_cursor(cursor)) != cursor.turn || cursor.is_in_call)
       return PyObject_CallMethod(cursor.epoch, "refuse", "i", cursor.is_in_call ? FEEDLANE_E_BUSY : FEEDLANE_E_STATE);
-    feedlane_batch batch;
-    feedlane_init(&batch, sizeof batch);
+    if (Ref interruption = take_interruption(loader_of_cursor(cursor))) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interruption.get())), interruption.get());
+      return nullptr;
+    }
+    const LoaderCall call(loader_of_cursor(cursor));
+    if (call.handle() == nullptr) return closed(cursor);
+    auto batch = init<feedlane_batch>();
     cursor.is_in_call = true;
-    const std::int32_t status = next_batch(cursor, batch);
+    const std::int32_t status = next_batch(cursor, call.handle(), batch);
     cursor.is_in_call = false;
     if (status == FEEDLANE_OK) {
-      Ref data = data_of(cursor, batch);
-      if (!data || !must_copy(cursor)) return data.release();
+      Ref data = data_of(cursor, call.handle(), batch);
+      if (!data || !must_copy(cursor, call.handle())) return data.release();
       return PyObject_CallMethod(cursor.epoch, "copy", "O", data.get());
     }
     if (PyErr_Occurred() != nullptr) return nullptr;
@@ -279,45 +217,38 @@ PyObject* next_data(PyObject* self) {
       Ref told(PyObject_CallMethod(cursor.epoch, "end", nullptr));
       return nullptr;  // with no exception: StopIteration
     }
-    Ref what = outcome(cursor, status);
+    Ref what = outcome(cursor, status, status == before);
     if (what.get() != Py_NotImplemented) return what.release();
+    before = status;
   }
 }
 
 PyObject* new_cursor(PyTypeObject* type, PyObject* args, PyObject*) {
-  unsigned long long loader = 0, turn = 0, held = 0;
+  PyObject *loader = nullptr, *epoch = nullptr, *read = nullptr, *from_dlpack = nullptr;
   long long timeout_ns = 0;
-  PyObject *epoch = nullptr, *read = nullptr, *dtypes = nullptr, *from_dlpack = nullptr;
-  if (PyArg_ParseTuple(args, "KKOOOOLK:Cursor", &loader, &turn, &epoch, &read, &dtypes, &from_dlpack, &timeout_ns,
-                       &held) == 0)
+  unsigned long long held = 0;
+  int is_whole = 0;
+  if (PyArg_ParseTuple(args, "OOOOLKp:Cursor", &loader, &epoch, &read, &from_dlpack, &timeout_ns, &held, &is_whole) ==
+      0)
     return nullptr;
-  char* const detail = static_cast<char*>(std::calloc(1, detail_bytes));
-  if (detail == nullptr) return PyErr_NoMemory();
-  auto* const allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
-  auto* const cursor = reinterpret_cast<Cursor*>(allocate(type, 0));
-  if (cursor == nullptr) {
-    std::free(detail);
-    return nullptr;
-  }
-  cursor->loader = reinterpret_cast<feedlane_loader*>(loader);
-  (void)feedlane_loader_ref(cursor->loader);
-  for (PyObject* const object : {epoch, read, dtypes, from_dlpack}) Py_INCREF(object);
-  cursor->epoch = epoch;
-  cursor->read = read;
-  cursor->dtypes = dtypes;
-  cursor->from_dlpack = from_dlpack;
+  const Loader* const of = loader_of(loader);
+  if (of == nullptr) return nullptr;
+  auto* const cursor = new_object<Cursor>(type);
+  if (cursor == nullptr) return nullptr;
+  cursor->loader = Ref::borrow(loader).release();
+  cursor->epoch = Ref::borrow(epoch).release();
+  cursor->read = Ref::borrow(read).release();
+  cursor->from_dlpack = Ref::borrow(from_dlpack).release();
   cursor->timeout_ns = timeout_ns;
   cursor->held = held;
-  cursor->turn = reinterpret_cast<const std::int64_t*>(turn);
-  cursor->own_turn = *cursor->turn;
-  feedlane_init(&cursor->error, sizeof cursor->error);
-  cursor->error.detail = detail;
-  cursor->error.detail_cap = detail_bytes;
+  cursor->turn = turn_of(*of);
+  cursor->is_whole = is_whole != 0;
   return reinterpret_cast<PyObject*>(cursor);
 }
 
 int visit(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
+  Py_VISIT(cursor_of(self)->loader);
   Py_VISIT(cursor_of(self)->epoch);
   Py_VISIT(cursor_of(self)->read);
   Py_VISIT(cursor_of(self)->plan);
@@ -335,26 +266,20 @@ void free_cursor(PyObject* self) {
   PyObject_GC_UnTrack(self);
   (void)clear(self);
   Cursor& cursor = *cursor_of(self);
-  Py_CLEAR(cursor.dtypes);
   Py_CLEAR(cursor.from_dlpack);
   Py_CLEAR(cursor.metadata);
-  std::free(cursor.error.detail);
-  if (cursor.loader != nullptr) (void)feedlane_loader_unref(cursor.loader);
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_GC_Del(self);
-  Py_DECREF(type);
+  Py_CLEAR(cursor.loader);
+  free_object(self);
 }
 
-PyObject* itself(PyObject* self) {
-  Py_INCREF(self);
-  return self;
-}
+PyObject* itself(PyObject* self) { return Ref::borrow(self).release(); }
 
 Py_ssize_t length(PyObject* self) { return PyObject_Length(cursor_of(self)->epoch); }
 
 PyType_Slot cursor_slots[] = {
-    {Py_tp_doc, const_cast<char*>(
-                    "Cursor(loader, turn, epoch, read, dtypes, from_dlpack, timeout_ns, held): an epoch's batches.")},
+    {Py_tp_doc,
+     const_cast<char*>("Cursor(loader, epoch, read, from_dlpack, timeout_ns, held, is_whole): an epoch's batches.\n"
+                       "epoch: see _Epoch in loader.py.")},
     {Py_tp_new, reinterpret_cast<void*>(new_cursor)},
     {Py_tp_dealloc, reinterpret_cast<void*>(free_cursor)},
     {Py_tp_traverse, reinterpret_cast<void*>(visit)},
@@ -368,12 +293,6 @@ PyType_Spec cursor_spec = {"feedlane._core.Cursor", sizeof(Cursor), 0, Py_TPFLAG
 
 }  // namespace
 
-bool add_cursor(PyObject* module) {
-  Ref view(PyType_FromSpec(&view_spec));
-  Ref cursor(PyType_FromSpec(&cursor_spec));
-  if (!view || !cursor) return false;
-  view_type = reinterpret_cast<PyTypeObject*>(view.release());
-  return PyModule_AddObjectRef(module, "Cursor", cursor.get()) == 0;
-}
+bool add_cursor(PyObject* module) { return add_type(module, cursor_spec) != nullptr; }
 
 }  // namespace feedlane::python

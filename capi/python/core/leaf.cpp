@@ -46,7 +46,7 @@ void free_leaf(PyObject* self) {
 
 // For maker.Maker: as collate.Leaf has them.
 PyObject* get_dtype(PyObject* self, void*) {
-  return PyObject_CallFunction(types.dtype, "iii", leaf_of(self)->dtype.code, leaf_of(self)->dtype.bits, 1);
+  return Py_BuildValue("(ii)", leaf_of(self)->dtype.code, leaf_of(self)->dtype.bits);
 }
 
 PyObject* get_shape(PyObject* self, void*) {
@@ -366,17 +366,15 @@ Ref collate_whole(PyObject* value, PyObject* leaves, PyObject* fallback) {
 
 bool is_leaf(PyObject* object) { return Py_TYPE(object) == leaf_type; }
 
-std::int32_t write_leaf(PyObject* object, const feedlane_task* task, std::int32_t number, const char* name,
-                        feedlane_error* error) {
+std::int32_t write_leaf(PyObject* object, const feedlane_task* task, std::int32_t number, const char* name) {
   const Leaf& leaf = *leaf_of(object);
-  feedlane_field field;
-  feedlane_init(&field, sizeof field);
+  auto field = init<feedlane_field>();
   field.name = name;
   field.dtype = leaf.dtype;
   field.ndim = leaf.ndim;
   std::memcpy(field.shape, leaf.shape, sizeof field.shape);
   feedlane_tensor out;
-  if (const std::int32_t s = feedlane_task_tensor(task, number, &field, &out, error); s != FEEDLANE_OK) return s;
+  if (const std::int32_t s = feedlane_task_tensor(task, number, &field, &out, error_room()); s != FEEDLANE_OK) return s;
   if (leaf.row_bytes == 0) return FEEDLANE_OK;
   auto* const place = static_cast<char*>(out.data);
   if (leaf.count == 0) std::memcpy(place, leaf.numbers, leaf.row_bytes);
@@ -386,10 +384,8 @@ std::int32_t write_leaf(PyObject* object, const feedlane_task* task, std::int32_
 }
 
 bool add_leaf(PyObject* module) {
-  Ref type(PyType_FromSpec(&leaf_spec));
-  if (!type || PyModule_AddObjectRef(module, "Leaf", type.get()) != 0) return false;
-  leaf_type = reinterpret_cast<PyTypeObject*>(type.release());
-  return true;
+  leaf_type = add_type(module, leaf_spec);
+  return leaf_type != nullptr;
 }
 
 }  // namespace feedlane::python

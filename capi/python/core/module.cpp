@@ -21,26 +21,110 @@ void look_for_torch() {
   types.to_dlpack = to_dlpack.release();
 }
 
+PyTypeObject* add_type(PyObject* module, PyType_Spec& spec) {
+  PyObject* const type = PyType_FromSpec(&spec);
+  if (type == nullptr || PyModule_AddType(module, reinterpret_cast<PyTypeObject*>(type)) != 0) return nullptr;
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
 namespace {
 
 PyObject* set_up(PyObject*, PyObject* args) {
-  PyObject *ndarray = nullptr, *dtype = nullptr;
-  if (PyArg_ParseTuple(args, "OO:set_up", &ndarray, &dtype) == 0) return nullptr;
+  PyObject *ndarray = nullptr, *dtypes = nullptr, *error = nullptr, *batch = nullptr;
+  if (PyArg_ParseTuple(args, "OO!OO:set_up", &ndarray, &PyDict_Type, &dtypes, &error, &batch) == 0) return nullptr;
   types.ndarray = Ref::borrow(ndarray).release();
-  types.dtype = Ref::borrow(dtype).release();
+  types.dtypes = Ref::borrow(dtypes).release();
+  types.error = Ref::borrow(error).release();
+  types.batch = Ref::borrow(batch).release();
   Py_RETURN_NONE;
 }
 
+PyObject* status_text(PyObject*, PyObject* status) {
+  const long number = PyLong_AsLong(status);
+  if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  return PyUnicode_FromString(feedlane_status_text(static_cast<std::int32_t>(number)));
+}
+
 PyMethodDef methods[] = {
-    {"set_up", set_up, METH_VARARGS, "set_up(ndarray, dtype): numpy's array type; what makes a Leaf's dtype."},
-    {"work", work, METH_VARARGS,
-     "work(worker, error, glue) -> status: makes batches until the trainer wants no more. glue: see worker.py."},
+    {"set_up", set_up, METH_VARARGS,
+     "set_up(ndarray, dtypes, error, batch): numpy's array type; its dtypes by code << 8 | bits; what makes an "
+     "exception\n"
+     "of an error of the library; the class of batches."},
+    {"status_text", status_text, METH_O, "status_text(status) -> its meaning in one line"},
     {"seed", seed, METH_NOARGS, "seed() -> int or None: of the sample that this thread is making."},
     {nullptr, nullptr, 0, nullptr}};
 
+struct Constant {
+  const char* name;
+  long long value;
+};
+
+// As in feedlane.h, without its prefix.
+#define NAMED(name) \
+  Constant { #name, FEEDLANE_##name }
+constexpr Constant constants[] = {NAMED(ABI),
+                                  NAMED(FOREVER),
+                                  NAMED(MAX_NDIM),
+                                  NAMED(MAX_TENSORS),
+                                  NAMED(UNBATCHED),
+                                  NAMED(OK),
+                                  NAMED(END),
+                                  NAMED(TIMEOUT),
+                                  NAMED(AGAIN),
+                                  NAMED(INTERRUPTED),
+                                  NAMED(SLOTS_HELD),
+                                  NAMED(ABANDONED),
+                                  NAMED(E_ARGUMENT),
+                                  NAMED(E_STATE),
+                                  NAMED(E_BUSY),
+                                  NAMED(E_FORKED),
+                                  NAMED(E_STALE),
+                                  NAMED(E_MEMORY),
+                                  NAMED(E_LIMIT),
+                                  NAMED(E_OS),
+                                  NAMED(E_ABI),
+                                  NAMED(E_CORRUPT),
+                                  NAMED(E_PEER_DEAD),
+                                  NAMED(E_SAMPLE),
+                                  NAMED(E_INIT),
+                                  NAMED(E_HUNG),
+                                  NAMED(E_QUARANTINED),
+                                  NAMED(E_RESTARTS),
+                                  NAMED(E_DEVICE),
+                                  NAMED(E_UNSUPPORTED),
+                                  NAMED(SAMPLE_RETRIED),
+                                  NAMED(SAMPLE_SUBSTITUTED),
+                                  NAMED(SAMPLE_SKIPPED),
+                                  NAMED(SHUFFLE_TORCH),
+                                  NAMED(SHUFFLE_FEISTEL),
+                                  NAMED(SHUFFLE_TORCH_LOADER),
+                                  NAMED(START_SPAWN),
+                                  NAMED(START_FORK),
+                                  NAMED(START_THREAD),
+                                  NAMED(START_EXTERNAL),
+                                  NAMED(DISPATCH_LEAST_LOADED),
+                                  NAMED(DISPATCH_ROUND_ROBIN)};
+#undef NAMED
+
+bool add_constants(PyObject* module) {
+  for (const Constant& c : constants) {
+    Ref value(PyLong_FromLongLong(c.value));
+    if (!value || PyModule_AddObjectRef(module, c.name, value.get()) != 0) return false;
+  }
+  return true;
+}
+
+// Another library than the one that this was compiled for, found at run time.
+bool check_abi() {
+  if (feedlane_abi_version() == FEEDLANE_ABI) return true;
+  PyErr_Format(PyExc_ImportError, "libfeedlane has binary interface %u, this package is for %d", feedlane_abi_version(),
+               static_cast<int>(FEEDLANE_ABI));
+  return false;
+}
+
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "feedlane._core",
-                          "What runs once a batch: the trainer's iterator and the worker's loop.",
+                          "feedlane.h as Python objects, and what runs once a batch.",
                           -1,
                           methods,
                           nullptr,
@@ -53,7 +137,10 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 PyMODINIT_FUNC PyInit__core() {
   using namespace feedlane::python;
-  Ref module(PyModule_Create(&definition));
-  if (!module || !add_cursor(module.get()) || !add_leaf(module.get()) || !add_queue(module.get())) return nullptr;
+  Ref module(check_abi() ? PyModule_Create(&definition) : nullptr);
+  if (!module || !add_constants(module.get())) return nullptr;
+  for (bool (*const add)(PyObject*) :
+       {add_sampler, add_pool, add_loader, add_view, add_batch, add_cursor, add_task, add_worker, add_leaf, add_queue})
+    if (!add(module.get())) return nullptr;
   return module.release();
 }

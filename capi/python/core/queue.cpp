@@ -66,37 +66,27 @@ PyObject* restart(PyObject* self, PyObject*) {
 }
 
 PyObject* sampler(PyObject* self, PyObject* rows) {
-  feedlane_sampler_callbacks callbacks;
-  feedlane_init(&callbacks, sizeof callbacks);
+  auto callbacks = init<feedlane_sampler_callbacks>();
   callbacks.user_data = self;
   callbacks.next = next_batch;
   callbacks.batch_rows = PyLong_AsLongLong(rows);
   if (PyErr_Occurred() != nullptr) return nullptr;
   feedlane_sampler* made = nullptr;
-  feedlane_error error;
-  feedlane_init(&error, sizeof error);
-  if (feedlane_sampler_custom(&callbacks, &made, &error) != FEEDLANE_OK) {
-    PyErr_SetString(PyExc_ValueError, error.text);
-    return nullptr;
-  }
-  return PyLong_FromVoidPtr(made);
+  if (!check(feedlane_sampler_custom(&callbacks, &made, error_room()))) return nullptr;
+  return new_sampler(made, self).release();
 }
 
 PyObject* new_queue(PyTypeObject* type, PyObject*, PyObject*) {
-  auto* const allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
-  PyObject* const self = allocate(type, 0);
-  if (self == nullptr) return nullptr;
-  queue_of(self)->batches = new (std::nothrow) std::deque<std::vector<std::int64_t>>;
-  if (queue_of(self)->batches != nullptr) return self;
-  Py_DECREF(self);
-  return PyErr_NoMemory();
+  auto* const queue = new_object<Queue>(type);
+  Ref made(reinterpret_cast<PyObject*>(queue));
+  if (!made) return nullptr;
+  queue->batches = new (std::nothrow) std::deque<std::vector<std::int64_t>>;
+  return queue->batches != nullptr ? made.release() : PyErr_NoMemory();
 }
 
 void free_queue(PyObject* self) {
   delete queue_of(self)->batches;
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_Free(self);
-  Py_DECREF(type);
+  free_object(self);
 }
 
 PyMethodDef queue_methods[] = {
@@ -104,9 +94,7 @@ PyMethodDef queue_methods[] = {
     {"end", end, METH_NOARGS, "end(): no batch will follow in this epoch."},
     {"restart", restart, METH_NOARGS, "restart(): an empty queue, before the library begins an epoch."},
     {"sampler", sampler, METH_O,
-     "sampler(rows) -> address of a feedlane_sampler, the caller's to destroy: batches of at most `rows` indices; 0: "
-     "single\n"
-     "indices. The queue must outlive it and its copies."},
+     "sampler(rows) -> Sampler of batches of at most `rows` indices; 0: of single indices."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot queue_slots[] = {
     {Py_tp_doc, const_cast<char*>("IndexQueue(): batches of indices, pushed ahead of what the library draws.")},
@@ -118,9 +106,6 @@ PyType_Spec queue_spec = {"feedlane._core.IndexQueue", sizeof(Queue), 0, Py_TPFL
 
 }  // namespace
 
-bool add_queue(PyObject* module) {
-  Ref type(PyType_FromSpec(&queue_spec));
-  return type && PyModule_AddObjectRef(module, "IndexQueue", type.get()) == 0;
-}
+bool add_queue(PyObject* module) { return add_type(module, queue_spec) != nullptr; }
 
 }  // namespace feedlane::python

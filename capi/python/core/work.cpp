@@ -22,32 +22,20 @@ class SeedScope {
   const std::uint64_t* outer_ = sample_seed;  // of a data set that itself goes through a loader
 };
 
-// The exception that is set, with its traceback; it is set no more.
-Ref take_exception() {
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  if (traceback != nullptr && value != nullptr) (void)PyException_SetTraceback(value, traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return Ref(value);
-}
-
 // A batch in the making: the samples, and what they become.
 class Loop {
  public:
   // `glue` is a worker.Glue.
-  bool open(feedlane_worker* worker, feedlane_error* error, PyObject* glue) {
+  bool open(feedlane_worker* worker, PyObject* glue) {
     worker_ = worker;
-    error_ = error;
     struct {
       const char* name;
       Ref* place;
-    } const members[] = {{"dataset", &dataset_},   {"get_all", &get_all_},    {"collate_fn", &collate_fn_},
-                         {"leaves", &new_leaves_}, {"batch", &batch_},        {"single", &single_},
-                         {"whole", &whole_},       {"compare", &compare_},    {"write", &write_},
-                         {"dump", &dump_},         {"slow", &slow_},          {"failed", &failed_},
-                         {"refused", &refused_},   {"committed", &committed_}};
+    } const members[] = {{"dataset", &dataset_},   {"get_all", &get_all_}, {"collate_fn", &collate_fn_},
+                         {"leaves", &new_leaves_}, {"batch", &batch_},     {"single", &single_},
+                         {"whole", &whole_},       {"compare", &compare_}, {"write", &write_},
+                         {"dump", &dump_},         {"slow", &slow_},       {"failed", &failed_},
+                         {"refused", &refused_}};
     for (const auto& m : members) {
       *m.place = Ref(PyObject_GetAttrString(glue, m.name));
       if (!*m.place) return false;
@@ -70,11 +58,10 @@ class Loop {
   bool run(std::int32_t& status) {
     for (;;) {
       const feedlane_task* task = nullptr;
-      status = feedlane_worker_next(worker_, 0, &task, error_);
+      status = feedlane_worker_next(worker_, 0, &task, error_room());
       if (status == FEEDLANE_TIMEOUT) {
-        Py_BEGIN_ALLOW_THREADS;
-        status = feedlane_worker_next(worker_, FEEDLANE_FOREVER, &task, error_);
-        Py_END_ALLOW_THREADS;
+        const Unlocked others;
+        status = feedlane_worker_next(worker_, FEEDLANE_FOREVER, &task, error_room());
       }
       if (status == FEEDLANE_INTERRUPTED) {
         if (PyErr_CheckSignals() != 0) return false;
@@ -86,24 +73,31 @@ class Loop {
   }
 
  private:
-  static unsigned long long address_of(const void* object) { return reinterpret_cast<unsigned long long>(object); }
-
-  bool do_by_python(const feedlane_task* task) {
-    return static_cast<bool>(Ref(PyObject_CallFunction(slow_.get(), "K", address_of(task))));
+  // Calls a method of the glue with the task as its first argument; the task is over after it.
+  bool tell(const Ref& method, const feedlane_task* task, PyObject* reason = nullptr, PyObject* position = nullptr,
+            PyObject* index = nullptr) {
+    Ref object = new_task(task);
+    if (!object) return false;
+    Ref told(PyObject_CallFunctionObjArgs(method.get(), object.get(), reason, position, index, nullptr));
+    end_task(object.get());
+    return static_cast<bool>(told);
   }
+
+  bool do_by_python(const feedlane_task* task) { return tell(slow_, task); }
 
   bool do_ordinary(const feedlane_task* task) {
     position_ = -1;
     if (make(task)) {
-      const std::int32_t s = feedlane_task_commit(task, task->count, error_);
+      const std::int32_t s = feedlane_task_commit(task, task->count, error_room());
       if (s == FEEDLANE_OK || s == FEEDLANE_E_STALE) return true;
-      return static_cast<bool>(Ref(PyObject_CallFunction(committed_.get(), "Ki", address_of(task), s)));
+      (void)raise(s);
+      if (s != FEEDLANE_E_ARGUMENT) return false;  // else the task is still there, and fails by it
     }
     if (PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;  // KeyboardInterrupt, SystemExit
     Ref reason = take_exception();
-    const long long index = position_ >= 0 ? task->indices[position_] : -1;
-    Ref told(PyObject_CallFunction(failed_.get(), "KOLL", address_of(task), reason.get(), position_, index));
-    return static_cast<bool>(told);
+    Ref position(PyLong_FromLongLong(position_));
+    Ref index(PyLong_FromLongLong(position_ >= 0 ? task->indices[position_] : -1));
+    return reason && position && index && tell(failed_, task, reason.get(), position.get(), index.get());
   }
 
   bool make(const feedlane_task* task) {
@@ -172,13 +166,21 @@ class Loop {
       PyObject* const leaf = PyList_GetItem(leaves, i);
       const auto number = static_cast<std::int32_t>(i);
       if (!is_leaf(leaf)) {
-        if (!Ref(PyObject_CallFunction(write_.get(), "KiO", address_of(task), number, leaf))) return false;
+        if (!write_by_python(task, number, leaf)) return false;
         continue;
       }
-      const std::int32_t s = write_leaf(leaf, task, number, names_[static_cast<std::size_t>(i)].c_str(), error_);
+      const std::int32_t s = write_leaf(leaf, task, number, names_[static_cast<std::size_t>(i)].c_str());
       if (s != FEEDLANE_OK) return refuse(s);
     }
     return true;
+  }
+
+  bool write_by_python(const feedlane_task* task, std::int32_t number, PyObject* leaf) {
+    Ref object = new_task(task);
+    if (!object) return false;
+    Ref written(PyObject_CallFunction(write_.get(), "OiO", object.get(), number, leaf));
+    end_task(object.get());
+    return static_cast<bool>(written);
   }
 
   // The plan rarely changes from one batch to the next.
@@ -197,22 +199,22 @@ class Loop {
     char* bytes = nullptr;
     Py_ssize_t length = 0;
     if (PyBytes_AsStringAndSize(blob_.get(), &bytes, &length) != 0) return false;
-    const std::int32_t s = feedlane_task_metadata(task, bytes, static_cast<std::uint64_t>(length), error_);
+    const std::int32_t s = feedlane_task_metadata(task, bytes, static_cast<std::uint64_t>(length), error_room());
     return s == FEEDLANE_OK || refuse(s);
   }
 
-  // Raises for a status of the library's.
+  // Raises for a status of the library's, in the package's words.
   bool refuse(std::int32_t status) {
-    (void)Ref(PyObject_CallFunction(refused_.get(), "i", status));
+    Ref exception = exception_of(status);
+    if (exception) (void)Ref(PyObject_CallFunctionObjArgs(refused_.get(), exception.get(), nullptr));
     if (PyErr_Occurred() == nullptr) PyErr_Format(PyExc_RuntimeError, "status %d", status);
     return false;
   }
 
   feedlane_worker* worker_ = nullptr;
-  feedlane_error* error_ = nullptr;
   bool is_ordinary_ = false, is_batched_ = true;
   Ref dataset_, get_all_, collate_fn_, new_leaves_, batch_, single_, whole_, compare_, write_, dump_, slow_, failed_,
-      refused_, committed_;
+      refused_;
   std::vector<std::string> names_;
   std::vector<PyObject*> objects_;  // borrowed, of the batch in the making
   Ref newest_plan_, blob_;
@@ -221,18 +223,13 @@ class Loop {
 
 }  // namespace
 
-PyObject* work(PyObject*, PyObject* args) {
-  unsigned long long worker = 0, error = 0;
-  PyObject* glue = nullptr;
-  if (PyArg_ParseTuple(args, "KKO:work", &worker, &error, &glue) == 0) return nullptr;
+bool work(feedlane_worker* worker, PyObject* glue, std::int32_t& status) {
   try {
     Loop loop;
-    std::int32_t status = FEEDLANE_OK;
-    if (!loop.open(reinterpret_cast<feedlane_worker*>(worker), reinterpret_cast<feedlane_error*>(error), glue))
-      return nullptr;
-    return loop.run(status) ? PyLong_FromLong(status) : nullptr;
+    return loop.open(worker, glue) && loop.run(status);
   } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
+    (void)PyErr_NoMemory();
+    return false;
   }
 }
 

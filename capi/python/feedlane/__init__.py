@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feedlane for Python: batches made by worker processes in shared memory, used where they lie. See ../README.md."""
-from . import samplers
+from . import _library
+
+_library.load()
+from . import samplers  # noqa: E402
 from .batch import Batch, BatchTensor
 from .errors import (AbiError, ArgumentError, Busy, CorruptError, DeviceError, FeedlaneError, Forked, Hung, InitError,
                      LimitError, OutOfMemory, PeerDead, Quarantined, SampleError, SlotsHeld, StaleBatch, StateError,

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from . import _abi, dtypes, tree
+from . import _core, dtypes, tree
 
 _TEXT = (str, bytes)
 
@@ -120,8 +120,8 @@ class Leaves(list):
     """Collects the leaves while a plan is made."""
 
     def plan(self, leaf, owner=tree.ANY):
-        if len(self) == _abi.MAX_TENSORS:
-            raise TypeError(f"more than {_abi.MAX_TENSORS} tensors in a batch")
+        if len(self) == _core.MAX_TENSORS:
+            raise TypeError(f"more than {_core.MAX_TENSORS} tensors in a batch")
         self.append(leaf)
         return (tree.LEAF, len(self) - 1, owner)
 

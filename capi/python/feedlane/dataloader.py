@@ -4,7 +4,6 @@
 It is a subclass: arguments, samplers, generators and what frameworks look for are torch's. What differs is the way of a batch
 from a worker to the loop, and what happens when a worker dies: another one takes its place. Without workers, and for torch's data
 pipes, it is torch's own loader."""
-import ctypes as c
 import functools
 import gc
 import itertools
@@ -18,9 +17,7 @@ import torch.utils.dlpack
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _abi, dtypes, errors, maker, torch_worker, tree
-from .batch import Batch
-from .handle import Handle
+from . import _core, errors, lifetime, maker, torch_worker, tree
 from .loader import _SLOT_BYTES
 
 _LOOK_EVERY_NS = 50_000_000  # at workers that have ended
@@ -56,8 +53,6 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         pipes = torch.utils.data.IterDataPipe, torch.utils.data.MapDataPipe
         if self.num_workers == 0 or isinstance(self.dataset, pipes):
             return super()._get_iterator()
-        if _abi.core is None:
-            raise ImportError("feedlane.DataLoader needs the compiled half of this package: see its README")
         self.check_worker_number_rationality()
         return _Iterator(self)
 
@@ -65,7 +60,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 class _Iterator(torch_dataloader._BaseDataLoaderIter):
     """One iteration with its own workers; with persistent_workers, one after the other."""
 
-    _handle = None
+    _core = None
 
     def __init__(self, loader):
         super().__init__(loader)
@@ -73,7 +68,7 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         self._prefetch = loader.prefetch_factor * loader.num_workers
         self._iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
         self._in_order = getattr(loader, "in_order", True)
-        self._queue, self._turn, self._epoch = _abi.core.IndexQueue(), c.c_int64(), 0
+        self._queue, self._epoch = _core.IndexQueue(), 0
         super()._reset(loader, True)
         self._takes_lists = self._auto_collation or self._yields_lists()
         self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"],
@@ -90,23 +85,18 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         return bool(head) and isinstance(head[0], (list, tuple))
 
     def _create(self, loader):
-        config = _abi.LoaderConfig(
-            workers=self._num_workers, prefetch_factor=loader.prefetch_factor, start=_abi.START_EXTERNAL,
-            dispatch=_abi.DISPATCH_ROUND_ROBIN, out_of_order=not self._in_order, has_seed=True, seed=self._base_seed & (2**64 - 1),
-            drop_last=self._drop_last and self._iterable, iterable=self._iterable, **self._options)
-        sampler = c.c_void_p()
+        sampler = None
         if self._iterable:
-            config.batch_size = loader.batch_size if self._auto_collation else _abi.UNBATCHED
+            batch_size = loader.batch_size if self._auto_collation else _core.UNBATCHED
         else:
-            config.batch_size = 0 if self._takes_lists else _abi.UNBATCHED
+            batch_size = 0 if self._takes_lists else _core.UNBATCHED
             rows = (getattr(self._index_sampler, "batch_size", None) or _LARGEST_BATCH) if self._takes_lists else 0
-            sampler.value = self._queue.sampler(rows)
-            config.sampler = sampler
-        room, self._handle = errors.ErrorRoom.shared(), Handle(None)
-        try:
-            errors.check(self._handle.create(config, room), room)
-        finally:
-            _abi.library.feedlane_sampler_destroy(c.byref(sampler))
+            sampler = self._queue.sampler(rows)
+        self._core = lifetime.create(
+            {"workers": self._num_workers, "prefetch_factor": loader.prefetch_factor, "start": _core.START_EXTERNAL,
+             "dispatch": _core.DISPATCH_ROUND_ROBIN, "out_of_order": not self._in_order, "has_seed": True,
+             "seed": self._base_seed & (2**64 - 1), "drop_last": self._drop_last and self._iterable,
+             "iterable": self._iterable, "batch_size": batch_size, **self._options}, sampler=sampler)
 
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
@@ -114,17 +104,14 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         self._begin()
 
     def _begin(self):
-        self._turn.value += 1
         self._queue.restart()
         self._has_indices, self._ended = not self._iterable, False
         for _ in range(self._prefetch):
             self._push()
-        room = errors.ErrorRoom.shared()
-        self._crew.fill(self._handle)
-        errors.check(self._handle.call(_abi.library.feedlane_loader_begin, self._epoch, room.struct), room)
-        self._cursor = _abi.core.Cursor(self._handle.value, c.addressof(self._turn), _Outcomes(self),
-                                        functools.partial(tree.load, allow_pickle=self._allow_pickle), dtypes.BY_KEY,
-                                        torch.utils.dlpack.from_dlpack, _LOOK_EVERY_NS, self._options["held"])
+        self._crew.fill(self._core)
+        self._core.begin(self._epoch)
+        self._cursor = _core.Cursor(self._core, _Outcomes(self), functools.partial(tree.load, allow_pickle=self._allow_pickle),
+                                    torch.utils.dlpack.from_dlpack, _LOOK_EVERY_NS, self._options["held"], False)
         self._next_of_cursor = self._cursor.__next__
 
     def _push(self):
@@ -150,7 +137,6 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
 
     def _next_data(self):
         self._push()
-        self._collected = False
         self._deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         data = self._next_of_cursor()
         return pin_memory.pin_memory(data, self._pin_memory_device) if self._pin_memory else data
@@ -162,8 +148,8 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
     # ---- the end ----
 
     def _shutdown_workers(self):
-        if self._handle is not None:  # else the constructor has raised
-            self._handle.close()
+        if self._core is not None:  # else the constructor has raised
+            self._core.close()
             self._crew.join()
 
     def __del__(self):
@@ -190,28 +176,27 @@ class _Outcomes:
     def refuse(self, status):
         raise errors.make(status)
 
-    def outcome(self, status, address):
+    def outcome(self, status, exception, is_again):
         i = self._i
-        if i._ended and status == _abi.E_STATE:
+        if i._ended and status == _core.E_STATE:
             raise StopIteration
-        error = _abi.Error.from_address(address)
         # Without a worker: none is attached yet. With one: its shard is lost with it.
-        if status == _abi.TIMEOUT or (status == _abi.E_PEER_DEAD and error.worker < 0):
-            i._crew.fill(i._handle)
+        if status == _core.TIMEOUT or (status == _core.E_PEER_DEAD and exception.worker < 0):
+            i._crew.fill(i._core)
             if i._deadline is not None and time.monotonic() >= i._deadline:
                 raise RuntimeError(f"DataLoader timed out after {i._timeout} seconds")
             return NotImplemented
-        if status == _abi.SLOTS_HELD and not i._collected:
+        if status == _core.SLOTS_HELD:
+            if is_again:
+                raise errors.make(status)
             gc.collect()
-            i._collected = True
             return NotImplemented
-        if status in (_abi.E_SAMPLE, _abi.E_INIT):
-            torch_worker.reraise(error)
-        raise errors.exception_of(error, status)
+        if status in (_core.E_SAMPLE, _core.E_INIT):
+            torch_worker.reraise(exception)
+        raise exception
 
-    def unusual(self, struct):
-        i = self._i
-        with Batch.adopt(i._handle.value, _convert, i._allow_pickle, struct) as batch:
+    def unusual(self, batch):
+        with batch.adopt(_convert, self._i._allow_pickle):
             return batch.data
 
     def copy(self, data):

@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exception for each status of feedlane.h that is an error, and for the two outcomes that a loop can't go on with."""
-import ctypes
 import operator
-import threading
 import traceback
 
-from . import _abi
-
-_DETAIL_BYTES = 64 * 1024  # no traceback is longer
+from . import _core
 
 
 class FeedlaneError(Exception):
-    """What the library says went wrong. -1 in worker, epoch, batch or sample means "none"."""
+    """What the library says went wrong. -1 in worker, attempt, epoch, batch or sample means "none". `reason`: the text alone,
+    without the place and the traceback."""
 
     status = 0
 
     def __init__(self, text, *, worker=-1, attempt=-1, epoch=-1, batch=-1, sample=-1, argument="", found=0, needed=0,
-                 os_errno=0, traceback=""):
+                 os_errno=0, traceback="", reason=""):
         self.worker, self.attempt, self.epoch, self.batch, self.sample = worker, attempt, epoch, batch, sample
         self.argument, self.found, self.needed, self.traceback = argument, found, needed, traceback
-        self.os_errno = os_errno
+        self.os_errno, self.reason = os_errno, reason or text
         super().__init__(text)
 
 
@@ -108,57 +105,32 @@ class Unsupported(FeedlaneError, NotImplementedError):
 
 
 BY_STATUS = {
-    _abi.SLOTS_HELD: SlotsHeld, _abi.TIMEOUT: Timeout, _abi.E_ARGUMENT: ArgumentError, _abi.E_STATE: StateError,
-    _abi.E_BUSY: Busy, _abi.E_FORKED: Forked, _abi.E_STALE: StaleBatch, _abi.E_MEMORY: OutOfMemory,
-    _abi.E_LIMIT: LimitError, _abi.E_OS: SystemCallError, _abi.E_ABI: AbiError, _abi.E_CORRUPT: CorruptError,
-    _abi.E_PEER_DEAD: PeerDead, _abi.E_SAMPLE: SampleError, _abi.E_INIT: InitError, _abi.E_HUNG: Hung,
-    _abi.E_QUARANTINED: Quarantined, _abi.E_RESTARTS: TooManyRestarts, _abi.E_DEVICE: DeviceError,
-    _abi.E_UNSUPPORTED: Unsupported,
+    _core.SLOTS_HELD: SlotsHeld, _core.TIMEOUT: Timeout, _core.E_ARGUMENT: ArgumentError, _core.E_STATE: StateError,
+    _core.E_BUSY: Busy, _core.E_FORKED: Forked, _core.E_STALE: StaleBatch, _core.E_MEMORY: OutOfMemory,
+    _core.E_LIMIT: LimitError, _core.E_OS: SystemCallError, _core.E_ABI: AbiError, _core.E_CORRUPT: CorruptError,
+    _core.E_PEER_DEAD: PeerDead, _core.E_SAMPLE: SampleError, _core.E_INIT: InitError, _core.E_HUNG: Hung,
+    _core.E_QUARANTINED: Quarantined, _core.E_RESTARTS: TooManyRestarts, _core.E_DEVICE: DeviceError,
+    _core.E_UNSUPPORTED: Unsupported,
 }
 for _status, _class in BY_STATUS.items():
     _class.status = _status
 
 
-_rooms = threading.local()
-
-
-class ErrorRoom:
-    """A feedlane_error with room for a traceback; for one thread at a time."""
-
-    def __init__(self):
-        self._detail = ctypes.create_string_buffer(_DETAIL_BYTES)
-        self.struct = _abi.Error(detail=ctypes.addressof(self._detail), detail_cap=_DETAIL_BYTES)
-
-    @classmethod
-    def shared(cls):
-        """This thread's own."""
-        if not hasattr(_rooms, "room"):
-            _rooms.room = cls()
-        return _rooms.room
-
-    def exception(self, status):
-        """What to raise for a status that this was just filled in for."""
-        return exception_of(self.struct, status)
-
-
-def exception_of(e, status):
-    """What to raise for a status that this struct was just filled in for."""
-    traceback = ctypes.string_at(e.detail, min(e.detail_len, e.detail_cap)).decode(errors="replace") if e.detail else ""
-    text = e.text.decode(errors="replace")
-    return make(status, text, worker=e.worker, attempt=e.attempt, epoch=e.epoch, batch=e.batch, sample=e.sample,
-                argument=e.argument.decode(errors="replace"), found=e.found, needed=e.needed, os_errno=e.os_errno,
-                traceback=traceback)
+def from_library(status, text, argument, traceback, worker, attempt, epoch, batch, sample, found, needed, os_errno):
+    """What to raise for a status and the feedlane_error that came with it. For core/failure.cpp."""
+    return make(status, text, argument=argument, traceback=traceback, worker=worker, attempt=attempt, epoch=epoch, batch=batch,
+                sample=sample, found=found, needed=needed, os_errno=os_errno)
 
 
 def make(status, text="", *, traceback="", **where):
     """An exception for a status, its message with what is known of the place and with the worker's traceback."""
-    text = text or _abi.library.feedlane_status_text(status).decode()
+    reason = text = text or _core.status_text(status)
     places = [f"{name} {where[name]}" for name in ("worker", "batch", "sample") if where.get(name, -1) >= 0]
     if places:
         text += f" ({', '.join(places)})"
     if traceback:
         text += f"\n\nThe data set's traceback:\n{traceback.rstrip()}"
-    return BY_STATUS.get(status, FeedlaneError)(text, traceback=traceback, **where)
+    return BY_STATUS.get(status, FeedlaneError)(text, traceback=traceback, reason=reason, **where)
 
 
 def choice(name, found, known):
@@ -199,10 +171,3 @@ def story(reason):
 
 def _text(text):
     return text.encode(errors="backslashreplace").replace(b"\0", b"?")
-
-
-def check(status, room=None):
-    """Raises for an error; a positive outcome is the caller's to look at."""
-    if status < 0:
-        raise room.exception(status) if room else make(status)
-    return status

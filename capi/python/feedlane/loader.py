@@ -1,28 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainer's side: a Loader over a data set, with the arguments that torch's DataLoader has for the same things."""
-import ctypes as c
 import functools
 import gc
+import itertools
 import os
-import time
 from collections import namedtuple
 
-from . import _abi, dtypes, errors, inline, maker, order, pinned, policies, tree, worker
-from .batch import Batch
-from .handle import Handle
+from . import _core, dtypes, errors, inline, lifetime, maker, order, pinned, policies, tree, worker
 
-# A wait ends this often, so that a signal that came just before it finds Python's handler.
-_SLICE_NS = 200_000_000
 # Address space of a slot where the samples' sizes aren't declared. Only what is written takes memory.
 _SLOT_BYTES = 256 << 20
 
 Event = namedtuple("Event", "kind text worker batch sample")
 _EVENTS = ["", "warning", "worker died", "worker started", "worker wanted", "quarantined", "invalid", "sample retried",
            "sample substituted", "sample skipped", "worker hung"]
-
-
-def _strings(values):
-    return (c.c_char_p * (len(values) + 1))(*map(os.fsencode, values), None)
 
 
 class Loader:
@@ -62,7 +53,7 @@ class Loader:
                  allow_pickle=False):
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
-        # What ctypes would cut off without a word. Which of these numbers make sense the library says.
+        # Which of these numbers make sense the library says.
         num_workers, held, max_restarts, retries = (
             errors.whole(name, number, -2**31, 2**31 - 1)
             for name, number in (("num_workers", num_workers), ("held", held), ("max_restarts", max_restarts),
@@ -109,12 +100,12 @@ class Loader:
                               tuple((name, *what) for name, what in fields.items()) if fields else None, policy,
                               self.allow_pickle, self._order.rank)
         self._config = dict(
-            batch_size=0 if batch_sampler is not None else _abi.UNBATCHED if batch_size is None else batch_size,
+            batch_size=0 if batch_sampler is not None else _core.UNBATCHED if batch_size is None else batch_size,
             drop_last=drop_last, workers=num_workers, prefetch_factor=prefetch_factor or 0,
             keep_workers=persistent_workers, held=held, iterable=self._iterable, deterministic=deterministic,
             out_of_order=not in_order, slot_bytes=slot_bytes or (0 if fields else _SLOT_BYTES),
-            dispatch=errors.choice("dispatch", dispatch, {"least_loaded": _abi.DISPATCH_LEAST_LOADED,
-                                                          "round_robin": _abi.DISPATCH_ROUND_ROBIN}),
+            dispatch=errors.choice("dispatch", dispatch, {"least_loaded": _core.DISPATCH_LEAST_LOADED,
+                                                          "round_robin": _core.DISPATCH_ROUND_ROBIN}),
             task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
             retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget)
         if fields and self._order.says_no_batch_size():
@@ -124,42 +115,31 @@ class Loader:
             self._config["iterable_length"] = order.length_of(dataset) or 0
         # Whatever becomes of the data set here: workers get what it was, for another seed and after a resume too.
         self._blob = worker.configuration(self._job) if num_workers > 0 else b""
-        self._next_epoch, self._turn_cell = 0, c.c_int64()
-        self._handle, self._inline = None, None
+        self._next_epoch, self._core, self._inline = 0, None, None
         self._create(self._order.base_seed)
 
     # ---- life ----
 
     def _create(self, seed, state=None):
-        config = _abi.LoaderConfig(**self._config)
-        config.has_seed, config.seed = seed is not None, seed or 0
-        if self._order.sampler is not None:
-            config.sampler = self._order.sampler.handle
-        if self._job.fields:
-            config.fields, config.field_count = _declare(self._job.fields), len(self._job.fields)
-        called_back, sampler = None, self._order.sampler
+        config = {**self._config, "has_seed": seed is not None, "seed": seed or 0}
+        sampler, data, how = self._order.sampler, None, {}
         if self.num_workers == 0:
-            called_back = inline.Inline(maker.Maker(self._job))
-            config.dataset = c.pointer(called_back.table)
+            data = inline.Inline(maker.Maker(self._job))
         elif self.num_workers > 0:
-            blob = c.c_char_p(self._blob)
-            config.worker_config, config.worker_config_bytes = c.cast(blob, c.c_void_p), len(self._blob)
-            config.argv = _strings(worker.command())
-        if self._pool is not None:
-            config.pinned = self._pool.handle
-        if state is not None:
-            config.state, config.state_bytes = c.cast(c.c_char_p(state), c.c_void_p), len(state)
-        by_python = called_back is not None or (sampler is not None and sampler.python is not None)
-        handle, room = Handle((called_back, sampler) if by_python else None), errors.ErrorRoom.shared()
-        self._check(handle.create(config, room), room)
+            how = {"worker_config": self._blob, "argv": list(map(os.fsencode, worker.command()))}
+        core = lifetime.create(
+            config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,
+            sampler=sampler.handle if sampler is not None else None, pool=self._pool.handle if self._pool is not None else None,
+            state=state, **how)
         self.close()
-        self._handle, self._inline = handle, called_back
+        self._core, self._inline = core, data
 
     def close(self):
-        """Ends the workers. Batches and arrays that are left stay as they are. The loader can't be used any more: another
-        thread's `next` ends with a StateError. Busy, if that takes longer than some seconds: then nothing has happened."""
-        if self._handle is not None:
-            self._handle.close()
+        """Ends the workers and waits for them. Batches and arrays that are left stay as they are. The loader can't be used any
+        more: another thread's `next` ends with a StateError. Busy: called by the data set or sampler of a loader without
+        workers; nothing has happened."""
+        if self._core is not None:
+            self._core.close()
 
     def __enter__(self):
         return self
@@ -174,59 +154,51 @@ class Loader:
         self._next_epoch = epoch
 
     def __len__(self):
-        length = c.c_int64()
-        errors.check(self._handle.call(_abi.library.feedlane_loader_length, length))
-        if length.value >= 0:
-            return length.value
-        return self._order.length(self.batch_size, self.drop_last)
+        """Batches in an epoch. TypeError: nobody knows."""
+        length = self._core.length()
+        return length if length >= 0 else self._order.length(self.batch_size, self.drop_last)
 
     def __iter__(self):
         """An epoch's batches, as what the data set's samples are made of."""
-        epoch = _Epoch(self, whole=False)
-        return epoch if _abi.core is None or not self._calls_nothing_back() else self._cursor(epoch)
+        return self._cursor(whole=False)
 
-    def _calls_nothing_back(self):
-        """Neither into Python nor, for each batch, to a device's stream."""
-        return self._handle.calls_nothing_back and not self._streams
+    def batches(self):
+        """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""
+        return self._cursor(whole=True)
 
-    def _cursor(self, epoch):
+    def _cursor(self, whole):
         from_dlpack = None
         if self._torch is not None:
             from torch.utils import dlpack as from_torch
             from_dlpack = from_torch.from_dlpack
-        return _abi.core.Cursor(self._handle.value, c.addressof(self._turn_cell), epoch,
-                                functools.partial(tree.load, allow_pickle=self.allow_pickle), dtypes.BY_KEY, from_dlpack,
-                                int(self.timeout * 1e9) if self.timeout else _abi.FOREVER, 0)
-
-    def batches(self):
-        """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""
-        return _Epoch(self, whole=True)
+        core = self._begin()
+        return _core.Cursor(core, _Epoch(self, core, whole), functools.partial(tree.load, allow_pickle=self.allow_pickle),
+                            from_dlpack, int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
 
     def _begin(self):
         self._raise_interruption()
-        if not self._handle.value:
-            raise errors.make(_abi.E_STATE, "the loader was closed")
+        if self._core.is_closed:
+            raise _closed()
         fresh = self._order.start()
         if fresh is not None:
             self.close()  # it was never used, and there need not be memory for two
             self._create(fresh)
         if self._inline is not None:
             self._inline.take_failure()  # of an epoch that is over
-        room = errors.ErrorRoom.shared()
-        self._check(self._handle.call(_abi.library.feedlane_loader_begin, self._next_epoch, room.struct), room)
+        try:
+            self._core.begin(self._next_epoch)
+        except errors.FeedlaneError as exception:
+            self._raise(exception)
         self._next_epoch += 1
-        self._turn_cell.value += 1
-        return self._turn_cell.value
+        return self._core
 
-    def _check(self, status, room):
-        """Raises for an error; by what a callback raised, if one did."""
-        if status >= 0:
-            return status
-        exception, reason = room.exception(status), None
+    def _raise(self, exception):
+        """What the library says, or what a callback raised, if it says that one did."""
+        reason = None
         try:
             if exception.argument.startswith("callbacks."):
                 raise self._order.sampler.failure(exception)
-            if status == _abi.E_SAMPLE and self._inline is not None:
+            if exception.status == _core.E_SAMPLE and self._inline is not None:
                 reason = self._inline.take_failure()
             if isinstance(reason, maker.SampleFailed):
                 exception.sample = reason.index if reason.index is not None else -1
@@ -246,36 +218,10 @@ class Loader:
         finally:
             del interruption  # its traceback holds this frame, and those of an earlier `next` with its batch
 
-    def _next(self, turn):
-        if turn != self._turn_cell.value:
-            raise _superseded()
-        room, batch = errors.ErrorRoom.shared(), Batch(self._handle.value, self._convert, self.allow_pickle)
-        deadline = time.monotonic_ns() + int(self.timeout * 1e9) if self.timeout else None
-        collected = False
-        while True:
-            self._raise_interruption()
-            wait = _SLICE_NS if deadline is None else max(0, min(_SLICE_NS, deadline - time.monotonic_ns()))
-            status = self._handle.call(_abi.library.feedlane_loader_next, wait, batch._struct, room.struct)
-            if status == _abi.OK:
-                if self._streams:
-                    batch.record_stream(self._pool.current_stream())
-                return batch
-            if status == _abi.END:
-                return None
-            if status == _abi.SLOTS_HELD:
-                if collected:
-                    raise errors.make(status, f"the loop keeps {self._stats().slots_held} batches or arrays of them, and "
-                                      f"there is no slot for another: drop some, copy them, or Loader(held=...)")
-                gc.collect()  # perhaps they are kept by garbage
-                collected = True
-            elif status == _abi.TIMEOUT and deadline is not None and time.monotonic_ns() >= deadline:
-                raise errors.make(status, f"no batch came in {self.timeout} s")
-            self._check(status, room)
-
-    def _stop(self, turn):
+    def _stop(self, core, turn):
         """Nobody goes on with this epoch: workers that aren't kept end now, and not when the next one begins."""
-        if turn == self._turn_cell.value and self.num_workers > 0 and not self.persistent_workers and self._handle.value:
-            self._handle.call(_abi.library.feedlane_loader_stop, None)
+        if turn == core.turn and self.num_workers > 0 and not self.persistent_workers and not core.is_closed:
+            core.stop()
 
     def _convert(self, tensor, owner):
         if owner == tree.TORCH or (owner == tree.ANY and self._torch is not None):
@@ -286,122 +232,102 @@ class Loader:
 
     def state_dict(self):
         """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold."""
-        length, room = c.c_uint64(), errors.ErrorRoom.shared()
-        status = self._handle.call(_abi.library.feedlane_loader_state, 0, None, 0, length, room.struct)
-        while status == _abi.E_LIMIT:
-            buffer = c.create_string_buffer(length.value)
-            status = self._handle.call(_abi.library.feedlane_loader_state, 0, buffer, len(buffer), length, room.struct)
-        if status == _abi.E_UNSUPPORTED and self._order.sampler is not None and self._order.sampler.python is not None:
-            raise errors.make(status, "the order comes from a Python sampler (torch's generator is one), which can't be set "
-                              "to where it stands: say Loader(seed=...), or take one of feedlane.samplers")
-        errors.check(status, room)
-        return {"feedlane": buffer.raw[:length.value]}
+        try:
+            return {"feedlane": self._core.state()}
+        except errors.Unsupported:
+            if self._order.sampler is None or self._order.sampler.python is None:
+                raise
+        raise errors.make(_core.E_UNSUPPORTED, "the order comes from a Python sampler (torch's generator is one), which can't be "
+                          "set to where it stands: say Loader(seed=...), or take one of feedlane.samplers")
 
     def load_state_dict(self, state):
         """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data
         set with as many as there were."""
-        blob, info, room = state["feedlane"], _abi.StateInfo(), errors.ErrorRoom.shared()
-        errors.check(_abi.library.feedlane_state_read(blob, len(blob), info, room.struct), room)
+        blob = state["feedlane"]
+        info = _core.Loader.read_state(blob)
         try:
-            self._create(info.base_seed, state=blob)
+            self._create(info["base_seed"], state=blob)
         except (errors.LimitError, errors.OutOfMemory):  # not enough for two
             self.close()
-            self._create(info.base_seed, state=blob)
-        self._order.take_base_seed(info.base_seed)
-        self._next_epoch = info.epoch + info.ended
+            self._create(info["base_seed"], state=blob)
+        self._order.take_base_seed(info["base_seed"])
+        self._next_epoch = info["epoch"] + info["ended"]
 
     def stats(self):
-        """The library's counters, by name, and `rank_source`: what said the rank of a distributed sampler, or ""."""
-        values = self._stats().values()
-        return {**values, "rank_source": values["rank_source"].decode(errors="replace")}
-
-    def _stats(self):
-        struct = _abi.Stats()
-        errors.check(self._handle.call(_abi.library.feedlane_loader_get_stats, struct))
-        return struct
+        """The library's counters, by name: see feedlane_stats in feedlane.h. `rank_source`: what said the rank of a distributed
+        sampler, or ""."""
+        return self._core.stats()
 
     def workers(self):
         """A dict for each worker: pid, state, generation, tasks, samples, bytes, errors, work_ns, wait_ns."""
-        rows, struct = [], _abi.WorkerStats()
-        while self._handle.call(_abi.library.feedlane_loader_get_worker_stats, len(rows), struct) == _abi.OK:
-            rows.append(struct.values())
-        return rows
+        return list(itertools.takewhile(bool, map(self._core.worker_stats, itertools.count())))
 
     def events(self):
         """What has happened since the last call and wasn't asked for: deaths, replacements, warnings."""
-        found, struct = [], _abi.Event()
-        while self._handle.call(_abi.library.feedlane_loader_event, struct) == _abi.OK:
-            what = struct.what
-            kind = _EVENTS[struct.kind] if struct.kind < len(_EVENTS) else str(struct.kind)
-            found.append(Event(kind, what.text.decode(errors="replace"), what.worker, what.batch, what.sample))
-        return found
+        return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), *rest) for kind, *rest in iter(self._core.event, None)]
 
 
-def _superseded():
-    return errors.make(_abi.E_STATE, "another iteration over this loader has begun since")
+def _closed():
+    return errors.make(_core.E_STATE, "the loader was closed")
 
 
 class _Epoch:
-    """One iteration. The epoch ends with it, or when the next one begins."""
+    """What the compiled iterator asks, see core/cursor.cpp. The epoch ends with it, or when the next one begins."""
 
-    _ended = True  # until it has begun
+    _ended = False
 
-    def __init__(self, loader, whole):
-        self._loader, self._whole = loader, whole
-        self._turn = loader._begin()
-        self._ended = False
-
-    def __iter__(self):
-        return self
+    def __init__(self, loader, core, whole):
+        self._loader, self._core, self._turn, self._whole = loader, core, core.turn, whole
 
     def __len__(self):
         return len(self._loader)
-
-    def __next__(self):
-        batch = None if self._ended else self._loader._next(self._turn)
-        if batch is None:
-            self._ended = True
-            raise StopIteration
-        if self._whole:
-            return batch
-        with batch:  # the arrays keep it from here on
-            return batch.data
-
-    # ---- for the compiled iterator: see core/cursor.cpp ----
 
     def end(self):
         self._ended = True
 
     def refuse(self, status):
-        raise _superseded() if status == _abi.E_STATE else errors.make(status)
+        """Of a `next` that can't be called."""
+        if self._ended:
+            raise StopIteration
+        text = "another iteration over this loader has begun since" if status == _core.E_STATE else ""
+        raise errors.make(status, text)
 
-    def outcome(self, status, error):
-        """Of a `next` that yielded no batch: raises, or waits for one."""
-        if status == _abi.SLOTS_HELD:
-            return next(self)
-        if status == _abi.TIMEOUT:
-            raise errors.make(status, f"no batch came in {self._loader.timeout} s")
-        if status == _abi.E_STATE:
-            raise errors.make(status, "the loader was closed")
-        raise errors.exception_of(_abi.Error.from_address(error), status)
-
-    def unusual(self, struct):
-        """A batch whose plan the compiled iterator doesn't know."""
+    def outcome(self, status, exception, is_again):
+        """Of a `next` that yielded no batch: raises, or waits for one. is_again: this status came just before, too."""
         loader = self._loader
-        with Batch.adopt(loader._handle.value, loader._convert, loader.allow_pickle, struct) as batch:
+        if status == _core.SLOTS_HELD:
+            if is_again:
+                raise errors.make(status, f"the loop keeps {self._core.stats()['slots_held']} batches or arrays of them, and "
+                                  f"there is no slot for another: drop some, copy them, or Loader(held=...)")
+            gc.collect()  # perhaps they are kept by garbage
+            return NotImplemented
+        if status == _core.TIMEOUT:
+            raise errors.make(status, f"no batch came in {loader.timeout} s")
+        if status == _core.E_STATE and self._ended:
+            raise StopIteration
+        if status == _core.E_STATE and self._core.is_closed:
+            raise _closed()
+        loader._raise(exception)
+
+    def unusual(self, batch):
+        """The data of a batch whose plan the compiled iterator doesn't know."""
+        with batch.adopt(self._loader._convert, self._loader.allow_pickle):
             return batch.data
+
+    def arrived(self, batch):
+        """What becomes of a Batch, where that is asked for."""
+        if self._loader._streams:
+            batch.record_stream(self._loader._pool.current_stream())
+        return batch.adopt(self._loader._convert, self._loader.allow_pickle) if self._whole else self.unusual(batch)
 
     def __del__(self):
         if not self._ended:
             try:
-                self._loader._stop(self._turn)
+                self._loader._stop(self._core, self._turn)
             except errors.StateError:  # closed just now
                 pass
 
 
 def _declare(fields):
-    declared = (_abi.Field * len(fields))()
-    for field, (name, dtype, shape) in zip(declared, fields):
-        field.__init__(name=name.encode(), dtype=dtypes.of_numpy(dtype)[0], ndim=len(shape),
-                       shape=(c.c_int64 * _abi.MAX_NDIM)(*shape))
-    return declared
+    """As _core.Loader takes them."""
+    return tuple((name.encode(), dtypes.of_numpy(dtype)[0], tuple(shape)) for name, dtype, shape in fields)

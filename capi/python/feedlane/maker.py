@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes batches of a user's data set, in a worker process or inline: samples, collating, one copy into the slot."""
-import ctypes as c
 import random
 import sys
 import threading
@@ -8,7 +7,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from . import _abi, collate, dtypes, errors, policies, tree
+from . import _core, collate, dtypes, errors, policies, tree
 
 WorkerInfo = namedtuple("WorkerInfo", "id num_workers seed dataset generation")
 WorkerInfo.__doc__ = "Who this worker is; see get_worker_info."
@@ -39,9 +38,7 @@ def get_worker_info():
 def sample_seed():
     """The seed of the sample that is being made: the same in any worker, after a crash and a resume too. None outside
     of __getitem__ and in iterable data sets."""
-    if _seeds.now is None and _abi.core is not None:
-        return _abi.core.seed()
-    return _seeds.now
+    return _core.seed() if _seeds.now is None else _seeds.now
 
 
 def set_worker_info(number, count, seed, dataset):
@@ -86,15 +83,15 @@ class Maker:
         self._ended = False
 
     def open_worker(self, info):
-        """Once a worker process, before its first task."""
+        """Once a worker process, before its first task. `info`: of _core.Worker."""
         global _worker_info
         job = self.job
-        seed = worker_seed(info.seed, info.epoch, job.rank)
-        _worker_info = WorkerInfo(info.id, info.count, seed, job.dataset, info.generation)
+        seed = worker_seed(info["seed"], info["epoch"], job.rank)
+        _worker_info = WorkerInfo(info["id"], info["count"], seed, job.dataset, info["generation"])
         _seed_generators(seed)
         _tell_torch(_worker_info)
         if job.worker_init_fn is not None:
-            job.worker_init_fn(info.id)
+            job.worker_init_fn(info["id"])
 
     # ---- samples ----
 
@@ -104,13 +101,13 @@ class Maker:
         self._shard = iter(self.job.dataset)
         self._ended = False
 
-    def skip(self, count, worker):
-        """Drops samples that were delivered before."""
+    def skip(self, task):
+        """Drops the samples of the task's shard that were delivered before."""
         self._ended = True  # if it raises, or has no more
-        for _ in range(count):
+        for _ in range(task.delivered):
             if next(self._shard, _NOTHING) is _NOTHING:
                 return
-            _abi.library.feedlane_worker_check(worker)  # or a deadline could take it for hung
+            task.is_wanted()  # or a deadline could take it for hung
         self._ended = False
 
     def make(self, task):
@@ -128,8 +125,8 @@ class Maker:
             plan = collate.single(samples[0], leaves)
         self._write(task, leaves)
         blob = tree.dump(plan, self.job.allow_pickle)
-        room = errors.ErrorRoom.shared()
-        check_room(_abi.library.feedlane_task_metadata(task, blob, len(blob), room.struct), room)
+        with says_slot_bytes:
+            task.metadata(blob)
         return rows
 
     def _samples(self, task):
@@ -144,11 +141,11 @@ class Maker:
         return samples, len(samples)
 
     def _by_index(self, task):
-        dataset, indices, policy = self.job.dataset, task.indices[:task.count], self.job.policy
+        dataset, indices, seeds, policy = self.job.dataset, task.indices, task.seeds, self.job.policy
         samples, outer = [], _seeds.now  # of a data set that itself goes through a loader
         try:
             for position, index in enumerate(indices):
-                _seeds.now = task.seeds[position]
+                _seeds.now = seeds[position]
                 try:
                     samples += [dataset[index]] if policy is None else policies.sample(dataset, task, position, policy)
                 except Exception as reason:
@@ -159,7 +156,7 @@ class Maker:
 
     def _at_once(self, task):
         """What __getitems__ says: a list of samples, or whatever the collate_fn makes something of."""
-        samples = self.job.dataset.__getitems__(task.indices[:task.count])
+        samples = self.job.dataset.__getitems__(task.indices)
         if self.job.collate_fn is not None:
             return samples
         samples = list(samples)
@@ -191,14 +188,11 @@ class Maker:
         return (self.job.fields[number][0] if self.job.fields else str(number)).encode()
 
     def write_leaf(self, task, number, leaf):
-        if len(leaf.shape) > _abi.MAX_NDIM:
-            raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_abi.MAX_NDIM}")
-        room, out = errors.ErrorRoom.shared(), _abi.Tensor()
-        field = _abi.Field(name=self.name_of(number), dtype=leaf.dtype, ndim=len(leaf.shape),
-                           shape=(c.c_int64 * _abi.MAX_NDIM)(*leaf.shape))
-        check_room(_abi.library.feedlane_task_tensor(task, number, field, out, room.struct), room)
-        if out.bytes:
-            memory = (c.c_char * out.bytes).from_address(out.data)
+        if len(leaf.shape) > _core.MAX_NDIM:
+            raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_core.MAX_NDIM}")
+        with says_slot_bytes:
+            memory = task.tensor(number, self.name_of(number), leaf.dtype, leaf.shape)
+        if memory.nbytes:
             leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
 
     def compare(self, leaves):
@@ -214,12 +208,25 @@ class Maker:
                                 f"{dtypes.name_of(leaf.dtype)} {found}")
 
 
-def check_room(status, room):
-    if status == _abi.E_LIMIT:
-        needed = room.struct.needed + _PLAN_BYTES
-        raise errors.make(status, f"the batch doesn't fit: Loader(slot_bytes={needed}) or more", needed=needed,
-                          found=room.struct.found)
-    errors.check(status, room)
+class _SaysSlotBytes:
+    """A LimitError of a task says which argument of the loader to change."""
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, _kind, exception, _traceback):
+        if isinstance(exception, errors.LimitError):
+            raise too_large(exception) from None
+
+
+says_slot_bytes = _SaysSlotBytes()
+
+
+def too_large(exception):
+    """The same in the words of the loader."""
+    needed = exception.needed + _PLAN_BYTES
+    return errors.make(_core.E_LIMIT, f"the batch doesn't fit: Loader(slot_bytes={needed}) or more", needed=needed,
+                       found=exception.found)
 
 
 def worker_seed(seed, epoch, rank=0):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which sampler a Loader's arguments ask for, and where its randomness comes from."""
 import collections.abc as abc
-import ctypes as c
 import secrets
 import sys
 
-from . import _abi, errors, samplers
+from . import _core, errors, samplers
 
 
 def is_iterable(dataset):
@@ -58,9 +57,7 @@ class Order:
         self.base_seed, self.rank = None, 0
         if seed is not None:
             self.rank = _rank_of(batch_sampler if batch_sampler is not None else sampler)
-            out = c.c_uint64()
-            errors.check(_abi.library.feedlane_torch_base_seed(seed, 0, out, None))
-            self.base_seed = out.value
+            self.base_seed = _core.torch_base_seed(seed)
         elif torch is not None:
             self._torch, self._generator = torch, generator
         self.sampler = None if iterable else self._sampler(shuffle, sampler, batch_sampler, seed)

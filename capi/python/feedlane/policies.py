@@ -5,7 +5,7 @@ import operator
 import time
 from collections import namedtuple
 
-from . import _abi, errors
+from . import _core, errors
 
 # `substitute`: (index, seed, tries before this one) -> another index, or None.
 Policy = namedtuple("Policy", "retries retry_on retry_backoff may_skip substitute")
@@ -41,16 +41,16 @@ def sample(dataset, task, position, policy):
             if other is not None:
                 index, tries, substitutes = other, 0, substitutes + 1
             elif policy.may_skip:
-                _record(task, position, _abi.SAMPLE_SKIPPED, retries, 0, reason)
+                _record(task, position, _core.SAMPLE_SKIPPED, retries, 0, reason)
                 return []
             else:
                 if retries:
-                    _record(task, position, _abi.SAMPLE_RETRIED, retries, 0, reason)
+                    _record(task, position, _core.SAMPLE_RETRIED, retries, 0, reason)
                 raise reason
         if substitutes:
-            _record(task, position, _abi.SAMPLE_SUBSTITUTED, retries, index, reason)
+            _record(task, position, _core.SAMPLE_SUBSTITUTED, retries, index, reason)
         elif retries:
-            _record(task, position, _abi.SAMPLE_RETRIED, retries, 0, reason)
+            _record(task, position, _core.SAMPLE_RETRIED, retries, 0, reason)
         return [found]
     finally:
         reason = None  # its traceback holds this frame
@@ -71,13 +71,10 @@ def _pause(task, seconds):
     known: the trainer is waiting."""
     until = time.monotonic() + min(seconds, _LONGEST_PAUSE_S)
     while (left := until - time.monotonic()) > 0:
-        if task.worker and _abi.library.feedlane_worker_check(task.worker) != _abi.OK:
+        if not task.is_wanted():
             raise Abandoned("nobody waits for this batch any more")
         time.sleep(min(left, _LOOK_EVERY_S))
 
 
 def _record(task, position, outcome, retries, other, reason):
-    text = errors.one_line(reason)
-    room = errors.ErrorRoom.shared()
-    status = _abi.library.feedlane_task_record(task, position, outcome, _abi.E_SAMPLE, retries, other, text, room.struct)
-    errors.check(status, room)
+    task.record(position, outcome, retries, other, errors.one_line(reason))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker processes of a DataLoader: started by multiprocessing, as torch starts its own, and set up as those are."""
-import ctypes as c
 import multiprocessing
 import multiprocessing.reduction
 import os
@@ -14,7 +13,7 @@ import torch.multiprocessing
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import collate as torch_collate, signal_handling, worker as torch_worker
 
-from . import _abi, errors, maker, worker
+from . import _core, errors, maker, worker
 
 _PATIENCE_S = 5  # with a process that was told to end
 
@@ -48,20 +47,12 @@ class Crew:
         self._processes, self._pid = {}, os.getpid()  # by worker; whose children they are
         self._restarts, self._max_restarts = 0, max_restarts or 1000
 
-    def fill(self, handle):
+    def fill(self, core):
         """Starts the workers that are missing. RuntimeError: they die too often, or before they begin."""
-        self._drop_events(handle)
-        while True:
-            number, descriptor, room = c.c_int32(-1), c.c_int32(), errors.ErrorRoom.shared()
-            status = errors.check(handle.call(_abi.library.feedlane_loader_open_worker, number, descriptor, room.struct), room)
-            if status == _abi.END:
-                return
-            self._start(number.value, descriptor.value)
-
-    def _drop_events(self, handle):
-        event = _abi.Event()
-        while handle.call(_abi.library.feedlane_loader_event, event) == _abi.OK:
+        for _ in iter(core.event, None):  # dropped
             pass
+        for number, descriptor in iter(core.open_worker, None):
+            self._start(number, descriptor)
 
     def _start(self, number, descriptor):
         try:
@@ -156,18 +147,17 @@ def _prepare(dataset, number, count, base_seed):
 
 
 def _work(descriptor, job, number, init):
-    handle, room = c.c_void_p(), errors.ErrorRoom.shared()
-    errors.check(_abi.library.feedlane_worker_attach(descriptor, _abi.FOREVER, handle, room.struct), room)
+    handle = _core.Worker(descriptor)
     try:
         if init is not None:
             init(number)
     except Exception as reason:
         traceback.print_exc()
-        _abi.library.feedlane_worker_ready(handle, _abi.E_INIT, _tagged(reason), None)
+        handle.ready(_core.E_INIT, _tagged(reason))
     else:
-        errors.check(_abi.library.feedlane_worker_ready(handle, _abi.OK, None, None))
-        worker.run(handle, maker.Maker(job), room, _tagged)
-    _abi.library.feedlane_worker_detach(handle)
+        handle.ready(_core.OK, b"")
+        handle.run(worker.Glue(maker.Maker(job), _tagged))
+    handle.detach()
 
 
 def _tagged(reason):
@@ -181,10 +171,9 @@ def _tagged(reason):
 _TAG = re.compile(r"\b([\w.]+:[\w.<>]+): ")
 
 def reraise(error):
-    """Raises what a worker's data set raised, by torch's ExceptionWrapper."""
-    text = error.text.decode(errors="replace")
+    """Raises what a worker's data set raised, by torch's ExceptionWrapper. error: the library's."""
+    text, story = error.reason, error.traceback
     tag = _TAG.search(text)
-    story = c.string_at(error.detail, min(error.detail_len, error.detail_cap)).decode(errors="replace")
     wrapper = torch._utils.ExceptionWrapper.__new__(torch._utils.ExceptionWrapper)
     wrapper.exc_type = (_exception_named(tag[1]) if tag else None) or RuntimeError
     wrapper.exc_msg = story or (text[tag.end():] if tag else text)

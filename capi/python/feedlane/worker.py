@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker process: attaches to the trainer that started it and makes batches until there is nothing more to do."""
-import ctypes as c
 import multiprocessing.process
 import multiprocessing.spawn
 import multiprocessing.util
@@ -9,7 +8,7 @@ import pickle
 import sys
 import traceback
 
-from . import _abi, collate, errors, maker, tree
+from . import _core, collate, errors, maker, tree
 
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import worker; worker.main()"
 
@@ -55,53 +54,22 @@ def _one_line(reason):
 
 def _open(worker):
     """The maker, ready for tasks, or None: the trainer has been told why."""
-    info = _abi.WorkerInfo()
-    errors.check(_abi.library.feedlane_worker_get_info(worker, info))
     try:
-        batches = maker.Maker(_job(c.string_at(info.config, info.config_bytes)))
+        info = worker.info()
+        batches = maker.Maker(_job(info["config"]))
         batches.open_worker(info)
     except (Exception, SystemExit) as reason:
         traceback.print_exc()  # the trainer's error has room for one line
-        _abi.library.feedlane_worker_ready(worker, _abi.E_INIT, _one_line(reason), None)
+        worker.ready(_core.E_INIT, _one_line(reason))
         return None
-    errors.check(_abi.library.feedlane_worker_ready(worker, _abi.OK, None, None))
+    worker.ready(_core.OK, b"")
     return batches
 
 
-def _fail(task, reason, text_of=errors.one_line):
-    position = -1
-    if isinstance(reason, maker.SampleFailed):
-        position, reason = reason.position, reason.__cause__
-    text, story, room = text_of(reason), errors.story(reason), errors.ErrorRoom.shared()
-    return _done(_abi.library.feedlane_task_fail(task, position, 0, text, story, room.struct), room)
-
-
-def _done(status, room):
-    """What a task that nobody wants any more comes to is nobody's business."""
-    return _abi.OK if status == _abi.E_STALE else errors.check(status, room)
-
-
-def _work(task, batches, text_of=errors.one_line):
-    try:
-        if task.contents.first:
-            batches.restart()
-            batches.skip(task.contents.delivered, task.contents.worker)
-        rows = batches.make(task.contents)
-    except Exception as reason:
-        return _fail(task, reason, text_of)
-    room = errors.ErrorRoom.shared()
-    if rows == 0 and batches.job.iterable:
-        return _done(_abi.library.feedlane_task_exhausted(task, room.struct), room)
-    status = _abi.library.feedlane_task_commit(task, rows, room.struct)
-    if status == _abi.E_ARGUMENT:  # the task is still there: the batch's error
-        return _fail(task, room.exception(status), text_of)
-    return _done(status, room)
-
-
 class Glue:
-    """What the compiled loop calls: see core/work.cpp. Tasks come as addresses."""
+    """What the compiled loop calls: see core/work.cpp. text_of: an exception in one line, for the trainer."""
 
-    def __init__(self, batches, text_of):
+    def __init__(self, batches, text_of=errors.one_line):
         job = batches.job
         self._batches, self._text_of = batches, text_of
         self.ordinary, self.batched = not job.iterable and job.policy is None, job.batched
@@ -109,58 +77,55 @@ class Glue:
         self.get_all = getattr(job.dataset, "__getitems__", None) if job.batched else None
         self.leaves, self.batch, self.single, self.whole = collate.Leaves, collate.batch, collate.single, collate.whole
         self.compare = batches.compare if job.fields is not None else None
-        self.names = [batches.name_of(i) for i in range(len(job.fields) if job.fields else _abi.MAX_TENSORS)]
+        self.names = [batches.name_of(i) for i in range(len(job.fields) if job.fields else _core.MAX_TENSORS)]
+        self.write = batches.write_leaf  # a collate.Leaf, which is not of the compiled kind
 
     def dump(self, plan):
         return tree.dump(plan, self._batches.job.allow_pickle)
 
     def slow(self, task):
-        """Any task."""
-        _work(c.cast(task, c.POINTER(_abi.Task)), self._batches, self._text_of)
+        """Makes any batch."""
+        batches = self._batches
+        try:
+            if task.first:
+                batches.restart()
+                batches.skip(task)
+            rows = batches.make(task)
+        except Exception as reason:
+            self._fail(task, reason)
+            return
+        if rows == 0 and batches.job.iterable:
+            task.exhausted()
+            return
+        try:
+            task.commit(rows)
+        except errors.ArgumentError as reason:  # the task is still there: the batch's error
+            self._fail(task, reason)
 
-    def write(self, task, number, leaf):
-        """A collate.Leaf, which is not of the compiled kind."""
-        self._batches.write_leaf(_abi.Task.from_address(task), number, leaf)
-
-    def refused(self, status):
-        room = errors.ErrorRoom.shared()
-        maker.check_room(status, room)
+    def refused(self, exception):
+        """What the library says of a batch that is being written."""
+        raise maker.too_large(exception) if isinstance(exception, errors.LimitError) else exception
 
     def failed(self, task, reason, position, index):
         if position >= 0:
             failure = maker.SampleFailed(position, index)
             failure.__cause__ = reason
             reason = failure
-        _fail(c.cast(task, c.POINTER(_abi.Task)), reason, self._text_of)
+        self._fail(task, reason)
 
-    def committed(self, task, status):
-        """A commit that the library refused: the task is still there, and fails by it."""
-        room = errors.ErrorRoom.shared()
-        if status == _abi.E_ARGUMENT:
-            _fail(c.cast(task, c.POINTER(_abi.Task)), room.exception(status), self._text_of)
-        else:
-            _done(status, room)
+    def _fail(self, task, reason):
+        position = -1
+        if isinstance(reason, maker.SampleFailed):
+            position, reason = reason.position, reason.__cause__
+        task.fail(position, self._text_of(reason), errors.story(reason))
 
 
 def main():
-    descriptor = _abi.library.feedlane_worker_fd()
+    descriptor = _core.Worker.descriptor()
     if descriptor < 0:
         sys.exit("to be started by a trainer")
-    worker, room = c.c_void_p(), errors.ErrorRoom.shared()
-    errors.check(_abi.library.feedlane_worker_attach(descriptor, _abi.FOREVER, worker, room.struct), room)
+    worker = _core.Worker(descriptor)
     batches = _open(worker)
     if batches is not None:
-        run(worker, batches, room)
-    _abi.library.feedlane_worker_detach(worker)
-
-
-def run(worker, batches, room, text_of=errors.one_line):
-    """Makes batches until the trainer wants no more. text_of: an exception in one line, for the trainer."""
-    if _abi.core is not None:
-        errors.check(_abi.core.work(worker.value, c.addressof(room.struct), Glue(batches, text_of)), room)
-        return
-    task, status = c.POINTER(_abi.Task)(), _abi.OK
-    while status in (_abi.OK, _abi.INTERRUPTED):
-        status = _abi.library.feedlane_worker_next(worker, _abi.FOREVER, task, room.struct)
-        if errors.check(status, room) == _abi.OK:
-            status = _work(task, batches, text_of)
+        worker.run(Glue(batches))
+    worker.detach()

@@ -5,12 +5,13 @@ import gc
 import os
 import tempfile
 import threading
+import time
 import unittest
 import weakref
 
 import numpy_or_skip  # noqa: F401
 import feedlane
-from feedlane import _abi, handle, samplers
+from feedlane import lifetime, samplers
 from datasets import Numbers, Stuck
 from memory_test import descriptors, mappings
 
@@ -85,26 +86,33 @@ class Closing(unittest.TestCase):
         self.assertEqual((descriptors(), len(mappings())), before)
 
     def test_while_another_thread_is_in_a_sample(self):
-        patience, handle._PATIENCE_S = handle._PATIENCE_S, 0.1
-        self.addCleanup(setattr, handle, "_PATIENCE_S", patience)
+        gc.collect()
+        before = descriptors(), len(mappings())
         dataset, told = Blocked(), []
         loader = feedlane.Loader(dataset, 4)
         thread = self.in_thread(loader, told)
         dataset.inside.wait(60)
-        self.assertRaises(feedlane.Busy, loader.close)
-        self.assertEqual(loader.stats()["batches"], 0)  # it is there still
-        state = feedlane.Loader(Numbers(40), 4)
-        next(iter(state))
-        opened = len(descriptors())
-        self.assertRaises(feedlane.Busy, loader.load_state_dict, state.state_dict())
-        gc.collect()
-        self.assertEqual(len(descriptors()), opened, "what was made in its place is gone")
-        handle._PATIENCE_S = 60
+        closing = threading.Thread(target=loader.close)
+        closing.start()  # waits for the sample
+        while not loader._core.is_closed:
+            pass
         dataset.go_on.set()
-        loader.close()
+        closing.join(60)
         thread.join(60)
-        self.assertLessEqual({type(error) for error in told}, {feedlane.StateError})
-        state.close()
+        self.assertEqual([type(error) for error in told], [feedlane.StateError])
+        told.clear()
+        self.assertEqual((descriptors(), len(mappings())), before)
+
+    def test_in_a_sample_of_its_own(self):
+        class Closing(Numbers):
+            def __getitem__(self, i):
+                loader.close()
+        loader = feedlane.Loader(Closing(), 4)
+        with self.assertRaises(feedlane.SampleError) as caught:
+            next(iter(loader))
+        self.assertIsInstance(caught.exception.__cause__, feedlane.Busy)
+        self.assertEqual(loader.stats()["batches"], 0)  # it is there still
+        loader.close()
 
     def test_an_iteration_that_has_ended_stays_so(self):
         with feedlane.Loader(Numbers(8), 4) as loader:
@@ -178,48 +186,43 @@ class Memory(unittest.TestCase):
         with feedlane.Loader(Numbers(40), 4) as loader:
             next(iter(loader))
             state = loader.state_dict()
-            library, calls, refusals = _abi.library, [], []
-            create, destroy = library.feedlane_loader_create, library.feedlane_loader_destroy
+            create, old_closed, refusals = lifetime.create, [], []
 
-            def creates(*arguments):
-                calls.append("create")
-                return refusals.pop() if refusals else create(*arguments)
-
-            def destroys(*arguments):
-                calls.append("destroy")
-                return destroy(*arguments)
-            library.feedlane_loader_create, library.feedlane_loader_destroy = creates, destroys
+            def creates(*arguments, **rest):
+                old_closed.append(loader._core.is_closed)
+                if refusals:
+                    raise refusals.pop()
+                return create(*arguments, **rest)
+            lifetime.create = creates
             try:
                 loader.load_state_dict(state)
-                self.assertEqual(calls, ["create", "destroy"])
-                for short in _abi.E_MEMORY, _abi.E_LIMIT:
-                    calls.clear()
-                    refusals.append(short)
+                self.assertEqual(old_closed, [False])
+                for short in feedlane.OutOfMemory, feedlane.LimitError:
+                    old_closed.clear()
+                    refusals.append(short("too little"))
                     loader.load_state_dict(state)
-                    self.assertEqual(calls, ["create", "destroy", "create"])
-                calls.clear()
-                refusals.append(_abi.E_OS)
+                    self.assertEqual(old_closed, [False, True])
+                refusals.append(feedlane.SystemCallError("no descriptor"))
                 self.assertRaises(feedlane.SystemCallError, loader.load_state_dict, state)
-                self.assertEqual(calls, ["create"])
+                self.assertFalse(loader._core.is_closed)
             finally:
-                library.feedlane_loader_create, library.feedlane_loader_destroy = create, destroy
+                lifetime.create = create
             self.assertEqual([int(batch[0, 0]) for batch in loader], list(range(4, 40, 4)))
 
     def test_a_short_timeout_isnt_rounded_up(self):
-        library, waits = _abi.library, []
-        real = library.feedlane_loader_next
-
-        def times_out(_loader, wait, *_):
-            waits.append(wait)
-            return _abi.TIMEOUT
-        with feedlane.Loader(Numbers(40), 4, timeout=0.01) as loader:
-            batches = iter(loader)
-            library.feedlane_loader_next = times_out
-            try:
-                self.assertRaises(feedlane.Timeout, next, batches)
-            finally:
-                library.feedlane_loader_next = real
-        self.assertLessEqual(max(waits), 10_000_000)
+        waits = []
+        with tempfile.TemporaryDirectory() as folder:
+            with feedlane.Loader(Stuck(os.path.join(folder, "never")), 8, num_workers=1, timeout=0.01) as loader:
+                batches = iter(loader)
+                for _ in range(20):
+                    before = time.monotonic()
+                    try:
+                        next(batches)
+                    except feedlane.Timeout:
+                        waits.append(time.monotonic() - before)
+                self.assertGreater(len(waits), 10)
+                self.assertLess(min(waits), 0.1)  # a slice of a wait is twice that
+        self.assertGreaterEqual(min(waits), 0.01)
 
 
 class Forked(unittest.TestCase):

@@ -2,6 +2,7 @@
 """What the Python package promises, with numpy alone: batches, errors, processes. Memory is memory_test.py's.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python loader_test.py [unittest's arguments]"""
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -427,7 +428,11 @@ class Processes(unittest.TestCase):
             for number, batch in enumerate(loader):
                 found += batch[:, 0].tolist()
                 if number in (20, 120):
-                    os.kill(loader.workers()[number // 100]["pid"], signal.SIGKILL)
+                    pid = loader.workers()[number // 100]["pid"]
+                    ended = os.pidfd_open(pid)
+                    os.kill(pid, signal.SIGKILL)
+                    select.select([ended], [], [])
+                    os.close(ended)
             self.assertEqual(found, list(range(SAMPLES)))
             self.assertEqual(loader.stats()["restarts"], 2)
 

@@ -20,6 +20,7 @@ if int(installed.__version__.split(".", 1)[0]) < 2:
     sys.exit(77)
 
 import feedlane
+from feedlane import lifetime
 from datasets import SAMPLES, Map, Numbers, Whoami, as_list, plain, worker_init
 
 WORKERS = range(1, 5)
@@ -123,16 +124,18 @@ class Equal(unittest.TestCase):
             self.assertEqual((ours, ours), (theirs, initial))
 
     def test_an_arena_at_a_time(self):
-        library, calls = feedlane._abi.library, []
-        create, destroy = library.feedlane_loader_create, library.feedlane_loader_destroy
-        self.addCleanup(setattr, library, "feedlane_loader_create", create)
-        self.addCleanup(setattr, library, "feedlane_loader_destroy", destroy)
-        library.feedlane_loader_create = lambda *arguments: (calls.append("create"), create(*arguments))[1]
-        library.feedlane_loader_destroy = lambda *arguments: (calls.append("destroy"), destroy(*arguments))[1]
+        others_closed, create, made = [], lifetime.create, []
+
+        def creates(*arguments, **rest):
+            others_closed.append(all(one.is_closed for one in made))
+            made.append(create(*arguments, **rest))
+            return made[-1]
+        self.addCleanup(setattr, lifetime, "create", create)
+        lifetime.create = creates
         with feedlane.Loader(Numbers(), 10, tensors="torch") as loader:
             for _ in range(2):
                 next(iter(loader))
-            self.assertEqual(calls, ["create", "destroy", "create"])
+            self.assertEqual(others_closed, [True, True])
 
     def test_kept_workers(self):
         self.compare(Map(), batch_size=100, shuffle=True, persistent_workers=True, epochs=3)

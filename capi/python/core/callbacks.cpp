@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's calls into Python: a sampler and a data set over Python objects. What they raise is kept by the object, as
+// nothing may be thrown through the library, and the library is told a status and a text.
+#include <algorithm>
+#include <cstring>
+
+#include "core.hpp"
+
+namespace feedlane::python {
+namespace {
+
+// Tells the object of the exception that is set, and the library what the object says of it.
+std::int32_t fail(PyObject* target, feedlane_error* error) {
+  Ref reason = take_exception();
+  Ref said(reason ? PyObject_CallMethod(target, "failed", "O", reason.get()) : nullptr);
+  const char *text = nullptr, *traceback = nullptr;
+  Py_ssize_t text_bytes = 0, traceback_bytes = 0;
+  if (said && PyArg_ParseTuple(said.get(), "y#y#", &text, &text_bytes, &traceback, &traceback_bytes) != 0) {
+    (void)PyOS_snprintf(error->text, sizeof error->text, "%.*s",
+                        static_cast<int>(std::min<Py_ssize_t>(text_bytes, 383)), text);
+    error->detail_len = std::min(static_cast<std::uint64_t>(traceback_bytes), error->detail_cap);
+    if (error->detail != nullptr) std::memcpy(error->detail, traceback, error->detail_len);
+    return FEEDLANE_E_SAMPLE;
+  }
+  // A signal's handler has raised meanwhile: that is what the loop ends with.
+  Ref second = take_exception();
+  if (second) (void)PyObject_SetAttrString(target, "interruption", second.get());
+  PyErr_Clear();
+  return FEEDLANE_E_SAMPLE;
+}
+
+std::int32_t call_restart(PyObject* target, feedlane_error* error) {
+  return Ref(PyObject_CallMethod(target, "restart", nullptr)) ? FEEDLANE_OK : fail(target, error);
+}
+
+PyObject* object_of(void* user_data) { return static_cast<PyObject*>(user_data); }
+
+// ---- a sampler ----
+
+std::int32_t restart_sampler(void* user_data, std::int64_t, std::uint64_t, feedlane_error* error) {
+  const Locked gil;
+  return call_restart(object_of(user_data), error);
+}
+
+std::int32_t next_indices(void* user_data, std::int64_t* indices, std::uint64_t cap, std::uint64_t* got,
+                          feedlane_error* error) {
+  const Locked gil;
+  PyObject* const target = object_of(user_data);
+  *got = 0;
+  Ref drawn(PyObject_CallMethod(target, "draw", "K", static_cast<unsigned long long>(cap)));
+  if (!drawn) return fail(target, error);
+  if (drawn.get() == Py_None) return FEEDLANE_END;
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(drawn.get(), &buffer, PyBUF_C_CONTIGUOUS) != 0) return fail(target, error);
+  const std::uint64_t count = std::min(static_cast<std::uint64_t>(buffer.len) / sizeof(std::int64_t), cap);
+  std::memcpy(indices, buffer.buf, count * sizeof(std::int64_t));
+  *got = count;
+  PyBuffer_Release(&buffer);
+  return FEEDLANE_OK;
+}
+
+// ---- a data set without workers ----
+
+std::int32_t restart_dataset(void* self, std::int64_t, feedlane_error* error) {
+  const Locked gil;
+  return call_restart(object_of(self), error);
+}
+
+std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* error) {
+  const Locked gil;
+  PyObject* const target = object_of(self);
+  Ref object = new_task(task);
+  Ref rows(object ? PyObject_CallMethod(target, "fetch", "O", object.get()) : nullptr);
+  if (object) end_task(object.get());
+  if (!rows) return fail(target, error);
+  if (rows.get() == Py_None) return FEEDLANE_END;
+  const unsigned long long count = PyLong_AsUnsignedLongLong(rows.get());
+  if (PyErr_Occurred() != nullptr) return fail(target, error);
+  return feedlane_task_rows(task, count, error);
+}
+
+// The maker substitutes by itself; the library wants to see that there is a function for it.
+std::int32_t substitute(void*, std::int64_t, std::uint64_t, std::uint32_t, std::int64_t*, feedlane_error*) {
+  return FEEDLANE_E_SAMPLE;
+}
+
+}  // namespace
+
+std::int32_t make_custom_sampler(PyObject* target, std::int64_t rows, feedlane_sampler** out) {
+  auto callbacks = init<feedlane_sampler_callbacks>();
+  callbacks.user_data = target;
+  callbacks.restart = restart_sampler;
+  callbacks.next = next_indices;
+  callbacks.batch_rows = rows;
+  return feedlane_sampler_custom(&callbacks, out, error_room());
+}
+
+feedlane_dataset dataset_over(PyObject* target) {
+  auto dataset = init<feedlane_dataset>();
+  dataset.user_data = target;
+  dataset.fetch = fetch;
+  dataset.restart = restart_dataset;
+  dataset.substitute = substitute;
+  return dataset;
+}
+
+}  // namespace feedlane::python

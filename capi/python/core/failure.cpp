@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors of the library as exceptions, and what a process that was forked has to know.
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "core.hpp"
+
+namespace feedlane::python {
+namespace {
+
+constexpr std::size_t detail_bytes = 65536;  // no traceback is longer
+
+struct Room {
+  Room() : error(init<feedlane_error>()), detail(static_cast<char*>(std::malloc(detail_bytes))) {
+    error.detail = detail;
+    error.detail_cap = detail != nullptr ? detail_bytes : 0;
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  ~Room() { std::free(detail); }
+
+  feedlane_error error;
+  char* detail;
+};
+
+std::atomic<std::int64_t> fork_count{0};  // relaxed: written only in a child that has one thread
+
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] {
+  fork_count.store(fork_count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+});
+
+Ref text_of(const char* text, std::size_t length) {
+  return Ref(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(length), "replace"));
+}
+
+}  // namespace
+
+std::int64_t forks() { return fork_count.load(std::memory_order_relaxed); }
+
+feedlane_error* error_room() {
+  thread_local Room room;
+  return &room.error;
+}
+
+Ref exception_of(std::int32_t status) {
+  const feedlane_error& e = *error_room();
+  const bool is_filled = e.code == status;  // else the function has none
+  const std::size_t detail = is_filled ? std::min<std::uint64_t>(e.detail_len, e.detail_cap) : 0;
+  Ref text = text_of(is_filled ? e.text : "", is_filled ? strnlen(e.text, sizeof e.text) : 0);
+  Ref argument = text_of(e.argument, is_filled ? strnlen(e.argument, sizeof e.argument) : 0);
+  Ref traceback = text_of(e.detail != nullptr ? e.detail : "", detail);
+  if (!text || !argument || !traceback) return {};
+  if (!is_filled)
+    return Ref(PyObject_CallFunction(types.error, "iOOOiiLLLLLi", status, text.get(), argument.get(), traceback.get(),
+                                     -1, -1, -1LL, -1LL, -1LL, 0LL, 0LL, 0));
+  return Ref(PyObject_CallFunction(types.error, "iOOOiiLLLLLi", status, text.get(), argument.get(), traceback.get(),
+                                   e.worker, e.attempt, static_cast<long long>(e.epoch),
+                                   static_cast<long long>(e.batch), static_cast<long long>(e.sample),
+                                   static_cast<long long>(e.found), static_cast<long long>(e.needed), e.os_errno));
+}
+
+std::nullptr_t raise(std::int32_t status, const char* text) {
+  feedlane_error& e = *error_room();
+  if (text != nullptr) {
+    char* const detail = e.detail;
+    feedlane_init(&e, sizeof e);
+    e.detail = detail;
+    e.detail_cap = detail != nullptr ? detail_bytes : 0;
+    e.code = status;
+    e.worker = e.attempt = -1;
+    e.epoch = e.batch = e.sample = -1;
+    (void)PyOS_snprintf(e.text, sizeof e.text, "%s", text);
+  }
+  Ref exception = exception_of(status);
+  if (exception) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())), exception.get());
+  return nullptr;
+}
+
+Ref take_exception() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != nullptr && value != nullptr) (void)PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return Ref(value);
+}
+
+}  // namespace feedlane::python

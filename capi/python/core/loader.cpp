@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loader: a feedlane_loader. A reference besides the one that close gives up keeps the handle valid for calls of other threads.
+#include "core.hpp"
+#include "members.hpp"
+
+#include <structmember.h>
+
+#include <new>
+#include <vector>
+
+namespace feedlane::python {
+
+struct Loader {
+  PyObject_HEAD PyObject* weak;
+  feedlane_loader* handle;  // for calls; null: it was closed, and the last call has returned
+  feedlane_loader* owned;   // for close; null: it was closed
+  bool is_closing;
+  int calls;  // under way, by the GIL
+  std::int64_t turn, forks;
+  PyObject *data, *sampler, *pool;  // what the handle uses
+};
+
+namespace {
+
+PyTypeObject* loader_type;
+
+Loader& self_of(PyObject* self) { return *reinterpret_cast<Loader*>(self); }
+
+// The memory of a loader that was closed is freed with the last call.
+void free_unused(Loader& loader) {
+  if (loader.owned == nullptr && !loader.is_closing && loader.calls == 0 && loader.forks == forks())
+    (void)feedlane_loader_unref(std::exchange(loader.handle, nullptr));
+}
+
+// ---- the configuration ----
+
+using Config = feedlane_loader_config;
+
+std::span<const Member<Config>> config_members() {
+  static const Member<Config> members[] = {member_of<&Config::batch_size>("batch_size"),
+                                           member_of<&Config::iterable_length>("iterable_length"),
+                                           member_of<&Config::drop_last>("drop_last"),
+                                           member_of<&Config::iterable>("iterable"),
+                                           member_of<&Config::deterministic>("deterministic"),
+                                           member_of<&Config::out_of_order>("out_of_order"),
+                                           member_of<&Config::seed>("seed"),
+                                           member_of<&Config::has_seed>("has_seed"),
+                                           member_of<&Config::workers>("workers"),
+                                           member_of<&Config::start>("start"),
+                                           member_of<&Config::prefetch_factor>("prefetch_factor"),
+                                           member_of<&Config::dispatch>("dispatch"),
+                                           member_of<&Config::keep_workers>("keep_workers"),
+                                           member_of<&Config::no_lifeline>("no_lifeline"),
+                                           member_of<&Config::start_timeout_ns>("start_timeout_ns"),
+                                           member_of<&Config::stop_timeout_ns>("stop_timeout_ns"),
+                                           member_of<&Config::term_timeout_ns>("term_timeout_ns"),
+                                           member_of<&Config::task_timeout_ns>("task_timeout_ns"),
+                                           member_of<&Config::max_restarts>("max_restarts"),
+                                           member_of<&Config::max_kills_per_batch>("max_kills_per_batch"),
+                                           member_of<&Config::retries>("retries"),
+                                           member_of<&Config::substitute>("substitute"),
+                                           member_of<&Config::retry_backoff_ns>("retry_backoff_ns"),
+                                           member_of<&Config::skip_budget>("skip_budget"),
+                                           member_of<&Config::slot_bytes>("slot_bytes"),
+                                           member_of<&Config::arena_bytes>("arena_bytes"),
+                                           member_of<&Config::held>("held"),
+                                           member_of<&Config::staged>("staged")};
+  return members;
+}
+
+// The fields and the arguments of a worker's command, which the configuration points to.
+struct Lists {
+  std::vector<feedlane_field> fields;
+  std::vector<const char*> argv;
+};
+
+// ((name, (code, bits), shape), ...)
+bool read_fields(PyObject* object, std::vector<feedlane_field>& fields) {
+  for (Py_ssize_t i = 0; object != Py_None && i < PyTuple_Size(object); i++) {
+    auto field = init<feedlane_field>();
+    int code = 0, bits = 0;
+    PyObject* shape = nullptr;
+    if (PyArg_ParseTuple(PyTuple_GetItem(object, i), "y(ii)O!:fields", &field.name, &code, &bits, &PyTuple_Type,
+                         &shape) == 0)
+      return false;
+    field.dtype = {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits), 1};
+    field.ndim = static_cast<std::int32_t>(std::min<Py_ssize_t>(PyTuple_Size(shape), FEEDLANE_MAX_NDIM + 1));
+    for (std::int32_t d = 0; d < std::min(field.ndim, FEEDLANE_MAX_NDIM); d++) {
+      field.shape[d] = PyLong_AsLongLong(PyTuple_GetItem(shape, d));
+      if (field.shape[d] == -1 && PyErr_Occurred() != nullptr) return false;
+    }
+    fields.push_back(field);
+  }
+  return PyErr_Occurred() == nullptr;
+}
+
+bool read_argv(PyObject* object, std::vector<const char*>& argv) {
+  if (object == Py_None) return true;
+  for (Py_ssize_t i = 0; i < PyList_Size(object); i++) {
+    const char* const word = PyBytes_AsString(PyList_GetItem(object, i));
+    if (word == nullptr) return false;
+    argv.push_back(word);
+  }
+  argv.push_back(nullptr);
+  return PyErr_Occurred() == nullptr;
+}
+
+// ---- life ----
+
+PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
+  static const char* names[] = {"config",        "fields", "data",  "sampler", "pool",
+                                "worker_config", "argv",   "state", nullptr};
+  PyObject *numbers = nullptr, *fields = Py_None, *data = Py_None, *sampler = Py_None, *pool = Py_None, *argv = Py_None;
+  const char *worker_config = nullptr, *state = nullptr;
+  Py_ssize_t worker_config_bytes = 0, state_bytes = 0;
+  if (PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOOOz#Oz#:Loader", const_cast<char**>(names), &PyDict_Type,
+                                  &numbers, &fields, &data, &sampler, &pool, &worker_config, &worker_config_bytes,
+                                  &argv, &state, &state_bytes) == 0)
+    return nullptr;
+  auto config = init<Config>();
+  Lists lists;
+  feedlane_dataset dataset;
+  if (!set_members<Config>(config, numbers, config_members())) return nullptr;
+  if (sampler != Py_None && (config.sampler = sampler_handle(sampler)) == nullptr) return nullptr;
+  if (pool != Py_None && (config.pinned = pool_handle(pool)) == nullptr) return nullptr;
+  if (data != Py_None) {
+    dataset = dataset_over(data);
+    config.dataset = &dataset;
+  }
+  try {
+    if (!read_fields(fields, lists.fields) || !read_argv(argv, lists.argv)) return nullptr;
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+  if (!lists.fields.empty()) config.fields = lists.fields.data();
+  config.field_count = lists.fields.size();
+  config.argv = lists.argv.empty() ? nullptr : lists.argv.data();
+  config.worker_config = worker_config;
+  config.worker_config_bytes = static_cast<std::uint64_t>(worker_config_bytes);
+  config.state = state;
+  config.state_bytes = static_cast<std::uint64_t>(state_bytes);
+
+  auto* const loader = new_object<Loader>(type);
+  Ref made(reinterpret_cast<PyObject*>(loader));
+  if (!made) return nullptr;
+  loader->forks = forks();
+  for (const auto& [place, object] :
+       {std::pair{&loader->data, data}, {&loader->sampler, sampler}, {&loader->pool, pool}})
+    if (object != Py_None) *place = Ref::borrow(object).release();
+  std::int32_t s = FEEDLANE_OK;
+  {
+    const Unlocked others;
+    s = feedlane_loader_create(&config, &loader->owned, error_room());
+  }
+  if (!check(s)) return nullptr;
+  loader->handle = loader->owned;
+  (void)feedlane_loader_ref(loader->handle);
+  return made.release();
+}
+
+// Without a wait: workers that remain are killed. close() is the way that lets them finish.
+void free_loader(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  Loader& loader = self_of(self);
+  if (loader.weak != nullptr) PyObject_ClearWeakRefs(self);
+  if (loader.forks == forks()) {
+    (void)feedlane_loader_unref(std::exchange(loader.owned, nullptr));
+    free_unused(loader);
+  }
+  Py_CLEAR(loader.data);
+  Py_CLEAR(loader.sampler);
+  Py_CLEAR(loader.pool);
+  free_object(self);
+}
+
+int visit(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(self_of(self).data);
+  Py_VISIT(self_of(self).sampler);
+  Py_VISIT(self_of(self).pool);
+  return 0;
+}
+
+PyObject* close(PyObject* self, PyObject*) {
+  Loader& loader = self_of(self);
+  feedlane_loader* owned = std::exchange(loader.owned, nullptr);
+  if (owned == nullptr || loader.forks != forks()) Py_RETURN_NONE;
+  feedlane_loader* const same = owned;
+  loader.is_closing = true;
+  std::int32_t s = FEEDLANE_OK;
+  {
+    const Unlocked others;
+    s = feedlane_loader_destroy(&owned);
+  }
+  loader.is_closing = false;
+  if (s != FEEDLANE_E_BUSY) {
+    free_unused(loader);
+  } else {
+    loader.owned = same;
+    return raise(s, "close was called in a callback of this loader: call it when that has returned");
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* is_closed(PyObject* self, void*) { return PyBool_FromLong(self_of(self).owned == nullptr ? 1 : 0); }
+
+// ---- epochs ----
+
+PyObject* begin(PyObject* self, PyObject* epoch) {
+  const long long number = PyLong_AsLongLong(epoch);
+  if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  const LoaderCall call(self_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  std::int32_t s = FEEDLANE_OK;
+  {
+    const Unlocked others;
+    s = feedlane_loader_begin(call.handle(), number, error_room());
+  }
+  if (!check(s)) return nullptr;
+  self_of(self).turn++;
+  Py_RETURN_NONE;
+}
+
+PyObject* stop(PyObject* self, PyObject*) {
+  const LoaderCall call(self_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  std::int32_t s = FEEDLANE_OK;
+  {
+    const Unlocked others;
+    s = feedlane_loader_stop(call.handle(), error_room());
+  }
+  if (!check(s)) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* get_turn(PyObject* self, void*) { return PyLong_FromLongLong(self_of(self).turn); }
+
+PyObject* length(PyObject* self, PyObject*) {
+  const LoaderCall call(self_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  std::int64_t batches = -1;
+  const std::int32_t s = feedlane_loader_length(call.handle(), &batches);
+  return s == FEEDLANE_OK ? PyLong_FromLongLong(batches) : raise(s, "");
+}
+
+PyObject* state(PyObject* self, PyObject*) {
+  const LoaderCall call(self_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  std::uint64_t bytes = 0;
+  std::int32_t s = feedlane_loader_state(call.handle(), 0, nullptr, 0, &bytes, error_room());
+  while (s == FEEDLANE_E_LIMIT) {
+    Ref buffer(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
+    if (!buffer) return nullptr;
+    const std::uint64_t cap = bytes;
+    s = feedlane_loader_state(call.handle(), 0, PyBytes_AsString(buffer.get()), cap, &bytes, error_room());
+    if (s == FEEDLANE_OK) return PySequence_GetSlice(buffer.get(), 0, static_cast<Py_ssize_t>(bytes));
+  }
+  return raise(s);
+}
+
+PyObject* open_worker(PyObject* self, PyObject*) {
+  const LoaderCall call(self_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  std::int32_t id = -1, fd = -1;
+  const std::int32_t s = feedlane_loader_open_worker(call.handle(), &id, &fd, error_room());
+  if (!check(s)) return nullptr;
+  if (s == FEEDLANE_END) Py_RETURN_NONE;
+  return Py_BuildValue("(ii)", id, fd);
+}
+
+// ---- what it says of itself ----
+
+PyObject* get_stats(PyObject* self, PyObject*) {
+  using Stats = feedlane_stats;
+  static const Member<Stats> members[] = {member_of<&Stats::batches>("batches"),
+                                          member_of<&Stats::samples>("samples"),
+                                          member_of<&Stats::bytes>("bytes"),
+                                          member_of<&Stats::epochs>("epochs"),
+                                          member_of<&Stats::wait_ns>("wait_ns"),
+                                          member_of<&Stats::restarts>("restarts"),
+                                          member_of<&Stats::redispatched>("redispatched"),
+                                          member_of<&Stats::quarantined>("quarantined"),
+                                          member_of<&Stats::invalid_results>("invalid_results"),
+                                          member_of<&Stats::late_results>("late_results"),
+                                          member_of<&Stats::slots>("slots"),
+                                          member_of<&Stats::slots_free>("slots_free"),
+                                          member_of<&Stats::slots_held>("slots_held"),
+                                          member_of<&Stats::control_bytes>("control_bytes"),
+                                          member_of<&Stats::data_bytes>("data_bytes"),
+                                          member_of<&Stats::reserved_bytes>("reserved_bytes"),
+                                          member_of<&Stats::retried>("retried"),
+                                          member_of<&Stats::substituted>("substituted"),
+                                          member_of<&Stats::skipped>("skipped"),
+                                          member_of<&Stats::hung>("hung"),
+                                          member_of<&Stats::rank_source>("rank_source"),
+                                          member_of<&Stats::huge_bytes>("huge_bytes")};
+  const LoaderCall call(self_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  auto stats = init<Stats>();
+  const std::int32_t s = feedlane_loader_get_stats(call.handle(), &stats);
+  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : raise(s, "");
+}
+
+PyObject* get_worker_stats(PyObject* self, PyObject* worker) {
+  using Stats = feedlane_worker_stats;
+  static const Member<Stats> members[] = {member_of<&Stats::pid>("pid"),
+                                          member_of<&Stats::state>("state"),
+                                          member_of<&Stats::generation>("generation"),
+                                          member_of<&Stats::tasks>("tasks"),
+                                          member_of<&Stats::samples>("samples"),
+                                          member_of<&Stats::bytes>("bytes"),
+                                          member_of<&Stats::errors>("errors"),
+                                          member_of<&Stats::work_ns>("work_ns"),
+                                          member_of<&Stats::wait_ns>("wait_ns")};
+  const long id = PyLong_AsLong(worker);
+  if (id == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  const LoaderCall call(self_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  auto stats = init<Stats>();
+  const std::int32_t s = feedlane_loader_get_worker_stats(call.handle(), static_cast<std::int32_t>(id), &stats);
+  if (s == FEEDLANE_END) Py_RETURN_NONE;
+  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : raise(s, "");
+}
+
+PyObject* event(PyObject* self, PyObject*) {
+  const LoaderCall call(self_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  auto event = init<feedlane_event>();
+  const std::int32_t s = feedlane_loader_event(call.handle(), &event);
+  if (s == FEEDLANE_END) Py_RETURN_NONE;
+  if (s != FEEDLANE_OK) return raise(s, "");
+  Ref text(to_python(event.what.text));
+  if (!text) return nullptr;
+  return Py_BuildValue("(iOiLL)", event.kind, text.get(), event.what.worker, static_cast<long long>(event.what.batch),
+                       static_cast<long long>(event.what.sample));
+}
+
+// ---- states ----
+
+PyObject* read_state(PyObject*, PyObject* args) {
+  using Info = feedlane_state_info;
+  static const Member<Info> members[] = {member_of<&Info::epoch>("epoch"),     member_of<&Info::batch>("batch"),
+                                         member_of<&Info::samples>("samples"), member_of<&Info::base_seed>("base_seed"),
+                                         member_of<&Info::ended>("ended"),     member_of<&Info::iterable>("iterable")};
+  const char* bytes = nullptr;
+  Py_ssize_t length = 0;
+  if (PyArg_ParseTuple(args, "y#:read_state", &bytes, &length) == 0) return nullptr;
+  auto info = init<Info>();
+  if (!check(feedlane_state_read(bytes, static_cast<std::uint64_t>(length), &info, error_room()))) return nullptr;
+  return dict_of<Info>(info, members).release();
+}
+
+PyObject* config_layout(PyObject*, PyObject*) { return layout_of<Config>(config_members()).release(); }
+
+PyMethodDef loader_methods[] = {
+    {"close", close, METH_NOARGS,
+     "close(): ends the calls of other threads, then the workers, and waits for them. Busy: in a callback of this "
+     "loader."},
+    {"begin", begin, METH_O, "begin(epoch)"},
+    {"stop", stop, METH_NOARGS, "stop(): ends the epoch and all workers, and waits for them."},
+    {"length", length, METH_NOARGS, "length() -> batches in an epoch; -1: unknown"},
+    {"state", state, METH_NOARGS, "state() -> bytes: the position after the newest batch"},
+    {"open_worker", open_worker, METH_NOARGS,
+     "open_worker() -> (id, descriptor), the caller's to close; None: none is missing"},
+    {"stats", get_stats, METH_NOARGS, "stats() -> dict of feedlane_stats"},
+    {"worker_stats", get_worker_stats, METH_O,
+     "worker_stats(id) -> dict of feedlane_worker_stats; None: there are fewer"},
+    {"event", event, METH_NOARGS, "event() -> (kind, text, worker, batch, sample); None: no more"},
+    {"read_state", read_state, METH_VARARGS | METH_STATIC, "read_state(bytes) -> dict of feedlane_state_info"},
+    {"config_layout", config_layout, METH_NOARGS | METH_STATIC,
+     "config_layout() -> {name: (offset, bytes)} of what `config` may hold"},
+    {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef loader_getters[] = {{"is_closed", is_closed, nullptr, "Whether close was called.", nullptr},
+                                {"turn", get_turn, nullptr, "How many epochs were begun.", nullptr},
+                                {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyMemberDef loader_members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(Loader, weak), READONLY, nullptr},
+                                {nullptr, 0, 0, 0, nullptr}};
+PyType_Slot loader_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_loader)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_loader)},
+    {Py_tp_traverse, reinterpret_cast<void*>(visit)},
+    {Py_tp_methods, loader_methods},
+    {Py_tp_getset, loader_getters},
+    {Py_tp_members, loader_members},
+    {Py_tp_doc,
+     const_cast<char*>(
+         "Loader(config, fields=None, data=None, sampler=None, pool=None, worker_config=None, argv=None, state=None)\n"
+         "config: dict of feedlane_loader_config; fields: ((name, (code, bits), shape), ...); data: without workers, "
+         "see\n"
+         "callbacks.cpp; worker_config, state: bytes; argv: list of bytes. One thread at a time, but close.")},
+    {0, nullptr}};
+PyType_Spec loader_spec = {"feedlane._core.Loader", sizeof(Loader), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                           loader_slots};
+
+}  // namespace
+
+Loader* loader_of(PyObject* object) {
+  if (Py_TYPE(object) == loader_type) return &self_of(object);
+  PyErr_Format(PyExc_TypeError, "%R is no Loader", object);
+  return nullptr;
+}
+
+LoaderCall::LoaderCall(Loader& loader) : loader_(loader), handle_(loader.handle) {
+  if (handle_ == nullptr || loader.forks != forks())
+    handle_ = raise(handle_ == nullptr ? FEEDLANE_E_STATE : FEEDLANE_E_FORKED,
+                    handle_ == nullptr ? "the loader was closed" : "");
+  else loader_.calls++;
+}
+
+LoaderCall::~LoaderCall() {
+  if (handle_ == nullptr) return;
+  loader_.calls--;
+  free_unused(loader_);
+}
+
+std::int64_t turn_of(const Loader& loader) { return loader.turn; }
+
+Ref take_interruption(const Loader& loader) {
+  PyObject* const python = loader.sampler != nullptr ? sampler_target(loader.sampler) : nullptr;
+  for (PyObject* const target : {python, loader.data}) {
+    Ref found(target != nullptr ? PyObject_GetAttrString(target, "interruption") : nullptr);
+    if (!found || found.get() == Py_None) continue;
+    if (PyObject_SetAttrString(target, "interruption", Py_None) == 0) return found;
+  }
+  PyErr_Clear();
+  return {};
+}
+
+bool add_loader(PyObject* module) {
+  loader_type = add_type(module, loader_spec);
+  return loader_type != nullptr;
+}
+
+}  // namespace feedlane::python

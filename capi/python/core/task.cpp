@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Task: a batch to be made, in a worker or inline. It is valid until it is committed, failed, or given back by its callback.
+#include <algorithm>
+
+#include "core.hpp"
+
+namespace feedlane::python {
+namespace {
+
+PyTypeObject* task_type;
+
+struct Task {
+  PyObject_HEAD const feedlane_task* task;  // null: it is over
+};
+
+// Null with an exception: it is over.
+const feedlane_task* task_of(PyObject* self) {
+  const feedlane_task* const task = reinterpret_cast<Task*>(self)->task;
+  if (task == nullptr) (void)raise(FEEDLANE_E_STATE, "the task is over");
+  return task;
+}
+
+void free_task(PyObject* self) { free_object(self); }
+
+// ---- what it is ----
+
+template <auto member>
+PyObject* get(PyObject* self, void*) {
+  const feedlane_task* const task = task_of(self);
+  return task != nullptr ? PyLong_FromLongLong(static_cast<long long>(task->*member)) : nullptr;
+}
+
+PyObject* get_indices(PyObject* self, void*) {
+  const feedlane_task* const task = task_of(self);
+  if (task == nullptr) return nullptr;
+  if (task->indices == nullptr) Py_RETURN_NONE;
+  Ref all(PyList_New(static_cast<Py_ssize_t>(task->count)));
+  for (std::uint64_t i = 0; all && i < task->count; i++)
+    PyList_SetItem(all.get(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(task->indices[i]));
+  return all.release();
+}
+
+PyObject* get_seeds(PyObject* self, void*) {
+  const feedlane_task* const task = task_of(self);
+  if (task == nullptr) return nullptr;
+  Ref all(PyList_New(static_cast<Py_ssize_t>(task->count)));
+  for (std::uint64_t i = 0; all && i < task->count; i++)
+    PyList_SetItem(all.get(), static_cast<Py_ssize_t>(i), PyLong_FromUnsignedLongLong(task->seeds[i]));
+  return all.release();
+}
+
+PyGetSetDef task_members[] = {
+    {"epoch", get<&feedlane_task::epoch>, nullptr, "As the trainer numbered it.", nullptr},
+    {"batch", get<&feedlane_task::batch>, nullptr, "Its number in the epoch, from 0.", nullptr},
+    {"attempt", get<&feedlane_task::attempt>, nullptr, "0, +1 each time the batch is sent out again.", nullptr},
+    {"count", get<&feedlane_task::count>, nullptr, "Rows wanted.", nullptr},
+    {"first", get<&feedlane_task::first>, nullptr, "Iterable, 1: the shard starts over.", nullptr},
+    {"delivered", get<&feedlane_task::delivered>, nullptr, "Samples of the shard that were delivered before.", nullptr},
+    {"indices", get_indices, nullptr, "The data set indices of its rows; None: iterable.", nullptr},
+    {"seeds", get_seeds, nullptr, "A seed for each row.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+// ---- what is done with it ----
+
+// tensor(number, name, (code, bits), shape) -> a writable memoryview of its bytes. Valid as long as the task.
+PyObject* tensor(PyObject* self, PyObject* args) {
+  int number = 0, code = 0, bits = 0;
+  const char* name = nullptr;
+  PyObject* shape = nullptr;
+  if (PyArg_ParseTuple(args, "iy(ii)O!:tensor", &number, &name, &code, &bits, &PyTuple_Type, &shape) == 0)
+    return nullptr;
+  const feedlane_task* const task = task_of(self);
+  if (task == nullptr) return nullptr;
+  auto field = init<feedlane_field>();
+  field.name = name;
+  field.dtype = {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits), 1};
+  field.ndim = static_cast<std::int32_t>(std::min<Py_ssize_t>(PyTuple_Size(shape), FEEDLANE_MAX_NDIM + 1));
+  for (std::int32_t i = 0; i < std::min(field.ndim, FEEDLANE_MAX_NDIM); i++) {
+    field.shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+    if (field.shape[i] == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  }
+  feedlane_tensor out;
+  if (!check(feedlane_task_tensor(task, number, &field, &out, error_room()))) return nullptr;
+  return PyMemoryView_FromMemory(static_cast<char*>(out.data), static_cast<Py_ssize_t>(out.bytes), PyBUF_WRITE);
+}
+
+PyObject* metadata(PyObject* self, PyObject* args) {
+  const char* bytes = nullptr;
+  Py_ssize_t length = 0;
+  if (PyArg_ParseTuple(args, "y#:metadata", &bytes, &length) == 0) return nullptr;
+  const feedlane_task* const task = task_of(self);
+  if (task == nullptr) return nullptr;
+  if (!check(feedlane_task_metadata(task, bytes, static_cast<std::uint64_t>(length), error_room()))) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* state(PyObject* self, PyObject* args) {
+  const char* bytes = nullptr;
+  Py_ssize_t length = 0;
+  if (PyArg_ParseTuple(args, "y#:state", &bytes, &length) == 0) return nullptr;
+  const feedlane_task* const task = task_of(self);
+  if (task == nullptr) return nullptr;
+  if (!check(feedlane_task_state(task, bytes, static_cast<std::uint64_t>(length), error_room()))) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* record(PyObject* self, PyObject* args) {
+  unsigned long long position = 0;
+  int outcome = 0;
+  unsigned int retries = 0;
+  long long other = 0;
+  const char* text = nullptr;
+  if (PyArg_ParseTuple(args, "KiILy:record", &position, &outcome, &retries, &other, &text) == 0) return nullptr;
+  const feedlane_task* const task = task_of(self);
+  if (task == nullptr) return nullptr;
+  if (!check(feedlane_task_record(task, position, outcome, FEEDLANE_E_SAMPLE, retries, other, text, error_room())))
+    return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* look(PyObject* self, PyObject*) {
+  const feedlane_task* const task = task_of(self);
+  if (task == nullptr) return nullptr;
+  return PyBool_FromLong(task->worker == nullptr || feedlane_worker_check(task->worker) == FEEDLANE_OK ? 1 : 0);
+}
+
+// The ends: True; False if nobody wanted the task any more.
+PyObject* over(PyObject* self, std::int32_t status) {
+  if (status != FEEDLANE_E_ARGUMENT) reinterpret_cast<Task*>(self)->task = nullptr;
+  if (status == FEEDLANE_E_STALE) Py_RETURN_FALSE;
+  return check(status) ? PyBool_FromLong(1) : nullptr;
+}
+
+PyObject* commit(PyObject* self, PyObject* rows) {
+  const unsigned long long count = PyLong_AsUnsignedLongLong(rows);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  const feedlane_task* const task = task_of(self);
+  return task != nullptr ? over(self, feedlane_task_commit(task, count, error_room())) : nullptr;
+}
+
+PyObject* fail(PyObject* self, PyObject* args) {
+  long long position = -1;
+  const char *text = nullptr, *traceback = nullptr;
+  if (PyArg_ParseTuple(args, "Lyy:fail", &position, &text, &traceback) == 0) return nullptr;
+  const feedlane_task* const task = task_of(self);
+  return task != nullptr ? over(self, feedlane_task_fail(task, position, 0, text, traceback, error_room())) : nullptr;
+}
+
+PyObject* exhausted(PyObject* self, PyObject*) {
+  const feedlane_task* const task = task_of(self);
+  return task != nullptr ? over(self, feedlane_task_exhausted(task, error_room())) : nullptr;
+}
+
+PyMethodDef task_methods[] = {
+    {"tensor", tensor, METH_VARARGS,
+     "tensor(number, name, (code, bits), shape) -> writable memoryview of the whole tensor's bytes, valid as long as "
+     "the\n"
+     "task. LimitError: `needed` is the slot_bytes that it takes."},
+    {"metadata", metadata, METH_VARARGS, "metadata(bytes): attached to the batch; the last call counts."},
+    {"state", state, METH_VARARGS, "state(bytes): the position in the shard after this batch."},
+    {"record", record, METH_VARARGS,
+     "record(position, outcome, retries, other, text): what became of a sample that failed."},
+    {"is_wanted", look, METH_NOARGS, "is_wanted() -> False: the batch will be dropped. Counts as progress."},
+    {"commit", commit, METH_O, "commit(rows) -> whether it was still wanted. ArgumentError: the task goes on."},
+    {"fail", fail, METH_VARARGS,
+     "fail(position, text, traceback) -> whether it was still wanted. position: the row; -1: none."},
+    {"exhausted", exhausted, METH_NOARGS, "exhausted() -> whether it was still wanted: the shard has no more samples."},
+    {nullptr, nullptr, 0, nullptr}};
+PyType_Slot task_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_task)},
+                            {Py_tp_getset, task_members},
+                            {Py_tp_methods, task_methods},
+                            {Py_tp_doc, const_cast<char*>("A batch to be made. StateError once it is over.")},
+                            {0, nullptr}};
+PyType_Spec task_spec = {"feedlane._core.Task", sizeof(Task), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                         task_slots};
+
+}  // namespace
+
+Ref new_task(const feedlane_task* task) {
+  auto* const object = new_object<Task>(task_type);
+  if (object != nullptr) object->task = task;
+  return Ref(reinterpret_cast<PyObject*>(object));
+}
+
+void end_task(PyObject* object) { reinterpret_cast<Task*>(object)->task = nullptr; }
+
+bool add_task(PyObject* module) {
+  task_type = add_type(module, task_spec);
+  return task_type != nullptr;
+}
+
+}  // namespace feedlane::python

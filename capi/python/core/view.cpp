@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays and DLPack capsules over the memory of a batch's tensor. Each holds a reference of the batch.
+#include "arena/dlpack_abi.hpp"
+#include "core.hpp"
+
+namespace feedlane::python {
+namespace {
+
+PyTypeObject* view_type;
+
+// ---- View: the memory of one tensor, as a buffer ----
+
+struct View {
+  PyObject_HEAD feedlane_loader* loader;  // valid for the functions of its batches after its end too
+  std::uint64_t token;
+  void* data;
+  std::uint64_t bytes;
+};
+
+void free_view(PyObject* self) {
+  auto* const view = reinterpret_cast<View*>(self);
+  (void)feedlane_batch_release(view->loader, view->token);
+  free_object(self);
+}
+
+int get_buffer(PyObject* self, Py_buffer* buffer, int flags) {
+  auto* const view = reinterpret_cast<View*>(self);
+  return PyBuffer_FillInfo(buffer, self, view->data, static_cast<Py_ssize_t>(view->bytes), 0, flags);
+}
+
+PyType_Slot view_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_view)},
+                            {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                            {Py_tp_doc, const_cast<char*>("The memory of a tensor. It keeps its batch.")},
+                            {0, nullptr}};
+PyType_Spec view_spec = {"feedlane._core.View", sizeof(View), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                         view_slots};
+
+// ---- capsules ----
+
+template <typename Managed>
+constexpr const char* name_of = "dltensor";
+template <>
+constexpr const char* name_of<DLManagedTensorVersioned> = "dltensor_versioned";
+
+template <typename Managed>
+void free_capsule(PyObject* capsule) {
+  if (PyCapsule_IsValid(capsule, name_of<Managed>) == 0) return;  // it was consumed
+  auto* const tensor = static_cast<Managed*>(PyCapsule_GetPointer(capsule, name_of<Managed>));
+  if (tensor->deleter != nullptr) tensor->deleter(tensor);
+}
+
+template <typename Managed>
+Ref capsule_by(std::int32_t (*function)(feedlane_loader*, std::uint64_t, std::int32_t, std::int32_t, Managed**,
+                                        feedlane_error*),
+               feedlane_loader* loader, std::uint64_t token, std::int32_t number) {
+  Managed* tensor = nullptr;
+  if (!check(function(loader, token, number, 0, &tensor, error_room()))) return {};
+  Ref capsule(PyCapsule_New(tensor, name_of<Managed>, free_capsule<Managed>));
+  if (!capsule) tensor->deleter(tensor);
+  return capsule;
+}
+
+}  // namespace
+
+Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor) {
+  Ref key(PyLong_FromLong(tensor.dtype.lanes == 1 ? tensor.dtype.code << 8 | tensor.dtype.bits : -1));
+  PyObject* const dtype = key ? PyDict_GetItemWithError(types.dtypes, key.get()) : nullptr;  // borrowed
+  if (dtype == nullptr) return {};
+  auto* const view = new_object<View>(view_type);
+  if (view == nullptr) return {};
+  view->loader = loader;
+  view->token = token;
+  view->data = tensor.data;
+  view->bytes = tensor.bytes;
+  (void)feedlane_batch_retain(loader, token);  // it is held: that cannot fail
+  Ref memory(reinterpret_cast<PyObject*>(view));
+  Ref shape(PyTuple_New(tensor.ndim));
+  for (std::int32_t i = 0; shape && i < tensor.ndim; i++)
+    PyTuple_SetItem(shape.get(), i, PyLong_FromLongLong(tensor.shape[i]));
+  if (!shape) return {};
+  return Ref(PyObject_CallFunctionObjArgs(types.ndarray, shape.get(), dtype, memory.get(), nullptr));
+}
+
+Ref capsule_of(feedlane_loader* loader, std::uint64_t token, std::int32_t number, bool is_versioned) {
+  return is_versioned ? capsule_by(feedlane_batch_dlpack, loader, token, number)
+                      : capsule_by(feedlane_batch_dlpack_legacy, loader, token, number);
+}
+
+bool add_view(PyObject* module) {
+  view_type = add_type(module, view_spec);
+  return view_type != nullptr;
+}
+
+}  // namespace feedlane::python
