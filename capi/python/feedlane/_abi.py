@@ -140,6 +140,7 @@ _FUNCTIONS = {
     "feedlane_task_record": [c.POINTER(Task), _u64, _i32, _i32, _u32, _i64, _s, _err],
     "feedlane_loader_create": [c.POINTER(LoaderConfig), _out, _err],
     "feedlane_loader_destroy": [_out],
+    "feedlane_loader_unref": [_p],
     "feedlane_loader_begin": [_p, _i64, _err],
     "feedlane_loader_next": [_p, _i64, c.POINTER(Batch), _err],
     "feedlane_loader_stop": [_p, _err],

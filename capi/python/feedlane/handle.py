@@ -81,7 +81,9 @@ class Handle:
             return _abi.library.feedlane_loader_destroy(c.byref(self._pointer)) != _abi.E_BUSY
 
     def __del__(self):
-        self.close()
+        """Waits for nothing: workers that are busy are killed."""
+        if self._pointer.value and self._forks == forks.count():
+            _abi.library.feedlane_loader_unref(self._pointer)
 
 
 @atexit.register
