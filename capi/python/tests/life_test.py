@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How loaders end: closed beside another thread, dropped in cycles, left in mid-epoch, in a forked child.
+"""How loaders end: closed beside another thread, dropped in cycles, left in mid-epoch. More is in
+contract_test.py.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python life_test.py [unittest's arguments]"""
 import gc
 import os
-import tempfile
 import threading
 import unittest
 import weakref
@@ -11,7 +11,7 @@ import weakref
 import numpy_or_skip  # noqa: F401
 import feedlane
 from feedlane import _abi, handle, samplers
-from datasets import Numbers, Stuck
+from datasets import Numbers
 from memory_test import descriptors, mappings
 
 
@@ -65,24 +65,6 @@ class Closing(unittest.TestCase):
         thread = threading.Thread(target=run)
         thread.start()
         return thread
-
-    def test_while_another_thread_waits(self):
-        gc.collect()
-        before = descriptors(), len(mappings())
-        with tempfile.TemporaryDirectory() as folder:
-            loader, told = feedlane.Loader(Stuck(os.path.join(folder, "never")), 8, num_workers=1), []
-            thread = self.in_thread(loader, told)
-            while loader.stats()["batches"] == 0:
-                pass
-            found = pids(loader)
-            loader.close()  # a worker that is stuck is killed after some seconds
-            thread.join(60)
-            self.assertEqual([exists(pid) for pid in found], [False])
-            self.assertIsInstance(told[0], feedlane.StateError)
-            self.assertIn("the loader was closed", str(told[0]))
-        del loader, told, thread
-        gc.collect()
-        self.assertEqual((descriptors(), len(mappings())), before)
 
     def test_while_another_thread_is_in_a_sample(self):
         patience, handle._PATIENCE_S = handle._PATIENCE_S, 0.1
@@ -220,29 +202,6 @@ class Memory(unittest.TestCase):
             finally:
                 library.feedlane_loader_next = real
         self.assertLessEqual(max(waits), 10_000_000)
-
-
-class Forked(unittest.TestCase):
-    def test_a_batch_of_the_parent(self):
-        with feedlane.Loader(Numbers(), 2) as loader:
-            batch = next(loader.batches())
-            tensor = batch.tensors[0]
-            uses = (lambda: batch.indices, lambda: batch.skipped, lambda: batch.data, lambda: batch.tensors, tensor.numpy,
-                    lambda: tensor.address, batch.release)
-            child = os.fork()
-            if child == 0:
-                told = 0
-                for use in uses:
-                    try:
-                        use()
-                    except feedlane.Forked:
-                        told += 1
-                loader.close()
-                own = feedlane.Loader(Numbers(), 2)
-                with next(own.batches()) as batch:
-                    os._exit(0 if told == len(uses) and batch.indices == [0, 1] else 1)
-            self.assertEqual(os.waitpid(child, 0)[1], 0)
-            self.assertEqual(batch.indices, [0, 1])
 
 
 class Attributes(unittest.TestCase):
