@@ -4,6 +4,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 
 DEADLINE_S = 60
@@ -40,7 +41,12 @@ class Trainer(subprocess.Popen):
         self.stdin.flush()
 
     def line(self):
-        return self.stdout.readline().rstrip("\n")
+        late = threading.Timer(DEADLINE_S, self.kill)  # a program that hangs fails the test
+        late.start()
+        try:
+            return self.stdout.readline().rstrip("\n")
+        finally:
+            late.cancel()
 
     def numbers(self):
         return list(map(int, self.line().split()))
