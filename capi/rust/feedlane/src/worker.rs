@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::io::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use crate::builder::Field;
 use crate::callbacks::{dataset_table, shard_table, Dataset, Shard, WorkerInfo};
+use crate::closer::Closer;
+use crate::element::Element;
 use crate::error::{bytes_at, call, check_abi, plain, slice_at, Error, Status};
 use crate::failure::{guarded, said, Failure};
 use crate::loader::nanoseconds;
@@ -210,6 +212,27 @@ impl Worker {
         })
     }
 
+    /// For a foreign event loop: true: call `next_task`; false: sleep until `wait_fd` is readable.
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        // SAFETY: as in `ready`.
+        plain(unsafe { sys::feedlane_worker_arm(self.raw.as_ptr()) }).map(|status| status == Status::AGAIN)
+    }
+
+    pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        let mut fd = -1;
+        // SAFETY: any thread; the worker's own, open as long as it lives.
+        unsafe {
+            plain(sys::feedlane_worker_wait_fd(self.raw.as_ptr(), &mut fd))?;
+            Ok(BorrowedFd::borrow_raw(fd))
+        }
+    }
+
+    /// Ends a wait of this worker from another thread. It leaves the trainer when both are dropped.
+    pub fn closer(&self) -> Closer {
+        // SAFETY: this is one reference.
+        unsafe { Closer::of_worker(self.raw) }
+    }
+
     /// Says that it is ready, then makes batch after batch with `make`, which fills every row of every tensor, until the
     /// trainer wants no more. What `make` returns as an error, and a panic in it, fails its batch and no other.
     pub fn run(&mut self, mut make: impl FnMut(&mut Work<'_>) -> Result<(), Failure>) -> Result<(), Error> {
@@ -336,6 +359,19 @@ impl<'a> Work<'a> {
         Ok(unsafe { TensorMut::new(*raw) })
     }
 
+    /// Copies `values` to the elements of a tensor from `start` on. E_ARGUMENT if it isn't made of `T`s, or beyond the last
+    /// one.
+    pub fn write_at<T: Element>(&mut self, index: usize, start: usize, values: &[T]) -> Result<(), Error> {
+        let mut elements = self.tensor_mut(index)?.into_values_mut::<T>()?;
+        let (found, needed) = (start.saturating_add(values.len()), elements.len());
+        if found > needed {
+            let text = format!("{} elements from {} on, for a tensor of {}", values.len(), start, needed);
+            return Err(Error::new(Status::ARGUMENT, "values", found as i64, needed as i64, text));
+        }
+        elements.write_at(start, values);
+        Ok(())
+    }
+
     /// Gives tensor `index` another shape than declared, or adds one at `tensor_count()`. The field's shape is the whole
     /// one, batch dimension included.
     pub fn reshape(&mut self, index: usize, whole: &Field) -> Result<TensorMut<'_>, Error> {
@@ -355,12 +391,63 @@ impl<'a> Work<'a> {
         call(|err| unsafe { sys::feedlane_task_metadata(self.raw, bytes.as_ptr().cast(), count, err) }).map(drop)
     }
 
+    /// Iterable, task by task: where the shard stands after this batch, see [`Shard::save`].
+    pub fn set_state(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let count = bytes.len() as u64;
+        // SAFETY: the task in hand; `count` bytes, which are copied.
+        call(|err| unsafe { sys::feedlane_task_state(self.raw, bytes.as_ptr().cast(), count, err) }).map(drop)
+    }
+
+    /// In [`Dataset::fetch`]: so many rows are made, 1 to `count`; 0 if all samples are recorded as left out.
+    pub fn set_rows(&mut self, rows: usize) -> Result<(), Error> {
+        // SAFETY: the task in hand.
+        call(|err| unsafe { sys::feedlane_task_rows(self.raw, rows as u64, err) }).map(drop)
+    }
+
+    /// Where a data set makes whole batches, or the worker goes task by task: what became of the sample at `position` of
+    /// `indices` that failed. Records come in ascending order, one a sample. E_LIMIT: the loader's policies don't allow
+    /// it.
+    pub fn record(&mut self, position: usize, record: &Record<'_>) -> Result<(), Error> {
+        let (outcome, other) = match record.outcome {
+            Outcome::Retried => (sys::FEEDLANE_SAMPLE_RETRIED, 0),
+            Outcome::Substituted(index) => (sys::FEEDLANE_SAMPLE_SUBSTITUTED, index),
+            Outcome::Skipped => (sys::FEEDLANE_SAMPLE_SKIPPED, 0),
+        };
+        let (text, place, code) = (c_text(record.text), position as u64, Status::SAMPLE.0);
+        // SAFETY: the task in hand; the text is copied.
+        call(|err| unsafe {
+            sys::feedlane_task_record(self.raw, place, outcome, code, record.retries, other, text.as_ptr(), err)
+        })
+        .map(drop)
+    }
+
     /// In a worker: the trainer has given this batch up, or wants no more; whatever is made will be dropped.
     pub fn is_abandoned(&self) -> bool {
         let worker = self.now().worker;
         // SAFETY: the worker that has the task; NULL inline.
         !worker.is_null() && unsafe { sys::feedlane_worker_check(worker) } != sys::FEEDLANE_OK
     }
+}
+
+/// What became of a sample that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It succeeded after all.
+    Retried,
+    /// The sample of this index took its place.
+    Substituted(i64),
+    /// It was left out: its row is the next sample's.
+    Skipped,
+}
+
+/// For [`Work::record`].
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    pub outcome: Outcome,
+    /// Tries more than one.
+    pub retries: u32,
+    /// What the last failure said; 223 bytes are kept.
+    pub text: &'a str,
 }
 
 /// A task of [`Worker::next_task`]. Dropped without a commit it is failed.
@@ -383,6 +470,11 @@ impl Task<'_> {
         self.work.tensor_mut(index)
     }
 
+    /// See [`Work::write_at`].
+    pub fn write_at<T: Element>(&mut self, index: usize, start: usize, values: &[T]) -> Result<(), Error> {
+        self.work.write_at(index, start, values)
+    }
+
     /// See [`Work::reshape`].
     pub fn reshape(&mut self, index: usize, whole: &Field) -> Result<TensorMut<'_>, Error> {
         self.work.reshape(index, whole)
@@ -391,6 +483,16 @@ impl Task<'_> {
     /// See [`Work::set_metadata`].
     pub fn set_metadata(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.work.set_metadata(bytes)
+    }
+
+    /// See [`Work::set_state`].
+    pub fn set_state(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.work.set_state(bytes)
+    }
+
+    /// See [`Work::record`].
+    pub fn record(&mut self, position: usize, record: &Record<'_>) -> Result<(), Error> {
+        self.work.record(position, record)
     }
 
     /// The batch is made: so many rows of every tensor are written.

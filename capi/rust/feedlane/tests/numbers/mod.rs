@@ -33,7 +33,7 @@ impl Dataset for Numbers {
                 _ => {}
             }
         }
-        row.field_mut::<f32>(0)?.copy_from_slice(&[index as f32, (index + (seed % 7) as i64) as f32]);
+        row.write(0, &[index as f32, (index + (seed % 7) as i64) as f32])?;
         row.fill::<i64>(1, index)?;
         Ok(())
     }
@@ -51,15 +51,15 @@ pub fn loader_of(
 
 pub fn check_batch(batch: &Batch, number: i64) -> Checked {
     assert_eq!((batch.number(), batch.rows()), (number, ROWS));
-    let labels = batch.field("label")?.as_slice::<i64>()?;
+    let labels = batch.field("label")?.values::<i64>()?.to_vec();
     assert_eq!(labels, batch.indices());
     assert_eq!(labels[0], number * ROWS as i64);
     let x = batch.field("x")?;
     assert_eq!((x.shape(), x.strides(), x.name()), (&[ROWS as i64, 2][..], &[2, 1][..], "x"));
-    for (row, pair) in x.as_slice::<f32>()?.chunks_exact(2).enumerate() {
+    for (row, pair) in x.values::<f32>()?.chunks(2).enumerate() {
         let index = labels[row];
         let seed = feedlane::row_seed(5, batch.epoch(), index);
-        assert_eq!(pair, [index as f32, (index + (seed % 7) as i64) as f32]);
+        assert_eq!(pair.to_vec(), [index as f32, (index + (seed % 7) as i64) as f32]);
     }
     Ok(())
 }
