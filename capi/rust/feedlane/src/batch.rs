@@ -148,6 +148,7 @@ impl Batch {
     ///
     /// # Safety
     /// `stream` is a stream of the pool's device, and stays one until it has come so far.
+    #[allow(clippy::result_large_err)] // the error has the batch
     pub unsafe fn release_on(mut self, stream: *mut c_void) -> Result<(), NotReleased<Self>> {
         let (loader, token) = (self.loader.as_ptr(), self.raw.token);
         // SAFETY: the batch is held, so handle and token are valid; the rest is the caller's promise.

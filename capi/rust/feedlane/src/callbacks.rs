@@ -10,9 +10,9 @@ use crate::element::{Dtype, Element};
 use crate::error::{bytes_at, slice_at, Error, Status};
 use crate::failure::{guarded, let_go, said, Failure, Said};
 use crate::sys;
+use crate::task::Work;
 use crate::tensor::elements_of;
 use crate::values::ValuesMut;
-use crate::worker::Work;
 
 /// A data set with an index for each sample. One value a worker, all calls in one thread.
 pub trait Dataset: Sized + 'static {

@@ -42,6 +42,7 @@ mod pool;
 mod ring;
 mod sampler;
 mod state;
+mod task;
 mod tensor;
 mod values;
 mod worker;
@@ -62,12 +63,10 @@ pub use pool::{Buffer, NotReleased, Pool, PoolOptions, PoolStats, Registered};
 pub use ring::{Received, Receiver, Reserved, RingConfig, Sender};
 pub use sampler::{Distributed, Random, Rank, Sampler, Shuffle, Weighted};
 pub use state::StateInfo;
+pub use task::{Outcome, Record, Task, Work};
 pub use tensor::{Tensor, TensorMut};
 pub use values::{Values, ValuesMut};
-pub use worker::{
-    run_shard_worker, run_worker, shard_worker_main, worker_descriptor, worker_main, NextTask, Outcome, Record, Task,
-    Work, Worker,
-};
+pub use worker::{run_shard_worker, run_worker, shard_worker_main, worker_descriptor, worker_main, NextTask, Worker};
 
 /// The C interface as it is, for what this crate has no words for.
 pub use feedlane_sys as sys;

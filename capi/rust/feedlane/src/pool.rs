@@ -209,6 +209,7 @@ impl Buffer {
     ///
     /// # Safety
     /// `stream` is a stream of the pool's device, and stays one until it has come so far.
+    #[allow(clippy::result_large_err)] // the error has the buffer
     pub unsafe fn release_on(mut self, stream: *mut c_void) -> Result<(), NotReleased<Self>> {
         let (pool, token) = (self.pool.as_ptr(), self.raw.token);
         // SAFETY: pool and buffer are there; the rest is the caller's promise.

@@ -391,6 +391,7 @@ mod tests {
         assert_eq!(all.slice(3..=5).to_vec(), [3, 4, 5]);
         assert_eq!(all.chunks(4).map(|rows| rows.to_vec()).collect::<Vec<_>>(), [&source[..4], &source[4..8], &[8, 9]]);
         assert_eq!((all.get(9), all.get(10), all.slice(10..).get(0)), (Some(9), None, None));
+        #[allow(clippy::reversed_empty_ranges)]
         for wrong in [3..2, 0..11, 11..11] {
             assert!(std::panic::catch_unwind(|| all.slice(wrong).len()).is_err());
         }

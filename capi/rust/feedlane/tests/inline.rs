@@ -211,7 +211,7 @@ fn a_workers_run_goes_on_after_what_panics_when_it_is_told_or_dropped() -> Check
             0 => std::panic::panic_any(Bomb(2)),
             1 => Err(Bomb(2).into()),
             2 => Err(Ring.into()),
-            _ => Ok(work.tensor_mut(0)?.values_mut::<i64>()?.fill(3)),
+            _ => Ok(work.write_at(0, 0, &[3i64])?),
         })
     });
     let ends: Vec<_> = loader.epoch(0)?.map(|batch| batch.map(|b| b.number()).map_err(|e| e.text.clone())).collect();

@@ -12,6 +12,22 @@ pub struct Numbers {
     config: String,
 }
 
+/// A failure with a cause.
+#[derive(Debug)]
+struct Unreadable(std::num::ParseIntError);
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("eleven can't be read")
+    }
+}
+
+impl std::error::Error for Unreadable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 impl Dataset for Numbers {
     fn open(info: &WorkerInfo<'_>) -> Result<Self, Failure> {
         let config = String::from_utf8(info.config().to_vec())?;
@@ -27,8 +43,10 @@ impl Dataset for Numbers {
         if index == 11 {
             match self.config.as_str() {
                 "error" => Err("eleven is missing".to_string().parse::<i64>().map_err(Box::new).unwrap_err())?,
+                "caused" => Err(Unreadable("eleven".parse::<i64>().unwrap_err()))?,
+                "stuck" => std::thread::sleep(std::time::Duration::from_secs(100)),
                 "panic" => panic!("eleven is too much"),
-                "dtype" => drop(row.field_mut::<f64>(0)?),
+                "dtype" => row.fill::<f64>(0, 0.0)?,
                 "beyond" => row.fill::<i64>(2, 0)?,
                 _ => {}
             }
