@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What capi/rust and the trainer in examples/rust promise. Usage: rust_test.py CARGO CRATES DIGITS TARGET_FOLDER LIBRARY
-DIGITS_TRAINER [unittest's arguments]; CRATES and DIGITS are folders; CARGO empty: skipped."""
+DIGITS_TRAINER C_DIGEST [unittest's arguments]; CRATES and DIGITS are folders; CARGO empty: skipped."""
 import os
 import platform
 import re
@@ -11,13 +11,16 @@ import unittest
 
 from programs import describe, run
 
-CARGO, CRATES, EXAMPLE, TARGET, LIBRARY, CPP_TRAINER = sys.argv[1:7]
-del sys.argv[1:7]
+CARGO, CRATES, EXAMPLE, TARGET, LIBRARY, CPP_TRAINER, C_DIGEST = sys.argv[1:8]
+del sys.argv[1:8]
 SKIPPED = 77
 BUILD_DEADLINE_S = 500
 EPOCHS = 6  # of 45 batches
 KILL_AT = 100  # a batch in the third of them
 DIGITS = os.path.join(TARGET, "debug", "digits")
+# What every package shows: the last table of docs/integrating.md.
+CONTRACT = ("record", "checksum", "digest", "zero_copy", "error", "misuse", "worker_killed", "trainer_killed", "interrupt",
+            "kept", "view", "busy", "close", "finalizer", "exits", "fork")
 
 
 def cargo(*arguments):
@@ -70,15 +73,36 @@ class Source(unittest.TestCase):
 
 class Crates(unittest.TestCase):
     def test_their_own_tests_pass(self):
-        """Layouts against the header, misuse that doesn't compile, zero copy, deaths, threads, rings."""
+        """The tests of every package, and more: custom samplers, threads, rings, pools."""
         command = cargo("test")
         finished = run(*command, deadline_s=BUILD_DEADLINE_S)
         self.assertEqual(finished.code, 0, describe(command, finished))
-        for name in ("every_struct_is_laid_out_as_in_c", "misuse_is_refused_by_the_compiler",
-                     "tensors_are_the_shared_memory_itself", "a_killed_worker_is_replaced_and_nothing_is_lost",
-                     "a_wrong_dtype_is_an_error", "pinned_and_staged_epochs_are_the_plain_one",
+        for name in (*CONTRACT, "every_function_is_wrapped_or_says_why_not", "a_wrong_dtype_is_an_error", "pinned_and_staged_epochs_are_the_plain_one",
                      "a_pool_ends_after_everything_in_it", "a_stager_ends_with_its_loader_wherever_it_is"):
             self.assertIn(f"test {name} ... ok", finished.out, describe(command, finished))
+
+    def test_contract_has_the_names_of_the_manual(self):
+        with open(os.path.join(CRATES, "..", "..", "docs", "integrating.md"), encoding="utf-8") as file:
+            table = file.read().split("| Test | What it shows |\n|---|---|\n")[1]
+        self.assertEqual(tuple(re.findall(r"^\| `(\w+)` \|", table, flags=re.M)), CONTRACT)
+
+    def check(self, *arguments):
+        command = cargo(*arguments)
+        finished = run(*command, deadline_s=BUILD_DEADLINE_S)
+        self.assertEqual(finished.code, 0, describe(command, finished))
+
+    def test_documentation_is_made_without_a_warning(self):
+        self.check("doc", "--no-deps")
+
+    def test_clippy_finds_nothing(self):
+        if run(CARGO, "clippy", "--version").code != 0:
+            self.skipTest("no clippy (Debian: rust-clippy)")
+        self.check("clippy", "--all-targets")
+
+    def test_crates_are_packaged(self):
+        """Each is built from its package. Cargo before 1.90 can't package two crates of which one needs the other."""
+        version = tuple(map(int, re.search(r"(\d+)\.(\d+)", run(CARGO, "--version").out).groups()))
+        self.check("package", "--allow-dirty", "-p", "feedlane-sys", *(["-p", "feedlane"] if version >= (1, 90) else []))
 
 
 class Digits(unittest.TestCase):
@@ -107,6 +131,10 @@ class Digits(unittest.TestCase):
 
     def restarts(self, out):
         return int(re.search(r"^restarts: (\d+)$", out, flags=re.M)[1])
+
+    def test_digest_is_that_of_c(self):
+        data = os.path.join(EXAMPLE, "..", "..", "data")
+        self.assertEqual(self.run_digits("--digest").out, self.run_digits(data, program=C_DIGEST).out)
 
     def test_losses_do_not_depend_on_the_workers(self):
         inline, _ = self.losses("--workers", "0")
@@ -168,7 +196,8 @@ if __name__ == "__main__":
         os.environ["CC"] = "gcc"
     library = os.path.dirname(os.path.realpath(LIBRARY))
     os.environ.update(
-        FEEDLANE_LIB_DIR=library, CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
+        FEEDLANE_LIB_DIR=library, FEEDLANE_EXAMPLES_C=os.path.dirname(C_DIGEST), CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
+        RUSTDOCFLAGS="-D warnings",
         # What is built here finds this library in any process.
         RUSTFLAGS=f"-D warnings -C link-arg=-Wl,-rpath,{library}",
         LD_LIBRARY_PATH=":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")])))

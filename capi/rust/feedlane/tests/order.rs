@@ -52,7 +52,7 @@ impl Order for Countdown {
     }
 
     fn next(&mut self, indices: &mut [i64]) -> Result<usize, Failure> {
-        if self.fails_at.map_or(false, |at| at == self.next) {
+        if self.fails_at == Some(self.next) {
             self.fails_at = None;
             panic!("{} is unlucky", self.next);
         }
