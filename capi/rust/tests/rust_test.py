@@ -47,7 +47,10 @@ class Source(unittest.TestCase):
         with open(os.path.join(CRATES, "README.md"), encoding="utf-8") as file:
             blocks = re.findall(r"```rust\n(.*?)```", file.read(), flags=re.S)
         self.assertIn(trainer, blocks)
-        self.assertLess(trainer.count("\n"), 100)
+        with open(os.path.join(EXAMPLE, "src", "bin", "digits_one_file.rs"), encoding="utf-8") as file:
+            one_file = file.read()
+        for program in trainer, one_file:
+            self.assertLess(program.count("\n"), 100)
 
     def test_no_crate_comes_from_outside(self):
         with open(os.path.join(CRATES, "Cargo.lock"), encoding="utf-8") as file:
@@ -172,6 +175,17 @@ class Digits(unittest.TestCase):
         out = self.run_digits("--quiet").out
         self.assertRegex(out, r"^test accuracy: [01]\.\d{3}\n$")
         self.assertGreaterEqual(float(out.split()[-1]), 0.95)
+
+    def test_one_file_does_it_all(self):
+        one_file = DIGITS + "_one_file"
+        undisturbed = self.run_digits(program=one_file).out
+        accuracy, restarts = re.fullmatch(r"test accuracy: ([01]\.\d{3}), restarts: (\d+)\n", undisturbed).groups()
+        self.assertGreaterEqual(float(accuracy), 0.95)
+        self.assertEqual(restarts, "0")
+        killed = self.run_digits("--kill", program=one_file).out
+        self.assertRegex(killed, rf"^test accuracy: {accuracy}, restarts: [1-9]\d*$", "the same, with a worker replaced")
+        for options in [], ["--kill"]:
+            self.assertEqual(self.run_digits("--digest", *options, program=one_file).out, self.run_digits("--digest").out)
 
     def test_bad_options_are_refused(self):
         for options in (["--bogus"], ["--workers"], ["--workers", "-1"], ["--workers", "257"], ["--epochs", "0"],

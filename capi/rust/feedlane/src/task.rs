@@ -133,14 +133,14 @@ impl<'a> Work<'a> {
         call(|err| unsafe { sys::feedlane_task_metadata(self.raw, bytes.as_ptr().cast(), count, err) }).map(drop)
     }
 
-    /// Iterable, task by task: where the shard stands after this batch, see [`Shard::save`].
+    /// Iterable, task by task: where the shard stands after this batch, see [`Shard::save`](crate::Shard::save).
     pub fn set_state(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let count = bytes.len() as u64;
         // SAFETY: the task in hand; `count` bytes, which are copied.
         call(|err| unsafe { sys::feedlane_task_state(self.raw, bytes.as_ptr().cast(), count, err) }).map(drop)
     }
 
-    /// In [`Dataset::fetch`]: so many rows are made, 1 to `count`; 0 if all samples are recorded as left out.
+    /// In [`Dataset::fetch`](crate::Dataset::fetch): so many rows are made, 1 to `count`; 0 if all samples are recorded as left out.
     pub fn set_rows(&mut self, rows: usize) -> Result<(), Error> {
         // SAFETY: the task in hand.
         call(|err| unsafe { sys::feedlane_task_rows(self.raw, rows as u64, err) }).map(drop)
