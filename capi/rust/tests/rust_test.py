@@ -41,16 +41,10 @@ def rust_sources():
 
 
 class Source(unittest.TestCase):
-    def test_readme_shows_the_trainer_as_it_is(self):
-        with open(os.path.join(EXAMPLE, "src", "main.rs"), encoding="utf-8") as file:
-            trainer = file.read()
-        with open(os.path.join(CRATES, "README.md"), encoding="utf-8") as file:
-            blocks = re.findall(r"```rust\n(.*?)```", file.read(), flags=re.S)
-        self.assertIn(trainer, blocks)
-        with open(os.path.join(EXAMPLE, "src", "bin", "digits_one_file.rs"), encoding="utf-8") as file:
-            one_file = file.read()
-        for program in trainer, one_file:
-            self.assertLess(program.count("\n"), 100)
+    def test_trainers_are_short(self):
+        for name in "main.rs", "bin/digits_one_file.rs":
+            with open(os.path.join(EXAMPLE, "src", name), encoding="utf-8") as file:
+                self.assertLess(file.read().count("\n"), 100, name)
 
     def test_no_crate_comes_from_outside(self):
         with open(os.path.join(CRATES, "Cargo.lock"), encoding="utf-8") as file:
@@ -101,6 +95,27 @@ class Crates(unittest.TestCase):
         if run(CARGO, "clippy", "--version").code != 0:
             self.skipTest("no clippy (Debian: rust-clippy)")
         self.check("clippy", "--all-targets")
+
+    def test_first_program_of_the_readme_works_when_pasted(self):
+        with open(os.path.join(CRATES, "README.md"), encoding="utf-8") as file:
+            text = file.read()
+        program = re.search(r"```rust\n(.*?)```", text, flags=re.S)[1]
+        printed = re.search(r"`cargo run` prints\n\n((?:    .*\n)+)", text)[1]
+        with tempfile.TemporaryDirectory() as folder:
+            crate = os.path.join(folder, "squares")
+            os.mkdir(crate)
+            manifest = os.path.join(crate, "Cargo.toml")
+            for command in ([CARGO, "init", "--quiet", "--vcs", "none", crate],
+                            [CARGO, "add", "--offline", "--manifest-path", manifest, "--path",
+                             os.path.join(CRATES, "feedlane")]):
+                finished = run(*command)
+                self.assertEqual(finished.code, 0, describe(command, finished))
+            with open(os.path.join(crate, "src", "main.rs"), "w", encoding="utf-8") as file:
+                file.write(program)
+            command = [CARGO, "run", "--quiet", "--offline", "--manifest-path", manifest]
+            finished = run(*command, deadline_s=BUILD_DEADLINE_S)
+        self.assertEqual((finished.code, finished.out), (0, re.sub("^    ", "", printed, flags=re.M)),
+                         describe(command, finished))
 
     def test_crates_are_packaged(self):
         """Each is built from its package. Cargo before 1.90 can't package two crates of which one needs the other."""
