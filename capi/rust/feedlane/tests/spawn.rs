@@ -38,6 +38,18 @@ fn batches_come_in_order_from_spawned_workers() -> Checked {
     Ok(())
 }
 
+fn forked_workers_run_the_builders_data_set() -> Checked {
+    // SAFETY: this program has one thread.
+    let mut loader = loader_of(LENGTH, |b| unsafe { b.seed(5).workers(2).dataset::<Numbers>().fork() })?;
+    for (i, batch) in loader.epoch(0)?.enumerate() {
+        let batch = batch?;
+        assert!(batch.worker().is_some());
+        check_batch(&batch, i as i64)?;
+    }
+    loader.close()?;
+    Ok(())
+}
+
 fn a_trainer_may_write_to_its_batch() -> Checked {
     let mut loader = loader("", 1, 1)?;
     let mut batch = loader.epoch(0)?.next().ok_or("a batch")??;
@@ -169,6 +181,7 @@ fn a_timeout_ends_a_wait() -> Checked {
 
 const CHECKS: &[Check] = checks! {
     batches_come_in_order_from_spawned_workers
+    forked_workers_run_the_builders_data_set
     a_trainer_may_write_to_its_batch
     a_wrong_dtype_is_an_error
     a_data_set_that_cannot_be_opened_is_told_and_ends_the_epoch
