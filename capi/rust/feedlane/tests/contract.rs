@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the packages of all languages show, each by a test of the name in docs/integrating.md. Here are all but `record`
 //! (feedlane-sys) and `misuse` (compile_fail.rs). This program is its own worker, so it has its own main.
+#![deny(unsafe_op_in_unsafe_fn)]
 mod checks;
 mod numbers;
 mod plain;
