@@ -225,7 +225,7 @@ if __name__ == "__main__":
         os.environ["CC"] = "gcc"
     library = os.path.dirname(os.path.realpath(LIBRARY))
     os.environ.update(
-        FEEDLANE_LIB_DIR=library, FEEDLANE_EXAMPLES_C=os.path.dirname(C_DIGEST), CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
+        FEEDLANE_LIB_DIR=library, FEEDLANE_EXAMPLES_C=os.path.dirname(os.path.realpath(C_DIGEST)), CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
         RUSTDOCFLAGS="-D warnings",
         # What is built here finds this library in any process.
         RUSTFLAGS=f"-D warnings -C link-arg=-Wl,-rpath,{library}",
