@@ -74,7 +74,8 @@ class Crates(unittest.TestCase):
         command = cargo("test")
         finished = run(*command, deadline_s=BUILD_DEADLINE_S)
         self.assertEqual(finished.code, 0, describe(command, finished))
-        for name in (*CONTRACT, "every_function_is_wrapped_or_says_why_not", "a_wrong_dtype_is_an_error", "pinned_and_staged_epochs_are_the_plain_one",
+        for name in (*CONTRACT, "every_function_is_wrapped_or_says_why_not", "a_wrong_dtype_is_an_error",
+                     "pinned_and_staged_epochs_are_the_plain_one",
                      "a_pool_ends_after_everything_in_it", "a_stager_ends_with_its_loader_wherever_it_is"):
             self.assertIn(f"test {name} ... ok", finished.out, describe(command, finished))
 
@@ -120,7 +121,8 @@ class Crates(unittest.TestCase):
     def test_crates_are_packaged(self):
         """Each is built from its package. Cargo before 1.90 can't package two crates of which one needs the other."""
         version = tuple(map(int, re.search(r"(\d+)\.(\d+)", run(CARGO, "--version").out).groups()))
-        self.check("package", "--allow-dirty", "-p", "feedlane-sys", *(["-p", "feedlane"] if version >= (1, 90) else []))
+        both = ["-p", "feedlane"] if version >= (1, 90) else []
+        self.check("package", "--allow-dirty", "-p", "feedlane-sys", *both)
 
 
 class Digits(unittest.TestCase):
@@ -225,7 +227,8 @@ if __name__ == "__main__":
         os.environ["CC"] = "gcc"
     library = os.path.dirname(os.path.realpath(LIBRARY))
     os.environ.update(
-        FEEDLANE_LIB_DIR=library, FEEDLANE_EXAMPLES_C=os.path.dirname(os.path.realpath(C_DIGEST)), CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
+        FEEDLANE_LIB_DIR=library, FEEDLANE_EXAMPLES_C=os.path.dirname(os.path.realpath(C_DIGEST)),
+        CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
         RUSTDOCFLAGS="-D warnings",
         # What is built here finds this library in any process.
         RUSTFLAGS=f"-D warnings -C link-arg=-Wl,-rpath,{library}",
