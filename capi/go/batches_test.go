@@ -17,9 +17,9 @@ import (
 	"feedlane"
 )
 
-// A slice is the tensor's memory: what a worker goroutine writes last is what it shows, at the same address.
+// A slice is the tensor's memory: what a worker writes last is what it shows, at the same address.
 func TestZeroCopy(t *testing.T) {
-	loader := newLoader(t, nil)
+	loader := newLoader(t, func(c *feedlane.Config) { c.WorkerConfig = []byte("rewritten") })
 	must(t, loader.Begin(0))
 	batch := next(t, loader)
 	defer batch.Release()
@@ -34,6 +34,11 @@ func TestZeroCopy(t *testing.T) {
 	must(t, err)
 	if !inSegment(string(maps), uintptr(unsafe.Pointer(&first[0]))) {
 		t.Fatal("the slice is not in the data segment")
+	}
+	for i, value := range first {
+		if value < 0 || value > 1 {
+			t.Fatal("element ", i, " is ", value, ", which the worker has written over")
+		}
 	}
 	first[5] = 42
 	if bytes, err := batch.Tensor(0).Bytes(); err != nil || *(*float32)(unsafe.Pointer(&bytes[20])) != 42 {

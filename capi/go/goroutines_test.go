@@ -76,6 +76,28 @@ func TestBusy(t *testing.T) {
 		}
 	}
 	group.Wait()
+	must(t, other.Begin(1))
+	releasedByFinalizer(t, next(t, other))
+	if stats, err := other.Stats(); err != nil || stats.SlotsHeld != 0 {
+		t.Fatalf("%+v %v", stats, err)
+	}
+}
+
+// releasedByFinalizer releases a batch in a finalizer, which runs in the runtime's own goroutine.
+func releasedByFinalizer(t *testing.T, batch *feedlane.Batch) {
+	t.Helper()
+	released := make(chan error, 1)
+	runtime.SetFinalizer(new([64]byte), func(*[64]byte) { released <- batch.Release() })
+	for i := 0; i < 1000; i++ {
+		runtime.GC()
+		select {
+		case err := <-released:
+			must(t, err)
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Fatal("the finalizer has not run")
 }
 
 // waitInNext begins a Next in a goroutine, and returns once it is there.

@@ -78,6 +78,11 @@ func (n numbers) Get(row *feedlane.Row) error {
 	if err != nil {
 		return err
 	}
+	if n.mode == "rewritten" {
+		for i := range x {
+			x[i] = -1
+		}
+	}
 	for i := range x {
 		x[i] = float32((int(row.Index)+i+int(row.Seed%5))%17) / 16
 	}

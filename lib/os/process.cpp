@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -299,9 +300,24 @@ Status this_program(std::vector<std::string>& argv, Error& error) {
 namespace {
 
 // All write ends of this process, for its forked children to close.
+struct WriteEnd {
+  int fd;
+  ino_t pipe;
+};
 struct WriteEnds {
   std::mutex mutex;
-  std::vector<int> fds;
+  std::vector<WriteEnd> ends;
+  pid_t owner = 0;
+
+  // Those of a process that has forked this one are closed, unless the host has done so: then other files may have the numbers.
+  void drop_inherited() {
+    if (owner == ::getpid()) return;
+    struct stat file {};
+    for (const WriteEnd& end : ends)
+      if (::fstat(end.fd, &file) == 0 && S_ISFIFO(file.st_mode) && file.st_ino == end.pipe) (void)::close(end.fd);
+    ends.clear();
+    owner = ::getpid();
+  }
 };
 WriteEnds& write_ends() {
   static auto* const all = new WriteEnds;  // never destroyed: lifelines may be cut while the process exits
@@ -314,9 +330,12 @@ Status Lifeline::open(Fd& read_end, Error& error) {
   int pair[2];
   WriteEnds& all = write_ends();
   const std::lock_guard lock(all.mutex);
-  all.fds.reserve(all.fds.size() + 1);
+  all.drop_inherited();
+  all.ends.reserve(all.ends.size() + 1);
   if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "pipe2");
-  all.fds.push_back(pair[1]);
+  struct stat file {};
+  (void)::fstat(pair[1], &file);
+  all.ends.push_back({pair[1], file.st_ino});
   read_end.reset(pair[0]);
   write_end_.reset(pair[1]);
   return FEEDLANE_OK;
@@ -326,7 +345,7 @@ void Lifeline::cut() {
   if (!write_end_) return;
   WriteEnds& all = write_ends();
   const std::lock_guard lock(all.mutex);
-  std::erase(all.fds, write_end_.get());
+  std::erase_if(all.ends, [&](const WriteEnd& end) { return end.fd == write_end_.get(); });
   write_end_.reset();
 }
 
@@ -339,14 +358,20 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline) {
   if (pid < 0) return error.os(errno, "fork of a worker");
   if (pid == 0) {
     (void)::setpgid(0, 0);
-    for (const int fd : all.fds) (void)::close(fd);
-    all.fds.clear();
+    all.drop_inherited();
     // In the child, because the parent may be killed before it could do this.
     if (lifeline >= 0 && tie_lifeline(lifeline, ::getpid(), error) != FEEDLANE_OK) ::_exit(1);
     return FEEDLANE_OK;
   }
   (void)::setpgid(pid, pid);  // parent and child both do this, so that the group exists before it is signalled
   return watch_child(pid, pidfd, error);
+}
+
+void drop_inherited_lifelines() {
+  WriteEnds& all = write_ends();
+  // Not locked: another thread was opening or cutting a lifeline when this process was forked.
+  const std::unique_lock lock(all.mutex, std::try_to_lock);
+  if (lock.owns_lock()) all.drop_inherited();
 }
 
 Status tie_lifeline(int read_end, pid_t pid, Error& error) {

@@ -79,6 +79,9 @@ class Lifeline {
 Status tie_lifeline(int read_end, pid_t pid, Error& error);
 // Unties this process. Closing the descriptor would not be enough, because children of this process may share it.
 void untie_lifeline(int read_end);
+// In a child that the host has forked: closes the write ends that it has inherited. As a worker it would otherwise hold its own
+// lifeline, and those of the workers before it, after the trainer's death.
+void drop_inherited_lifelines();
 
 // fork, with no lock of this library held by another thread. The child leads a process group and closes the write ends of all
 // lifelines of all loaders; otherwise workers would outlive the trainer as long as the child runs. `pid` is 0 in the child.

@@ -44,6 +44,7 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
   link_.own_event = std::move(received.fds[welcome_worker_event]);
   link_.trainer_event = std::move(received.fds[welcome_trainer_event]);
   if (segments_ != &own_) return open_rings(welcome, error);
+  os::drop_inherited_lifelines();
   link_.is_tied = welcome.tied != 0;
   if (link_.is_tied)
     if (const Status s = os::tie_lifeline(link_.lifeline.get(), ::getpid(), error); s != FEEDLANE_OK) return s;

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainers of all languages print the digest that is computed here from the files: see examples/README.md.
-Usage: digest_test.py FOLDER_OF_THE_DIGITS PYTHON_EXAMPLE C_DIGEST DIGITS_TRAINER [another program that prints it]..."""
+Usage: digest_test.py FOLDER_OF_THE_DIGITS PYTHON_EXAMPLE C_DIGEST DIGITS_TRAINER JULIA JULIA_EXAMPLE
+[another program that prints it]...; JULIA: the interpreter, or "none". JULIA_PROJECT says where the package is."""
 import importlib.util
 import os
 import sys
 import unittest
 
-from programs import describe, run
+from programs import DEADLINE_S, describe, run
 from reference import FNV_START, fnv1a, torch_randperm
 
-FOLDER, PYTHON_EXAMPLE, C_DIGEST, CPP_TRAINER, *OTHERS = sys.argv[1:]
+FOLDER, PYTHON_EXAMPLE, C_DIGEST, CPP_TRAINER, JULIA, JULIA_EXAMPLE, *OTHERS = sys.argv[1:]
+JULIA_DEADLINE_S = 240  # it compiles the package first
 DIGITS, BATCH, EPOCHS, SEED = 1797, 64, 10, 1
 
 
@@ -34,8 +36,8 @@ class Digest(unittest.TestCase):
     def setUpClass(cls):
         cls.expected = expected()
 
-    def check(self, *command):
-        finished = run(*command)
+    def check(self, *command, deadline_s=DEADLINE_S):
+        finished = run(*command, deadline_s=deadline_s)
         self.assertEqual((finished.code, finished.out), (0, self.expected), describe(command, finished))
 
     def test_c(self):
@@ -49,6 +51,11 @@ class Digest(unittest.TestCase):
     def test_python(self):
         for workers in 0, 2:
             self.check(sys.executable, "-B", PYTHON_EXAMPLE, "--digest", "--workers", workers)
+
+    @unittest.skipIf(JULIA == "none", "no julia")
+    def test_julia(self):
+        for workers in 0, 2:
+            self.check(JULIA, "--startup-file=no", JULIA_EXAMPLE, "--digest", "--workers", workers, deadline_s=JULIA_DEADLINE_S)
 
     def test_others(self):
         for program in OTHERS:

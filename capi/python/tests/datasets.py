@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets for the tests of capi/python. Nothing of torch's in here: workers import this."""
 import collections
+import fcntl
 import itertools
 import os
 import random
@@ -159,6 +160,69 @@ class Stuck(Numbers):
         while i >= 8 and not os.path.exists(self.go):
             time.sleep(0.01)
         return np.full(self.size, i, np.int64)
+
+
+class Gate:
+    """Where samples wait until the test opens it, and are heard of: in a folder of the test's. No time passes in vain."""
+
+    def __init__(self, folder):
+        self._told, self._lock = os.path.join(folder, "told"), os.path.join(folder, "lock")
+        os.mkfifo(self._told)
+        self._ear = os.open(self._told, os.O_RDWR)
+        self._held = os.open(self._lock, os.O_CREAT | os.O_RDWR)
+        fcntl.flock(self._held, fcntl.LOCK_EX)
+
+    def wait_for(self, count=1):
+        """Until so many samples wait, or have waited."""
+        for _ in range(count):
+            os.read(self._ear, 1)
+
+    def open(self):
+        fcntl.flock(self._held, fcntl.LOCK_UN)
+
+    def close(self):
+        os.close(self._ear)
+        os.close(self._held)
+
+
+class Gated(Numbers):
+    """Samples from number `first` on wait at the Gate of `folder`."""
+
+    def __init__(self, folder, samples=64, first=8):
+        super().__init__(samples)
+        self.folder, self.first = folder, first
+
+    def __getitem__(self, i):
+        if i >= self.first:
+            with open(os.path.join(self.folder, "told"), "r+b", buffering=0) as told:  # not made: the test may be over
+                told.write(b".")
+            with open(os.path.join(self.folder, "lock"), "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+        return super().__getitem__(i)
+
+
+class Checksum(Numbers):
+    """The samples of examples/c/worker.c."""
+
+    def __getitem__(self, i):
+        shift = feedlane.sample_seed() % 5
+        return np.array([(i + k + shift) % 17 / 16 for k in range(64)], np.float32), i % 10
+
+
+class Digits:
+    """examples/data as it is in the files."""
+
+    def __init__(self, folder):
+        with open(os.path.join(folder, "optdigits-images-idx3-ubyte"), "rb") as file:
+            self.images = np.frombuffer(file.read()[16:], np.uint8).reshape(-1, 8, 8)
+        with open(os.path.join(folder, "optdigits-labels-idx1-ubyte"), "rb") as file:
+            self.labels = file.read()[8:]
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, i):
+        return self.images[i], self.labels[i]
 
 
 class Shards:

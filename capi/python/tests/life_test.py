@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How loaders end: closed beside another thread, dropped in cycles, left in mid-epoch, in a forked child.
+"""How loaders end: closed beside another thread, dropped in cycles, left in mid-epoch. More is in
+contract_test.py.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python life_test.py [unittest's arguments]"""
 import gc
 import os
@@ -66,24 +67,6 @@ class Closing(unittest.TestCase):
         thread = threading.Thread(target=run)
         thread.start()
         return thread
-
-    def test_while_another_thread_waits(self):
-        gc.collect()
-        before = descriptors(), len(mappings())
-        with tempfile.TemporaryDirectory() as folder:
-            loader, told = feedlane.Loader(Stuck(os.path.join(folder, "never")), 8, num_workers=1), []
-            thread = self.in_thread(loader, told)
-            while loader.stats()["batches"] == 0:
-                pass
-            found = pids(loader)
-            loader.close()  # a worker that is stuck is killed after some seconds
-            thread.join(60)
-            self.assertEqual([exists(pid) for pid in found], [False])
-            self.assertIsInstance(told[0], feedlane.StateError)
-            self.assertIn("the loader was closed", str(told[0]))
-        del loader, told, thread
-        gc.collect()
-        self.assertEqual((descriptors(), len(mappings())), before)
 
     def test_while_another_thread_is_in_a_sample(self):
         gc.collect()
@@ -223,29 +206,6 @@ class Memory(unittest.TestCase):
                 self.assertGreater(len(waits), 10)
                 self.assertLess(min(waits), 0.1)  # a slice of a wait is twice that
         self.assertGreaterEqual(min(waits), 0.01)
-
-
-class Forked(unittest.TestCase):
-    def test_a_batch_of_the_parent(self):
-        with feedlane.Loader(Numbers(), 2) as loader:
-            batch = next(loader.batches())
-            tensor = batch.tensors[0]
-            uses = (lambda: batch.indices, lambda: batch.skipped, lambda: batch.data, lambda: batch.tensors, tensor.numpy,
-                    lambda: tensor.address, batch.release)
-            child = os.fork()
-            if child == 0:
-                told = 0
-                for use in uses:
-                    try:
-                        use()
-                    except feedlane.Forked:
-                        told += 1
-                loader.close()
-                own = feedlane.Loader(Numbers(), 2)
-                with next(own.batches()) as batch:
-                    os._exit(0 if told == len(uses) and batch.indices == [0, 1] else 1)
-            self.assertEqual(os.waitpid(child, 0)[1], 0)
-            self.assertEqual(batch.indices, [0, 1])
 
 
 class Attributes(unittest.TestCase):

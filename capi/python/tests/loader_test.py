@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python package promises, with numpy alone: batches, errors, processes. Memory is memory_test.py's.
+"""What the Python package promises, with numpy alone: batches and errors. Memory is memory_test.py's, processes are
+contract_test.py's.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python loader_test.py [unittest's arguments]"""
 import os
-import select
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 import unittest
 
 from numpy_or_skip import np
 import feedlane
-from datasets import (SAMPLES, Deadly, Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list,
+from datasets import (Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list,
                       broken_index, broken_worker_init, next_index, no_index, plain, worker_init)
 
 DEADLINE_S = 60
@@ -143,25 +139,6 @@ class Batches(unittest.TestCase):
 
 
 class Errors(unittest.TestCase):
-    def test_a_failing_sample_has_its_traceback_and_the_next_batch_comes(self):
-        for workers in 0, 2:
-            with self.subTest(workers=workers), \
-                    feedlane.Loader(Numbers(40, failing=[17]), 4, num_workers=workers) as loader:
-                iterator, found = iter(loader), []
-                while True:
-                    try:
-                        found.append(int(next(iterator)[0, 0]))
-                    except feedlane.SampleError as error:
-                        self.assertEqual((error.sample, error.batch), (17, 4))
-                        self.assertIn(error.worker, range(2) if workers else (-1,))
-                        for words in "ValueError: sample 17 is broken", "in __getitem__", "datasets.py":
-                            self.assertIn(words, str(error))
-                            self.assertIn(words, error.traceback)
-                        found.append("error")
-                    except StopIteration:
-                        break
-                self.assertEqual(found, [0, 4, 8, 12, "error", 20, 24, 28, 32, 36])
-
     def test_samples_that_dont_fit_together(self):
         for samples, words in (([np.zeros(3), np.zeros(4)], "shape"), ([np.zeros(3), [0, 0, 0]], "list"),
                                ([object(), object()], "collate_fn"), ([np.array(["a"]), np.array(["b"])], "<U1"),
@@ -200,17 +177,6 @@ class Errors(unittest.TestCase):
             feedlane.Loader(Numbers(), num_workers=1, collate_fn=lambda samples: samples)
         self.assertIn("pickle", str(caught.exception))
 
-    def test_use_in_a_wrong_state(self):
-        loader = feedlane.Loader(Numbers(), 2)
-        first, second = iter(loader), iter(loader)
-        with self.assertRaises(feedlane.StateError):
-            next(first)
-        next(second)
-        loader.close()
-        loader.close()
-        with self.assertRaises(feedlane.StateError):
-            next(second)
-
     def test_timeout(self):
         with tempfile.TemporaryDirectory() as folder:
             go = os.path.join(folder, "go")
@@ -227,41 +193,6 @@ class Errors(unittest.TestCase):
                 with open(go, "x", encoding="ascii"):
                     loader.timeout = 30
                 self.assertEqual(int(next(iterator)[0, 0]), 8)
-
-    def test_a_second_thread_is_told(self):
-        with tempfile.TemporaryDirectory() as folder:
-            go, told = os.path.join(folder, "go"), threading.Event()
-            with feedlane.Loader(Stuck(go), 8, num_workers=1, timeout=0.5) as loader:
-                iterator = iter(loader)
-
-                def take():
-                    while not told.is_set():
-                        try:
-                            next(iterator)
-                        except feedlane.Busy:
-                            told.set()
-                        except feedlane.Timeout:
-                            pass
-                thread = threading.Thread(target=take)
-                thread.start()
-                take()
-                thread.join()
-                with open(go, "x", encoding="ascii"):
-                    self.assertTrue(told.is_set())
-
-    def test_after_fork(self):
-        with feedlane.Loader(Numbers(), 2) as loader:
-            iterator = iter(loader)
-            next(iterator)
-            child = os.fork()
-            if child == 0:
-                try:
-                    next(iterator)
-                except feedlane.Forked:
-                    os._exit(0)
-                os._exit(1)
-            self.assertEqual(os.waitpid(child, 0)[1], 0)
-            self.assertEqual(int(next(iterator)[0, 0]), 2)
 
 
 ALWAYS = [ValueError] * 100
@@ -410,66 +341,5 @@ class Policies(unittest.TestCase):
         feedlane.Loader(Numbers(), 4, retries=1, retry_on=[OSError, TimeoutError]).close()
 
 
-class Processes(unittest.TestCase):
-    def test_a_worker_killed_in_a_sample(self):
-        with tempfile.TemporaryDirectory() as folder:
-            dataset = Deadly(os.path.join(folder, "marker"), failing=[333])
-            with feedlane.Loader(dataset, 4, num_workers=2) as loader:
-                self.assertEqual(ids(loader), list(range(SAMPLES)))
-                stats = loader.stats()
-                self.assertEqual((stats["restarts"], stats["samples"]), (1, SAMPLES))
-                self.assertTrue(all(isinstance(value, int) for name, value in stats.items() if name != "rank_source"))
-                self.assertLessEqual({"batches", "huge_bytes"}, set(stats))
-                self.assertIn("worker died", [event.kind for event in loader.events()])
-
-    def test_a_worker_killed_from_outside(self):
-        with feedlane.Loader(Numbers(), 4, num_workers=2, persistent_workers=True, held=8) as loader:
-            found = []
-            for number, batch in enumerate(loader):
-                found += batch[:, 0].tolist()
-                if number in (20, 120):
-                    pid = loader.workers()[number // 100]["pid"]
-                    ended = os.pidfd_open(pid)
-                    os.kill(pid, signal.SIGKILL)
-                    select.select([ended], [], [])
-                    os.close(ended)
-            self.assertEqual(found, list(range(SAMPLES)))
-            self.assertEqual(loader.stats()["restarts"], 2)
-
-    def test_ctrl_c(self):
-        """In a process of its own that waits in next, and in one that makes its samples itself."""
-        for workers in 2, 0:
-            with self.subTest(workers=workers), tempfile.TemporaryDirectory() as folder:
-                go = os.path.join(folder, "go")
-                script = [sys.executable, "-B", __file__, "interrupted", str(workers), go]
-                with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process:
-                    try:
-                        pids = [int(pid) for pid in process.stdout.readline().split()]
-                        self.assertEqual(len(pids), workers)
-                        time.sleep(0.1)  # to be in the wait; before it the same must happen
-                        process.send_signal(signal.SIGINT)
-                        self.assertEqual(process.stdout.read(), "KeyboardInterrupt\n")
-                        self.assertEqual(process.wait(DEADLINE_S), 130)
-                    finally:
-                        process.kill()
-                deadline = time.monotonic() + DEADLINE_S
-                while any(os.path.exists(f"/proc/{pid}") for pid in pids):
-                    self.assertLess(time.monotonic(), deadline, "a worker lives on")
-
-
-def interrupted(workers, go):
-    with feedlane.Loader(Stuck(go), 8, num_workers=workers) as loader:
-        try:
-            for _ in loader:
-                print(*(worker["pid"] for worker in loader.workers()), flush=True)
-        except KeyboardInterrupt:
-            print("KeyboardInterrupt", flush=True)
-            with open(go, "x", encoding="ascii"):
-                return 130
-    return 1
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["interrupted"]:
-        sys.exit(interrupted(int(sys.argv[2]), sys.argv[3]))
     unittest.main()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What capi/rust and the trainer in examples/rust promise. Usage: rust_test.py CARGO CRATES DIGITS TARGET_FOLDER LIBRARY
-DIGITS_TRAINER [unittest's arguments]; CRATES and DIGITS are folders; CARGO empty: skipped."""
+DIGITS_TRAINER C_DIGEST [unittest's arguments]; CRATES and DIGITS are folders; CARGO empty: skipped."""
 import os
 import platform
 import re
@@ -11,13 +11,16 @@ import unittest
 
 from programs import describe, run
 
-CARGO, CRATES, EXAMPLE, TARGET, LIBRARY, CPP_TRAINER = sys.argv[1:7]
-del sys.argv[1:7]
+CARGO, CRATES, EXAMPLE, TARGET, LIBRARY, CPP_TRAINER, C_DIGEST = sys.argv[1:8]
+del sys.argv[1:8]
 SKIPPED = 77
 BUILD_DEADLINE_S = 500
 EPOCHS = 6  # of 45 batches
 KILL_AT = 100  # a batch in the third of them
 DIGITS = os.path.join(TARGET, "debug", "digits")
+# What every package shows: the last table of docs/integrating.md.
+CONTRACT = ("record", "checksum", "digest", "zero_copy", "error", "misuse", "worker_killed", "trainer_killed", "interrupt",
+            "kept", "view", "busy", "close", "finalizer", "exits", "fork")
 
 
 def cargo(*arguments):
@@ -38,13 +41,10 @@ def rust_sources():
 
 
 class Source(unittest.TestCase):
-    def test_readme_shows_the_trainer_as_it_is(self):
-        with open(os.path.join(EXAMPLE, "src", "main.rs"), encoding="utf-8") as file:
-            trainer = file.read()
-        with open(os.path.join(CRATES, "README.md"), encoding="utf-8") as file:
-            blocks = re.findall(r"```rust\n(.*?)```", file.read(), flags=re.S)
-        self.assertIn(trainer, blocks)
-        self.assertLess(trainer.count("\n"), 100)
+    def test_trainers_are_short(self):
+        for name in "main.rs", "bin/digits_one_file.rs":
+            with open(os.path.join(EXAMPLE, "src", name), encoding="utf-8") as file:
+                self.assertLess(file.read().count("\n"), 100, name)
 
     def test_no_crate_comes_from_outside(self):
         with open(os.path.join(CRATES, "Cargo.lock"), encoding="utf-8") as file:
@@ -70,15 +70,59 @@ class Source(unittest.TestCase):
 
 class Crates(unittest.TestCase):
     def test_their_own_tests_pass(self):
-        """Layouts against the header, misuse that doesn't compile, zero copy, deaths, threads, rings."""
+        """The tests of every package, and more: custom samplers, threads, rings, pools."""
         command = cargo("test")
         finished = run(*command, deadline_s=BUILD_DEADLINE_S)
         self.assertEqual(finished.code, 0, describe(command, finished))
-        for name in ("every_struct_is_laid_out_as_in_c", "misuse_is_refused_by_the_compiler",
-                     "tensors_are_the_shared_memory_itself", "a_killed_worker_is_replaced_and_nothing_is_lost",
-                     "a_wrong_dtype_is_an_error", "pinned_and_staged_epochs_are_the_plain_one",
+        for name in (*CONTRACT, "every_function_is_wrapped_or_says_why_not", "a_wrong_dtype_is_an_error",
+                     "pinned_and_staged_epochs_are_the_plain_one",
                      "a_pool_ends_after_everything_in_it", "a_stager_ends_with_its_loader_wherever_it_is"):
             self.assertIn(f"test {name} ... ok", finished.out, describe(command, finished))
+
+    def test_contract_has_the_names_of_the_manual(self):
+        with open(os.path.join(CRATES, "..", "..", "docs", "integrating.md"), encoding="utf-8") as file:
+            table = file.read().split("| Test | What it shows |\n|---|---|\n")[1]
+        self.assertEqual(tuple(re.findall(r"^\| `(\w+)` \|", table, flags=re.M)), CONTRACT)
+
+    def check(self, *arguments):
+        command = cargo(*arguments)
+        finished = run(*command, deadline_s=BUILD_DEADLINE_S)
+        self.assertEqual(finished.code, 0, describe(command, finished))
+
+    def test_documentation_is_made_without_a_warning(self):
+        self.check("doc", "--no-deps")
+
+    def test_clippy_finds_nothing(self):
+        if run(CARGO, "clippy", "--version").code != 0:
+            self.skipTest("no clippy (Debian: rust-clippy)")
+        self.check("clippy", "--all-targets")
+
+    def test_first_program_of_the_readme_works_when_pasted(self):
+        with open(os.path.join(CRATES, "README.md"), encoding="utf-8") as file:
+            text = file.read()
+        program = re.search(r"```rust\n(.*?)```", text, flags=re.S)[1]
+        printed = re.search(r"`cargo run` prints\n\n((?:    .*\n)+)", text)[1]
+        with tempfile.TemporaryDirectory() as folder:
+            crate = os.path.join(folder, "squares")
+            os.mkdir(crate)
+            manifest = os.path.join(crate, "Cargo.toml")
+            for command in ([CARGO, "init", "--quiet", "--vcs", "none", crate],
+                            [CARGO, "add", "--offline", "--manifest-path", manifest, "--path",
+                             os.path.join(CRATES, "feedlane")]):
+                finished = run(*command)
+                self.assertEqual(finished.code, 0, describe(command, finished))
+            with open(os.path.join(crate, "src", "main.rs"), "w", encoding="utf-8") as file:
+                file.write(program)
+            command = [CARGO, "run", "--quiet", "--offline", "--manifest-path", manifest]
+            finished = run(*command, deadline_s=BUILD_DEADLINE_S)
+        self.assertEqual((finished.code, finished.out), (0, re.sub("^    ", "", printed, flags=re.M)),
+                         describe(command, finished))
+
+    def test_crates_are_packaged(self):
+        """Each is built from its package. Cargo before 1.90 can't package two crates of which one needs the other."""
+        version = tuple(map(int, re.search(r"(\d+)\.(\d+)", run(CARGO, "--version").out).groups()))
+        both = ["-p", "feedlane"] if version >= (1, 90) else []
+        self.check("package", "--allow-dirty", "-p", "feedlane-sys", *both)
 
 
 class Digits(unittest.TestCase):
@@ -107,6 +151,10 @@ class Digits(unittest.TestCase):
 
     def restarts(self, out):
         return int(re.search(r"^restarts: (\d+)$", out, flags=re.M)[1])
+
+    def test_digest_is_that_of_c(self):
+        data = os.path.join(EXAMPLE, "..", "..", "data")
+        self.assertEqual(self.run_digits("--digest").out, self.run_digits(data, program=C_DIGEST).out)
 
     def test_losses_do_not_depend_on_the_workers(self):
         inline, _ = self.losses("--workers", "0")
@@ -145,6 +193,17 @@ class Digits(unittest.TestCase):
         self.assertRegex(out, r"^test accuracy: [01]\.\d{3}\n$")
         self.assertGreaterEqual(float(out.split()[-1]), 0.95)
 
+    def test_one_file_does_it_all(self):
+        one_file = DIGITS + "_one_file"
+        undisturbed = self.run_digits(program=one_file).out
+        accuracy, restarts = re.fullmatch(r"test accuracy: ([01]\.\d{3}), restarts: (\d+)\n", undisturbed).groups()
+        self.assertGreaterEqual(float(accuracy), 0.95)
+        self.assertEqual(restarts, "0")
+        killed = self.run_digits("--kill", program=one_file).out
+        self.assertRegex(killed, rf"^test accuracy: {accuracy}, restarts: [1-9]\d*$", "the same, with a worker replaced")
+        for options in [], ["--kill"]:
+            self.assertEqual(self.run_digits("--digest", *options, program=one_file).out, self.run_digits("--digest").out)
+
     def test_bad_options_are_refused(self):
         for options in (["--bogus"], ["--workers"], ["--workers", "-1"], ["--workers", "257"], ["--epochs", "0"],
                         ["--seed", "x"], ["--kill-worker-at-batch", "1", "--workers", "0"],
@@ -168,7 +227,9 @@ if __name__ == "__main__":
         os.environ["CC"] = "gcc"
     library = os.path.dirname(os.path.realpath(LIBRARY))
     os.environ.update(
-        FEEDLANE_LIB_DIR=library, CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
+        FEEDLANE_LIB_DIR=library, FEEDLANE_EXAMPLES_C=os.path.dirname(os.path.realpath(C_DIGEST)),
+        CARGO_TARGET_DIR=TARGET, RUST_BACKTRACE="0",
+        RUSTDOCFLAGS="-D warnings",
         # What is built here finds this library in any process.
         RUSTFLAGS=f"-D warnings -C link-arg=-Wl,-rpath,{library}",
         LD_LIBRARY_PATH=":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")])))

@@ -163,6 +163,26 @@ TEST_CASE("a child by fork_process is tied before it runs: a parent that is kill
   }
 }
 
+TEST_CASE("a child that the host has forked drops the lifelines it has inherited, and no other file of such a number") {
+  Line own;
+  Line other;
+  Pipe said;
+  const pid_t pid = feedlane::test::fork_child([&] {
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::dup2(said.write.get(), other.lifeline.fd()) < 0) ::_exit(3);
+    os::drop_inherited_lifelines();
+    Error error;
+    if (os::tie_lifeline(own.read.get(), ::getpid(), error) != FEEDLANE_OK) ::_exit(4);
+    if (::write(other.lifeline.fd(), "t", 1) != 1) ::_exit(5);
+    for (;;) (void)::pause();
+  });
+  said.write.reset();
+  char byte = 0;
+  REQUIRE(::read(said.read.get(), &byte, 1) == 1);
+  own.lifeline.cut();
+  CHECK(was_killed(feedlane::test::wait_for_end(pid)));
+}
+
 TEST_CASE("tying to a lifeline that is closed already is E_PEER_DEAD, and does not kill") {
   Line line;
   line.lifeline.cut();

@@ -23,6 +23,7 @@ pub use structs::*;
 
 /// Every struct: its name, its size, its members.
 #[doc(hidden)]
+#[allow(clippy::type_complexity)] // it is one type, named `Visit` inside
 pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)))) {
     structs::layouts(visit);
     pool::layouts(visit);

@@ -4,10 +4,11 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::error::{bytes_at, call, slice_at, Error};
+use crate::error::{call, slice_at, Error};
 use crate::pool::{NotReleased, Pool};
 use crate::sys;
 use crate::tensor::{Tensor, TensorMut};
+use crate::values::Values;
 
 /// A batch, where it lies in shared memory. Dropping it gives the memory back to the workers. Who keeps more than
 /// [`LoaderBuilder::held`](crate::LoaderBuilder::held) of them has fewer made ahead; who keeps all that there is room for is
@@ -62,20 +63,21 @@ impl Batch {
 
     /// What its rows are; empty for an iterable data set.
     pub fn indices(&self) -> &[i64] {
-        // SAFETY: `count` indices that live as long as the batch; NULL if there are none.
+        // SAFETY: `count` indices that live as long as the batch, in memory that only this process can write; NULL if
+        // there are none.
         unsafe { slice_at(self.raw.indices, self.raw.count) }
     }
 
     /// Indices that were left out; empty for an iterable data set.
     pub fn skipped(&self) -> &[i64] {
-        // SAFETY: `skipped_count` indices that live as long as the batch; NULL if there are none.
+        // SAFETY: as above.
         unsafe { slice_at(self.raw.skipped, self.raw.skipped_count) }
     }
 
     /// What the data set gave along.
-    pub fn metadata(&self) -> &[u8] {
-        // SAFETY: as many bytes, which live as long as the batch.
-        unsafe { bytes_at(self.raw.metadata, self.raw.metadata_bytes) }
+    pub fn metadata(&self) -> Values<'_, u8> {
+        // SAFETY: as many bytes, which are mapped as long as the batch lives.
+        unsafe { Values::new(self.raw.metadata.cast(), self.raw.metadata_bytes as usize) }
     }
 
     pub fn tensor_count(&self) -> usize {
@@ -146,6 +148,7 @@ impl Batch {
     ///
     /// # Safety
     /// `stream` is a stream of the pool's device, and stays one until it has come so far.
+    #[allow(clippy::result_large_err)] // the error has the batch
     pub unsafe fn release_on(mut self, stream: *mut c_void) -> Result<(), NotReleased<Self>> {
         let (loader, token) = (self.loader.as_ptr(), self.raw.token);
         // SAFETY: the batch is held, so handle and token are valid; the rest is the caller's promise.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::callbacks::{dataset_table, shard_table, Dataset, Shard};
 use crate::element::{Dtype, Element};
 use crate::error::{call, check_abi, Error, Status};
-use crate::handle::Live;
 use crate::loader::{nanoseconds, Loader};
 use crate::pool::Pool;
 use crate::sampler::Sampler;
@@ -118,8 +117,9 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
-    /// What runs where this very process makes batches: inline (no workers) and in forked workers. Worker programs say
-    /// it themselves, by [`worker_main`](crate::worker_main).
+    /// What runs where this very process makes batches: inline (no workers), in forked workers, and in threads that call
+    /// [`Handle::run_local`](crate::Handle::run_local). Worker programs say it themselves, by
+    /// [`worker_main`](crate::worker_main).
     pub fn dataset<D: Dataset + Send>(mut self) -> Self {
         self.table = Some(dataset_table::<D>());
         self
@@ -225,7 +225,8 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
-    /// Workers are threads of this process that call [`Handle::local_worker`](crate::Handle::local_worker).
+    /// Workers are threads of this process that call [`Handle::run_local`](crate::Handle::run_local) or
+    /// [`Handle::local_worker`](crate::Handle::local_worker).
     pub fn threads(mut self) -> Self {
         self.config.start = sys::FEEDLANE_START_THREAD;
         self
@@ -276,8 +277,9 @@ impl<'a> LoaderBuilder<'a> {
 
         let mut config = self.config;
         config.sampler = self.sampler.map_or(null(), Sampler::as_ptr);
-        // The others are programs or threads that say themselves what they run.
-        let in_this_process = config.workers == 0 || config.start == sys::FEEDLANE_START_FORK;
+        // The others are programs that say themselves what they run.
+        let in_this_process =
+            config.workers == 0 || matches!(config.start, sys::FEEDLANE_START_FORK | sys::FEEDLANE_START_THREAD);
         config.dataset = self.table.as_ref().filter(|_| in_this_process).map_or(null(), |table| table as *const _);
         config.fields = if fields.is_empty() { null() } else { fields.as_ptr() };
         config.field_count = fields.len() as u64;
@@ -297,9 +299,8 @@ impl<'a> LoaderBuilder<'a> {
         // have no user_data; a `D` that they make is Send, as the loader is.
         call(|err| unsafe { sys::feedlane_loader_create(&config, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a handle on success");
-        let is_copied = config.staged != 0 && config.workers != 0;
         // SAFETY: a handle that is nobody else's.
-        Ok(unsafe { Loader::new(Live { raw, pool: self.pool, is_copied }) })
+        Ok(unsafe { Loader::new(raw, self.pool) })
     }
 }
 

@@ -7,11 +7,12 @@ use std::os::raw::c_char;
 
 use crate::builder::Field;
 use crate::element::{Dtype, Element};
-use crate::error::{bytes_at, slice_at, Error};
+use crate::error::{bytes_at, slice_at, Error, Status};
 use crate::failure::{guarded, let_go, said, Failure, Said};
 use crate::sys;
-use crate::tensor::{elements_of, slice_at_mut};
-use crate::worker::Work;
+use crate::task::Work;
+use crate::tensor::elements_of;
+use crate::values::ValuesMut;
 
 /// A data set with an index for each sample. One value a worker, all calls in one thread.
 pub trait Dataset: Sized + 'static {
@@ -164,21 +165,34 @@ impl<'a> Row<'a> {
         self.raw.row as usize
     }
 
-    /// This row of field `field`, in place. E_ARGUMENT if there is no such one, or if it isn't made of `T`s.
-    pub fn field_mut<T: Element>(&mut self, field: usize) -> Result<&mut [T], Error> {
+    /// This row of field `field`, to be written where it lies. E_ARGUMENT if there is no such one, or if it isn't made of
+    /// `T`s.
+    pub fn field_mut<T: Element>(&mut self, field: usize) -> Result<ValuesMut<'_, T>, Error> {
         // SAFETY: the task's own number of tensors.
         let tensors = unsafe { slice_at(self.task.tensors, self.task.tensor_count as u64) };
         let tensor = tensors.get(field).ok_or_else(|| Error::beyond("field", field, "sample", tensors.len()))?;
         // SAFETY: one pointer and one length a tensor.
         let (data, bytes) = unsafe { (*self.raw.fields.add(field), *self.raw.bytes.add(field)) };
         let count = elements_of::<T>(tensor.dtype, data.cast(), bytes, "field")?;
-        // SAFETY: `count` aligned elements that are this row's alone; every bit pattern is a `T`.
-        Ok(unsafe { slice_at_mut(data.cast::<T>(), count) })
+        // SAFETY: `count` aligned elements that are this row's alone.
+        Ok(unsafe { ValuesMut::new(data.cast(), count) })
+    }
+
+    /// Copies all of a field's elements. E_ARGUMENT also if there are more or fewer.
+    pub fn write<T: Element>(&mut self, field: usize, values: &[T]) -> Result<(), Error> {
+        let mut elements = self.field_mut::<T>(field)?;
+        let (found, needed) = (values.len(), elements.len());
+        if found != needed {
+            let text = format!("{} elements for a field of {}", found, needed);
+            return Err(Error::new(Status::ARGUMENT, "values", found as i64, needed as i64, text));
+        }
+        elements.copy_from_slice(values);
+        Ok(())
     }
 
     /// Writes a field of one element, or the same to all of its elements.
     pub fn fill<T: Element>(&mut self, field: usize, value: T) -> Result<(), Error> {
-        self.field_mut::<T>(field).map(|elements| elements.fill(value))
+        self.field_mut::<T>(field).map(|mut elements| elements.fill(value))
     }
 }
 
@@ -208,7 +222,7 @@ unsafe fn say(err: *mut sys::feedlane_error, said: &Said) {
 ///
 /// # Safety
 /// As `say`.
-unsafe fn answer(err: *mut sys::feedlane_error, code: i32, f: impl FnOnce() -> Result<i32, Failure>) -> i32 {
+pub(crate) unsafe fn answer(err: *mut sys::feedlane_error, code: i32, f: impl FnOnce() -> Result<i32, Failure>) -> i32 {
     guarded(f).unwrap_or_else(|failure| {
         // SAFETY: the caller's promise.
         unsafe { say(err, &said(failure)) };

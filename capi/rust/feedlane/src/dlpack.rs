@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::sys;
 
 macro_rules! exports {
-    ($(#[$about:meta])* $name:ident, $raw:ident, $function:ident, $method:ident) => {
+    ($(#[$about:meta])* $name:ident, $raw:ident, $function:ident, $method:ident, $pinned:ident) => {
         $(#[$about])*
         pub struct $name {
             raw: NonNull<sys::$raw>,
@@ -21,6 +21,19 @@ macro_rules! exports {
         unsafe impl Send for $name {}
 
         impl $name {
+            fn exported(batch: &Batch, flags: i32) -> Result<Vec<Self>, Error> {
+                let export = |tensor: usize| {
+                    let mut raw: *mut sys::$raw = std::ptr::null_mut();
+                    // SAFETY: the batch is held, so handle and token are valid.
+                    call(|err| unsafe {
+                        let (loader, token) = (batch.loader().as_ptr(), batch.token());
+                        sys::$function(loader, token, tensor as i32, flags, &mut raw, err)
+                    })?;
+                    Ok($name { raw: NonNull::new(raw).expect("a struct on success"), pool: batch.pool() })
+                };
+                (0..batch.tensor_count()).map(export).collect()
+            }
+
             pub fn as_ptr(&self) -> *const sys::$raw {
                 self.raw.as_ptr()
             }
@@ -49,17 +62,12 @@ macro_rules! exports {
             /// All its tensors, in order, for other libraries. The batch is given up: what they may write is nobody
             /// else's to read as a slice. Its memory goes back with the last of them.
             pub fn $method(self) -> Result<Vec<$name>, Error> {
-                (0..self.tensor_count())
-                    .map(|tensor| {
-                        let mut raw: *mut sys::$raw = std::ptr::null_mut();
-                        // SAFETY: the batch is held, so handle and token are valid.
-                        call(|err| unsafe {
-                            let (loader, token) = (self.loader().as_ptr(), self.token());
-                            sys::$function(loader, token, tensor as i32, 0, &mut raw, err)
-                        })?;
-                        Ok($name { raw: NonNull::new(raw).expect("a struct on success"), pool: self.pool() })
-                    })
-                    .collect()
+                $name::exported(&self, 0)
+            }
+
+            /// The same, but its device is CUDA's pinned host memory. E_STATE: it isn't registered with CUDA.
+            pub fn $pinned(self) -> Result<Vec<$name>, Error> {
+                $name::exported(&self, sys::FEEDLANE_DLPACK_CUDA_HOST)
             }
         }
     };
@@ -67,10 +75,11 @@ macro_rules! exports {
 
 exports! {
     /// A tensor by DLPack 1.0, for a capsule named "dltensor_versioned". Dropping it calls its deleter.
-    DlpackTensor, DLManagedTensorVersioned, feedlane_batch_dlpack, into_dlpack
+    DlpackTensor, DLManagedTensorVersioned, feedlane_batch_dlpack, into_dlpack, into_dlpack_cuda_host
 }
 
 exports! {
     /// A tensor in the form before DLPack 1.0, for a capsule named "dltensor". Dropping it calls its deleter.
-    DlpackLegacy, DLManagedTensor, feedlane_batch_dlpack_legacy, into_dlpack_legacy
+    DlpackLegacy, DLManagedTensor, feedlane_batch_dlpack_legacy, into_dlpack_legacy,
+    into_dlpack_legacy_cuda_host
 }

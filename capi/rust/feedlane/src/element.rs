@@ -56,14 +56,15 @@ impl fmt::Debug for Dtype {
 /// A type that lies in tensors.
 ///
 /// # Safety
-/// `DTYPE` describes the type, and every pattern of bits is a value of it: another process wrote them.
+/// `DTYPE` describes the type, every pattern of bits is a value of it, for another process wrote them, and none of its bytes
+/// is padding.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     const DTYPE: Dtype;
 }
 
 macro_rules! elements {
     ($($type:ty: $code:expr, $bits:expr;)*) => { $(
-        // SAFETY: these are DLPack's code and width of the type, and each of its bit patterns is a value.
+        // SAFETY: these are DLPack's code and width of the type; it has no padding, and each of its bit patterns is a value.
         unsafe impl Element for $type {
             const DTYPE: Dtype = Dtype::new($code, $bits);
         }

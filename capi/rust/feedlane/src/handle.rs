@@ -1,112 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What any thread may do with a loader while another one is in it: interrupt, watch, work.
+//! What any thread may do with a loader while another one is in it: interrupt, close, watch, work.
 use std::ptr::NonNull;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
-use crate::error::{call, check_abi, plain, text_of, Error, Status};
+use crate::error::{call, check_abi, only_ok, plain, text_of, Error, Status};
 use crate::pool::Pool;
-use crate::stager::Gate;
 use crate::sys;
 use crate::worker::Worker;
 
-/// What there is of a loader as long as there is one.
-#[derive(Clone)]
-pub(crate) struct Live {
-    pub raw: NonNull<sys::feedlane_loader>,
-    pub pool: Option<Arc<Pool>>,
-    /// Staged, with workers: it takes a thread that copies.
-    pub is_copied: bool,
-}
-
-// SAFETY: only functions for any thread are called through it.
-unsafe impl Send for Live {}
-// SAFETY: as above.
-unsafe impl Sync for Live {}
-
-/// The lock is for the loader's end alone: who is in a call holds it shared. A stager is in its call all the time, and
-/// must be there by the end: see `Gate`.
-pub(crate) struct Shared {
-    live: RwLock<Option<Live>>,
-    pub gate: Gate,
-}
-
-impl Shared {
-    pub(crate) fn new(live: Live) -> Arc<Self> {
-        Arc::new(Shared { live: RwLock::new(Some(live)), gate: Gate::default() })
-    }
-
-    /// From here on nobody gets at the handle any more, and nobody is in a call with it but a stager, which the library
-    /// knows of.
-    pub(crate) fn close(&self) {
-        *self.live.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
-        self.gate.wait_until_there();
-    }
-}
-
-/// A loader as other threads see it. It doesn't keep the loader: after its end every call says E_STATE.
-#[derive(Clone)]
+/// A loader as other threads see it: one of its references. It keeps neither workers nor batches: after the loader's end
+/// every call says E_STATE.
 pub struct Handle {
-    pub(crate) shared: Arc<Shared>,
+    raw: NonNull<sys::feedlane_loader>,
+    /// Which the loader's memory is registered with. After the rest: the pool ends after its loaders.
+    pool: Option<Arc<Pool>>,
+}
+
+// SAFETY: only functions for any thread are called through it, and its reference keeps what they use. A data set and a
+// sampler that end with the last reference are Send.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        // SAFETY: a handle of which this is one reference. In a forked child it refuses, as it refuses to take it back.
+        unsafe { Handle::of(self.raw, self.pool.clone()) }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: this one's own reference, given back this once; it never waits.
+        unsafe { sys::feedlane_loader_unref(self.raw.as_ptr()) };
+    }
+}
+
+/// An outcome without words of the library's.
+fn spoken(status: i32) -> Result<Status, Error> {
+    plain(status).map_err(|error| match error.status {
+        Status::STATE => Error::new(Status::STATE, "loader", 0, 0, "the loader has ended".into()),
+        _ => error,
+    })
 }
 
 impl Handle {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Handle { shared }
+    /// Another reference.
+    ///
+    /// # Safety
+    /// The caller has a reference to `raw`, which was made with this pool.
+    pub(crate) unsafe fn of(raw: NonNull<sys::feedlane_loader>, pool: Option<Arc<Pool>>) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { sys::feedlane_loader_ref(raw.as_ptr()) };
+        Handle { raw, pool }
     }
 
-    pub(crate) fn with_live<R>(&self, f: impl FnOnce(&Live) -> Result<R, Error>) -> Result<R, Error> {
-        let guard = self.shared.live.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match &*guard {
-            Some(live) => f(live),
-            None => Err(Error::new(Status::STATE, "loader", 0, 0, "the loader has ended".into())),
-        }
+    fn as_ptr(&self) -> *mut sys::feedlane_loader {
+        self.raw.as_ptr()
     }
 
-    fn with<R>(&self, f: impl FnOnce(*mut sys::feedlane_loader) -> Result<R, Error>) -> Result<R, Error> {
-        self.with_live(|live| f(live.raw.as_ptr()))
-    }
-
-    /// Ends the present wait in `next`, or the following one, with INTERRUPTED. (Not for signal handlers: it takes a lock.)
+    /// Ends the present wait in `next`, or the following one, with INTERRUPTED.
     pub fn interrupt(&self) -> Result<(), Error> {
-        // SAFETY: the handle lives as long as the lock is held; any thread.
-        self.with(|loader| plain(unsafe { sys::feedlane_loader_interrupt(loader) }).map(drop))
+        // SAFETY: this reference keeps the loader; any thread. So in all calls here.
+        spoken(unsafe { sys::feedlane_loader_interrupt(self.as_ptr()) }).map(drop)
+    }
+
+    /// Ends the loader without waiting: the present call and all later ones say E_STATE, and the workers are asked to
+    /// end. Batches that are held stay as they are.
+    pub fn close(&self) -> Result<(), Error> {
+        // SAFETY: as above.
+        spoken(unsafe { sys::feedlane_loader_close(self.as_ptr()) }).map(drop)
     }
 
     pub fn stats(&self) -> Result<Stats, Error> {
-        self.with(|loader| {
-            let mut out = sys::feedlane_stats::new();
-            // SAFETY: as above.
-            plain(unsafe { sys::feedlane_loader_get_stats(loader, &mut out) })?;
-            Ok(Stats::from_c(&out))
-        })
+        let mut out = sys::feedlane_stats::new();
+        // SAFETY: as above; a struct of ours to fill in.
+        spoken(unsafe { sys::feedlane_loader_get_stats(self.as_ptr(), &mut out) })?;
+        Ok(Stats::from_c(&out))
     }
 
     /// Every worker, by its id.
     pub fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
         // SAFETY: as above.
-        self.with(|loader| all_workers(|id, out| unsafe { sys::feedlane_loader_get_worker_stats(loader, id, out) }))
+        all_workers(|id, out| unsafe { sys::feedlane_loader_get_worker_stats(self.as_ptr(), id, out) })
     }
 
     /// The oldest event that nobody has read; none: there is none.
     pub fn event(&self) -> Result<Option<Event>, Error> {
-        self.with(|loader| {
-            let mut out = sys::feedlane_event::new();
-            // SAFETY: as above.
-            let status = plain(unsafe { sys::feedlane_loader_event(loader, &mut out) })?;
-            Ok(Some(out).filter(|_| status == Status::OK).map(|raw| Event::from_c(&raw)))
-        })
+        let mut out = sys::feedlane_event::new();
+        // SAFETY: as above.
+        let status = spoken(unsafe { sys::feedlane_loader_event(self.as_ptr(), &mut out) })?;
+        Ok(Some(out).filter(|_| status == Status::OK).map(|raw| Event::from_c(&raw)))
     }
 
     /// Thread mode: makes the calling thread a worker. None: none is missing. The loader's memory lives until it leaves.
     pub fn local_worker(&self) -> Result<Option<Worker>, Error> {
         check_abi()?;
-        self.with_live(|live| {
-            let mut raw = std::ptr::null_mut();
-            // SAFETY: as above.
-            call(|err| unsafe { sys::feedlane_loader_local_worker(live.raw.as_ptr(), &mut raw, err) })?;
-            // SAFETY: a handle that is nobody else's, or NULL.
-            Ok(NonNull::new(raw).map(|raw| unsafe { Worker::new(raw, live.pool.clone()) }))
-        })
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: as above.
+        call(|err| unsafe { sys::feedlane_loader_local_worker(self.as_ptr(), &mut raw, err) })?;
+        // SAFETY: a handle that is nobody else's, or NULL.
+        Ok(NonNull::new(raw).map(|raw| unsafe { Worker::new(raw, self.pool.clone()) }))
+    }
+
+    /// Thread mode: runs the data set of [`LoaderBuilder::dataset`](crate::LoaderBuilder::dataset) or
+    /// [`shards`](crate::LoaderBuilder::shards) on the calling thread, until the trainer wants no more. False: no worker
+    /// is missing.
+    pub fn run_local(&self) -> Result<bool, Error> {
+        // SAFETY: as above.
+        let status = call(|err| unsafe { sys::feedlane_loader_run_local(self.as_ptr(), err) })?;
+        Ok(status == Status::OK)
+    }
+
+    /// Copies the batches of a [`staged`](crate::LoaderBuilder::staged) loader on the calling thread until its end.
+    /// E_STATE: not staged, inline, ended, or another thread does.
+    pub fn run_stager(&self) -> Result<(), Error> {
+        // SAFETY: as above.
+        call(|err| unsafe { sys::feedlane_loader_run_stager(self.as_ptr(), err) }).and_then(only_ok)
     }
 }
 
@@ -116,7 +126,7 @@ pub(crate) fn all_workers(
     let mut all = Vec::new();
     loop {
         let mut out = sys::feedlane_worker_stats::new();
-        if plain(read(all.len() as i32, &mut out))? != Status::OK {
+        if spoken(read(all.len() as i32, &mut out))? != Status::OK {
             return Ok(all);
         }
         all.push(WorkerStats::from_c(&out));

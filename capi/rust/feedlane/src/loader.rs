@@ -9,15 +9,19 @@ use std::time::Duration;
 use crate::batch::Batch;
 use crate::builder::LoaderBuilder;
 use crate::error::{plain, Error, Report, Status};
-use crate::handle::{Event, Handle, Live, Shared, Stats, WorkerStats};
+use crate::handle::{Event, Handle, Stats, WorkerStats};
 use crate::pool::Pool;
 use crate::sys;
 
 /// Feeds a training loop. One thread at a time drives it, which `&mut self` sees to; it may move between threads. What
-/// any thread may do meanwhile is in [`Loader::handle`]. Dropping it stops the workers; batches that are held live on.
+/// any thread may do meanwhile is in [`Loader::handle`].
+///
+/// Two ways to end it: [`close`](Loader::close) lets workers finish, waits for them and says how that went. Dropping it
+/// never waits: a worker process that is busy is killed, at the latest when the last [`Handle`] goes too; threads are
+/// asked to end. Batches that are held live on.
 pub struct Loader {
+    /// NULL once it was closed.
     raw: *mut sys::feedlane_loader,
-    shared: Arc<Shared>,
     report: Report,
     /// Which its slots, or the buffers that its batches are copied to, are registered with.
     pool: Option<Arc<Pool>>,
@@ -52,9 +56,12 @@ impl Loader {
 
     /// # Safety
     /// The handle is valid and nobody else's, and was made with this pool.
-    pub(crate) unsafe fn new(live: Live) -> Self {
-        let (raw, pool) = (live.raw.as_ptr(), live.pool.clone());
-        Loader { raw, shared: Shared::new(live), report: Report::with_detail(), pool }
+    pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_loader>, pool: Option<Arc<Pool>>) -> Self {
+        Loader { raw: raw.as_ptr(), report: Report::with_detail(), pool }
+    }
+
+    fn there(&self) -> NonNull<sys::feedlane_loader> {
+        NonNull::new(self.raw).expect("a loader that was closed was given up")
     }
 
     /// Starts an epoch, and workers if none run. In mid-epoch the old one is abandoned first.
@@ -81,9 +88,7 @@ impl Loader {
         let status = self.call(|raw, err| unsafe { sys::feedlane_loader_next(raw, timeout, &mut batch, err) })?;
         Ok(match status {
             // SAFETY: just yielded, with a reference that is the batch's.
-            Status::OK => {
-                Next::Batch(unsafe { Batch::new(NonNull::new(self.raw).expect("a handle"), batch, self.pool.clone()) })
-            }
+            Status::OK => Next::Batch(unsafe { Batch::new(self.there(), batch, self.pool.clone()) }),
             Status::END => Next::End,
             Status::INTERRUPTED => Next::Interrupted,
             Status::SLOTS_HELD => Next::SlotsHeld(self.report.error(status.0)),
@@ -117,15 +122,11 @@ impl Loader {
         self.call(|raw, err| unsafe { sys::feedlane_loader_stop(raw, err) }).map(drop)
     }
 
-    /// Stops the workers and says how that went: what dropping does silently. E_HUNG: one is there still.
+    /// Ends the workers, each after its task, and waits for that: up to the stop timeouts, then they are killed. E_HUNG:
+    /// one is there still.
     pub fn close(mut self) -> Result<(), Error> {
-        plain(self.destroy()).map(drop)
-    }
-
-    fn destroy(&mut self) -> i32 {
-        self.shared.close();
-        // SAFETY: the one handle; nobody else is in a call with it, and it is NULL after. NULL is fine.
-        unsafe { sys::feedlane_loader_destroy(&mut self.raw) }
+        // SAFETY: the one handle that may be destroyed; the pointer is NULL after, which dropping leaves alone.
+        plain(unsafe { sys::feedlane_loader_destroy(&mut self.raw) }).map(drop)
     }
 
     /// Batches in an epoch; none: not known.
@@ -165,7 +166,8 @@ impl Loader {
 
     /// The loader as other threads see it.
     pub fn handle(&self) -> Handle {
-        Handle::new(self.shared.clone())
+        // SAFETY: this is one reference.
+        unsafe { Handle::of(self.there(), self.pool.clone()) }
     }
 
     pub fn stats(&self) -> Result<Stats, Error> {
@@ -196,7 +198,13 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        self.destroy();
+        if !self.raw.is_null() {
+            // SAFETY: the handle's first reference, given back this once. Neither waits.
+            unsafe {
+                sys::feedlane_loader_close(self.raw);
+                sys::feedlane_loader_unref(self.raw);
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! Memory registered with a device: buffers of one's own, and what a loader's batches lie in.
 use std::ffi::{c_void, CString};
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -81,6 +82,19 @@ pub struct PoolStats {
 impl Pool {
     /// Makes a pool and its buffers.
     pub fn new(wanted: &PoolOptions) -> Result<Arc<Self>, Error> {
+        Pool::made(wanted, null())
+    }
+
+    /// With functions of a device that the library doesn't know, in place of `backend`. They are copied.
+    ///
+    /// # Safety
+    /// The functions do what `feedlane_backend` says in `feedlane/pool.h`, on any thread, several at the same time, until
+    /// the pool and everything in it is gone; nothing unwinds out of them.
+    pub unsafe fn with_backend(wanted: &PoolOptions, functions: &sys::feedlane_backend) -> Result<Arc<Self>, Error> {
+        Pool::made(wanted, functions)
+    }
+
+    fn made(wanted: &PoolOptions, custom: *const sys::feedlane_backend) -> Result<Arc<Self>, Error> {
         check_abi()?;
         drop(left_over());
         let backend = CString::new(wanted.backend.as_str());
@@ -88,6 +102,7 @@ impl Pool {
             backend.map_err(|_| Error::argument("backend", format!("{:?} has a zero in it", wanted.backend)))?;
         let mut config = sys::feedlane_pool_config::new();
         config.backend = if wanted.backend.is_empty() { null() } else { backend.as_ptr() };
+        config.custom = custom;
         config.device = wanted.device;
         config.buffers = wanted.buffers;
         config.buffer_bytes = wanted.buffer_bytes;
@@ -106,6 +121,15 @@ impl Pool {
             call(|err| unsafe { sys::feedlane_pool_acquire(self.as_ptr(), nanoseconds(timeout), &mut raw, err) })?;
         only_ok(status)?;
         Ok(Buffer { pool: self.clone(), raw })
+    }
+
+    /// Registers memory of one's own, the whole pages that contain it, for as long as the result is there. E_STATE: a part
+    /// of these pages is registered.
+    pub fn register<'a, T>(self: &Arc<Self>, memory: &'a mut [T]) -> Result<Registered<'a, T>, Error> {
+        let (address, bytes) = (memory.as_mut_ptr().cast(), std::mem::size_of_val(memory) as u64);
+        // SAFETY: memory of this process, which is mapped for all of 'a and a range of its own.
+        call(|err| unsafe { sys::feedlane_pool_register(self.as_ptr(), address, bytes, err) })?;
+        Ok(Registered { pool: self.clone(), memory })
     }
 
     pub fn stats(&self) -> Result<PoolStats, Error> {
@@ -185,6 +209,7 @@ impl Buffer {
     ///
     /// # Safety
     /// `stream` is a stream of the pool's device, and stays one until it has come so far.
+    #[allow(clippy::result_large_err)] // the error has the buffer
     pub unsafe fn release_on(mut self, stream: *mut c_void) -> Result<(), NotReleased<Self>> {
         let (pool, token) = (self.pool.as_ptr(), self.raw.token);
         // SAFETY: pool and buffer are there; the rest is the caller's promise.
@@ -210,6 +235,34 @@ impl Drop for Buffer {
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer").field("bytes", &self.raw.bytes).finish()
+    }
+}
+
+/// Memory of one's own that is registered with a pool. Dropping it unregisters it.
+pub struct Registered<'a, T> {
+    pool: Arc<Pool>,
+    memory: &'a mut [T],
+}
+
+impl<T> Deref for Registered<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        self.memory
+    }
+}
+
+impl<T> DerefMut for Registered<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.memory
+    }
+}
+
+impl<T> Drop for Registered<'_, T> {
+    fn drop(&mut self) {
+        let address = self.memory.as_mut_ptr().cast();
+        // SAFETY: what was registered at this address, this once. What a backend refuses stays registered, which harms
+        // nobody: only unsafe code makes a device read it.
+        unsafe { sys::feedlane_pool_unregister(self.pool.as_ptr(), address, null_mut()) };
     }
 }
 

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut, NonNull};
 use std::time::Duration;
 
+use crate::closer::Closer;
 use crate::error::{call, check_abi, only_ok, plain, Error, Status};
 use crate::loader::nanoseconds;
 use crate::sys;
-use crate::tensor::slice_at_mut;
+use crate::values::{Values, ValuesMut};
 
 /// A ring to make.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +83,12 @@ impl Receiver {
         plain(unsafe { sys::feedlane_rx_arm(self.raw.as_ptr()) }).map(|status| status == Status::AGAIN)
     }
 
+    /// Ends a wait of this end from another thread.
+    pub fn closer(&self) -> Closer {
+        // SAFETY: this is one reference.
+        unsafe { Closer::of_receiver(self.raw) }
+    }
+
     pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let mut fd = -1;
         // SAFETY: any thread; the ring's own, open as long as it lives.
@@ -100,7 +107,7 @@ impl Drop for Receiver {
     }
 }
 
-/// Messages in place. Dropping it gives them all back to their sender.
+/// Messages where they lie. Dropping it gives them all back to their sender.
 pub struct Received<'a> {
     span: sys::feedlane_span,
     ring: &'a mut Receiver,
@@ -118,11 +125,12 @@ impl Received<'_> {
         self.span.lane
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    /// Message by message. Its sender has them mapped for writing until they are given back: see [`Values`].
+    pub fn iter(&self) -> impl Iterator<Item = Values<'_, u8>> {
         let (start, stride) = (self.span.data.cast::<u8>(), self.span.stride as usize);
         let bytes = self.ring.message_bytes;
-        // SAFETY: `count` messages, `stride` bytes apart, which stay until they are given back.
-        (0..self.len()).map(move |i| unsafe { std::slice::from_raw_parts(start.add(i * stride), bytes) })
+        // SAFETY: `count` messages, `stride` bytes apart, which stay mapped until they are given back.
+        (0..self.len()).map(move |i| unsafe { Values::new(start.add(i * stride), bytes) })
     }
 }
 
@@ -166,6 +174,12 @@ impl Sender {
         Ok(Sender { raw: NonNull::new(raw).expect("a handle on success") })
     }
 
+    /// Ends a wait of this end from another thread.
+    pub fn closer(&self) -> Closer {
+        // SAFETY: this is one reference.
+        unsafe { Closer::of_sender(self.raw) }
+    }
+
     /// Waits for room for up to `want` messages. TIMEOUT and INTERRUPTED are errors here.
     pub fn reserve(&mut self, want: u32, timeout: Option<Duration>) -> Result<Reserved<'_>, Error> {
         let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
@@ -202,11 +216,11 @@ impl Reserved<'_> {
     ///
     /// # Panics
     /// Beyond the last one.
-    pub fn cell_mut(&mut self, index: usize) -> &mut [u8] {
+    pub fn cell_mut(&mut self, index: usize) -> ValuesMut<'_, u8> {
         assert!(index < self.len(), "cell {} of {}", index, self.len());
         let stride = self.span.stride as usize;
         // SAFETY: a cell of the reservation, this sender's alone but for the ring's own 8 bytes of each.
-        unsafe { slice_at_mut(self.span.data.cast::<u8>().add(index * stride), stride - 8) }
+        unsafe { ValuesMut::new(self.span.data.cast::<u8>().add(index * stride), stride - 8) }
     }
 
     /// Publishes the first `count` messages, in order.

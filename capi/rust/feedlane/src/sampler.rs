@@ -74,6 +74,8 @@ pub struct Distributed {
     pub drop_last: bool,
     /// `Torch` or `Feistel`.
     pub shuffle: Shuffle,
+    /// With `world` 0: rank 0 of 1, whatever the environment says.
+    pub detect_off: bool,
 }
 
 /// Which process of how many this is.
@@ -81,7 +83,7 @@ pub struct Distributed {
 pub struct Rank {
     pub rank: i32,
     pub world: i32,
-    /// "feedlane", "torchrun", "openmpi", "pmi", "slurm"; "none": 0 of 1.
+    /// "feedlane", "torchrun", "openmpi", "mvapich", "pmi", "flux", "slurm"; "none": 0 of 1.
     pub source: String,
     /// Another source that says something else; empty if none does.
     pub warning: String,
@@ -98,7 +100,7 @@ impl Rank {
 }
 
 impl Sampler {
-    fn made(
+    pub(crate) fn made(
         make: impl FnOnce(*mut *mut sys::feedlane_sampler, *mut sys::feedlane_error) -> i32,
     ) -> Result<Self, Error> {
         let mut raw = null_mut();
@@ -161,6 +163,7 @@ impl Sampler {
         config.no_shuffle = wanted.no_shuffle.into();
         config.drop_last = wanted.drop_last.into();
         config.shuffle = wanted.shuffle.to_c();
+        config.detect_off = wanted.detect_off.into();
         // SAFETY: the configuration is copied.
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_distributed(&config, out, err) })
     }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tensors in place: of a batch in the trainer's hands, or of a task that a worker fills.
+//! Tensors where they lie: of a batch in the trainer's hands, or of a task that a worker fills.
 use std::ffi::CStr;
 use std::marker::PhantomData;
 
 use crate::element::{Dtype, Element};
 use crate::error::{Error, Status};
 use crate::sys;
+use crate::values::{Values, ValuesMut};
 
-/// A tensor to read, where it lies. Lives no longer than what it is of.
+/// A tensor to read, where it lies: in memory that worker processes have mapped too, see [`Values`]. Lives no longer than
+/// what it is of.
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     raw: &'a sys::feedlane_tensor,
 }
 
-// SAFETY: what it points to stays as it is for 'a, and is only read through it.
+// SAFETY: what it points to stays mapped for 'a, and is only read through it.
 unsafe impl Send for Tensor<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Tensor<'_> {}
@@ -58,20 +60,20 @@ impl<'a> Tensor<'a> {
     }
 
     /// All rows, whatever they are made of.
-    pub fn bytes(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> Values<'a, u8> {
         // SAFETY: `bytes` bytes of the batch's or the task's memory, by `new`'s promise.
-        unsafe { crate::error::bytes_at(self.raw.data, self.raw.bytes) }
+        unsafe { Values::new(self.raw.data.cast(), self.raw.bytes as usize) }
     }
 
-    /// All rows as `T`, without a copy. E_ARGUMENT if it isn't made of `T`s.
-    pub fn as_slice<T: Element>(&self) -> Result<&'a [T], Error> {
+    /// All rows as `T`, to be read or copied from where they lie. E_ARGUMENT if it isn't made of `T`s.
+    pub fn values<T: Element>(&self) -> Result<Values<'a, T>, Error> {
         let count = elements::<T>(self.raw)?;
-        // SAFETY: `count` elements lie there, aligned; every bit pattern is a `T`; unchanged for 'a.
-        Ok(unsafe { crate::error::slice_at(self.raw.data.cast::<T>(), count as u64) })
+        // SAFETY: `count` elements lie there, aligned, by `new`'s promise.
+        Ok(unsafe { Values::new(self.raw.data.cast(), count) })
     }
 }
 
-/// A tensor to write, where it lies.
+/// A tensor to write, where it lies: see [`ValuesMut`].
 pub struct TensorMut<'a> {
     raw: sys::feedlane_tensor,
     memory: PhantomData<&'a mut [u8]>,
@@ -89,24 +91,23 @@ impl<'a> TensorMut<'a> {
         Tensor { raw: &self.raw }
     }
 
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let count = self.raw.bytes as usize;
-        // SAFETY: `count` bytes that are ours alone, by `new`'s promise.
-        unsafe { slice_at_mut(self.raw.data.cast(), count) }
+    pub fn bytes_mut(&mut self) -> ValuesMut<'_, u8> {
+        // SAFETY: as many bytes that are ours alone, by `new`'s promise.
+        unsafe { ValuesMut::new(self.raw.data.cast(), self.raw.bytes as usize) }
     }
 
-    /// All rows as `T`, in place. E_ARGUMENT if it isn't made of `T`s.
-    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T], Error> {
+    /// All rows as `T`, to be written where they lie. E_ARGUMENT if it isn't made of `T`s.
+    pub fn values_mut<T: Element>(&mut self) -> Result<ValuesMut<'_, T>, Error> {
         let count = elements::<T>(&self.raw)?;
-        // SAFETY: `count` aligned elements that are ours alone; every bit pattern is a `T`.
-        Ok(unsafe { slice_at_mut(self.raw.data.cast::<T>(), count) })
+        // SAFETY: `count` aligned elements that are ours alone.
+        Ok(unsafe { ValuesMut::new(self.raw.data.cast(), count) })
     }
 
-    /// As `as_mut_slice`, for as long as the tensor itself was borrowed.
-    pub fn into_mut_slice<T: Element>(self) -> Result<&'a mut [T], Error> {
+    /// As `values_mut`, for as long as the tensor itself was borrowed.
+    pub fn into_values_mut<T: Element>(self) -> Result<ValuesMut<'a, T>, Error> {
         let count = elements::<T>(&self.raw)?;
         // SAFETY: `count` aligned elements that are ours alone for 'a, as `self` is given up.
-        Ok(unsafe { slice_at_mut(self.raw.data.cast::<T>(), count) })
+        Ok(unsafe { ValuesMut::new(self.raw.data.cast(), count) })
     }
 }
 

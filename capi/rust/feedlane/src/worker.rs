@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The worker's side: with a data set, or task by task.
-use std::ffi::CString;
-use std::marker::PhantomData;
-use std::ops::Deref;
-use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::io::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::Field;
 use crate::callbacks::{dataset_table, shard_table, Dataset, Shard, WorkerInfo};
-use crate::error::{bytes_at, call, check_abi, plain, slice_at, Error, Status};
+use crate::closer::Closer;
+use crate::error::{call, check_abi, plain, Error, Status};
 use crate::failure::{guarded, said, Failure};
 use crate::loader::nanoseconds;
 use crate::pool::Pool;
 use crate::sys;
-use crate::tensor::TensorMut;
+use crate::task::{c_text, Task, Work};
 
 /// First thing in `main`, before any thread: if a trainer started this process, it is a worker here until the trainer
 /// wants no more; then the code to end with. None: it is no worker.
@@ -203,11 +200,32 @@ impl Worker {
         let status = call(|err| unsafe { sys::feedlane_worker_next(raw, nanoseconds(timeout), &mut task, err) })?;
         Ok(match status {
             // SAFETY: the library's task, valid until it is committed or failed, which `Task` does before 'a ends.
-            Status::OK => NextTask::Task(Task { work: unsafe { Work::new(task) }, is_open: true }),
+            Status::OK => NextTask::Task(unsafe { Task::new(task) }),
             Status::END => NextTask::End,
             Status::INTERRUPTED => NextTask::Interrupted,
             _ => NextTask::Timeout,
         })
+    }
+
+    /// For a foreign event loop: true: call `next_task`; false: sleep until `wait_fd` is readable.
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        // SAFETY: as in `ready`.
+        plain(unsafe { sys::feedlane_worker_arm(self.raw.as_ptr()) }).map(|status| status == Status::AGAIN)
+    }
+
+    pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        let mut fd = -1;
+        // SAFETY: any thread; the worker's own, open as long as it lives.
+        unsafe {
+            plain(sys::feedlane_worker_wait_fd(self.raw.as_ptr(), &mut fd))?;
+            Ok(BorrowedFd::borrow_raw(fd))
+        }
+    }
+
+    /// Ends a wait of this worker from another thread. It leaves the trainer when both are dropped.
+    pub fn closer(&self) -> Closer {
+        // SAFETY: this is one reference.
+        unsafe { Closer::of_worker(self.raw) }
     }
 
     /// Says that it is ready, then makes batch after batch with `make`, which fills every row of every tensor, until the
@@ -243,191 +261,5 @@ impl Drop for Worker {
         let mut raw = self.raw.as_ptr();
         // SAFETY: the one handle, which nobody uses any more.
         unsafe { sys::feedlane_worker_detach(&mut raw) };
-    }
-}
-
-/// A text without the zeros that would end it early.
-fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).expect("no zero is left")
-}
-
-/// A batch to make: what its rows are, and where they go.
-pub struct Work<'a> {
-    /// The library changes what lies there when a tensor is added, so there is no reference to it.
-    raw: *const sys::feedlane_task,
-    memory: PhantomData<&'a mut [u8]>,
-}
-
-impl<'a> Work<'a> {
-    /// # Safety
-    /// The library's task, which is in hand for all of 'a.
-    pub(crate) unsafe fn new(raw: *const sys::feedlane_task) -> Self {
-        Work { raw, memory: PhantomData }
-    }
-
-    /// What it says now.
-    fn now(&self) -> sys::feedlane_task {
-        // SAFETY: the library's task, by `new`'s promise; only calls of this thread change it.
-        unsafe { *self.raw }
-    }
-
-    /// Never used again within a loader.
-    pub fn id(&self) -> u64 {
-        self.now().id
-    }
-
-    pub fn epoch(&self) -> i64 {
-        self.now().epoch
-    }
-
-    /// Of the batch in its epoch, from 0.
-    pub fn batch(&self) -> i64 {
-        self.now().batch
-    }
-
-    /// 0, and one more each time the batch is sent out again.
-    pub fn attempt(&self) -> i32 {
-        self.now().attempt
-    }
-
-    /// Rows wanted.
-    pub fn count(&self) -> usize {
-        self.now().count as usize
-    }
-
-    /// What its rows are; empty for an iterable data set. These go with the task, as `seeds` and `state` do: another
-    /// task's lie there when it is committed. Who writes tensors meanwhile copies them, or looks at one a row.
-    pub fn indices(&self) -> &[i64] {
-        // SAFETY: `count` indices that stay as long as the task, and whatever ends it takes it; NULL if there are none.
-        unsafe { slice_at(self.now().indices, self.now().count) }
-    }
-
-    /// One a row: the same in any worker.
-    pub fn seeds(&self) -> &[u64] {
-        // SAFETY: as above.
-        unsafe { slice_at(self.now().seeds, self.now().count) }
-    }
-
-    /// Iterable: the shard starts over, or goes on behind `delivered` samples, or from `state`.
-    pub fn is_first(&self) -> bool {
-        self.now().first != 0
-    }
-
-    pub fn delivered(&self) -> u64 {
-        self.now().delivered
-    }
-
-    pub fn state(&self) -> &[u8] {
-        // SAFETY: as above, as many bytes.
-        unsafe { bytes_at(self.now().state, self.now().state_bytes) }
-    }
-
-    pub fn tensor_count(&self) -> usize {
-        self.now().tensor_count as usize
-    }
-
-    /// A tensor of all rows, to be written in place.
-    pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
-        let task = self.now(); // each time anew: the descriptors may have moved when one was added
-                               // SAFETY: the task's own number of descriptors.
-        let tensors = unsafe { slice_at(task.tensors, task.tensor_count as u64) };
-        let raw = tensors.get(index).ok_or_else(|| Error::beyond("tensor", index, "task", tensors.len()))?;
-        // SAFETY: the task's memory, this worker's alone until the commit, and borrowed mutably.
-        Ok(unsafe { TensorMut::new(*raw) })
-    }
-
-    /// Gives tensor `index` another shape than declared, or adds one at `tensor_count()`. The field's shape is the whole
-    /// one, batch dimension included.
-    pub fn reshape(&mut self, index: usize, whole: &Field) -> Result<TensorMut<'_>, Error> {
-        let number = i32::try_from(index).map_err(|_| Error::beyond("tensor", index, "task", self.tensor_count()))?;
-        let (name, mut out) = (c_text(whole.name()), sys::feedlane_tensor::new());
-        let field = whole.to_c(&name)?;
-        // SAFETY: the task in hand; the field is copied; a struct of ours to fill in.
-        call(|err| unsafe { sys::feedlane_task_tensor(self.raw, number, &field, &mut out, err) })?;
-        // SAFETY: as in `tensor_mut`.
-        Ok(unsafe { TensorMut::new(out) })
-    }
-
-    /// Bytes that travel with the batch. The last call counts.
-    pub fn set_metadata(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let count = bytes.len() as u64;
-        // SAFETY: the task in hand; `count` bytes, which are copied.
-        call(|err| unsafe { sys::feedlane_task_metadata(self.raw, bytes.as_ptr().cast(), count, err) }).map(drop)
-    }
-
-    /// In a worker: the trainer has given this batch up, or wants no more; whatever is made will be dropped.
-    pub fn is_abandoned(&self) -> bool {
-        let worker = self.now().worker;
-        // SAFETY: the worker that has the task; NULL inline.
-        !worker.is_null() && unsafe { sys::feedlane_worker_check(worker) } != sys::FEEDLANE_OK
-    }
-}
-
-/// A task of [`Worker::next_task`]. Dropped without a commit it is failed.
-pub struct Task<'a> {
-    work: Work<'a>,
-    is_open: bool,
-}
-
-impl<'a> Deref for Task<'a> {
-    type Target = Work<'a>;
-    fn deref(&self) -> &Work<'a> {
-        &self.work
-    }
-}
-
-// No DerefMut: who has two works could swap them, and commit what is somebody else's to write.
-impl Task<'_> {
-    /// See [`Work::tensor_mut`].
-    pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
-        self.work.tensor_mut(index)
-    }
-
-    /// See [`Work::reshape`].
-    pub fn reshape(&mut self, index: usize, whole: &Field) -> Result<TensorMut<'_>, Error> {
-        self.work.reshape(index, whole)
-    }
-
-    /// See [`Work::set_metadata`].
-    pub fn set_metadata(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.work.set_metadata(bytes)
-    }
-
-    /// The batch is made: so many rows of every tensor are written.
-    pub fn commit(mut self, rows: usize) -> Result<(), Error> {
-        // SAFETY: the task in hand.
-        let end = call(|err| unsafe { sys::feedlane_task_commit(self.work.raw, rows as u64, err) });
-        // With E_ARGUMENT it is still there: dropping fails it.
-        self.is_open = matches!(&end, Err(error) if error.status == Status::ARGUMENT);
-        end.map(drop)
-    }
-
-    /// The batch can't be made, because of this row if one is named: the trainer's `next` says E_SAMPLE and this.
-    pub fn fail(mut self, row: Option<usize>, transient: bool, text: &str, detail: &str) -> Result<(), Error> {
-        self.is_open = false;
-        let (position, text, detail) = (row.map_or(-1, |r| r as i64), c_text(text), c_text(detail));
-        let (raw, text, detail) = (self.work.raw, text.as_ptr(), detail.as_ptr());
-        // SAFETY: the task in hand; both texts live until the end of this function and are copied.
-        call(|err| unsafe { sys::feedlane_task_fail(raw, position, transient.into(), text, detail, err) }).map(drop)
-    }
-
-    /// Iterable: the shard has no more samples in this epoch.
-    pub fn exhausted(mut self) -> Result<(), Error> {
-        // SAFETY: the task in hand.
-        let end = call(|err| unsafe { sys::feedlane_task_exhausted(self.work.raw, err) });
-        self.is_open = matches!(&end, Err(error) if error.status == Status::STATE);
-        end.map(drop)
-    }
-}
-
-impl Drop for Task<'_> {
-    fn drop(&mut self) {
-        if self.is_open {
-            let text = b"the worker dropped the task\0";
-            // SAFETY: the task in hand, and a terminated text.
-            unsafe {
-                sys::feedlane_task_fail(self.work.raw, -1, 0, text.as_ptr().cast(), null(), null_mut());
-            }
-        }
     }
 }

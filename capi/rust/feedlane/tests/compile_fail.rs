@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use feedlane::{Dataset, Loader, Row, Sampler, Status, WorkerInfo};
+
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -26,7 +28,48 @@ fn check(source: &Path, name: &str, external: &[&str], scratch: &Path) -> Output
     rustc.output().expect("rustc, or $RUSTC")
 }
 
+/// Most misuse doesn't compile: a released batch, a loader that was closed. The rest is an error that names what is wrong.
 #[test]
+fn misuse() -> Result<(), feedlane::Failure> {
+    misuse_is_refused_by_the_compiler();
+    let order = Sampler::sequential(4)?;
+    let builder = || Loader::builder().sampler(&order).dataset::<Nothing>().field::<f32>("x", &[]);
+    let refused = builder().batch_size(-7).build().err().ok_or("a batch size of -7")?;
+    let said = (refused.status, refused.argument.as_str(), refused.found);
+    assert_eq!(said, (Status::ARGUMENT, "config.batch_size", -7), "{}", refused);
+
+    let (mut loader, mut other) = (builder().build()?, builder().build()?);
+    let handle = loader.handle();
+    let batch = loader.epoch(0)?.next().ok_or("a batch")??;
+    let wrong = batch.tensor(0)?.values::<i64>().unwrap_err();
+    assert_eq!(
+        (wrong.argument.as_str(), wrong.text.as_str()),
+        ("dtype", "the tensor's elements are float32, not int64")
+    );
+    assert_eq!(batch.tensor(1).err().ok_or("there is one")?.text, "tensor is 1, the batch has 1");
+    assert_eq!(other.state(Some(&batch)).unwrap_err().text, "the batch is another loader's");
+    loader.close()?;
+    let closed = handle.stats().unwrap_err();
+    assert_eq!((closed.status, closed.text.as_str()), (Status::STATE, "the loader has ended"));
+    let never = other.next(None).err().ok_or("no epoch was begun")?;
+    assert_eq!(never.status, Status::STATE, "{}", never);
+    Ok(())
+}
+
+struct Nothing;
+
+impl Dataset for Nothing {
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, feedlane::Failure> {
+        Ok(Nothing)
+    }
+
+    fn get(&mut self, row: &mut Row<'_>) -> Result<(), feedlane::Failure> {
+        let unfit = row.write(0, &[1f32, 2.0]).unwrap_err();
+        assert_eq!((unfit.argument.as_str(), unfit.found, unfit.needed), ("values", 2, 1));
+        Ok(())
+    }
+}
+
 fn misuse_is_refused_by_the_compiler() {
     let scratch = Scratch(std::env::temp_dir().join(format!("feedlane-compile-fail-{}", std::process::id())));
     fs::create_dir_all(&scratch.0).expect("a folder of our own");
@@ -61,5 +104,5 @@ fn misuse_is_refused_by_the_compiler() {
         refused += i32::from(wanted.is_some());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(refused >= 24, "{} cases", refused);
+    assert!(refused >= 29, "{} cases", refused);
 }

@@ -30,12 +30,10 @@ fn by_itself() -> Checked {
     let mut worker = Worker::from_environment(None)?.ok_or("a trainer")?;
     worker.run(|work| {
         let (indices, seeds) = (work.indices().to_vec(), work.seeds().to_vec());
-        for (x, (index, seed)) in
-            work.tensor_mut(0)?.as_mut_slice::<f32>()?.chunks_exact_mut(2).zip(indices.iter().zip(&seeds))
-        {
-            x.copy_from_slice(&[*index as f32, (*index + (*seed % 7) as i64) as f32]);
+        for (row, (index, seed)) in indices.iter().zip(&seeds).enumerate() {
+            work.write_at(0, 2 * row, &[*index as f32, (*index + (*seed % 7) as i64) as f32])?;
         }
-        work.tensor_mut(1)?.as_mut_slice::<i64>()?.copy_from_slice(&indices);
+        work.write_at(1, 0, &indices)?;
         Ok(())
     })?;
     std::env::set_var("FEEDLANE_WORKER_FD", SECOND.to_string());

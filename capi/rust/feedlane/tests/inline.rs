@@ -95,7 +95,7 @@ impl Dataset for Whole {
             return Err(Transient(format!("try {}", self.tries)).into());
         }
         let indices = work.indices().to_vec();
-        work.tensor_mut(0)?.into_mut_slice::<i64>()?.copy_from_slice(&indices);
+        work.tensor_mut(0)?.into_values_mut::<i64>()?.copy_from_slice(&indices);
         let added = work.tensor_count();
         let whole = Field::new::<u8>("added", &[2, 3]);
         work.reshape(added, &whole)?.bytes_mut().copy_from_slice(b"abcdef");
@@ -124,8 +124,8 @@ fn an_inline_data_set_shapes_whole_batches_and_is_retried() -> Checked {
     for batch in loader.epoch(0)? {
         let batch = batch?;
         assert_eq!(batch.worker(), None);
-        assert_eq!(batch.tensor(0)?.as_slice::<i64>()?, batch.indices());
-        assert_eq!((batch.tensor(1)?.shape(), batch.tensor(1)?.bytes()), (&[2, 3][..], &b"abcdef"[..]));
+        assert_eq!(batch.tensor(0)?.values::<i64>()?.to_vec(), batch.indices());
+        assert_eq!((batch.tensor(1)?.shape(), batch.tensor(1)?.bytes().to_vec()), (&[2, 3][..], b"abcdef".to_vec()));
         seen.push(String::from_utf8(batch.metadata().to_vec())?);
     }
     assert_eq!(seen, ["batch 0", "batch 1", "batch 2"]);
@@ -211,7 +211,7 @@ fn a_workers_run_goes_on_after_what_panics_when_it_is_told_or_dropped() -> Check
             0 => std::panic::panic_any(Bomb(2)),
             1 => Err(Bomb(2).into()),
             2 => Err(Ring.into()),
-            _ => Ok(work.tensor_mut(0)?.as_mut_slice::<i64>()?.fill(3)),
+            _ => Ok(work.write_at(0, 0, &[3i64])?),
         })
     });
     let ends: Vec<_> = loader.epoch(0)?.map(|batch| batch.map(|b| b.number()).map_err(|e| e.text.clone())).collect();
@@ -252,7 +252,7 @@ fn a_shard_is_iterated_to_its_end() -> Checked {
     for (epoch, letters) in [(0, "edcba"), (2, "gfedcba")] {
         let mut read = Vec::new();
         for batch in loader.epoch(epoch)? {
-            read.extend_from_slice(batch?.tensor(0)?.as_slice::<u8>()?);
+            read.extend(batch?.tensor(0)?.values::<u8>()?.iter());
         }
         assert_eq!(String::from_utf8(read)?, letters);
     }
@@ -279,8 +279,7 @@ fn threads_work_task_by_task_and_their_panics_are_failures() -> Checked {
                 worker.run(|work| {
                     assert!(work.batch() != 2, "not batch two");
                     let indices = work.indices().to_vec();
-                    work.tensor_mut(0)?.as_mut_slice::<i64>()?.copy_from_slice(&indices);
-                    Ok(())
+                    Ok(work.write_at(0, 0, &indices)?)
                 })
             })
         })
@@ -289,7 +288,7 @@ fn threads_work_task_by_task_and_their_panics_are_failures() -> Checked {
     both.iter().take(2).for_each(drop);
     for (i, batch) in loader.epoch(0)?.enumerate() {
         match batch {
-            Ok(batch) => assert_eq!(batch.tensor(0)?.as_slice::<i64>()?, batch.indices()),
+            Ok(batch) => assert_eq!(batch.tensor(0)?.values::<i64>()?.to_vec(), batch.indices()),
             Err(error) => assert!(i == 2 && error.text.contains("panicked: not batch two"), "{}", error),
         }
     }
@@ -360,8 +359,7 @@ fn a_shard_that_hangs_in_its_thread_is_told_once_and_the_others_go_on() -> Check
                                 let _ = until.recv();
                             }
                             left -= 1;
-                            let from = task.tensor_mut(0).expect("a tensor").into_mut_slice().expect("a number");
-                            from.fill(i64::from(id));
+                            task.write_at(0, 0, &[i64::from(id)]).expect("a number");
                             task.commit(1).expect("told");
                         }
                         NextTask::End => break,
@@ -374,7 +372,7 @@ fn a_shard_that_hangs_in_its_thread_is_told_once_and_the_others_go_on() -> Check
     let (mut made, mut told) = ([0; 2], Vec::new());
     for batch in loader.epoch(0)? {
         match batch {
-            Ok(batch) => made[batch.tensor(0)?.as_slice::<i64>()?[0] as usize] += 1,
+            Ok(batch) => made[batch.tensor(0)?.values::<i64>()?.get(0).ok_or("one")? as usize] += 1,
             Err(error) => told.push(error),
         }
     }
@@ -398,7 +396,7 @@ fn a_ring_carries_messages_in_place() -> Checked {
             let mut room = sender.reserve(3, None)?;
             let count = (room.len() as u32).min(100 - sent);
             for i in 0..count {
-                room.cell_mut(i as usize)[..4].copy_from_slice(&(sent + i).to_ne_bytes());
+                room.cell_mut(i as usize).write_at(0, &(sent + i).to_ne_bytes());
             }
             room.commit(count)?;
             sent += count;
@@ -411,7 +409,7 @@ fn a_ring_carries_messages_in_place() -> Checked {
             Ok(received) => {
                 assert_eq!((received.lane(), received.iter().count()), (0, received.len()));
                 for message in received.iter() {
-                    got.push(u32::from_ne_bytes(message.try_into()?));
+                    got.push(u32::from_ne_bytes(message.to_vec().as_slice().try_into()?));
                 }
             }
             Err(end) => break end,

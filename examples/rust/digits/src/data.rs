@@ -46,39 +46,44 @@ impl Digits {
         Ok(Digits { images, labels, order })
     }
 
-    /// Sample `index` to train on, in [0, 1], moved by up to a pixel each way as `seed` says. Returns the label; none:
-    /// there is no such sample.
-    pub fn decode_train(&self, index: usize, seed: u64, image: &mut [f32]) -> Option<i64> {
+    /// Sample `index` to train on, in [0, 1], moved by up to a pixel each way as `seed` says, and its label; none: there is
+    /// no such sample.
+    pub fn decode_train(&self, index: usize, seed: u64) -> Option<([f32; PIXELS], i64)> {
         let digit = *self.order.get(HELD_OUT_COUNT.checked_add(index)?)?;
         let mut random = Random::new(seed);
         let dx = random.below(3) as isize - 1;
         let dy = random.below(3) as isize - 1;
-        Some(self.decode(digit, dx, dy, image))
+        Some(self.decode(digit, dx, dy))
     }
 
-    /// Digit `index` of the files as it is there. Returns the label; none: there is no such digit.
-    pub fn copy(&self, index: usize, image: &mut [u8]) -> Option<i64> {
+    /// Digit `index` of the files as it is there, and its label; none: there is no such digit.
+    pub fn raw(&self, index: usize) -> Option<(&[u8], i64)> {
         let label = *self.labels.get(index)?;
-        image.copy_from_slice(&self.images[index * PIXELS..][..PIXELS]);
-        Some(label.into())
+        Some((&self.images[index * PIXELS..][..PIXELS], label.into()))
     }
 
     pub fn held_out(&self) -> HeldOut {
-        let mut images = vec![0.0; HELD_OUT_COUNT * PIXELS];
-        let places = images.chunks_exact_mut(PIXELS);
-        let labels = places.zip(&self.order).map(|(image, digit)| self.decode(*digit, 0, 0, image)).collect();
+        let (mut images, mut labels) = (Vec::new(), Vec::new());
+        for digit in &self.order[..HELD_OUT_COUNT] {
+            let (image, label) = self.decode(*digit, 0, 0);
+            images.extend_from_slice(&image);
+            labels.push(label);
+        }
         HeldOut { images, labels }
     }
 
-    fn decode(&self, digit: usize, dx: isize, dy: isize, image: &mut [f32]) -> i64 {
+    fn decode(&self, digit: usize, dx: isize, dy: isize) -> ([f32; PIXELS], i64) {
+        let mut image = [0.0; PIXELS];
         let grey = &self.images[digit * PIXELS..][..PIXELS];
         let sides = 0..SIDE as isize;
         for (i, pixel) in image.iter_mut().enumerate() {
             let (x, y) = ((i % SIDE) as isize - dx, (i / SIDE) as isize - dy);
             let inside = sides.contains(&x) && sides.contains(&y);
-            *pixel = if inside { grey[y as usize * SIDE + x as usize] as f32 / WHITE } else { 0.0 };
+            if inside {
+                *pixel = grey[y as usize * SIDE + x as usize] as f32 / WHITE;
+            }
         }
-        i64::from(self.labels[digit])
+        (image, i64::from(self.labels[digit]))
     }
 }
 

@@ -23,12 +23,17 @@ impl Dataset for DigitsDataset {
 
     fn get(&mut self, row: &mut Row<'_>) -> Result<(), Failure> {
         let (index, seed) = (usize::try_from(row.index())?, row.seed());
+        let none = || format!("there is no digit {}", index);
         let label = if self.as_in_the_files {
-            self.digits.copy(index, row.field_mut::<u8>(IMAGE)?)
+            let (image, label) = self.digits.raw(index).ok_or_else(none)?;
+            row.write(IMAGE, image)?;
+            label
         } else {
-            self.digits.decode_train(index, seed, row.field_mut::<f32>(IMAGE)?)
+            let (image, label) = self.digits.decode_train(index, seed).ok_or_else(none)?;
+            row.write(IMAGE, &image)?;
+            label
         };
-        row.fill::<i64>(LABEL, label.ok_or_else(|| format!("there is no digit {}", index))?)?;
+        row.fill::<i64>(LABEL, label)?;
         Ok(())
     }
 }

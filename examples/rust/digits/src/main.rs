@@ -46,14 +46,15 @@ fn train(options: &Options) -> Result<(), Failure> {
     let mut losses = Losses::create(options.losses.as_deref())?;
     let mut network = Network::new(1);
     let (mut rate, mut test) = (0.2, Score::default());
+    let (mut images, mut labels) = (Vec::new(), Vec::new());
     for epoch in 0..options.epochs {
         let mut score = Score::default();
         for batch in loader.epoch(epoch)? {
             let batch = batch?; // its memory goes back to the workers at the end of this round
             killer.batch_is_here()?;
-            let images = batch.field("image")?.as_slice::<f32>()?;
-            let labels = batch.field("label")?.as_slice::<i64>()?;
-            score.add(&network.learn(images, labels, rate));
+            batch.field("image")?.values::<f32>()?.copy_to_vec(&mut images);
+            batch.field("label")?.values::<i64>()?.copy_to_vec(&mut labels);
+            score.add(&network.learn(&images, &labels, rate));
         }
         test = network.evaluate(&held_out.images, &held_out.labels);
         losses.write(epoch, score.mean_loss())?;

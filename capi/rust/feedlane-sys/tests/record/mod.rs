@@ -13,9 +13,11 @@ pub fn source(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {}", path.display(), e))
 }
 
-/// capi/abi/interface.json, which is compared with the header elsewhere: an entry a line.
+/// $FEEDLANE_RECORD, as one that is installed, or capi/abi/interface.json, which is compared with the header elsewhere: an
+/// entry a line.
 pub fn record() -> String {
-    fs::read_to_string(capi().join("abi/interface.json")).expect("capi/abi/interface.json")
+    let path = std::env::var_os("FEEDLANE_RECORD").map_or_else(|| capi().join("abi/interface.json"), PathBuf::from);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {}", path.display(), e))
 }
 
 /// The lines of a table, each with its key.

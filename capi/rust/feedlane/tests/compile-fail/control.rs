@@ -6,11 +6,15 @@ fn shares<T: Send + Sync>(_: T) {}
 fn moves<T: Send>(_: T) {}
 
 pub fn trainer(mut loader: Loader, mut batch: Batch) -> Result<(), Error> {
-    let first = batch.tensor(0)?.as_slice::<f32>()?[0];
-    batch.tensor_mut(0)?.as_mut_slice::<f32>()?[0] = first;
+    let values = batch.tensor(0)?.values::<f32>()?;
+    // SAFETY: never run.
+    let first = values.get(0).unwrap_or(unsafe { values.as_slice() }[0]);
+    batch.tensor_mut(0)?.values_mut::<f32>()?.set(0, first);
+    // SAFETY: never run.
+    unsafe { batch.tensor_mut(0)?.values_mut::<f32>()?.as_mut_slice().fill(first) };
     batch.release();
     for batch in loader.epoch(0)? {
-        println!("{:?}", batch?.tensor(0)?.as_slice::<f32>()?);
+        println!("{:?}", batch?.tensor(0)?.values::<f32>()?);
     }
     if let Some(batch) = loader.epoch(1)?.next() {
         let (batch, mut memory) = (batch?, [0u8; 64]);
@@ -29,7 +33,7 @@ pub fn trainer(mut loader: Loader, mut batch: Batch) -> Result<(), Error> {
 pub fn worker(mut worker: feedlane::Worker) -> Result<(), Error> {
     if let feedlane::NextTask::Task(mut task) = worker.next_task(None)? {
         let first = task.indices()[0] as f32 + task.seeds()[0] as f32 + task.state()[0] as f32;
-        task.tensor_mut(0)?.as_mut_slice::<f32>()?.fill(first);
+        task.tensor_mut(0)?.values_mut::<f32>()?.fill(first);
         task.commit(1)?;
     }
     Sampler::sequential(1).map(drop)

@@ -2,7 +2,7 @@
 // error E0505: a message lies in the ring until it is given back
 pub fn receiver(ring: &mut feedlane::Receiver) -> Result<u8, feedlane::Error> {
     let received = ring.receive(1, None)?;
-    let message = received.iter().next().unwrap_or(&[]);
+    let message = received.iter().next();
     drop(received);
-    Ok(message[0])
+    Ok(message.and_then(|bytes| bytes.get(0)).unwrap_or(0))
 }

@@ -12,6 +12,22 @@ pub struct Numbers {
     config: String,
 }
 
+/// A failure with a cause.
+#[derive(Debug)]
+struct Unreadable(std::num::ParseIntError);
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("eleven can't be read")
+    }
+}
+
+impl std::error::Error for Unreadable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 impl Dataset for Numbers {
     fn open(info: &WorkerInfo<'_>) -> Result<Self, Failure> {
         let config = String::from_utf8(info.config().to_vec())?;
@@ -27,13 +43,15 @@ impl Dataset for Numbers {
         if index == 11 {
             match self.config.as_str() {
                 "error" => Err("eleven is missing".to_string().parse::<i64>().map_err(Box::new).unwrap_err())?,
+                "caused" => Err(Unreadable("eleven".parse::<i64>().unwrap_err()))?,
+                "stuck" => std::thread::sleep(std::time::Duration::from_secs(100)),
                 "panic" => panic!("eleven is too much"),
-                "dtype" => drop(row.field_mut::<f64>(0)?),
+                "dtype" => row.fill::<f64>(0, 0.0)?,
                 "beyond" => row.fill::<i64>(2, 0)?,
                 _ => {}
             }
         }
-        row.field_mut::<f32>(0)?.copy_from_slice(&[index as f32, (index + (seed % 7) as i64) as f32]);
+        row.write(0, &[index as f32, (index + (seed % 7) as i64) as f32])?;
         row.fill::<i64>(1, index)?;
         Ok(())
     }
@@ -51,15 +69,15 @@ pub fn loader_of(
 
 pub fn check_batch(batch: &Batch, number: i64) -> Checked {
     assert_eq!((batch.number(), batch.rows()), (number, ROWS));
-    let labels = batch.field("label")?.as_slice::<i64>()?;
+    let labels = batch.field("label")?.values::<i64>()?.to_vec();
     assert_eq!(labels, batch.indices());
     assert_eq!(labels[0], number * ROWS as i64);
     let x = batch.field("x")?;
     assert_eq!((x.shape(), x.strides(), x.name()), (&[ROWS as i64, 2][..], &[2, 1][..], "x"));
-    for (row, pair) in x.as_slice::<f32>()?.chunks_exact(2).enumerate() {
+    for (row, pair) in x.values::<f32>()?.chunks(2).enumerate() {
         let index = labels[row];
         let seed = feedlane::row_seed(5, batch.epoch(), index);
-        assert_eq!(pair, [index as f32, (index + (seed % 7) as i64) as f32]);
+        assert_eq!(pair.to_vec(), [index as f32, (index + (seed % 7) as i64) as f32]);
     }
     Ok(())
 }

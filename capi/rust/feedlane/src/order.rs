@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Samplers of the user's own, and the C callbacks that lead to them.
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::callbacks::answer;
+use crate::error::{bytes_at, Error, Status};
+use crate::failure::{let_go, Failure};
+use crate::sampler::Sampler;
+use crate::sys;
+use crate::tensor::slice_at_mut;
+
+/// An order of the user's own, for [`Sampler::custom`]. A loader that takes such a sampler shares it: one epoch at a time.
+/// A failure and a panic end the call that asked, which is the loader's `begin`, `next` or `poll`, and may be asked again.
+pub trait Order: Send + 'static {
+    /// [`Order::save`] and [`Order::load`] are to be called: the loader's state can be saved.
+    const SAVES: bool = false;
+
+    /// Starts an epoch. `seed` is the loader's base seed, 0 without a loader.
+    fn restart(&mut self, epoch: i64, seed: u64) -> Result<(), Failure>;
+
+    /// Writes the next indices, as many as there is room for or fewer; how many, which is 0 at the end of the epoch.
+    fn next(&mut self, indices: &mut [i64]) -> Result<usize, Failure>;
+
+    /// Indices in an epoch, or batches if `batch_rows` says so; none: unknown. Asked once.
+    fn length(&self) -> Option<i64> {
+        None
+    }
+
+    /// Each `next` is a batch, of at most so many rows; none: it isn't. Asked once.
+    fn batch_rows(&self) -> Option<i64> {
+        None
+    }
+
+    /// Where it stands in its epoch.
+    fn save(&mut self) -> Result<Vec<u8>, Failure> {
+        Ok(Vec::new())
+    }
+
+    /// After `restart`: goes on from there.
+    fn load(&mut self, _state: &[u8]) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// An iterator for each epoch.
+struct Iterated<F, I> {
+    begin: F,
+    length: Option<i64>,
+    now: Option<I>,
+}
+
+impl<F, I> Order for Iterated<F, I>
+where
+    F: FnMut(i64, u64) -> I + Send + 'static,
+    I: Iterator<Item = i64> + Send + 'static,
+{
+    fn restart(&mut self, epoch: i64, seed: u64) -> Result<(), Failure> {
+        self.now = Some((self.begin)(epoch, seed));
+        Ok(())
+    }
+
+    fn next(&mut self, indices: &mut [i64]) -> Result<usize, Failure> {
+        let begin = &mut self.begin;
+        let now = self.now.get_or_insert_with(|| begin(0, 0)); // a sampler begins at epoch 0
+        Ok(indices.iter_mut().zip(now).map(|(to, index)| *to = index).count())
+    }
+
+    fn length(&self) -> Option<i64> {
+        self.length
+    }
+}
+
+impl Sampler {
+    /// Yields what `order` does.
+    pub fn custom<O: Order>(order: O) -> Result<Self, Error> {
+        let mut table = table::<O>();
+        let zero_if_unknown = |wanted: Option<i64>, name: &str| match wanted {
+            Some(number) if number < 0 => Err(Error::argument(name, format!("{} is {}", name, number))),
+            other => Ok(other.unwrap_or(0)),
+        };
+        table.length = zero_if_unknown(order.length(), "length")?;
+        table.batch_rows = zero_if_unknown(order.batch_rows(), "batch_rows")?;
+        table.user_data = Box::into_raw(Box::new(Mutex::new(order))).cast();
+        // SAFETY: the table is copied; its callbacks are for this user_data, which `drop` takes back once.
+        let made = Sampler::made(|out, err| unsafe { sys::feedlane_sampler_custom(&table, out, err) });
+        if made.is_err() {
+            // SAFETY: the library has not taken it.
+            unsafe { drop_order::<O>(table.user_data) };
+        }
+        made
+    }
+
+    /// Yields what an iterator does: `begin` makes one for each epoch, of its number and the loader's base seed. `length`:
+    /// indices in an epoch; none: unknown. Its position can't be saved: see [`Order`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), feedlane::Error> {
+    /// let evens = feedlane::Sampler::from_fn(Some(5), |epoch, _seed| (0..5).map(move |i| 2 * i + epoch))?;
+    /// # drop(evens);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_fn<I>(length: Option<i64>, begin: impl FnMut(i64, u64) -> I + Send + 'static) -> Result<Self, Error>
+    where
+        I: Iterator<Item = i64> + Send + 'static,
+    {
+        Sampler::custom(Iterated { begin, length, now: None })
+    }
+}
+
+/// The order behind a callback's `user_data`. All copies of a sampler share it, and may be on several threads: one that
+/// comes while another is in there is refused.
+///
+/// # Safety
+/// `user_data` is `Sampler::custom`'s, and lives for 'a.
+unsafe fn order_at<'a, O: Order>(user_data: *mut c_void) -> Result<MutexGuard<'a, O>, Failure> {
+    // SAFETY: the caller's promise.
+    let order = unsafe { &*user_data.cast::<Mutex<O>>() };
+    match order.try_lock() {
+        Ok(order) => Ok(order),
+        Err(std::sync::TryLockError::Poisoned(order)) => Ok(order.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => Err("the order is in use by another copy of its sampler".into()),
+    }
+}
+
+unsafe extern "C" fn restart_order<O: Order>(
+    user_data: *mut c_void,
+    epoch: i64,
+    seed: u64,
+    err: *mut sys::feedlane_error,
+) -> i32 {
+    // SAFETY: the library's arguments, and what `custom` gave it.
+    unsafe {
+        answer(err, sys::FEEDLANE_E_SAMPLE, || {
+            order_at::<O>(user_data)?.restart(epoch, seed).map(|()| sys::FEEDLANE_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn next_indices<O: Order>(
+    user_data: *mut c_void,
+    indices: *mut i64,
+    cap: u64,
+    got: *mut u64,
+    err: *mut sys::feedlane_error,
+) -> i32 {
+    // SAFETY: as above; room for `cap` indices, which only this process writes, and for their number.
+    unsafe {
+        answer(err, sys::FEEDLANE_E_SAMPLE, || {
+            let room = slice_at_mut(indices, cap as usize);
+            let made = order_at::<O>(user_data)?.next(room)?;
+            if made as u64 > cap {
+                return Err(format!("the order wrote {} indices, more than {}", made, cap).into());
+            }
+            *got = made as u64;
+            Ok(if made == 0 { sys::FEEDLANE_END } else { sys::FEEDLANE_OK })
+        })
+    }
+}
+
+unsafe extern "C" fn save_order<O: Order>(
+    user_data: *mut c_void,
+    buffer: *mut c_void,
+    cap: u64,
+    bytes: *mut u64,
+    err: *mut sys::feedlane_error,
+) -> i32 {
+    // SAFETY: as above; `cap` bytes of room, and room for their number.
+    unsafe {
+        answer(err, sys::FEEDLANE_E_SAMPLE, || {
+            let state = order_at::<O>(user_data)?.save()?;
+            *bytes = state.len() as u64;
+            if *bytes > cap {
+                return Ok(Status::LIMIT.0); // it comes again, with more room
+            }
+            std::ptr::copy_nonoverlapping(state.as_ptr(), buffer.cast::<u8>(), state.len());
+            Ok(sys::FEEDLANE_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn load_order<O: Order>(
+    user_data: *mut c_void,
+    buffer: *const c_void,
+    bytes: u64,
+    err: *mut sys::feedlane_error,
+) -> i32 {
+    // SAFETY: as above; `bytes` bytes, which are this process's own.
+    unsafe {
+        answer(err, sys::FEEDLANE_E_SAMPLE, || {
+            order_at::<O>(user_data)?.load(bytes_at(buffer, bytes)).map(|()| sys::FEEDLANE_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn drop_order<O: Order>(user_data: *mut c_void) {
+    // SAFETY: what `custom` made, taken back this once.
+    let_go(unsafe { Box::from_raw(user_data.cast::<Mutex<O>>()) });
+}
+
+fn table<O: Order>() -> sys::feedlane_sampler_callbacks {
+    let mut table = sys::feedlane_sampler_callbacks::new();
+    table.user_data = null_mut();
+    table.restart = Some(restart_order::<O>);
+    table.next = Some(next_indices::<O>);
+    if O::SAVES {
+        table.save = Some(save_order::<O>);
+        table.load = Some(load_order::<O>);
+    }
+    table.drop = Some(drop_order::<O>);
+    table
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Elements in memory that other processes have mapped for writing.
+//!
+//! Rust may assume that nobody writes to what a `&[T]` shows, so memory that another process can write is no `&[T]` without
+//! a promise. It is read and written here by volatile accesses, one for each element, or for each 16 bytes of a copy: what
+//! comes of a concurrent write is a mixture of old and new elements, and nothing else.
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+use crate::element::Element;
+
+#[cfg(target_arch = "x86_64")]
+type Block = std::arch::x86_64::__m128i;
+#[cfg(not(target_arch = "x86_64"))]
+type Block = u64;
+
+const BLOCK: usize = std::mem::size_of::<Block>();
+const AT_ONCE: usize = 4;
+
+/// How many of `count` elements come before the first block on the shared side, and how many blocks follow.
+fn blocks<T>(shared: usize, count: usize) -> (usize, usize) {
+    let size = std::mem::size_of::<T>();
+    if size == 0 || BLOCK % size != 0 {
+        return (count, 0);
+    }
+    let before = (shared.wrapping_neg() % BLOCK / size).min(count);
+    (before, (count - before) * size / BLOCK)
+}
+
+/// Copies from shared memory to one's own.
+///
+/// # Safety
+/// `count` elements are at `from`, aligned, and `to` has room for as many, which don't overlap.
+unsafe fn copy_out<T: Element>(from: *const T, to: *mut T, count: usize) {
+    let (before, whole) = blocks::<T>(from as usize, count);
+    // SAFETY: within both; the blocks are aligned at `from`, and any bytes are elements.
+    unsafe {
+        for i in 0..before {
+            to.add(i).write(from.add(i).read_volatile());
+        }
+        let (source, target) = (from.add(before).cast::<Block>(), to.add(before).cast::<Block>());
+        let mut i = 0;
+        while i + AT_ONCE <= whole {
+            let read = [
+                source.add(i).read_volatile(),
+                source.add(i + 1).read_volatile(),
+                source.add(i + 2).read_volatile(),
+                source.add(i + 3).read_volatile(),
+            ];
+            target.add(i).cast::<[Block; AT_ONCE]>().write_unaligned(read);
+            i += AT_ONCE;
+        }
+        while i < whole {
+            target.add(i).write_unaligned(source.add(i).read_volatile());
+            i += 1;
+        }
+        for i in before + whole * BLOCK / std::mem::size_of::<T>().max(1)..count {
+            to.add(i).write(from.add(i).read_volatile());
+        }
+    }
+}
+
+/// Copies from one's own memory to shared memory.
+///
+/// # Safety
+/// `count` elements are at `from`, and `to` has room for as many, aligned, which don't overlap.
+unsafe fn copy_in<T: Element>(from: *const T, to: *mut T, count: usize) {
+    let (before, whole) = blocks::<T>(to as usize, count);
+    // SAFETY: within both; the blocks are aligned at `to`, and elements have no bytes without a value.
+    unsafe {
+        for i in 0..before {
+            to.add(i).write_volatile(from.add(i).read());
+        }
+        let (source, target) = (from.add(before).cast::<Block>(), to.add(before).cast::<Block>());
+        let mut i = 0;
+        while i + AT_ONCE <= whole {
+            let read = source.add(i).cast::<[Block; AT_ONCE]>().read_unaligned();
+            target.add(i).write_volatile(read[0]);
+            target.add(i + 1).write_volatile(read[1]);
+            target.add(i + 2).write_volatile(read[2]);
+            target.add(i + 3).write_volatile(read[3]);
+            i += AT_ONCE;
+        }
+        while i < whole {
+            target.add(i).write_volatile(source.add(i).read_unaligned());
+            i += 1;
+        }
+        for i in before + whole * BLOCK / std::mem::size_of::<T>().max(1)..count {
+            to.add(i).write_volatile(from.add(i).read());
+        }
+    }
+}
+
+/// The first one, and one past the last. Panics as slices do.
+fn bounds(range: impl RangeBounds<usize>, count: usize) -> (usize, usize) {
+    let start = match range.start_bound() {
+        Bound::Included(at) => *at,
+        Bound::Excluded(at) => *at + 1,
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(at) => *at + 1,
+        Bound::Excluded(at) => *at,
+        Bound::Unbounded => count,
+    };
+    assert!(start <= end && end <= count, "elements {}..{} of {}", start, end, count);
+    (start, end)
+}
+
+/// Elements in shared memory, to read: each read is a copy, of one element or of many. For a `&[T]` in place see
+/// [`as_slice`](Values::as_slice).
+pub struct Values<'a, T> {
+    data: *const T,
+    count: usize,
+    memory: PhantomData<&'a T>,
+}
+
+impl<T> Clone for Values<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Values<'_, T> {}
+
+// SAFETY: what it points to is only read through it, stays mapped for 'a, and nobody in this process writes there.
+unsafe impl<T: Element> Send for Values<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Element> Sync for Values<'_, T> {}
+
+impl<'a, T: Element> Values<'a, T> {
+    /// # Safety
+    /// `count` elements are at `data`, aligned, mapped for all of 'a; nothing in this process writes there meanwhile. It may
+    /// be NULL if there are none.
+    pub(crate) unsafe fn new(data: *const T, count: usize) -> Self {
+        let data = if count == 0 { std::ptr::NonNull::dangling().as_ptr() } else { data };
+        Values { data, count, memory: PhantomData }
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// None beyond the last one.
+    pub fn get(&self, index: usize) -> Option<T> {
+        // SAFETY: one of those that are there.
+        (index < self.count).then(|| unsafe { self.data.add(index).read_volatile() })
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + ExactSizeIterator + 'a {
+        let data = *self;
+        // SAFETY: one of those that are there.
+        (0..self.count).map(move |i| unsafe { data.at(i).read_volatile() })
+    }
+
+    /// # Safety
+    /// `index` is one of those that are there.
+    unsafe fn at(self, index: usize) -> *const T {
+        // SAFETY: the caller's promise.
+        unsafe { self.data.add(index) }
+    }
+
+    /// A part of them.
+    ///
+    /// # Panics
+    /// Beyond the last one.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Values<'a, T> {
+        let (start, end) = bounds(range, self.count);
+        // SAFETY: within what is there.
+        unsafe { Values::new(self.data.add(start), end - start) }
+    }
+
+    /// Parts of `size` elements, the last one maybe of fewer: rows.
+    ///
+    /// # Panics
+    /// If `size` is 0.
+    pub fn chunks(&self, size: usize) -> impl Iterator<Item = Values<'a, T>> {
+        let (all, count) = (*self, self.count);
+        (0..count).step_by(size).map(move |start| all.slice(start..count.min(start.saturating_add(size))))
+    }
+
+    /// Copies all of them, about as fast as memory is read.
+    ///
+    /// # Panics
+    /// If `to` isn't as long.
+    pub fn copy_to_slice(&self, to: &mut [T]) {
+        assert_eq!(to.len(), self.count, "the length to copy to, and the elements that there are");
+        // SAFETY: as many elements on both sides; what is shared is nobody's `&mut`.
+        unsafe { copy_out(self.data, to.as_mut_ptr(), self.count) }
+    }
+
+    /// The same into a vector, whose former elements go and whose memory stays: for a loop.
+    pub fn copy_to_vec(&self, to: &mut Vec<T>) {
+        to.clear();
+        to.reserve(self.count);
+        // SAFETY: there is room, and after the copy there are as many elements.
+        unsafe {
+            copy_out(self.data, to.as_mut_ptr(), self.count);
+            to.set_len(self.count);
+        }
+    }
+
+    pub fn to_vec(&self) -> Vec<T> {
+        let mut copy = Vec::new();
+        self.copy_to_vec(&mut copy);
+        copy
+    }
+
+    pub fn as_ptr(&self) -> *const T {
+        self.data
+    }
+
+    /// The memory itself, without a copy.
+    ///
+    /// # Safety
+    /// No other process writes there for all of 'a. It could: worker processes have a loader's memory mapped for writing, and
+    /// a sender its ring's. None does that keeps to the protocol: a batch that the trainer holds, a task's tensors and the
+    /// messages that a receiver holds have one owner. So this promises that the programs at the other end, and what they
+    /// run, don't write where they shouldn't. It always holds where no other process has the memory: inline, with threads
+    /// for workers, and for batches of a loader with workers that are staged.
+    pub unsafe fn as_slice(&self) -> &'a [T] {
+        // SAFETY: mapped, aligned, any bytes are elements; unchanged by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.data, self.count) }
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for Values<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Elements in shared memory, to write. For a `&mut [T]` in place see [`as_mut_slice`](ValuesMut::as_mut_slice).
+pub struct ValuesMut<'a, T> {
+    data: *mut T,
+    count: usize,
+    memory: PhantomData<&'a mut T>,
+}
+
+// SAFETY: in this process it is the only way to what it points to, which stays mapped for 'a.
+unsafe impl<T: Element> Send for ValuesMut<'_, T> {}
+// SAFETY: through a shared reference it is only read.
+unsafe impl<T: Element> Sync for ValuesMut<'_, T> {}
+
+impl<'a, T: Element> ValuesMut<'a, T> {
+    /// # Safety
+    /// `count` elements are at `data`, aligned, mapped for all of 'a; nothing else in this process reaches them meanwhile. It
+    /// may be NULL if there are none.
+    pub(crate) unsafe fn new(data: *mut T, count: usize) -> Self {
+        let data = if count == 0 { std::ptr::NonNull::dangling().as_ptr() } else { data };
+        ValuesMut { data, count, memory: PhantomData }
+    }
+
+    /// The same, to read.
+    pub fn as_values(&self) -> Values<'_, T> {
+        // SAFETY: `new`'s promise, for as long as `self` is borrowed.
+        unsafe { Values::new(self.data, self.count) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// None beyond the last one.
+    pub fn get(&self, index: usize) -> Option<T> {
+        self.as_values().get(index)
+    }
+
+    /// # Panics
+    /// Beyond the last one.
+    pub fn set(&mut self, index: usize, value: T) {
+        assert!(index < self.count, "element {} of {}", index, self.count);
+        // SAFETY: one of those that are there.
+        unsafe { self.data.add(index).write_volatile(value) }
+    }
+
+    pub fn fill(&mut self, value: T) {
+        (0..self.count).for_each(|i| self.set(i, value));
+    }
+
+    /// Replaces each by what `f` makes of it.
+    pub fn map_in_place(&mut self, mut f: impl FnMut(T) -> T) {
+        for i in 0..self.count {
+            // SAFETY: one of those that are there.
+            unsafe { self.data.add(i).write_volatile(f(self.data.add(i).read_volatile())) }
+        }
+    }
+
+    /// Copies `values` to the elements from `start` on, about as fast as memory is written.
+    ///
+    /// # Panics
+    /// Beyond the last one.
+    pub fn write_at(&mut self, start: usize, values: &[T]) {
+        let fits = start <= self.count && values.len() <= self.count - start;
+        assert!(fits, "{} elements from {} on, of {}", values.len(), start, self.count);
+        // SAFETY: within what is there; `values` is memory of this process's own.
+        unsafe { copy_in(values.as_ptr(), self.data.add(start), values.len()) }
+    }
+
+    /// Writes all of them.
+    ///
+    /// # Panics
+    /// If `values` isn't as long.
+    pub fn copy_from_slice(&mut self, values: &[T]) {
+        assert_eq!(values.len(), self.count, "the elements to copy, and those that there are");
+        self.write_at(0, values);
+    }
+
+    /// Writes what an iterator yields, until either ends; how many that was.
+    pub fn copy_from_iter(&mut self, values: impl IntoIterator<Item = T>) -> usize {
+        (0..self.count).zip(values).map(|(i, value)| self.set(i, value)).count()
+    }
+
+    /// A part of them.
+    ///
+    /// # Panics
+    /// Beyond the last one.
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> ValuesMut<'_, T> {
+        let (start, end) = bounds(range, self.count);
+        // SAFETY: within what is there, and borrowed mutably.
+        unsafe { ValuesMut::new(self.data.add(start), end - start) }
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self.data
+    }
+
+    /// The memory itself, to write in place: what a decoder wants.
+    ///
+    /// # Safety
+    /// No other process writes there, or reads what is written half, for as long as the slice is used: see
+    /// [`Values::as_slice`]. In a worker those that could are its loader's other workers and the trainer.
+    pub unsafe fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: mapped, aligned, any bytes are elements; ours alone by `new`'s and the caller's promises.
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.count) }
+    }
+
+    /// As `as_mut_slice`, for as long as the memory was borrowed.
+    ///
+    /// # Safety
+    /// See [`as_mut_slice`](ValuesMut::as_mut_slice).
+    pub unsafe fn into_mut_slice(self) -> &'a mut [T] {
+        // SAFETY: as above, for 'a, as `self` is given up.
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.count) }
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for ValuesMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_values().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_whole_at_every_alignment_and_length() {
+        let source: Vec<u16> = (0..200).map(|i| i * 257 + 1).collect();
+        for start in 0..20 {
+            for count in 0..150 {
+                // SAFETY: within the vector, which nobody writes.
+                let values = unsafe { Values::new(source.as_ptr().add(start), count) };
+                assert_eq!(values.to_vec(), source[start..][..count], "out: {} from {}", count, start);
+                assert!(values.iter().eq(source[start..][..count].iter().copied()));
+                let mut target = vec![7u16; 200];
+                // SAFETY: within the vector, borrowed mutably.
+                let mut place = unsafe { ValuesMut::new(target.as_mut_ptr().add(start), count) };
+                place.copy_from_slice(&source[..count]);
+                assert_eq!(target[start..][..count], source[..count], "in: {} from {}", count, start);
+                assert!(target[..start].iter().chain(&target[start + count..]).all(|x| *x == 7), "and no more");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_within_their_whole() {
+        let source: Vec<i64> = (0..10).collect();
+        // SAFETY: the vector, which nobody writes.
+        let all = unsafe { Values::new(source.as_ptr(), source.len()) };
+        assert_eq!(all.slice(3..=5).to_vec(), [3, 4, 5]);
+        assert_eq!(all.chunks(4).map(|rows| rows.to_vec()).collect::<Vec<_>>(), [&source[..4], &source[4..8], &[8, 9]]);
+        assert_eq!((all.get(9), all.get(10), all.slice(10..).get(0)), (Some(9), None, None));
+        #[allow(clippy::reversed_empty_ranges)]
+        for wrong in [3..2, 0..11, 11..11] {
+            assert!(std::panic::catch_unwind(|| all.slice(wrong).len()).is_err());
+        }
+    }
+}

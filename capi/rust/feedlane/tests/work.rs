@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a worker may tell besides its rows, and how its waits end: with threads for workers.
+use std::sync::mpsc;
+use std::time::Duration;
+
+use feedlane::{
+    Dataset, EventKind, Failure, Handle, Loader, Next, NextTask, Outcome, Pool, PoolOptions, Receiver, Record,
+    RingConfig, Row, Sampler, Sender, Status, Work, Worker, WorkerInfo,
+};
+
+type Checked = Result<(), Failure>;
+
+/// Sample 1 of each batch is left out, the last one is another.
+struct Picky;
+
+impl Dataset for Picky {
+    const WHOLE_BATCHES: bool = true;
+
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        Ok(Picky)
+    }
+
+    fn get(&mut self, _row: &mut Row<'_>) -> Result<(), Failure> {
+        unreachable!("fetch makes whole batches")
+    }
+
+    fn fetch(&mut self, work: &mut Work<'_>) -> Result<(), Failure> {
+        let indices = work.indices().to_vec();
+        work.record(1, &Record { outcome: Outcome::Skipped, retries: 0, text: "unreadable" })?;
+        work.record(3, &Record { outcome: Outcome::Substituted(77), retries: 2, text: "torn" })?;
+        work.set_rows(3)?;
+        let made = [indices[0], indices[2], 77];
+        (0..3).try_for_each(|row| work.write_at(0, row, &made[row..][..1]))?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_data_set_that_runs_on_a_thread_says_what_became_of_its_samples() -> Checked {
+    let mut loader = Loader::builder()
+        .sampler(&Sampler::sequential(8)?)
+        .dataset::<Picky>()
+        .field::<i64>("index", &[])
+        .batch_size(4)
+        .substitute(true)
+        .skip_budget(-1)
+        .workers(1)
+        .threads()
+        .build()?;
+    let handle = loader.handle();
+    let thread = std::thread::spawn(move || handle.run_local());
+    for (i, batch) in loader.epoch(0)?.enumerate() {
+        let (batch, first) = (batch?, 4 * i as i64);
+        assert_eq!(batch.indices(), [first, first + 2, 77]);
+        assert_eq!(batch.skipped(), [first + 1]);
+        assert_eq!(batch.tensor(0)?.values::<i64>()?.to_vec(), batch.indices());
+    }
+    let stats = loader.stats()?;
+    assert_eq!((stats.skipped, stats.substituted), (2, 2));
+    let mut told = Vec::new();
+    while let Some(event) = loader.event()? {
+        told.push((event.kind, event.what.text.clone()));
+    }
+    assert!(told.iter().any(|(kind, text)| *kind == EventKind::SampleSkipped && text.contains("unreadable")));
+    loader.close()?;
+    assert!(thread.join().expect("no panic")?);
+    Ok(())
+}
+
+fn of_threads(length: i64) -> Result<Loader, Failure> {
+    let order = Sampler::sequential(length)?;
+    Ok(Loader::builder().sampler(&order).field::<i64>("index", &[]).workers(1).threads().build()?)
+}
+
+fn worker_of(handle: &Handle) -> Result<Worker, Failure> {
+    Ok(handle.local_worker()?.ok_or("one is missing")?)
+}
+
+#[test]
+fn a_worker_waits_in_a_loop_of_its_own() -> Checked {
+    let mut loader = of_threads(3)?;
+    let handle = loader.handle();
+    let thread = std::thread::spawn(move || {
+        let mut worker = worker_of(&handle).expect("a worker");
+        worker.ready().expect("told");
+        let mut made = 0;
+        loop {
+            if !worker.arm().expect("armed") {
+                poll(worker.wait_fd().expect("a descriptor"));
+            }
+            match worker.next_task(Some(Duration::ZERO)).expect("no error") {
+                NextTask::Task(mut task) => {
+                    let index = task.indices()[0];
+                    task.write_at(0, 0, &[index]).expect("a row");
+                    task.commit(1).expect("told");
+                    made += 1;
+                }
+                NextTask::End => return made,
+                NextTask::Timeout | NextTask::Interrupted => {}
+            }
+        }
+    });
+    for (i, batch) in loader.epoch(0)?.enumerate() {
+        assert_eq!(batch?.tensor(0)?.values::<i64>()?.get(0), Some(i as i64));
+    }
+    loader.close()?;
+    assert_eq!(thread.join().expect("no panic"), 3);
+    Ok(())
+}
+
+fn poll(fd: std::os::unix::io::BorrowedFd<'_>) {
+    #[repr(C)]
+    struct PollFd {
+        fd: i32,
+        events: i16,
+        revents: i16,
+    }
+    extern "C" {
+        fn poll(fds: *mut PollFd, count: std::os::raw::c_ulong, timeout_ms: i32) -> i32;
+    }
+    let mut one = PollFd { fd: std::os::unix::io::AsRawFd::as_raw_fd(&fd), events: 1, revents: 0 };
+    // SAFETY: one struct of ours.
+    assert_eq!(unsafe { poll(&mut one, 1, 20_000) }, 1, "it is woken");
+}
+
+#[test]
+fn shards_that_go_task_by_task_save_their_place() -> Checked {
+    let builder = || Loader::builder().field::<i64>("i", &[]).iterable(true).workers(1).threads().seed(1);
+    let run = |loader: &Loader| {
+        let handle = loader.handle();
+        std::thread::spawn(move || {
+            let mut worker = worker_of(&handle).expect("a worker");
+            worker.ready().expect("told");
+            let mut next = 0i64;
+            loop {
+                match worker.next_task(None).expect("no error") {
+                    NextTask::Task(mut task) => {
+                        if task.is_first() {
+                            next = task.state().try_into().map_or(0, i64::from_le_bytes);
+                        }
+                        task.write_at(0, 0, &[next]).expect("a row");
+                        next += 10;
+                        task.set_state(&next.to_le_bytes()).expect("room");
+                        task.commit(1).expect("told");
+                    }
+                    NextTask::End => return,
+                    _ => {}
+                }
+            }
+        })
+    };
+    let mut loader = builder().build()?;
+    let thread = run(&loader);
+    let mut epoch = loader.epoch(0)?;
+    let mut last = None;
+    for wanted in [0, 10, 20] {
+        let batch = epoch.next().ok_or("endless")??;
+        assert_eq!(batch.tensor(0)?.values::<i64>()?.get(0), Some(wanted));
+        last = Some(batch);
+    }
+    let state = epoch.loader().state(last.as_ref())?;
+    drop(last);
+    loader.close()?;
+    thread.join().expect("no panic");
+
+    let mut loader = builder().state(state).build()?;
+    let thread = run(&loader);
+    assert_eq!(loader.epoch(0)?.next().ok_or("endless")??.tensor(0)?.values::<i64>()?.get(0), Some(30));
+    loader.close()?;
+    thread.join().expect("no panic");
+    Ok(())
+}
+
+#[test]
+fn waits_end_from_another_thread() -> Checked {
+    let mut loader = of_threads(3)?;
+    let handle = loader.handle();
+    let (tell, told) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let mut worker = worker_of(&handle).expect("a worker");
+        worker.ready().expect("told");
+        tell.send(worker.closer()).expect("somebody waits");
+        worker.next_task(None).err().map(|error| error.status)
+    });
+    told.recv()?.close()?;
+    assert_eq!(thread.join().expect("no panic"), Some(Status::STATE), "a worker's, before any epoch");
+
+    let handle = loader.handle();
+    loader.begin(0)?;
+    let closing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        handle.close().and_then(|()| handle.stats().map(drop))
+    });
+    let end = loader.next(None).err().ok_or("it was closed")?;
+    assert_eq!(end.status, Status::STATE, "{}", end);
+    assert_eq!(closing.join().expect("no panic").unwrap_err().text, "the loader has ended");
+
+    let mut receiver = Receiver::new(&RingConfig { message_bytes: 8, capacity: 2, ..RingConfig::default() })?;
+    let mut sender = Sender::attach(receiver.offer()?, None)?;
+    let (ends, wait) = ((receiver.closer(), sender.closer()), Duration::from_millis(20));
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(wait);
+        ends.0.close().and_then(|()| ends.1.close())
+    });
+    assert_eq!(receiver.receive(1, None).err().ok_or("it was closed")?.status, Status::STATE);
+    thread.join().expect("no panic")?;
+    assert_eq!(sender.reserve(1, None).err().ok_or("it was closed")?.status, Status::STATE);
+    Ok(())
+}
+
+#[test]
+fn memory_of_ones_own_is_registered_and_let_go() -> Checked {
+    let pool = Pool::new(&PoolOptions { backend: "none".into(), ..PoolOptions::default() })?;
+    let mut memory = vec![0u16; 5000];
+    let mut registered = pool.register(&mut memory)?;
+    assert!(pool.stats()?.registered_bytes >= 10_000);
+    registered[7] = 9;
+    drop(registered);
+    assert_eq!((pool.stats()?.registered_bytes, memory[7]), (0, 9));
+    Ok(())
+}
+
+#[test]
+fn the_base_seed_of_torch_is_drawn() -> Checked {
+    assert_ne!(feedlane::torch_base_seed(1, 0)?, feedlane::torch_base_seed(1, 1)?);
+    assert_eq!(feedlane::torch_base_seed(1, -1).unwrap_err().status, Status::ARGUMENT);
+    Ok(())
+}
+
+#[test]
+fn a_loader_that_is_dropped_does_not_wait() -> Checked {
+    let mut loader = of_threads(1)?;
+    loader.begin(0)?;
+    assert!(matches!(loader.next(Some(Duration::ZERO))?, Next::Timeout), "nobody works");
+    let handle = loader.handle();
+    drop(loader);
+    assert_eq!(handle.workers().unwrap_err().status, Status::STATE);
+    Ok(())
+}
