@@ -204,6 +204,11 @@ PyObject* close(PyObject* self, PyObject*) {
 
 PyObject* is_closed(PyObject* self, void*) { return PyBool_FromLong(self_of(self).owned == nullptr ? 1 : 0); }
 
+// Raises for a function that fills in no error.
+PyObject* refuse(PyObject* self, std::int32_t status) {
+  return raise(status, status == FEEDLANE_E_STATE && self_of(self).owned == nullptr ? "the loader was closed" : "");
+}
+
 // ---- epochs ----
 
 PyObject* begin(PyObject* self, PyObject* epoch) {
@@ -240,7 +245,7 @@ PyObject* length(PyObject* self, PyObject*) {
   if (call.handle() == nullptr) return nullptr;
   std::int64_t batches = -1;
   const std::int32_t s = feedlane_loader_length(call.handle(), &batches);
-  return s == FEEDLANE_OK ? PyLong_FromLongLong(batches) : raise(s, "");
+  return s == FEEDLANE_OK ? PyLong_FromLongLong(batches) : refuse(self, s);
 }
 
 PyObject* state(PyObject* self, PyObject*) {
@@ -298,7 +303,7 @@ PyObject* get_stats(PyObject* self, PyObject*) {
   if (call.handle() == nullptr) return nullptr;
   auto stats = init<Stats>();
   const std::int32_t s = feedlane_loader_get_stats(call.handle(), &stats);
-  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : raise(s, "");
+  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : refuse(self, s);
 }
 
 PyObject* get_worker_stats(PyObject* self, PyObject* worker) {
@@ -319,7 +324,7 @@ PyObject* get_worker_stats(PyObject* self, PyObject* worker) {
   auto stats = init<Stats>();
   const std::int32_t s = feedlane_loader_get_worker_stats(call.handle(), static_cast<std::int32_t>(id), &stats);
   if (s == FEEDLANE_END) Py_RETURN_NONE;
-  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : raise(s, "");
+  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : refuse(self, s);
 }
 
 PyObject* event(PyObject* self, PyObject*) {
@@ -328,7 +333,7 @@ PyObject* event(PyObject* self, PyObject*) {
   auto event = init<feedlane_event>();
   const std::int32_t s = feedlane_loader_event(call.handle(), &event);
   if (s == FEEDLANE_END) Py_RETURN_NONE;
-  if (s != FEEDLANE_OK) return raise(s, "");
+  if (s != FEEDLANE_OK) return refuse(self, s);
   Ref text(to_python(event.what.text));
   if (!text) return nullptr;
   return Py_BuildValue("(iOiLL)", event.kind, text.get(), event.what.worker, static_cast<long long>(event.what.batch),

@@ -76,12 +76,13 @@ PyObject* get_stats(PyObject* self, PyObject*) {
 
 PyObject* end_unused(PyObject*, PyObject*) {
   end_left();
-  Py_RETURN_NONE;
+  return PyLong_FromSize_t(left.size());
 }
 
 PyMethodDef pool_methods[] = {
     {"stats", get_stats, METH_NOARGS, "stats() -> dict of feedlane_pool_stats"},
-    {"end_unused", end_unused, METH_NOARGS | METH_STATIC, "end_unused(): pools whose last batch has gone since."},
+    {"end_unused", end_unused, METH_NOARGS | METH_STATIC,
+     "end_unused() -> pools without an object that are still in use, after those are ended that are not"},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot pool_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_pool)},

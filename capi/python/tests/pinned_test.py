@@ -9,7 +9,7 @@ import warnings
 
 from numpy_or_skip import np
 import feedlane
-from feedlane import pinned
+from feedlane import _core
 from datasets import Numbers
 
 
@@ -50,10 +50,9 @@ class Pinned(unittest.TestCase):
             kept = next(iter(loader))
         self.assertEqual(self.registrations(), registered)  # an array of it is here
         del pool, loader
-        self.assertEqual((kept[1, 0], len(pinned._left)), (1, 1))
+        self.assertEqual((kept[1, 0], _core.Pool.end_unused()), (1, 1))
         del kept
-        pinned._end_left()
-        self.assertEqual((self.registrations(), pinned._left), (0, []))
+        self.assertEqual((_core.Pool.end_unused(), self.registrations()), (0, 0))
 
     def test_arrays_may_be_dropped_while_they_are_copied(self):
         for workers in 0, 2:
