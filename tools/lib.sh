@@ -61,6 +61,7 @@ declare -A package_use=(
   [build-essential]='what Debian packages are always built with'
   [doxygen]='builds the reference of the headers'
   [debhelper]='builds Debian packages'
+  [dh-python]='builds the package for Python'
   [dpkg-dev]='builds Debian packages'
   [lintian]='looks for mistakes in Debian packages'
   [debootstrap]='makes the bare system'
