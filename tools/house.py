@@ -66,7 +66,7 @@ DESCRIBED = ("lib", "include", "capi", "tests", "tools")
 ROOMS = ("lib", "include", "capi", "tools", "examples", "tests")
 SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".rs", ".sh")
 COMMANDS = (
-    "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/reference", "tools/abi-dump", "tools/fuzz",
+    "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/get-julia", "tools/reference", "tools/abi-dump", "tools/fuzz",
     ".ci/run",
 )
 

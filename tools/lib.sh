@@ -61,10 +61,12 @@ declare -A package_use=(
   [build-essential]='what Debian packages are always built with'
   [doxygen]='builds the reference of the headers'
   [debhelper]='builds Debian packages'
+  [dh-python]='builds the package for Python'
   [dpkg-dev]='builds Debian packages'
   [lintian]='looks for mistakes in Debian packages'
   [debootstrap]='makes the bare system'
   [cargo]='builds the Rust binding in capi/rust and runs its tests'
+  [golang-go]='builds the Go package in capi/go and runs its tests'
   [rustc]='compiles the Rust binding'
   [git]='says which files are part of the tree'
 )
@@ -92,6 +94,7 @@ has_package() {
         clang++ -x c++ -fsanitize=fuzzer,address -o /dev/null -
       ;;
     llvm) command -v llvm-cov ;;
+    golang-go) command -v go ;;
     python3-numpy) python3 -c 'import numpy' ;;
     python3-dev) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_paths()["include"] + "/Python.h")' ;;
     python3-torch) python3 -c 'import torch' ;;
@@ -112,6 +115,13 @@ apt_install() {
   # A system without network may still have what is needed in its lists and caches: let `install` decide.
   "${apt[@]}" update || true
   "${apt[@]}" install -y --no-install-recommends "$@"
+}
+
+# The mirror of this system's apt. Debian's own, not one for security updates or of a third party.
+own_mirror() {
+  # shellcheck disable=SC2016  # apt's own placeholder
+  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' 'Origin: Debian' \
+    'Label: Debian' | head -n 1
 }
 
 # Set once need_packages has installed something: a build directory made before may have missed it.

@@ -88,7 +88,6 @@ class Package(unittest.TestCase):
         for name in CONTRACT:
             self.assertIn(f"--- PASS: Test{name} ", finished.out, finished.out)
 
-    @unittest.skipIf(GO and version() < (1, 23), "range over functions needs Go 1.23")
     def test_first_program(self):
         """The README's, pasted into a module of its own."""
         with tempfile.TemporaryDirectory() as folder:

@@ -101,7 +101,7 @@ class Crates(unittest.TestCase):
         with open(os.path.join(CRATES, "README.md"), encoding="utf-8") as file:
             text = file.read()
         program = re.search(r"```rust\n(.*?)```", text, flags=re.S)[1]
-        printed = re.search(r"`cargo run` prints\n\n((?:    .*\n)+)", text)[1]
+        printed = re.search(r"```text\n(.*?)```", text, flags=re.S)[1]
         with tempfile.TemporaryDirectory() as folder:
             crate = os.path.join(folder, "squares")
             os.mkdir(crate)
@@ -115,7 +115,7 @@ class Crates(unittest.TestCase):
                 file.write(program)
             command = [CARGO, "run", "--quiet", "--offline", "--manifest-path", manifest]
             finished = run(*command, deadline_s=BUILD_DEADLINE_S)
-        self.assertEqual((finished.code, finished.out), (0, re.sub("^    ", "", printed, flags=re.M)),
+        self.assertEqual((finished.code, finished.out), (0, printed),
                          describe(command, finished))
 
     def test_crates_are_packaged(self):
