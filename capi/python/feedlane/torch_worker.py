@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker processes of a DataLoader: started by multiprocessing, as torch starts its own, and set up as those are."""
+import collections
+import copy
 import ctypes as c
 import multiprocessing
 import multiprocessing.reduction
 import os
+import pickle
 import random
 import re
 import sys
 import traceback
 
+import numpy as np
 import torch
 import torch.multiprocessing
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import collate as torch_collate, signal_handling, worker as torch_worker
 
-from . import _abi, errors, maker, worker
+from . import _abi, collate, errors, maker, torch_state, tree, worker
 
 _PATIENCE_S = 5  # with a process that was told to end
 
@@ -36,7 +40,8 @@ def _received(duplicate):
 class Crew:
     """The processes of one iterator. The library says when one is missing."""
 
-    def __init__(self, loader, base_seed, allow_pickle, max_restarts, takes_lists):
+    def __init__(self, loader, base_seed, allow_pickle, max_restarts, takes_lists, keeping):
+        """keeping: keeping(worker) -> a Keeping, or None if a worker has no state to tell."""
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn
         is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
@@ -46,6 +51,7 @@ class Crew:
         self._job = maker.Job(dataset, takes_lists or (is_iterable and loader._auto_collation), is_iterable, loader.drop_last,
                               collate_fn, None, None, None, allow_pickle, 0)
         self._processes, self._pid = {}, os.getpid()  # by worker; whose children they are
+        self._keeping = keeping
         self._restarts, self._max_restarts = 0, max_restarts or 1000
 
     def fill(self, handle):
@@ -67,7 +73,8 @@ class Crew:
         try:
             self._bury(number)
             process = self._context.Process(
-                target=serve, args=(_Descriptor(descriptor), self._job, number, self._count, self._base_seed, self._init))
+                target=serve, args=(_Descriptor(descriptor), self._job, number, self._count, self._base_seed, self._init,
+                                     self._keeping(number)))
             process.daemon = True
             process.start()
         finally:
@@ -98,6 +105,76 @@ class Crew:
                 process.terminate()
 
 
+# What a worker does about states. `state`: what it starts with, or None. `rounds`: with how many of its batches it tells one;
+# 0: with none. `lead`: batches of the first epoch that were yielded before the state was made, in the round that it is of.
+Keeping = collections.namedtuple("Keeping", "state rounds lead")
+
+
+class Keeper(maker.Maker):
+    """A Maker whose batches say where the data set stands. Before the first batch of an epoch that is a state as well, and after
+    the last one of a shard: a batch of its own."""
+
+    by_python = True
+
+    def __init__(self, job, number, keeping):
+        super().__init__(job)
+        self._number, self._state, self._rounds, self._lead = number, keeping.state, keeping.rounds, keeping.lead
+        self._made, self._is_first_told, self._is_end_told, self._is_empty = 0, False, False, False
+        if self._state is not None:
+            torch_state.load(job.dataset, self._state["dataset_state"])
+
+    def restart(self):
+        self._is_first_told = self._is_end_told = False
+        self._made = 0
+        super().restart()
+        state, self._state = self._state, None
+        if state is not None and state["fetcher_state"] is not None:
+            torch_state.load(self._shard, state["fetcher_state"]["dataset_iter_state"])
+            # Only a shard with a state can be known to be over.
+            self._ended = state["fetcher_state"]["fetcher_ended"] and not torch_state.is_empty(state)
+
+    def skip(self, count, worker):
+        if count:
+            super().skip(count, worker)
+
+    def plan(self, task, leaves):
+        told = {"worker": self._number, "first": None, "state": None, "without": None}
+        if not self._is_first_told:
+            told["first"] = copy.deepcopy(self._now())  # making the batch may change it
+            self._is_empty = torch_state.is_empty(told["first"])
+        if task.epoch == 0 and task.batch < self._lead:
+            plan, told["without"] = (tree.VALUE, None), "lead"
+        else:
+            plan, rows = super().plan(task, leaves)
+            if not rows and self._is_end_told:
+                return None, 0
+            if not rows:
+                plan, told["without"], told["state"] = (tree.VALUE, None), "end", self._now()
+                self._is_end_told = True
+            else:
+                self._made += 1
+                if self._rounds and self._made % self._rounds == 0 and not self._is_empty:
+                    told["state"] = self._now()
+        if self._is_first_told and self._is_empty and not told["without"]:
+            return plan, rows
+        self._is_first_told = True
+        return (tree.STATE, (plan, _plan_of_state(told, self.job.allow_pickle, leaves))), task.count if told["without"] else rows
+
+    def _now(self):
+        return torch_state.worker_state(self._number, self.job.iterable, self.job.dataset, self._shard, self._ended)
+
+
+def _plan_of_state(told, allow_pickle, leaves):
+    if allow_pickle:
+        return collate.whole(np.frombuffer(pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL), np.uint8), leaves)
+    return collate.values_alone(told)
+
+
+def state_told(state, allow_pickle):
+    """What `_plan_of_state` said, in the trainer."""
+    return pickle.loads(state) if allow_pickle and isinstance(state, np.ndarray) else state
+
+
 class _AtOnce:
     """A data set that is asked for a list of indices as if it were one."""
 
@@ -124,12 +201,12 @@ _KNOWN = len(getattr(torch_collate, "default_collate_fn_map", ()))
 
 # ---- in a worker ----
 
-def serve(descriptor, job, number, count, base_seed, init):
+def serve(descriptor, job, number, count, base_seed, init, keeping):
     """A worker's life."""
     code = 1
     try:
         _prepare(job.dataset.dataset if isinstance(job.dataset, _AtOnce) else job.dataset, number, count, base_seed)
-        _work(descriptor.number, job, number, init)
+        _work(descriptor.number, job, number, init, keeping)
         code = 0
     except KeyboardInterrupt:
         pass  # the trainer's to tell
@@ -149,24 +226,24 @@ def _prepare(dataset, number, count, base_seed):
     random.seed(seed)
     torch.manual_seed(seed)
     if getattr(torch_worker, "HAS_NUMPY", True):
-        import numpy as np
         np.random.seed(torch_worker._generate_state(base_seed, number))
     torch_worker._worker_info = torch_worker.WorkerInfo(id=number, num_workers=count, seed=seed, dataset=dataset)
     maker.set_worker_info(number, count, seed, dataset)
 
 
-def _work(descriptor, job, number, init):
+def _work(descriptor, job, number, init, keeping):
     handle, room = c.c_void_p(), errors.ErrorRoom.shared()
     errors.check(_abi.library.feedlane_worker_attach(descriptor, _abi.FOREVER, handle, room.struct), room)
     try:
         if init is not None:
             init(number)
+        batches = maker.Maker(job) if keeping is None else Keeper(job, number, keeping)
     except Exception as reason:
         traceback.print_exc()
         _abi.library.feedlane_worker_ready(handle, _abi.E_INIT, _tagged(reason), None)
     else:
         errors.check(_abi.library.feedlane_worker_ready(handle, _abi.OK, None, None))
-        worker.run(handle, maker.Maker(job), room, _tagged)
+        worker.run(handle, batches, room, _tagged)
     _abi.library.feedlane_worker_detach(handle)
 
 
