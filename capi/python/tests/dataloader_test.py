@@ -224,11 +224,14 @@ class BesideTorch(unittest.TestCase):
             self.assertEqual(len(ours), len(theirs))
             for one, other in zip(ours, theirs):
                 self.alike(one, other)
-        elif isinstance(theirs, torch.Tensor):
+            return
+        if isinstance(theirs, torch.Tensor):
             self.assertEqual((ours.dtype, ours.shape, ours.layout), (theirs.dtype, theirs.shape, theirs.layout))
             ours, theirs = (t.to_dense().float().reshape(-1).tolist() for t in (ours, theirs))
-        if not hasattr(theirs, "dtype"):
-            self.assertEqual(ours, theirs)
+        if hasattr(theirs, "tolist"):
+            self.assertEqual(ours.dtype, theirs.dtype)
+            ours, theirs = ours.tolist(), theirs.tolist()
+        self.assertEqual(ours, theirs)
 
     def test_more_tensors_than_a_batch_has(self):
         for collate_fn in columns, itself:
