@@ -26,6 +26,7 @@ from .handle import Handle
 from .loader import _SLOT_BYTES
 
 _LOOK_EVERY_NS = 50_000_000  # at workers that have ended
+_OF_WORKERS = (_abi.E_PEER_DEAD, _abi.E_QUARANTINED, _abi.E_RESTARTS, _abi.E_HUNG)
 _LARGEST_BATCH = 65536       # rows of a batch sampler that doesn't say
 
 
@@ -213,8 +214,10 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         self._plan_states(loader, resume)
         self._draw_from(resume, loader)
         self._takes_lists = self._auto_collation or self._yields_lists()
+        weak = weakref.ref(self)
         self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"],
-                                       self._takes_lists, self._keeping)
+                                       self._takes_lists, lambda worker: weak()._keeping(worker),
+                                       lambda: weak().position.taken)
         self._create(loader)
         self._begin()
         if resume:
@@ -464,7 +467,7 @@ class _Outcomes:
         i._batch_failed = status in (_abi.E_SAMPLE, _abi.E_QUARANTINED)
         if status in (_abi.E_SAMPLE, _abi.E_INIT):
             torch_worker.reraise(error)
-        raise errors.exception_of(error, status)
+        raise errors.exception_of(error, status, i._crew.ends() if status in _OF_WORKERS else "")
 
     def unusual(self, struct):
         i = self._i

@@ -141,10 +141,10 @@ class ErrorRoom:
         return exception_of(self.struct, status)
 
 
-def exception_of(e, status):
-    """What to raise for a status that this struct was just filled in for."""
+def exception_of(e, status, more=""):
+    """What to raise for a status that this struct was just filled in for; `more` is added to its text."""
     traceback = ctypes.string_at(e.detail, min(e.detail_len, e.detail_cap)).decode(errors="replace") if e.detail else ""
-    text = e.text.decode(errors="replace")
+    text = e.text.decode(errors="replace") + more
     return make(status, text, worker=e.worker, attempt=e.attempt, epoch=e.epoch, batch=e.batch, sample=e.sample,
                 argument=e.argument.decode(errors="replace"), found=e.found, needed=e.needed, os_errno=e.os_errno,
                 traceback=traceback)

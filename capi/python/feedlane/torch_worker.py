@@ -3,12 +3,14 @@
 import collections
 import copy
 import ctypes as c
+import functools
 import multiprocessing
 import multiprocessing.reduction
 import os
 import pickle
 import random
 import re
+import signal
 import sys
 import traceback
 
@@ -18,9 +20,11 @@ import torch.multiprocessing
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import collate as torch_collate, signal_handling, worker as torch_worker
 
-from . import _abi, collate, errors, maker, torch_state, tree, worker
+from . import _abi, collate, errors, maker, shipping, torch_state, tree, worker
 
 _PATIENCE_S = 5  # with a process that was told to end
+_MOST_IN_VAIN = 3
+_ENDS_TOLD = 4
 
 
 class _Descriptor:
@@ -40,8 +44,8 @@ def _received(duplicate):
 class Crew:
     """The processes of one iterator. The library says when one is missing."""
 
-    def __init__(self, loader, base_seed, allow_pickle, max_restarts, takes_lists, keeping):
-        """keeping: keeping(worker) -> a Keeping, or None if a worker has no state to tell."""
+    def __init__(self, loader, base_seed, allow_pickle, max_restarts, takes_lists, keeping, taken):
+        """keeping(worker): a Keeping, or None if a worker has no state to tell. taken(): how many batches have come."""
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn
         is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
@@ -51,7 +55,9 @@ class Crew:
         self._job = maker.Job(dataset, takes_lists or (is_iterable and loader._auto_collation), is_iterable, loader.drop_last,
                               collate_fn, None, None, None, allow_pickle, 0)
         self._processes, self._pid = {}, os.getpid()  # by worker; whose children they are
-        self._keeping = keeping
+        self._keeping, self._taken = keeping, taken
+        self._ends = collections.deque(maxlen=_ENDS_TOLD)
+        self._vain = {}  # by worker: how often it has ended in a row without a batch; and batches before
         self._restarts, self._max_restarts = 0, max_restarts or 1000
 
     def fill(self, handle):
@@ -72,25 +78,44 @@ class Crew:
     def _start(self, number, descriptor):
         try:
             self._bury(number)
-            process = self._context.Process(
-                target=serve, args=(_Descriptor(descriptor), self._job, number, self._count, self._base_seed, self._init,
-                                     self._keeping(number)))
-            process.daemon = True
-            process.start()
+            work = (self._job, number, self._count, self._base_seed, self._init, self._keeping(number))
+            make = functools.partial(self._process, descriptor)
+            process = shipping.start(make, work, self._is_forked())
         finally:
             os.close(descriptor)
         self._processes[number] = process
 
+    def _process(self, descriptor, work):
+        return self._context.Process(target=serve, args=(_Descriptor(descriptor), work), daemon=True)
+
+    def _is_forked(self):
+        return self._context.get_start_method() == "fork"
+
     def _bury(self, number):
-        """The predecessor's end, if there was one."""
+        """The predecessor's end, if there was one. RuntimeError: it ends whenever it is started, and by itself."""
         old = self._processes.pop(number, None)
         if old is None:
             return
         old.join()
         self._restarts += 1
+        self._ends.append(old)
+        taken = self._taken()
+        vain, before = self._vain.get(number, (0, taken))
+        self._vain[number] = vain, taken = (vain + 1 if taken == before and old.exitcode > 0 else 0, taken)
+        if vain == _MOST_IN_VAIN:
+            raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly, as {vain - 1} before it, without a "
+                               f"batch: exit code {old.exitcode}. What it wrote to stderr says why."
+                               f"{'' if self._is_forked() else shipping.hint()}")
         if self._max_restarts >= 0 and self._restarts > self._max_restarts:
             raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: exit code {old.exitcode}; "
                                f"{self._restarts} restarts are more than max_restarts")
+
+    def ends(self):
+        """How workers have ended, for a message: "; ended: pid 12 by SIGSEGV", or ""."""
+        ended = [*self._ends, *(p for p in self._processes.values() if p.exitcode)]
+        said = [f"pid {p.pid} {f'by {_signal_name(-p.exitcode)}' if p.exitcode < 0 else f'with exit code {p.exitcode}'}"
+                for p in ended[-_ENDS_TOLD:] if p.exitcode]
+        return f"; ended: {', '.join(said)}" if said else ""
 
     def processes(self):
         """By worker, those that have ended too."""
@@ -175,6 +200,13 @@ def state_told(state, allow_pickle):
     return pickle.loads(state) if allow_pickle and isinstance(state, np.ndarray) else state
 
 
+def _signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 class _AtOnce:
     """A data set that is asked for a list of indices as if it were one."""
 
@@ -187,24 +219,28 @@ class _AtOnce:
 
 def _collate_fn(loader):
     """None: what torch's default does is done by this package, into the slot."""
-    if loader.collate_fn is torch_collate.default_collate and loader._auto_collation:
-        known = getattr(torch_collate, "default_collate_fn_map", None)
-        if known is None or len(known) == _KNOWN:
-            return None
+    if loader.collate_fn is torch_collate.default_collate and loader._auto_collation and not _is_extended():
+        return None
     if loader.collate_fn is torch_collate.default_convert and not loader._auto_collation:
         return None
     return loader.collate_fn
 
 
-_KNOWN = len(getattr(torch_collate, "default_collate_fn_map", ()))
+def _is_extended():
+    """Whether default_collate_fn_map has more than torch put there."""
+    known = getattr(torch_collate, "default_collate_fn_map", {})
+    kinds = [kind for key in known for kind in (key if isinstance(key, tuple) else (key,))]
+    return (any(function.__module__ != torch_collate.__name__ for function in known.values()) or
+            any(kind.__module__.partition(".")[0] not in ("torch", "numpy", "builtins") for kind in kinds))
 
 
 # ---- in a worker ----
 
-def serve(descriptor, job, number, count, base_seed, init, keeping):
+def serve(descriptor, work):
     """A worker's life."""
     code = 1
     try:
+        job, number, count, base_seed, init, keeping = shipping.opened(work)
         _prepare(job.dataset.dataset if isinstance(job.dataset, _AtOnce) else job.dataset, number, count, base_seed)
         _work(descriptor.number, job, number, init, keeping)
         code = 0
