@@ -55,11 +55,10 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     def __init__(self, *args, held=4, slot_bytes=_SLOT_BYTES, task_timeout=0, max_restarts=0, allow_pickle=True,
                  snapshot_every_n_steps=1, **kwargs):
-        self._feedlane = {"held": errors.whole("held", held, 1, 4096),
-                          "slot_bytes": errors.whole("slot_bytes", slot_bytes, 1, 1 << 46),
-                          "task_timeout_ns": int(task_timeout * 1e9),
-                          "max_restarts": errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)}
-        self._allow_pickle = bool(allow_pickle)
+        # By these names, since frameworks make a loader anew with what they read off it.
+        self.held, self.slot_bytes = errors.whole("held", held, 1, 4096), errors.whole("slot_bytes", slot_bytes, 1, 1 << 46)
+        self.max_restarts = errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)
+        self.task_timeout, self.allow_pickle = task_timeout, bool(allow_pickle)
         self.snapshot_every_n_steps = errors.whole("snapshot_every_n_steps", snapshot_every_n_steps or 0, 0, 2**31 - 1)
         self._next_random = None             # torch's default generator's state for the next epoch, of a state that was loaded
         self._resume = None                  # a state that was loaded
@@ -204,7 +203,9 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
         if resume and resume.finished and not self._persistent_workers:
             self._pass_over(resume)
             return
-        self._options, self._allow_pickle = loader._feedlane, loader._allow_pickle
+        self._options = {"held": loader.held, "slot_bytes": loader.slot_bytes, "max_restarts": loader.max_restarts,
+                         "task_timeout_ns": int(loader.task_timeout * 1e9)}
+        self._allow_pickle = loader.allow_pickle
         self._prefetch = loader.prefetch_factor * loader.num_workers
         self._iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
         self._in_order = getattr(loader, "in_order", True)
