@@ -26,6 +26,8 @@ from .handle import Handle
 from .loader import _SLOT_BYTES
 
 _LOOK_EVERY_NS = 50_000_000  # at workers that have ended
+# With in_order=False torch gives a batch to a worker that has room since 2.7, and to each in turn before.
+_IS_FREE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
 _OF_WORKERS = (_abi.E_PEER_DEAD, _abi.E_QUARANTINED, _abi.E_RESTARTS, _abi.E_HUNG)
 _LARGEST_BATCH = 65536       # rows of a batch sampler that doesn't say
 
@@ -94,8 +96,8 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         return iterator
 
     def state_dict(self):
-        """Where the newest iteration stands, after the batches that it has yielded. Without one, where the next one begins. Waits for
-        the first batch of each worker, if its data set may have a state."""
+        """Where the newest iteration stands, after the batches that it has yielded. Without one, where the next one begins.
+        Waits for the first batch of each worker, if its data set may have a state."""
         if self._is_of_pipes():
             raise errors.make(_abi.E_UNSUPPORTED, "data pipes have no state")
         if self._resume is not None:
@@ -309,7 +311,8 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
     def _create(self, loader):
         config = _abi.LoaderConfig(
             workers=self._num_workers, prefetch_factor=loader.prefetch_factor, start=_abi.START_EXTERNAL,
-            dispatch=_abi.DISPATCH_ROUND_ROBIN if self._in_order else _abi.DISPATCH_LEAST_LOADED, out_of_order=not self._in_order, has_seed=True, seed=self._base_seed & (2**64 - 1),
+            dispatch=_abi.DISPATCH_ROUND_ROBIN if self._in_order or not _IS_FREE else _abi.DISPATCH_LEAST_LOADED,
+            out_of_order=not self._in_order, has_seed=True, seed=self._base_seed & (2**64 - 1),
             drop_last=self._drop_last and self._iterable, iterable=self._iterable, **self._options)
         sampler = c.c_void_p()
         if self._iterable:

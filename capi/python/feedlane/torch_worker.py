@@ -111,11 +111,11 @@ class Crew:
                                f"{self._restarts} restarts are more than max_restarts")
 
     def ends(self):
-        """How workers have ended, for a message: "; ended: pid 12 by SIGSEGV", or ""."""
+        """How workers have ended, in torch's words, to be added to a message; or ""."""
         ended = [*self._ends, *(p for p in self._processes.values() if p.exitcode)]
-        said = [f"pid {p.pid} {f'by {_signal_name(-p.exitcode)}' if p.exitcode < 0 else f'with exit code {p.exitcode}'}"
-                for p in ended[-_ENDS_TOLD:] if p.exitcode]
-        return f"; ended: {', '.join(said)}" if said else ""
+        return "".join(f"; DataLoader worker (pid {p.pid}) "
+                       f"{f'is killed by signal: {_signal_name(-p.exitcode)}' if p.exitcode < 0 else f'exited with code {p.exitcode}'}"
+                       for p in ended[-_ENDS_TOLD:] if p.exitcode)
 
     def processes(self):
         """By worker, those that have ended too."""
@@ -202,9 +202,9 @@ def state_told(state, allow_pickle):
 
 def _signal_name(number):
     try:
-        return signal.Signals(number).name
+        return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
     except ValueError:
-        return f"signal {number}"
+        return str(number)
 
 
 class _AtOnce:

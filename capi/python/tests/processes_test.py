@@ -90,7 +90,7 @@ class Processes(unittest.TestCase):
         self.assertIn('must be under `if __name__ == "__main__":`', found.splitlines()[-1])
 
     def test_the_signal_is_told(self):
-        with self.assertRaisesRegex(feedlane.Quarantined, "by SIGSEGV"):
+        with self.assertRaisesRegex(feedlane.Quarantined, r"DataLoader worker \(pid \d+\) is killed by signal: Segmentation fault \(SIGSEGV\)"):
             list(feedlane.DataLoader(Deadly(), 4, num_workers=1))
 
     def test_progress_bars(self):
