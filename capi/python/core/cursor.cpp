@@ -210,7 +210,7 @@ PyObject* next_data(PyObject* self) {
     if (status == FEEDLANE_OK) {
       Ref data = data_of(cursor, call.handle(), batch);
       if (!data || !must_copy(cursor, call.handle())) return data.release();
-      return PyObject_CallMethod(cursor.epoch, "copy", "O", data.get());
+      return PyObject_CallMethod(cursor.epoch, "copy", "(O)", data.get());
     }
     if (PyErr_Occurred() != nullptr) return nullptr;
     if (status == FEEDLANE_END) {

@@ -219,12 +219,11 @@ struct Collation {
   PyObject* leaves;
   PyObject* fallback;
 
+  // The last tensors are collate.Leaves' to deal with: more than a batch has share one.
+  [[nodiscard]] bool is_full() const { return PyList_Size(leaves) >= FEEDLANE_MAX_TENSORS - 1; }
+
   Ref plan_of(Ref leaf, long owner) const {
     const Py_ssize_t number = PyList_Size(leaves);
-    if (number == FEEDLANE_MAX_TENSORS) {
-      PyErr_Format(PyExc_TypeError, "more than %d tensors in a batch", FEEDLANE_MAX_TENSORS);
-      return {};
-    }
     if (PyList_Append(leaves, leaf.get()) != 0) return {};
     return Ref(Py_BuildValue("(lnl)", static_cast<long>(plan_leaf), number, owner));
   }
@@ -275,6 +274,8 @@ Ref Collation::batch(PyObject* const* samples, Py_ssize_t count) const {
   PyObject* const first = samples[0];
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(first));
   Ref leaf;
+  const bool is_container = PyDict_CheckExact(first) || PyTuple_CheckExact(first) || PyList_CheckExact(first);
+  if (is_full() && !is_container) return by_python(samples, count);
   if (type == types.ndarray) leaf = array_leaf(samples, count, true);
   else if (PyFloat_CheckExact(first) || PyLong_CheckExact(first) || PyBool_Check(first))
     leaf = number_leaf(samples, count);
@@ -330,6 +331,7 @@ Ref Collation::sequences(PyObject* const* samples, Py_ssize_t count) const {
 
 Ref Collation::whole(PyObject* value) const {
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  if (is_full() && (type == types.ndarray || type == types.tensor)) return by_python(value);
   if (type == types.ndarray)
     if (Ref leaf = array_leaf(&value, 1, false)) return plan_of(std::move(leaf), owner_numpy);
   if (types.tensor != nullptr && type == types.tensor)

@@ -5,6 +5,7 @@ import array
 import collections.abc as abc
 import copy
 import functools
+import math
 import sys
 
 import numpy as np
@@ -41,29 +42,59 @@ def _torch_leaf(tensors, stacked):
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"the batch's sample {position} is of {type(tensor)}, its first one a tensor")
-        if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        if not _is_dense(tensor):
             raise TypeError(f"tensors must be dense and on the CPU, not {tensor.layout} on {tensor.device}")
-    name = str(functools.reduce(torch.promote_types, (t.dtype for t in tensors))).removeprefix("torch.")
+    kind = functools.reduce(torch.promote_types, (t.dtype for t in tensors))
     shape = _same(tensors, "shape", lambda t: tuple(t.shape))
+    shape = (len(tensors), *shape) if stacked else shape
+    name = str(kind).removeprefix("torch.")
     if name == "bfloat16":
         dtype, stored = dtypes.BFLOAT16, np.dtype(np.int16)
     else:
         try:
             dtype, stored = dtypes.of_numpy(name)
-        except TypeError:
-            raise TypeError(f"tensors can't be of torch.{name}") from None
+        except TypeError:  # one that neither numpy nor DLPack has
+            dtype, stored = name, np.dtype(f"V{kind.itemsize}")
 
     def fill(view):
-        place = torch.from_numpy(view)
-        if name == "bfloat16":
-            place = place.view(torch.bfloat16)
         with torch.no_grad():
+            if isinstance(dtype, str):
+                place = torch.from_numpy(view.reshape(-1).view(np.uint8)).view(kind).view(shape)
+                for row, tensor in zip(place if stacked else (place,), tensors):
+                    row.copy_(tensor)
+                return
+            place = torch.from_numpy(view)
+            if name == "bfloat16":
+                place = place.view(torch.bfloat16)
             if stacked:
                 torch.stack(tensors, 0, out=place)
             else:
                 place.copy_(tensors[0])
 
-    return Leaf(dtype, stored, (len(tensors), *shape) if stacked else shape, fill)
+    return Leaf(dtype, stored, shape, fill)
+
+
+def _is_dense(tensor):
+    torch = sys.modules["torch"]
+    return (tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized and
+            not getattr(tensor, "is_nested", False))
+
+
+def _of_tensor(tensor, leaves, owner):
+    """One tensor, as it is. What no leaf can carry is pickled by torch, where that may be."""
+    torch = sys.modules["torch"]
+    if leaves.pickles and not (type(tensor) is torch.Tensor and _is_dense(tensor)):
+        return (tree.VALUE, tensor)
+    return leaves.plan(_torch_leaf([tensor], False), owner)
+
+
+def _stacked(tensors, leaves):
+    """Tensors of a batch. What subclasses come together as they say themselves."""
+    torch = sys.modules["torch"]
+    if leaves.pickles and any(type(t) is not torch.Tensor or not _is_dense(t) for t in tensors):
+        from torch.utils.data._utils.collate import default_collate
+        return _of_tensor(default_collate(tensors), leaves, tree.ANY)
+    return leaves.plan(_torch_leaf(tensors, True))
 
 
 def _array_leaf(arrays, stacked):
@@ -117,13 +148,53 @@ def _mixed_leaf(numbers):
 
 
 class Leaves(list):
-    """Collects the leaves while a plan is made."""
+    """Collects the leaves while a plan is made. Those that don't fit share one tensor: beyond the most tensors of a batch, or
+    of more dimensions than a tensor's, or of a type that DLPack doesn't have.
+
+    packs: False where the leaves are declared, as many as there are. pickles: whether values may be pickled."""
+
+    def __init__(self, packs=True, pickles=False):
+        super().__init__()
+        self.packs, self.pickles, self._pack = packs, pickles, None
 
     def plan(self, leaf, owner=tree.ANY):
-        if len(self) == _core.MAX_TENSORS:
-            raise TypeError(f"more than {_core.MAX_TENSORS} tensors in a batch")
-        self.append(leaf)
-        return (tree.LEAF, len(self) - 1, owner)
+        is_full = len(self) == _core.MAX_TENSORS - (self.packs and self._pack is None)
+        if not is_full and len(leaf.shape) <= _core.MAX_NDIM and not isinstance(leaf.dtype, str):
+            self.append(leaf)
+            return (tree.LEAF, len(self) - 1, owner)
+        if not self.packs:
+            raise TypeError(f"a batch of declared fields has at most {_core.MAX_TENSORS} tensors of at most {_core.MAX_NDIM} "
+                            f"dimensions and of types that DLPack has")
+        if self._pack is None:
+            self._pack = Pack()
+            self.append(self._pack)
+        offset = self._pack.add(leaf)
+        name = leaf.dtype if isinstance(leaf.dtype, str) else dtypes.name_of(leaf.dtype)
+        return (tree.PART, self.index(self._pack), owner, name, offset, leaf.shape)
+
+
+class Pack(Leaf):
+    """Leaves one after the other in a tensor of bytes."""
+
+    __slots__ = ("_parts",)
+    _ALIGNMENT = 64
+
+    def __init__(self):
+        super().__init__(*dtypes.of_numpy(np.uint8), (0,), self._fill)
+        self._parts = []
+
+    def add(self, leaf):
+        """Where in the tensor it will lie."""
+        offset = -(-self.shape[0] // self._ALIGNMENT) * self._ALIGNMENT
+        size = math.prod(leaf.shape) * leaf.stored.itemsize
+        self._parts.append((leaf, offset, size))
+        self.shape = (offset + size,)
+        return offset
+
+    def _fill(self, view):
+        for leaf, offset, size in self._parts:
+            if size:
+                leaf.fill(view[offset:offset + size].view(leaf.stored).reshape(leaf.shape))
 
 
 def _mapping_plan(example, keys, children):
@@ -142,7 +213,7 @@ def batch(samples, leaves):
     """default_collate: a list of samples that are alike."""
     first = samples[0]
     if _is_tensor(first):
-        return leaves.plan(_torch_leaf(samples, True))
+        return _stacked(samples, leaves)
     if isinstance(first, np.ndarray):
         return leaves.plan(_array_leaf(samples, True))
     if isinstance(first, float):
@@ -167,7 +238,7 @@ def batch(samples, leaves):
 def single(sample, leaves):
     """default_convert: one sample without a batch dimension; numbers and strings stay what they are."""
     if _is_tensor(sample):
-        return leaves.plan(_torch_leaf([sample], False))
+        return _of_tensor(sample, leaves, tree.ANY)
     if isinstance(sample, (np.ndarray, np.generic)) and sample.dtype.kind not in "OSU":
         return leaves.plan(_array_leaf([np.asarray(sample)], False))
     return _nested(sample, leaves, single, (tree.LIST,))
@@ -176,10 +247,20 @@ def single(sample, leaves):
 def whole(value, leaves):
     """What a collate_fn returned, as it is: arrays come back as numpy's, tensors as torch's."""
     if _is_tensor(value):
-        return leaves.plan(_torch_leaf([value], False), tree.TORCH)
+        return _of_tensor(value, leaves, tree.TORCH)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
+        if leaves.pickles and (type(value) is not np.ndarray or not _is_known(value.dtype)):
+            return (tree.VALUE, value)
         return leaves.plan(_array_leaf([value], False), tree.NUMPY)
     return _nested(value, leaves, whole, (tree.TUPLE,))
+
+
+def _is_known(dtype):
+    try:
+        dtypes.of_numpy(dtype)
+    except TypeError:
+        return False
+    return True
 
 
 def _nested(value, leaves, inner, tuple_kind):
@@ -192,3 +273,8 @@ def _nested(value, leaves, inner, tuple_kind):
     if type(value) is list:
         return (tree.LIST, tuple(inner(item, leaves) for item in value))
     return (tree.VALUE, value)
+
+
+def values_alone(value):
+    """A plan without leaves: arrays and tensors are values like others, which only pickle can carry."""
+    return _nested(value, None, lambda inner, _: values_alone(inner), (tree.TUPLE,))

@@ -4,6 +4,8 @@
 It is a subclass: arguments, samplers, generators and what frameworks look for are torch's. What differs is the way of a batch
 from a worker to the loop, and what happens when a worker dies: another one takes its place. Without workers, and for torch's data
 pipes, it is torch's own loader."""
+import collections
+import contextlib
 import functools
 import gc
 import itertools
@@ -17,10 +19,13 @@ import torch.utils.dlpack
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _core, errors, lifetime, maker, torch_worker, tree
+from . import _core, errors, lifetime, maker, torch_state, torch_worker, tree
 from .loader import _SLOT_BYTES
 
 _LOOK_EVERY_NS = 50_000_000  # at workers that have ended
+# With in_order=False torch gives a batch to a worker that has room since 2.7, and to each in turn before.
+_IS_FREE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
+_OF_WORKERS = (_core.E_PEER_DEAD, _core.E_QUARANTINED, _core.E_RESTARTS, _core.E_HUNG)
 _LARGEST_BATCH = 65536       # rows of a batch sampler that doesn't say
 
 
@@ -37,44 +42,258 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     allow_pickle  values that are neither tensors, arrays, numbers, strings, bytes nor containers of such travel pickled, as with
                   torch. Default True: a worker, and a process that can write its memory, can then run any code in this one. With
                   False such a value is a TypeError in the worker.
+    snapshot_every_n_steps
+                  a data set's state comes from its worker with about every n-th batch; a loader that goes on from a state makes
+                  up to n batches again. Default 1; 0 or None: all are made again.
+
+    state_dict() and load_state_dict(state) are those of torchdata's StatefulDataLoader: the next iteration goes on in mid-epoch.
+    Samplers, their iterators, data sets and those of iterable ones may have state_dict() and load_state_dict(state) too.
 
     Errors of the data set are raised as torch raises them: as their own type, with the worker's traceback. The iteration can go
     on after them. Indices must be integers."""
 
-    def __init__(self, *args, held=4, slot_bytes=_SLOT_BYTES, task_timeout=0, max_restarts=0, allow_pickle=True, **kwargs):
-        self._feedlane = {"held": errors.whole("held", held, 1, 4096),
-                          "slot_bytes": errors.whole("slot_bytes", slot_bytes, 1, 1 << 46),
-                          "task_timeout_ns": int(task_timeout * 1e9),
-                          "max_restarts": errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)}
-        self._allow_pickle = bool(allow_pickle)
+    def __init__(self, *args, held=4, slot_bytes=_SLOT_BYTES, task_timeout=0, max_restarts=0, allow_pickle=True,
+                 snapshot_every_n_steps=1, **kwargs):
+        # By these names, since frameworks make a loader anew with what they read off it.
+        self.held, self.slot_bytes = errors.whole("held", held, 1, 4096), errors.whole("slot_bytes", slot_bytes, 1, 1 << 46)
+        self.max_restarts = errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)
+        self.task_timeout, self.allow_pickle = task_timeout, bool(allow_pickle)
+        self.snapshot_every_n_steps = errors.whole("snapshot_every_n_steps", snapshot_every_n_steps or 0, 0, 2**31 - 1)
+        self._next_random = None             # torch's default generator's state for the next epoch, of a state that was loaded
+        self._resume = None                  # a state that was loaded
+        self._ready = None                   # an iterator that state_dict made
+        self._position = self._live = None   # of the newest iteration: what says where it is; the iterator, weakly
         super().__init__(*args, **kwargs)
 
     def _get_iterator(self):
-        pipes = torch.utils.data.IterDataPipe, torch.utils.data.MapDataPipe
-        if self.num_workers == 0 or isinstance(self.dataset, pipes):
+        if self._is_of_pipes():
             return super()._get_iterator()
+        if self.num_workers == 0:
+            resume, self._resume = self._resume, None
+            return _Inline(self, resume)
         self.check_worker_number_rationality()
-        return _Iterator(self)
+        resume, self._resume = self._resume, None
+        return _Iterator(self, resume)
+
+    def _is_of_pipes(self):
+        return isinstance(self.dataset, (torch.utils.data.IterDataPipe, torch.utils.data.MapDataPipe))
+
+    def __iter__(self):
+        if self._is_of_pipes():
+            return super().__iter__()
+        if self._ready is not None:
+            iterator, self._ready = self._ready, None
+            return iterator
+        iterator = super().__iter__()
+        if iterator.is_over:  # it was loaded: the next epoch follows
+            iterator = super().__iter__()
+        self._position, self._live = iterator.position, weakref.ref(iterator)
+        return iterator
+
+    def state_dict(self):
+        """Where the newest iteration stands, after the batches that it has yielded. Without one, where the next one begins.
+        Waits for the first batch of each worker, if its data set may have a state."""
+        if self._is_of_pipes():
+            raise errors.make(_core.E_UNSUPPORTED, "data pipes have no state")
+        if self._resume is not None:
+            return self._resume
+        if self._position is None:
+            self._ready = iter(self)
+        iterator = self._live()
+        if iterator is not None:
+            iterator.look_ahead()
+        return self._position.state_dict()
+
+    def load_state_dict(self, state):
+        """The next iteration goes on after what was yielded before `state`. {}: it begins anew."""
+        self._iterator = self._ready = self._position = None
+        self._resume = state if state else None
+
+    def __getstate__(self):
+        """To be copied and pickled: without iterators."""
+        return {**self.__dict__, "_iterator": None, "_ready": None, "_position": None, "_live": None}
+
+
+class _Inline(torch_dataloader._SingleProcessDataLoaderIter):
+    """One iteration without workers."""
+
+    def __init__(self, loader, state):
+        if state is None:
+            super().__init__(loader)
+            self._indices, self.is_over = torch_state.Indices(self._index_sampler), False
+            random = torch_state.draw_as_saved(loader, self)
+            if random is not None:
+                self._indices.start_as_saved(random)
+            self._sampler_iter, self._seeds = iter(self._indices), torch_state.generator_state(loader)
+            return
+        resume = torch_state.Resume(state, 0)
+        with torch_state.no_draw(loader.generator):
+            torch_dataloader._BaseDataLoaderIter.__init__(self, loader)
+        resume.restore_generator(loader)
+        self._seeds = torch_state.generator_state(loader)
+        self._num_yielded, self.is_over = resume.step, False
+        self._IterableDataset_len_called = resume.main["_IterableDataset_len_called"]
+        torch_state.load(self._dataset, resume.dataset)
+        self._dataset_fetcher = torch_dataloader._DatasetKind.create_fetcher(
+            self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn, self._drop_last)
+        forward = resume.since + self._restore_shard(resume.fetcher)
+        self._indices = torch_state.Indices(self._index_sampler)
+        self._indices.load_state_dict(resume.main)
+        self._sampler_iter = iter(self._indices)
+        self._num_yielded -= forward - resume.since
+        for _ in range(forward):
+            next(self)
+        if resume.finished:
+            self._indices.exhaust()
+            loader._next_random = resume.next_random
+        self.is_over = resume.finished
+
+    def _restore_shard(self, fetcher):
+        """How many batches must be made again, because nothing else says where the iterable data set stands."""
+        if fetcher is None:
+            return 0
+        if not torch_state.is_stateful(self._dataset) and not torch_state.is_stateful(self._dataset_fetcher.dataset_iter):
+            if self._num_yielded:
+                torch_state.warn_of_forwarding(self._num_yielded)
+            return self._num_yielded
+        torch_state.load(self._dataset_fetcher.dataset_iter, fetcher["dataset_iter_state"])
+        self._dataset_fetcher.ended = fetcher["fetcher_ended"]
+        return 0
+
+    position = property(lambda self: self)
+
+    def look_ahead(self):
+        """All is known."""
+
+    def __next__(self):
+        try:
+            return super().__next__()
+        except StopIteration:
+            self.is_over = True
+            raise
+
+    next = __next__
+
+    def state_dict(self):
+        fetcher = self._dataset_fetcher
+        is_iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
+        state = torch_state.worker_state(None, is_iterable, fetcher.dataset, getattr(fetcher, "dataset_iter", None),
+                                         getattr(fetcher, "ended", False))
+        return {**self._indices.state_dict(), **self._seeds, **torch_state.next_random(self._indices, self.is_over),
+                "_num_yielded": self._num_yielded, "_shared_seed": None,
+                "_IterableDataset_len_called": self._IterableDataset_len_called, **state, "_iterator_finished": self.is_over}
 
 
 class _Iterator(torch_dataloader._BaseDataLoaderIter):
     """One iteration with its own workers; with persistent_workers, one after the other."""
 
-    _core = None
+    _core, is_over = None, False
 
-    def __init__(self, loader):
-        super().__init__(loader)
-        self._options, self._allow_pickle = loader._feedlane, loader._allow_pickle
+    def __init__(self, loader, state=None):
+        resume = None if state is None else torch_state.Resume(state, loader.num_workers)
+        with torch_state.no_draw(loader.generator) if resume else contextlib.nullcontext():
+            super().__init__(loader)
+        if resume:
+            resume.restore_generator(loader)
+            if resume.finished:
+                loader._next_random = resume.next_random
+        if resume and resume.finished and not self._persistent_workers:
+            self._pass_over(resume)
+            return
+        self._options = {"held": loader.held, "slot_bytes": loader.slot_bytes, "max_restarts": loader.max_restarts,
+                         "task_timeout_ns": int(loader.task_timeout * 1e9)}
+        self._allow_pickle = loader.allow_pickle
         self._prefetch = loader.prefetch_factor * loader.num_workers
         self._iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
         self._in_order = getattr(loader, "in_order", True)
         self._queue, self._epoch = _core.IndexQueue(), 0
-        super()._reset(loader, True)
+        if resume and resume.base_seed is not None:
+            self._base_seed = resume.base_seed
+        self._plan_states(loader, resume)
+        self._draw_from(resume, loader)
         self._takes_lists = self._auto_collation or self._yields_lists()
+        weak = weakref.ref(self)
         self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"],
-                                       self._takes_lists)
+                                       self._takes_lists, lambda worker: weak()._keeping(worker),
+                                       lambda: weak().position.taken)
         self._create(loader)
         self._begin()
+        if resume:
+            self._forward(resume)
+
+    # ---- states ----
+
+    def _plan_states(self, loader, resume):
+        """Who has a state, and what a worker starts with."""
+        self._has_states = self._iterable or torch_state.is_stateful(self._dataset)
+        self._states = resume.states if resume else {}
+        if all(state is None or torch_state.is_empty(state) for state in self._states.values()):
+            self._states = {}  # an iterable data set without states begins anew
+        every = loader.snapshot_every_n_steps
+        self._rounds = max(1, every // self._num_workers) if every else 0
+        if not self._iterable and not self._in_order:
+            self._rounds = 0  # which batches have come is no position of the sampler
+        # The workers before the one whose turn it is answer first, with nothing.
+        self._lead = (resume.last + 1) % self._num_workers if self._states and self._in_order else 0
+
+    def _keeping(self, worker):
+        if not self._has_states:
+            return None
+        progress = self.position
+        state = progress.state_for(worker)
+        if state is not None and torch_state.is_empty(state):
+            state = None
+        return torch_worker.Keeping(state, self._rounds, self._lead if self._epoch == 0 else 0)
+
+    def _draw_from(self, resume, loader):
+        """The sampler, from its start or where the state says."""
+        random = torch_state.draw_as_saved(loader, self, self._epoch == 0) if resume is None else None
+        self._indices = torch_state.Indices(self._index_sampler)
+        step = taken = 0
+        if resume and not self._iterable:
+            self._indices.load_state_dict(resume.main)
+            step, taken = resume.step, resume.main["_sampler_iter_yielded"]
+        elif self._states:
+            step = taken = resume.step
+        if resume:
+            self._IterableDataset_len_called = resume.main["_IterableDataset_len_called"]
+        if random is not None:
+            self._indices.start_as_saved(random)
+        seeds = {"_base_seed": self._base_seed, **torch_state.generator_state(loader)}
+        if not self._iterable:
+            self._indices.start()
+        self.position = torch_state.Progress(self._indices, self._num_workers, self._rounds, seeds, self._iterable,
+                                             self._has_states, self._states)
+        self.position.begin(step, taken, resume.last if step else None)
+        self._num_yielded = step
+        self._sampler_iter, self._ahead, self._batch_failed = iter(self._indices), collections.deque(), False
+
+    def _forward(self, resume):
+        steps = resume.since
+        if self._iterable and not self._states:
+            steps += resume.step
+            if steps:
+                torch_state.warn_of_forwarding(steps)
+        for _ in range(steps):
+            next(self)
+        if resume.finished:
+            collections.deque(self, 0)
+
+    def _pass_over(self, resume):
+        """An epoch that is over: of it only generators and samplers are left."""
+        self.is_over = True
+        if self._dataset_kind == torch_dataloader._DatasetKind.Map:
+            indices = torch_state.Indices(self._index_sampler)
+            indices.load_state_dict(resume.main)
+            indices.exhaust()
+
+    def look_ahead(self):
+        """Takes batches until every worker has told its first state. The loop gets them later."""
+        while self.position.unknown and not (self._ahead and self._ahead[-1][1]):
+            try:
+                self._ahead.append((self._take(), None))
+            except Exception as reason:
+                self._ahead.append((None, reason))
 
     def _yields_lists(self):
         """Without a batch size a sampler may yield lists of indices, each of which the data set is asked for at once."""
@@ -94,18 +313,27 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
             sampler = self._queue.sampler(rows)
         self._core = lifetime.create(
             {"workers": self._num_workers, "prefetch_factor": loader.prefetch_factor, "start": _core.START_EXTERNAL,
-             "dispatch": _core.DISPATCH_ROUND_ROBIN, "out_of_order": not self._in_order, "has_seed": True,
+             "dispatch": _core.DISPATCH_ROUND_ROBIN if self._in_order or not _IS_FREE else _core.DISPATCH_LEAST_LOADED,
+             "out_of_order": not self._in_order, "has_seed": True,
              "seed": self._base_seed & (2**64 - 1), "drop_last": self._drop_last and self._iterable,
              "iterable": self._iterable, "batch_size": batch_size, **self._options}, sampler=sampler)
 
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
         self._epoch += 1
+        states = self.position.states
+        self._indices = torch_state.Indices(self._index_sampler)
+        self._states, self.is_over = {}, False
+        self._draw_from(None, loader)
+        self.position.keep(states)
         self._begin()
 
     def _begin(self):
         self._queue.restart()
         self._has_indices, self._ended = not self._iterable, False
+        if self._has_indices and self._epoch == 0:
+            for _ in range(self._lead):
+                self._queue.push((0,))  # not asked for
         for _ in range(self._prefetch):
             self._push()
         self._crew.fill(self._core)
@@ -124,22 +352,57 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
             self._has_indices = False
             self._queue.end()
             return
+        if not self.position.is_plain:
+            self.position.drew()
         self._queue.push(indices if self._takes_lists else (indices,))
 
     def __next__(self):
-        if self._sampler_iter is None:
-            self._reset(None)
-        if self._iterable and self._IterableDataset_len_called is not None:
-            return super().__next__()  # which looks whether the data set is as long as it said
-        data = self._next_data()
-        self._num_yielded += 1
+        try:
+            if self._iterable and self._IterableDataset_len_called is not None:
+                data = super().__next__()  # which looks whether the data set is as long as it said
+            else:
+                data = self._next_data()
+                self._num_yielded += 1
+        except StopIteration:
+            self.is_over = self.position.finished = True
+            raise
+        self.position.step = self._num_yielded
         return data
 
     def _next_data(self):
+        position = self.position
+        try:
+            data = self._taken() if self._ahead or self._has_states else self._take()
+        except Exception:
+            if self._batch_failed:  # it was one all the same
+                self._batch_failed = False
+                position.took()
+            raise
+        position.took()
+        return pin_memory.pin_memory(data, self._pin_memory_device) if self._pin_memory else data
+
+    def _taken(self):
+        """The next batch, if workers may tell states, or batches were taken ahead."""
+        while True:
+            data, reason = self._ahead.popleft() if self._ahead else (self._take(), None)
+            if reason is not None:
+                raise reason
+            if type(data) is not tree.WithState:
+                return data
+            told = data.state
+            self.position.told(told)
+            if not told["without"]:
+                return data.data
+
+    def _take(self):
         self._push()
         self._deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         data = self._next_of_cursor()
-        return pin_memory.pin_memory(data, self._pin_memory_device) if self._pin_memory else data
+        if type(data) is not tree.WithState:
+            return data
+        told = torch_worker.state_told(data.state, self._allow_pickle)
+        self.position.told_first(told)
+        return tree.WithState(data.data, told)
 
     next = __next__
     # As torch's iterator has them: the processes, by worker.
@@ -191,8 +454,11 @@ class _Outcomes:
                 raise errors.make(status)
             gc.collect()
             return NotImplemented
+        i._batch_failed = status in (_core.E_SAMPLE, _core.E_QUARANTINED)
         if status in (_core.E_SAMPLE, _core.E_INIT):
             torch_worker.reraise(exception)
+        if status in _OF_WORKERS:
+            raise errors.with_more(exception, i._crew.ends())
         raise exception
 
     def unusual(self, batch):

@@ -122,6 +122,12 @@ def from_library(status, text, argument, traceback, worker, attempt, epoch, batc
                 sample=sample, found=found, needed=needed, os_errno=os_errno)
 
 
+def with_more(e, more):
+    """The same exception with something added to its text."""
+    return make(e.status, e.reason + more, argument=e.argument, traceback=e.traceback, worker=e.worker, attempt=e.attempt,
+                epoch=e.epoch, batch=e.batch, sample=e.sample, found=e.found, needed=e.needed, os_errno=e.os_errno)
+
+
 def make(status, text="", *, traceback="", **where):
     """An exception for a status, its message with what is known of the place and with the worker's traceback."""
     reason = text = text or _core.status_text(status)

@@ -77,6 +77,8 @@ class SampleFailed(Exception):
 
 
 class Maker:
+    by_python = False  # each batch is `make`s, not the compiled loop's
+
     def __init__(self, job):
         self.job = job
         self._shard, self._taken = None, 0
@@ -113,21 +115,29 @@ class Maker:
     def make(self, task):
         """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted, or all
         samples are left out."""
-        samples, rows = self._samples(task)
+        leaves = self.leaves()
+        plan, rows = self.plan(task, leaves)
         if not rows:
             return 0
-        leaves = collate.Leaves()
-        if self.job.collate_fn is not None:
-            plan = collate.whole(self.job.collate_fn(samples if self.job.batched else samples[0]), leaves)
-        elif self.job.batched:
-            plan = collate.batch(samples, leaves)
-        else:
-            plan = collate.single(samples[0], leaves)
         self._write(task, leaves)
         blob = tree.dump(plan, self.job.allow_pickle)
         with says_slot_bytes:
             task.metadata(blob)
         return rows
+
+    def leaves(self):
+        return collate.Leaves(self.job.fields is None, self.job.allow_pickle)
+
+    def plan(self, task, leaves):
+        """The plan of the batch, its leaves appended to `leaves`, and its number of rows."""
+        samples, rows = self._samples(task)
+        if not rows:
+            return None, 0
+        if self.job.collate_fn is not None:
+            return collate.whole(self.job.collate_fn(samples if self.job.batched else samples[0]), leaves), rows
+        if self.job.batched:
+            return collate.batch(samples, leaves), rows
+        return collate.single(samples[0], leaves), rows
 
     def _samples(self, task):
         """What the collate_fn gets, and how many rows it stands for."""

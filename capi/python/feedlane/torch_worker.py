@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker processes of a DataLoader: started by multiprocessing, as torch starts its own, and set up as those are."""
+import collections
+import copy
+import functools
 import multiprocessing
 import multiprocessing.reduction
 import os
+import pickle
 import random
 import re
+import signal
 import sys
 import traceback
 
+import numpy as np
 import torch
 import torch.multiprocessing
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import collate as torch_collate, signal_handling, worker as torch_worker
 
-from . import _core, errors, maker, worker
+from . import _core, collate, errors, maker, shipping, torch_state, tree, worker
 
 _PATIENCE_S = 5  # with a process that was told to end
+_MOST_IN_VAIN = 3
+_ENDS_TOLD = 4
 
 
 class _Descriptor:
@@ -35,7 +43,8 @@ def _received(duplicate):
 class Crew:
     """The processes of one iterator. The library says when one is missing."""
 
-    def __init__(self, loader, base_seed, allow_pickle, max_restarts, takes_lists):
+    def __init__(self, loader, base_seed, allow_pickle, max_restarts, takes_lists, keeping, taken):
+        """keeping(worker): a Keeping, or None if a worker has no state to tell. taken(): how many batches have come."""
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn
         is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
@@ -45,6 +54,9 @@ class Crew:
         self._job = maker.Job(dataset, takes_lists or (is_iterable and loader._auto_collation), is_iterable, loader.drop_last,
                               collate_fn, None, None, None, allow_pickle, 0)
         self._processes, self._pid = {}, os.getpid()  # by worker; whose children they are
+        self._keeping, self._taken = keeping, taken
+        self._ends = collections.deque(maxlen=_ENDS_TOLD)
+        self._vain = {}  # by worker: how often it has ended in a row without a batch; and batches before
         self._restarts, self._max_restarts = 0, max_restarts or 1000
 
     def fill(self, core):
@@ -57,24 +69,44 @@ class Crew:
     def _start(self, number, descriptor):
         try:
             self._bury(number)
-            process = self._context.Process(
-                target=serve, args=(_Descriptor(descriptor), self._job, number, self._count, self._base_seed, self._init))
-            process.daemon = True
-            process.start()
+            work = (self._job, number, self._count, self._base_seed, self._init, self._keeping(number))
+            make = functools.partial(self._process, descriptor)
+            process = shipping.start(make, work, self._is_forked())
         finally:
             os.close(descriptor)
         self._processes[number] = process
 
+    def _process(self, descriptor, work):
+        return self._context.Process(target=serve, args=(_Descriptor(descriptor), work), daemon=True)
+
+    def _is_forked(self):
+        return self._context.get_start_method() == "fork"
+
     def _bury(self, number):
-        """The predecessor's end, if there was one."""
+        """The predecessor's end, if there was one. RuntimeError: it ends whenever it is started, and by itself."""
         old = self._processes.pop(number, None)
         if old is None:
             return
         old.join()
         self._restarts += 1
+        self._ends.append(old)
+        taken = self._taken()
+        vain, before = self._vain.get(number, (0, taken))
+        self._vain[number] = vain, taken = (vain + 1 if taken == before and old.exitcode > 0 else 0, taken)
+        if vain == _MOST_IN_VAIN:
+            raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly, as {vain - 1} before it, without a "
+                               f"batch: exit code {old.exitcode}. What it wrote to stderr says why."
+                               f"{'' if self._is_forked() else shipping.hint()}")
         if self._max_restarts >= 0 and self._restarts > self._max_restarts:
             raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: exit code {old.exitcode}; "
                                f"{self._restarts} restarts are more than max_restarts")
+
+    def ends(self):
+        """How workers have ended, in torch's words, to be added to a message; or ""."""
+        ended = [*self._ends, *(p for p in self._processes.values() if p.exitcode)]
+        return "".join(f"; DataLoader worker (pid {p.pid}) "
+                       f"{f'is killed by signal: {_signal_name(-p.exitcode)}' if p.exitcode < 0 else f'exited with code {p.exitcode}'}"
+                       for p in ended[-_ENDS_TOLD:] if p.exitcode)
 
     def processes(self):
         """By worker, those that have ended too."""
@@ -89,6 +121,83 @@ class Crew:
                 process.terminate()
 
 
+# What a worker does about states. `state`: what it starts with, or None. `rounds`: with how many of its batches it tells one;
+# 0: with none. `lead`: batches of the first epoch that were yielded before the state was made, in the round that it is of.
+Keeping = collections.namedtuple("Keeping", "state rounds lead")
+
+
+class Keeper(maker.Maker):
+    """A Maker whose batches say where the data set stands. Before the first batch of an epoch that is a state as well, and after
+    the last one of a shard: a batch of its own."""
+
+    by_python = True
+
+    def __init__(self, job, number, keeping):
+        super().__init__(job)
+        self._number, self._state, self._rounds, self._lead = number, keeping.state, keeping.rounds, keeping.lead
+        self._made, self._is_first_told, self._is_end_told, self._is_empty = 0, False, False, False
+        if self._state is not None:
+            torch_state.load(job.dataset, self._state["dataset_state"])
+
+    def restart(self):
+        self._is_first_told = self._is_end_told = False
+        self._made = 0
+        super().restart()
+        state, self._state = self._state, None
+        if state is not None and state["fetcher_state"] is not None:
+            torch_state.load(self._shard, state["fetcher_state"]["dataset_iter_state"])
+            # Only a shard with a state can be known to be over.
+            self._ended = state["fetcher_state"]["fetcher_ended"] and not torch_state.is_empty(state)
+
+    def skip(self, task):
+        if task.delivered:
+            super().skip(task)
+
+    def plan(self, task, leaves):
+        told = {"worker": self._number, "first": None, "state": None, "without": None}
+        if not self._is_first_told:
+            told["first"] = copy.deepcopy(self._now())  # making the batch may change it
+            self._is_empty = torch_state.is_empty(told["first"])
+        if task.epoch == 0 and task.batch < self._lead:
+            plan, told["without"] = (tree.VALUE, None), "lead"
+        else:
+            plan, rows = super().plan(task, leaves)
+            if not rows and self._is_end_told:
+                return None, 0
+            if not rows:
+                plan, told["without"], told["state"] = (tree.VALUE, None), "end", self._now()
+                self._is_end_told = True
+            else:
+                self._made += 1
+                if self._rounds and self._made % self._rounds == 0 and not self._is_empty:
+                    told["state"] = self._now()
+        if self._is_first_told and self._is_empty and not told["without"]:
+            return plan, rows
+        self._is_first_told = True
+        return (tree.STATE, (plan, _plan_of_state(told, self.job.allow_pickle, leaves))), task.count if told["without"] else rows
+
+    def _now(self):
+        return torch_state.worker_state(self._number, self.job.iterable, self.job.dataset, self._shard, self._ended)
+
+
+def _plan_of_state(told, allow_pickle, leaves):
+    if allow_pickle:
+        return collate.whole(np.frombuffer(pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL), np.uint8), leaves)
+    return collate.values_alone(told)
+
+
+def state_told(state, allow_pickle):
+    """What `_plan_of_state` said, in the trainer."""
+    return pickle.loads(state) if allow_pickle and isinstance(state, np.ndarray) else state
+
+
+def _signal_name(number):
+    try:
+        return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
+
+
 class _AtOnce:
     """A data set that is asked for a list of indices as if it were one."""
 
@@ -101,26 +210,30 @@ class _AtOnce:
 
 def _collate_fn(loader):
     """None: what torch's default does is done by this package, into the slot."""
-    if loader.collate_fn is torch_collate.default_collate and loader._auto_collation:
-        known = getattr(torch_collate, "default_collate_fn_map", None)
-        if known is None or len(known) == _KNOWN:
-            return None
+    if loader.collate_fn is torch_collate.default_collate and loader._auto_collation and not _is_extended():
+        return None
     if loader.collate_fn is torch_collate.default_convert and not loader._auto_collation:
         return None
     return loader.collate_fn
 
 
-_KNOWN = len(getattr(torch_collate, "default_collate_fn_map", ()))
+def _is_extended():
+    """Whether default_collate_fn_map has more than torch put there."""
+    known = getattr(torch_collate, "default_collate_fn_map", {})
+    kinds = [kind for key in known for kind in (key if isinstance(key, tuple) else (key,))]
+    return (any(function.__module__ != torch_collate.__name__ for function in known.values()) or
+            any(kind.__module__.partition(".")[0] not in ("torch", "numpy", "builtins") for kind in kinds))
 
 
 # ---- in a worker ----
 
-def serve(descriptor, job, number, count, base_seed, init):
+def serve(descriptor, work):
     """A worker's life."""
     code = 1
     try:
+        job, number, count, base_seed, init, keeping = shipping.opened(work)
         _prepare(job.dataset.dataset if isinstance(job.dataset, _AtOnce) else job.dataset, number, count, base_seed)
-        _work(descriptor.number, job, number, init)
+        _work(descriptor.number, job, number, init, keeping)
         code = 0
     except KeyboardInterrupt:
         pass  # the trainer's to tell
@@ -140,23 +253,23 @@ def _prepare(dataset, number, count, base_seed):
     random.seed(seed)
     torch.manual_seed(seed)
     if getattr(torch_worker, "HAS_NUMPY", True):
-        import numpy as np
         np.random.seed(torch_worker._generate_state(base_seed, number))
     torch_worker._worker_info = torch_worker.WorkerInfo(id=number, num_workers=count, seed=seed, dataset=dataset)
     maker.set_worker_info(number, count, seed, dataset)
 
 
-def _work(descriptor, job, number, init):
+def _work(descriptor, job, number, init, keeping):
     handle = _core.Worker(descriptor)
     try:
         if init is not None:
             init(number)
+        batches = maker.Maker(job) if keeping is None else Keeper(job, number, keeping)
     except Exception as reason:
         traceback.print_exc()
         handle.ready(_core.E_INIT, _tagged(reason))
     else:
         handle.ready(_core.OK, b"")
-        handle.run(worker.Glue(maker.Maker(job), _tagged))
+        handle.run(worker.Glue(batches, _tagged))
     handle.detach()
 
 

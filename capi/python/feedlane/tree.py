@@ -6,22 +6,29 @@ worker can write there and the trainer must be able to read it without running a
 its kind, or a bare string, integer, float, true, false or null for itself. values.py has the other values.
 
     ["leaf", owner]                      the next tensor of the slot, in the order of the text
+    ["part", owner, dtype, offset, length ...]   an array of this shape in the one tensor of bytes that such arrays share
     ["list", node ...]  ["tuple", node ...]
     ["dict", how, key, node ...]         how: "dict", "OrderedDict", a defaultdict's factory, or a pickled empty mapping
     ["named", "module:Class", node ...]  a named tuple
+    ["state", node, node]                the batch, and what its worker says besides; at the top alone
 
 What breaks the form, or a limit, is Malformed. Pickled parts are read only where the loader says allow_pickle=True."""
 import collections
 import collections.abc as abc
 import functools
 import json
+import math
+import re
 import sys
+
+import numpy as np
 
 from . import values
 from .values import Malformed
 
-# What each needs: number and owner; -; -; keys and the empty mapping; class; the value.
-LEAF, LIST, TUPLE, MAPPING, NAMED, VALUE = range(6)
+# What each needs: number and owner; -; -; keys and the empty mapping; class; the value; -; number, owner, dtype, offset
+# and shape.
+LEAF, LIST, TUPLE, MAPPING, NAMED, VALUE, STATE, PART = range(8)
 # Who the array of a leaf belongs to: the loader says, or what a collate_fn returned is kept.
 ANY, NUMPY, TORCH = range(3)
 
@@ -30,6 +37,11 @@ MAX_NODES = 1 << 20
 MAX_DEPTH = 64
 
 _FACTORIES = {"": None, **{kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}}
+
+# A batch with what its worker says besides.
+WithState = collections.namedtuple("WithState", "data state")
+
+_DTYPE = re.compile(r"(bool|complex\d+|b?float\d+(_\w+)?|u?int\d+)")
 
 _newest = (None, None)  # plans rarely change from one batch to the next
 
@@ -58,6 +70,8 @@ def _node_of(plan, allow_pickle, budget, depth):
     budget.take()
     if kind == LEAF:
         return ["leaf", plan[2]]  # its number is its place
+    if kind == PART:
+        return ["part", *plan[2:5], *plan[5]]
     children = [_node_of(child, allow_pickle, budget, depth - 1) for child in plan[-1]]
     if kind == LIST:
         return ["list", *children]
@@ -65,6 +79,8 @@ def _node_of(plan, allow_pickle, budget, depth):
         return ["tuple", *children]
     if kind == NAMED:
         return ["named", _name_of(plan[1]), *children]
+    if kind == STATE:
+        return ["state", *children]
     both = ["dict", _how(plan[2], allow_pickle, budget)]
     for key, child in zip(plan[1], children):
         both += values.node_of(key, allow_pickle, budget, depth - 1), child
@@ -108,7 +124,7 @@ def load(blob, tensors, allow_pickle=False):
         node = _decode(blob.decode(errors="surrogatepass"))
     except (ValueError, RecursionError) as reason:
         raise Malformed(f"no JSON of ours: {type(reason).__name__}") from None
-    plan = _Reader(tensors, allow_pickle).plan(node, MAX_DEPTH)
+    plan = _Reader(tensors, allow_pickle).top(node)
     _newest = ((blob, tensors, allow_pickle), plan)
     return plan
 
@@ -116,7 +132,13 @@ def load(blob, tensors, allow_pickle=False):
 class _Reader:
     def __init__(self, tensors, allow_pickle):
         self._leaves, self._tensors, self._allow_pickle = 0, tensors, allow_pickle
+        self._pack = None  # the number of the tensor that parts share
         self._budget = values.Budget(MAX_NODES)
+
+    def top(self, node):
+        if type(node) is list and len(node) == 3 and node[0] == "state":
+            return (STATE, self._children(node[1:], MAX_DEPTH))
+        return self.plan(node, MAX_DEPTH)
 
     def plan(self, node, depth):
         if type(node) is list and node and type(node[0]) is str:
@@ -131,10 +153,24 @@ class _Reader:
     def _leaf(self, node, _depth):
         if len(node) != 2 or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
             raise Malformed("a leaf without its owner")
+        return (LEAF, self._next_leaf(), node[1])
+
+    def _next_leaf(self):
         if self._leaves == self._tensors:
             raise Malformed(f"more leaves than the batch's {self._tensors} tensors")
         self._leaves += 1
-        return (LEAF, self._leaves - 1, node[1])
+        return self._leaves - 1
+
+    def _part(self, node, _depth):
+        if len(node) < 4 or len(node) > 4 + MAX_DEPTH or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
+            raise Malformed("a part without its owner, type or place, or of too many dimensions")
+        if type(node[2]) is not str or not _DTYPE.fullmatch(node[2]):
+            raise Malformed("a part of no type")
+        if any(type(number) is not int or not 0 <= number < 2**63 for number in node[3:]):
+            raise Malformed("a part whose place or shape is none")
+        if self._pack is None:
+            self._pack = self._next_leaf()
+        return (PART, self._pack, node[1], node[2], node[3], tuple(node[4:]))
 
     def _list(self, node, depth):
         return (LIST, self._children(node[1:], depth))
@@ -174,7 +210,7 @@ class _Reader:
         return (NAMED, kind, self._children(node[2:], depth))
 
 
-_READERS = {"leaf": _Reader._leaf, "list": _Reader._list, "tuple": _Reader._tuple, "dict": _Reader._dict,
+_READERS = {"leaf": _Reader._leaf, "part": _Reader._part, "list": _Reader._list, "tuple": _Reader._tuple, "dict": _Reader._dict,
             "named": _Reader._named}
 
 
@@ -199,6 +235,8 @@ def build(plan, leaf):
     kind = plan[0]
     if kind == LEAF:
         return leaf(plan[1], plan[2])
+    if kind == PART:
+        return _part_of(leaf(plan[1], plan[2]), *plan[3:])
     if kind == VALUE:
         return plan[1]()
     children = [build(child, leaf) for child in plan[-1]]
@@ -206,6 +244,8 @@ def build(plan, leaf):
         return children
     if kind == TUPLE:
         return tuple(children)
+    if kind == STATE:
+        return WithState(*children)
     if kind == NAMED:
         return tuple.__new__(plan[1], children)  # its class may have a __new__ of its own
     mapping = plan[2]()
@@ -214,3 +254,18 @@ def build(plan, leaf):
     for key, child in zip(plan[1], children):
         mapping[key] = child
     return mapping
+
+
+def _part_of(whole, dtype, offset, shape):
+    """The array in a tensor of bytes, numpy's or torch's. ImportError: a type of torch's, where there is no torch."""
+    is_array = isinstance(whole, np.ndarray)
+    try:
+        kind = np.dtype(dtype) if is_array else getattr(sys.modules["torch"], dtype)
+    except (TypeError, AttributeError):
+        raise Malformed(f"a part of the unknown type {dtype!r}" + (', of torch alone: use tensors="torch"' if is_array else ""))
+    size = math.prod(shape) * kind.itemsize
+    if whole.ndim != 1 or kind.itemsize == 0 or whole.itemsize != 1 or offset % kind.itemsize or offset + size > len(whole):
+        raise Malformed("a part beyond its tensor")
+    if is_array:
+        return whole[offset:offset + size].view(kind).reshape(shape)
+    return whole[offset:offset + size].view(kind).view(shape)

@@ -72,10 +72,11 @@ class Glue:
     def __init__(self, batches, text_of=errors.one_line):
         job = batches.job
         self._batches, self._text_of = batches, text_of
-        self.ordinary, self.batched = not job.iterable and job.policy is None, job.batched
+        self.ordinary = not job.iterable and job.policy is None and not batches.by_python
+        self.batched = job.batched
         self.dataset, self.collate_fn = job.dataset, job.collate_fn
         self.get_all = getattr(job.dataset, "__getitems__", None) if job.batched else None
-        self.leaves, self.batch, self.single, self.whole = collate.Leaves, collate.batch, collate.single, collate.whole
+        self.leaves, self.batch, self.single, self.whole = batches.leaves, collate.batch, collate.single, collate.whole
         self.compare = batches.compare if job.fields is not None else None
         self.names = [batches.name_of(i) for i in range(len(job.fields) if job.fields else _core.MAX_TENSORS)]
         self.write = batches.write_leaf  # a collate.Leaf, which is not of the compiled kind

@@ -82,6 +82,42 @@ class Slow(Augmented):
         time.sleep(60)
 
 
+class Detections(Augmented):
+    """An image, and boxes with what is known of each."""
+
+    def __getitem__(self, i):
+        count = i % 4
+        return torch.full((3, 4, 4), i), {"boxes": torch.full((count, 4), float(i)), "labels": torch.arange(count), "area": i * 0.5,
+                                          "masks": torch.zeros(count, 4, 4, dtype=torch.bool), "id": torch.tensor(i), "name": str(i)}
+
+
+class Marked(torch.Tensor):
+    """A subclass."""
+
+
+class Unusual(Augmented):
+    """A tensor of a kind that numpy or DLPack doesn't have."""
+
+    def __init__(self, kind):
+        super().__init__(8)
+        self.kind = kind
+
+    def __getitem__(self, i):
+        whole = torch.full((1, 2) * 4 + (3,), float(i))
+        return {"float8": whole.flatten().to(torch.float8_e4m3fn), "dimensions": whole, "both": whole.to(torch.float8_e5m2),
+                "array": whole.numpy(), "bfloat16": whole.bfloat16(), "subclass": whole.as_subclass(Marked),
+                "sparse": torch.eye(3).to_sparse() * i, "columns": tuple(torch.tensor([i, j]) for j in range(100)),
+                "numbers": {j: i * j for j in range(100)}}[self.kind]
+
+
+def columns(samples):
+    return tuple(map(list, zip(*samples)))
+
+
+def itself(samples):
+    return samples
+
+
 def first(samples):
     return samples[0]
 
@@ -172,6 +208,41 @@ class BesideTorch(unittest.TestCase):
             loader.batch_size = 4
         with self.assertRaisesRegex(ValueError, "held"):
             feedlane.DataLoader(Augmented(), held=0)
+
+
+    def alike(self, ours, theirs):
+        self.assertIs(type(ours), type(theirs))
+        if isinstance(theirs, dict):
+            self.assertEqual(list(ours), list(theirs))
+            ours, theirs = list(ours.values()), list(theirs.values())
+        if isinstance(theirs, (list, tuple)):
+            self.assertEqual(len(ours), len(theirs))
+            for one, other in zip(ours, theirs):
+                self.alike(one, other)
+            return
+        if isinstance(theirs, torch.Tensor):
+            self.assertEqual((ours.dtype, ours.shape, ours.layout), (theirs.dtype, theirs.shape, theirs.layout))
+            ours, theirs = (t.to_dense().float().reshape(-1).tolist() for t in (ours, theirs))
+        if hasattr(theirs, "tolist"):
+            self.assertEqual(ours.dtype, theirs.dtype)
+            ours, theirs = ours.tolist(), theirs.tolist()
+        self.assertEqual(ours, theirs)
+
+    def test_more_tensors_than_a_batch_has(self):
+        for collate_fn in columns, itself:
+            theirs, ours = (list(kind(Detections(), 16, num_workers=2, collate_fn=collate_fn))
+                            for kind in (torch.utils.data.DataLoader, feedlane.DataLoader))
+            self.alike(ours, theirs)
+
+    def test_tensors_of_any_kind(self):
+        for kind in "float8", "dimensions", "both", "array", "bfloat16", "subclass", "sparse", "columns", "numbers":
+            for arguments in {"batch_size": 4}, {"batch_size": 4, "collate_fn": itself}, {"batch_size": None}:
+                if kind == "sparse" and len(arguments) == 1 and arguments["batch_size"]:
+                    continue  # torch refuses them
+                with self.subTest(kind=kind, arguments=arguments):
+                    theirs, ours = (list(loader(Unusual(kind), num_workers=1, **arguments))
+                                    for loader in (torch.utils.data.DataLoader, feedlane.DataLoader))
+                    self.alike(ours, theirs)
 
 
 class OfItsOwn(unittest.TestCase):

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker process gets when it isn't forked: pickled as multiprocessing does it, and by cloudpickle what that can't."""
+import collections
+import io
+import multiprocessing.reduction
+import pickle
+import sys
+
+_HINT = ("a worker that isn't forked gets the data set and its functions pickled: define them in a module, or install "
+         "cloudpickle, which pickles lambdas, local classes and what a notebook's cell defines")
+_GUARD = ("processes that aren't forked import the main module: what starts workers must be under "
+          "`if __name__ == \"__main__\":` there")
+_CANNOT = (pickle.PicklingError, AttributeError, TypeError)  # what pickle raises of a value that it can't pickle
+
+
+class ByValue:
+    """Pickles what it holds by cloudpickle. Tensors and descriptors go as multiprocessing's pickler sends them."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        import cloudpickle
+        buffer = io.BytesIO()
+        pickler = cloudpickle.CloudPickler(buffer)
+        pickler.dispatch_table = collections.ChainMap(multiprocessing.reduction.ForkingPickler._extra_reducers,
+                                                      pickler.dispatch_table)
+        pickler.dump(self.value)
+        return _received, (buffer.getvalue(),)
+
+
+def _received(blob):
+    return ByValue(pickle.loads(blob))
+
+
+def start(make, arguments, is_forked):
+    """Starts make(arguments), a process. If they can't be pickled they go by value; `opened` undoes that in the process."""
+    if is_forked:
+        return _started(make(arguments))
+    if is_main_nowhere():
+        try:
+            return _started(make(ByValue(arguments)))
+        except ImportError:
+            pass  # what isn't of __main__ needs no cloudpickle
+    try:
+        return _started(make(arguments))
+    except _CANNOT as reason:
+        try:
+            import cloudpickle  # noqa: F401
+        except ImportError:
+            reason.add_note(_HINT)
+            raise reason from None
+        try:
+            return _started(make(ByValue(arguments)))
+        except _CANNOT as failure:
+            raise failure from reason
+
+
+def _started(process):
+    process.start()
+    return process
+
+
+def opened(arguments):
+    return arguments.value if isinstance(arguments, ByValue) else arguments
+
+
+def is_main_nowhere():
+    """Whether __main__ can't be imported by another process: an interactive session's, a notebook's."""
+    main = sys.modules["__main__"]
+    return getattr(main, "__spec__", None) is None and not hasattr(main, "__file__")
+
+
+def hint():
+    """What may be wrong when processes that aren't forked end as soon as they have begun."""
+    text = _HINT if is_main_nowhere() else _GUARD
+    return f" {text[0].upper()}{text[1:]}."

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an iteration of a DataLoader stands, in the form of torchdata's StatefulDataLoader: the position in the sampler, the states
+of samplers, data sets and their iterators, and what random orders were drawn from."""
+import collections
+import contextlib
+import copy
+import itertools
+import logging
+
+import torch
+import torch.utils.data
+from torch.utils.data import dataloader as torch_dataloader
+
+_RANDOM = (torch.utils.data.RandomSampler, torch.utils.data.SubsetRandomSampler, torch.utils.data.WeightedRandomSampler)
+_log = logging.getLogger(__name__)
+
+
+def is_stateful(thing):
+    """Whether it has state_dict() and load_state_dict(state)."""
+    return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
+
+
+def state_of(thing):
+    """Its state, or None."""
+    return thing.state_dict() if is_stateful(thing) else None
+
+
+def load(thing, state):
+    """Sets it to a state of its own; without one, or if it takes none, it stays as it is."""
+    if state is not None and is_stateful(thing):
+        thing.load_state_dict(state)
+
+
+@contextlib.contextmanager
+def no_draw(generator):
+    """What is drawn inside is put back: loading a state leaves the generator (None: torch's default one) as it was."""
+    generator = generator if generator is not None else torch.default_generator
+    before = generator.get_state()
+    try:
+        yield
+    finally:
+        generator.set_state(before)
+
+
+def draw_as_saved(loader, iterator, with_seed=True):
+    """For the first epoch after one whose end was loaded: torch's default generator is as it was then, for the workers' seed too, if
+    they start with it.
+    Returns its state after that, or None: it isn't such an epoch."""
+    random, loader._next_random = loader._next_random, None
+    if random is None:
+        return None
+    with no_draw(None):
+        torch.set_rng_state(random)
+        if with_seed and loader.generator is None:
+            iterator._base_seed = torch.empty((), dtype=torch.int64).random_().item()
+        return torch.get_rng_state()
+
+
+# ---- the data set's side, in a worker or inline ----
+
+def worker_state(number, is_iterable, dataset, iterator, ended):
+    """Of one worker; `number` None: inline."""
+    fetcher = None
+    if is_iterable:
+        fetcher = {"dataset_iter_state": state_of(iterator), "fetcher_ended": ended}
+    state = {"fetcher_state": fetcher,
+             # of a data set that is its own iterator once
+             "dataset_state": None if is_iterable and iterator is dataset else state_of(dataset)}
+    return state if number is None else {"worker_id": number, **state}
+
+
+def is_empty(state):
+    """Whether neither the data set nor its iterator has a state."""
+    fetcher = state["fetcher_state"]
+    return state["dataset_state"] is None and (fetcher is None or fetcher["dataset_iter_state"] is None)
+
+
+def warn_of_forwarding(steps):
+    _log.warning("neither the data set nor its iterator has state_dict and load_state_dict: the first %d batches are made again "
+                 "and dropped", steps)
+
+
+# ---- the sampler's side ----
+
+def generator_state(loader):
+    """For a state: of the loader's own generator, when an epoch begins."""
+    return {} if loader.generator is None else {"_generator": loader.generator.get_state()}
+
+
+class Indices:
+    """One pass over an index sampler that yields what iter(index_sampler) does, and knows its position.
+
+    What a state consists of, in this order: the sampler's own state_dict; that of its iterator; for torch's random samplers the
+    generator's state at the first draw, and a number of indices to skip."""
+
+    def __init__(self, index_sampler):
+        self._whole = index_sampler
+        # torch's BatchSampler hides the iterator of the sampler inside it.
+        self._is_batcher = type(index_sampler) is torch.utils.data.BatchSampler
+        self._sampler = index_sampler.sampler if self._is_batcher else index_sampler
+        self._is_random = isinstance(self._sampler, _RANDOM)
+        self._iterator = self._random = None  # from the first draw on
+        self._yielded = self._samples = 0     # batches, and indices of them
+
+    def __iter__(self):
+        self.start()
+        if not self._is_batcher:
+            for batch in self._iterator:
+                self._yielded += 1
+                yield batch
+            return
+        size, drop_last = self._whole.batch_size, self._whole.drop_last
+        while True:
+            batch = list(itertools.islice(self._iterator, size))
+            if not batch or (drop_last and len(batch) < size):
+                return
+            self._yielded += 1
+            self._samples += len(batch)
+            yield batch
+
+    def start(self):
+        """Asks for the sampler's iterator, as the first draw would."""
+        if self._iterator is None:
+            self._random = self._random_state()
+            self._iterator = iter(self._sampler)
+
+    def _random_state(self):
+        if not self._is_random:
+            return None
+        if self._sampler.generator is not None:
+            return {"generator": self._sampler.generator.get_state()}
+        return {"default_generator": torch.get_rng_state()}
+
+    def start_as_saved(self, random):
+        """With the order that torch's default generator gives in this state."""
+        if self.draws_by_default:
+            self._restart_random({"yielded": 0, "default_generator": random})
+
+    @property
+    def draws_by_default(self):
+        """Whether the order comes from torch's default generator."""
+        return self._is_random and self._sampler.generator is None and not is_stateful(self._sampler)
+
+    @property
+    def is_stateful(self):
+        """Its states must be asked for while it is drawn from: they can't be told from a number of batches."""
+        return is_stateful(self._sampler) or is_stateful(self._iterator)
+
+    def state_dict(self, batches=None):
+        """After the newest batch, or, unless it is stateful, after so many."""
+        batches = self._yielded if batches is None else batches
+        inner = state_of(self._iterator)
+        if inner is None and self._is_random and not is_stateful(self._sampler):
+            samples = min(batches * self._whole.batch_size, self._samples) if self._is_batcher else batches
+            inner = {"yielded": samples, **(self._random or self._random_state())}
+        state = {"_sampler_iter_yielded": batches, "_index_sampler_state": None, "_sampler_iter_state": inner}
+        if not self._is_batcher:
+            state["_index_sampler_state"] = state_of(self._sampler)
+            return state
+        state["_sampler_iter_state"] = {"samples_yielded": min(batches * self._whole.batch_size, self._samples)}
+        if is_stateful(self._sampler):
+            state["_sampler_iter_state"]["sampler_state"] = state_of(self._sampler)
+        if inner is not None:
+            state["_sampler_iter_state"]["sampler_iter_state"] = inner
+        return state
+
+    def load_state_dict(self, state):
+        """Before the first draw."""
+        inner, own = state["_sampler_iter_state"], state["_index_sampler_state"]
+        self._yielded = skip = state["_sampler_iter_yielded"]
+        if self._is_batcher:
+            batcher = inner or {}
+            self._samples = skip = batcher.get("samples_yielded", skip * self._whole.batch_size)
+            inner, own = batcher.get("sampler_iter_state"), batcher.get("sampler_state")
+        load(self._sampler, own)
+        if self._is_random and inner is not None and not is_stateful(self._sampler):
+            self._restart_random(inner)
+        else:
+            self.start()
+        if is_stateful(self._iterator):
+            load(self._iterator, inner)
+        elif not is_stateful(self._sampler) and not isinstance(self._sampler, torch_dataloader._InfiniteConstantSampler):
+            next(itertools.islice(self._iterator, skip, skip), None)
+
+    def _restart_random(self, state):
+        """The order that was drawn from a generator in this state: the sampler's own, or torch's default one."""
+        own, sampler = state.get("generator"), self._sampler
+        self._random = {key: value for key, value in state.items() if key != "yielded"}
+        if own is not None and sampler.generator is not None:
+            sampler.generator.set_state(own)
+            self._iterator = iter(sampler)
+            return
+        if sampler.generator is None and not state["yielded"]:
+            next(iter(sampler), None)  # what the first draw of any epoch takes from the default generator
+        sampler = copy.copy(sampler)
+        sampler.generator = None
+        if own is not None:
+            sampler.generator = torch.Generator()
+            sampler.generator.set_state(own)
+            self._iterator = iter(sampler)
+            return
+        with no_draw(None):
+            torch.set_rng_state(state["default_generator"])
+            iterator = iter(sampler)
+            self._iterator = itertools.chain(list(itertools.islice(iterator, 1)), iterator)
+
+    def exhaust(self):
+        """To the end of a pass that is over, so that a generator is as it was left."""
+        if not isinstance(self._sampler, torch_dataloader._InfiniteConstantSampler):
+            collections.deque(self, 0)
+
+
+def next_random(indices, finished):
+    """Of an epoch that is over: what the next one's order is drawn from, if that is torch's default generator."""
+    return {"_default_generator": torch.get_rng_state()} if finished and indices.draws_by_default else {}
+
+
+# ---- the trainer's side of workers ----
+
+class Progress:
+    """What the trainer knows of one epoch: enough for a state, without the workers.
+
+    A state holds a snapshot, and how many batches came since: those are made again. Workers with a state send it with every
+    `rounds`-th batch (0: never), so a snapshot can be taken when the newest batch of each has brought one."""
+
+    def __init__(self, indices, workers, rounds, seeds, is_iterable, has_states, states):
+        self.step = self.taken = 0  # batches yielded; and with those that failed
+        self.finished, self.length_called = False, None
+        self.unknown = set(range(workers)) if has_states and not states else set()  # workers that haven't told their first state
+        self.is_plain = not has_states and not indices.is_stateful  # nothing to note but numbers
+        self._indices, self._workers, self._rounds, self._seeds = indices, workers, rounds, seeds
+        self._is_iterable, self._has_states, self._last = is_iterable, has_states, workers - 1
+        self._states, self._stale = dict(states), set()
+        self._mains, self._drawn = collections.deque(), 0
+        self._saved = None
+        if self.is_plain and rounds > 1:
+            self._rounds = 1  # a number says it all
+
+    def begin(self, step=0, taken=0, last=None):
+        """Before the first draw of the epoch, or where a state says."""
+        self.step, self.taken, self._drawn = step, taken, taken
+        self._last = self._workers - 1 if last is None else last
+        self._note_main()
+        self._saved = self._snapshot()
+
+    states = property(lambda self: self._states, doc="By worker, the newest.")
+
+    def keep(self, states):
+        """Of workers that go on with another epoch: a new shard's first state is to come."""
+        self._states = dict(states)
+        if not self._is_iterable:
+            self.unknown -= set(states)
+        self._saved = self._snapshot()
+
+    def state_for(self, worker):
+        """What a worker that takes another one's place starts with."""
+        return self._states.get(worker)
+
+    # ---- what happens ----
+
+    def drew(self):
+        """A batch of indices was drawn."""
+        self._drawn += 1
+        if not self.is_plain:
+            self._note_main()
+
+    def _note_main(self):
+        if self._indices.is_stateful:
+            self.is_plain = False
+            period = self._rounds if self._rounds <= 1 else self._rounds * self._workers
+            if not self._drawn or (period and self._drawn % period == 0):
+                self._mains.append((self._drawn, self._indices.state_dict()))
+
+    def told_first(self, told):
+        """A batch was taken; it may count later."""
+        if told["first"] is not None:
+            self.unknown.discard(told["worker"])
+            self._states[told["worker"]] = told["first"]
+
+    def told(self, told):
+        """With a batch of a worker, or with its end."""
+        if self._rounds > 1 and self._is_consistent():
+            self._saved = self._snapshot()  # it can't be told later
+        worker = told["worker"]
+        if told["without"] == "lead":
+            return
+        if not told["without"]:
+            self._last = worker
+        if told["state"] is not None:
+            self._stale.discard(worker)
+            self._states[worker] = told["state"]
+        elif self._states.get(worker) is None or not is_empty(self._states[worker]):
+            self._stale.add(worker)
+
+    def took(self):
+        self.taken += 1
+        if not self._has_states and not self._is_iterable:
+            self._last = (self.taken - 1) % self._workers
+
+    # ---- states ----
+
+    def _is_consistent(self):
+        if self._stale or not self._rounds:
+            return False
+        while self._mains and self._mains[0][0] < self.taken:
+            self._mains.popleft()
+        return not self._indices.is_stateful or bool(self._mains and self._mains[0][0] == self.taken)
+
+    def _snapshot(self):
+        main = self._mains[0][1] if self._indices.is_stateful else self._indices.state_dict(self.taken)
+        if self._is_iterable:
+            main = {**main, "_sampler_iter_yielded": self.taken}
+        states = {f"worker_{i}": self._states.get(i) or self._nothing(i) for i in range(self._workers)}
+        return {"_snapshot_step": self.step, "_last_yielded_worker_id": self._last, "_worker_snapshots": states,
+                "_main_snapshot": {"_num_workers": self._workers, **main, **self._seeds, "_shared_seed": None,
+                                   "_IterableDataset_len_called": self.length_called}}
+
+    def _nothing(self, worker):
+        fetcher = {"dataset_iter_state": None, "fetcher_ended": False} if self._is_iterable else None
+        return {"worker_id": worker, "fetcher_state": fetcher, "dataset_state": None}
+
+    def state_dict(self):
+        snapshot = self._snapshot() if self._is_consistent() else self._saved
+        return {"_snapshot": snapshot, "_steps_since_snapshot": self.step - snapshot["_snapshot_step"],
+                "_iterator_finished": self.finished, **next_random(self._indices, self.finished)}
+
+
+class Resume:
+    """A state that was loaded, as a loader with so many workers takes it. AssertionError, as torchdata has it: another number of
+    workers, where they or the data set have states."""
+
+    def __init__(self, state, workers):
+        self.finished, self.next_random = state["_iterator_finished"], state.get("_default_generator")
+        if "_snapshot" in state:
+            self._of_workers(state, workers)
+        else:
+            self._of_none(state, workers)
+
+    def _of_workers(self, state, workers):
+        snapshot = state["_snapshot"]
+        self.main, self.step = snapshot["_main_snapshot"], snapshot["_snapshot_step"]
+        self.since, self.last = state["_steps_since_snapshot"], snapshot["_last_yielded_worker_id"]
+        states = snapshot["_worker_snapshots"]
+        self.states = {i: states[f"worker_{i}"] for i in range(len(states))}
+        self.base_seed = self.main["_base_seed"]
+        made_by = self.main["_num_workers"]
+        if made_by != workers:
+            if any(s is not None and (s["fetcher_state"] is not None or not is_empty(s)) for s in self.states.values()):
+                raise AssertionError(f"the state is of {made_by} workers, each with a state of its own, and the loader has {workers}")
+            self.states, self.last = {}, workers - 1
+        self.fetcher = self.dataset = None
+
+    def restore_generator(self, loader):
+        """The loader's own is as it was when the epoch began."""
+        if loader.generator is not None and self.main.get("_generator") is not None:
+            loader.generator.set_state(self.main["_generator"])
+
+    def _of_none(self, state, workers):
+        if "_num_yielded" not in state:
+            raise AssertionError("this is no state of a DataLoader")
+        self.main, self.step, self.since = state, state["_num_yielded"], 0
+        self.fetcher, self.dataset = state["fetcher_state"], state["dataset_state"]
+        self.states, self.last, self.base_seed = {}, workers - 1, None
+        if workers and (self.fetcher is not None or self.dataset is not None):
+            raise AssertionError(f"the state is of a loader without workers, with a state of its data set, and the loader has "
+                                 f"{workers}")
