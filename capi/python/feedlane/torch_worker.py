@@ -63,7 +63,7 @@ class Crew:
     def fill(self, handle):
         """Starts the workers that are missing. RuntimeError: they die too often, or before they begin."""
         self._drop_events(handle)
-        while True:
+        for _ in range(self._count):  # one that ends at once is for `next` to tell of
             number, descriptor, room = c.c_int32(-1), c.c_int32(), errors.ErrorRoom.shared()
             status = errors.check(handle.call(_abi.library.feedlane_loader_open_worker, number, descriptor, room.struct), room)
             if status == _abi.END:
