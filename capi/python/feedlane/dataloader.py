@@ -19,7 +19,7 @@ import torch.utils.dlpack
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _core, errors, lifetime, maker, torch_state, torch_worker, tree
+from . import _core, errors, lifetime, maker, torch_inline, torch_state, torch_worker, tree
 from .loader import _SLOT_BYTES
 
 _LOOK_EVERY_NS = 50_000_000  # at workers that have ended
@@ -63,6 +63,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         self._resume = None                  # a state that was loaded
         self._ready = None                   # an iterator that state_dict made
         self._position = self._live = None   # of the newest iteration: what says where it is; the iterator, weakly
+        self._kept = None                    # the same, until all is known of it
         super().__init__(*args, **kwargs)
 
     def _get_iterator(self):
@@ -70,7 +71,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
             return super()._get_iterator()
         if self.num_workers == 0:
             resume, self._resume = self._resume, None
-            return _Inline(self, resume)
+            return torch_inline.Iterator(self, resume)
         self.check_worker_number_rationality()
         resume, self._resume = self._resume, None
         return _Iterator(self, resume)
@@ -88,7 +89,14 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         if iterator.is_over:  # it was loaded: the next epoch follows
             iterator = super().__iter__()
         self._position, self._live = iterator.position, weakref.ref(iterator)
+        self._keep_until_known(iterator)
         return iterator
+
+    def _keep_until_known(self, iterator):
+        """A state may be asked for when the loop has dropped its iterator: not before workers have told their first ones."""
+        self._kept = iterator if iterator.position.unknown else None
+        if self._kept is not None:
+            iterator.position.on_known = functools.partial(_let_go, weakref.ref(self), iterator.position)
 
     def state_dict(self):
         """Where the newest iteration stands, after the batches that it has yielded. Without one, where the next one begins.
@@ -106,82 +114,18 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     def load_state_dict(self, state):
         """The next iteration goes on after what was yielded before `state`. {}: it begins anew."""
-        self._iterator = self._ready = self._position = None
+        self._iterator = self._ready = self._position = self._kept = None
         self._resume = state if state else None
 
     def __getstate__(self):
         """To be copied and pickled: without iterators."""
-        return {**self.__dict__, "_iterator": None, "_ready": None, "_position": None, "_live": None}
+        return {**self.__dict__, "_iterator": None, "_ready": None, "_position": None, "_live": None, "_kept": None}
 
 
-class _Inline(torch_dataloader._SingleProcessDataLoaderIter):
-    """One iteration without workers."""
-
-    def __init__(self, loader, state):
-        if state is None:
-            super().__init__(loader)
-            self._indices, self.is_over = torch_state.Indices(self._index_sampler), False
-            random = torch_state.draw_as_saved(loader, self)
-            if random is not None:
-                self._indices.start_as_saved(random)
-            self._sampler_iter, self._seeds = iter(self._indices), torch_state.generator_state(loader)
-            return
-        resume = torch_state.Resume(state, 0)
-        with torch_state.no_draw(loader.generator):
-            torch_dataloader._BaseDataLoaderIter.__init__(self, loader)
-        resume.restore_generator(loader)
-        self._seeds = torch_state.generator_state(loader)
-        self._num_yielded, self.is_over = resume.step, False
-        self._IterableDataset_len_called = resume.main["_IterableDataset_len_called"]
-        torch_state.load(self._dataset, resume.dataset)
-        self._dataset_fetcher = torch_dataloader._DatasetKind.create_fetcher(
-            self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn, self._drop_last)
-        forward = resume.since + self._restore_shard(resume.fetcher)
-        self._indices = torch_state.Indices(self._index_sampler)
-        self._indices.load_state_dict(resume.main)
-        self._sampler_iter = iter(self._indices)
-        self._num_yielded -= forward - resume.since
-        for _ in range(forward):
-            next(self)
-        if resume.finished:
-            self._indices.exhaust()
-            loader._next_random = resume.next_random
-        self.is_over = resume.finished
-
-    def _restore_shard(self, fetcher):
-        """How many batches must be made again, because nothing else says where the iterable data set stands."""
-        if fetcher is None:
-            return 0
-        if not torch_state.is_stateful(self._dataset) and not torch_state.is_stateful(self._dataset_fetcher.dataset_iter):
-            if self._num_yielded:
-                torch_state.warn_of_forwarding(self._num_yielded)
-            return self._num_yielded
-        torch_state.load(self._dataset_fetcher.dataset_iter, fetcher["dataset_iter_state"])
-        self._dataset_fetcher.ended = fetcher["fetcher_ended"]
-        return 0
-
-    position = property(lambda self: self)
-
-    def look_ahead(self):
-        """All is known."""
-
-    def __next__(self):
-        try:
-            return super().__next__()
-        except StopIteration:
-            self.is_over = True
-            raise
-
-    next = __next__
-
-    def state_dict(self):
-        fetcher = self._dataset_fetcher
-        is_iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
-        state = torch_state.worker_state(None, is_iterable, fetcher.dataset, getattr(fetcher, "dataset_iter", None),
-                                         getattr(fetcher, "ended", False))
-        return {**self._indices.state_dict(), **self._seeds, **torch_state.next_random(self._indices, self.is_over),
-                "_num_yielded": self._num_yielded, "_shared_seed": None,
-                "_IterableDataset_len_called": self._IterableDataset_len_called, **state, "_iterator_finished": self.is_over}
+def _let_go(loader, position):
+    loader = loader()
+    if loader is not None and loader._position is position:
+        loader._kept = None
 
 
 class _Iterator(torch_dataloader._BaseDataLoaderIter):
@@ -365,6 +309,7 @@ class _Iterator(torch_dataloader._BaseDataLoaderIter):
                 self._num_yielded += 1
         except StopIteration:
             self.is_over = self.position.finished = True
+            self.position.on_known()
             raise
         self.position.step = self._num_yielded
         return data

@@ -232,7 +232,7 @@ class Progress:
         self._is_iterable, self._has_states, self._last = is_iterable, has_states, workers - 1
         self._states, self._stale = dict(states), set()
         self._mains, self._drawn = collections.deque(), 0
-        self._saved = None
+        self._saved, self.on_known = None, lambda: None  # called when no worker is unknown any more
         if self.is_plain and rounds > 1:
             self._rounds = 1  # a number says it all
 
@@ -274,8 +274,10 @@ class Progress:
     def told_first(self, told):
         """A batch was taken; it may count later."""
         if told["first"] is not None:
-            self.unknown.discard(told["worker"])
             self._states[told["worker"]] = told["first"]
+            self.unknown.discard(told["worker"])
+            if not self.unknown:
+                self.on_known()
 
     def told(self, told):
         """With a batch of a worker, or with its end."""

@@ -3,6 +3,7 @@
 import collections
 import copy
 import functools
+import itertools
 import multiprocessing
 import multiprocessing.reduction
 import os
@@ -63,7 +64,8 @@ class Crew:
         """Starts the workers that are missing. RuntimeError: they die too often, or before they begin."""
         for _ in iter(core.event, None):  # dropped
             pass
-        for number, descriptor in iter(core.open_worker, None):
+        # One that ends at once is for `next` to tell of.
+        for number, descriptor in itertools.islice(iter(core.open_worker, None), self._count):
             self._start(number, descriptor)
 
     def _start(self, number, descriptor):
