@@ -52,6 +52,18 @@ class Digest(unittest.TestCase):
         for workers in 0, 2:
             self.check(sys.executable, "-B", PYTHON_EXAMPLE, "--digest", "--workers", workers)
 
+    @unittest.skipUnless(PYTHON_EXAMPLE != "none" and importlib.util.find_spec("numpy"), "no numpy")
+    def test_python_with_a_worker_killed(self):
+        """It trains as without: the same losses, and digits that it has not seen recognised."""
+        said = []
+        for options in ("--workers", 0), ("--kill-worker-at-batch", 100):
+            finished = run(sys.executable, "-B", PYTHON_EXAMPLE, *options)
+            self.assertEqual(finished.code, 0, finished.err)
+            said.append(finished.out.replace("restarts: 1", "restarts: 0") if "--workers" not in options else finished.out)
+        self.assertIn("restarts: 1", finished.out)
+        self.assertEqual(*said)
+        self.assertGreaterEqual(float(finished.out.split()[-1]), 0.95)
+
     @unittest.skipIf(JULIA == "none", "no julia")
     def test_julia(self):
         for workers in 0, 2:
