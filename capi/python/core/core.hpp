@@ -2,7 +2,7 @@
 // The compiled module of the Python package: feedlane.h as Python objects, and what runs once a batch.
 //
 // Python's stable ABI from 3.11 on. Every function is called with the GIL held. Calls of the library that may wait
-// release it (see Unlocked), and callbacks take it (see Locked).
+// release it (see Unlocked), and callbacks that use Python take it (see Locked).
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -39,13 +39,22 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
+// failure.cpp: does not return in a thread beside the main one once the interpreter ends. Python would end that thread by
+// an exception, which the library's frames cannot pass.
+void stay_out_of_the_end();
+// The interpreter ends: no loader is left.
+void begin_the_end();
+
 // Releases the GIL for a call that may wait.
 class Unlocked {
  public:
   Unlocked() = default;
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
-  ~Unlocked() { PyEval_RestoreThread(state_); }
+  ~Unlocked() {
+    stay_out_of_the_end();
+    PyEval_RestoreThread(state_);
+  }
 
  private:
   PyThreadState* state_ = PyEval_SaveThread();
@@ -54,13 +63,13 @@ class Unlocked {
 // Holds the GIL in a callback, whose thread may have it already.
 class Locked {
  public:
-  Locked() = default;
+  Locked() : state_((stay_out_of_the_end(), PyGILState_Ensure())) {}
   Locked(const Locked&) = delete;
   Locked& operator=(const Locked&) = delete;
   ~Locked() { PyGILState_Release(state_); }
 
  private:
-  PyGILState_STATE state_ = PyGILState_Ensure();
+  PyGILState_STATE state_;
 };
 
 // Frees an object of a type that is allocated on the heap; the object's own members are freed before.
@@ -114,10 +123,12 @@ struct Loader;
 bool add_loader(PyObject* module);
 // Null with a TypeError.
 Loader* loader_of(PyObject* object);
-// A call on the handle, which stays valid until the end of this object. Null with a StateError: it was closed.
+// A call on the handle, which stays valid until the end of this object. Null with a StateError: it was closed. While one
+// waits for_next, the next epoch can't begin: it would get a batch of that one.
 class LoaderCall {
  public:
-  explicit LoaderCall(Loader& loader);
+  enum Kind : char { for_any, for_next };
+  explicit LoaderCall(Loader& loader, Kind kind = for_any);
   LoaderCall(const LoaderCall&) = delete;
   LoaderCall& operator=(const LoaderCall&) = delete;
   ~LoaderCall();
@@ -126,6 +137,7 @@ class LoaderCall {
  private:
   Loader& loader_;
   feedlane_loader* handle_;
+  Kind kind_;
 };
 // The number of `begin`s so far.
 std::int64_t turn_of(const Loader& loader);
@@ -202,10 +214,11 @@ PyObject* seed(PyObject* module, PyObject* none);
 
 // What `set_up` was given, and torch's.
 struct Types {
-  PyObject* ndarray = nullptr;  // numpy's array type
-  PyObject* dtypes = nullptr;   // code << 8 | bits -> numpy's dtype
-  PyObject* error = nullptr;    // errors.from_library
-  PyObject* batch = nullptr;    // batch.Batch
+  PyObject* ndarray = nullptr;    // numpy's array type
+  PyObject* dtypes = nullptr;     // code << 8 | bits -> numpy's dtype
+  PyObject* error = nullptr;      // errors.from_library
+  PyObject* batch = nullptr;      // batch.Batch
+  PyObject* malformed = nullptr;  // values.Malformed
   // torch's tensor type and `to_dlpack`; null until torch is imported in this process.
   PyObject* tensor = nullptr;
   PyObject* to_dlpack = nullptr;

@@ -21,8 +21,8 @@ struct Cursor {
   std::uint64_t held;              // with so many batches held, what follows is copied; 0: never
   std::int64_t turn;               // of the loader: another iteration has begun if it is no longer ours
   bool is_whole;                   // yields Batch objects
-  bool is_in_call;
-  PyObject* metadata;  // of the newest batch, and its plan: they rarely change
+  bool is_in_call;                 // see InCall
+  PyObject* metadata;              // of the newest batch, and its plan: they rarely change
   std::uint64_t tensors;
   PyObject* plan;
 };
@@ -175,10 +175,13 @@ bool must_copy(const Cursor& cursor, feedlane_loader* loader) {
 Ref data_of(Cursor& cursor, feedlane_loader* loader, feedlane_batch& batch) {
   if (cursor.is_whole) return by_epoch(cursor, loader, "arrived", batch);
   Ref data;
-  if (read_plan(cursor, batch)) data = Builder(cursor, loader, batch).build(cursor.plan);
+  if (read_plan(cursor, batch)) {
+    const Ref plan = Ref::borrow(cursor.plan);
+    data = Builder(cursor, loader, batch).build(plan.get());
+  }
   if (!data && PyErr_Occurred() == nullptr) return by_epoch(cursor, loader, "unusual", batch);
-  if (!data && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) {
-    PyErr_Clear();  // Malformed, or too little memory: said the package's way
+  if (!data && (PyErr_ExceptionMatches(types.malformed) != 0 || PyErr_ExceptionMatches(PyExc_ImportError) != 0)) {
+    PyErr_Clear();  // said in the package's words
     return by_epoch(cursor, loader, "unusual", batch);
   }
   (void)feedlane_batch_release(loader, batch.token);
@@ -192,27 +195,43 @@ PyObject* closed(const Cursor& cursor) {
       .release();
 }
 
+// A cursor is in one call at a time.
+class InCall {
+ public:
+  explicit InCall(Cursor& cursor) : cursor_(cursor) { cursor_.is_in_call = true; }
+  InCall(const InCall&) = delete;
+  InCall& operator=(const InCall&) = delete;
+  ~InCall() { cursor_.is_in_call = false; }
+
+ private:
+  Cursor& cursor_;
+};
+
+// Raises what a callback has left for the loop, if anything.
+bool is_interrupted(const Cursor& cursor) {
+  const Ref interruption = take_interruption(loader_of_cursor(cursor));
+  if (interruption) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interruption.get())), interruption.get());
+  return static_cast<bool>(interruption);
+}
+
 PyObject* next_data(PyObject* self) {
   Cursor& cursor = *cursor_of(self);
+  if (cursor.is_in_call) return PyObject_CallMethod(cursor.epoch, "refuse", "i", FEEDLANE_E_BUSY);
+  const InCall in_call(cursor);
   for (std::int32_t before = FEEDLANE_OK;;) {
-    if (turn_of(loader_of_cursor(cursor)) != cursor.turn || cursor.is_in_call)
-      return PyObject_CallMethod(cursor.epoch, "refuse", "i", cursor.is_in_call ? FEEDLANE_E_BUSY : FEEDLANE_E_STATE);
-    if (Ref interruption = take_interruption(loader_of_cursor(cursor))) {
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interruption.get())), interruption.get());
-      return nullptr;
-    }
-    const LoaderCall call(loader_of_cursor(cursor));
+    if (turn_of(loader_of_cursor(cursor)) != cursor.turn)
+      return PyObject_CallMethod(cursor.epoch, "refuse", "i", FEEDLANE_E_STATE);
+    if (is_interrupted(cursor)) return nullptr;
+    const LoaderCall call(loader_of_cursor(cursor), LoaderCall::for_next);
     if (call.handle() == nullptr) return closed(cursor);
     auto batch = init<feedlane_batch>();
-    cursor.is_in_call = true;
     const std::int32_t status = next_batch(cursor, call.handle(), batch);
-    cursor.is_in_call = false;
     if (status == FEEDLANE_OK) {
       Ref data = data_of(cursor, call.handle(), batch);
       if (!data || !must_copy(cursor, call.handle())) return data.release();
       return PyObject_CallMethod(cursor.epoch, "copy", "(O)", data.get());
     }
-    if (PyErr_Occurred() != nullptr) return nullptr;
+    if (PyErr_Occurred() != nullptr || is_interrupted(cursor)) return nullptr;
     if (status == FEEDLANE_END) {
       Ref told(PyObject_CallMethod(cursor.epoch, "end", nullptr));
       return nullptr;  // with no exception: StopIteration
@@ -259,6 +278,7 @@ int clear(PyObject* self) {
   Py_CLEAR(cursor_of(self)->epoch);
   Py_CLEAR(cursor_of(self)->read);
   Py_CLEAR(cursor_of(self)->plan);
+  Py_CLEAR(cursor_of(self)->metadata);
   return 0;
 }
 
@@ -267,7 +287,6 @@ void free_cursor(PyObject* self) {
   (void)clear(self);
   Cursor& cursor = *cursor_of(self);
   Py_CLEAR(cursor.from_dlpack);
-  Py_CLEAR(cursor.metadata);
   Py_CLEAR(cursor.loader);
   free_object(self);
 }

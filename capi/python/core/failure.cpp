@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors of the library as exceptions, and what a process that was forked has to know.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -33,6 +34,9 @@ std::atomic<std::int64_t> fork_count{0};  // relaxed: written only in a child th
   fork_count.store(fork_count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 });
 
+std::atomic<bool> is_ending{
+    false};  // release by the main thread; acquire in the others, which need nothing but the flag
+
 Ref text_of(const char* text, std::size_t length) {
   return Ref(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(length), "replace"));
 }
@@ -40,6 +44,12 @@ Ref text_of(const char* text, std::size_t length) {
 }  // namespace
 
 std::int64_t forks() { return fork_count.load(std::memory_order_relaxed); }
+
+void stay_out_of_the_end() {
+  while (is_ending.load(std::memory_order_acquire) && gettid() != getpid()) (void)pause();
+}
+
+void begin_the_end() { is_ending.store(true, std::memory_order_release); }
 
 feedlane_error* error_room() {
   thread_local Room room;

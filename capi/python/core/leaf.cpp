@@ -248,29 +248,51 @@ struct Collation {
   Ref whole(PyObject* value) const;
 };
 
-// The elements at one place of all samples. Borrowed.
+// The elements at one place of all samples. It owns them: the samples may be changed while they are collated.
 class Column {
  public:
   explicit Column(Py_ssize_t count)
-      : objects_(count <= few
+      : count_(count),
+        objects_(count <= few
                      ? inline_
-                     : static_cast<PyObject**>(std::malloc(static_cast<std::size_t>(count) * sizeof(PyObject*)))) {
+                     : static_cast<PyObject**>(std::calloc(static_cast<std::size_t>(count), sizeof(PyObject*)))) {
     if (objects_ == nullptr) PyErr_NoMemory();
   }
   Column(const Column&) = delete;
   Column& operator=(const Column&) = delete;
   ~Column() {
+    for (Py_ssize_t i = 0; objects_ != nullptr && i < count_; i++) Py_XDECREF(objects_[i]);
     if (objects_ != inline_) std::free(objects_);
   }
-  [[nodiscard]] PyObject** objects() { return objects_; }
+  explicit operator bool() const { return objects_ != nullptr; }
+  void set(Py_ssize_t i, PyObject* object) { Ref(std::exchange(objects_[i], Ref::borrow(object).release())); }
+  [[nodiscard]] PyObject* const* objects() const { return objects_; }
 
  private:
   static constexpr Py_ssize_t few = 64;
-  PyObject* inline_[few];
+  Py_ssize_t count_;
+  PyObject* inline_[few] = {};
   PyObject** objects_;
 };
 
+// Samples and values may be nested as deep as Python's own functions may be.
+class Recursion {
+ public:
+  Recursion() : is_within_(Py_EnterRecursiveCall(" while a batch is collated") == 0) {}
+  Recursion(const Recursion&) = delete;
+  Recursion& operator=(const Recursion&) = delete;
+  ~Recursion() {
+    if (is_within_) Py_LeaveRecursiveCall();
+  }
+  explicit operator bool() const { return is_within_; }
+
+ private:
+  bool is_within_;
+};
+
 Ref Collation::batch(PyObject* const* samples, Py_ssize_t count) const {
+  const Recursion recursion;
+  if (!recursion) return {};
   PyObject* const first = samples[0];
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(first));
   Ref leaf;
@@ -293,20 +315,20 @@ Ref Collation::mappings(PyObject* const* samples, Py_ssize_t count) const {
   const Py_ssize_t length = keys ? PyTuple_Size(keys.get()) : 0;
   Ref children(keys ? PyTuple_New(length) : nullptr);
   Column column(count);
-  for (Py_ssize_t k = 0; children && column.objects() != nullptr && k < length; k++) {
+  for (Py_ssize_t k = 0; children && column && k < length; k++) {
     for (Py_ssize_t i = 0; i < count; i++) {
       PyObject* const value = PyDict_GetItemWithError(samples[i], PyTuple_GetItem(keys.get(), k));
       if (value == nullptr) {
         if (PyErr_Occurred() == nullptr) PyErr_SetObject(PyExc_KeyError, PyTuple_GetItem(keys.get(), k));
         return {};
       }
-      column.objects()[i] = value;
+      column.set(i, value);
     }
     Ref child = batch(column.objects(), count);
     if (!child) return {};
     PyTuple_SetItem(children.get(), k, child.release());
   }
-  if (!children || column.objects() == nullptr) return {};
+  if (!children || !column) return {};
   return Ref(Py_BuildValue("(lO{}O)", static_cast<long>(plan_mapping), keys.get(), children.get()));
 }
 
@@ -318,18 +340,23 @@ Ref Collation::sequences(PyObject* const* samples, Py_ssize_t count) const {
   const bool are_tuples = PyTuple_CheckExact(samples[0]);
   Ref children(PyTuple_New(length));
   Column column(count);
-  for (Py_ssize_t k = 0; children && column.objects() != nullptr && k < length; k++) {
-    for (Py_ssize_t i = 0; i < count; i++)
-      column.objects()[i] = are_tuples ? PyTuple_GetItem(samples[i], k) : PyList_GetItem(samples[i], k);
+  for (Py_ssize_t k = 0; children && column && k < length; k++) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+      PyObject* const value = are_tuples ? PyTuple_GetItem(samples[i], k) : PyList_GetItem(samples[i], k);
+      if (value == nullptr) return {};  // a list that has become shorter
+      column.set(i, value);
+    }
     Ref child = batch(column.objects(), count);
     if (!child) return {};
     PyTuple_SetItem(children.get(), k, child.release());
   }
-  if (!children || column.objects() == nullptr) return {};
+  if (!children || !column) return {};
   return Ref(Py_BuildValue("(lO)", static_cast<long>(plan_list), children.get()));
 }
 
 Ref Collation::whole(PyObject* value) const {
+  const Recursion recursion;
+  if (!recursion) return {};
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   if (is_full() && (type == types.ndarray || type == types.tensor)) return by_python(value);
   if (type == types.ndarray)
@@ -347,7 +374,10 @@ Ref Collation::whole(PyObject* value) const {
     PyObject* const item = is_dict    ? PyDict_GetItemWithError(value, PyTuple_GetItem(keys.get(), i))
                            : is_tuple ? PyTuple_GetItem(value, i)
                                       : PyList_GetItem(value, i);
-    Ref child = item != nullptr ? whole(item) : Ref();
+    if (item == nullptr && PyErr_Occurred() == nullptr)
+      PyErr_SetObject(PyExc_KeyError, PyTuple_GetItem(keys.get(), i));  // it has gone meanwhile
+    const Ref kept = Ref::borrow(item);
+    Ref child = kept ? whole(kept.get()) : Ref();
     if (!child) return {};
     PyTuple_SetItem(children.get(), i, child.release());
   }

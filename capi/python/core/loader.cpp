@@ -15,7 +15,7 @@ struct Loader {
   feedlane_loader* handle;  // for calls; null: it was closed, and the last call has returned
   feedlane_loader* owned;   // for close; null: it was closed
   bool is_closing;
-  int calls;  // under way, by the GIL
+  int calls, nexts;  // under way, by the GIL; those for_next
   std::int64_t turn, forks;
   PyObject *data, *sampler, *pool;  // what the handle uses
 };
@@ -216,6 +216,7 @@ PyObject* begin(PyObject* self, PyObject* epoch) {
   if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
   const LoaderCall call(self_of(self));
   if (call.handle() == nullptr) return nullptr;
+  if (self_of(self).nexts > 0) return raise(FEEDLANE_E_BUSY, "another thread waits for the next batch of this loader");
   std::int32_t s = FEEDLANE_OK;
   {
     const Unlocked others;
@@ -405,16 +406,19 @@ Loader* loader_of(PyObject* object) {
   return nullptr;
 }
 
-LoaderCall::LoaderCall(Loader& loader) : loader_(loader), handle_(loader.handle) {
+LoaderCall::LoaderCall(Loader& loader, Kind kind) : loader_(loader), handle_(loader.handle), kind_(kind) {
   if (handle_ == nullptr || loader.forks != forks())
     handle_ = raise(handle_ == nullptr ? FEEDLANE_E_STATE : FEEDLANE_E_FORKED,
                     handle_ == nullptr ? "the loader was closed" : "");
-  else loader_.calls++;
+  if (handle_ == nullptr) return;
+  loader_.calls++;
+  if (kind_ == for_next) loader_.nexts++;
 }
 
 LoaderCall::~LoaderCall() {
   if (handle_ == nullptr) return;
   loader_.calls--;
+  if (kind_ == for_next) loader_.nexts--;
   free_unused(loader_);
 }
 

@@ -19,6 +19,7 @@ struct Member {
   PyObject* (*get)(const Struct&);
   bool (*set)(Struct&, PyObject*);
   std::size_t offset, bytes;
+  bool is_signed;
 };
 
 // ---- one value ----
@@ -48,7 +49,7 @@ bool from_python(PyObject* object, const char* name, Integer& value) {
     value = static_cast<Integer>(wide);
     if (value == wide) return true;
   }
-  PyErr_Format(PyExc_OverflowError, "%s=%R: beyond %zu bits", name, object, sizeof(Integer) * 8);
+  PyErr_Format(PyExc_OverflowError, "%s=%R: not an integer of %zu bits", name, object, sizeof(Integer) * 8);
   return false;
 }
 
@@ -65,7 +66,9 @@ Member<decltype(struct_of(member))> member_of(const char* name) {
   static const Struct probe{};
   const auto offset =
       static_cast<std::size_t>(reinterpret_cast<const char*>(&(probe.*member)) - reinterpret_cast<const char*>(&probe));
-  Member<Struct> m{name, [](const Struct& s) { return to_python(s.*member); }, nullptr, offset, sizeof(Value)};
+  Member<Struct> m{name,          [](const Struct& s) { return to_python(s.*member); },
+                   nullptr,       offset,
+                   sizeof(Value), std::is_signed_v<Value>};
   if constexpr (std::is_integral_v<Value>)
     m.set = [](Struct& s, PyObject* object) { return from_python(object, "a field", s.*member); };
   return m;
@@ -95,7 +98,8 @@ bool set_members(Struct& value, PyObject* dict, std::span<const Member<Struct>> 
     }
     if (!found->set(value, object)) {
       if (PyErr_ExceptionMatches(PyExc_OverflowError) != 0)
-        PyErr_Format(PyExc_OverflowError, "%U=%R: beyond %zu bits", key, object, found->bytes * 8);
+        PyErr_Format(PyExc_OverflowError, "%U=%R: must be an integer of %zu bits%s", key, object, found->bytes * 8,
+                     found->is_signed ? "" : ", 0 or more");
       return false;
     }
   }

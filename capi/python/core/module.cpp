@@ -30,12 +30,14 @@ PyTypeObject* add_type(PyObject* module, PyType_Spec& spec) {
 namespace {
 
 PyObject* set_up(PyObject*, PyObject* args) {
-  PyObject *ndarray = nullptr, *dtypes = nullptr, *error = nullptr, *batch = nullptr;
-  if (PyArg_ParseTuple(args, "OO!OO:set_up", &ndarray, &PyDict_Type, &dtypes, &error, &batch) == 0) return nullptr;
+  PyObject *ndarray = nullptr, *dtypes = nullptr, *error = nullptr, *batch = nullptr, *malformed = nullptr;
+  if (PyArg_ParseTuple(args, "OO!OOO:set_up", &ndarray, &PyDict_Type, &dtypes, &error, &batch, &malformed) == 0)
+    return nullptr;
   types.ndarray = Ref::borrow(ndarray).release();
   types.dtypes = Ref::borrow(dtypes).release();
   types.error = Ref::borrow(error).release();
   types.batch = Ref::borrow(batch).release();
+  types.malformed = Ref::borrow(malformed).release();
   Py_RETURN_NONE;
 }
 
@@ -45,11 +47,19 @@ PyObject* status_text(PyObject*, PyObject* status) {
   return PyUnicode_FromString(feedlane_status_text(static_cast<std::int32_t>(number)));
 }
 
+PyObject* end(PyObject*, PyObject*) {
+  begin_the_end();
+  Py_RETURN_NONE;
+}
+
 PyMethodDef methods[] = {
+    {"end", end, METH_NOARGS,
+     "end(): the interpreter ends; threads that come back from the library stay where they are."},
     {"set_up", set_up, METH_VARARGS,
-     "set_up(ndarray, dtypes, error, batch): numpy's array type; its dtypes by code << 8 | bits; what makes an "
+     "set_up(ndarray, dtypes, error, batch, malformed): numpy's array type; its dtypes by code << 8 | bits; what makes "
+     "an "
      "exception\n"
-     "of an error of the library; the class of batches."},
+     "of an error of the library; the class of batches; what is raised for a plan that is none."},
     {"status_text", status_text, METH_O, "status_text(status) -> its meaning in one line"},
     {"seed", seed, METH_NOARGS, "seed() -> int or None: of the sample that this thread is making."},
     {nullptr, nullptr, 0, nullptr}};

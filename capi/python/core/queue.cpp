@@ -2,6 +2,7 @@
 // IndexQueue: a sampler whose batches the trainer's Python code pushes ahead of the library, so that the library never calls Python.
 #include <algorithm>
 #include <deque>
+#include <mutex>
 #include <new>
 #include <vector>
 
@@ -11,7 +12,8 @@ namespace feedlane::python {
 namespace {
 
 struct Queue {
-  PyObject_HEAD std::deque<std::vector<std::int64_t>>* batches;
+  PyObject_HEAD std::mutex* mutex;  // of the rest. The library draws without the GIL: nothing takes that one within
+  std::deque<std::vector<std::int64_t>>* batches;
   bool is_ended;
 };
 
@@ -20,6 +22,7 @@ Queue* queue_of(void* self) { return static_cast<Queue*>(self); }
 std::int32_t next_batch(void* self, std::int64_t* indices, std::uint64_t cap, std::uint64_t* got,
                         feedlane_error* error) {
   Queue& queue = *queue_of(self);
+  const std::lock_guard lock(*queue.mutex);
   if (queue.batches->empty()) {
     if (queue.is_ended) return FEEDLANE_END;
     (void)PyOS_snprintf(error->text, sizeof error->text, "no batch was pushed: an error of this package");
@@ -47,6 +50,7 @@ PyObject* push(PyObject* self, PyObject* indices) {
       batch[i] = index ? PyLong_AsLongLong(index.get()) : -1;
       if (PyErr_Occurred() != nullptr) return nullptr;
     }
+    const std::lock_guard lock(*queue_of(self)->mutex);
     queue_of(self)->batches->push_back(std::move(batch));
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
@@ -55,11 +59,13 @@ PyObject* push(PyObject* self, PyObject* indices) {
 }
 
 PyObject* end(PyObject* self, PyObject*) {
+  const std::lock_guard lock(*queue_of(self)->mutex);
   queue_of(self)->is_ended = true;
   Py_RETURN_NONE;
 }
 
 PyObject* restart(PyObject* self, PyObject*) {
+  const std::lock_guard lock(*queue_of(self)->mutex);
   queue_of(self)->batches->clear();
   queue_of(self)->is_ended = false;
   Py_RETURN_NONE;
@@ -81,11 +87,13 @@ PyObject* new_queue(PyTypeObject* type, PyObject*, PyObject*) {
   Ref made(reinterpret_cast<PyObject*>(queue));
   if (!made) return nullptr;
   queue->batches = new (std::nothrow) std::deque<std::vector<std::int64_t>>;
-  return queue->batches != nullptr ? made.release() : PyErr_NoMemory();
+  queue->mutex = new (std::nothrow) std::mutex;
+  return queue->batches != nullptr && queue->mutex != nullptr ? made.release() : PyErr_NoMemory();
 }
 
 void free_queue(PyObject* self) {
   delete queue_of(self)->batches;
+  delete queue_of(self)->mutex;
   free_object(self);
 }
 

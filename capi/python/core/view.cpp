@@ -66,13 +66,16 @@ Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor
   Ref key(PyLong_FromLong(tensor.dtype.lanes == 1 ? tensor.dtype.code << 8 | tensor.dtype.bits : -1));
   PyObject* const dtype = key ? PyDict_GetItemWithError(types.dtypes, key.get()) : nullptr;  // borrowed
   if (dtype == nullptr) return {};
+  if (const std::int32_t s = feedlane_batch_retain(loader, token); s != FEEDLANE_OK) return Ref(raise(s, ""));
   auto* const view = new_object<View>(view_type);
-  if (view == nullptr) return {};
+  if (view == nullptr) {
+    (void)feedlane_batch_release(loader, token);
+    return {};
+  }
   view->loader = loader;
   view->token = token;
   view->data = tensor.data;
   view->bytes = tensor.bytes;
-  (void)feedlane_batch_retain(loader, token);  // it is held: that cannot fail
   Ref memory(reinterpret_cast<PyObject*>(view));
   Ref shape(PyTuple_New(tensor.ndim));
   for (std::int32_t i = 0; shape && i < tensor.ndim; i++)

@@ -10,6 +10,9 @@
 namespace feedlane::python {
 namespace {
 
+// A wait ends this often, so that a signal that came just before it finds Python's handler.
+constexpr std::int64_t slice_ns = 1'000'000'000;
+
 // Of the sample that this thread is making.
 thread_local const std::uint64_t* sample_seed = nullptr;
 
@@ -61,9 +64,9 @@ class Loop {
       status = feedlane_worker_next(worker_, 0, &task, error_room());
       if (status == FEEDLANE_TIMEOUT) {
         const Unlocked others;
-        status = feedlane_worker_next(worker_, FEEDLANE_FOREVER, &task, error_room());
+        status = feedlane_worker_next(worker_, slice_ns, &task, error_room());
       }
-      if (status == FEEDLANE_INTERRUPTED) {
+      if (status == FEEDLANE_INTERRUPTED || status == FEEDLANE_TIMEOUT) {
         if (PyErr_CheckSignals() != 0) return false;
         continue;
       }
@@ -183,17 +186,36 @@ class Loop {
     return static_cast<bool>(written);
   }
 
+  // Whether equal plans of this kind are the same plan: no value that could be another one of an equal type (1 and True), be
+  // changed in place, or be equal as its class has it. With an exception: false.
+  static bool is_plain(PyObject* plan) {
+    const long kind = PyLong_AsLong(PyTuple_GetItem(plan, 0));
+    if (kind == plan_leaf) return true;
+    if (kind == plan_value) return PyUnicode_CheckExact(PyTuple_GetItem(plan, 1));
+    if (kind == plan_mapping) {
+      PyObject* const shell = PyTuple_GetItem(plan, 2);
+      if (!PyDict_CheckExact(shell) || PyDict_Size(shell) != 0) return false;
+      PyObject* const keys = PyTuple_GetItem(plan, 1);
+      for (Py_ssize_t i = 0; i < PyTuple_Size(keys); i++)
+        if (!PyUnicode_CheckExact(PyTuple_GetItem(keys, i))) return false;
+    } else if (kind != plan_list && kind != plan_tuple) {
+      return false;
+    }
+    PyObject* const children = PyTuple_GetItem(plan, PyTuple_Size(plan) - 1);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(children); i++)
+      if (!is_plain(PyTuple_GetItem(children, i))) return false;
+    return true;
+  }
+
   // The plan rarely changes from one batch to the next.
   bool attach(const feedlane_task* task, PyObject* plan) {
-    int is_same = newest_plan_ ? PyObject_RichCompareBool(plan, newest_plan_.get(), Py_EQ) : 0;
-    if (is_same < 0) {
-      PyErr_Clear();  // of values that can't be compared, such as arrays of texts
-      is_same = 0;
-    }
+    const bool plain = is_plain(plan);
+    const int is_same = plain && newest_plan_ ? PyObject_RichCompareBool(plan, newest_plan_.get(), Py_EQ) : 0;
+    if (is_same < 0) return false;
     if (is_same == 0) {
       Ref blob(PyObject_CallFunctionObjArgs(dump_.get(), plan, nullptr));
       if (!blob) return false;
-      newest_plan_ = Ref::borrow(plan);
+      newest_plan_ = plain ? Ref::borrow(plan) : Ref();
       blob_ = std::move(blob);
     }
     char* bytes = nullptr;

@@ -103,4 +103,4 @@ class Batch(_core.Batch):
             self.release()
 
 
-_core.set_up(np.ndarray, dtypes.BY_KEY, errors.from_library, Batch)
+_core.set_up(np.ndarray, dtypes.BY_KEY, errors.from_library, Batch, tree.Malformed)

@@ -159,10 +159,10 @@ def whole(name, found, least, most):
 
 
 def one_line(reason):
-    """An exception as the library takes it. Nothing is raised in here, whatever the exception does when it is asked."""
+    """An exception as the library takes it. Nothing that the exception does when it is asked is raised: Ctrl-C is."""
     try:
         said = str(reason)
-    except BaseException as failure:
+    except Exception as failure:
         said = f"its __str__ raised {type(failure).__name__}"
     return _text(f"{type(reason).__name__}: {said}")
 
@@ -171,7 +171,7 @@ def story(reason):
     """The same with its traceback."""
     try:
         return _text("".join(traceback.format_exception(type(reason), reason, reason.__traceback__)))
-    except BaseException:
+    except Exception:
         return one_line(reason)
 
 

@@ -24,3 +24,4 @@ def _close_all():
         except errors.Busy:
             pass
     _core.Pool.end_unused()
+    _core.end()

@@ -324,7 +324,7 @@ class _Epoch:
         if not self._ended:
             try:
                 self._loader._stop(self._core, self._turn)
-            except errors.StateError:  # closed just now
+            except errors.FeedlaneError:  # closed just now, or another thread is in a call
                 pass
 
 
