@@ -2,7 +2,8 @@
 """The compiled module: feedlane.h as Python objects, and what runs once a batch.
 
 Constants have the names of feedlane.h, without its prefix. Any function may raise the FeedlaneError of errors.py that belongs to
-the library's status, TypeError for an argument of another type, and OverflowError for an integer beyond the width of its field."""
+the library's status, TypeError for an argument of another type, and OverflowError for an integer beyond the width of its
+field."""
 from _typeshed import ReadableBuffer
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol

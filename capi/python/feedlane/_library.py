@@ -13,7 +13,8 @@ _FILE = "_core.abi3.so"
 
 
 def _paths() -> Iterator[str]:
-    """Where the module may be. $FEEDLANE_LIBRARY names the libfeedlane.so.1 of a build folder, which has the module for it too."""
+    """Where the module may be. $FEEDLANE_LIBRARY names the libfeedlane.so.1 of a build folder, which has the module for it
+    too."""
     named = os.environ.get("FEEDLANE_LIBRARY")
     if named:
         yield os.path.join(os.path.dirname(os.path.abspath(named)), "python", _FILE)
@@ -33,7 +34,8 @@ def load() -> None:
             assert spec is not None  # it has a loader
             module = importlib.util.module_from_spec(spec)
             loader.exec_module(module)
-            sys.modules["feedlane._core"] = sys.modules["feedlane"]._core = module  # type: ignore[attr-defined]  # the stub says the rest
+            sys.modules["feedlane._core"] = module
+            setattr(sys.modules["feedlane"], "_core", module)
             return
     raise ImportError(f"feedlane's compiled module is missing: install the package (pip install .) or build the tree; looked for "
                       f"{', '.join(tried)}")

@@ -253,8 +253,8 @@ def batch(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
 
 
 def single(sample: Any, leaves: Leaves) -> Plan:
-    """default_convert: one sample without a batch dimension; numbers and strings stay what they are. The plan, its leaves appended to
-    `leaves`."""
+    """default_convert: one sample without a batch dimension; numbers and strings stay what they are. The plan, its leaves
+    appended to `leaves`."""
     if _is_tensor(sample):
         return _of_tensor(sample, leaves, tree.ANY)
     if isinstance(sample, (np.ndarray, np.generic)) and sample.dtype.kind not in "OSU":

@@ -168,7 +168,8 @@ def whole(name: str, found: Any, least: int, most: int) -> int:
 
 
 def one_line(reason: BaseException) -> bytes:
-    """An exception as the library takes it: its type's name and its text, in UTF-8 without a zero. Nothing is raised in here, whatever the exception does when it is asked."""
+    """An exception as the library takes it: its type's name and its text, in UTF-8 without a zero. Nothing is raised in here,
+    whatever the exception does when it is asked."""
     try:
         said = str(reason)
     except BaseException as failure:

@@ -79,9 +79,9 @@ class Loader:
                  retry_on: type[BaseException] | Iterable[type[BaseException]] = (OSError,), retry_backoff: float = 0,
                  substitute: Callable[[int, int, int], int | None] | None = None, skip_budget: int = 0,
                  allow_pickle: bool = False) -> None:
-        """ValueError: an argument out of its domain, or arguments that exclude each other. ImportError: torch is asked for and isn't
-        there. What pickle raises of a data set or a function that workers can't get. ArgumentError, LimitError, OutOfMemory,
-        SystemCallError: the library says so. Workers begin with the first iteration."""
+        """ValueError: an argument out of its domain, or arguments that exclude each other. ImportError: torch is asked for and
+        isn't there. What pickle raises of a data set or a function that workers can't get. ArgumentError, LimitError,
+        OutOfMemory, SystemCallError: the library says so. Workers begin with the first iteration."""
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
         # Which of these numbers make sense the library says.
@@ -193,9 +193,10 @@ class Loader:
         return length if length >= 0 else self._order.length(self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        """An epoch's batches: what the samples are made of, with arrays of shape [rows, ...] in place of their arrays and numbers.
-        StateError: the loader was closed. Forked: it is the parent process's. `next` raises Timeout, SlotsHeld, what the data set has
-        raised as a SampleError (without workers with it as the cause), InitError, PeerDead, Quarantined, TooManyRestarts."""
+        """An epoch's batches: what the samples are made of, with arrays of shape [rows, ...] in place of their arrays and
+        numbers. StateError: the loader was closed. Forked: it is the parent process's. `next` raises Timeout, SlotsHeld, what the
+        data set has raised as a SampleError (without workers with it as the cause), InitError, PeerDead, Quarantined,
+        TooManyRestarts."""
         return self._cursor(whole=False)
 
     def batches(self) -> Iterator[Batch]:
@@ -267,8 +268,8 @@ class Loader:
     # ---- state and numbers ----
 
     def state_dict(self) -> dict[str, bytes]:
-        """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold. Unsupported: the order comes
-        from a Python sampler."""
+        """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold. Unsupported: the order
+        comes from a Python sampler."""
         try:
             return {"feedlane": self._core.state()}
         except errors.Unsupported:
@@ -278,9 +279,9 @@ class Loader:
                           "set to where it stands: say Loader(seed=...), or take one of feedlane.samplers")
 
     def load_state_dict(self, state: Mapping[str, bytes]) -> None:
-        """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data
-        set with as many as there were. CorruptError, AbiError: this is no state, or another version's. ArgumentError: it is of another
-        order, batch size or number of samples."""
+        """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data set
+        with as many as there were. CorruptError, AbiError: this is no state, or another version's. ArgumentError: it is of
+        another order, batch size or number of samples."""
         blob = state["feedlane"]
         info = _core.Loader.read_state(blob)
         try:
@@ -303,7 +304,8 @@ class Loader:
 
     def events(self) -> list[Event]:
         """What has happened since the last call and wasn't asked for: deaths, replacements, warnings."""
-        return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), *rest) for kind, *rest in iter(self._core.event, None)]
+        return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), text, worker, batch, sample)
+                for kind, text, worker, batch, sample in iter(self._core.event, None)]
 
 
 def _closed() -> errors.FeedlaneError:
@@ -355,7 +357,7 @@ class _Epoch:
 
     def arrived(self, batch: Batch) -> Any:
         """What becomes of a Batch, where that is asked for."""
-        if self._loader._streams:
+        if self._loader._streams and self._loader._pool is not None:
             batch.record_stream(self._loader._pool.current_stream())
         return batch.adopt(self._loader._convert, self._loader.allow_pickle) if self._whole else self.unusual(batch)
 

@@ -27,8 +27,8 @@ class WorkerInfo(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: of failing samples, or
-    None. `rank`: of this process among those that share the seed."""
+    """What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: of failing samples,
+    or None. `rank`: of this process among those that share the seed."""
 
     dataset: Any
     batched: bool
@@ -62,8 +62,8 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 def sample_seed() -> int | None:
-    """The seed, of 64 bits, of the sample that is being made: the same in any worker, after a crash and a resume too. None outside
-    of __getitem__ and in iterable data sets."""
+    """The seed, of 64 bits, of the sample that is being made: the same in any worker, after a crash and a resume too. None
+    outside of __getitem__ and in iterable data sets."""
     return _core.seed() if _seeds.now is None else _seeds.now
 
 

@@ -117,8 +117,8 @@ class Order:
         return callbacks is not None and callbacks.rows > 0 and not callbacks.says_rows
 
     def length(self, batch_size: int | None, drop_last: bool) -> int:
-        """Batches in an epoch, where the library doesn't know: of a Python sampler or an iterable data set that says how many samples
-        there are. TypeError: it doesn't say."""
+        """Batches in an epoch, where the library doesn't know: of a Python sampler or an iterable data set that says how many
+        samples there are. TypeError: it doesn't say."""
         count = length_of(self._dataset if self.sampler is None else self.sampler)
         if count is None:
             raise TypeError("this loader doesn't know how many batches there are")

@@ -41,7 +41,8 @@ class Pool:
 
 
 def pool_for(pin_memory: Pool | bool, torch: ModuleType | None) -> Pool | None:
-    """The Pool that Loader's argument asks for, or None. `torch`: the module, if tensors are torch's. ValueError: True without torch."""
+    """The Pool that Loader's argument asks for, or None. `torch`: the module, if tensors are torch's. ValueError: True without
+    torch."""
     if isinstance(pin_memory, Pool) or not pin_memory:
         return pin_memory or None
     if torch is None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Policy(NamedTuple):
-    """What Loader's arguments say of samples that fail. retry_backoff: seconds before the first retry. `substitute`: (index, seed,
-    tries before this one) -> another index, or None."""
+    """What Loader's arguments say of samples that fail. retry_backoff: seconds before the first retry. `substitute`: (index,
+    seed, tries before this one) -> another index, or None."""
 
     retries: int
     retry_on: type[BaseException] | tuple[type[BaseException], ...]

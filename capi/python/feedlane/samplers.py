@@ -106,8 +106,8 @@ def sequential(length: int) -> Sampler:
 def random(length: int, seed: int = 0, *, num_samples: int = 0, replacement: bool = False,
            shuffle: Literal["torch", "torch_loader", "feistel"] = "torch") -> Sampler:
     """Shuffled. "torch": as torch's RandomSampler with a generator seeded with seed + epoch; "torch_loader": as torch's
-    DataLoader(shuffle=True) after manual_seed(seed), epoch after epoch; "feistel": without memory, up to 2^62.
-    num_samples: indices in an epoch; 0: `length`. replacement: each is drawn from all. ValueError, ArgumentError: a number out of its
+    DataLoader(shuffle=True) after manual_seed(seed), epoch after epoch; "feistel": without memory, up to 2^62. num_samples:
+    indices in an epoch; 0: `length`. replacement: each is drawn from all. ValueError, ArgumentError: a number out of its
     domain."""
     kind = {"torch": _core.SHUFFLE_TORCH, "feistel": _core.SHUFFLE_FEISTEL, "torch_loader": _core.SHUFFLE_TORCH_LOADER}
     return Sampler(_core.random({"length": length, "seed": _seed(seed), "num_samples": num_samples, "replacement": replacement,
@@ -121,16 +121,16 @@ def subset(indices: Iterable[int], seed: int = 0, *, shuffle: bool = True) -> Sa
 
 
 def weighted(weights: Iterable[float], num_samples: int = 0, seed: int = 0, *, replacement: bool = True) -> Sampler:
-    """Each index as likely as its weight says. num_samples: indices in an epoch; 0: as many as weights. ArgumentError: a weight that
-    is negative or not finite, none above 0, or too few for so many samples without replacement."""
+    """Each index as likely as its weight says. num_samples: indices in an epoch; 0: as many as weights. ArgumentError: a weight
+    that is negative or not finite, none above 0, or too few for so many samples without replacement."""
     config = {"num_samples": num_samples, "seed": _seed(seed), "without_replacement": not replacement}
     return Sampler(_core.weighted(array.array("d", weights), config))
 
 
 def distributed(length: int, rank: int = 0, world: int = 0, seed: int = 0, *, shuffle: bool = True,
                 drop_last: bool = False) -> Sampler:
-    """This rank's part of 0 ... length - 1; with world 0 the launcher's variables say which that is. drop_last: what can't be shared
-    out evenly is left out, else indices are repeated. ArgumentError: no such rank, or half of a launcher's variables."""
+    """This rank's part of 0 ... length - 1; with world 0 the launcher's variables say which that is. drop_last: what can't be
+    shared out evenly is left out, else indices are repeated. ArgumentError: no such rank, or half of a launcher's variables."""
     sampler = Sampler(_core.distributed({"length": length, "world": world, "rank": rank, "seed": _seed(seed),
                                          "no_shuffle": not shuffle, "drop_last": drop_last}))
     sampler.rank = rank if world else rank_detect().rank
@@ -232,8 +232,8 @@ def _raise(reason: BaseException) -> NoReturn:
 
 
 def of(iterable: Iterable[Any], batches: bool = False) -> Sampler:
-    """A sampler over anything that yields indices, or lists of them (`batches`); a Sampler is taken as it is. ValueError: a Sampler of
-    single indices where batches are wanted."""
+    """A sampler over anything that yields indices, or lists of them (`batches`); a Sampler is taken as it is. ValueError: a
+    Sampler of single indices where batches are wanted."""
     if isinstance(iterable, Sampler):
         if batches and not iterable.batch_rows:
             raise ValueError("batch_sampler: a sampler of single indices, not of batches")

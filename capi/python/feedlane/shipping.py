@@ -28,7 +28,7 @@ class ByValue:
         cloudpickle: Any = importlib.import_module("cloudpickle")  # it has no types
         buffer = io.BytesIO()
         pickler = cloudpickle.CloudPickler(buffer)
-        theirs = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # a name that typeshed lacks
+        theirs = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # typeshed lacks it
         pickler.dispatch_table = collections.ChainMap(theirs, pickler.dispatch_table)
         pickler.dump(self.value)
         return _received, (buffer.getvalue(),)

@@ -42,7 +42,8 @@ MAX_BYTES = 16 << 20
 MAX_NODES = 1 << 20
 MAX_DEPTH = 64
 
-_FACTORIES: dict[str, type | None] = {"": None, **{kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}}
+_FACTORIES: dict[str, type | None] = {
+    "": None, **{kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}}
 
 
 class WithState(NamedTuple):

@@ -47,7 +47,8 @@ class Budget:
 
 
 def bounded_int(text: str) -> int:
-    """The integer in JSON's text. ValueError: of more than 64 bits, as the time for long ones grows with the square of their length."""
+    """The integer in JSON's text. ValueError: of more than 64 bits, as the time for long ones grows with the square of their
+    length."""
     if len(text) > _INT_TEXT:
         raise ValueError("an integer of more than 64 bits")
     return int(text)
@@ -223,5 +224,6 @@ def _unpickled(blob: bytes) -> Any:
         raise Malformed(f"a pickled value that can't be read: {type(reason).__name__}: {reason}") from reason
 
 
-_READERS: dict[str, Callable[..., Callable[[], Any]]] = {"int": _int, "complex": _complex, "bytes": _bytes, "bytearray": _bytearray, "path": _path, "numpy": _read_numpy,
-            "texts": _read_texts, "pickle": _unpickle}
+_READERS: dict[str, Callable[..., Callable[[], Any]]] = {
+    "int": _int, "complex": _complex, "bytes": _bytes, "bytearray": _bytearray, "path": _path, "numpy": _read_numpy,
+    "texts": _read_texts, "pickle": _unpickle}
