@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feedlane for Python: batches made by worker processes in shared memory, used where they lie. See ../README.md."""
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from . import _library
 
@@ -20,11 +18,11 @@ from .maker import WorkerInfo as WorkerInfo, get_worker_info as get_worker_info,
 from .pinned import Pool as Pool
 from .samplers import Rank as Rank, Sampler as Sampler, rank_detect as rank_detect
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from .dataloader import DataLoader as DataLoader
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     """DataLoader needs torch, which the rest does without."""
     if name == "DataLoader":
         from .dataloader import DataLoader

@@ -185,8 +185,8 @@ class Pool:
     """A feedlane_pool: memory registered with a device. It lasts as long as loaders, batches and streams use it."""
 
     def __new__(cls, backend: str | None, custom: int, config: dict[str, int], /) -> Pool:
-        """custom: the address of a feedlane_backend, or 0; config: fields of feedlane_pool_config. Unsupported: there is no such
-        device or driver. DeviceError."""
+        """custom: the address of a feedlane_backend, or 0; config: fields of feedlane_pool_config. Unsupported: there is no
+        driver, or no such backend. DeviceError, LimitError, OutOfMemory."""
     def stats(self) -> PoolStats:
         """Its counters."""
     @staticmethod

@@ -174,6 +174,8 @@ class Leaves(list[Any]):
         self.packs, self.pickles, self._pack = packs, pickles, None
 
     def plan(self, leaf: Leaf, owner: int = tree.ANY) -> Plan:
+        """Collects a leaf. Its plan: a tensor of the batch, or a part of the shared one. TypeError: the leaves were
+        declared, and this is none that a tensor can be."""
         is_full = len(self) == _core.MAX_TENSORS - (self.packs and self._pack is None)
         if not is_full and len(leaf.shape) <= _core.MAX_NDIM and not isinstance(leaf.dtype, str):
             self.append(leaf)

@@ -14,7 +14,7 @@ import itertools
 import time
 import typing
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import torch
@@ -142,10 +142,11 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
             return self._resume
         if self._position is None:
             self._ready = iter(self)
+        position: Any = self._position
         iterator = self._live()
         if iterator is not None:
             iterator.look_ahead()
-        state: torch_state.State = self._position.state_dict()
+        state: torch_state.State = position.state_dict()
         return state
 
     def load_state_dict(self, state: torch_state.State) -> None:

@@ -69,7 +69,8 @@ class SystemCallError(FeedlaneError, OSError):
 
     def __init__(self, text: str, **where: Any) -> None:
         super().__init__(text, **where)
-        self.errno = self.os_errno or None
+        errno: Any = self.os_errno or None
+        self.errno = errno
 
 
 class AbiError(FeedlaneError, RuntimeError):

@@ -281,7 +281,7 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, bytes]) -> None:
         """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data set
         with as many as there were. CorruptError, AbiError: this is no state, or another version's. ArgumentError: it is of
-        another order, batch size or number of samples."""
+        another order."""
         blob = state["feedlane"]
         info = _core.Loader.read_state(blob)
         try:

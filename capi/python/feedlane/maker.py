@@ -13,7 +13,7 @@ import numpy as np
 from . import _core, collate, dtypes, errors, policies, tree
 
 if TYPE_CHECKING:
-    from .records import Plan, WorkerSetup
+    from .records import WorkerSetup
 
 
 class WorkerInfo(NamedTuple):

@@ -22,7 +22,8 @@ class Pool:
     custom      instead of both: the address of a feedlane_backend (feedlane.h) whose functions aren't Python's
     budget_bytes  registered at a time at most; 0: any number
 
-    Unsupported: there is no such device, or no driver for it. ArgumentError: no such backend. DeviceError: the driver failed.
+    Unsupported: there is no driver, or no such backend. DeviceError: the driver failed. LimitError: the system or the budget
+    allows too little.
     """
 
     def __init__(self, backend: str = "cuda", device: int = 0, *, custom: int | None = None, budget_bytes: int = 0) -> None:

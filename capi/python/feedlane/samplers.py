@@ -169,7 +169,7 @@ class _Iterated:
         """Calls the iterable's __iter__ now, for the restart that follows; `again`: that one does too, as torch's loader with
         workers."""
         try:
-            iterator = iter(self._iterable)
+            iterator: Iterator[Any] = iter(self._iterable)
             self._begin = None if again else lambda: iterator
         except Exception as reason:
             self._begin = functools.partial(_raise, reason)
@@ -202,8 +202,8 @@ class _Iterated:
         if self.reason is not None:
             raise self.reason
         if self._batches:
-            for drawn in self._iterator:
-                drawn = _integers(drawn)
+            for rows in self._iterator:
+                drawn = _integers(rows)
                 if not drawn:
                     raise ValueError(f"the batch sampler {type(self._iterable).__name__} yielded an empty batch")
                 if len(drawn) > cap:

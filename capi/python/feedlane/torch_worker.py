@@ -55,7 +55,7 @@ class Crew:
     _job: maker.Job
 
     def __init__(self, loader: DataLoader[Any], base_seed: int, allow_pickle: bool, max_restarts: int, takes_lists: bool,
-                 keeping: Callable[[int], Keeping | None], taken: Callable[[], int]) -> None:
+                 keeping: Callable[[int], Any], taken: Callable[[], Any]) -> None:
         """keeping(worker): a Keeping, or None if a worker has no state to tell. taken(): how many batches have come."""
         self._context: Any = loader.multiprocessing_context or torch.multiprocessing
         self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn

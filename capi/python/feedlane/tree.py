@@ -127,9 +127,10 @@ _decode = json.JSONDecoder(parse_int=values.bounded_int).decode
 def load(blob: bytes, tensors: int, allow_pickle: bool = False) -> Plan:
     """The plan in a batch's metadata. Malformed: it is none for `tensors` tensors."""
     global _newest
+    plan: Plan
     known, plan = _newest
     if known == (blob, tensors, allow_pickle):
-        return plan  # type: ignore[no-any-return]
+        return plan
     if len(blob) > MAX_BYTES:
         raise Malformed(f"{len(blob)} bytes, {MAX_BYTES} at most")
     try:
@@ -226,6 +227,9 @@ _READERS = {"leaf": _Reader._leaf, "part": _Reader._part, "list": _Reader._list,
             "named": _Reader._named}
 
 
+_OF_TYPE: Any = type.__dict__
+
+
 def _class_named(name: str) -> Any:
     """The tuple class of this name in a module that is imported already, or None. Looked up in dictionaries alone: getattr
     could import modules and run properties."""
@@ -235,11 +239,11 @@ def _class_named(name: str) -> Any:
         if isinstance(found, type(sys)):
             members = type(sys).__getattribute__(found, "__dict__")
         elif issubclass(type(found), type):
-            members = type.__dict__["__dict__"].__get__(found)
+            members = _OF_TYPE["__dict__"].__get__(found)
         else:
             return None
         found = members.get(part)
-    return found if issubclass(type(found), type) and tuple in type.__dict__["__mro__"].__get__(found) else None
+    return found if issubclass(type(found), type) and tuple in _OF_TYPE["__mro__"].__get__(found) else None
 
 
 def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
