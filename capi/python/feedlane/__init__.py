@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feedlane for Python: batches made by worker processes in shared memory, used where they lie. See ../README.md."""
+import typing as _typing
+
 from . import _library
 
 _library.load()
-from . import samplers  # noqa: E402
-from .batch import Batch, BatchTensor
-from .errors import (AbiError, ArgumentError, Busy, CorruptError, DeviceError, FeedlaneError, Forked, Hung, InitError,
-                     LimitError, OutOfMemory, PeerDead, Quarantined, SampleError, SlotsHeld, StaleBatch, StateError,
-                     SystemCallError, Timeout, TooManyRestarts, Unsupported)
-from .loader import Event, Loader
-from .maker import WorkerInfo, get_worker_info, sample_seed
-from .pinned import Pool
-from .samplers import Rank, Sampler, rank_detect
+from . import samplers as samplers  # noqa: E402
+from .batch import Batch as Batch, BatchTensor as BatchTensor
+from .errors import (AbiError as AbiError, ArgumentError as ArgumentError, Busy as Busy, CorruptError as CorruptError,
+                     DeviceError as DeviceError, FeedlaneError as FeedlaneError, Forked as Forked, Hung as Hung,
+                     InitError as InitError, LimitError as LimitError, OutOfMemory as OutOfMemory, PeerDead as PeerDead,
+                     Quarantined as Quarantined, SampleError as SampleError, SlotsHeld as SlotsHeld, StaleBatch as StaleBatch,
+                     StateError as StateError, SystemCallError as SystemCallError, Timeout as Timeout,
+                     TooManyRestarts as TooManyRestarts, Unsupported as Unsupported)
+from .loader import Event as Event, Loader as Loader
+from .maker import WorkerInfo as WorkerInfo, get_worker_info as get_worker_info, sample_seed as sample_seed
+from .pinned import Pool as Pool
+from .samplers import Rank as Rank, Sampler as Sampler, rank_detect as rank_detect
+
+if _typing.TYPE_CHECKING:
+    from .dataloader import DataLoader as DataLoader
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> _typing.Any:
     """DataLoader needs torch, which the rest does without."""
     if name == "DataLoader":
         from .dataloader import DataLoader

@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A batch in the trainer's hands, and its tensors where they lie in shared memory."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
-from . import _core, dtypes, errors, tree
+from . import _core, dtypes, errors, tree, values
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
 
 _CPU = (1, 0)  # kDLCPU, device 0
 
@@ -15,38 +25,42 @@ class BatchTensor:
 
     __slots__ = ("_batch", "_index", "shape", "dtype", "nbytes", "offset", "name", "_address")
 
-    def __init__(self, batch, index):
+    def __init__(self, batch: Batch, index: int) -> None:
         self.name, dtype, self.shape, self.nbytes, self.offset, self._address = batch._tensor(index)
         self._batch, self._index, self.dtype = batch, index, dtypes.name_of(dtype)
 
     @property
-    def address(self):
-        """Where it lies in this process. StaleBatch: the batch was released."""
+    def address(self) -> int:
+        """The address of its first byte in this process. StaleBatch: the batch was released."""
         return self._batch._tensor(self._index)[-1]
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         return _CPU
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         if stream is not None:
             raise BufferError(f"stream {stream!r}: memory of the CPU has no streams")
         if dl_device not in (None, _CPU) or copy:
             raise BufferError("shared as it is, on the CPU: it isn't copied, to no other device either")
         return self._batch._capsule(self._index, max_version is not None and max_version[0] >= 1)
 
-    def numpy(self):
-        """A numpy array over it. TypeError: of a type that numpy doesn't have."""
+    def numpy(self) -> npt.NDArray[Any]:
+        """A numpy array over its memory, of its shape and dtype. TypeError: numpy has no such dtype. StaleBatch: the batch was
+        released."""
         array = self._batch._array(self._index)
         if array is None:
             raise TypeError(f'numpy has no {self.dtype}: use tensors="torch"')
         return array
 
-    def torch(self):
-        """A torch tensor over it."""
-        import torch
-        return torch.from_dlpack(self)
+    def torch(self) -> Tensor:
+        """A torch tensor over its memory, of its shape and dtype. ImportError: there is no torch. StaleBatch: the batch was
+        released."""
+        from torch.utils import dlpack
+        tensor: Tensor = dlpack.from_dlpack(self)
+        return tensor
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"BatchTensor({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
 
@@ -54,51 +68,55 @@ class Batch(_core.Batch):
     """Holds one reference of the batch: until release(), the end of a `with`, or its own end. `data` is what the data set
     made, with numpy arrays or torch tensors that hold references of their own."""
 
-    _convert, _allow_pickle, _data = None, False, None
+    _convert: Callable[[BatchTensor, int], Any]
+    _allow_pickle: bool = False
+    _data: tuple[Any] | None = None
 
-    def adopt(self, convert, allow_pickle):
+    def adopt(self, convert: Callable[[BatchTensor, int], Any], allow_pickle: bool) -> Self:
         """Itself. convert: makes an array or a tensor of a BatchTensor and its owner, see tree.py."""
         self._convert, self._allow_pickle = convert, allow_pickle
         return self
 
     @property
-    def tensors(self):
-        """Its leaves, in order."""
+    def tensors(self) -> list[BatchTensor]:
+        """Its tensors, in the order of the data set's leaves. StaleBatch: it was released."""
         return [BatchTensor(self, i) for i in range(self.tensor_count)]
 
     @property
-    def data(self):
-        """What the data set made. CorruptError: what its worker wrote doesn't hold together."""
+    def data(self) -> Any:
+        """What the data set made. StaleBatch: it was released. CorruptError: what its worker wrote doesn't hold together."""
         self._check_held()
         if self._data is None:
             self._data = (self._read(),)
         return self._data[0]
 
-    def _read(self):
+    def _read(self) -> Any:
         """Any worker may have written there: it is copied once, and checked before it is used."""
         blob = self._metadata(tree.MAX_BYTES + 1)
         try:
             plan = tree.load(blob, self.tensor_count, self._allow_pickle)
             return tree.build(plan, lambda leaf, owner: self._convert(BatchTensor(self, leaf), owner))
-        except (tree.Malformed, ImportError) as reason:  # the latter of a tensor of torch's, where there is no torch
+        except (values.Malformed, ImportError) as reason:  # the latter of a tensor of torch's, where there is no torch
             raise errors.make(_core.E_CORRUPT, f"what the worker wrote of the batch's structure: {reason}", worker=self.worker,
                               attempt=self.attempt, epoch=self.epoch, batch=self.number) from reason
 
-    def record_stream(self, stream):
+    def record_stream(self, stream: Any) -> None:
         """For a Loader with pin_memory: copies of these arrays are enqueued on this stream (torch's, or its address), so the
-        memory isn't given back before it has done what is enqueued when the last array is gone. Up to four streams."""
+        memory isn't given back before it has done what is enqueued when the last array is gone. Up to four streams:
+        LimitError. StateError: the loader has no pin_memory. StaleBatch: it was released."""
         self._record_stream(getattr(stream, "cuda_stream", stream))
 
-    def release(self):
+    def release(self) -> None:
         """Gives the memory back to the workers, once no array of it is left either. A second time: StaleBatch."""
         self._data = None
         self._release()  # StaleBatch even while arrays keep the token good: the library couldn't tell this reference from theirs
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._check_held()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, _kind: type[BaseException] | None, _reason: BaseException | None,
+                 _traceback: TracebackType | None) -> None:
         if self.is_held:
             self.release()
 

@@ -1,35 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """From samples to a plan (see tree.py) and leaves. What comes together, and as what, is what torch's default_collate and
 default_convert do; other than there no tensor is made: each leaf knows how to write its samples into a batch's slot."""
+from __future__ import annotations
+
 import array
 import collections.abc as abc
 import copy
 import functools
 import math
 import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core, dtypes, tree
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .records import DType, Plan
+
 _TEXT = (str, bytes)
 
 
 class Leaf:
-    """A tensor to be: its type, its shape, and `fill(view)`, which writes it through a numpy view of its place."""
+    """A tensor to be: its type (DLPack's, or torch's name of one that DLPack doesn't have), the one that numpy stores it as, its
+    shape, and `fill(view)`, which writes it through a numpy view of its place."""
 
     __slots__ = ("dtype", "stored", "shape", "fill")
 
-    def __init__(self, dtype, stored, shape, fill):
+    shape: tuple[int, ...]
+
+    def __init__(self, dtype: DType | str, stored: np.dtype[Any], shape: abc.Iterable[int],
+                 fill: abc.Callable[[npt.NDArray[Any]], None]) -> None:
         self.dtype, self.stored, self.shape, self.fill = dtype, stored, tuple(shape), fill
 
 
-def _is_tensor(value):
+def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _same(samples, what, describe):
+def _same(samples: abc.Sequence[Any], what: str, describe: abc.Callable[[Any], Any]) -> Any:
     first = describe(samples[0])
     for position, sample in enumerate(samples):
         if describe(sample) != first:
@@ -37,7 +49,7 @@ def _same(samples, what, describe):
     return first
 
 
-def _torch_leaf(tensors, stacked):
+def _torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
     torch = sys.modules["torch"]
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
@@ -48,6 +60,7 @@ def _torch_leaf(tensors, stacked):
     shape = _same(tensors, "shape", lambda t: tuple(t.shape))
     shape = (len(tensors), *shape) if stacked else shape
     name = str(kind).removeprefix("torch.")
+    dtype: DType | str
     if name == "bfloat16":
         dtype, stored = dtypes.BFLOAT16, np.dtype(np.int16)
     else:
@@ -56,7 +69,7 @@ def _torch_leaf(tensors, stacked):
         except TypeError:  # one that neither numpy nor DLPack has
             dtype, stored = name, np.dtype(f"V{kind.itemsize}")
 
-    def fill(view):
+    def fill(view: npt.NDArray[Any]) -> None:
         with torch.no_grad():
             if isinstance(dtype, str):
                 place = torch.from_numpy(view.reshape(-1).view(np.uint8)).view(kind).view(shape)
@@ -74,13 +87,13 @@ def _torch_leaf(tensors, stacked):
     return Leaf(dtype, stored, shape, fill)
 
 
-def _is_dense(tensor):
+def _is_dense(tensor: Any) -> bool:
     torch = sys.modules["torch"]
     return (tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized and
             not getattr(tensor, "is_nested", False))
 
 
-def _of_tensor(tensor, leaves, owner):
+def _of_tensor(tensor: Any, leaves: Leaves, owner: int) -> Plan:
     """One tensor, as it is. What no leaf can carry is pickled by torch, where that may be."""
     torch = sys.modules["torch"]
     if leaves.pickles and not (type(tensor) is torch.Tensor and _is_dense(tensor)):
@@ -88,23 +101,24 @@ def _of_tensor(tensor, leaves, owner):
     return leaves.plan(_torch_leaf([tensor], False), owner)
 
 
-def _stacked(tensors, leaves):
+def _stacked(tensors: abc.Sequence[Any], leaves: Leaves) -> Plan:
     """Tensors of a batch. What subclasses come together as they say themselves."""
     torch = sys.modules["torch"]
     if leaves.pickles and any(type(t) is not torch.Tensor or not _is_dense(t) for t in tensors):
-        from torch.utils.data._utils.collate import default_collate
+        from torch.utils.data._utils import collate as torch_collate
+        default_collate: Any = torch_collate.default_collate
         return _of_tensor(default_collate(tensors), leaves, tree.ANY)
     return leaves.plan(_torch_leaf(tensors, True))
 
 
-def _array_leaf(arrays, stacked):
+def _array_leaf(arrays: abc.Sequence[Any], stacked: bool) -> Leaf:
     for position, found in enumerate(arrays):
         if not isinstance(found, (np.ndarray, np.generic)):
             raise TypeError(f"the batch's sample {position} is of {type(found)}, its first one an array")
     dtype, stored = dtypes.of_numpy(_common_type([a.dtype for a in arrays]))
     shape = _same(arrays, "shape", np.shape)
 
-    def fill(view):
+    def fill(view: npt.NDArray[Any]) -> None:
         if stacked:
             np.stack(arrays, out=view)
         else:
@@ -113,7 +127,7 @@ def _array_leaf(arrays, stacked):
     return Leaf(dtype, stored, (len(arrays), *shape) if stacked else shape, fill)
 
 
-def _common_type(found):
+def _common_type(found: list[np.dtype[Any]]) -> np.dtype[Any]:
     """As torch promotes: the widest of the highest kind, so that an integer never makes a float wider."""
     kinds = "biufc"
     if any(dtype.kind not in kinds for dtype in found):
@@ -124,7 +138,7 @@ def _common_type(found):
     return functools.reduce(np.promote_types, found)
 
 
-def _type_of(number):
+def _type_of(number: Any) -> np.dtype[Any]:
     if isinstance(number, np.generic):
         return number.dtype
     for python, dtype in (bool, np.bool_), (int, np.int64), (float, np.float32), (complex, np.complex64):
@@ -133,11 +147,11 @@ def _type_of(number):
     raise TypeError(f"a sample of {type(number)} among numbers")
 
 
-def _number_leaf(numbers, dtype):
+def _number_leaf(numbers: Any, dtype: npt.DTypeLike) -> Leaf:
     return _array_leaf([np.array(numbers, dtype)], False)
 
 
-def _mixed_leaf(numbers):
+def _mixed_leaf(numbers: abc.Sequence[Any]) -> Leaf:
     """As torch: bool if all are, int64 for int, and a float among them makes float32. Numpy would go on to uint64, then to
     float64 without a word."""
     dtype = _common_type([_type_of(number) for number in numbers])
@@ -147,17 +161,21 @@ def _mixed_leaf(numbers):
         raise OverflowError("an integer of the batch is beyond int64, the 64-bit type of all of them") from None
 
 
-class Leaves(list):
+class Leaves(list[Any]):
     """Collects the leaves while a plan is made. Those that don't fit share one tensor: beyond the most tensors of a batch, or
     of more dimensions than a tensor's, or of a type that DLPack doesn't have.
 
     packs: False where the leaves are declared, as many as there are. pickles: whether values may be pickled."""
 
-    def __init__(self, packs=True, pickles=False):
+    _pack: Pack | None
+
+    def __init__(self, packs: bool = True, pickles: bool = False) -> None:
         super().__init__()
         self.packs, self.pickles, self._pack = packs, pickles, None
 
-    def plan(self, leaf, owner=tree.ANY):
+    def plan(self, leaf: Leaf, owner: int = tree.ANY) -> Plan:
+        """Collects a leaf. Its plan: a tensor of the batch, or a part of the shared one. TypeError: the leaves were
+        declared, and this is none that a tensor can be."""
         is_full = len(self) == _core.MAX_TENSORS - (self.packs and self._pack is None)
         if not is_full and len(leaf.shape) <= _core.MAX_NDIM and not isinstance(leaf.dtype, str):
             self.append(leaf)
@@ -179,29 +197,29 @@ class Pack(Leaf):
     __slots__ = ("_parts",)
     _ALIGNMENT = 64
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(*dtypes.of_numpy(np.uint8), (0,), self._fill)
-        self._parts = []
+        self._parts: list[tuple[Leaf, int, int]] = []
 
-    def add(self, leaf):
-        """Where in the tensor it will lie."""
+    def add(self, leaf: Leaf) -> int:
+        """Where in the tensor it will lie, in bytes from its start."""
         offset = -(-self.shape[0] // self._ALIGNMENT) * self._ALIGNMENT
         size = math.prod(leaf.shape) * leaf.stored.itemsize
         self._parts.append((leaf, offset, size))
         self.shape = (offset + size,)
         return offset
 
-    def _fill(self, view):
+    def _fill(self, view: npt.NDArray[Any]) -> None:
         for leaf, offset, size in self._parts:
             if size:
                 leaf.fill(view[offset:offset + size].view(leaf.stored).reshape(leaf.shape))
 
 
-def _mapping_plan(example, keys, children):
+def _mapping_plan(example: abc.Mapping[Any, Any], keys: tuple[Any, ...], children: tuple[Plan, ...]) -> Plan:
     if type(example) is dict:
         return (tree.MAPPING, keys, {}, children)
     try:  # one of its own kind: what else it has comes along
-        shell = copy.copy(example)
+        shell: Any = copy.copy(example)
         for key in keys:
             shell[key] = None
     except TypeError:  # a mapping that can't be copied or written
@@ -209,8 +227,9 @@ def _mapping_plan(example, keys, children):
     return (tree.MAPPING, keys, shell, children)
 
 
-def batch(samples, leaves):
-    """default_collate: a list of samples that are alike."""
+def batch(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
+    """default_collate: a list of samples that are alike. The plan of the batch, its leaves, of shape [samples, ...], appended to
+    `leaves`. TypeError, RuntimeError, OverflowError: the samples can't be put together."""
     first = samples[0]
     if _is_tensor(first):
         return _stacked(samples, leaves)
@@ -235,8 +254,9 @@ def batch(samples, leaves):
                     "tuples and lists of them, or a collate_fn")
 
 
-def single(sample, leaves):
-    """default_convert: one sample without a batch dimension; numbers and strings stay what they are."""
+def single(sample: Any, leaves: Leaves) -> Plan:
+    """default_convert: one sample without a batch dimension; numbers and strings stay what they are. The plan, its leaves
+    appended to `leaves`."""
     if _is_tensor(sample):
         return _of_tensor(sample, leaves, tree.ANY)
     if isinstance(sample, (np.ndarray, np.generic)) and sample.dtype.kind not in "OSU":
@@ -244,8 +264,9 @@ def single(sample, leaves):
     return _nested(sample, leaves, single, (tree.LIST,))
 
 
-def whole(value, leaves):
-    """What a collate_fn returned, as it is: arrays come back as numpy's, tensors as torch's."""
+def whole(value: Any, leaves: Leaves) -> Plan:
+    """What a collate_fn returned, as it is: arrays come back as numpy's, tensors as torch's. The plan, its leaves appended to
+    `leaves`."""
     if _is_tensor(value):
         return _of_tensor(value, leaves, tree.TORCH)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
@@ -255,7 +276,7 @@ def whole(value, leaves):
     return _nested(value, leaves, whole, (tree.TUPLE,))
 
 
-def _is_known(dtype):
+def _is_known(dtype: np.dtype[Any]) -> bool:
     try:
         dtypes.of_numpy(dtype)
     except TypeError:
@@ -263,7 +284,7 @@ def _is_known(dtype):
     return True
 
 
-def _nested(value, leaves, inner, tuple_kind):
+def _nested(value: Any, leaves: Any, inner: abc.Callable[[Any, Any], Plan], tuple_kind: tuple[int]) -> Plan:
     if isinstance(value, abc.Mapping):
         return _mapping_plan(value, tuple(value), tuple(inner(value[key], leaves) for key in value))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -275,6 +296,6 @@ def _nested(value, leaves, inner, tuple_kind):
     return (tree.VALUE, value)
 
 
-def values_alone(value):
+def values_alone(value: Any) -> Plan:
     """A plan without leaves: arrays and tensors are values like others, which only pickle can carry."""
     return _nested(value, None, lambda inner, _: values_alone(inner), (tree.TUPLE,))

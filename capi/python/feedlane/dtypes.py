@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """DLPack's element types and numpy's. bfloat16 isn't one of numpy's: it comes and goes as torch's."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .records import DType
 
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _NAMES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
-def of_numpy(dtype):
-    """((code, bits) of DLPack, as numpy stores it here): another byte order becomes this machine's."""
+def of_numpy(dtype: npt.DTypeLike) -> tuple[DType, np.dtype[Any]]:
+    """((code, bits) of DLPack, as numpy stores it here): another byte order becomes this machine's. TypeError: DLPack or a tensor
+    has no such type, such as texts, objects and floats of 128 bits."""
     dtype = np.dtype(dtype)
     code = _CODES.get(dtype.kind)
     if code is None or dtype.itemsize > 16 or (dtype.kind == "f" and dtype.itemsize > 8):
@@ -15,10 +25,10 @@ def of_numpy(dtype):
     return (code, dtype.itemsize * 8), dtype.newbyteorder("=")
 
 
-BFLOAT16 = (4, 16)
+BFLOAT16: DType = (4, 16)
 
 
-def name_of(dtype):
+def name_of(dtype: DType) -> str:
     """(code, bits) as numpy and torch call it: "float32", "bfloat16", "bool"."""
     code, bits = dtype
     name = _NAMES.get(code, f"code {code} ")

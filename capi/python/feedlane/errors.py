@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exception for each status of feedlane.h that is an error, and for the two outcomes that a loop can't go on with."""
+from __future__ import annotations
+
 import operator
 import traceback
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from . import _core
+
+_V = TypeVar("_V")
 
 
 class FeedlaneError(Exception):
     """What the library says went wrong. -1 in worker, attempt, epoch, batch or sample means "none". `reason`: the text alone,
-    without the place and the traceback."""
+    without the place and the traceback. `argument`: the name of the one that is refused, or "". `found` and `needed`: of a limit,
+    in its unit. `os_errno`: the system's number, or 0."""
 
-    status = 0
+    status: int = 0
 
-    def __init__(self, text, *, worker=-1, attempt=-1, epoch=-1, batch=-1, sample=-1, argument="", found=0, needed=0,
-                 os_errno=0, traceback="", reason=""):
+    def __init__(self, text: str, *, worker: int = -1, attempt: int = -1, epoch: int = -1, batch: int = -1, sample: int = -1,
+                 argument: str = "", found: int = 0, needed: int = 0, os_errno: int = 0, traceback: str = "",
+                 reason: str = "") -> None:
         self.worker, self.attempt, self.epoch, self.batch, self.sample = worker, attempt, epoch, batch, sample
         self.argument, self.found, self.needed, self.traceback = argument, found, needed, traceback
         self.os_errno, self.reason = os_errno, reason or text
@@ -59,9 +67,10 @@ class LimitError(FeedlaneError, RuntimeError):
 class SystemCallError(FeedlaneError, OSError):
     """A system call failed; `errno` is the system's number."""
 
-    def __init__(self, text, **where):
+    def __init__(self, text: str, **where: Any) -> None:
         super().__init__(text, **where)
-        self.errno = self.os_errno or None
+        errno: Any = self.os_errno or None
+        self.errno = errno
 
 
 class AbiError(FeedlaneError, RuntimeError):
@@ -104,7 +113,7 @@ class Unsupported(FeedlaneError, NotImplementedError):
     """Not in this build, or not on this system."""
 
 
-BY_STATUS = {
+BY_STATUS: dict[int, type[FeedlaneError]] = {
     _core.SLOTS_HELD: SlotsHeld, _core.TIMEOUT: Timeout, _core.E_ARGUMENT: ArgumentError, _core.E_STATE: StateError,
     _core.E_BUSY: Busy, _core.E_FORKED: Forked, _core.E_STALE: StaleBatch, _core.E_MEMORY: OutOfMemory,
     _core.E_LIMIT: LimitError, _core.E_OS: SystemCallError, _core.E_ABI: AbiError, _core.E_CORRUPT: CorruptError,
@@ -116,19 +125,20 @@ for _status, _class in BY_STATUS.items():
     _class.status = _status
 
 
-def from_library(status, text, argument, traceback, worker, attempt, epoch, batch, sample, found, needed, os_errno):
+def from_library(status: int, text: str, argument: str, traceback: str, worker: int, attempt: int, epoch: int, batch: int,
+                 sample: int, found: int, needed: int, os_errno: int) -> FeedlaneError:
     """What to raise for a status and the feedlane_error that came with it. For core/failure.cpp."""
     return make(status, text, argument=argument, traceback=traceback, worker=worker, attempt=attempt, epoch=epoch, batch=batch,
                 sample=sample, found=found, needed=needed, os_errno=os_errno)
 
 
-def with_more(e, more):
+def with_more(e: FeedlaneError, more: str) -> FeedlaneError:
     """The same exception with something added to its text."""
     return make(e.status, e.reason + more, argument=e.argument, traceback=e.traceback, worker=e.worker, attempt=e.attempt,
                 epoch=e.epoch, batch=e.batch, sample=e.sample, found=e.found, needed=e.needed, os_errno=e.os_errno)
 
 
-def make(status, text="", *, traceback="", **where):
+def make(status: int, text: str = "", *, traceback: str = "", **where: Any) -> FeedlaneError:
     """An exception for a status, its message with what is known of the place and with the worker's traceback."""
     reason = text = text or _core.status_text(status)
     places = [f"{name} {where[name]}" for name in ("worker", "batch", "sample") if where.get(name, -1) >= 0]
@@ -139,7 +149,7 @@ def make(status, text="", *, traceback="", **where):
     return BY_STATUS.get(status, FeedlaneError)(text, traceback=traceback, reason=reason, **where)
 
 
-def choice(name, found, known):
+def choice(name: str, found: str, known: Mapping[str, _V]) -> _V:
     """known[found], or a ValueError that says what there is."""
     try:
         return known[found]
@@ -147,8 +157,8 @@ def choice(name, found, known):
         raise ValueError(f"{name}={found!r}: must be one of {', '.join(map(repr, known))}") from None
 
 
-def whole(name, found, least, most):
-    """An integer of that range, or a ValueError."""
+def whole(name: str, found: Any, least: int, most: int) -> int:
+    """An integer of that range, both ends included. ValueError: it is none."""
     try:
         number = operator.index(found)
     except TypeError:
@@ -158,8 +168,9 @@ def whole(name, found, least, most):
     return number
 
 
-def one_line(reason):
-    """An exception as the library takes it. Nothing that the exception does when it is asked is raised: Ctrl-C is."""
+def one_line(reason: BaseException) -> bytes:
+    """An exception as the library takes it: its type's name and its text, in UTF-8 without a zero. No Exception is raised in here,
+    whatever the one that is asked does."""
     try:
         said = str(reason)
     except Exception as failure:
@@ -167,7 +178,7 @@ def one_line(reason):
     return _text(f"{type(reason).__name__}: {said}")
 
 
-def story(reason):
+def story(reason: BaseException) -> bytes:
     """The same with its traceback."""
     try:
         return _text("".join(traceback.format_exception(type(reason), reason, reason.__traceback__)))
@@ -175,5 +186,5 @@ def story(reason):
         return one_line(reason)
 
 
-def _text(text):
+def _text(text: str) -> bytes:
     return text.encode(errors="backslashreplace").replace(b"\0", b"?")

@@ -1,34 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """No workers: the library calls back for each batch, in the thread that is in next. See core/callbacks.cpp."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import errors, maker
+
+if TYPE_CHECKING:
+    from . import _core
 
 
 class Inline:
     """The data set's side over a maker. What it raises is kept for the loader."""
 
-    interruption = None  # what a signal's handler raised outside of the data set's own code
+    interruption: BaseException | None = None  # what a signal's handler raised outside of the data set's own code
 
-    def __init__(self, batches):
+    _failure: BaseException | None
+
+    def __init__(self, batches: maker.Maker) -> None:
         self._batches, self._failure, self._begins = batches, None, False
 
-    def take_failure(self):
+    def take_failure(self) -> BaseException | None:
+        """What the data set has raised since the last call, or None."""
         failure, self._failure = self._failure, None
         return failure
 
-    def restart(self):
+    def restart(self) -> None:
+        """An epoch begins: the data set is iterated anew with its first batch."""
         self._begins = True  # with the first batch, as in a worker: a failure is that batch's
 
-    def fetch(self, task):
-        """The number of rows of the batch; None at the end of an iterable data set."""
+    def fetch(self, task: _core.Task) -> int | None:
+        """Writes the batch. Its number of rows; None at the end of an iterable data set."""
         if self._begins:
             self._begins = False
             self._batches.restart()
         rows = self._batches.make(task)
         return None if rows == 0 and self._batches.job.iterable else rows
 
-    def failed(self, reason):
+    def failed(self, reason: BaseException) -> tuple[bytes, bytes]:
         """Text and traceback for the library."""
         self._failure = reason
         if isinstance(reason, maker.SampleFailed):
-            reason = reason.__cause__
+            reason = reason.__cause__ or reason
         return errors.one_line(reason), errors.story(reason)

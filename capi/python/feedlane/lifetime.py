@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loaders of the library end before the interpreter does."""
+from __future__ import annotations
+
 import atexit
 import weakref
+from typing import Any
 
 from . import _core, errors
 
-_open = weakref.WeakSet()
+_open: weakref.WeakSet[_core.Loader] = weakref.WeakSet()
 
 
-def create(config, **rest):
-    """A _core.Loader. `config`: a dict of feedlane_loader_config; `rest`: see core/loader.cpp."""
+def create(config: dict[str, Any], **rest: Any) -> _core.Loader:
+    """A _core.Loader, which is closed at the interpreter's end. `config`: a dict of feedlane_loader_config; `rest`: see
+    core/loader.cpp. Raises what _core.Loader does."""
     loader = _core.Loader(config, **rest)
     _open.add(loader)
     return loader
 
 
 @atexit.register
-def _close_all():
+def _close_all() -> None:
     """Before modules are taken apart."""
     for loader in list(_open):
         try:

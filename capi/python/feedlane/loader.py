@@ -1,17 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainer's side: a Loader over a data set, with the arguments that torch's DataLoader has for the same things."""
+from __future__ import annotations
+
 import functools
 import gc
 import itertools
 import os
-from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self
 
-from . import _core, dtypes, errors, inline, lifetime, maker, order, pinned, policies, tree, worker
+from . import _core, dtypes, errors, inline, lifetime, maker, order, pinned, policies, samplers, tree, worker
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .batch import Batch, BatchTensor
+    from .records import DType, Indexed, Stats, WorkerStats
 
 # Address space of a slot where the samples' sizes aren't declared. Only what is written takes memory.
 _SLOT_BYTES = 256 << 20
 
-Event = namedtuple("Event", "kind text worker batch sample")
+
+class Event(NamedTuple):
+    """What has happened to a loader. kind: "warning", "worker died", "worker started", "quarantined" and so on; worker, batch and
+    sample: -1 if it isn't about one."""
+
+    kind: str
+    text: str
+    worker: int
+    batch: int
+    sample: int
+
+
 _EVENTS = ["", "warning", "worker died", "worker started", "worker wanted", "quarantined", "invalid", "sample retried",
            "sample substituted", "sample skipped", "worker hung"]
 
@@ -45,12 +66,22 @@ class Loader:
       skip_budget   samples that an epoch may leave out before that is an error; -1: any number
     """
 
-    def __init__(self, dataset, batch_size=1, *, shuffle=None, sampler=None, batch_sampler=None, num_workers=0,
-                 collate_fn=None, drop_last=False, timeout=0, worker_init_fn=None, prefetch_factor=None,
-                 persistent_workers=False, in_order=True, generator=None, tensors="numpy", seed=None, held=4, fields=None,
-                 slot_bytes=None, dispatch="least_loaded", task_timeout=0, deterministic=False, max_restarts=0,
-                 pin_memory=False, retries=0, retry_on=(OSError,), retry_backoff=0, substitute=None, skip_budget=0,
-                 allow_pickle=False):
+    def __init__(self, dataset: Indexed | Iterable[Any], batch_size: int | None = 1, *, shuffle: bool | None = None,
+                 sampler: samplers.Sampler | Iterable[int] | None = None,
+                 batch_sampler: samplers.Sampler | Iterable[Sequence[int]] | None = None, num_workers: int = 0,
+                 collate_fn: Callable[[Any], Any] | None = None, drop_last: bool = False, timeout: float = 0,
+                 worker_init_fn: Callable[[int], Any] | None = None, prefetch_factor: int | None = None,
+                 persistent_workers: bool = False, in_order: bool = True, generator: Any = None,
+                 tensors: Literal["numpy", "torch"] = "numpy", seed: int | None = None, held: int = 4,
+                 fields: Mapping[str, tuple[npt.DTypeLike, Sequence[int]]] | None = None, slot_bytes: int | None = None,
+                 dispatch: Literal["least_loaded", "round_robin"] = "least_loaded", task_timeout: float = 0,
+                 deterministic: bool = False, max_restarts: int = 0, pin_memory: pinned.Pool | bool = False, retries: int = 0,
+                 retry_on: type[BaseException] | Iterable[type[BaseException]] = (OSError,), retry_backoff: float = 0,
+                 substitute: Callable[[int, int, int], int | None] | None = None, skip_budget: int = 0,
+                 allow_pickle: bool = False) -> None:
+        """ValueError: an argument out of its domain, or arguments that exclude each other. ImportError: torch is asked for and
+        isn't there. What pickle raises of a data set or a function that workers can't get. ArgumentError, LimitError,
+        OutOfMemory, SystemCallError: the library says so. Workers begin with the first iteration."""
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
         # Which of these numbers make sense the library says.
@@ -75,7 +106,7 @@ class Loader:
         self.sampler, self.batch_sampler, self.collate_fn, self.generator = sampler, batch_sampler, collate_fn, generator
         self.worker_init_fn, self.prefetch_factor, self.in_order = worker_init_fn, prefetch_factor, in_order
         self.persistent_workers, self.allow_pickle = persistent_workers, bool(allow_pickle)
-        self._torch = None
+        self._torch: ModuleType | None = None
         if tensors == "torch":
             import torch
             self._torch = torch
@@ -115,14 +146,17 @@ class Loader:
             self._config["iterable_length"] = order.length_of(dataset) or 0
         # Whatever becomes of the data set here: workers get what it was, for another seed and after a resume too.
         self._blob = worker.configuration(self._job) if num_workers > 0 else b""
-        self._next_epoch, self._core, self._inline = 0, None, None
+        self._next_epoch = 0
+        self._inline: inline.Inline | None = None
+        self._core: _core.Loader = None  # type: ignore[assignment]  # _create makes the first one
         self._create(self._order.base_seed)
 
     # ---- life ----
 
-    def _create(self, seed, state=None):
+    def _create(self, seed: int | None, state: bytes | None = None) -> None:
         config = {**self._config, "has_seed": seed is not None, "seed": seed or 0}
-        sampler, data, how = self._order.sampler, None, {}
+        sampler, how = self._order.sampler, {}
+        data: inline.Inline | None = None
         if self.num_workers == 0:
             data = inline.Inline(maker.Maker(self._job))
         elif self.num_workers > 0:
@@ -134,40 +168,43 @@ class Loader:
         self.close()
         self._core, self._inline = core, data
 
-    def close(self):
+    def close(self) -> None:
         """Ends the workers and waits for them. Batches and arrays that are left stay as they are. The loader can't be used any
         more: another thread's `next` ends with a StateError. Busy: called by the data set or sampler of a loader without
         workers; nothing has happened."""
         if self._core is not None:
             self._core.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ---- epochs ----
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """The number of the next epoch: it seeds the order. Without it each iteration counts one up."""
         self._next_epoch = epoch
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Batches in an epoch. TypeError: nobody knows."""
         length = self._core.length()
         return length if length >= 0 else self._order.length(self.batch_size, self.drop_last)
 
-    def __iter__(self):
-        """An epoch's batches, as what the data set's samples are made of."""
+    def __iter__(self) -> Iterator[Any]:
+        """An epoch's batches: what the samples are made of, with arrays of shape [rows, ...] in place of their arrays and
+        numbers. StateError: the loader was closed. Forked: it is the parent process's. `next` raises Timeout, SlotsHeld, what the
+        data set has raised as a SampleError (without workers with it as the cause), InitError, PeerDead, Quarantined,
+        TooManyRestarts."""
         return self._cursor(whole=False)
 
-    def batches(self):
+    def batches(self) -> Iterator[Batch]:
         """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""
         return self._cursor(whole=True)
 
-    def _cursor(self, whole):
-        from_dlpack = None
+    def _cursor(self, whole: bool) -> _core.Cursor:
+        from_dlpack: Callable[[Any], Any] | None = None
         if self._torch is not None:
             from torch.utils import dlpack as from_torch
             from_dlpack = from_torch.from_dlpack
@@ -175,7 +212,7 @@ class Loader:
         return _core.Cursor(core, _Epoch(self, core, whole), functools.partial(tree.load, allow_pickle=self.allow_pickle),
                             from_dlpack, int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
 
-    def _begin(self):
+    def _begin(self) -> _core.Loader:
         self._raise_interruption()
         if self._core.is_closed:
             raise _closed()
@@ -192,11 +229,11 @@ class Loader:
         self._next_epoch += 1
         return self._core
 
-    def _raise(self, exception):
+    def _raise(self, exception: errors.FeedlaneError) -> NoReturn:
         """What the library says, or what a callback raised, if it says that one did."""
-        reason = None
+        reason: BaseException | None = None
         try:
-            if exception.argument.startswith("callbacks."):
+            if exception.argument.startswith("callbacks.") and self._order.sampler is not None:
                 raise self._order.sampler.failure(exception)
             if exception.status == _core.E_SAMPLE and self._inline is not None:
                 reason = self._inline.take_failure()
@@ -209,7 +246,7 @@ class Loader:
         finally:
             del exception, reason  # their tracebacks hold this frame
 
-    def _raise_interruption(self):
+    def _raise_interruption(self) -> None:
         """Ctrl-C in a sampler isn't kept until the batches before it are used up."""
         interruption = self._order.take_interruption()
         try:
@@ -218,20 +255,21 @@ class Loader:
         finally:
             del interruption  # its traceback holds this frame, and those of an earlier `next` with its batch
 
-    def _stop(self, core, turn):
+    def _stop(self, core: _core.Loader, turn: int) -> None:
         """Nobody goes on with this epoch: workers that aren't kept end now, and not when the next one begins."""
         if turn == core.turn and self.num_workers > 0 and not self.persistent_workers and not core.is_closed:
             core.stop()
 
-    def _convert(self, tensor, owner):
+    def _convert(self, tensor: BatchTensor, owner: int) -> Any:
         if owner == tree.TORCH or (owner == tree.ANY and self._torch is not None):
             return tensor.torch()
         return tensor.numpy()
 
     # ---- state and numbers ----
 
-    def state_dict(self):
-        """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold."""
+    def state_dict(self) -> dict[str, bytes]:
+        """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold. Unsupported: the order
+        comes from a Python sampler."""
         try:
             return {"feedlane": self._core.state()}
         except errors.Unsupported:
@@ -240,9 +278,10 @@ class Loader:
         raise errors.make(_core.E_UNSUPPORTED, "the order comes from a Python sampler (torch's generator is one), which can't be "
                           "set to where it stands: say Loader(seed=...), or take one of feedlane.samplers")
 
-    def load_state_dict(self, state):
-        """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data
-        set with as many as there were."""
+    def load_state_dict(self, state: Mapping[str, bytes]) -> None:
+        """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data set
+        with as many as there were. CorruptError, AbiError: this is no state, or another version's. ArgumentError: it is of
+        another order."""
         blob = state["feedlane"]
         info = _core.Loader.read_state(blob)
         try:
@@ -253,21 +292,23 @@ class Loader:
         self._order.take_base_seed(info["base_seed"])
         self._next_epoch = info["epoch"] + info["ended"]
 
-    def stats(self):
+    def stats(self) -> Stats:
         """The library's counters, by name: see feedlane_stats in feedlane.h. `rank_source`: what said the rank of a distributed
         sampler, or ""."""
         return self._core.stats()
 
-    def workers(self):
+    def workers(self) -> list[WorkerStats]:
         """A dict for each worker: pid, state, generation, tasks, samples, bytes, errors, work_ns, wait_ns."""
-        return list(itertools.takewhile(bool, map(self._core.worker_stats, itertools.count())))
+        counters = map(self._core.worker_stats, itertools.count())
+        return list(itertools.takewhile(bool, counters))  # type: ignore[arg-type]  # up to the first None
 
-    def events(self):
+    def events(self) -> list[Event]:
         """What has happened since the last call and wasn't asked for: deaths, replacements, warnings."""
-        return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), *rest) for kind, *rest in iter(self._core.event, None)]
+        return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), text, worker, batch, sample)
+                for kind, text, worker, batch, sample in iter(self._core.event, None)]
 
 
-def _closed():
+def _closed() -> errors.FeedlaneError:
     return errors.make(_core.E_STATE, "the loader was closed")
 
 
@@ -276,23 +317,23 @@ class _Epoch:
 
     _ended = False
 
-    def __init__(self, loader, core, whole):
+    def __init__(self, loader: Loader, core: _core.Loader, whole: bool) -> None:
         self._loader, self._core, self._turn, self._whole = loader, core, core.turn, whole
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._loader)
 
-    def end(self):
+    def end(self) -> None:
         self._ended = True
 
-    def refuse(self, status):
+    def refuse(self, status: int) -> NoReturn:
         """Of a `next` that can't be called."""
         if self._ended:
             raise StopIteration
         text = "another iteration over this loader has begun since" if status == _core.E_STATE else ""
         raise errors.make(status, text)
 
-    def outcome(self, status, exception, is_again):
+    def outcome(self, status: int, exception: errors.FeedlaneError, is_again: bool) -> Any:
         """Of a `next` that yielded no batch: raises, or waits for one. is_again: this status came just before, too."""
         loader = self._loader
         if status == _core.SLOTS_HELD:
@@ -309,18 +350,18 @@ class _Epoch:
             raise _closed()
         loader._raise(exception)
 
-    def unusual(self, batch):
+    def unusual(self, batch: Batch) -> Any:
         """The data of a batch whose plan the compiled iterator doesn't know."""
         with batch.adopt(self._loader._convert, self._loader.allow_pickle):
             return batch.data
 
-    def arrived(self, batch):
+    def arrived(self, batch: Batch) -> Any:
         """What becomes of a Batch, where that is asked for."""
-        if self._loader._streams:
+        if self._loader._streams and self._loader._pool is not None:
             batch.record_stream(self._loader._pool.current_stream())
         return batch.adopt(self._loader._convert, self._loader.allow_pickle) if self._whole else self.unusual(batch)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if not self._ended:
             try:
                 self._loader._stop(self._core, self._turn)
@@ -328,6 +369,6 @@ class _Epoch:
                 pass
 
 
-def _declare(fields):
+def _declare(fields: Iterable[tuple[Any, ...]]) -> tuple[tuple[bytes, DType, tuple[int, ...]], ...]:
     """As _core.Loader takes them."""
     return tuple((name.encode(), dtypes.of_numpy(dtype)[0], tuple(shape)) for name, dtype, shape in fields)

@@ -1,53 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes batches of a user's data set, in a worker process or inline: samples, collating, one copy into the slot."""
+from __future__ import annotations
+
 import random
 import sys
 import threading
-from collections import namedtuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import _core, collate, dtypes, errors, policies, tree
 
-WorkerInfo = namedtuple("WorkerInfo", "id num_workers seed dataset generation")
-WorkerInfo.__doc__ = "Who this worker is; see get_worker_info."
+if TYPE_CHECKING:
+    from .records import WorkerSetup
 
-# What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: of failing samples, or
-# None. `rank`: of this process among those that share the seed.
-Job = namedtuple("Job", "dataset batched iterable drop_last collate_fn worker_init_fn fields policy allow_pickle rank")
+
+class WorkerInfo(NamedTuple):
+    """Who this worker is; see get_worker_info. generation: how many workers had its number before."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+    generation: int
+
+
+class Job(NamedTuple):
+    """What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: of failing samples,
+    or None. `rank`: of this process among those that share the seed."""
+
+    dataset: Any
+    batched: bool
+    iterable: bool
+    drop_last: bool
+    collate_fn: Callable[[Any], Any] | None
+    worker_init_fn: Callable[[int], Any] | None
+    fields: tuple[tuple[Any, ...], ...] | None
+    policy: policies.Policy | None
+    allow_pickle: bool
+    rank: int
+
 
 _PLAN_BYTES = 65536  # room behind the tensors for what holds them together
 _NOTHING = object()
 _MASK = 2**64 - 1
 
-_worker_info = None
+_worker_info: WorkerInfo | None = None
 
 
 class _Seeds(threading.local):
-    now = None
+    now: int | None = None
 
 
 _seeds = _Seeds()  # each thread's own: two loaders without workers may be in use at once
 
 
-def get_worker_info():
+def get_worker_info() -> WorkerInfo | None:
     """In a worker: its id, the number of workers, its seed, its copy of the data set. In the trainer: None."""
     return _worker_info
 
 
-def sample_seed():
-    """The seed of the sample that is being made: the same in any worker, after a crash and a resume too. None outside
-    of __getitem__ and in iterable data sets."""
+def sample_seed() -> int | None:
+    """The seed, of 64 bits, of the sample that is being made: the same in any worker, after a crash and a resume too. None
+    outside of __getitem__ and in iterable data sets."""
     return _core.seed() if _seeds.now is None else _seeds.now
 
 
-def set_worker_info(number, count, seed, dataset):
+def set_worker_info(number: int, count: int, seed: int, dataset: Any) -> None:
     """For get_worker_info."""
     global _worker_info
     _worker_info = WorkerInfo(number, count, seed, dataset, 0)
 
 
-def copied(data):
+def copied(data: Any) -> Any:
     """The same with its arrays and tensors copied."""
     if isinstance(data, np.ndarray):
         return data.copy()
@@ -63,7 +89,7 @@ def copied(data):
     return data
 
 
-def _is_tensor(data):
+def _is_tensor(data: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(data, torch.Tensor)
 
@@ -71,21 +97,25 @@ def _is_tensor(data):
 class SampleFailed(Exception):
     """Row `position` of the task couldn't be made; its cause is the data set's exception."""
 
-    def __init__(self, position, index):
+    def __init__(self, position: int, index: int | None) -> None:
         super().__init__(position, index)
         self.position, self.index = position, index
 
 
 class Maker:
+    """Makes the batches of one worker, or of a loader without workers."""
+
     by_python = False  # each batch is `make`s, not the compiled loop's
 
-    def __init__(self, job):
+    _shard: Any  # an iterator
+
+    def __init__(self, job: Job) -> None:
         self.job = job
         self._shard, self._taken = None, 0
         self._ended = False
 
-    def open_worker(self, info):
-        """Once a worker process, before its first task. `info`: of _core.Worker."""
+    def open_worker(self, info: WorkerSetup) -> None:
+        """Once a worker process, before its first task. `info`: of _core.Worker. Raises what worker_init_fn does."""
         global _worker_info
         job = self.job
         seed = worker_seed(info["seed"], info["epoch"], job.rank)
@@ -97,13 +127,13 @@ class Maker:
 
     # ---- samples ----
 
-    def restart(self):
-        """The shard from its start. One that can't be iterated is told once, and is at its end."""
+    def restart(self) -> None:
+        """The shard from its start. Raises what iter(dataset) does, and the shard is at its end."""
         self._shard, self._ended = iter(()), True
         self._shard = iter(self.job.dataset)
         self._ended = False
 
-    def skip(self, task):
+    def skip(self, task: _core.Task) -> None:
         """Drops the samples of the task's shard that were delivered before."""
         self._ended = True  # if it raises, or has no more
         for _ in range(task.delivered):
@@ -112,9 +142,10 @@ class Maker:
             task.is_wanted()  # or a deadline could take it for hung
         self._ended = False
 
-    def make(self, task):
+    def make(self, task: _core.Task) -> int:
         """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted, or all
-        samples are left out."""
+        samples are left out. SampleFailed; LimitError: the batch is larger than its slot; TypeError: the samples can't be put
+        together, or aren't what was declared; what collate_fn raises."""
         leaves = self.leaves()
         plan, rows = self.plan(task, leaves)
         if not rows:
@@ -125,11 +156,12 @@ class Maker:
             task.metadata(blob)
         return rows
 
-    def leaves(self):
+    def leaves(self) -> collate.Leaves:
+        """An empty collection for the leaves of a batch."""
         return collate.Leaves(self.job.fields is None, self.job.allow_pickle)
 
-    def plan(self, task, leaves):
-        """The plan of the batch, its leaves appended to `leaves`, and its number of rows."""
+    def plan(self, task: _core.Task, leaves: collate.Leaves) -> tuple[Any, int]:
+        """The plan of the batch, its leaves appended to `leaves`, and its number of rows: None and 0 at the end of a shard."""
         samples, rows = self._samples(task)
         if not rows:
             return None, 0
@@ -139,7 +171,7 @@ class Maker:
             return collate.batch(samples, leaves), rows
         return collate.single(samples[0], leaves), rows
 
-    def _samples(self, task):
+    def _samples(self, task: _core.Task) -> tuple[Any, int]:
         """What the collate_fn gets, and how many rows it stands for."""
         job = self.job
         if job.iterable:
@@ -150,9 +182,10 @@ class Maker:
             samples = self._by_index(task)
         return samples, len(samples)
 
-    def _by_index(self, task):
+    def _by_index(self, task: _core.Task) -> list[Any]:
         dataset, indices, seeds, policy = self.job.dataset, task.indices, task.seeds, self.job.policy
-        samples, outer = [], _seeds.now  # of a data set that itself goes through a loader
+        samples: list[Any] = []
+        outer = _seeds.now  # of a data set that itself goes through a loader
         try:
             for position, index in enumerate(indices):
                 _seeds.now = seeds[position]
@@ -164,7 +197,7 @@ class Maker:
             _seeds.now = outer
         return samples
 
-    def _at_once(self, task):
+    def _at_once(self, task: _core.Task) -> Any:
         """What __getitems__ says: a list of samples, or whatever the collate_fn makes something of."""
         samples = self.job.dataset.__getitems__(task.indices)
         if self.job.collate_fn is not None:
@@ -174,8 +207,8 @@ class Maker:
             raise RuntimeError(f"__getitems__ was asked for {task.count} samples and returned {len(samples)}")
         return samples
 
-    def _from_shard(self, count):
-        samples = []
+    def _from_shard(self, count: int) -> list[Any]:
+        samples: list[Any] = []
         while len(samples) < count and not self._ended:
             try:
                 samples.append(next(self._shard))
@@ -187,27 +220,30 @@ class Maker:
 
     # ---- into the slot ----
 
-    def _write(self, task, leaves):
+    def _write(self, task: _core.Task, leaves: collate.Leaves) -> None:
         if self.job.fields is not None:
             self.compare(leaves)
         for number, leaf in enumerate(leaves):
             self.write_leaf(task, number, leaf)
 
-    def name_of(self, number):
+    def name_of(self, number: int) -> bytes:
         """What tensor `number` of a batch is called."""
-        return (self.job.fields[number][0] if self.job.fields else str(number)).encode()
+        name: str = self.job.fields[number][0] if self.job.fields else str(number)
+        return name.encode()
 
-    def write_leaf(self, task, number, leaf):
+    def write_leaf(self, task: _core.Task, number: int, leaf: collate.Leaf) -> None:
+        """Writes tensor `number` of the batch. TypeError: it has too many dimensions. LimitError: the slot is too small."""
         if len(leaf.shape) > _core.MAX_NDIM:
             raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_core.MAX_NDIM}")
+        assert not isinstance(leaf.dtype, str)  # only parts of a Pack are of such
         with says_slot_bytes:
             memory = task.tensor(number, self.name_of(number), leaf.dtype, leaf.shape)
         if memory.nbytes:
             leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
 
-    def compare(self, leaves):
-        """What was declared is what must come."""
-        declared = self.job.fields
+    def compare(self, leaves: collate.Leaves) -> None:
+        """TypeError: the leaves aren't what was declared, in number, element type or shape."""
+        declared = self.job.fields or ()
         if len(leaves) != len(declared):
             raise TypeError(f"{len(declared)} fields were declared, the samples have {len(leaves)}")
         for (name, dtype, shape), leaf in zip(declared, leaves):
@@ -221,10 +257,10 @@ class Maker:
 class _SaysSlotBytes:
     """A LimitError of a task says which argument of the loader to change."""
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _kind, exception, _traceback):
+    def __exit__(self, _kind: object, exception: BaseException | None, _traceback: object) -> None:
         if isinstance(exception, errors.LimitError):
             raise too_large(exception) from None
 
@@ -232,14 +268,14 @@ class _SaysSlotBytes:
 says_slot_bytes = _SaysSlotBytes()
 
 
-def too_large(exception):
+def too_large(exception: errors.FeedlaneError) -> errors.FeedlaneError:
     """The same in the words of the loader."""
     needed = exception.needed + _PLAN_BYTES
     return errors.make(_core.E_LIMIT, f"the batch doesn't fit: Loader(slot_bytes={needed}) or more", needed=needed,
                        found=exception.found)
 
 
-def worker_seed(seed, epoch, rank=0):
+def worker_seed(seed: int, epoch: int, rank: int = 0) -> int:
     """Of a worker that was started in this epoch: the library's in epoch 0, another one in each further epoch, so that
     workers which don't outlive it don't repeat their random numbers. Two workers of a rank never have the same one: the
     mixing, the output function of SplitMix64, is a permutation. Other ranks mix theirs once more, by their number."""
@@ -248,14 +284,14 @@ def worker_seed(seed, epoch, rank=0):
     return _mix(seed + epoch * 0x9e3779b97f4a7c15) if epoch else seed
 
 
-def _mix(x):
+def _mix(x: int) -> int:
     x &= _MASK
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & _MASK
     x = (x ^ x >> 27) * 0x94d049bb133111eb & _MASK
     return x ^ x >> 31
 
 
-def _seed_generators(seed):
+def _seed_generators(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
     torch = sys.modules.get("torch")
@@ -264,7 +300,7 @@ def _seed_generators(seed):
         torch.set_num_threads(1)
 
 
-def _tell_torch(info):
+def _tell_torch(info: WorkerInfo) -> None:
     """torch.utils.data.get_worker_info() for data sets written for torch's DataLoader; where this torch has it elsewhere,
     they see None."""
     torch = sys.modules.get("torch")
@@ -272,7 +308,8 @@ def _tell_torch(info):
         return
     try:
         from torch.utils.data._utils import worker
-        worker._worker_info = worker.WorkerInfo(id=info.id, num_workers=info.num_workers, seed=info.seed,
-                                                dataset=info.dataset)
+        kind: Any = worker.WorkerInfo
+        worker._worker_info = kind(id=info.id, num_workers=info.num_workers, seed=info.seed,
+                                   dataset=info.dataset)
     except (ImportError, AttributeError, TypeError):
         pass

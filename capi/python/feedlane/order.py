@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which sampler a Loader's arguments ask for, and where its randomness comes from."""
+from __future__ import annotations
+
 import collections.abc as abc
 import secrets
 import sys
+from types import ModuleType
+from typing import Any
 
 from . import _core, errors, samplers
 
 
-def is_iterable(dataset):
+def is_iterable(dataset: Any) -> bool:
     """Whether it is iterated rather than asked by index. Torch's class for that inherits a __getitem__ that only raises."""
     data = sys.modules.get("torch.utils.data")
     if data is not None and isinstance(dataset, data.IterableDataset):
@@ -15,7 +19,7 @@ def is_iterable(dataset):
     return isinstance(dataset, abc.Iterable) and not hasattr(dataset, "__getitem__")
 
 
-def length_of(thing):
+def length_of(thing: Any) -> int | None:
     """Its length, or None if it doesn't say."""
     try:
         return len(thing)
@@ -23,7 +27,7 @@ def length_of(thing):
         return None
 
 
-def _rank_of(sampler):
+def _rank_of(sampler: Any) -> int:
     """Of a sampler that is one rank's (torch's DistributedSampler says `rank` too), else what the launcher says."""
     inner = getattr(sampler, "sampler", None)  # of torch's BatchSampler
     for candidate in sampler, inner:
@@ -41,8 +45,14 @@ class Order:
     with `seed`, the same in all ranks, their random numbers would be the same too. Where torch's generator gives the base
     seed it is as with torch, which leaves that to the program."""
 
-    def __init__(self, dataset, iterable, shuffle, sampler, batch_sampler, batch_size, drop_last, generator, seed, torch,
-                 persistent, workers):
+    _torch: ModuleType | None
+    _generator: Any
+    base_seed: int | None
+
+    def __init__(self, dataset: Any, iterable: bool, shuffle: bool | None, sampler: Any, batch_sampler: Any,
+                 batch_size: int | None, drop_last: bool, generator: Any, seed: int | None, torch: ModuleType | None,
+                 persistent: bool, workers: int) -> None:
+        """ValueError: arguments that exclude each other."""
         self._dataset, self._persistent, self._torch, self._generator = dataset, persistent, None, None
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError("an iterable data set has an order of its own: no shuffle, sampler or batch_sampler")
@@ -64,9 +74,10 @@ class Order:
         # Of a Python iterable that torch iterates itself. Any other is iterated by torch's BatchSampler, with its first batch.
         itself = batch_sampler is not None or batch_size is None
         starts = self._torch is not None and self.sampler is not None and itself
-        self._starts, self._workers = self.sampler.python if starts else None, workers
+        self._starts = self.sampler.python if starts and self.sampler is not None else None
+        self._workers = workers
 
-    def _sampler(self, shuffle, sampler, batch_sampler, seed):
+    def _sampler(self, shuffle: bool | None, sampler: Any, batch_sampler: Any, seed: int | None) -> samplers.Sampler:
         if batch_sampler is not None:
             return samplers.of(batch_sampler, batches=True)
         if sampler is not None:
@@ -78,35 +89,36 @@ class Order:
         drawn = secrets.randbits(32) if seed is None else seed
         return samplers.random(len(self._dataset), drawn, shuffle="torch_loader")
 
-    def start(self):
+    def start(self) -> int | None:
         """What torch's DataLoader does when an iteration begins, so that what is drawn after it is the same: it iterates its
         sampler, then draws. Not None: the workers' seeds begin there."""
         if self._torch is None or (self._persistent and self.base_seed is not None):
             return None
         if self._starts is not None:
             self._starts.start(again=self._workers > 0)
-        drawn = self._torch.empty((), dtype=self._torch.int64).random_(generator=self._generator).item()
+        drawn: int = self._torch.empty((), dtype=self._torch.int64).random_(generator=self._generator).item()
         if self.base_seed is not None:
             return None
         self.base_seed = drawn
         return drawn
 
-    def take_base_seed(self, seed):
+    def take_base_seed(self, seed: int) -> None:
         """A resumed run has its own."""
         self.base_seed = seed
 
-    def take_interruption(self):
+    def take_interruption(self) -> BaseException | None:
         """A KeyboardInterrupt or SystemExit that a Python sampler has raised meanwhile."""
         callbacks = self.sampler.python if self.sampler is not None else None
         return callbacks.take_interruption() if callbacks is not None else None
 
-    def says_no_batch_size(self):
-        """A batch sampler of the user's that doesn't say how many indices a batch may have."""
+    def says_no_batch_size(self) -> bool:
+        """Whether it is a batch sampler of the user's that doesn't say how many indices a batch may have."""
         callbacks = self.sampler.python if self.sampler is not None else None
         return callbacks is not None and callbacks.rows > 0 and not callbacks.says_rows
 
-    def length(self, batch_size, drop_last):
-        """Of what the library doesn't know: a Python sampler or an iterable data set that says how many there are."""
+    def length(self, batch_size: int | None, drop_last: bool) -> int:
+        """Batches in an epoch, where the library doesn't know: of a Python sampler or an iterable data set that says how many
+        samples there are. TypeError: it doesn't say."""
         count = length_of(self._dataset if self.sampler is None else self.sampler)
         if count is None:
             raise TypeError("this loader doesn't know how many batches there are")

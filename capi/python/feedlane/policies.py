@@ -1,14 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of a sample that fails: made by another try, replaced by another one, or left out. Each leaves a record with
 its batch, and the trainer hears of it in events()."""
+from __future__ import annotations
+
 import operator
 import time
-from collections import namedtuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, errors
 
-# `substitute`: (index, seed, tries before this one) -> another index, or None.
-Policy = namedtuple("Policy", "retries retry_on retry_backoff may_skip substitute")
+if TYPE_CHECKING:
+    from .records import Indexed
+
+
+class Policy(NamedTuple):
+    """What Loader's arguments say of samples that fail. retry_backoff: seconds before the first retry. `substitute`: (index,
+    seed, tries before this one) -> another index, or None."""
+
+    retries: int
+    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    retry_backoff: float
+    may_skip: bool
+    substitute: Callable[[int, int, int], int | None] | None
+
 
 _MOST_SUBSTITUTES = 16  # for one sample, as in the library's own loop
 _LONGEST_PAUSE_S = 3600  # and this too
@@ -19,13 +34,13 @@ class Abandoned(Exception):
     """Nobody wants the batch any more."""
 
 
-def sample(dataset, task, position, policy):
+def sample(dataset: Indexed, task: _core.Task, position: int, policy: Policy) -> list[Any]:
     """The sample for row `position` of a task: a list of it, or of nothing if it is left out. What the data set raised, if no
     policy helps: first retries, then other indices with retries of their own, then leaving it out. What `substitute` raises
     is raised as it is."""
     index, seed = task.indices[position], task.seeds[position]
     tries = retries = substitutes = 0
-    reason = None
+    reason: Any = None  # what the newest try has raised
     try:
         while True:
             try:
@@ -56,7 +71,7 @@ def sample(dataset, task, position, policy):
         reason = None  # its traceback holds this frame
 
 
-def _other(policy, index, seed, tries, reason):
+def _other(policy: Policy, index: int, seed: int, tries: int, reason: Exception) -> int | None:
     if policy.substitute is None or tries == _MOST_SUBSTITUTES:
         return None
     try:
@@ -66,7 +81,7 @@ def _other(policy, index, seed, tries, reason):
         raise failure from reason
 
 
-def _pause(task, seconds):
+def _pause(task: _core.Task, seconds: float) -> None:
     """Ends early, by Abandoned, when the trainer wants no more of this task, or nothing at all. Without workers that is never
     known: the trainer is waiting."""
     until = time.monotonic() + min(seconds, _LONGEST_PAUSE_S)
@@ -76,5 +91,5 @@ def _pause(task, seconds):
         time.sleep(min(left, _LOOK_EVERY_S))
 
 
-def _record(task, position, outcome, retries, other, reason):
+def _record(task: _core.Task, position: int, outcome: int, retries: int, other: int, reason: Exception) -> None:
     task.record(position, outcome, retries, other, errors.one_line(reason))

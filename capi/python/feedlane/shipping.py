@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker process gets when it isn't forked: pickled as multiprocessing does it, and by cloudpickle what that can't."""
+from __future__ import annotations
+
 import collections
+import importlib
 import io
 import multiprocessing.reduction
 import pickle
 import sys
+from collections.abc import Callable
+from typing import Any
 
 _HINT = ("a worker that isn't forked gets the data set and its functions pickled: define them in a module, or install "
          "cloudpickle, which pickles lambdas, local classes and what a notebook's cell defines")
@@ -16,25 +21,26 @@ _CANNOT = (pickle.PicklingError, AttributeError, TypeError)  # what pickle raise
 class ByValue:
     """Pickles what it holds by cloudpickle. Tensors and descriptors go as multiprocessing's pickler sends them."""
 
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __reduce__(self):
-        import cloudpickle
+    def __reduce__(self) -> tuple[Callable[[bytes], ByValue], tuple[bytes]]:
+        cloudpickle: Any = importlib.import_module("cloudpickle")  # it has no types
         buffer = io.BytesIO()
         pickler = cloudpickle.CloudPickler(buffer)
-        pickler.dispatch_table = collections.ChainMap(multiprocessing.reduction.ForkingPickler._extra_reducers,
-                                                      pickler.dispatch_table)
+        theirs = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # typeshed lacks it
+        pickler.dispatch_table = collections.ChainMap(theirs, pickler.dispatch_table)
         pickler.dump(self.value)
         return _received, (buffer.getvalue(),)
 
 
-def _received(blob):
+def _received(blob: bytes) -> ByValue:
     return ByValue(pickle.loads(blob))
 
 
-def start(make, arguments, is_forked):
-    """Starts make(arguments), a process. If they can't be pickled they go by value; `opened` undoes that in the process."""
+def start(make: Callable[[Any], Any], arguments: Any, is_forked: bool) -> Any:
+    """Starts make(arguments), a process, and returns it. If they can't be pickled they go by value; `opened` undoes that in the
+    process. Raises what pickle does, with a note on what to do: PicklingError, AttributeError, TypeError."""
     if is_forked:
         return _started(make(arguments))
     if is_main_nowhere():
@@ -46,7 +52,7 @@ def start(make, arguments, is_forked):
         return _started(make(arguments))
     except _CANNOT as reason:
         try:
-            import cloudpickle  # noqa: F401
+            importlib.import_module("cloudpickle")
         except ImportError:
             reason.add_note(_HINT)
             raise reason from None
@@ -56,22 +62,23 @@ def start(make, arguments, is_forked):
             raise failure from reason
 
 
-def _started(process):
+def _started(process: Any) -> Any:
     process.start()
     return process
 
 
-def opened(arguments):
+def opened(arguments: Any) -> Any:
+    """The arguments that `start` was given, in the process."""
     return arguments.value if isinstance(arguments, ByValue) else arguments
 
 
-def is_main_nowhere():
+def is_main_nowhere() -> bool:
     """Whether __main__ can't be imported by another process: an interactive session's, a notebook's."""
     main = sys.modules["__main__"]
     return getattr(main, "__spec__", None) is None and not hasattr(main, "__file__")
 
 
-def hint():
+def hint() -> str:
     """What may be wrong when processes that aren't forked end as soon as they have begun."""
     text = _HINT if is_main_nowhere() else _GUARD
     return f" {text[0].upper()}{text[1:]}."

@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """One iteration of a DataLoader without workers: torch's, which knows where it stands."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from torch.utils.data import dataloader as torch_dataloader
 
 from . import torch_state
+
+if TYPE_CHECKING:
+    from .dataloader import DataLoader
 
 
 class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
     """`state`: of a loader, or None."""
 
-    def __init__(self, loader, state):
+    unknown: tuple[int, ...] = ()
+
+    def __init__(self, loader: DataLoader[Any], state: torch_state.State | None) -> None:
         if state is None:
-            super().__init__(loader)
+            super().__init__(loader)  # type: ignore[no-untyped-call]  # torch's has no types
             self._indices, self.is_over = torch_state.Indices(self._index_sampler), False
             random = torch_state.draw_as_saved(loader, self)
             if random is not None:
@@ -25,7 +34,7 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         self._num_yielded, self.is_over = resume.step, False
         self._IterableDataset_len_called = resume.main["_IterableDataset_len_called"]
         torch_state.load(self._dataset, resume.dataset)
-        self._dataset_fetcher = torch_dataloader._DatasetKind.create_fetcher(
+        self._dataset_fetcher = torch_dataloader._DatasetKind.create_fetcher(  # type: ignore[no-untyped-call]  # nor has this
             self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn, self._drop_last)
         forward = resume.since + self._restore_shard(resume.fetcher)
         self._indices = torch_state.Indices(self._index_sampler)
@@ -39,7 +48,7 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
             loader._next_random = resume.next_random
         self.is_over = resume.finished
 
-    def _restore_shard(self, fetcher):
+    def _restore_shard(self, fetcher: Any) -> int:
         """How many batches must be made again, because nothing else says where the iterable data set stands."""
         if fetcher is None:
             return 0
@@ -51,12 +60,15 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         self._dataset_fetcher.ended = fetcher["fetcher_ended"]
         return 0
 
-    position, unknown = property(lambda self: self), ()
+    @property
+    def position(self) -> Iterator:
+        """What has state_dict: the iteration itself."""
+        return self
 
-    def look_ahead(self):
-        """All is known."""
+    def look_ahead(self) -> None:
+        """Nothing: all is known. See the iteration with workers."""
 
-    def __next__(self):
+    def __next__(self) -> Any:
         try:
             return super().__next__()
         except StopIteration:
@@ -65,8 +77,9 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
 
     next = __next__
 
-    def state_dict(self):
-        fetcher = self._dataset_fetcher
+    def state_dict(self) -> torch_state.State:
+        """Where it stands, in torchdata's form."""
+        fetcher: Any = self._dataset_fetcher
         is_iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
         state = torch_state.worker_state(None, is_iterable, fetcher.dataset, getattr(fetcher, "dataset_iter", None),
                                          getattr(fetcher, "ended", False))

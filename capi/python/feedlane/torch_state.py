@@ -1,38 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an iteration of a DataLoader stands, in the form of torchdata's StatefulDataLoader: the position in the sampler, the states
-of samplers, data sets and their iterators, and what random orders were drawn from."""
+"""Where an iteration of a DataLoader stands, in the form of torchdata's StatefulDataLoader: the position in the sampler, the
+states of samplers, data sets and their iterators, and what random orders were drawn from."""
+from __future__ import annotations
+
 import collections
 import contextlib
 import copy
 import itertools
 import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.data
 from torch.utils.data import dataloader as torch_dataloader
 
+if TYPE_CHECKING:
+    from .dataloader import DataLoader
+
+State = dict[str, Any]
+
 _RANDOM = (torch.utils.data.RandomSampler, torch.utils.data.SubsetRandomSampler, torch.utils.data.WeightedRandomSampler)
 _log = logging.getLogger(__name__)
 
 
-def is_stateful(thing):
+def is_stateful(thing: Any) -> bool:
     """Whether it has state_dict() and load_state_dict(state)."""
     return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
 
 
-def state_of(thing):
+def state_of(thing: Any) -> Any:
     """Its state, or None."""
     return thing.state_dict() if is_stateful(thing) else None
 
 
-def load(thing, state):
+def load(thing: Any, state: Any) -> None:
     """Sets it to a state of its own; without one, or if it takes none, it stays as it is."""
     if state is not None and is_stateful(thing):
         thing.load_state_dict(state)
 
 
 @contextlib.contextmanager
-def no_draw(generator):
+def no_draw(generator: torch.Generator | None) -> Iterator[None]:
     """What is drawn inside is put back: loading a state leaves the generator (None: torch's default one) as it was."""
     generator = generator if generator is not None else torch.default_generator
     before = generator.get_state()
@@ -42,9 +51,9 @@ def no_draw(generator):
         generator.set_state(before)
 
 
-def draw_as_saved(loader, iterator, with_seed=True):
-    """For the first epoch after one whose end was loaded: torch's default generator is as it was then, for the workers' seed too, if
-    they start with it.
+def draw_as_saved(loader: DataLoader[Any], iterator: Any, with_seed: bool = True) -> torch.Tensor | None:
+    """For the first epoch after one whose end was loaded: torch's default generator is as it was then, for the workers' seed too,
+    if they start with it.
     Returns its state after that, or None: it isn't such an epoch."""
     random, loader._next_random = loader._next_random, None
     if random is None:
@@ -58,7 +67,7 @@ def draw_as_saved(loader, iterator, with_seed=True):
 
 # ---- the data set's side, in a worker or inline ----
 
-def worker_state(number, is_iterable, dataset, iterator, ended):
+def worker_state(number: int | None, is_iterable: bool, dataset: Any, iterator: Any, ended: bool) -> State:
     """Of one worker; `number` None: inline."""
     fetcher = None
     if is_iterable:
@@ -69,20 +78,21 @@ def worker_state(number, is_iterable, dataset, iterator, ended):
     return state if number is None else {"worker_id": number, **state}
 
 
-def is_empty(state):
+def is_empty(state: State) -> bool:
     """Whether neither the data set nor its iterator has a state."""
     fetcher = state["fetcher_state"]
     return state["dataset_state"] is None and (fetcher is None or fetcher["dataset_iter_state"] is None)
 
 
-def warn_of_forwarding(steps):
+def warn_of_forwarding(steps: int) -> None:
+    """Says in the log that so many batches are made again and dropped."""
     _log.warning("neither the data set nor its iterator has state_dict and load_state_dict: the first %d batches are made again "
                  "and dropped", steps)
 
 
 # ---- the sampler's side ----
 
-def generator_state(loader):
+def generator_state(loader: DataLoader[Any]) -> State:
     """For a state: of the loader's own generator, when an epoch begins."""
     return {} if loader.generator is None else {"_generator": loader.generator.get_state()}
 
@@ -93,7 +103,10 @@ class Indices:
     What a state consists of, in this order: the sampler's own state_dict; that of its iterator; for torch's random samplers the
     generator's state at the first draw, and a number of indices to skip."""
 
-    def __init__(self, index_sampler):
+    _iterator: Any  # None before the first draw
+    _random: State | None
+
+    def __init__(self, index_sampler: Any) -> None:
         self._whole = index_sampler
         # torch's BatchSampler hides the iterator of the sampler inside it.
         self._is_batcher = type(index_sampler) is torch.utils.data.BatchSampler
@@ -102,7 +115,7 @@ class Indices:
         self._iterator = self._random = None  # from the first draw on
         self._yielded = self._samples = 0     # batches, and indices of them
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         self.start()
         if not self._is_batcher:
             for batch in self._iterator:
@@ -118,42 +131,42 @@ class Indices:
             self._samples += len(batch)
             yield batch
 
-    def start(self):
+    def start(self) -> None:
         """Asks for the sampler's iterator, as the first draw would."""
         if self._iterator is None:
             self._random = self._random_state()
             self._iterator = iter(self._sampler)
 
-    def _random_state(self):
+    def _random_state(self) -> State | None:
         if not self._is_random:
             return None
         if self._sampler.generator is not None:
             return {"generator": self._sampler.generator.get_state()}
         return {"default_generator": torch.get_rng_state()}
 
-    def start_as_saved(self, random):
+    def start_as_saved(self, random: torch.Tensor) -> None:
         """With the order that torch's default generator gives in this state."""
         if self.draws_by_default:
             self._restart_random({"yielded": 0, "default_generator": random})
 
     @property
-    def draws_by_default(self):
+    def draws_by_default(self) -> bool:
         """Whether the order comes from torch's default generator."""
         return self._is_random and self._sampler.generator is None and not is_stateful(self._sampler)
 
     @property
-    def is_stateful(self):
+    def is_stateful(self) -> bool:
         """Its states must be asked for while it is drawn from: they can't be told from a number of batches."""
         return is_stateful(self._sampler) or is_stateful(self._iterator)
 
-    def state_dict(self, batches=None):
+    def state_dict(self, batches: int | None = None) -> State:
         """After the newest batch, or, unless it is stateful, after so many."""
         batches = self._yielded if batches is None else batches
         inner = state_of(self._iterator)
         if inner is None and self._is_random and not is_stateful(self._sampler):
             samples = min(batches * self._whole.batch_size, self._samples) if self._is_batcher else batches
-            inner = {"yielded": samples, **(self._random or self._random_state())}
-        state = {"_sampler_iter_yielded": batches, "_index_sampler_state": None, "_sampler_iter_state": inner}
+            inner = {"yielded": samples, **(self._random or self._random_state() or {})}
+        state: State = {"_sampler_iter_yielded": batches, "_index_sampler_state": None, "_sampler_iter_state": inner}
         if not self._is_batcher:
             state["_index_sampler_state"] = state_of(self._sampler)
             return state
@@ -164,7 +177,7 @@ class Indices:
             state["_sampler_iter_state"]["sampler_iter_state"] = inner
         return state
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: State) -> None:
         """Before the first draw."""
         inner, own = state["_sampler_iter_state"], state["_index_sampler_state"]
         self._yielded = skip = state["_sampler_iter_yielded"]
@@ -182,7 +195,7 @@ class Indices:
         elif not is_stateful(self._sampler) and not isinstance(self._sampler, torch_dataloader._InfiniteConstantSampler):
             next(itertools.islice(self._iterator, skip, skip), None)
 
-    def _restart_random(self, state):
+    def _restart_random(self, state: State) -> None:
         """The order that was drawn from a generator in this state: the sampler's own, or torch's default one."""
         own, sampler = state.get("generator"), self._sampler
         self._random = {key: value for key, value in state.items() if key != "yielded"}
@@ -204,13 +217,13 @@ class Indices:
             iterator = iter(sampler)
             self._iterator = itertools.chain(list(itertools.islice(iterator, 1)), iterator)
 
-    def exhaust(self):
+    def exhaust(self) -> None:
         """To the end of a pass that is over, so that a generator is as it was left."""
         if not isinstance(self._sampler, torch_dataloader._InfiniteConstantSampler):
             collections.deque(self, 0)
 
 
-def next_random(indices, finished):
+def next_random(indices: Indices, finished: bool) -> State:
     """Of an epoch that is over: what the next one's order is drawn from, if that is torch's default generator."""
     return {"_default_generator": torch.get_rng_state()} if finished and indices.draws_by_default else {}
 
@@ -223,55 +236,61 @@ class Progress:
     A state holds a snapshot, and how many batches came since: those are made again. Workers with a state send it with every
     `rounds`-th batch (0: never), so a snapshot can be taken when the newest batch of each has brought one."""
 
-    def __init__(self, indices, workers, rounds, seeds, is_iterable, has_states, states):
+    def __init__(self, indices: Indices, workers: int, rounds: int, seeds: State, is_iterable: bool, has_states: bool,
+                 states: dict[int, Any]) -> None:
         self.step = self.taken = 0  # batches yielded; and with those that failed
         self.finished, self.length_called = False, None
         self.unknown = set(range(workers)) if has_states and not states else set()  # workers that haven't told their first state
         self.is_plain = not has_states and not indices.is_stateful  # nothing to note but numbers
         self._indices, self._workers, self._rounds, self._seeds = indices, workers, rounds, seeds
         self._is_iterable, self._has_states, self._last = is_iterable, has_states, workers - 1
-        self._states, self._stale = dict(states), set()
-        self._mains, self._drawn = collections.deque(), 0
-        self._saved, self.on_known = None, lambda: None  # called when no worker is unknown any more
+        self._states, self._drawn = dict(states), 0
+        self._stale: set[int] = set()
+        self._mains: collections.deque[tuple[int, State]] = collections.deque()
+        self._saved: Any = None  # a snapshot, from `begin` on
+        self.on_known: Callable[[], object] = lambda: None  # called when no worker is unknown any more
         if self.is_plain and rounds > 1:
             self._rounds = 1  # a number says it all
 
-    def begin(self, step=0, taken=0, last=None):
+    def begin(self, step: int = 0, taken: int = 0, last: int | None = None) -> None:
         """Before the first draw of the epoch, or where a state says."""
         self.step, self.taken, self._drawn = step, taken, taken
         self._last = self._workers - 1 if last is None else last
         self._note_main()
         self._saved = self._snapshot()
 
-    states = property(lambda self: self._states, doc="By worker, the newest.")
+    @property
+    def states(self) -> dict[int, Any]:
+        """By worker, the newest."""
+        return self._states
 
-    def keep(self, states):
+    def keep(self, states: dict[int, Any]) -> None:
         """Of workers that go on with another epoch: a new shard's first state is to come."""
         self._states = dict(states)
         if not self._is_iterable:
             self.unknown -= set(states)
         self._saved = self._snapshot()
 
-    def state_for(self, worker):
+    def state_for(self, worker: int) -> Any:
         """What a worker that takes another one's place starts with."""
         return self._states.get(worker)
 
     # ---- what happens ----
 
-    def drew(self):
+    def drew(self) -> None:
         """A batch of indices was drawn."""
         self._drawn += 1
         if not self.is_plain:
             self._note_main()
 
-    def _note_main(self):
+    def _note_main(self) -> None:
         if self._indices.is_stateful:
             self.is_plain = False
             period = self._rounds if self._rounds <= 1 else self._rounds * self._workers
             if not self._drawn or (period and self._drawn % period == 0):
                 self._mains.append((self._drawn, self._indices.state_dict()))
 
-    def told_first(self, told):
+    def told_first(self, told: State) -> None:
         """A batch was taken; it may count later."""
         if told["first"] is not None:
             self._states[told["worker"]] = told["first"]
@@ -279,7 +298,7 @@ class Progress:
             if not self.unknown:
                 self.on_known()
 
-    def told(self, told):
+    def told(self, told: State) -> None:
         """With a batch of a worker, or with its end."""
         if self._rounds > 1 and self._is_consistent():
             self._saved = self._snapshot()  # it can't be told later
@@ -294,21 +313,22 @@ class Progress:
         elif self._states.get(worker) is None or not is_empty(self._states[worker]):
             self._stale.add(worker)
 
-    def took(self):
+    def took(self) -> None:
+        """A batch was yielded, or has failed."""
         self.taken += 1
         if not self._has_states and not self._is_iterable:
             self._last = (self.taken - 1) % self._workers
 
     # ---- states ----
 
-    def _is_consistent(self):
+    def _is_consistent(self) -> bool:
         if self._stale or not self._rounds:
             return False
         while self._mains and self._mains[0][0] < self.taken:
             self._mains.popleft()
         return not self._indices.is_stateful or bool(self._mains and self._mains[0][0] == self.taken)
 
-    def _snapshot(self):
+    def _snapshot(self) -> State:
         main = self._mains[0][1] if self._indices.is_stateful else self._indices.state_dict(self.taken)
         if self._is_iterable:
             main = {**main, "_sampler_iter_yielded": self.taken}
@@ -317,11 +337,12 @@ class Progress:
                 "_main_snapshot": {"_num_workers": self._workers, **main, **self._seeds, "_shared_seed": None,
                                    "_IterableDataset_len_called": self.length_called}}
 
-    def _nothing(self, worker):
+    def _nothing(self, worker: int) -> State:
         fetcher = {"dataset_iter_state": None, "fetcher_ended": False} if self._is_iterable else None
         return {"worker_id": worker, "fetcher_state": fetcher, "dataset_state": None}
 
-    def state_dict(self):
+    def state_dict(self) -> State:
+        """The state of the loader, in torchdata's form."""
         snapshot = self._snapshot() if self._is_consistent() else self._saved
         return {"_snapshot": snapshot, "_steps_since_snapshot": self.step - snapshot["_snapshot_step"],
                 "_iterator_finished": self.finished, **next_random(self._indices, self.finished)}
@@ -331,14 +352,17 @@ class Resume:
     """A state that was loaded, as a loader with so many workers takes it. AssertionError, as torchdata has it: another number of
     workers, where they or the data set have states."""
 
-    def __init__(self, state, workers):
+    main: State
+    states: dict[int, Any]
+
+    def __init__(self, state: State, workers: int) -> None:
         self.finished, self.next_random = state["_iterator_finished"], state.get("_default_generator")
         if "_snapshot" in state:
             self._of_workers(state, workers)
         else:
             self._of_none(state, workers)
 
-    def _of_workers(self, state, workers):
+    def _of_workers(self, state: State, workers: int) -> None:
         snapshot = state["_snapshot"]
         self.main, self.step = snapshot["_main_snapshot"], snapshot["_snapshot_step"]
         self.since, self.last = state["_steps_since_snapshot"], snapshot["_last_yielded_worker_id"]
@@ -348,16 +372,17 @@ class Resume:
         made_by = self.main["_num_workers"]
         if made_by != workers:
             if any(s is not None and (s["fetcher_state"] is not None or not is_empty(s)) for s in self.states.values()):
-                raise AssertionError(f"the state is of {made_by} workers, each with a state of its own, and the loader has {workers}")
+                raise AssertionError(f"the state is of {made_by} workers, each with a state of its own, and the loader has "
+                                     f"{workers}")
             self.states, self.last = {}, workers - 1
         self.fetcher = self.dataset = None
 
-    def restore_generator(self, loader):
+    def restore_generator(self, loader: DataLoader[Any]) -> None:
         """The loader's own is as it was when the epoch began."""
         if loader.generator is not None and self.main.get("_generator") is not None:
             loader.generator.set_state(self.main["_generator"])
 
-    def _of_none(self, state, workers):
+    def _of_none(self, state: State, workers: int) -> None:
         if "_num_yielded" not in state:
             raise AssertionError("this is no state of a DataLoader")
         self.main, self.step, self.since = state, state["_num_yielded"], 0

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker processes of a DataLoader: started by multiprocessing, as torch starts its own, and set up as those are."""
+from __future__ import annotations
+
 import collections
 import copy
 import functools
@@ -13,6 +15,8 @@ import re
 import signal
 import sys
 import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +26,10 @@ from torch.utils.data._utils import collate as torch_collate, signal_handling, w
 
 from . import _core, collate, errors, maker, shipping, torch_state, tree, worker
 
+if TYPE_CHECKING:
+    from .dataloader import DataLoader
+    from .records import Plan
+
 _PATIENCE_S = 5  # with a process that was told to end
 _MOST_IN_VAIN = 3
 _ENDS_TOLD = 4
@@ -30,37 +38,43 @@ _ENDS_TOLD = 4
 class _Descriptor:
     """A descriptor that goes along when a process is started, whatever the way."""
 
-    def __init__(self, number):
+    def __init__(self, number: int) -> None:
         self.number = number
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[[Any], _Descriptor], tuple[Any]]:
         return _received, (multiprocessing.reduction.DupFd(self.number),)
 
 
-def _received(duplicate):
+def _received(duplicate: Any) -> _Descriptor:
     return _Descriptor(duplicate.detach())
 
 
 class Crew:
     """The processes of one iterator. The library says when one is missing."""
 
-    def __init__(self, loader, base_seed, allow_pickle, max_restarts, takes_lists, keeping, taken):
+    _job: maker.Job
+
+    def __init__(self, loader: DataLoader[Any], base_seed: int, allow_pickle: bool, max_restarts: int, takes_lists: bool,
+                 keeping: Callable[[int], Any], taken: Callable[[], Any]) -> None:
         """keeping(worker): a Keeping, or None if a worker has no state to tell. taken(): how many batches have come."""
-        self._context = loader.multiprocessing_context or torch.multiprocessing
+        self._context: Any = loader.multiprocessing_context or torch.multiprocessing
         self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn
         is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
-        dataset, collate_fn = loader.dataset, _collate_fn(loader)
+        dataset: Any = loader.dataset
+        collate_fn = _collate_fn(loader)
         if takes_lists and not loader._auto_collation:
             dataset, collate_fn = _AtOnce(dataset), loader.collate_fn
         self._job = maker.Job(dataset, takes_lists or (is_iterable and loader._auto_collation), is_iterable, loader.drop_last,
                               collate_fn, None, None, None, allow_pickle, 0)
-        self._processes, self._pid = {}, os.getpid()  # by worker; whose children they are
+        self._processes: dict[int, Any] = {}  # by worker
+        self._pid = os.getpid()  # whose children they are
         self._keeping, self._taken = keeping, taken
-        self._ends = collections.deque(maxlen=_ENDS_TOLD)
-        self._vain = {}  # by worker: how often it has ended in a row without a batch; and batches before
+        self._ends: collections.deque[Any] = collections.deque(maxlen=_ENDS_TOLD)
+        # By worker: how often it has ended in a row without a batch; and batches before.
+        self._vain: dict[int, tuple[int, int]] = {}
         self._restarts, self._max_restarts = 0, max_restarts or 1000
 
-    def fill(self, core):
+    def fill(self, core: _core.Loader) -> None:
         """Starts the workers that are missing. RuntimeError: they die too often, or before they begin."""
         for _ in iter(core.event, None):  # dropped
             pass
@@ -68,7 +82,7 @@ class Crew:
         for number, descriptor in itertools.islice(iter(core.open_worker, None), self._count):
             self._start(number, descriptor)
 
-    def _start(self, number, descriptor):
+    def _start(self, number: int, descriptor: int) -> None:
         try:
             self._bury(number)
             work = (self._job, number, self._count, self._base_seed, self._init, self._keeping(number))
@@ -78,13 +92,13 @@ class Crew:
             os.close(descriptor)
         self._processes[number] = process
 
-    def _process(self, descriptor, work):
+    def _process(self, descriptor: int, work: Any) -> Any:
         return self._context.Process(target=serve, args=(_Descriptor(descriptor), work), daemon=True)
 
-    def _is_forked(self):
-        return self._context.get_start_method() == "fork"
+    def _is_forked(self) -> bool:
+        return bool(self._context.get_start_method() == "fork")
 
-    def _bury(self, number):
+    def _bury(self, number: int) -> None:
         """The predecessor's end, if there was one. RuntimeError: it ends whenever it is started, and by itself."""
         old = self._processes.pop(number, None)
         if old is None:
@@ -103,18 +117,19 @@ class Crew:
             raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: exit code {old.exitcode}; "
                                f"{self._restarts} restarts are more than max_restarts")
 
-    def ends(self):
+    def ends(self) -> str:
         """How workers have ended, in torch's words, to be added to a message; or ""."""
         ended = [*self._ends, *(p for p in self._processes.values() if p.exitcode)]
         return "".join(f"; DataLoader worker (pid {p.pid}) "
                        f"{f'is killed by signal: {_signal_name(-p.exitcode)}' if p.exitcode < 0 else f'exited with code {p.exitcode}'}"
                        for p in ended[-_ENDS_TOLD:] if p.exitcode)
 
-    def processes(self):
+    def processes(self) -> list[Any]:
         """By worker, those that have ended too."""
         return [process for _, process in sorted(self._processes.items())]
 
-    def join(self):
+    def join(self) -> None:
+        """Waits for the processes to end; those that take too long are told to."""
         if os.getpid() != self._pid:
             return  # a forked child has the iterator's copy
         for process in self._processes.values():
@@ -123,9 +138,14 @@ class Crew:
                 process.terminate()
 
 
-# What a worker does about states. `state`: what it starts with, or None. `rounds`: with how many of its batches it tells one;
-# 0: with none. `lead`: batches of the first epoch that were yielded before the state was made, in the round that it is of.
-Keeping = collections.namedtuple("Keeping", "state rounds lead")
+class Keeping(NamedTuple):
+    """What a worker does about states. `state`: what it starts with, or None. `rounds`: with how many of its batches it tells
+    one; 0: with none. `lead`: batches of the first epoch that were yielded before the state was made, in the round that it is
+    of."""
+
+    state: Any
+    rounds: int
+    lead: int
 
 
 class Keeper(maker.Maker):
@@ -134,14 +154,15 @@ class Keeper(maker.Maker):
 
     by_python = True
 
-    def __init__(self, job, number, keeping):
+    def __init__(self, job: maker.Job, number: int, keeping: Keeping) -> None:
         super().__init__(job)
         self._number, self._state, self._rounds, self._lead = number, keeping.state, keeping.rounds, keeping.lead
         self._made, self._is_first_told, self._is_end_told, self._is_empty = 0, False, False, False
         if self._state is not None:
             torch_state.load(job.dataset, self._state["dataset_state"])
 
-    def restart(self):
+    def restart(self) -> None:
+        """As a Maker's; then the shard's iterator gets the state that the worker has started with."""
         self._is_first_told = self._is_end_told = False
         self._made = 0
         super().restart()
@@ -151,12 +172,14 @@ class Keeper(maker.Maker):
             # Only a shard with a state can be known to be over.
             self._ended = state["fetcher_state"]["fetcher_ended"] and not torch_state.is_empty(state)
 
-    def skip(self, task):
+    def skip(self, task: _core.Task) -> None:
+        """As a Maker's. With nothing to skip, whether the shard is at its end is as the state says."""
         if task.delivered:
             super().skip(task)
 
-    def plan(self, task, leaves):
-        told = {"worker": self._number, "first": None, "state": None, "without": None}
+    def plan(self, task: _core.Task, leaves: collate.Leaves) -> tuple[Any, int]:
+        """As a Maker's, with what is told of the state."""
+        told: dict[str, Any] = {"worker": self._number, "first": None, "state": None, "without": None}
         if not self._is_first_told:
             told["first"] = copy.deepcopy(self._now())  # making the batch may change it
             self._is_empty = torch_state.is_empty(told["first"])
@@ -178,22 +201,23 @@ class Keeper(maker.Maker):
         self._is_first_told = True
         return (tree.STATE, (plan, _plan_of_state(told, self.job.allow_pickle, leaves))), task.count if told["without"] else rows
 
-    def _now(self):
+    def _now(self) -> torch_state.State:
         return torch_state.worker_state(self._number, self.job.iterable, self.job.dataset, self._shard, self._ended)
 
 
-def _plan_of_state(told, allow_pickle, leaves):
+def _plan_of_state(told: torch_state.State, allow_pickle: bool, leaves: collate.Leaves) -> Plan:
     if allow_pickle:
         return collate.whole(np.frombuffer(pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL), np.uint8), leaves)
     return collate.values_alone(told)
 
 
-def state_told(state, allow_pickle):
+def state_told(state: Any, allow_pickle: bool) -> Any:
     """What `_plan_of_state` said, in the trainer."""
-    return pickle.loads(state) if allow_pickle and isinstance(state, np.ndarray) else state
+    blob: Any = state
+    return pickle.loads(blob) if allow_pickle and isinstance(state, np.ndarray) else state
 
 
-def _signal_name(number):
+def _signal_name(number: int) -> str:
     try:
         return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
     except ValueError:
@@ -203,14 +227,14 @@ def _signal_name(number):
 class _AtOnce:
     """A data set that is asked for a list of indices as if it were one."""
 
-    def __init__(self, dataset):
+    def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
-    def __getitems__(self, indices):
+    def __getitems__(self, indices: list[int]) -> Any:
         return self.dataset[indices]
 
 
-def _collate_fn(loader):
+def _collate_fn(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
     """None: what torch's default does is done by this package, into the slot."""
     if loader.collate_fn is torch_collate.default_collate and loader._auto_collation and not _is_extended():
         return None
@@ -219,9 +243,9 @@ def _collate_fn(loader):
     return loader.collate_fn
 
 
-def _is_extended():
+def _is_extended() -> bool:
     """Whether default_collate_fn_map has more than torch put there."""
-    known = getattr(torch_collate, "default_collate_fn_map", {})
+    known: dict[Any, Any] = getattr(torch_collate, "default_collate_fn_map", {})
     kinds = [kind for key in known for kind in (key if isinstance(key, tuple) else (key,))]
     return (any(function.__module__ != torch_collate.__name__ for function in known.values()) or
             any(kind.__module__.partition(".")[0] not in ("torch", "numpy", "builtins") for kind in kinds))
@@ -229,8 +253,8 @@ def _is_extended():
 
 # ---- in a worker ----
 
-def serve(descriptor, work):
-    """A worker's life."""
+def serve(descriptor: _Descriptor, work: Any) -> None:
+    """A worker's life. work: what Crew passes. Nothing is raised: what goes wrong is printed, and is the exit code 1."""
     code = 1
     try:
         job, number, count, base_seed, init, keeping = shipping.opened(work)
@@ -248,19 +272,21 @@ def serve(descriptor, work):
             os._exit(code)  # taking torch down takes longer than all the rest
 
 
-def _prepare(dataset, number, count, base_seed):
-    signal_handling._set_worker_signal_handlers()
+def _prepare(dataset: Any, number: int, count: int, base_seed: int) -> None:
+    handling: Any = signal_handling  # torch's private parts have no types
+    theirs: Any = torch_worker
+    handling._set_worker_signal_handlers()
     torch.set_num_threads(1)
     seed = base_seed + number
     random.seed(seed)
     torch.manual_seed(seed)
     if getattr(torch_worker, "HAS_NUMPY", True):
-        np.random.seed(torch_worker._generate_state(base_seed, number))
-    torch_worker._worker_info = torch_worker.WorkerInfo(id=number, num_workers=count, seed=seed, dataset=dataset)
+        np.random.seed(theirs._generate_state(base_seed, number))
+    theirs._worker_info = theirs.WorkerInfo(id=number, num_workers=count, seed=seed, dataset=dataset)
     maker.set_worker_info(number, count, seed, dataset)
 
 
-def _work(descriptor, job, number, init, keeping):
+def _work(descriptor: int, job: maker.Job, number: int, init: Callable[[int], Any] | None, keeping: Keeping | None) -> None:
     handle = _core.Worker(descriptor)
     try:
         if init is not None:
@@ -275,7 +301,7 @@ def _work(descriptor, job, number, init, keeping):
     handle.detach()
 
 
-def _tagged(reason):
+def _tagged(reason: BaseException) -> bytes:
     """An exception in one line that begins with its class's name, by which `reraise` finds it."""
     kind = type(reason)
     return f"{kind.__module__}:{kind.__qualname__}: ".encode() + errors.one_line(reason)
@@ -285,21 +311,21 @@ def _tagged(reason):
 
 _TAG = re.compile(r"\b([\w.]+:[\w.<>]+): ")
 
-def reraise(error):
+def reraise(error: errors.FeedlaneError) -> None:
     """Raises what a worker's data set raised, by torch's ExceptionWrapper. error: the library's."""
     text, story = error.reason, error.traceback
     tag = _TAG.search(text)
-    wrapper = torch._utils.ExceptionWrapper.__new__(torch._utils.ExceptionWrapper)
+    wrapper: Any = torch._utils.ExceptionWrapper.__new__(torch._utils.ExceptionWrapper)
     wrapper.exc_type = (_exception_named(tag[1]) if tag else None) or RuntimeError
     wrapper.exc_msg = story or (text[tag.end():] if tag else text)
     wrapper.where = f"in DataLoader worker process {error.worker}"
     wrapper.reraise()
 
 
-def _exception_named(name):
+def _exception_named(name: str) -> type[Exception] | None:
     """Of a module that is imported already; None: there is no such exception."""
     module, _, path = name.partition(":")
-    found = sys.modules.get(module)
+    found: Any = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, "__dict__", {}).get(part)
     return found if isinstance(found, type) and issubclass(found, Exception) else None

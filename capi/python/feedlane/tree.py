@@ -13,6 +13,8 @@ its kind, or a bare string, integer, float, true, false or null for itself. valu
     ["state", node, node]                the batch, and what its worker says besides; at the top alone
 
 What breaks the form, or a limit, is Malformed. Pickled parts are read only where the loader says allow_pickle=True."""
+from __future__ import annotations
+
 import collections
 import collections.abc as abc
 import functools
@@ -20,11 +22,15 @@ import json
 import math
 import re
 import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import values
 from .values import Malformed
+
+if TYPE_CHECKING:
+    from .records import Plan
 
 # What each needs: number and owner; -; -; keys and the empty mapping; class; the value; -; number, owner, dtype, offset
 # and shape.
@@ -36,14 +42,20 @@ MAX_BYTES = 16 << 20
 MAX_NODES = 1 << 20
 MAX_DEPTH = 64
 
-_FACTORIES = {"": None, **{kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}}
+_FACTORIES: dict[str, type | None] = {
+    "": None, **{kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}}
 
-# A batch with what its worker says besides.
-WithState = collections.namedtuple("WithState", "data state")
+
+class WithState(NamedTuple):
+    """A batch with what its worker says besides."""
+
+    data: Any
+    state: Any
+
 
 _DTYPE = re.compile(r"(bool|complex\d+|b?float\d+(_\w+)?|u?int\d+)")
 
-_newest = (None, None)  # plans rarely change from one batch to the next
+_newest: tuple[Any, Any] = (None, None)  # plans rarely change from one batch to the next
 
 
 # ---- in the worker ----
@@ -51,7 +63,7 @@ _newest = (None, None)  # plans rarely change from one batch to the next
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
 
-def dump(plan, allow_pickle=False):
+def dump(plan: Plan, allow_pickle: bool = False) -> bytes:
     """The metadata of a batch. TypeError: a value that only pickle can carry, and it may not. ValueError: beyond a limit."""
     budget = values.Budget(MAX_NODES)
     blob = _encode(_node_of(plan, allow_pickle, budget, MAX_DEPTH)).encode(errors="surrogatepass")
@@ -61,7 +73,7 @@ def dump(plan, allow_pickle=False):
     return blob
 
 
-def _node_of(plan, allow_pickle, budget, depth):
+def _node_of(plan: Plan, allow_pickle: bool, budget: values.Budget, depth: int) -> Any:
     if not depth:
         raise ValueError(f"a batch nested in more than {MAX_DEPTH} levels")
     kind = plan[0]
@@ -87,7 +99,7 @@ def _node_of(plan, allow_pickle, budget, depth):
     return both
 
 
-def _how(empty, allow_pickle, budget):
+def _how(empty: Any, allow_pickle: bool, budget: values.Budget) -> Any:
     """How an empty mapping like this one is made."""
     if type(empty) is dict:
         return "dict"
@@ -100,7 +112,7 @@ def _how(empty, allow_pickle, budget):
     return values.pickled(empty, allow_pickle, budget)
 
 
-def _name_of(kind):
+def _name_of(kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     if _class_named(name) is not kind:
         raise TypeError(f"the named tuple {name.replace(':', '.')} can't be found under this name: give it one in its module")
@@ -112,9 +124,10 @@ def _name_of(kind):
 _decode = json.JSONDecoder(parse_int=values.bounded_int).decode
 
 
-def load(blob, tensors, allow_pickle=False):
+def load(blob: bytes, tensors: int, allow_pickle: bool = False) -> Plan:
     """The plan in a batch's metadata. Malformed: it is none for `tensors` tensors."""
     global _newest
+    plan: Plan
     known, plan = _newest
     if known == (blob, tensors, allow_pickle):
         return plan
@@ -130,17 +143,17 @@ def load(blob, tensors, allow_pickle=False):
 
 
 class _Reader:
-    def __init__(self, tensors, allow_pickle):
+    def __init__(self, tensors: int, allow_pickle: bool) -> None:
         self._leaves, self._tensors, self._allow_pickle = 0, tensors, allow_pickle
-        self._pack = None  # the number of the tensor that parts share
+        self._pack: int | None = None  # the number of the tensor that parts share
         self._budget = values.Budget(MAX_NODES)
 
-    def top(self, node):
+    def top(self, node: Any) -> Plan:
         if type(node) is list and len(node) == 3 and node[0] == "state":
             return (STATE, self._children(node[1:], MAX_DEPTH))
         return self.plan(node, MAX_DEPTH)
 
-    def plan(self, node, depth):
+    def plan(self, node: Any, depth: int) -> Plan:
         if type(node) is list and node and type(node[0]) is str:
             read = _READERS.get(node[0])
             if read is not None:
@@ -150,18 +163,18 @@ class _Reader:
                 return read(self, node, depth - 1)
         return (VALUE, values.maker_of(node, self._allow_pickle, self._budget, depth))
 
-    def _leaf(self, node, _depth):
+    def _leaf(self, node: Any, _depth: int) -> Plan:
         if len(node) != 2 or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
             raise Malformed("a leaf without its owner")
         return (LEAF, self._next_leaf(), node[1])
 
-    def _next_leaf(self):
+    def _next_leaf(self) -> int:
         if self._leaves == self._tensors:
             raise Malformed(f"more leaves than the batch's {self._tensors} tensors")
         self._leaves += 1
         return self._leaves - 1
 
-    def _part(self, node, _depth):
+    def _part(self, node: Any, _depth: int) -> Plan:
         if len(node) < 4 or len(node) > 4 + MAX_DEPTH or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
             raise Malformed("a part without its owner, type or place, or of too many dimensions")
         if type(node[2]) is not str or not _DTYPE.fullmatch(node[2]):
@@ -172,22 +185,22 @@ class _Reader:
             self._pack = self._next_leaf()
         return (PART, self._pack, node[1], node[2], node[3], tuple(node[4:]))
 
-    def _list(self, node, depth):
+    def _list(self, node: Any, depth: int) -> Plan:
         return (LIST, self._children(node[1:], depth))
 
-    def _tuple(self, node, depth):
+    def _tuple(self, node: Any, depth: int) -> Plan:
         return (TUPLE, self._children(node[1:], depth))
 
-    def _children(self, nodes, depth):
+    def _children(self, nodes: Any, depth: int) -> tuple[Plan, ...]:
         return tuple([self.plan(child, depth) for child in nodes])
 
-    def _dict(self, node, depth):
+    def _dict(self, node: Any, depth: int) -> Plan:
         if len(node) < 2 or len(node) % 2:
             raise Malformed("a mapping with a key that has no value")
         keys = tuple([values.key_of(key, self._allow_pickle, self._budget, depth) for key in node[2::2]])
         return (MAPPING, keys, self._empty(node[1], depth), self._children(node[3::2], depth))
 
-    def _empty(self, how, depth):
+    def _empty(self, how: Any, depth: int) -> abc.Callable[[], Any]:
         if how == "dict":
             return dict
         if how == "OrderedDict":
@@ -198,7 +211,7 @@ class _Reader:
             raise Malformed("a mapping of an unknown kind")
         return values.maker_of(how, self._allow_pickle, self._budget, depth)
 
-    def _named(self, node, depth):
+    def _named(self, node: Any, depth: int) -> Plan:
         if len(node) < 2 or type(node[1]) is not str:
             raise Malformed("a named tuple without its class")
         kind = _class_named(node[1])
@@ -214,24 +227,28 @@ _READERS = {"leaf": _Reader._leaf, "part": _Reader._part, "list": _Reader._list,
             "named": _Reader._named}
 
 
-def _class_named(name):
+_OF_TYPE: Any = type.__dict__
+
+
+def _class_named(name: str) -> Any:
     """The tuple class of this name in a module that is imported already, or None. Looked up in dictionaries alone: getattr
     could import modules and run properties."""
     module, _, path = name.partition(":")
-    found = sys.modules.get(module)
+    found: Any = sys.modules.get(module)
     for part in path.split("."):
         if isinstance(found, type(sys)):
             members = type(sys).__getattribute__(found, "__dict__")
         elif issubclass(type(found), type):
-            members = type.__dict__["__dict__"].__get__(found)
+            members = _OF_TYPE["__dict__"].__get__(found)
         else:
             return None
         found = members.get(part)
-    return found if issubclass(type(found), type) and tuple in type.__dict__["__mro__"].__get__(found) else None
+    return found if issubclass(type(found), type) and tuple in _OF_TYPE["__mro__"].__get__(found) else None
 
 
-def build(plan, leaf):
-    """The nested batch; `leaf(number, owner)` makes each array."""
+def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
+    """The nested batch; `leaf(number, owner)` makes each array. Malformed: the plan isn't what the arrays are. ImportError: an
+    element type of torch's, where there is no torch."""
     kind = plan[0]
     if kind == LEAF:
         return leaf(plan[1], plan[2])
@@ -256,11 +273,11 @@ def build(plan, leaf):
     return mapping
 
 
-def _part_of(whole, dtype, offset, shape):
+def _part_of(whole: Any, dtype: str, offset: int, shape: tuple[int, ...]) -> Any:
     """The array in a tensor of bytes, numpy's or torch's. ImportError: a type of torch's, where there is no torch."""
     is_array = isinstance(whole, np.ndarray)
     try:
-        kind = np.dtype(dtype) if is_array else getattr(sys.modules["torch"], dtype)
+        kind: Any = np.dtype(dtype) if is_array else getattr(sys.modules["torch"], dtype)
     except (TypeError, AttributeError):
         raise Malformed(f"a part of the unknown type {dtype!r}" + (', of torch alone: use tensors="torch"' if is_array else ""))
     size = math.prod(shape) * kind.itemsize

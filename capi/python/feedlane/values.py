@@ -9,14 +9,21 @@
     ["numpy", dtype, base64]             a scalar of numpy's
     ["texts", dtype, base64, length ...] an array of numpy's strings
     ["pickle", base64]                   anything else"""
+from __future__ import annotations
+
 import binascii
 import functools
 import math
 import pathlib
 import pickle
 import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _INT_TEXT = 20  # characters of the longest 64-bit integer
 _DTYPE = re.compile(r"[<>|](?:[biufc]\d{1,2}|[SU]\d{1,9}|[mM]8(?:\[\d{0,9}(?:generic|Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?)")
@@ -29,29 +36,32 @@ class Malformed(ValueError):
 class Budget:
     """How many nodes there may be."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes: int) -> None:
         self._left = self._nodes = nodes
 
-    def take(self):
+    def take(self) -> None:
+        """One node more. Malformed: it is too many."""
         self._left -= 1
         if self._left < 0:
             raise Malformed(f"more than {self._nodes} nodes")
 
 
-def bounded_int(text):
-    """The integer in JSON's text: the time for long ones grows with the square of their length."""
+def bounded_int(text: str) -> int:
+    """The integer in JSON's text. ValueError: of more than 64 bits, as the time for long ones grows with the square of their
+    length."""
     if len(text) > _INT_TEXT:
         raise ValueError("an integer of more than 64 bits")
     return int(text)
 
 
-def _base64(data):
+def _base64(data: bytes | bytearray) -> str:
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 # ---- in the worker ----
 
-def pickled(value, allow_pickle, budget):
+def pickled(value: Any, allow_pickle: bool, budget: Budget) -> Any:
+    """The node of a value that is pickled. TypeError: it may not be. What pickle raises."""
     budget.take()
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if not allow_pickle:
@@ -61,7 +71,8 @@ def pickled(value, allow_pickle, budget):
     return ["pickle", _base64(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))]
 
 
-def node_of(value, allow_pickle, budget, depth):
+def node_of(value: Any, allow_pickle: bool, budget: Budget, depth: int) -> Any:
+    """The node of any value; `depth`: how many levels there may be. ValueError: more. TypeError: see `pickled`."""
     kind = type(value)
     if kind is str or kind is float or kind is bool or value is None:
         budget.take()
@@ -85,16 +96,16 @@ def node_of(value, allow_pickle, budget, depth):
     return write(value)
 
 
-def _numpy(value):
+def _numpy(value: np.generic) -> list[Any]:
     return ["numpy", value.dtype.str, _base64(value.tobytes())]
 
 
-def _texts(value):
+def _texts(value: npt.NDArray[Any]) -> list[Any]:
     return ["texts", value.dtype.str, _base64(value.tobytes()), *value.shape]
 
 
-_COLLECTIONS = {set, frozenset, tuple}
-_WRITERS = {
+_COLLECTIONS: set[type] = {set, frozenset, tuple}
+_WRITERS: dict[type, Callable[[Any], list[Any]]] = {
     complex: lambda value: ["complex", value.real, value.imag],
     bytes: lambda value: ["bytes", _base64(value)],
     bytearray: lambda value: ["bytearray", _base64(value)],
@@ -104,8 +115,8 @@ _WRITERS = {
 
 # ---- in the trainer ----
 
-def maker_of(node, allow_pickle, budget, depth):
-    """A function that makes the value: anew each time it is called if it can be changed."""
+def maker_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> Callable[[], Any]:
+    """A function that makes the value: anew each time it is called if it can be changed. Malformed: the node is none."""
     if type(node) in (str, int, float, bool, type(None)):
         budget.take()
         return functools.partial(_itself, node)
@@ -115,7 +126,8 @@ def maker_of(node, allow_pickle, budget, depth):
     kind, *what = node
     if kind in ("set", "frozenset", "tuple"):
         items = [key_of(item, allow_pickle, budget, depth - 1) for item in what]
-        return functools.partial({"set": set, "frozenset": frozenset, "tuple": tuple}[kind], items)
+        kinds: dict[str, Callable[[list[Any]], Any]] = {"set": set, "frozenset": frozenset, "tuple": tuple}
+        return functools.partial(kinds[kind], items)
     read = _READERS.get(kind)
     if read is None:
         raise Malformed(f"a node of the unknown kind {kind[:40]!r}")
@@ -127,8 +139,8 @@ def maker_of(node, allow_pickle, budget, depth):
         raise Malformed(f"a {kind} that is none: {type(reason).__name__}") from None
 
 
-def key_of(node, allow_pickle, budget, depth):
-    """A value that is in a set or is a mapping's key."""
+def key_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> Any:
+    """A value that is in a set or is a mapping's key. Malformed: it can't be one."""
     if depth < 0:
         raise Malformed("too many levels")
     value = maker_of(node, allow_pickle, budget, depth)()
@@ -139,50 +151,50 @@ def key_of(node, allow_pickle, budget, depth):
     return value
 
 
-def _itself(value):
+def _itself(value: Any) -> Any:
     return value
 
 
-def _must(condition):
+def _must(condition: object) -> None:
     if not condition:
         raise ValueError
 
 
-def _text(value):
+def _text(value: Any) -> Any:
     _must(type(value) is str)
     return value
 
 
-def _int(digits):
+def _int(digits: Any) -> Callable[[], Any]:
     return functools.partial(_itself, int(_text(digits), 16))
 
 
-def _complex(real, imaginary):
+def _complex(real: Any, imaginary: Any) -> Callable[[], Any]:
     _must(type(real) is float and type(imaginary) is float)
     return functools.partial(_itself, complex(real, imaginary))
 
 
-def _bytes(data):
+def _bytes(data: Any) -> Callable[[], Any]:
     return functools.partial(_itself, binascii.a2b_base64(_text(data)))
 
 
-def _bytearray(data):
+def _bytearray(data: Any) -> Callable[[], Any]:
     return functools.partial(bytearray, binascii.a2b_base64(_text(data)))
 
 
-def _path(text):
+def _path(text: Any) -> Callable[[], Any]:
     _must("\0" not in _text(text))
     return functools.partial(pathlib.Path, text)
 
 
-def _dtype(text, kinds):
+def _dtype(text: Any, kinds: str) -> np.dtype[Any]:
     _must(_DTYPE.fullmatch(_text(text)) is not None)
-    dtype = np.dtype(text)
+    dtype: np.dtype[Any] = np.dtype(text)
     _must(dtype.kind in kinds and dtype.itemsize > 0)
     return dtype
 
 
-def _array(dtype, data, shape):
+def _array(dtype: np.dtype[Any], data: Any, shape: tuple[Any, ...]) -> npt.NDArray[Any]:
     data = binascii.a2b_base64(_text(data))
     _must(len(shape) <= 32 and all(type(length) is int and 0 <= length <= len(data) for length in shape))
     _must(math.prod(shape) * dtype.itemsize == len(data))
@@ -191,26 +203,27 @@ def _array(dtype, data, shape):
     return np.ndarray(shape, dtype, bytearray(data))
 
 
-def _read_numpy(text, data):
+def _read_numpy(text: Any, data: Any) -> Callable[[], Any]:
     dtype = _dtype(text, "biufcSUmM")
     return functools.partial(_itself, _array(dtype, data, ())[()])
 
 
-def _read_texts(text, data, *shape):
+def _read_texts(text: Any, data: Any, *shape: Any) -> Callable[[], Any]:
     array = _array(_dtype(text, "SU"), data, shape)
     return array.copy
 
 
-def _unpickle(data):
+def _unpickle(data: Any) -> Callable[[], Any]:
     return functools.partial(_unpickled, binascii.a2b_base64(_text(data)))
 
 
-def _unpickled(blob):
+def _unpickled(blob: bytes) -> Any:
     try:
         return pickle.loads(blob)
     except Exception as reason:
         raise Malformed(f"a pickled value that can't be read: {type(reason).__name__}: {reason}") from reason
 
 
-_READERS = {"int": _int, "complex": _complex, "bytes": _bytes, "bytearray": _bytearray, "path": _path, "numpy": _read_numpy,
-            "texts": _read_texts, "pickle": _unpickle}
+_READERS: dict[str, Callable[..., Callable[[], Any]]] = {
+    "int": _int, "complex": _complex, "bytes": _bytes, "bytearray": _bytearray, "path": _path, "numpy": _read_numpy,
+    "texts": _read_texts, "pickle": _unpickle}

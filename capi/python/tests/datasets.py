@@ -149,6 +149,34 @@ def end_worker(_worker):
     sys.exit(3)
 
 
+class Equals:
+    """Values that are equal, one after the other, but not the same."""
+
+    VALUES = [1, 1.0, True, 1 + 0j, 0, False, 0.0, -0.0]
+
+    def __len__(self):
+        return len(self.VALUES)
+
+    def __getitem__(self, i):
+        return i
+
+
+def equal_value(samples):
+    return {"i": np.array(samples), "value": Equals.VALUES[samples[0]]}
+
+
+class Endless:
+    """A list that contains itself."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, i):
+        sample = []
+        sample.append(sample)
+        return sample
+
+
 class Stuck(Numbers):
     """From sample 8 on it waits for a file."""
 

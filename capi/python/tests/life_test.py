@@ -86,6 +86,23 @@ class Closing(unittest.TestCase):
         told.clear()
         self.assertEqual((descriptors(), len(mappings())), before)
 
+    def test_no_epoch_begins_while_another_thread_waits_for_a_batch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with feedlane.Loader(Stuck(os.path.join(folder, "go")), 8, num_workers=1) as loader:
+                told, iterator = [], iter(loader)
+                next(iterator)
+                thread = threading.Thread(target=lambda: told.append(next(iterator)))
+                thread.start()
+                while True:
+                    try:
+                        loader.state_dict()
+                    except feedlane.Busy:  # the thread is there
+                        break
+                self.assertRaises(feedlane.Busy, iter, loader)
+                open(os.path.join(folder, "go"), "x").close()
+                thread.join(60)
+                self.assertEqual(int(told[0][0, 0]), 8)
+
     def test_in_a_sample_of_its_own(self):
         class Closing(Numbers):
             def __getitem__(self, i):

@@ -9,8 +9,8 @@ import unittest
 
 from numpy_or_skip import np
 import feedlane
-from datasets import (Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list,
-                      broken_index, broken_worker_init, next_index, no_index, plain, worker_init)
+from datasets import (Endless, Equals, Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list, broken_index,
+                      broken_worker_init, equal_value, next_index, no_index, plain, worker_init)
 
 DEADLINE_S = 60
 
@@ -104,6 +104,11 @@ class Batches(unittest.TestCase):
                 last = list(loader)[-1]
                 self.assertEqual((last["n"], last["all"].shape, last["odd"]), (2, (2, 8), ({"set": {1, 2}},)))
 
+    def test_equal_values_that_are_not_the_same(self):
+        for workers in 0, 1:
+            with feedlane.Loader(Equals(), 1, num_workers=workers, collate_fn=equal_value) as loader:
+                self.assertEqual([repr(batch["value"]) for batch in loader], list(map(repr, Equals.VALUES)))
+
     def test_worker_init_and_info(self):
         with feedlane.Loader(Whoami(), 10, num_workers=3, worker_init_fn=worker_init, dispatch="round_robin") as loader:
             tags = [batch[0, 1] for batch in loader]
@@ -147,6 +152,13 @@ class Errors(unittest.TestCase):
             with self.subTest(words), feedlane.Loader(samples, 2) as loader:
                 with self.assertRaisesRegex(feedlane.SampleError, words):
                     next(iter(loader))
+
+    def test_a_sample_that_contains_itself(self):
+        for workers in 0, 1:
+            with feedlane.Loader(Endless(), 1, num_workers=workers) as loader:
+                with self.assertRaisesRegex(feedlane.SampleError, "RecursionError"):
+                    next(iter(loader))
+                self.assertEqual(loader.stats()["restarts"], 0)
 
     def test_wrong_dtype_of_a_declared_field(self):
         fields = {"x": (np.float32, (3,))}

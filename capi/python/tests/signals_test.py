@@ -203,6 +203,23 @@ class Others(unittest.TestCase):
                         break
 
 
+class Building(unittest.TestCase):
+    def test_what_a_handler_raises_while_a_batch_is_built_ends_the_loop(self):
+        class Leaving(str):
+            """A value that is made in the trainer, where the signal comes."""
+
+            def __reduce__(self):
+                return signal.raise_signal, (signal.SIGUSR1,)
+
+        def leave(*_):
+            raise SystemExit(3)
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, leave))
+        with feedlane.Loader(Numbers(8), 4, collate_fn=lambda samples: [Leaving("x"), samples[0]], allow_pickle=True) as loader:
+            with self.assertRaises(SystemExit):
+                next(iter(loader))
+            self.assertEqual(loader.stats()["slots_held"], 0)
+
+
 class Inside(unittest.TestCase):
     def test_a_sample_is_interrupted_at_once(self):
         with feedlane.Loader(Interrupting(failing=[5]), 4) as loader:

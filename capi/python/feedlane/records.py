@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types for annotations: what the package takes and returns that is a plain dict or tuple, or an object of the user's. Names of
+counters are those of feedlane.h, where each is described."""
+from __future__ import annotations
+
+from typing import Any, Protocol, TypedDict
+
+DType = tuple[int, int]
+"""An element type as DLPack has it: (code, bits)."""
+
+Plan = tuple[Any, ...]
+"""What holds the tensors of a batch together: a kind, what that kind needs, the plans of its children. See tree.py."""
+
+
+class Indexed(Protocol):
+    """A map-style data set. It has `__len__` too, unless a sampler says which indices there are."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """The sample at this index."""
+
+
+class Stats(TypedDict):
+    """Counters of a loader (feedlane_stats). Names that end in _ns are nanoseconds, in _bytes bytes. rank_source is what said the
+    rank of a distributed sampler, or ""."""
+
+    batches: int
+    samples: int
+    bytes: int
+    epochs: int
+    wait_ns: int
+    restarts: int
+    redispatched: int
+    quarantined: int
+    invalid_results: int
+    late_results: int
+    slots: int
+    slots_free: int
+    slots_held: int
+    control_bytes: int
+    data_bytes: int
+    reserved_bytes: int
+    retried: int
+    substituted: int
+    skipped: int
+    hung: int
+    rank_source: str
+    huge_bytes: int
+
+
+class WorkerStats(TypedDict):
+    """Counters of a worker (feedlane_worker_stats)."""
+
+    pid: int
+    state: int
+    generation: int
+    tasks: int
+    samples: int
+    bytes: int
+    errors: int
+    work_ns: int
+    wait_ns: int
+
+
+class PoolStats(TypedDict):
+    """Counters of a pool (feedlane_pool_stats)."""
+
+    buffers: int
+    in_use: int
+    pending: int
+    registered_bytes: int
+    acquired: int
+    waited_ns: int
+    failures: int
+
+
+class StateInfo(TypedDict):
+    """What a loader's saved state says of itself (feedlane_state_info)."""
+
+    epoch: int
+    batch: int
+    samples: int
+    base_seed: int
+    ended: int
+    iterable: int
+
+
+class RankInfo(TypedDict):
+    """Which process of how many this is (feedlane_rank)."""
+
+    rank: int
+    world: int
+    source: str
+    warning: str
+
+
+class WorkerSetup(TypedDict):
+    """What the library tells a worker (feedlane_worker_info). config: the bytes that the trainer passed for it."""
+
+    id: int
+    count: int
+    generation: int
+    seed: int
+    epoch: int
+    config: bytes
