@@ -121,4 +121,4 @@ class Batch(_core.Batch):
             self.release()
 
 
-_core.set_up(np.ndarray, dtypes.BY_KEY, errors.from_library, Batch, tree.Malformed)
+_core.set_up(np.ndarray, dtypes.BY_KEY, errors.from_library, Batch, values.Malformed)

@@ -287,7 +287,10 @@ def _prepare(dataset: Any, number: int, count: int, base_seed: int) -> None:
 
 
 def _work(descriptor: int, job: maker.Job, number: int, init: Callable[[int], Any] | None, keeping: Keeping | None) -> None:
-    handle = _core.Worker(descriptor)
+    try:
+        handle = _core.Worker(descriptor)
+    except errors.PeerDead:  # the iteration was over before this process began
+        return
     try:
         if init is not None:
             init(number)

@@ -91,7 +91,14 @@ class Closing(unittest.TestCase):
             with feedlane.Loader(Stuck(os.path.join(folder, "go")), 8, num_workers=1) as loader:
                 told, iterator = [], iter(loader)
                 next(iterator)
-                thread = threading.Thread(target=lambda: told.append(next(iterator)))
+
+                def take():
+                    while not told:
+                        try:
+                            told.append(next(iterator))
+                        except feedlane.Busy:  # the test's call, below
+                            pass
+                thread = threading.Thread(target=take)
                 thread.start()
                 while True:
                     try:
