@@ -10,6 +10,7 @@ namespace {
 
 // A wait ends this often, so that a signal that came just before it finds Python's handler.
 constexpr std::int64_t slice_ns = 200'000'000;
+constexpr std::uint8_t bool_code = 6;                // DLPack's
 constexpr Py_ssize_t max_metadata_bytes = 16 << 20;  // tree.MAX_BYTES
 
 struct Cursor {
@@ -103,7 +104,10 @@ class Builder {
     if (!is_torch) return array_of(loader_, batch_.token, tensor);
     if (cursor_.from_dlpack == Py_None) return {};
     Ref capsule = capsule_of(loader_, batch_.token, static_cast<std::int32_t>(number), false);
-    return capsule ? Ref(PyObject_CallFunctionObjArgs(cursor_.from_dlpack, capsule.get(), nullptr)) : Ref();
+    Ref made(capsule ? PyObject_CallFunctionObjArgs(cursor_.from_dlpack, capsule.get(), nullptr) : nullptr);
+    if (!made && tensor.dtype.code == bool_code && PyErr_ExceptionMatches(PyExc_RuntimeError) != 0)
+      PyErr_Clear();  // torch before 2.2 takes no bool by DLPack: it gets an array of numpy's
+    return made;
   }
 
   const Cursor& cursor_;

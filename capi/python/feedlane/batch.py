@@ -56,7 +56,10 @@ class BatchTensor:
     def torch(self) -> Tensor:
         """A torch tensor over its memory, of its shape and dtype. ImportError: there is no torch. StaleBatch: the batch was
         released."""
+        import torch
         from torch.utils import dlpack
+        if self.dtype == "bool":
+            return torch.from_numpy(self.numpy())  # by DLPack torch takes none before 2.2
         tensor: Tensor = dlpack.from_dlpack(self)
         return tensor
 

@@ -67,7 +67,7 @@ def _torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
         try:
             dtype, stored = dtypes.of_numpy(name)
         except TypeError:  # one that neither numpy nor DLPack has
-            dtype, stored = name, np.dtype(f"V{kind.itemsize}")
+            dtype, stored = name, np.dtype(f"V{dtypes.torch_itemsize(kind)}")
 
     def fill(view: npt.NDArray[Any]) -> None:
         with torch.no_grad():

@@ -2,6 +2,7 @@
 """DLPack's element types and numpy's. bfloat16 isn't one of numpy's: it comes and goes as torch's."""
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,12 @@ def of_numpy(dtype: npt.DTypeLike) -> tuple[DType, np.dtype[Any]]:
 
 
 BFLOAT16: DType = (4, 16)
+
+
+def torch_itemsize(kind: Any) -> int:
+    """Bytes of an element of a torch dtype, which says so itself from torch 2.1 on."""
+    size: int = sys.modules["torch"].empty((), dtype=kind).element_size()
+    return size
 
 
 def name_of(dtype: DType) -> str:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import values
+from . import dtypes, values
 from .values import Malformed
 
 if TYPE_CHECKING:
@@ -280,8 +280,10 @@ def _part_of(whole: Any, dtype: str, offset: int, shape: tuple[int, ...]) -> Any
         kind: Any = np.dtype(dtype) if is_array else getattr(sys.modules["torch"], dtype)
     except (TypeError, AttributeError):
         raise Malformed(f"a part of the unknown type {dtype!r}" + (', of torch alone: use tensors="torch"' if is_array else ""))
-    size = math.prod(shape) * kind.itemsize
-    if whole.ndim != 1 or kind.itemsize == 0 or whole.itemsize != 1 or offset % kind.itemsize or offset + size > len(whole):
+    item = kind.itemsize if is_array else dtypes.torch_itemsize(kind)
+    is_bytes = whole.dtype.itemsize == 1 if is_array else whole.element_size() == 1
+    size = math.prod(shape) * item
+    if whole.ndim != 1 or item == 0 or not is_bytes or offset % item or offset + size > len(whole):
         raise Malformed("a part beyond its tensor")
     if is_array:
         return whole[offset:offset + size].view(kind).reshape(shape)
