@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches a second by torch's DataLoader and by Feedlane's Loader over the same data set, Python on both sides, alternating in
 one process: the same workers, prefetch factor and collating, kept workers, the first epoch of each left out. What is measured is
-the way of a batch: a sample is an array that is there.
+the way of a batch: a sample is an array that is there, which the data set returns one by one (__getitem__) or as a list of a
+batch's (__getitems__). The processor time a batch is the trainer's, all its threads, and that of all workers.
 
-Usage: PYTHONPATH=capi/python compare_torch.py [--quick] [--json] [--rounds N] [--workers N]..."""
+With --command, between the two: the same bytes by a data set in C, from `feedlane bench handoff`.
+
+Usage: PYTHONPATH=capi/python compare_torch.py [--quick] [--json] [--rounds N] [--workers N]... [--bytes N]... [--command FEEDLANE]"""
 import argparse
+import itertools
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -37,12 +42,40 @@ class Ready:
         return self.sample
 
 
-def rate(loader):
-    began, batches = time.perf_counter(), 0
+class ReadyAtOnce(Ready):
+    """The same, asked for a batch's samples at once."""
+
+    def __getitems__(self, indices):
+        return [self.sample] * len(indices)
+
+
+def processor_s(pids):
+    """What these processes have had of a processor, in seconds."""
+    total = 0
+    for pid in pids:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as file:
+                total += int(file.read().split()[0])
+    return total / 1e9
+
+
+def epoch(loader, pids):
+    """Batches a second; microseconds of processor a batch in the trainer and in the workers."""
+    batches, workers = 0, processor_s(pids)
+    trainer, began = time.process_time(), time.perf_counter()
     for batch in loader:
         batch[0, 0].item()
         batches += 1
-    return batches / (time.perf_counter() - began)
+    lasted, trainer = time.perf_counter() - began, time.process_time() - trainer
+    return batches / lasted, 1e6 * trainer / batches, 1e6 * (processor_s(pids) - workers) / batches
+
+
+def c_rate(command, size, workers):
+    """Batches a second of a data set in C."""
+    said = subprocess.run([command, "bench", "--json", "--rounds", "1", "--quick", "--no-pin", "handoff", "--rate-only", "--bytes",
+                           str(size), "--workers", str(workers), "--prefetch", str(PREFETCH)], check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(said)["groups"]["handoff"]["rows"][0]["batches_s"]["median"]
 
 
 def spread(values):
@@ -57,14 +90,40 @@ def machine(torch):
             "python": sys.version.split()[0]}
 
 
-def measure(torch, size, batches, workers, rounds):
-    dataset = Ready(batches * ROWS, size // ROWS)
+def measure(torch, kind, size, batches, workers, rounds, command):
+    dataset = kind(batches * ROWS, size // ROWS)
     arguments = dict(batch_size=ROWS, num_workers=workers, persistent_workers=True, prefetch_factor=PREFETCH)
     theirs = torch.utils.data.DataLoader(dataset, **arguments)
+    found = []
     with feedlane.Loader(dataset, tensors="torch", **arguments) as ours:
-        pairs = [(rate(theirs), rate(ours)) for _ in range(rounds + 1)][1:]
-    return {"bytes": size, "workers": workers, "prefetch": PREFETCH, "torch_batches_s": spread([their for their, _ in pairs]),
-            "feedlane_batches_s": spread([our for _, our in pairs]), "ratio": spread([our / their for their, our in pairs])}
+        for number in range(rounds + 1):
+            if number == 0:  # the workers start
+                for loader in theirs, ours:
+                    epoch(loader, [])
+                pids = [worker.pid for worker in theirs._iterator._workers], [worker["pid"] for worker in ours.workers()]
+                continue
+            c = c_rate(command, size, workers) if command else None
+            found.append((epoch(theirs, pids[0]), c, epoch(ours, pids[1])))
+    row = {"bytes": size, "workers": workers, "prefetch": PREFETCH, "at_once": kind is ReadyAtOnce,
+           "torch_batches_s": spread([their[0] for their, _, _ in found]),
+           "feedlane_batches_s": spread([our[0] for _, _, our in found]),
+           "torch_trainer_us": spread([their[1] for their, _, _ in found]),
+           "feedlane_trainer_us": spread([our[1] for _, _, our in found]),
+           "torch_workers_us": spread([their[2] for their, _, _ in found]),
+           "feedlane_workers_us": spread([our[2] for _, _, our in found]),
+           "ratio": spread([our[0] / their[0] for their, _, our in found])}
+    if command:
+        row["c_batches_s"] = spread([c for _, c, _ in found])
+        row["ratio_to_c"] = spread([our[0] / c for _, c, our in found])
+    return row
+
+
+def show(row):
+    m = {name: value["median"] for name, value in row.items() if isinstance(value, dict)}
+    print(f"{row['bytes']:>9} {row['workers']:>7} {'at once' if row['at_once'] else 'each':>8} {m['torch_batches_s']:8.0f} "
+          f"{m['feedlane_batches_s']:10.0f} {m['ratio']:6.2f} {m['torch_trainer_us']:7.1f} {m['feedlane_trainer_us']:7.1f} "
+          f"{m['torch_workers_us']:7.1f} {m['feedlane_workers_us']:7.1f}"
+          + (f" {m['ratio_to_c']:7.2f}" if "ratio_to_c" in m else ""))
 
 
 def main():
@@ -73,6 +132,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="fewer batches")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--bytes", type=int, nargs="+", choices=SIZES, help="of a batch; else all four")
+    parser.add_argument("--command", help="the program `feedlane`")
     chosen = parser.parse_args()
     try:
         import torch  # here, since Feedlane's workers import this module, and need none of torch's
@@ -81,18 +142,20 @@ def main():
         return 77
     rows = []
     if not chosen.json:
-        print(f"torch {torch.__version__}, numpy {np.__version__}, prefetch {PREFETCH}, medians of {chosen.rounds} rounds")
-        print(f"{'bytes':>9} {'workers':>8} {'torch/s':>10} {'feedlane/s':>10} {'ratio':>6}  lowest and highest ratio of a round")
+        print(f"torch {torch.__version__}, numpy {np.__version__}, prefetch {PREFETCH}, medians of {chosen.rounds} rounds; "
+              f"us: of a processor, a batch")
+        print(f"{'bytes':>9} {'workers':>7} {'samples':>8} {'torch/s':>8} {'feedlane/s':>10} {'ratio':>6} {'trainer us':>15} "
+              f"{'workers us':>15}" + "  over C" * bool(chosen.command))
     for size, batches in (QUICK if chosen.quick else SIZES).items():
-        for workers in chosen.workers:
-            row = measure(torch, size, batches, workers, chosen.rounds)
+        if chosen.bytes and size not in chosen.bytes:
+            continue
+        for workers, kind in itertools.product(chosen.workers, (Ready, ReadyAtOnce)):
+            row = measure(torch, kind, size, batches, workers, chosen.rounds, chosen.command)
             rows.append(row)
-            ratio = row["ratio"]
             if not chosen.json:
-                print(f"{size:>9} {workers:>8} {row['torch_batches_s']['median']:10.0f} "
-                      f"{row['feedlane_batches_s']['median']:10.0f} {ratio['median']:6.2f}  {ratio['min']:.2f} {ratio['max']:.2f}")
+                show(row)
     if chosen.json:
-        ratios = {f"python.{row['bytes']}.{row['workers']}": row["ratio"] for row in rows}
+        ratios = {f"python.{row['bytes']}.{row['workers']}" + ".at_once" * row["at_once"]: row["ratio"] for row in rows}
         print(json.dumps({"machine": machine(torch), "groups": {"python": {"rows": rows, "ratios": ratios}}}, indent=1))
     return 0
 
