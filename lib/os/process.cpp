@@ -307,16 +307,16 @@ struct WriteEnd {
 struct WriteEnds {
   std::mutex mutex;
   std::vector<WriteEnd> ends;
-  pid_t owner = 0;
+  ForkStamp stamp;  // of the process that opened them
 
   // Those of a process that has forked this one are closed, unless the host has done so: then other files may have the numbers.
+  // Takes no lock of the stamp: fork_process has it.
   void drop_inherited() {
-    if (owner == ::getpid()) return;
+    if (ends.empty() || !stamp.is_foreign()) return;
     struct stat file {};
     for (const WriteEnd& end : ends)
       if (::fstat(end.fd, &file) == 0 && S_ISFIFO(file.st_mode) && file.st_ino == end.pipe) (void)::close(end.fd);
     ends.clear();
-    owner = ::getpid();
   }
 };
 WriteEnds& write_ends() {
@@ -331,6 +331,7 @@ Status Lifeline::open(Fd& read_end, Error& error) {
   WriteEnds& all = write_ends();
   const std::lock_guard lock(all.mutex);
   all.drop_inherited();
+  if (const Status s = all.stamp.take(error); s != FEEDLANE_OK) return s;
   all.ends.reserve(all.ends.size() + 1);
   if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "pipe2");
   struct stat file {};

@@ -2,9 +2,12 @@
 // The lifeline of os/process.hpp: what becomes of a process that is tied to one, whatever it does at the moment.
 #include <doctest/doctest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 
 #include "os/process.hpp"
+#include "support/namespaces.hpp"
+#include "support/skip.hpp"
 #include "unit/os/fixtures.hpp"
 
 using feedlane::Error;
@@ -181,6 +184,29 @@ TEST_CASE("a child that the host has forked drops the lifelines it has inherited
   REQUIRE(::read(said.read.get(), &byte, 1) == 1);
   own.lifeline.cut();
   CHECK(was_killed(feedlane::test::wait_for_end(pid)));
+}
+
+TEST_CASE("a forked child drops the lifelines it has inherited if its pid namespace gives it its parent's pid") {
+  if (!feedlane::test::has_pid_namespaces()) return feedlane::test::skip("this user can't make PID namespaces");
+  CHECK(feedlane::test::in_child([] {
+          const auto in_namespace = [](const auto& f) {
+            if (::unshare(CLONE_NEWPID) != 0) return 3;
+            const pid_t pid = ::fork();
+            if (pid == 0) ::_exit(::getpid() == 1 ? f() : 4);
+            int status = 0;
+            return ::waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 5;
+          };
+          return in_namespace([&] {
+            Fd read;
+            os::Lifeline line;
+            Error error;
+            if (line.open(read, error) != FEEDLANE_OK) return 6;
+            return in_namespace([&] {
+              os::drop_inherited_lifelines();
+              return ::fcntl(line.fd(), F_GETFD) < 0 && errno == EBADF ? 0 : 7;
+            });
+          });
+        }) == 0);
 }
 
 TEST_CASE("tying to a lifeline that is closed already is E_PEER_DEAD, and does not kill") {
