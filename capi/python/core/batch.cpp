@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 namespace {
@@ -40,23 +41,17 @@ PyObject* get(PyObject* self, void*) {
 
 PyObject* get_is_held(PyObject* self, void*) { return PyBool_FromLong(batch_of(self)->is_held ? 1 : 0); }
 
-PyObject* list_of(const std::int64_t* numbers, std::uint64_t count) {
-  Ref all(PyList_New(static_cast<Py_ssize_t>(count)));
-  for (std::uint64_t i = 0; all && i < count; i++)
-    PyList_SetItem(all.get(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(numbers[i]));
-  return all.release();
-}
-
 PyObject* get_indices(PyObject* self, void*) {
   const Batch* const b = held(self);
   if (b == nullptr) return nullptr;
   if (b->batch.indices == nullptr) Py_RETURN_NONE;
-  return list_of(b->batch.indices, b->batch.count);
+  return list_of(b->batch.indices, b->batch.count).release();
 }
 
 PyObject* get_skipped(PyObject* self, void*) {
   const Batch* const b = held(self);
-  return b != nullptr ? list_of(b->batch.skipped, b->batch.skipped != nullptr ? b->batch.skipped_count : 0) : nullptr;
+  if (b == nullptr) return nullptr;
+  return list_of(b->batch.skipped, b->batch.skipped != nullptr ? b->batch.skipped_count : 0).release();
 }
 
 PyGetSetDef batch_members[] = {
@@ -93,8 +88,7 @@ const feedlane_tensor* tensor_of(const Batch* b, long long number) {
 PyObject* tensor(PyObject* self, PyObject* number) {
   const feedlane_tensor* const t = tensor_of(held(self), PyLong_AsLongLong(number));
   if (t == nullptr) return nullptr;
-  Ref shape(PyTuple_New(t->ndim));
-  for (std::int32_t i = 0; shape && i < t->ndim; i++) PyTuple_SetItem(shape.get(), i, PyLong_FromLongLong(t->shape[i]));
+  Ref shape = shape_of(t->shape, t->ndim);
   const char* const text = t->name != nullptr ? t->name : "";
   Ref name(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
   if (!shape || !name) return nullptr;

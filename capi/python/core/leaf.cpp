@@ -6,6 +6,7 @@
 
 #include "arena/dlpack_abi.hpp"
 #include "core.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 namespace {
@@ -49,12 +50,7 @@ PyObject* get_dtype(PyObject* self, void*) {
   return Py_BuildValue("(ii)", leaf_of(self)->dtype.code, leaf_of(self)->dtype.bits);
 }
 
-PyObject* get_shape(PyObject* self, void*) {
-  Ref shape(PyTuple_New(leaf_of(self)->ndim));
-  for (std::int32_t i = 0; shape && i < leaf_of(self)->ndim; i++)
-    PyTuple_SetItem(shape.get(), i, PyLong_FromLongLong(leaf_of(self)->shape[i]));
-  return shape.release();
-}
+PyObject* get_shape(PyObject* self, void*) { return shape_of(leaf_of(self)->shape, leaf_of(self)->ndim).release(); }
 
 PyGetSetDef leaf_members[] = {{"dtype", get_dtype, nullptr, "DLPack's code and bits.", nullptr},
                               {"shape", get_shape, nullptr, "In elements.", nullptr},

@@ -2,6 +2,7 @@
 // Loader: a feedlane_loader. A reference besides the one that close gives up keeps the handle valid for calls of other threads.
 #include "core.hpp"
 #include "members.hpp"
+#include "numbers.hpp"
 
 #include <structmember.h>
 
@@ -83,12 +84,7 @@ bool read_fields(PyObject* object, std::vector<feedlane_field>& fields) {
     if (PyArg_ParseTuple(PyTuple_GetItem(object, i), "y(ii)O!:fields", &field.name, &code, &bits, &PyTuple_Type,
                          &shape) == 0)
       return false;
-    field.dtype = {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits), 1};
-    field.ndim = static_cast<std::int32_t>(std::min<Py_ssize_t>(PyTuple_Size(shape), FEEDLANE_MAX_NDIM + 1));
-    for (std::int32_t d = 0; d < std::min(field.ndim, FEEDLANE_MAX_NDIM); d++) {
-      field.shape[d] = PyLong_AsLongLong(PyTuple_GetItem(shape, d));
-      if (field.shape[d] == -1 && PyErr_Occurred() != nullptr) return false;
-    }
+    if (!set_type(field, code, bits, shape)) return false;
     fields.push_back(field);
   }
   return PyErr_Occurred() == nullptr;

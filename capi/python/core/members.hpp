@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 
@@ -24,10 +25,6 @@ struct Member {
 
 // ---- one value ----
 
-inline PyObject* to_python(std::int32_t value) { return PyLong_FromLong(value); }
-inline PyObject* to_python(std::uint32_t value) { return PyLong_FromUnsignedLong(value); }
-inline PyObject* to_python(std::int64_t value) { return PyLong_FromLongLong(value); }
-inline PyObject* to_python(std::uint64_t value) { return PyLong_FromUnsignedLongLong(value); }
 template <std::size_t Size>
 PyObject* to_python(const char (&text)[Size]) {
   return PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(strnlen(text, Size)), "replace");

@@ -5,6 +5,7 @@
 
 #include "core.hpp"
 #include "members.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 namespace {
@@ -49,10 +50,7 @@ PyObject* next_indices(PyObject* self, PyObject* cap) {
   const std::int32_t s = feedlane_sampler_next(sampler_of(self)->handle, indices.get(), room, &got, error_room());
   if (!check(s)) return nullptr;
   if (s == FEEDLANE_END) Py_RETURN_NONE;
-  Ref all(PyList_New(static_cast<Py_ssize_t>(got)));
-  for (std::uint64_t i = 0; all && i < got; i++)
-    PyList_SetItem(all.get(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(indices[i]));
-  return all.release();
+  return list_of(indices.get(), got).release();
 }
 
 PyObject* length(PyObject* self, PyObject*) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Task: a batch to be made, in a worker or inline. It is valid until it is committed, failed, or given back by its callback.
-#include <algorithm>
-
 #include "core.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 namespace {
@@ -34,19 +33,12 @@ PyObject* get_indices(PyObject* self, void*) {
   const feedlane_task* const task = task_of(self);
   if (task == nullptr) return nullptr;
   if (task->indices == nullptr) Py_RETURN_NONE;
-  Ref all(PyList_New(static_cast<Py_ssize_t>(task->count)));
-  for (std::uint64_t i = 0; all && i < task->count; i++)
-    PyList_SetItem(all.get(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(task->indices[i]));
-  return all.release();
+  return list_of(task->indices, task->count).release();
 }
 
 PyObject* get_seeds(PyObject* self, void*) {
   const feedlane_task* const task = task_of(self);
-  if (task == nullptr) return nullptr;
-  Ref all(PyList_New(static_cast<Py_ssize_t>(task->count)));
-  for (std::uint64_t i = 0; all && i < task->count; i++)
-    PyList_SetItem(all.get(), static_cast<Py_ssize_t>(i), PyLong_FromUnsignedLongLong(task->seeds[i]));
-  return all.release();
+  return task != nullptr ? list_of(task->seeds, task->count).release() : nullptr;
 }
 
 PyGetSetDef task_members[] = {
@@ -73,12 +65,7 @@ PyObject* tensor(PyObject* self, PyObject* args) {
   if (task == nullptr) return nullptr;
   auto field = init<feedlane_field>();
   field.name = name;
-  field.dtype = {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits), 1};
-  field.ndim = static_cast<std::int32_t>(std::min<Py_ssize_t>(PyTuple_Size(shape), FEEDLANE_MAX_NDIM + 1));
-  for (std::int32_t i = 0; i < std::min(field.ndim, FEEDLANE_MAX_NDIM); i++) {
-    field.shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
-    if (field.shape[i] == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  }
+  if (!set_type(field, code, bits, shape)) return nullptr;
   feedlane_tensor out;
   if (!check(feedlane_task_tensor(task, number, &field, &out, error_room()))) return nullptr;
   return PyMemoryView_FromMemory(static_cast<char*>(out.data), static_cast<Py_ssize_t>(out.bytes), PyBUF_WRITE);

@@ -2,6 +2,7 @@
 // Arrays and DLPack capsules over the memory of a batch's tensor. Each holds a reference of the batch.
 #include "arena/dlpack_abi.hpp"
 #include "core.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 namespace {
@@ -77,9 +78,7 @@ Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor
   view->data = tensor.data;
   view->bytes = tensor.bytes;
   Ref memory(reinterpret_cast<PyObject*>(view));
-  Ref shape(PyTuple_New(tensor.ndim));
-  for (std::int32_t i = 0; shape && i < tensor.ndim; i++)
-    PyTuple_SetItem(shape.get(), i, PyLong_FromLongLong(tensor.shape[i]));
+  Ref shape = shape_of(tensor.shape, tensor.ndim);
   if (!shape) return {};
   return Ref(PyObject_CallFunctionObjArgs(types.ndarray, shape.get(), dtype, memory.get(), nullptr));
 }

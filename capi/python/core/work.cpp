@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 namespace {
@@ -156,9 +157,7 @@ class Loop {
   }
 
   Ref at_once(const feedlane_task* task) {
-    Ref indices(PyList_New(static_cast<Py_ssize_t>(task->count)));
-    for (std::uint64_t i = 0; indices && i < task->count; i++)
-      PyList_SetItem(indices.get(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(task->indices[i]));
+    Ref indices = list_of(task->indices, task->count);
     return indices ? Ref(PyObject_CallFunctionObjArgs(get_all_.get(), indices.get(), nullptr)) : Ref();
   }
 
