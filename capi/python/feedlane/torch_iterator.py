@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One iteration of a DataLoader with workers: the crew of its processes, the batches of indices that they are given, and what
+becomes of a batch that can't be made."""
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import gc
+import itertools
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.utils.data
+import torch.utils.dlpack
+from torch.utils.data import dataloader as torch_dataloader
+from torch.utils.data._utils import pin_memory
+
+from . import _core, errors, lifetime, maker, torch_state, torch_worker, tree
+
+if TYPE_CHECKING:
+    from .batch import Batch, BatchTensor
+    from .dataloader import DataLoader
+
+_LOOK_EVERY_NS = 50_000_000  # at workers that have ended
+# With in_order=False torch gives a batch to a worker that has room since 2.7, and to each in turn before.
+_IS_FREE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
+_OF_WORKERS = (_core.E_PEER_DEAD, _core.E_QUARANTINED, _core.E_RESTARTS, _core.E_HUNG)
+_LARGEST_BATCH = 65536       # rows of a batch sampler that doesn't say
+
+
+class Iterator(torch_dataloader._BaseDataLoaderIter):
+    """One iteration with its own workers; with persistent_workers, one after the other."""
+
+    _core: Any = None  # a _core.Loader
+    _base_seed: Any  # an int, of torch's generator
+    is_over = False
+
+    def __init__(self, loader: DataLoader[Any], state: torch_state.State | None = None) -> None:
+        resume = None if state is None else torch_state.Resume(state, loader.num_workers)
+        with torch_state.no_draw(loader.generator) if resume else contextlib.nullcontext():
+            super().__init__(loader)
+        if resume:
+            resume.restore_generator(loader)
+            if resume.finished:
+                loader._next_random = resume.next_random
+        if resume and resume.finished and not self._persistent_workers:
+            self._pass_over(resume)
+            return
+        self._options: dict[str, Any] = {
+            "held": loader.held, "slot_bytes": loader.slot_bytes, "max_restarts": loader.max_restarts,
+            "task_timeout_ns": int(loader.task_timeout * 1e9)}
+        self._allow_pickle = loader.allow_pickle
+        self._prefetch = (loader.prefetch_factor or 0) * loader.num_workers
+        self._iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
+        self._in_order = getattr(loader, "in_order", True)
+        self._queue, self._epoch = _core.IndexQueue(), 0
+        if resume and resume.base_seed is not None:
+            self._base_seed = resume.base_seed
+        self._plan_states(loader, resume)
+        self._draw_from(resume, loader)
+        self._takes_lists = self._auto_collation or self._yields_lists()
+        weak: Any = weakref.ref(self)
+        self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"],
+                                       self._takes_lists, lambda worker: weak()._keeping(worker),
+                                       lambda: weak().position.taken)
+        self._create(loader)
+        self._begin()
+        if resume:
+            self._forward(resume)
+
+    # ---- states ----
+
+    def _plan_states(self, loader: DataLoader[Any], resume: torch_state.Resume | None) -> None:
+        """Who has a state, and what a worker starts with."""
+        self._has_states = self._iterable or torch_state.is_stateful(self._dataset)
+        self._states = resume.states if resume else {}
+        if all(state is None or torch_state.is_empty(state) for state in self._states.values()):
+            self._states = {}  # an iterable data set without states begins anew
+        every = loader.snapshot_every_n_steps
+        self._rounds = max(1, every // self._num_workers) if every else 0
+        if not self._iterable and not self._in_order:
+            self._rounds = 0  # which batches have come is no position of the sampler
+        # The workers before the one whose turn it is answer first, with nothing.
+        self._lead = (resume.last + 1) % self._num_workers if resume and self._states and self._in_order else 0
+
+    def _keeping(self, worker: int) -> torch_worker.Keeping | None:
+        if not self._has_states:
+            return None
+        progress = self.position
+        state = progress.state_for(worker)
+        if state is not None and torch_state.is_empty(state):
+            state = None
+        return torch_worker.Keeping(state, self._rounds, self._lead if self._epoch == 0 else 0)
+
+    def _draw_from(self, resume: torch_state.Resume | None, loader: DataLoader[Any]) -> None:
+        """The sampler, from its start or where the state says."""
+        random = torch_state.draw_as_saved(loader, self, self._epoch == 0) if resume is None else None
+        self._indices = torch_state.Indices(self._index_sampler)
+        step = taken = 0
+        if resume and not self._iterable:
+            self._indices.load_state_dict(resume.main)
+            step, taken = resume.step, resume.main["_sampler_iter_yielded"]
+        elif resume and self._states:
+            step = taken = resume.step
+        if resume:
+            self._IterableDataset_len_called = resume.main["_IterableDataset_len_called"]
+        if random is not None:
+            self._indices.start_as_saved(random)
+        seeds = {"_base_seed": self._base_seed, **torch_state.generator_state(loader)}
+        if not self._iterable:
+            self._indices.start()
+        self.position = torch_state.Progress(self._indices, self._num_workers, self._rounds, seeds, self._iterable,
+                                             self._has_states, self._states)
+        self.position.begin(step, taken, resume.last if resume and step else None)
+        self._num_yielded = step
+        self._sampler_iter, self._batch_failed = iter(self._indices), False
+        self._ahead: collections.deque[tuple[Any, Exception | None]] = collections.deque()
+
+    def _forward(self, resume: torch_state.Resume) -> None:
+        steps = resume.since
+        if self._iterable and not self._states:
+            steps += resume.step
+            if steps:
+                torch_state.warn_of_forwarding(steps)
+        for _ in range(steps):
+            next(self)
+        if resume.finished:
+            collections.deque(self, 0)
+
+    def _pass_over(self, resume: torch_state.Resume) -> None:
+        """An epoch that is over: of it only generators and samplers are left."""
+        self.is_over = True
+        if self._dataset_kind == torch_dataloader._DatasetKind.Map:
+            indices = torch_state.Indices(self._index_sampler)
+            indices.load_state_dict(resume.main)
+            indices.exhaust()
+
+    def look_ahead(self) -> None:
+        """Takes batches until every worker has told its first state. The loop gets them later."""
+        while self.position.unknown and not (self._ahead and self._ahead[-1][1]):
+            try:
+                self._ahead.append((self._take(), None))
+            except Exception as reason:
+                self._ahead.append((None, reason))
+
+    def _yields_lists(self) -> bool:
+        """Without a batch size a sampler may yield lists of indices, each of which the data set is asked for at once."""
+        if self._iterable or type(self._index_sampler) in (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler):
+            return False
+        head = list(itertools.islice(self._sampler_iter, 1))
+        self._sampler_iter = itertools.chain(head, self._sampler_iter)
+        return bool(head) and isinstance(head[0], (list, tuple))
+
+    def _create(self, loader: DataLoader[Any]) -> None:
+        sampler = None
+        if self._iterable:
+            batch_size = loader.batch_size if self._auto_collation else _core.UNBATCHED
+        else:
+            batch_size = 0 if self._takes_lists else _core.UNBATCHED
+            rows = (getattr(self._index_sampler, "batch_size", None) or _LARGEST_BATCH) if self._takes_lists else 0
+            sampler = self._queue.sampler(rows)
+        self._core = lifetime.create(
+            {"workers": self._num_workers, "prefetch_factor": loader.prefetch_factor, "start": _core.START_EXTERNAL,
+             "dispatch": _core.DISPATCH_ROUND_ROBIN if self._in_order or not _IS_FREE else _core.DISPATCH_LEAST_LOADED,
+             "out_of_order": not self._in_order, "has_seed": True,
+             "seed": self._base_seed & (2**64 - 1), "drop_last": self._drop_last and self._iterable,
+             "iterable": self._iterable, "batch_size": batch_size, **self._options}, sampler=sampler)
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        super()._reset(loader, first_iter)  # type: ignore[no-untyped-call]
+        self._epoch += 1
+        states = self.position.states
+        self._indices = torch_state.Indices(self._index_sampler)
+        self._states, self.is_over = {}, False
+        self._draw_from(None, loader)
+        self.position.keep(states)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._queue.restart()
+        self._has_indices, self._ended = not self._iterable, False
+        if self._has_indices and self._epoch == 0:
+            for _ in range(self._lead):
+                self._queue.push((0,))  # not asked for
+        for _ in range(self._prefetch):
+            self._push()
+        self._crew.fill(self._core)
+        self._core.begin(self._epoch)
+        self._cursor = _core.Cursor(self._core, _Outcomes(self), functools.partial(tree.load, allow_pickle=self._allow_pickle),
+                                    torch.utils.dlpack.from_dlpack, _LOOK_EVERY_NS, self._options["held"], False)
+        self._next_of_cursor = self._cursor.__next__
+
+    def _push(self) -> None:
+        """The library draws one batch ahead of what it has yielded: it is there before it does."""
+        if not self._has_indices:
+            return
+        try:
+            indices = next(self._sampler_iter)
+        except StopIteration:
+            self._has_indices = False
+            self._queue.end()
+            return
+        if not self.position.is_plain:
+            self.position.drew()
+        self._queue.push(indices if self._takes_lists else (indices,))
+
+    def __next__(self) -> Any:
+        try:
+            if self._iterable and self._IterableDataset_len_called is not None:
+                data = super().__next__()  # which looks whether the data set is as long as it said
+            else:
+                data = self._next_data()
+                self._num_yielded += 1
+        except StopIteration:
+            self.is_over = self.position.finished = True
+            self.position.on_known()
+            raise
+        self.position.step = self._num_yielded
+        return data
+
+    def _next_data(self) -> Any:
+        position = self.position
+        try:
+            data = self._taken() if self._ahead or self._has_states else self._take()
+        except Exception:
+            if self._batch_failed:  # it was one all the same
+                self._batch_failed = False
+                position.took()
+            raise
+        position.took()
+        if not self._pin_memory:
+            return data
+        return pin_memory.pin_memory(data, self._pin_memory_device)  # type: ignore[no-untyped-call]
+
+    def _taken(self) -> Any:
+        """The next batch, if workers may tell states, or batches were taken ahead."""
+        while True:
+            data, reason = self._ahead.popleft() if self._ahead else (self._take(), None)
+            if reason is not None:
+                raise reason
+            if type(data) is not tree.WithState:
+                return data
+            told = data.state
+            self.position.told(told)
+            if not told["without"]:
+                return data.data
+
+    def _take(self) -> Any:
+        self._push()
+        self._deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
+        data = self._next_of_cursor()
+        if type(data) is not tree.WithState:
+            return data
+        told = torch_worker.state_told(data.state, self._allow_pickle)
+        self.position.told_first(told)
+        return tree.WithState(data.data, told)
+
+    next = __next__
+    # As torch's iterator has them: the processes, by worker.
+    _workers = property(lambda self: self._crew.processes())
+
+    # ---- the end ----
+
+    def _shutdown_workers(self) -> None:
+        if self._core is not None:  # else the constructor has raised
+            self._core.close()
+            self._crew.join()
+
+    def __del__(self) -> None:
+        self._shutdown_workers()
+
+
+class _Outcomes:
+    """What the compiled iterator asks: see core/cursor.cpp."""
+
+    def __init__(self, iterator: Iterator) -> None:
+        self._weak = weakref.ref(iterator)  # an iterator that is dropped ends its workers
+
+    _i = property(lambda self: self._weak())
+
+    def __len__(self) -> int:
+        return len(self._i)
+
+    def end(self) -> None:
+        i = self._i
+        i._ended = True
+        if not i._persistent_workers:
+            i._shutdown_workers()
+
+    def refuse(self, status: int) -> NoReturn:
+        raise errors.make(status)
+
+    def outcome(self, status: int, exception: errors.FeedlaneError, is_again: bool) -> Any:
+        i = self._i
+        if i._ended and status == _core.E_STATE:
+            raise StopIteration
+        # Without a worker: none is attached yet. With one: its shard is lost with it.
+        if status == _core.TIMEOUT or (status == _core.E_PEER_DEAD and exception.worker < 0):
+            i._crew.fill(i._core)
+            if i._deadline is not None and time.monotonic() >= i._deadline:
+                raise RuntimeError(f"DataLoader timed out after {i._timeout} seconds")
+            return NotImplemented
+        if status == _core.SLOTS_HELD:
+            if is_again:
+                raise errors.make(status)
+            gc.collect()
+            return NotImplemented
+        i._batch_failed = status in (_core.E_SAMPLE, _core.E_QUARANTINED)
+        if status in (_core.E_SAMPLE, _core.E_INIT):
+            torch_worker.reraise(exception)
+        if status in _OF_WORKERS:
+            raise errors.with_more(exception, i._crew.ends())
+        raise exception
+
+    def unusual(self, batch: Batch) -> Any:
+        with batch.adopt(_convert, self._i._allow_pickle):
+            return batch.data
+
+    def copy(self, data: Any) -> Any:
+        return maker.copied(data)
+
+
+def _convert(tensor: BatchTensor, owner: int) -> Any:
+    return tensor.numpy() if owner == tree.NUMPY else tensor.torch()
