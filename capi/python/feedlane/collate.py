@@ -36,7 +36,8 @@ class Leaf:
         self.dtype, self.stored, self.shape, self.fill = dtype, stored, tuple(shape), fill
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor of torch's, which this doesn't import."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -231,7 +232,7 @@ def batch(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
     """default_collate: a list of samples that are alike. The plan of the batch, its leaves, of shape [samples, ...], appended to
     `leaves`. TypeError, RuntimeError, OverflowError: the samples can't be put together."""
     first = samples[0]
-    if _is_tensor(first):
+    if is_tensor(first):
         return _stacked(samples, leaves)
     if isinstance(first, np.ndarray):
         return leaves.plan(_array_leaf(samples, True))
@@ -257,7 +258,7 @@ def batch(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
 def single(sample: Any, leaves: Leaves) -> Plan:
     """default_convert: one sample without a batch dimension; numbers and strings stay what they are. The plan, its leaves
     appended to `leaves`."""
-    if _is_tensor(sample):
+    if is_tensor(sample):
         return _of_tensor(sample, leaves, tree.ANY)
     if isinstance(sample, (np.ndarray, np.generic)) and sample.dtype.kind not in "OSU":
         return leaves.plan(_array_leaf([np.asarray(sample)], False))
@@ -267,7 +268,7 @@ def single(sample: Any, leaves: Leaves) -> Plan:
 def whole(value: Any, leaves: Leaves) -> Plan:
     """What a collate_fn returned, as it is: arrays come back as numpy's, tensors as torch's. The plan, its leaves appended to
     `leaves`."""
-    if _is_tensor(value):
+    if is_tensor(value):
         return _of_tensor(value, leaves, tree.TORCH)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
         if leaves.pickles and (type(value) is not np.ndarray or not _is_known(value.dtype)):

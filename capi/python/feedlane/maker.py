@@ -77,7 +77,7 @@ def copied(data: Any) -> Any:
     """The same with its arrays and tensors copied."""
     if isinstance(data, np.ndarray):
         return data.copy()
-    if _is_tensor(data):
+    if collate.is_tensor(data):
         return data.clone()
     if type(data) in (list, tuple):
         return type(data)(copied(item) for item in data)
@@ -87,11 +87,6 @@ def copied(data: Any) -> Any:
         for key, value in data.items():  # the batch's own, which nobody else has
             data[key] = copied(value)
     return data
-
-
-def _is_tensor(data: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(data, torch.Tensor)
 
 
 class SampleFailed(Exception):
