@@ -278,9 +278,9 @@ def _part_of(whole: Any, dtype: str, offset: int, shape: tuple[int, ...]) -> Any
     is_array = isinstance(whole, np.ndarray)
     try:
         kind: Any = np.dtype(dtype) if is_array else getattr(sys.modules["torch"], dtype)
-    except (TypeError, AttributeError):
+        item = kind.itemsize if is_array else dtypes.torch_itemsize(kind)
+    except (TypeError, AttributeError, RuntimeError):  # torch's NotImplementedError too: a type that no tensor can be of
         raise Malformed(f"a part of the unknown type {dtype!r}" + (', of torch alone: use tensors="torch"' if is_array else ""))
-    item = kind.itemsize if is_array else dtypes.torch_itemsize(kind)
     is_bytes = whole.dtype.itemsize == 1 if is_array else whole.element_size() == 1
     size = math.prod(shape) * item
     if whole.ndim != 1 or item == 0 or not is_bytes or offset % item or offset + size > len(whole):

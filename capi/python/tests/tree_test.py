@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
+import warnings
 
 from numpy_or_skip import np
 import feedlane
@@ -138,6 +140,31 @@ class Malformed(unittest.TestCase):
         self.assertEqual(read(b'["list",["leaf",0],["leaf",2]]', tensors=2), [("leaf", 0, 0), ("leaf", 1, 2)])
         with self.assertRaisesRegex(tree.Malformed, "1 tensors"):
             read(b'["list",["leaf",0],["leaf",0]]', tensors=1)
+
+    def test_parts_of_any_type_that_torch_names(self):
+        """The name of a type is the worker's text: what no tensor can be of is Malformed."""
+        try:
+            import torch
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        whole = torch.arange(64, dtype=torch.uint8)
+
+        def part(name):
+            node = json.dumps(["part", tree.TORCH, name, 16, 2]).encode()
+            return tree.build(tree.load(node, 1), lambda _number, _owner: whole)
+
+        self.assertEqual(part("int16").tolist(), whole[16:20].view(torch.int16).tolist())
+        for name in filter(tree._DTYPE.fullmatch, dir(torch)):
+            with self.subTest(name), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's, of types that are new in it
+                try:
+                    self.assertEqual(part(name).shape, (2,))
+                except tree.Malformed:
+                    pass
+        # A name of a later torch's that is no element type.
+        with unittest.mock.patch.object(torch, "int77", torch.strided, create=True):
+            with self.assertRaisesRegex(tree.Malformed, "unknown type 'int77'"):
+                part("int77")
 
     def test_a_long_number_takes_no_time(self):
         began = time.process_time()
