@@ -114,6 +114,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             self._indices.start()
         self.position = torch_state.Progress(self._indices, self._num_workers, self._rounds, seeds, self._iterable,
                                              self._has_states, self._states)
+        self.position.length_called = self._IterableDataset_len_called
         self.position.begin(step, taken, resume.last if resume and step else None)
         self._num_yielded = step
         self._sampler_iter, self._batch_failed = iter(self._indices), False

@@ -239,7 +239,8 @@ class Progress:
     def __init__(self, indices: Indices, workers: int, rounds: int, seeds: State, is_iterable: bool, has_states: bool,
                  states: dict[int, Any]) -> None:
         self.step = self.taken = 0  # batches yielded; and with those that failed
-        self.finished, self.length_called = False, None
+        self.finished = False
+        self.length_called: int | None = None  # what len(loader) found the iterable data set's length to be, before the epoch
         self.unknown = set(range(workers)) if has_states and not states else set()  # workers that haven't told their first state
         self.is_plain = not has_states and not indices.is_stateful  # nothing to note but numbers
         self._indices, self._workers, self._rounds, self._seeds = indices, workers, rounds, seeds

@@ -63,6 +63,15 @@ class Shards(torch.utils.data.IterableDataset):
         return iter(range(100 * number, 100 * number + self.lengths[number]))
 
 
+class Short(Shards):
+    """It has more batches than it says it has samples."""
+
+    lengths = (40, 40)
+
+    def __len__(self):
+        return 7
+
+
 class Position:
     """An iterator with a state."""
 
@@ -223,6 +232,23 @@ class Resumed(unittest.TestCase):
         list(one)
         os.kill(one._iterator._workers[0].pid, signal.SIGKILL)
         self.assertEqual(next(iter(one))[0].item(), 51)
+
+    def test_a_length_that_was_asked_for(self):
+        """Of an iterable data set: what goes on from a state warns of the batches beyond it, as torch does."""
+        for workers in 0, 2:
+            with self.subTest(workers=workers):
+                one, lengths, states = loader(Short(), workers), [], []
+                for _ in range(2):
+                    next(iter(one))
+                    states.append(one.state_dict())
+                    main = states[-1]["_snapshot"]["_main_snapshot"] if workers else states[-1]
+                    lengths.append(main["_IterableDataset_len_called"])
+                    self.assertEqual(len(one), 2)
+                self.assertEqual(lengths, [None, 7])
+                other = loader(Short(), workers)
+                other.load_state_dict(states[-1])
+                with self.assertWarnsRegex(UserWarning, "reported to be 7"):
+                    list(other)
 
     def test_without_pickles(self):
         self.resumes(Positions, 3, 4, allow_pickle=False)
