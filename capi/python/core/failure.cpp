@@ -41,6 +41,27 @@ Ref text_of(const char* text, std::size_t length) {
   return Ref(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(length), "replace"));
 }
 
+// What an error of no worker, batch or sample has.
+feedlane_error blank(std::int32_t status) {
+  auto error = init<feedlane_error>();
+  error.code = status;
+  error.worker = error.attempt = -1;
+  error.epoch = error.batch = error.sample = -1;
+  return error;
+}
+
+// The package's exception for this error. Null with another exception.
+Ref make(const feedlane_error& e) {
+  Ref text = text_of(e.text, strnlen(e.text, sizeof e.text));
+  Ref argument = text_of(e.argument, strnlen(e.argument, sizeof e.argument));
+  Ref traceback = text_of(e.detail != nullptr ? e.detail : "", std::min<std::uint64_t>(e.detail_len, e.detail_cap));
+  if (!text || !argument || !traceback) return {};
+  return Ref(PyObject_CallFunction(types.error, "iOOOiiLLLLLi", e.code, text.get(), argument.get(), traceback.get(),
+                                   e.worker, e.attempt, static_cast<long long>(e.epoch),
+                                   static_cast<long long>(e.batch), static_cast<long long>(e.sample),
+                                   static_cast<long long>(e.found), static_cast<long long>(e.needed), e.os_errno));
+}
+
 }  // namespace
 
 std::int64_t forks() { return fork_count.load(std::memory_order_relaxed); }
@@ -58,34 +79,18 @@ feedlane_error* error_room() {
 
 Ref exception_of(std::int32_t status) {
   const feedlane_error& e = *error_room();
-  const bool is_filled = e.code == status;  // else the function has none
-  const std::size_t detail = is_filled ? std::min<std::uint64_t>(e.detail_len, e.detail_cap) : 0;
-  Ref text = text_of(is_filled ? e.text : "", is_filled ? strnlen(e.text, sizeof e.text) : 0);
-  Ref argument = text_of(e.argument, is_filled ? strnlen(e.argument, sizeof e.argument) : 0);
-  Ref traceback = text_of(e.detail != nullptr ? e.detail : "", detail);
-  if (!text || !argument || !traceback) return {};
-  if (!is_filled)
-    return Ref(PyObject_CallFunction(types.error, "iOOOiiLLLLLi", status, text.get(), argument.get(), traceback.get(),
-                                     -1, -1, -1LL, -1LL, -1LL, 0LL, 0LL, 0));
-  return Ref(PyObject_CallFunction(types.error, "iOOOiiLLLLLi", status, text.get(), argument.get(), traceback.get(),
-                                   e.worker, e.attempt, static_cast<long long>(e.epoch),
-                                   static_cast<long long>(e.batch), static_cast<long long>(e.sample),
-                                   static_cast<long long>(e.found), static_cast<long long>(e.needed), e.os_errno));
+  return make(e.code == status ? e : blank(status));  // another code: the function has no feedlane_error
 }
 
 std::nullptr_t raise(std::int32_t status, const char* text) {
-  feedlane_error& e = *error_room();
+  Ref exception;
   if (text != nullptr) {
-    char* const detail = e.detail;
-    feedlane_init(&e, sizeof e);
-    e.detail = detail;
-    e.detail_cap = detail != nullptr ? detail_bytes : 0;
-    e.code = status;
-    e.worker = e.attempt = -1;
-    e.epoch = e.batch = e.sample = -1;
-    (void)PyOS_snprintf(e.text, sizeof e.text, "%s", text);
+    feedlane_error error = blank(status);
+    (void)PyOS_snprintf(error.text, sizeof error.text, "%s", text);
+    exception = make(error);
+  } else {
+    exception = exception_of(status);
   }
-  Ref exception = exception_of(status);
   if (exception) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())), exception.get());
   return nullptr;
 }
