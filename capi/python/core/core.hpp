@@ -162,7 +162,6 @@ bool add_cursor(PyObject* module);
 
 // sampler.cpp: Sampler, and the functions that make one.
 bool add_sampler(PyObject* module);
-extern PyMethodDef sampler_functions[];
 // Takes over the handle. It keeps `source`, which its callbacks use, or null. Null with an exception.
 Ref new_sampler(feedlane_sampler* handle, PyObject* source);
 // Null with a TypeError.

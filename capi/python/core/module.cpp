@@ -56,10 +56,9 @@ PyMethodDef methods[] = {
     {"end", end, METH_NOARGS,
      "end(): the interpreter ends; threads that come back from the library stay where they are."},
     {"set_up", set_up, METH_VARARGS,
-     "set_up(ndarray, dtypes, error, batch, malformed): numpy's array type; its dtypes by code << 8 | bits; what makes "
-     "an "
-     "exception\n"
-     "of an error of the library; the class of batches; what is raised for a plan that is none."},
+     "set_up(ndarray, dtypes, error, batch, malformed): numpy's array type; its dtypes by code << 8 | bits;\n"
+     "what makes an exception of an error of the library; the class of batches;\n"
+     "what is raised for a plan that is none."},
     {"status_text", status_text, METH_O, "status_text(status) -> its meaning in one line"},
     {"seed", seed, METH_NOARGS, "seed() -> int or None: of the sample that this thread is making."},
     {nullptr, nullptr, 0, nullptr}};

@@ -205,8 +205,6 @@ PyObject* torch_base_seed(PyObject*, PyObject* seed) {
   return PyLong_FromUnsignedLongLong(base);
 }
 
-}  // namespace
-
 PyMethodDef sampler_functions[] = {
     {"sequential", sequential, METH_O, "sequential(length) -> Sampler"},
     {"random", random, METH_O, "random(dict of feedlane_random_config) -> Sampler"},
@@ -215,12 +213,14 @@ PyMethodDef sampler_functions[] = {
     {"distributed", distributed, METH_O, "distributed(dict of feedlane_distributed_config) -> Sampler"},
     {"batch", batch, METH_VARARGS, "batch(inner, batch_size, drop_last) -> Sampler"},
     {"custom", custom, METH_VARARGS,
-     "custom(target, rows) -> Sampler over an object with restart(), draw(cap) and failed(exception); rows > 0: of "
-     "batches"},
+     "custom(target, rows) -> Sampler over an object with restart(), draw(cap) and failed(exception).\n"
+     "rows > 0: of batches."},
     {"rank_detect", rank_detect, METH_NOARGS, "rank_detect() -> dict of feedlane_rank"},
     {"torch_base_seed", torch_base_seed, METH_O,
      "torch_base_seed(seed) -> what DataLoader draws after manual_seed(seed)"},
     {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
 
 Ref new_sampler(feedlane_sampler* handle, PyObject* source) {
   auto* const sampler = new_object<Sampler>(sampler_type);

@@ -81,16 +81,6 @@ PyObject* metadata(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-PyObject* state(PyObject* self, PyObject* args) {
-  const char* bytes = nullptr;
-  Py_ssize_t length = 0;
-  if (PyArg_ParseTuple(args, "y#:state", &bytes, &length) == 0) return nullptr;
-  const feedlane_task* const task = task_of(self);
-  if (task == nullptr) return nullptr;
-  if (!check(feedlane_task_state(task, bytes, static_cast<std::uint64_t>(length), error_room()))) return nullptr;
-  Py_RETURN_NONE;
-}
-
 PyObject* record(PyObject* self, PyObject* args) {
   unsigned long long position = 0;
   int outcome = 0;
@@ -140,11 +130,9 @@ PyObject* exhausted(PyObject* self, PyObject*) {
 
 PyMethodDef task_methods[] = {
     {"tensor", tensor, METH_VARARGS,
-     "tensor(number, name, (code, bits), shape) -> writable memoryview of the whole tensor's bytes, valid as long as "
-     "the\n"
-     "task. LimitError: `needed` is the slot_bytes that it takes."},
+     "tensor(number, name, (code, bits), shape) -> writable memoryview of the whole tensor's bytes.\n"
+     "Valid as long as the task. LimitError: `needed` is the slot_bytes that it takes."},
     {"metadata", metadata, METH_VARARGS, "metadata(bytes): attached to the batch; the last call counts."},
-    {"state", state, METH_VARARGS, "state(bytes): the position in the shard after this batch."},
     {"record", record, METH_VARARGS,
      "record(position, outcome, retries, other, text): what became of a sample that failed."},
     {"is_wanted", look, METH_NOARGS, "is_wanted() -> False: the batch will be dropped. Counts as progress."},

@@ -367,8 +367,6 @@ class Task:
         `needed` is the slot_bytes that it takes."""
     def metadata(self, blob: bytes, /) -> None:
         """Attaches these bytes to the batch; the last call counts. LimitError, as above."""
-    def state(self, blob: bytes, /) -> None:
-        """The position in the shard after this batch."""
     def record(self, position: int, outcome: int, retries: int, other: int, text: bytes, /) -> None:
         """What became of the sample of row `position`, which has failed: SAMPLE_RETRIED, SAMPLE_SUBSTITUTED by index `other`, or
         SAMPLE_SKIPPED."""
