@@ -2,7 +2,7 @@
 // The compiled module of the Python package: feedlane.h as Python objects, and what runs once a batch.
 //
 // Python's stable ABI from 3.11 on. Every function is called with the GIL held. Calls of the library that may wait
-// release it (see Unlocked), and callbacks that use Python take it (see Locked).
+// release it (see unlocked), and callbacks that use Python take it (see Locked).
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -45,7 +45,7 @@ void stay_out_of_the_end();
 // The interpreter ends: no loader is left.
 void begin_the_end();
 
-// Releases the GIL for a call that may wait.
+// Releases the GIL.
 class Unlocked {
  public:
   Unlocked() = default;
@@ -59,6 +59,13 @@ class Unlocked {
  private:
   PyThreadState* state_ = PyEval_SaveThread();
 };
+
+// The status of `call`, a call of the library that may wait, without the GIL.
+template <typename Call>
+std::int32_t unlocked(const Call& call) {
+  const Unlocked others;
+  return call();
+}
 
 // Holds the GIL in a callback, whose thread may have it already.
 class Locked {

@@ -147,10 +147,7 @@ std::int32_t next_batch(const Cursor& cursor, feedlane_loader* loader, feedlane_
     if (PyErr_CheckSignals() != 0) return FEEDLANE_INTERRUPTED;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     const std::int64_t left_ns = end_ns == FEEDLANE_FOREVER ? slice_ns : std::max<std::int64_t>(end_ns - now_ns(), 0);
-    {
-      const Unlocked others;
-      status = feedlane_loader_next(loader, std::min(left_ns, slice_ns), &batch, error_room());
-    }
+    status = unlocked([&] { return feedlane_loader_next(loader, std::min(left_ns, slice_ns), &batch, error_room()); });
     if (status != FEEDLANE_TIMEOUT && status != FEEDLANE_INTERRUPTED) return status;
     if (status == FEEDLANE_TIMEOUT && left_ns <= slice_ns && end_ns != FEEDLANE_FOREVER) return status;
   }

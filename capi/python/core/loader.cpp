@@ -143,12 +143,7 @@ PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
   for (const auto& [place, object] :
        {std::pair{&loader->data, data}, {&loader->sampler, sampler}, {&loader->pool, pool}})
     if (object != Py_None) *place = Ref::borrow(object).release();
-  std::int32_t s = FEEDLANE_OK;
-  {
-    const Unlocked others;
-    s = feedlane_loader_create(&config, &loader->owned, error_room());
-  }
-  if (!check(s)) return nullptr;
+  if (!check(unlocked([&] { return feedlane_loader_create(&config, &loader->owned, error_room()); }))) return nullptr;
   loader->handle = loader->owned;
   (void)feedlane_loader_ref(loader->handle);
   return made.release();
@@ -183,11 +178,7 @@ PyObject* close(PyObject* self, PyObject*) {
   if (owned == nullptr || loader.forks != forks()) Py_RETURN_NONE;
   feedlane_loader* const same = owned;
   loader.is_closing = true;
-  std::int32_t s = FEEDLANE_OK;
-  {
-    const Unlocked others;
-    s = feedlane_loader_destroy(&owned);
-  }
+  const std::int32_t s = unlocked([&] { return feedlane_loader_destroy(&owned); });
   loader.is_closing = false;
   if (s != FEEDLANE_E_BUSY) {
     free_unused(loader);
@@ -199,6 +190,13 @@ PyObject* close(PyObject* self, PyObject*) {
 }
 
 PyObject* is_closed(PyObject* self, void*) { return PyBool_FromLong(self_of(self).owned == nullptr ? 1 : 0); }
+
+// A method without arguments: `function` of the object and its handle, within a LoaderCall.
+template <PyObject* (*function)(PyObject*, feedlane_loader*)>
+PyObject* on_handle(PyObject* self, PyObject*) {
+  const LoaderCall call(self_of(self));
+  return call.handle() != nullptr ? function(self, call.handle()) : nullptr;
+}
 
 // Raises for a function that fills in no error.
 PyObject* refuse(PyObject* self, std::int32_t status) {
@@ -213,58 +211,40 @@ PyObject* begin(PyObject* self, PyObject* epoch) {
   const LoaderCall call(self_of(self));
   if (call.handle() == nullptr) return nullptr;
   if (self_of(self).nexts > 0) return raise(FEEDLANE_E_BUSY, "another thread waits for the next batch of this loader");
-  std::int32_t s = FEEDLANE_OK;
-  {
-    const Unlocked others;
-    s = feedlane_loader_begin(call.handle(), number, error_room());
-  }
-  if (!check(s)) return nullptr;
+  if (!check(unlocked([&] { return feedlane_loader_begin(call.handle(), number, error_room()); }))) return nullptr;
   self_of(self).turn++;
   Py_RETURN_NONE;
 }
 
-PyObject* stop(PyObject* self, PyObject*) {
-  const LoaderCall call(self_of(self));
-  if (call.handle() == nullptr) return nullptr;
-  std::int32_t s = FEEDLANE_OK;
-  {
-    const Unlocked others;
-    s = feedlane_loader_stop(call.handle(), error_room());
-  }
-  if (!check(s)) return nullptr;
+PyObject* stop(PyObject*, feedlane_loader* handle) {
+  if (!check(unlocked([&] { return feedlane_loader_stop(handle, error_room()); }))) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* get_turn(PyObject* self, void*) { return PyLong_FromLongLong(self_of(self).turn); }
 
-PyObject* length(PyObject* self, PyObject*) {
-  const LoaderCall call(self_of(self));
-  if (call.handle() == nullptr) return nullptr;
+PyObject* length(PyObject* self, feedlane_loader* handle) {
   std::int64_t batches = -1;
-  const std::int32_t s = feedlane_loader_length(call.handle(), &batches);
+  const std::int32_t s = feedlane_loader_length(handle, &batches);
   return s == FEEDLANE_OK ? PyLong_FromLongLong(batches) : refuse(self, s);
 }
 
-PyObject* state(PyObject* self, PyObject*) {
-  const LoaderCall call(self_of(self));
-  if (call.handle() == nullptr) return nullptr;
+PyObject* state(PyObject*, feedlane_loader* handle) {
   std::uint64_t bytes = 0;
-  std::int32_t s = feedlane_loader_state(call.handle(), 0, nullptr, 0, &bytes, error_room());
+  std::int32_t s = feedlane_loader_state(handle, 0, nullptr, 0, &bytes, error_room());
   while (s == FEEDLANE_E_LIMIT) {
     Ref buffer(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
     if (!buffer) return nullptr;
     const std::uint64_t cap = bytes;
-    s = feedlane_loader_state(call.handle(), 0, PyBytes_AsString(buffer.get()), cap, &bytes, error_room());
+    s = feedlane_loader_state(handle, 0, PyBytes_AsString(buffer.get()), cap, &bytes, error_room());
     if (s == FEEDLANE_OK) return PySequence_GetSlice(buffer.get(), 0, static_cast<Py_ssize_t>(bytes));
   }
   return raise(s);
 }
 
-PyObject* open_worker(PyObject* self, PyObject*) {
-  const LoaderCall call(self_of(self));
-  if (call.handle() == nullptr) return nullptr;
+PyObject* open_worker(PyObject*, feedlane_loader* handle) {
   std::int32_t id = -1, fd = -1;
-  const std::int32_t s = feedlane_loader_open_worker(call.handle(), &id, &fd, error_room());
+  const std::int32_t s = feedlane_loader_open_worker(handle, &id, &fd, error_room());
   if (!check(s)) return nullptr;
   if (s == FEEDLANE_END) Py_RETURN_NONE;
   return Py_BuildValue("(ii)", id, fd);
@@ -272,7 +252,7 @@ PyObject* open_worker(PyObject* self, PyObject*) {
 
 // ---- what it says of itself ----
 
-PyObject* get_stats(PyObject* self, PyObject*) {
+PyObject* get_stats(PyObject* self, feedlane_loader* handle) {
   using Stats = feedlane_stats;
   static const Member<Stats> members[] = {member_of<&Stats::batches>("batches"),
                                           member_of<&Stats::samples>("samples"),
@@ -296,10 +276,8 @@ PyObject* get_stats(PyObject* self, PyObject*) {
                                           member_of<&Stats::hung>("hung"),
                                           member_of<&Stats::rank_source>("rank_source"),
                                           member_of<&Stats::huge_bytes>("huge_bytes")};
-  const LoaderCall call(self_of(self));
-  if (call.handle() == nullptr) return nullptr;
   auto stats = init<Stats>();
-  const std::int32_t s = feedlane_loader_get_stats(call.handle(), &stats);
+  const std::int32_t s = feedlane_loader_get_stats(handle, &stats);
   return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : refuse(self, s);
 }
 
@@ -324,11 +302,9 @@ PyObject* get_worker_stats(PyObject* self, PyObject* worker) {
   return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : refuse(self, s);
 }
 
-PyObject* event(PyObject* self, PyObject*) {
-  const LoaderCall call(self_of(self));
-  if (call.handle() == nullptr) return nullptr;
+PyObject* event(PyObject* self, feedlane_loader* handle) {
   auto event = init<feedlane_event>();
-  const std::int32_t s = feedlane_loader_event(call.handle(), &event);
+  const std::int32_t s = feedlane_loader_event(handle, &event);
   if (s == FEEDLANE_END) Py_RETURN_NONE;
   if (s != FEEDLANE_OK) return refuse(self, s);
   Ref text(to_python(event.what.text));
@@ -356,18 +332,18 @@ PyObject* config_layout(PyObject*, PyObject*) { return layout_of<Config>(config_
 
 PyMethodDef loader_methods[] = {
     {"close", close, METH_NOARGS,
-     "close(): ends the calls of other threads, then the workers, and waits for them. Busy: in a callback of this "
-     "loader."},
+     "close(): ends the calls of other threads, then the workers, and waits for them.\n"
+     "Busy: in a callback of this loader."},
     {"begin", begin, METH_O, "begin(epoch)"},
-    {"stop", stop, METH_NOARGS, "stop(): ends the epoch and all workers, and waits for them."},
-    {"length", length, METH_NOARGS, "length() -> batches in an epoch; -1: unknown"},
-    {"state", state, METH_NOARGS, "state() -> bytes: the position after the newest batch"},
-    {"open_worker", open_worker, METH_NOARGS,
+    {"stop", on_handle<stop>, METH_NOARGS, "stop(): ends the epoch and all workers, and waits for them."},
+    {"length", on_handle<length>, METH_NOARGS, "length() -> batches in an epoch; -1: unknown"},
+    {"state", on_handle<state>, METH_NOARGS, "state() -> bytes: the position after the newest batch"},
+    {"open_worker", on_handle<open_worker>, METH_NOARGS,
      "open_worker() -> (id, descriptor), the caller's to close; None: none is missing"},
-    {"stats", get_stats, METH_NOARGS, "stats() -> dict of feedlane_stats"},
+    {"stats", on_handle<get_stats>, METH_NOARGS, "stats() -> dict of feedlane_stats"},
     {"worker_stats", get_worker_stats, METH_O,
      "worker_stats(id) -> dict of feedlane_worker_stats; None: there are fewer"},
-    {"event", event, METH_NOARGS, "event() -> (kind, text, worker, batch, sample); None: no more"},
+    {"event", on_handle<event>, METH_NOARGS, "event() -> (kind, text, worker, batch, sample); None: no more"},
     {"read_state", read_state, METH_VARARGS | METH_STATIC, "read_state(bytes) -> dict of feedlane_state_info"},
     {"config_layout", config_layout, METH_NOARGS | METH_STATIC,
      "config_layout() -> {name: (offset, bytes)} of what `config` may hold"},
@@ -387,9 +363,8 @@ PyType_Slot loader_slots[] = {
     {Py_tp_doc,
      const_cast<char*>(
          "Loader(config, fields=None, data=None, sampler=None, pool=None, worker_config=None, argv=None, state=None)\n"
-         "config: dict of feedlane_loader_config; fields: ((name, (code, bits), shape), ...); data: without workers, "
-         "see\n"
-         "callbacks.cpp; worker_config, state: bytes; argv: list of bytes. One thread at a time, but close.")},
+         "config: dict of feedlane_loader_config; fields: ((name, (code, bits), shape), ...); data: without workers,\n"
+         "see callbacks.cpp; worker_config, state: bytes; argv: list of bytes. One thread at a time, but close.")},
     {0, nullptr}};
 PyType_Spec loader_spec = {"feedlane._core.Loader", sizeof(Loader), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                            loader_slots};

@@ -63,10 +63,8 @@ class Loop {
     for (;;) {
       const feedlane_task* task = nullptr;
       status = feedlane_worker_next(worker_, 0, &task, error_room());
-      if (status == FEEDLANE_TIMEOUT) {
-        const Unlocked others;
-        status = feedlane_worker_next(worker_, slice_ns, &task, error_room());
-      }
+      if (status == FEEDLANE_TIMEOUT)
+        status = unlocked([&] { return feedlane_worker_next(worker_, slice_ns, &task, error_room()); });
       if (status == FEEDLANE_INTERRUPTED || status == FEEDLANE_TIMEOUT) {
         if (PyErr_CheckSignals() != 0) return false;
         continue;

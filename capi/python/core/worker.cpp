@@ -17,11 +17,8 @@ PyObject* new_worker(PyTypeObject* type, PyObject* args, PyObject*) {
   auto* const worker = new_object<Worker>(type);
   Ref made(reinterpret_cast<PyObject*>(worker));
   if (!made) return nullptr;
-  std::int32_t s = FEEDLANE_OK;
-  {
-    const Unlocked others;
-    s = feedlane_worker_attach(fd, FEEDLANE_FOREVER, &worker->handle, error_room());
-  }
+  const std::int32_t s =
+      unlocked([&] { return feedlane_worker_attach(fd, FEEDLANE_FOREVER, &worker->handle, error_room()); });
   return check(s) ? made.release() : nullptr;
 }
 
