@@ -34,30 +34,26 @@ PyObject* new_pool(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* rest = nullptr;
   if (PyArg_ParseTuple(args, "zKO!:Pool", &backend, &custom, &PyDict_Type, &rest) == 0) return nullptr;
   end_left();
-  try {
-    left.reserve(left.size() + alive + 1);
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
-  }
   auto config = init<Config>();
   config.backend = backend;
   config.custom = reinterpret_cast<const feedlane_backend*>(custom);
   if (!set_members<Config>(config, rest, members)) return nullptr;
-  feedlane_pool* handle = nullptr;
-  if (!check(feedlane_pool_create(&config, &handle, error_room()))) return nullptr;
   auto* const pool = new_object<Pool>(type);
-  if (pool == nullptr) {
-    (void)feedlane_pool_destroy(&handle);
-    return nullptr;
-  }
-  pool->handle = handle;
+  Ref made(reinterpret_cast<PyObject*>(pool));
+  if (!made) return nullptr;
   alive++;
-  return reinterpret_cast<PyObject*>(pool);
+  try {
+    left.reserve(left.size() + alive);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+  const std::int32_t s = unlocked([&] { return feedlane_pool_create(&config, &pool->handle, error_room()); });
+  return check(s) ? made.release() : nullptr;
 }
 
 void free_pool(PyObject* self) {
   alive--;
-  left.push_back(pool_of(self)->handle);
+  if (pool_of(self)->handle != nullptr) left.push_back(pool_of(self)->handle);
   end_left();
   free_object(self);
 }
