@@ -34,8 +34,7 @@ def programs(build, folder):
     found = {"c": [c]}
     if shutil.which("go"):
         go = os.path.join(folder, "rate-go")
-        runs(["go", "build", "-C", str(rates / "go"), "-o", go, "."] if "-C" in runs(["go", "help", "build"]) else
-             ["env", "-C", str(rates / "go"), "go", "build", "-o", go, "."], environment)
+        runs(["env", "-C", str(rates / "go"), "go", "build", "-o", go, "."], environment)  # go has -C itself since 1.20
         found["go"] = [go]
     julia = os.environ.get("JULIA") or shutil.which("julia")
     if julia:
