@@ -230,6 +230,22 @@ pub(crate) unsafe fn answer(err: *mut sys::feedlane_error, code: i32, f: impl Fn
     })
 }
 
+/// Writes a state where a `save` callback is to, and its length; false: it is longer than `cap`, only the length is written.
+///
+/// # Safety
+/// `cap` bytes of room at `buffer`, and room for their number at `bytes`.
+pub(crate) unsafe fn write_state(state: &[u8], buffer: *mut c_void, cap: u64, bytes: *mut u64) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        *bytes = state.len() as u64;
+        if *bytes > cap {
+            return false;
+        }
+        std::ptr::copy_nonoverlapping(state.as_ptr(), buffer.cast::<u8>(), state.len());
+    }
+    true
+}
+
 /// The callbacks that every data set `D` has.
 fn table<D: 'static>(open: OpenCallback) -> sys::feedlane_dataset {
     unsafe extern "C" fn close<D>(this: *mut c_void) {
@@ -371,12 +387,10 @@ pub(crate) fn shard_table<S: Shard>() -> sys::feedlane_dataset {
         unsafe {
             answer(err, sys::FEEDLANE_E_SAMPLE, || {
                 let state = (*this.cast::<S>()).save();
-                *bytes = state.len() as u64;
-                if *bytes > cap {
-                    return Err(format!("the shard's state is {} bytes, more than {}", state.len(), cap).into());
+                if write_state(&state, buffer, cap, bytes) {
+                    return Ok(sys::FEEDLANE_OK);
                 }
-                std::ptr::copy_nonoverlapping(state.as_ptr(), buffer.cast::<u8>(), state.len());
-                Ok(sys::FEEDLANE_OK)
+                Err(format!("the shard's state is {} bytes, more than {}", state.len(), cap).into())
             })
         }
     }

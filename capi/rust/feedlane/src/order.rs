@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::callbacks::answer;
+use crate::callbacks::{answer, write_state};
 use crate::error::{bytes_at, Error, Status};
 use crate::failure::{let_go, Failure};
 use crate::sampler::Sampler;
@@ -171,12 +171,8 @@ unsafe extern "C" fn save_order<O: Order>(
     unsafe {
         answer(err, sys::FEEDLANE_E_SAMPLE, || {
             let state = order_at::<O>(user_data)?.save()?;
-            *bytes = state.len() as u64;
-            if *bytes > cap {
-                return Ok(Status::LIMIT.0); // it comes again, with more room
-            }
-            std::ptr::copy_nonoverlapping(state.as_ptr(), buffer.cast::<u8>(), state.len());
-            Ok(sys::FEEDLANE_OK)
+            let fits = write_state(&state, buffer, cap, bytes);
+            Ok(if fits { sys::FEEDLANE_OK } else { Status::LIMIT.0 }) // LIMIT: it comes again, with more room
         })
     }
 }
