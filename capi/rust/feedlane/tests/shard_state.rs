@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Shards that save where they stand.
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use feedlane::{Failure, Loader, LoaderBuilder, Row, Shard, WorkerInfo};
+
+type Checked = Result<(), Failure>;
+
+/// 0 to 7; its state is the next number.
+struct Counted {
+    next: i64,
+}
+
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+impl Shard for Counted {
+    const SAVES: bool = true;
+
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        Ok(Counted { next: 0 })
+    }
+
+    fn restart(&mut self, _epoch: i64) -> Result<(), Failure> {
+        self.next = 0;
+        Ok(())
+    }
+
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, Failure> {
+        if self.next == 8 {
+            return Ok(false);
+        }
+        MADE.fetch_add(1, Ordering::Relaxed);
+        row.fill(0, self.next)?;
+        self.next += 1;
+        Ok(true)
+    }
+
+    fn save(&mut self) -> Vec<u8> {
+        self.next.to_le_bytes().to_vec()
+    }
+
+    fn load(&mut self, state: &[u8]) -> Result<(), Failure> {
+        self.next = i64::from_le_bytes(state.try_into()?);
+        Ok(())
+    }
+}
+
+fn numbers(loader: &mut Loader) -> Result<Vec<i64>, Failure> {
+    let mut all = Vec::new();
+    for batch in loader.epoch(0)? {
+        all.extend(batch?.tensor(0)?.values::<i64>()?.iter());
+    }
+    Ok(all)
+}
+
+fn builder<S: Shard + Send>() -> LoaderBuilder<'static> {
+    Loader::builder().shards::<S>().field::<i64>("number", &[]).batch_size(2)
+}
+
+#[test]
+fn a_shard_goes_on_from_what_it_saved() -> Checked {
+    let mut first = builder::<Counted>().build()?;
+    let state = {
+        let mut epoch = first.epoch(0)?;
+        let batch = epoch.nth(1).ok_or("a second batch")??;
+        epoch.loader().state(Some(&batch))?
+    };
+    drop(first);
+    let before = MADE.load(Ordering::Relaxed);
+    assert_eq!(numbers(&mut builder::<Counted>().state(state).build()?)?, [4, 5, 6, 7]);
+    assert_eq!(MADE.load(Ordering::Relaxed) - before, 4, "none is made again");
+    Ok(())
+}
+
+/// Says more than there is room for.
+struct Wordy;
+
+impl Shard for Wordy {
+    const SAVES: bool = true;
+
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        Ok(Wordy)
+    }
+
+    fn restart(&mut self, _epoch: i64) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, Failure> {
+        row.fill(0, 0i64)?;
+        Ok(true)
+    }
+
+    fn save(&mut self) -> Vec<u8> {
+        vec![0; 1 << 20]
+    }
+}
+
+#[test]
+fn a_state_that_is_too_long_is_a_failure() -> Checked {
+    let refused = numbers(&mut builder::<Wordy>().build()?).unwrap_err().to_string();
+    assert!(refused.contains("the shard's state is 1048576 bytes, more than "), "{}", refused);
+    Ok(())
+}
