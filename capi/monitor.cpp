@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // feedlane/monitor.h: counters of loaders and workers, here and in other processes, and events.
-#include "monitor/monitor.hpp"
+#include "monitor.hpp"
 
 #include "feedlane/monitor.h"
 #include "handle.hpp"
@@ -8,12 +8,6 @@
 
 using namespace feedlane;
 using namespace feedlane::capi;
-
-struct feedlane_monitor : Handle {
-  std::unique_ptr<monitor::Monitor> monitor;
-
-  void wake() {}
-};
 
 extern "C" {
 

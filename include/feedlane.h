@@ -105,6 +105,7 @@
 #include "feedlane/loader.h"
 #include "feedlane/dlpack.h"
 #include "feedlane/monitor.h"
+#include "feedlane/observe.h"
 /* clang-format on */
 
 #endif

@@ -27,7 +27,7 @@ INCLUDES = {
     "os": ("base",),
     "shm": ("base", "os"),
     "ring": ("base", "os"),
-    "arena": ("base", "shm"),
+    "arena": ("base", "os", "shm"),
     "pinned": ("base", "os"),
     "channel": ("base", "os", "shm", "ring"),  # standalone rings are made of rings
     "worker/greeting.hpp": ("shm",),

@@ -74,6 +74,11 @@ type Config struct {
 	SlotBytes  uint64 // address space of a batch, for tensors that the data set shapes; 0: the fields and 64 KiB
 	ArenaBytes uint64 // a limit for the memory of all batches; 0: none
 	Held       int    // batches that the trainer holds at the same time, without fewer in flight; 0: 1
+
+	// What can be seen of the run.
+
+	Name  string // shown by monitors, at most 63 bytes
+	Trace uint64 // the newest batches that Loader.Trace keeps; 0: as many as the environment's FEEDLANE_TRACE says, or no trace
 }
 
 // isIterable reports whether the workers iterate over shards.
@@ -190,5 +195,9 @@ func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 	to.slot_bytes = C.uint64_t(c.SlotBytes)
 	to.arena_bytes = C.uint64_t(c.ArenaBytes)
 	to.held = C.int32_t(c.Held)
+	if c.Name != "" {
+		to.name = m.string(c.Name)
+	}
+	to.trace = C.uint64_t(c.Trace)
 	return nil
 }

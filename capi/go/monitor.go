@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Counters and events of a loader, and the counters of another process's loader.
+// Counters and events of a loader, and what can be seen of another process's loader.
 
 package feedlane
 
@@ -39,6 +39,15 @@ type Stats struct {
 	Hung           uint64        // workers that exceeded Config.TaskTimeout
 	RankSource     string        // of a distributed sampler, see Rank; empty: another sampler
 	HugeBytes      uint64        // of DataBytes, in huge pages from the start
+	StartWait      time.Duration // of Wait, that for the first batch of each epoch
+
+	// Of Restarts, by what ended the worker before.
+
+	RestartsSignal     uint64 // a signal killed it
+	RestartsExit       uint64 // it exited
+	RestartsHung       uint64 // it exceeded a deadline
+	RestartsInvalid    uint64 // it sent something invalid
+	RestartsUnattached uint64 // it ended before it attached
 }
 
 func newStats(c *C.feedlane_stats) Stats {
@@ -47,7 +56,9 @@ func newStats(c *C.feedlane_stats) Stats {
 		uint64(c.restarts), uint64(c.redispatched), uint64(c.quarantined), uint64(c.invalid_results),
 		uint64(c.late_results), uint64(c.slots), uint64(c.slots_free), uint64(c.slots_held), uint64(c.control_bytes),
 		uint64(c.data_bytes), uint64(c.reserved_bytes), uint64(c.retried), uint64(c.substituted), uint64(c.skipped),
-		uint64(c.hung), C.GoString(&c.rank_source[0]), uint64(c.huge_bytes),
+		uint64(c.hung), C.GoString(&c.rank_source[0]), uint64(c.huge_bytes), time.Duration(c.start_wait_ns),
+		uint64(c.restarts_signal), uint64(c.restarts_exit), uint64(c.restarts_hung), uint64(c.restarts_invalid),
+		uint64(c.restarts_unattached),
 	}
 }
 
@@ -74,11 +85,17 @@ type WorkerStats struct {
 	Errors     uint64        // tasks failed
 	Work       time.Duration // from receipt of a task to its commit or failure
 	Wait       time.Duration // asleep
+	StateSince time.Duration // since when it has been in this state: CLOCK_MONOTONIC
+	TaskSince  time.Duration // since when it has its present task in hand; 0: it has none
+	Epoch      int64         // of the task in hand, or -1
+	Batch      int64         // likewise
+	Row        int64         // its row in progress, or -1
 }
 
 func newWorkerStats(c *C.feedlane_worker_stats) WorkerStats {
 	return WorkerStats{int(c.pid), WorkerState(c.state), int(c.generation), uint64(c.tasks), uint64(c.samples),
-		uint64(c.bytes), uint64(c.errors), time.Duration(c.work_ns), time.Duration(c.wait_ns)}
+		uint64(c.bytes), uint64(c.errors), time.Duration(c.work_ns), time.Duration(c.wait_ns), time.Duration(c.state_since_ns),
+		time.Duration(c.task_since_ns), int64(c.epoch), int64(c.batch), int64(c.row)}
 }
 
 // readStats reads counters by a function of a loader or a monitor.
@@ -172,7 +189,7 @@ func (l *Loader) Event() (Event, error) {
 	return Event{EventKind(c.kind), time.Duration(c.time_ns), uint64(c.lost), *what}, nil
 }
 
-// A Monitor reads the counters of a loader in another process of the same user, without that process's help.
+// A Monitor looks at a loader in another process of the same user, without that process's help.
 //
 // Thread safety: any goroutine.
 type Monitor struct {

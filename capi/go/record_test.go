@@ -78,6 +78,8 @@ func checkConstants(t *testing.T, r record) {
 		"SHUFFLE_TORCH_LOADER": int64(feedlane.ShuffleTorchLoader), "WORKER_READY": int64(feedlane.WorkerReady),
 		"WORKER_FAILED": int64(feedlane.WorkerFailed), "EVENT_WORKER_DIED": int64(feedlane.EventWorkerDied),
 		"EVENT_SAMPLE_SKIPPED": int64(feedlane.EventSampleSkipped), "EVENT_DEVICE_FAILED": int64(feedlane.EventDeviceFailed),
+		"BOUND_NOTHING": int64(feedlane.BoundNothing), "BOUND_STARTING": int64(feedlane.BoundStarting),
+		"HISTOGRAM_BUCKETS": int64(feedlane.HistogramBuckets),
 	} {
 		if wanted, ok := r.Constants["FEEDLANE_"+name]; !ok || wanted != value {
 			t.Errorf("%s is %d, the record has %d", name, value, wanted)

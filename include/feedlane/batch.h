@@ -35,6 +35,12 @@ typedef struct feedlane_batch {
   uint64_t skipped_count;         /**< samples that were left out */
   const void *metadata;           /**< what the data set attached by feedlane_task_metadata, or NULL */
   uint64_t metadata_bytes;        /**< its length */
+  uint64_t dispatched_ns;         /**< sent to its worker. This and the following: CLOCK_MONOTONIC, see observe.h */
+  uint64_t begun_ns;              /**< the worker began it */
+  uint64_t committed_ns;          /**< the worker committed it */
+  uint64_t swept_ns;              /**< the trainer read its result */
+  uint64_t yielded_ns;            /**< next yielded it */
+  uint64_t exposed_ns;            /**< for how long next waited for it; 0: it was there */
 } feedlane_batch;
 
 /** The largest number of streams that feedlane_batch_record_stream accepts for a batch. */

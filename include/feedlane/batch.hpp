@@ -74,6 +74,9 @@ class Batch {
   [[nodiscard]] std::span<const std::byte> metadata() const noexcept {
     return {static_cast<const std::byte*>(batch_.metadata), static_cast<std::size_t>(batch_.metadata_bytes)};
   }
+  /** When it was dispatched, begun, committed, swept and yielded, and for how long next waited for it: the members of these
+   *  names. */
+  [[nodiscard]] const feedlane_batch& stamps() const noexcept { return batch_; }
   /** The batch's token for the C interface; this object owns one reference. 0: empty. */
   [[nodiscard]] std::uint64_t token() const noexcept { return batch_.token; }
   /** The number of tensors. */

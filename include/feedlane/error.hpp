@@ -33,6 +33,14 @@ inline namespace v1 {
 
 namespace detail {
 
+/** A struct of the C interface with its size set and all else zero. */
+template <class T>
+[[nodiscard]] T sized() noexcept {
+  T object{};
+  object.size = sizeof object;
+  return object;
+}
+
 /** The contents of an Error, shared by its copies. */
 struct Report {
   std::atomic<std::uint32_t> references{1};

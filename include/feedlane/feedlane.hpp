@@ -20,6 +20,7 @@
 #include "loader_options.hpp"
 #include "monitor.hpp"
 #include "pool.hpp"
+#include "progress.hpp"
 #include "sampler.hpp"
 #include "state.hpp"
 #include "task.hpp"

@@ -100,6 +100,12 @@ typedef struct feedlane_loader_config {
    *  into up to this many buffers of the pool ahead; it must be more than `held`. A batch larger than a buffer is
    *  E_SAMPLE. 0: off. */
   int32_t staged;
+
+  /* What others see of the loader: observe.h. */
+  const char *name; /**< shown by monitors, at most 63 bytes; NULL: none */
+  uint64_t
+      trace; /**< the newest batches that the trace keeps, 128 bytes each in control, at most 2^24; 0: as many as the
+                         environment's FEEDLANE_TRACE says, or no trace */
 } feedlane_loader_config;
 
 /**

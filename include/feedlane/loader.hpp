@@ -11,6 +11,7 @@
 #include <iterator>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -163,6 +164,33 @@ class Loader {
     s.size = sizeof s;
     for (std::int32_t w = 0; feedlane_loader_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
+  }
+  /** What the loader is, and where its epoch is. Thread safety: any thread. */
+  [[nodiscard]] feedlane_loader_info info() const noexcept {
+    auto i = detail::sized<feedlane_loader_info>();
+    (void)feedlane_loader_get_info(handle_, &i);
+    return i;
+  }
+  /** How long the steps of batches took: of one worker's, or with -1 of all. Thread safety: any thread. */
+  [[nodiscard]] feedlane_timings timings(std::int32_t worker = -1) const noexcept {
+    auto t = detail::sized<feedlane_timings>();
+    (void)feedlane_loader_get_timings(handle_, worker, &t);
+    return t;
+  }
+  /** What bounded the present epoch since it began, or the newest one. Thread safety: any thread. */
+  [[nodiscard]] feedlane_diagnosis diagnose() const noexcept {
+    auto d = detail::sized<feedlane_diagnosis>();
+    (void)feedlane_loader_diagnose(handle_, &d);
+    return d;
+  }
+  /** A short text about the epoch: rates, waits, workers, what bounded it, what to change. Thread safety: any thread. */
+  [[nodiscard]] std::string report() const {
+    std::string text(4096, '\0');
+    std::uint64_t bytes = 0;
+    while (feedlane_loader_report(handle_, text.data(), text.size(), &bytes, nullptr) == FEEDLANE_E_LIMIT)
+      text.resize(static_cast<std::size_t>(bytes) + 1024);  // it may grow meanwhile
+    text.resize(static_cast<std::size_t>(bytes));
+    return text;
   }
   /** The oldest event not read yet; nullopt if there is none. Thread safety: any thread. */
   std::optional<feedlane_event> event() noexcept {

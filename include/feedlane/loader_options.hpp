@@ -81,6 +81,9 @@ struct LoaderOptions {
   std::chrono::nanoseconds task_timeout{0}; /**< a worker without progress for this long is replaced; 0: no deadline */
 
   std::span<const std::byte> state{}; /**< from Loader::state: the loader resumes after it; copied */
+
+  std::string name{};      /**< shown by monitors, at most 63 bytes */
+  std::uint64_t trace = 0; /**< the newest batches that the trace keeps; 0: what FEEDLANE_TRACE says, or no trace */
 };
 
 namespace detail {
@@ -115,6 +118,8 @@ inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
   c.has_seed = o.seed ? 1 : 0;
   c.seed = o.seed.value_or(0);
   c.workers = o.workers;
+  c.name = o.name.empty() ? nullptr : o.name.c_str();
+  c.trace = o.trace;
   c.start = static_cast<std::int32_t>(o.start);
   c.prefetch_factor = o.prefetch_factor;
   c.keep_workers = o.keep_workers ? 1 : 0;

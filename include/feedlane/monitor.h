@@ -18,11 +18,12 @@ typedef struct feedlane_monitor feedlane_monitor; /**< reads the counters of ano
 /** Totals over the loader's life, and its present state. */
 typedef struct feedlane_stats {
   size_t size;
-  uint64_t batches;         /**< yielded */
-  uint64_t samples;         /**< rows yielded */
-  uint64_t bytes;           /**< tensor bytes yielded */
-  uint64_t epochs;          /**< begun */
-  uint64_t wait_ns;         /**< time in next without a batch to yield, polling or asleep */
+  uint64_t batches; /**< yielded */
+  uint64_t samples; /**< rows yielded */
+  uint64_t bytes;   /**< tensor bytes yielded */
+  uint64_t epochs;  /**< begun */
+  uint64_t
+      wait_ns; /**< time in next without a batch to yield, polling or asleep, and since feedlane_loader_arm returned 0; inline: making it */
   uint64_t restarts;        /**< workers that replaced one that died */
   uint64_t redispatched;    /**< tasks sent out again */
   uint64_t quarantined;     /**< batches given up */
@@ -39,9 +40,15 @@ typedef struct feedlane_stats {
   uint64_t skipped;         /**< samples left out */
   uint64_t hung;            /**< workers that exceeded config.task_timeout_ns */
   char rank_source[16];     /**< of a distributed sampler, see feedlane_rank; empty: another sampler */
-  uint64_t huge_bytes; /**< of data_bytes, in huge pages from the start. 0 where the system gives shared memory none
+  uint64_t huge_bytes;    /**< of data_bytes, in huge pages from the start. 0 where the system gives shared memory none
                                  (transparent_hugepage/shmem_enabled), and for segments below 8 MiB. If not 0, the whole
                                  of a slot may take memory */
+  uint64_t start_wait_ns; /**< of wait_ns, that for the first batch of each epoch */
+  uint64_t restarts_signal;     /**< of restarts, in place of a worker that was killed by a signal */
+  uint64_t restarts_exit;       /**< that exited, or ended in a way that its parent alone knows */
+  uint64_t restarts_hung;       /**< that exceeded a deadline */
+  uint64_t restarts_invalid;    /**< that sent something invalid */
+  uint64_t restarts_unattached; /**< that ended before it attached */
 } feedlane_stats;
 
 #define FEEDLANE_WORKER_NONE 0     /**< does not exist, or has ended */
@@ -54,15 +61,20 @@ typedef struct feedlane_stats {
 /** One worker. The worker itself writes the counters; replacements add to them. */
 typedef struct feedlane_worker_stats {
   size_t size;
-  int64_t pid;        /**< 0: unknown; an external worker's is known once it has attached */
-  int32_t state;      /**< FEEDLANE_WORKER_* */
-  int32_t generation; /**< 0, +1 for each replacement */
-  uint64_t tasks;     /**< committed, failed or dropped */
-  uint64_t samples;   /**< rows committed */
-  uint64_t bytes;     /**< tensor bytes committed */
-  uint64_t errors;    /**< tasks failed */
-  uint64_t work_ns;   /**< from receipt of a task to its commit or failure */
-  uint64_t wait_ns;   /**< asleep */
+  int64_t pid;             /**< 0: unknown; an external worker's is known once it has attached */
+  int32_t state;           /**< FEEDLANE_WORKER_* */
+  int32_t generation;      /**< 0, +1 for each replacement */
+  uint64_t tasks;          /**< committed, failed or dropped */
+  uint64_t samples;        /**< rows committed */
+  uint64_t bytes;          /**< tensor bytes committed */
+  uint64_t errors;         /**< tasks failed */
+  uint64_t work_ns;        /**< from receipt of a task to its commit or failure */
+  uint64_t wait_ns;        /**< asleep */
+  uint64_t state_since_ns; /**< since when it has been in this state, CLOCK_MONOTONIC */
+  uint64_t task_since_ns;  /**< since when it has its present task in hand; 0: it has none */
+  int64_t epoch;           /**< of the task in hand, or -1 */
+  int64_t batch;           /**< of the task in hand, or -1 */
+  int64_t row;             /**< its row in progress, or -1 */
 } feedlane_worker_stats;
 
 /** The loader's counters. Thread safety: any thread. */
@@ -75,7 +87,7 @@ FEEDLANE_API int32_t feedlane_loader_get_worker_stats(const feedlane_loader *l, 
  * Opens a loader of process `pid`, which must run as the same user, for reading its counters. Reading takes no system
  * call and does not wake the other process. `nth` counts its loaders from 0, in the order of their descriptors. The
  * loader's memory is not freed before the monitor is closed too; after the end of the loader or of its process the last
- * numbers remain.
+ * numbers remain. A process that was killed while it waited seems to wait on.
  *  - END: the process has no such loader.
  *  - E_PEER_DEAD: there is no such process.
  *  - E_OS: the process belongs to another user, or a system call failed.

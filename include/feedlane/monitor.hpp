@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file monitor.hpp Reads the statistics of another process's loader. */
+/** @file monitor.hpp Looks at another process's loader: statistics, timings, its trace, its errors, what bounds it. */
 #pragma once
 
 #include "language.hpp"
@@ -15,7 +15,7 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** Reads the counters of a loader in another process of the same user, without affecting it. Thread safety: any thread. */
+/** Looks at a loader in another process of the same user, without affecting it. Thread safety: any thread. */
 class Monitor {
  public:
   /** Opens loader `nth` of process `pid`, counted from 0; nullopt if there is none. Throws. */
@@ -55,6 +55,47 @@ class Monitor {
     s.size = sizeof s;
     for (std::int32_t w = 0; feedlane_monitor_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
+  }
+  /** What the loader is, and where its epoch is. */
+  [[nodiscard]] feedlane_loader_info info() const noexcept {
+    auto i = detail::sized<feedlane_loader_info>();
+    (void)feedlane_monitor_get_info(handle_, &i);
+    return i;
+  }
+  /** How long the steps of batches took: of one worker's, or with -1 of all. */
+  [[nodiscard]] feedlane_timings timings(std::int32_t worker = -1) const noexcept {
+    auto t = detail::sized<feedlane_timings>();
+    (void)feedlane_monitor_get_timings(handle_, worker, &t);
+    return t;
+  }
+  /** The batch in each slot, or the last one that was there; `task` is 0 where there was none. */
+  [[nodiscard]] std::vector<feedlane_batch_record> slots() const {
+    std::vector<feedlane_batch_record> all;
+    auto r = detail::sized<feedlane_batch_record>();
+    for (std::uint64_t slot = 0; feedlane_monitor_get_slot(handle_, slot, &r) == FEEDLANE_OK; slot++) all.push_back(r);
+    return all;
+  }
+  /** Records of the trace with a sequence of at least `from`, oldest first. Empty: there are none, or config.trace is 0. */
+  [[nodiscard]] std::vector<feedlane_batch_record> trace(std::uint64_t from = 0) const {
+    std::vector<feedlane_batch_record> all(info().trace, detail::sized<feedlane_batch_record>());
+    std::uint64_t count = 0;
+    if (all.empty() || feedlane_monitor_get_trace(handle_, from, all.data(), all.size(), &count) != FEEDLANE_OK)
+      count = 0;
+    all.resize(count);
+    return all;
+  }
+  /** Distinct errors, in the order of first occurrence. */
+  [[nodiscard]] std::vector<feedlane_error_record> errors() const {
+    std::vector<feedlane_error_record> all;
+    auto e = detail::sized<feedlane_error_record>();
+    for (std::int32_t i = 0; feedlane_monitor_get_error(handle_, i, &e) == FEEDLANE_OK; i++) all.push_back(e);
+    return all;
+  }
+  /** What bounded the loader since the last call; the first call: since it was opened. */
+  [[nodiscard]] feedlane_diagnosis diagnose() noexcept {
+    auto d = detail::sized<feedlane_diagnosis>();
+    (void)feedlane_monitor_diagnose(handle_, &d);
+    return d;
   }
   /** The handle for the C interface; this object still owns it. */
   [[nodiscard]] const feedlane_monitor* c() const { return handle_; }

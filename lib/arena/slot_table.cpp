@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "os/quick_clock.hpp"
 #include "shm/shared_read.hpp"
 
 namespace feedlane::arena {
@@ -37,6 +38,8 @@ bool SlotTable::take(std::uint32_t& slot) {
 
 void SlotTable::put_back(std::uint32_t slot) {
   count_taken(static_cast<std::uint64_t>(-1));
+  // Relaxed: only monitors read it. There is no batch here any more.
+  if (memory_ != nullptr) memory_->slot_record(slot)->task.store(0, std::memory_order_relaxed);
   set_free(slot);
 }
 
@@ -96,7 +99,12 @@ bool SlotTable::count_down(std::uint32_t slot, std::uint64_t& state, std::uint64
   left.freed = (less & (references | uses)) == 0;
   if (!left.freed) return true;
   // Before set_free, because the slot may be taken again at once. Relaxed counter: see free().
-  if (memory_ != nullptr) memory_->poison_payload(slot);
+  if (memory_ != nullptr) {
+    memory_->poison_payload(slot);
+    // Relaxed: loader::Stamps::settle reads it after it has taken the slot.
+    memory_->slot_record(slot)->released_ns.store(static_cast<std::uint64_t>(os::QuickClock::now_ns()),
+                                                  std::memory_order_relaxed);
+  }
   counters_->slots_held.fetch_sub(1, std::memory_order_relaxed);
   set_free(slot);
   return true;

@@ -16,6 +16,7 @@ Status refuse_status(const shm::ResultMessage& result, Error& error) {
 
 Status Collector::read_result(const Entry& entry, const shm::ResultMessage& result, Error& error) {
   Contents& contents = ledger_.contents(entry.slot);
+  memory_.stamps.on_result(entry.slot, result.begun_ns, result.committed_ns);
   // Nobody in this process had what a worker made; an inline task has access to what is its own.
   const arena::PayloadAccess access(memory_.segments, entry.slot, config_.workers != 0);
   switch (result.status) {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/versioned.hpp"
@@ -176,6 +178,30 @@ T or_default(T value, T standard) {
   return value == 0 ? standard : value;
 }
 
+// A trace that nobody asked for in the program can be asked for from outside.
+Status read_observation(const feedlane_loader_config& c, Config& out, Error& error) {
+  if (c.name != nullptr) {
+    const std::size_t length = ::strnlen(c.name, sizeof shm::LoaderFacts::name);
+    if (length == sizeof shm::LoaderFacts::name)
+      return refuse(error, "config.name", length, sizeof shm::LoaderFacts::name - 1, "more bytes than a name may have");
+    out.name = c.name;
+  }
+  std::uint64_t trace = c.trace;
+  const char* const asked = trace == 0 ? ::secure_getenv("FEEDLANE_TRACE") : nullptr;
+  if (asked != nullptr && *asked != '\0') {
+    const char* const end = asked + std::strlen(asked);
+    if (const auto read = std::from_chars(asked, end, trace); read.ec != std::errc() || read.ptr != end)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "FEEDLANE_TRACE", 0, 1,
+                          "the environment's FEEDLANE_TRACE is '{}', not a number of batches", first(100, asked));
+  }
+  if (trace >= shm::max_trace_records)
+    return refuse(error, c.trace == 0 ? "FEEDLANE_TRACE" : "config.trace",
+                  static_cast<std::int64_t>(std::min<std::uint64_t>(trace, INT64_MAX)), shm::max_trace_records - 1,
+                  "more records than a trace may have");
+  out.trace = static_cast<std::uint32_t>(trace);
+  return FEEDLANE_OK;
+}
+
 }  // namespace
 
 Status read_config(const feedlane_loader_config* config, const sampler::Sampler* sampler, Config& out, Error& error) {
@@ -237,7 +263,7 @@ Status read_config(const feedlane_loader_config* config, const sampler::Sampler*
   out.lifeline = c.no_lifeline == 0;
   out.is_pinned = c.pinned != nullptr;
   out.staged = static_cast<std::uint32_t>(c.staged);
-  return FEEDLANE_OK;
+  return read_observation(c, out, error);
 }
 
 }  // namespace feedlane::loader

@@ -48,6 +48,8 @@ struct Config : supervisor::Settings {
   bool substitute = false;
   std::int64_t skip_budget = 0;  // INT64_MAX: no bound
   bool is_pinned = false;
+  std::string name;          // shown by monitors
+  std::uint32_t trace = 0;   // batches that the trace keeps; 0: there is none
   std::uint32_t staged = 0;  // buffers of the pool; 0: the arena itself is registered, if anything is
 
   // Workers that the library starts, and so can start again.

@@ -70,7 +70,10 @@ void Delivery::check_skip_budget(const Entry& entry) {
 
 // The epoch has advanced by this batch, and its entry is done with.
 void Delivery::finish(const Entry& entry) {
+  const std::int64_t before = order_->progress().batches;
   order_->advance(entry, ledger_.contents(entry.slot), events_);
+  // Tasks of shards may end without a batch.
+  if (!order_->has_shards() || order_->progress().batches != before) shm::add(memory_.counters().epoch_done);
   ledger_.retire(entry.slot);
 }
 
@@ -94,6 +97,7 @@ Status Delivery::yield(feedlane_batch& out, Error& error) {
   error.epoch = order_->epoch();
   error.batch = order_->number_of(entry);
   error.attempt = static_cast<std::int32_t>(entry.attempt);
+  memory_.stamps.on_yield(entry.slot, {error.batch, error.code, 0, 0});
   if (staging_ != nullptr) staging_->drop(entry.slot);
   memory_.slots.put_back(entry.slot);
   finish(entry);
@@ -130,6 +134,8 @@ Status Delivery::hand_out(const Entry& entry, feedlane_batch& out) {
     shm::unpoison(payload, static_cast<std::uint64_t>(made.metadata.data() - payload), made.metadata.size());
   }
   shm::add(counters.bytes, bytes);
+  memory_.stamps.on_yield(entry.slot, {out.batch, FEEDLANE_OK, entry.contents.made_rows, bytes});
+  memory_.stamps.list(entry.slot, out);
   return FEEDLANE_OK;
 }
 

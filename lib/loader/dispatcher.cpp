@@ -37,7 +37,7 @@ Status Dispatcher::dispatch(Error& error) {
   while (s == FEEDLANE_OK && can_draw()) {
     if (!order_->has_slot()) {
       std::uint32_t slot = 0;
-      if (!memory_.slots.take(slot)) break;
+      if (!memory_.take_slot(slot)) break;
       order_->use_slot(slot);
     }
     s = order_->draw(error);
@@ -132,6 +132,7 @@ void Dispatcher::assign_pending() {
     if (memory_.slot_memory.restore(entry.slot, slot_error_) != FEEDLANE_OK) return;  // it stays pending; `next` tells
     supervisor::TaskRing& tasks = roster_.at(w).peer.tasks();
     const std::uint64_t id = ledger_.send(entry.slot, w);
+    memory_.stamps.on_send(entry, order_->epoch(), w);
     tasks.send(order_->message_for(entry, id));
     if (config_.has_task_timeout() && tasks.unfinished() == 1) crew_.note_progress(w, os::now_ns());
     to_ring_[w] = true;

@@ -67,7 +67,7 @@ void Inline::begin() {
 Status Inline::start(Error& error) {
   if (!order_->has_slot()) {
     std::uint32_t slot = 0;
-    if (!memory_.slots.take(slot))
+    if (!memory_.take_slot(slot))
       return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", memory_.slots.held(), memory_.slots.size(),
                           "the trainer holds all {} slots", memory_.slots.size());
     order_->use_slot(slot);
@@ -80,6 +80,8 @@ Status Inline::start(Error& error) {
   const Entry& entry = order_->add_drawn(ledger_);
   slot_ = entry.slot;
   const std::uint64_t id = ledger_.send(slot_, 0);
+  begun_ns_ = static_cast<std::uint64_t>(memory_.stamps.tick());
+  memory_.stamps.on_send(entry, order_->epoch(), UINT32_MAX);
   task_.open(order_->message_for(entry, id), memory_.segments.index_list(slot_),
              arena::Slot::of(memory_.segments, slot_));
   task_.unpoison();
@@ -92,7 +94,8 @@ void Inline::finish(Status made, Error& error) {
   const Entry& entry = ledger_.at(slot_);
   Contents& contents = ledger_.contents(slot_);
   const std::uint64_t position = progress_.position;
-  shm::ResultMessage result{entry.id, slot_, entry.attempt, made, 0};
+  const auto now = static_cast<std::uint64_t>(memory_.stamps.tick());
+  shm::ResultMessage result{entry.id, slot_, entry.attempt, made, 0, begun_ns_, now};
   if (made == FEEDLANE_OK) {
     result.rows = static_cast<std::uint32_t>(progress_.made);
     (void)task_.describe(progress_.made);
@@ -120,6 +123,8 @@ void Inline::finish(Status made, Error& error) {
 
 Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& out, Error& error) {
   if (wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
+  (void)memory_.stamps.tick();
+  const Stamps::Wait waited(memory_.stamps);
   for (;;) {
     if (wakeups_.is_closed()) return FEEDLANE_INTERRUPTED;
     if (failure_.is_set()) {
@@ -128,7 +133,11 @@ Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& o
     }
     // Read before slots and buffers are counted: one that is given back in between is free then.
     const bool may_wait = memory_.any_release_pending();
-    if (delivery.is_ready()) return delivery.yield(out, error);
+    if (delivery.is_ready()) {
+      memory_.stamps.end_wait();
+      return delivery.yield(out, error);
+    }
+    memory_.stamps.begin_wait();  // the time in which the batch is made, too
     Status s = delivery.obstacle(error);
     if (s == FEEDLANE_OK && ledger_.any_done()) s = FEEDLANE_SLOTS_HELD;  // until a stream has given a buffer back
     if (s == FEEDLANE_OK) s = make(deadline, error);
@@ -154,9 +163,8 @@ Status Inline::make(os::Deadline deadline, Error& error) {
 Status Inline::wait_for_release(os::Deadline deadline, Error& error) {
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;
-  const std::int64_t before = os::now_ns();
   const Status s = poller_.wait(deadline, events, count, error);
-  shm::add(memory_.counters().wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
+  (void)memory_.stamps.tick();
   for (std::size_t i = 0; i < count; i++) (void)wakeups_.handle(events[i]);
   return s == FEEDLANE_OK && wakeups_.take_interruption() ? FEEDLANE_INTERRUPTED : s;
 }

@@ -56,6 +56,7 @@ class Inline {
   os::Poller& poller_;
   Collector& collector_;
   Order* order_ = nullptr;
+  std::uint64_t begun_ns_ = 0;  // when the task in hand was begun
   dataset::Task task_;
   dataset::Progress progress_;
   std::uint32_t slot_ = 0;

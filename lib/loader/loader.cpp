@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "checkpoint/state.hpp"
-#include "loader/exposed_wait.hpp"
 #include "loader/resume.hpp"
 #include "os/process.hpp"
+#include "shm/shared_read.hpp"
 
 namespace feedlane::loader {
 
@@ -41,6 +41,7 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   const std::uint64_t state_bytes = order_->resume() ? largest_shard_state(order_->resume()->progress) : 0;
   if (s == FEEDLANE_OK) s = memory_.create(config_, state_bytes, files, events_, error);
   if (s != FEEDLANE_OK) return s;
+  memory_.figures.reserve(memory_.segments);
   ledger_.reset(memory_.slots.size(), config_.out_of_order);
   config_.epoch_batches = order_->count_batches();
   if (const auto* const sampler = order_->sampler(); sampler != nullptr && *sampler->rank_warning() != '\0') {
@@ -89,11 +90,14 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   else s = crew_.starter().start_missing(error);
   if (s != FEEDLANE_OK) return s;
   dispatcher_.set_begun(true);
+  (void)memory_.stamps.tick();
   if (crew_.size() != 0) s = dispatcher_.dispatch(error);
   dispatcher_.set_begun(s == FEEDLANE_OK);
   if (s != FEEDLANE_OK) return s;
   order_->resume().reset();
+  memory_.stamps.on_begin({epoch, order_->progress().batches, order_->batches()});
   shm::add(memory_.counters().epochs);
+  memory_.figures.begin(memory_.segments);
   return s;
 }
 
@@ -101,28 +105,33 @@ void Loader::drop_epoch() {
   waiter_.cancel();
   dispatcher_.abandon_epoch(crew_.size() != 0, delivery_.staging());
   dispatcher_.set_begun(false);
+  memory_.stamps.on_end();
+  memory_.figures.end(memory_.segments);
 }
 
 Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
   if (!dispatcher_.has_begun())
     return error.fail(FEEDLANE_E_STATE, "feedlane_loader_begin comes before feedlane_loader_next");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  if (crew_.size() != 0) return next_made(deadline, out, error);
-  const Status s = inline_.next(deadline, delivery_, out, error);
-  return s == FEEDLANE_END ? finish_epoch(deadline, error) : s;
+  Status s = crew_.size() != 0 ? next_made(deadline, out, error) : inline_.next(deadline, delivery_, out, error);
+  if (s == FEEDLANE_END && crew_.size() == 0) s = finish_epoch(deadline, error);
+  if (s < 0) events_.note(error);
+  return s;
 }
 
 Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& error) {
   waiter_.cancel();
   bool has_listened = crew_.roster().stuck() == 0;
-  ExposedWait waited(memory_.counters());
+  Stamps& stamps = memory_.stamps;
+  const Stamps::Wait waited(stamps);
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // although a worker may ring for ever
+    (void)stamps.tick();
     if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
     if (const Status s = dispatcher_.handle_overdue_events(error); s != FEEDLANE_OK) return s;
     crew_.sweep();
     if (failure_.ends_at_once()) return obstacle(error);
     if (delivery_.is_ready()) {
-      waited.end();
+      stamps.end_wait();
       const Status s = delivery_.yield(out, error);
       try {
         dispatcher_.feed();
@@ -130,7 +139,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       }
       return s;
     }
-    if (deadline.remaining_ns() != 0) waited.start();
+    if (deadline.remaining_ns() != 0) stamps.begin_wait();
     dispatcher_.feed();
     if (delivery_.is_ready()) continue;  // a shard that has nothing left needs no worker
     if (Error* const failure = dispatcher_.sampler_error(); failure != nullptr) {
@@ -138,7 +147,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       return error.code;
     }
     if (!dispatcher_.is_work_left()) {
-      waited.end();
+      stamps.end_wait();
       return finish_epoch(deadline, error);
     }
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
@@ -151,9 +160,11 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       dispatcher_.slot_error() = {};
       return s;
     }
-    if (is_last) return FEEDLANE_TIMEOUT;
+    if (is_last) {
+      stamps.note_absence();
+      return FEEDLANE_TIMEOUT;
+    }
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
-    waited.count();  // for a monitor that watches a long wait
   }
 }
 
@@ -186,6 +197,8 @@ Status Loader::obstacle(Error& error) {
 // take longer.
 Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
   order_->progress().ended = true;
+  memory_.stamps.on_end();
+  memory_.figures.end(memory_.segments);
   if (config_.keep_workers) return FEEDLANE_END;
   config_.dataset.close();
   const Status s = crew_.end_gently(deadline, error);
@@ -216,7 +229,10 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
   };
   bool has_looked = false;
   const auto handle = [&](const os::Poller::Event& event) {
-    if (!std::exchange(has_looked, true)) crew_.look();
+    if (!std::exchange(has_looked, true)) {
+      (void)memory_.stamps.tick();
+      crew_.look();
+    }
     dispatcher_.on_event(event);
   };
   const Status s = waiter_.sleep(sweep, until, handle, error);
@@ -240,6 +256,8 @@ bool Loader::has_news() {
 Status Loader::poll(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   waiter_.cancel();
+  (void)memory_.stamps.tick();
+  memory_.stamps.end_wait();  // the host has work of its own
   if (const Status s = crew_.handle_events(error); s != FEEDLANE_OK) return s;
   crew_.sweep();
   dispatcher_.feed();
@@ -256,7 +274,11 @@ Status Loader::arm(Error& error) {
            wakeups_.is_interrupted() || wakeups_.is_closed();
   };
   const Status s = waiter_.arm(is_ready, error);
-  if (s == FEEDLANE_OK) crew_.audit();
+  if (s != FEEDLANE_OK) return s;
+  crew_.audit();
+  if (!dispatcher_.has_begun()) return s;
+  (void)memory_.stamps.tick();
+  memory_.stamps.begin_wait();  // the host sleeps, until it calls next or poll
   return s;
 }
 
@@ -313,6 +335,7 @@ void Loader::close() {
 
 void Loader::abandon() noexcept {
   crew_.abandon();
+  memory_.stamps.on_end();
   inline_.drop();
   config_.dataset.close();
 }

@@ -2,9 +2,14 @@
 // How large a loader's segments are, by its configuration.
 #include "loader/memory.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
+
+#include "feedlane.h"
+#include "os/clock.hpp"
 
 namespace feedlane::loader {
 namespace {
@@ -64,6 +69,7 @@ Status Memory::plan(const Config& config, std::uint64_t state_bytes, monitor::Ev
   g.retries = config.retries;
   g.retry_backoff_ns = static_cast<std::uint64_t>(config.retry_backoff_ns);
   g.record_rows = config.has_policies() ? g.max_rows : 0;
+  g.trace_records = config.trace == 0 ? 0 : config.trace + 1;  // one more: the oldest may be being overwritten
   g.slots = config.slots();
   if (g.slot_bytes > shm::max_slot_bytes)
     return error.refuse(FEEDLANE_E_LIMIT, "config.fields", g.slot_bytes, shm::max_slot_bytes,
@@ -87,6 +93,18 @@ Status Memory::create_segments(const Config& config, const shm::Geometry& g, con
   return s == FEEDLANE_OK ? segments.create(plan, files, error, holes) : s;
 }
 
+void Memory::write_facts(const Config& config) {
+  shm::LoaderFacts& facts = *segments.facts();
+  facts.created_ns = static_cast<std::uint64_t>(os::now_ns());
+  facts.pid = static_cast<std::uint64_t>(::getpid());
+  facts.start = static_cast<std::uint32_t>(config.start);
+  facts.prefetch_factor = config.prefetch_factor;
+  facts.held = config.held;
+  facts.task_timeout_ns = config.has_task_timeout() ? config.task_timeout_ns : 0;
+  (void)format_to(facts.version, "{}.{}.{}", FEEDLANE_VERSION_MAJOR, FEEDLANE_VERSION_MINOR, FEEDLANE_VERSION_PATCH);
+  copy_text(facts.name, sizeof facts.name, config.name.c_str());
+}
+
 Status Memory::create(const Config& config, std::uint64_t state_bytes, const os::SystemFiles& files,
                       monitor::EventQueue& events, Error& error) {
   shm::Geometry g{};
@@ -107,6 +125,9 @@ Status Memory::create(const Config& config, std::uint64_t state_bytes, const os:
   config.fields.write(segments.fields());
   if (g.config_bytes != 0) std::memcpy(segments.config(), config.worker_config.data(), g.config_bytes);
   counters().huge_bytes.store(segments.huge_bytes(files), std::memory_order_relaxed);  // nobody else is there yet
+  write_facts(config);
+  stamps.use(segments);
+  events.use(segments);
   slots.reset(g.slots, counters(), &segments);
   slot_memory.reset(segments);
   segments.poison_payloads();

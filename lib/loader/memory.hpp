@@ -9,7 +9,9 @@
 #include "base/error.hpp"
 #include "loader/config.hpp"
 #include "loader/slot_memory.hpp"
+#include "loader/stamps.hpp"
 #include "monitor/events.hpp"
+#include "monitor/snapshot.hpp"
 #include "os/limits.hpp"
 #include "shm/segment.hpp"
 
@@ -24,9 +26,17 @@ class Memory {
   shm::Segments segments;
   arena::SlotTable slots;
   SlotMemory slot_memory;
+  Stamps stamps;
+  monitor::EpochFigures figures;
   // Releases by streams that have not come to an end: each may free a slot.
   std::atomic<std::uint32_t> pending_releases{0};
 
+  // Takes a free slot for a batch.
+  bool take_slot(std::uint32_t& slot) {
+    if (!slots.take(slot)) return false;
+    stamps.settle(slot);
+    return true;
+  }
   [[nodiscard]] shm::LoaderCounters& counters() const { return *segments.counters(); }
   [[nodiscard]] bool any_release_pending() const {
     // Acquire: pairs with the release in Leases::end_use, whose slot is free then.
@@ -39,6 +49,7 @@ class Memory {
  private:
   Status plan(const Config& config, std::uint64_t state_bytes, monitor::EventQueue& events, shm::Geometry& geometry,
               Error& error) const;
+  void write_facts(const Config& config);
   Status create_segments(const Config& config, const shm::Geometry& geometry, const os::SystemFiles& files,
                          Error& error);
 };

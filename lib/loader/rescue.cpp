@@ -159,7 +159,7 @@ void Dispatcher::rescue_stranded() {
 // False: there is no slot to continue in.
 bool Dispatcher::rescue(const Entry& entry) {
   std::uint32_t other = 0;
-  if (!memory_.slots.take(other)) return false;
+  if (!memory_.take_slot(other)) return false;
   const std::uint32_t worker = entry.worker;
   std::copy_n(memory_.segments.index_list(entry.slot), entry.rows, memory_.segments.index_list(other));
   ledger_.move(entry.slot, other);

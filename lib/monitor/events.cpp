@@ -8,8 +8,21 @@
 
 namespace feedlane::monitor {
 
+void EventQueue::use(const shm::Segments& segments) {
+  const std::lock_guard lock(mutex_);
+  errors_.use(segments);
+}
+
+void EventQueue::note(const Error& what) {
+  const std::lock_guard lock(mutex_);
+  errors_.note(0, what);
+}
+
 void EventQueue::push(std::int32_t kind, const Error& what) {
   const std::lock_guard lock(mutex_);
+  // In those two nothing went wrong that another event would not tell.
+  const bool is_news = kind == FEEDLANE_EVENT_WORKER_STARTED || kind == FEEDLANE_EVENT_WORKER_WANTED;
+  if (!is_news) errors_.note(kind, what);
   if (events_.size() == capacity) {
     events_.pop_front();
     lost_++;

@@ -8,18 +8,25 @@
 
 #include "base/error.hpp"
 #include "feedlane/monitor.h"
+#include "monitor/errors.hpp"
 
 namespace feedlane::monitor {
 
-// A bounded queue: when it is full the oldest event is dropped, and losses are counted. Thread safety: any thread.
+// A bounded queue: when it is full the oldest event is dropped, and losses are counted. Events, and errors that are no event,
+// are counted in the table of distinct errors too. Thread safety: any thread.
 class EventQueue {
  public:
+  // From here on errors are counted in control.
+  void use(const shm::Segments& segments);
   void push(std::int32_t kind, const Error& what);
+  // An error that next returned: counted, but no event.
+  void note(const Error& what);
   bool pop(feedlane_event& out);
 
  private:
   static constexpr std::size_t capacity = 4096;
   std::mutex mutex_;
+  ErrorTable errors_;
   std::deque<feedlane_event> events_;
   std::uint64_t lost_ = 0;
 };

@@ -5,45 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "os/memfd.hpp"
-#include "os/other_process.hpp"
+#include "monitor/diagnosis.hpp"
+#include "monitor/files.hpp"
 
 namespace feedlane::monitor {
 namespace {
-
-struct File {
-  os::Fd fd;
-  os::FileId id;
-};
-
-// Adds the file unless it is listed already. It is checked later: any process may give a memfd this name.
-void open_file(std::int64_t pid, int number, std::vector<File>& files) {
-  File file{os::open_again(pid, number), {}};
-  Error gone;
-  if (!file.fd || os::file_id(file.fd.get(), file.id, gone) != FEEDLANE_OK) return;
-  if (std::none_of(files.begin(), files.end(), [&](const File& f) { return f.id == file.id; }))
-    files.push_back(std::move(file));
-}
-
-struct Files {
-  std::vector<File> control, data;
-};
-
-Status find_files(std::int64_t pid, Files& out, Error& error) {
-  std::vector<os::OpenFile> files;
-  if (const Status s = os::list_open_files(pid, files, error); s != FEEDLANE_OK) return s;
-  const auto is_named = [](const os::OpenFile& file, const char* name) {
-    return file.target == std::string("/memfd:") + name + " (deleted)";
-  };
-  for (const os::OpenFile& file : files) {
-    if (is_named(file, shm::control_name)) open_file(pid, file.number, out.control);
-    else if (is_named(file, shm::data_name)) open_file(pid, file.number, out.data);
-  }
-  return FEEDLANE_OK;
-}
 
 struct Beginning {
   shm::SegmentHeader header;
@@ -59,24 +28,41 @@ bool is_control(const File& file, Beginning& out) {
 
 Status Monitor::open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor>& out, Error& error) {
   if (nth < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "nth", nth, 0, "nth is {}: loaders are counted from 0", nth);
-  Files files;
-  if (const Status s = find_files(pid, files, error); s != FEEDLANE_OK) return s;
-  for (const File& control : files.control) {
+  std::vector<File> controls, datas;
+  Status s = find_files(pid, shm::control_name, controls, error);
+  if (s == FEEDLANE_OK) s = find_files(pid, shm::data_name, datas, error);
+  if (s != FEEDLANE_OK) return s;
+  for (const File& control : controls) {
     Beginning beginning;
     if (!is_control(control, beginning)) continue;
     const os::FileId id{beginning.geometry.data_device, beginning.geometry.data_inode};
-    const auto data = std::find_if(files.data.begin(), files.data.end(), [&](const File& f) { return f.id == id; });
+    const auto data = std::find_if(datas.begin(), datas.end(), [&](const File& f) { return f.id == id; });
     // A loader that is being created may have no data segment yet. With another layout the offsets are unknown.
     const bool is_ours = beginning.header.layout_hash == shm::layout_hash;
-    if (is_ours && (data == files.data.end() || beginning.geometry.slots == 0)) continue;
+    if (is_ours && (data == datas.end() || beginning.geometry.slots == 0)) continue;
     if (nth-- != 0) continue;
     std::unique_ptr<Monitor> monitor(new Monitor);
-    const int data_fd = data == files.data.end() ? -1 : data->fd.get();
-    const Status s = monitor->segments_.watch(control.fd.get(), data_fd, error);
-    if (s == FEEDLANE_OK) out = std::move(monitor);
+    const int data_fd = data == datas.end() ? -1 : data->fd.get();
+    s = monitor->segments_.watch(control.fd.get(), data_fd, error);
+    if (s != FEEDLANE_OK) return s;
+    monitor->seen_.reserve(monitor->segments_);
+    monitor->seen_.take(monitor->segments_);
+    monitor->pid_ = pid;
+    out = std::move(monitor);
     return s;
   }
   return FEEDLANE_END;
+}
+
+feedlane_diagnosis Monitor::diagnose() {
+  Snapshot now;
+  now.reserve(segments_);
+  const std::lock_guard lock(mutex_);
+  now.take(segments_);
+  now.sees_processes = now.info.pid == pid_;
+  const feedlane_diagnosis d = monitor::diagnose(seen_, now);
+  seen_ = std::move(now);
+  return d;
 }
 
 }  // namespace feedlane::monitor

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "base/error.hpp"
 #include "feedlane/monitor.h"
+#include "monitor/snapshot.hpp"
 #include "monitor/stats.hpp"
 #include "shm/segment.hpp"
 
@@ -23,10 +25,16 @@ class Monitor {
   Status worker_stats(std::int32_t worker, feedlane_worker_stats& out) const {
     return read_worker_stats(segments_, worker, out);
   }
+  [[nodiscard]] const shm::Segments& segments() const { return segments_; }
+  // What bounded the loader since the last call; the first call: since it was opened. Throws std::bad_alloc.
+  feedlane_diagnosis diagnose();
 
  private:
   Monitor() = default;
   shm::Segments segments_;
+  std::int64_t pid_ = 0;
+  std::mutex mutex_;
+  Snapshot seen_;
 };
 
 }  // namespace feedlane::monitor

@@ -4,12 +4,22 @@
 
 #include <algorithm>
 
+#include "monitor/histogram.hpp"
+#include "monitor/records.hpp"
+#include "os/clock.hpp"
+
 namespace feedlane::monitor {
 namespace {
 
 template <class Word>
 auto read(const Word& counter) {
   return counter.load(std::memory_order_relaxed);  // only a statistic
+}
+
+// While the trainer waits, the word is less by the time at which that began: see loader/stamps.cpp.
+std::uint64_t read_wait(const shm::LoaderCounters& c) {
+  const auto waited = static_cast<std::int64_t>(read(c.wait_ns));
+  return static_cast<std::uint64_t>(waited < 0 ? std::max<std::int64_t>(waited + os::now_ns(), 0) : waited);
 }
 
 }  // namespace
@@ -22,7 +32,7 @@ feedlane_stats read_stats(const shm::Segments& segments) {
   s.samples = read(c.samples);
   s.bytes = read(c.bytes);
   s.epochs = read(c.epochs);
-  s.wait_ns = read(c.wait_ns);
+  s.wait_ns = read_wait(c);
   s.restarts = read(c.restarts);
   s.redispatched = read(c.redispatched);
   s.quarantined = read(c.quarantined);
@@ -40,8 +50,30 @@ feedlane_stats read_stats(const shm::Segments& segments) {
   s.data_bytes = segments.plan().data_bytes;
   s.reserved_bytes = segments.plan().reserved_bytes();
   s.huge_bytes = read(c.huge_bytes);
+  s.start_wait_ns = read(c.start_wait_ns);
+  s.restarts_signal = read(c.restarts_signal);
+  s.restarts_exit = read(c.restarts_exit);
+  s.restarts_hung = read(c.restarts_hung);
+  s.restarts_invalid = read(c.restarts_invalid);
+  s.restarts_unattached = read(c.restarts_unattached);
   return s;
 }
+
+namespace {
+
+// Which batch a task is, if a slot has it, and its row in progress. What a worker says of both may be anything.
+void find_batch(const shm::Segments& segments, std::uint64_t task, std::uint64_t row, feedlane_worker_stats& out) {
+  feedlane_batch_record record;
+  for (std::uint64_t slot = 0; read_slot(segments, slot, record) == FEEDLANE_OK; slot++) {
+    if (record.task != task) continue;
+    out.epoch = record.epoch;
+    out.batch = record.batch;
+    if (row < record.rows) out.row = static_cast<std::int64_t>(row);
+    return;
+  }
+}
+
+}  // namespace
 
 Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, feedlane_worker_stats& out) {
   if (worker < 0) return FEEDLANE_E_ARGUMENT;
@@ -60,7 +92,60 @@ Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, fee
   out.errors = read(own.errors);
   out.work_ns = read(own.work_ns);
   out.wait_ns = read(own.wait_ns);
+  out.state_since_ns = read(trainers.state_since_ns);
+  out.epoch = out.batch = out.row = -1;
+  const std::uint64_t task = read(own.started_task);
+  if (task == 0 || out.state != FEEDLANE_WORKER_READY) return FEEDLANE_OK;
+  out.task_since_ns = std::min(read(own.started_ns), static_cast<std::uint64_t>(os::now_ns()));
+  find_batch(segments, task, read(own.started_sample), out);
   return FEEDLANE_OK;
+}
+
+Status read_timings(const shm::Segments& segments, std::int32_t worker, feedlane_timings& out) {
+  if (worker < -1) return FEEDLANE_E_ARGUMENT;
+  const shm::Plan& plan = segments.plan();
+  if (worker >= static_cast<std::int32_t>(plan.geometry.workers)) return FEEDLANE_END;
+  out = {};
+  out.size = sizeof out;
+  for (std::uint32_t row = 0; row < plan.timing_rows(); row++) {
+    if (worker >= 0 && row != static_cast<std::uint32_t>(worker)) continue;
+    const shm::TimingRow& timings = *segments.timing_row(row);
+    add_to(out.exposed, timings.exposed);
+    add_to(out.start, timings.start);
+    add_to(out.queue, timings.queue);
+    add_to(out.work, timings.work);
+    add_to(out.ready, timings.ready);
+    add_to(out.hold, timings.hold);
+  }
+  return FEEDLANE_OK;
+}
+
+feedlane_loader_info read_info(const shm::Segments& segments) {
+  const shm::Geometry& geometry = segments.plan().geometry;
+  const shm::LoaderFacts& facts = *segments.facts();
+  const shm::LoaderCounters& c = *segments.counters();
+  feedlane_loader_info info{};
+  info.size = sizeof info;
+  info.pid = static_cast<std::int64_t>(facts.pid);
+  info.created_ns = facts.created_ns;
+  info.start = static_cast<std::int32_t>(facts.start);
+  info.workers = static_cast<std::int32_t>(geometry.workers);
+  info.prefetch_factor = static_cast<std::int32_t>(facts.prefetch_factor);
+  info.held = static_cast<std::int32_t>(facts.held);
+  info.batch_size = geometry.max_rows;
+  info.task_timeout_ns = facts.task_timeout_ns;
+  info.iterable = (geometry.flags & shm::geometry_iterable) != 0 ? 1 : 0;
+  info.in_epoch = read(c.in_epoch) != 0 ? 1 : 0;
+  info.epoch = static_cast<std::int64_t>(read(c.epoch));
+  info.batch = static_cast<std::int64_t>(read(c.epoch_first) + read(c.epoch_done));
+  info.batches = static_cast<std::int64_t>(read(c.epoch_batches));
+  info.begun_ns = read(c.begun_ns);
+  info.yielded_ns = read(c.yielded_ns);
+  info.waiting_since_ns = read(c.waiting_since_ns);
+  info.trace = geometry.trace_records == 0 ? 0 : geometry.trace_records - 1;  // see Memory::plan
+  copy_text(info.name, sizeof info.name, facts.name);
+  copy_text(info.version, sizeof info.version, facts.version);
+  return info;
 }
 
 }  // namespace feedlane::monitor

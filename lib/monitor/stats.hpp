@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/error.hpp"
-#include "feedlane/monitor.h"
+#include "feedlane/observe.h"
 #include "shm/segment.hpp"
 
 namespace feedlane::monitor {
@@ -14,5 +14,8 @@ namespace feedlane::monitor {
 feedlane_stats read_stats(const shm::Segments& segments);
 // END past the last worker.
 Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, feedlane_worker_stats& out);
+// Of one worker, or of all with -1. END past the last worker.
+Status read_timings(const shm::Segments& segments, std::int32_t worker, feedlane_timings& out);
+feedlane_loader_info read_info(const shm::Segments& segments);
 
 }  // namespace feedlane::monitor

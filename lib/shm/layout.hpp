@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "feedlane/observe.h"
 #include "feedlane/tensor.h"
 
 namespace feedlane::shm {
@@ -28,7 +29,7 @@ using Word32 = std::atomic<std::uint32_t>;
 static_assert(Word64::is_always_lock_free && Word32::is_always_lock_free && sizeof(Word64) == 8 && sizeof(Word32) == 4);
 
 constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
-constexpr std::uint16_t format_major = 3;
+constexpr std::uint16_t format_major = 4;
 constexpr std::uint16_t format_minor = 0;
 constexpr std::uint32_t byte_order_mark = 0x01020304;
 enum class SegmentKind : std::uint32_t { control = 1, data = 2, ring_control = 3, ring_data = 4 };
@@ -68,9 +69,11 @@ struct Geometry {
   std::uint32_t record_rows;       // sample records that a slot has room for: max_rows, or 0 without policies
   std::uint64_t data_device;       // st_dev and st_ino of the data segment's descriptor
   std::uint64_t data_inode;
+  std::uint32_t trace_records;  // cells of the trace: one more than the batches that it keeps; 0: there is none
+  std::uint32_t reserved;
 };
-static_assert(sizeof(Geometry) == 96 && offsetof(Geometry, config_bytes) == 24 && offsetof(Geometry, retries) == 72 &&
-              offsetof(Geometry, data_inode) == 88);
+static_assert(sizeof(Geometry) == 104 && offsetof(Geometry, config_bytes) == 24 && offsetof(Geometry, retries) == 72 &&
+              offsetof(Geometry, data_inode) == 88 && offsetof(Geometry, trace_records) == 96);
 
 // Unused bytes at the start of data. A write that is meant for a doorbell's eventfd but goes to data's descriptor lands here.
 constexpr std::size_t data_margin = writer_distance;
@@ -101,7 +104,7 @@ struct LoaderCounters {
   Word64 samples;
   Word64 bytes;
   Word64 epochs;
-  Word64 wait_ns;
+  Word64 wait_ns;  // while `next` waits less the time at which that began, so negative: see loader/stamps.hpp
   Word64 restarts;
   Word64 redispatched;
   Word64 quarantined;
@@ -111,11 +114,107 @@ struct LoaderCounters {
   Word64 substituted;
   Word64 skipped;
   Word64 hung;
-  Word64 slots_taken;                          // slots in use by a task now
-  Word64 huge_bytes;                           // bytes of data in huge pages
+  Word64 slots_taken;                     // slots in use by a task now
+  Word64 huge_bytes;                      // bytes of data in huge pages
+  alignas(writer_distance) Word64 epoch;  // as given to begin, signed; -1: none has begun
+  Word64 epoch_first;                     // the number of its first batch: not 0 if it was resumed
+  Word64 epoch_done;                      // batches of it that were yielded, failed or left out as empty
+  Word64 epoch_batches;                   // signed; -1: unknown
+  Word64 in_epoch;                        // 1: begun and not ended
+  Word64 begun_ns;                        // when the epoch began
+  Word64 yielded_ns;                      // when the newest batch was yielded
+  Word64 waiting_since_ns;                // 0: `next` does not wait
+  Word64 start_wait_ns;                   // of wait_ns, for the first batch of each epoch
+  Word64 restarts_signal;                 // of restarts, by the reason: see feedlane_stats
+  Word64 restarts_exit;
+  Word64 restarts_hung;
+  Word64 restarts_invalid;
+  Word64 restarts_unattached;
   alignas(writer_distance) Word64 slots_held;  // slots of batches that the trainer holds now; all others are free
 };
-static_assert(sizeof(LoaderCounters) == 256 && offsetof(LoaderCounters, slots_held) == 128);
+static_assert(sizeof(LoaderCounters) == 384 && offsetof(LoaderCounters, epoch) == 128 &&
+              offsetof(LoaderCounters, restarts_unattached) == 232 && offsetof(LoaderCounters, slots_held) == 256);
+
+// control: what the loader is, for monitors. Written when it is created.
+struct LoaderFacts {
+  std::uint64_t created_ns;
+  std::uint64_t pid;
+  std::uint32_t start;  // FEEDLANE_START_*
+  std::uint32_t prefetch_factor;
+  std::uint32_t held;
+  std::uint32_t reserved;
+  std::int64_t task_timeout_ns;  // 0: none
+  char version[16];              // of the library
+  char name[64];                 // config.name
+};
+static_assert(sizeof(LoaderFacts) == 120 && offsetof(LoaderFacts, name) == 56);
+
+// control: how often which duration occurred. Bucket 0: 0 ns; b: 2^(b-1) to 2^b - 1 ns; the last one: all longer ones.
+constexpr std::size_t histogram_buckets = FEEDLANE_HISTOGRAM_BUCKETS;
+struct Histogram {
+  Word64 sum_ns;
+  Word64 buckets[histogram_buckets];
+};
+static_assert(sizeof(Histogram) == 384);
+
+// control: one a worker, at least one. How long the steps of its batches took: see feedlane_timings.
+struct TimingRow {
+  Histogram exposed;
+  Histogram start;
+  Histogram queue;
+  Histogram work;
+  Histogram ready;
+  Histogram hold;
+};
+static_assert(sizeof(TimingRow) == 2304);
+
+// control: a batch and its stamps (CLOCK_MONOTONIC, ns; 0: has not happened). One a slot, and the records of the trace. The
+// loader's one thread writes all but `released_ns` of a slot's, which the thread that frees the slot writes. See
+// monitor/records.hpp for how it is written and read.
+struct BatchRecord {
+  Word64 task;  // 0: nothing, or it is being written
+  Word64 sequence;
+  Word64 epoch;
+  Word64 batch;
+  Word64 maker;  // worker in the upper half, attempt in the lower
+  Word64 end;    // status in the upper half, slot in the lower
+  Word64 rows;
+  Word64 bytes;
+  Word64 dispatched_ns;
+  Word64 begun_ns;
+  Word64 committed_ns;
+  Word64 swept_ns;
+  Word64 yielded_ns;
+  Word64 exposed_ns;
+  Word64 released_ns;
+  Word64 reserved;
+};
+static_assert(sizeof(BatchRecord) == 128 && offsetof(BatchRecord, released_ns) == 112);
+
+// control: the beginning of the trace.
+struct TraceHead {
+  alignas(writer_distance)
+      Word64 written;  // records, over the loader's life; record s is in cell (s - 1) mod trace_records
+};
+static_assert(sizeof(TraceHead) == 128);
+
+// control: errors and events of one kind whose texts differ in numbers only. `changes` is odd while the row is written.
+constexpr std::size_t error_rows = 32;
+constexpr std::size_t error_text_words = 24;
+struct ErrorRow {
+  Word64 changes;
+  Word64 order;  // of first occurrence, from 1; 0: the row is empty
+  Word64 what;   // kind in the upper half, code in the lower
+  Word64 worker;
+  Word64 batch;
+  Word64 sample;
+  Word64 count;
+  Word64 first_ns;
+  Word64 last_ns;
+  Word64 key;  // equal for errors that are counted together
+  Word64 text[error_text_words];
+};
+static_assert(sizeof(ErrorRow) == 272 && offsetof(ErrorRow, text) == 80);
 
 // control: one a worker.
 struct TrainerRow {
@@ -128,9 +227,10 @@ struct TrainerRow {
   alignas(writer_distance) Word64 pid;  // of the process; 0: none, or not known
   Word32 state;                         // FEEDLANE_WORKER_*
   Word32 generation;
+  Word64 state_since_ns;
 };
 static_assert(sizeof(TrainerRow) == 384 && offsetof(TrainerRow, done_through) == 128 &&
-              offsetof(TrainerRow, pid) == 256);
+              offsetof(TrainerRow, pid) == 256 && offsetof(TrainerRow, state_since_ns) == 272);
 
 // control: a declared field of a sample; shape without the batch dimension.
 struct FieldRecord {
@@ -190,8 +290,11 @@ struct ResultMessage {
   std::uint32_t attempt;
   std::int32_t status;  // OK, END (the shard is exhausted), ABANDONED, or an error: the slot's header has the details
   std::uint32_t rows;   // rows made; of a failed task: samples that it took from its shard
+  std::uint64_t begun_ns;  // CLOCK_MONOTONIC; the trainer limits both to the time between its own stamps
+  std::uint64_t committed_ns;
 };
-static_assert(sizeof(ResultMessage) == 24 && offsetof(ResultMessage, status) == 16);
+static_assert(sizeof(ResultMessage) == 40 && offsetof(ResultMessage, status) == 16 &&
+              offsetof(ResultMessage, committed_ns) == 32);
 
 // data: describes a tensor of a slot that differs from its declaration.
 struct TensorRecord {
@@ -269,19 +372,25 @@ constexpr std::uint64_t layout_hash = [] {
                                    sizeof(ResultMessage),
                                    sizeof(TensorRecord),
                                    sizeof(SlotHeader),
+                                   sizeof(LoaderFacts),
+                                   sizeof(TimingRow),
+                                   sizeof(BatchRecord),
+                                   sizeof(ErrorRow),
+                                   error_rows,
                                    offsetof(LoaderCounters, slots_taken),
                                    offsetof(LoaderCounters, huge_bytes),
+                                   offsetof(LoaderCounters, waiting_since_ns),
                                    offsetof(TrainerRow, generation),
                                    offsetof(TrainerRow, revoked_until),
                                    sizeof(SampleRecord),
                                    offsetof(Geometry, record_rows),
-                                   offsetof(Geometry, data_inode),
+                                   offsetof(Geometry, trace_records),
                                    offsetof(TrainerBlock, given_back),
                                    offsetof(SampleRecord, text),
                                    offsetof(WorkerRow, begun_through),
                                    offsetof(WorkerRow, wait_ns),
                                    offsetof(TaskMessage, state_bytes),
-                                   offsetof(ResultMessage, rows),
+                                   offsetof(ResultMessage, committed_ns),
                                    offsetof(TensorRecord, strides),
                                    offsetof(SlotHead, has_state),
                                    writer_distance,

@@ -41,7 +41,8 @@ Status check(const Geometry& g, Error& error) {
                          {"geometry.reserved_bytes", g.reserved_bytes, 1, g.slot_bytes},
                          {"geometry.list_bytes", g.list_bytes, std::uint64_t{g.max_rows} * sizeof(std::int64_t),
                           std::uint64_t{max_rows} * sizeof(std::int64_t)},
-                         {"geometry.record_rows", g.record_rows, 0, g.max_rows}})
+                         {"geometry.record_rows", g.record_rows, 0, g.max_rows},
+                         {"geometry.trace_records", g.trace_records, 0, max_trace_records}})
     if (r.value < r.low || r.value > r.high)
       return error.refuse(FEEDLANE_E_LIMIT, r.name, r.value, r.value < r.low ? r.low : r.high,
                           "{} is {}, must be in {} .. {}", r.name, r.value, r.low, r.high);
@@ -70,6 +71,12 @@ Status make_plan(const Geometry& g, Plan& out, Error& error) {
   p.config = control.place(g.config_bytes, cell_line);
   p.task_rings = control.place(g.workers * p.ring_bytes, payload_alignment);
   p.index_lists = control.place(g.slots * p.index_list_bytes, payload_alignment);
+  p.facts = control.place(sizeof(LoaderFacts), writer_distance);
+  p.timings = control.place(p.timing_rows() * sizeof(TimingRow), writer_distance);
+  p.errors = control.place(error_rows * sizeof(ErrorRow), writer_distance);
+  p.slot_records = control.place(g.slots * sizeof(BatchRecord), writer_distance);
+  p.trace_head = control.place(g.trace_records == 0 ? 0 : sizeof(TraceHead), writer_distance);
+  p.trace = control.place(g.trace_records * sizeof(BatchRecord), writer_distance);
   p.control_bytes = control.segment_bytes();
 
   p.slot_stride = align_payload(g.slot_bytes);

@@ -24,6 +24,12 @@ struct Plan {
   std::uint64_t index_list_bytes = 0;
   std::uint64_t task_rings = 0;
   std::uint64_t ring_bytes = 0;  // of one task ring or result lane
+  std::uint64_t facts = 0;
+  std::uint64_t timings = 0;
+  std::uint64_t errors = 0;
+  std::uint64_t slot_records = 0;
+  std::uint64_t trace_head = 0;
+  std::uint64_t trace = 0;
   std::uint64_t control_bytes = 0;
 
   // data
@@ -37,6 +43,8 @@ struct Plan {
   std::uint64_t slot_reserved = 0;  // how much of it is memory from the start
   std::uint64_t data_bytes = 0;
 
+  // Rows of timings: without workers the trainer's own batches take the first.
+  [[nodiscard]] std::uint64_t timing_rows() const { return geometry.workers == 0 ? 1 : geometry.workers; }
   // Memory that is reserved from the start. The rest of data is address space until a tensor is put there.
   [[nodiscard]] std::uint64_t reserved_bytes() const {
     return control_bytes + payload + geometry.slots * slot_reserved;
@@ -58,6 +66,7 @@ constexpr std::uint32_t max_slots = 1u << 20;
 constexpr std::uint64_t max_slot_bytes = std::uint64_t{1} << 40;
 constexpr std::uint64_t max_config_bytes = std::uint64_t{1} << 30;
 constexpr std::uint32_t max_rows = 1u << 30;
+constexpr std::uint32_t max_trace_records = (1u << 24) + 1;
 constexpr std::uint64_t max_segment_bytes = std::uint64_t{1} << 46;
 
 // E_LIMIT names the field of the geometry that is out of range.

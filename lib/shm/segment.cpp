@@ -31,7 +31,7 @@ struct Half {
 };
 
 constexpr Half control_half(SegmentKind kind) {
-  return {kind, kind == SegmentKind::control ? control_name : "feedlane-ring-control", control_seals, true};
+  return {kind, kind == SegmentKind::control ? control_name : ring_control_name, control_seals, true};
 }
 constexpr Half data_half(SegmentKind kind) {
   const bool is_loaders = kind == SegmentKind::control;

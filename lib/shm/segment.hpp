@@ -18,6 +18,8 @@ namespace feedlane::shm {
 // Names of a loader's memfds, visible in /proc.
 constexpr const char* control_name = "feedlane-control";
 constexpr const char* data_name = "feedlane-data";
+// The same of a standalone ring.
+constexpr const char* ring_control_name = "feedlane-ring-control";
 
 // The parts of a segment that are memory from the start: its first `first` bytes, and the first `bytes` of each of `count`
 // consecutive stretches of `stride` bytes.
@@ -168,6 +170,15 @@ class Segments {
   [[nodiscard]] std::byte* task_ring(std::uint32_t worker) const {
     return pair_.control<std::byte>(plan_.task_rings + worker * plan_.ring_bytes);
   }
+  [[nodiscard]] LoaderFacts* facts() const { return pair_.control<LoaderFacts>(plan_.facts); }
+  [[nodiscard]] TimingRow* timing_row(std::uint32_t row) const { return pair_.control<TimingRow>(plan_.timings) + row; }
+  [[nodiscard]] ErrorRow* error_rows() const { return pair_.control<ErrorRow>(plan_.errors); }
+  [[nodiscard]] BatchRecord* slot_record(std::uint32_t slot) const {
+    return pair_.control<BatchRecord>(plan_.slot_records) + slot;
+  }
+  // Only if geometry.trace_records is not 0.
+  [[nodiscard]] TraceHead* trace_head() const { return pair_.control<TraceHead>(plan_.trace_head); }
+  [[nodiscard]] BatchRecord* trace() const { return pair_.control<BatchRecord>(plan_.trace); }
   [[nodiscard]] WorkerRow* worker_row(std::uint32_t worker) const {
     return pair_.data<WorkerRow>(plan_.worker_rows) + worker;
   }

@@ -117,6 +117,7 @@ void Crew::handle_message(std::uint32_t w) {
   }
   const bool is_nonsense = message == Peer::Message::nonsense;
   if (is_nonsense) shm::add(segments_.counters()->invalid_results);
+  m.is_invalid = m.is_invalid || is_nonsense;
   error.worker = static_cast<std::int32_t>(w);
   events_.push(is_nonsense ? FEEDLANE_EVENT_INVALID : FEEDLANE_EVENT_WARNING, error);
   // A child is started again, and the error is returned if it never attaches. The host's process costs the offer.
@@ -187,6 +188,11 @@ void Crew::handle_end(std::uint32_t w) {
   m.end_deadline = os::Deadline::never();
   peer.close(waiter_.poller());
   m.died = !is_expected && !has_left && !m.lost_message;
+  m.loss = m.is_late         ? Member::Loss::hung
+           : m.is_invalid    ? Member::Loss::invalid
+           : !had_attached   ? Member::Loss::unattached
+           : ending.signaled ? Member::Loss::signal
+                             : Member::Loss::exit;
   const bool is_hosts = !starter_.launcher().starts_workers();
   if (m.died) {
     const Error death = death_of(w, peer, gone, owner_.epoch(), in_hand);

@@ -33,7 +33,7 @@ void Crew::give_up_start(std::uint32_t w) {
   Peer& peer = m.peer;
   const bool is_replaced = roster_.others_continue(w);
   const bool is_child = starter_.launcher().owns_processes();
-  m.was_late = true;
+  m.was_late = m.is_late = true;
   m.start_deadline_ns = FEEDLANE_FOREVER;
   if (is_child || peer.has_attached()) {
     Error error;
@@ -72,6 +72,7 @@ void Crew::give_up_task(std::uint32_t w) {
   error.sample = facts.sample;
   events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
   shm::add(segments_.counters()->hung);
+  m.is_late = true;
   if (peer.is_thread()) return stick(w);
   peer.cut_off(waiter_.poller());
 }
@@ -138,6 +139,7 @@ void Crew::disown(std::uint32_t w, std::uint64_t task, const Error& why) {
   Error error = why;
   error.worker = static_cast<std::int32_t>(w);
   shm::add(segments_.counters()->invalid_results);
+  m.is_invalid = true;
   events_.push(FEEDLANE_EVENT_INVALID, error);
   if (owner_.has_task(w, task)) {
     m.refused_task = task;

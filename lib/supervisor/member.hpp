@@ -13,10 +13,15 @@ namespace feedlane::supervisor {
 struct Member {
   Peer peer;
 
+  // Why a generation ended, if it was not asked to.
+  enum class Loss { exit, signal, hung, invalid, unattached };
+
   // ---- of the generation that is there ----
 
   bool is_stuck = false;      // a thread that hangs, or a process that SIGKILL does not end: what it has is lost to it
   bool lost_message = false;  // its word that it attached could not be received
+  bool is_late = false;       // it is ended because it exceeded a deadline
+  bool is_invalid = false;    // it is ended because it sent something invalid
   std::uint64_t refused_task = 0;                     // to blame for what it was cut off for; 0: it was not
   std::int64_t start_deadline_ns = FEEDLANE_FOREVER;  // for its next step: to attach, then to open its data set
   os::Deadline end_deadline = os::Deadline::never();  // of one that leaves
@@ -31,11 +36,12 @@ struct Member {
   bool was_late = false;             // one was given up before its data set was open, and none has been ready since
   bool was_given_up = false;         // its starts have failed too often: it stays empty until the next epoch
   bool died = false;                 // the generation before, unexpectedly
+  Loss loss = Loss::exit;            // if so, why
   Error refusal;                     // why the last one was not let in; code OK: it was not refused
   std::int64_t start_again_ns = 0;   // when to try again to replace it; 0: not
 
   void reset_generation() {
-    is_stuck = lost_message = was_given_up = false;
+    is_stuck = lost_message = is_late = is_invalid = was_given_up = false;
     refused_task = 0;
     end_deadline = os::Deadline::never();
     excused = 0;

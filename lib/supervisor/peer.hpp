@@ -103,6 +103,7 @@ class Peer {
     return State{static_cast<std::int32_t>(trainer_row_->state.load(std::memory_order_relaxed))};
   }
   void set_state(State state) {
+    trainer_row_->state_since_ns.store(static_cast<std::uint64_t>(os::now_ns()), std::memory_order_relaxed);
     trainer_row_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
   }
   [[nodiscard]] pid_t pid() const { return static_cast<pid_t>(trainer_row_->pid.load(std::memory_order_relaxed)); }

@@ -23,8 +23,20 @@ Status Starter::open(std::uint32_t w, os::Fd& theirs, Error& error) {
   m.start_deadline_ns = deadlines_.attach_deadline_ns(launcher_->has_start_deadline());
   const Status s = m.peer.open(segments_, roster_.lanes().prepare(w), owner_.epoch(), settings_.lifeline, self_.get(),
                                waiter_.poller(), theirs, error);
-  if (s == FEEDLANE_OK && std::exchange(m.died, false)) shm::add(segments_.counters()->restarts);
+  if (s == FEEDLANE_OK && std::exchange(m.died, false)) count_restart(m.loss);
   return s;
+}
+
+void Starter::count_restart(Member::Loss loss) {
+  shm::LoaderCounters& counters = *segments_.counters();
+  shm::add(counters.restarts);
+  switch (loss) {
+    case Member::Loss::exit: return shm::add(counters.restarts_exit);
+    case Member::Loss::signal: return shm::add(counters.restarts_signal);
+    case Member::Loss::hung: return shm::add(counters.restarts_hung);
+    case Member::Loss::invalid: return shm::add(counters.restarts_invalid);
+    case Member::Loss::unattached: return shm::add(counters.restarts_unattached);
+  }
 }
 
 Status Starter::start(std::uint32_t w, Error& error) {

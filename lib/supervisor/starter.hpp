@@ -56,6 +56,7 @@ class Starter {
   [[nodiscard]] Error& error() { return error_; }
 
  private:
+  void count_restart(Member::Loss loss);
   Status open(std::uint32_t w, os::Fd& theirs, Error& error);
   Status start(std::uint32_t w, Error& error);
   Status start_again(std::uint32_t w, Error& error);

@@ -4,11 +4,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "os/event.hpp"
 #include "os/process.hpp"
+#include "os/quick_clock.hpp"
 #include "os/socket.hpp"
 #include "ring/fence.hpp"
 #include "shm/shared_read.hpp"
@@ -223,7 +225,7 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
       return error.refuse(FEEDLANE_E_CORRUPT, "task.slot", message.slot, geometry.slots,
                           "a task for slot {} of {}, {} rows of {}", message.slot, geometry.slots, message.rows,
                           geometry.max_rows);
-    task_since_ns_ = os::now_ns();
+    if (task_since_ns_ == 0) task_since_ns_ = os::now_ns();
     // Marks for the trainer and for monitors. TaskRing::revoke depends on begun_through, by the fences. Release: pairs with
     // TaskRing::marks: a reader that sees this task begun sees the results of all tasks before it.
     row_->started_sample.store(0, std::memory_order_relaxed);
@@ -265,6 +267,7 @@ Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& 
     if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
     if (is_done() || is_unfit_) return FEEDLANE_END;
     if (const Status s = take_task(task, error); s != FEEDLANE_AGAIN) return s;
+    task_since_ns_ = 0;
     const std::int64_t before = os::now_ns();
     const Status s = sleep(deadline, error);
     shm::add(row_->wait_ns, static_cast<std::uint64_t>(os::now_ns() - before));
@@ -305,11 +308,13 @@ Status Worker::finish_task(Status status, std::uint32_t rows, std::uint64_t byte
   shm::add(row_->samples, rows);
   shm::add(row_->bytes, bytes);
   shm::add(row_->errors, status < 0 ? 1 : 0);
-  done_ns_ = os::now_ns();
+  done_ns_ = std::max(os::QuickClock::now_ns(), task_since_ns_);  // the clocks may differ by a little
   shm::add(row_->work_ns, static_cast<std::uint64_t>(done_ns_ - task_since_ns_));
   task_.close();  // the trainer owns the slot from the commit on
   scratch_.clear();
-  return send_result(status, rows, error);
+  const Status s = send_result(status, rows, error);
+  task_since_ns_ = has_callbacks_ ? done_ns_ : 0;
+  return s;
 }
 
 // Answers ABANDONED for a revoked task. Not counted, because this worker never began it.
@@ -322,7 +327,13 @@ Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
   const shm::TaskMessage& task = task_.message();
   if (results_.reserve(1) == 0)  // the trainer never sends more tasks than the lane has cells
     return error.fail(FEEDLANE_E_CORRUPT, "the result lane is full: the trainer's position can't be right");
-  const shm::ResultMessage message{task.id, task.slot, task.attempt, status, rows};
+  const shm::ResultMessage message{task.id,
+                                   task.slot,
+                                   task.attempt,
+                                   status,
+                                   rows,
+                                   static_cast<std::uint64_t>(task_since_ns_),
+                                   static_cast<std::uint64_t>(done_ns_)};
   std::memcpy(results_.message(0), &message, sizeof message);
   results_.commit(1);
   // Before the doorbell, so that the woken trainer finds no task in progress. Release: pairs with TaskRing::marks: a reader

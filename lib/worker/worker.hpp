@@ -114,6 +114,8 @@ class Worker {
   bool is_unfit_ = false;  // its data set could not be opened: it gets no task
   bool trainer_gone_ = false;
   std::atomic<bool> closed_{false};
+  // When the task in hand was begun. The callback form has only its loop between two tasks: there the end of one is the beginning
+  // of the next, unless it sleeps, and one look at the clock serves for both. 0: the next task takes another look.
   std::int64_t task_since_ns_ = 0;
   std::int64_t done_ns_ = 0;     // end of the last task
   std::int64_t checked_ns_ = 0;  // last check whether the trainer is alive

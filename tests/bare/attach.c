@@ -115,7 +115,8 @@ static int check_geometry(const struct Geometry *g) {
                {"slot_bytes", g->slot_bytes, 1, MAX_SLOT_BYTES},
                {"reserved_bytes", g->reserved_bytes, 1, g->slot_bytes},
                {"list_bytes", g->list_bytes, 8 * (uint64_t)g->max_rows, 8 * (uint64_t)MAX_ROWS},
-               {"record_rows", g->record_rows, g->record_rows == 0 ? 0 : g->max_rows, g->max_rows}};
+               {"record_rows", g->record_rows, g->record_rows == 0 ? 0 : g->max_rows, g->max_rows},
+               {"trace_records", g->trace_records, 0, MAX_TRACE_RECORDS}};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (words[i].found < words[i].least || words[i].found > words[i].most)
       return complain(words[i].what, words[i].found, words[i].found < words[i].least ? words[i].least : words[i].most);
@@ -139,12 +140,18 @@ static struct plan make_plan(const struct Geometry *g) {
   p.payload_stride = up(g->slot_bytes, PAYLOAD_ALIGNMENT);
   uint64_t end = sizeof(struct SegmentHeader) + sizeof(struct Geometry);
   p.trainer_block = region(&end, 128, sizeof(struct TrainerBlock));
-  p.counters = region(&end, 128, 256);  // for monitors
+  p.counters = region(&end, 128, 384);  // for monitors
   p.trainer_rows = region(&end, 128, g->workers * sizeof(struct TrainerRow));
   p.fields = region(&end, 64, g->field_count * sizeof(struct FieldRecord));
   p.config = region(&end, 64, g->config_bytes);
   p.task_rings = region(&end, 4096, g->workers * p.ring_bytes);
   p.index_lists = region(&end, 4096, g->slots * p.list_stride);
+  p.facts = region(&end, 128, 120);  // this and the following: for monitors
+  p.timings = region(&end, 128, g->workers * (uint64_t)2304);
+  p.errors = region(&end, 128, ERROR_ROWS * 272);
+  p.slot_records = region(&end, 128, g->slots * (uint64_t)128);
+  p.trace_head = region(&end, 128, g->trace_records == 0 ? 0 : 128);
+  p.trace = region(&end, 128, g->trace_records * (uint64_t)128);
   p.control_bytes = up(end, PAYLOAD_ALIGNMENT);
   end = 0;
   p.margin = region(&end, 4096, 128);

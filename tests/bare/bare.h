@@ -17,7 +17,8 @@
 // Where everything lies, by the arithmetic of docs/layout.md.
 struct plan {
   // control
-  uint64_t trainer_block, counters, trainer_rows, fields, config, task_rings, index_lists, control_bytes;
+  uint64_t trainer_block, counters, trainer_rows, fields, config, task_rings, index_lists;
+  uint64_t facts, timings, errors, slot_records, trace_head, trace, control_bytes;
   // data
   uint64_t margin, worker_rows, result_lanes, slot_headers, records, payload, data_bytes;
   // of one ring, of one slot's list and payload

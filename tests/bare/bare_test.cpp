@@ -27,6 +27,27 @@ TEST_CASE("a bare worker's batches are whole, once and in order: 1, 2 and 4 work
     }
 }
 
+TEST_CASE("a bare worker attaches whatever the length of the trace is, and its stamps are those of its batches") {
+  for (const std::uint64_t trace : {std::uint64_t{1}, std::uint64_t{30}, std::uint64_t{5000}}) {
+    CAPTURE(trace);
+    Bare b(83, 4);
+    b.s.config.trace = trace;
+    const Loader l = b.create();
+    check_epoch(take_epoch(l.get(), 0), 83, 4, 0);
+    check_peace(l.get());
+    std::vector<feedlane_batch_record> records(100, fresh<feedlane_batch_record>());
+    std::uint64_t count = 0;
+    REQUIRE(feedlane_loader_get_trace(l.get(), 1, records.data(), records.size(), &count) == FEEDLANE_OK);
+    CHECK(count == std::min<std::uint64_t>(trace, 21));
+    for (std::uint64_t i = 0; i < count; i++) {
+      const feedlane_batch_record& r = records[i];
+      CHECK(r.dispatched_ns <= r.begun_ns);
+      CHECK_MESSAGE(r.begun_ns < r.committed_ns, "without stamps of the worker both would be the trainer's");
+      CHECK(r.committed_ns <= r.swept_ns);
+    }
+  }
+}
+
 TEST_CASE("a bare worker's batches are the same in each dispatch, out of order, unbatched and of the ranks") {
   SUBCASE("round robin") {
     Bare b(40, 3, 3);

@@ -10,9 +10,9 @@
 // ---- Constants: names as on the page, in capitals ----
 
 #define SEGMENT_MAGIC 0x454e414c44454546u
-#define FORMAT_MAJOR 3u
+#define FORMAT_MAJOR 4u
 #define BYTE_ORDER_MARK 0x01020304u
-#define LAYOUT_HASH 0x0f0715f0c6fcdcceu
+#define LAYOUT_HASH 0xbccff9a00307fc5bu
 #define WRITER_DISTANCE 128
 #define CELL_LINE 64u
 #define PAYLOAD_ALIGNMENT 4096u
@@ -21,6 +21,7 @@
 #define NAME_BYTES 32
 #define TEXT_BYTES 384
 #define DETAIL_BYTES 65536u
+#define ERROR_ROWS 32u
 #define FEEDLANE_MAX_NDIM 8
 #define FEEDLANE_MAX_TENSORS 64
 #define MAX_WORKERS 4096u
@@ -28,6 +29,7 @@
 #define MAX_ROWS 1073741824u
 #define MAX_CONFIG_BYTES 1073741824u
 #define MAX_SLOT_BYTES 1099511627776u
+#define MAX_TRACE_RECORDS 16777217u
 #define MAX_SEGMENT_BYTES 70368744177664u
 #define WELCOME_MAGIC 0x33454d4f434c4557u
 #define ATTACHED_MAGIC 0x3144454843415441u
@@ -75,6 +77,8 @@ struct Geometry {
   uint32_t record_rows;
   uint64_t data_device;
   uint64_t data_inode;
+  uint32_t trace_records;
+  uint32_t reserved;
 };
 
 struct TrainerBlock {
@@ -91,6 +95,7 @@ struct TrainerRow {
   alignas(WRITER_DISTANCE) _Atomic uint64_t pid;
   _Atomic uint32_t state;
   _Atomic uint32_t generation;
+  _Atomic uint64_t state_since_ns;
 };
 
 struct FieldRecord {
@@ -139,6 +144,8 @@ struct ResultMessage {
   uint32_t attempt;
   int32_t status;
   uint32_t rows;
+  uint64_t begun_ns;
+  uint64_t committed_ns;
 };
 
 struct SlotHead {
@@ -234,13 +241,13 @@ struct Leaving {
 // ---- Sizes, as the headings of the page have them ----
 
 _Static_assert(sizeof(struct SegmentHeader) == 128, "SegmentHeader");
-_Static_assert(sizeof(struct Geometry) == 96, "Geometry");
+_Static_assert(sizeof(struct Geometry) == 104, "Geometry");
 _Static_assert(sizeof(struct TrainerBlock) == 256, "TrainerBlock");
 _Static_assert(sizeof(struct TrainerRow) == 384, "TrainerRow");
 _Static_assert(sizeof(struct FieldRecord) == 104, "FieldRecord");
 _Static_assert(sizeof(struct TaskMessage) == 56, "TaskMessage");
 _Static_assert(sizeof(struct WorkerRow) == 384, "WorkerRow");
-_Static_assert(sizeof(struct ResultMessage) == 24, "ResultMessage");
+_Static_assert(sizeof(struct ResultMessage) == 40, "ResultMessage");
 _Static_assert(sizeof(struct SlotHead) == 128, "SlotHead");
 _Static_assert(sizeof(struct SlotText) == 384, "SlotText");
 _Static_assert(sizeof(struct TensorRecord) == 192, "TensorRecord");

@@ -146,7 +146,8 @@ void answer(struct worker *w, const struct TaskMessage *task, int32_t status, ui
     (void)complain("the result lane is full", w->r, w->geometry.ring_capacity);
     _exit(1);
   }
-  const struct ResultMessage result = {task->id, task->slot, task->attempt, status, rows};
+  const struct ResultMessage result = {
+      task->id, task->slot, task->attempt, status, rows, (uint64_t)w->begun_ns, (uint64_t)now_ns()};
   unsigned char *cell = w->result_lane + (w->r & (w->geometry.ring_capacity - 1)) * LOADER_CELL_BYTES;
   memcpy(cell + sizeof(uint64_t), &result, sizeof result);
   w->r++;

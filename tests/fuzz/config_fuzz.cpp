@@ -318,6 +318,25 @@ struct Parts {
   feedlane_field fields[2];
 };
 
+// Whatever the loader has done, it can be looked into.
+void observe(const feedlane_loader* l) {
+  auto info = fresh<feedlane_loader_info>();
+  PROMISE(feedlane_loader_get_info(l, &info) == FEEDLANE_OK && std::strlen(info.name) < sizeof info.name);
+  auto timings = fresh<feedlane_timings>();
+  PROMISE(feedlane_loader_get_timings(l, -1, &timings) == FEEDLANE_OK);
+  auto record = fresh<feedlane_batch_record>();
+  std::uint64_t slot = 0;
+  while (feedlane_loader_get_slot(l, slot, &record) == FEEDLANE_OK) slot++;
+  PROMISE(slot != 0 && feedlane_loader_get_slot(l, slot, &record) == FEEDLANE_END);
+  std::uint64_t count = 0;
+  const std::int32_t s = feedlane_loader_get_trace(l, 0, &record, 1, &count);
+  PROMISE(s == (info.trace == 0 ? FEEDLANE_E_STATE : count == 1 ? FEEDLANE_OK : FEEDLANE_END));
+  auto diagnosis = fresh<feedlane_diagnosis>();
+  PROMISE(feedlane_loader_diagnose(l, &diagnosis) == FEEDLANE_OK && diagnosis.text[0] != '\0');
+  std::uint64_t bytes = 0;
+  PROMISE(feedlane_loader_report(l, nullptr, 0, &bytes, nullptr) == FEEDLANE_E_LIMIT && bytes != 0);
+}
+
 void make_loader(Input& in) {
   Parts parts(in);
   if (parts.sampler != nullptr && takes_memory(parts.sampler.get())) parts.sampler.reset();
@@ -328,6 +347,8 @@ void make_loader(Input& in) {
   // Of pointers the input chooses among those that there are.
   static const char* const argv[] = {"program", nullptr};
   static const std::byte blob[64] = {};
+  static const std::string longest(64, 'x');
+  static const char* const names[] = {nullptr, nullptr, "", "digits", longest.c_str() + 1, longest.c_str()};
   c.sampler = in.pick(8) == 7 ? nullptr : parts.sampler.get();
   c.dataset = in.pick(8) == 7 ? nullptr : dataset.get();
   c.fields = in.pick(16) == 15 ? nullptr : parts.fields;
@@ -348,6 +369,8 @@ void make_loader(Input& in) {
   const auto pool = in.pick(8) == 7 ? make_pool(in) : nullptr;
   c.pinned = pool.get();
   bound(c.staged, 4, 1 << 16);
+  c.name = names[in.pick(std::size(names))];
+  bound<std::uint64_t>(c.trace, 5, 1 << 24);
   const auto l = create<feedlane_loader>(in, c, feedlane_loader_create);
   if (l == nullptr) return;
   std::int64_t length = -2;
@@ -363,6 +386,7 @@ void make_loader(Input& in) {
     PROMISE(s <= FEEDLANE_SLOTS_HELD);
     if (s == FEEDLANE_OK) PROMISE(feedlane_batch_release(l.get(), batch.token) == FEEDLANE_OK);
   }
+  observe(l.get());
 }
 
 }  // namespace

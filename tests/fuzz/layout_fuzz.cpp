@@ -34,6 +34,7 @@ shm::Geometry small_geometry() {
   g.slot_bytes = g.reserved_bytes = 5000;
   g.list_bytes = 64;
   g.record_rows = 4;
+  g.trace_records = 5;
   return g;
 }
 
@@ -82,6 +83,14 @@ void walk(const shm::Segments& s) {
   touch(s.counters(), sizeof(shm::LoaderCounters), sum);
   touch(s.fields(), g.field_count * sizeof(shm::FieldRecord), sum);
   touch(s.config(), g.config_bytes, sum);
+  touch(s.facts(), sizeof(shm::LoaderFacts), sum);
+  touch(s.timing_row(0), p.timing_rows() * sizeof(shm::TimingRow), sum);
+  touch(s.error_rows(), shm::error_rows * sizeof(shm::ErrorRow), sum);
+  touch(s.slot_record(0), g.slots * sizeof(shm::BatchRecord), sum);
+  if (g.trace_records != 0) {
+    touch(s.trace_head(), sizeof(shm::TraceHead), sum);
+    touch(s.trace(), g.trace_records * sizeof(shm::BatchRecord), sum);
+  }
   if (g.workers != 0) {
     const std::uint32_t last = g.workers - 1;
     touch(s.trainer_row(last), sizeof(shm::TrainerRow), sum);
@@ -180,6 +189,7 @@ void create_loader(fuzz::Input& in) {
   g.slot_bytes = 1 + in.u16();
   g.reserved_bytes = 1 + in.u16() % g.slot_bytes;
   g.record_rows = in.pick(g.max_rows + 1);
+  g.trace_records = in.pick(4);
   shm::Plan plan;
   Error error;
   PROMISE(shm::make_plan(g, plan, error) == FEEDLANE_OK);

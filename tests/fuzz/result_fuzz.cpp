@@ -4,6 +4,7 @@
 // for what can't come.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <set>
@@ -13,6 +14,7 @@
 #include "dataset/task.hpp"
 #include "input.hpp"
 #include "loader/loader.hpp"
+#include "os/clock.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
 
@@ -79,6 +81,8 @@ loader::Loader& loader_of(std::uint32_t which) {
 
 // ---- a worker that says what it likes ----
 
+std::uint64_t now() { return static_cast<std::uint64_t>(os::now_ns()); }
+
 int this_process() {
   static const os::Fd self = [] {
     os::Fd fd;
@@ -143,17 +147,19 @@ class Liar {
     row.begun_through.store(m.id, std::memory_order_relaxed);
   }
 
-  // Answers one of its tasks: as it should, but for what the input changes.
+  // Answers one of its tasks: as it should, but for what the input changes. Its stamps are any numbers: no reason to kill it.
   void answer(fuzz::Input& in) {
     shm::ResultMessage r{};
     if (!taken_.empty()) {
       const std::size_t which = in.pick(static_cast<std::uint32_t>(taken_.size()));
       const shm::TaskMessage m = taken_[which];
       taken_.erase(taken_.begin() + static_cast<std::ptrdiff_t>(which));
-      r = {m.id, m.slot, m.attempt, FEEDLANE_OK, m.rows};
+      r = {m.id, m.slot, m.attempt, FEEDLANE_OK, m.rows, now(), now()};
       make(in, m, r);
     }
-    if (in.pick(4) == 3) fuzz::edit(in, &r, sizeof r);
+    const std::uint32_t how = in.pick(4);
+    if (how == 2) r.begun_ns = in.u64(), r.committed_ns = in.u64();
+    if (how == 3) fuzz::edit(in, &r, sizeof r);
     put(r);
     if (in.pick(16) == 15) put(r);  // once more
   }
@@ -283,6 +289,8 @@ class Epoch {
   void look_at(const feedlane_batch& b) {
     PROMISE(b.token != 0 && b.worker >= 0 && b.worker < workers && b.attempt >= 0);
     PROMISE(kind_.iterable || numbers_.insert(b.batch).second);
+    const std::uint64_t stamps[] = {1, b.dispatched_ns, b.begun_ns, b.committed_ns, b.swept_ns, b.yielded_ns, now()};
+    PROMISE(std::is_sorted(std::begin(stamps), std::end(stamps)));
     if (!kind_.out_of_order) {
       PROMISE(b.batch > last_);
       last_ = b.batch;
@@ -326,7 +334,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::unique_ptr<Liar>& liar = liars[step >> 4 & 1];
     if (liar == nullptr) {
       os::Fd socket;
-      if (l.crew().starter().take_offer(socket, error) == FEEDLANE_OK) liar = std::make_unique<Liar>(l, std::move(socket), kinds[which]);
+      if (l.crew().starter().take_offer(socket, error) == FEEDLANE_OK)
+        liar = std::make_unique<Liar>(l, std::move(socket), kinds[which]);
       if (liar != nullptr && step != 0xff) liar->attach();
     }
     switch (step & 15) {

@@ -9,6 +9,7 @@
 #include "arena/slot.hpp"
 #include "dataset/runner.hpp"
 #include "input.hpp"
+#include "os/clock.hpp"
 #include "os/event.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
@@ -299,6 +300,11 @@ void pull_form(fuzz::Input& in, Bench& b) {
 // What the trainer makes of an answer.
 void check_answer(const Bench& b, const shm::TaskMessage& task, const shm::ResultMessage& r, bool had_in_hand) {
   PROMISE(r.id == task.id && r.slot == task.slot && r.attempt == task.attempt);
+  if (had_in_hand) {
+    PROMISE(r.begun_ns == b.segments.worker_row(0)->started_ns.load(std::memory_order_relaxed));
+    PROMISE(0 < r.begun_ns && r.begun_ns <= r.committed_ns &&
+            r.committed_ns <= static_cast<std::uint64_t>(os::now_ns()));
+  }
   const std::uint64_t limit = dataset::Task::record_limit(task.rows, b.is_iterable());
   const arena::Slot slot = arena::Slot::of(b.segments, r.slot);
   Error error, why;

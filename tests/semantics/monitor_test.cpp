@@ -37,17 +37,6 @@ struct Said {
   feedlane_worker_stats workers[worker_count];
 };
 
-struct Pipe {
-  Pipe() { (void)!::pipe2(fds, O_CLOEXEC); }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  ~Pipe() {
-    (void)::close(fds[0]);
-    (void)::close(fds[1]);
-  }
-  int fds[2] = {-1, -1};
-};
-
 // A process that trains: a step for each byte that it is sent, and an answer to each. 'b': begins the epoch and waits for
 // its workers; 't': takes and releases a batch; 'h': takes one and holds it; 'd': destroys the loader.
 class Trainer {
@@ -278,7 +267,7 @@ TEST_CASE("a loader of a library with another layout is E_ABI") {
   struct {
     std::uint64_t magic = 0x454e414c44454546;
     std::uint32_t kind = 1;
-    std::uint16_t major = 3, minor = 0;
+    std::uint16_t major = 4, minor = 0;
     std::uint32_t byte_order = 0x01020304;
     std::uint32_t page_bytes = 4096;
     std::uint64_t layout_hash = 42;

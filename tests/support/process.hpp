@@ -2,7 +2,9 @@
 // What a process has open and mapped, and parts of a test that run in a forked child.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <functional>
@@ -85,5 +87,17 @@ bool is_running(pid_t pid);
 bool is_asleep(pid_t thread);
 // Whether `holds` is true before patience ends. For states that nothing tells of.
 bool eventually(const std::function<bool()>& holds);
+
+// A pipe, closed on exec.
+struct Pipe {
+  Pipe() { (void)!::pipe2(fds, O_CLOEXEC); }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    (void)::close(fds[0]);
+    (void)::close(fds[1]);
+  }
+  int fds[2] = {-1, -1};
+};
 
 }  // namespace feedlane::test

@@ -30,6 +30,7 @@ include("start.jl")
 include("config.jl")
 include("loader.jl")
 include("monitor.jl")
+include("observe.jl")
 include("worker.jl")
 
 export Loader, Batch, BatchArray, FeedlaneError, Sampler

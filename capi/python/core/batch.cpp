@@ -2,6 +2,7 @@
 // Batch: a batch that the trainer holds. batch.py derives the package's class from it, and gives it the data.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "core.hpp"
 #include "numbers.hpp"
@@ -54,6 +55,12 @@ PyObject* get_skipped(PyObject* self, void*) {
   return list_of(b->batch.skipped, b->batch.skipped != nullptr ? b->batch.skipped_count : 0).release();
 }
 
+PyObject* get_stamps(PyObject* self, void*) {
+  const feedlane_batch& b = batch_of(self)->batch;
+  const std::uint64_t stamps[] = {b.dispatched_ns, b.begun_ns, b.committed_ns, b.swept_ns, b.yielded_ns, b.exposed_ns};
+  return sequence_of<PyTuple_New, PyTuple_SetItem>(stamps, std::size(stamps)).release();
+}
+
 PyGetSetDef batch_members[] = {
     {"epoch", get<&feedlane_batch::epoch>, nullptr, "Which epoch it is of.", nullptr},
     {"number", get<&feedlane_batch::batch>, nullptr, "Its number in the epoch, from 0.", nullptr},
@@ -61,6 +68,7 @@ PyGetSetDef batch_members[] = {
     {"attempt", get<&feedlane_batch::attempt>, nullptr, "Which attempt made it, from 0.", nullptr},
     {"rows", get<&feedlane_batch::count>, nullptr, "How many rows it has.", nullptr},
     {"tensor_count", get<&feedlane_batch::tensor_count>, nullptr, "How many tensors it has.", nullptr},
+    {"_stamps", get_stamps, nullptr, "Its stamps, as batch.Stamps has them.", nullptr},
     {"is_held", get_is_held, nullptr, "False: it was released.", nullptr},
     {"indices", get_indices, nullptr, "The data set indices of its rows; None of an iterable data set.", nullptr},
     {"skipped", get_skipped, nullptr, "The data set indices of samples that were left out of it.", nullptr},

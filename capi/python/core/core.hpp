@@ -146,6 +146,14 @@ class LoaderCall {
   feedlane_loader* handle_;
   Kind kind_;
 };
+// A method of Loader without arguments: `function` of the object and its handle, within a LoaderCall.
+template <PyObject* (*function)(PyObject*, feedlane_loader*)>
+PyObject* on_handle(PyObject* self, PyObject*) {
+  const LoaderCall call(*loader_of(self));
+  return call.handle() != nullptr ? function(self, call.handle()) : nullptr;
+}
+// Raises for a function of the library that fills in no error.
+std::nullptr_t refuse(PyObject* self, std::int32_t status);
 // The number of `begin`s so far.
 std::int64_t turn_of(const Loader& loader);
 // An exception that a callback raised and that ends loops at once, or null.

@@ -3,6 +3,7 @@
 #include "core.hpp"
 #include "members.hpp"
 #include "numbers.hpp"
+#include "observe.hpp"
 
 #include <structmember.h>
 
@@ -65,7 +66,8 @@ std::span<const Member<Config>> config_members() {
                                            member_of<&Config::slot_bytes>("slot_bytes"),
                                            member_of<&Config::arena_bytes>("arena_bytes"),
                                            member_of<&Config::held>("held"),
-                                           member_of<&Config::staged>("staged")};
+                                           member_of<&Config::staged>("staged"),
+                                           member_of<&Config::trace>("trace")};
   return members;
 }
 
@@ -105,13 +107,13 @@ bool read_argv(PyObject* object, std::vector<const char*>& argv) {
 
 PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
   static const char* names[] = {"config",        "fields", "data",  "sampler", "pool",
-                                "worker_config", "argv",   "state", nullptr};
+                                "worker_config", "argv",   "state", "name",    nullptr};
   PyObject *numbers = nullptr, *fields = Py_None, *data = Py_None, *sampler = Py_None, *pool = Py_None, *argv = Py_None;
-  const char *worker_config = nullptr, *state = nullptr;
+  const char *worker_config = nullptr, *state = nullptr, *name = nullptr;
   Py_ssize_t worker_config_bytes = 0, state_bytes = 0;
-  if (PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOOOz#Oz#:Loader", const_cast<char**>(names), &PyDict_Type,
+  if (PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOOOz#Oz#z:Loader", const_cast<char**>(names), &PyDict_Type,
                                   &numbers, &fields, &data, &sampler, &pool, &worker_config, &worker_config_bytes,
-                                  &argv, &state, &state_bytes) == 0)
+                                  &argv, &state, &state_bytes, &name) == 0)
     return nullptr;
   auto config = init<Config>();
   Lists lists;
@@ -135,6 +137,7 @@ PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
   config.worker_config_bytes = static_cast<std::uint64_t>(worker_config_bytes);
   config.state = state;
   config.state_bytes = static_cast<std::uint64_t>(state_bytes);
+  config.name = name;
 
   auto* const loader = new_object<Loader>(type);
   Ref made(reinterpret_cast<PyObject*>(loader));
@@ -191,18 +194,6 @@ PyObject* close(PyObject* self, PyObject*) {
 
 PyObject* is_closed(PyObject* self, void*) { return PyBool_FromLong(self_of(self).owned == nullptr ? 1 : 0); }
 
-// A method without arguments: `function` of the object and its handle, within a LoaderCall.
-template <PyObject* (*function)(PyObject*, feedlane_loader*)>
-PyObject* on_handle(PyObject* self, PyObject*) {
-  const LoaderCall call(self_of(self));
-  return call.handle() != nullptr ? function(self, call.handle()) : nullptr;
-}
-
-// Raises for a function that fills in no error.
-PyObject* refuse(PyObject* self, std::int32_t status) {
-  return raise(status, status == FEEDLANE_E_STATE && self_of(self).owned == nullptr ? "the loader was closed" : "");
-}
-
 // ---- epochs ----
 
 PyObject* begin(PyObject* self, PyObject* epoch) {
@@ -250,69 +241,6 @@ PyObject* open_worker(PyObject*, feedlane_loader* handle) {
   return Py_BuildValue("(ii)", id, fd);
 }
 
-// ---- what it says of itself ----
-
-PyObject* get_stats(PyObject* self, feedlane_loader* handle) {
-  using Stats = feedlane_stats;
-  static const Member<Stats> members[] = {member_of<&Stats::batches>("batches"),
-                                          member_of<&Stats::samples>("samples"),
-                                          member_of<&Stats::bytes>("bytes"),
-                                          member_of<&Stats::epochs>("epochs"),
-                                          member_of<&Stats::wait_ns>("wait_ns"),
-                                          member_of<&Stats::restarts>("restarts"),
-                                          member_of<&Stats::redispatched>("redispatched"),
-                                          member_of<&Stats::quarantined>("quarantined"),
-                                          member_of<&Stats::invalid_results>("invalid_results"),
-                                          member_of<&Stats::late_results>("late_results"),
-                                          member_of<&Stats::slots>("slots"),
-                                          member_of<&Stats::slots_free>("slots_free"),
-                                          member_of<&Stats::slots_held>("slots_held"),
-                                          member_of<&Stats::control_bytes>("control_bytes"),
-                                          member_of<&Stats::data_bytes>("data_bytes"),
-                                          member_of<&Stats::reserved_bytes>("reserved_bytes"),
-                                          member_of<&Stats::retried>("retried"),
-                                          member_of<&Stats::substituted>("substituted"),
-                                          member_of<&Stats::skipped>("skipped"),
-                                          member_of<&Stats::hung>("hung"),
-                                          member_of<&Stats::rank_source>("rank_source"),
-                                          member_of<&Stats::huge_bytes>("huge_bytes")};
-  auto stats = init<Stats>();
-  const std::int32_t s = feedlane_loader_get_stats(handle, &stats);
-  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : refuse(self, s);
-}
-
-PyObject* get_worker_stats(PyObject* self, PyObject* worker) {
-  using Stats = feedlane_worker_stats;
-  static const Member<Stats> members[] = {member_of<&Stats::pid>("pid"),
-                                          member_of<&Stats::state>("state"),
-                                          member_of<&Stats::generation>("generation"),
-                                          member_of<&Stats::tasks>("tasks"),
-                                          member_of<&Stats::samples>("samples"),
-                                          member_of<&Stats::bytes>("bytes"),
-                                          member_of<&Stats::errors>("errors"),
-                                          member_of<&Stats::work_ns>("work_ns"),
-                                          member_of<&Stats::wait_ns>("wait_ns")};
-  const long id = PyLong_AsLong(worker);
-  if (id == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  const LoaderCall call(self_of(self));
-  if (call.handle() == nullptr) return nullptr;
-  auto stats = init<Stats>();
-  const std::int32_t s = feedlane_loader_get_worker_stats(call.handle(), static_cast<std::int32_t>(id), &stats);
-  if (s == FEEDLANE_END) Py_RETURN_NONE;
-  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : refuse(self, s);
-}
-
-PyObject* event(PyObject* self, feedlane_loader* handle) {
-  auto event = init<feedlane_event>();
-  const std::int32_t s = feedlane_loader_event(handle, &event);
-  if (s == FEEDLANE_END) Py_RETURN_NONE;
-  if (s != FEEDLANE_OK) return refuse(self, s);
-  Ref text(to_python(event.what.text));
-  if (!text) return nullptr;
-  return Py_BuildValue("(iOiLL)", event.kind, text.get(), event.what.worker, static_cast<long long>(event.what.batch),
-                       static_cast<long long>(event.what.sample));
-}
-
 // ---- states ----
 
 PyObject* read_state(PyObject*, PyObject* args) {
@@ -344,6 +272,12 @@ PyMethodDef loader_methods[] = {
     {"worker_stats", get_worker_stats, METH_O,
      "worker_stats(id) -> dict of feedlane_worker_stats; None: there are fewer"},
     {"event", on_handle<event>, METH_NOARGS, "event() -> (kind, text, worker, batch, sample); None: no more"},
+    {"info", on_handle<get_info>, METH_NOARGS, "info() -> dict of feedlane_loader_info"},
+    {"timings", get_timings, METH_O, "timings(id) -> dict of feedlane_timings; -1: of all; None: there are fewer"},
+    {"diagnose", on_handle<diagnose>, METH_NOARGS, "diagnose() -> dict of feedlane_diagnosis, `bound` as a word"},
+    {"report", on_handle<report>, METH_NOARGS, "report() -> str: about the present or newest epoch"},
+    {"trace", get_trace, METH_O, "trace(from) -> bytes, for read_trace. StateError: no trace is kept."},
+    {"read_trace", read_trace, METH_O | METH_STATIC, "read_trace(bytes) -> list of dicts of feedlane_batch_record"},
     {"read_state", read_state, METH_VARARGS | METH_STATIC, "read_state(bytes) -> dict of feedlane_state_info"},
     {"config_layout", config_layout, METH_NOARGS | METH_STATIC,
      "config_layout() -> {name: (offset, bytes)} of what `config` may hold"},
@@ -362,9 +296,11 @@ PyType_Slot loader_slots[] = {
     {Py_tp_members, loader_members},
     {Py_tp_doc,
      const_cast<char*>(
-         "Loader(config, fields=None, data=None, sampler=None, pool=None, worker_config=None, argv=None, state=None)\n"
+         "Loader(config, fields=None, data=None, sampler=None, pool=None, worker_config=None, argv=None, state=None, "
+         "name=None)\n"
          "config: dict of feedlane_loader_config; fields: ((name, (code, bits), shape), ...); data: without workers,\n"
-         "see callbacks.cpp; worker_config, state: bytes; argv: list of bytes. One thread at a time, but close.")},
+         "see callbacks.cpp; worker_config, state: bytes; argv: list of bytes; name: str. One thread at a time, but\n"
+         "close.")},
     {0, nullptr}};
 PyType_Spec loader_spec = {"feedlane._core.Loader", sizeof(Loader), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                            loader_slots};
@@ -391,6 +327,10 @@ LoaderCall::~LoaderCall() {
   loader_.calls--;
   if (kind_ == for_next) loader_.nexts--;
   free_unused(loader_);
+}
+
+std::nullptr_t refuse(PyObject* self, std::int32_t status) {
+  return raise(status, status == FEEDLANE_E_STATE && self_of(self).owned == nullptr ? "the loader was closed" : "");
 }
 
 std::int64_t turn_of(const Loader& loader) { return loader.turn; }

@@ -30,6 +30,13 @@ PyObject* to_python(const char (&text)[Size]) {
   return PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(strnlen(text, Size)), "replace");
 }
 
+inline PyObject* to_python(const feedlane_histogram& h) {
+  Ref buckets = list_of(h.buckets, FEEDLANE_HISTOGRAM_BUCKETS);
+  return buckets ? Py_BuildValue("{sKsKsO}", "count", static_cast<unsigned long long>(h.count), "sum_ns",
+                                 static_cast<unsigned long long>(h.sum_ns), "buckets", buckets.get())
+                 : nullptr;
+}
+
 // OverflowError beyond the type's range, TypeError for what is no integer.
 template <typename Integer>
 bool from_python(PyObject* object, const char* name, Integer& value) {

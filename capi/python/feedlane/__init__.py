@@ -6,7 +6,7 @@ from . import _library
 
 _library.load()
 from . import samplers as samplers  # noqa: E402
-from .batch import Batch as Batch, BatchTensor as BatchTensor
+from .batch import Batch as Batch, BatchTensor as BatchTensor, Stamps as Stamps
 from .errors import (AbiError as AbiError, ArgumentError as ArgumentError, Busy as Busy, CorruptError as CorruptError,
                      DeviceError as DeviceError, FeedlaneError as FeedlaneError, Forked as Forked, Hung as Hung,
                      InitError as InitError, LimitError as LimitError, OutOfMemory as OutOfMemory, PeerDead as PeerDead,

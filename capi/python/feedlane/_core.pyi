@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from . import errors
 from .batch import Batch as _Batch
-from .records import DType, Plan, PoolStats, RankInfo, StateInfo, Stats, WorkerSetup, WorkerStats
+from .records import (BatchRecord, Diagnosis, DType, LoaderInfo, Plan, PoolStats, RankInfo, StateInfo, Stats, Timings, WorkerSetup,
+                      WorkerStats)
 
 ABI: int
 FOREVER: int
@@ -203,10 +204,11 @@ class Loader:
 
     def __new__(cls, config: dict[str, Any], fields: tuple[tuple[bytes, DType, tuple[int, ...]], ...] | None = None,
                 data: _Dataset | None = None, sampler: Sampler | None = None, pool: Pool | None = None,
-                worker_config: bytes | None = None, argv: list[bytes] | None = None, state: bytes | None = None) -> Loader:
+                worker_config: bytes | None = None, argv: list[bytes] | None = None, state: bytes | None = None,
+                name: str | None = None) -> Loader:
         """config: fields of feedlane_loader_config. fields: name, element type and shape of the tensors. data: instead of
         workers. worker_config: what each worker is told. argv: the command that starts one. state: where the epoch goes on.
-        ArgumentError, LimitError, OutOfMemory, SystemCallError; CorruptError, AbiError: of the state."""
+        name: what monitors show. ArgumentError, LimitError, OutOfMemory, SystemCallError; CorruptError, AbiError: of the state."""
     @property
     def is_closed(self) -> bool:
         """Whether close was called."""
@@ -231,6 +233,19 @@ class Loader:
         """A worker's counters; None: there are fewer workers."""
     def event(self) -> tuple[int, str, int, int, int] | None:
         """The next event: (kind, text, worker, batch, sample), -1 for "none". None: there is no more."""
+    def info(self) -> LoaderInfo:
+        """What it is, and where its epoch stands."""
+    def timings(self, worker: int, /) -> Timings | None:
+        """Of batches that this worker made, or -1: of all. None: there are fewer workers."""
+    def diagnose(self) -> Diagnosis:
+        """What bounded the present epoch, or the newest one."""
+    def report(self) -> str:
+        """The same for people, with figures."""
+    def trace(self, from_: int, /) -> bytes:
+        """The records of the trace from this sequence number on, for read_trace. StateError: there is no trace."""
+    @staticmethod
+    def read_trace(records: bytes, /) -> list[BatchRecord]:
+        """The records in what `trace` returned."""
     @staticmethod
     def read_state(state: bytes, /) -> StateInfo:
         """What a saved state says of itself. CorruptError, AbiError: it is none that this library reads."""
@@ -286,6 +301,9 @@ class Batch:
     @property
     def tensor_count(self) -> int:
         """The number of its tensors."""
+    @property
+    def _stamps(self) -> tuple[int, int, int, int, int, int]:
+        """What batch.Stamps consists of."""
     @property
     def is_held(self) -> bool:
         """False: it was released."""

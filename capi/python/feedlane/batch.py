@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -67,6 +67,18 @@ class BatchTensor:
         return f"BatchTensor({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
 
+class Stamps(NamedTuple):
+    """When the steps of a batch happened, in nanoseconds of CLOCK_MONOTONIC (time.monotonic_ns()); each is at least the one before
+    it. exposed_ns, a duration, is for how long `next` waited for the batch; 0: it was there."""
+
+    dispatched_ns: int
+    begun_ns: int
+    committed_ns: int
+    swept_ns: int
+    yielded_ns: int
+    exposed_ns: int
+
+
 class Batch(_core.Batch):
     """Holds one reference of the batch: until release(), the end of a `with`, or its own end. `data` is what the data set
     made, with numpy arrays or torch tensors that hold references of their own."""
@@ -79,6 +91,11 @@ class Batch(_core.Batch):
         """Itself. convert: makes an array or a tensor of a BatchTensor and its owner, see tree.py."""
         self._convert, self._allow_pickle = convert, allow_pickle
         return self
+
+    @property
+    def stamps(self) -> Stamps:
+        """When it was sent to its worker, begun, committed, read by the trainer and yielded. Valid after release() too."""
+        return Stamps(*self._stamps)
 
     @property
     def tensors(self) -> list[BatchTensor]:

@@ -10,12 +10,12 @@ import functools
 import typing
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TextIO, overload
 
 import torch
 import torch.utils.data
 
-from . import _core, errors, torch_inline, torch_iterator, torch_state
+from . import _core, errors, observe, progress as progress_line, torch_inline, torch_iterator, torch_state
 from .loader import _SLOT_BYTES
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _T = typing.TypeVar("_T", covariant=True)
 
 
-class DataLoader(torch.utils.data.DataLoader[_T]):
+class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
     """As torch's, with these arguments besides, by keyword:
 
     held          batches that the loop may keep in shared memory; what it keeps beyond is copied. Default 4.
@@ -38,6 +38,15 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     snapshot_every_n_steps
                   a data set's state comes from its worker with about every n-th batch; a loader that goes on from a state makes
                   up to n batches again. Default 1; 0 or None: all are made again.
+    name          what monitors of other processes show of it, at most 63 bytes.
+    trace         the number of batches of an iteration whose records are kept, the newest ones, for `trace()` and for monitors;
+                  0, the default: as many as the environment's FEEDLANE_TRACE says, or none.
+    progress      True: each iteration shows its progress on stderr, by tqdm where it is installed; or a text stream to show it
+                  on. If that is no terminal, in one line at the end. Default False.
+
+    report(), diagnose(), timings(), info() and trace() say where the time of the newest iteration went, also after its end.
+    Where torch makes the batches in the loop (num_workers=0, data pipes), the first two say that nothing is measured, and the others
+    raise Unsupported.
 
     state_dict() and load_state_dict(state) are those of torchdata's StatefulDataLoader: the next iteration goes on in mid-epoch.
     Samplers, their iterators, data sets and those of iterable ones may have state_dict() and load_state_dict(state) too.
@@ -51,6 +60,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     _position: Any
     _live: Any
     _kept: Any
+    _source: observe.Source | None
 
     @overload
     def __init__(self, dataset: torch.utils.data.Dataset[_T], batch_size: int | None = 1, shuffle: bool | None = None,
@@ -60,7 +70,8 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
                  generator: torch.Generator | None = None, *, prefetch_factor: int | None = None,
                  persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True, held: int = 4,
                  slot_bytes: int = ..., task_timeout: float = 0, max_restarts: int = 0, allow_pickle: bool = True,
-                 snapshot_every_n_steps: int | None = 1) -> None: ...
+                 snapshot_every_n_steps: int | None = 1, name: str | None = None, trace: int = 0,
+                 progress: bool | TextIO = False) -> None: ...
 
     @overload
     def __init__(self: DataLoader[Any], dataset: Indexed | Iterable[Any], batch_size: int | None = 1, shuffle: bool | None = None,
@@ -70,15 +81,19 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
                  generator: torch.Generator | None = None, *, prefetch_factor: int | None = None,
                  persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True, held: int = 4,
                  slot_bytes: int = ..., task_timeout: float = 0, max_restarts: int = 0, allow_pickle: bool = True,
-                 snapshot_every_n_steps: int | None = 1) -> None: ...
+                 snapshot_every_n_steps: int | None = 1, name: str | None = None, trace: int = 0,
+                 progress: bool | TextIO = False) -> None: ...
 
     def __init__(self, *args: Any, held: int = 4, slot_bytes: int = _SLOT_BYTES, task_timeout: float = 0, max_restarts: int = 0,
-                 allow_pickle: bool = True, snapshot_every_n_steps: int | None = 1, **kwargs: Any) -> None:
+                 allow_pickle: bool = True, snapshot_every_n_steps: int | None = 1, name: str | None = None, trace: int = 0,
+                 progress: bool | TextIO = False, **kwargs: Any) -> None:
         # By these names, since frameworks make a loader anew with what they read off it.
         self.held, self.slot_bytes = errors.whole("held", held, 1, 4096), errors.whole("slot_bytes", slot_bytes, 1, 1 << 46)
         self.max_restarts = errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)
         self.task_timeout, self.allow_pickle = task_timeout, bool(allow_pickle)
         self.snapshot_every_n_steps = errors.whole("snapshot_every_n_steps", snapshot_every_n_steps or 0, 0, 2**31 - 1)
+        self.name, self.progress, self._trace = name, progress, errors.whole("trace", trace, 0, 2**64 - 1)
+        self._source = None                  # of the newest iteration's figures
         self._next_random = None             # torch's default generator's state for the next epoch, of a state that was loaded
         self._resume = None                  # a state that was loaded
         self._ready = None                   # an iterator that state_dict made
@@ -94,12 +109,23 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
             return torch_inline.Iterator(self, resume)
         self.check_worker_number_rationality()  # type: ignore[no-untyped-call]  # torch's has no types, here and below
         resume, self._resume = self._resume, None
-        return torch_iterator.Iterator(self, resume)
+        iterator = torch_iterator.Iterator(self, resume)
+        self._source = iterator.source
+        return iterator
 
     def _is_of_pipes(self) -> bool:
         return isinstance(self.dataset, (torch.utils.data.IterDataPipe, torch.utils.data.MapDataPipe))
 
     def __iter__(self) -> Any:
+        iterator = self._iterate()
+        if not self.progress:
+            return iterator
+        said = self._IterableDataset_len_called  # torch takes len(loader) as a promise
+        epoch = progress_line.epoch_of(self.name or "", self, iterator._num_yielded)
+        self._IterableDataset_len_called = said
+        return progress_line.Bar(iterator, self._figures, epoch, self.progress)
+
+    def _iterate(self) -> Any:
         if self._is_of_pipes():
             return super().__iter__()
         if self._ready is not None:
@@ -118,6 +144,16 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         if self._kept is not None:
             iterator.position.on_known = functools.partial(_let_go, weakref.ref(self), iterator.position)
 
+    def _figures(self) -> observe.Figures:
+        if self._is_of_pipes():
+            return observe.Nothing(_core.E_UNSUPPORTED, "nothing is measured: torch's own loader makes the batches of data pipes")
+        if self.num_workers == 0:
+            return observe.Nothing(_core.E_UNSUPPORTED, "nothing is measured: with num_workers=0 torch makes the batches in the "
+                                   "loop, which waits for all of that time")
+        if self._source is None:
+            return observe.Nothing(_core.E_STATE, "no iteration has begun")
+        return self._source.figures
+
     def state_dict(self) -> torch_state.State:
         """Where the newest iteration stands, after the batches that it has yielded. Without one, where the next one begins.
         Waits for the first batch of each worker, if its data set may have a state. Unsupported: data pipes have none."""
@@ -126,7 +162,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         if self._resume is not None:
             return self._resume
         if self._position is None:
-            self._ready = iter(self)
+            self._ready = self._iterate()
         position: Any = self._position
         iterator = self._live()
         if iterator is not None:
@@ -142,7 +178,8 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """To be copied and pickled: without iterators."""
-        return {**self.__dict__, "_iterator": None, "_ready": None, "_position": None, "_live": None, "_kept": None}
+        return {**self.__dict__, "_iterator": None, "_ready": None, "_position": None, "_live": None, "_kept": None,
+                "_source": None}
 
 
 def _let_go(loader: weakref.ref[Any], position: torch_state.Progress) -> None:

@@ -31,7 +31,7 @@ BFLOAT16: DType = (4, 16)
 
 def torch_itemsize(kind: Any) -> int:
     """Bytes of an element of a torch dtype, which says so itself from torch 2.1 on."""
-    size: int = sys.modules["torch"].empty((), dtype=kind).element_size()
+    size: int = sys.modules["torch"].empty((), dtype=kind, device="cpu").element_size()
     return size
 
 

@@ -8,9 +8,10 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, TextIO
 
-from . import _core, dtypes, errors, inline, lifetime, maker, order, pinned, policies, samplers, tree, worker
+from . import (_core, dtypes, errors, inline, lifetime, maker, observe, order, pinned, policies, progress as progress_line,
+               samplers, tree, worker)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,10 +35,10 @@ class Event(NamedTuple):
 
 
 _EVENTS = ["", "warning", "worker died", "worker started", "worker wanted", "quarantined", "invalid", "sample retried",
-           "sample substituted", "sample skipped", "worker hung"]
+           "sample substituted", "sample skipped", "worker hung", "device failed"]
 
 
-class Loader:
+class Loader(observe.Observed):
     """Batches of `dataset`, made by worker processes in shared memory and used where they lie.
 
     Named as torch's DataLoader has them, with the same meaning: batch_size (None: no batches), shuffle, sampler,
@@ -59,6 +60,11 @@ class Loader:
       max_restarts  of dead workers over the loader's life; 0: 1000, -1: none
       allow_pickle  values that are neither arrays, tensors, numbers, strings, bytes nor lists, tuples, dicts, sets and named
                     tuples of such travel pickled: a worker, and whatever it reads, can then run any code in the trainer
+      name          what monitors of other processes show of it, at most 63 bytes
+      trace         the number of batches whose records are kept, the newest ones, for `trace()` and for monitors; 0: as many as
+                    the environment's FEEDLANE_TRACE says, or none
+      progress      True: each epoch shows its progress on stderr, by tqdm where it is installed; or a text stream to show it on.
+                    If that is no terminal, in one line at the epoch's end
     and, of map-style data sets, for samples that fail, in this order (`__getitem__` makes them then):
       retries       more tries of a sample that raised one of `retry_on`, after `retry_backoff` seconds, then twice as many ...
       substitute    substitute(index, seed, tries) says which index to take instead, or None; up to 16 times. A function that
@@ -78,7 +84,7 @@ class Loader:
                  deterministic: bool = False, max_restarts: int = 0, pin_memory: pinned.Pool | bool = False, retries: int = 0,
                  retry_on: type[BaseException] | Iterable[type[BaseException]] = (OSError,), retry_backoff: float = 0,
                  substitute: Callable[[int, int, int], int | None] | None = None, skip_budget: int = 0,
-                 allow_pickle: bool = False) -> None:
+                 allow_pickle: bool = False, name: str | None = None, trace: int = 0, progress: bool | TextIO = False) -> None:
         """ValueError: an argument out of its domain, or arguments that exclude each other. ImportError: torch is asked for and
         isn't there. What pickle raises of a data set or a function that workers can't get. ArgumentError, LimitError,
         OutOfMemory, SystemCallError: the library says so. Workers begin with the first iteration."""
@@ -106,6 +112,7 @@ class Loader:
         self.sampler, self.batch_sampler, self.collate_fn, self.generator = sampler, batch_sampler, collate_fn, generator
         self.worker_init_fn, self.prefetch_factor, self.in_order = worker_init_fn, prefetch_factor, in_order
         self.persistent_workers, self.allow_pickle = persistent_workers, bool(allow_pickle)
+        self.name, self.progress = name, progress
         self._torch: ModuleType | None = None
         if tensors == "torch":
             import torch
@@ -138,7 +145,8 @@ class Loader:
             dispatch=errors.choice("dispatch", dispatch, {"least_loaded": _core.DISPATCH_LEAST_LOADED,
                                                           "round_robin": _core.DISPATCH_ROUND_ROBIN}),
             task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
-            retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget)
+            retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget,
+            trace=errors.whole("trace", trace, 0, 2**64 - 1))
         if fields and self._order.says_no_batch_size():
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
@@ -164,7 +172,7 @@ class Loader:
         core = lifetime.create(
             config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,
             sampler=sampler.handle if sampler is not None else None, pool=self._pool.handle if self._pool is not None else None,
-            state=state, **how)
+            state=state, name=self.name, **how)
         self.close()
         self._core, self._inline = core, data
 
@@ -203,14 +211,23 @@ class Loader:
         """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""
         return self._cursor(whole=True)
 
-    def _cursor(self, whole: bool) -> _core.Cursor:
+    def _cursor(self, whole: bool) -> Iterator[Any]:
         from_dlpack: Callable[[Any], Any] | None = None
         if self._torch is not None:
             from torch.utils import dlpack as from_torch
             from_dlpack = from_torch.from_dlpack
         core = self._begin()
-        return _core.Cursor(core, _Epoch(self, core, whole), functools.partial(tree.load, allow_pickle=self.allow_pickle),
-                            from_dlpack, int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
+        cursor = _core.Cursor(core, _Epoch(self, core, whole), functools.partial(tree.load, allow_pickle=self.allow_pickle),
+                              from_dlpack, int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
+        return self._shown(cursor, core) if self.progress else cursor
+
+    def _shown(self, cursor: _core.Cursor, core: _core.Loader) -> Iterator[Any]:
+        info = core.info()
+        label = f"{self.name} epoch {info['epoch']}" if self.name else f"epoch {info['epoch']}"
+        return progress_line.Bar(cursor, lambda: core, progress_line.epoch_of(label, self, info["batch"]), self.progress)
+
+    def _figures(self) -> observe.Figures:
+        return self._core
 
     def _begin(self) -> _core.Loader:
         self._raise_interruption()
@@ -298,7 +315,7 @@ class Loader:
         return self._core.stats()
 
     def workers(self) -> list[WorkerStats]:
-        """A dict for each worker: pid, state, generation, tasks, samples, bytes, errors, work_ns, wait_ns."""
+        """A dict for each worker: see feedlane_worker_stats in feedlane.h."""
         counters = map(self._core.worker_stats, itertools.count())
         return list(itertools.takewhile(bool, counters))  # type: ignore[arg-type]  # up to the first None
 

@@ -3,7 +3,7 @@
 counters are those of feedlane.h, where each is described."""
 from __future__ import annotations
 
-from typing import Any, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 DType = tuple[int, int]
 """An element type as DLPack has it: (code, bits)."""
@@ -45,6 +45,12 @@ class Stats(TypedDict):
     hung: int
     rank_source: str
     huge_bytes: int
+    start_wait_ns: int
+    restarts_signal: int
+    restarts_exit: int
+    restarts_hung: int
+    restarts_invalid: int
+    restarts_unattached: int
 
 
 class WorkerStats(TypedDict):
@@ -59,6 +65,99 @@ class WorkerStats(TypedDict):
     errors: int
     work_ns: int
     wait_ns: int
+    state_since_ns: int
+    task_since_ns: int
+    epoch: int
+    batch: int
+    row: int
+
+
+class LoaderInfo(TypedDict):
+    """What a loader is, and where its epoch stands (feedlane_loader_info)."""
+
+    pid: int
+    created_ns: int
+    start: int
+    workers: int
+    prefetch_factor: int
+    held: int
+    batch_size: int
+    task_timeout_ns: int
+    iterable: int
+    in_epoch: int
+    epoch: int
+    batch: int
+    batches: int
+    begun_ns: int
+    yielded_ns: int
+    waiting_since_ns: int
+    trace: int
+    name: str
+    version: str
+
+
+class Histogram(TypedDict):
+    """How often which duration occurred (feedlane_histogram). buckets[0] counts durations of 0 ns, buckets[b] those of 2**(b-1) to
+    2**b - 1 ns, the last one all longer ones."""
+
+    count: int
+    sum_ns: int
+    buckets: list[int]
+
+
+class Timings(TypedDict):
+    """How long the steps of batches took (feedlane_timings)."""
+
+    exposed: Histogram
+    start: Histogram
+    queue: Histogram
+    work: Histogram
+    ready: Histogram
+    hold: Histogram
+
+
+class BatchRecord(TypedDict):
+    """A batch and its stamps, in the trace (feedlane_batch_record). A stamp of 0 has not happened."""
+
+    sequence: int
+    task: int
+    epoch: int
+    batch: int
+    worker: int
+    attempt: int
+    slot: int
+    status: int
+    rows: int
+    bytes: int
+    dispatched_ns: int
+    begun_ns: int
+    committed_ns: int
+    swept_ns: int
+    yielded_ns: int
+    released_ns: int
+    exposed_ns: int
+
+
+Bound = Literal["nothing", "trainer", "data", "worker", "slots", "starting"]
+"""What bounds a run (FEEDLANE_BOUND_*)."""
+
+
+class Diagnosis(TypedDict):
+    """What bounded a run for some time, and why (feedlane_diagnosis)."""
+
+    bound: Bound
+    worker: int
+    interval_ns: int
+    batches: int
+    samples: int
+    bytes: int
+    exposed_ns: int
+    start_ns: int
+    busy_ns: int
+    ready: int
+    asked: int
+    text: str
+    advice: str
 
 
 class PoolStats(TypedDict):

@@ -18,7 +18,7 @@ import torch.utils.dlpack
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _core, errors, lifetime, maker, torch_state, torch_worker, tree
+from . import _core, errors, lifetime, maker, observe, torch_state, torch_worker, tree
 
 if TYPE_CHECKING:
     from .batch import Batch, BatchTensor
@@ -37,6 +37,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
     _core: Any = None  # a _core.Loader
     _base_seed: Any  # an int, of torch's generator
     is_over = False
+    source: observe.Source | None = None  # None: of an iteration that was over when it was loaded
 
     def __init__(self, loader: DataLoader[Any], state: torch_state.State | None = None) -> None:
         resume = None if state is None else torch_state.Resume(state, loader.num_workers)
@@ -168,7 +169,8 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
              "dispatch": _core.DISPATCH_ROUND_ROBIN if self._in_order or not _IS_FREE else _core.DISPATCH_LEAST_LOADED,
              "out_of_order": not self._in_order, "has_seed": True,
              "seed": self._base_seed & (2**64 - 1), "drop_last": self._drop_last and self._iterable,
-             "iterable": self._iterable, "batch_size": batch_size, **self._options}, sampler=sampler)
+             "iterable": self._iterable, "batch_size": batch_size, "trace": loader._trace, **self._options}, sampler=sampler, name=loader.name)
+        self.source = observe.Source(self._core)
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)  # type: ignore[no-untyped-call]
@@ -267,6 +269,8 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
 
     def _shutdown_workers(self) -> None:
         if self._core is not None:  # else the constructor has raised
+            if self.source is not None:
+                self.source.freeze()
             self._core.close()
             self._crew.join()
 

@@ -6,7 +6,7 @@ import sys
 import typing
 import unittest
 
-import numpy_or_skip  # noqa: F401
+from numpy_or_skip import np
 import feedlane
 from feedlane import _core, errors, records
 from datasets import Numbers
@@ -18,7 +18,7 @@ if __name__ == "__main__":  # workers import this too
 
 # Of feedlane_loader_config, what the module has arguments of its own for; and what is not Python's.
 OBJECTS = {"sampler", "dataset", "fields", "field_count", "state", "state_bytes", "argv", "envp", "worker_config",
-           "worker_config_bytes", "pinned"}
+           "worker_config_bytes", "pinned", "name"}
 
 
 def fields(struct):
@@ -28,7 +28,10 @@ def fields(struct):
 
 # The dicts of records.py, by the struct that each is made of.
 DICTS = {"feedlane_stats": records.Stats, "feedlane_worker_stats": records.WorkerStats, "feedlane_pool_stats": records.PoolStats,
-         "feedlane_state_info": records.StateInfo, "feedlane_rank": records.RankInfo, "feedlane_worker_info": records.WorkerSetup}
+         "feedlane_state_info": records.StateInfo, "feedlane_rank": records.RankInfo, "feedlane_worker_info": records.WorkerSetup,
+         "feedlane_loader_info": records.LoaderInfo, "feedlane_histogram": records.Histogram,
+         "feedlane_timings": records.Timings, "feedlane_batch_record": records.BatchRecord,
+         "feedlane_diagnosis": records.Diagnosis}
 # Of feedlane_worker_info, what belongs to another field, or is of no use to Python.
 NOT_SET_UP = {"iterable", "config_bytes", "fields", "field_count", "retries", "retry_backoff_ns"}
 
@@ -47,22 +50,34 @@ class Abi(unittest.TestCase):
         self.assertEqual(_core.Loader.config_layout(), recorded)
 
     def test_counters(self):
-        with feedlane.Loader(Numbers(8), 4, num_workers=1) as loader:
-            next(iter(loader))
+        with feedlane.Loader(Numbers(8), 4, num_workers=1, trace=8) as loader:
+            list(map(np.copy, loader))
             self.assertEqual(list(loader.stats()), list(fields("feedlane_stats")))
             self.assertEqual(list(loader.workers()[0]), list(fields("feedlane_worker_stats")))
+            self.assertEqual(list(loader.info()), list(fields("feedlane_loader_info")))
+            self.assertEqual(list(loader.timings()), list(fields("feedlane_timings")))
+            self.assertEqual(list(loader.timings()["work"]), list(fields("feedlane_histogram")))
+            self.assertEqual(len(loader.timings()["work"]["buckets"]), RECORD["constants"]["FEEDLANE_HISTOGRAM_BUCKETS"])
+            self.assertEqual(list(loader.trace()[0]), list(fields("feedlane_batch_record")))
+            self.assertEqual(list(loader.diagnose()), list(fields("feedlane_diagnosis")))
         self.assertEqual(list(feedlane.Pool("none").stats()), list(fields("feedlane_pool_stats")))
         self.assertEqual(set(_core.rank_detect()), set(fields("feedlane_rank")))
 
     def test_annotations(self):
-        kinds = {"char": str, "const void *": bytes}
+        kinds = {"char": str, "const void *": bytes, "feedlane_histogram": records.Histogram}
+        own = {(records.Diagnosis, "bound"): records.Bound, (records.Histogram, "buckets"): list[int]}
         for struct, kind in DICTS.items():
             with self.subTest(kind.__name__):
-                recorded = {name: kinds.get(field["type"], int) for name, field in fields(struct).items()
+                recorded = {name: own.get((kind, name), kinds.get(field["type"], int)) for name, field in fields(struct).items()
                             if kind is not records.WorkerSetup or name not in NOT_SET_UP}
                 self.assertEqual(typing.get_type_hints(kind), recorded)
         every = {kind for kind in vars(records).values() if typing.is_typeddict(kind)}
         self.assertEqual(every, set(DICTS.values()))
+
+    def test_bounds(self):
+        bounds = {v: n for n, v in RECORD["constants"].items() if n.startswith("FEEDLANE_BOUND_")}
+        self.assertEqual(list(typing.get_args(records.Bound)),
+                         [bounds[v].removeprefix("FEEDLANE_BOUND_").lower() for v in sorted(bounds)])
 
     def test_every_error_has_its_exception(self):
         statuses = {n: v for n, v in RECORD["constants"].items() if n.startswith("FEEDLANE_E_")}

@@ -57,6 +57,19 @@ class Numbers:
         return np.full(self.size, i, np.int64)
 
 
+class Slow(Numbers):
+    """A sample takes `seconds`, of worker `bad` ten times that."""
+
+    def __init__(self, samples, seconds, bad=-1):
+        super().__init__(samples)
+        self.seconds, self.bad = seconds, bad
+
+    def __getitem__(self, i):
+        info = feedlane.get_worker_info()
+        time.sleep(self.seconds * (10 if info is not None and info.id == self.bad else 1))
+        return super().__getitem__(i)
+
+
 class Flaky(Numbers):
     """Each time that sample `i` of `failing` is asked for, it raises one more of failing[i]'s exceptions; after them it is
     made. `log`: a file that hears of every try. A sample is its index and the seed that it was made with."""

@@ -26,10 +26,10 @@ def exists(pid):
 
 
 class Blocked(Numbers):
-    """Sample 0, without workers, waits for the test."""
+    """Sample 0, without workers, waits for the test. The epoch is not over before the loader is closed."""
 
     def __init__(self):
-        super().__init__(40)
+        super().__init__(2**40)
         self.inside, self.go_on = threading.Event(), threading.Event()
 
     def __getitem__(self, i):

@@ -2,6 +2,7 @@
 """A program over the package's own API, with types. types_test.py has mypy check it, then runs it."""
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any, assert_type
 
@@ -45,18 +46,26 @@ def iterate() -> None:
         assert_type(loader.stats()["rank_source"], str)
         assert_type(loader.workers(), list[records.WorkerStats])
         assert_type(loader.events(), list[feedlane.Event])
+        assert_type(loader.report(), str)
+        assert_type(loader.diagnose(), records.Diagnosis)
+        assert_type(loader.diagnose()["bound"], records.Bound)
+        assert_type(loader.timings(), records.Timings)
+        assert_type(loader.timings()["work"]["buckets"], list[int])
+        assert_type(loader.info(), records.LoaderInfo)
         loader.load_state_dict(assert_type(loader.state_dict(), dict[str, bytes]))
     assert [len(batch) for batch in feedlane.Loader(Stream(), 2, retry_on=OSError)] == [2, 2, 1]
 
 
 def hold() -> None:
     """Batches as objects, and their tensors."""
-    loader = feedlane.Loader(Squares(), batch_size=2, held=1)
+    loader = feedlane.Loader(Squares(), batch_size=2, held=1, name="squares", trace=4, progress=io.StringIO())
     for batch in loader.batches():
         with assert_type(batch, feedlane.Batch) as held:
             assert_type(held, feedlane.Batch)
             assert_type(held.indices, list[int] | None)
             assert_type(held.data, Any)
+            assert_type(held.stamps, feedlane.Stamps)
+            assert_type(held.stamps.yielded_ns, int)
             for tensor in held.tensors:
                 assert_type(tensor, feedlane.BatchTensor)
                 assert_type(tensor.shape, tuple[int, ...])
@@ -64,6 +73,7 @@ def hold() -> None:
                 assert_type(tensor.address, int)
                 assert_type(tensor.numpy(), npt.NDArray[Any])
                 assert tensor.shape == (2, 3)
+    assert_type(loader.trace(1), list[records.BatchRecord])
     loader.close()
 
 

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import Dataset
 
 import feedlane
+from feedlane import records
 
 
 class Rows(Dataset[torch.Tensor]):
@@ -27,9 +28,11 @@ def main() -> None:
     assert_type(loader.dataset, Dataset[torch.Tensor])
     for batch in loader:
         assert batch.shape == (2, 2)
+    assert_type(loader.report(), str)
+    assert_type(loader.diagnose(), records.Diagnosis)
     state = assert_type(loader.state_dict(), dict[str, Any])
     loader.load_state_dict(state)
-    plain = feedlane.DataLoader([1, 2, 3], batch_size=2)
+    plain = feedlane.DataLoader([1, 2, 3], batch_size=2, name="plain", trace=4, progress=False)
     assert_type(plain, feedlane.DataLoader[Any])
     as_torch: torch.utils.data.DataLoader[Any] = plain
     assert len(as_torch) == 2

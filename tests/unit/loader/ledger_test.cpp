@@ -33,7 +33,7 @@ struct Sent {
     (void)ledger.add(2, batch(9, 90, 5));
     (void)ledger.send(2, 0);
     ledger.retry(2);
-    result = {ledger.send(2, 3), 2, 1, FEEDLANE_OK, 5};
+    result = {ledger.send(2, 3), 2, 1, FEEDLANE_OK, 5, 0, 0};
   }
   Ledger ledger;
   ResultMessage result{};
@@ -209,7 +209,7 @@ TEST_CASE("a batch that was dispatched again is no longer the first worker's") {
   s.ledger.retry(2);
   const std::uint64_t id = s.ledger.send(2, 0);
   CHECK(s.ledger.match(s.result, 3) == nullptr);
-  CHECK(s.ledger.match({id, 2, 2, FEEDLANE_OK, 5}, 0) == &s.ledger.at(2));
+  CHECK(s.ledger.match({id, 2, 2, FEEDLANE_OK, 5, 0, 0}, 0) == &s.ledger.at(2));
 }
 
 TEST_CASE("a slot's next batch begins without the last one's attempts and deaths") {

@@ -13,14 +13,15 @@ import subprocess
 import sys
 import unittest
 
-GEOMETRY = ("workers", "slots", "max_rows", "field_count", "ring_capacity", "config_bytes", "slot_bytes", "list_bytes", "record_rows")
+GEOMETRY = ("workers", "slots", "max_rows", "field_count", "ring_capacity", "config_bytes", "slot_bytes", "list_bytes",
+            "record_rows", "trace_records")
 GEOMETRIES = [
-    (0, 1, 1, 1, 1, 0, 1, 8, 0),
-    (1, 2, 3, 1, 2, 1, 4096, 65536, 3),
-    (2, 5, 9, 3, 8, 10, 4097, 72, 0),
-    (3, 64, 128, 64, 64, 4096, 1 << 20, 65536, 128),
-    (7, 100, 40960, 17, 1024, 12345, 1234567, 327680, 0),
-    (4096, 64, 1, 2, 64, 64, 100, 65536, 1),
+    (0, 1, 1, 1, 1, 0, 1, 8, 0, 0),
+    (1, 2, 3, 1, 2, 1, 4096, 65536, 3, 1),
+    (2, 5, 9, 3, 8, 10, 4097, 72, 0, 0),
+    (3, 64, 128, 64, 64, 4096, 1 << 20, 65536, 128, 4096),
+    (7, 100, 40960, 17, 1024, 12345, 1234567, 327680, 0, 1000),
+    (4096, 64, 1, 2, 64, 64, 100, 65536, 1, 1 << 24),
 ]
 
 
@@ -155,7 +156,7 @@ class LayoutDocument(unittest.TestCase):
         rows = document.rows(heading, ("Region", "Alignment", "Bytes", "Written by", "What"))
         self.assertEqual(len(dump.plans[segment]), len(geometries))
         for geometry, plan in zip(geometries, dump.plans[segment]):
-            known = dict(zip(names, geometry), up=up)
+            known = dict(zip(names, geometry), up=up, min=min, max=max)
             places, end = {}, 0
             for row in rows:
                 formula = plain(row["Bytes"])

@@ -7,8 +7,8 @@
 //   constant NAME VALUE
 //   descriptor NUMBER NAME
 //
-// and for each line "loader workers slots max_rows field_count ring_capacity config_bytes slot_bytes" of its input, or
-// "ring message_bytes capacity lanes":
+// and for each line "loader workers slots max_rows field_count ring_capacity config_bytes slot_bytes list_bytes record_rows
+// trace_records" of its input, or "ring message_bytes capacity lanes":
 //
 //   plan SEGMENT REGION=OFFSET ... end=BYTES
 #include <cstdio>
@@ -39,6 +39,8 @@ std::string type_name() {
     return "char";
   } else if constexpr (std::is_integral_v<T>) {
     return (std::is_signed_v<T> ? "i" : "u") + std::to_string(8 * sizeof(T));
+  } else if constexpr (std::is_same_v<T, Histogram>) {
+    return "Histogram";
   } else if constexpr (std::is_same_v<T, SlotHead>) {
     return "SlotHead";
   } else if constexpr (std::is_same_v<T, SlotText>) {
@@ -70,7 +72,8 @@ void print_control() {
   FIELD(Geometry, ring_capacity), FIELD(Geometry, flags), FIELD(Geometry, config_bytes), FIELD(Geometry, slot_bytes);
   FIELD(Geometry, reserved_bytes), FIELD(Geometry, list_bytes), FIELD(Geometry, base_seed);
   FIELD(Geometry, retry_backoff_ns), FIELD(Geometry, retries), FIELD(Geometry, record_rows);
-  FIELD(Geometry, data_device), FIELD(Geometry, data_inode);
+  FIELD(Geometry, data_device), FIELD(Geometry, data_inode), FIELD(Geometry, trace_records);
+  FIELD(Geometry, reserved);
   STRUCT(TrainerBlock);
   FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before), FIELD(TrainerBlock, given_back);
   STRUCT(LoaderCounters);
@@ -78,12 +81,17 @@ void print_control() {
   FIELD(LoaderCounters, epochs), FIELD(LoaderCounters, wait_ns), FIELD(LoaderCounters, restarts);
   FIELD(LoaderCounters, redispatched), FIELD(LoaderCounters, quarantined), FIELD(LoaderCounters, invalid_results);
   FIELD(LoaderCounters, late_results), FIELD(LoaderCounters, retried), FIELD(LoaderCounters, substituted);
-  FIELD(LoaderCounters, skipped), FIELD(LoaderCounters, hung), FIELD(LoaderCounters, slots_taken),
-      FIELD(LoaderCounters, huge_bytes), FIELD(LoaderCounters, slots_held);
+  FIELD(LoaderCounters, skipped), FIELD(LoaderCounters, hung), FIELD(LoaderCounters, slots_taken);
+  FIELD(LoaderCounters, huge_bytes), FIELD(LoaderCounters, epoch), FIELD(LoaderCounters, epoch_first);
+  FIELD(LoaderCounters, epoch_done), FIELD(LoaderCounters, epoch_batches), FIELD(LoaderCounters, in_epoch);
+  FIELD(LoaderCounters, begun_ns), FIELD(LoaderCounters, yielded_ns), FIELD(LoaderCounters, waiting_since_ns);
+  FIELD(LoaderCounters, start_wait_ns), FIELD(LoaderCounters, restarts_signal), FIELD(LoaderCounters, restarts_exit);
+  FIELD(LoaderCounters, restarts_hung), FIELD(LoaderCounters, restarts_invalid);
+  FIELD(LoaderCounters, restarts_unattached), FIELD(LoaderCounters, slots_held);
   STRUCT(TrainerRow);
   FIELD(TrainerRow, result_position), FIELD(TrainerRow, done_through), FIELD(TrainerRow, revoked_from),
       FIELD(TrainerRow, revoked_until), FIELD(TrainerRow, pid);
-  FIELD(TrainerRow, state), FIELD(TrainerRow, generation);
+  FIELD(TrainerRow, state), FIELD(TrainerRow, generation), FIELD(TrainerRow, state_since_ns);
   STRUCT(FieldRecord);
   FIELD(FieldRecord, name), FIELD(FieldRecord, code), FIELD(FieldRecord, bits), FIELD(FieldRecord, lanes);
   FIELD(FieldRecord, ndim), FIELD(FieldRecord, shape);
@@ -91,6 +99,30 @@ void print_control() {
   FIELD(TaskMessage, id), FIELD(TaskMessage, epoch), FIELD(TaskMessage, batch), FIELD(TaskMessage, first_position);
   FIELD(TaskMessage, slot), FIELD(TaskMessage, attempt), FIELD(TaskMessage, rows), FIELD(TaskMessage, stride);
   FIELD(TaskMessage, flags), FIELD(TaskMessage, state_bytes);
+}
+
+void print_observed() {
+  STRUCT(LoaderFacts);
+  FIELD(LoaderFacts, created_ns), FIELD(LoaderFacts, pid), FIELD(LoaderFacts, start);
+  FIELD(LoaderFacts, prefetch_factor), FIELD(LoaderFacts, held), FIELD(LoaderFacts, reserved);
+  FIELD(LoaderFacts, task_timeout_ns), FIELD(LoaderFacts, version), FIELD(LoaderFacts, name);
+  STRUCT(Histogram);
+  FIELD(Histogram, sum_ns), FIELD(Histogram, buckets);
+  STRUCT(TimingRow);
+  FIELD(TimingRow, exposed), FIELD(TimingRow, start), FIELD(TimingRow, queue), FIELD(TimingRow, work);
+  FIELD(TimingRow, ready), FIELD(TimingRow, hold);
+  STRUCT(ErrorRow);
+  FIELD(ErrorRow, changes), FIELD(ErrorRow, order), FIELD(ErrorRow, what), FIELD(ErrorRow, worker);
+  FIELD(ErrorRow, batch), FIELD(ErrorRow, sample), FIELD(ErrorRow, count), FIELD(ErrorRow, first_ns);
+  FIELD(ErrorRow, last_ns), FIELD(ErrorRow, key), FIELD(ErrorRow, text);
+  STRUCT(BatchRecord);
+  FIELD(BatchRecord, task), FIELD(BatchRecord, sequence), FIELD(BatchRecord, epoch), FIELD(BatchRecord, batch);
+  FIELD(BatchRecord, maker), FIELD(BatchRecord, end), FIELD(BatchRecord, rows), FIELD(BatchRecord, bytes);
+  FIELD(BatchRecord, dispatched_ns), FIELD(BatchRecord, begun_ns), FIELD(BatchRecord, committed_ns);
+  FIELD(BatchRecord, swept_ns), FIELD(BatchRecord, yielded_ns), FIELD(BatchRecord, exposed_ns);
+  FIELD(BatchRecord, released_ns), FIELD(BatchRecord, reserved);
+  STRUCT(TraceHead);
+  FIELD(TraceHead, written);
 }
 
 void print_data() {
@@ -101,7 +133,7 @@ void print_data() {
   FIELD(WorkerRow, bytes), FIELD(WorkerRow, errors), FIELD(WorkerRow, work_ns), FIELD(WorkerRow, wait_ns);
   STRUCT(ResultMessage);
   FIELD(ResultMessage, id), FIELD(ResultMessage, slot), FIELD(ResultMessage, attempt), FIELD(ResultMessage, status);
-  FIELD(ResultMessage, rows);
+  FIELD(ResultMessage, rows), FIELD(ResultMessage, begun_ns), FIELD(ResultMessage, committed_ns);
   STRUCT(TensorRecord);
   FIELD(TensorRecord, name), FIELD(TensorRecord, code), FIELD(TensorRecord, bits), FIELD(TensorRecord, lanes);
   FIELD(TensorRecord, ndim), FIELD(TensorRecord, shape), FIELD(TensorRecord, strides), FIELD(TensorRecord, offset);
@@ -161,11 +193,13 @@ void print_ring() {
 void print_constants() {
   CONSTANT(writer_distance), CONSTANT(cell_line), CONSTANT(payload_alignment), CONSTANT(tensor_alignment);
   CONSTANT(name_bytes), CONSTANT(text_bytes), CONSTANT(detail_bytes), CONSTANT(loader_cell_bytes);
+  CONSTANT(histogram_buckets), CONSTANT(error_rows), CONSTANT(error_text_words);
   CONSTANT(FEEDLANE_MAX_NDIM), CONSTANT(FEEDLANE_MAX_TENSORS);
   CONSTANT(segment_magic), CONSTANT(format_major), CONSTANT(format_minor), CONSTANT(byte_order_mark),
       CONSTANT(layout_hash);
   CONSTANT(max_workers), CONSTANT(max_slots), CONSTANT(max_slot_bytes), CONSTANT(max_config_bytes), CONSTANT(max_rows);
-  CONSTANT(max_segment_bytes), CONSTANT(max_message_bytes), CONSTANT(max_ring_capacity), CONSTANT(max_ring_lanes);
+  CONSTANT(max_trace_records), CONSTANT(max_segment_bytes), CONSTANT(max_message_bytes), CONSTANT(max_ring_capacity),
+      CONSTANT(max_ring_lanes);
   CONSTANT(welcome_magic), CONSTANT(attached_magic), CONSTANT(ready_magic), CONSTANT(leaving_magic),
       CONSTANT(welcome_fds);
   CONSTANT(ring_asking_magic), CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic);
@@ -186,8 +220,10 @@ bool print_plan(const Geometry& g) {
   if (make_plan(g, p, error) != FEEDLANE_OK) return failed(error);
   std::printf("plan control trainer_block=%llu counters=%llu trainer_rows=%llu fields=%llu config=%llu",
               number(p.trainer_block), number(p.counters), number(p.trainer_rows), number(p.fields), number(p.config));
-  std::printf(" task_rings=%llu index_lists=%llu end=%llu\n", number(p.task_rings), number(p.index_lists),
-              number(p.control_bytes));
+  std::printf(" task_rings=%llu index_lists=%llu facts=%llu timings=%llu errors=%llu", number(p.task_rings),
+              number(p.index_lists), number(p.facts), number(p.timings), number(p.errors));
+  std::printf(" slot_records=%llu trace_head=%llu trace=%llu end=%llu\n", number(p.slot_records), number(p.trace_head),
+              number(p.trace), number(p.control_bytes));
   std::printf("plan data worker_rows=%llu result_lanes=%llu slot_headers=%llu records=%llu payload=%llu end=%llu\n",
               number(p.worker_rows), number(p.result_lanes), number(p.slot_headers), number(p.records),
               number(p.payload), number(p.data_bytes));
@@ -209,6 +245,7 @@ bool print_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::u
 
 int main() {
   print_control();
+  print_observed();
   print_data();
   print_hello();
   print_ring();
@@ -219,8 +256,8 @@ int main() {
     bool made = false;
     if (std::string(what) == "loader") {
       unsigned long long config = 0, slot = 0, list = 0;
-      if (std::scanf("%u %u %u %u %u %llu %llu %llu %u", &g.workers, &g.slots, &g.max_rows, &g.field_count,
-                     &g.ring_capacity, &config, &slot, &list, &g.record_rows) != 9)
+      if (std::scanf("%u %u %u %u %u %llu %llu %llu %u %u", &g.workers, &g.slots, &g.max_rows, &g.field_count,
+                     &g.ring_capacity, &config, &slot, &list, &g.record_rows, &g.trace_records) != 10)
         return 1;
       g.config_bytes = config;
       g.slot_bytes = g.reserved_bytes = slot;

@@ -54,11 +54,18 @@ std::vector<Region> control_regions(const Plan& p) {
   const Geometry& g = p.geometry;
   return {{"header", 0, sizeof(shm::SegmentHeader) + sizeof(Geometry), shm::writer_distance},
           {"trainer block", p.trainer_block, sizeof(shm::TrainerBlock), shm::writer_distance},
+          {"counters", p.counters, sizeof(shm::LoaderCounters), shm::writer_distance},
           {"trainer rows", p.trainer_rows, g.workers * sizeof(shm::TrainerRow), shm::writer_distance},
           {"fields", p.fields, g.field_count * sizeof(shm::FieldRecord), shm::cell_line},
           {"config", p.config, g.config_bytes, shm::cell_line},
           {"task rings", p.task_rings, g.workers * p.ring_bytes, shm::payload_alignment},
-          {"index lists", p.index_lists, g.slots * p.index_list_bytes, shm::payload_alignment}};
+          {"index lists", p.index_lists, g.slots * p.index_list_bytes, shm::payload_alignment},
+          {"facts", p.facts, sizeof(shm::LoaderFacts), shm::writer_distance},
+          {"timings", p.timings, p.timing_rows() * sizeof(shm::TimingRow), shm::writer_distance},
+          {"errors", p.errors, shm::error_rows * sizeof(shm::ErrorRow), shm::writer_distance},
+          {"slot records", p.slot_records, g.slots * sizeof(shm::BatchRecord), shm::writer_distance},
+          {"trace head", p.trace_head, g.trace_records == 0 ? 0 : sizeof(shm::TraceHead), shm::writer_distance},
+          {"trace", p.trace, g.trace_records * sizeof(shm::BatchRecord), shm::writer_distance}};
 }
 
 std::vector<Region> data_regions(const Plan& p) {
@@ -122,6 +129,7 @@ TEST_CASE("regions are aligned, disjoint and within their segment, for any geome
             g.config_bytes = config;
             g.slot_bytes = bytes;
             g.field_count = rows % FEEDLANE_MAX_TENSORS + 1;
+            g.trace_records = slots % 3 * 100;
             CAPTURE(workers);
             CAPTURE(slots);
             CAPTURE(rows);
@@ -143,6 +151,7 @@ TEST_CASE("a larger geometry never has smaller segments") {
                            {"ring_capacity", [](Geometry& g) { g.ring_capacity *= 2; }},
                            {"config_bytes", [](Geometry& g) { g.config_bytes += 1000; }},
                            {"record_rows", [](Geometry& g) { g.max_rows += 20, g.record_rows += 20; }},
+                           {"trace_records", [](Geometry& g) { g.trace_records += 40; }},
                            {"slot_bytes", [](Geometry& g) { g.slot_bytes += 1000; }}}) {
     CAPTURE(std::string(step.name));
     Geometry g = geometry();
@@ -194,6 +203,8 @@ TEST_CASE("every number above its limit is refused with its name, what was found
            {"geometry.reserved_bytes", 5001, 5000, [](Geometry& g) { g.reserved_bytes = 5001; }},
            {"geometry.list_bytes", 1, 8, [](Geometry& g) { g.max_rows = 1, g.list_bytes = 1; }},
            {"geometry.record_rows", 2, 1, [](Geometry& g) { g.max_rows = 1, g.record_rows = 2; }},
+           {"geometry.trace_records", (1 << 24) + 2, (1 << 24) + 1,
+            [](Geometry& g) { g.trace_records = (1 << 24) + 2; }},
            {"geometry.slot_bytes", shm::max_slot_bytes + 1, shm::max_slot_bytes,
             [](Geometry& g) { g.slot_bytes = shm::max_slot_bytes + 1; }},
        }) {
@@ -219,6 +230,7 @@ TEST_CASE("every number may be as large as its limit; together they may not go b
   g.field_count = FEEDLANE_MAX_TENSORS;
   g.max_rows = shm::max_rows;
   g.config_bytes = shm::max_config_bytes;
+  g.trace_records = shm::max_trace_records;
   g.slot_bytes = shm::max_slot_bytes;
   check_plan(plan_of(g));
 
@@ -249,6 +261,7 @@ TEST_CASE("random geometries give a consistent plan, or a refusal") {
     g.ring_capacity = std::bit_ceil(g.slots);
     g.config_bytes = below(std::uint64_t{1} << below(31));
     g.slot_bytes = 1 + below(std::uint64_t{1} << below(41));
+    g.trace_records = static_cast<std::uint32_t>(below(std::uint64_t{1} << below(25)));
     Plan plan;
     Error error;
     if (shm::make_plan(complete(g), plan, error) != FEEDLANE_OK) {

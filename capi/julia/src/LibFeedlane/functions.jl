@@ -286,3 +286,31 @@ feedlane_monitor_unref(m) =
     ccall((:feedlane_monitor_unref, libfeedlane), Int32, (Ptr{feedlane_monitor},), m)
 feedlane_loader_event(l, out) =
     ccall((:feedlane_loader_event, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_event}), l, out)
+feedlane_loader_get_info(l, out) =
+    ccall((:feedlane_loader_get_info, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_loader_info}), l, out)
+feedlane_monitor_get_info(m, out) =
+    ccall((:feedlane_monitor_get_info, libfeedlane), Int32, (Ptr{feedlane_monitor}, Ptr{feedlane_loader_info}), m, out)
+feedlane_loader_get_timings(l, worker, out) =
+    ccall((:feedlane_loader_get_timings, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_timings}), l, worker, out)
+feedlane_monitor_get_timings(m, worker, out) =
+    ccall((:feedlane_monitor_get_timings, libfeedlane), Int32, (Ptr{feedlane_monitor}, Int32, Ptr{feedlane_timings}), m, worker, out)
+feedlane_loader_get_slot(l, slot, out) =
+    ccall((:feedlane_loader_get_slot, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{feedlane_batch_record}), l, slot, out)
+feedlane_monitor_get_slot(m, slot, out) =
+    ccall((:feedlane_monitor_get_slot, libfeedlane), Int32, (Ptr{feedlane_monitor}, UInt64, Ptr{feedlane_batch_record}), m, slot, out)
+feedlane_loader_get_trace(l, from, records, cap, count) =
+    ccall((:feedlane_loader_get_trace, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{feedlane_batch_record}, UInt64, Ptr{UInt64}), l, from, records, cap, count)
+feedlane_monitor_get_trace(m, from, records, cap, count) =
+    ccall((:feedlane_monitor_get_trace, libfeedlane), Int32, (Ptr{feedlane_monitor}, UInt64, Ptr{feedlane_batch_record}, UInt64, Ptr{UInt64}), m, from, records, cap, count)
+feedlane_loader_get_error(l, index, out) =
+    ccall((:feedlane_loader_get_error, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_error_record}), l, index, out)
+feedlane_monitor_get_error(m, index, out) =
+    ccall((:feedlane_monitor_get_error, libfeedlane), Int32, (Ptr{feedlane_monitor}, Int32, Ptr{feedlane_error_record}), m, index, out)
+feedlane_loader_diagnose(l, out) =
+    ccall((:feedlane_loader_diagnose, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_diagnosis}), l, out)
+feedlane_monitor_diagnose(m, out) =
+    ccall((:feedlane_monitor_diagnose, libfeedlane), Int32, (Ptr{feedlane_monitor}, Ptr{feedlane_diagnosis}), m, out)
+feedlane_loader_report(l, buffer, cap, bytes, err) =
+    ccall((:feedlane_loader_report, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{UInt8}, UInt64, Ptr{UInt64}, Ptr{feedlane_error}), l, buffer, cap, bytes, err)
+feedlane_monitor_ring(pid, nth, out, err) =
+    ccall((:feedlane_monitor_ring, libfeedlane), Int32, (Int64, Int32, Ptr{feedlane_ring_info}, Ptr{feedlane_error}), pid, nth, out, err)

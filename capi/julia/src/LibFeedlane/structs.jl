@@ -231,6 +231,12 @@ struct feedlane_batch
     skipped_count::UInt64
     metadata::Ptr{Cvoid}
     metadata_bytes::UInt64
+    dispatched_ns::UInt64
+    begun_ns::UInt64
+    committed_ns::UInt64
+    swept_ns::UInt64
+    yielded_ns::UInt64
+    exposed_ns::UInt64
 end
 
 struct feedlane_loader_config
@@ -275,6 +281,8 @@ struct feedlane_loader_config
     pinned::Ptr{feedlane_pool}
     held::Int32
     staged::Int32
+    name::Ptr{UInt8}
+    trace::UInt64
 end
 
 struct feedlane_state_info
@@ -311,6 +319,12 @@ struct feedlane_stats
     hung::UInt64
     rank_source::NTuple{16,UInt8}
     huge_bytes::UInt64
+    start_wait_ns::UInt64
+    restarts_signal::UInt64
+    restarts_exit::UInt64
+    restarts_hung::UInt64
+    restarts_invalid::UInt64
+    restarts_unattached::UInt64
 end
 
 struct feedlane_worker_stats
@@ -324,6 +338,11 @@ struct feedlane_worker_stats
     errors::UInt64
     work_ns::UInt64
     wait_ns::UInt64
+    state_since_ns::UInt64
+    task_since_ns::UInt64
+    epoch::Int64
+    batch::Int64
+    row::Int64
 end
 
 struct feedlane_event
@@ -333,4 +352,105 @@ struct feedlane_event
     time_ns::UInt64
     lost::UInt64
     what::feedlane_error
+end
+
+struct feedlane_loader_info
+    size::Csize_t
+    pid::Int64
+    created_ns::UInt64
+    start::Int32
+    workers::Int32
+    prefetch_factor::Int32
+    held::Int32
+    batch_size::Int64
+    task_timeout_ns::Int64
+    iterable::Int32
+    in_epoch::Int32
+    epoch::Int64
+    batch::Int64
+    batches::Int64
+    begun_ns::UInt64
+    yielded_ns::UInt64
+    waiting_since_ns::UInt64
+    trace::UInt64
+    name::NTuple{64,UInt8}
+    version::NTuple{16,UInt8}
+end
+
+struct feedlane_histogram
+    count::UInt64
+    sum_ns::UInt64
+    buckets::NTuple{47,UInt64}
+end
+
+struct feedlane_timings
+    size::Csize_t
+    exposed::feedlane_histogram
+    start::feedlane_histogram
+    queue::feedlane_histogram
+    work::feedlane_histogram
+    ready::feedlane_histogram
+    hold::feedlane_histogram
+end
+
+struct feedlane_batch_record
+    size::Csize_t
+    sequence::UInt64
+    task::UInt64
+    epoch::Int64
+    batch::Int64
+    worker::Int32
+    attempt::Int32
+    slot::Int32
+    status::Int32
+    rows::UInt64
+    bytes::UInt64
+    dispatched_ns::UInt64
+    begun_ns::UInt64
+    committed_ns::UInt64
+    swept_ns::UInt64
+    yielded_ns::UInt64
+    released_ns::UInt64
+    exposed_ns::UInt64
+end
+
+struct feedlane_error_record
+    size::Csize_t
+    kind::Int32
+    code::Int32
+    worker::Int32
+    reserved::Int32
+    batch::Int64
+    sample::Int64
+    count::UInt64
+    first_ns::UInt64
+    last_ns::UInt64
+    text::NTuple{192,UInt8}
+end
+
+struct feedlane_diagnosis
+    size::Csize_t
+    bound::Int32
+    worker::Int32
+    interval_ns::UInt64
+    batches::UInt64
+    samples::UInt64
+    bytes::UInt64
+    exposed_ns::UInt64
+    start_ns::UInt64
+    busy_ns::UInt64
+    ready::UInt64
+    asked::UInt64
+    text::NTuple{512,UInt8}
+    advice::NTuple{512,UInt8}
+end
+
+struct feedlane_ring_info
+    size::Csize_t
+    pid::Int64
+    message_bytes::UInt64
+    capacity::UInt64
+    lanes::UInt64
+    received::UInt64
+    control_bytes::UInt64
 end

@@ -10,6 +10,7 @@ pub const FEEDLANE_FOREVER: i64 = i64::MAX;
 pub const FEEDLANE_MAX_NDIM: usize = 8;
 pub const FEEDLANE_MAX_TENSORS: usize = 64;
 pub const FEEDLANE_MAX_RECORDED_STREAMS: usize = 4;
+pub const FEEDLANE_HISTOGRAM_BUCKETS: usize = 47;
 
 // Outcomes: 0 done, above it another normal one, below it an error.
 pub const FEEDLANE_OK: i32 = 0;
@@ -79,3 +80,11 @@ pub const FEEDLANE_EVENT_SAMPLE_SUBSTITUTED: i32 = 8;
 pub const FEEDLANE_EVENT_SAMPLE_SKIPPED: i32 = 9;
 pub const FEEDLANE_EVENT_WORKER_HUNG: i32 = 10;
 pub const FEEDLANE_EVENT_DEVICE_FAILED: i32 = 11;
+
+// What bounded a run.
+pub const FEEDLANE_BOUND_NOTHING: i32 = 0;
+pub const FEEDLANE_BOUND_TRAINER: i32 = 1;
+pub const FEEDLANE_BOUND_DATA: i32 = 2;
+pub const FEEDLANE_BOUND_WORKER: i32 = 3;
+pub const FEEDLANE_BOUND_SLOTS: i32 = 4;
+pub const FEEDLANE_BOUND_STARTING: i32 = 5;

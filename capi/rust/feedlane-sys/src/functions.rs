@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::os::raw::c_char;
 
 use crate::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
+use crate::observe::*;
 use crate::pool::*;
 use crate::structs::*;
 
@@ -327,4 +328,36 @@ extern "C" {
     pub fn feedlane_monitor_ref(m: *mut feedlane_monitor) -> i32;
     pub fn feedlane_monitor_unref(m: *mut feedlane_monitor) -> i32;
     pub fn feedlane_loader_event(l: *mut feedlane_loader, out: *mut feedlane_event) -> i32;
+    pub fn feedlane_loader_get_info(l: *const feedlane_loader, out: *mut feedlane_loader_info) -> i32;
+    pub fn feedlane_monitor_get_info(m: *const feedlane_monitor, out: *mut feedlane_loader_info) -> i32;
+    pub fn feedlane_loader_get_timings(l: *const feedlane_loader, worker: i32, out: *mut feedlane_timings) -> i32;
+    pub fn feedlane_monitor_get_timings(m: *const feedlane_monitor, worker: i32, out: *mut feedlane_timings) -> i32;
+    pub fn feedlane_loader_get_slot(l: *const feedlane_loader, slot: u64, out: *mut feedlane_batch_record) -> i32;
+    pub fn feedlane_monitor_get_slot(m: *const feedlane_monitor, slot: u64, out: *mut feedlane_batch_record) -> i32;
+    pub fn feedlane_loader_get_trace(
+        l: *const feedlane_loader,
+        from: u64,
+        records: *mut feedlane_batch_record,
+        cap: u64,
+        count: *mut u64,
+    ) -> i32;
+    pub fn feedlane_monitor_get_trace(
+        m: *const feedlane_monitor,
+        from: u64,
+        records: *mut feedlane_batch_record,
+        cap: u64,
+        count: *mut u64,
+    ) -> i32;
+    pub fn feedlane_loader_get_error(l: *const feedlane_loader, index: i32, out: *mut feedlane_error_record) -> i32;
+    pub fn feedlane_monitor_get_error(m: *const feedlane_monitor, index: i32, out: *mut feedlane_error_record) -> i32;
+    pub fn feedlane_loader_diagnose(l: *const feedlane_loader, out: *mut feedlane_diagnosis) -> i32;
+    pub fn feedlane_monitor_diagnose(m: *mut feedlane_monitor, out: *mut feedlane_diagnosis) -> i32;
+    pub fn feedlane_loader_report(
+        l: *const feedlane_loader,
+        buffer: *mut c_char,
+        cap: u64,
+        bytes: *mut u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_monitor_ring(pid: i64, nth: i32, out: *mut feedlane_ring_info, err: *mut feedlane_error) -> i32;
 }

@@ -10,6 +10,7 @@ mod layout;
 mod constants;
 mod dlpack;
 mod functions;
+mod observe;
 mod pool;
 mod structs;
 
@@ -18,6 +19,7 @@ pub use dlpack::*;
 pub use functions::*;
 #[doc(hidden)]
 pub use layout::Member;
+pub use observe::*;
 pub use pool::*;
 pub use structs::*;
 
@@ -27,4 +29,5 @@ pub use structs::*;
 pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)))) {
     structs::layouts(visit);
     pool::layouts(visit);
+    observe::layouts(visit);
 }

@@ -308,6 +308,8 @@ structs! {
         pub pinned: *mut feedlane_pool,
         pub held: i32,
         pub staged: i32,
+        pub name: *const c_char,
+        pub trace: u64,
     }
 
     /// One batch in the trainer's hands.
@@ -326,6 +328,12 @@ structs! {
         pub skipped_count: u64,
         pub metadata: *const c_void,
         pub metadata_bytes: u64,
+        pub dispatched_ns: u64,
+        pub begun_ns: u64,
+        pub committed_ns: u64,
+        pub swept_ns: u64,
+        pub yielded_ns: u64,
+        pub exposed_ns: u64,
     }
 
     /// What a state says.
@@ -364,6 +372,12 @@ structs! {
         pub hung: u64,
         pub rank_source: [c_char; 16],
         pub huge_bytes: u64,
+        pub start_wait_ns: u64,
+        pub restarts_signal: u64,
+        pub restarts_exit: u64,
+        pub restarts_hung: u64,
+        pub restarts_invalid: u64,
+        pub restarts_unattached: u64,
     }
 
     /// One worker.
@@ -378,6 +392,11 @@ structs! {
         pub errors: u64,
         pub work_ns: u64,
         pub wait_ns: u64,
+        pub state_since_ns: u64,
+        pub task_since_ns: u64,
+        pub epoch: i64,
+        pub batch: i64,
+        pub row: i64,
     }
 
     /// What must be told without being asked.

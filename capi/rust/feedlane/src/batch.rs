@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::error::{call, slice_at, Error};
+use crate::observe::Stamps;
 use crate::pool::{NotReleased, Pool};
 use crate::sys;
 use crate::tensor::{Tensor, TensorMut};
@@ -59,6 +60,11 @@ impl Batch {
 
     pub fn rows(&self) -> usize {
         self.raw.count as usize
+    }
+
+    /// When each of its steps happened.
+    pub fn stamps(&self) -> Stamps {
+        Stamps::of_batch(&self.raw)
     }
 
     /// What its rows are; empty for an iterable data set.

@@ -82,6 +82,7 @@ pub struct LoaderBuilder<'a> {
     envp: Option<Result<Vec<CString>, Error>>,
     worker_config: Vec<u8>,
     state: Vec<u8>,
+    name: Option<Result<CString, Error>>,
     pool: Option<Arc<Pool>>,
 }
 
@@ -107,6 +108,7 @@ impl<'a> LoaderBuilder<'a> {
             envp: None,
             worker_config: Vec::new(),
             state: Vec::new(),
+            name: None,
             pool: None,
         }
     }
@@ -203,6 +205,9 @@ impl<'a> LoaderBuilder<'a> {
         /// With [`pinned`](LoaderBuilder::pinned): the slots aren't registered; batches are copied to so many of the pool's
         /// buffers, more than `held`, by the thread in [`Handle::run_stager`](crate::Handle::run_stager), inline by `next`.
         staged: i32 => i32::from;
+        /// The newest batches that the trace keeps, see [`Handle::trace`](crate::Handle::trace); 0: as many as the
+        /// environment's FEEDLANE_TRACE says, or no trace.
+        trace: u64 => u64::from;
     }
 
     pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
@@ -260,6 +265,13 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
+    /// Shown by monitors, at most 63 bytes.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name =
+            Some(CString::new(name).map_err(|_| Error::argument("name", format!("{:?} has a zero in it", name))));
+        self
+    }
+
     /// Batches lie in memory that is registered with this pool, which lives on with the loader and each of its batches.
     pub fn pinned(mut self, pool: &Arc<Pool>) -> Self {
         self.pool = Some(pool.clone());
@@ -275,7 +287,10 @@ impl<'a> LoaderBuilder<'a> {
         let (argv, envp) = (self.argv.transpose()?, self.envp.transpose()?);
         let (argv, envp) = (argv.as_deref().map(pointers), envp.as_deref().map(pointers));
 
+        let name = self.name.transpose()?;
+
         let mut config = self.config;
+        config.name = name.as_ref().map_or(null(), |name| name.as_ptr());
         config.sampler = self.sampler.map_or(null(), Sampler::as_ptr);
         // The others are programs that say themselves what they run.
         let in_this_process =

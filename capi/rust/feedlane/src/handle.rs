@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::error::{call, check_abi, only_ok, plain, text_of, Error, Status};
+use crate::observe::{self, BatchRecord, Diagnosis, ErrorRecord, LoaderInfo, Timings};
 use crate::pool::Pool;
 use crate::sys;
 use crate::worker::Worker;
@@ -37,7 +38,7 @@ impl Drop for Handle {
 }
 
 /// An outcome without words of the library's.
-fn spoken(status: i32) -> Result<Status, Error> {
+pub(crate) fn spoken(status: i32) -> Result<Status, Error> {
     plain(status).map_err(|error| match error.status {
         Status::STATE => Error::new(Status::STATE, "loader", 0, 0, "the loader has ended".into()),
         _ => error,
@@ -91,6 +92,57 @@ impl Handle {
         // SAFETY: as above.
         let status = spoken(unsafe { sys::feedlane_loader_event(self.as_ptr(), &mut out) })?;
         Ok(Some(out).filter(|_| status == Status::OK).map(|raw| Event::from_c(&raw)))
+    }
+
+    /// What the loader is, and where its epoch is.
+    pub fn info(&self) -> Result<LoaderInfo, Error> {
+        // SAFETY: as above.
+        observe::info(|out| unsafe { sys::feedlane_loader_get_info(self.as_ptr(), out) })
+    }
+
+    /// How long the steps of batches took: of those that one worker made, or of all. None: there are fewer workers.
+    pub fn timings(&self, worker: Option<i32>) -> Result<Option<Timings>, Error> {
+        let worker = worker.unwrap_or(-1);
+        // SAFETY: as above.
+        observe::timings(|out| unsafe { sys::feedlane_loader_get_timings(self.as_ptr(), worker, out) })
+    }
+
+    /// The batch in each slot, or the last one that was there.
+    pub fn slots(&self) -> Result<Vec<BatchRecord>, Error> {
+        // SAFETY: as above.
+        observe::slots(|slot, out| unsafe { sys::feedlane_loader_get_slot(self.as_ptr(), slot, out) })
+    }
+
+    /// Records of the trace with a sequence of at least `from`, oldest first. E_STATE: it is off, see
+    /// [`LoaderBuilder::trace`](crate::LoaderBuilder::trace).
+    pub fn trace(&self, from: u64) -> Result<Vec<BatchRecord>, Error> {
+        let room = self.info()?.trace;
+        observe::trace(room, |records, cap, count| {
+            // SAFETY: as above; room of ours for `cap` records.
+            unsafe { sys::feedlane_loader_get_trace(self.as_ptr(), from, records, cap, count) }
+        })
+    }
+
+    /// Distinct errors, in the order of first occurrence.
+    pub fn errors(&self) -> Result<Vec<ErrorRecord>, Error> {
+        // SAFETY: as above.
+        observe::errors(|index, out| unsafe { sys::feedlane_loader_get_error(self.as_ptr(), index, out) })
+    }
+
+    /// What bounded the present epoch since it began, or the newest one.
+    pub fn diagnose(&self) -> Result<Diagnosis, Error> {
+        // SAFETY: as above.
+        observe::diagnosis(|out| unsafe { sys::feedlane_loader_diagnose(self.as_ptr(), out) })
+    }
+
+    /// A short text for people about the present epoch, or the newest one: rates, each worker, what bounded it, what to
+    /// change, and the errors that occurred.
+    pub fn report(&self) -> Result<String, Error> {
+        let text = crate::state::written(|buffer, cap, bytes, err| {
+            // SAFETY: as above; `cap` bytes of room.
+            unsafe { sys::feedlane_loader_report(self.as_ptr(), buffer.cast(), cap, bytes, err) }
+        })?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Thread mode: makes the calling thread a worker. None: none is missing. The loader's memory lives until it leaves.
@@ -151,10 +203,15 @@ counters! {
     /// Totals over a loader's life, then its state now; `rank_source` is a distributed sampler's.
     Stats, feedlane_stats {
         batches, samples, bytes, epochs,
-        /// Time spent asleep in `next`.
+        /// Time in `next` without a batch to yield.
         wait_ns,
+        /// Of `wait_ns`, that for the first batch of each epoch.
+        start_wait_ns,
         /// Workers that took the place of one that died.
         restarts,
+        /// Of `restarts`: killed by a signal, ended by itself, exceeded a deadline, sent something invalid, ended before it
+        /// attached.
+        restarts_signal, restarts_exit, restarts_hung, restarts_invalid, restarts_unattached,
         /// Tasks sent out again.
         redispatched,
         quarantined, invalid_results, late_results, slots, slots_free, slots_held, control_bytes, data_bytes,
@@ -195,6 +252,15 @@ pub struct WorkerStats {
     pub errors: u64,
     pub work_ns: u64,
     pub wait_ns: u64,
+    /// Since when it has been in this state, CLOCK_MONOTONIC.
+    pub state_since_ns: u64,
+    /// Since when it has its present task in hand; none: it has none.
+    pub task_since_ns: Option<u64>,
+    /// Of the task in hand.
+    pub epoch: Option<i64>,
+    pub batch: Option<i64>,
+    /// Its row in progress.
+    pub row: Option<i64>,
 }
 
 impl WorkerStats {
@@ -217,6 +283,11 @@ impl WorkerStats {
             errors: raw.errors,
             work_ns: raw.work_ns,
             wait_ns: raw.wait_ns,
+            state_since_ns: raw.state_since_ns,
+            task_since_ns: Some(raw.task_since_ns).filter(|ns| *ns != 0),
+            epoch: Some(raw.epoch).filter(|n| *n >= 0),
+            batch: Some(raw.batch).filter(|n| *n >= 0),
+            row: Some(raw.row).filter(|n| *n >= 0),
         }
     }
 }
@@ -241,6 +312,25 @@ pub enum EventKind {
     Other(i32),
 }
 
+impl EventKind {
+    pub(crate) fn of(kind: i32) -> Self {
+        match kind {
+            sys::FEEDLANE_EVENT_WARNING => EventKind::Warning,
+            sys::FEEDLANE_EVENT_WORKER_DIED => EventKind::WorkerDied,
+            sys::FEEDLANE_EVENT_WORKER_STARTED => EventKind::WorkerStarted,
+            sys::FEEDLANE_EVENT_WORKER_WANTED => EventKind::WorkerWanted,
+            sys::FEEDLANE_EVENT_QUARANTINED => EventKind::Quarantined,
+            sys::FEEDLANE_EVENT_INVALID => EventKind::Invalid,
+            sys::FEEDLANE_EVENT_SAMPLE_RETRIED => EventKind::SampleRetried,
+            sys::FEEDLANE_EVENT_SAMPLE_SUBSTITUTED => EventKind::SampleSubstituted,
+            sys::FEEDLANE_EVENT_SAMPLE_SKIPPED => EventKind::SampleSkipped,
+            sys::FEEDLANE_EVENT_WORKER_HUNG => EventKind::WorkerHung,
+            sys::FEEDLANE_EVENT_DEVICE_FAILED => EventKind::DeviceFailed,
+            other => EventKind::Other(other),
+        }
+    }
+}
+
 /// What must be told without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -255,21 +345,7 @@ pub struct Event {
 
 impl Event {
     fn from_c(raw: &sys::feedlane_event) -> Self {
-        let kind = match raw.kind {
-            sys::FEEDLANE_EVENT_WARNING => EventKind::Warning,
-            sys::FEEDLANE_EVENT_WORKER_DIED => EventKind::WorkerDied,
-            sys::FEEDLANE_EVENT_WORKER_STARTED => EventKind::WorkerStarted,
-            sys::FEEDLANE_EVENT_WORKER_WANTED => EventKind::WorkerWanted,
-            sys::FEEDLANE_EVENT_QUARANTINED => EventKind::Quarantined,
-            sys::FEEDLANE_EVENT_INVALID => EventKind::Invalid,
-            sys::FEEDLANE_EVENT_SAMPLE_RETRIED => EventKind::SampleRetried,
-            sys::FEEDLANE_EVENT_SAMPLE_SUBSTITUTED => EventKind::SampleSubstituted,
-            sys::FEEDLANE_EVENT_SAMPLE_SKIPPED => EventKind::SampleSkipped,
-            sys::FEEDLANE_EVENT_WORKER_HUNG => EventKind::WorkerHung,
-            sys::FEEDLANE_EVENT_DEVICE_FAILED => EventKind::DeviceFailed,
-            other => EventKind::Other(other),
-        };
         let what = Error::from_c(raw.what.code, &raw.what, &[]);
-        Event { kind, time_ns: raw.time_ns, lost: raw.lost, what }
+        Event { kind: EventKind::of(raw.kind), time_ns: raw.time_ns, lost: raw.lost, what }
     }
 }

@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::builder::LoaderBuilder;
 use crate::error::{plain, Error, Report, Status};
 use crate::handle::{Event, Handle, Stats, WorkerStats};
+use crate::observe::{Diagnosis, Timings};
 use crate::pool::Pool;
 use crate::sys;
 
@@ -182,6 +183,21 @@ impl Loader {
     /// The oldest event that nobody has read; none: there is none.
     pub fn event(&self) -> Result<Option<Event>, Error> {
         self.handle().event()
+    }
+
+    /// How long the steps of batches took. By worker, and much else that can be watched: [`Handle::timings`].
+    pub fn timings(&self) -> Result<Timings, Error> {
+        self.handle().timings(None)?.ok_or_else(|| Error::bare(Status::END))
+    }
+
+    /// What bounded the present epoch since it began, or the newest one.
+    pub fn diagnose(&self) -> Result<Diagnosis, Error> {
+        self.handle().diagnose()
+    }
+
+    /// A short text for people about the present epoch, or the newest one: see [`Handle::report`].
+    pub fn report(&self) -> Result<String, Error> {
+        self.handle().report()
     }
 
     /// A call whose error may bring a traceback.

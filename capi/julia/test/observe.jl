@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a trainer sees of its own run.
+
+in_order(s) = 0 < s.dispatched_ns <= s.begun_ns <= s.committed_ns <= s.swept_ns <= s.yielded_ns
+
+@testset "observe" begin
+    for make in (Loader, spawned)
+        loader = make(Squares(60); batchsize=5, name="digits", trace=100)
+        seen = Dict(Feedlane.number(batch) => Feedlane.stamps(batch) for batch in loader)
+        @test length(seen) == 12 && all(in_order, values(seen))
+        trace = Feedlane.trace(loader)
+        @test [record.sequence for record in trace] == 1:12
+        @test all(record -> Feedlane.stamps_of(record) == seen[record.batch], trace)
+        @test length(Feedlane.trace(loader; from=12)) == 1 && isempty(Feedlane.trace(loader; from=13))
+        timings = Feedlane.timings(loader)
+        @test timings.work.count == sum(timings.work.buckets) == 12 && length(timings.work.buckets) == 47
+        @test timings.work.sum_ns == sum(s.committed_ns - s.begun_ns for s in values(seen))
+        @test timings.start.count == 1 && Feedlane.timings(loader; worker=2) === nothing
+        diagnosis = Feedlane.diagnose(loader)
+        @test (diagnosis.batches, diagnosis.samples) == (12, 60)
+        @test diagnosis.bound in Feedlane.BOUNDS && !isempty(diagnosis.text)
+        report = Feedlane.report(loader)
+        @test occursin("12 batches", report) && occursin("digits", report) && occursin("\nbound: ", report)
+        close(loader)
+        @test thrown(() -> Feedlane.report(loader)).name == "E_STATE"
+    end
+    loader = Loader(Squares(60); batchsize=5)
+    @test thrown(() -> Feedlane.trace(loader)).name == "E_STATE"
+    @test thrown(() -> Loader(Squares(60); name="n"^64)).argument == "config.name"
+end

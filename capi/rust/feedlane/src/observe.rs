@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a run is as fast as it is: stamps, timings, the trace, distinct errors, and what bounds the run. All times are
+//! CLOCK_MONOTONIC in nanoseconds.
+use crate::error::{text_of, Error, Status};
+use crate::handle::{spoken, EventKind};
+use crate::sys;
+
+/// When each step of a batch happened. They never decrease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// Sent to its worker.
+    pub dispatched_ns: u64,
+    /// The worker began it.
+    pub begun_ns: u64,
+    /// The worker committed it.
+    pub committed_ns: u64,
+    /// The trainer read its result.
+    pub swept_ns: u64,
+    /// `next` yielded it.
+    pub yielded_ns: u64,
+    /// For how long `next` waited for it; 0: it was there. A duration.
+    pub exposed_ns: u64,
+}
+
+impl Stamps {
+    pub(crate) fn of_batch(raw: &sys::feedlane_batch) -> Self {
+        Stamps {
+            dispatched_ns: raw.dispatched_ns,
+            begun_ns: raw.begun_ns,
+            committed_ns: raw.committed_ns,
+            swept_ns: raw.swept_ns,
+            yielded_ns: raw.yielded_ns,
+            exposed_ns: raw.exposed_ns,
+        }
+    }
+}
+
+/// What a loader is, and where its epoch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoaderInfo {
+    /// Of the trainer, in its own PID namespace.
+    pub pid: i64,
+    pub created_ns: u64,
+    /// `sys::FEEDLANE_START_*`.
+    pub start: i32,
+    /// 0: inline.
+    pub workers: i32,
+    pub prefetch_factor: i32,
+    pub held: i32,
+    pub batch_size: i64,
+    /// 0: none.
+    pub task_timeout_ns: i64,
+    pub iterable: bool,
+    pub in_epoch: bool,
+    /// None has begun: none.
+    pub epoch: Option<i64>,
+    /// The number of the batch after the newest one yielded.
+    pub batch: i64,
+    /// Batches in the epoch; none: unknown.
+    pub batches: Option<i64>,
+    /// 0: no epoch has begun.
+    pub begun_ns: u64,
+    /// 0: no batch was yielded.
+    pub yielded_ns: u64,
+    /// 0: `next` does not wait now.
+    pub waiting_since_ns: u64,
+    /// Records that the trace keeps; 0: off.
+    pub trace: u64,
+    pub name: String,
+    pub version: String,
+}
+
+impl LoaderInfo {
+    fn from_c(raw: &sys::feedlane_loader_info) -> Self {
+        LoaderInfo {
+            pid: raw.pid,
+            created_ns: raw.created_ns,
+            start: raw.start,
+            workers: raw.workers,
+            prefetch_factor: raw.prefetch_factor,
+            held: raw.held,
+            batch_size: raw.batch_size,
+            task_timeout_ns: raw.task_timeout_ns,
+            iterable: raw.iterable != 0,
+            in_epoch: raw.in_epoch != 0,
+            epoch: not_negative(raw.epoch),
+            batch: raw.batch,
+            batches: not_negative(raw.batches),
+            begun_ns: raw.begun_ns,
+            yielded_ns: raw.yielded_ns,
+            waiting_since_ns: raw.waiting_since_ns,
+            trace: raw.trace,
+            name: text_of(&raw.name),
+            version: text_of(&raw.version),
+        }
+    }
+}
+
+/// How often which duration occurred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    /// The sum of all buckets.
+    pub count: u64,
+    /// Of all durations.
+    pub sum_ns: u64,
+    /// 0 counts durations of 0 ns, b those of 2^(b-1) to 2^b - 1 ns, the last one all longer ones.
+    pub buckets: [u64; sys::FEEDLANE_HISTOGRAM_BUCKETS],
+}
+
+impl Histogram {
+    fn from_c(raw: &sys::feedlane_histogram) -> Self {
+        Histogram { count: raw.count, sum_ns: raw.sum_ns, buckets: raw.buckets }
+    }
+}
+
+/// How long the steps of batches took, over the loader's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timings {
+    /// For how long `next` waited for the batch; without the first batches of epochs.
+    pub exposed: Histogram,
+    /// The same for the first batch of each epoch.
+    pub start: Histogram,
+    /// From the dispatch until the worker began.
+    pub queue: Histogram,
+    /// From there until the commit.
+    pub work: Histogram,
+    /// From there until `next` yielded the batch.
+    pub ready: Histogram,
+    /// From there until its slot was free; counted when the slot is used again, or the epoch ends.
+    pub hold: Histogram,
+}
+
+/// One batch of the trace, or in a slot. A stamp of 0 has not happened yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchRecord {
+    /// In the trace: its number, from 1; 0: a batch that is in a slot.
+    pub sequence: u64,
+    /// Unique in the loader, also among attempts; 0: the slot is free.
+    pub task: u64,
+    pub epoch: i64,
+    pub batch: i64,
+    /// None: made inline.
+    pub worker: Option<i32>,
+    pub attempt: i32,
+    pub slot: i32,
+    /// OK, or the error that `next` returned for it.
+    pub status: Status,
+    pub rows: u64,
+    pub bytes: u64,
+    pub stamps: Stamps,
+    /// Its slot became free.
+    pub released_ns: u64,
+}
+
+impl BatchRecord {
+    fn from_c(raw: &sys::feedlane_batch_record) -> Self {
+        BatchRecord {
+            sequence: raw.sequence,
+            task: raw.task,
+            epoch: raw.epoch,
+            batch: raw.batch,
+            worker: Some(raw.worker).filter(|w| *w >= 0),
+            attempt: raw.attempt,
+            slot: raw.slot,
+            status: Status(raw.status),
+            rows: raw.rows,
+            bytes: raw.bytes,
+            stamps: Stamps {
+                dispatched_ns: raw.dispatched_ns,
+                begun_ns: raw.begun_ns,
+                committed_ns: raw.committed_ns,
+                swept_ns: raw.swept_ns,
+                yielded_ns: raw.yielded_ns,
+                exposed_ns: raw.exposed_ns,
+            },
+            released_ns: raw.released_ns,
+        }
+    }
+}
+
+/// Errors and events of one kind whose texts differ in numbers only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorRecord {
+    /// None: an error that `next` returned.
+    pub kind: Option<EventKind>,
+    /// An error of the library, or what the data set's callback returned; 0: nothing failed.
+    pub code: i32,
+    /// Of the newest one; none: of no worker, batch or sample.
+    pub worker: Option<i32>,
+    pub batch: Option<i64>,
+    pub sample: Option<i64>,
+    pub count: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// The beginning of the newest one's text.
+    pub text: String,
+}
+
+impl ErrorRecord {
+    fn from_c(raw: &sys::feedlane_error_record) -> Self {
+        ErrorRecord {
+            kind: Some(raw.kind).filter(|k| *k != 0).map(EventKind::of),
+            code: raw.code,
+            worker: Some(raw.worker).filter(|w| *w >= 0),
+            batch: not_negative(raw.batch),
+            sample: not_negative(raw.sample),
+            count: raw.count,
+            first_ns: raw.first_ns,
+            last_ns: raw.last_ns,
+            text: text_of(&raw.text),
+        }
+    }
+}
+
+/// What bounds a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// No epoch is in progress, or too little has happened to tell.
+    Nothing,
+    /// Batches were there when the trainer wanted them.
+    Trainer,
+    /// All workers were busy, and the trainer waited.
+    Data,
+    /// One worker, which is slow, stopped or stuck.
+    Worker,
+    /// The trainer holds the slots that workers would need.
+    Slots,
+    /// Workers start, or open their data sets.
+    Starting,
+    /// Of a later library.
+    Other(i32),
+}
+
+/// What bounded a run for some time, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnosis {
+    pub bound: Bound,
+    /// With [`Bound::Worker`]: which one.
+    pub worker: Option<i32>,
+    /// How long the time was. The following ones are of it.
+    pub interval_ns: u64,
+    pub batches: u64,
+    pub samples: u64,
+    pub bytes: u64,
+    /// For how long `next` waited.
+    pub exposed_ns: u64,
+    /// Of that, for the first batch of an epoch.
+    pub start_ns: u64,
+    /// For how long workers had a task in hand, in all.
+    pub busy_ns: u64,
+    /// Batches that were there when `next` was called ...
+    pub ready: u64,
+    /// ... of how many.
+    pub asked: u64,
+    /// What bounds the run, one or two sentences.
+    pub text: String,
+    /// What to change, or empty.
+    pub advice: String,
+}
+
+impl Diagnosis {
+    fn from_c(raw: &sys::feedlane_diagnosis) -> Self {
+        Diagnosis {
+            bound: match raw.bound {
+                sys::FEEDLANE_BOUND_NOTHING => Bound::Nothing,
+                sys::FEEDLANE_BOUND_TRAINER => Bound::Trainer,
+                sys::FEEDLANE_BOUND_DATA => Bound::Data,
+                sys::FEEDLANE_BOUND_WORKER => Bound::Worker,
+                sys::FEEDLANE_BOUND_SLOTS => Bound::Slots,
+                sys::FEEDLANE_BOUND_STARTING => Bound::Starting,
+                other => Bound::Other(other),
+            },
+            worker: Some(raw.worker).filter(|w| *w >= 0),
+            interval_ns: raw.interval_ns,
+            batches: raw.batches,
+            samples: raw.samples,
+            bytes: raw.bytes,
+            exposed_ns: raw.exposed_ns,
+            start_ns: raw.start_ns,
+            busy_ns: raw.busy_ns,
+            ready: raw.ready,
+            asked: raw.asked,
+            text: text_of(&raw.text),
+            advice: text_of(&raw.advice),
+        }
+    }
+}
+
+fn not_negative(number: i64) -> Option<i64> {
+    Some(number).filter(|n| *n >= 0)
+}
+
+pub(crate) fn info(read: impl FnOnce(*mut sys::feedlane_loader_info) -> i32) -> Result<LoaderInfo, Error> {
+    let mut out = sys::feedlane_loader_info::new();
+    spoken(read(&mut out))?;
+    Ok(LoaderInfo::from_c(&out))
+}
+
+/// None: there are fewer workers.
+pub(crate) fn timings(read: impl FnOnce(*mut sys::feedlane_timings) -> i32) -> Result<Option<Timings>, Error> {
+    let mut out = sys::feedlane_timings::new();
+    let status = spoken(read(&mut out))?;
+    Ok(Some(out).filter(|_| status == Status::OK).map(|raw| Timings {
+        exposed: Histogram::from_c(&raw.exposed),
+        start: Histogram::from_c(&raw.start),
+        queue: Histogram::from_c(&raw.queue),
+        work: Histogram::from_c(&raw.work),
+        ready: Histogram::from_c(&raw.ready),
+        hold: Histogram::from_c(&raw.hold),
+    }))
+}
+
+pub(crate) fn slots(read: impl Fn(u64, *mut sys::feedlane_batch_record) -> i32) -> Result<Vec<BatchRecord>, Error> {
+    let mut all = Vec::new();
+    loop {
+        let mut out = sys::feedlane_batch_record::new();
+        if spoken(read(all.len() as u64, &mut out))? != Status::OK {
+            return Ok(all);
+        }
+        all.push(BatchRecord::from_c(&out));
+    }
+}
+
+/// `read` copies to as many records as it is given, and says how many.
+pub(crate) fn trace(
+    room: u64,
+    read: impl FnOnce(*mut sys::feedlane_batch_record, u64, *mut u64) -> i32,
+) -> Result<Vec<BatchRecord>, Error> {
+    let mut records = vec![sys::feedlane_batch_record::new(); room as usize];
+    let mut count = 0;
+    let status = spoken(read(records.as_mut_ptr(), room, &mut count))?;
+    records.truncate(if status == Status::OK { count as usize } else { 0 });
+    Ok(records.iter().map(BatchRecord::from_c).collect())
+}
+
+pub(crate) fn errors(read: impl Fn(i32, *mut sys::feedlane_error_record) -> i32) -> Result<Vec<ErrorRecord>, Error> {
+    let mut all = Vec::new();
+    loop {
+        let mut out = sys::feedlane_error_record::new();
+        if spoken(read(all.len() as i32, &mut out))? != Status::OK {
+            return Ok(all);
+        }
+        all.push(ErrorRecord::from_c(&out));
+    }
+}
+
+pub(crate) fn diagnosis(read: impl FnOnce(*mut sys::feedlane_diagnosis) -> i32) -> Result<Diagnosis, Error> {
+    let mut out = sys::feedlane_diagnosis::new();
+    spoken(read(&mut out))?;
+    Ok(Diagnosis::from_c(&out))
+}

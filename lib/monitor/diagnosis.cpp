@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides what bounded a run. The rules are in the order of `diagnose`; docs/observing.md says them in words.
+#include "monitor/diagnosis.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/error.hpp"
+#include "os/other_process.hpp"
+
+namespace feedlane::monitor {
+namespace {
+
+// Below this share of the time in `next` without a batch, the trainer is the bound.
+constexpr double small_share = 0.05;
+// A worker is slow if a batch of its takes so many times what it takes the others.
+constexpr double slow_factor = 3;
+// A task in hand is suspicious after so many times the usual, and this long.
+constexpr double stuck_factor = 8;
+constexpr double stuck_ns = 1e9;
+// A process that is stopped is told after this long.
+constexpr double stopped_ns = 0.2e9;
+// Of all the time of all workers: above it they are busy.
+constexpr double busy_share = 0.7;
+
+__attribute__((format(printf, 1, 2))) std::string text_of(const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+double percent(double share) { return std::round(100 * share); }
+
+// The figures of an interval that the rules are about.
+class Interval {
+ public:
+  Interval(const Snapshot& before, const Snapshot& after) : after_(after) {
+    d_.size = sizeof d_;
+    d_.worker = -1;
+    d_.interval_ns = after.at_ns - std::min(after.at_ns, before.at_ns);
+    d_.batches = after.stats.batches - std::min(after.stats.batches, before.stats.batches);
+    d_.samples = after.stats.samples - std::min(after.stats.samples, before.stats.samples);
+    d_.bytes = after.stats.bytes - std::min(after.stats.bytes, before.stats.bytes);
+    d_.exposed_ns = after.stats.wait_ns - std::min(after.stats.wait_ns, before.stats.wait_ns);
+    d_.start_ns = after.stats.start_wait_ns - std::min(after.stats.start_wait_ns, before.stats.start_wait_ns);
+    d_.start_ns = std::min(d_.start_ns, d_.exposed_ns);  // it is counted when the wait is over
+    restarts_ = after.stats.restarts - std::min(after.stats.restarts, before.stats.restarts);
+    is_one_epoch_ = after.stats.epochs == before.stats.epochs;
+    for (std::size_t w = 0; w < workers(); w++) d_.busy_ns += busy_between(before, after, w);
+    for (std::size_t row = 0; row < after.timings.size(); row++) {
+      const feedlane_histogram exposed = between(before.timings[row].exposed, after.timings[row].exposed);
+      d_.asked += exposed.count;
+      d_.ready += exposed.buckets[0];
+      exposed_.push_back(static_cast<double>(exposed.sum_ns));
+      work_.push_back(between(before.timings[row].work, after.timings[row].work));
+    }
+  }
+
+  feedlane_diagnosis decide() {
+    if (d_.interval_ns == 0 || (after_.info.in_epoch == 0 && d_.batches == 0))
+      return tell(FEEDLANE_BOUND_NOTHING, "no epoch is in progress", "");
+    if (workers() == 0) return inline_bound();
+    if (is_stuck() || is_trainer_stopped() || is_starting()) return d_;
+    if (exposed_share() < small_share) return trainer_bound();
+    if (has_slow_worker() || is_short_of_slots()) return d_;
+    return data_bound();
+  }
+
+ private:
+  [[nodiscard]] std::size_t workers() const { return after_.workers.size(); }
+  [[nodiscard]] double span() const { return static_cast<double>(d_.interval_ns); }
+  // Without the waits for the first batches of epochs: while workers start, nothing can be said of what comes after.
+  [[nodiscard]] double running() const { return std::max(1.0, span() - static_cast<double>(d_.start_ns)); }
+  [[nodiscard]] double exposed_share() const {
+    const std::uint64_t exposed = d_.exposed_ns - std::min(d_.exposed_ns, d_.start_ns);
+    return std::min(1.0, static_cast<double>(exposed) / running());
+  }
+  [[nodiscard]] double busy() const {
+    return std::min(1.0, static_cast<double>(d_.busy_ns) / (running() * static_cast<double>(workers())));
+  }
+  [[nodiscard]] bool is_waiting() const { return after_.info.waiting_since_ns != 0; }
+  // Of one batch, in the trainer's hands, its own work included.
+  [[nodiscard]] double trainer_ns() const {
+    return d_.batches == 0
+               ? 0
+               : std::max(0.0, span() - static_cast<double>(d_.exposed_ns)) / static_cast<double>(d_.batches);
+  }
+  [[nodiscard]] double in_hand_ns(std::size_t w) const {
+    const std::uint64_t since = after_.workers[w].task_since_ns;
+    return since == 0 || since > after_.at_ns ? 0 : static_cast<double>(after_.at_ns - since);
+  }
+  [[nodiscard]] double mean_work(std::size_t row) const {
+    return work_[row].count == 0 ? 0 : static_cast<double>(work_[row].sum_ns) / static_cast<double>(work_[row].count);
+  }
+  // Over the loader's life.
+  [[nodiscard]] double usual_work() const {
+    double sum = 0, count = 0;
+    for (const feedlane_timings& t : after_.timings) {
+      sum += static_cast<double>(t.work.sum_ns);
+      count += static_cast<double>(t.work.count);
+    }
+    return count == 0 ? 0 : sum / count;
+  }
+
+  feedlane_diagnosis tell(std::int32_t bound, const std::string& text, const std::string& advice) {
+    d_.bound = bound;
+    copy_text(d_.text, sizeof d_.text, text.c_str());
+    copy_text(d_.advice, sizeof d_.advice, advice.c_str());
+    return d_;
+  }
+
+  feedlane_diagnosis inline_bound() {
+    if (exposed_share() < small_share) return trainer_bound();
+    return tell(FEEDLANE_BOUND_DATA,
+                text_of("the data set: it runs in the thread that calls next, for %.0f %% of the time",
+                        percent(exposed_share())),
+                "let workers make the batches: config.workers is 0");
+  }
+
+  // For how long a worker has had the oldest of its tasks: in hand, or sent and not begun.
+  [[nodiscard]] double task_age_ns(std::size_t w) const {
+    if (after_.workers[w].task_since_ns != 0) return in_hand_ns(w);
+    const std::uint64_t sent = after_.oldest[w].dispatched_ns;
+    return after_.oldest[w].task == 0 || sent > after_.at_ns ? 0 : static_cast<double>(after_.at_ns - sent);
+  }
+
+  // One worker keeps the trainer waiting, and nothing comes from it.
+  bool is_stuck() {
+    if (!is_waiting()) return false;
+    const double usual = usual_work();
+    for (std::size_t w = 0; w < workers(); w++) {
+      const double age = task_age_ns(w);
+      const feedlane_worker_stats& worker = after_.workers[w];
+      if (age == 0 || worker.state != FEEDLANE_WORKER_READY) continue;
+      const bool is_process = worker.pid > 0 && after_.sees_processes && after_.info.start != FEEDLANE_START_THREAD;
+      const bool is_long = age > std::max(stuck_ns, stuck_factor * usual) && usual != 0 && others_are_idle(w);
+      const std::string state = is_process && age > stopped_ns ? os::describe_process(worker.pid) : "";
+      const bool is_stopped = state.starts_with("state T") || state.starts_with("state t");
+      if (!is_stopped && !is_long) continue;
+      tell_stuck(w, age, state, is_stopped);
+      return true;
+    }
+    return false;
+  }
+
+  void tell_stuck(std::size_t w, double age, const std::string& state, bool is_stopped) {
+    const feedlane_worker_stats& worker = after_.workers[w];
+    const auto pid = static_cast<long long>(worker.pid);
+    const bool has_begun = worker.task_since_ns != 0;
+    const auto batch = static_cast<long long>(has_begun ? worker.batch : after_.oldest[w].batch);
+    d_.worker = static_cast<std::int32_t>(w);
+    (void)tell(FEEDLANE_BOUND_WORKER,
+               text_of("worker %zu (process %lld): it %s batch %lld for %s, and the trainer waits%s%s", w, pid,
+                       has_begun ? "has worked at" : "has not begun", batch, duration(age).c_str(),
+                       state.empty() ? "" : "; ", state.c_str()),
+               is_stopped
+                   ? text_of("the process is stopped: kill -CONT %lld, or detach the debugger that holds it", pid)
+                   : "look at its stack; config.task_timeout_ns replaces workers that hang");
+  }
+
+  // No other worker makes what the trainer waits for: each is idle, or began its task later.
+  [[nodiscard]] bool others_are_idle(std::size_t worker) const {
+    for (std::size_t w = 0; w < workers(); w++)
+      if (w != worker && in_hand_ns(w) > task_age_ns(worker) / 2) return false;
+    return true;
+  }
+
+  // It is stopped in `next`, and nobody has a task in hand.
+  bool is_trainer_stopped() {
+    if (!is_waiting() || !after_.sees_processes) return false;
+    for (std::size_t w = 0; w < workers(); w++)
+      if (in_hand_ns(w) != 0) return false;
+    const std::string state = os::describe_process(after_.info.pid);
+    if (!state.starts_with("state T") && !state.starts_with("state t")) return false;
+    const auto pid = static_cast<long long>(after_.info.pid);
+    (void)tell(FEEDLANE_BOUND_TRAINER, text_of("the trainer: its process %lld is stopped; %s", pid, state.c_str()),
+               text_of("kill -CONT %lld, or detach the debugger that holds it", pid));
+    return true;
+  }
+
+  // No worker is ready; or most of the wait was for the first batch of an epoch.
+  bool is_starting() {
+    std::size_t starting = 0, opening = 0, ready = 0;
+    std::uint64_t since = after_.at_ns;
+    for (const feedlane_worker_stats& w : after_.workers) {
+      starting += w.state == FEEDLANE_WORKER_STARTING ? 1 : 0;
+      opening += w.state == FEEDLANE_WORKER_OPENING ? 1 : 0;
+      ready += w.state == FEEDLANE_WORKER_READY ? 1 : 0;
+      if (w.state == FEEDLANE_WORKER_STARTING || w.state == FEEDLANE_WORKER_OPENING)
+        since = std::min(since, w.state_since_ns);
+    }
+    const char* const advice =
+        "make opening the data set cheaper, or keep workers from epoch to epoch (config.keep_workers)";
+    const bool is_missed = is_waiting() || static_cast<double>(d_.exposed_ns) >= small_share * span();
+    if (is_missed && ready == 0 && starting + opening != 0) {
+      std::string text = "starting: no worker is ready";
+      if (starting != 0) text += text_of(", %zu of %zu start", starting, workers());
+      if (opening != 0) text += text_of(", %zu of %zu open their data sets", opening, workers());
+      text += text_of(", for %s", duration(static_cast<double>(after_.at_ns - since)).c_str());
+      (void)tell(FEEDLANE_BOUND_STARTING, text, advice);
+      return true;
+    }
+    const auto start = static_cast<double>(d_.start_ns);
+    if (start < 0.5 * static_cast<double>(d_.exposed_ns) || start < 0.3 * span()) return false;
+    (void)tell(FEEDLANE_BOUND_STARTING,
+               text_of("starting: next waited %s for the first batch of an epoch, %.0f %% of the time",
+                       duration(start).c_str(), percent(start / span())),
+               advice);
+    return true;
+  }
+
+  feedlane_diagnosis trainer_bound() {
+    std::string text =
+        d_.asked == 0
+            ? text_of("the trainer: it waited %.1f %% of the time", 100 * exposed_share())
+            : text_of("the trainer: %.0f %% of its batches were there when it asked, it waited %.1f %% of the time",
+                      percent(static_cast<double>(d_.ready) / static_cast<double>(d_.asked)), 100 * exposed_share());
+    if (d_.batches != 0) text += text_of(", and takes %s for a batch", duration(trainer_ns()).c_str());
+    std::string advice;
+    const double needed = static_cast<double>(workers()) * busy() / busy_share;
+    if (workers() > 1 && d_.batches > 10 && std::ceil(needed) < static_cast<double>(workers()))
+      advice = text_of("nothing to gain in loading: workers are busy %.0f %% of the time, %.0f would do",
+                       percent(busy()), std::max(1.0, std::ceil(needed)));
+    return tell(FEEDLANE_BOUND_TRAINER, text, advice);
+  }
+
+  // Workers have nothing to do, and no slots to do it in.
+  bool is_short_of_slots() {
+    const std::uint64_t held = after_.stats.slots_held;
+    const std::uint64_t left = after_.stats.slots - std::min(after_.stats.slots, held);
+    const bool holds_more = held > static_cast<std::uint64_t>(std::max(1, after_.info.held));
+    if (left >= workers() || after_.stats.slots_free != 0 || busy() > busy_share) return false;
+    (void)tell(
+        FEEDLANE_BOUND_SLOTS,
+        text_of("memory: %llu of %llu slots are held by the trainer, which leaves %llu for %zu workers; they are busy "
+                "%.0f %% of the time",
+                static_cast<unsigned long long>(held), static_cast<unsigned long long>(after_.stats.slots),
+                static_cast<unsigned long long>(left), workers(), percent(busy())),
+        holds_more
+            ? text_of("release batches earlier, or say how many are held at once: config.held is %d", after_.info.held)
+            : "config.arena_bytes leaves fewer slots than the workers could use: raise it");
+    return true;
+  }
+
+  bool has_slow_worker() {
+    if (workers() < 2) return false;
+    std::size_t slow = 0;
+    double most = 0;
+    std::vector<double> others;
+    for (std::size_t w = 0; w < workers(); w++) {
+      const double work = std::max(mean_work(w), in_hand_ns(w));
+      if (work > most) most = work, slow = w;
+    }
+    for (std::size_t w = 0; w < workers(); w++)
+      if (const double work = std::max(mean_work(w), in_hand_ns(w)); w != slow && work != 0) others.push_back(work);
+    if (others.empty()) return false;
+    const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
+    std::nth_element(others.begin(), middle, others.end());
+    double all_exposed = 0;
+    for (const double e : exposed_) all_exposed += e;
+    // The present wait is for the batch that it has in hand, if anybody's.
+    const auto since = static_cast<double>(after_.at_ns - std::min(after_.at_ns, after_.info.waiting_since_ns));
+    const double now = is_waiting() && in_hand_ns(slow) > 0 ? std::min(since, span()) : 0;
+    if (most < slow_factor * *middle || exposed_[slow] + now < 0.5 * (all_exposed + now)) return false;
+    d_.worker = static_cast<std::int32_t>(slow);
+    (void)tell(
+        FEEDLANE_BOUND_WORKER,
+        text_of(
+            "worker %zu (process %lld): a batch takes it %s, the others %s; %.0f %% of the wait was for its batches",
+            slow, static_cast<long long>(after_.workers[slow].pid), duration(most).c_str(), duration(*middle).c_str(),
+            percent((exposed_[slow] + now) / std::max(1.0, all_exposed + now))),
+        "see what this process shares its processor, disk or network with; with config.out_of_order it does not hold "
+        "up the others");
+    return true;
+  }
+
+  feedlane_diagnosis data_bound() {
+    feedlane_histogram all{};
+    for (const feedlane_histogram& h : work_) {
+      for (std::size_t b = 0; b < FEEDLANE_HISTOGRAM_BUCKETS; b++) all.buckets[b] += h.buckets[b];
+      all.count += h.count;
+      all.sum_ns += h.sum_ns;
+    }
+    const double mean = all.count == 0 ? 0 : static_cast<double>(all.sum_ns) / static_cast<double>(all.count);
+    std::string text = text_of("the data set: workers are busy %.0f %% of the time, and the trainer waits %.0f %%",
+                               percent(busy()), percent(exposed_share()));
+    if (mean != 0) text += text_of("; a batch takes %s", duration(mean).c_str());
+    std::string advice;
+    if (busy() < busy_share) {
+      if (all.count != 0)
+        text += text_of(" (median about %s, 99 of 100 below about %s)", duration(quantile(all, 0.5)).c_str(),
+                        duration(quantile(all, 0.99)).c_str());
+      if (restarts_ != 0) {
+        text += text_of("; %llu workers were replaced", static_cast<unsigned long long>(restarts_));
+        advice = "find out why workers end: the loader's events and distinct errors say how";
+      } else if (is_one_epoch_ && after_.info.iterable == 0 && d_.batches > 2 * workers()) {
+        advice = text_of("batches come unevenly: more of them in flight even that out (config.prefetch_factor is %d)",
+                         after_.info.prefetch_factor);
+      }
+    } else if (mean != 0 && trainer_ns() > 0) {
+      const double wanted = std::ceil(mean / trainer_ns());
+      const auto now = static_cast<double>(workers());
+      const std::string takes = duration(trainer_ns());
+      if (wanted > 16 * now)
+        advice = text_of("a faster data set: the trainer takes %s for a batch, more workers alone cannot keep up",
+                         takes.c_str());
+      else if (wanted > now)
+        advice = text_of(
+            "a faster data set, or %.0f workers instead of %zu if there are processors for them: the trainer "
+            "takes %s for a batch",
+            wanted, workers(), takes.c_str());
+      else advice = "a faster data set, or more workers";
+    } else {
+      advice = "a faster data set, or more workers";
+    }
+    return tell(FEEDLANE_BOUND_DATA, text, advice);
+  }
+
+  const Snapshot& after_;
+  feedlane_diagnosis d_{};
+  std::uint64_t restarts_ = 0;
+  bool is_one_epoch_ = true;
+  std::vector<double> exposed_;
+  std::vector<feedlane_histogram> work_;
+};
+
+}  // namespace
+
+feedlane_diagnosis diagnose(const Snapshot& before, const Snapshot& after) { return Interval(before, after).decide(); }
+
+std::string duration(double ns) {
+  char text[32];
+  if (ns < 1e3) (void)std::snprintf(text, sizeof text, "%.0f ns", ns);
+  else if (ns < 1e6) (void)std::snprintf(text, sizeof text, "%.3g us", ns / 1e3);
+  else if (ns < 1e9) (void)std::snprintf(text, sizeof text, "%.3g ms", ns / 1e6);
+  else if (ns < 120e9) (void)std::snprintf(text, sizeof text, "%.3g s", ns / 1e9);
+  else (void)std::snprintf(text, sizeof text, "%.0f min", ns / 60e9);
+  return text;
+}
+
+double quantile(const feedlane_histogram& h, double part) {
+  const double wanted = part * static_cast<double>(h.count);
+  double below = 0;
+  for (std::size_t b = 0; b < FEEDLANE_HISTOGRAM_BUCKETS; b++) {
+    const auto here = static_cast<double>(h.buckets[b]);
+    if (here != 0 && below + here >= wanted) {
+      const double low = b == 0 ? 0 : std::ldexp(1.0, static_cast<int>(b) - 1);
+      return b == 0 ? 0 : low + low * (wanted - below) / here;
+    }
+    below += here;
+  }
+  return 0;
+}
+
+}  // namespace feedlane::monitor

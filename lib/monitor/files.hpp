@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memfds of another process, by their names.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/error.hpp"
+#include "os/fd.hpp"
+#include "os/memfd.hpp"
+
+namespace feedlane::monitor {
+
+struct File {
+  os::Fd fd;
+  os::FileId id;
+};
+
+// Each memfd of this name once, in the order of its first descriptor. It may be anybody's: its contents are to be checked.
+Status find_files(std::int64_t pid, const char* name, std::vector<File>& out, Error& error);
+
+}  // namespace feedlane::monitor

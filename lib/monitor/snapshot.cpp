@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes snapshots and subtracts them.
+#include "monitor/snapshot.hpp"
+
+#include <algorithm>
+
+#include "monitor/records.hpp"
+#include "monitor/stats.hpp"
+#include "os/clock.hpp"
+
+namespace feedlane::monitor {
+
+void Snapshot::reserve(const shm::Segments& segments) {
+  const shm::Plan& plan = segments.plan();
+  workers.resize(plan.geometry.workers);
+  timings.resize(plan.timing_rows());
+  oldest.resize(plan.geometry.workers);
+}
+
+void Snapshot::take(const shm::Segments& segments) {
+  stats = read_stats(segments);
+  info = read_info(segments);
+  for (std::size_t w = 0; w < workers.size(); w++)
+    (void)read_worker_stats(segments, static_cast<std::int32_t>(w), workers[w]);
+  for (std::size_t row = 0; row < timings.size(); row++)
+    (void)read_timings(segments, workers.empty() ? -1 : static_cast<std::int32_t>(row), timings[row]);
+  find_oldest(segments);
+  at_ns = static_cast<std::uint64_t>(os::now_ns());
+}
+
+void Snapshot::find_oldest(const shm::Segments& segments) {
+  std::fill(oldest.begin(), oldest.end(), feedlane_batch_record{});
+  feedlane_batch_record record{};
+  for (std::uint64_t slot = 0; read_slot(segments, slot, record) == FEEDLANE_OK; slot++) {
+    const auto w = static_cast<std::size_t>(record.worker);
+    if (record.task == 0 || record.swept_ns != 0 || record.worker < 0 || w >= oldest.size()) continue;
+    // Answered, although the trainer has not looked. What the worker says is a hint. Relaxed: only a statistic.
+    const shm::WorkerRow& row = *segments.worker_row(static_cast<std::uint32_t>(w));
+    const bool is_begun = row.begun_through.load(std::memory_order_relaxed) >= record.task;
+    if (is_begun && row.started_task.load(std::memory_order_relaxed) != record.task) continue;
+    if (oldest[w].task == 0 || record.dispatched_ns < oldest[w].dispatched_ns) oldest[w] = record;
+  }
+}
+
+// ---- an epoch ----
+
+void EpochFigures::reserve(const shm::Segments& segments) {
+  begin_.reserve(segments);
+  end_.reserve(segments);
+  begin_.take(segments);
+}
+
+void EpochFigures::begin(const shm::Segments& segments) {
+  const std::lock_guard lock(mutex_);
+  begin_.take(segments);
+  is_over_ = false;
+}
+
+void EpochFigures::end(const shm::Segments& segments) {
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  end_.take(segments);
+  is_over_ = true;
+}
+
+void EpochFigures::read(const shm::Segments& segments, Snapshot& before, Snapshot& after) const {
+  before.reserve(segments);
+  after.reserve(segments);
+  bool is_over = false;
+  {
+    const std::lock_guard lock(mutex_);  // for two copies: begin and next wait for it
+    before = begin_;
+    is_over = is_over_;
+    if (is_over) after = end_;
+  }
+  if (!is_over) after.take(segments);
+}
+
+// ---- differences ----
+
+namespace {
+
+std::uint64_t less(std::uint64_t after, std::uint64_t before) { return after > before ? after - before : 0; }
+
+// Of the task in hand, which work_ns does not count yet.
+std::uint64_t in_hand(const Snapshot& snapshot, std::size_t worker) {
+  const std::uint64_t since = snapshot.workers[worker].task_since_ns;
+  return since == 0 ? 0 : less(snapshot.at_ns, since);
+}
+
+}  // namespace
+
+std::uint64_t busy_between(const Snapshot& before, const Snapshot& after, std::size_t worker) {
+  const std::uint64_t until_now = after.workers[worker].work_ns + in_hand(after, worker);
+  const std::uint64_t until_then = before.workers[worker].work_ns + in_hand(before, worker);
+  return std::min(less(until_now, until_then), less(after.at_ns, before.at_ns));
+}
+
+feedlane_histogram between(const feedlane_histogram& before, const feedlane_histogram& after) {
+  feedlane_histogram result{};
+  for (std::size_t b = 0; b < FEEDLANE_HISTOGRAM_BUCKETS; b++)
+    result.count += result.buckets[b] = less(after.buckets[b], before.buckets[b]);
+  result.sum_ns = less(after.sum_ns, before.sum_ns);
+  return result;
+}
+
+}  // namespace feedlane::monitor

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// All figures of a loader at one moment, for what happened between two.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "feedlane/observe.h"
+#include "shm/segment.hpp"
+
+namespace feedlane::monitor {
+
+struct Snapshot {
+  std::uint64_t at_ns = 0;
+  feedlane_stats stats{};
+  feedlane_loader_info info{};
+  std::vector<feedlane_worker_stats> workers;
+  std::vector<feedlane_timings> timings;  // of each worker; inline: one row
+  // Of each worker, the oldest task that it was sent and has not answered; `task` 0: none.
+  std::vector<feedlane_batch_record> oldest;
+  // Whether the workers' pids are those of this process's PID namespace.
+  bool sees_processes = true;
+
+  // Memory for a loader's figures, so that `take` cannot fail.
+  void reserve(const shm::Segments& segments);
+  void take(const shm::Segments& segments);
+
+ private:
+  void find_oldest(const shm::Segments& segments);
+};
+
+// The figures at the beginning of the newest epoch, and at its end. Thread safety: any thread.
+class EpochFigures {
+ public:
+  void reserve(const shm::Segments& segments);
+  void begin(const shm::Segments& segments);
+  void end(const shm::Segments& segments);
+  // `after`: as of now, or of the end of the epoch. Throws std::bad_alloc.
+  void read(const shm::Segments& segments, Snapshot& before, Snapshot& after) const;
+
+ private:
+  mutable std::mutex mutex_;
+  Snapshot begin_;
+  Snapshot end_;
+  bool is_over_ = false;
+};
+
+// For how long a worker had tasks in hand between two snapshots.
+std::uint64_t busy_between(const Snapshot& before, const Snapshot& after, std::size_t worker);
+// What was counted between two snapshots. Never negative.
+feedlane_histogram between(const feedlane_histogram& before, const feedlane_histogram& after);
+
+}  // namespace feedlane::monitor

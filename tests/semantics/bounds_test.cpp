@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said to bound a run.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <thread>
+
+#include "observe.hpp"
+#include "support/events.hpp"
+#include "support/process.hpp"
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+TEST_CASE("the bound of a run: the data set, the trainer, one slow worker") {
+  Slow slow;
+  {
+    slow.sample_ns = 3'000'000;
+    Setup s(60, 1);
+    s.forked(2, slow_dataset(slow));
+    const Loader l = s.create();
+    (void)take_epoch(l.get(), 0);
+    const feedlane_diagnosis d = diagnosis_of(l.get());
+    CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_DATA, d.text);
+    CHECK(d.batches == 60);
+    CHECK(d.samples == 60);
+    CHECK(d.worker == -1);
+  }
+  {
+    slow.sample_ns = 0;
+    Setup s(60, 1);
+    s.forked(2, slow_dataset(slow));
+    s.config.keep_workers = 1;
+    const Loader l = s.create();
+    (void)take_epoch(l.get(), 0);
+    begin(l.get(), 1);
+    for (auto b = fresh<feedlane_batch>(); feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK;) {
+      sleep_ns(5'000'000);
+      REQUIRE(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+    }
+    const feedlane_diagnosis d = diagnosis_of(l.get());
+    CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_TRAINER, d.text);
+    CHECK(d.asked == 59);
+    CHECK(d.ready >= 50);
+    CHECK(report_of(l.get()).find("epoch 1: 60 batches of 60") == 0);
+    CHECK(report_of(l.get()).find("bound: the trainer") != std::string::npos);
+  }
+  {
+    slow.sample_ns = 4'000'000;
+    slow.slow_worker = 1;
+    Setup s(80, 1);
+    s.forked(3, slow_dataset(slow));
+    const Loader l = s.create();
+    (void)take_epoch(l.get(), 0);
+    const feedlane_diagnosis d = diagnosis_of(l.get());
+    CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_WORKER, d.text);
+    CHECK_MESSAGE(d.worker == 1, d.text);
+  }
+}
+
+TEST_CASE("the bound of a run: a start that takes long does not make a slow trainer a slow data set") {
+  Slow slow;
+  slow.open_ns = 80'000'000;
+  Setup s(60, 1);
+  s.forked(2, slow_dataset(slow));
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  for (auto b = fresh<feedlane_batch>(); feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK;) {
+    sleep_ns(8'000'000);
+    REQUIRE(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+  }
+  const feedlane_diagnosis d = diagnosis_of(l.get());
+  CHECK(d.start_ns > d.interval_ns / 20);
+  CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_TRAINER, d.text);
+}
+
+TEST_CASE("the bound of a run: a stopped worker is named, while next waits for it") {
+  Setup s(100, 1);
+  s.workers(2);
+  s.config.keep_workers = 1;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  wait_until_ready(l.get(), 2);
+  (void)take(l.get());
+  const feedlane_worker_stats worker = worker_of(l.get(), 1);
+  REQUIRE(::kill(static_cast<pid_t>(worker.pid), SIGSTOP) == 0);
+  std::thread trainer([&] { (void)take_outcomes(l.get()); });
+  CHECK(eventually([&] {
+    const feedlane_diagnosis d = diagnosis_of(l.get());
+    return d.bound == FEEDLANE_BOUND_WORKER && d.worker == 1 &&
+           std::string(d.text).find("stopped") != std::string::npos;
+  }));
+  REQUIRE(::kill(static_cast<pid_t>(worker.pid), SIGCONT) == 0);
+  trainer.join();
+}
+
+TEST_CASE("the bound of a run: data sets that open are starting; without an epoch there is none") {
+  Setup s(10, 1);
+  s.workers(2);
+  const Gate gate;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_open = 1;
+  const Loader l = s.create();
+  CHECK(diagnosis_of(l.get()).bound == FEEDLANE_BOUND_NOTHING);
+  begin(l.get(), 0);
+  auto b = fresh<feedlane_batch>();
+  CHECK(eventually([&] {
+    (void)feedlane_loader_next(l.get(), 1'000'000, &b, nullptr);
+    return worker_of(l.get(), 0).state == FEEDLANE_WORKER_OPENING &&
+           worker_of(l.get(), 1).state == FEEDLANE_WORKER_OPENING;
+  }));
+  const feedlane_diagnosis d = diagnosis_of(l.get());
+  CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_STARTING, d.text);
+  CHECK(std::string(d.text).find("2 of 2 open their data sets") != std::string::npos);
+  CHECK(worker_of(l.get(), 0).state_since_ns <= now_ns());
+  gate.open();
+  (void)take_outcomes(l.get());
+}
