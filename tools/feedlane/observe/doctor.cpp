@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// `feedlane doctor`: checks the machine and running loaders; what is wrong, and what mends it.
+#include "doctor.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <list>
+#include <memory>
+#include <thread>
+
+#include "commands.hpp"
+
+namespace observe {
+namespace {
+
+struct Options {
+  std::int64_t pid = 0;
+  double interval_s = 2;
+  bool json = false;
+  std::string root;  // other files than the system's, for tests
+};
+
+constexpr int no_loader = 3;
+
+// What the loaders need of the machine.
+Demand demand_of(const std::vector<LoaderReport>& loaders) {
+  constexpr std::uint64_t worth_huge_pages = std::uint64_t{8} << 20;
+  Demand demand;
+  for (const LoaderReport& r : loaders) {
+    demand.workers += r.info.workers;
+    demand.data_bytes = std::max(demand.data_bytes, r.stats.data_bytes);
+    if (r.stats.data_bytes >= worth_huge_pages && r.stats.huge_bytes == 0)
+      demand.small_pages = std::max(demand.small_pages, r.stats.data_bytes);
+  }
+  return demand;
+}
+
+struct Result {
+  std::vector<Check> machine;
+  std::vector<LoaderReport> loaders;
+
+  [[nodiscard]] State state() const {
+    State worst = State::ok;
+    for (const Check& c : machine) worst = worse(worst, c.state);
+    for (const LoaderReport& r : loaders)
+      for (const Finding& f : r.findings) worst = worse(worst, f.state);
+    return worst;
+  }
+};
+
+// Watches the loaders for the interval, then checks the machine for them.
+Result examine_all(const Options& options, std::vector<Found> found) {
+  // What limits the process of one loader is asked of that process.
+  const System system{options.root, options.pid != 0 ? std::to_string(options.pid) : "self"};
+  Result result;
+  Demand demand;
+  if (!found.empty()) {
+    std::list<Observation> observations;
+    for (Found& f : found) observations.emplace_back(std::move(f));
+    const std::uint64_t throttled = throttled_ns(system);
+    const std::uint64_t began = now_ns();
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_s));
+    for (Observation& o : observations) result.loaders.push_back(look_at(o));
+    demand = demand_of(result.loaders);
+    demand.interval_ns = now_ns() - began;
+    demand.throttled_ns = throttled_ns(system) - throttled;
+  }
+  check_limits(system, demand, result.machine);
+  check_kernel(system, demand, result.machine);
+  return result;
+}
+
+void print_json(const Result& result) {
+  Json machine = Json::array();
+  for (const Check& c : result.machine) machine.push_back(to_json(c));
+  Json loaders = Json::array();
+  for (const LoaderReport& r : result.loaders) loaders.push_back(to_json(r));
+  const Json all{{"machine", std::move(machine)}, {"loaders", std::move(loaders)}, {"status", word_of(result.state())}};
+  fmt::print("{}\n", json_text(all));
+}
+
+void print_text(const Result& result) {
+  print(result.machine);
+  for (const LoaderReport& r : result.loaders) print(r);
+  if (result.loaders.empty()) fmt::print("\nno loader runs\n");
+  fmt::print("\nstatus: {}\n", word_of(result.state()));
+}
+
+int run(const Options& options) {
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a segment beyond RLIMIT_FSIZE is something to report
+  std::vector<Found> found;
+  if (options.root.empty()) found = options.pid != 0 ? find_loaders(options.pid) : all_loaders();
+  if (found.empty() && options.pid != 0) return no_loader;
+  const Result result = examine_all(options, std::move(found));
+  if (options.json) print_json(result);
+  else print_text(result);
+  return static_cast<int>(result.state());
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& exit_status) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("doctor", "Checks the machine and running loaders: what is wrong, what mends it");
+  command->add_option("--pid", options->pid, "of the trainer; all of this user's if not given")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{INT32_MAX}))
+      ->type_name("P");
+  command->add_option("--interval", options->interval_s, "for how long loaders are watched; default 2 seconds")
+      ->check(seconds_between(0.1, 3600))
+      ->type_name("S");
+  command->add_flag("--json", options->json, "one JSON value instead of text");
+  command->add_option("--root", options->root)->group("");  // where /proc and /sys of a test are
+  command->footer(
+      "Exit status: 0 nothing was found, 1 warnings, 2 problems, 3 the process has no loader that can be read.");
+  command->callback([options, &exit_status] { exit_status = run(*options); });
+}
+
+}  // namespace observe
