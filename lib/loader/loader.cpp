@@ -106,7 +106,7 @@ void Loader::drop_epoch() {
   dispatcher_.abandon_epoch(crew_.size() != 0, delivery_.staging());
   dispatcher_.set_begun(false);
   memory_.stamps.on_end();
-  memory_.figures.end(memory_.segments);
+  memory_.figures.end();
 }
 
 Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
@@ -198,7 +198,7 @@ Status Loader::obstacle(Error& error) {
 Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
   order_->progress().ended = true;
   memory_.stamps.on_end();
-  memory_.figures.end(memory_.segments);
+  memory_.figures.end();
   if (config_.keep_workers) return FEEDLANE_END;
   config_.dataset.close();
   const Status s = crew_.end_gently(deadline, error);

@@ -265,7 +265,7 @@ class Interval {
     std::nth_element(others.begin(), middle, others.end());
     double all_exposed = 0;
     for (const double e : exposed_) all_exposed += e;
-    // The present wait is for the batch that it has in hand, if anybody's.
+    // The present wait is for a batch that it has in hand.
     const auto since = static_cast<double>(after_.at_ns - std::min(after_.at_ns, after_.info.waiting_since_ns));
     const double now = is_waiting() && in_hand_ns(slow) > 0 ? std::min(since, span()) : 0;
     if (most < slow_factor * *middle || exposed_[slow] + now < 0.5 * (all_exposed + now)) return false;

@@ -16,7 +16,8 @@ struct File {
   os::FileId id;
 };
 
-// Each memfd of this name once, in the order of its first descriptor. It may be anybody's: its contents are to be checked.
+// Each memfd of this name once, in the order of its first descriptor. Any process may give a memfd this name: its contents are to be
+// checked.
 Status find_files(std::int64_t pid, const char* name, std::vector<File>& out, Error& error);
 
 }  // namespace feedlane::monitor

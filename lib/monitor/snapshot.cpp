@@ -46,34 +46,30 @@ void Snapshot::find_oldest(const shm::Segments& segments) {
 
 void EpochFigures::reserve(const shm::Segments& segments) {
   begin_.reserve(segments);
-  end_.reserve(segments);
   begin_.take(segments);
 }
 
 void EpochFigures::begin(const shm::Segments& segments) {
   const std::lock_guard lock(mutex_);
   begin_.take(segments);
-  is_over_ = false;
+  end_ns_ = 0;
 }
 
-void EpochFigures::end(const shm::Segments& segments) {
+// Until the next begin nothing changes that a report is about, so the time is enough.
+void EpochFigures::end() {
   const std::lock_guard lock(mutex_);
-  if (is_over_) return;
-  end_.take(segments);
-  is_over_ = true;
+  if (end_ns_ == 0) end_ns_ = static_cast<std::uint64_t>(os::now_ns());
 }
 
 void EpochFigures::read(const shm::Segments& segments, Snapshot& before, Snapshot& after) const {
   before.reserve(segments);
   after.reserve(segments);
-  bool is_over = false;
-  {
-    const std::lock_guard lock(mutex_);  // for two copies: begin and next wait for it
-    before = begin_;
-    is_over = is_over_;
-    if (is_over) after = end_;
-  }
-  if (!is_over) after.take(segments);
+  after.take(segments);
+  const std::lock_guard lock(mutex_);  // for one copy: begin and next wait for it
+  before = begin_;
+  if (end_ns_ != 0) after.at_ns = std::min(after.at_ns, end_ns_);
+  // An epoch has begun between the two.
+  if (before.at_ns > after.at_ns) after = before;
 }
 
 // ---- differences ----

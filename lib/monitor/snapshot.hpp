@@ -30,20 +30,19 @@ struct Snapshot {
   void find_oldest(const shm::Segments& segments);
 };
 
-// The figures at the beginning of the newest epoch, and at its end. Thread safety: any thread.
+// The figures at the beginning of the newest epoch, and when it ended. Thread safety: any thread.
 class EpochFigures {
  public:
   void reserve(const shm::Segments& segments);
   void begin(const shm::Segments& segments);
-  void end(const shm::Segments& segments);
-  // `after`: as of now, or of the end of the epoch. Throws std::bad_alloc.
+  void end();
+  // `after`: as of now, or, in its time, of the end of the epoch. Throws std::bad_alloc.
   void read(const shm::Segments& segments, Snapshot& before, Snapshot& after) const;
 
  private:
   mutable std::mutex mutex_;
   Snapshot begin_;
-  Snapshot end_;
-  bool is_over_ = false;
+  std::uint64_t end_ns_ = 0;  // 0: it is not over
 };
 
 // For how long a worker had tasks in hand between two snapshots.

@@ -16,6 +16,7 @@
 #include "observe.hpp"
 #include "support/events.hpp"
 #include "support/process.hpp"
+#include "support/sanitizers.hpp"
 #include "support/scripted.hpp"
 #include "support/trainer.hpp"
 
@@ -169,7 +170,9 @@ TEST_CASE("the exposed wait is that of a clock outside, within 1 %") {
       REQUIRE(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
     }
     std::nth_element(shares.begin(), shares.begin() + 30, shares.end());
-    CHECK_MESSAGE(shares[30] >= 0.99, "the median: other processes may run between the two clocks");
+    // Poisoning takes time of its own, between the stamp and the return.
+    constexpr double least = FEEDLANE_TEST_SANITIZED != 0 ? 0.9 : 0.99;
+    CHECK_MESSAGE(shares[30] >= least, "the median: other processes may run between the two clocks");
     CHECK_MESSAGE(stats_of(l.get()).wait_ns == traced, "all of it was for batches");
     CHECK(stats_of(l.get()).start_wait_ns == timings_of(l.get()).start.sum_ns);
   }
