@@ -30,8 +30,9 @@ Status Monitor::open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor
   if (nth < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "nth", nth, 0, "nth is {}: loaders are counted from 0", nth);
   std::vector<File> controls, datas;
   Status s = find_files(pid, shm::control_name, controls, error);
-  if (s == FEEDLANE_OK) s = find_files(pid, shm::data_name, datas, error);
   if (s != FEEDLANE_OK) return s;
+  if (controls.empty()) return FEEDLANE_END;  // as of most processes: their descriptors are read once
+  if (s = find_files(pid, shm::data_name, datas, error); s != FEEDLANE_OK) return s;
   for (const File& control : controls) {
     Beginning beginning;
     if (!is_control(control, beginning)) continue;
