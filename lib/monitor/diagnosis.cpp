@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
+#include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "monitor/histogram.hpp"
+#include "monitor/words.hpp"
 #include "os/other_process.hpp"
 
 namespace feedlane::monitor {
@@ -27,14 +27,8 @@ constexpr double stopped_ns = 0.2e9;
 // Of all the time of all workers: above it they are busy.
 constexpr double busy_share = 0.7;
 
-__attribute__((format(printf, 1, 2))) std::string text_of(const char* format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  (void)std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
+// Of os::describe_process: by a signal, or by a tracer.
+bool says_stopped(const std::string& state) { return state.starts_with("state T") || state.starts_with("state t"); }
 
 double percent(double share) { return std::round(100 * share); }
 
@@ -44,14 +38,14 @@ class Interval {
   Interval(const Snapshot& before, const Snapshot& after) : after_(after) {
     d_.size = sizeof d_;
     d_.worker = -1;
-    d_.interval_ns = after.at_ns - std::min(after.at_ns, before.at_ns);
-    d_.batches = after.stats.batches - std::min(after.stats.batches, before.stats.batches);
-    d_.samples = after.stats.samples - std::min(after.stats.samples, before.stats.samples);
-    d_.bytes = after.stats.bytes - std::min(after.stats.bytes, before.stats.bytes);
-    d_.exposed_ns = after.stats.wait_ns - std::min(after.stats.wait_ns, before.stats.wait_ns);
-    d_.start_ns = after.stats.start_wait_ns - std::min(after.stats.start_wait_ns, before.stats.start_wait_ns);
-    d_.start_ns = std::min(d_.start_ns, d_.exposed_ns);  // it is counted when the wait is over
-    restarts_ = after.stats.restarts - std::min(after.stats.restarts, before.stats.restarts);
+    d_.interval_ns = difference(after.at_ns, before.at_ns);
+    d_.batches = difference(after.stats.batches, before.stats.batches);
+    d_.samples = difference(after.stats.samples, before.stats.samples);
+    d_.bytes = difference(after.stats.bytes, before.stats.bytes);
+    d_.exposed_ns = difference(after.stats.wait_ns, before.stats.wait_ns);
+    // It is counted when the wait is over.
+    d_.start_ns = std::min(difference(after.stats.start_wait_ns, before.stats.start_wait_ns), d_.exposed_ns);
+    restarts_ = difference(after.stats.restarts, before.stats.restarts);
     is_one_epoch_ = after.stats.epochs == before.stats.epochs;
     for (std::size_t w = 0; w < workers(); w++) d_.busy_ns += busy_between(before, after, w);
     for (std::size_t row = 0; row < after.timings.size(); row++) {
@@ -67,9 +61,9 @@ class Interval {
     if (d_.interval_ns == 0 || (after_.info.in_epoch == 0 && d_.batches == 0))
       return tell(FEEDLANE_BOUND_NOTHING, "no epoch is in progress", "");
     if (workers() == 0) return inline_bound();
-    if (is_stuck() || is_trainer_stopped() || is_starting()) return d_;
+    if (finds_stuck_worker() || finds_stopped_trainer() || finds_start()) return d_;
     if (exposed_share() < small_share) return trainer_bound();
-    if (has_slow_worker() || is_short_of_slots()) return d_;
+    if (finds_slow_worker() || finds_slot_shortage()) return d_;
     return data_bound();
   }
 
@@ -79,8 +73,7 @@ class Interval {
   // Without the waits for the first batches of epochs: while workers start, nothing can be said of what comes after.
   [[nodiscard]] double running() const { return std::max(1.0, span() - static_cast<double>(d_.start_ns)); }
   [[nodiscard]] double exposed_share() const {
-    const std::uint64_t exposed = d_.exposed_ns - std::min(d_.exposed_ns, d_.start_ns);
-    return std::min(1.0, static_cast<double>(exposed) / running());
+    return std::min(1.0, static_cast<double>(d_.exposed_ns - d_.start_ns) / running());
   }
   [[nodiscard]] double busy() const {
     return std::min(1.0, static_cast<double>(d_.busy_ns) / (running() * static_cast<double>(workers())));
@@ -94,19 +87,15 @@ class Interval {
   }
   [[nodiscard]] double in_hand_ns(std::size_t w) const {
     const std::uint64_t since = after_.workers[w].task_since_ns;
-    return since == 0 || since > after_.at_ns ? 0 : static_cast<double>(after_.at_ns - since);
+    return since == 0 ? 0 : static_cast<double>(difference(after_.at_ns, since));
   }
-  [[nodiscard]] double mean_work(std::size_t row) const {
-    return work_[row].count == 0 ? 0 : static_cast<double>(work_[row].sum_ns) / static_cast<double>(work_[row].count);
-  }
+  // Of a worker's batches in the interval, the one in hand counted.
+  [[nodiscard]] double work_ns(std::size_t w) const { return std::max(mean_ns(work_[w]), in_hand_ns(w)); }
   // Over the loader's life.
-  [[nodiscard]] double usual_work() const {
-    double sum = 0, count = 0;
-    for (const feedlane_timings& t : after_.timings) {
-      sum += static_cast<double>(t.work.sum_ns);
-      count += static_cast<double>(t.work.count);
-    }
-    return count == 0 ? 0 : sum / count;
+  [[nodiscard]] double usual_work_ns() const {
+    feedlane_histogram all{};
+    for (const feedlane_timings& t : after_.timings) add_to(all, t.work);
+    return mean_ns(all);
   }
 
   feedlane_diagnosis tell(std::int32_t bound, const std::string& text, const std::string& advice) {
@@ -124,17 +113,19 @@ class Interval {
                 "let workers make the batches: config.workers is 0");
   }
 
+  // Each of the following that begins with `finds` tells what it finds, and then returns true.
+
   // For how long a worker has had the oldest of its tasks: in hand, or sent and not begun.
   [[nodiscard]] double task_age_ns(std::size_t w) const {
     if (after_.workers[w].task_since_ns != 0) return in_hand_ns(w);
     const std::uint64_t sent = after_.oldest[w].dispatched_ns;
-    return after_.oldest[w].task == 0 || sent > after_.at_ns ? 0 : static_cast<double>(after_.at_ns - sent);
+    return after_.oldest[w].task == 0 ? 0 : static_cast<double>(difference(after_.at_ns, sent));
   }
 
   // One worker keeps the trainer waiting, and nothing comes from it.
-  bool is_stuck() {
+  bool finds_stuck_worker() {
     if (!is_waiting()) return false;
-    const double usual = usual_work();
+    const double usual = usual_work_ns();
     for (std::size_t w = 0; w < workers(); w++) {
       const double age = task_age_ns(w);
       const feedlane_worker_stats& worker = after_.workers[w];
@@ -142,7 +133,7 @@ class Interval {
       const bool is_process = worker.pid > 0 && after_.sees_processes && after_.info.start != FEEDLANE_START_THREAD;
       const bool is_long = age > std::max(stuck_ns, stuck_factor * usual) && usual != 0 && others_are_idle(w);
       const std::string state = is_process && age > stopped_ns ? os::describe_process(worker.pid) : "";
-      const bool is_stopped = state.starts_with("state T") || state.starts_with("state t");
+      const bool is_stopped = says_stopped(state);
       if (!is_stopped && !is_long) continue;
       tell_stuck(w, age, state, is_stopped);
       return true;
@@ -172,13 +163,13 @@ class Interval {
     return true;
   }
 
-  // It is stopped in `next`, and nobody has a task in hand.
-  bool is_trainer_stopped() {
+  // It is stopped in `next`, and no worker has a task in hand.
+  bool finds_stopped_trainer() {
     if (!is_waiting() || !after_.sees_processes) return false;
     for (std::size_t w = 0; w < workers(); w++)
       if (in_hand_ns(w) != 0) return false;
     const std::string state = os::describe_process(after_.info.pid);
-    if (!state.starts_with("state T") && !state.starts_with("state t")) return false;
+    if (!says_stopped(state)) return false;
     const auto pid = static_cast<long long>(after_.info.pid);
     (void)tell(FEEDLANE_BOUND_TRAINER, text_of("the trainer: its process %lld is stopped; %s", pid, state.c_str()),
                text_of("kill -CONT %lld, or detach the debugger that holds it", pid));
@@ -186,7 +177,7 @@ class Interval {
   }
 
   // No worker is ready; or most of the wait was for the first batch of an epoch.
-  bool is_starting() {
+  bool finds_start() {
     std::size_t starting = 0, opening = 0, ready = 0;
     std::uint64_t since = after_.at_ns;
     for (const feedlane_worker_stats& w : after_.workers) {
@@ -232,7 +223,7 @@ class Interval {
   }
 
   // Workers have nothing to do, and no slots to do it in.
-  bool is_short_of_slots() {
+  bool finds_slot_shortage() {
     const std::uint64_t held = after_.stats.slots_held;
     const std::uint64_t left = after_.stats.slots - std::min(after_.stats.slots, held);
     const bool holds_more = held > static_cast<std::uint64_t>(std::max(1, after_.info.held));
@@ -249,24 +240,23 @@ class Interval {
     return true;
   }
 
-  bool has_slow_worker() {
+  bool finds_slow_worker() {
     if (workers() < 2) return false;
     std::size_t slow = 0;
     double most = 0;
     std::vector<double> others;
     for (std::size_t w = 0; w < workers(); w++) {
-      const double work = std::max(mean_work(w), in_hand_ns(w));
-      if (work > most) most = work, slow = w;
+      if (work_ns(w) > most) most = work_ns(w), slow = w;
     }
     for (std::size_t w = 0; w < workers(); w++)
-      if (const double work = std::max(mean_work(w), in_hand_ns(w)); w != slow && work != 0) others.push_back(work);
+      if (w != slow && work_ns(w) != 0) others.push_back(work_ns(w));
     if (others.empty()) return false;
     const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
     std::nth_element(others.begin(), middle, others.end());
     double all_exposed = 0;
     for (const double e : exposed_) all_exposed += e;
     // The present wait is for a batch that it has in hand.
-    const auto since = static_cast<double>(after_.at_ns - std::min(after_.at_ns, after_.info.waiting_since_ns));
+    const auto since = static_cast<double>(difference(after_.at_ns, after_.info.waiting_since_ns));
     const double now = is_waiting() && in_hand_ns(slow) > 0 ? std::min(since, span()) : 0;
     if (most < slow_factor * *middle || exposed_[slow] + now < 0.5 * (all_exposed + now)) return false;
     d_.worker = static_cast<std::int32_t>(slow);
@@ -283,12 +273,8 @@ class Interval {
 
   feedlane_diagnosis data_bound() {
     feedlane_histogram all{};
-    for (const feedlane_histogram& h : work_) {
-      for (std::size_t b = 0; b < FEEDLANE_HISTOGRAM_BUCKETS; b++) all.buckets[b] += h.buckets[b];
-      all.count += h.count;
-      all.sum_ns += h.sum_ns;
-    }
-    const double mean = all.count == 0 ? 0 : static_cast<double>(all.sum_ns) / static_cast<double>(all.count);
+    for (const feedlane_histogram& h : work_) add_to(all, h);
+    const double mean = mean_ns(all);
     std::string text = text_of("the data set: workers are busy %.0f %% of the time, and the trainer waits %.0f %%",
                                percent(busy()), percent(exposed_share()));
     if (mean != 0) text += text_of("; a batch takes %s", duration(mean).c_str());
@@ -334,29 +320,5 @@ class Interval {
 }  // namespace
 
 feedlane_diagnosis diagnose(const Snapshot& before, const Snapshot& after) { return Interval(before, after).decide(); }
-
-std::string duration(double ns) {
-  char text[32];
-  if (ns < 1e3) (void)std::snprintf(text, sizeof text, "%.0f ns", ns);
-  else if (ns < 1e6) (void)std::snprintf(text, sizeof text, "%.3g us", ns / 1e3);
-  else if (ns < 1e9) (void)std::snprintf(text, sizeof text, "%.3g ms", ns / 1e6);
-  else if (ns < 120e9) (void)std::snprintf(text, sizeof text, "%.3g s", ns / 1e9);
-  else (void)std::snprintf(text, sizeof text, "%.0f min", ns / 60e9);
-  return text;
-}
-
-double quantile(const feedlane_histogram& h, double part) {
-  const double wanted = part * static_cast<double>(h.count);
-  double below = 0;
-  for (std::size_t b = 0; b < FEEDLANE_HISTOGRAM_BUCKETS; b++) {
-    const auto here = static_cast<double>(h.buckets[b]);
-    if (here != 0 && below + here >= wanted) {
-      const double low = b == 0 ? 0 : std::ldexp(1.0, static_cast<int>(b) - 1);
-      return b == 0 ? 0 : low + low * (wanted - below) / here;
-    }
-    below += here;
-  }
-  return 0;
-}
 
 }  // namespace feedlane::monitor

@@ -76,12 +76,10 @@ void EpochFigures::read(const shm::Segments& segments, Snapshot& before, Snapsho
 
 namespace {
 
-std::uint64_t less(std::uint64_t after, std::uint64_t before) { return after > before ? after - before : 0; }
-
 // Of the task in hand, which work_ns does not count yet.
 std::uint64_t in_hand(const Snapshot& snapshot, std::size_t worker) {
   const std::uint64_t since = snapshot.workers[worker].task_since_ns;
-  return since == 0 ? 0 : less(snapshot.at_ns, since);
+  return since == 0 ? 0 : difference(snapshot.at_ns, since);
 }
 
 }  // namespace
@@ -89,14 +87,14 @@ std::uint64_t in_hand(const Snapshot& snapshot, std::size_t worker) {
 std::uint64_t busy_between(const Snapshot& before, const Snapshot& after, std::size_t worker) {
   const std::uint64_t until_now = after.workers[worker].work_ns + in_hand(after, worker);
   const std::uint64_t until_then = before.workers[worker].work_ns + in_hand(before, worker);
-  return std::min(less(until_now, until_then), less(after.at_ns, before.at_ns));
+  return std::min(difference(until_now, until_then), difference(after.at_ns, before.at_ns));
 }
 
 feedlane_histogram between(const feedlane_histogram& before, const feedlane_histogram& after) {
   feedlane_histogram result{};
   for (std::size_t b = 0; b < FEEDLANE_HISTOGRAM_BUCKETS; b++)
-    result.count += result.buckets[b] = less(after.buckets[b], before.buckets[b]);
-  result.sum_ns = less(after.sum_ns, before.sum_ns);
+    result.count += result.buckets[b] = difference(after.buckets[b], before.buckets[b]);
+  result.sum_ns = difference(after.sum_ns, before.sum_ns);
   return result;
 }
 

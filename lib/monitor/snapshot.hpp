@@ -45,6 +45,10 @@ class EpochFigures {
   std::uint64_t end_ns_ = 0;  // 0: it is not over
 };
 
+// after - before of two counters; 0 where that is negative, because a worker wrote one of them.
+inline std::uint64_t difference(std::uint64_t after, std::uint64_t before) {
+  return after > before ? after - before : 0;
+}
 // For how long a worker had tasks in hand between two snapshots.
 std::uint64_t busy_between(const Snapshot& before, const Snapshot& after, std::size_t worker);
 // What was counted between two snapshots. Never negative.
