@@ -173,11 +173,6 @@ const char* state_name(std::int32_t state) {
   return word(words, state);
 }
 
-const char* bound_name(std::int32_t bound) {
-  static constexpr const char* words[] = {"nothing", "trainer", "data", "worker", "slots", "starting"};
-  return word(words, bound);
-}
-
 std::string error_name(std::int32_t code) {
   const std::string name = feedlane_status_name(code);
   return name == "UNKNOWN" ? std::to_string(code) : name;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <feedlane/monitor.hpp>
+#include <feedlane/progress.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -50,7 +51,7 @@ std::string program_of(std::int64_t pid, std::size_t most = 60);
 
 const char* start_name(std::int32_t start);    // "spawn", "fork", "thread", "external"
 const char* state_name(std::int32_t state);    // "none", "starting", "opening", "ready", "stopping", "failed"
-const char* bound_name(std::int32_t bound);    // "nothing", "trainer", "data", "worker", "slots", "starting"
+using feedlane::bound_name;                    // "nothing", "trainer", "data", "worker", "slots", "starting"
 std::string error_name(std::int32_t code);     // "E_SAMPLE", or the number
 std::string event_name(std::int32_t kind);     // "worker_died"; 0: "error"
 std::string duration(double seconds);          // "250 us", "1.5 s", "3 min 10 s"
