@@ -310,15 +310,28 @@ pub(crate) fn timings(read: impl FnOnce(*mut sys::feedlane_timings) -> i32) -> R
     }))
 }
 
-pub(crate) fn slots(read: impl Fn(u64, *mut sys::feedlane_batch_record) -> i32) -> Result<Vec<BatchRecord>, Error> {
+/// What `read` gives for 0, 1, 2 and so on, until it gives nothing. `value` has the size that the library reads.
+fn all_of<C, T>(
+    value: impl Fn() -> C,
+    read: impl Fn(usize, *mut C) -> i32,
+    from_c: impl Fn(&C) -> T,
+) -> Result<Vec<T>, Error> {
     let mut all = Vec::new();
     loop {
-        let mut out = sys::feedlane_batch_record::new();
-        if spoken(read(all.len() as u64, &mut out))? != Status::OK {
+        let mut out = value();
+        if spoken(read(all.len(), &mut out))? != Status::OK {
             return Ok(all);
         }
-        all.push(BatchRecord::from_c(&out));
+        all.push(from_c(&out));
     }
+}
+
+pub(crate) fn slots(read: impl Fn(u64, *mut sys::feedlane_batch_record) -> i32) -> Result<Vec<BatchRecord>, Error> {
+    all_of(sys::feedlane_batch_record::new, |slot, out| read(slot as u64, out), BatchRecord::from_c)
+}
+
+pub(crate) fn errors(read: impl Fn(i32, *mut sys::feedlane_error_record) -> i32) -> Result<Vec<ErrorRecord>, Error> {
+    all_of(sys::feedlane_error_record::new, |index, out| read(index as i32, out), ErrorRecord::from_c)
 }
 
 /// `read` copies to as many records as it is given, and says how many.
@@ -331,17 +344,6 @@ pub(crate) fn trace(
     let status = spoken(read(records.as_mut_ptr(), room, &mut count))?;
     records.truncate(if status == Status::OK { count as usize } else { 0 });
     Ok(records.iter().map(BatchRecord::from_c).collect())
-}
-
-pub(crate) fn errors(read: impl Fn(i32, *mut sys::feedlane_error_record) -> i32) -> Result<Vec<ErrorRecord>, Error> {
-    let mut all = Vec::new();
-    loop {
-        let mut out = sys::feedlane_error_record::new();
-        if spoken(read(all.len() as i32, &mut out))? != Status::OK {
-            return Ok(all);
-        }
-        all.push(ErrorRecord::from_c(&out));
-    }
 }
 
 pub(crate) fn diagnosis(read: impl FnOnce(*mut sys::feedlane_diagnosis) -> i32) -> Result<Diagnosis, Error> {
