@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes src/LibFeedlane/constants.jl, structs.jl and functions.jl out of the record of the interface.
+# Writes src/LibFeedlane/constants.jl, handles.jl, structs.jl and functions.jl out of the record of the interface.
 # Usage: julia gen/generate.jl interface.json [FOLDER]    (default: ../src/LibFeedlane); test/record.jl compares the files.
 include("json.jl")
 
@@ -31,12 +31,16 @@ function write_constants(io, record)
     end
 end
 
+function write_handles(io, record)
+    print(io, HEAD)
+    for handle in JSON.get(record, "handles")
+        println(io, "mutable struct ", handle, " end")
+    end
+end
+
 function write_structs(io, record)
     print(io, HEAD)
     declared = copy(JSON.get(record, "handles"))
-    for handle in declared
-        println(io, "mutable struct ", handle, " end")
-    end
     for (name, layout) in JSON.get(record, "structs")
         println(io, "\nstruct ", name)
         for field in JSON.get(layout, "fields")
@@ -74,7 +78,8 @@ end
 
 function main(record_path, folder=joinpath(@__DIR__, "..", "src", "LibFeedlane"))
     record = JSON.parse(read(record_path, String))
-    for (name, writer) in ("constants" => write_constants, "structs" => write_structs, "functions" => write_functions)
+    for (name, writer) in ("constants" => write_constants, "handles" => write_handles, "structs" => write_structs,
+                           "functions" => write_functions)
         open(io -> writer(io, record), joinpath(folder, name * ".jl"), "w")
     end
 end

@@ -8,6 +8,7 @@ using Libdl
 const libfeedlane = "libfeedlane.so.1"
 
 include("constants.jl")
+include("handles.jl")
 include("structs.jl")
 include("functions.jl")
 
