@@ -36,10 +36,7 @@ TEST_CASE("the bound of a run: the data set, the trainer, one slow worker") {
     const Loader l = s.create();
     (void)take_epoch(l.get(), 0);
     begin(l.get(), 1);
-    for (auto b = fresh<feedlane_batch>(); feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK;) {
-      sleep_ns(5'000'000);
-      REQUIRE(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
-    }
+    train_slowly(l.get(), 5'000'000);
     const feedlane_diagnosis d = diagnosis_of(l.get());
     CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_TRAINER, d.text);
     CHECK(d.asked == 59);
@@ -67,10 +64,7 @@ TEST_CASE("the bound of a run: a start that takes long does not make a slow trai
   s.forked(2, slow_dataset(slow));
   const Loader l = s.create();
   begin(l.get(), 0);
-  for (auto b = fresh<feedlane_batch>(); feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK;) {
-    sleep_ns(8'000'000);
-    REQUIRE(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
-  }
+  train_slowly(l.get(), 8'000'000);
   const feedlane_diagnosis d = diagnosis_of(l.get());
   CHECK(d.start_ns > d.interval_ns / 20);
   CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_TRAINER, d.text);

@@ -47,6 +47,14 @@ inline void sleep_ns(std::int64_t ns) {
   }
 }
 
+// Takes the batches of the epoch that has begun, and so long for each.
+inline void train_slowly(feedlane_loader* l, std::int64_t batch_ns) {
+  for (auto b = fresh<feedlane_batch>(); feedlane_loader_next(l, patience_ns, &b, nullptr) == FEEDLANE_OK;) {
+    sleep_ns(batch_ns);
+    REQUIRE(feedlane_batch_release(l, b.token) == FEEDLANE_OK);
+  }
+}
+
 inline feedlane_dataset slow_dataset(Slow& slow) {
   auto d = fresh<feedlane_dataset>();
   d.user_data = &slow;

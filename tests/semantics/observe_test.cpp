@@ -370,7 +370,7 @@ TEST_CASE("errors that differ in numbers only are counted as one; restarts by th
   }
   const feedlane_stats stats = stats_of(l.get());
   CHECK(stats.restarts_signal == stats.restarts);
-  CHECK(stats.restarts >= 5);  // after the last batch of an epoch nobody is missed
+  CHECK(stats.restarts >= 5);  // one that dies after the last batch of an epoch is not replaced
   CHECK(stats.restarts_exit + stats.restarts_hung + stats.restarts_invalid + stats.restarts_unattached == 0);
 }
 
