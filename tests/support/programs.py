@@ -9,10 +9,12 @@ DEADLINE_S = 60
 Finished = collections.namedtuple("Finished", "pid code out err")
 
 
-def run(*command, deadline_s=DEADLINE_S):
-    """Runs to the end. Output goes through files: a left-over worker that holds a pipe open couldn't hang the test."""
+def run(*command, deadline_s=DEADLINE_S, env=None):
+    """Runs to the end. env: the whole environment; None: this process's. Output goes through files: a left-over worker that
+    holds a pipe open couldn't hang the test."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                   env=env)
         try:
             code = process.wait(deadline_s)
         except subprocess.TimeoutExpired:
