@@ -162,5 +162,6 @@ if __name__ == "__main__":
         print("skipped:", *(missing or ["no CMake package of libtorch; FEEDLANE_LIBTORCH can name its folder"]))
         sys.exit(SKIPPED)
     PROGRAMS = build(*(sys.argv.pop(1) for _ in range(3)), package)
+    os.environ["OMP_NUM_THREADS"] = "1"  # on a busy machine the threads of one step wait for each other
     DIGITS, TOKENS = (os.path.join(PROGRAMS, name) for name in ("digits", "tokens"))
     unittest.main()
