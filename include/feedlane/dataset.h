@@ -50,20 +50,24 @@ typedef struct feedlane_row {
 /** A worker's identity and configuration. Pointers are valid until detach. */
 typedef struct feedlane_worker_info {
   size_t size;
-  int32_t id;         /**< 0 .. count - 1; -1: inline */
-  int32_t count;      /**< number of workers */
-  int32_t generation; /**< 0, +1 for each replacement */
-  int32_t iterable;   /**< 1: tasks carry no indices, this worker iterates shard `id` of `count` (inline: all data) */
-  uint64_t seed;      /**< base seed + id */
-  const void *config; /**< the loader's worker_config, read-only; NULL if it has none */
+  int32_t id;                   /**< 0 .. count - 1; -1: inline */
+  int32_t count;                /**< number of workers */
+  int32_t generation;           /**< 0, +1 for each replacement */
+  int32_t iterable;             /**< 1: tasks carry no indices, this worker iterates shard `shard` of `shards` */
+  uint64_t seed;                /**< base seed + shard */
+  const void *config;           /**< the loader's worker_config, read-only; NULL if it has none */
   uint64_t config_bytes;        /**< its length */
   const feedlane_field *fields; /**< as the trainer declared them */
   uint64_t field_count;         /**< how many */
   int32_t retries;              /**< config.retries: a worker in the pull form retries by itself */
   int32_t reserved;
   int64_t retry_backoff_ns; /**< before the first retry, doubled before each further one */
-  int64_t epoch; /**< the epoch begun last, 0 before the first. Combine it with `seed`, which is the same in all
+  int64_t epoch;  /**< the epoch begun last, 0 before the first. Combine it with `seed`, which is the same in all
                                  epochs, for random numbers that differ between epochs. Kept workers outlive epochs */
+  int32_t rank;   /**< iterable: config.rank; map-style: 0, the sampler has the ranks */
+  int32_t world;  /**< iterable: config.world, at least 1; map-style: 1 */
+  int64_t shard;  /**< rank * count + id; inline: rank */
+  int64_t shards; /**< world * count; inline: world */
 } feedlane_worker_info;
 
 /** @{ The functions of a feedlane_dataset. */

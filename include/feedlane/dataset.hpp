@@ -11,7 +11,7 @@
  *                                                                // LoaderOptions::substitute; nullopt: none
  *     };
  *     struct Shard {                                             // LoaderOptions::iterable
- *       explicit Shard(const feedlane::WorkerInfo& info);        // shard info.id() of info.count()
+ *       explicit Shard(const feedlane::WorkerInfo& info);        // shard info.shard() of info.shards()
  *       bool next(const feedlane::Row& row);                     // the next sample; false: exhausted
  *       bool fetch(const feedlane::Task& task);                  // or: the next batch
  *       void restart(std::int64_t epoch);                        // before each epoch; default: a new object

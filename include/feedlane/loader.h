@@ -106,6 +106,14 @@ typedef struct feedlane_loader_config {
   uint64_t
       trace; /**< the newest batches that the trace keeps, 128 bytes each in control, at most 2^24; 0: as many as the
                          environment's FEEDLANE_TRACE says, or no trace */
+
+  /* Ranks, and epochs of a given length. */
+  int32_t world; /**< iterable: number of ranks that share the data set; 0: 1, whatever the launcher's environment says.
+                      feedlane_rank_detect reads that. Map-style: 0, the sampler has the ranks */
+  int32_t rank;  /**< iterable: 0 .. world - 1; worker `id` of `workers` iterates shard rank * workers + id of
+                      world * workers. All ranks must have as many workers */
+  int64_t max_batches; /**< batches of an epoch, failed ones included, after which `next` returns END; 0: no limit. An
+                            epoch may end before. Iterable: batches that workers have begun beyond it are dropped */
 } feedlane_loader_config;
 
 /**
@@ -227,7 +235,7 @@ FEEDLANE_API int32_t feedlane_loader_interrupt(feedlane_loader *l);
  */
 FEEDLANE_API int32_t feedlane_loader_stop(feedlane_loader *l, feedlane_error *err);
 /**
- * Batches in an epoch; -1: the sampler or the iterable data set does not know.
+ * Batches in an epoch, at most config.max_batches; -1: the sampler or the iterable data set does not know.
  *
  * Thread safety: any thread.
  */
@@ -270,7 +278,7 @@ FEEDLANE_API int32_t feedlane_loader_run_stager(feedlane_loader *l, feedlane_err
  * Writes the position in the epoch just after the batch of `token` was yielded: what a checkpoint of the model after
  * that batch must contain. `token` 0: after the newest batch, released or not. A state takes a few hundred bytes, plus
  * what save callbacks wrote. A loader created with it as config.state continues with exactly the remaining batches,
- * with any number of workers (iterable: the same number) and, with a distributed sampler, of ranks.
+ * with any number of workers and, with a distributed sampler, of ranks. Iterable: with the same rank, world and workers.
  *  - E_LIMIT: `cap` is too small. `*bytes` is the whole length; ask for it with buffer NULL and cap 0.
  *  - E_STALE: the batch was released.
  *  - E_STATE: the batch belongs to an earlier epoch.

@@ -84,6 +84,10 @@ struct LoaderOptions {
 
   std::string name{};      /**< shown by monitors, at most 63 bytes */
   std::uint64_t trace = 0; /**< the newest batches that the trace keeps; 0: what FEEDLANE_TRACE says, or no trace */
+
+  int world = 0; /**< iterable: number of ranks that share the data set; 0: 1. See detect_rank in sampler.hpp */
+  int rank = 0;  /**< iterable: 0 .. world - 1 */
+  std::int64_t max_batches = 0; /**< batches of an epoch, after which it ends; 0: no limit */
 };
 
 namespace detail {
@@ -120,6 +124,9 @@ inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
   c.workers = o.workers;
   c.name = o.name.empty() ? nullptr : o.name.c_str();
   c.trace = o.trace;
+  c.world = o.world;
+  c.rank = o.rank;
+  c.max_batches = o.max_batches;
   c.start = static_cast<std::int32_t>(o.start);
   c.prefetch_factor = o.prefetch_factor;
   c.keep_workers = o.keep_workers ? 1 : 0;

@@ -29,11 +29,19 @@ class WorkerInfo {
   [[nodiscard]] int count() const noexcept { return info_->count; }
   /** 0, plus 1 for each replacement. */
   [[nodiscard]] int generation() const noexcept { return info_->generation; }
-  /** The base seed + id(), the same in every epoch. */
+  /** Iterable: the rank of the loader, 0 .. world() - 1; map-style: 0. */
+  [[nodiscard]] int rank() const noexcept { return info_->rank; }
+  /** Iterable: the number of ranks; map-style: 1. */
+  [[nodiscard]] int world() const noexcept { return info_->world; }
+  /** Iterable: the number of this worker's shard, 0 .. shards() - 1: rank() * count() + id(), inline rank(). */
+  [[nodiscard]] std::int64_t shard() const noexcept { return info_->shard; }
+  /** Iterable: shards of all ranks: world() * count(), inline world(). */
+  [[nodiscard]] std::int64_t shards() const noexcept { return info_->shards; }
+  /** The base seed + shard(), the same in every epoch. */
   [[nodiscard]] std::uint64_t seed() const noexcept { return info_->seed; }
   /** The epoch begun last, 0 before the first. Kept workers outlive it. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return info_->epoch; }
-  /** Whether tasks have no indices: this worker iterates shard id() of count(); inline: all samples. */
+  /** Whether tasks have no indices: this worker iterates shard shard() of shards(). */
   [[nodiscard]] bool iterable() const noexcept { return info_->iterable != 0; }
   /** The loader's worker_config, read-only. */
   [[nodiscard]] std::span<const std::byte> config() const {

@@ -63,6 +63,7 @@ void write_state(const SavedState& state, std::vector<std::byte>& out) {
   w.u32(static_cast<std::uint32_t>(p.shards.size()));
   w.u32(p.next_shard);
   for (const ShardProgress& shard : p.shards) write_shard(shard, w);
+  if (state.iterable && state.ranks > 1) w.i64(state.rank);
 
   out.clear();
   ByteWriter whole(out);
@@ -116,13 +117,14 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
   const std::uint32_t shards = in.u32();
   p.next_shard = in.u32();
   for (std::uint32_t i = 0; i < shards && in.ok(); i++) p.shards.push_back(read_shard(in));
+  if (s.iterable && s.ranks > 1) s.rank = in.i64();
   std::sort(p.ahead.begin(), p.ahead.end(), [](const auto& a, const auto& b) { return a.batch < b.batch; });
   const auto is_twice = [](const auto& a, const auto& b) { return a.batch == b.batch; };
   const auto is_small = [](std::int64_t number) { return number >= 0 && number <= most; };
   const bool is_sound =
       std::adjacent_find(p.ahead.begin(), p.ahead.end(), is_twice) == p.ahead.end() && is_small(p.batches) &&
-      is_small(p.positions) && is_small(p.wanted) && s.ranks >= 1 && s.ranks <= INT32_MAX && in.ok() &&
-      in.left() == 0 && p.epoch >= 0 && p.batches >= 0 && p.positions >= 0 &&
+      is_small(p.positions) && is_small(p.wanted) && s.ranks >= 1 && s.ranks <= INT32_MAX && s.rank >= 0 &&
+      s.rank < s.ranks && in.ok() && in.left() == 0 && p.epoch >= 0 && p.batches >= 0 && p.positions >= 0 &&
       p.wanted >= p.positions * (s.iterable ? 0 : 1) && s.batch_size >= 0 && s.batch_size <= shm::max_rows &&
       (p.shards.empty() ? p.next_shard == 0 : p.next_shard < p.shards.size()) &&
       std::all_of(p.ahead.begin(), p.ahead.end(),

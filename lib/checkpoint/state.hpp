@@ -17,7 +17,8 @@ struct SavedState {
   bool iterable = false;
   std::uint64_t base_seed = 0;
   std::int64_t batch_size = 0;  // 0: the sampler makes the batches
-  std::int64_t ranks = 1;       // number of ranks that share the order
+  std::int64_t ranks = 1;       // number of ranks that share the order, or the iterable data set
+  std::int64_t rank = 0;        // iterable
   std::vector<std::byte> sampler;
   Progress progress;
 };

@@ -21,6 +21,14 @@ constexpr std::uint64_t longest_backoff_ns = std::uint64_t{3600} * 1'000'000'000
 
 }  // namespace
 
+void set_shard(feedlane_worker_info& info, const shm::Geometry& geometry, std::uint32_t worker) {
+  info.rank = static_cast<std::int32_t>(geometry.rank);
+  info.world = static_cast<std::int32_t>(geometry.world);
+  info.shard = static_cast<std::int64_t>(shm::shard_of(geometry, worker));
+  info.shards = static_cast<std::int64_t>(shm::shards_of(geometry));
+  info.seed = geometry.base_seed + shm::shard_of(geometry, worker);
+}
+
 std::int64_t backoff_ns(const shm::Geometry& geometry, std::uint32_t retry) {
   const std::uint64_t first = std::min(geometry.retry_backoff_ns, longest_backoff_ns);
   return static_cast<std::int64_t>(std::min(first << std::min(retry, 20U), longest_backoff_ns));

@@ -39,6 +39,9 @@ struct Progress {
   bool is_made = false;        // the batch is complete, only its state is to be saved: memory was short
 };
 
+// Writes rank, shard and seed of a worker; `worker` is 0 without workers.
+void set_shard(feedlane_worker_info& info, const shm::Geometry& geometry, std::uint32_t worker);
+
 // Backoff before retry number `retry` of a sample, counted from 0.
 std::int64_t backoff_ns(const shm::Geometry& geometry, std::uint32_t retry);
 

@@ -12,6 +12,7 @@
 #include "os/limits.hpp"
 #include "os/memfd.hpp"
 #include "shm/asan.hpp"
+#include "shm/plan.hpp"
 
 namespace feedlane::dataset {
 
@@ -20,7 +21,7 @@ void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, s
   trainer_ = trainer;
   fields_ = &fields;
   geometry_ = geometry;
-  worker_ = worker;
+  shard_ = shm::shard_of(geometry, worker);
   tensors_.reserve(FEEDLANE_MAX_TENSORS);  // pointers to tensors stay valid while the data set adds some
   tensors_.resize(fields.all().size());
   seeds_.reserve(geometry.max_rows);  // so that `open` allocates nothing
@@ -106,7 +107,7 @@ void Task::set_out() {
 }
 
 std::uint64_t Task::shard_seed(std::uint64_t position) const {
-  return row_seed(epoch_key(geometry_.base_seed + worker_, message_.epoch), static_cast<std::int64_t>(position));
+  return row_seed(epoch_key(geometry_.base_seed + shard_, message_.epoch), static_cast<std::int64_t>(position));
 }
 
 void Task::publish_tensors() {

@@ -83,7 +83,7 @@ class Task {
 
   const arena::Fields* fields_ = nullptr;
   shm::Geometry geometry_{};
-  std::uint32_t worker_ = 0;
+  std::uint64_t shard_ = 0;
   bool open_ = false;
   bool unpoisoned_ = false;
   shm::TaskMessage message_{};

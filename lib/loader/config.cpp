@@ -61,6 +61,9 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.retry_backoff_ns", c.retry_backoff_ns, 0, longest, "not negative (0: 10 ms)"},
            {"config.staged", c.staged, 0, 1 << 16, "not negative (0: not staged)"},
            {"config.skip_budget", c.skip_budget, -1, longest, "-1 (any number), 0 (none) or more"},
+           {"config.world", c.world, 0, INT32_MAX, "not negative (0: 1)"},
+           {"config.rank", c.rank, 0, INT32_MAX, "not negative"},
+           {"config.max_batches", c.max_batches, 0, longest, "not negative (0: no limit)"},
        })
     if (r.value < r.low || r.value > r.high)
       return refuse(error, r.argument, r.value, r.value < r.low ? r.low : r.high, r.rule);
@@ -74,6 +77,10 @@ Status check_order(const feedlane_loader_config& c, const sampler::Sampler* samp
     if (c.deterministic != 0) return refuse(error, "config.deterministic", 1, 0, "only for iterable data sets");
     if (c.iterable_length != 0)
       return refuse(error, "config.iterable_length", c.iterable_length, 0, "only for iterable data sets");
+    if (c.world != 0)
+      return refuse(error, "config.world", c.world, 0, "only for iterable data sets: the sampler has the ranks");
+    if (c.rank != 0)
+      return refuse(error, "config.rank", c.rank, 0, "only for iterable data sets: the sampler has the ranks");
   } else if (sampler != nullptr) {
     return refuse(error, "config.sampler", 1, 0, "an iterable data set has an order of its own, and no sampler");
   }
@@ -85,6 +92,14 @@ Status check_order(const feedlane_loader_config& c, const sampler::Sampler* samp
     if (c.drop_last != 0)
       return refuse(error, "config.drop_last", 1, 0, "the sampler makes the batches, and drops what it drops");
   }
+  return FEEDLANE_OK;
+}
+
+Status check_rank(const feedlane_loader_config& c, Error& error) {
+  if (c.world == 0 && c.rank != 0) return refuse(error, "config.rank", c.rank, 0, "there is no rank without a world");
+  if (c.world != 0 && c.rank >= c.world)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.rank", c.rank, c.world,
+                        "config.rank is {}: must be less than config.world, {}", c.rank, c.world);
   return FEEDLANE_OK;
 }
 
@@ -103,6 +118,7 @@ Status check_policies(const feedlane_loader_config& c, Error& error) {
 // What goes together and what doesn't.
 Status check_combinations(const feedlane_loader_config& c, const sampler::Sampler* sampler, Error& error) {
   if (const Status s = check_order(c, sampler, error); s != FEEDLANE_OK) return s;
+  if (const Status s = check_rank(c, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_policies(c, error); s != FEEDLANE_OK) return s;
   if (c.start < FEEDLANE_START_SPAWN || c.start > FEEDLANE_START_EXTERNAL)
     return refuse(error, "config.start", c.start, c.start < 0 ? FEEDLANE_START_SPAWN : FEEDLANE_START_EXTERNAL,
@@ -251,6 +267,9 @@ Status read_config(const feedlane_loader_config* config, const sampler::Sampler*
   out.task_timeout_ns = c.task_timeout_ns == 0 ? FEEDLANE_FOREVER : c.task_timeout_ns;
   out.deterministic = c.deterministic != 0;
   out.iterable_length = c.iterable_length;
+  out.world = static_cast<std::uint32_t>(std::max(c.world, 1));
+  out.rank = static_cast<std::uint32_t>(c.rank);
+  out.max_batches = or_default(c.max_batches, INT64_MAX);
   out.out_of_order = c.out_of_order != 0;
   out.round_robin = c.dispatch == FEEDLANE_DISPATCH_ROUND_ROBIN || out.iterable;
   out.slot_bytes = c.slot_bytes;

@@ -31,6 +31,9 @@ struct Config : supervisor::Settings {
   bool iterable = false;
   bool deterministic = false;
   std::int64_t iterable_length = 0;
+  std::uint32_t world = 1;  // ranks that share an iterable data set
+  std::uint32_t rank = 0;
+  std::int64_t max_batches = INT64_MAX;  // of an epoch
   bool out_of_order = false;
   bool round_robin = false;
   std::uint64_t seed = 0;

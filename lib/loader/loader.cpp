@@ -133,6 +133,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
     if (delivery_.is_ready()) {
       stamps.end_wait();
       const Status s = delivery_.yield(out, error);
+      if (order_->is_cut()) dispatcher_.abandon_epoch(true, delivery_.staging());
       try {
         dispatcher_.feed();
       } catch (const std::bad_alloc&) {  // what is yielded is more than what is to come: the next call tries again

@@ -38,7 +38,7 @@ Status MapOrder::try_resume(const checkpoint::SavedState& state, Error& error) {
 
 std::int64_t MapOrder::count_batches() const {
   const std::int64_t length = sampler_->length();
-  return length < 0 || makes_batches() ? length : config_.batches_of(length);
+  return std::min(length < 0 || makes_batches() ? length : config_.batches_of(length), config_.max_batches);
 }
 
 Status MapOrder::restart(std::int64_t epoch, Error& error) {
@@ -104,7 +104,7 @@ Status MapOrder::pull(Error& error) {
   const bool is_batch = s != FEEDLANE_END && (is_complete || !config_.drop_last);
   is_exhausted_ = !is_batch;
   drawn_.rows = is_batch ? static_cast<std::uint32_t>(got) : 0;
-  drawn_.is_last = !is_complete || next_batch_ + 1 == batches_;
+  drawn_.is_last = !is_complete || next_batch_ + 1 == batches_ || next_batch_ + 1 >= config_.max_batches;
   return FEEDLANE_OK;
 }
 

@@ -70,6 +70,8 @@ Status Memory::plan(const Config& config, std::uint64_t state_bytes, monitor::Ev
   g.retry_backoff_ns = static_cast<std::uint64_t>(config.retry_backoff_ns);
   g.record_rows = config.has_policies() ? g.max_rows : 0;
   g.trace_records = config.trace == 0 ? 0 : config.trace + 1;  // one more: the oldest may be being overwritten
+  g.world = config.world;
+  g.rank = config.rank;
   g.slots = config.slots();
   if (g.slot_bytes > shm::max_slot_bytes)
     return error.refuse(FEEDLANE_E_LIMIT, "config.fields", g.slot_bytes, shm::max_slot_bytes,

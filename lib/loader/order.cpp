@@ -29,7 +29,10 @@ Status Order::start(std::int64_t epoch, Error& error) {
   next_batch_ = progress_.batches;
   next_position_ = progress_.positions;
   is_exhausted_ = progress_.ended;
-  return go_on(error);
+  const Status s = go_on(error);
+  batches_ = std::min(batches_, config_.max_batches);
+  is_exhausted_ = is_exhausted_ || is_cut();
+  return s;
 }
 
 Status Order::save(const checkpoint::Progress& progress, checkpoint::SavedState& out, Error& error) const {

@@ -53,6 +53,8 @@ class Order {
   [[nodiscard]] std::int64_t batches() const { return batches_; }
   // Counts the batches of a whole epoch; -1: unknown.
   [[nodiscard]] virtual std::int64_t count_batches() const = 0;
+  // As many batches as config.max_batches were yielded: those that are in flight are not wanted.
+  [[nodiscard]] bool is_cut() const { return progress_.batches >= config_.max_batches; }
   // No batch is left to be drawn.
   [[nodiscard]] bool is_exhausted() const { return is_exhausted_; }
   [[nodiscard]] checkpoint::Progress& progress() { return progress_; }

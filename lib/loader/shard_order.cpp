@@ -18,6 +18,12 @@ Status ShardOrder::check_state(const checkpoint::SavedState& state, Error& error
   if (state.batch_size == 0)
     return refuse_difference("config.batch_size", config_.batch_size, state.batch_size,
                              "the position is counted in batches of the sampler, or in samples", error);
+  if (state.ranks != config_.world)
+    return refuse_difference("config.world", config_.world, state.ranks,
+                             "each rank goes on with the shards that it had", error);
+  if (state.rank != config_.rank)
+    return refuse_difference("config.rank", config_.rank, state.rank, "each rank goes on with the shards that it had",
+                             error);
   if (shards.size() != config_.shards())
     return refuse_difference("config.workers", config_.workers, shards.size(),
                              "each worker goes on with the shard that it had", error);
@@ -32,7 +38,8 @@ Status ShardOrder::check_state(const checkpoint::SavedState& state, Error& error
 }
 
 std::int64_t ShardOrder::count_batches() const {
-  return config_.iterable_length == 0 ? -1 : config_.batches_of(config_.iterable_length);
+  if (config_.iterable_length == 0) return -1;
+  return std::min(config_.batches_of(config_.iterable_length), config_.max_batches);
 }
 
 Status ShardOrder::start_progress(Error&) {
@@ -157,6 +164,7 @@ void ShardOrder::advance(const Entry& entry, Contents& contents, monitor::EventQ
   progress_.next_shard = (entry.home + 1) % static_cast<std::uint32_t>(progress_.shards.size());
   const bool is_silent = has_ended || (was_made && contents.made_rows == 0);
   if (!is_silent) progress_.batches++;
+  is_exhausted_ = is_exhausted_ || is_cut();
   if (was_made) {
     const std::int64_t before = progress_.positions;
     progress_.positions += contents.made_rows;

@@ -52,6 +52,8 @@ class ShardOrder final : public Order {
   Status go_on(Error& error) override;
   Status save_sampler(const checkpoint::Progress&, checkpoint::SavedState& out, Error&) const override {
     out.iterable = true;
+    out.ranks = config_.world;
+    out.rank = config_.rank;
     return FEEDLANE_OK;
   }
   void warn_of_length(std::int64_t before, monitor::EventQueue& events) const;

@@ -29,7 +29,7 @@ using Word32 = std::atomic<std::uint32_t>;
 static_assert(Word64::is_always_lock_free && Word32::is_always_lock_free && sizeof(Word64) == 8 && sizeof(Word32) == 4);
 
 constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
-constexpr std::uint16_t format_major = 4;
+constexpr std::uint16_t format_major = 5;
 constexpr std::uint16_t format_minor = 0;
 constexpr std::uint32_t byte_order_mark = 0x01020304;
 enum class SegmentKind : std::uint32_t { control = 1, data = 2, ring_control = 3, ring_data = 4 };
@@ -70,10 +70,13 @@ struct Geometry {
   std::uint64_t data_device;       // st_dev and st_ino of the data segment's descriptor
   std::uint64_t data_inode;
   std::uint32_t trace_records;  // cells of the trace: one more than the batches that it keeps; 0: there is none
+  std::uint32_t world;          // ranks that share an iterable data set; 1: map-style
+  std::uint32_t rank;
   std::uint32_t reserved;
 };
-static_assert(sizeof(Geometry) == 104 && offsetof(Geometry, config_bytes) == 24 && offsetof(Geometry, retries) == 72 &&
-              offsetof(Geometry, data_inode) == 88 && offsetof(Geometry, trace_records) == 96);
+static_assert(sizeof(Geometry) == 112 && offsetof(Geometry, config_bytes) == 24 && offsetof(Geometry, retries) == 72 &&
+              offsetof(Geometry, data_inode) == 88 && offsetof(Geometry, trace_records) == 96 &&
+              offsetof(Geometry, rank) == 104);
 
 // Unused bytes at the start of data. A write that is meant for a doorbell's eventfd but goes to data's descriptor lands here.
 constexpr std::size_t data_margin = writer_distance;
@@ -385,6 +388,7 @@ constexpr std::uint64_t layout_hash = [] {
                                    sizeof(SampleRecord),
                                    offsetof(Geometry, record_rows),
                                    offsetof(Geometry, trace_records),
+                                   offsetof(Geometry, rank),
                                    offsetof(TrainerBlock, given_back),
                                    offsetof(SampleRecord, text),
                                    offsetof(WorkerRow, begun_through),

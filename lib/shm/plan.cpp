@@ -42,7 +42,9 @@ Status check(const Geometry& g, Error& error) {
                          {"geometry.list_bytes", g.list_bytes, std::uint64_t{g.max_rows} * sizeof(std::int64_t),
                           std::uint64_t{max_rows} * sizeof(std::int64_t)},
                          {"geometry.record_rows", g.record_rows, 0, g.max_rows},
-                         {"geometry.trace_records", g.trace_records, 0, max_trace_records}})
+                         {"geometry.trace_records", g.trace_records, 0, max_trace_records},
+                         {"geometry.world", g.world, 1, max_world},
+                         {"geometry.rank", g.rank, 0, std::max(g.world, 1U) - 1}})
     if (r.value < r.low || r.value > r.high)
       return error.refuse(FEEDLANE_E_LIMIT, r.name, r.value, r.value < r.low ? r.low : r.high,
                           "{} is {}, must be in {} .. {}", r.name, r.value, r.low, r.high);

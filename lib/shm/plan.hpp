@@ -67,7 +67,16 @@ constexpr std::uint64_t max_slot_bytes = std::uint64_t{1} << 40;
 constexpr std::uint64_t max_config_bytes = std::uint64_t{1} << 30;
 constexpr std::uint32_t max_rows = 1u << 30;
 constexpr std::uint32_t max_trace_records = (1u << 24) + 1;
+constexpr std::uint32_t max_world = 0x7fffffff;
 constexpr std::uint64_t max_segment_bytes = std::uint64_t{1} << 46;
+
+// The shard that a worker of an iterable data set iterates, and the number of shards of all ranks. A loader without workers
+// has one shard.
+constexpr std::uint64_t shards_of_rank(const Geometry& g) { return g.workers == 0 ? 1 : g.workers; }
+constexpr std::uint64_t shard_of(const Geometry& g, std::uint32_t worker) {
+  return g.rank * shards_of_rank(g) + worker;
+}
+constexpr std::uint64_t shards_of(const Geometry& g) { return g.world * shards_of_rank(g); }
 
 // E_LIMIT names the field of the geometry that is out of range.
 Status make_plan(const Geometry& geometry, Plan& out, Error& error);

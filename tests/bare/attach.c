@@ -116,7 +116,9 @@ static int check_geometry(const struct Geometry *g) {
                {"reserved_bytes", g->reserved_bytes, 1, g->slot_bytes},
                {"list_bytes", g->list_bytes, 8 * (uint64_t)g->max_rows, 8 * (uint64_t)MAX_ROWS},
                {"record_rows", g->record_rows, g->record_rows == 0 ? 0 : g->max_rows, g->max_rows},
-               {"trace_records", g->trace_records, 0, MAX_TRACE_RECORDS}};
+               {"trace_records", g->trace_records, 0, MAX_TRACE_RECORDS},
+               {"world", g->world, 1, MAX_WORLD},
+               {"rank", g->rank, 0, g->world - 1}};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (words[i].found < words[i].least || words[i].found > words[i].most)
       return complain(words[i].what, words[i].found, words[i].found < words[i].least ? words[i].least : words[i].most);

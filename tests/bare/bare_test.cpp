@@ -227,15 +227,18 @@ TEST_CASE("a batch of which a bare worker leaves out every sample is none") {
 
 namespace {
 
-// Each worker's part of an epoch, whole and in order: samples w, w + n, w + 2n ...
-void check_shards(const std::vector<Taken>& all, std::int64_t workers, std::int64_t each, std::int64_t epoch) {
+// Each worker's part of an epoch, whole and in order: samples s, s + n, s + 2n ... of shard s of n.
+void check_shards(const std::vector<Taken>& all, std::int64_t workers, std::int64_t each, std::int64_t epoch,
+                  std::int64_t world = 1, std::int64_t rank = 0) {
   std::map<std::int32_t, std::int64_t> next;
   for (std::size_t i = 0; i < all.size(); i++) {
     CHECK(all[i].batch == static_cast<std::int64_t>(i));
     const std::int32_t w = all[i].worker;
     for (std::size_t row = 0; row < all[i].count; row++) {
       const std::int64_t n = next[w]++;
-      check_row(all[i], row, n * workers + w, feedlane_row_seed(99 + static_cast<std::uint64_t>(w), epoch, n));
+      const std::int64_t shard = rank * workers + w;
+      check_row(all[i], row, n * workers * world + shard,
+                feedlane_row_seed(99 + static_cast<std::uint64_t>(shard), epoch, n));
     }
   }
   for (std::int32_t w = 0; w < workers; w++) CHECK(next[w] == each);
@@ -261,6 +264,15 @@ TEST_CASE("bare workers' shards come whole, with an end, epoch after epoch: 1, 2
       for (std::int64_t epoch = 0; epoch < 3; epoch++) check_shards(take_epoch(l.get(), epoch), workers, 23, epoch);
       check_peace(l.get());
     }
+}
+
+TEST_CASE("a bare worker of a rank iterates its rank's shards") {
+  Shards b(23, 4, 2);
+  b.s.config.world = 3;
+  b.s.config.rank = 1;
+  const Loader l = b.create();
+  check_shards(take_epoch(l.get(), 0), 2, 23, 0, 3, 1);
+  check_peace(l.get());
 }
 
 TEST_CASE("of a bare worker's shard an incomplete last batch may be dropped, and samples may be left out") {

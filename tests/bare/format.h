@@ -10,9 +10,9 @@
 // ---- Constants: names as on the page, in capitals ----
 
 #define SEGMENT_MAGIC 0x454e414c44454546u
-#define FORMAT_MAJOR 4u
+#define FORMAT_MAJOR 5u
 #define BYTE_ORDER_MARK 0x01020304u
-#define LAYOUT_HASH 0xbccff9a00307fc5bu
+#define LAYOUT_HASH 0x8a6da9c15d195476u
 #define WRITER_DISTANCE 128
 #define CELL_LINE 64u
 #define PAYLOAD_ALIGNMENT 4096u
@@ -30,6 +30,7 @@
 #define MAX_CONFIG_BYTES 1073741824u
 #define MAX_SLOT_BYTES 1099511627776u
 #define MAX_TRACE_RECORDS 16777217u
+#define MAX_WORLD 2147483647u
 #define MAX_SEGMENT_BYTES 70368744177664u
 #define WELCOME_MAGIC 0x33454d4f434c4557u
 #define ATTACHED_MAGIC 0x3144454843415441u
@@ -78,6 +79,8 @@ struct Geometry {
   uint64_t data_device;
   uint64_t data_inode;
   uint32_t trace_records;
+  uint32_t world;
+  uint32_t rank;
   uint32_t reserved;
 };
 
@@ -241,7 +244,7 @@ struct Leaving {
 // ---- Sizes, as the headings of the page have them ----
 
 _Static_assert(sizeof(struct SegmentHeader) == 128, "SegmentHeader");
-_Static_assert(sizeof(struct Geometry) == 104, "Geometry");
+_Static_assert(sizeof(struct Geometry) == 112, "Geometry");
 _Static_assert(sizeof(struct TrainerBlock) == 256, "TrainerBlock");
 _Static_assert(sizeof(struct TrainerRow) == 384, "TrainerRow");
 _Static_assert(sizeof(struct FieldRecord) == 104, "FieldRecord");

@@ -133,15 +133,16 @@ static enum outcome start_shard(const struct batch *b) {
   return made;
 }
 
-// Samples of worker w of n are w, w + n, w + 2n ...
+// Samples of shard w of n are w, w + n, w + 2n ...
 static enum outcome make_of_shard(struct batch *b) {
   const struct worker *w = b->w;
   struct shard *shard = b->shard;
+  const uint64_t number = (uint64_t)w->geometry.rank * w->geometry.workers + w->welcome.worker;
+  const uint64_t shards = (uint64_t)w->geometry.world * w->geometry.workers;
   while (b->rows < b->task->rows && shard->at < (uint64_t)w->orders.shard_samples &&
          (w->geometry.record_rows == 0 || b->slot.head.record_count < w->geometry.record_rows)) {
-    const int64_t index = (int64_t)(shard->at * w->geometry.workers + w->welcome.worker);
-    const uint64_t seed =
-        seed_of(w->geometry.base_seed + w->welcome.worker, b->task->epoch, shard->taken + b->position);
+    const int64_t index = (int64_t)(shard->at * shards + number);
+    const uint64_t seed = seed_of(w->geometry.base_seed + number, b->task->epoch, shard->taken + b->position);
     enum outcome o = make_sample(b, index, (int64_t)shard->at, seed);
     shard->at++;
     if (o == made) o = look_up(b);

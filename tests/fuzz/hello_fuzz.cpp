@@ -32,6 +32,7 @@ const os::SystemFiles no_accounts{"/nowhere", "/nowhere"};
 shm::Geometry small_geometry() {
   shm::Geometry g{};
   g.workers = 2;
+  g.world = 1;
   g.slots = 3;
   g.max_rows = 4;
   g.field_count = 2;

@@ -26,6 +26,7 @@ struct Beginning {
 shm::Geometry small_geometry() {
   shm::Geometry g{};
   g.workers = 2;
+  g.world = 1;
   g.slots = 3;
   g.max_rows = 4;
   g.field_count = 1;

@@ -32,6 +32,7 @@ class Bench {
     if ((flags & shm::geometry_unbatched) != 0) fields.leave_out_batch_dimension();
     shm::Geometry g{};
     g.workers = 1;
+    g.world = 1;
     g.slots = 2;
     g.max_rows = max_rows;
     g.field_count = field_count;

@@ -8,15 +8,17 @@
 
 namespace {
 
-/// 10 * epoch, ... 10 * epoch + 4; worker w of n has every n-th.
+/// 10 * epoch, ... 10 * epoch + 4; each of n shards has every n-th.
 struct Counting {
-  explicit Counting(const feedlane::WorkerInfo& info) : step_(info.count() < 1 ? 1 : info.count()) {
+  explicit Counting(const feedlane::WorkerInfo& info) : step_(info.shards()), first_(info.shard()) {
     CHECK(info.iterable());
-    id_ = info.id() < 0 ? 0 : info.id();
+    CHECK(info.id() == -1);
+    CHECK(info.rank() == info.shard());
+    CHECK(info.world() == info.shards());
   }
   void restart(std::int64_t epoch) {
     epoch_ = epoch;
-    at_ = id_;
+    at_ = first_;
   }
   bool next(const feedlane::Row& row) {
     if (at_ >= 5) return false;
@@ -33,7 +35,7 @@ struct Counting {
 
  private:
   std::int64_t step_;
-  std::int64_t id_ = 0;
+  std::int64_t first_;
   std::int64_t epoch_ = 0;
   std::int64_t at_ = 0;
 };
@@ -53,14 +55,17 @@ struct Batches {
 };
 
 template <class T>
-std::vector<std::vector<std::int64_t>> epochs_of(int epochs) {
+std::vector<std::vector<std::int64_t>> epochs_of(int epochs, int world = 0, int rank = 0, int max_batches = 0) {
   const feedlane_dataset dataset = feedlane::dataset_of<T>();
   feedlane::Loader loader({.fields = {feedlane::field<std::int64_t>("x")},
                            .batch_size = 2,
                            .dataset = &dataset,
                            .iterable = true,
                            .deterministic = true,
-                           .iterable_length = 5});
+                           .iterable_length = 5,
+                           .world = world,
+                           .rank = rank,
+                           .max_batches = max_batches});
   std::vector<std::vector<std::int64_t>> all;
   for (int epoch = 0; epoch < epochs; epoch++) {
     all.emplace_back();
@@ -76,6 +81,13 @@ std::vector<std::vector<std::int64_t>> epochs_of(int epochs) {
 
 TEST_CASE("next() returning false ends the shard, restart() begins it again") {
   CHECK(epochs_of<Counting>(2) == std::vector<std::vector<std::int64_t>>{{0, 1, 2, 3, 4}, {10, 11, 12, 13, 14}});
+}
+
+TEST_CASE("ranks share the shards, and max_batches ends an epoch") {
+  using Epochs = std::vector<std::vector<std::int64_t>>;
+  CHECK(epochs_of<Counting>(2, 2, 0) == Epochs{{0, 2, 4}, {10, 12, 14}});
+  CHECK(epochs_of<Counting>(2, 2, 1) == Epochs{{1, 3}, {11, 13}});
+  CHECK(epochs_of<Counting>(2, 2, 0, 1) == Epochs{{0, 2}, {10, 12}});
 }
 
 TEST_CASE("fetch() returning false ends the shard; without restart() the next epoch has a fresh object") {

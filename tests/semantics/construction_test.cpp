@@ -54,6 +54,9 @@ const Refusal refusals[] = {
     {"config.substitute", 2, 1, inline_map, SET(substitute, 2), flag},
     {"config.retry_backoff_ns", -1, 0, inline_map, SET(retry_backoff_ns, -1), "not negative"},
     {"config.skip_budget", -2, -1, inline_map, SET(skip_budget, -2), "-1 (any number)"},
+    {"config.world", -1, 0, inline_iterable, SET(world, -1), "not negative"},
+    {"config.rank", -1, 0, forked_iterable, SET(rank, -1), "not negative"},
+    {"config.max_batches", -1, 0, inline_map, SET(max_batches, -1), "not negative"},
     // without workers
     {"config.prefetch_factor", 2, 0, inline_iterable, SET(prefetch_factor, 2), "without workers nothing is prefetched"},
     {"config.keep_workers", 1, 0, inline_iterable, SET(keep_workers, 1), "no workers to keep"},
@@ -66,6 +69,15 @@ const Refusal refusals[] = {
     {"config.sampler", 1, 0, forked_iterable, [](Setup& s) { s.config.sampler = s.sampler.get(); }, "no sampler"},
     {"config.deterministic", 1, 0, inline_map, SET(deterministic, 1), iterable_only},
     {"config.iterable_length", 5, 0, forked_map, SET(iterable_length, 5), iterable_only},
+    {"config.world", 2, 0, forked_map, SET(world, 2), "the sampler has the ranks"},
+    {"config.rank", 1, 0, inline_map, SET(rank, 1), "the sampler has the ranks"},
+    {"config.rank", 1, 0, inline_iterable, SET(rank, 1), "no rank without a world"},
+    {"config.rank", 3, 3, forked_iterable,
+     [](Setup& s) {
+       s.config.world = 3;
+       s.config.rank = 3;
+     },
+     "less than config.world, 3"},
     {"config.dataset", 0, 1, inline_iterable,
      [](Setup& s) {
        s.dataset.next = nullptr;

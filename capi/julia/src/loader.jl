@@ -34,6 +34,7 @@ The workers:
 - `dispatch`: `:least_loaded` or `:round_robin`. `env`: pairs, the workers' whole environment.
 - `name`: a text of at most 63 bytes that monitors show. `trace`: how many batches `Feedlane.trace` keeps (0: as many as the
   environment's FEEDLANE_TRACE says, or none).
+- `max_batches`: batches of an epoch, after which it ends; 0: no limit.
 - `max_restarts`, `max_kills_per_batch`, `task_timeout`, `start_timeout`, `stop_timeout` (seconds): for workers that die or hang.
 
 Throws a `FeedlaneError` that names the argument if the library refuses one. One task at a time drives a loader; another gets
@@ -49,7 +50,7 @@ end
 function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampler=nothing, fields=nothing, seed=nothing,
                 out_of_order=false, state=nothing, worker=nothing, worker_config="", setup=nothing, keep_workers=workers > 0,
                 prefetch=0, held=0, dispatch=:least_loaded, env=nothing, max_restarts=0, max_kills_per_batch=0,
-                task_timeout=0, start_timeout=0, stop_timeout=0, name="", trace=0)
+                task_timeout=0, start_timeout=0, stop_timeout=0, name="", trace=0, max_batches=0)
     names, specs = fields === nothing ? specs_of(getobs(data, 1)) : declared(fields)
     haskey(DISPATCHES, dispatch) || throw(ArgumentError("dispatch=:$dispatch: must be one of $(join(keys(DISPATCHES), ", "))"))
     order_seed = something(seed, rand(UInt64))
@@ -61,8 +62,8 @@ function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampl
     handle = create(specs, order, maker, argv, config, env, state, name;
         batch_size=batch_size, drop_last=!partial, out_of_order=out_of_order,
         seed=something(seed, 0) % UInt64, has_seed=seed !== nothing, workers=workers, prefetch_factor=prefetch,
-        dispatch=DISPATCHES[dispatch], keep_workers=keep_workers, held=held, trace=trace, max_restarts=max_restarts,
-        max_kills_per_batch=max_kills_per_batch, task_timeout_ns=nanoseconds(task_timeout),
+        dispatch=DISPATCHES[dispatch], keep_workers=keep_workers, held=held, trace=trace, max_batches=max_batches,
+        max_restarts=max_restarts, max_kills_per_batch=max_kills_per_batch, task_timeout_ns=nanoseconds(task_timeout),
         start_timeout_ns=nanoseconds(start_timeout), stop_timeout_ns=nanoseconds(stop_timeout))
     kinds = Tuple{map(spec -> array_type(spec, batchsize != 0), specs)...}
     first_epoch = state === nothing ? 0 : (info = state_info(state); info.epoch + info.ended)

@@ -31,6 +31,8 @@ end
     data = Squares(23)
     @test indices_of(Loader(data; batchsize=4)) == 1:23
     @test indices_of(Loader(data; batchsize=4, partial=false)) == 1:20
+    cut = Loader(data; batchsize=4, max_batches=2)
+    @test indices_of(cut) == 1:8 && length(cut) == 2
     @test indices_of(Loader(data; batchsize=4, sampler=[3, 1, 20])) == [3, 1, 20]
     @test indices_of(Loader(data; sampler=batch_sampler(sequential_sampler(6), 4))) == 1:6
     loader = Loader(data; batchsize=4, shuffle=true, seed=1)

@@ -79,6 +79,22 @@ TEST_CASE("a state with sound numbers is read as it was written") {
   CHECK(found.progress.positions == 8);
   REQUIRE(read(iterable(), found) == FEEDLANE_OK);
   CHECK(found.progress.shards.size() == 2);
+  CHECK(found.rank == 0);
+  checkpoint::SavedState ranked = iterable();
+  ranked.ranks = 3;
+  ranked.rank = 2;
+  REQUIRE(read(ranked, found) == FEEDLANE_OK);
+  CHECK(found.ranks == 3);
+  CHECK(found.rank == 2);
+}
+
+TEST_CASE("a rank outside its world is E_CORRUPT") {
+  for (const std::int64_t rank : {-1, 3}) {
+    checkpoint::SavedState state = iterable(), ignored;
+    state.ranks = 3;
+    state.rank = rank;
+    CHECK(read(state, ignored) == FEEDLANE_E_CORRUPT);
+  }
 }
 
 TEST_CASE("numbers from which counting would overflow are E_CORRUPT") {

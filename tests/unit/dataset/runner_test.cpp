@@ -45,6 +45,7 @@ struct Stage {
     payload.resize(fields.slot_bytes());
     shm::Geometry geometry{};
     geometry.slots = 2;
+    geometry.world = 1;
     geometry.max_rows = 4;
     geometry.slot_bytes = geometry.reserved_bytes = payload.size();
     geometry.base_seed = base_seed;

@@ -22,6 +22,7 @@ constexpr std::uint32_t trace_records = 5;
 std::unique_ptr<shm::Segments> make_segments() {
   shm::Geometry g{};
   g.workers = 1;
+  g.world = 1;
   g.slots = 2;
   g.max_rows = g.ring_capacity = 2;
   g.slot_bytes = g.reserved_bytes = 64;

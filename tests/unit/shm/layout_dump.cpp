@@ -73,7 +73,7 @@ void print_control() {
   FIELD(Geometry, reserved_bytes), FIELD(Geometry, list_bytes), FIELD(Geometry, base_seed);
   FIELD(Geometry, retry_backoff_ns), FIELD(Geometry, retries), FIELD(Geometry, record_rows);
   FIELD(Geometry, data_device), FIELD(Geometry, data_inode), FIELD(Geometry, trace_records);
-  FIELD(Geometry, reserved);
+  FIELD(Geometry, world), FIELD(Geometry, rank), FIELD(Geometry, reserved);
   STRUCT(TrainerBlock);
   FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before), FIELD(TrainerBlock, given_back);
   STRUCT(LoaderCounters);
@@ -198,8 +198,8 @@ void print_constants() {
   CONSTANT(segment_magic), CONSTANT(format_major), CONSTANT(format_minor), CONSTANT(byte_order_mark),
       CONSTANT(layout_hash);
   CONSTANT(max_workers), CONSTANT(max_slots), CONSTANT(max_slot_bytes), CONSTANT(max_config_bytes), CONSTANT(max_rows);
-  CONSTANT(max_trace_records), CONSTANT(max_segment_bytes), CONSTANT(max_message_bytes), CONSTANT(max_ring_capacity),
-      CONSTANT(max_ring_lanes);
+  CONSTANT(max_trace_records), CONSTANT(max_world), CONSTANT(max_segment_bytes), CONSTANT(max_message_bytes),
+      CONSTANT(max_ring_capacity), CONSTANT(max_ring_lanes);
   CONSTANT(welcome_magic), CONSTANT(attached_magic), CONSTANT(ready_magic), CONSTANT(leaving_magic),
       CONSTANT(welcome_fds);
   CONSTANT(ring_asking_magic), CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic);
@@ -262,6 +262,7 @@ int main() {
       g.config_bytes = config;
       g.slot_bytes = g.reserved_bytes = slot;
       g.list_bytes = list;
+      g.world = 1;
       made = print_plan(g);
     } else if (std::scanf("%u %u %u", &r.message_bytes, &r.capacity, &r.lanes) == 3) {
       made = print_ring_plan(r.message_bytes, r.capacity, r.lanes);

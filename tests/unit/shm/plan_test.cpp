@@ -21,6 +21,7 @@ namespace {
 Geometry geometry() {
   Geometry g{};
   g.workers = 2;
+  g.world = 1;
   g.slots = 5;
   g.max_rows = 3;
   g.field_count = 2;
@@ -205,6 +206,9 @@ TEST_CASE("every number above its limit is refused with its name, what was found
            {"geometry.record_rows", 2, 1, [](Geometry& g) { g.max_rows = 1, g.record_rows = 2; }},
            {"geometry.trace_records", (1 << 24) + 2, (1 << 24) + 1,
             [](Geometry& g) { g.trace_records = (1 << 24) + 2; }},
+           {"geometry.world", 0, 1, [](Geometry& g) { g.world = 0; }},
+           {"geometry.world", UINT32_MAX, INT32_MAX, [](Geometry& g) { g.world = UINT32_MAX; }},
+           {"geometry.rank", 3, 2, [](Geometry& g) { g.world = 3, g.rank = 3; }},
            {"geometry.slot_bytes", shm::max_slot_bytes + 1, shm::max_slot_bytes,
             [](Geometry& g) { g.slot_bytes = shm::max_slot_bytes + 1; }},
        }) {
@@ -255,6 +259,7 @@ TEST_CASE("random geometries give a consistent plan, or a refusal") {
   for (int i = 0; i < 2000; i++) {
     Geometry g{};
     g.workers = static_cast<std::uint32_t>(below(300));
+    g.world = 1;
     g.slots = 1 + static_cast<std::uint32_t>(below(std::uint64_t{1} << below(21)));
     g.max_rows = 1 + static_cast<std::uint32_t>(below(std::uint64_t{1} << below(31)));
     g.field_count = 1 + static_cast<std::uint32_t>(below(64));

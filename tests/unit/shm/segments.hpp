@@ -22,6 +22,7 @@ namespace feedlane::test {
 inline shm::Geometry small_geometry() {
   shm::Geometry g{};
   g.workers = 2;
+  g.world = 1;
   g.slots = 4;
   g.max_rows = 3;
   g.field_count = 1;

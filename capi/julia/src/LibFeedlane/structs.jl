@@ -193,6 +193,10 @@ struct feedlane_worker_info
     reserved::Int32
     retry_backoff_ns::Int64
     epoch::Int64
+    rank::Int32
+    world::Int32
+    shard::Int64
+    shards::Int64
 end
 
 struct feedlane_dataset
@@ -276,6 +280,9 @@ struct feedlane_loader_config
     staged::Int32
     name::Ptr{UInt8}
     trace::UInt64
+    world::Int32
+    rank::Int32
+    max_batches::Int64
 end
 
 struct feedlane_state_info

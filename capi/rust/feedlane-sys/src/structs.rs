@@ -209,6 +209,10 @@ structs! {
         pub reserved: i32,
         pub retry_backoff_ns: i64,
         pub epoch: i64,
+        pub rank: i32,
+        pub world: i32,
+        pub shard: i64,
+        pub shards: i64,
     }
 
     /// The callbacks of a data set.
@@ -310,6 +314,9 @@ structs! {
         pub staged: i32,
         pub name: *const c_char,
         pub trace: u64,
+        pub world: i32,
+        pub rank: i32,
+        pub max_batches: i64,
     }
 
     /// One batch in the trainer's hands.

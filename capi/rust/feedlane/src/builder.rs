@@ -208,6 +208,12 @@ impl<'a> LoaderBuilder<'a> {
         /// The newest batches that the trace keeps, see [`Handle::trace`](crate::Handle::trace); 0: as many as the
         /// environment's FEEDLANE_TRACE says, or no trace.
         trace: u64 => u64::from;
+        /// Iterable: number of ranks that share the data set; 0: 1. See [`Rank::detect`](crate::Rank::detect).
+        world: i32 => i32::from;
+        /// Iterable: 0 .. world - 1.
+        rank: i32 => i32::from;
+        /// Batches of an epoch, after which it ends; 0: no limit.
+        max_batches: i64 => i64::from;
     }
 
     pub fn dispatch(mut self, dispatch: Dispatch) -> Self {

@@ -92,7 +92,27 @@ impl<'a> WorkerInfo<'a> {
         self.raw.iterable != 0
     }
 
-    /// The base seed and the id: the same in every epoch.
+    /// Iterable: the rank of the loader, 0 .. world; map-style: 0.
+    pub fn rank(&self) -> i32 {
+        self.raw.rank
+    }
+
+    /// Iterable: the number of ranks; map-style: 1.
+    pub fn world(&self) -> i32 {
+        self.raw.world
+    }
+
+    /// Iterable: the number of the shard to iterate: rank * count + id, inline the rank.
+    pub fn shard(&self) -> i64 {
+        self.raw.shard
+    }
+
+    /// Iterable: the shards of all ranks: world * count, inline world.
+    pub fn shards(&self) -> i64 {
+        self.raw.shards
+    }
+
+    /// The base seed and the shard: the same in every epoch.
     pub fn seed(&self) -> u64 {
         self.raw.seed
     }

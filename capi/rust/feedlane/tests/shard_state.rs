@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shards that save where they stand.
+//! Shards that save where they stand, and those of several ranks.
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use feedlane::{Failure, Loader, LoaderBuilder, Row, Shard, WorkerInfo};
@@ -100,5 +100,48 @@ impl Shard for Wordy {
 fn a_state_that_is_too_long_is_a_failure() -> Checked {
     let refused = numbers(&mut builder::<Wordy>().build()?).unwrap_err().to_string();
     assert!(refused.contains("the shard's state is 1048576 bytes, more than "), "{}", refused);
+    Ok(())
+}
+
+/// The numbers s, s + n, s + 2n ... below 20 of shard s of n.
+struct Striped {
+    next: i64,
+    shard: i64,
+    shards: i64,
+}
+
+impl Shard for Striped {
+    fn open(info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        assert_eq!((info.shard(), info.shards()), (i64::from(info.rank()), i64::from(info.world())));
+        Ok(Striped { next: 0, shard: info.shard(), shards: info.shards() })
+    }
+
+    fn restart(&mut self, _epoch: i64) -> Result<(), Failure> {
+        self.next = self.shard;
+        Ok(())
+    }
+
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, Failure> {
+        if self.next >= 20 {
+            return Ok(false);
+        }
+        row.fill(0, self.next)?;
+        self.next += self.shards;
+        Ok(true)
+    }
+}
+
+#[test]
+fn ranks_share_the_data_and_end_together() -> Checked {
+    let mut all = Vec::new();
+    for rank in 0..3 {
+        let ranked = || builder::<Striped>().world(3).rank(rank);
+        all.extend(numbers(&mut ranked().build()?)?);
+        assert_eq!(numbers(&mut ranked().max_batches(2).build()?)?.len(), 4);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..20).collect::<Vec<_>>());
+    let refused = builder::<Striped>().world(3).rank(3).build().map(drop).unwrap_err();
+    assert_eq!(refused.argument, "config.rank");
     Ok(())
 }
