@@ -34,9 +34,12 @@ type Config struct {
 	Iterable  bool    // implied if Dataset is an Iterable: no sampler, each worker iterates over its own shard
 	Unbatched bool    // a task has one sample, and tensors have no batch dimension
 	DropLast  bool    // no incomplete last batch
+	World     int     // Iterable: number of ranks that share the data set; 0: 1. See DetectRank
+	Rank      int     // Iterable: 0 .. World - 1
 
-	OutOfOrder    bool // batches are yielded as they arrive
-	Deterministic bool // Iterable: a shard restarted yields the same samples, so that the replacement of a dead worker continues
+	OutOfOrder    bool  // batches are yielded as they arrive
+	MaxBatches    int64 // batches of an epoch, after which it ends; 0: no limit
+	Deterministic bool  // Iterable: a shard restarted yields the same samples, so that the replacement of a dead worker continues
 
 	// Random numbers, and the position to resume from.
 
@@ -199,5 +202,8 @@ func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 		to.name = m.string(c.Name)
 	}
 	to.trace = C.uint64_t(c.Trace)
+	to.world = C.int32_t(c.World)
+	to.rank = C.int32_t(c.Rank)
+	to.max_batches = C.int64_t(c.MaxBatches)
 	return nil
 }

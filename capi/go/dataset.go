@@ -206,13 +206,17 @@ func (t *Task) SetMetadata(bytes []byte) error {
 
 // WorkerInfo says who a worker is and what the trainer has configured.
 type WorkerInfo struct {
-	ID         int    // 0 .. Count - 1, also the shard of an Iterable; -1: inline, all data
+	ID         int    // 0 .. Count - 1; -1: inline
 	Count      int    // number of workers
 	Generation int    // 0, +1 for each replacement
-	Seed       uint64 // base seed + ID
+	Seed       uint64 // base seed + Shard
 	Config     []byte // Config.WorkerConfig of the trainer
 	Fields     []Field
 	Epoch      int64 // begun last, 0 before the first
+	Rank       int   // Iterable: Config.Rank; otherwise 0
+	World      int   // Iterable: Config.World, at least 1; otherwise 1
+	Shard      int64 // of an Iterable, 0 .. Shards - 1: Rank * Count + ID, inline Rank
+	Shards     int64 // World * Count, inline World
 
 	retries int
 	backoff time.Duration
@@ -220,7 +224,8 @@ type WorkerInfo struct {
 
 func newWorkerInfo(c *C.feedlane_worker_info) *WorkerInfo {
 	info := &WorkerInfo{ID: int(c.id), Count: int(c.count), Generation: int(c.generation), Seed: uint64(c.seed),
-		Epoch: int64(c.epoch), retries: int(c.retries), backoff: time.Duration(c.retry_backoff_ns)}
+		Epoch: int64(c.epoch), Rank: int(c.rank), World: int(c.world), Shard: int64(c.shard), Shards: int64(c.shards),
+		retries: int(c.retries), backoff: time.Duration(c.retry_backoff_ns)}
 	if c.config != nil {
 		info.Config = C.GoBytes(c.config, C.int(c.config_bytes))
 	}

@@ -8,22 +8,20 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"sort"
 	"syscall"
 	"testing"
 
 	"feedlane"
 )
 
-// counting is a shard of 100 numbers: worker w of n has w, w + n, ... It continues where it has saved.
+// counting is a shard of 100 numbers: shard s of n has s, s + n, ... It continues where it has saved.
 type counting struct{ first, step, next int64 }
 
 func (c *counting) Len() int64 { return 100 }
 
 func (c *counting) Open(info *feedlane.WorkerInfo) (feedlane.Dataset, error) {
-	if info.ID < 0 {
-		return &counting{0, 1, 0}, nil
-	}
-	return &counting{int64(info.ID), int64(info.Count), 0}, nil
+	return &counting{info.Shard, info.Shards, 0}, nil
 }
 
 func (c *counting) Restart(int64) error {
@@ -119,6 +117,36 @@ func numbersOf(t *testing.T, loader *feedlane.Loader, epoch int64) (numbers []in
 		numbers = append(numbers, list...)
 		must(t, batch.Release())
 	}
+}
+
+// Ranks share an iterable data set; their epochs end together.
+func TestRanks(t *testing.T) {
+	inModes(t, func(t *testing.T, mode func(*feedlane.Config)) {
+		var numbers []int64
+		for rank := 0; rank < 3; rank++ {
+			config := func(c *feedlane.Config) {
+				mode(c)
+				c.Dataset, c.BatchSize, c.SkipBudget, c.World, c.Rank = &counting{}, 5, 1, 3, rank
+				c.Fields = []feedlane.Field{feedlane.FieldOf[int64]("number")}
+				if c.Start == feedlane.Processes && c.Workers != 0 {
+					c.Env = append(syscall.Environ(), "FEEDLANE_GO_DATASET=counting")
+				}
+			}
+			numbers = append(numbers, numbersOf(t, newLoader(t, config), 0)...)
+			cut := newLoader(t, func(c *feedlane.Config) { config(c); c.MaxBatches = 3 })
+			if found := numbersOf(t, cut, 0); len(found) != 15 {
+				t.Fatal(rank, found)
+			}
+		}
+		sort.Slice(numbers, func(i, j int) bool { return numbers[i] < numbers[j] })
+		if len(numbers) != 99 || numbers[0] != 0 || numbers[29] != 29 || numbers[30] != 31 || numbers[98] != 99 {
+			t.Fatal(numbers)
+		}
+	})
+	config := feedlane.Config{Dataset: &counting{}, World: 2, Rank: 2}
+	config.Fields = []feedlane.Field{feedlane.FieldOf[int64]("number")}
+	_, err := feedlane.NewLoader(config)
+	wants(t, err, feedlane.ErrArgument)
 }
 
 // A worker program whose data set is of the other kind is ErrInit.
