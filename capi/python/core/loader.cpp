@@ -67,7 +67,10 @@ std::span<const Member<Config>> config_members() {
                                            member_of<&Config::arena_bytes>("arena_bytes"),
                                            member_of<&Config::held>("held"),
                                            member_of<&Config::staged>("staged"),
-                                           member_of<&Config::trace>("trace")};
+                                           member_of<&Config::trace>("trace"),
+                                           member_of<&Config::world>("world"),
+                                           member_of<&Config::rank>("rank"),
+                                           member_of<&Config::max_batches>("max_batches")};
   return members;
 }
 

@@ -31,9 +31,11 @@ PyObject* info(PyObject* self, PyObject*) {
   auto info = init<feedlane_worker_info>();
   if (const std::int32_t s = feedlane_worker_get_info(worker_of(self)->handle, &info); s != FEEDLANE_OK)
     return raise(s, "");
-  return Py_BuildValue("{s:i,s:i,s:i,s:K,s:L,s:y#}", "id", info.id, "count", info.count, "generation", info.generation,
-                       "seed", static_cast<unsigned long long>(info.seed), "epoch", static_cast<long long>(info.epoch),
-                       "config", static_cast<const char*>(info.config != nullptr ? info.config : ""),
+  return Py_BuildValue("{s:i,s:i,s:i,s:K,s:L,s:i,s:i,s:L,s:L,s:y#}", "id", info.id, "count", info.count, "generation",
+                       info.generation, "seed", static_cast<unsigned long long>(info.seed), "epoch",
+                       static_cast<long long>(info.epoch), "rank", info.rank, "world", info.world, "shard",
+                       static_cast<long long>(info.shard), "shards", static_cast<long long>(info.shards), "config",
+                       static_cast<const char*>(info.config != nullptr ? info.config : ""),
                        static_cast<Py_ssize_t>(info.config_bytes));
 }
 
@@ -61,7 +63,8 @@ PyObject* descriptor(PyObject*, PyObject*) { return PyLong_FromLong(feedlane_wor
 PyMethodDef worker_methods[] = {
     {"descriptor", descriptor, METH_NOARGS | METH_STATIC,
      "descriptor() -> the trainer's, -1: none has started this process"},
-    {"info", info, METH_NOARGS, "info() -> dict: id, count, generation, seed, epoch, config"},
+    {"info", info, METH_NOARGS,
+     "info() -> dict: id, count, generation, seed, epoch, rank, world, shard, shards, config"},
     {"ready", ready, METH_VARARGS,
      "ready(status, text: bytes): the data set is open (0), or could not be opened because of `text`."},
     {"run", run, METH_O, "run(glue): makes batches until the trainer wants no more. glue: see worker.py."},

@@ -14,7 +14,8 @@ from .errors import (AbiError as AbiError, ArgumentError as ArgumentError, Busy 
                      StateError as StateError, SystemCallError as SystemCallError, Timeout as Timeout,
                      TooManyRestarts as TooManyRestarts, Unsupported as Unsupported)
 from .loader import Event as Event, Loader as Loader
-from .maker import WorkerInfo as WorkerInfo, get_worker_info as get_worker_info, sample_seed as sample_seed
+from .maker import (WorkerInfo as WorkerInfo, get_shard as get_shard, get_worker_info as get_worker_info,
+                    sample_seed as sample_seed)
 from .pinned import Pool as Pool
 from .samplers import Rank as Rank, Sampler as Sampler, rank_detect as rank_detect
 

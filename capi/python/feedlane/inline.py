@@ -31,11 +31,13 @@ class Inline:
 
     def fetch(self, task: _core.Task) -> int | None:
         """Writes the batch. Its number of rows; None at the end of an iterable data set."""
-        if self._begins:
-            self._begins = False
-            self._batches.restart()
-        rows = self._batches.make(task)
-        return None if rows == 0 and self._batches.job.iterable else rows
+        if not self._batches.job.iterable:
+            return self._batches.make(task)
+        with maker.inline_shard(self._batches.job):
+            if self._begins:
+                self._begins = False
+                self._batches.restart()
+            return self._batches.make(task) or None
 
     def failed(self, reason: BaseException) -> tuple[bytes, bytes]:
         """Text and traceback for the library."""

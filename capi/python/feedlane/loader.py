@@ -65,6 +65,9 @@ class Loader(observe.Observed):
                     the environment's FEEDLANE_TRACE says, or none
       progress      True: each epoch shows its progress on stderr, by tqdm where it is installed; or a text stream to show it on.
                     If that is no terminal, in one line at the epoch's end
+      world, rank   of an iterable data set: the number of ranks that share it, and which one this is, as `rank_detect()` says.
+                    See `get_shard()`. world=0: one rank, whatever the launcher says
+      max_batches   batches of an epoch, after which it ends; 0: no limit
     and, of map-style data sets, for samples that fail, in this order (`__getitem__` makes them then):
       retries       more tries of a sample that raised one of `retry_on`, after `retry_backoff` seconds, then twice as many ...
       substitute    substitute(index, seed, tries) says which index to take instead, or None; up to 16 times. A function that
@@ -84,18 +87,20 @@ class Loader(observe.Observed):
                  deterministic: bool = False, max_restarts: int = 0, pin_memory: pinned.Pool | bool = False, retries: int = 0,
                  retry_on: type[BaseException] | Iterable[type[BaseException]] = (OSError,), retry_backoff: float = 0,
                  substitute: Callable[[int, int, int], int | None] | None = None, skip_budget: int = 0,
-                 allow_pickle: bool = False, name: str | None = None, trace: int = 0, progress: bool | TextIO = False) -> None:
+                 allow_pickle: bool = False, name: str | None = None, trace: int = 0, progress: bool | TextIO = False,
+                 world: int = 0, rank: int = 0, max_batches: int = 0) -> None:
         """ValueError: an argument out of its domain, or arguments that exclude each other. ImportError: torch is asked for and
         isn't there. What pickle raises of a data set or a function that workers can't get. ArgumentError, LimitError,
         OutOfMemory, SystemCallError: the library says so. Workers begin with the first iteration."""
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
         # Which of these numbers make sense the library says.
-        num_workers, held, max_restarts, retries = (
+        num_workers, held, max_restarts, retries, world, rank = (
             errors.whole(name, number, -2**31, 2**31 - 1)
             for name, number in (("num_workers", num_workers), ("held", held), ("max_restarts", max_restarts),
-                                 ("retries", retries)))
+                                 ("retries", retries), ("world", world), ("rank", rank)))
         skip_budget = errors.whole("skip_budget", skip_budget, -2**63, 2**63 - 1)
+        max_batches = errors.whole("max_batches", max_batches, -2**63, 2**63 - 1)
         if batch_size is not None:
             batch_size = errors.whole("batch_size", batch_size, 1, 2**63 - 1)
         if prefetch_factor is not None:
@@ -136,7 +141,7 @@ class Loader(observe.Observed):
         self._job = maker.Job(dataset, batch_sampler is not None or batch_size is not None, self._iterable, drop_last,
                               collate_fn, worker_init_fn if num_workers else None,
                               tuple((name, *what) for name, what in fields.items()) if fields else None, policy,
-                              self.allow_pickle, self._order.rank)
+                              self.allow_pickle, 0 if world else self._order.rank, (rank, max(world, 1)))
         self._config = dict(
             batch_size=0 if batch_sampler is not None else _core.UNBATCHED if batch_size is None else batch_size,
             drop_last=drop_last, workers=num_workers, prefetch_factor=prefetch_factor or 0,
@@ -146,7 +151,7 @@ class Loader(observe.Observed):
                                                           "round_robin": _core.DISPATCH_ROUND_ROBIN}),
             task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
             retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget,
-            trace=errors.whole("trace", trace, 0, 2**64 - 1))
+            trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches)
         if fields and self._order.says_no_batch_size():
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
@@ -198,7 +203,10 @@ class Loader(observe.Observed):
     def __len__(self) -> int:
         """Batches in an epoch. TypeError: nobody knows."""
         length = self._core.length()
-        return length if length >= 0 else self._order.length(self.batch_size, self.drop_last)
+        if length >= 0:
+            return length
+        length = self._order.length(self.batch_size, self.drop_last)
+        return min(length, self._config["max_batches"] or length)
 
     def __iter__(self) -> Iterator[Any]:
         """An epoch's batches: what the samples are made of, with arrays of shape [rows, ...] in place of their arrays and

@@ -2,10 +2,11 @@
 """Makes batches of a user's data set, in a worker process or inline: samples, collating, one copy into the slot."""
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,18 +18,25 @@ if TYPE_CHECKING:
 
 
 class WorkerInfo(NamedTuple):
-    """Who this worker is; see get_worker_info. generation: how many workers had its number before."""
+    """Who this worker is; see get_worker_info. generation: how many workers had its number before. An iterable data set iterates
+    shard number `shard` of `shards` (rank * num_workers + id, of world * num_workers): those of all ranks, where the Loader was
+    told of them."""
 
     id: int
     num_workers: int
     seed: int
     dataset: Any
     generation: int
+    rank: int
+    world: int
+    shard: int
+    shards: int
 
 
 class Job(NamedTuple):
     """What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: of failing samples,
-    or None. `rank`: of this process among those that share the seed."""
+    or None. `rank`: of this process among those that share the seed. `shard`: without workers, the number of the shard of an
+    iterable data set, and how many there are."""
 
     dataset: Any
     batched: bool
@@ -40,6 +48,7 @@ class Job(NamedTuple):
     policy: policies.Policy | None
     allow_pickle: bool
     rank: int
+    shard: tuple[int, int] = (0, 1)
 
 
 _PLAN_BYTES = 65536  # room behind the tensors for what holds them together
@@ -53,12 +62,23 @@ class _Seeds(threading.local):
     now: int | None = None
 
 
+class _Inline(threading.local):
+    shard: tuple[int, int] = (0, 1)  # of the loader without workers whose data set runs in this thread
+
+
 _seeds = _Seeds()  # each thread's own: two loaders without workers may be in use at once
+_inline = _Inline()
 
 
 def get_worker_info() -> WorkerInfo | None:
     """In a worker: its id, the number of workers, its seed, its copy of the data set. In the trainer: None."""
     return _worker_info
+
+
+def get_shard() -> tuple[int, int]:
+    """In an iterable data set: the number of the shard to iterate, and the number of shards, of all workers of all ranks. Without
+    workers those of the ranks. (0, 1) elsewhere."""
+    return (_worker_info.shard, _worker_info.shards) if _worker_info is not None else _inline.shard
 
 
 def sample_seed() -> int | None:
@@ -70,7 +90,7 @@ def sample_seed() -> int | None:
 def set_worker_info(number: int, count: int, seed: int, dataset: Any) -> None:
     """For get_worker_info."""
     global _worker_info
-    _worker_info = WorkerInfo(number, count, seed, dataset, 0)
+    _worker_info = WorkerInfo(number, count, seed, dataset, 0, 0, 1, number, count)
 
 
 def copied(data: Any) -> Any:
@@ -87,6 +107,16 @@ def copied(data: Any) -> Any:
         for key, value in data.items():  # the batch's own, which nobody else has
             data[key] = copied(value)
     return data
+
+
+@contextlib.contextmanager
+def inline_shard(job: Job) -> Iterator[None]:
+    """For get_shard, while the data set of a loader without workers runs."""
+    before, _inline.shard = _inline.shard, job.shard
+    try:
+        yield
+    finally:
+        _inline.shard = before
 
 
 class SampleFailed(Exception):
@@ -114,7 +144,8 @@ class Maker:
         global _worker_info
         job = self.job
         seed = worker_seed(info["seed"], info["epoch"], job.rank)
-        _worker_info = WorkerInfo(info["id"], info["count"], seed, job.dataset, info["generation"])
+        _worker_info = WorkerInfo(info["id"], info["count"], seed, job.dataset, info["generation"], info["rank"], info["world"],
+                                  info["shard"], info["shards"])
         _seed_generators(seed)
         _tell_torch(_worker_info)
         if job.worker_init_fn is not None:

@@ -200,4 +200,8 @@ class WorkerSetup(TypedDict):
     generation: int
     seed: int
     epoch: int
+    rank: int
+    world: int
+    shard: int
+    shards: int
     config: bytes

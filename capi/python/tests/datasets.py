@@ -279,6 +279,18 @@ class Shards:
             yield {"x": np.full(3, i, np.float32), "i": i}
 
 
+class Ranked:
+    """Iterable: shard s of n yields s, s + n, s + 2n ... below SAMPLES, with s, n and the worker's seed."""
+
+    def __iter__(self):
+        shard, shards = feedlane.get_shard()
+        info = feedlane.get_worker_info()
+        if info is not None and (info.shard, info.shards) != (shard, shards) or shards % (info.world if info else 1):
+            raise AssertionError(info)
+        for i in range(shard, SAMPLES, shards):
+            yield np.array([i, shard, shards, info.seed % 2**62 if info is not None else -1])
+
+
 class Whoami:
     """A sample says who made it; `worker_init` must have run."""
 

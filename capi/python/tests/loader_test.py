@@ -9,8 +9,8 @@ import unittest
 
 from numpy_or_skip import np
 import feedlane
-from datasets import (Endless, Equals, Flaky, Map, Numbers, Point, Shards, Stuck, Unprintable, Whoami, as_list, broken_index,
-                      broken_worker_init, equal_value, next_index, no_index, plain, worker_init)
+from datasets import (SAMPLES, Endless, Equals, Flaky, Map, Numbers, Point, Ranked, Shards, Stuck, Unprintable, Whoami, as_list,
+                      broken_index, broken_worker_init, equal_value, next_index, no_index, plain, worker_init)
 
 DEADLINE_S = 60
 
@@ -93,6 +93,41 @@ class Batches(unittest.TestCase):
                         whole = sum(len(shard) // 8 * 8 if drop_last else len(shard) for shard in shards)
                         self.assertEqual(len({i for batch in batches for i in batch}), whole)
                         self.assertEqual(batches[0], shards[0][:8])
+
+    def test_ranks_of_an_iterable(self):
+        for workers in 0, 2:
+            with self.subTest(workers=workers):
+                rows = []
+                for rank in range(3):
+                    with feedlane.Loader(Ranked(), 8, num_workers=workers, world=3, rank=rank, seed=5) as loader:
+                        rows += [tuple(row) for batch in loader for row in batch.tolist()]
+                self.assertEqual(sorted(row[0] for row in rows), list(range(SAMPLES)))
+                count = 3 * max(workers, 1)
+                self.assertEqual({row[1:3] for row in rows}, {(shard, count) for shard in range(count)})
+                self.assertEqual(len({row[3] for row in rows}), count if workers else 1)
+        self.assertEqual(feedlane.get_shard(), (0, 1))
+        with self.assertRaisesRegex(feedlane.ArgumentError, "config.rank is 3: must be less than config.world, 3"):
+            feedlane.Loader(Ranked(), world=3, rank=3)
+        with self.assertRaisesRegex(feedlane.ArgumentError, "config.world is 2"):
+            feedlane.Loader(Numbers(8), world=2)
+
+    def test_max_batches(self):
+        for dataset in Ranked(), Numbers(100):
+            for workers in 0, 2:
+                with self.subTest(dataset=type(dataset).__name__, workers=workers), \
+                        feedlane.Loader(dataset, 8, num_workers=workers, max_batches=3,
+                                        deterministic=isinstance(dataset, Ranked)) as loader:
+                    whole = [batch.copy() for batch in loader]
+                    self.assertEqual(len(whole), 3)
+                    self.assertEqual(len(list(loader)), 3)
+                    loader.set_epoch(0)
+                    iterator = iter(loader)
+                    next(iterator)
+                    loader.load_state_dict(loader.state_dict())
+                    rest = [batch.copy() for batch in loader]
+                    self.assertEqual([b.tolist() for b in rest], [b.tolist() for b in whole[1:]])
+        with feedlane.Loader(Numbers(100), 8, max_batches=3) as loader:
+            self.assertEqual(len(loader), 3)
 
     def test_without_batches_and_with_a_collate_fn(self):
         with feedlane.Loader(Map(), None, num_workers=1) as loader:

@@ -22,6 +22,7 @@ class Squares:
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.float32]]:
         assert_type(feedlane.get_worker_info(), feedlane.WorkerInfo | None)
         assert_type(feedlane.sample_seed(), int | None)
+        assert_type(feedlane.get_shard(), tuple[int, int])
         return {"x": np.full(3, index * index, np.float32)}
 
 
