@@ -14,7 +14,7 @@ template <class F>
 int32_t call_batches(feedlane_loader* l, feedlane_error* err, F&& f) noexcept {
   return call(err, [&](Error& error) -> Status {
     const Status s = check_batches(l, error);
-    return s == FEEDLANE_OK ? f(l->loader->leases(), error) : s;
+    return s == FEEDLANE_OK ? f(l->source->leases(), error) : s;
   });
 }
 
@@ -24,12 +24,12 @@ extern "C" {
 
 int32_t feedlane_batch_retain(feedlane_loader* l, uint64_t token) {
   const Status s = check_batches(l);
-  return s == FEEDLANE_OK ? l->loader->leases().retain(token) : s;
+  return s == FEEDLANE_OK ? l->source->leases().retain(token) : s;
 }
 
 int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
   const Status s = check_batches(l);
-  return s == FEEDLANE_OK ? l->loader->leases().give_back(token) : s;
+  return s == FEEDLANE_OK ? l->source->leases().give_back(token) : s;
 }
 
 int32_t feedlane_batch_to_device(feedlane_loader* l, uint64_t token, int32_t tensor, void* device_memory,

@@ -25,7 +25,7 @@ int32_t export_tensor(feedlane_loader* l, uint64_t token, int32_t tensor, int32_
     if (s == FEEDLANE_OK && (flags & ~FEEDLANE_DLPACK_CUDA_HOST) != 0)
       return refuse(error, "flags", flags, FEEDLANE_DLPACK_CUDA_HOST, "only FEEDLANE_DLPACK_CUDA_HOST is known");
     if (s != FEEDLANE_OK) return s;
-    loader::Leases& leases = l->loader->leases();
+    loader::Leases& leases = l->source->leases();
     loader::Reference reference;
     s = reference.take(leases, token, error);
     const feedlane_tensor* t = nullptr;
@@ -33,8 +33,8 @@ int32_t export_tensor(feedlane_loader* l, uint64_t token, int32_t tensor, int32_
     if (s != FEEDLANE_OK) return s;
     if (flags != 0 && !leases.is_cuda_host(*t))
       return error.fail(FEEDLANE_E_STATE, "the tensor's memory isn't registered with CUDA, so it can't be CUDAHost");
-    auto exported =
-        dlpack::wrap<Managed>(*t, flags != 0 ? dlpack::device_cuda_host : dlpack::device_cpu, give_back, l, token);
+    auto exported = dlpack::wrap<Managed>(*t, flags != 0 ? dlpack::device_cuda_host : dlpack::device_cpu,
+                                          leases.is_read_only(), give_back, l, token);
     reference.pass_on();  // the export's
     *out = &exported.release()->managed;
     return FEEDLANE_OK;

@@ -19,10 +19,30 @@ namespace {
 // The calling thread as a worker. Keeps the loader alive until it detaches, even one that is being destroyed meanwhile.
 Status attach_local(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
   os::Fd socket;
+  if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
   if (const Status s = l->loader->crew().starter().take_offer(socket, error); s != FEEDLANE_OK) return s;
   loader::Hold hold(*l);
   const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
   if (s == FEEDLANE_OK) (void)hold.pass_on();  // the worker's now
+  return s;
+}
+
+// A loader, with a feeder around it if it is shared.
+Status make_source(const feedlane_loader_config* config, const sampler::Sampler* sampler, pinned::Pool* pool,
+                   feedlane_loader& handle, Error& error) {
+  std::unique_ptr<loader::Loader> own;
+  const os::SystemFiles files;
+  Status s = loader::Loader::create(config, sampler, pool, forked_worker_main, files, own, error);
+  if (s != FEEDLANE_OK) return s;
+  handle.loader = own.get();
+  if (own->config().share == FEEDLANE_SHARE_NONE) {
+    handle.source = std::move(own);
+    return s;
+  }
+  std::unique_ptr<sharing::Feeder> feeder;
+  s = sharing::Feeder::create(std::move(own), files, feeder, error);
+  handle.feeder = feeder.get();
+  handle.source = std::move(feeder);
   return s;
 }
 
@@ -48,10 +68,9 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     s = handle->stamp.take(error);
     const sampler::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();
     if (s == FEEDLANE_OK)
-      s = loader::Loader::create(config, sampler, c.pinned == nullptr ? nullptr : c.pinned->pool.get(),
-                                 forked_worker_main, os::SystemFiles{}, handle->loader, error);
+      s = make_source(config, sampler, c.pinned == nullptr ? nullptr : c.pinned->pool.get(), *handle, error);
     if (s != FEEDLANE_OK) return s;
-    handle->loader->leases().use(*handle);
+    handle->source->leases().use(*handle);
     *out = handle.release();
     return s;
   });
@@ -60,7 +79,7 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
 int32_t feedlane_loader_destroy(feedlane_loader** l) {
   return destroy(l, [](feedlane_loader* handle) {
     Error error;
-    return shield(error, [&](Error& e) { return handle->loader->stop(true, e); });
+    return shield(error, [&](Error& e) { return handle->source->stop(true, e); });
   });
 }
 
@@ -69,7 +88,7 @@ int32_t feedlane_loader_ref(feedlane_loader* l) { return ref(l); }
 int32_t feedlane_loader_unref(feedlane_loader* l) { return unref(l); }
 
 int32_t feedlane_loader_begin(feedlane_loader* l, int64_t epoch, feedlane_error* err) {
-  return call_one(l, "l", err, [&](Error& error) { return l->loader->begin(epoch, error); });
+  return call_one(l, "l", err, [&](Error& error) { return l->source->begin(epoch, error); });
 }
 
 int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_batch* out, feedlane_error* err) {
@@ -84,7 +103,7 @@ int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_ba
     // Before the token exists: a thread that knows it, or guesses it, may release the batch at once.
     loader::Hold hold(*l);
     feedlane_batch batch;
-    s = l->loader->next(timeout_ns, batch, error);
+    s = l->source->next(timeout_ns, batch, error);
     if (s != FEEDLANE_OK) return s;
     (void)hold.pass_on();  // the batch's now
     write_versioned(out, batch);
@@ -98,7 +117,7 @@ int32_t feedlane_loader_state(feedlane_loader* l, uint64_t token, void* buffer, 
     if (bytes == nullptr) return refuse_null(error, "bytes");
     if (buffer == nullptr && cap != 0) return refuse_null(error, "buffer");
     std::vector<std::byte> state;
-    if (const Status s = l->loader->state(token, state, error); s != FEEDLANE_OK) return s;
+    if (const Status s = l->source->state(token, state, error); s != FEEDLANE_OK) return s;
     *bytes = state.size();
     if (state.size() > cap)
       return error.refuse(FEEDLANE_E_LIMIT, "cap", cap, state.size(), "the state has {} bytes, there is room for {}",
@@ -129,19 +148,19 @@ int32_t feedlane_state_read(const void* state, uint64_t bytes, feedlane_state_in
 }
 
 int32_t feedlane_loader_poll(feedlane_loader* l, feedlane_error* err) {
-  return call_one(l, "l", err, [&](Error& error) { return l->loader->poll(error); });
+  return call_one(l, "l", err, [&](Error& error) { return l->source->poll(error); });
 }
 
 int32_t feedlane_loader_wait_fd(const feedlane_loader* l, int32_t* fd) {
   return call_any(l, "l", nullptr, [&](Error& error) {
     if (fd == nullptr) return refuse_null(error, "fd");
-    *fd = l->loader->wait_fd();
+    *fd = l->source->wait_fd();
     return Status{FEEDLANE_OK};
   });
 }
 
 int32_t feedlane_loader_arm(feedlane_loader* l) {
-  return call_one(l, "l", nullptr, [&](Error& error) { return l->loader->arm(error); });
+  return call_one(l, "l", nullptr, [&](Error& error) { return l->source->arm(error); });
 }
 
 int32_t feedlane_loader_interrupt(feedlane_loader* l) {
@@ -149,18 +168,18 @@ int32_t feedlane_loader_interrupt(feedlane_loader* l) {
   if (l == nullptr) return FEEDLANE_E_ARGUMENT;
   if (l->stamp.is_foreign()) return FEEDLANE_E_FORKED;
   if (l->is_closed()) return FEEDLANE_E_STATE;
-  l->loader->interrupt();
+  l->source->interrupt();
   return FEEDLANE_OK;
 }
 
 int32_t feedlane_loader_stop(feedlane_loader* l, feedlane_error* err) {
-  return call_one(l, "l", err, [&](Error& error) { return l->loader->stop(false, error); });
+  return call_one(l, "l", err, [&](Error& error) { return l->source->stop(false, error); });
 }
 
 int32_t feedlane_loader_length(const feedlane_loader* l, int64_t* batches) {
   return call_any(l, "l", nullptr, [&](Error& error) {
     if (batches == nullptr) return refuse_null(error, "batches");
-    *batches = l->loader->config().epoch_batches;
+    *batches = l->source->epoch_batches();
     return Status{FEEDLANE_OK};
   });
 }
@@ -169,6 +188,7 @@ int32_t feedlane_loader_open_worker(feedlane_loader* l, int32_t* id, int32_t* fd
   return call_one(l, "l", err, [&](Error& error) {
     if (id == nullptr) return refuse_null(error, "id");
     if (fd == nullptr) return refuse_null(error, "fd");
+    if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
     os::Fd theirs;
     const Status s = l->loader->crew().open_worker(*id, theirs, error);
     if (s == FEEDLANE_OK) *fd = theirs.release();
@@ -189,6 +209,7 @@ int32_t feedlane_loader_local_worker(feedlane_loader* l, feedlane_worker** out, 
 
 int32_t feedlane_loader_run_local(feedlane_loader* l, feedlane_error* err) {
   return call_any(l, "l", err, [&](Error& error) -> Status {
+    if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
     const loader::Config& config = l->loader->config();
     if (!config.has_dataset)
       return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1,
@@ -201,6 +222,7 @@ int32_t feedlane_loader_run_local(feedlane_loader* l, feedlane_error* err) {
 
 int32_t feedlane_loader_run_stager(feedlane_loader* l, feedlane_error* err) {
   return call_any(l, "l", err, [&](Error& error) {
+    if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
     const loader::Hold hold(*l);
     return l->loader->run_stager(error);
   });

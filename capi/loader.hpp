@@ -7,12 +7,18 @@
 #include "handle.hpp"
 #include "loader/life.hpp"
 #include "loader/loader.hpp"
+#include "sharing/consumer.hpp"
+#include "sharing/feeder.hpp"
 
 struct feedlane_loader : feedlane::capi::Handle, feedlane::loader::Life {
-  std::unique_ptr<feedlane::loader::Loader> loader;
+  std::unique_ptr<feedlane::loader::Source> source;
+  // What it is: a loader, with a feeder if it is shared; or a consumer.
+  feedlane::loader::Loader* loader = nullptr;
+  feedlane::sharing::Feeder* feeder = nullptr;
+  feedlane::sharing::Consumer* consumer = nullptr;
 
-  void wake() { loader->close(); }
-  void end_what_was_begun() noexcept { loader->crew().ask_to_end(); }
+  void wake() { source->close(); }
+  void end_what_was_begun() noexcept { source->ask_to_end(); }
 };
 
 namespace feedlane::capi {
@@ -20,8 +26,19 @@ namespace feedlane::capi {
 // No owner is left: its workers are killed, batches keep the memory.
 template <>
 inline void finish(feedlane_loader& l) {
-  l.loader->abandon();
+  l.source->abandon();
   l.let_go();
+}
+
+// Whether the handle has workers of its own.
+inline Status check_loader(const feedlane_loader* l, Error& error) {
+  if (l->loader != nullptr) return FEEDLANE_OK;
+  return error.fail(FEEDLANE_E_STATE, "this is a consumer: workers, and what observe.h tells, are its feeder's");
+}
+inline Status check_feeder(const feedlane_loader* l, Error& error) {
+  if (l->feeder != nullptr) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_STATE, "config.share", 0, FEEDLANE_SHARE_EVERY,
+                      "the loader was made without config.share");
 }
 
 // Whether batches of this handle may be asked for: after destroy too, as long as one is held.

@@ -14,7 +14,7 @@ extern "C" {
 int32_t feedlane_loader_get_stats(const feedlane_loader* l, feedlane_stats* out) {
   return call_any(l, "l", nullptr, [&](Error& error) {
     const Status s = check_output(out, "out", error);
-    if (s == FEEDLANE_OK) write_versioned(out, l->loader->stats());
+    if (s == FEEDLANE_OK) write_versioned(out, l->source->stats());
     return s;
   });
 }
@@ -23,6 +23,7 @@ int32_t feedlane_loader_get_worker_stats(const feedlane_loader* l, int32_t worke
   return call_any(l, "l", nullptr, [&](Error& error) {
     Status s = check_output(out, "out", error);
     feedlane_worker_stats stats;
+    if (s == FEEDLANE_OK) s = check_loader(l, error);
     if (s == FEEDLANE_OK) s = monitor::read_worker_stats(l->loader->memory().segments, worker, stats);
     if (s == FEEDLANE_OK) write_versioned(out, stats);
     return s;
@@ -70,7 +71,7 @@ int32_t feedlane_loader_event(feedlane_loader* l, feedlane_event* out) {
   return call_any(l, "l", nullptr, [&](Error& error) {
     Status s = check_output(out, "out", error);
     feedlane_event event;
-    if (s == FEEDLANE_OK && !l->loader->next_event(event)) s = FEEDLANE_END;
+    if (s == FEEDLANE_OK && !l->source->next_event(event)) s = FEEDLANE_END;
     if (s == FEEDLANE_OK) write_versioned(out, event);
     return s;
   });

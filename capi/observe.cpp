@@ -21,12 +21,16 @@ namespace {
 const shm::Segments& segments_of(const feedlane_loader* l) { return l->loader->memory().segments; }
 const shm::Segments& segments_of(const feedlane_monitor* m) { return m->monitor->segments(); }
 
+Status check_observable(const feedlane_loader* l, Error& error) { return check_loader(l, error); }
+Status check_observable(const feedlane_monitor*, Error&) { return FEEDLANE_OK; }
+
 // `read(segments, value)` fills a struct of type T, which is written to the caller's.
 template <class T, class H, class F>
 int32_t get(H* handle, const char* name, T* out, F&& read) {
   return call_any(handle, name, nullptr, [&](Error& error) {
     Status s = check_output(out, "out", error);
     T value{};
+    if (s == FEEDLANE_OK) s = check_observable(handle, error);
     if (s == FEEDLANE_OK) s = read(segments_of(handle), value);
     if (s == FEEDLANE_OK) write_versioned(out, value);
     return s;
@@ -69,6 +73,7 @@ int32_t get_trace(H* handle, const char* name, uint64_t from, feedlane_batch_rec
     Status s = cap == 0 ? FEEDLANE_OK : check_output(records, "records", error);
     if (s == FEEDLANE_OK && count == nullptr) s = refuse_null(error, "count");
     if (s == FEEDLANE_OK && cap != 0 && records->size % struct_step != 0) s = FEEDLANE_E_ABI;
+    if (s == FEEDLANE_OK) s = check_observable(handle, error);
     return s == FEEDLANE_OK ? monitor::read_trace(segments_of(handle), from, records, cap, *count) : s;
   });
 }
@@ -115,6 +120,7 @@ int32_t feedlane_monitor_get_error(const feedlane_monitor* m, int32_t index, fee
 int32_t feedlane_loader_diagnose(const feedlane_loader* l, feedlane_diagnosis* out) {
   return call_any(l, "l", nullptr, [&](Error& error) {
     if (const Status s = check_output(out, "out", error); s != FEEDLANE_OK) return s;
+    if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
     monitor::Snapshot before, after;
     l->loader->memory().figures.read(segments_of(l), before, after);
     write_versioned(out, monitor::diagnose(before, after));
@@ -135,6 +141,7 @@ int32_t feedlane_loader_report(const feedlane_loader* l, char* buffer, uint64_t 
   return call_any(l, "l", err, [&](Error& error) -> Status {
     if (bytes == nullptr) return refuse_null(error, "bytes");
     if (buffer == nullptr && cap != 0) return refuse_null(error, "buffer");
+    if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
     monitor::Snapshot before, after;
     l->loader->memory().figures.read(segments_of(l), before, after);
     const std::string text = monitor::report(before, after, segments_of(l));

@@ -103,6 +103,7 @@
 #include "feedlane/worker.h"
 #include "feedlane/batch.h"
 #include "feedlane/loader.h"
+#include "feedlane/share.h"
 #include "feedlane/dlpack.h"
 #include "feedlane/monitor.h"
 #include "feedlane/observe.h"

@@ -41,6 +41,7 @@ typedef struct feedlane_batch {
   uint64_t swept_ns;              /**< the trainer read its result */
   uint64_t yielded_ns;            /**< next yielded it */
   uint64_t exposed_ns;            /**< for how long next waited for it; 0: it was there */
+  uint64_t missed;                /**< batches just before it that the feeder took back: FEEDLANE_LAG_OBSERVE */
 } feedlane_batch;
 
 /** The largest number of streams that feedlane_batch_record_stream accepts for a batch. */

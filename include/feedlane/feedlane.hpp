@@ -22,6 +22,7 @@
 #include "pool.hpp"
 #include "progress.hpp"
 #include "sampler.hpp"
+#include "share.hpp"
 #include "state.hpp"
 #include "task.hpp"
 #include "tensor.hpp"

@@ -23,6 +23,10 @@ extern "C" {
 #define FEEDLANE_DISPATCH_LEAST_LOADED 0 /**< to the worker with the fewest unfinished tasks */
 #define FEEDLANE_DISPATCH_ROUND_ROBIN 1  /**< batch i to worker i mod workers */
 
+#define FEEDLANE_SHARE_NONE 0  /**< the loader's batches are yielded by its own next */
+#define FEEDLANE_SHARE_EVERY 1 /**< every consumer gets every batch */
+#define FEEDLANE_SHARE_DEAL 2  /**< the k-th batch that is yielded or fails goes to consumer k mod config.consumers */
+
 #define FEEDLANE_START_SPAWN 0    /**< the library starts `argv`, or this program again */
 #define FEEDLANE_START_FORK 1     /**< the library forks this process; `dataset` runs in the children */
 #define FEEDLANE_START_THREAD 2   /**< the host's threads call feedlane_loader_run_local or _local_worker */
@@ -114,6 +118,14 @@ typedef struct feedlane_loader_config {
                       world * workers. All ranks must have as many workers */
   int64_t max_batches; /**< batches of an epoch, failed ones included, after which `next` returns END; 0: no limit. An
                             epoch may end before. Iterable: batches that workers have begun beyond it are dropped */
+
+  /* Consumers in other processes: share.h. Such a loader has workers and no `pinned`. */
+  int32_t share;          /**< FEEDLANE_SHARE_* */
+  int32_t consumers;      /**< share every: at the same time, at most; share deal: exactly. 0: 1; at most 1024 */
+  const char *share_path; /**< a Unix socket to make, by which consumers of this user may join; NULL: none */
+  int32_t share_tail;     /**< share deal, 1: the last batches go to the first consumers when they are fewer than
+                               `consumers`; 0: they are left out, so that all get equally many */
+  int32_t share_reserved;
 } feedlane_loader_config;
 
 /**

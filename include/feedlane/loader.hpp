@@ -33,6 +33,11 @@ class Loader {
   }
   /** Check `error`: on failure every call of the loader fails. */
   Loader(const LoaderOptions& options, Error& error) { create(options, error); }
+  /** Owns a handle of the C interface. The first range-for loop runs the epoch that begin accepts: a consumer's feeder may be
+   *  in a later one than 0. */
+  explicit Loader(feedlane_loader* handle) noexcept : handle_(handle) {
+    (void)feedlane_loader_next_epoch(handle, &next_epoch_);
+  }
   /** Every later call of `other` fails. */
   Loader(Loader&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)),

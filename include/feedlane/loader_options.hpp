@@ -35,6 +35,13 @@ enum class Dispatch : std::int32_t {
   round_robin = FEEDLANE_DISPATCH_ROUND_ROBIN,   /**< batch i goes to worker i mod workers */
 };
 
+/** To whom a shared loader's batches go. */
+enum class Share : std::int32_t {
+  none = FEEDLANE_SHARE_NONE,   /**< the loader's own next */
+  every = FEEDLANE_SHARE_EVERY, /**< every consumer gets every batch */
+  deal = FEEDLANE_SHARE_DEAL,   /**< batch k goes to consumer k mod consumers */
+};
+
 /** A batch_size: one sample for each task, tensors without a batch dimension. */
 inline constexpr std::int64_t unbatched = FEEDLANE_UNBATCHED;
 
@@ -88,6 +95,11 @@ struct LoaderOptions {
   int world = 0; /**< iterable: number of ranks that share the data set; 0: 1. See detect_rank in sampler.hpp */
   int rank = 0;  /**< iterable: 0 .. world - 1 */
   std::int64_t max_batches = 0; /**< batches of an epoch, after which it ends; 0: no limit */
+
+  Share share = Share::none; /**< consumers in other processes take the batches: share.hpp */
+  int consumers = 0;         /**< Share::every: at most; Share::deal: exactly; 0: 1 */
+  std::string share_path{};  /**< a Unix socket to make, by which consumers may join; empty: none */
+  bool share_tail = false;   /**< Share::deal: the last batches go to the first consumers if they are too few for all */
 };
 
 namespace detail {
@@ -156,6 +168,10 @@ inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
   c.staged = o.staged;
   c.state = o.state.empty() ? nullptr : o.state.data();
   c.state_bytes = o.state.size();
+  c.share = static_cast<std::int32_t>(o.share);
+  c.consumers = o.consumers;
+  c.share_path = o.share_path.empty() ? nullptr : o.share_path.c_str();
+  c.share_tail = o.share_tail ? 1 : 0;
   feedlane_loader* loader = nullptr;
   checked(error, [&](feedlane_error* e) { return feedlane_loader_create(&c, &loader, e); });
   return loader;

@@ -132,6 +132,9 @@ FEEDLANE_API int32_t feedlane_monitor_unref(feedlane_monitor *m);
                                                  `text`. Reported again if the process exists 1 s after SIGKILL, and
                                                  for a worker that did not start in time */
 #define FEEDLANE_EVENT_DEVICE_FAILED 11 /**< a stream failed with the release of a batch on it */
+#define FEEDLANE_EVENT_CONSUMER_LEFT 12 /**< a consumer has left or ended: its place and process in `text` */
+#define FEEDLANE_EVENT_CONSUMER_LAGS 13 /**< the feeder waits for a consumer: place, process, what it holds in `text` */
+#define FEEDLANE_EVENT_CONSUMER_EVICTED 14 /**< see FEEDLANE_LAG_EVICT; why in `text` */
 
 /** Something that happened in a loader. */
 typedef struct feedlane_event {

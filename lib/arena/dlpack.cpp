@@ -18,8 +18,8 @@ void free_export(Managed* self) {
 }  // namespace
 
 template <class Managed>
-std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_t device, GiveBack give_back,
-                                      void* owner, std::uint64_t token) {
+std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_t device, bool is_read_only,
+                                      GiveBack give_back, void* owner, std::uint64_t token) {
   auto exported = std::make_unique<Export<Managed>>();
   std::copy_n(tensor.shape, tensor.ndim, exported->shape);
   std::copy_n(tensor.strides, tensor.ndim, exported->strides);
@@ -29,7 +29,10 @@ std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_
   Managed& m = exported->managed;
   m.manager_ctx = exported.get();
   m.deleter = free_export<Managed>;
-  if constexpr (std::is_same_v<Managed, DLManagedTensorVersioned>) m.version = version;
+  if constexpr (std::is_same_v<Managed, DLManagedTensorVersioned>) {
+    m.version = version;
+    m.flags = is_read_only ? flag_read_only : 0;
+  }
   DLTensor& t = m.dl_tensor;
   t.data = tensor.bytes == 0 ? nullptr : tensor.data;  // required by the specification
   t.device = {device, 0};
@@ -40,9 +43,9 @@ std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_
   return exported;
 }
 
-template std::unique_ptr<Export<DLManagedTensor>> wrap(const feedlane_tensor&, std::int32_t, GiveBack, void*,
+template std::unique_ptr<Export<DLManagedTensor>> wrap(const feedlane_tensor&, std::int32_t, bool, GiveBack, void*,
                                                        std::uint64_t);
-template std::unique_ptr<Export<DLManagedTensorVersioned>> wrap(const feedlane_tensor&, std::int32_t, GiveBack, void*,
-                                                                std::uint64_t);
+template std::unique_ptr<Export<DLManagedTensorVersioned>> wrap(const feedlane_tensor&, std::int32_t, bool, GiveBack,
+                                                                void*, std::uint64_t);
 
 }  // namespace feedlane::dlpack

@@ -14,6 +14,7 @@ namespace feedlane::dlpack {
 constexpr DLPackVersion version{1, 0};
 constexpr std::int32_t device_cpu = 1;
 constexpr std::int32_t device_cuda_host = 3;
+constexpr std::uint64_t flag_read_only = 1;  // the consumer must not write; the legacy form has no way to say so
 
 // Called with `owner` and `token` when the consumer has released a tensor, on the consumer's thread.
 using GiveBack = void (*)(void* owner, std::uint64_t token) noexcept;
@@ -31,12 +32,12 @@ struct Export {
 
 // May throw bad_alloc; `give_back` isn't called then.
 template <class Managed>
-std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_t device, GiveBack give_back,
-                                      void* owner, std::uint64_t token);
+std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_t device, bool is_read_only,
+                                      GiveBack give_back, void* owner, std::uint64_t token);
 
-extern template std::unique_ptr<Export<DLManagedTensor>> wrap(const feedlane_tensor&, std::int32_t, GiveBack, void*,
-                                                              std::uint64_t);
-extern template std::unique_ptr<Export<DLManagedTensorVersioned>> wrap(const feedlane_tensor&, std::int32_t, GiveBack,
-                                                                       void*, std::uint64_t);
+extern template std::unique_ptr<Export<DLManagedTensor>> wrap(const feedlane_tensor&, std::int32_t, bool, GiveBack,
+                                                              void*, std::uint64_t);
+extern template std::unique_ptr<Export<DLManagedTensorVersioned>> wrap(const feedlane_tensor&, std::int32_t, bool,
+                                                                       GiveBack, void*, std::uint64_t);
 
 }  // namespace feedlane::dlpack

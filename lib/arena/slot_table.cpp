@@ -49,16 +49,20 @@ void SlotTable::set_free(std::uint32_t slot) {
 }
 
 std::uint64_t SlotTable::hand_out(std::uint32_t slot) {
+  count_taken(static_cast<std::uint64_t>(-1));
+  return lend(slot);
+}
+
+std::uint64_t SlotTable::lend(std::uint32_t slot) {
   // Relaxed: no thread has a token of this generation yet; the caller orders its handing over to other threads.
   const std::uint64_t generation = (states_[slot].load(std::memory_order_relaxed) >> slot_bits) + 1;
   states_[slot].store(generation << slot_bits | one_reference, std::memory_order_relaxed);
   counters_->slots_held.fetch_add(1, std::memory_order_relaxed);  // other threads release meanwhile
-  count_taken(static_cast<std::uint64_t>(-1));
   return generation << slot_bits | slot;
 }
 
 bool SlotTable::slot_of(std::uint64_t token, std::uint32_t& slot) const {
-  slot = static_cast<std::uint32_t>(token & slot_mask);
+  slot = slot_number(token);
   return slot < size_;
 }
 

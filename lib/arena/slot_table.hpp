@@ -31,6 +31,8 @@ class SlotTable {
   void put_back(std::uint32_t slot);
   // A taken slot becomes a batch with one reference. Returns its token, never 0.
   std::uint64_t hand_out(std::uint32_t slot);
+  // The same on the side of a consumer, whose feeder has taken the slot.
+  std::uint64_t lend(std::uint32_t slot);
 
   // State of a batch after a release or end_use.
   struct Left {
@@ -57,6 +59,8 @@ class SlotTable {
     // Acquire: pairs with the release in set_free.
     return (free_[slot / 64].load(std::memory_order_acquire) >> (slot % 64) & 1) != 0;
   }
+  // The slot of a token that this table has handed out.
+  static std::uint32_t slot_number(std::uint64_t token) { return static_cast<std::uint32_t>(token & slot_mask); }
   // The slot of a token, released ones included; false if the token is not of this table.
   bool slot_of(std::uint64_t token, std::uint32_t& slot) const;
   // Whether the batch of this token still has references. For the loader's one thread.

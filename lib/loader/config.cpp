@@ -60,6 +60,10 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.substitute", c.substitute, 0, 1, "0 or 1"},
            {"config.retry_backoff_ns", c.retry_backoff_ns, 0, longest, "not negative (0: 10 ms)"},
            {"config.staged", c.staged, 0, 1 << 16, "not negative (0: not staged)"},
+           {"config.share", c.share, FEEDLANE_SHARE_NONE, FEEDLANE_SHARE_DEAL, "a FEEDLANE_SHARE_ number"},
+           {"config.consumers", c.consumers, 0, 1024, "not negative (0: 1)"},
+           {"config.share_tail", c.share_tail, 0, 1, "0 or 1"},
+           {"config.share_reserved", c.share_reserved, 0, 0, "must be zero"},
            {"config.skip_budget", c.skip_budget, -1, longest, "-1 (any number), 0 (none) or more"},
            {"config.world", c.world, 0, INT32_MAX, "not negative (0: 1)"},
            {"config.rank", c.rank, 0, INT32_MAX, "not negative"},
@@ -115,11 +119,25 @@ Status check_policies(const feedlane_loader_config& c, Error& error) {
   return FEEDLANE_OK;
 }
 
+Status check_share(const feedlane_loader_config& c, Error& error) {
+  if (c.share == FEEDLANE_SHARE_NONE) {
+    if (c.consumers != 0) return refuse(error, "config.consumers", c.consumers, 0, "only with config.share");
+    if (c.share_path != nullptr) return refuse(error, "config.share_path", 1, 0, "only with config.share");
+  } else {
+    if (c.workers == 0) return refuse(error, "config.workers", 0, 1, "a shared loader has workers");
+    if (c.pinned != nullptr) return refuse(error, "config.pinned", 1, 0, "the feeder of a shared loader has no device");
+  }
+  if (c.share_tail != 0 && c.share != FEEDLANE_SHARE_DEAL)
+    return refuse(error, "config.share_tail", 1, 0, "only with FEEDLANE_SHARE_DEAL");
+  return FEEDLANE_OK;
+}
+
 // What goes together and what doesn't.
 Status check_combinations(const feedlane_loader_config& c, const sampler::Sampler* sampler, Error& error) {
   if (const Status s = check_order(c, sampler, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_rank(c, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_policies(c, error); s != FEEDLANE_OK) return s;
+  if (const Status s = check_share(c, error); s != FEEDLANE_OK) return s;
   if (c.start < FEEDLANE_START_SPAWN || c.start > FEEDLANE_START_EXTERNAL)
     return refuse(error, "config.start", c.start, c.start < 0 ? FEEDLANE_START_SPAWN : FEEDLANE_START_EXTERNAL,
                   "a FEEDLANE_START_ number");
@@ -282,6 +300,10 @@ Status read_config(const feedlane_loader_config* config, const sampler::Sampler*
   out.lifeline = c.no_lifeline == 0;
   out.is_pinned = c.pinned != nullptr;
   out.staged = static_cast<std::uint32_t>(c.staged);
+  out.share = c.share;
+  out.consumers = c.share == FEEDLANE_SHARE_NONE ? 0 : static_cast<std::uint32_t>(or_default(c.consumers, 1));
+  if (c.share_path != nullptr) out.share_path = c.share_path;
+  out.share_tail = c.share_tail != 0;
   return read_observation(c, out, error);
 }
 

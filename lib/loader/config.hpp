@@ -2,6 +2,7 @@
 // A loader's configuration: checked, with every default filled in.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -51,8 +52,12 @@ struct Config : supervisor::Settings {
   bool substitute = false;
   std::int64_t skip_budget = 0;  // INT64_MAX: no bound
   bool is_pinned = false;
-  std::string name;          // shown by monitors
-  std::uint32_t trace = 0;   // batches that the trace keeps; 0: there is none
+  std::string name;         // shown by monitors
+  std::uint32_t trace = 0;  // batches that the trace keeps; 0: there is none
+  std::int32_t share = FEEDLANE_SHARE_NONE;
+  std::uint32_t consumers = 0;  // places of a shared loader
+  std::string share_path;       // empty: none
+  bool share_tail = false;
   std::uint32_t staged = 0;  // buffers of the pool; 0: the arena itself is registered, if anything is
 
   // Workers that the library starts, and so can start again.
@@ -72,7 +77,12 @@ struct Config : supervisor::Settings {
   // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one is
   // released leaves the window full. And one for each thread that may hang with another in its hands.
   [[nodiscard]] std::uint32_t slots() const {
-    return window() + held + 1 + (start == FEEDLANE_START_THREAD && has_task_timeout() ? workers : 0);
+    return window() + least_slots() + (start == FEEDLANE_START_THREAD && has_task_timeout() ? workers : 0);
+  }
+  // Without so many, batches that are held would keep the next one from being made: one more than may be held, by all consumers
+  // together, and than a round has that is gathered before it is dealt.
+  [[nodiscard]] std::uint32_t least_slots() const {
+    return std::max(consumers, 1U) * held + (share == FEEDLANE_SHARE_DEAL ? consumers : 0) + 1;
   }
   // Forked workers need no mapping of their own, so that registered memory can be kept from all harm. Elsewhere it is only
   // restored afterwards, and then memory can be given back: see SlotMemory.

@@ -7,14 +7,14 @@
 
 namespace feedlane::loader {
 
-Leases::Leases(Memory& memory, const Ledger& ledger, Wakeups& wakeups, monitor::EventQueue& events)
-    : memory_(memory), ledger_(ledger), wakeups_(wakeups), events_(events) {}
+Leases::Leases(Lender& lender, monitor::EventQueue& events)
+    : lender_(lender), slots_(lender.slots()), events_(events) {}
 
 Leases::~Leases() = default;
 
 void Leases::use(Life& life) {
   life_ = &life;
-  if (pool() != nullptr) streams_ = std::make_unique<RecordedStreams>(memory_.slots.size());
+  if (pool() != nullptr) streams_ = std::make_unique<RecordedStreams>(slots_.size());
 }
 
 // ---- with the batch's count of the handle ----
@@ -95,9 +95,7 @@ Status Reference::take(Leases& leases, std::uint64_t token, Error& error) {
 // ---- the slot alone ----
 
 const std::vector<feedlane_tensor>& Leases::tensors(std::uint64_t token) const {
-  std::uint32_t slot = 0;
-  (void)memory_.slots.slot_of(token, slot);  // it is held, so there is one
-  return ledger_.at(slot).contents.made.tensors;
+  return lender_.tensors(arena::SlotTable::slot_number(token));  // it is held, so there is one
 }
 
 Status Leases::find_tensor(std::uint64_t token, std::int32_t number, const feedlane_tensor*& out, Error& error) const {
@@ -115,7 +113,7 @@ bool Leases::is_cuda_host(const feedlane_tensor& tensor) const {
 }
 
 Status Leases::begin_use(std::uint64_t token, Error& error) {
-  const Status s = memory_.slots.begin_use(token);
+  const Status s = slots_.begin_use(token);
   if (s == FEEDLANE_OK) return s;
   return error.fail(s, "{}",
                     s == FEEDLANE_E_STALE ? "the batch was released, or there never was such a token"
@@ -124,11 +122,9 @@ Status Leases::begin_use(std::uint64_t token, Error& error) {
 
 arena::SlotTable::Left Leases::end_use(std::uint64_t token, const Error& stream) {
   if (stream.code != FEEDLANE_OK) events_.push(FEEDLANE_EVENT_DEVICE_FAILED, stream);
-  const arena::SlotTable::Left left = memory_.slots.end_use(token);
-  // Release: pairs with the acquire in Memory::any_release_pending.
-  memory_.pending_releases.fetch_sub(1, std::memory_order_release);
-  wakeups_
-      .wake_inline_too();  // whether it was the last or not: `next` may be about to say that the trainer holds everything
+  const arena::SlotTable::Left left = slots_.end_use(token);
+  if (left.freed) lender_.on_freed(arena::SlotTable::slot_number(token));
+  lender_.on_end();  // whether it was the last or not: `next` may be about to say that the trainer holds everything
   return left;
 }
 

@@ -13,10 +13,8 @@
 #include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "feedlane/tensor.h"
-#include "loader/ledger.hpp"
+#include "loader/lender.hpp"
 #include "loader/life.hpp"
-#include "loader/memory.hpp"
-#include "loader/wakeups.hpp"
 #include "monitor/events.hpp"
 
 namespace feedlane::loader {
@@ -25,8 +23,8 @@ class RecordedStreams;
 
 class Leases {
  public:
-  // All must outlive the leases.
-  Leases(Memory& memory, const Ledger& ledger, Wakeups& wakeups, monitor::EventQueue& events);
+  // Both must outlive the leases.
+  Leases(Lender& lender, monitor::EventQueue& events);
   ~Leases();
   // The handle that batches keep, with one count for each batch in the trainer's hands. Before the first batch.
   void use(Life& life);
@@ -46,14 +44,14 @@ class Leases {
 
   // ---- the slot alone ----
 
-  Status retain(std::uint64_t token) { return memory_.slots.retain(token); }
+  Status retain(std::uint64_t token) { return slots_.retain(token); }
   Status release(std::uint64_t token, arena::SlotTable::Left& left) {
-    const Status s = memory_.slots.release(token, left);
-    if (left.freed) wakeups_.wake();  // a trainer asleep in `next` may be short of slots
+    const Status s = slots_.release(token, left);
+    if (left.freed) lender_.on_freed(arena::SlotTable::slot_number(token));
     return s;
   }
   // Batches held.
-  [[nodiscard]] std::uint32_t held() const { return memory_.slots.held(); }
+  [[nodiscard]] std::uint32_t held() const { return slots_.held(); }
   // The tensors of a batch to which the caller has a reference. They stay as they are until its last release.
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint64_t token) const;
   // One of them. E_ARGUMENT.
@@ -64,19 +62,20 @@ class Leases {
   // A stream uses a batch to which the caller has a reference: its slot is kept until end_use. E_STALE, E_LIMIT.
   Status begin_use(std::uint64_t token, Error& error);
   // The stream will report the end of its use: `next` waits for that. Called before the stream is asked.
-  void expect_end() { memory_.pending_releases.fetch_add(1, std::memory_order_relaxed); }
+  void expect_end() { lender_.expect_end(); }
   // The use has ended. `stream`: the outcome of the stream, reported as an event if it is an error.
   arena::SlotTable::Left end_use(std::uint64_t token, const Error& stream);
 
-  [[nodiscard]] pinned::Pool* pool() const { return memory_.slot_memory.pool(); }
-  [[nodiscard]] const arena::SlotTable& slots() const { return memory_.slots; }
+  [[nodiscard]] pinned::Pool* pool() const { return lender_.pool(); }
+  [[nodiscard]] const arena::SlotTable& slots() const { return slots_; }
+  // Whether the kernel refuses writes to the tensors.
+  [[nodiscard]] bool is_read_only() const { return lender_.is_read_only(); }
 
  private:
   Status check_pool(Error& error) const;
 
-  Memory& memory_;
-  const Ledger& ledger_;
-  Wakeups& wakeups_;
+  Lender& lender_;
+  arena::SlotTable& slots_;
   monitor::EventQueue& events_;
   Life* life_ = nullptr;
   std::unique_ptr<RecordedStreams> streams_;  // with a pool

@@ -20,7 +20,8 @@ Loader::Loader()
       dispatcher_(config_, memory_, ledger_, failure_, wakeups_, events_, crew_, collector_),
       delivery_(config_, memory_, ledger_, events_),
       inline_(config_, memory_, ledger_, failure_, wakeups_, waiter_.poller(), collector_),
-      leases_(memory_, ledger_, wakeups_, events_) {}
+      lender_(memory_, ledger_, wakeups_),
+      leases_(lender_, events_) {}
 
 // ---- creating ----
 
@@ -128,6 +129,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
     (void)stamps.tick();
     if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
     if (const Status s = dispatcher_.handle_overdue_events(error); s != FEEDLANE_OK) return s;
+    if (outlet_ != nullptr) outlet_->work();
     crew_.sweep();
     if (failure_.ends_at_once()) return obstacle(error);
     if (delivery_.is_ready()) {
@@ -165,6 +167,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       stamps.note_absence();
       return FEEDLANE_TIMEOUT;
     }
+    if (outlet_ != nullptr && dispatcher_.is_out_of_slots()) stamps.end_wait();  // it waits for consumers, not for data
     if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
   }
 }
@@ -176,7 +179,12 @@ Status Loader::obstacle(Error& error) {
     return error.code;
   }
   if (const Status s = delivery_.obstacle(error); s != FEEDLANE_OK) return s;
-  if (const Status s = dispatcher_.obstacle(error); s != FEEDLANE_OK) return s;
+  Status held = dispatcher_.obstacle(error);
+  if (held == FEEDLANE_SLOTS_HELD && outlet_ != nullptr) {
+    error = {};
+    held = outlet_->make_room(error);
+  }
+  if (held != FEEDLANE_OK) return held;
   const bool any_there = crew_.roster().any_there();
   if (!any_there && !crew_.starter().launcher().starts_workers())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
@@ -209,24 +217,29 @@ Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
 // ---- waiting ----
 
 // See ring/waiter.hpp for the sequence.
+bool Loader::has_wake_up_work() {
+  return crew_.roster().lanes().any() || dispatcher_.has_work() || delivery_.has_staging_work() ||
+         wakeups_.is_interrupted() || wakeups_.is_closed() || (outlet_ != nullptr && outlet_->has_work());
+}
+
 Status Loader::wait(os::Deadline deadline, Error& error) {
-  const auto has_work = [this] {
-    return crew_.roster().lanes().any() || dispatcher_.has_work() || delivery_.has_staging_work() ||
-           wakeups_.is_interrupted() || wakeups_.is_closed();
-  };
+  const auto has_work = [this] { return has_wake_up_work(); };
   const bool has_begun = dispatcher_.has_begun();
   if (has_begun && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
   os::Deadline first = os::Deadline::never();
   // Everything that another thread may have changed since `obstacle` looked: a stream's release that ended before the flag was
   // set has rung for nobody.
+  // With an outlet, `obstacle` has asked it, and what it holds comes back as its work.
   const auto sweep = [&] {
-    return has_begun && (has_work() || dispatcher_.is_out_of_slots() || delivery_.is_out_of_buffers() ||
-                         dispatcher_.is_left_to_stuck());
+    if (!has_begun) return outlet_ != nullptr && has_work();
+    return has_work() || (outlet_ == nullptr && dispatcher_.is_out_of_slots()) || delivery_.is_out_of_buffers() ||
+           dispatcher_.is_left_to_stuck();
   };
   const auto until = [&] {
     crew_.audit();
     first = crew_.next_deadline().earlier(delivery_.copier_deadline());
-    return deadline.earlier(first).earlier(crew_.next_look());
+    const os::Deadline ours = outlet_ == nullptr ? deadline : deadline.earlier(outlet_->next_deadline());
+    return ours.earlier(first).earlier(crew_.next_look());
   };
   bool has_looked = false;
   const auto handle = [&](const os::Poller::Event& event) {
@@ -234,7 +247,8 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
       (void)memory_.stamps.tick();
       crew_.look();
     }
-    dispatcher_.on_event(event);
+    if (event.tag == Wakeups::outlet_tag) outlet_->on_event();
+    else dispatcher_.on_event(event);
   };
   const Status s = waiter_.sleep(sweep, until, handle, error);
   if (!has_looked) crew_.look();
@@ -268,18 +282,49 @@ Status Loader::poll(Error& error) {
 Status Loader::arm(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
-  const os::Deadline first = crew_.next_deadline().earlier(delivery_.copier_deadline()).earlier(crew_.next_look());
+  os::Deadline first = crew_.next_deadline().earlier(delivery_.copier_deadline()).earlier(crew_.next_look());
+  if (outlet_ != nullptr) first = first.earlier(outlet_->next_deadline());
   if (const Status s = wakeups_.set_alarm(first, error); s != FEEDLANE_OK) return s;
-  const auto is_ready = [this] {
-    return has_news() || crew_.roster().lanes().any() || dispatcher_.has_work() || delivery_.has_staging_work() ||
-           wakeups_.is_interrupted() || wakeups_.is_closed();
-  };
+  const auto is_ready = [this] { return has_news() || has_wake_up_work(); };
   const Status s = waiter_.arm(is_ready, error);
   if (s != FEEDLANE_OK) return s;
   crew_.audit();
   if (!dispatcher_.has_begun()) return s;
   (void)memory_.stamps.tick();
   memory_.stamps.begin_wait();  // the host sleeps, until it calls next or poll
+  return s;
+}
+
+// ---- shared ----
+
+Status Loader::use(Outlet& outlet, Error& error) {
+  const Status s = waiter_.poller().add(outlet.fd(), Wakeups::outlet_tag, error);
+  if (s == FEEDLANE_OK) outlet_ = &outlet;
+  return s;
+}
+
+std::int64_t Loader::first_epoch() const {
+  if (!order_->resume()) return 0;
+  const checkpoint::Progress& saved = order_->resume()->progress;
+  return saved.epoch + (saved.ended ? 1 : 0);
+}
+
+Status Loader::attend(os::Deadline deadline, Error& error) {
+  waiter_.cancel();
+  if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
+  (void)memory_.stamps.tick();
+  memory_.stamps.end_wait();  // it waits for consumers
+  if (dispatcher_.has_begun()) {
+    crew_.sweep();
+    dispatcher_.feed();
+  }
+  return wait(deadline, error);
+}
+
+Status Loader::save(const checkpoint::Progress& progress, std::vector<std::byte>& out, Error& error) const {
+  checkpoint::SavedState saved;
+  const Status s = order_->save(progress, saved, error);
+  if (s == FEEDLANE_OK) checkpoint::write_state(saved, out);
   return s;
 }
 
@@ -303,10 +348,7 @@ Status Loader::state(std::uint64_t token, std::vector<std::byte>& out, Error& er
   if (progress->epoch != epoch)
     return error.refuse(FEEDLANE_E_STATE, "token", progress->epoch, epoch,
                         "the batch is of epoch {}, and epoch {} has begun since", progress->epoch, epoch);
-  checkpoint::SavedState saved;
-  const Status s = order_->save(*progress, saved, error);
-  if (s == FEEDLANE_OK) checkpoint::write_state(saved, out);
-  return s;
+  return save(*progress, out, error);
 }
 
 // ---- the end ----

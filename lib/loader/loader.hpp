@@ -30,6 +30,9 @@
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"
 #include "loader/order.hpp"
+#include "loader/outlet.hpp"
+#include "loader/own_lender.hpp"
+#include "loader/source.hpp"
 #include "loader/wakeups.hpp"
 #include "monitor/events.hpp"
 #include "monitor/stats.hpp"
@@ -43,39 +46,52 @@ namespace feedlane::loader {
 // the exit status.
 using ForkedMain = int (*)(int fd, const feedlane_dataset& dataset, shm::Segments& inherited);
 
-class Loader {
+class Loader final : public Source {
  public:
   // `pool` is what config->pinned stands for.
   static Status create(const feedlane_loader_config* config, const sampler::Sampler* sampler, pinned::Pool* pool,
                        ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out,
                        Error& error);
 
-  Status begin(std::int64_t epoch, Error& error);
-  Status next(std::int64_t timeout_ns, feedlane_batch& out, Error& error);
-  Status poll(Error& error);
-  Status arm(Error& error);
-  [[nodiscard]] int wait_fd() const { return waiter_.fd(); }
-  // The epoch as of the batch of `token`; 0: of the newest one yielded.
-  Status state(std::uint64_t token, std::vector<std::byte>& out, Error& error);
-  // `for_good`: even if the loader was closed, which ends waits otherwise.
-  Status stop(bool for_good, Error& error);
-  // Without a wait: workers that are still there are killed, those that cannot be are asked to end. Before the loader is freed.
-  void abandon() noexcept;
+  Status begin(std::int64_t epoch, Error& error) override;
+  Status next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) override;
+  Status poll(Error& error) override;
+  Status arm(Error& error) override;
+  [[nodiscard]] int wait_fd() const override { return waiter_.fd(); }
+  Status state(std::uint64_t token, std::vector<std::byte>& out, Error& error) override;
+  Status stop(bool for_good, Error& error) override;
+  // Workers that are still there are killed, those that cannot be are asked to end.
+  void abandon() noexcept override;
+  void ask_to_end() noexcept override { crew_.ask_to_end(); }
   // Workers of the host's: open_worker, and Starter::take_offer, which any thread may call.
   [[nodiscard]] supervisor::Crew& crew() { return crew_; }
 
+  // ---- shared ----
+
+  // Batches go to consumers, by `outlet`, which must outlive the loader's use. Before the first epoch.
+  Status use(Outlet& outlet, Error& error);
+  // Sleeps until something happens here or at the outlet. OK, TIMEOUT, INTERRUPTED, E_OS.
+  Status attend(os::Deadline deadline, Error& error);
+  // The first epoch to begin: 0, or that of the saved state.
+  [[nodiscard]] std::int64_t first_epoch() const;
+  // The epoch as of the newest batch yielded, and what a state says of such a progress.
+  [[nodiscard]] const checkpoint::Progress& progress() const { return order_->progress(); }
+  Status save(const checkpoint::Progress& progress, std::vector<std::byte>& out, Error& error) const;
+
   // ---- any thread ----
 
-  void interrupt() { wakeups_.interrupt(); }  // any signal handler too
-  // From here on every wait ends with INTERRUPTED, but those of a stop for good, and a thread that copies returns.
-  void close();
+  void interrupt() override { wakeups_.interrupt(); }
+  // A thread that copies returns too.
+  void close() override;
   // Copies batches to registered buffers, until `close`.
   Status run_stager(Error& error);
-  [[nodiscard]] Leases& leases() { return leases_; }
-  bool next_event(feedlane_event& out) { return events_.pop(out); }
+  [[nodiscard]] Leases& leases() override { return leases_; }
+  bool next_event(feedlane_event& out) override { return events_.pop(out); }
+  [[nodiscard]] monitor::EventQueue& events() { return events_; }
   [[nodiscard]] const Memory& memory() const { return memory_; }
   [[nodiscard]] const Config& config() const { return config_; }
-  [[nodiscard]] feedlane_stats stats() const;
+  [[nodiscard]] feedlane_stats stats() const override;
+  [[nodiscard]] std::int64_t epoch_batches() const override { return config_.epoch_batches; }
 
  private:
   Loader();
@@ -83,6 +99,7 @@ class Loader {
   Status next_made(os::Deadline deadline, feedlane_batch& out, Error& error);
   Status wait(os::Deadline deadline, Error& error);
   [[nodiscard]] bool has_news();
+  [[nodiscard]] bool has_wake_up_work();
   Status obstacle(Error& error);
   Status finish_epoch(os::Deadline deadline, Error& error);
   void drop_epoch();
@@ -100,7 +117,9 @@ class Loader {
   Dispatcher dispatcher_;
   Delivery delivery_;
   Inline inline_;
+  OwnLender lender_;
   Leases leases_;
+  Outlet* outlet_ = nullptr;  // none: it isn't shared
 };
 
 }  // namespace feedlane::loader

@@ -23,14 +23,14 @@ Status fit_budget(const Config& config, shm::Geometry& g, monitor::EventQueue& e
   if (config.arena_bytes == 0) return FEEDLANE_OK;
   const std::uint64_t each = shm::align_payload(g.reserved_bytes);
   const std::uint64_t fit = config.arena_bytes / each;
-  const std::uint64_t least = config.held + 1;
+  const std::uint64_t least = config.least_slots();
   const std::uint64_t found = std::min<std::uint64_t>(config.arena_bytes, INT64_MAX);
   if (fit < least)
     return error.refuse(
         FEEDLANE_E_LIMIT, "config.arena_bytes", found, least * each,
         "a batch takes {} bytes; the {} held and one in flight need {}, the whole window of {} batches {}, "
         "the budget is {}",
-        each, config.held, least * each, config.window(), g.slots * each, found);
+        each, least - 1, least * each, config.window(), g.slots * each, found);
   if (fit >= g.slots) return FEEDLANE_OK;
   Error warning;
   (void)warning.refuse(

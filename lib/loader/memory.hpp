@@ -39,7 +39,7 @@ class Memory {
   }
   [[nodiscard]] shm::LoaderCounters& counters() const { return *segments.counters(); }
   [[nodiscard]] bool any_release_pending() const {
-    // Acquire: pairs with the release in Leases::end_use, whose slot is free then.
+    // Acquire: pairs with the release in OwnLender::on_end, whose slot is free then.
     return pending_releases.load(std::memory_order_acquire) != 0;
   }
   // Restores free slots that are in doubt: until then they may hold memory that the next worker lacks. Those in use follow

@@ -63,6 +63,7 @@ Status Wakeups::set_alarm(os::Deadline deadline, Error& error) {
 }
 
 bool Wakeups::handle(const os::Poller::Event& event) {
+  if (event.tag == outlet_tag) return true;
   if (event.tag != event_tag && event.tag != timer_tag) return false;
   os::drain_event((event.tag == event_tag ? event_ : timer_).get());
   return true;

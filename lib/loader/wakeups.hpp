@@ -15,6 +15,9 @@ namespace feedlane::loader {
 
 class Wakeups {
  public:
+  // Of the outlet's descriptor in the poller. See supervisor::Tag for those of workers.
+  static constexpr std::uint64_t outlet_tag = UINT64_MAX - 2;
+
   // `sleeping`: the loader's flag; nullptr inline, where the thread sleeps on descriptors alone.
   Status open(os::Poller& poller, const ring::SleepFlag* sleeping, Error& error);
 
@@ -39,7 +42,7 @@ class Wakeups {
   void set_ending_for_good(bool is_ending) { is_ending_for_good_ = is_ending; }
   // Makes the poller readable at `deadline`, for a caller who sleeps in an event loop of its own.
   Status set_alarm(os::Deadline deadline, Error& error);
-  // True if the event was one of these; it is taken.
+  // True if the event was one of these; it is taken. That of the outlet only wakes: the outlet knows what to do.
   bool handle(const os::Poller::Event& event);
   // In a forked child.
   void close_in_child();

@@ -24,8 +24,7 @@ std::uint64_t read_wait(const shm::LoaderCounters& c) {
 
 }  // namespace
 
-feedlane_stats read_stats(const shm::Segments& segments) {
-  const shm::LoaderCounters& c = *segments.counters();
+feedlane_stats read_counters(const shm::LoaderCounters& c) {
   feedlane_stats s{};
   s.size = sizeof s;
   s.batches = read(c.batches);
@@ -42,13 +41,7 @@ feedlane_stats read_stats(const shm::Segments& segments) {
   s.substituted = read(c.substituted);
   s.skipped = read(c.skipped);
   s.hung = read(c.hung);
-  s.slots = segments.plan().geometry.slots;
   s.slots_held = read(c.slots_held);
-  // The two counters are not read at once: a slot that moves from one to the other may count twice.
-  s.slots_free = s.slots - std::min(s.slots, read(c.slots_taken) + s.slots_held);
-  s.control_bytes = segments.plan().control_bytes;
-  s.data_bytes = segments.plan().data_bytes;
-  s.reserved_bytes = segments.plan().reserved_bytes();
   s.huge_bytes = read(c.huge_bytes);
   s.start_wait_ns = read(c.start_wait_ns);
   s.restarts_signal = read(c.restarts_signal);
@@ -56,6 +49,17 @@ feedlane_stats read_stats(const shm::Segments& segments) {
   s.restarts_hung = read(c.restarts_hung);
   s.restarts_invalid = read(c.restarts_invalid);
   s.restarts_unattached = read(c.restarts_unattached);
+  return s;
+}
+
+feedlane_stats read_stats(const shm::Segments& segments) {
+  feedlane_stats s = read_counters(*segments.counters());
+  s.slots = segments.plan().geometry.slots;
+  // The two counters are not read at once: a slot that moves from one to the other may count twice.
+  s.slots_free = s.slots - std::min(s.slots, read(segments.counters()->slots_taken) + s.slots_held);
+  s.control_bytes = segments.plan().control_bytes;
+  s.data_bytes = segments.plan().data_bytes;
+  s.reserved_bytes = segments.plan().reserved_bytes();
   return s;
 }
 

@@ -11,6 +11,8 @@
 
 namespace feedlane::monitor {
 
+// What the counters alone tell.
+feedlane_stats read_counters(const shm::LoaderCounters& counters);
 feedlane_stats read_stats(const shm::Segments& segments);
 // END past the last worker.
 Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, feedlane_worker_stats& out);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <string>
 
 namespace feedlane::os {
 namespace {
@@ -76,6 +77,19 @@ Status file_id(int fd, FileId& out, Error& error) {
   if (::fstat(fd, &status) != 0) return error.os(errno, "fstat of a segment");
   out = {status.st_dev, status.st_ino};
   return FEEDLANE_OK;
+}
+
+Status open_for_reading(int fd, Fd& out, Error& error) {
+  if (::fchmod(fd, S_IRUSR) != 0) return error.os(errno, "fchmod of a segment");
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  out.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!out) return error.os(errno, "opening a segment by {}", path.c_str());
+  FileId ours, theirs;
+  Status s = file_id(fd, ours, error);
+  if (s == FEEDLANE_OK) s = file_id(out.get(), theirs, error);
+  if (s == FEEDLANE_OK && ours != theirs)
+    s = error.fail(FEEDLANE_E_OS, "{} is another file: is /proc mounted?", path.c_str());
+  return s;
 }
 
 Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) {

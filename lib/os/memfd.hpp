@@ -32,6 +32,10 @@ struct FileId {
 };
 Status file_id(int fd, FileId& out, Error& error);
 
+// The same memory, opened for reading only: no mapping by this descriptor can be made writable. From here on its mode lets
+// others of this user open it for reading only.
+Status open_for_reading(int fd, Fd& out, Error& error);
+
 // Punches a hole at [offset, offset + bytes): the memory goes back to the system, later reads return zeros. E_OS, with EPERM
 // if a seal forbids it.
 Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);

@@ -32,7 +32,15 @@ constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
 constexpr std::uint16_t format_major = 5;
 constexpr std::uint16_t format_minor = 0;
 constexpr std::uint32_t byte_order_mark = 0x01020304;
-enum class SegmentKind : std::uint32_t { control = 1, data = 2, ring_control = 3, ring_data = 4 };
+enum class SegmentKind : std::uint32_t {
+  control = 1,
+  data = 2,
+  ring_control = 3,
+  ring_data = 4,
+  share_catalogue = 5,  // see shm/share_layout.hpp
+  share_delivery = 7,
+  share_returns = 8
+};
 
 // At offset 0 of control, and of both segments of a ring. Written before the segment is shared, never after. A loader's data
 // segment has none: a worker that overwrote it could keep all other workers from attaching.

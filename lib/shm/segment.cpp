@@ -30,13 +30,22 @@ struct Half {
   [[nodiscard]] bool is_control() const { return seals == control_seals; }
 };
 
-constexpr Half control_half(SegmentKind kind) {
-  return {kind, kind == SegmentKind::control ? control_name : ring_control_name, control_seals, true};
+constexpr const char* name_of(SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::control: return control_name;
+    case SegmentKind::data: return data_name;
+    case SegmentKind::ring_control: return ring_control_name;
+    case SegmentKind::ring_data: return "feedlane-ring-data";
+    case SegmentKind::share_catalogue: return "feedlane-catalogue";
+    case SegmentKind::share_delivery: return "feedlane-delivery";
+    case SegmentKind::share_returns: return "feedlane-returns";
+  }
+  return "feedlane";
 }
+constexpr Half control_half(SegmentKind kind) { return {kind, name_of(kind), control_seals, true}; }
 constexpr Half data_half(SegmentKind kind) {
-  const bool is_loaders = kind == SegmentKind::control;
-  return {static_cast<SegmentKind>(static_cast<std::uint32_t>(kind) + 1), is_loaders ? data_name : "feedlane-ring-data",
-          data_seals, !is_loaders};
+  const auto data = static_cast<SegmentKind>(static_cast<std::uint32_t>(kind) + 1);
+  return {data, name_of(data), data_seals, kind != SegmentKind::control};
 }
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }

@@ -15,7 +15,9 @@ import unittest
 
 TYPES = {"char": ("char", 1), "uint8_t": ("u8", 1), "uint16_t": ("u16", 2), "uint32_t": ("u32", 4), "uint64_t": ("u64", 8),
          "int32_t": ("i32", 4), "int64_t": ("i64", 8)}
-NOT_A_WORKERS = re.compile(r"ring_|max_ring_|max_message_bytes|format_minor|histogram_buckets|error_text_words")
+NOT_A_WORKERS = re.compile(r"ring_|max_ring_|max_message_bytes|format_minor|histogram_buckets|error_text_words|share_|sharing::|"
+                           r"SegmentKind::|DeliveryKind::|delivery_cell_bytes|returned_unread")
+NO_WORKERS_STRUCT = re.compile("Ring|Receiver|Sender|sharing::|Share|Catalogue|Delivery|Consumer")
 A_MONITORS = {"LoaderCounters", "LoaderFacts", "TimingRow", "Histogram", "ErrorRow", "BatchRecord", "TraceHead"}
 
 
@@ -74,7 +76,7 @@ class BareFormat(unittest.TestCase):
 
     def test_structs(self):
         described = document.structs()
-        not_a_workers = A_MONITORS | {name for name in described if re.match("Ring|Receiver|Sender", name)}
+        not_a_workers = A_MONITORS | {name for name in described if NO_WORKERS_STRUCT.match(name)}
         self.assertEqual(set(described) - not_a_workers, set(format_h.structs))
         for name, (fields, size) in format_h.structs.items():
             expected, heading = described[name]

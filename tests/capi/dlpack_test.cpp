@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "semantics/sharing.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -170,4 +171,25 @@ TEST_CASE("dlpack: an empty tensor has a NULL address and its shape") {
   CHECK(empty->dl_tensor.shape[1] == 0);
   CHECK(empty->dl_tensor.shape[2] == 7);
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+}
+
+TEST_CASE("dlpack: a consumer's tensors are exported read-only by DLPack, and an export keeps its slot") {
+  sharing::Shuffled s;
+  const Loader feeder = sharing::shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Loader l = sharing::join_here(feeder.get());
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  const feedlane_batch b = sharing::polled_batch(feeder.get(), l.get());
+  const std::string content(static_cast<const char*>(b.tensors[1].data), b.tensors[1].bytes);
+  Versioned shown = exported(l.get(), b.token, 1);
+  CHECK((shown->flags & 1) == 1);  // DLPACK_FLAG_BITMASK_READ_ONLY
+  CHECK(shown->dl_tensor.data == b.tensors[1].data);
+  CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+  l.reset();
+  REQUIRE(sharing::poll_until(feeder.get(),
+                              [&] { return sharing::consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_LEFT; }));
+  CHECK(sharing::consumer_of(feeder.get(), 0).held == 1);
+  CHECK(std::string(static_cast<const char*>(shown->dl_tensor.data), content.size()) == content);
+  shown.reset();
+  CHECK(sharing::poll_until(feeder.get(), [&] { return sharing::count_consumers(feeder.get()) == 0; }));
 }

@@ -23,12 +23,13 @@ HEADERS = {"feedlane.h"} | {
     f"feedlane/{name}.hpp"
     for name in (
         "batch", "callback", "custom_sampler", "dataset", "error", "feedlane", "language", "loader", "loader_options", "monitor",
-        "pool", "progress", "sampler", "state", "task", "tensor", "worker",
+        "pool", "progress", "sampler", "share", "state", "task", "tensor", "worker",
     )
 } | {
     f"feedlane/{name}.h"
     for name in (
-        "batch", "dataset", "dlpack", "loader", "monitor", "observe", "pool", "ring", "sampler", "status", "tensor", "worker",
+        "batch", "dataset", "dlpack", "loader", "monitor", "observe", "pool", "ring", "sampler", "share", "status", "tensor",
+        "worker",
     )
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "feedlane.h"
@@ -75,8 +76,10 @@ inline feedlane_dataset dataset() {
   std::_Exit(1);
 }
 
+// `adjust` changes the configuration before it is used.
 inline feedlane_loader* create(const void* state, std::uint64_t state_bytes, std::int32_t worker_count = workers,
-                               std::int64_t task_timeout_ns = 300'000'000) {
+                               std::int64_t task_timeout_ns = 300'000'000,
+                               const std::function<void(feedlane_loader_config&)>& adjust = {}) {
   feedlane_error e;
   feedlane_init(&e, sizeof e);
   feedlane_sampler* sampler = nullptr;
@@ -111,6 +114,7 @@ inline feedlane_loader* create(const void* state, std::uint64_t state_bytes, std
   c.state = state;
   c.state_bytes = state_bytes;
   if (state == nullptr) c.has_seed = 1;
+  if (adjust) adjust(c);
   feedlane_loader* loader = nullptr;
   if (feedlane_loader_create(&c, &loader, &e) != FEEDLANE_OK) die("loader", e);
   (void)feedlane_sampler_destroy(&sampler);

@@ -89,6 +89,7 @@ class Led {
     return w;
   }
 
+  [[nodiscard]] pid_t pid() const { return pid_; }
   // Where it is. It is gone when this returns.
   void kill() {
     if (pid_ < 0) return;

@@ -178,7 +178,7 @@ class Checks(unittest.TestCase):
         self.assertEqual(len(self.found(check, header("class", "Any", methods, members + 1))), 1)
         self.assertEqual(len(self.found(check, header("struct", "Any", 1, members + 1))), 1)
         self.assertEqual(self.found(check, header("struct", "Any", 0, members + 1)), [])
-        for name, (methods, members) in house.SMALLER.items():
+        for name, (methods, members) in house.OTHERWISE.items():
             path, name = name.split(": ")
             self.assertEqual(self.found(check, header("class", name, methods, members, path)), [])
             self.assertEqual(len(self.found(check, header("class", name, methods + 1, members + 1, path))), 2)

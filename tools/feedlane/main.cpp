@@ -25,6 +25,7 @@ constexpr Measurement measurements[] = {
     {"loader", "samples collated into batches, beside loops; many workers, beside eventfds", bench::loader},
     {"cpp", "rows, tensors and DLPack by the C++ interface, beside the raw C calls", bench::cpp},
     {"startup", "first batch, next epoch, end", bench::startup},
+    {"sharing", "one loader for several consumers, beside as many loaders", bench::sharing},
 };
 
 // With where the processors were before and after it: what two of one core do can't be compared with what two cores do.

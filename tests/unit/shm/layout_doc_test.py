@@ -28,9 +28,14 @@ GEOMETRIES = [
 RING_GEOMETRY = ("message_bytes", "capacity", "lanes")
 RING_GEOMETRIES = [(1, 1, 1), (56, 2, 3), (57, 64, 7), (1 << 20, 8, 2), (8, 1 << 24, 4), (100, 16, 31), (100, 16, 4096)]
 
+SHARE_GEOMETRY = ("slots", "capacity")
+SHARE_GEOMETRIES = [(1, 64), (2, 1), (3, 64), (31, 64), (100, 256), (1 << 20, 1 << 21)]
+
 
 def up(number, multiple):
     return (number + multiple - 1) // multiple * multiple
+
+WRITERS = ("trainer", "worker", "receiver", "sender", "feeder", "consumer")
 
 
 class Dump:
@@ -38,6 +43,7 @@ class Dump:
 
     def __init__(self, program):
         requests = [("loader", *g) for g in GEOMETRIES] + [("ring", *g) for g in RING_GEOMETRIES]
+        requests += [("share", *g) for g in SHARE_GEOMETRIES]
         lines = "\n".join(" ".join(map(str, request)) for request in requests)
         text = subprocess.run([program], input=lines, stdout=subprocess.PIPE, text=True, check=True).stdout
         self.sizes, self.fields, self.constants, self.descriptors = {}, {}, {}, []
@@ -90,21 +96,23 @@ class Document:
         """name -> (bytes, heading) of the headings "`Name`, N bytes"."""
         found = {}
         for heading in self.headings:
-            match = re.fullmatch(r"`(\w+)`, (\d+) bytes", heading)
+            match = re.fullmatch(r"`([\w:]+)`, (\d+) bytes", heading)
             if match:
                 found[match[1]] = (int(match[2]), heading)
         return found
 
 
 def declared(paths):
-    """struct -> names of its members, as the headers declare them. A plan lies in no shared memory."""
+    """struct -> names of its members, as the headers declare them. A plan lies in no shared memory. The greeting of a shared
+    loader has names of the worker's, so its own are qualified."""
     structs = {}
     for path in paths:
         with open(path, encoding="utf-8") as file:
             text = re.sub(r"//[^\n]*", "", file.read())
+        room = "sharing::" if "namespace feedlane::sharing {" in text else ""
         for name, body in re.findall(r"\nstruct (\w+) \{(.*?)\n\};", text, re.S):
             if not name.endswith("Plan"):
-                structs[name] = re.findall(r"(\w+)(?:\[[\w:]+\])?;", body)
+                structs[room + name] = re.findall(r"(\w+)(?:\[[\w:]+\])?;", body)
     return structs
 
 
@@ -137,7 +145,7 @@ class LayoutDocument(unittest.TestCase):
             fields = [(int(r["Offset"]), int(r["Size"]), plain(r["Type"]), plain(r["Field"])) for r in rows]
             self.assertEqual(fields, dump.fields[name], name)
             for row in rows:
-                self.assertIn(row["Writer"], ("trainer", "worker", "receiver", "sender"), f"{name}.{row['Field']}")
+                self.assertIn(row["Writer"], WRITERS, f"{name}.{row['Field']}")
                 self.assertTrue(row["Meaning"], f"{name}.{row['Field']}")
 
     def test_constants(self):
@@ -147,7 +155,8 @@ class LayoutDocument(unittest.TestCase):
 
     def test_descriptors(self):
         described = []
-        for heading in ("Descriptors of the welcome", "Descriptors of a ring's welcome"):
+        for heading in ("Descriptors of the welcome", "Descriptors of a ring's welcome",
+                        "Descriptors of a shared loader's welcome"):
             rows = document.rows(heading, ("Number", "Name", "What"))
             described += [(int(r["Number"]), plain(r["Name"])) for r in rows]
         self.assertEqual(described, dump.descriptors)
@@ -176,6 +185,11 @@ class LayoutDocument(unittest.TestCase):
     def test_regions_of_a_standalone_ring(self):
         self.check_segment("ring_control", "Control of a ring", RING_GEOMETRY, RING_GEOMETRIES)
         self.check_segment("ring_data", "Data of a ring's lane", RING_GEOMETRY, RING_GEOMETRIES)
+
+    def test_regions_of_a_shared_loader(self):
+        self.check_segment("share_catalogue", "Catalogue", SHARE_GEOMETRY, SHARE_GEOMETRIES)
+        self.check_segment("share_delivery", "Delivery", SHARE_GEOMETRY, SHARE_GEOMETRIES)
+        self.check_segment("share_returns", "Returns", SHARE_GEOMETRY, SHARE_GEOMETRIES)
 
 
 if __name__ == "__main__":

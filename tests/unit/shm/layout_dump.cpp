@@ -8,7 +8,7 @@
 //   descriptor NUMBER NAME
 //
 // and for each line "loader workers slots max_rows field_count ring_capacity config_bytes slot_bytes list_bytes record_rows
-// trace_records" of its input, or "ring message_bytes capacity lanes":
+// trace_records" of its input, "ring message_bytes capacity lanes", or "share slots capacity":
 //
 //   plan SEGMENT REGION=OFFSET ... end=BYTES
 #include <cstdio>
@@ -16,8 +16,10 @@
 #include <type_traits>
 
 #include "channel/greeting.hpp"
+#include "sharing/greeting.hpp"
 #include "shm/plan.hpp"
 #include "shm/ring_layout.hpp"
+#include "shm/share_layout.hpp"
 #include "worker/greeting.hpp"
 
 namespace {
@@ -26,6 +28,7 @@ using namespace feedlane::shm;
 using namespace feedlane::worker;
 using namespace feedlane::channel;
 using namespace feedlane::ring;
+namespace sharing = feedlane::sharing;  // whose greeting has names of the worker's
 
 template <class T>
 std::string type_name() {
@@ -45,6 +48,10 @@ std::string type_name() {
     return "SlotHead";
   } else if constexpr (std::is_same_v<T, SlotText>) {
     return "SlotText";
+  } else if constexpr (std::is_same_v<T, CatalogueHead>) {
+    return "CatalogueHead";
+  } else if constexpr (std::is_same_v<T, sharing::Refused>) {
+    return "sharing::Refused";
   } else {
     static_assert(std::is_same_v<T, TensorRecord>);
     return "TensorRecord";
@@ -190,6 +197,68 @@ void print_ring() {
   DESCRIPTOR(ring_welcome_receiver_event), DESCRIPTOR(ring_welcome_receiver);
 }
 
+void print_share() {
+  STRUCT(ShareGeometry);
+  FIELD(ShareGeometry, slots), FIELD(ShareGeometry, capacity);
+  STRUCT(CatalogueHead);
+  FIELD(CatalogueHead, epoch), FIELD(CatalogueHead, batch), FIELD(CatalogueHead, worker), FIELD(CatalogueHead, attempt);
+  FIELD(CatalogueHead, rows), FIELD(CatalogueHead, skipped), FIELD(CatalogueHead, has_indices);
+  FIELD(CatalogueHead, tensor_count), FIELD(CatalogueHead, metadata_offset), FIELD(CatalogueHead, metadata_bytes);
+  FIELD(CatalogueHead, dispatched_ns), FIELD(CatalogueHead, begun_ns), FIELD(CatalogueHead, committed_ns);
+  FIELD(CatalogueHead, swept_ns), FIELD(CatalogueHead, yielded_ns), FIELD(CatalogueHead, reserved);
+  STRUCT(CatalogueEntry);
+  FIELD(CatalogueEntry, head), FIELD(CatalogueEntry, padding), FIELD(CatalogueEntry, tensors);
+  STRUCT(DeliveryBlock);
+  FIELD(DeliveryBlock, revoked_through), FIELD(DeliveryBlock, short_after), FIELD(DeliveryBlock, short_returns);
+  FIELD(DeliveryBlock, is_evicted);
+  STRUCT(DeliveryMessage);
+  FIELD(DeliveryMessage, round), FIELD(DeliveryMessage, kind), FIELD(DeliveryMessage, slot);
+  FIELD(DeliveryMessage, epoch), FIELD(DeliveryMessage, batch), FIELD(DeliveryMessage, status);
+  FIELD(DeliveryMessage, worker), FIELD(DeliveryMessage, sample), FIELD(DeliveryMessage, text);
+  FIELD(DeliveryMessage, reserved);
+  STRUCT(ConsumerRow);
+  FIELD(ConsumerRow, sleeping), FIELD(ConsumerRow, position), FIELD(ConsumerRow, taken);
+  FIELD(ConsumerRow, skip_before), FIELD(ConsumerRow, returns);
+}
+
+void print_share_hello() {
+  STRUCT(sharing::Asking);
+  FIELD(sharing::Asking, magic), FIELD(sharing::Asking, id), FIELD(sharing::Asking, lag);
+  FIELD(sharing::Asking, evict_after_ns);
+  STRUCT(sharing::Welcome);
+  FIELD(sharing::Welcome, magic), FIELD(sharing::Welcome, layout_hash), FIELD(sharing::Welcome, id);
+  FIELD(sharing::Welcome, share), FIELD(sharing::Welcome, wants_pidfd), FIELD(sharing::Welcome, lag);
+  FIELD(sharing::Welcome, epoch), FIELD(sharing::Welcome, epoch_batches);
+  STRUCT(sharing::Word);
+  FIELD(sharing::Word, magic);
+  STRUCT(sharing::Refused);
+  FIELD(sharing::Refused, magic), FIELD(sharing::Refused, status), FIELD(sharing::Refused, os_errno);
+  FIELD(sharing::Refused, found), FIELD(sharing::Refused, needed), FIELD(sharing::Refused, argument);
+  FIELD(sharing::Refused, text);
+  STRUCT(sharing::Request);
+  FIELD(sharing::Request, magic), FIELD(sharing::Request, round);
+  STRUCT(sharing::Reply);
+  FIELD(sharing::Reply, magic), FIELD(sharing::Reply, round), FIELD(sharing::Reply, bytes);
+  FIELD(sharing::Reply, why);
+  DESCRIPTOR(sharing::welcome_control), DESCRIPTOR(sharing::welcome_data), DESCRIPTOR(sharing::welcome_catalogue);
+  DESCRIPTOR(sharing::welcome_delivery), DESCRIPTOR(sharing::welcome_returns);
+  DESCRIPTOR(sharing::welcome_consumer_event), DESCRIPTOR(sharing::welcome_feeder_event);
+  DESCRIPTOR(sharing::welcome_feeder);
+}
+
+void print_share_constants() {
+  CONSTANT(SegmentKind::control), CONSTANT(SegmentKind::data), CONSTANT(SegmentKind::ring_control);
+  CONSTANT(SegmentKind::ring_data), CONSTANT(SegmentKind::share_catalogue), CONSTANT(SegmentKind::share_delivery);
+  CONSTANT(SegmentKind::share_returns);
+  CONSTANT(DeliveryKind::begin), CONSTANT(DeliveryKind::batch), CONSTANT(DeliveryKind::failed);
+  CONSTANT(DeliveryKind::end), CONSTANT(DeliveryKind::stopped);
+  CONSTANT(share_layout_hash), CONSTANT(delivery_cell_bytes), CONSTANT(returned_unread);
+  CONSTANT(sharing::asking_magic), CONSTANT(sharing::welcome_magic), CONSTANT(sharing::refused_magic);
+  CONSTANT(sharing::attached_magic), CONSTANT(sharing::accepted_magic), CONSTANT(sharing::request_magic);
+  CONSTANT(sharing::reply_magic), CONSTANT(sharing::leaving_magic), CONSTANT(sharing::left_magic);
+  CONSTANT(sharing::welcome_fds);
+}
+
 void print_constants() {
   CONSTANT(writer_distance), CONSTANT(cell_line), CONSTANT(payload_alignment), CONSTANT(tensor_alignment);
   CONSTANT(name_bytes), CONSTANT(text_bytes), CONSTANT(detail_bytes), CONSTANT(loader_cell_bytes);
@@ -241,6 +310,38 @@ bool print_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::u
   return true;
 }
 
+bool print_share_plan(const ShareGeometry& g) {
+  SharePlan p;
+  feedlane::Error error;
+  if (make_share_plan(g, p, error) != FEEDLANE_OK) return failed(error);
+  std::printf("plan share_catalogue entries=%llu end=%llu\n", number(p.entries), number(p.catalogue_bytes));
+  std::printf("plan share_delivery block=%llu cells=%llu end=%llu\n", number(p.block), number(p.cells),
+              number(p.delivery_bytes));
+  std::printf("plan share_returns row=%llu returned=%llu end=%llu\n", number(p.row), number(p.returned),
+              number(p.returns_bytes));
+  return true;
+}
+
+// A line of the input. False: it makes no plan.
+bool print_requested(const std::string& what) {
+  Geometry g{};
+  RingGeometry r{};
+  ShareGeometry s{};
+  if (what == "ring")
+    return std::scanf("%u %u %u", &r.message_bytes, &r.capacity, &r.lanes) == 3 &&
+           print_ring_plan(r.message_bytes, r.capacity, r.lanes);
+  if (what == "share") return std::scanf("%u %u", &s.slots, &s.capacity) == 2 && print_share_plan(s);
+  unsigned long long config = 0, slot = 0, list = 0;
+  if (std::scanf("%u %u %u %u %u %llu %llu %llu %u %u", &g.workers, &g.slots, &g.max_rows, &g.field_count,
+                 &g.ring_capacity, &config, &slot, &list, &g.record_rows, &g.trace_records) != 10)
+    return false;
+  g.config_bytes = config;
+  g.slot_bytes = g.reserved_bytes = slot;
+  g.list_bytes = list;
+  g.world = 1;
+  return print_plan(g);
+}
+
 }  // namespace
 
 int main() {
@@ -249,24 +350,10 @@ int main() {
   print_data();
   print_hello();
   print_ring();
+  print_share();
+  print_share_hello();
   print_constants();
-  for (char what[16]; std::scanf("%15s", what) == 1;) {
-    Geometry g{};
-    RingGeometry r{};
-    bool made = false;
-    if (std::string(what) == "loader") {
-      unsigned long long config = 0, slot = 0, list = 0;
-      if (std::scanf("%u %u %u %u %u %llu %llu %llu %u %u", &g.workers, &g.slots, &g.max_rows, &g.field_count,
-                     &g.ring_capacity, &config, &slot, &list, &g.record_rows, &g.trace_records) != 10)
-        return 1;
-      g.config_bytes = config;
-      g.slot_bytes = g.reserved_bytes = slot;
-      g.list_bytes = list;
-      g.world = 1;
-      made = print_plan(g);
-    } else if (std::scanf("%u %u %u", &r.message_bytes, &r.capacity, &r.lanes) == 3) {
-      made = print_ring_plan(r.message_bytes, r.capacity, r.lanes);
-    }
-    if (!made) return 1;
-  }
+  print_share_constants();
+  for (char what[16]; std::scanf("%15s", what) == 1;)
+    if (!print_requested(what)) return 1;
 }

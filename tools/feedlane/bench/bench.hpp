@@ -23,4 +23,7 @@ Report cpp(const Options& options);
 // From nothing to the first batch, from epoch to epoch, and to the end.
 Report startup(const Options& options);
 
+// One loader for several consumers, beside as many loaders.
+Report sharing(const Options& options);
+
 }  // namespace bench

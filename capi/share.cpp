@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// feedlane/share.h: feeders and consumers of a shared loader.
+#include "feedlane/share.h"
+
+#include "handle.hpp"
+#include "loader.hpp"
+
+using namespace feedlane;
+using namespace feedlane::capi;
+
+namespace {
+
+Status read_consumer_config(const feedlane_consumer_config* config, feedlane_consumer_config& out, Error& error) {
+  out = {};
+  out.size = sizeof out;
+  out.id = -1;
+  return config == nullptr ? FEEDLANE_OK : read_versioned(config, out, "config", error);
+}
+
+// `join(consumer, error)` makes the consumer of a new handle.
+template <class F>
+Status make_consumer(feedlane_loader** out, Error& error, F&& join) {
+  auto handle = std::make_unique<feedlane_loader>();
+  Status s = handle->stamp.take(error);
+  std::unique_ptr<sharing::Consumer> consumer;
+  if (s == FEEDLANE_OK) s = join(consumer, error);
+  if (s != FEEDLANE_OK) return s;
+  handle->consumer = consumer.get();
+  handle->source = std::move(consumer);
+  handle->source->leases().use(*handle);
+  *out = handle.release();
+  return s;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t feedlane_loader_open_consumer(feedlane_loader* l, const feedlane_consumer_config* config, int32_t* id,
+                                      int32_t* fd, feedlane_error* err) {
+  return call_one(l, "l", err, [&](Error& error) {
+    if (id == nullptr) return refuse_null(error, "id");
+    if (fd == nullptr) return refuse_null(error, "fd");
+    feedlane_consumer_config c;
+    Status s = read_consumer_config(config, c, error);
+    if (s == FEEDLANE_OK) s = check_feeder(l, error);
+    os::Fd theirs;
+    if (s == FEEDLANE_OK) s = l->feeder->audience().open_consumer(c, *id, theirs, error);
+    if (s == FEEDLANE_OK) *fd = theirs.release();
+    return s;
+  });
+}
+
+int32_t feedlane_loader_serve(feedlane_loader* l, int64_t timeout_ns, feedlane_error* err) {
+  return call_one(l, "l", err, [&](Error& error) {
+    Status s = check_timeout(timeout_ns, error);
+    if (s == FEEDLANE_OK) s = check_feeder(l, error);
+    return s == FEEDLANE_OK ? l->feeder->serve(timeout_ns, error) : s;
+  });
+}
+
+int32_t feedlane_loader_get_consumer(feedlane_loader* l, int32_t nth, feedlane_consumer_stats* out) {
+  return call_one(l, "l", nullptr, [&](Error& error) {
+    Status s = check_output(out, "out", error);
+    if (s == FEEDLANE_OK) s = check_feeder(l, error);
+    feedlane_consumer_stats stats;
+    if (s == FEEDLANE_OK) s = l->feeder->audience().stats(nth, stats);
+    if (s == FEEDLANE_OK) write_versioned(out, stats);
+    return s;
+  });
+}
+
+int32_t feedlane_loader_join(int32_t fd, int64_t timeout_ns, feedlane_loader** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  os::Fd socket(fd);
+  return call(err, [&](Error& error) -> Status {
+    if (const Status s = check_descriptor(socket, error); s != FEEDLANE_OK) return s;
+    if (out == nullptr) return refuse_null(error, "out");
+    if (const Status s = check_timeout(timeout_ns, error); s != FEEDLANE_OK) return s;
+    return make_consumer(out, error, [&](std::unique_ptr<sharing::Consumer>& consumer, Error& e) {
+      return sharing::Consumer::join(std::move(socket), os::Deadline::after(timeout_ns), consumer, e);
+    });
+  });
+}
+
+int32_t feedlane_loader_join_path(const char* path, const feedlane_consumer_config* config, int64_t timeout_ns,
+                                  feedlane_loader** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  return call(err, [&](Error& error) -> Status {
+    if (path == nullptr) return refuse_null(error, "path");
+    if (out == nullptr) return refuse_null(error, "out");
+    feedlane_consumer_config c;
+    Status s = read_consumer_config(config, c, error);
+    if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
+    if (s != FEEDLANE_OK) return s;
+    return make_consumer(out, error, [&](std::unique_ptr<sharing::Consumer>& consumer, Error& e) {
+      return sharing::Consumer::join(path, c, os::Deadline::after(timeout_ns), consumer, e);
+    });
+  });
+}
+
+int32_t feedlane_loader_next_epoch(feedlane_loader* l, int64_t* epoch) {
+  return call_one(l, "l", nullptr, [&](Error& error) {
+    if (epoch == nullptr) return refuse_null(error, "epoch");
+    if (l->consumer == nullptr) return error.fail(FEEDLANE_E_STATE, "not a consumer");
+    *epoch = l->consumer->next_epoch();
+    return Status{FEEDLANE_OK};
+  });
+}
+
+}  // extern "C"

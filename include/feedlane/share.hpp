@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+/** @file share.hpp One loader, many trainers: places for consumers, the feeder's loop, joining. See feedlane/share.h. */
+#pragma once
+
+#include "language.hpp"
+#if FEEDLANE_CXX20
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "error.hpp"
+#include "loader.hpp"
+
+namespace feedlane {
+inline namespace v1 {
+
+/** What the feeder does when it lacks the slots that a consumer holds. */
+enum class Lag : std::int32_t {
+  block = FEEDLANE_LAG_BLOCK,     /**< waits */
+  evict = FEEDLANE_LAG_EVICT,     /**< waits for evict_after without progress of the consumer, then ends its place */
+  observe = FEEDLANE_LAG_OBSERVE, /**< takes back what the consumer has not taken: it misses batches */
+};
+
+/** A consumer's place. */
+struct ConsumerOptions {
+  std::int32_t id = -1;                    /**< Share::deal: the rank; -1: any that has no consumer */
+  Lag lag = Lag::block;                    /**< Share::deal: not observe */
+  std::chrono::nanoseconds evict_after{0}; /**< 0: 60 s */
+};
+
+/** A place that was opened, until its descriptor is passed on. */
+class Place {
+ public:
+  /** Owns `fd`. */
+  Place(std::int32_t id, int fd) noexcept : id_(id), fd_(fd) {}
+  /** Nothing is left in `other`. */
+  Place(Place&& other) noexcept : id_(other.id_), fd_(std::exchange(other.fd_, -1)) {}
+  /** Swaps the two. */
+  Place& operator=(Place&& other) noexcept {
+    std::swap(id_, other.id_);
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  /** Closes the descriptor: nobody else can join by it. */
+  ~Place() {
+    if (fd_ >= 0) (void)::close(fd_);
+  }
+  /** The consumer's number. */
+  [[nodiscard]] std::int32_t id() const noexcept { return id_; }
+  /** The descriptor; this object still owns it. */
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  /** The descriptor, which the caller owns. */
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+
+ private:
+  std::int32_t id_;
+  int fd_;
+};
+
+namespace detail {
+
+/** The C form. */
+inline feedlane_consumer_config to_c(const ConsumerOptions& options) noexcept {
+  auto c = sized<feedlane_consumer_config>();
+  c.id = options.id;
+  c.lag = static_cast<std::int32_t>(options.lag);
+  c.evict_after_ns = options.evict_after.count();
+  return c;
+}
+
+}  // namespace detail
+
+/** Opens a place for a consumer of a shared loader. nullopt with `error`. Thread safety: one thread at a time. */
+inline std::optional<Place> open_consumer(Loader& feeder, const ConsumerOptions& options, Error& error) noexcept {
+  const feedlane_consumer_config c = detail::to_c(options);
+  std::int32_t id = -1, fd = -1;
+  detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_open_consumer(feeder.c(), &c, &id, &fd, e); });
+  if (error) return std::nullopt;
+  return Place(id, fd);
+}
+/** The same. Throws. */
+inline Place open_consumer(Loader& feeder, const ConsumerOptions& options = {}) {
+  return *detail::or_raise([&](Error& error) { return open_consumer(feeder, options, error); });
+}
+
+/** The feeder's loop, until the epoch is over (FEEDLANE_END), FEEDLANE_TIMEOUT, or FEEDLANE_INTERRUPTED. Before the first
+ *  epoch: until LoaderOptions::consumers consumers have joined. After an epoch: until the last consumer has left. Any other status is an error, told in `error`. */
+inline std::int32_t serve(Loader& feeder, std::chrono::nanoseconds timeout, Error& error) noexcept {
+  return detail::checked(error,
+                         [&](feedlane_error* e) { return feedlane_loader_serve(feeder.c(), timeout.count(), e); });
+}
+/** The same; a signal that the program handles doesn't end it. Throws. */
+inline void serve(Loader& feeder) {
+  Error error;
+  std::int32_t status = FEEDLANE_TIMEOUT;
+  do {
+    error = Error();
+    status = serve(feeder, std::chrono::nanoseconds::max(), error);
+  } while (status == FEEDLANE_INTERRUPTED && error.os_errno() != 0);
+  if (error) detail::raise(error);
+}
+
+/** The feeder's consumers, those included that have ended but still hold batches. */
+[[nodiscard]] inline std::vector<feedlane_consumer_stats> consumer_stats(Loader& feeder) {
+  std::vector<feedlane_consumer_stats> all;
+  auto s = detail::sized<feedlane_consumer_stats>();
+  for (std::int32_t n = 0; feedlane_loader_get_consumer(feeder.c(), n, &s) == FEEDLANE_OK; n++) all.push_back(s);
+  return all;
+}
+
+/** Joins a feeder by a place's descriptor, which is consumed. The loader yields what the feeder delivers; range-for loops
+ *  begin with the feeder's present epoch. Tensors are read-only. Throws. */
+[[nodiscard]] inline Loader join(int fd, std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
+  feedlane_loader* handle = nullptr;
+  detail::or_raise([&](Error& error) {
+    return detail::checked(error,
+                           [&](feedlane_error* e) { return feedlane_loader_join(fd, timeout.count(), &handle, e); });
+  });
+  return Loader(handle);
+}
+/** The same at the feeder's LoaderOptions::share_path. */
+[[nodiscard]] inline Loader join(const std::string& path, const ConsumerOptions& options = {},
+                                 std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
+  const feedlane_consumer_config c = detail::to_c(options);
+  feedlane_loader* handle = nullptr;
+  detail::or_raise([&](Error& error) {
+    return detail::checked(error, [&](feedlane_error* e) {
+      return feedlane_loader_join_path(path.c_str(), &c, timeout.count(), &handle, e);
+    });
+  });
+  return Loader(handle);
+}
+
+}  // namespace v1
+}  // namespace feedlane
+
+#endif

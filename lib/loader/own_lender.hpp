@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loader that lends its own batches.
+#pragma once
+
+#include "loader/ledger.hpp"
+#include "loader/lender.hpp"
+#include "loader/memory.hpp"
+#include "loader/wakeups.hpp"
+
+namespace feedlane::loader {
+
+class OwnLender final : public Lender {
+ public:
+  // All must outlive the lender.
+  OwnLender(Memory& memory, const Ledger& ledger, Wakeups& wakeups)
+      : memory_(memory), ledger_(ledger), wakeups_(wakeups) {}
+
+  [[nodiscard]] arena::SlotTable& slots() override { return memory_.slots; }
+  [[nodiscard]] pinned::Pool* pool() const override { return memory_.slot_memory.pool(); }
+  [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const override {
+    return ledger_.at(slot).contents.made.tensors;
+  }
+  [[nodiscard]] bool is_read_only() const override { return false; }
+  // A trainer asleep in `next` may be short of slots.
+  void on_freed(std::uint32_t) override { wakeups_.wake(); }
+  // Relaxed: the stream reports after it was asked, which comes after this.
+  void expect_end() override { memory_.pending_releases.fetch_add(1, std::memory_order_relaxed); }
+  void on_end() override {
+    // Release: pairs with the acquire in Memory::any_release_pending.
+    memory_.pending_releases.fetch_sub(1, std::memory_order_release);
+    wakeups_.wake_inline_too();
+  }
+
+ private:
+  Memory& memory_;
+  const Ledger& ledger_;
+  Wakeups& wakeups_;
+};
+
+}  // namespace feedlane::loader

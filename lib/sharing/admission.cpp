@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// How consumers come to a feeder, and what they say over their sockets.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "os/process.hpp"
+#include "sharing/audience.hpp"
+
+namespace feedlane::sharing {
+namespace {
+
+template <class Message>
+Status send(const os::Fd& socket, const Message& message, std::span<const int> fds, Error& error) {
+  return os::send_message(socket.get(), std::as_bytes(std::span(&message, 1)), fds, error);
+}
+
+void refuse(const os::Fd& socket, const Error& why) {
+  Refused refused{};
+  write_refused(why, refused);
+  Error ignored;
+  (void)send(socket, refused, {}, ignored);
+}
+
+// What a state's reply carries: a memfd with the bytes.
+Status put_into_memfd(const std::vector<std::byte>& bytes, os::Fd& out, Error& error) {
+  Status s = os::create_memfd("feedlane-state", bytes.size(), out, error);
+  if (s != FEEDLANE_OK) return s;
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::pwrite(out.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (n < 0 && errno != EINTR) return error.os(errno, "writing a state of {} bytes", bytes.size());
+    if (n > 0) done += static_cast<std::size_t>(n);
+  }
+  return s;
+}
+
+}  // namespace
+
+void write_refused(const Error& error, Refused& out) {
+  out.magic = refused_magic;
+  out.status = error.code;
+  out.os_errno = error.os_errno;
+  out.found = error.found;
+  out.needed = error.needed;
+  copy_text(out.argument, sizeof out.argument, error.argument);
+  copy_text(out.text, sizeof out.text, error.text);
+}
+
+Status read_refused(const Refused& refused, Error& error) {
+  const std::string argument(first(sizeof refused.argument, refused.argument));
+  (void)error.refuse(refused.status, argument.c_str(), refused.found, refused.needed, "{}",
+                     first(sizeof refused.text, refused.text));
+  error.os_errno = refused.os_errno;
+  return error.code;
+}
+
+// ---- places ----
+
+Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t& id, Error& error) const {
+  const auto places = static_cast<std::int32_t>(loader_.config().consumers);
+  if (config.id < -1 || config.id >= places)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.id", config.id, config.id < 0 ? -1 : places - 1,
+                        "config.id is {}, there are {} places", config.id, places);
+  if (config.lag < FEEDLANE_LAG_BLOCK || config.lag > FEEDLANE_LAG_OBSERVE)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.lag", config.lag, FEEDLANE_LAG_OBSERVE,
+                        "config.lag is {}, needs a FEEDLANE_LAG_ number", config.lag);
+  if (config.lag == FEEDLANE_LAG_OBSERVE && deals())
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.lag", config.lag, FEEDLANE_LAG_EVICT,
+                        "batches that are dealt can't be missed by the one that they are for");
+  if (config.evict_after_ns < 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.evict_after_ns", config.evict_after_ns, 0,
+                        "config.evict_after_ns is {}, must not be negative", config.evict_after_ns);
+  if (config.id >= 0 && links_.at_place(static_cast<std::size_t>(config.id)) != nullptr)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.id", config.id, -1, "place {} has a consumer", config.id);
+  for (id = std::max(config.id, 0); id < places; id++)
+    if (links_.at_place(static_cast<std::size_t>(id)) == nullptr) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_LIMIT, "config.consumers", places, places + 1, "all {} places have a consumer",
+                      places);
+}
+
+Status Audience::open_consumer(const feedlane_consumer_config& config, std::int32_t& id, os::Fd& theirs, Error& error) {
+  has_events_ = true;
+  work();  // may free the places of those that have ended
+  os::Fd mine, other;
+  Status s = os::create_socket_pair(mine, other, error);
+  if (s == FEEDLANE_OK) s = admit(config, std::move(mine), id, error);
+  if (s == FEEDLANE_OK) theirs = std::move(other);
+  return s;
+}
+
+Status Audience::admit(const feedlane_consumer_config& config, os::Fd socket, std::int32_t& id, Error& error) {
+  Status s = find_place(config, id, error);
+  if (s != FEEDLANE_OK) return s;
+  constexpr std::int64_t standard_ns = 60'000'000'000;
+  auto link = std::make_unique<Link>(++last_number_, id, config.lag,
+                                     config.evict_after_ns == 0 ? standard_ns : config.evict_after_ns);
+  link->socket = std::move(socket);
+  s = os::check_memory({plan_.delivery_bytes, plan_.returns_bytes}, plan_.delivery_bytes + plan_.returns_bytes, files_,
+                       error);
+  if (s == FEEDLANE_OK) s = link->create(plan_, files_, error);
+  links_.all.reserve(links_.all.size() + 1);
+  if (s == FEEDLANE_OK) s = poller_.add(link->socket.get(), make_tag(link->number(), kind_socket), error);
+  if (s == FEEDLANE_OK) s = poller_.add_bell(link->feeder_event.get(), make_tag(link->number(), kind_bell), error);
+  if (s == FEEDLANE_OK) s = welcome(*link, error);
+  if (s != FEEDLANE_OK) {
+    poller_.remove(link->socket.get());
+    poller_.remove(link->feeder_event.get());
+    return s;
+  }
+  send_missed(*link);
+  links_.all.push_back(std::move(link));
+  return s;
+}
+
+Status Audience::welcome(Link& link, Error& error) {
+  const shm::Segments& segments = loader_.memory().segments;
+  Welcome message{};
+  message.magic = welcome_magic;
+  message.layout_hash = shm::share_layout_hash;
+  message.id = link.place();
+  message.share = loader_.config().share;
+  message.lag = link.lag();
+  message.wants_pidfd = os::names_senders(link.socket.get()) ? 0 : 1;
+  const auto& backlog = deals() ? backlogs_[static_cast<std::size_t>(link.place())] : std::deque<Parcel>();
+  const std::int64_t next = epoch.number < 0 ? loader_.first_epoch() : epoch.number + (epoch.is_in_progress ? 0 : 1);
+  message.epoch = backlog.empty() ? next : backlog.front().epoch;
+  message.epoch_batches = batches_of_consumer(link.place());
+  int fds[welcome_fds];
+  fds[welcome_control] = segments.control_fd();
+  fds[welcome_data] = readable_data_.get();
+  fds[welcome_catalogue] = catalogue_.control_fd();
+  fds[welcome_delivery] = link.segments().control_fd();
+  fds[welcome_returns] = link.segments().data_fd();
+  fds[welcome_consumer_event] = link.consumer_event.get();
+  fds[welcome_feeder_event] = link.feeder_event.get();
+  fds[welcome_feeder] = self_.get();
+  return send(link.socket, message, fds, error);
+}
+
+// What a consumer has to know that comes in the middle of an epoch, and what waits for its place.
+void Audience::send_missed(Link& link) {
+  std::deque<Parcel> none;
+  std::deque<Parcel>& backlog = deals() ? backlogs_[static_cast<std::size_t>(link.place())] : none;
+  const bool starts_with_begin = !backlog.empty() && backlog.front().kind == shm::DeliveryKind::begin;
+  if (!starts_with_begin && (!backlog.empty() || epoch.is_in_progress)) {
+    Parcel parcel;
+    parcel.kind = shm::DeliveryKind::begin;
+    parcel.epoch = backlog.empty() ? epoch.number : backlog.front().epoch;
+    parcel.batch = batches_of_consumer(link.place());
+    parcel.round = backlog.empty() ? round_ : backlog.front().round - 1;
+    (void)link.deliver(parcel);
+  }
+  for (; !backlog.empty(); backlog.pop_front()) (void)link.deliver(backlog.front());
+}
+
+// ---- events ----
+
+void Audience::handle(const os::Poller::Event& event) {
+  if (event.tag == listener_tag) return accept_guest();
+  const auto number = static_cast<std::uint32_t>(event.tag >> 2);
+  const auto kind = static_cast<Kind>(event.tag & 3);
+  if (kind == kind_guest) return read_request(number);
+  Link* const link = links_.find(number);
+  if (link == nullptr) return;
+  if (kind == kind_process) end_link(number, "has ended");
+  else if (kind == kind_socket) read_message(*link);
+}
+
+void Audience::accept_guest() {
+  os::Fd socket;
+  Error ignored;
+  if (os::accept_same_user(listener_.get(), socket, ignored) != FEEDLANE_OK) return;
+  const std::uint32_t place = std::exchange(next_guest_, (next_guest_ + 1) % max_guests);
+  os::Fd& guest = guests_[place];
+  if (guest) {
+    poller_.remove(guest.get());
+    os::discard_messages(guest.get());
+  }
+  guest = std::move(socket);
+  if (poller_.add(guest.get(), make_tag(place, kind_guest), ignored) != FEEDLANE_OK) guest.reset();
+  else has_events_ = true;  // it may have asked already
+}
+
+void Audience::read_request(std::uint32_t place) {
+  os::Fd& guest = guests_[place];
+  Asking asking{};
+  os::Received received;
+  Error error;
+  Status s = os::receive_message(guest.get(), std::as_writable_bytes(std::span(&asking, 1)), received, error);
+  if (s == FEEDLANE_AGAIN) return;
+  poller_.remove(guest.get());
+  os::Fd socket = std::move(guest);
+  if (s != FEEDLANE_OK || received.bytes != sizeof asking || asking.magic != asking_magic) return;
+  feedlane_consumer_config config{};
+  config.id = asking.id;
+  config.lag = asking.lag;
+  config.evict_after_ns = asking.evict_after_ns;
+  std::int32_t id = 0;
+  // The socket is the link's once it is admitted: a copy tells the consumer why it isn't.
+  os::Fd copy(::dup(socket.get()));
+  if (s = admit(config, std::move(socket), id, error); s != FEEDLANE_OK) refuse(copy, error);
+}
+
+void Audience::read_message(Link& link) {
+  union {
+    Word word;
+    Request request;
+  } message{};
+  os::Received received;
+  Error error;
+  Status s = os::receive_message(link.socket.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
+  if (s == FEEDLANE_AGAIN) return;
+  const std::uint64_t magic = s == FEEDLANE_OK && !received.truncated ? message.word.magic : 0;
+  if (link.state == Link::State::offered) {
+    if (magic != attached_magic) return end_link(link.number(), "never joined");
+    const bool is_own = received.pid == ::getpid();
+    if (!is_own) s = os::open_sender(received, link.process, error);
+    if (s == FEEDLANE_OK && link.process)
+      s = poller_.add(link.process.get(), make_tag(link.number(), kind_process), error);
+    if (s == FEEDLANE_OK && link.process) s = send(link.socket, Word{accepted_magic}, {}, error);
+    if (s != FEEDLANE_OK) {
+      refuse(link.socket, error);
+      return end_link(link.number(), "could not be observed");
+    }
+    link.state = Link::State::attached;
+    link.pid = received.pid;
+  } else if (magic == request_magic && received.bytes == sizeof(Request)) {
+    answer(link, message.request);
+  } else if (magic == leaving_magic) {
+    if (!link.is_receiving()) return;
+    tell(FEEDLANE_EVENT_CONSUMER_LEFT, link, "has left");
+    collect(link);
+    take_back(link);
+    link.state = Link::State::leaving;
+  } else if (magic == left_magic || !link.process) {  // nothing else reports the end of a consumer in this process
+    end_link(link.number(), "has left");
+  } else {
+    // A closed socket or an invalid message doesn't prove that the process has ended: its pidfd does.
+    poller_.remove(link.socket.get());
+    os::discard_messages(link.socket.get());
+    link.socket.reset();
+  }
+}
+
+void Audience::answer(const Link& link, const Request& request) const {
+  Reply reply{};
+  reply.magic = reply_magic;
+  reply.round = request.round;
+  std::vector<std::byte> state;
+  os::Fd memory;
+  Error error;
+  Status s = stock_.state(request.round, state, error);
+  if (s == FEEDLANE_OK) s = put_into_memfd(state, memory, error);
+  if (s == FEEDLANE_OK) reply.bytes = state.size();
+  else write_refused(error, reply.why);
+  const int fd = memory.get();
+  Error ignored;
+  (void)send(link.socket, reply, std::span(&fd, s == FEEDLANE_OK ? 1u : 0u), ignored);
+}
+
+Status Audience::stats(std::int32_t nth, feedlane_consumer_stats& out) {
+  if (nth < 0) return FEEDLANE_E_ARGUMENT;
+  has_events_ = true;
+  work();
+  out = {};
+  out.size = sizeof out;
+  if (static_cast<std::size_t>(nth) < links_.all.size()) {
+    const Link& link = *links_.all[static_cast<std::size_t>(nth)];
+    static constexpr std::int32_t states[] = {FEEDLANE_CONSUMER_OFFERED, FEEDLANE_CONSUMER_ATTACHED,
+                                              FEEDLANE_CONSUMER_EVICTED, FEEDLANE_CONSUMER_LEFT};
+    out.id = link.place();
+    out.state = states[static_cast<std::size_t>(link.state)];
+    out.pid = link.pid;
+    out.lag = link.lag();
+    out.delivered = link.delivered;
+    out.taken_back = link.taken_back;
+    out.waiting = link.outstanding().waiting;
+    out.held = link.outstanding().held;
+    return FEEDLANE_OK;
+  }
+  // Places that have none: after the links.
+  std::size_t rest = static_cast<std::size_t>(nth) - links_.all.size();
+  for (std::size_t place = 0; place < backlogs_.size(); place++) {
+    if (links_.at_place(place) != nullptr || rest-- != 0) continue;
+    out.id = static_cast<std::int32_t>(place);
+    for (const Parcel& parcel : backlogs_[place]) out.waiting += parcel.has_slot() ? 1 : 0;
+    return FEEDLANE_OK;
+  }
+  return FEEDLANE_END;
+}
+
+}  // namespace feedlane::sharing

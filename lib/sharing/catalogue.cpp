@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes and reads the catalogue of delivered batches.
+#include "sharing/catalogue.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace feedlane::sharing {
+namespace {
+
+std::uint64_t offset_in_data(const void* address, const shm::Segments& segments) {
+  const std::byte* const base = segments.payload(0) - segments.plan().payload_of(0);
+  return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base);
+}
+
+bool is_inside(std::uint64_t offset, std::uint64_t bytes, const shm::Segments& segments) {
+  const std::uint64_t end = segments.plan().data_bytes;
+  return offset <= end && bytes <= end - offset;
+}
+
+}  // namespace
+
+void write_entry(const feedlane_batch& batch, const shm::Segments& segments, shm::CatalogueEntry& entry) {
+  shm::CatalogueHead& h = entry.head;
+  h.epoch = batch.epoch;
+  h.batch = batch.batch;
+  h.worker = batch.worker;
+  h.attempt = batch.attempt;
+  h.rows = batch.count;
+  h.skipped = batch.skipped_count;
+  h.has_indices = batch.indices != nullptr ? 1 : 0;
+  h.tensor_count = static_cast<std::uint32_t>(batch.tensor_count);
+  h.metadata_bytes = batch.metadata_bytes;
+  h.metadata_offset = batch.metadata_bytes == 0 ? 0 : offset_in_data(batch.metadata, segments);
+  h.dispatched_ns = batch.dispatched_ns;
+  h.begun_ns = batch.begun_ns;
+  h.committed_ns = batch.committed_ns;
+  h.swept_ns = batch.swept_ns;
+  h.yielded_ns = batch.yielded_ns;
+  for (std::uint64_t i = 0; i < batch.tensor_count; i++) {
+    const feedlane_tensor& t = batch.tensors[i];
+    shm::TensorRecord& r = entry.tensors[i];
+    copy_text(r.name, sizeof r.name, t.name);
+    r.code = t.dtype.code;
+    r.bits = t.dtype.bits;
+    r.lanes = t.dtype.lanes;
+    r.ndim = t.ndim;
+    std::copy_n(t.shape, FEEDLANE_MAX_NDIM, r.shape);
+    std::copy_n(t.strides, FEEDLANE_MAX_NDIM, r.strides);
+    r.offset = t.offset;
+    r.bytes = t.bytes;
+  }
+}
+
+Status read_entry(const shm::CatalogueEntry& entry, std::uint32_t slot, const shm::Segments& segments,
+                  std::vector<feedlane_tensor>& tensors, feedlane_batch& out, Error& error) {
+  const shm::CatalogueHead& h = entry.head;
+  const bool is_sound =
+      h.tensor_count <= FEEDLANE_MAX_TENSORS && is_inside(h.metadata_offset, h.metadata_bytes, segments);
+  if (!is_sound)
+    return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", h.tensor_count, FEEDLANE_MAX_TENSORS,
+                        "slot {} has {} tensors and {} bytes of metadata at {}", slot, h.tensor_count, h.metadata_bytes,
+                        h.metadata_offset);
+  std::byte* const base = segments.payload(0) - segments.plan().payload_of(0);
+  tensors.resize(h.tensor_count);
+  for (std::uint32_t i = 0; i < h.tensor_count; i++) {
+    const shm::TensorRecord& r = entry.tensors[i];
+    if (!is_inside(r.offset, r.bytes, segments))
+      return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", r.offset, segments.plan().data_bytes,
+                          "tensor {} of slot {} has {} bytes at {}", i, slot, r.bytes, r.offset);
+    feedlane_tensor& t = tensors[i];
+    t.name = r.name;  // in the catalogue, whose entry stays as it is while the slot is held
+    t.data = base + r.offset;
+    t.bytes = r.bytes;
+    t.offset = r.offset;
+    t.dtype = {r.code, r.bits, r.lanes};
+    t.ndim = r.ndim;
+    std::copy_n(r.shape, FEEDLANE_MAX_NDIM, t.shape);
+    std::copy_n(r.strides, FEEDLANE_MAX_NDIM, t.strides);
+  }
+  out = {};
+  out.size = sizeof out;
+  out.epoch = h.epoch;
+  out.batch = h.batch;
+  out.worker = h.worker;
+  out.attempt = h.attempt;
+  out.tensors = tensors.data();
+  out.tensor_count = tensors.size();
+  out.count = h.rows;
+  out.skipped_count = h.skipped;
+  if (h.has_indices != 0) {
+    out.indices = segments.index_list(slot);
+    out.skipped = h.skipped == 0 ? nullptr : out.indices + h.rows;
+  }
+  if (h.metadata_bytes != 0) {
+    out.metadata = base + h.metadata_offset;
+    out.metadata_bytes = h.metadata_bytes;
+  }
+  out.dispatched_ns = h.dispatched_ns;
+  out.begun_ns = h.begun_ns;
+  out.committed_ns = h.committed_ns;
+  out.swept_ns = h.swept_ns;
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::sharing

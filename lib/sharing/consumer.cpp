@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// A consumer's epochs and batches: from the delivery ring to the trainer, and back to the feeder.
+#include "sharing/consumer.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "monitor/stats.hpp"
+#include "ring/fence.hpp"
+#include "sharing/catalogue.hpp"
+#include "shm/shared_read.hpp"
+
+namespace feedlane::sharing {
+namespace {
+
+// How long the feeder may take to answer.
+constexpr std::int64_t answer_timeout_ns = 10'000'000'000;
+
+shm::DeliveryMessage read_message(const std::byte* cell) {
+  shm::DeliveryMessage m;
+  std::memcpy(&m, cell, offsetof(shm::DeliveryMessage, text));
+  const auto kind = static_cast<shm::DeliveryKind>(m.kind);
+  if (kind == shm::DeliveryKind::failed || kind == shm::DeliveryKind::stopped) std::memcpy(&m, cell, sizeof m);
+  return m;
+}
+
+}  // namespace
+
+// ---- an epoch ----
+
+Status Consumer::begin(std::int64_t epoch, Error& error) {
+  if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch {} is negative", epoch);
+  const std::int64_t least = next_epoch();
+  if (epoch < least)
+    return error.refuse(FEEDLANE_E_STATE, "epoch", epoch, least,
+                        "epoch {} is over, or was begun before: the next one of this consumer is {} at least", epoch,
+                        least);
+  at_.wanted = epoch;
+  at_.is_begun = true;
+  at_.is_over = false;
+  at_.newest = 0;
+  at_.missed = 0;
+  at_.exposed_ns = 0;
+  skip_old_epochs();
+  shm::add(counters_.epochs);
+  return FEEDLANE_OK;
+}
+
+Status Consumer::stop(bool for_good, Error&) {
+  at_.is_begun = false;
+  if (for_good) leave();  // what it has not taken is its successor's
+  else skip_old_epochs();
+  return FEEDLANE_OK;
+}
+
+// Batches of epochs that the trainer doesn't want go back at once, and the feeder sends no more of them.
+void Consumer::skip_old_epochs() {
+  const std::int64_t wanted = at_.is_begun ? at_.wanted : at_.wanted + 1;
+  row().skip_before.store(static_cast<std::uint64_t>(wanted), std::memory_order_relaxed);  // see Link::wants
+  while (has_message()) {
+    const shm::DeliveryMessage m = read_message(ring_.message(0));
+    if (m.epoch >= wanted) return;
+    if (take(m) && static_cast<shm::DeliveryKind>(m.kind) == shm::DeliveryKind::batch) give_back(m.slot, m.round);
+  }
+}
+
+Status Consumer::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
+  if (!at_.is_begun) return error.fail(FEEDLANE_E_STATE, "feedlane_loader_begin comes before feedlane_loader_next");
+  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  waiter_.cancel();
+  std::int64_t since_ns = 0;  // when the wait began
+  Status s = FEEDLANE_AGAIN;
+  for (bool is_last = false; s == FEEDLANE_AGAIN;
+       is_last = deadline.remaining_ns() == 0) {  // the feeder may ring for ever
+    if (wakeups_.is_closed() || wakeups_.take_interruption()) s = FEEDLANE_INTERRUPTED;
+    else s = read_messages(out, error);
+    if (s == FEEDLANE_AGAIN) s = obstacle(error);
+    if (s != FEEDLANE_AGAIN) break;
+    if (is_last) {
+      s = FEEDLANE_TIMEOUT;
+      break;
+    }
+    if (since_ns == 0) since_ns = os::now_ns();
+    const Status waited = wait(deadline, error);
+    if (waited != FEEDLANE_OK && waited != FEEDLANE_TIMEOUT) s = waited;
+  }
+  if (since_ns != 0) {
+    const std::int64_t waited_ns = std::max<std::int64_t>(os::now_ns() - since_ns, 1);
+    shm::add(counters_.wait_ns, static_cast<std::uint64_t>(waited_ns));
+    at_.exposed_ns += waited_ns;
+  }
+  if (s == FEEDLANE_OK) {
+    out.exposed_ns = static_cast<std::uint64_t>(std::exchange(at_.exposed_ns, 0));
+    out.yielded_ns = static_cast<std::uint64_t>(os::now_ns());
+  }
+  return s;
+}
+
+// What keeps `next` from ever yielding, where there is no message. AGAIN: nothing does.
+Status Consumer::obstacle(Error& error) {
+  // Relaxed: the doorbell follows. What was taken back before it was evicted is no message any more.
+  if (block().is_evicted.load(std::memory_order_relaxed) != 0)
+    return error.refuse(FEEDLANE_E_HUNG, "consumer", place_, 0,
+                        "the feeder has evicted this consumer (place {}): it returned nothing for as long as it may",
+                        place_);
+  if (is_feeder_gone_) return has_message() ? FEEDLANE_AGAIN : error.fail(FEEDLANE_E_PEER_DEAD, "the feeder has ended");
+  if (is_short())
+    return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", slots_.held(), 0,
+                        "the trainer holds {} batches, and the feeder has no other free slot", slots_.held());
+  return FEEDLANE_AGAIN;
+}
+
+Status Consumer::read_messages(feedlane_batch& out, Error& error) {
+  if (at_.is_over) return FEEDLANE_END;
+  while (has_message()) {
+    const shm::DeliveryMessage m = read_message(ring_.message(0));
+    const auto kind = static_cast<shm::DeliveryKind>(m.kind);
+    if (m.epoch > at_.wanted && !is_revoked(m))
+      return error.refuse(FEEDLANE_E_STATE, "epoch", at_.wanted, m.epoch,
+                          "the feeder is in epoch {}, this consumer has begun epoch {}", m.epoch, at_.wanted);
+    if (kind == shm::DeliveryKind::batch && m.slot >= batches_.size())
+      return error.refuse(FEEDLANE_E_CORRUPT, "message.slot", m.slot, batches_.size(), "slot {} of {}", m.slot,
+                          batches_.size());
+    const bool is_wanted = m.epoch == at_.wanted;
+    if (kind == shm::DeliveryKind::batch && is_wanted)  // what follows can't fail for want of memory
+      batches_[m.slot].tensors.reserve(FEEDLANE_MAX_TENSORS);
+    const std::uint64_t gap = at_.last_round == 0 ? 0 : m.round - at_.last_round - 1;
+    // An observer misses what there was no room for; nobody else's rounds have gaps within an epoch.
+    if (is_wanted && share_ == FEEDLANE_SHARE_EVERY && kind != shm::DeliveryKind::begin) at_.missed += gap;
+    if (!take(m)) {
+      if (is_wanted && (kind == shm::DeliveryKind::batch || kind == shm::DeliveryKind::failed)) at_.missed++;
+      continue;
+    }
+    if (!is_wanted) {
+      if (kind == shm::DeliveryKind::batch) give_back(m.slot, m.round);
+      continue;
+    }
+    at_.newest = m.round;
+    switch (kind) {
+      case shm::DeliveryKind::begin:
+        at_.missed = 0;
+        epoch_batches_.store(m.batch, std::memory_order_relaxed);  // only a number
+        break;
+      case shm::DeliveryKind::batch: return yield(m, out, error);
+      case shm::DeliveryKind::failed:
+      case shm::DeliveryKind::stopped: {
+        (void)error.fail(m.status, "{}", first(sizeof m.text, m.text));
+        error.epoch = m.epoch;
+        error.worker = kind == shm::DeliveryKind::failed ? m.worker : -1;
+        error.batch = kind == shm::DeliveryKind::failed ? m.batch : -1;
+        error.sample = kind == shm::DeliveryKind::failed ? m.sample : -1;
+        if (kind == shm::DeliveryKind::stopped) at_.is_begun = false;
+        return error.code;
+      }
+      case shm::DeliveryKind::end: at_.is_over = true; return FEEDLANE_END;
+    }
+  }
+  return FEEDLANE_AGAIN;
+}
+
+// ---- batches ----
+
+// Whether the feeder has taken it back. An observer misses batches, and no begin and no end; others miss all that follows, because
+// they were evicted.
+bool Consumer::is_revoked(const shm::DeliveryMessage& message) const {
+  const auto kind = static_cast<shm::DeliveryKind>(message.kind);
+  const bool is_control = kind != shm::DeliveryKind::batch && kind != shm::DeliveryKind::failed;
+  // Relaxed: in `take`, the fence orders it after the store to `taken`. Elsewhere it is a hint.
+  return !(lag_ == FEEDLANE_LAG_OBSERVE && is_control) &&
+         block().revoked_through.load(std::memory_order_relaxed) >= message.round;
+}
+
+bool Consumer::take(const shm::DeliveryMessage& message) {
+  // Release: what was read of the message happens before. Pairs with Link::taken.
+  row().taken.store(message.round, std::memory_order_release);
+  ring::doorbell_fence();  // pairs with the fence in Link::revoke_through
+  const bool is_gone = is_revoked(message);
+  ring_.release(1);
+  at_.last_round = message.round;
+  const bool has_slot = static_cast<shm::DeliveryKind>(message.kind) == shm::DeliveryKind::batch;
+  // The feeder, which may have seen that it was taken, waits for its return. Others need no return, but may be waited for.
+  if (is_gone && has_slot && message.slot < batches_.size())
+    give_back(message.slot, message.round | shm::returned_unread);
+  else if (!has_slot) {
+    row().returns.fetch_add(1, std::memory_order_release);  // see give_back
+    (void)bell_.ring();
+  }
+  return !is_gone;
+}
+
+// Any thread.
+void Consumer::give_back(std::uint32_t slot, std::uint64_t round) {
+  // Release: the trainer's reads of the slot happen before its next use. Pairs with Link::is_returned.
+  pair_.data<shm::Word64>(plan_.returned)[slot].store(round, std::memory_order_release);
+  row().returns.fetch_add(1, std::memory_order_release);  // pairs with Link::returns
+  (void)bell_.ring();
+}
+
+Status Consumer::yield(const shm::DeliveryMessage& message, feedlane_batch& out, Error& error) {
+  Batch& batch = batches_[message.slot];
+  const auto& entry = catalogue_.control<shm::CatalogueEntry>(plan_.entries)[message.slot];
+  if (const Status s = read_entry(entry, message.slot, segments_, batch.tensors, out, error); s != FEEDLANE_OK) {
+    give_back(message.slot, message.round);
+    return s;
+  }
+  batch.round = message.round;
+  out.token = slots_.lend(message.slot);
+  out.missed = std::exchange(at_.missed, 0);
+  shm::add(counters_.batches);
+  shm::add(counters_.samples, out.count);
+  std::uint64_t bytes = 0;
+  for (const feedlane_tensor& t : batch.tensors) bytes += t.bytes;
+  shm::add(counters_.bytes, bytes);
+  return FEEDLANE_OK;
+}
+
+// ---- waiting ----
+
+// The feeder lacks the slots that the trainer holds here: nothing was delivered or returned since it said so.
+bool Consumer::is_short() const {
+  // Relaxed: see Link::tell_short.
+  return at_.last_round != 0 && slots_.held() != 0 &&
+         block().short_after.load(std::memory_order_relaxed) == at_.last_round &&
+         block().short_returns.load(std::memory_order_relaxed) == row().returns.load(std::memory_order_relaxed);
+}
+
+bool Consumer::has_something() const {
+  return has_message() || is_feeder_gone_ || wakeups_.is_interrupted() || wakeups_.is_closed() ||
+         block().is_evicted.load(std::memory_order_relaxed) != 0 || is_short();
+}
+
+Status Consumer::wait(os::Deadline deadline, Error& error) {
+  const auto is_ready = [this] { return has_something(); };
+  if (waiter_.spin(deadline, is_ready)) return FEEDLANE_OK;
+  return waiter_.sleep_until(
+      deadline, is_ready, [&](const os::Poller::Event& event) { return handle(event, error); }, error);
+}
+
+Status Consumer::poll(Error& error) {
+  waiter_.cancel();
+  const auto handler = [&](const os::Poller::Event& event) { return handle(event, error); };
+  if (const Status s = waiter_.poll(1, handler, error); s != FEEDLANE_OK) return s;
+  return at_.is_begun && (has_something() || at_.is_over) ? FEEDLANE_AGAIN : FEEDLANE_OK;
+}
+
+Status Consumer::arm(Error& error) {
+  if (at_.is_begun && at_.is_over) return FEEDLANE_AGAIN;
+  return waiter_.arm([this] { return at_.is_begun && has_something(); }, error);
+}
+
+// ---- states ----
+
+Status Consumer::state(std::uint64_t token, std::vector<std::byte>& out, Error& error) {
+  Request request{request_magic, at_.newest};
+  if (token != 0) {
+    std::uint32_t slot = 0;
+    if (!slots_.is_held(token, slot))
+      return error.refuse(FEEDLANE_E_STALE, "token", token, 0,
+                          "the batch of this token was released, or never was: ask while it is held");
+    request.round = batches_[slot].round;
+  } else if (request.round == 0) {
+    return error.fail(FEEDLANE_E_STATE,
+                      "this consumer has had nothing of an epoch yet, there is nothing to go on from");
+  }
+  if (is_feeder_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder, which knows the state, has ended");
+  Status s = os::send_message(socket_.get(), std::as_bytes(std::span(&request, 1)), {}, error);
+  const os::Deadline deadline = os::Deadline::after(answer_timeout_ns);
+  Reply reply{};
+  os::Received received;
+  while (s == FEEDLANE_OK && reply.round != request.round) {  // others are late replies to earlier requests
+    s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&reply, 1)), deadline, received, error,
+                          feeder_.get());
+    if (s == FEEDLANE_TIMEOUT)
+      return error.fail(FEEDLANE_E_HUNG, "the feeder has not answered for {} s: it calls neither serve nor poll",
+                        answer_timeout_ns / 1'000'000'000);
+    if (s == FEEDLANE_OK && (received.bytes != sizeof reply || reply.magic != reply_magic))
+      return error.refuse(FEEDLANE_E_CORRUPT, "reply", received.bytes, sizeof reply,
+                          "the feeder's answer has {} bytes, needs {}", received.bytes, sizeof reply);
+  }
+  if (s != FEEDLANE_OK) return s;
+  if (received.fd_count != 1) return read_refused(reply.why, error);
+  out.resize(reply.bytes);
+  for (std::size_t done = 0; done < out.size();) {
+    const ssize_t n = ::pread(received.fds[0].get(), out.data() + done, out.size() - done, static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return error.os(n < 0 ? errno : ENODATA, "reading a state of {} bytes", out.size());
+    done += static_cast<std::size_t>(n);
+  }
+  return s;
+}
+
+feedlane_stats Consumer::stats() const {
+  feedlane_stats s = monitor::read_counters(counters_);
+  s.slots = slots_.size();
+  return s;
+}
+
+}  // namespace feedlane::sharing

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// An epoch of a shared loader: from the loader's batches to the consumers' delivery rings.
+#include "sharing/feeder.hpp"
+
+#include <utility>
+
+#include "sharing/catalogue.hpp"
+
+namespace feedlane::sharing {
+
+// ---- creating ----
+
+Feeder::Feeder(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files)
+    : loader_(std::move(loader)), stock_(*loader_), audience_(*loader_, stock_, files) {}
+
+Status Feeder::create(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files,
+                      std::unique_ptr<Feeder>& out, Error& error) {
+  std::unique_ptr<Feeder> feeder(new Feeder(std::move(loader), files));
+  Status s = feeder->audience_.open(error);
+  if (s == FEEDLANE_OK) s = feeder->loader_->use(*feeder, error);
+  if (s == FEEDLANE_OK) out = std::move(feeder);
+  return s;
+}
+
+// ---- an epoch ----
+
+Status Feeder::begin(std::int64_t epoch, Error& error) {
+  if (epoch <= audience_.epoch.number)
+    return error.refuse(FEEDLANE_E_STATE, "epoch", epoch, audience_.epoch.number + 1,
+                        "the consumers have had epoch {}: an epoch of a shared loader is begun once",
+                        audience_.epoch.number);
+  work();
+  drop_gathered();
+  audience_.epoch.is_in_progress = is_end_untold_ = false;
+  stock_.save_epoch();
+  const Status s = loader_->begin(epoch, error);
+  if (s != FEEDLANE_OK) return s;
+  audience_.epoch = {epoch, true};
+  Parcel parcel;
+  parcel.kind = shm::DeliveryKind::begin;
+  audience_.announce(parcel);
+  return s;
+}
+
+Status Feeder::next(std::int64_t, feedlane_batch&, Error& error) {
+  return error.refuse(FEEDLANE_E_STATE, "config.share", loader_->config().share, 0,
+                      "a shared loader's batches go to its consumers: feedlane_loader_serve");
+}
+
+Status Feeder::serve(std::int64_t timeout_ns, Error& error) {
+  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  if (std::exchange(is_end_untold_, false)) return FEEDLANE_END;
+  if (audience_.epoch.is_in_progress) return serve_epoch(deadline, error);
+  return await_consumers(audience_.epoch.number < 0 ? loader_->config().consumers : 0, deadline, error);
+}
+
+Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
+  const std::size_t round_size = audience_.deals() ? loader_->config().consumers : 1;
+  for (;;) {
+    work();
+    if (const Status s = audience_.check_consumers(error); s != FEEDLANE_OK) return s;
+    if (!audience_.links().has_room()) {
+      if (const Status s = wait_for_room(deadline, error); s != FEEDLANE_OK) return s;
+      if (deadline.remaining_ns() == 0) return FEEDLANE_TIMEOUT;
+      continue;
+    }
+    if (gathered_.size() == round_size) {
+      audience_.deliver(gathered_);
+      continue;
+    }
+    feedlane_batch batch;
+    const Status s = loader_->next(deadline.remaining_ns(), batch, error);
+    if (s == FEEDLANE_END) {
+      finish_epoch();
+      return s;
+    }
+    const bool is_of_batch = s == FEEDLANE_E_SAMPLE || s == FEEDLANE_E_QUARANTINED;
+    if (s != FEEDLANE_OK && !is_of_batch) return s;
+    audience_.end_shortage();
+    gather(s, batch, error);
+  }
+}
+
+// A consumer's ring is full: of messages without a slot, or because it reads nothing.
+Status Feeder::wait_for_room(os::Deadline deadline, Error& error) {
+  if (audience_.make_ring_room()) return FEEDLANE_OK;
+  const Status s = loader_->attend(deadline.earlier(next_deadline()), error);
+  return s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0 ? FEEDLANE_OK : s;
+}
+
+void Feeder::gather(Status status, const feedlane_batch& batch, Error& error) {
+  Parcel parcel;
+  if (status == FEEDLANE_OK) {
+    parcel.slot = stock_.add(batch.token);
+    parcel.batch = batch.batch;
+    write_entry(batch, loader_->memory().segments, audience_.entry(parcel.slot));
+  } else {
+    parcel.kind = shm::DeliveryKind::failed;
+    parcel.batch = error.batch;
+    parcel.error = std::make_shared<const Error>(error);
+    error = {};
+  }
+  gathered_.push_back(std::move(parcel));
+}
+
+void Feeder::finish_epoch() {
+  if (audience_.deals() && loader_->config().share_tail && !gathered_.empty()) audience_.deliver(gathered_);
+  drop_gathered();
+  Parcel parcel;
+  parcel.kind = shm::DeliveryKind::end;
+  audience_.announce(parcel);
+  audience_.epoch.is_in_progress = false;
+  audience_.end_shortage();
+}
+
+void Feeder::drop_gathered() {
+  for (const Parcel& parcel : gathered_)
+    if (parcel.has_slot()) stock_.put_back(parcel.slot);
+  gathered_.clear();
+}
+
+// Without an epoch: until so many have joined; none: until all have left. They return batches and ask for states meanwhile.
+Status Feeder::await_consumers(std::size_t wanted, os::Deadline deadline, Error& error) {
+  for (;;) {
+    work();
+    if (wanted == 0 ? audience_.links().all.empty() : audience_.links().count_attached() >= wanted) return FEEDLANE_END;
+    if (const Status s = loader_->attend(deadline, error); s != FEEDLANE_OK) return s;
+  }
+}
+
+Status Feeder::poll(Error& error) {
+  if (is_end_untold_) return FEEDLANE_AGAIN;
+  work();
+  if (!audience_.epoch.is_in_progress) return FEEDLANE_OK;
+  const Status s = serve_epoch(os::Deadline::at(0), error);
+  if (s == FEEDLANE_END) is_end_untold_ = true;
+  if (s == FEEDLANE_END || s == FEEDLANE_INTERRUPTED) return FEEDLANE_AGAIN;
+  return s == FEEDLANE_TIMEOUT ? FEEDLANE_OK : s;
+}
+
+Status Feeder::arm(Error& error) {
+  if (is_end_untold_) return FEEDLANE_AGAIN;
+  work();
+  return loader_->arm(error);
+}
+
+Status Feeder::state(std::uint64_t token, std::vector<std::byte>& out, Error& error) {
+  if (token != 0)
+    return error.refuse(FEEDLANE_E_STATE, "token", token, 0, "the batches of a shared loader are its consumers'");
+  return loader_->state(0, out, error);
+}
+
+Status Feeder::stop(bool for_good, Error& error) {
+  drop_gathered();
+  if (std::exchange(audience_.epoch.is_in_progress, false)) {
+    Error why;
+    (void)why.fail(FEEDLANE_E_STATE, "the feeder stopped epoch {} before its end", audience_.epoch.number);
+    Parcel parcel;
+    parcel.kind = shm::DeliveryKind::stopped;
+    parcel.error = std::make_shared<const Error>(why);
+    audience_.announce(parcel);
+  }
+  return loader_->stop(for_good, error);
+}
+
+}  // namespace feedlane::sharing

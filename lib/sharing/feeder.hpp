@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The feeder of a shared loader: gives the batches of its loader to consumers in other processes.
+//
+// Thread safety: one thread at a time, except where Source says "any thread".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/error.hpp"
+#include "loader/loader.hpp"
+#include "loader/outlet.hpp"
+#include "loader/source.hpp"
+#include "os/clock.hpp"
+#include "os/limits.hpp"
+#include "sharing/audience.hpp"
+#include "sharing/stock.hpp"
+
+namespace feedlane::sharing {
+
+class Feeder final : public loader::Source, private loader::Outlet {
+ public:
+  // Owns the loader, whose configuration has a share.
+  static Status create(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files,
+                       std::unique_ptr<Feeder>& out, Error& error);
+
+  Status serve(std::int64_t timeout_ns, Error& error);
+  [[nodiscard]] Audience& audience() { return audience_; }
+
+  // ---- Source ----
+
+  Status begin(std::int64_t epoch, Error& error) override;
+  Status next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) override;
+  Status poll(Error& error) override;
+  Status arm(Error& error) override;
+  [[nodiscard]] int wait_fd() const override { return loader_->wait_fd(); }
+  Status state(std::uint64_t token, std::vector<std::byte>& out, Error& error) override;
+  Status stop(bool for_good, Error& error) override;
+  void abandon() noexcept override { loader_->abandon(); }
+  void ask_to_end() noexcept override { loader_->ask_to_end(); }
+  void interrupt() override { loader_->interrupt(); }
+  void close() override { loader_->close(); }
+  [[nodiscard]] loader::Leases& leases() override { return loader_->leases(); }
+  bool next_event(feedlane_event& out) override { return loader_->next_event(out); }
+  [[nodiscard]] feedlane_stats stats() const override { return loader_->stats(); }
+  [[nodiscard]] std::int64_t epoch_batches() const override { return loader_->epoch_batches(); }
+
+ private:
+  explicit Feeder(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files);
+  Status serve_epoch(os::Deadline deadline, Error& error);
+  Status await_consumers(std::size_t wanted, os::Deadline deadline, Error& error);
+  Status wait_for_room(os::Deadline deadline, Error& error);
+  void gather(Status status, const feedlane_batch& batch, Error& error);
+  void finish_epoch();
+  void drop_gathered();
+
+  // ---- Outlet ----
+
+  [[nodiscard]] bool has_work() const override { return audience_.has_work(); }
+  void on_event() override { audience_.on_event(); }
+  void work() override { audience_.work(); }
+  Status make_room(Error& error) override { return audience_.make_room(error); }
+  [[nodiscard]] os::Deadline next_deadline() const override { return audience_.next_deadline(); }
+  [[nodiscard]] int fd() const override { return audience_.fd(); }
+
+  std::unique_ptr<loader::Loader> loader_;
+  Stock stock_;
+  Audience audience_;
+  std::vector<Parcel> gathered_;  // of the round to come
+  bool is_end_untold_ = false;    // poll has found the end of the epoch
+};
+
+}  // namespace feedlane::sharing

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between a feeder and a consumer over their socket. Each is one datagram:
+//
+//   consumer -> feeder: Asking, if the consumer has connected by path
+//   feeder -> consumer: Welcome, with the descriptors of WelcomeFd; or Refused
+//   consumer -> feeder: Attached, with a pidfd of its process if the feeder wants one
+//   feeder -> consumer: accepted, or Refused
+//   consumer -> feeder: Request for a state; feeder -> consumer: Reply, with a memfd that holds it
+//   consumer -> feeder: leaving, if it goes by itself: from here on it takes nothing more
+//   consumer -> feeder: left, once it has returned all batches and unmapped everything
+//
+// Nothing that a consumer does counts before it is accepted. A consumer in the feeder's own process needs no observation: it
+// sends no pidfd and waits for no answer, which its own thread might have to send.
+#pragma once
+
+#include <cstdint>
+
+#include "shm/layout.hpp"
+
+namespace feedlane::sharing {
+
+constexpr std::uint64_t asking_magic = 0x31474e494b534153;    // "SASKING1"
+constexpr std::uint64_t welcome_magic = 0x31454d4f434c4557;   // "WELCOME1"
+constexpr std::uint64_t refused_magic = 0x3144455355464552;   // "REFUSED1"
+constexpr std::uint64_t attached_magic = 0x3148434154544153;  // "SATTACH1"
+constexpr std::uint64_t accepted_magic = 0x3154504543434153;  // "SACCEPT1"
+constexpr std::uint64_t request_magic = 0x3154534555514552;   // "REQUEST1"
+constexpr std::uint64_t reply_magic = 0x315f5f594c504552;     // "REPLY__1"
+constexpr std::uint64_t leaving_magic = 0x31474e4956414553;   // "SEAVING1"
+constexpr std::uint64_t left_magic = 0x315f5f5f5446454c;      // "LEFT___1"
+
+enum WelcomeFd : std::uint32_t {
+  welcome_control,  // the loader's
+  welcome_data,     // the loader's, opened for reading
+  welcome_catalogue,
+  welcome_delivery,
+  welcome_returns,
+  welcome_consumer_event,  // rings the consumer
+  welcome_feeder_event,    // rings the feeder; this consumer's own
+  welcome_feeder,          // pidfd of the feeder
+  welcome_fds
+};
+
+struct Asking {
+  std::uint64_t magic;
+  std::int32_t id;
+  std::int32_t lag;
+  std::int64_t evict_after_ns;
+};
+static_assert(sizeof(Asking) == 24);
+
+struct Welcome {
+  std::uint64_t magic;
+  std::uint64_t layout_hash;
+  std::int32_t id;
+  std::int32_t share;
+  std::uint32_t wants_pidfd;  // 0: the kernel tells the feeder who the consumer is, and descriptors are refused
+  std::int32_t lag;
+  std::int64_t epoch;          // that the feeder is in, or may begin next
+  std::int64_t epoch_batches;  // of this consumer in a whole epoch, -1: unknown
+};
+static_assert(sizeof(Welcome) == 48);
+
+struct Word {  // attached, accepted, leaving, left
+  std::uint64_t magic;
+};
+static_assert(sizeof(Word) == 8);
+
+struct Refused {
+  std::uint64_t magic;
+  std::int32_t status;
+  std::int32_t os_errno;
+  std::int64_t found;
+  std::int64_t needed;
+  char argument[64];
+  char text[shm::text_bytes];
+};
+static_assert(sizeof(Refused) == 480);
+
+struct Request {
+  std::uint64_t magic;
+  std::uint64_t round;  // the newest message that the state is to cover
+};
+static_assert(sizeof(Request) == 16);
+
+struct Reply {
+  std::uint64_t magic;
+  std::uint64_t round;
+  std::uint64_t bytes;  // of the state, in the memfd; 0: there is none, and `why` says why
+  Refused why;
+};
+static_assert(sizeof(Reply) == 504);
+
+// Copies an error into a message, and back.
+void write_refused(const Error& error, Refused& out);
+Status read_refused(const Refused& refused, Error& error);
+
+}  // namespace feedlane::sharing

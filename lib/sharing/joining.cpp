@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a consumer joins its feeder.
+#include <unistd.h>
+
+#include <span>
+#include <utility>
+
+#include "os/event.hpp"
+#include "os/membarrier.hpp"
+#include "os/process.hpp"
+#include "sharing/consumer.hpp"
+
+namespace feedlane::sharing {
+
+enum Tag : std::uint64_t { tag_own_event, tag_feeder, tag_socket };
+
+Consumer::Consumer() : leases_(*this, events_) {}
+
+Status Consumer::join(os::Fd socket, os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error) {
+  std::unique_ptr<Consumer> c(new Consumer);
+  Status s = c->receive_welcome(socket.get(), nullptr, deadline, error);
+  if (s == FEEDLANE_OK) s = c->finish_joining(std::move(socket), deadline, error);
+  if (s == FEEDLANE_OK) out = std::move(c);
+  return s;
+}
+
+Status Consumer::join(const std::string& path, const feedlane_consumer_config& config, os::Deadline deadline,
+                      std::unique_ptr<Consumer>& out, Error& error) {
+  std::unique_ptr<Consumer> c(new Consumer);
+  os::Fd socket;
+  const Asking asking{asking_magic, config.id, config.lag, config.evict_after_ns};
+  Status s = os::connect_to(path, deadline, socket, error);
+  if (s == FEEDLANE_OK) s = c->receive_welcome(socket.get(), &asking, deadline, error);
+  if (s == FEEDLANE_OK) s = c->finish_joining(std::move(socket), deadline, error);
+  if (s == FEEDLANE_OK) out = std::move(c);
+  return s;
+}
+
+Status Consumer::receive_welcome(int socket, const Asking* asking, os::Deadline deadline, Error& error) {
+  union {
+    Welcome welcome;
+    Refused refused;
+  } message{};
+  os::Received received;
+  os::Fd peer;  // pidfd: a forked child of the feeder may hold the socket's other end after the feeder's death
+  Status s = os::open_peer(socket, peer, error);
+  if (s == FEEDLANE_OK && asking != nullptr)
+    s = os::send_message(socket, std::as_bytes(std::span(asking, 1)), {}, error);
+  if (s != FEEDLANE_OK) return s;
+  s = os::await_message(socket, std::as_writable_bytes(std::span(&message, 1)), deadline, received, error, peer.get());
+  if (s != FEEDLANE_OK) return s;
+  peer.reset();
+  if (received.bytes == sizeof message.refused && message.refused.magic == refused_magic)
+    return read_refused(message.refused, error);
+  if (received.bytes != sizeof(Welcome) || received.truncated || message.welcome.magic != welcome_magic ||
+      received.fd_count != welcome_fds)
+    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(Welcome),
+                        "the first message on the socket is no welcome of a feedlane feeder ({} bytes, needs {})",
+                        received.bytes, sizeof(Welcome));
+  return read_welcome(message.welcome, received, error);
+}
+
+Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Error& error) {
+  if (welcome.layout_hash != shm::share_layout_hash)
+    return error.refuse(FEEDLANE_E_ABI, "layout_hash", welcome.layout_hash, shm::share_layout_hash,
+                        "feeder and consumer use libraries of different layouts");
+  own_event_ = std::move(received.fds[welcome_consumer_event]);
+  feeder_event_ = std::move(received.fds[welcome_feeder_event]);
+  feeder_ = std::move(received.fds[welcome_feeder]);
+  Status s = segments_.watch(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
+  if (s == FEEDLANE_OK)
+    s = catalogue_.attach_control(shm::SegmentKind::share_catalogue, received.fds[welcome_catalogue].get(), error);
+  if (s == FEEDLANE_OK)
+    s = pair_.attach(shm::SegmentKind::share_delivery, received.fds[welcome_delivery].get(),
+                     received.fds[welcome_returns].get(), shm::Access::read_write, error);
+  if (s != FEEDLANE_OK) return s;
+  const auto geometry = *pair_.control<shm::ShareGeometry>(sizeof(shm::SegmentHeader));
+  if (shm::make_share_plan(geometry, plan_, error) != FEEDLANE_OK) return error.code = FEEDLANE_E_CORRUPT;
+  if (geometry.slots != segments_.plan().geometry.slots)
+    return error.refuse(FEEDLANE_E_CORRUPT, "share.slots", geometry.slots, segments_.plan().geometry.slots,
+                        "the feeder delivers {} slots, its loader has {}", geometry.slots,
+                        segments_.plan().geometry.slots);
+  s = pair_.check_sizes(plan_.delivery_bytes, plan_.returns_bytes, error);
+  if (s == FEEDLANE_OK) s = catalogue_.check_control_size(plan_.catalogue_bytes, error);
+  if (s != FEEDLANE_OK) return s;
+  place_ = welcome.id;
+  share_ = welcome.share;
+  lag_ = welcome.lag;
+  first_epoch_ = welcome.epoch;
+  epoch_batches_.store(welcome.epoch_batches, std::memory_order_relaxed);
+  wants_pidfd_ = welcome.wants_pidfd != 0;
+  slots_.reset(geometry.slots, counters_);
+  batches_.resize(geometry.slots);
+  const ring::Cells cells{pair_.control<std::byte>(plan_.cells), shm::delivery_cell_bytes, geometry.capacity};
+  ring_ = ring::Consumer(cells, 0, &row().position);
+  bell_ = ring::Doorbell(&segments_.trainer_block()->sleeping, feeder_event_.get());
+  return s;
+}
+
+Status Consumer::finish_joining(os::Fd socket, os::Deadline deadline, Error& error) {
+  Status s = waiter_.open(error);
+  if (s == FEEDLANE_OK) s = wakeups_.open(waiter_.poller(), &row().sleeping, error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add_bell(own_event_.get(), tag_own_event, error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add(feeder_.get(), tag_feeder, error);
+  if (s == FEEDLANE_OK) s = waiter_.poller().add(socket.get(), tag_socket, error);
+  if (s != FEEDLANE_OK) return s;
+  waiter_.use(&row().sleeping, ring::FencedBy::publisher, 2);
+  socket_ = std::move(socket);
+  return greet(deadline, error);
+}
+
+Status Consumer::greet(os::Deadline deadline, Error& error) {
+  const bool is_own = os::is_own_process_there(socket_.get());
+  const Word attached{attached_magic};
+  os::Fd self;
+  if (!is_own && wants_pidfd_)
+    if (const Status s = os::open_pidfd(::getpid(), self, error); s != FEEDLANE_OK) return s;
+  const int fd = self.get();
+  Status s =
+      os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
+  if (s != FEEDLANE_OK || is_own) return s;
+  Refused answer{};
+  os::Received received;
+  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error,
+                        feeder_.get());
+  if (s != FEEDLANE_OK) return s;  // it may be accepted meanwhile: the destructor tells that it has left
+  if (received.bytes == sizeof(Word) && answer.magic == accepted_magic) return s;
+  if (received.bytes == sizeof answer && answer.magic == refused_magic) return read_refused(answer, error);
+  return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(Word),
+                      "the second message on the socket is no answer of a feedlane feeder ({} bytes, needs {})",
+                      received.bytes, sizeof(Word));
+}
+
+void Consumer::leave() noexcept {
+  if (!socket_) return;
+  const Word leaving{leaving_magic};
+  Error ignored;
+  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, ignored);
+}
+
+Consumer::~Consumer() {
+  if (!socket_) return;  // never joined
+  segments_.unmap();
+  catalogue_.unmap();
+  pair_.unmap();
+  const Word left{left_magic};
+  Error ignored;
+  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&left, 1)), {}, ignored);
+}
+
+Status Consumer::handle(const os::Poller::Event& event, Error& error) {
+  if (wakeups_.handle(event) || event.tag == tag_own_event) return FEEDLANE_OK;
+  if (event.tag == tag_feeder) {
+    is_feeder_gone_ = true;
+    waiter_.poller().remove(feeder_.get());
+  } else {
+    // The only messages left are replies that came too late.
+    Reply late;
+    os::Received received;
+    const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&late, 1)), received, error);
+    if (s == FEEDLANE_OK || s == FEEDLANE_AGAIN) return FEEDLANE_OK;
+    is_feeder_gone_ = true;
+    waiter_.poller().remove(socket_.get());
+  }
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::sharing

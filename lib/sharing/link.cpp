@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// One consumer's delivery ring, written here, and its words, read here.
+#include "sharing/link.hpp"
+
+#include <algorithm>
+
+#include "os/event.hpp"
+#include "ring/fence.hpp"
+
+namespace feedlane::sharing {
+namespace {
+
+// Cells that batches leave for messages of another kind.
+constexpr std::uint32_t spare_cells = 4;
+
+}  // namespace
+
+Status Link::create(const shm::SharePlan& plan, const os::SystemFiles& files, Error& error) {
+  plan_ = plan;
+  Status s = segments_.create(shm::SegmentKind::share_delivery, plan.delivery_bytes, plan.returns_bytes,
+                              {plan.returns_bytes}, files, error);
+  if (s == FEEDLANE_OK) s = os::create_event(consumer_event, error);
+  if (s == FEEDLANE_OK) s = os::create_event(feeder_event, error);
+  if (s != FEEDLANE_OK) return s;
+  *segments_.control<shm::ShareGeometry>(sizeof(shm::SegmentHeader)) = plan.geometry;
+  const ring::Cells cells{segments_.control<std::byte>(plan.cells), shm::delivery_cell_bytes, plan.geometry.capacity};
+  producer_ = ring::Producer(cells, 0, &row().position);
+  bell_ = ring::Doorbell(&row().sleeping, consumer_event.get());
+  return s;
+}
+
+// ---- delivering ----
+
+bool Link::has_room() {
+  // A reserve stops at the end of the memory: one cell there, and the rest at its beginning.
+  return producer_.reserve(1) != 0 && !producer_.broken() && parcels_.size() + spare_cells < plan_.geometry.capacity;
+}
+
+bool Link::wants(std::int64_t epoch) const {
+  // Relaxed: a consumer that is late with it gets batches that it returns at once.
+  return epoch >= static_cast<std::int64_t>(row().skip_before.load(std::memory_order_relaxed));
+}
+
+bool Link::deliver(const Parcel& parcel) {
+  send_owed();
+  if (!owed_.empty() || !has_room()) {
+    if (parcel.is_control()) owed_.push_back(parcel);
+    else taken_back++;
+    return false;
+  }
+  send(parcel);
+  return true;
+}
+
+// A consumer that reads nothing for long has a full ring: an observer's of messages that were revoked, another's of ends and
+// begins of short epochs.
+void Link::send_owed() {
+  while (!owed_.empty() && has_room()) {
+    send(owed_.front());
+    owed_.pop_front();
+  }
+}
+
+void Link::send(const Parcel& parcel) {
+  parcels_.push_back(parcel);
+  newest_ = parcel.round;
+  delivered += parcel.has_slot() ? 1 : 0;
+  auto& message = *reinterpret_cast<shm::DeliveryMessage*>(producer_.message(0));
+  message.round = parcel.round;
+  message.kind = static_cast<std::uint32_t>(parcel.kind);
+  message.slot = parcel.slot;
+  message.epoch = parcel.epoch;
+  message.batch = parcel.batch;
+  if (parcel.error != nullptr) {
+    message.status = parcel.error->code;
+    message.worker = parcel.error->worker;
+    message.sample = parcel.error->sample;
+    copy_text(message.text, sizeof message.text, parcel.error->text);
+  }
+  producer_.commit(1);
+  ring();
+}
+
+// ---- taking back ----
+
+// The word only grows: the slots of what was revoked before may be in use again.
+std::uint64_t Link::revoke_through(std::uint64_t round) {
+  // Relaxed: the fence orders it before the load. Pairs with Consumer::take: one of the two sees the other's store.
+  shm::Word64& word = block().revoked_through;
+  word.store(std::max(word.load(std::memory_order_relaxed), round), std::memory_order_relaxed);
+  ring::doorbell_fence();
+  return taken();
+}
+
+void Link::tell_evicted() {
+  // Relaxed: the consumer reads it in the same call that finds nothing to take, or the doorbell wakes it.
+  block().is_evicted.store(1, std::memory_order_relaxed);
+  ring();
+}
+
+void Link::tell_short() {
+  // Relaxed: see tell_evicted. A consumer that reads one of the two before it changes waits, until the doorbell.
+  shm::Word64& after = block().short_after;
+  shm::Word64& at = block().short_returns;
+  if (after.load(std::memory_order_relaxed) == newest_ && at.load(std::memory_order_relaxed) == seen_returns_) return;
+  at.store(seen_returns_, std::memory_order_relaxed);
+  after.store(newest_, std::memory_order_relaxed);
+  ring();
+}
+
+// ---- looking ----
+
+std::uint64_t Link::taken() const {
+  // Acquire: pairs with the release in Consumer::take.
+  return std::min(row().taken.load(std::memory_order_acquire), newest_);
+}
+
+std::uint64_t Link::oldest() const {
+  const std::uint64_t taken_through = taken();
+  return parcels_.empty() ? taken_through : std::min(taken_through, parcels_.front().round);
+}
+
+Link::Outstanding Link::outstanding() const {
+  const std::uint64_t taken_through = taken();
+  Outstanding out;
+  for (const Parcel& p : parcels_) {
+    if (!p.has_slot()) continue;
+    if (p.round > taken_through) out.waiting++;
+    else if ((returned(p.slot) & ~shm::returned_unread) != p.round) out.held++;
+  }
+  return out;
+}
+
+}  // namespace feedlane::sharing

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the feeder has out: the slots that consumers hold, and what a state has to say of recent rounds.
+//
+// Private to the feeder: no consumer can write it. Used by its thread only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/progress.hpp"
+#include "loader/loader.hpp"
+
+namespace feedlane::sharing {
+
+class Stock {
+ public:
+  explicit Stock(loader::Loader& loader)
+      : loader_(loader), tokens_(loader.memory().slots.size()), holders_(loader.memory().slots.size()) {}
+
+  // ---- slots ----
+
+  // A batch that the loader has yielded, with one holder: the caller. Returns its slot.
+  std::uint32_t add(std::uint64_t token) {
+    const std::uint32_t slot = arena::SlotTable::slot_number(token);
+    tokens_[slot] = token;
+    holders_[slot] = 1;
+    return slot;
+  }
+  void hold(std::uint32_t slot) { holders_[slot]++; }
+  [[nodiscard]] std::uint32_t holders(std::uint32_t slot) const { return holders_[slot]; }
+  // A holder has returned it; with the last one the slot is free.
+  void put_back(std::uint32_t slot) {
+    if (--holders_[slot] != 0) return;
+    arena::SlotTable::Left left;
+    (void)loader_.leases().release(tokens_[slot], left);
+  }
+
+  // ---- states ----
+
+  // The loader's progress now is that of `round`.
+  void record(std::uint64_t round) { history_.push_back({round, loader_.progress(), {}, {}}); }
+  // The loader is about to begin another epoch: its sampler knows the states of this epoch alone.
+  void save_epoch() {
+    for (Record& r : history_)
+      if (!r.is_saved()) (void)loader_.save(r.progress, r.saved, r.error);
+  }
+  // Nobody can ask about rounds before this one any more. `most`: so many are kept at most, whatever consumers say.
+  void forget_before(std::uint64_t round, std::size_t most) {
+    while (history_.size() > 1 && (history_[1].round <= round || history_.size() > most)) history_.pop_front();
+  }
+  // As of the newest message not after `round`.
+  Status state(std::uint64_t round, std::vector<std::byte>& out, Error& error) const {
+    const auto after = std::find_if(history_.begin(), history_.end(), [=](const Record& r) { return r.round > round; });
+    if (after == history_.begin())
+      return error.refuse(FEEDLANE_E_STALE, "token", round, history_.empty() ? 0 : history_.front().round,
+                          "the feeder keeps no state of round {} any more", round);
+    const Record& found = *(after - 1);
+    if (!found.is_saved()) return loader_.save(found.progress, out, error);
+    out = found.saved;
+    error = found.error;
+    return error.code;
+  }
+
+ private:
+  struct Record {
+    std::uint64_t round;
+    checkpoint::Progress progress;
+    std::vector<std::byte> saved;
+    Error error;  // of saving
+
+    [[nodiscard]] bool is_saved() const { return !saved.empty() || error.code != FEEDLANE_OK; }
+  };
+  loader::Loader& loader_;
+  std::vector<std::uint64_t> tokens_;   // by slot
+  std::vector<std::uint32_t> holders_;  // by slot
+  std::deque<Record> history_;
+};
+
+}  // namespace feedlane::sharing

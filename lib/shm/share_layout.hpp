@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The structs of a shared loader in shared memory, beside those of shm/layout.hpp: what a feeder and its consumers share.
+//
+// catalogue: one a feeder, written by it alone: what lies in each slot that was delivered, checked already.
+// delivery:  one a consumer, written by the feeder alone: the ring of messages, and what the feeder took back.
+// returns:   one a consumer, written by that consumer: what it has taken and what it has returned. Whatever a faulty
+//            consumer writes there concerns its own place alone.
+//
+// Consumers map the loader's control and data, the catalogue and their delivery segment for reading only.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "shm/layout.hpp"
+
+namespace feedlane::shm {
+
+// After the header of the catalogue and of delivery: the numbers that determine the sizes of all three.
+struct ShareGeometry {
+  std::uint32_t slots;
+  std::uint32_t capacity;  // cells of a delivery ring, a power of two
+};
+static_assert(sizeof(ShareGeometry) == 8);
+
+// catalogue: a delivered batch. Written before its slot is named in a delivery ring, and not again until every consumer has
+// returned the slot.
+struct CatalogueHead {
+  std::int64_t epoch;
+  std::int64_t batch;
+  std::int32_t worker;
+  std::int32_t attempt;
+  std::uint64_t rows;
+  std::uint64_t skipped;
+  std::uint32_t has_indices;  // 1: the slot's list in control has those of the rows, then those that were left out
+  std::uint32_t tensor_count;
+  std::uint64_t metadata_offset;  // in data, like the tensors' offsets
+  std::uint64_t metadata_bytes;   // 0: none
+  std::uint64_t dispatched_ns;
+  std::uint64_t begun_ns;
+  std::uint64_t committed_ns;
+  std::uint64_t swept_ns;
+  std::uint64_t yielded_ns;  // by the feeder's loader
+  std::uint64_t reserved;
+};
+static_assert(sizeof(CatalogueHead) == 112 && offsetof(CatalogueHead, dispatched_ns) == 64);
+
+struct CatalogueEntry {
+  CatalogueHead head;
+  std::uint64_t padding[2];
+  TensorRecord tensors[FEEDLANE_MAX_TENSORS];
+};
+static_assert(sizeof(CatalogueEntry) == 12416 && offsetof(CatalogueEntry, tensors) == 128);
+
+// delivery: words of the feeder. A consumer stores `taken`, then reads `revoked_through`; the feeder stores
+// `revoked_through`, then reads `taken`; each with a full fence between. So a message is taken, or revoked, or both: then the
+// slot stays with the consumer until it is returned.
+struct DeliveryBlock {
+  alignas(writer_distance) Word64 revoked_through;  // messages up to this round that were not taken are taken back
+  // When the feeder lacks the slots that this consumer holds: the round of its newest message, and ConsumerRow::returns. It
+  // holds while neither has changed.
+  Word64 short_after;
+  Word64 short_returns;
+  Word32 is_evicted;
+};
+static_assert(sizeof(DeliveryBlock) == 128 && offsetof(DeliveryBlock, is_evicted) == 24);
+
+enum class DeliveryKind : std::uint32_t { begin = 1, batch, failed, end, stopped };
+
+// In a cell of a delivery ring. Rounds grow by one with each batch (share deal: with each batch that every consumer gets), and
+// with each begin and end; a ring has at most one message of a round, in their order.
+struct DeliveryMessage {
+  std::uint64_t round;
+  std::uint32_t kind;  // DeliveryKind
+  std::uint32_t slot;  // batch
+  std::int64_t epoch;
+  std::int64_t batch;   // failed: its number; begin: batches of this consumer in the epoch, -1: unknown
+  std::int32_t status;  // failed, stopped
+  std::int32_t worker;  // failed
+  std::int64_t sample;  // failed
+  char text[text_bytes];
+  std::uint64_t reserved;
+};
+static_assert(sizeof(DeliveryMessage) == 440 && offsetof(DeliveryMessage, text) == 48);
+constexpr std::uint32_t delivery_cell_bytes = 448;
+
+// returns: words of the consumer.
+struct ConsumerRow {
+  alignas(writer_distance) Word32 sleeping;  // the consumer's doorbell flag
+  alignas(writer_distance) Word64 position;  // of the delivery ring's consumer
+  Word64 taken;                              // the newest round that it has taken: only grows
+  Word64 skip_before;                        // it wants no batches of epochs before this one
+  alignas(writer_distance) Word64 returns;   // how many returns there were; any thread of the consumer adds
+};
+static_assert(sizeof(ConsumerRow) == 384 && offsetof(ConsumerRow, returns) == 256);
+// After it, a word a slot: the round in which the slot was delivered, once the consumer has returned it; with returned_unread,
+// if it took a batch that the feeder had revoked, and has not looked at it.
+constexpr std::uint64_t returned_unread = std::uint64_t{1} << 63;
+
+// Changes whenever the layout of a struct above, or of shm/layout.hpp, changes. Feeder and consumer must have the same.
+constexpr std::uint64_t share_layout_hash = [] {
+  std::uint64_t hash = layout_hash;
+  for (const std::uint64_t word :
+       {sizeof(ShareGeometry), sizeof(CatalogueHead), sizeof(CatalogueEntry), sizeof(DeliveryBlock),
+        sizeof(DeliveryMessage), sizeof(ConsumerRow), offsetof(CatalogueHead, yielded_ns),
+        offsetof(CatalogueEntry, tensors), offsetof(DeliveryBlock, is_evicted), offsetof(DeliveryMessage, text),
+        offsetof(ConsumerRow, skip_before), offsetof(ConsumerRow, returns), std::size_t{delivery_cell_bytes}})
+    hash = (hash ^ word) * 0x100000001b3;
+  return hash;
+}();
+
+// Offsets of all regions: a pure function of the geometry.
+struct SharePlan {
+  ShareGeometry geometry{};
+  std::uint64_t entries = 0;
+  std::uint64_t catalogue_bytes = 0;
+  std::uint64_t block = 0;
+  std::uint64_t cells = 0;
+  std::uint64_t delivery_bytes = 0;
+  std::uint64_t row = 0;
+  std::uint64_t returned = 0;
+  std::uint64_t returns_bytes = 0;
+};
+
+// E_LIMIT: a number is out of range.
+Status make_share_plan(const ShareGeometry& geometry, SharePlan& out, Error& error);
+
+}  // namespace feedlane::shm

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared loaders: timeouts, interruptions, signals, closed handles, and event loops, on both sides.
+#include <doctest/doctest.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <ctime>
+
+#include "semantics/sharing.hpp"
+#include "support/events.hpp"
+
+using namespace feedlane::test;
+using namespace feedlane::test::sharing;
+
+namespace {
+
+// A thread in next, asleep.
+class Waiting {
+ public:
+  explicit Waiting(feedlane_loader* l)
+      : thread_([this, l] {
+          number_ = ::gettid();
+          status_ = feedlane_loader_next(l, patience_ns, &batch_, nullptr);
+        }) {
+    CHECK(eventually([&] { return number_ != 0 && is_asleep(number_); }));
+  }
+  std::int32_t finish() {
+    thread_.join();
+    return status_;
+  }
+  [[nodiscard]] pthread_t handle() { return thread_.native_handle(); }
+  [[nodiscard]] const feedlane_batch& batch() const { return batch_; }
+
+ private:
+  std::atomic<pid_t> number_{0};
+  std::int32_t status_ = FEEDLANE_OK;
+  feedlane_batch batch_ = fresh<feedlane_batch>();
+  std::thread thread_;
+};
+
+void ignore(int) {}
+
+std::int64_t cpu_ns() {
+  timespec t{};
+  (void)::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+int fd_of(feedlane_loader* l) {
+  std::int32_t fd = -1;
+  CHECK(feedlane_loader_wait_fd(l, &fd) == FEEDLANE_OK);
+  return fd;
+}
+
+}  // namespace
+
+TEST_CASE("a consumer's next keeps its timeout, and so does serve; nothing is lost") {
+  Shuffled s;
+  const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  begin(l.get(), 0);
+  CHECK(take(l.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);
+  CHECK(take(l.get(), nullptr, 2'000'000).status == FEEDLANE_TIMEOUT);
+  begin(feeder.get(), 0);
+  std::int32_t status = FEEDLANE_OK;
+  while ((status = feedlane_loader_serve(feeder.get(), 1'000'000, nullptr)) == FEEDLANE_TIMEOUT)
+    if (stats_of(feeder.get()).slots_free == 0) break;
+  CHECK(status == FEEDLANE_TIMEOUT);
+  CHECK(feedlane_loader_serve(feeder.get(), 0, nullptr) == FEEDLANE_TIMEOUT);
+  Serving serving(feeder.get(), 0);
+  check_same(take_rest(l.get()), expected);
+}
+
+TEST_CASE("an interrupt from another thread ends a consumer's next and the feeder's serve once, and nothing is lost") {
+  Shuffled s;
+  const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  begin(l.get(), 0);
+  Waiting waiting(l.get());
+  CHECK(feedlane_loader_interrupt(l.get()) == FEEDLANE_OK);
+  CHECK(waiting.finish() == FEEDLANE_INTERRUPTED);
+  CHECK(take(l.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);
+  CHECK(feedlane_loader_interrupt(feeder.get()) == FEEDLANE_OK);
+  begin(feeder.get(), 0);
+  CHECK(serve(feeder.get()) == FEEDLANE_INTERRUPTED);
+  CHECK(polled(feeder.get(), l.get()).batch == 0);
+  CHECK(feedlane_loader_interrupt(l.get()) == FEEDLANE_OK);
+  CHECK(take(l.get()).status == FEEDLANE_INTERRUPTED);
+  Serving serving(feeder.get(), 0);
+  check_same(take_rest(l.get()), {expected.begin() + 1, expected.end()});
+}
+
+TEST_CASE("a signal that lands in a consumer's waiting thread ends the wait with INTERRUPTED") {
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = ignore;
+  REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
+  Shuffled s;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  begin(l.get(), 0);
+  Waiting waiting(l.get());
+  CHECK(::pthread_kill(waiting.handle(), SIGUSR1) == 0);
+  CHECK(waiting.finish() == FEEDLANE_INTERRUPTED);
+  (void)::sigaction(SIGUSR1, &before, nullptr);
+  begin(feeder.get(), 0);
+  CHECK(polled(feeder.get(), l.get()).batch == 0);
+}
+
+TEST_CASE(
+    "close from another thread ends a consumer's wait with E_STATE; its place is free, what it holds stays valid") {
+  Shuffled s;
+  const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  const feedlane_batch b = polled_batch(feeder.get(), l.get());
+  while (take(l.get(), nullptr, 0).status == FEEDLANE_OK) {
+  }
+  Waiting waiting(l.get());
+  CHECK(feedlane_loader_close(l.get()) == FEEDLANE_OK);
+  CHECK(waiting.finish() == FEEDLANE_E_STATE);
+  CHECK(take(l.get()).status == FEEDLANE_E_STATE);
+  CHECK(feedlane_loader_begin(l.get(), 1, nullptr) == FEEDLANE_E_STATE);
+  CHECK(difference(copy_of(b), expected[0]) == "");
+  CHECK(poll_until(feeder.get(), [&] { return consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_LEFT; }));
+  const Loader next = join_here(feeder.get());
+  CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+  begin(next.get(), 0);
+  CHECK(polled(feeder.get(), next.get()).status == FEEDLANE_OK);
+}
+
+TEST_CASE("a consumer that is freed by its last reference leaves its place without a wait") {
+  Shuffled s;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  feedlane_loader* l = join_here(feeder.get()).release();
+  CHECK(feedlane_loader_ref(l) == FEEDLANE_OK);
+  CHECK(feedlane_loader_unref(l) == FEEDLANE_OK);
+  CHECK(count_consumers(feeder.get()) == 1);
+  CHECK(feedlane_loader_unref(l) == FEEDLANE_OK);
+  CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 0; }));
+}
+
+TEST_CASE("consumer and feeder may live in event loops: poll, arm and the descriptor, until END on both sides") {
+  Shuffled s;
+  const Epochs expected = plain_epochs(s, 2);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Consumer c(feeder.get(), [&](feedlane_loader* l, Findings& f) {
+    const int fd = fd_of(l);
+    for (std::int64_t epoch = 0; epoch < 2; epoch++) {
+      begin(l, epoch);
+      std::vector<Taken> taken;
+      for (;;) {
+        const std::int32_t ready = feedlane_loader_poll(l, nullptr);
+        if (ready == FEEDLANE_AGAIN) {
+          Taken t = take(l, nullptr, 0);
+          if (t.status == FEEDLANE_END) break;
+          EXPECT(f, t.status == FEEDLANE_OK || t.status == FEEDLANE_TIMEOUT);
+          if (t.status == FEEDLANE_OK) taken.push_back(std::move(t));
+          continue;
+        }
+        EXPECT(f, ready == FEEDLANE_OK);
+        if (feedlane_loader_arm(l) == FEEDLANE_OK && !wait_readable(fd))
+          return f.expect(false, "nothing came", __LINE__);
+      }
+      EXPECT(f, feedlane_loader_poll(l, nullptr) == FEEDLANE_AGAIN);  // END once more
+      EXPECT(f, feedlane_loader_arm(l) == FEEDLANE_AGAIN);
+      expect_same(taken, expected[static_cast<std::size_t>(epoch)], f);
+    }
+  });
+  const int fd = fd_of(feeder.get());
+  for (std::int64_t epoch = 0; epoch < 2; epoch++) {
+    begin(feeder.get(), epoch);
+    for (;;) {
+      const std::int32_t s2 = feedlane_loader_poll(feeder.get(), nullptr);
+      if (s2 == FEEDLANE_AGAIN) break;
+      REQUIRE(s2 == FEEDLANE_OK);
+      if (feedlane_loader_arm(feeder.get()) == FEEDLANE_OK) REQUIRE(wait_readable(fd));
+    }
+    CHECK(feedlane_loader_serve(feeder.get(), 0, nullptr) == FEEDLANE_END);
+  }
+  while (count_consumers(feeder.get()) != 0) {
+    CHECK(feedlane_loader_poll(feeder.get(), nullptr) >= 0);
+    if (feedlane_loader_arm(feeder.get()) == FEEDLANE_OK) REQUIRE(wait_readable(fd));
+  }
+  CHECK(c.finish() == "");
+}
+
+TEST_CASE("a consumer that waits for its feeder sleeps, and so does a feeder that waits for its consumer") {
+  Shuffled s;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  begin(l.get(), 0);
+  const std::int64_t wait_ns = 300'000'000;
+  std::int64_t before = cpu_ns();
+  CHECK(take(l.get(), nullptr, wait_ns).status == FEEDLANE_TIMEOUT);
+  CHECK(cpu_ns() - before < wait_ns / 10);
+  begin(feeder.get(), 0);
+  CHECK(poll_until(feeder.get(), [&] { return stats_of(feeder.get()).slots_free == 0; }));
+  before = cpu_ns();
+  CHECK(feedlane_loader_serve(feeder.get(), wait_ns, nullptr) == FEEDLANE_TIMEOUT);
+  CHECK(cpu_ns() - before < wait_ns / 10);
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// The feeder's hold on one consumer: what counts of the words that the consumer writes, whatever they say.
+#include "sharing/link.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "feedlane/share.h"
+#include "os/poller.hpp"
+
+using feedlane::Error;
+using feedlane::Status;
+using feedlane::os::Deadline;
+using feedlane::sharing::Link;
+using feedlane::sharing::Parcel;
+using feedlane::shm::DeliveryKind;
+using feedlane::shm::DeliveryMessage;
+namespace shm = feedlane::shm;
+
+namespace {
+
+using Slots = std::vector<std::uint32_t>;
+using Rounds = std::vector<std::uint64_t>;
+constexpr std::uint32_t slots = 4, capacity = 16;
+
+Parcel parcel(std::uint64_t round, std::uint32_t slot) {
+  Parcel p;
+  p.round = round;
+  p.slot = slot;
+  p.batch = static_cast<std::int64_t>(round);
+  return p;
+}
+
+Parcel control(std::uint64_t round, DeliveryKind kind) {
+  Parcel p = parcel(round, 0);
+  p.kind = kind;
+  return p;
+}
+
+// A link, and a consumer that does what the test says, with its own mapping of the segments.
+struct Fixture {
+  explicit Fixture(std::int32_t lag = FEEDLANE_LAG_BLOCK) : link(1, 0, lag, 0) {
+    Error error;
+    REQUIRE(shm::make_share_plan({slots, capacity}, plan, error) == FEEDLANE_OK);
+    Status s = link.create(plan, {}, error);
+    REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
+    s = mine.attach(shm::SegmentKind::share_delivery, link.segments().control_fd(), link.segments().data_fd(),
+                    shm::Access::read_write, error);
+    REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
+    ring = feedlane::ring::Consumer({mine.control<std::byte>(plan.cells), shm::delivery_cell_bytes, capacity}, 0,
+                                    &row().position);
+  }
+  [[nodiscard]] shm::ConsumerRow& row() const { return *mine.data<shm::ConsumerRow>(plan.row); }
+  [[nodiscard]] const shm::DeliveryBlock& block() const { return *mine.control<shm::DeliveryBlock>(plan.block); }
+  [[nodiscard]] shm::Word64& returned(std::uint32_t slot) const { return mine.data<shm::Word64>(plan.returned)[slot]; }
+
+  // Reads the next message without saying that it was taken.
+  DeliveryMessage read() {
+    REQUIRE(ring.peek(1) == 1);
+    const auto message = *reinterpret_cast<const DeliveryMessage*>(ring.message(0));
+    ring.release(1);
+    return message;
+  }
+  void say_taken(std::uint64_t round) const { row().taken.store(round, std::memory_order_release); }
+  DeliveryMessage take() {
+    const DeliveryMessage message = read();
+    say_taken(message.round);
+    return message;
+  }
+  void give_back(std::uint32_t slot, std::uint64_t round) const {
+    returned(slot).store(round, std::memory_order_release);
+    row().returns.fetch_add(1, std::memory_order_release);
+  }
+
+  void deliver(std::uint64_t round, std::uint32_t slot) { REQUIRE(link.deliver(parcel(round, slot))); }
+  // Slots that were returned after they were read, and, into `unread`, those that were not.
+  Slots collect(Slots* unread = nullptr) {
+    Slots freed;
+    link.collect([&](const Parcel& p, bool is_unread) {
+      REQUIRE((!is_unread || unread != nullptr));
+      (is_unread ? *unread : freed).push_back(p.slot);
+    });
+    return freed;
+  }
+  Rounds revoke() {
+    Rounds rounds;
+    link.revoke([&](const Parcel& p) { rounds.push_back(p.round); });
+    return rounds;
+  }
+  Rounds revoke(std::uint64_t round) {
+    Rounds rounds;
+    link.revoke(round, [&](const Parcel& p) { rounds.push_back(p.round); });
+    return rounds;
+  }
+  Slots drop() {
+    Slots freed;
+    link.drop([&](std::uint32_t slot) { freed.push_back(slot); });
+    return freed;
+  }
+  [[nodiscard]] std::uint64_t revoked_through() const {
+    return block().revoked_through.load(std::memory_order_relaxed);
+  }
+
+  shm::SharePlan plan;
+  Link link;
+  shm::SegmentPair mine;
+  feedlane::ring::Consumer ring;
+};
+
+void check_outstanding(const Fixture& f, std::uint64_t waiting, std::uint64_t held) {
+  const Link::Outstanding its = f.link.outstanding();
+  CHECK(its.waiting == waiting);
+  CHECK(its.held == held);
+}
+
+}  // namespace
+
+// ---- messages ----
+
+TEST_CASE("a consumer reads what was delivered, in order") {
+  Fixture f;
+  Parcel failed = control(7, DeliveryKind::failed);
+  Error why;
+  (void)why.fail(FEEDLANE_E_SAMPLE, "sample 9 is damaged");
+  why.worker = 3;
+  why.sample = 9;
+  failed.error = std::make_shared<const Error>(why);
+  failed.epoch = 2;
+  CHECK(f.link.deliver(control(5, DeliveryKind::begin)));
+  f.deliver(6, 2);
+  CHECK(f.link.deliver(failed));
+  CHECK(f.link.delivered == 1);
+  CHECK(f.read().kind == static_cast<std::uint32_t>(DeliveryKind::begin));
+  const DeliveryMessage batch = f.read();
+  CHECK(batch.round == 6);
+  CHECK(batch.slot == 2);
+  CHECK(batch.batch == 6);
+  const DeliveryMessage error = f.read();
+  CHECK(error.round == 7);
+  CHECK(error.epoch == 2);
+  CHECK(error.status == FEEDLANE_E_SAMPLE);
+  CHECK(error.worker == 3);
+  CHECK(error.sample == 9);
+  CHECK(std::string(error.text) == "sample 9 is damaged");
+}
+
+TEST_CASE("a consumer that sleeps is rung for a message, for an eviction, and for SLOTS_HELD once") {
+  Fixture f;
+  Error error;
+  feedlane::os::Poller poller;
+  REQUIRE(poller.open(error) == FEEDLANE_OK);
+  REQUIRE(poller.add_bell(f.link.consumer_event.get(), 7, error) == FEEDLANE_OK);
+  const auto rang = [&] {
+    std::array<feedlane::os::Poller::Event, 2> events{};
+    std::size_t count = 0;
+    return poller.wait(Deadline::at(0), events, count, error) == FEEDLANE_OK && count == 1;
+  };
+  CHECK_MESSAGE(rang(), "once at first");
+  f.deliver(1, 0);
+  CHECK_MESSAGE(!rang(), "it doesn't sleep");
+  f.row().sleeping.store(1, std::memory_order_relaxed);
+  f.deliver(2, 1);
+  CHECK(rang());
+  f.link.tell_evicted();
+  CHECK(rang());
+  CHECK(f.block().is_evicted.load(std::memory_order_relaxed) == 1);
+  f.link.tell_short();
+  CHECK(rang());
+  CHECK(f.block().short_after.load(std::memory_order_relaxed) == 2);
+  f.link.tell_short();
+  CHECK_MESSAGE(!rang(), "nothing has changed since");
+  f.give_back(0, 1);
+  (void)f.collect();
+  f.link.tell_short();
+  CHECK(rang());
+  CHECK(f.block().short_returns.load(std::memory_order_relaxed) == 1);
+}
+
+// ---- returns ----
+
+TEST_CASE("a slot comes back when the consumer returns the round in which it was delivered") {
+  Fixture f;
+  f.deliver(1, 2);
+  f.deliver(2, 0);
+  CHECK_FALSE(f.link.has_news());
+  (void)f.take();
+  (void)f.take();
+  check_outstanding(f, 0, 2);
+  f.give_back(0, 2);
+  CHECK(f.link.has_news());
+  CHECK(f.collect() == Slots{0});
+  CHECK_FALSE(f.link.has_news());
+  check_outstanding(f, 0, 1);
+  f.give_back(2, 1);
+  CHECK(f.collect() == Slots{2});
+  check_outstanding(f, 0, 0);
+}
+
+TEST_CASE("a return of another round, or of another slot, doesn't count, however often it is said") {
+  Fixture f;
+  f.deliver(5, 1);
+  (void)f.take();
+  for (const std::uint64_t round : {0u, 4u, 6u}) f.give_back(1, round);
+  f.give_back(1, UINT64_MAX);
+  for (const std::uint32_t slot : {0u, 2u, 3u}) f.give_back(slot, 5);
+  CHECK(f.link.has_news());
+  CHECK(f.collect().empty());
+  check_outstanding(f, 0, 1);
+  f.give_back(1, 5);
+  CHECK(f.collect() == Slots{1});
+  CHECK_MESSAGE(f.collect().empty(), "once");
+}
+
+TEST_CASE("the return of a slot's former round doesn't return its next one") {
+  Fixture f;
+  f.deliver(1, 3);
+  (void)f.take();
+  f.give_back(3, 1);
+  CHECK(f.collect() == Slots{3});
+  f.deliver(2, 3);
+  (void)f.take();
+  f.give_back(3, 1);
+  CHECK(f.collect().empty());
+  f.give_back(3, 2);
+  CHECK(f.collect() == Slots{3});
+}
+
+// ---- taken ----
+
+TEST_CASE("a consumer has taken no more than was delivered, whatever it says") {
+  Fixture f;
+  CHECK(f.link.taken() == 0);
+  f.say_taken(UINT64_MAX);
+  CHECK(f.link.taken() == 0);
+  f.deliver(1, 0);
+  f.deliver(2, 1);
+  CHECK(f.link.taken() == 2);
+  check_outstanding(f, 0, 2);
+  CHECK(f.link.oldest() == 1);
+}
+
+TEST_CASE("messages without a slot are done with when they were taken, a batch when it was returned") {
+  Fixture f;
+  CHECK(f.link.deliver(control(1, DeliveryKind::begin)));
+  f.deliver(2, 0);
+  CHECK(f.link.deliver(control(3, DeliveryKind::end)));
+  CHECK(f.link.oldest() == 0);
+  (void)f.take();
+  (void)f.collect();
+  CHECK(f.link.oldest() == 1);
+  (void)f.take();
+  (void)f.take();
+  (void)f.collect();
+  CHECK_MESSAGE(f.link.oldest() == 2, "it holds that batch, and may ask for its state");
+  f.give_back(0, 2);
+  CHECK(f.collect() == Slots{0});
+  CHECK(f.link.oldest() == 3);
+}
+
+// ---- taking back ----
+
+TEST_CASE("what was taken stays the consumer's, the rest is taken back in order, and it can see that") {
+  Fixture f;
+  for (std::uint32_t i = 0; i < 4; i++) f.deliver(i + 1, i);
+  (void)f.take();
+  (void)f.take();
+  CHECK(f.revoke() == Rounds{3, 4});
+  CHECK(f.revoked_through() == 4);
+  CHECK(f.link.taken_back == 2);
+  check_outstanding(f, 0, 2);
+  CHECK(f.revoke().empty());
+  f.give_back(1, 2);
+  CHECK(f.collect() == Slots{1});
+  CHECK(f.drop() == Slots{0});
+}
+
+TEST_CASE("what was revoked stays revoked: the word never goes down") {
+  Fixture f;
+  f.deliver(1, 0);
+  f.deliver(2, 1);
+  f.deliver(3, 2);
+  CHECK(f.revoke() == Rounds{1, 2, 3});
+  CHECK(f.revoked_through() == 3);
+  CHECK(f.revoke().empty());
+  CHECK(f.revoked_through() == 3);
+  f.deliver(9, 0);
+  CHECK_MESSAGE(f.revoked_through() == 3, "the new message isn't revoked");
+  CHECK(f.revoke() == Rounds{9});
+  CHECK(f.revoked_through() == 9);
+}
+
+TEST_CASE("taking back up to a round leaves what comes after it, and takes no revocation back") {
+  Fixture f(FEEDLANE_LAG_OBSERVE);
+  for (std::uint32_t i = 0; i < 4; i++) f.deliver(i + 1, i);
+  CHECK(f.revoke(2) == Rounds{1, 2});
+  CHECK(f.revoked_through() == 2);
+  CHECK(f.revoke(1).empty());
+  CHECK(f.revoked_through() == 2);
+  f.say_taken(3);
+  Rounds waiting;
+  f.link.for_each_waiting([&](const Parcel& p) { waiting.push_back(p.round); });
+  CHECK(waiting == Rounds{4});
+  check_outstanding(f, 1, 1);
+}
+
+TEST_CASE("a consumer that says that it has taken everything keeps everything, until it is dropped") {
+  Fixture f;
+  f.deliver(1, 1);
+  f.deliver(2, 3);
+  CHECK(f.link.deliver(control(3, DeliveryKind::end)));
+  f.say_taken(UINT64_MAX);
+  CHECK(f.revoke().empty());
+  CHECK(f.link.taken_back == 0);
+  CHECK(f.drop() == Slots{1, 3});  // none of the end
+  CHECK(f.drop().empty());
+}
+
+TEST_CASE("an observer's begins and ends are not taken back, its batches are") {
+  Fixture f(FEEDLANE_LAG_OBSERVE);
+  CHECK(f.link.deliver(control(1, DeliveryKind::begin)));
+  f.deliver(2, 0);
+  CHECK(f.link.deliver(control(3, DeliveryKind::failed)));
+  CHECK(f.link.deliver(control(4, DeliveryKind::end)));
+  CHECK(f.revoke() == Rounds{2, 3});
+  CHECK(f.link.taken_back == 1);
+  Fixture evicted(FEEDLANE_LAG_EVICT);
+  CHECK(evicted.link.deliver(control(1, DeliveryKind::begin)));
+  CHECK(evicted.revoke() == Rounds{1});
+}
+
+// ---- room ----
+
+TEST_CASE("without room a batch is missed, and begins and ends are sent when there is room again") {
+  Fixture f(FEEDLANE_LAG_OBSERVE);
+  std::uint64_t round = 0;
+  while (f.link.has_room()) {
+    round++;
+    f.deliver(round, static_cast<std::uint32_t>(round % slots));
+  }
+  CHECK_MESSAGE(round <= capacity, "at most the ring's cells");
+  const std::uint64_t sent = round;
+  CHECK_FALSE(f.link.deliver(parcel(++round, 0)));
+  CHECK(f.link.taken_back == 1);
+  CHECK_FALSE(f.link.deliver(control(++round, DeliveryKind::end)));
+  CHECK_FALSE(f.link.deliver(control(++round, DeliveryKind::begin)));
+  CHECK_MESSAGE(!f.link.deliver(parcel(++round, 0)), "no batch overtakes them");
+  for (std::uint64_t i = 1; i <= sent; i++) {
+    const DeliveryMessage m = f.take();
+    CHECK(m.round == i);
+    f.give_back(m.slot, m.round);
+  }
+  CHECK(f.ring.peek(1) == 0);
+  (void)f.collect();  // makes room in the books
+  (void)f.collect();  // sends
+  CHECK(f.take().round == sent + 2);
+  CHECK(f.take().kind == static_cast<std::uint32_t>(DeliveryKind::begin));
+  CHECK(f.link.has_room());
+}
+
+TEST_CASE("a consumer with an impossible position has no room, and counts as broken") {
+  Fixture f;
+  f.row().position.store(UINT64_MAX / 2, std::memory_order_release);
+  std::uint64_t round = 0;
+  while (round < 2 * capacity && f.link.has_room()) {
+    f.deliver(++round, 0);
+    f.give_back(0, round);
+    (void)f.collect();
+  }
+  CHECK(round == capacity);
+  CHECK(f.link.is_broken());
+  f.row().position.store(round, std::memory_order_release);
+  CHECK_MESSAGE(!f.link.has_room(), "for ever");
+}
+
+TEST_CASE("a consumer wants batches from skip_before on, and any nonsense there is a number like others") {
+  Fixture f;
+  CHECK(f.link.wants(0));
+  f.row().skip_before.store(3, std::memory_order_relaxed);
+  CHECK_FALSE(f.link.wants(2));
+  CHECK(f.link.wants(3));
+  f.row().skip_before.store(UINT64_MAX, std::memory_order_relaxed);
+  CHECK(f.link.wants(0));
+  f.row().skip_before.store(INT64_MAX, std::memory_order_relaxed);
+  CHECK_FALSE(f.link.wants(1'000'000));
+}
+
+TEST_CASE("only batches that are taken or returned are progress, whatever else a consumer writes") {
+  Fixture f;
+  f.deliver(1, 0);
+  const std::uint64_t before = f.link.progress();
+  (void)f.take();
+  const std::uint64_t taken = f.link.progress();
+  CHECK(taken != before);
+  f.give_back(0, 1);
+  (void)f.collect();
+  const std::uint64_t returned = f.link.progress();
+  CHECK(returned != taken);
+  for (const std::uint64_t nonsense : {std::uint64_t{0}, std::uint64_t{7}, UINT64_MAX}) {
+    f.say_taken(nonsense);
+    f.row().position.store(nonsense, std::memory_order_relaxed);
+    f.give_back(1, nonsense);
+    (void)f.collect();
+    CHECK(f.link.progress() == returned);
+  }
+}
+
+TEST_CASE("a batch that was taken and revoked comes back unread, as such, and once") {
+  Fixture f;
+  f.deliver(5, 1);
+  f.deliver(6, 2);
+  f.say_taken(5);
+  CHECK_MESSAGE(f.revoke() == Rounds{6}, "it has taken the other one");
+  CHECK_MESSAGE(f.revoked_through() == 6, "and sees that it is revoked");
+  f.give_back(1, 6 | shm::returned_unread);
+  CHECK(f.collect().empty());
+  check_outstanding(f, 0, 1);
+  f.give_back(1, 5 | shm::returned_unread);
+  check_outstanding(f, 0, 0);
+  Slots unread;
+  CHECK(f.collect(&unread).empty());
+  CHECK(unread == Slots{1});
+  CHECK(f.collect().empty());
+}
