@@ -43,6 +43,7 @@ declare -A package_use=(
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
   [libjpeg-dev]='decodes JPEGs in one of the examples'
+  [libopenmpi-dev]='the ranks of one of the examples'
   [libcli11-dev]='reads the arguments of the feedlane command'
   [libfmt-dev]='prints its tables'
   [nlohmann-json3-dev]='prints its JSON'
@@ -87,6 +88,7 @@ has_package() {
     libboost-dev) finds_header boost/interprocess/mapped_region.hpp ;;
     libmimalloc-dev) finds_header mimalloc.h ;;
     libjpeg-dev) finds_header jpeglib.h ;;
+    libopenmpi-dev) command -v mpicxx && command -v mpirun ;;
     libcli11-dev) finds_header CLI/CLI.hpp ;;
     libfmt-dev) finds_header fmt/core.h ;;
     nlohmann-json3-dev) finds_header nlohmann/json.hpp ;;

@@ -6,51 +6,6 @@
 #include <cmath>
 
 namespace digits {
-namespace {
-
-constexpr float momentum = 0.9f;
-
-}  // namespace
-
-template <size_t In, size_t Out>
-void Dense<In, Out>::initialise(common::Random& random) {
-  // He's range for layers that feed ReLUs; biases stay zero.
-  const float limit = std::sqrt(6.0f / static_cast<float>(In));
-  for (size_t i = 0; i < In * Out; i++) value_[i] = random.symmetric(limit);
-}
-
-template <size_t In, size_t Out>
-void Dense<In, Out>::forward(const float* input, Output& output) const {
-  std::copy_n(&value_[In * Out], Out, output.begin());
-  for (size_t i = 0; i < In; i++) {
-    const float* weights = &value_[i * Out];
-    for (size_t o = 0; o < Out; o++) output[o] += input[i] * weights[o];
-  }
-}
-
-template <size_t In, size_t Out>
-void Dense<In, Out>::backward(const float* input, const Output& output_gradient, Input* input_gradient) {
-  for (size_t i = 0; i < In; i++) {
-    float* gradients = &gradient_[i * Out];
-    for (size_t o = 0; o < Out; o++) gradients[o] += input[i] * output_gradient[o];
-  }
-  for (size_t o = 0; o < Out; o++) gradient_[In * Out + o] += output_gradient[o];
-  if (input_gradient == nullptr) return;
-  for (size_t i = 0; i < In; i++) {
-    float sum = 0;
-    for (size_t o = 0; o < Out; o++) sum += value_[i * Out + o] * output_gradient[o];
-    (*input_gradient)[i] = sum;
-  }
-}
-
-template <size_t In, size_t Out>
-void Dense<In, Out>::step(float rate, float scale) {
-  for (size_t p = 0; p < parameters; p++) {
-    velocity_[p] = momentum * velocity_[p] - rate * scale * gradient_[p];
-    value_[p] += velocity_[p];
-    gradient_[p] = 0;
-  }
-}
 
 void Score::add(const Score& other) {
   loss += other.loss;

@@ -8,33 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../common/random.hpp"
+#include "dense.hpp"
 #include "digits.hpp"
 
 namespace digits {
-
-/// A fully connected layer with its gradient and its momentum. Weights lie input by input, so that the inner loops run
-/// over outputs without a sum across them: the compiler can vectorise them and still keep the order of additions.
-template <size_t In, size_t Out>
-class Dense {
- public:
-  using Input = std::array<float, In>;
-  using Output = std::array<float, Out>;
-
-  void initialise(common::Random& random);
-  void forward(const float* input, Output& output) const;
-  /// Adds to the gradient; what the layer below needs goes to `input_gradient` unless that is null.
-  void backward(const float* input, const Output& output_gradient, Input* input_gradient);
-  /// One step along the gradient, which is then zero again.
-  void step(float rate, float scale);
-
- private:
-  static constexpr size_t parameters = In * Out + Out;  // the weights, then the biases
-
-  std::array<float, parameters> value_{};
-  std::array<float, parameters> gradient_{};
-  std::array<float, parameters> velocity_{};
-};
 
 struct Score {
   double loss = 0;  ///< sum over the rows

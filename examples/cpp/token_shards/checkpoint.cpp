@@ -2,16 +2,14 @@
 // Writes a checkpoint to a file and reads it back.
 #include "checkpoint.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+
+#include "../common/replace_file.hpp"
 
 namespace tokens {
 namespace {
@@ -27,34 +25,6 @@ struct Header {
   uint64_t checksum;
 };
 
-[[noreturn]] void fail(const std::string& path, const char* what) {
-  throw std::runtime_error(path + ": " + what + ": " + std::strerror(errno));
-}
-
-void write_and_sync(const std::string& path, const std::vector<char>& bytes) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) fail(path, "can't be written");
-  size_t written = 0;
-  ssize_t n = 0;
-  while (written < bytes.size() &&
-         ((n = write(fd, bytes.data() + written, bytes.size() - written)) > 0 || errno == EINTR))
-    if (n > 0) written += static_cast<size_t>(n);
-  const bool kept = written == bytes.size() && fsync(fd) == 0;
-  const int error = errno;
-  close(fd);
-  errno = error;
-  if (!kept) fail(path, "can't be written");
-}
-
-/// The new name is on the disk too.
-void sync_folder_of(const std::string& path) {
-  const std::string folder = std::filesystem::absolute(path).parent_path().string();
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail(folder, "can't be opened");
-  (void)fsync(fd);  // some file systems have no such thing for folders
-  close(fd);
-}
-
 }  // namespace
 
 void Checkpoint::save(const std::string& path) const {
@@ -62,15 +32,12 @@ void Checkpoint::save(const std::string& path) const {
   std::vector<char> bytes(sizeof header + loader.size());
   std::memcpy(bytes.data(), &header, sizeof header);
   std::memcpy(bytes.data() + sizeof header, loader.data(), loader.size());
-  const std::string beside = path + ".new";
-  write_and_sync(beside, bytes);
-  if (rename(beside.c_str(), path.c_str()) != 0) fail(path, "can't be replaced");
-  sync_folder_of(path);
+  common::replace_file(path, bytes);
 }
 
 Checkpoint Checkpoint::read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail(path, "can't be read");
+  if (!file) throw std::runtime_error(path + ": can't be read: " + std::strerror(errno));
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Header header;
   if (bytes.size() <= sizeof header || std::memcmp(bytes.data(), magic.data(), magic.size()) != 0)
