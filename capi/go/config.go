@@ -78,6 +78,13 @@ type Config struct {
 	ArenaBytes uint64 // a limit for the memory of all batches; 0: none
 	Held       int    // batches that the trainer holds at the same time, without fewer in flight; 0: 1
 
+	// Consumers in other processes, see OpenConsumer and Serve. Such a loader has workers.
+
+	Share     Share
+	Consumers int    // ShareEvery: at the same time, at most; ShareDeal: exactly. 0: 1
+	SharePath string // a Unix socket to make, by which consumers of this user may join, see JoinPath
+	ShareTail bool   // ShareDeal: the last batches go to the first consumers when they are fewer than Consumers; otherwise they are left out
+
 	// What can be seen of the run.
 
 	Name  string // shown by monitors, at most 63 bytes
@@ -205,5 +212,11 @@ func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 	to.world = C.int32_t(c.World)
 	to.rank = C.int32_t(c.Rank)
 	to.max_batches = C.int64_t(c.MaxBatches)
+	to.share = C.int32_t(c.Share)
+	to.consumers = C.int32_t(c.Consumers)
+	if c.SharePath != "" {
+		to.share_path = m.string(c.SharePath)
+	}
+	to.share_tail = flag(c.ShareTail)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/cgo"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,8 +23,8 @@ import (
 
 // A Loader owns shared memory, the order of the batches, and the workers that make them.
 //
-// Thread safety: Begin, Next, Poll, Stop, State and OpenWorker: one goroutine at a time, another one gets ErrBusy. The
-// other methods: any goroutine. After Close every method returns ErrState.
+// Thread safety: Begin, Next, Poll, Stop, State, OpenWorker, OpenConsumer, Serve, Consumers and NextEpoch: one goroutine at
+// a time, another one gets ErrBusy. The other methods: any goroutine. After Close every method returns ErrState.
 type Loader struct {
 	c       *C.feedlane_loader
 	call    *C.feedlane_go_call // of the goroutine that is in a call
@@ -52,6 +53,11 @@ func NewLoader(config Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newLoader(c, config, dataset)
+}
+
+// newLoader owns c and dataset in every case.
+func newLoader(c *C.feedlane_loader, config Config, dataset cgo.Handle) (*Loader, error) {
 	l := &Loader{c: c, call: C.feedlane_go_call_new(), config: config, dataset: keep(dataset),
 		local: new(atomic.Int32)}
 	l.arm = func() C.int32_t { return C.feedlane_loader_arm(c) }
@@ -61,6 +67,7 @@ func NewLoader(config Config) (*Loader, error) {
 		l.owned.Add(1)
 	}
 	var fd C.int32_t
+	var err error
 	if status := C.feedlane_loader_wait_fd(c, &fd); status != C.FEEDLANE_OK {
 		err = Status(status)
 	} else {

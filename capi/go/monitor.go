@@ -157,6 +157,9 @@ const (
 	EventSampleSkipped     EventKind = C.FEEDLANE_EVENT_SAMPLE_SKIPPED     // see EventSampleRetried
 	EventWorkerHung        EventKind = C.FEEDLANE_EVENT_WORKER_HUNG        // What.Worker, Batch and Sample
 	EventDeviceFailed      EventKind = C.FEEDLANE_EVENT_DEVICE_FAILED      // a stream failed
+	EventConsumerLeft      EventKind = C.FEEDLANE_EVENT_CONSUMER_LEFT      // a consumer has left or ended, see What.Text
+	EventConsumerLags      EventKind = C.FEEDLANE_EVENT_CONSUMER_LAGS      // the feeder waits for a consumer, see What.Text
+	EventConsumerEvicted   EventKind = C.FEEDLANE_EVENT_CONSUMER_EVICTED   // see LagEvict
 )
 
 // An Event is something that happened in a loader.

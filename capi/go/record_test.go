@@ -79,6 +79,10 @@ func checkConstants(t *testing.T, r record) {
 		"WORKER_FAILED": int64(feedlane.WorkerFailed), "EVENT_WORKER_DIED": int64(feedlane.EventWorkerDied),
 		"EVENT_SAMPLE_SKIPPED": int64(feedlane.EventSampleSkipped), "EVENT_DEVICE_FAILED": int64(feedlane.EventDeviceFailed),
 		"BOUND_NOTHING": int64(feedlane.BoundNothing), "BOUND_STARTING": int64(feedlane.BoundStarting),
+		"SHARE_EVERY": int64(feedlane.ShareEvery), "SHARE_DEAL": int64(feedlane.ShareDeal),
+		"LAG_EVICT": int64(feedlane.LagEvict), "LAG_OBSERVE": int64(feedlane.LagObserve),
+		"CONSUMER_ATTACHED": int64(feedlane.ConsumerAttached), "CONSUMER_LEFT": int64(feedlane.ConsumerLeft),
+		"EVENT_CONSUMER_LEFT": int64(feedlane.EventConsumerLeft), "EVENT_CONSUMER_EVICTED": int64(feedlane.EventConsumerEvicted),
 		"HISTOGRAM_BUCKETS": int64(feedlane.HistogramBuckets),
 	} {
 		if wanted, ok := r.Constants["FEEDLANE_"+name]; !ok || wanted != value {

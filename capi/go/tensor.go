@@ -192,6 +192,8 @@ func (t Tensor) Bytes() ([]byte, error) {
 // cannot see that a slice uses a batch. Therefore a batch that has handed out a slice is never released by the collector,
 // only by Batch.Release or the loop of Loader.Batches, and stays readable until then, beyond the loader's end too.
 //
+// Of a consumer (see Join) the memory is read-only: a write is a segmentation fault, which ends the program.
+//
 //   - ErrArgument: the tensor has other elements, or there is no such tensor.
 //   - ErrStale: the batch was released, or the task is over.
 func View[T Element](t Tensor) ([]T, error) {

@@ -31,10 +31,11 @@ include("config.jl")
 include("loader.jl")
 include("monitor.jl")
 include("observe.jl")
+include("share.jl")
 include("worker.jl")
 
 export Loader, Batch, BatchArray, FeedlaneError, Sampler
-export keep, release!, next!, begin!
+export keep, release!, next!, begin!, join_feeder
 export sequential_sampler, random_sampler, subset_sampler, weighted_sampler, distributed_sampler, batch_sampler
 
 __init__() = LibFeedlane.load_library()

@@ -37,6 +37,13 @@ The workers:
 - `max_batches`: batches of an epoch, after which it ends; 0: no limit.
 - `max_restarts`, `max_kills_per_batch`, `task_timeout`, `start_timeout`, `stop_timeout` (seconds): for workers that die or hang.
 
+Consumers in other processes, see `Feedlane.serve`, `Feedlane.open_consumer` and `join_feeder`; such a loader has workers:
+- `share`: `:every` (every consumer gets every batch) or `:deal` (batch k goes to consumer k mod `consumers`).
+- `consumers`: with `:every` at most so many at the same time, with `:deal` exactly; 0: 1.
+- `share_path`: a Unix socket to make, by which consumers of this user may join.
+- `share_tail`: with `:deal` the last batches go to the first consumers when they are fewer than `consumers`; otherwise they are
+  left out, so that all get equally many.
+
 Throws a `FeedlaneError` that names the argument if the library refuses one. One task at a time drives a loader; another gets
 `E_BUSY`. `close`, `Feedlane.stats`, `Feedlane.events` and `Feedlane.interrupt` may be called by any task.
 """
@@ -50,7 +57,8 @@ end
 function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampler=nothing, fields=nothing, seed=nothing,
                 out_of_order=false, state=nothing, worker=nothing, worker_config="", setup=nothing, keep_workers=workers > 0,
                 prefetch=0, held=0, dispatch=:least_loaded, env=nothing, max_restarts=0, max_kills_per_batch=0,
-                task_timeout=0, start_timeout=0, stop_timeout=0, name="", trace=0, max_batches=0)
+                task_timeout=0, start_timeout=0, stop_timeout=0, name="", trace=0, max_batches=0,
+                share=:none, consumers=0, share_path="", share_tail=false)
     names, specs = fields === nothing ? specs_of(getobs(data, 1)) : declared(fields)
     haskey(DISPATCHES, dispatch) || throw(ArgumentError("dispatch=:$dispatch: must be one of $(join(keys(DISPATCHES), ", "))"))
     order_seed = something(seed, rand(UInt64))
@@ -59,10 +67,11 @@ function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampl
     batch_size = order.makes_batches && batchsize == 1 ? 0 : batchsize == 0 ? L.FEEDLANE_UNBATCHED : batchsize
     maker = workers == 0 ? InlineMaker{names,typeof(data),typeof(specs)}(data, specs) : nothing
     argv, config = workers == 0 ? (nothing, UInt8[]) : start_of(data, worker, worker_config, setup)
-    handle = create(specs, order, maker, argv, config, env, state, name;
+    handle = create(specs, order, maker, argv, config, env, state, name, share_path;
         batch_size=batch_size, drop_last=!partial, out_of_order=out_of_order,
         seed=something(seed, 0) % UInt64, has_seed=seed !== nothing, workers=workers, prefetch_factor=prefetch,
         dispatch=DISPATCHES[dispatch], keep_workers=keep_workers, held=held, trace=trace, max_batches=max_batches,
+        share=choice("share", SHARES, share), consumers=consumers, share_tail=share_tail,
         max_restarts=max_restarts, max_kills_per_batch=max_kills_per_batch, task_timeout_ns=nanoseconds(task_timeout),
         start_timeout_ns=nanoseconds(start_timeout), stop_timeout_ns=nanoseconds(stop_timeout))
     kinds = Tuple{map(spec -> array_type(spec, batchsize != 0), specs)...}

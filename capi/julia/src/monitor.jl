@@ -36,7 +36,8 @@ workers(loader::Loader) = calling(loader.handle) do address
 end
 
 const EVENTS = (:warning, :worker_died, :worker_started, :worker_wanted, :quarantined, :invalid, :sample_retried,
-                :sample_substituted, :sample_skipped, :worker_hung, :device_failed)
+                :sample_substituted, :sample_skipped, :worker_hung, :device_failed,
+                :consumer_left, :consumer_lags, :consumer_evicted)
 
 """
     Feedlane.events(loader)

@@ -4,7 +4,7 @@
 include("support.jl")
 
 @testset "Feedlane" begin
-    for part in (isempty(ARGS) ? ("record", "same", "errors", "batches", "life", "observe", "orders") : ARGS)
+    for part in (isempty(ARGS) ? ("record", "same", "errors", "batches", "life", "observe", "orders", "share") : ARGS)
         include(part * ".jl")
     end
 end

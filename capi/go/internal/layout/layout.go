@@ -19,6 +19,8 @@ func Structs() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"feedlane_batch":              reflect.TypeOf(C.feedlane_batch{}),
 		"feedlane_batch_record":       reflect.TypeOf(C.feedlane_batch_record{}),
+		"feedlane_consumer_config":    reflect.TypeOf(C.feedlane_consumer_config{}),
+		"feedlane_consumer_stats":     reflect.TypeOf(C.feedlane_consumer_stats{}),
 		"feedlane_dataset":            reflect.TypeOf(C.feedlane_dataset{}),
 		"feedlane_diagnosis":          reflect.TypeOf(C.feedlane_diagnosis{}),
 		"feedlane_distributed_config": reflect.TypeOf(C.feedlane_distributed_config{}),

@@ -264,6 +264,36 @@ feedlane_loader_state(l, token, buffer, cap, bytes, err) =
     ccall((:feedlane_loader_state, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{Cvoid}, UInt64, Ptr{UInt64}, Ptr{feedlane_error}), l, token, buffer, cap, bytes, err)
 feedlane_state_read(state, bytes, out, err) =
     ccall((:feedlane_state_read, libfeedlane), Int32, (Ptr{Cvoid}, UInt64, Ptr{feedlane_state_info}, Ptr{feedlane_error}), state, bytes, out, err)
+feedlane_loader_open_consumer(l, config, id, fd, err) =
+    ccall((:feedlane_loader_open_consumer, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_consumer_config}, Ptr{Int32}, Ptr{Int32}, Ptr{feedlane_error}), l, config, id, fd, err)
+feedlane_loader_serve(l, timeout_ns, err) =
+    ccall((:feedlane_loader_serve, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_error}), l, timeout_ns, err)
+function feedlane_loader_serve_gc_safe(l::Ptr{feedlane_loader}, timeout_ns::Int64, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_serve, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_error}), l, timeout_ns, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_loader_join(fd, timeout_ns, out, err) =
+    ccall((:feedlane_loader_join, libfeedlane), Int32, (Int32, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, timeout_ns, out, err)
+function feedlane_loader_join_gc_safe(fd::Int32, timeout_ns::Int64, out::Ptr{Ptr{feedlane_loader}}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_join, libfeedlane), Int32, (Int32, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_loader_join_path(path, config, timeout_ns, out, err) =
+    ccall((:feedlane_loader_join_path, libfeedlane), Int32, (Cstring, Ptr{feedlane_consumer_config}, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), path, config, timeout_ns, out, err)
+function feedlane_loader_join_path_gc_safe(path::Cstring, config::Ptr{feedlane_consumer_config}, timeout_ns::Int64, out::Ptr{Ptr{feedlane_loader}}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_loader_join_path, libfeedlane), Int32, (Cstring, Ptr{feedlane_consumer_config}, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), path, config, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_loader_next_epoch(l, epoch) =
+    ccall((:feedlane_loader_next_epoch, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int64}), l, epoch)
+feedlane_loader_get_consumer(l, nth, out) =
+    ccall((:feedlane_loader_get_consumer, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_consumer_stats}), l, nth, out)
 feedlane_batch_dlpack(l, token, tensor, flags, out, err) =
     ccall((:feedlane_batch_dlpack, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int32, Int32, Ptr{Ptr{Cvoid}}, Ptr{feedlane_error}), l, token, tensor, flags, out, err)
 feedlane_batch_dlpack_legacy(l, token, tensor, flags, out, err) =

@@ -234,6 +234,7 @@ struct feedlane_batch
     swept_ns::UInt64
     yielded_ns::UInt64
     exposed_ns::UInt64
+    missed::UInt64
 end
 
 struct feedlane_loader_config
@@ -283,6 +284,11 @@ struct feedlane_loader_config
     world::Int32
     rank::Int32
     max_batches::Int64
+    share::Int32
+    consumers::Int32
+    share_path::Ptr{UInt8}
+    share_tail::Int32
+    share_reserved::Int32
 end
 
 struct feedlane_state_info
@@ -293,6 +299,26 @@ struct feedlane_state_info
     base_seed::UInt64
     ended::Int32
     iterable::Int32
+end
+
+struct feedlane_consumer_config
+    size::Csize_t
+    id::Int32
+    lag::Int32
+    evict_after_ns::Int64
+end
+
+struct feedlane_consumer_stats
+    size::Csize_t
+    id::Int32
+    state::Int32
+    pid::Int64
+    lag::Int32
+    reserved::Int32
+    delivered::UInt64
+    taken_back::UInt64
+    waiting::UInt64
+    held::UInt64
 end
 
 struct feedlane_stats

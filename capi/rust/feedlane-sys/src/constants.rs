@@ -53,6 +53,9 @@ pub const FEEDLANE_SAMPLE_SKIPPED: i32 = 3;
 pub const FEEDLANE_UNBATCHED: i64 = -1;
 pub const FEEDLANE_DISPATCH_LEAST_LOADED: i32 = 0;
 pub const FEEDLANE_DISPATCH_ROUND_ROBIN: i32 = 1;
+pub const FEEDLANE_SHARE_NONE: i32 = 0;
+pub const FEEDLANE_SHARE_EVERY: i32 = 1;
+pub const FEEDLANE_SHARE_DEAL: i32 = 2;
 pub const FEEDLANE_START_SPAWN: i32 = 0;
 pub const FEEDLANE_START_FORK: i32 = 1;
 pub const FEEDLANE_START_THREAD: i32 = 2;
@@ -80,6 +83,21 @@ pub const FEEDLANE_EVENT_SAMPLE_SUBSTITUTED: i32 = 8;
 pub const FEEDLANE_EVENT_SAMPLE_SKIPPED: i32 = 9;
 pub const FEEDLANE_EVENT_WORKER_HUNG: i32 = 10;
 pub const FEEDLANE_EVENT_DEVICE_FAILED: i32 = 11;
+pub const FEEDLANE_EVENT_CONSUMER_LEFT: i32 = 12;
+pub const FEEDLANE_EVENT_CONSUMER_LAGS: i32 = 13;
+pub const FEEDLANE_EVENT_CONSUMER_EVICTED: i32 = 14;
+
+// What a feeder does when it has no free slot because of a consumer.
+pub const FEEDLANE_LAG_BLOCK: i32 = 0;
+pub const FEEDLANE_LAG_EVICT: i32 = 1;
+pub const FEEDLANE_LAG_OBSERVE: i32 = 2;
+
+// A consumer's state.
+pub const FEEDLANE_CONSUMER_NONE: i32 = 0;
+pub const FEEDLANE_CONSUMER_OFFERED: i32 = 1;
+pub const FEEDLANE_CONSUMER_ATTACHED: i32 = 2;
+pub const FEEDLANE_CONSUMER_EVICTED: i32 = 3;
+pub const FEEDLANE_CONSUMER_LEFT: i32 = 4;
 
 // What bounded a run.
 pub const FEEDLANE_BOUND_NOTHING: i32 = 0;

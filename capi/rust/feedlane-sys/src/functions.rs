@@ -6,6 +6,7 @@ use std::os::raw::c_char;
 use crate::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
 use crate::observe::*;
 use crate::pool::*;
+use crate::share::*;
 use crate::structs::*;
 
 #[link(name = "feedlane")]
@@ -295,6 +296,29 @@ extern "C" {
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_loader_run_stager(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_loader_open_consumer(
+        l: *mut feedlane_loader,
+        config: *const feedlane_consumer_config,
+        id: *mut i32,
+        fd: *mut i32,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_serve(l: *mut feedlane_loader, timeout_ns: i64, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_loader_join(
+        fd: i32,
+        timeout_ns: i64,
+        out: *mut *mut feedlane_loader,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_join_path(
+        path: *const c_char,
+        config: *const feedlane_consumer_config,
+        timeout_ns: i64,
+        out: *mut *mut feedlane_loader,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_loader_next_epoch(l: *mut feedlane_loader, epoch: *mut i64) -> i32;
+    pub fn feedlane_loader_get_consumer(l: *mut feedlane_loader, nth: i32, out: *mut feedlane_consumer_stats) -> i32;
     pub fn feedlane_batch_dlpack(
         l: *mut feedlane_loader,
         token: u64,

@@ -12,6 +12,7 @@ mod dlpack;
 mod functions;
 mod observe;
 mod pool;
+mod share;
 mod structs;
 
 pub use constants::*;
@@ -21,6 +22,7 @@ pub use functions::*;
 pub use layout::Member;
 pub use observe::*;
 pub use pool::*;
+pub use share::*;
 pub use structs::*;
 
 /// Every struct: its name, its size, its members.
@@ -30,4 +32,5 @@ pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Memb
     structs::layouts(visit);
     pool::layouts(visit);
     observe::layouts(visit);
+    share::layouts(visit);
 }

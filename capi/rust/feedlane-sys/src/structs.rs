@@ -317,6 +317,11 @@ structs! {
         pub world: i32,
         pub rank: i32,
         pub max_batches: i64,
+        pub share: i32,
+        pub consumers: i32,
+        pub share_path: *const c_char,
+        pub share_tail: i32,
+        pub share_reserved: i32,
     }
 
     /// One batch in the trainer's hands.
@@ -341,6 +346,7 @@ structs! {
         pub swept_ns: u64,
         pub yielded_ns: u64,
         pub exposed_ns: u64,
+        pub missed: u64,
     }
 
     /// What a state says.

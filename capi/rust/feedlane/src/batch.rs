@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::error::{call, slice_at, Error};
+use crate::error::{call, slice_at, Error, Status};
 use crate::observe::Stamps;
 use crate::pool::{NotReleased, Pool};
 use crate::sys;
@@ -20,6 +20,8 @@ pub struct Batch {
     raw: sys::feedlane_batch,
     /// Where it lies, if the loader has one. After the rest: the pool ends after its batches.
     pool: Option<Arc<Pool>>,
+    /// A consumer's: the kernel refuses writes to its tensors.
+    is_read_only: bool,
 }
 
 // SAFETY: any thread may release, which takes a copy of the handle even after the loader's end; the rest is memory that only
@@ -35,8 +37,9 @@ impl Batch {
         loader: NonNull<sys::feedlane_loader>,
         raw: sys::feedlane_batch,
         pool: Option<Arc<Pool>>,
+        is_read_only: bool,
     ) -> Self {
-        Batch { loader, raw, pool }
+        Batch { loader, raw, pool, is_read_only }
     }
 
     pub fn epoch(&self) -> i64 {
@@ -62,6 +65,11 @@ impl Batch {
         self.raw.count as usize
     }
 
+    /// Batches just before it that the feeder took back: of a consumer with [`Lag::Observe`](crate::Lag::Observe).
+    pub fn missed(&self) -> u64 {
+        self.raw.missed
+    }
+
     /// When each of its steps happened.
     pub fn stamps(&self) -> Stamps {
         Stamps::of_batch(&self.raw)
@@ -69,8 +77,8 @@ impl Batch {
 
     /// What its rows are; empty for an iterable data set.
     pub fn indices(&self) -> &[i64] {
-        // SAFETY: `count` indices that live as long as the batch, in memory that only this process can write; NULL if
-        // there are none.
+        // SAFETY: `count` indices that live as long as the batch, in memory that only this process can write, or
+        // a consumer's feeder, which keeps it; NULL if there are none.
         unsafe { slice_at(self.raw.indices, self.raw.count) }
     }
 
@@ -113,8 +121,13 @@ impl Batch {
         self.raw_tensors().iter().map(|raw| unsafe { Tensor::new(raw) })
     }
 
-    /// A tensor to write to, in place: normalise, mask, shuffle.
+    /// A tensor to write to, in place: normalise, mask, shuffle. E_STATE: the loader is a consumer, whose tensors are
+    /// read-only.
     pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
+        if self.is_read_only {
+            let text = "the tensors of a consumer are read-only".into();
+            return Err(Error::new(Status::STATE, "batch", 0, 0, text));
+        }
         let raw = *self.raw_tensors().get(index).ok_or_else(|| self.no_tensor(index))?;
         // SAFETY: the batch's memory, which is this batch's alone and borrowed mutably.
         Ok(unsafe { TensorMut::new(raw) })

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::os::raw::c_char;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::error::{call, check_abi, Error, Status};
 use crate::loader::{nanoseconds, Loader};
 use crate::pool::Pool;
 use crate::sampler::Sampler;
+use crate::share::{c_path, Share};
 use crate::sys;
 
 /// One field of a sample.
@@ -83,6 +85,7 @@ pub struct LoaderBuilder<'a> {
     worker_config: Vec<u8>,
     state: Vec<u8>,
     name: Option<Result<CString, Error>>,
+    share_path: Option<Result<CString, Error>>,
     pool: Option<Arc<Pool>>,
 }
 
@@ -109,6 +112,7 @@ impl<'a> LoaderBuilder<'a> {
             worker_config: Vec::new(),
             state: Vec::new(),
             name: None,
+            share_path: None,
             pool: None,
         }
     }
@@ -214,6 +218,13 @@ impl<'a> LoaderBuilder<'a> {
         rank: i32 => i32::from;
         /// Batches of an epoch, after which it ends; 0: no limit.
         max_batches: i64 => i64::from;
+        /// [`Share::Every`]: consumers at the same time, at most; [`Share::Deal`]: exactly. 0: 1.
+        consumers: i32 => i32::from;
+        /// [`Share::Deal`]: the last batches go to the first consumers when they are fewer than `consumers`; otherwise they
+        /// are left out, so that all get equally many.
+        share_tail: bool => i32::from;
+        /// Consumers in other processes get the batches: see [`Loader::open_consumer`] and [`Loader::serve`].
+        share: Share => Share::to_c;
     }
 
     pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
@@ -278,6 +289,12 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
+    /// A Unix socket to make, by which consumers of this user may join: [`Loader::join_path`].
+    pub fn share_path(mut self, path: impl AsRef<Path>) -> Self {
+        self.share_path = Some(c_path(path.as_ref()));
+        self
+    }
+
     /// Batches lie in memory that is registered with this pool, which lives on with the loader and each of its batches.
     pub fn pinned(mut self, pool: &Arc<Pool>) -> Self {
         self.pool = Some(pool.clone());
@@ -293,10 +310,11 @@ impl<'a> LoaderBuilder<'a> {
         let (argv, envp) = (self.argv.transpose()?, self.envp.transpose()?);
         let (argv, envp) = (argv.as_deref().map(pointers), envp.as_deref().map(pointers));
 
-        let name = self.name.transpose()?;
+        let (name, share_path) = (self.name.transpose()?, self.share_path.transpose()?);
 
         let mut config = self.config;
         config.name = name.as_ref().map_or(null(), |name| name.as_ptr());
+        config.share_path = share_path.as_ref().map_or(null(), |path| path.as_ptr());
         config.sampler = self.sampler.map_or(null(), Sampler::as_ptr);
         // The others are programs that say themselves what they run.
         let in_this_process =

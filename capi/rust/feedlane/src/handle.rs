@@ -308,6 +308,11 @@ pub enum EventKind {
     WorkerHung,
     /// A stream failed with a release of a batch on it.
     DeviceFailed,
+    /// A consumer has left or ended.
+    ConsumerLeft,
+    /// The feeder waits for a consumer.
+    ConsumerLags,
+    ConsumerEvicted,
     /// Of a later library.
     Other(i32),
 }
@@ -326,6 +331,9 @@ impl EventKind {
             sys::FEEDLANE_EVENT_SAMPLE_SKIPPED => EventKind::SampleSkipped,
             sys::FEEDLANE_EVENT_WORKER_HUNG => EventKind::WorkerHung,
             sys::FEEDLANE_EVENT_DEVICE_FAILED => EventKind::DeviceFailed,
+            sys::FEEDLANE_EVENT_CONSUMER_LEFT => EventKind::ConsumerLeft,
+            sys::FEEDLANE_EVENT_CONSUMER_LAGS => EventKind::ConsumerLags,
+            sys::FEEDLANE_EVENT_CONSUMER_EVICTED => EventKind::ConsumerEvicted,
             other => EventKind::Other(other),
         }
     }

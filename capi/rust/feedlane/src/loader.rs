@@ -26,6 +26,8 @@ pub struct Loader {
     report: Report,
     /// Which its slots, or the buffers that its batches are copied to, are registered with.
     pool: Option<Arc<Pool>>,
+    /// Its batches are a feeder's, in another process.
+    is_consumer: bool,
 }
 
 // SAFETY: nothing of a loader is bound to the thread that made it; an inline data set is Send too.
@@ -45,6 +47,11 @@ pub enum Next {
     SlotsHeld(Error),
 }
 
+/// A consumer's feeder has ended, or has evicted it.
+fn is_end_of_consumer(error: &Error) -> bool {
+    matches!(error.status, Status::PEER_DEAD | Status::HUNG)
+}
+
 /// None: no limit. Longer than 292 years is no limit either.
 pub(crate) fn nanoseconds(timeout: Option<Duration>) -> i64 {
     timeout.and_then(|t| i64::try_from(t.as_nanos()).ok()).unwrap_or(sys::FEEDLANE_FOREVER)
@@ -58,7 +65,17 @@ impl Loader {
     /// # Safety
     /// The handle is valid and nobody else's, and was made with this pool.
     pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_loader>, pool: Option<Arc<Pool>>) -> Self {
-        Loader { raw: raw.as_ptr(), report: Report::with_detail(), pool }
+        Loader { raw: raw.as_ptr(), report: Report::with_detail(), pool, is_consumer: false }
+    }
+
+    /// # Safety
+    /// The handle is valid, nobody else's, and a consumer's.
+    pub(crate) unsafe fn new_consumer(raw: NonNull<sys::feedlane_loader>) -> Self {
+        Loader { raw: raw.as_ptr(), report: Report::with_detail(), pool: None, is_consumer: true }
+    }
+
+    pub(crate) fn raw(&mut self) -> *mut sys::feedlane_loader {
+        self.raw
     }
 
     fn there(&self) -> NonNull<sys::feedlane_loader> {
@@ -89,7 +106,7 @@ impl Loader {
         let status = self.call(|raw, err| unsafe { sys::feedlane_loader_next(raw, timeout, &mut batch, err) })?;
         Ok(match status {
             // SAFETY: just yielded, with a reference that is the batch's.
-            Status::OK => Next::Batch(unsafe { Batch::new(self.there(), batch, self.pool.clone()) }),
+            Status::OK => Next::Batch(unsafe { Batch::new(self.there(), batch, self.pool.clone(), self.is_consumer) }),
             Status::END => Next::End,
             Status::INTERRUPTED => Next::Interrupted,
             Status::SLOTS_HELD => Next::SlotsHeld(self.report.error(status.0)),
@@ -201,7 +218,7 @@ impl Loader {
     }
 
     /// A call whose error may bring a traceback.
-    fn call(
+    pub(crate) fn call(
         &mut self,
         f: impl FnOnce(*mut sys::feedlane_loader, *mut sys::feedlane_error) -> i32,
     ) -> Result<Status, Error> {
@@ -255,7 +272,7 @@ impl Iterator for Epoch<'_> {
         };
         self.is_over = match &item {
             Some(Ok(_)) => false,
-            Some(Err(error)) => !error.may_go_on(),
+            Some(Err(error)) => !error.may_go_on() || self.loader.is_consumer && is_end_of_consumer(error),
             None => true,
         };
         item

@@ -49,6 +49,6 @@ fn every_member_of_the_configuration_can_be_set() {
         let name = line.split(':').next().expect("a name");
         let is_set =
             builder.contains(&format!("config.{} = ", name)) || builder.contains(&format!("        {}: ", name));
-        assert!(is_set || matches!(name, "size" | "reserved"), "{}", name);
+        assert!(is_set || matches!(name, "size" | "reserved" | "share_reserved"), "{}", name);
     }
 }

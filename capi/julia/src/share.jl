@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# One loader, many trainers: a feeder's places for consumers and its loop, and the loaders of consumers.
+
+const SHARES = (none=L.FEEDLANE_SHARE_NONE, every=L.FEEDLANE_SHARE_EVERY, deal=L.FEEDLANE_SHARE_DEAL)
+const LAGS = (block=L.FEEDLANE_LAG_BLOCK, evict=L.FEEDLANE_LAG_EVICT, observe=L.FEEDLANE_LAG_OBSERVE)
+const CONSUMER_STATES = (:none, :offered, :attached, :evicted, :left)
+const JOIN_SECONDS = 60
+
+"The number of a symbol, or an error that names the argument."
+choice(what, choices::NamedTuple, name::Symbol) = haskey(choices, name) ? choices[name] :
+    throw(ArgumentError("$what=:$name: must be one of $(join(keys(choices), ", "))"))
+
+consumer_config(id, lag, evict_after) = struct_of(L.feedlane_consumer_config; id=something(id, -1), lag=choice("lag", LAGS, lag),
+                                                  evict_after_ns=nanoseconds(evict_after))
+
+"""
+A place that was opened for a consumer: its number `id`, and the descriptor `fd` to pass to that process. `close` it when the process
+has it; nobody else can join by it then.
+"""
+mutable struct Place
+    id::Int
+    fd::RawFD
+end
+
+function Base.close(place::Place)
+    fd, place.fd = place.fd, RawFD(-1)
+    fd == RawFD(-1) || ccall(:close, Cint, (RawFD,), fd)
+    return nothing
+end
+
+"""
+    Feedlane.open_consumer(loader; id=nothing, lag=:block, evict_after=0)
+
+Opens a place of a loader with `share` for one consumer and returns it: `place.id`, and `place.fd` to pass to the process that calls
+`join_feeder`. From here on batches are kept for the place. With `share=:deal` `id` is the rank, and a place whose
+consumer has ended is opened again by the same call.
+
+`lag` is what the feeder does when it has no free slot because this consumer has not released its batches: `:block` waits,
+`:evict` ends its place after `evict_after` seconds without progress (0: 60), `:observe` takes back what it has not taken
+(`Feedlane.missed`; not with `:deal`). Throws a `FeedlaneError`: `E_LIMIT` if all places have a consumer, `E_ARGUMENT` for an `id`
+that is out of range or has a consumer, `E_STATE` if the loader is not shared.
+"""
+function open_consumer(loader::Loader; id=nothing, lag=:block, evict_after=0)
+    config, number, fd = consumer_config(id, lag, evict_after), Ref{Int32}(-1), Ref{Int32}(-1)
+    driving(loader.handle) do address
+        check(L.feedlane_loader_open_consumer(address, config, number, fd, loader.report.raw), loader.report)
+    end
+    return Place(number[], RawFD(fd[]))
+end
+
+"""
+    Feedlane.serve(loader; timeout=Inf)
+
+The feeder's loop: delivers batches to the consumers, takes them back, admits consumers and observes their ends. It returns `true`
+when every batch of the epoch was delivered; before the first epoch when `consumers` have joined, for those that join by a path
+and are to miss no batch; after an epoch when all have left. `false`: so many seconds have passed. Other tasks run meanwhile.
+
+Throws a `FeedlaneError`: `E_PEER_DEAD` if there is no consumer, or with `share=:deal` a place has none (see
+`Feedlane.open_consumer`); `E_HUNG` if every slot is held by consumers that were evicted; `INTERRUPTED`.
+"""
+serve(loader::Loader; timeout=Inf) = GC.@preserve loader driving(address -> serve(loader, address, timeout), loader.handle)
+
+function serve(loader::Loader, address, timeout)
+    deadline = timeout == Inf ? Inf : time() + timeout
+    while true
+        status = L.feedlane_loader_serve_gc_safe(address, Int64(POLL_NS), address_of(loader.report.raw))
+        if status == L.FEEDLANE_INTERRUPTED && loader.report.raw[].os_errno != 0
+            yield()   # a signal: Julia delivers it
+        elseif status != L.FEEDLANE_TIMEOUT
+            status == L.FEEDLANE_END && return true
+            throw(error_of(status, loader.report))
+        else
+            left = deadline == Inf ? Inf : deadline - time()
+            left <= 0 && return false
+            L.feedlane_loader_arm(address) == L.FEEDLANE_OK && sleep_on(waiter(loader.handle, address), left)
+        end
+    end
+end
+
+"""
+    Feedlane.consumers(loader)
+
+The consumers of a feeder, those included that have ended and still hold batches: named tuples with the members of
+`feedlane_consumer_stats`; `state` and `lag` are symbols.
+"""
+consumers(loader::Loader) = driving(loader.handle) do address
+    list = []
+    while true
+        out = struct_of(L.feedlane_consumer_stats)
+        check(L.feedlane_loader_get_consumer(address, length(list), out)) == L.FEEDLANE_END && return identity.(list)
+        push!(list, merge(named(out[]), (state=CONSUMER_STATES[out[].state + 1], lag=keys(LAGS)[out[].lag + 1])))
+    end
+end
+
+"""
+    join_feeder(place; fields, batchsize=1, timeout=60)
+    join_feeder(path; fields, id=nothing, lag=:block, evict_after=0, batchsize=1, timeout=60)
+
+The `Loader` of a consumer: it yields what a feeder in another process delivers. The first form takes the descriptor (a `RawFD`)
+of the feeder's `Feedlane.open_consumer`, which it closes in every case; the second the feeder's `share_path`, and
+the options of `open_consumer`, which the feeder does when it serves next.
+
+`fields` are the feeder's, as `Loader` takes them: `(x=(Float32, (4, 3)), y=(Int64, ()))`; `batchsize` is 0 if its is. The first epoch
+is the one that the feeder was in when this consumer joined.
+
+A consumer's arrays are memory that its process cannot write: a write throws a `ReadOnlyMemoryError` (x86-64), and ends the process
+if C code makes it. Of what a `Loader` does only workers are missing: they are the feeder's.
+
+Throws a `FeedlaneError`: `E_PEER_DEAD` if the feeder has ended or none listens at the path, `TIMEOUT`, `E_CORRUPT` or `E_ABI` if
+the descriptor leads to no feeder or to another version's. A loop over the loader throws `E_PEER_DEAD` after the feeder's end,
+`E_HUNG` after this consumer was evicted, `E_STATE` if the feeder is in a later epoch or has stopped this one.
+"""
+join_feeder(fd::RawFD; fields, batchsize=1, timeout=JOIN_SECONDS) = consumer_of(fields, batchsize) do out, err
+    L.feedlane_loader_join_gc_safe(reinterpret(Int32, fd), nanoseconds(timeout), out, err)
+end
+
+function join_feeder(path::AbstractString; fields, batchsize=1, timeout=JOIN_SECONDS, id=nothing, lag=:block, evict_after=0)
+    config, place = consumer_config(id, lag, evict_after), Base.cconvert(Cstring, String(path))
+    return GC.@preserve config place consumer_of(fields, batchsize) do out, err
+        L.feedlane_loader_join_path_gc_safe(Cstring(pointer(place)), address_of(config), nanoseconds(timeout), out, err)
+    end
+end
+
+"The loader of the handle that `join` writes."
+function consumer_of(join, fields, batchsize)
+    names, specs = declared(fields)
+    out, report, epoch = Ref{Ptr{L.feedlane_loader}}(C_NULL), Report(), Ref{Int64}(0)
+    status = GC.@preserve out report join(address_of(out), address_of(report.raw))
+    status == L.FEEDLANE_OK || throw(error_of(status, report))
+    handle = Handle(out[], false, nothing)
+    check(L.feedlane_loader_next_epoch(out[], epoch))
+    kinds = Tuple{map(spec -> array_type(spec, batchsize != 0), specs)...}
+    return Loader{names,kinds}(handle, struct_of(L.feedlane_batch), report, epoch[])
+end
+
+"Batches just before this one that the feeder took back: of a consumer with `lag=:observe`."
+missed(batch::Batch) = Int(raw(batch).missed)
