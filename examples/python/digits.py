@@ -30,11 +30,13 @@ class Digits:
 class Moved(Digits):
     """To train on: those that aren't held out, in [0, 1], moved by up to a pixel each way as the sample's seed says."""
 
+    held_out = HELD_OUT
+
     def __len__(self):
-        return len(self.labels) - HELD_OUT
+        return len(self.labels) - self.held_out
 
     def __getitem__(self, i):
-        digit, y, x = ORDER[HELD_OUT + i], feedlane.sample_seed() % 3, feedlane.sample_seed() // 3 % 3
+        digit, y, x = ORDER[self.held_out + i], feedlane.sample_seed() % 3, feedlane.sample_seed() // 3 % 3
         return np.pad(self.images[digit], 1)[y : y + 8, x : x + 8] / np.float32(16), self.labels[digit]
 
 

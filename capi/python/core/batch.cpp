@@ -14,6 +14,7 @@ struct Batch {
   PyObject_HEAD feedlane_loader* loader;  // valid for the functions of its batches after its end too
   feedlane_batch batch;
   bool is_held;
+  bool is_read_only;
   std::int64_t forks;
 };
 
@@ -42,6 +43,8 @@ PyObject* get(PyObject* self, void*) {
 
 PyObject* get_is_held(PyObject* self, void*) { return PyBool_FromLong(batch_of(self)->is_held ? 1 : 0); }
 
+PyObject* get_is_read_only(PyObject* self, void*) { return PyBool_FromLong(batch_of(self)->is_read_only ? 1 : 0); }
+
 PyObject* get_indices(PyObject* self, void*) {
   const Batch* const b = held(self);
   if (b == nullptr) return nullptr;
@@ -67,9 +70,11 @@ PyGetSetDef batch_members[] = {
     {"worker", get<&feedlane_batch::worker>, nullptr, "The worker that made it; -1: the trainer itself.", nullptr},
     {"attempt", get<&feedlane_batch::attempt>, nullptr, "Which attempt made it, from 0.", nullptr},
     {"rows", get<&feedlane_batch::count>, nullptr, "How many rows it has.", nullptr},
+    {"missed", get<&feedlane_batch::missed>, nullptr, "Batches just before it that the feeder took back.", nullptr},
     {"tensor_count", get<&feedlane_batch::tensor_count>, nullptr, "How many tensors it has.", nullptr},
     {"_stamps", get_stamps, nullptr, "Its stamps, as batch.Stamps has them.", nullptr},
     {"is_held", get_is_held, nullptr, "False: it was released.", nullptr},
+    {"is_read_only", get_is_read_only, nullptr, "Whether its memory can't be written: a consumer's.", nullptr},
     {"indices", get_indices, nullptr, "The data set indices of its rows; None of an iterable data set.", nullptr},
     {"skipped", get_skipped, nullptr, "The data set indices of samples that were left out of it.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -108,7 +113,7 @@ PyObject* tensor(PyObject* self, PyObject* number) {
 PyObject* array(PyObject* self, PyObject* number) {
   const feedlane_tensor* const t = tensor_of(held(self), PyLong_AsLongLong(number));
   if (t == nullptr) return nullptr;
-  Ref made = array_of(batch_of(self)->loader, batch_of(self)->batch.token, *t);
+  Ref made = array_of(batch_of(self)->loader, batch_of(self)->batch.token, *t, batch_of(self)->is_read_only);
   if (!made && PyErr_Occurred() == nullptr) Py_RETURN_NONE;
   return made.release();
 }
@@ -163,7 +168,7 @@ PyType_Spec batch_spec = {"feedlane._core.Batch", sizeof(Batch), 0,
 
 }  // namespace
 
-Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch) {
+Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read_only) {
   auto* const b = new_object<Batch>(reinterpret_cast<PyTypeObject*>(types.batch));
   if (b == nullptr) {
     (void)feedlane_batch_release(loader, batch.token);
@@ -172,6 +177,7 @@ Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch) {
   b->loader = loader;
   b->batch = batch;
   b->is_held = true;
+  b->is_read_only = is_read_only;
   b->forks = forks();
   return Ref(reinterpret_cast<PyObject*>(b));
 }

@@ -128,6 +128,8 @@ enum LeafOwner : long { owner_any, owner_numpy, owner_torch };
 // loader.cpp: Loader.
 struct Loader;
 bool add_loader(PyObject* module);
+// The Loader of a consumer. Takes over the handle. Null with an exception; then it is freed.
+Ref new_consumer(feedlane_loader* handle);
 // Null with a TypeError.
 Loader* loader_of(PyObject* object);
 // A call on the handle, which stays valid until the end of this object. Null with a StateError: it was closed. While one
@@ -156,19 +158,21 @@ PyObject* on_handle(PyObject* self, PyObject*) {
 std::nullptr_t refuse(PyObject* self, std::int32_t status);
 // The number of `begin`s so far.
 std::int64_t turn_of(const Loader& loader);
+// Whether its batches are mapped for reading only: those of a consumer.
+bool is_read_only(const Loader& loader);
 // An exception that a callback raised and that ends loops at once, or null.
 Ref take_interruption(const Loader& loader);
 
 // batch.cpp: Batch and its Tensors.
 bool add_batch(PyObject* module);
 // Takes over the caller's reference of the batch. Null with an exception; then it is released.
-Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch);
+Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read_only);
 
 // view.cpp: the arrays and tensors over a batch's memory.
 bool add_view(PyObject* module);
 // A numpy array over tensor `number` of a batch that is held; it holds a reference of its own. Null without an
 // exception: of a type that numpy doesn't have.
-Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor);
+Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only);
 // A DLPack capsule of it.
 Ref capsule_of(feedlane_loader* loader, std::uint64_t token, std::int32_t number, bool is_versioned);
 

@@ -15,7 +15,7 @@ constexpr Py_ssize_t max_metadata_bytes = 16 << 20;  // tree.MAX_BYTES
 
 struct Cursor {
   PyObject_HEAD PyObject* loader;  // a Loader
-  PyObject* epoch;                 // loader._Epoch: what is not an ordinary batch is its to decide
+  PyObject* epoch;                 // iteration._Epoch: what is not an ordinary batch is its to decide
   PyObject* read;                  // metadata, number of tensors -> plan
   PyObject* from_dlpack;           // None: arrays are numpy's
   std::int64_t timeout_ns;         // for a batch; FEEDLANE_FOREVER
@@ -101,7 +101,7 @@ class Builder {
   Ref leaf(long number, long owner) const {
     const feedlane_tensor& tensor = batch_.tensors[number];
     const bool is_torch = owner == owner_torch || (owner == owner_any && cursor_.from_dlpack != Py_None);
-    if (!is_torch) return array_of(loader_, batch_.token, tensor);
+    if (!is_torch) return array_of(loader_, batch_.token, tensor, is_read_only(loader_of_cursor(cursor_)));
     if (cursor_.from_dlpack == Py_None) return {};
     Ref capsule = capsule_of(loader_, batch_.token, static_cast<std::int32_t>(number), false);
     Ref made(capsule ? PyObject_CallFunctionObjArgs(cursor_.from_dlpack, capsule.get(), nullptr) : nullptr);
@@ -162,7 +162,7 @@ Ref outcome(const Cursor& cursor, std::int32_t status, bool is_again) {
 
 // What `method` of the epoch makes of a Batch object.
 Ref by_epoch(const Cursor& cursor, feedlane_loader* loader, const char* method, const feedlane_batch& batch) {
-  Ref object = new_batch(loader, batch);
+  Ref object = new_batch(loader, batch, is_read_only(loader_of_cursor(cursor)));
   return object ? Ref(PyObject_CallMethod(cursor.epoch, method, "O", object.get())) : Ref();
 }
 
@@ -299,7 +299,7 @@ Py_ssize_t length(PyObject* self) { return PyObject_Length(cursor_of(self)->epoc
 PyType_Slot cursor_slots[] = {
     {Py_tp_doc,
      const_cast<char*>("Cursor(loader, epoch, read, from_dlpack, timeout_ns, held, is_whole): an epoch's batches.\n"
-                       "epoch: see _Epoch in loader.py.")},
+                       "epoch: see _Epoch in iteration.py.")},
     {Py_tp_new, reinterpret_cast<void*>(new_cursor)},
     {Py_tp_dealloc, reinterpret_cast<void*>(free_cursor)},
     {Py_tp_traverse, reinterpret_cast<void*>(visit)},

@@ -4,6 +4,7 @@
 #include "members.hpp"
 #include "numbers.hpp"
 #include "observe.hpp"
+#include "share.hpp"
 
 #include <structmember.h>
 
@@ -16,7 +17,7 @@ struct Loader {
   PyObject_HEAD PyObject* weak;
   feedlane_loader* handle;  // for calls; null: it was closed, and the last call has returned
   feedlane_loader* owned;   // for close; null: it was closed
-  bool is_closing;
+  bool is_closing, is_consumer;
   int calls, nexts;  // under way, by the GIL; those for_next
   std::int64_t turn, forks;
   PyObject *data, *sampler, *pool;  // what the handle uses
@@ -70,7 +71,10 @@ std::span<const Member<Config>> config_members() {
                                            member_of<&Config::trace>("trace"),
                                            member_of<&Config::world>("world"),
                                            member_of<&Config::rank>("rank"),
-                                           member_of<&Config::max_batches>("max_batches")};
+                                           member_of<&Config::max_batches>("max_batches"),
+                                           member_of<&Config::share>("share"),
+                                           member_of<&Config::consumers>("consumers"),
+                                           member_of<&Config::share_tail>("share_tail")};
   return members;
 }
 
@@ -109,14 +113,14 @@ bool read_argv(PyObject* object, std::vector<const char*>& argv) {
 // ---- life ----
 
 PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
-  static const char* names[] = {"config",        "fields", "data",  "sampler", "pool",
-                                "worker_config", "argv",   "state", "name",    nullptr};
+  static const char* names[] = {"config", "fields", "data", "sampler",    "pool", "worker_config",
+                                "argv",   "state",  "name", "share_path", nullptr};
   PyObject *numbers = nullptr, *fields = Py_None, *data = Py_None, *sampler = Py_None, *pool = Py_None, *argv = Py_None;
-  const char *worker_config = nullptr, *state = nullptr, *name = nullptr;
-  Py_ssize_t worker_config_bytes = 0, state_bytes = 0;
-  if (PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOOOz#Oz#z:Loader", const_cast<char**>(names), &PyDict_Type,
+  const char *worker_config = nullptr, *state = nullptr, *name = nullptr, *share_path = nullptr;
+  Py_ssize_t worker_config_bytes = 0, state_bytes = 0, share_path_bytes = 0;
+  if (PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOOOz#Oz#zz#:Loader", const_cast<char**>(names), &PyDict_Type,
                                   &numbers, &fields, &data, &sampler, &pool, &worker_config, &worker_config_bytes,
-                                  &argv, &state, &state_bytes, &name) == 0)
+                                  &argv, &state, &state_bytes, &name, &share_path, &share_path_bytes) == 0)
     return nullptr;
   auto config = init<Config>();
   Lists lists;
@@ -141,6 +145,7 @@ PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
   config.state = state;
   config.state_bytes = static_cast<std::uint64_t>(state_bytes);
   config.name = name;
+  config.share_path = share_path;
 
   auto* const loader = new_object<Loader>(type);
   Ref made(reinterpret_cast<PyObject*>(loader));
@@ -223,17 +228,18 @@ PyObject* length(PyObject* self, feedlane_loader* handle) {
   return s == FEEDLANE_OK ? PyLong_FromLongLong(batches) : refuse(self, s);
 }
 
-PyObject* state(PyObject*, feedlane_loader* handle) {
-  std::uint64_t bytes = 0;
-  std::int32_t s = feedlane_loader_state(handle, 0, nullptr, 0, &bytes, error_room());
-  while (s == FEEDLANE_E_LIMIT) {
-    Ref buffer(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
-    if (!buffer) return nullptr;
+PyObject* state(PyObject* self, feedlane_loader* handle) {
+  std::uint64_t bytes = 1024;  // a consumer asks its feeder at each call: one is enough for most states
+  for (;;) {
     const std::uint64_t cap = bytes;
-    s = feedlane_loader_state(handle, 0, PyBytes_AsString(buffer.get()), cap, &bytes, error_room());
+    Ref buffer(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(cap)));
+    if (!buffer) return nullptr;
+    char* const to = PyBytes_AsString(buffer.get());
+    const auto call = [&] { return feedlane_loader_state(handle, 0, to, cap, &bytes, error_room()); };
+    const std::int32_t s = self_of(self).is_consumer ? unlocked(call) : call();
     if (s == FEEDLANE_OK) return PySequence_GetSlice(buffer.get(), 0, static_cast<Py_ssize_t>(bytes));
+    if (s != FEEDLANE_E_LIMIT) return raise(s);
   }
-  return raise(s);
 }
 
 PyObject* open_worker(PyObject*, feedlane_loader* handle) {
@@ -271,6 +277,15 @@ PyMethodDef loader_methods[] = {
     {"state", on_handle<state>, METH_NOARGS, "state() -> bytes: the position after the newest batch"},
     {"open_worker", on_handle<open_worker>, METH_NOARGS,
      "open_worker() -> (id, descriptor), the caller's to close; None: none is missing"},
+    {"open_consumer", open_consumer, METH_VARARGS,
+     "open_consumer(id, lag, evict_after_ns) -> (id, descriptor), the caller's to close"},
+    {"serve", serve, METH_O, "serve(timeout_ns) -> END or TIMEOUT: the feeder's loop"},
+    {"attend", attend, METH_O, "attend(timeout_ns): waits for something to happen, at most so long, and handles it"},
+    {"consumer", get_consumer, METH_O, "consumer(nth) -> dict of feedlane_consumer_stats; None: there are fewer"},
+    {"next_epoch", on_handle<next_epoch>, METH_NOARGS, "next_epoch() -> the smallest that this consumer may begin"},
+    {"join", join, METH_VARARGS | METH_STATIC, "join(fd, timeout_ns) -> Loader of a consumer. Owns fd in every case."},
+    {"join_path", join_path, METH_VARARGS | METH_STATIC,
+     "join_path(path, id, lag, evict_after_ns, timeout_ns) -> Loader of a consumer"},
     {"stats", on_handle<get_stats>, METH_NOARGS, "stats() -> dict of feedlane_stats"},
     {"worker_stats", get_worker_stats, METH_O,
      "worker_stats(id) -> dict of feedlane_worker_stats; None: there are fewer"},
@@ -300,9 +315,10 @@ PyType_Slot loader_slots[] = {
     {Py_tp_doc,
      const_cast<char*>(
          "Loader(config, fields=None, data=None, sampler=None, pool=None, worker_config=None, argv=None, state=None, "
-         "name=None)\n"
+         "name=None, share_path=None)\n"
          "config: dict of feedlane_loader_config; fields: ((name, (code, bits), shape), ...); data: without workers,\n"
-         "see callbacks.cpp; worker_config, state: bytes; argv: list of bytes; name: str. One thread at a time, but\n"
+         "see callbacks.cpp; worker_config, state: bytes; argv: list of bytes; name, share_path: str. One thread at a "
+         "time, but\n"
          "close.")},
     {0, nullptr}};
 PyType_Spec loader_spec = {"feedlane._core.Loader", sizeof(Loader), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -337,6 +353,21 @@ std::nullptr_t refuse(PyObject* self, std::int32_t status) {
 }
 
 std::int64_t turn_of(const Loader& loader) { return loader.turn; }
+
+bool is_read_only(const Loader& loader) { return loader.is_consumer; }
+
+Ref new_consumer(feedlane_loader* handle) {
+  auto* const loader = new_object<Loader>(loader_type);
+  if (loader == nullptr) {
+    (void)feedlane_loader_destroy(&handle);
+    return {};
+  }
+  loader->forks = forks();
+  loader->is_consumer = true;
+  loader->owned = loader->handle = handle;
+  (void)feedlane_loader_ref(handle);
+  return Ref(reinterpret_cast<PyObject*>(loader));
+}
 
 Ref take_interruption(const Loader& loader) {
   PyObject* const python = loader.sampler != nullptr ? sampler_target(loader.sampler) : nullptr;

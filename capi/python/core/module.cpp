@@ -112,7 +112,18 @@ constexpr Constant constants[] = {NAMED(ABI),
                                   NAMED(START_THREAD),
                                   NAMED(START_EXTERNAL),
                                   NAMED(DISPATCH_LEAST_LOADED),
-                                  NAMED(DISPATCH_ROUND_ROBIN)};
+                                  NAMED(DISPATCH_ROUND_ROBIN),
+                                  NAMED(SHARE_NONE),
+                                  NAMED(SHARE_EVERY),
+                                  NAMED(SHARE_DEAL),
+                                  NAMED(LAG_BLOCK),
+                                  NAMED(LAG_EVICT),
+                                  NAMED(LAG_OBSERVE),
+                                  NAMED(CONSUMER_NONE),
+                                  NAMED(CONSUMER_OFFERED),
+                                  NAMED(CONSUMER_ATTACHED),
+                                  NAMED(CONSUMER_EVICTED),
+                                  NAMED(CONSUMER_LEFT)};
 #undef NAMED
 
 bool add_constants(PyObject* module) {

@@ -16,6 +16,7 @@ struct View {
   std::uint64_t token;
   void* data;
   std::uint64_t bytes;
+  bool is_read_only;
 };
 
 void free_view(PyObject* self) {
@@ -26,7 +27,8 @@ void free_view(PyObject* self) {
 
 int get_buffer(PyObject* self, Py_buffer* buffer, int flags) {
   auto* const view = reinterpret_cast<View*>(self);
-  return PyBuffer_FillInfo(buffer, self, view->data, static_cast<Py_ssize_t>(view->bytes), 0, flags);
+  return PyBuffer_FillInfo(buffer, self, view->data, static_cast<Py_ssize_t>(view->bytes), view->is_read_only ? 1 : 0,
+                           flags);
 }
 
 PyType_Slot view_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_view)},
@@ -63,7 +65,7 @@ Ref capsule_by(std::int32_t (*function)(feedlane_loader*, std::uint64_t, std::in
 
 }  // namespace
 
-Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor) {
+Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only) {
   Ref key(PyLong_FromLong(tensor.dtype.lanes == 1 ? tensor.dtype.code << 8 | tensor.dtype.bits : -1));
   PyObject* const dtype = key ? PyDict_GetItemWithError(types.dtypes, key.get()) : nullptr;  // borrowed
   if (dtype == nullptr) return {};
@@ -77,6 +79,7 @@ Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor
   view->token = token;
   view->data = tensor.data;
   view->bytes = tensor.bytes;
+  view->is_read_only = is_read_only;
   Ref memory(reinterpret_cast<PyObject*>(view));
   Ref shape = shape_of(tensor.shape, tensor.ndim);
   if (!shape) return {};

@@ -7,13 +7,16 @@ from . import _library
 _library.load()
 from . import samplers as samplers  # noqa: E402
 from .batch import Batch as Batch, BatchTensor as BatchTensor, Stamps as Stamps
+from .consumer import Consumer as Consumer, join as join
 from .errors import (AbiError as AbiError, ArgumentError as ArgumentError, Busy as Busy, CorruptError as CorruptError,
                      DeviceError as DeviceError, FeedlaneError as FeedlaneError, Forked as Forked, Hung as Hung,
                      InitError as InitError, LimitError as LimitError, OutOfMemory as OutOfMemory, PeerDead as PeerDead,
-                     Quarantined as Quarantined, SampleError as SampleError, SlotsHeld as SlotsHeld, StaleBatch as StaleBatch,
-                     StateError as StateError, SystemCallError as SystemCallError, Timeout as Timeout,
+                     Quarantined as Quarantined, ReadOnlyWarning as ReadOnlyWarning, SampleError as SampleError,
+                     SlotsHeld as SlotsHeld, StaleBatch as StaleBatch, StateError as StateError, SystemCallError as SystemCallError, Timeout as Timeout,
                      TooManyRestarts as TooManyRestarts, Unsupported as Unsupported)
-from .loader import Event as Event, Loader as Loader
+from .feeding import ConsumerStats as ConsumerStats, Place as Place
+from .iteration import Batches as Batches, Event as Event
+from .loader import Loader as Loader
 from .maker import (WorkerInfo as WorkerInfo, get_shard as get_shard, get_worker_info as get_worker_info,
                     sample_seed as sample_seed)
 from .pinned import Pool as Pool

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from . import errors
 from .batch import Batch as _Batch
-from .records import (BatchRecord, Diagnosis, DType, LoaderInfo, Plan, PoolStats, RankInfo, StateInfo, Stats, Timings, WorkerSetup,
+from .records import (BatchRecord, ConsumerCounters, Diagnosis, DType, LoaderInfo, Plan, PoolStats, RankInfo, StateInfo, Stats, Timings, WorkerSetup,
                       WorkerStats)
 
 ABI: int
@@ -60,6 +60,18 @@ START_THREAD: int
 START_EXTERNAL: int
 DISPATCH_LEAST_LOADED: int
 DISPATCH_ROUND_ROBIN: int
+
+SHARE_NONE: int
+SHARE_EVERY: int
+SHARE_DEAL: int
+LAG_BLOCK: int
+LAG_EVICT: int
+LAG_OBSERVE: int
+CONSUMER_NONE: int
+CONSUMER_OFFERED: int
+CONSUMER_ATTACHED: int
+CONSUMER_EVICTED: int
+CONSUMER_LEFT: int
 
 # ---- what the module calls ----
 
@@ -205,10 +217,10 @@ class Loader:
     def __new__(cls, config: dict[str, Any], fields: tuple[tuple[bytes, DType, tuple[int, ...]], ...] | None = None,
                 data: _Dataset | None = None, sampler: Sampler | None = None, pool: Pool | None = None,
                 worker_config: bytes | None = None, argv: list[bytes] | None = None, state: bytes | None = None,
-                name: str | None = None) -> Loader:
+                name: str | None = None, share_path: bytes | None = None) -> Loader:
         """config: fields of feedlane_loader_config. fields: name, element type and shape of the tensors. data: instead of
         workers. worker_config: what each worker is told. argv: the command that starts one. state: where the epoch goes on.
-        name: what monitors show. ArgumentError, LimitError, OutOfMemory, SystemCallError; CorruptError, AbiError: of the state."""
+        name: what monitors show. share_path: where consumers may join. ArgumentError, LimitError, OutOfMemory, SystemCallError; CorruptError, AbiError: of the state."""
     @property
     def is_closed(self) -> bool:
         """Whether close was called."""
@@ -227,6 +239,22 @@ class Loader:
         """The position after the newest batch. Unsupported: the sampler has no state."""
     def open_worker(self) -> tuple[int, int] | None:
         """The number of a worker that is missing, and a descriptor for it, which the caller closes. None: none is missing."""
+    def open_consumer(self, id: int, lag: int, evict_after_ns: int, /) -> tuple[int, int]:
+        """A place's number and a descriptor for it, which the caller closes, by the fields of feedlane_consumer_config."""
+    def serve(self, timeout_ns: int, /) -> int:
+        """The feeder's loop, without the GIL: END or TIMEOUT. Raises what feedlane_loader_serve says, and what a callback left."""
+    def attend(self, timeout_ns: int, /) -> None:
+        """Waits without the GIL until something may have happened, at most so long, and handles it by feedlane_loader_poll."""
+    def consumer(self, nth: int, /) -> ConsumerCounters | None:
+        """A consumer, as its feeder sees it; None: there are fewer."""
+    def next_epoch(self) -> int:
+        """The smallest epoch that this consumer may begin. StateError: it is none."""
+    @staticmethod
+    def join(descriptor: int, timeout_ns: int, /) -> Loader:
+        """A consumer's. The descriptor belongs to the library from here on. Waits without the GIL."""
+    @staticmethod
+    def join_path(path: bytes, id: int, lag: int, evict_after_ns: int, timeout_ns: int, /) -> Loader:
+        """The same by a feeder's path, and the fields of feedlane_consumer_config."""
     def stats(self) -> Stats:
         """The loader's counters."""
     def worker_stats(self, worker: int, /) -> WorkerStats | None:
@@ -298,6 +326,12 @@ class Batch:
     @property
     def rows(self) -> int:
         """The number of its rows."""
+    @property
+    def missed(self) -> int:
+        """The number of batches just before it that the feeder took back: of a consumer with lag="observe"."""
+    @property
+    def is_read_only(self) -> bool:
+        """Whether its memory can't be written: a consumer's."""
     @property
     def tensor_count(self) -> int:
         """The number of its tensors."""

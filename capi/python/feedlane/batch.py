@@ -2,6 +2,7 @@
 """A batch in the trainer's hands, and its tensors where they lie in shared memory."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -41,13 +42,17 @@ class BatchTensor:
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         if stream is not None:
             raise BufferError(f"stream {stream!r}: memory of the CPU has no streams")
+        is_versioned = max_version is not None and max_version[0] >= 1
+        if self._batch.is_read_only and not is_versioned:
+            raise BufferError("a consumer's memory is read-only, which DLPack can say from version 1.0 on: the caller asks for an "
+                              "older one. Take .numpy() or .torch()")
         if dl_device not in (None, _CPU) or copy:
             raise BufferError("shared as it is, on the CPU: it isn't copied, to no other device either")
-        return self._batch._capsule(self._index, max_version is not None and max_version[0] >= 1)
+        return self._batch._capsule(self._index, is_versioned)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """A numpy array over its memory, of its shape and dtype. TypeError: numpy has no such dtype. StaleBatch: the batch was
-        released."""
+        """A numpy array over its memory, of its shape and dtype; a consumer's isn't writeable. TypeError: numpy has no such dtype.
+        StaleBatch: the batch was released."""
         array = self._batch._array(self._index)
         if array is None:
             raise TypeError(f'numpy has no {self.dtype}: use tensors="torch"')
@@ -55,16 +60,29 @@ class BatchTensor:
 
     def torch(self) -> Tensor:
         """A torch tensor over its memory, of its shape and dtype. ImportError: there is no torch. StaleBatch: the batch was
-        released."""
+        released. A consumer's memory is read-only, which torch doesn't know: a ReadOnlyWarning says so."""
+        if self._batch.is_read_only:
+            warn_of_torch(stacklevel=3)
+        return self.as_torch()
+
+    def as_torch(self) -> Tensor:
+        """The same without the warning, for those who know."""
         import torch
         from torch.utils import dlpack
-        if self.dtype == "bool":
+        if self.dtype == "bool" and not self._batch.is_read_only:
             return torch.from_numpy(self.numpy())  # by DLPack torch takes none before 2.2
-        tensor: Tensor = dlpack.from_dlpack(self)
+        tensor: Tensor = dlpack.from_dlpack(self._batch._capsule(self._index, False))
         return tensor
 
     def __repr__(self) -> str:
         return f"BatchTensor({self.name!r}, shape={self.shape}, dtype={self.dtype})"
+
+
+def warn_of_torch(stacklevel: int) -> None:
+    """That torch tensors over a consumer's memory must not be written."""
+    warnings.warn("torch tensors of a shared loader are in read-only memory, which torch doesn't know: an operation in place ends the "
+                  "process with SIGSEGV. clone() them before, or copy them to a device", errors.ReadOnlyWarning,
+                  stacklevel=stacklevel + 1)
 
 
 class Stamps(NamedTuple):

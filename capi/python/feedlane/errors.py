@@ -89,6 +89,10 @@ class SampleError(FeedlaneError, RuntimeError):
     """The data set failed; `traceback` is the worker's, `sample` its index. The loop can go on with the next batch."""
 
 
+class ReadOnlyWarning(UserWarning):
+    """A torch tensor over memory that can't be written, which torch doesn't know: an operation in place ends the process."""
+
+
 class InitError(FeedlaneError, RuntimeError):
     """A worker could not set up its data set."""
 

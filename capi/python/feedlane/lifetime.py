@@ -14,7 +14,11 @@ _open: weakref.WeakSet[_core.Loader] = weakref.WeakSet()
 def create(config: dict[str, Any], **rest: Any) -> _core.Loader:
     """A _core.Loader, which is closed at the interpreter's end. `config`: a dict of feedlane_loader_config; `rest`: see
     core/loader.cpp. Raises what _core.Loader does."""
-    loader = _core.Loader(config, **rest)
+    return keep(_core.Loader(config, **rest))
+
+
+def keep(loader: _core.Loader) -> _core.Loader:
+    """The same loader, which is closed at the interpreter's end."""
     _open.add(loader)
     return loader
 

@@ -2,43 +2,23 @@
 """The trainer's side: a Loader over a data set, with the arguments that torch's DataLoader has for the same things."""
 from __future__ import annotations
 
-import functools
-import gc
-import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
-from . import (_core, dtypes, errors, inline, lifetime, maker, observe, order, pinned, policies, progress as progress_line,
-               samplers, tree, worker)
+from . import _core, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, samplers, worker
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .batch import Batch, BatchTensor
-    from .records import DType, Indexed, Stats, WorkerStats
+    from .records import DType, Indexed
 
 # Address space of a slot where the samples' sizes aren't declared. Only what is written takes memory.
 _SLOT_BYTES = 256 << 20
 
 
-class Event(NamedTuple):
-    """What has happened to a loader. kind: "warning", "worker died", "worker started", "quarantined" and so on; worker, batch and
-    sample: -1 if it isn't about one."""
-
-    kind: str
-    text: str
-    worker: int
-    batch: int
-    sample: int
-
-
-_EVENTS = ["", "warning", "worker died", "worker started", "worker wanted", "quarantined", "invalid", "sample retried",
-           "sample substituted", "sample skipped", "worker hung", "device failed"]
-
-
-class Loader(observe.Observed):
+class Loader(feeding.Feeder):
     """Batches of `dataset`, made by worker processes in shared memory and used where they lie.
 
     Named as torch's DataLoader has them, with the same meaning: batch_size (None: no batches), shuffle, sampler,
@@ -68,6 +48,12 @@ class Loader(observe.Observed):
       world, rank   of an iterable data set: the number of ranks that share it, and which one this is, as `rank_detect()` says.
                     See `get_shard()`. world=0: one rank, whatever the launcher says
       max_batches   batches of an epoch, after which it ends; 0: no limit
+      share         "every" or "deal": the batches are for consumers in other processes, see feeding.Feeder for what such a loader
+                    does. "every": each consumer gets every batch; "deal": batch k is for consumer k mod `consumers`
+      consumers     with "every" at the same time, at most; with "deal" exactly
+      share_path    a Unix socket to make, by which consumers of this user may join
+      share_tail    with "deal", True: the last batches go to the first consumers when they are fewer than `consumers`; False:
+                    they are left out, so that all get equally many
     and, of map-style data sets, for samples that fail, in this order (`__getitem__` makes them then):
       retries       more tries of a sample that raised one of `retry_on`, after `retry_backoff` seconds, then twice as many ...
       substitute    substitute(index, seed, tries) says which index to take instead, or None; up to 16 times. A function that
@@ -88,12 +74,16 @@ class Loader(observe.Observed):
                  retry_on: type[BaseException] | Iterable[type[BaseException]] = (OSError,), retry_backoff: float = 0,
                  substitute: Callable[[int, int, int], int | None] | None = None, skip_budget: int = 0,
                  allow_pickle: bool = False, name: str | None = None, trace: int = 0, progress: bool | TextIO = False,
-                 world: int = 0, rank: int = 0, max_batches: int = 0) -> None:
+                 world: int = 0, rank: int = 0, max_batches: int = 0,
+                 share: Literal["every", "deal"] | None = None, consumers: int | None = None,
+                 share_path: str | os.PathLike[str] | None = None, share_tail: bool = False) -> None:
         """ValueError: an argument out of its domain, or arguments that exclude each other. ImportError: torch is asked for and
         isn't there. What pickle raises of a data set or a function that workers can't get. ArgumentError, LimitError,
         OutOfMemory, SystemCallError: the library says so. Workers begin with the first iteration."""
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
+        self.share = share
+        shared = feeding.configuration(share, consumers, share_path, share_tail, tensors, progress)
         # Which of these numbers make sense the library says.
         num_workers, held, max_restarts, retries, world, rank = (
             errors.whole(name, number, -2**31, 2**31 - 1)
@@ -151,7 +141,8 @@ class Loader(observe.Observed):
                                                           "round_robin": _core.DISPATCH_ROUND_ROBIN}),
             task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
             retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget,
-            trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches)
+            trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches, **shared)
+        self._share_path = None if share_path is None else os.fsencode(share_path)
         if fields and self._order.says_no_batch_size():
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
@@ -177,22 +168,9 @@ class Loader(observe.Observed):
         core = lifetime.create(
             config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,
             sampler=sampler.handle if sampler is not None else None, pool=self._pool.handle if self._pool is not None else None,
-            state=state, name=self.name, **how)
+            state=state, name=self.name, share_path=self._share_path, **how)
         self.close()
         self._core, self._inline = core, data
-
-    def close(self) -> None:
-        """Ends the workers and waits for them. Batches and arrays that are left stay as they are. The loader can't be used any
-        more: another thread's `next` ends with a StateError. Busy: called by the data set or sampler of a loader without
-        workers; nothing has happened."""
-        if self._core is not None:
-            self._core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- epochs ----
 
@@ -208,39 +186,10 @@ class Loader(observe.Observed):
         length = self._order.length(self.batch_size, self.drop_last)
         return min(length, self._config["max_batches"] or length)
 
-    def __iter__(self) -> Iterator[Any]:
-        """An epoch's batches: what the samples are made of, with arrays of shape [rows, ...] in place of their arrays and
-        numbers. StateError: the loader was closed. Forked: it is the parent process's. `next` raises Timeout, SlotsHeld, what the
-        data set has raised as a SampleError (without workers with it as the cause), InitError, PeerDead, Quarantined,
-        TooManyRestarts."""
-        return self._cursor(whole=False)
-
-    def batches(self) -> Iterator[Batch]:
-        """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""
-        return self._cursor(whole=True)
-
-    def _cursor(self, whole: bool) -> Iterator[Any]:
-        from_dlpack: Callable[[Any], Any] | None = None
-        if self._torch is not None:
-            from torch.utils import dlpack as from_torch
-            from_dlpack = from_torch.from_dlpack
-        core = self._begin()
-        cursor = _core.Cursor(core, _Epoch(self, core, whole), functools.partial(tree.load, allow_pickle=self.allow_pickle),
-                              from_dlpack, int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
-        return self._shown(cursor, core) if self.progress else cursor
-
-    def _shown(self, cursor: _core.Cursor, core: _core.Loader) -> Iterator[Any]:
-        info = core.info()
-        label = f"{self.name} epoch {info['epoch']}" if self.name else f"epoch {info['epoch']}"
-        return progress_line.Bar(cursor, lambda: core, progress_line.epoch_of(label, self, info["batch"]), self.progress)
-
-    def _figures(self) -> observe.Figures:
-        return self._core
-
     def _begin(self) -> _core.Loader:
         self._raise_interruption()
         if self._core.is_closed:
-            raise _closed()
+            raise iteration.closed()
         fresh = self._order.start()
         if fresh is not None:
             self.close()  # it was never used, and there need not be memory for two
@@ -285,18 +234,13 @@ class Loader(observe.Observed):
         if turn == core.turn and self.num_workers > 0 and not self.persistent_workers and not core.is_closed:
             core.stop()
 
-    def _convert(self, tensor: BatchTensor, owner: int) -> Any:
-        if owner == tree.TORCH or (owner == tree.ANY and self._torch is not None):
-            return tensor.torch()
-        return tensor.numpy()
-
     # ---- state and numbers ----
 
     def state_dict(self) -> dict[str, bytes]:
         """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold. Unsupported: the order
         comes from a Python sampler."""
         try:
-            return {"feedlane": self._core.state()}
+            return super().state_dict()
         except errors.Unsupported:
             if self._order.sampler is None or self._order.sampler.python is None:
                 raise
@@ -306,9 +250,10 @@ class Loader(observe.Observed):
     def load_state_dict(self, state: Mapping[str, bytes]) -> None:
         """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data set
         with as many as there were. CorruptError, AbiError: this is no state, or another version's. ArgumentError: it is of
-        another order."""
+        another order. StateError: a shared loader that has consumers."""
         blob = state["feedlane"]
         info = _core.Loader.read_state(blob)
+        self._leave_consumers()
         try:
             self._create(info["base_seed"], state=blob)
         except (errors.LimitError, errors.OutOfMemory):  # not enough for two
@@ -316,82 +261,6 @@ class Loader(observe.Observed):
             self._create(info["base_seed"], state=blob)
         self._order.take_base_seed(info["base_seed"])
         self._next_epoch = info["epoch"] + info["ended"]
-
-    def stats(self) -> Stats:
-        """The library's counters, by name: see feedlane_stats in feedlane.h. `rank_source`: what said the rank of a distributed
-        sampler, or ""."""
-        return self._core.stats()
-
-    def workers(self) -> list[WorkerStats]:
-        """A dict for each worker: see feedlane_worker_stats in feedlane.h."""
-        counters = map(self._core.worker_stats, itertools.count())
-        return list(itertools.takewhile(bool, counters))  # type: ignore[arg-type]  # up to the first None
-
-    def events(self) -> list[Event]:
-        """What has happened since the last call and wasn't asked for: deaths, replacements, warnings."""
-        return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), text, worker, batch, sample)
-                for kind, text, worker, batch, sample in iter(self._core.event, None)]
-
-
-def _closed() -> errors.FeedlaneError:
-    return errors.make(_core.E_STATE, "the loader was closed")
-
-
-class _Epoch:
-    """What the compiled iterator asks, see core/cursor.cpp. The epoch ends with it, or when the next one begins."""
-
-    _ended = False
-
-    def __init__(self, loader: Loader, core: _core.Loader, whole: bool) -> None:
-        self._loader, self._core, self._turn, self._whole = loader, core, core.turn, whole
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def end(self) -> None:
-        self._ended = True
-
-    def refuse(self, status: int) -> NoReturn:
-        """Of a `next` that can't be called."""
-        if self._ended:
-            raise StopIteration
-        text = "another iteration over this loader has begun since" if status == _core.E_STATE else ""
-        raise errors.make(status, text)
-
-    def outcome(self, status: int, exception: errors.FeedlaneError, is_again: bool) -> Any:
-        """Of a `next` that yielded no batch: raises, or waits for one. is_again: this status came just before, too."""
-        loader = self._loader
-        if status == _core.SLOTS_HELD:
-            if is_again:
-                raise errors.make(status, f"the loop keeps {self._core.stats()['slots_held']} batches or arrays of them, and "
-                                  f"there is no slot for another: drop some, copy them, or Loader(held=...)")
-            gc.collect()  # perhaps they are kept by garbage
-            return NotImplemented
-        if status == _core.TIMEOUT:
-            raise errors.make(status, f"no batch came in {loader.timeout} s")
-        if status == _core.E_STATE and self._ended:
-            raise StopIteration
-        if status == _core.E_STATE and self._core.is_closed:
-            raise _closed()
-        loader._raise(exception)
-
-    def unusual(self, batch: Batch) -> Any:
-        """The data of a batch whose plan the compiled iterator doesn't know."""
-        with batch.adopt(self._loader._convert, self._loader.allow_pickle):
-            return batch.data
-
-    def arrived(self, batch: Batch) -> Any:
-        """What becomes of a Batch, where that is asked for."""
-        if self._loader._streams and self._loader._pool is not None:
-            batch.record_stream(self._loader._pool.current_stream())
-        return batch.adopt(self._loader._convert, self._loader.allow_pickle) if self._whole else self.unusual(batch)
-
-    def __del__(self) -> None:
-        if not self._ended:
-            try:
-                self._loader._stop(self._core, self._turn)
-            except errors.FeedlaneError:  # closed just now, or another thread is in a call
-                pass
 
 
 def _declare(fields: Iterable[tuple[Any, ...]]) -> tuple[tuple[bytes, DType, tuple[int, ...]], ...]:

@@ -53,6 +53,19 @@ class Stats(TypedDict):
     restarts_unattached: int
 
 
+class ConsumerCounters(TypedDict):
+    """A consumer, as its feeder sees it (feedlane_consumer_stats)."""
+
+    id: int
+    state: int
+    pid: int
+    lag: int
+    delivered: int
+    taken_back: int
+    waiting: int
+    held: int
+
+
 class WorkerStats(TypedDict):
     """Counters of a worker (feedlane_worker_stats)."""
 

@@ -18,7 +18,7 @@ if __name__ == "__main__":  # workers import this too
 
 # Of feedlane_loader_config, what the module has arguments of its own for; and what is not Python's.
 OBJECTS = {"sampler", "dataset", "fields", "field_count", "state", "state_bytes", "argv", "envp", "worker_config",
-           "worker_config_bytes", "pinned", "name"}
+           "worker_config_bytes", "pinned", "name", "share_path", "share_reserved"}
 
 
 def fields(struct):
@@ -31,7 +31,7 @@ DICTS = {"feedlane_stats": records.Stats, "feedlane_worker_stats": records.Worke
          "feedlane_state_info": records.StateInfo, "feedlane_rank": records.RankInfo, "feedlane_worker_info": records.WorkerSetup,
          "feedlane_loader_info": records.LoaderInfo, "feedlane_histogram": records.Histogram,
          "feedlane_timings": records.Timings, "feedlane_batch_record": records.BatchRecord,
-         "feedlane_diagnosis": records.Diagnosis}
+         "feedlane_diagnosis": records.Diagnosis, "feedlane_consumer_stats": records.ConsumerCounters}
 # Of feedlane_worker_info, what belongs to another field, or is of no use to Python.
 NOT_SET_UP = {"iterable", "config_bytes", "fields", "field_count", "retries", "retry_backoff_ns"}
 

@@ -32,9 +32,9 @@ def ended(watched_ones, within_s):
 class Trainer(subprocess.Popen):
     """A program in Python that prints lines; killed at the end of a `with`."""
 
-    def __init__(self, *command):
+    def __init__(self, *command, pass_fds=()):
         super().__init__([sys.executable, "-B", *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                         stderr=subprocess.DEVNULL, text=True)
+                         stderr=subprocess.DEVNULL, text=True, pass_fds=pass_fds)
 
     def go(self):
         self.stdin.write("\n")

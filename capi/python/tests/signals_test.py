@@ -12,7 +12,7 @@ import feedlane
 from datasets import Numbers
 
 PACKAGE = os.path.dirname(feedlane.__file__)
-FILES = ("inline", "samplers", "loader", "batch", "maker", "collate", "tree")
+FILES = ("inline", "samplers", "loader", "iteration", "batch", "maker", "collate", "tree")
 
 
 class Interrupter:
@@ -193,7 +193,7 @@ class Others(unittest.TestCase):
                     loader = feedlane.Loader(Numbers(40), 4, num_workers=workers)
                     iterator = loader.batches()
                     try:
-                        with Interrupter(n, signal.SIGUSR1, ("loader",)) as interrupter:
+                        with Interrupter(n, signal.SIGUSR1, ("loader", "iteration")) as interrupter:
                             use()
                     except feedlane.StateError as error:
                         self.assertIn("closed", str(error))

@@ -78,6 +78,29 @@ def hold() -> None:
     loader.close()
 
 
+def share() -> None:
+    """A feeder, and a trainer that joins it."""
+    with feedlane.Loader(Squares(), 4, num_workers=1, share="deal", consumers=1, share_tail=True) as feeder:
+        with assert_type(feeder.open_consumer(0, lag="evict", evict_after=60), feedlane.Place) as place:
+            assert_type((place.id, place.fd), tuple[int, int])
+            consumer = assert_type(feedlane.join(place, timeout=60), feedlane.Consumer)
+        assert_type(feeder.serve(), bool)
+        train(consumer)
+        for stats in assert_type(feeder.consumers(), list[feedlane.ConsumerStats]):
+            assert_type(stats.held, int)
+            assert stats.state == "attached"
+        consumer.close()
+        assert_type(feeder.finish(), bool)
+
+
+def train(batches: feedlane.Batches) -> None:
+    """Of a Loader or a Consumer."""
+    for batch in batches.batches():
+        assert_type(batch.missed, int)
+        batch.release()
+    assert_type(len(batches), int)
+
+
 def sample() -> None:
     """Orders."""
     order = assert_type(samplers.random(8, 3, shuffle="feistel"), feedlane.Sampler)
@@ -113,6 +136,7 @@ def fail() -> None:
 if __name__ == "__main__":
     iterate()
     hold()
+    share()
     sample()
     pool()
     fail()

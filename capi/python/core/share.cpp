@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// One loader, many trainers: places for consumers, the feeder's loop, joining. See feedlane/share.h.
+#include "share.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "members.hpp"
+
+namespace feedlane::python {
+namespace {
+
+// A wait ends this often, so that a signal that came just before it finds Python's handler.
+constexpr std::int64_t slice_ns = 200'000'000;
+
+std::int64_t now_ns() {
+  timespec now{};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A wait of at most `timeout_ns`, in slices.
+class Slices {
+ public:
+  explicit Slices(std::int64_t timeout_ns)
+      : end_ns_(timeout_ns == FEEDLANE_FOREVER ? FEEDLANE_FOREVER : now_ns() + timeout_ns) {}
+  // Of the next slice; 0: the time is over.
+  [[nodiscard]] std::int64_t next_ns() const {
+    return end_ns_ == FEEDLANE_FOREVER ? slice_ns : std::clamp<std::int64_t>(end_ns_ - now_ns(), 0, slice_ns);
+  }
+
+ private:
+  std::int64_t end_ns_;
+};
+
+// Raises what a signal's handler raises, or what a callback has left for the loop. False: with that exception.
+bool may_go_on(PyObject* self) {
+  if (PyErr_CheckSignals() != 0) return false;
+  const Ref interruption = take_interruption(*loader_of(self));
+  if (interruption) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interruption.get())), interruption.get());
+  return !interruption;
+}
+
+// Null with an exception.
+PyObject* consumer_of(std::int32_t status, feedlane_loader* handle) {
+  if (status == FEEDLANE_OK) return new_consumer(handle).release();
+  return raise(status);
+}
+
+}  // namespace
+
+// ---- the feeder ----
+
+PyObject* open_consumer(PyObject* self, PyObject* args) {
+  auto config = init<feedlane_consumer_config>();
+  long long evict_after_ns = 0;
+  if (PyArg_ParseTuple(args, "iiL:open_consumer", &config.id, &config.lag, &evict_after_ns) == 0) return nullptr;
+  config.evict_after_ns = evict_after_ns;
+  const LoaderCall call(*loader_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  std::int32_t id = -1, fd = -1;
+  if (!check(feedlane_loader_open_consumer(call.handle(), &config, &id, &fd, error_room()))) return nullptr;
+  return Py_BuildValue("(ii)", id, fd);
+}
+
+PyObject* serve(PyObject* self, PyObject* timeout_ns) {
+  std::int64_t timeout = 0;
+  if (!from_python(timeout_ns, "timeout_ns", timeout)) return nullptr;
+  const Slices slices(timeout);
+  for (;;) {
+    if (!may_go_on(self)) return nullptr;
+    const std::int64_t slice = slices.next_ns();
+    const LoaderCall call(*loader_of(self), LoaderCall::for_next);
+    if (call.handle() == nullptr) return nullptr;
+    const std::int32_t s = unlocked([&] { return feedlane_loader_serve(call.handle(), slice, error_room()); });
+    if (s < 0) return may_go_on(self) ? raise(s) : nullptr;
+    if (s == FEEDLANE_END || (s == FEEDLANE_TIMEOUT && slice == 0)) return PyLong_FromLong(s);
+  }
+}
+
+PyObject* attend(PyObject* self, PyObject* timeout_ns) {
+  std::int64_t timeout = 0;
+  if (!from_python(timeout_ns, "timeout_ns", timeout)) return nullptr;
+  const Slices slices(timeout);
+  const LoaderCall call(*loader_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  pollfd fd{-1, POLLIN, 0};
+  if (const std::int32_t s = feedlane_loader_wait_fd(call.handle(), &fd.fd); s != FEEDLANE_OK) return refuse(self, s);
+  bool is_over = false;
+  while (!is_over) {
+    if (!may_go_on(self)) return nullptr;
+    const std::int32_t armed = feedlane_loader_arm(call.handle());
+    if (armed < 0) return refuse(self, armed);
+    const std::int64_t slice = slices.next_ns();
+    is_over = slice == 0 || armed == FEEDLANE_AGAIN;
+    if (!is_over) is_over = unlocked([&] { return ::poll(&fd, 1, static_cast<int>(slice / 1'000'000) + 1); }) > 0;
+  }
+  const std::int32_t s = unlocked([&] { return feedlane_loader_poll(call.handle(), error_room()); });
+  if (!check(s)) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* get_consumer(PyObject* self, PyObject* nth) {
+  using Stats = feedlane_consumer_stats;
+  static const Member<Stats> members[] = {member_of<&Stats::id>("id"),
+                                          member_of<&Stats::state>("state"),
+                                          member_of<&Stats::pid>("pid"),
+                                          member_of<&Stats::lag>("lag"),
+                                          member_of<&Stats::delivered>("delivered"),
+                                          member_of<&Stats::taken_back>("taken_back"),
+                                          member_of<&Stats::waiting>("waiting"),
+                                          member_of<&Stats::held>("held")};
+  std::int32_t number = 0;
+  if (!from_python(nth, "nth", number)) return nullptr;
+  const LoaderCall call(*loader_of(self));
+  if (call.handle() == nullptr) return nullptr;
+  auto stats = init<Stats>();
+  const std::int32_t s = feedlane_loader_get_consumer(call.handle(), number, &stats);
+  if (s == FEEDLANE_END) Py_RETURN_NONE;
+  return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : refuse(self, s);
+}
+
+// ---- a consumer ----
+
+PyObject* next_epoch(PyObject* self, feedlane_loader* handle) {
+  std::int64_t epoch = 0;
+  const std::int32_t s = feedlane_loader_next_epoch(handle, &epoch);
+  return s == FEEDLANE_OK ? PyLong_FromLongLong(epoch) : refuse(self, s);
+}
+
+PyObject* join(PyObject*, PyObject* args) {
+  int fd = -1;
+  long long timeout_ns = 0;
+  if (PyArg_ParseTuple(args, "iL:join", &fd, &timeout_ns) == 0) return nullptr;
+  feedlane_loader* handle = nullptr;
+  const std::int32_t s = unlocked([&] { return feedlane_loader_join(fd, timeout_ns, &handle, error_room()); });
+  return consumer_of(s, handle);
+}
+
+PyObject* join_path(PyObject*, PyObject* args) {
+  auto config = init<feedlane_consumer_config>();
+  const char* path = nullptr;
+  long long evict_after_ns = 0, timeout_ns = 0;
+  if (PyArg_ParseTuple(args, "yiiLL:join_path", &path, &config.id, &config.lag, &evict_after_ns, &timeout_ns) == 0)
+    return nullptr;
+  config.evict_after_ns = evict_after_ns;
+  feedlane_loader* handle = nullptr;
+  const std::int32_t s =
+      unlocked([&] { return feedlane_loader_join_path(path, &config, timeout_ns, &handle, error_room()); });
+  return consumer_of(s, handle);
+}
+
+}  // namespace feedlane::python

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trainers iterate, whoever makes the batches: what Loader and Consumer have in common."""
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TextIO
+
+from . import _core, errors, observe, pinned, progress as progress_line, tree
+
+if TYPE_CHECKING:
+    from . import _core as core_module
+    from .batch import Batch, BatchTensor
+    from .records import Stats, WorkerStats
+
+
+class Event(NamedTuple):
+    """What has happened to a loader. kind: "warning", "worker died", "worker started", "quarantined" and so on; worker, batch and
+    sample: -1 if it isn't about one."""
+
+    kind: str
+    text: str
+    worker: int
+    batch: int
+    sample: int
+
+
+_EVENTS = ["", "warning", "worker died", "worker started", "worker wanted", "quarantined", "invalid", "sample retried",
+           "sample substituted", "sample skipped", "worker hung", "device failed", "consumer left", "consumer lags",
+           "consumer evicted"]
+
+
+class Batches(observe.Observed):
+    """Epochs of batches: a Loader, which makes them, or a Consumer, which gets them from another process's Loader."""
+
+    timeout: float
+    allow_pickle: bool
+    name: str | None
+    progress: bool | TextIO
+    _core: core_module.Loader
+    _torch: ModuleType | None
+    _pool: pinned.Pool | None
+    _streams: bool  # batches are recorded on torch's stream
+
+    # ---- life ----
+
+    def close(self) -> None:
+        """Ends the workers and waits for them. Batches and arrays that are left stay as they are. The loader can't be used any
+        more: another thread's `next` ends with a StateError. Busy: called by the data set or sampler of a loader without
+        workers; nothing has happened."""
+        if self._core is not None:
+            self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- epochs ----
+
+    def set_epoch(self, epoch: int) -> None:
+        """The number of the next epoch. Without it each iteration counts one up."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """Batches in an epoch. TypeError: nobody knows."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        """An epoch's batches: what the samples are made of, with arrays of shape [rows, ...] in place of their arrays and
+        numbers. StateError: the loader was closed. Forked: it is the parent process's. `next` raises Timeout, SlotsHeld, what the
+        data set has raised as a SampleError (without workers with it as the cause), InitError, PeerDead, Quarantined,
+        TooManyRestarts."""
+        return self._cursor(whole=False)
+
+    def batches(self) -> Iterator[Batch]:
+        """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""
+        return self._cursor(whole=True)
+
+    def _cursor(self, whole: bool) -> Iterator[Any]:
+        from_dlpack: Callable[[Any], Any] | None = None
+        if self._torch is not None:
+            from torch.utils import dlpack as from_torch
+            from_dlpack = from_torch.from_dlpack
+        core = self._begin()
+        cursor = _core.Cursor(core, _Epoch(self, core, whole), functools.partial(tree.load, allow_pickle=self.allow_pickle),
+                              from_dlpack, int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
+        return self._shown(cursor, core) if self.progress else cursor
+
+    def _shown(self, cursor: core_module.Cursor, core: core_module.Loader) -> Iterator[Any]:
+        info = core.info()
+        label = f"{self.name} epoch {info['epoch']}" if self.name else f"epoch {info['epoch']}"
+        return progress_line.Bar(cursor, lambda: core, progress_line.epoch_of(label, self, info["batch"]), self.progress)
+
+    def _figures(self) -> observe.Figures:
+        return self._core
+
+    def _begin(self) -> core_module.Loader:
+        """Begins the next epoch."""
+        raise NotImplementedError
+
+    def _raise(self, exception: errors.FeedlaneError) -> NoReturn:
+        """What the library says."""
+        raise exception
+
+    def _stop(self, core: core_module.Loader, turn: int) -> None:
+        """Nobody goes on with this epoch."""
+
+    def _convert(self, tensor: BatchTensor, owner: int) -> Any:
+        if self._torch is not None and owner != tree.NUMPY:
+            return tensor.as_torch()
+        return tensor.torch() if owner == tree.TORCH else tensor.numpy()
+
+    # ---- state and numbers ----
+
+    def state_dict(self) -> dict[str, bytes]:
+        """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold."""
+        return {"feedlane": self._core.state()}
+
+    def load_state_dict(self, state: Mapping[str, bytes]) -> None:
+        """The next iteration goes on with exactly the remaining batches."""
+        raise NotImplementedError
+
+    def stats(self) -> Stats:
+        """The library's counters, by name: see feedlane_stats in feedlane.h. `rank_source`: what said the rank of a distributed
+        sampler, or ""."""
+        return self._core.stats()
+
+    def workers(self) -> list[WorkerStats]:
+        """A dict for each worker: see feedlane_worker_stats in feedlane.h."""
+        counters = map(self._core.worker_stats, itertools.count())
+        return list(itertools.takewhile(bool, counters))  # type: ignore[arg-type]  # up to the first None
+
+    def events(self) -> list[Event]:
+        """What has happened since the last call and wasn't asked for: deaths, replacements, warnings."""
+        return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), text, worker, batch, sample)
+                for kind, text, worker, batch, sample in iter(self._core.event, None)]
+
+
+def closed() -> errors.FeedlaneError:
+    """For a loader that was closed."""
+    return errors.make(_core.E_STATE, "the loader was closed")
+
+
+class _Epoch:
+    """What the compiled iterator asks, see core/cursor.cpp. The epoch ends with it, or when the next one begins."""
+
+    _ended = False
+
+    def __init__(self, loader: Batches, core: _core.Loader, whole: bool) -> None:
+        self._loader, self._core, self._turn, self._whole = loader, core, core.turn, whole
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def end(self) -> None:
+        self._ended = True
+
+    def refuse(self, status: int) -> NoReturn:
+        """Of a `next` that can't be called."""
+        if self._ended:
+            raise StopIteration
+        text = "another iteration over this loader has begun since" if status == _core.E_STATE else ""
+        raise errors.make(status, text)
+
+    def outcome(self, status: int, exception: errors.FeedlaneError, is_again: bool) -> Any:
+        """Of a `next` that yielded no batch: raises, or waits for one. is_again: this status came just before, too."""
+        loader = self._loader
+        if status == _core.SLOTS_HELD:
+            if is_again:
+                raise errors.make(status, f"the loop keeps {self._core.stats()['slots_held']} batches or arrays of them, and "
+                                  f"there is no slot for another: drop some, copy them, or Loader(held=...)")
+            gc.collect()  # perhaps they are kept by garbage
+            return NotImplemented
+        if status == _core.TIMEOUT:
+            raise errors.make(status, f"no batch came in {loader.timeout} s")
+        if status == _core.E_STATE and self._ended:
+            raise StopIteration
+        if status == _core.E_STATE and self._core.is_closed:
+            raise closed()
+        loader._raise(exception)
+
+    def unusual(self, batch: Batch) -> Any:
+        """The data of a batch whose plan the compiled iterator doesn't know."""
+        with batch.adopt(self._loader._convert, self._loader.allow_pickle):
+            return batch.data
+
+    def arrived(self, batch: Batch) -> Any:
+        """What becomes of a Batch, where that is asked for."""
+        if self._loader._streams and self._loader._pool is not None:
+            batch.record_stream(self._loader._pool.current_stream())
+        return batch.adopt(self._loader._convert, self._loader.allow_pickle) if self._whole else self.unusual(batch)
+
+    def __del__(self) -> None:
+        if not self._ended:
+            try:
+                self._loader._stop(self._core, self._turn)
+            except errors.FeedlaneError:  # closed just now, or another thread is in a call
+                pass
