@@ -115,7 +115,9 @@ TEST_CASE("who can't have a place is told why, by the path too; where no feeder 
                                                                   {place(FEEDLANE_LAG_OBSERVE), "config.lag"},
                                                                   {place(3), "config.lag"},
                                                                   {place(1, -1, -1), "config.evict_after_ns"}};
-  for (const auto& [config, argument] : bad) {
+  for (const auto& one : bad) {
+    const feedlane_consumer_config& config = one.first;
+    const char* const argument = one.second;
     CAPTURE(std::string(argument));
     const Joined refused = join_path(feeder.get(), at.path, &config);
     CHECK(refused.status == FEEDLANE_E_ARGUMENT);
