@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes src/LibFeedlane/constants.jl, handles.jl, structs.jl and functions.jl out of the record of the interface.
+# Writes src/LibFeedlane/constants.jl, handles.jl, structs.jl, reports.jl and functions.jl out of the record of the interface.
 # Usage: julia gen/generate.jl interface.json [FOLDER]    (default: ../src/LibFeedlane); test/record.jl compares the files.
 include("json.jl")
 
@@ -38,10 +38,19 @@ function write_handles(io, record)
     end
 end
 
-function write_structs(io, record)
+"The first struct of monitor.h. The structs of that header and of observe.h come last in the record."
+const FIRST_REPORT = "feedlane_stats"
+
+"What users pass and what they work with; `reports`: what the library reports of itself."
+function write_structs(io, record, reports=false)
     print(io, HEAD)
-    declared = copy(JSON.get(record, "handles"))
+    declared, is_report = copy(JSON.get(record, "handles")), false
     for (name, layout) in JSON.get(record, "structs")
+        is_report |= name == FIRST_REPORT
+        if is_report != reports
+            push!(declared, name)
+            continue
+        end
         println(io, "\nstruct ", name)
         for field in JSON.get(layout, "fields")
             kind, count = julia_type(JSON.get(field, "type"), declared), JSON.get(field, "length")
@@ -79,7 +88,7 @@ end
 function main(record_path, folder=joinpath(@__DIR__, "..", "src", "LibFeedlane"))
     record = JSON.parse(read(record_path, String))
     for (name, writer) in ("constants" => write_constants, "handles" => write_handles, "structs" => write_structs,
-                           "functions" => write_functions)
+                           "reports" => (io, record) -> write_structs(io, record, true), "functions" => write_functions)
         open(io -> writer(io, record), joinpath(folder, name * ".jl"), "w")
     end
 end

@@ -10,6 +10,7 @@ const libfeedlane = "libfeedlane.so.1"
 include("constants.jl")
 include("handles.jl")
 include("structs.jl")
+include("reports.jl")
 include("functions.jl")
 
 "Where the library may be, in the order in which it is tried."
