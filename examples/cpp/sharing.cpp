@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loader for several trainers: a feeder, and trainers that join it by a path, each started on its own. Whoever trains gets
+// One loader for several trainers: a feeder, and trainers that join it by a path, each started on its own. Each trainer gets
 // every batch; with `deal` trainer K of N gets the batches K, K + N, ...
 // Usage: sharing feed PATH TRAINERS [deal] | sharing train PATH
 #include <feedlane/feedlane.hpp>

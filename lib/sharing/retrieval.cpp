@@ -52,7 +52,7 @@ void Audience::collect(Link& link) {
 void Audience::deliver_again(const Link& link, Parcel parcel) {
   if (!epoch.is_in_progress || parcel.epoch != epoch.number) {
     stock_.put_back(parcel.slot);
-    return tell(FEEDLANE_EVENT_WARNING, link, "returned a batch unread after the end of its epoch: nobody has had it");
+    return tell(FEEDLANE_EVENT_WARNING, link, "returned a batch unread after the end of its epoch: no consumer has read it");
   }
   parcel.round = ++round_;
   stock_.record(round_);

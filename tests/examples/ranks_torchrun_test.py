@@ -54,8 +54,8 @@ class Torchrun(Cases):
                 self.assertEqual(sorted(map(len, run.steps[22].indices)), [0, 0, 16, 16])
 
     def continued(self, where, ranks, **how):
-        """A run in which a rank has halted in the second epoch. Folder, machines, the rank's process, and the losses of a run that
-        nobody has killed."""
+        """A run in which a rank has halted in the second epoch. Folder, machines, the rank's process, and the losses of a run
+        without a death."""
         chosen = "--epochs", "2", "--batch", "48"
         undisturbed = self.run_to_end(ONE, 1, *chosen)
         folder = self.folder()

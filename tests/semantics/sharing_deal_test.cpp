@@ -173,7 +173,7 @@ TEST_CASE("every: the state after a batch is the same on every consumer, and res
   }
 }
 
-TEST_CASE("deal: the state is that after the whole round, the same on every consumer, whoever has had what") {
+TEST_CASE("deal: the state is that after the whole round, the same on every consumer, whichever batches each has taken") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   for (const std::size_t after : {1U, 3U, 5U}) {  // of 5 batches a consumer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers iterate, whoever makes the batches: what Loader and Consumer have in common."""
+"""What trainers iterate: the part that Loader and Consumer share."""
 from __future__ import annotations
 
 import functools

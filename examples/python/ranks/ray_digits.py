@@ -62,7 +62,7 @@ def attempt(places, options):
         if not failures:
             return None
         if left == places:
-            raise failures[0]  # nobody has died: a fault of the program
+            raise failures[0]  # no rank has died: a fault of the program
         return left
     finally:
         for actor in actors:
