@@ -180,8 +180,9 @@ void Crew::handle_end(std::uint32_t w) {
   drain_lane(w);
   roster_.lanes().close(w);
   const std::uint64_t refused = m.refused_task;
-  const Gone gone{how,          peer.pid(),  refused != 0 ? refused : peer.tasks().in_hand(), !m.is_undead(),
-                  refused != 0, is_stopping_};
+  const std::uint64_t blamed = refused != 0 ? refused : peer.tasks().in_hand();
+  const bool counts_kill = !m.is_undead() && !m.lost_message;
+  const Gone gone{how, peer.pid(), blamed, counts_kill, refused != 0, is_stopping_};
   const std::int64_t in_hand = owner_.on_gone(w, gone);
   if (peer.was_cut_off() && refused != 0) (void)format_to(how, "was ended for saying what makes no sense");
   roster_.unstick(w);

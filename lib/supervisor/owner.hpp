@@ -19,7 +19,7 @@ struct Gone {
   const char* how;  // the end of "worker 1: process 2 ..."
   pid_t pid;
   std::uint64_t blamed_task;  // what it had in hand, or was cut off for
-  bool counts_kill;           // false: the kill was counted when the worker got stuck
+  bool counts_kill;           // false: it was counted when the worker got stuck, or the worker was not to blame
   bool is_refused;            // it was cut off for what it said about that task
   bool is_stopping;           // all workers are being ended
 };
