@@ -55,12 +55,12 @@ FEEDLANE_API int32_t feedlane_loader_open_consumer(feedlane_loader *l, const fee
  *  - END: every batch of the epoch was delivered.
  *  - END before the first epoch: config.consumers consumers have joined. Call serve before begin if none of them may miss
  *    a batch.
- *  - END after an epoch: all consumers have left.
+ *  - END after an epoch: all consumers have left or were evicted, and hold no batch.
  *  - TIMEOUT, INTERRUPTED: call again.
  *  - E_PEER_DEAD: there is no consumer; or, with share deal, a place has none, and the batches kept for it occupy the
  *    slots that the other places need. Each call returns it until a place is opened.
- *  - E_HUNG: every slot is held by consumers that were evicted; `text` names them. Each call returns it until they end or
- *    release a batch.
+ *  - E_HUNG: every slot is held by consumers that were evicted or have left; `text` names them. Each call returns it until
+ *    one of them ends or releases a batch.
  *  - Other errors of feedlane_loader_next.
  *
  * Thread safety: one thread at a time. Waits. Calls back: sampler.
@@ -75,7 +75,7 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  *  - END: the feeder delivered all of the epoch. Share every: all consumers see it after the same batch; share deal:
  *    after the same number of batches, without config.share_tail.
  *  - SLOTS_HELD: the feeder has no free slot, and this consumer holds the most batches: release one.
- *  - E_PEER_DEAD: the feeder has ended; returned after all batches that it had delivered.
+ *  - E_PEER_DEAD: the feeder has ended; returned after the batches of this epoch that it had delivered.
  *  - E_HUNG: this consumer was evicted. Batches that it holds stay valid.
  *  - E_STATE: the feeder is in a later epoch (argument "epoch", `needed` is that epoch), or stopped the epoch.
  *
@@ -86,6 +86,7 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  *
  * Errors of the call:
  *  - E_PEER_DEAD: the feeder has ended. TIMEOUT.
+ *  - E_HUNG: the feeder has closed the place, because nobody joined within its config.start_timeout_ns.
  *  - E_CORRUPT, E_ABI: `fd` leads to no feeder, or to another version's.
  *
  * Thread safety: any thread. Waits.
@@ -125,14 +126,14 @@ typedef struct feedlane_consumer_stats {
   int32_t lag;   /**< FEEDLANE_LAG_* */
   int32_t reserved;
   uint64_t delivered;  /**< batches */
-  uint64_t taken_back; /**< batches revoked before the consumer took them */
+  uint64_t taken_back; /**< batches revoked before the consumer took them, or missed for want of room */
   uint64_t waiting;    /**< batches delivered and not taken */
   uint64_t held;       /**< batches taken and not returned */
 } feedlane_consumer_stats;
 
 /**
- * Consumer `nth` of this feeder, in the order in which their places were opened, then places without a consumer. Evicted
- * and leaving ones are listed while they hold batches. END: there are fewer. E_ARGUMENT: nth is negative.
+ * Consumer `nth` of this feeder, in the order in which their places were opened; then, with share deal, places without a
+ * consumer. Evicted and leaving ones are listed while they hold batches. END: there are fewer. E_ARGUMENT: nth is negative.
  *
  * Thread safety: one thread at a time.
  */

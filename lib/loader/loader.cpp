@@ -168,7 +168,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       return FEEDLANE_TIMEOUT;
     }
     if (outlet_ != nullptr && dispatcher_.is_out_of_slots()) stamps.end_wait();  // it waits for consumers, not for data
-    if (const Status s = wait(deadline, error); s != FEEDLANE_OK) return s;
+    if (const Status s = wait(deadline, true, error); s != FEEDLANE_OK) return s;
   }
 }
 
@@ -222,7 +222,11 @@ bool Loader::has_wake_up_work() {
          wakeups_.is_interrupted() || wakeups_.is_closed() || (outlet_ != nullptr && outlet_->has_work());
 }
 
-Status Loader::wait(os::Deadline deadline, Error& error) {
+// With a worker that is stuck more than one slot may have to be free.
+void Loader::prepare_outlet() { outlet_->prepare_wait(!memory_.slots.any_free() || crew_.roster().stuck() != 0); }
+
+Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
+  if (outlet_ != nullptr) prepare_outlet();
   const auto has_work = [this] { return has_wake_up_work(); };
   const bool has_begun = dispatcher_.has_begun();
   if (has_begun && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
@@ -231,7 +235,7 @@ Status Loader::wait(os::Deadline deadline, Error& error) {
   // set has rung for nobody.
   // With an outlet, `obstacle` has asked it, and what it holds comes back as its work.
   const auto sweep = [&] {
-    if (!has_begun) return outlet_ != nullptr && has_work();
+    if (!has_begun || !wants_batch) return outlet_ != nullptr && has_work();
     return has_work() || (outlet_ == nullptr && dispatcher_.is_out_of_slots()) || delivery_.is_out_of_buffers() ||
            dispatcher_.is_left_to_stuck();
   };
@@ -282,10 +286,12 @@ Status Loader::poll(Error& error) {
 Status Loader::arm(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
+  if (outlet_ != nullptr) prepare_outlet();
   os::Deadline first = crew_.next_deadline().earlier(delivery_.copier_deadline()).earlier(crew_.next_look());
   if (outlet_ != nullptr) first = first.earlier(outlet_->next_deadline());
   if (const Status s = wakeups_.set_alarm(first, error); s != FEEDLANE_OK) return s;
-  const auto is_ready = [this] { return has_news() || has_wake_up_work(); };
+  const bool wants_batches = outlet_ == nullptr || outlet_->wants_batches();
+  const auto is_ready = [=, this] { return (wants_batches && has_news()) || has_wake_up_work(); };
   const Status s = waiter_.arm(is_ready, error);
   if (s != FEEDLANE_OK) return s;
   crew_.audit();
@@ -318,7 +324,7 @@ Status Loader::attend(os::Deadline deadline, Error& error) {
     crew_.sweep();
     dispatcher_.feed();
   }
-  return wait(deadline, error);
+  return wait(deadline, false, error);
 }
 
 Status Loader::save(const checkpoint::Progress& progress, std::vector<std::byte>& out, Error& error) const {

@@ -16,7 +16,11 @@ class Outlet {
   Outlet& operator=(const Outlet&) = delete;
   virtual ~Outlet() = default;
 
-  // Whether a consumer has returned a batch, or has anything else to tell. Reads a word a consumer.
+  // Whether an epoch is in progress.
+  [[nodiscard]] virtual bool wants_batches() const = 0;
+  // Before each wait. `needs_slots`: the loader has none free to make batches in.
+  virtual void prepare_wait(bool needs_slots) = 0;
+  // Whether a consumer has returned a batch that is waited for, or has anything else to tell. Reads a word a consumer.
   [[nodiscard]] virtual bool has_work() const = 0;
   // `fd` is readable.
   virtual void on_event() = 0;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How consumers come to a feeder, and what they say over their sockets.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -14,16 +16,12 @@
 namespace feedlane::sharing {
 namespace {
 
+// How long a guest waits in the listen backlog if there are too few descriptors for it.
+constexpr std::int64_t listen_again_after_ns = 100'000'000;
+
 template <class Message>
 Status send(const os::Fd& socket, const Message& message, std::span<const int> fds, Error& error) {
   return os::send_message(socket.get(), std::as_bytes(std::span(&message, 1)), fds, error);
-}
-
-void refuse(const os::Fd& socket, const Error& why) {
-  Refused refused{};
-  write_refused(why, refused);
-  Error ignored;
-  (void)send(socket, refused, {}, ignored);
 }
 
 // What a state's reply carries: a memfd with the bytes.
@@ -50,6 +48,13 @@ void write_refused(const Error& error, Refused& out) {
   copy_text(out.text, sizeof out.text, error.text);
 }
 
+void refuse(const os::Fd& socket, const Error& why) {
+  Refused refused{};
+  write_refused(why, refused);
+  Error ignored;
+  (void)send(socket, refused, {}, ignored);
+}
+
 Status read_refused(const Refused& refused, Error& error) {
   const std::string argument(first(sizeof refused.argument, refused.argument));
   (void)error.refuse(refused.status, argument.c_str(), refused.found, refused.needed, "{}",
@@ -71,9 +76,11 @@ Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t
   if (config.lag == FEEDLANE_LAG_OBSERVE && deals())
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.lag", config.lag, FEEDLANE_LAG_EVICT,
                         "batches that are dealt can't be missed by the one that they are for");
-  if (config.evict_after_ns < 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.evict_after_ns", config.evict_after_ns, 0,
-                        "config.evict_after_ns is {}, must not be negative", config.evict_after_ns);
+  constexpr std::int64_t longest_ns = FEEDLANE_FOREVER / 2;
+  if (config.evict_after_ns < 0 || config.evict_after_ns > longest_ns)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.evict_after_ns", config.evict_after_ns,
+                        config.evict_after_ns < 0 ? 0 : longest_ns, "config.evict_after_ns is {}, must be in 0 .. {}",
+                        config.evict_after_ns, longest_ns);
   if (config.id >= 0 && links_.at_place(static_cast<std::size_t>(config.id)) != nullptr)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.id", config.id, -1, "place {} has a consumer", config.id);
   for (id = std::max(config.id, 0); id < places; id++)
@@ -103,6 +110,7 @@ Status Audience::admit(const feedlane_consumer_config& config, os::Fd socket, st
                        error);
   if (s == FEEDLANE_OK) s = link->create(plan_, files_, error);
   links_.all.reserve(links_.all.size() + 1);
+  link->reserve(1 + (deals() ? backlogs_[static_cast<std::size_t>(id)].size() : 0));
   if (s == FEEDLANE_OK) s = poller_.add(link->socket.get(), make_tag(link->number(), kind_socket), error);
   if (s == FEEDLANE_OK) s = poller_.add_bell(link->feeder_event.get(), make_tag(link->number(), kind_bell), error);
   if (s == FEEDLANE_OK) s = welcome(*link, error);
@@ -125,7 +133,7 @@ Status Audience::welcome(Link& link, Error& error) {
   message.share = loader_.config().share;
   message.lag = link.lag();
   message.wants_pidfd = os::names_senders(link.socket.get()) ? 0 : 1;
-  const auto& backlog = deals() ? backlogs_[static_cast<std::size_t>(link.place())] : std::deque<Parcel>();
+  const Parcels& backlog = deals() ? backlogs_[static_cast<std::size_t>(link.place())] : Parcels();
   const std::int64_t next = epoch.number < 0 ? loader_.first_epoch() : epoch.number + (epoch.is_in_progress ? 0 : 1);
   message.epoch = backlog.empty() ? next : backlog.front().epoch;
   message.epoch_batches = batches_of_consumer(link.place());
@@ -141,10 +149,10 @@ Status Audience::welcome(Link& link, Error& error) {
   return send(link.socket, message, fds, error);
 }
 
-// What a consumer has to know that comes in the middle of an epoch, and what waits for its place.
+// What a consumer has to know that comes in the middle of an epoch, and what waits for its place. The link has memory for it.
 void Audience::send_missed(Link& link) {
-  std::deque<Parcel> none;
-  std::deque<Parcel>& backlog = deals() ? backlogs_[static_cast<std::size_t>(link.place())] : none;
+  Parcels none;
+  Parcels& backlog = deals() ? backlogs_[static_cast<std::size_t>(link.place())] : none;
   const bool starts_with_begin = !backlog.empty() && backlog.front().kind == shm::DeliveryKind::begin;
   if (!starts_with_begin && (!backlog.empty() || epoch.is_in_progress)) {
     Parcel parcel;
@@ -154,7 +162,8 @@ void Audience::send_missed(Link& link) {
     parcel.round = backlog.empty() ? round_ : backlog.front().round - 1;
     (void)link.deliver(parcel);
   }
-  for (; !backlog.empty(); backlog.pop_front()) (void)link.deliver(backlog.front());
+  for (const Parcel& parcel : backlog) (void)link.deliver(parcel);
+  backlog.clear();
 }
 
 // ---- events ----
@@ -172,8 +181,14 @@ void Audience::handle(const os::Poller::Event& event) {
 
 void Audience::accept_guest() {
   os::Fd socket;
-  Error ignored;
-  if (os::accept_same_user(listener_.get(), socket, ignored) != FEEDLANE_OK) return;
+  Error error;
+  if (os::accept_same_user(listener_.get(), socket, error) != FEEDLANE_OK) {
+    if (error.os_errno != EMFILE && error.os_errno != ENFILE && error.os_errno != ENOMEM) return;
+    // The connection stays in the backlog, and the listener readable: it is looked at again later.
+    poller_.remove(listener_.get());
+    listen_again_ns_ = os::now_ns() + listen_again_after_ns;
+    return loader_.events().push(FEEDLANE_EVENT_WARNING, error);
+  }
   const std::uint32_t place = std::exchange(next_guest_, (next_guest_ + 1) % max_guests);
   os::Fd& guest = guests_[place];
   if (guest) {
@@ -181,8 +196,16 @@ void Audience::accept_guest() {
     os::discard_messages(guest.get());
   }
   guest = std::move(socket);
+  Error ignored;
   if (poller_.add(guest.get(), make_tag(place, kind_guest), ignored) != FEEDLANE_OK) guest.reset();
   else has_events_ = true;  // it may have asked already
+}
+
+void Audience::listen_again() {
+  Error ignored;
+  const bool listens = poller_.add(listener_.get(), listener_tag, ignored) == FEEDLANE_OK;
+  listen_again_ns_ = listens ? 0 : os::now_ns() + listen_again_after_ns;
+  has_events_ = true;
 }
 
 void Audience::read_request(std::uint32_t place) {
@@ -201,11 +224,21 @@ void Audience::read_request(std::uint32_t place) {
   config.evict_after_ns = asking.evict_after_ns;
   std::int32_t id = 0;
   // The socket is the link's once it is admitted: a copy tells the consumer why it isn't.
-  os::Fd copy(::dup(socket.get()));
-  if (s = admit(config, std::move(socket), id, error); s != FEEDLANE_OK) refuse(copy, error);
+  os::Fd copy(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) {
+    (void)error.os(errno, "admitting a consumer");
+    return refuse(socket, error);
+  }
+  try {
+    s = admit(config, std::move(socket), id, error);
+  } catch (const std::bad_alloc&) {
+    s = error.fail(FEEDLANE_E_MEMORY, "the feeder is out of memory");
+  }
+  if (s != FEEDLANE_OK) refuse(copy, error);
 }
 
 void Audience::read_message(Link& link) {
+  reserve_at(link.place(), link.out());  // what it says is read once, and may be that it leaves
   union {
     Word word;
     Request request;
@@ -227,6 +260,7 @@ void Audience::read_message(Link& link) {
       return end_link(link.number(), "could not be observed");
     }
     link.state = Link::State::attached;
+    link.stalled_since_ns = 0;  // now its own time begins
     link.pid = received.pid;
   } else if (magic == request_magic && received.bytes == sizeof(Request)) {
     answer(link, message.request);
@@ -253,8 +287,13 @@ void Audience::answer(const Link& link, const Request& request) const {
   std::vector<std::byte> state;
   os::Fd memory;
   Error error;
-  Status s = stock_.state(request.round, state, error);
-  if (s == FEEDLANE_OK) s = put_into_memfd(state, memory, error);
+  Status s = FEEDLANE_OK;
+  try {
+    s = stock_.state(request.round, state, error);
+    if (s == FEEDLANE_OK) s = put_into_memfd(state, memory, error);
+  } catch (const std::bad_alloc&) {
+    s = error.fail(FEEDLANE_E_MEMORY, "the feeder is out of memory");
+  }
   if (s == FEEDLANE_OK) reply.bytes = state.size();
   else write_refused(error, reply.why);
   const int fd = memory.get();
@@ -268,8 +307,9 @@ Status Audience::stats(std::int32_t nth, feedlane_consumer_stats& out) {
   work();
   out = {};
   out.size = sizeof out;
-  if (static_cast<std::size_t>(nth) < links_.all.size()) {
-    const Link& link = *links_.all[static_cast<std::size_t>(nth)];
+  const auto n = static_cast<std::size_t>(nth);
+  if (const Link* const found = links_.nth_concerned(n)) {
+    const Link& link = *found;
     static constexpr std::int32_t states[] = {FEEDLANE_CONSUMER_OFFERED, FEEDLANE_CONSUMER_ATTACHED,
                                               FEEDLANE_CONSUMER_EVICTED, FEEDLANE_CONSUMER_LEFT};
     out.id = link.place();
@@ -283,7 +323,7 @@ Status Audience::stats(std::int32_t nth, feedlane_consumer_stats& out) {
     return FEEDLANE_OK;
   }
   // Places that have none: after the links.
-  std::size_t rest = static_cast<std::size_t>(nth) - links_.all.size();
+  std::size_t rest = n - links_.count_concerned();
   for (std::size_t place = 0; place < backlogs_.size(); place++) {
     if (links_.at_place(place) != nullptr || rest-- != 0) continue;
     out.id = static_cast<std::int32_t>(place);

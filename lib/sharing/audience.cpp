@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -25,6 +26,9 @@ Status Audience::open(Error& error) {
   if (s == FEEDLANE_OK) s = poller_.open(error);
   if (s != FEEDLANE_OK) return s;
   *catalogue_.control<shm::ShareGeometry>(sizeof(shm::SegmentHeader)) = plan_.geometry;
+  // Relaxed: consumers get it by the welcome.
+  catalogue_.control<shm::FeederBlock>(plan_.feeder)
+      ->wants_returns.store(wants_returns_ ? 1 : 0, std::memory_order_relaxed);
   if (deals()) backlogs_.resize(config.consumers);
   owner_ = ::getpid();
   if (config.share_path.empty()) return s;
@@ -49,15 +53,32 @@ std::int64_t Audience::batches_of_consumer(std::int32_t place) const {
   return batches / consumers + (loader_.config().share_tail && place < batches % consumers ? 1 : 0);
 }
 
+// Memory for a message to every consumer: what follows can't fail but for Stock::record.
+void Audience::prepare_round() {
+  forget_old_states();
+  for (const std::unique_ptr<Link>& link : links_.all) link->reserve(1);
+  for (Parcels& backlog : backlogs_) reserve_more(backlog, 1);
+}
+
+// Memory for messages to this place, whoever has it.
+void Audience::reserve_at(std::int32_t place, std::size_t more) {
+  if (!deals()) return;
+  const auto at = static_cast<std::size_t>(place);
+  if (Link* const link = links_.at_place(at)) link->reserve(more);
+  reserve_more(backlogs_[at], more);
+}
+
 // What was gathered becomes a round. With share every there is a consumer.
-void Audience::deliver(std::vector<Parcel>& gathered) {
+void Audience::deliver(Parcels& gathered) {
+  prepare_round();
+  stock_.record(round_ + 1);
   round_++;
   for (std::size_t i = 0; i < gathered.size(); i++) {
-    Parcel parcel = gathered[i];
+    Parcel& parcel = gathered[i];
     parcel.round = round_;
     parcel.epoch = epoch.number;
     if (deals()) {
-      deliver_to(i, std::move(parcel));
+      deliver_to(i, parcel);
       continue;
     }
     for (const std::unique_ptr<Link>& link : links_.all) {
@@ -67,19 +88,20 @@ void Audience::deliver(std::vector<Parcel>& gathered) {
     if (parcel.has_slot()) stock_.put_back(parcel.slot);  // the hold of the gatherer
   }
   gathered.clear();
-  stock_.record(round_);
-  forget_old_states();
 }
 
 // Share deal: the place has the gatherer's hold from here on.
-void Audience::deliver_to(std::size_t place, Parcel parcel) {
+void Audience::deliver_to(std::size_t place, const Parcel& parcel) {
   Link* const link = links_.at_place(place);
-  if (link == nullptr) backlogs_[place].push_back(std::move(parcel));
+  if (link == nullptr) backlogs_[place].push_back(parcel);
   else if (!(link->wants(parcel.epoch) && link->deliver(parcel)) && parcel.has_slot()) stock_.put_back(parcel.slot);
 }
 
-// What every consumer is told: begin, end, stopped.
+// What every consumer is told: begin, end, stopped. An epoch that is stopped is left in the middle of a round: its state stays
+// that of the round before.
 void Audience::announce(const Parcel& what) {
+  prepare_round();
+  if (what.kind != shm::DeliveryKind::stopped) stock_.record(round_ + 1);
   Parcel parcel = what;
   parcel.round = ++round_;
   parcel.epoch = epoch.number;
@@ -93,8 +115,24 @@ void Audience::announce(const Parcel& what) {
     parcel.batch = batches_of_consumer(static_cast<std::int32_t>(place));
     backlogs_[place].push_back(parcel);
   }
-  stock_.record(round_);
-  forget_old_states();
+}
+
+// A consumer that holds a batch for long, and takes others meanwhile, may ask about few of the rounds since.
+void Audience::forget_old_states() {
+  std::uint64_t oldest = round_;
+  for (const std::unique_ptr<Link>& link : links_.all) oldest = std::min(oldest, link->oldest());
+  for (const Parcels& backlog : backlogs_)
+    if (!backlog.empty()) oldest = std::min(oldest, backlog.front().round - 1);
+  stock_.forget_before(oldest);
+  if (!stock_.has_many(2 * std::size_t{plan_.geometry.capacity})) return;
+  std::vector<std::uint64_t> rounds{oldest};
+  for (const std::unique_ptr<Link>& link : links_.all)
+    link->for_each_round([&](std::uint64_t round) { rounds.push_back(round); });
+  for (const Parcels& backlog : backlogs_) {
+    if (!backlog.empty()) rounds.push_back(backlog.front().round - 1);  // of the begin that its consumer gets
+    for (const Parcel& parcel : backlog) rounds.push_back(parcel.round);
+  }
+  stock_.keep(std::move(rounds));
 }
 
 }  // namespace feedlane::sharing

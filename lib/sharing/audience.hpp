@@ -15,8 +15,8 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.hpp"
@@ -57,8 +57,9 @@ class Audience {
   [[nodiscard]] shm::CatalogueEntry& entry(std::uint32_t slot) const {
     return catalogue_.control<shm::CatalogueEntry>(plan_.entries)[slot];
   }
-  // As many parcels as a round has; at the end of an epoch fewer. Nothing is left in `gathered`.
-  void deliver(std::vector<Parcel>& gathered);
+  // As many parcels as a round has; at the end of an epoch fewer. Nothing is left in `gathered`. Where memory is short nothing
+  // has happened, here and in `announce`.
+  void deliver(Parcels& gathered);
   // What every consumer is told: begin, end, stopped.
   void announce(const Parcel& what);
 
@@ -69,9 +70,10 @@ class Audience {
   Status stats(std::int32_t nth, feedlane_consumer_stats& out);
   [[nodiscard]] const Links& links() const { return links_; }
 
-  // ---- retrieval.cpp; the first five as Outlet says ----
+  // ---- retrieval.cpp; the first six as Outlet says ----
 
   [[nodiscard]] bool has_work() const;
+  void prepare_wait(bool needs_slots);
   void on_event() { has_events_ = true; }
   void work();
   Status make_room(Error& error);
@@ -79,7 +81,8 @@ class Audience {
   [[nodiscard]] int fd() const { return poller_.fd(); }
   // False: a consumer's ring is full, and it has to read.
   bool make_ring_room();
-  // A batch came: whatever kept the feeder waiting has ended.
+  void forgive(std::int64_t ns);
+  // A batch came: what kept the feeder waiting has ended.
   void end_shortage() { short_since_ns_ = 0; }
   // Whether there is anybody to deliver to. E_PEER_DEAD.
   Status check_consumers(Error& error) const;
@@ -87,7 +90,10 @@ class Audience {
  private:
   // audience.cpp
   [[nodiscard]] std::int64_t batches_of_consumer(std::int32_t place) const;
-  void deliver_to(std::size_t place, Parcel parcel);
+  void deliver_to(std::size_t place, const Parcel& parcel);
+  void prepare_round();
+  void reserve_at(std::int32_t place, std::size_t more);
+  void forget_old_states();
 
   // retrieval.cpp
   void collect(Link& link);
@@ -96,11 +102,16 @@ class Audience {
   void evict(Link& link, const char* why);
   void end_link(std::uint32_t number, const char* how);
   void tell(std::int32_t kind, const Link& link, const char* what);
+  [[nodiscard]] bool is_in_the_way(Link& link) const;
   void evict_overdue(std::int64_t now_ns);
-  void take_from_observers();
+  bool take_from_observers();
+  [[nodiscard]] std::optional<std::size_t> find_missing_consumer() const;
+  void handle_events();
   Status look_for_holder(Error& error);
+  Status blame_holders(Error& error) const;
   void note_stall(std::int64_t now_ns);
-  void forget_old_states();
+  void tell_lag();
+  void end_shorts();
 
   // admission.cpp
   Status admit(const feedlane_consumer_config& config, os::Fd socket, std::int32_t& id, Error& error);
@@ -109,6 +120,7 @@ class Audience {
   void send_missed(Link& link);
   void handle(const os::Poller::Event& event);
   void accept_guest();
+  void listen_again();
   void read_request(std::uint32_t guest);
   void read_message(Link& link);
   void answer(const Link& link, const Request& request) const;
@@ -130,17 +142,21 @@ class Audience {
   os::Poller poller_;
   os::Fd listener_;
   os::SocketFile file_;
+  std::int64_t listen_again_ns_ = 0;  // there were too few descriptors for a guest; 0: it listens
   std::array<os::Fd, max_guests> guests_;
   std::uint32_t next_guest_ = 0;
   Links links_;
   std::uint32_t last_number_ = 0;
   // Share deal: what a place that has no consumer will get.
-  std::vector<std::deque<Parcel>> backlogs_;
+  std::vector<Parcels> backlogs_;
   std::uint64_t round_ = 0;  // the newest
   bool has_events_ = false;
   std::int64_t polled_ns_ = 0;
   std::int64_t short_since_ns_ = 0;  // since when consumers keep the feeder waiting; 0: they don't
+  bool is_short_ = false;            // found since the last wait
   bool is_lag_told_ = false;
+  bool is_short_told_ = false;  // consumers were told to release batches
+  bool wants_returns_ = true;
 };
 
 }  // namespace feedlane::sharing

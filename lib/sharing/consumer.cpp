@@ -43,7 +43,7 @@ Status Consumer::begin(std::int64_t epoch, Error& error) {
   at_.wanted = epoch;
   at_.is_begun = true;
   at_.is_over = false;
-  at_.newest = 0;
+  set_newest(0);
   at_.missed = 0;
   at_.exposed_ns = 0;
   skip_old_epochs();
@@ -65,7 +65,8 @@ void Consumer::skip_old_epochs() {
   while (has_message()) {
     const shm::DeliveryMessage m = read_message(ring_.message(0));
     if (m.epoch >= wanted) return;
-    if (take(m) && static_cast<shm::DeliveryKind>(m.kind) == shm::DeliveryKind::batch) give_back(m.slot, m.round);
+    const bool has_slot = static_cast<shm::DeliveryKind>(m.kind) == shm::DeliveryKind::batch;
+    if (take(m) && has_slot && m.slot < batches_.size()) give_back(m.slot, m.round);
   }
 }
 
@@ -134,13 +135,14 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
     if (is_wanted && share_ == FEEDLANE_SHARE_EVERY && kind != shm::DeliveryKind::begin) at_.missed += gap;
     if (!take(m)) {
       if (is_wanted && (kind == shm::DeliveryKind::batch || kind == shm::DeliveryKind::failed)) at_.missed++;
+      if (is_wanted && lag_ == FEEDLANE_LAG_OBSERVE) set_newest(m.round);  // its state has passed over what it missed
       continue;
     }
     if (!is_wanted) {
       if (kind == shm::DeliveryKind::batch) give_back(m.slot, m.round);
       continue;
     }
-    at_.newest = m.round;
+    set_newest(m.round);
     switch (kind) {
       case shm::DeliveryKind::begin:
         at_.missed = 0;
@@ -183,22 +185,32 @@ bool Consumer::take(const shm::DeliveryMessage& message) {
   ring_.release(1);
   at_.last_round = message.round;
   const bool has_slot = static_cast<shm::DeliveryKind>(message.kind) == shm::DeliveryKind::batch;
-  // The feeder, which may have seen that it was taken, waits for its return. Others need no return, but may be waited for.
+  // The feeder, which may have seen that it was taken, waits for its return. Others need no return, but may be waited for; and
+  // with the last batch that waited to be taken, a feeder without slots learns that it has to tell the holders of others.
   if (is_gone && has_slot && message.slot < batches_.size())
     give_back(message.slot, message.round | shm::returned_unread);
-  else if (!has_slot) {
-    row().returns.fetch_add(1, std::memory_order_release);  // see give_back
-    (void)bell_.ring();
-  }
+  else if (!has_slot || !has_message()) tell_return();
   return !is_gone;
+}
+
+void Consumer::set_newest(std::uint64_t round) {
+  at_.newest = round;
+  row().newest.store(round, std::memory_order_relaxed);  // see Link::oldest
 }
 
 // Any thread.
 void Consumer::give_back(std::uint32_t slot, std::uint64_t round) {
-  // Release: the trainer's reads of the slot happen before its next use. Pairs with Link::is_returned.
+  // Release: the trainer's reads of the slot happen before its next use. Pairs with Link::returned.
   pair_.data<shm::Word64>(plan_.returned)[slot].store(round, std::memory_order_release);
+  tell_return();
+}
+
+void Consumer::tell_return() {
   row().returns.fetch_add(1, std::memory_order_release);  // pairs with Link::returns
-  (void)bell_.ring();
+  ring::doorbell_fence();                                 // pairs with the one in Sleeper::prepare
+  // Relaxed: a feeder that stored 1 before it looked at the returns has seen this one, or its word is seen here.
+  const auto& feeder = *catalogue_.control<shm::FeederBlock>(plan_.feeder);
+  if (feeder.wants_returns.load(std::memory_order_relaxed) != 0) (void)bell_.ring();
 }
 
 Status Consumer::yield(const shm::DeliveryMessage& message, feedlane_batch& out, Error& error) {

@@ -87,6 +87,8 @@ class Consumer final : public loader::Source, private loader::Lender {
   bool take(const shm::DeliveryMessage& message);
   [[nodiscard]] bool is_revoked(const shm::DeliveryMessage& message) const;
   void give_back(std::uint32_t slot, std::uint64_t round);
+  void tell_return();
+  void set_newest(std::uint64_t round);
   void skip_old_epochs();
   void leave() noexcept;
   Status wait(os::Deadline deadline, Error& error);

@@ -2,6 +2,7 @@
 // An epoch of a shared loader: from the loader's batches to the consumers' delivery rings.
 #include "sharing/feeder.hpp"
 
+#include <new>
 #include <utility>
 
 #include "sharing/catalogue.hpp"
@@ -16,6 +17,7 @@ Feeder::Feeder(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& fi
 Status Feeder::create(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files,
                       std::unique_ptr<Feeder>& out, Error& error) {
   std::unique_ptr<Feeder> feeder(new Feeder(std::move(loader), files));
+  feeder->gathered_.reserve(feeder->round_size());
   Status s = feeder->audience_.open(error);
   if (s == FEEDLANE_OK) s = feeder->loader_->use(*feeder, error);
   if (s == FEEDLANE_OK) out = std::move(feeder);
@@ -30,15 +32,25 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
                         "the consumers have had epoch {}: an epoch of a shared loader is begun once",
                         audience_.epoch.number);
   work();
-  drop_gathered();
-  audience_.epoch.is_in_progress = is_end_untold_ = false;
   stock_.save_epoch();
+  is_end_untold_ = false;
   const Status s = loader_->begin(epoch, error);
-  if (s != FEEDLANE_OK) return s;
-  audience_.epoch = {epoch, true};
+  if (s != FEEDLANE_OK) {
+    cut_epoch();  // what was in progress is gone
+    return s;
+  }
+  drop_gathered();
+  audience_.end_shortage();
+  const std::int64_t before = std::exchange(audience_.epoch.number, epoch);
   Parcel parcel;
   parcel.kind = shm::DeliveryKind::begin;
-  audience_.announce(parcel);
+  try {
+    audience_.announce(parcel);
+  } catch (const std::bad_alloc&) {  // it can be begun again, or stopped
+    audience_.epoch.number = before;
+    throw;
+  }
+  audience_.epoch.is_in_progress = true;
   return s;
 }
 
@@ -50,24 +62,39 @@ Status Feeder::next(std::int64_t, feedlane_batch&, Error& error) {
 Status Feeder::serve(std::int64_t timeout_ns, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   if (std::exchange(is_end_untold_, false)) return FEEDLANE_END;
-  if (audience_.epoch.is_in_progress) return serve_epoch(deadline, error);
-  return await_consumers(audience_.epoch.number < 0 ? loader_->config().consumers : 0, deadline, error);
+  come_back();
+  const std::size_t wanted = audience_.epoch.number < 0 ? loader_->config().consumers : 0;
+  const Status s =
+      audience_.epoch.is_in_progress ? serve_epoch(deadline, error) : await_consumers(wanted, deadline, error);
+  go_away();
+  return s;
+}
+
+// A host that polls without arming is away between the calls, but not for long.
+void Feeder::come_back() {
+  constexpr std::int64_t long_ns = 100'000'000;
+  const std::int64_t away_ns = left_ns_ == 0 ? 0 : os::now_ns() - left_ns_;
+  left_ns_ = 0;
+  if (away_ns > long_ns) audience_.forgive(away_ns);
 }
 
 Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
-  const std::size_t round_size = audience_.deals() ? loader_->config().consumers : 1;
   for (;;) {
     work();
-    if (const Status s = audience_.check_consumers(error); s != FEEDLANE_OK) return s;
+    if (const Status s = audience_.check_consumers(error); s != FEEDLANE_OK) {
+      Error ignored;  // workers have something to say all the same
+      return loader_->attend(os::Deadline::at(0), ignored) == FEEDLANE_INTERRUPTED ? FEEDLANE_INTERRUPTED : s;
+    }
     if (!audience_.links().has_room()) {
       if (const Status s = wait_for_room(deadline, error); s != FEEDLANE_OK) return s;
       if (deadline.remaining_ns() == 0) return FEEDLANE_TIMEOUT;
       continue;
     }
-    if (gathered_.size() == round_size) {
+    if (gathered_.size() == round_size()) {
       audience_.deliver(gathered_);
       continue;
     }
+    if (spare_error_ == nullptr) spare_error_ = std::make_shared<Error>();
     feedlane_batch batch;
     const Status s = loader_->next(deadline.remaining_ns(), batch, error);
     if (s == FEEDLANE_END) {
@@ -97,8 +124,8 @@ void Feeder::gather(Status status, const feedlane_batch& batch, Error& error) {
   } else {
     parcel.kind = shm::DeliveryKind::failed;
     parcel.batch = error.batch;
-    parcel.error = std::make_shared<const Error>(error);
-    error = {};
+    *spare_error_ = std::exchange(error, {});
+    parcel.error = std::exchange(spare_error_, nullptr);
   }
   gathered_.push_back(std::move(parcel));
 }
@@ -123,16 +150,20 @@ void Feeder::drop_gathered() {
 Status Feeder::await_consumers(std::size_t wanted, os::Deadline deadline, Error& error) {
   for (;;) {
     work();
-    if (wanted == 0 ? audience_.links().all.empty() : audience_.links().count_attached() >= wanted) return FEEDLANE_END;
+    const Links& links = audience_.links();
+    if (wanted == 0 ? links.count_concerned() == 0 : links.count_attached() >= wanted) return FEEDLANE_END;
     if (const Status s = loader_->attend(deadline, error); s != FEEDLANE_OK) return s;
   }
 }
 
 Status Feeder::poll(Error& error) {
-  if (is_end_untold_) return FEEDLANE_AGAIN;
   work();
-  if (!audience_.epoch.is_in_progress) return FEEDLANE_OK;
-  const Status s = serve_epoch(os::Deadline::at(0), error);
+  if (is_end_untold_) return FEEDLANE_AGAIN;
+  come_back();
+  // Without an epoch workers that end, and consumers, have something to say.
+  const os::Deadline now = os::Deadline::at(0);
+  const Status s = audience_.epoch.is_in_progress ? serve_epoch(now, error) : loader_->attend(now, error);
+  go_away();
   if (s == FEEDLANE_END) is_end_untold_ = true;
   if (s == FEEDLANE_END || s == FEEDLANE_INTERRUPTED) return FEEDLANE_AGAIN;
   return s == FEEDLANE_TIMEOUT ? FEEDLANE_OK : s;
@@ -141,25 +172,33 @@ Status Feeder::poll(Error& error) {
 Status Feeder::arm(Error& error) {
   if (is_end_untold_) return FEEDLANE_AGAIN;
   work();
-  return loader_->arm(error);
+  left_ns_ = 0;
+  return loader_->arm(error);  // without an epoch: until consumers have something to say
 }
 
 Status Feeder::state(std::uint64_t token, std::vector<std::byte>& out, Error& error) {
   if (token != 0)
     return error.refuse(FEEDLANE_E_STATE, "token", token, 0, "the batches of a shared loader are its consumers'");
-  return loader_->state(0, out, error);
+  // What was gathered of a round, no consumer has had.
+  return stock_.has_recorded() ? stock_.state(UINT64_MAX, out, error) : loader_->state(0, out, error);
+}
+
+// Consumers are told that no more comes of the epoch, if one is in progress. The state is that of the last whole round.
+void Feeder::cut_epoch() {
+  if (!audience_.epoch.is_in_progress) return;
+  Error why;
+  (void)why.fail(FEEDLANE_E_STATE, "the feeder stopped epoch {} before its end", audience_.epoch.number);
+  Parcel parcel;
+  parcel.kind = shm::DeliveryKind::stopped;
+  parcel.error = std::make_shared<const Error>(std::move(why));
+  audience_.announce(parcel);
+  audience_.epoch.is_in_progress = false;
+  drop_gathered();
+  audience_.end_shortage();
 }
 
 Status Feeder::stop(bool for_good, Error& error) {
-  drop_gathered();
-  if (std::exchange(audience_.epoch.is_in_progress, false)) {
-    Error why;
-    (void)why.fail(FEEDLANE_E_STATE, "the feeder stopped epoch {} before its end", audience_.epoch.number);
-    Parcel parcel;
-    parcel.kind = shm::DeliveryKind::stopped;
-    parcel.error = std::make_shared<const Error>(why);
-    audience_.announce(parcel);
-  }
+  cut_epoch();
   return loader_->stop(for_good, error);
 }
 

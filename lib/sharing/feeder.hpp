@@ -48,16 +48,25 @@ class Feeder final : public loader::Source, private loader::Outlet {
 
  private:
   explicit Feeder(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files);
+  // Batches of a whole round.
+  [[nodiscard]] std::size_t round_size() const { return audience_.deals() ? loader_->config().consumers : 1; }
   Status serve_epoch(os::Deadline deadline, Error& error);
   Status await_consumers(std::size_t wanted, os::Deadline deadline, Error& error);
   Status wait_for_room(os::Deadline deadline, Error& error);
   void gather(Status status, const feedlane_batch& batch, Error& error);
   void finish_epoch();
+  void cut_epoch();
+  void come_back();
+  void go_away() { left_ns_ = os::now_ns(); }
   void drop_gathered();
 
   // ---- Outlet ----
 
+  [[nodiscard]] bool wants_batches() const override {
+    return audience_.epoch.is_in_progress && audience_.links().any_receiving() && audience_.links().has_room();
+  }
   [[nodiscard]] bool has_work() const override { return audience_.has_work(); }
+  void prepare_wait(bool needs_slots) override { audience_.prepare_wait(needs_slots); }
   void on_event() override { audience_.on_event(); }
   void work() override { audience_.work(); }
   Status make_room(Error& error) override { return audience_.make_room(error); }
@@ -67,8 +76,10 @@ class Feeder final : public loader::Source, private loader::Outlet {
   std::unique_ptr<loader::Loader> loader_;
   Stock stock_;
   Audience audience_;
-  std::vector<Parcel> gathered_;  // of the round to come
-  bool is_end_untold_ = false;    // poll has found the end of the epoch
+  Parcels gathered_;                    // of the round to come
+  std::shared_ptr<Error> spare_error_;  // for a batch that fails: what next has said can't be said again
+  std::int64_t left_ns_ = 0;            // since when the host is neither in serve nor in poll nor has armed; 0: it is
+  bool is_end_untold_ = false;          // poll has found the end of the epoch
 };
 
 }  // namespace feedlane::sharing

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "os/fd.hpp"
 #include "shm/layout.hpp"
 
 namespace feedlane::sharing {
@@ -93,6 +94,8 @@ static_assert(sizeof(Reply) == 504);
 
 // Copies an error into a message, and back.
 void write_refused(const Error& error, Refused& out);
+// Tells the other end why its request is refused.
+void refuse(const os::Fd& socket, const Error& why);
 Status read_refused(const Refused& refused, Error& error);
 
 }  // namespace feedlane::sharing

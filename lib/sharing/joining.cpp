@@ -118,12 +118,19 @@ Status Consumer::greet(os::Deadline deadline, Error& error) {
   const int fd = self.get();
   Status s =
       os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
-  if (s != FEEDLANE_OK || is_own) return s;
+  const bool is_closed = s == FEEDLANE_E_PEER_DEAD;  // the feeder may have said why
+  if (s != FEEDLANE_OK && !is_closed) return s;
+  if (is_own && !is_closed) return s;
   Refused answer{};
   os::Received received;
-  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error,
+  Error why;
+  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, why,
                         feeder_.get());
-  if (s != FEEDLANE_OK) return s;  // it may be accepted meanwhile: the destructor tells that it has left
+  if (s != FEEDLANE_OK) {  // it may be accepted meanwhile: the destructor tells that it has left
+    if (is_closed) return error.code;
+    error = std::move(why);
+    return s;
+  }
   if (received.bytes == sizeof(Word) && answer.magic == accepted_magic) return s;
   if (received.bytes == sizeof answer && answer.magic == refused_magic) return read_refused(answer, error);
   return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(Word),
@@ -158,7 +165,7 @@ Status Consumer::handle(const os::Poller::Event& event, Error& error) {
     Reply late;
     os::Received received;
     const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&late, 1)), received, error);
-    if (s == FEEDLANE_OK || s == FEEDLANE_AGAIN) return FEEDLANE_OK;
+    if (s != FEEDLANE_END && s != FEEDLANE_E_PEER_DEAD) return FEEDLANE_OK;
     is_feeder_gone_ = true;
     waiter_.poller().remove(socket_.get());
   }

@@ -26,12 +26,14 @@ Status Link::create(const shm::SharePlan& plan, const os::SystemFiles& files, Er
   const ring::Cells cells{segments_.control<std::byte>(plan.cells), shm::delivery_cell_bytes, plan.geometry.capacity};
   producer_ = ring::Producer(cells, 0, &row().position);
   bell_ = ring::Doorbell(&row().sleeping, consumer_event.get());
+  parcels_.reserve(plan.geometry.capacity);
+  done_.reserve(plan.geometry.capacity);
   return s;
 }
 
 // ---- delivering ----
 
-bool Link::has_room() {
+bool Link::has_cell() {
   // A reserve stops at the end of the memory: one cell there, and the rest at its beginning.
   return producer_.reserve(1) != 0 && !producer_.broken() && parcels_.size() + spare_cells < plan_.geometry.capacity;
 }
@@ -42,23 +44,25 @@ bool Link::wants(std::int64_t epoch) const {
 }
 
 bool Link::deliver(const Parcel& parcel) {
-  send_owed();
-  if (!owed_.empty() || !has_room()) {
-    if (parcel.is_control()) owed_.push_back(parcel);
-    else taken_back++;
+  send_unsent();
+  if (has_room()) {
+    send(parcel);
+    return true;
+  }
+  if (lag_ == FEEDLANE_LAG_OBSERVE && !parcel.is_control()) {
+    taken_back += parcel.has_slot() ? 1 : 0;
     return false;
   }
-  send(parcel);
+  unsent_.push_back(parcel);
   return true;
 }
 
 // A consumer that reads nothing for long has a full ring: an observer's of messages that were revoked, another's of ends and
-// begins of short epochs.
-void Link::send_owed() {
-  while (!owed_.empty() && has_room()) {
-    send(owed_.front());
-    owed_.pop_front();
-  }
+// begins of short epochs. One that comes to a place gets all that was kept for it.
+void Link::send_unsent() {
+  std::size_t sent = 0;
+  while (sent < unsent_.size() && has_cell()) send(unsent_[sent++]);
+  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(sent));
 }
 
 void Link::send(const Parcel& parcel) {
@@ -86,8 +90,8 @@ void Link::send(const Parcel& parcel) {
 // The word only grows: the slots of what was revoked before may be in use again.
 std::uint64_t Link::revoke_through(std::uint64_t round) {
   // Relaxed: the fence orders it before the load. Pairs with Consumer::take: one of the two sees the other's store.
-  shm::Word64& word = block().revoked_through;
-  word.store(std::max(word.load(std::memory_order_relaxed), round), std::memory_order_relaxed);
+  revoked_through_ = std::max(revoked_through_, round);
+  block().revoked_through.store(revoked_through_, std::memory_order_relaxed);
   ring::doorbell_fence();
   return taken();
 }
@@ -108,6 +112,11 @@ void Link::tell_short() {
   ring();
 }
 
+void Link::end_short() {
+  // Relaxed: see tell_evicted. No round is 0.
+  block().short_after.store(0, std::memory_order_relaxed);
+}
+
 // ---- looking ----
 
 std::uint64_t Link::taken() const {
@@ -115,9 +124,17 @@ std::uint64_t Link::taken() const {
   return std::min(row().taken.load(std::memory_order_acquire), newest_);
 }
 
+// The round that a state without a token would be of: what it took last, unless it did not want that.
+std::uint64_t Link::asks_from() const {
+  // Relaxed: it is stored after the round was taken, and an older one keeps a state for longer than needed.
+  const std::uint64_t newest = row().newest.load(std::memory_order_relaxed);
+  return newest == 0 ? taken() : std::min(newest, taken());
+}
+
 std::uint64_t Link::oldest() const {
-  const std::uint64_t taken_through = taken();
-  return parcels_.empty() ? taken_through : std::min(taken_through, parcels_.front().round);
+  std::uint64_t oldest = asks_from();
+  if (!parcels_.empty()) oldest = std::min(oldest, parcels_.front().round);
+  return unsent_.empty() ? oldest : std::min(oldest, unsent_.front().round);
 }
 
 Link::Outstanding Link::outstanding() const {
@@ -126,8 +143,9 @@ Link::Outstanding Link::outstanding() const {
   for (const Parcel& p : parcels_) {
     if (!p.has_slot()) continue;
     if (p.round > taken_through) out.waiting++;
-    else if ((returned(p.slot) & ~shm::returned_unread) != p.round) out.held++;
+    else if (bool is_unread = false; !is_returned(p, is_unread)) out.held++;
   }
+  for (const Parcel& p : unsent_) out.waiting += p.has_slot() ? 1 : 0;
   return out;
 }
 

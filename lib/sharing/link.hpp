@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -37,6 +35,13 @@ struct Parcel {
     return kind != shm::DeliveryKind::batch && kind != shm::DeliveryKind::failed;
   }
 };
+using Parcels = std::vector<Parcel>;
+
+// Room for `more`, so that pushing as many can't fail.
+inline void reserve_more(Parcels& parcels, std::size_t more) {
+  if (parcels.capacity() - parcels.size() < more)
+    parcels.reserve(std::max(2 * parcels.capacity(), parcels.size() + more));
+}
 
 class Link {
  public:
@@ -55,41 +60,43 @@ class Link {
   [[nodiscard]] std::int32_t lag() const { return lag_; }
   [[nodiscard]] std::int64_t evict_after_ns() const { return evict_after_ns_; }
   [[nodiscard]] bool is_receiving() const { return state == State::offered || state == State::attached; }
+  // Whether it gets batches, or holds some.
+  [[nodiscard]] bool is_concerned() const { return is_receiving() || outstanding().held != 0; }
   [[nodiscard]] const shm::SegmentPair& segments() const { return segments_; }
 
   // ---- delivering ----
 
-  // Whether the ring has room for a batch, and messages beside it. False for ever if the consumer's words are invalid.
-  [[nodiscard]] bool has_room();
+  // Memory for so many messages that find no room in the ring: delivering them can't fail then.
+  void reserve(std::size_t more) { reserve_more(unsent_, more); }
+  // Whether everything is sent, and the ring has room for a batch, and messages beside it. False for ever if the consumer's
+  // words are invalid.
+  [[nodiscard]] bool has_room() { return unsent_.empty() && has_cell(); }
   [[nodiscard]] bool is_broken() const { return producer_.broken(); }
   // Whether the consumer wants batches of this epoch.
   [[nodiscard]] bool wants(std::int64_t epoch) const;
-  // False: there was no room: a batch is missed, which happens to observers alone; a begin or an end is sent later.
+  // What finds no room is sent later. False: it is an observer's batch, and missed.
   bool deliver(const Parcel& parcel);
 
   // ---- taking back ----
 
   // Whether it has returned anything since the last `collect`.
   [[nodiscard]] bool has_news() const { return returns() != seen_returns_; }
-  // Calls `free(parcel, is_unread)` for every batch that it has returned.
+  // Calls `free(parcel, is_unread)` for every batch that it has returned. `free` may deliver to this link, for which there must
+  // be memory: see reserve. It needs none itself.
   template <class F>
   void collect(F&& free) {
     seen_returns_ = returns();
-    send_owed();
     const std::uint64_t taken_through = taken();
-    for (auto p = parcels_.begin(); p != parcels_.end();) {
-      const std::uint64_t word = p->has_slot() ? returned(p->slot) : 0;
-      const bool is_unread = word == (p->round | shm::returned_unread);
-      // Only a return of the round in which the slot was delivered counts.
-      if (p->has_slot() ? word != p->round && !is_unread : p->round > taken_through) {
-        ++p;
-        continue;
-      }
-      const Parcel parcel = std::move(*p);
-      p = parcels_.erase(p);
-      dealt_with_++;
-      if (parcel.has_slot()) free(parcel, is_unread);
-    }
+    done_.clear();
+    std::erase_if(parcels_, [&](const Parcel& p) {
+      bool is_unread = false;
+      const bool is_done = p.has_slot() ? is_returned(p, is_unread) : p.round <= taken_through;
+      if (is_done && p.has_slot()) done_.push_back({p, is_unread});
+      dealt_with_ += is_done ? 1 : 0;
+      return is_done;
+    });
+    send_unsent();
+    for (const auto& [parcel, is_unread] : done_) free(parcel, is_unread);
   }
   // Calls `look(parcel)` for each batch that it has not taken.
   template <class F>
@@ -103,22 +110,24 @@ class Link {
   template <class F>
   void revoke(std::uint64_t round, F&& take) {
     const std::uint64_t taken_through = revoke_through(round);
-    for (auto p = parcels_.begin(); p != parcels_.end() && p->round <= round;) {
-      if (p->round <= taken_through || (lag_ == FEEDLANE_LAG_OBSERVE && p->is_control())) {
-        ++p;
-        continue;
-      }
-      taken_back += p->has_slot() ? 1 : 0;
-      take(*p);
-      p = parcels_.erase(p);
-    }
+    std::erase_if(parcels_, [&](const Parcel& p) {
+      if (p.round > round || p.round <= taken_through || (lag_ == FEEDLANE_LAG_OBSERVE && p.is_control())) return false;
+      taken_back += p.has_slot() ? 1 : 0;
+      take(p);
+      return true;
+    });
   }
   // The same with all of it.
   template <class F>
   void revoke(F&& take) {
     if (!parcels_.empty()) revoke(newest_, take);
+    for (const Parcel& p : unsent_) {
+      taken_back += p.has_slot() ? 1 : 0;
+      take(p);
+    }
+    unsent_.clear();
   }
-  // The consumer is gone: what it had taken and not returned.
+  // The consumer is gone, and all it had not taken is revoked: what it had taken and not returned.
   template <class F>
   void drop(F&& free) {
     for (const Parcel& p : parcels_)
@@ -129,6 +138,8 @@ class Link {
   void tell_evicted();
   // It holds slots that the feeder lacks, and has taken all that there is.
   void tell_short();
+  // The feeder has a free slot again.
+  void end_short();
 
   // ---- looking ----
 
@@ -136,7 +147,16 @@ class Link {
   [[nodiscard]] std::uint64_t taken() const;
   // The oldest round that it may ask about.
   [[nodiscard]] std::uint64_t oldest() const;
-  // Batches, as of one moment.
+  // Calls `look(round)` for each round that it may ask about: in no order, some more than once.
+  template <class F>
+  void for_each_round(F&& look) const {
+    look(asks_from());
+    for (const Parcel& p : parcels_) look(p.round);
+    for (const Parcel& p : unsent_) look(p.round);
+  }
+  // Messages that were delivered and not dealt with.
+  [[nodiscard]] std::size_t out() const { return parcels_.size() + unsent_.size(); }
+  // Batches. The consumer may take and return some meanwhile.
   struct Outstanding {
     std::uint64_t waiting = 0;  // delivered and not taken
     std::uint64_t held = 0;     // taken and not returned
@@ -170,9 +190,17 @@ class Link {
   [[nodiscard]] std::uint64_t returned(std::uint32_t slot) const {
     return segments_.data<shm::Word64>(plan_.returned)[slot].load(std::memory_order_acquire);
   }
+  // Only a return of the round in which the slot was delivered counts, and unread only what was revoked.
+  [[nodiscard]] bool is_returned(const Parcel& p, bool& is_unread) const {
+    const std::uint64_t word = returned(p.slot);
+    is_unread = word == (p.round | shm::returned_unread) && p.round <= revoked_through_;
+    return word == p.round || is_unread;
+  }
+  [[nodiscard]] std::uint64_t asks_from() const;
+  [[nodiscard]] bool has_cell();
   std::uint64_t revoke_through(std::uint64_t round);
   void send(const Parcel& parcel);
-  void send_owed();
+  void send_unsent();
   void ring() const { (void)bell_.ring(); }
 
   std::uint32_t number_;
@@ -183,12 +211,19 @@ class Link {
   shm::SegmentPair segments_;
   ring::Producer producer_;
   ring::Doorbell bell_;
-  std::deque<Parcel> parcels_;  // in the order of rounds
-  std::deque<Parcel> owed_;     // begins and ends for which there was no room
-  std::uint64_t newest_ = 0;    // round
+  Parcels parcels_;           // sent and not dealt with, in the order of rounds; no more than the ring has cells
+  Parcels unsent_;            // for which there was no room, in the order of rounds
+  std::uint64_t newest_ = 0;  // round that was sent
   std::uint64_t seen_returns_ = 0;
   std::uint64_t dealt_with_ = 0;  // parcels that it has returned
   std::uint64_t most_taken_ = 0;  // round
+  std::uint64_t revoked_through_ = 0;
+  // Of one `collect`.
+  struct Done {
+    Parcel parcel;
+    bool is_unread;
+  };
+  std::vector<Done> done_;
 };
 
 }  // namespace feedlane::sharing

@@ -24,12 +24,30 @@ std::int64_t patience_with(const Link& link, const loader::Config& config) {
 
 }  // namespace
 
-bool Audience::has_work() const { return has_events_ || links_.any_news(); }
+bool Audience::has_work() const { return has_events_ || (wants_returns_ && links_.any_news()); }
+
+// A return wakes the feeder only if there is something to do with it: the loader lacks a slot, a ring is full, or no epoch is in
+// progress, when consumers that leave are waited for. Otherwise it is collected when something else has woken the feeder.
+void Audience::prepare_wait(bool needs_slots) {
+  const bool has_room = links_.has_room();
+  if (!std::exchange(is_short_, false) && has_room) end_shortage();  // it waits for something else
+  const bool wants = needs_slots || !epoch.is_in_progress || !has_room;
+  if (std::exchange(wants_returns_, wants) == wants) return;
+  // Relaxed: the fence of Sleeper::prepare, which follows, orders it before the look at the returns. Pairs with
+  // Consumer::tell_return.
+  catalogue_.control<shm::FeederBlock>(plan_.feeder)->wants_returns.store(wants ? 1 : 0, std::memory_order_relaxed);
+}
 
 void Audience::work() {
   for (const std::unique_ptr<Link>& link : links_.all)
     if (link->has_news()) collect(*link);
+  handle_events();
+  if (is_short_told_ && loader_.memory().slots.any_free()) end_shorts();
+}
+
+void Audience::handle_events() {
   const std::int64_t now = os::QuickClock::now_ns();
+  if (listen_again_ns_ != 0 && now >= listen_again_ns_) listen_again();
   if (!has_events_ && now - polled_ns_ < polling_ns) return;
   has_events_ = false;
   polled_ns_ = now;
@@ -41,6 +59,7 @@ void Audience::work() {
 }
 
 void Audience::collect(Link& link) {
+  reserve_at(link.place(), link.out());  // for what was returned unread
   link.collect([&](const Parcel& parcel, bool is_unread) {
     if (is_unread && deals()) deliver_again(link, parcel);
     else stock_.put_back(parcel.slot);
@@ -48,28 +67,26 @@ void Audience::collect(Link& link) {
 }
 
 // Share deal: a consumer that was stopped between taking a batch and looking whether it was revoked has not had it. Its place
-// gets the batch in a round of its own, since later ones may be out.
+// gets the batch in a round of its own, since later ones may be out. The state after it is that of the newest whole round.
 void Audience::deliver_again(const Link& link, Parcel parcel) {
   if (!epoch.is_in_progress || parcel.epoch != epoch.number) {
     stock_.put_back(parcel.slot);
-    return tell(FEEDLANE_EVENT_WARNING, link, "returned a batch unread after the end of its epoch: no consumer has read it");
+    return tell(FEEDLANE_EVENT_WARNING, link,
+                "returned a batch unread after the end of its epoch: no consumer has read it");
   }
   parcel.round = ++round_;
-  stock_.record(round_);
-  deliver_to(static_cast<std::size_t>(link.place()), std::move(parcel));
+  deliver_to(static_cast<std::size_t>(link.place()), parcel);
 }
 
-void Audience::forget_old_states() {
-  std::uint64_t oldest = round_;
-  for (const std::unique_ptr<Link>& link : links_.all) oldest = std::min(oldest, link->oldest());
-  for (const std::deque<Parcel>& backlog : backlogs_)
-    if (!backlog.empty()) oldest = std::min(oldest, backlog.front().round - 1);
-  stock_.forget_before(oldest, 2 * std::size_t{plan_.geometry.capacity});
+// Consumers that were told so may wait for more again.
+void Audience::end_shorts() {
+  is_short_told_ = false;
+  for (const std::unique_ptr<Link>& link : links_.all) link->end_short();
 }
 
 // ---- consumers that end ----
 
-// What was not taken: share deal keeps it for the consumer that comes to this place next.
+// What was not taken: share deal keeps it for the consumer that comes to this place next. Needs memory for it: see reserve_at.
 void Audience::take_back(Link& link) {
   const bool is_kept = deals() && link.lag() != FEEDLANE_LAG_OBSERVE;
   link.revoke([&](const Parcel& parcel) {
@@ -85,18 +102,29 @@ void Audience::tell(std::int32_t kind, const Link& link, const char* what) {
   loader_.events().push(kind, text);
 }
 
+// The link of a consumer that has not joined is gone afterwards.
 void Audience::evict(Link& link, const char* why) {
+  reserve_at(link.place(), link.out());
+  const bool has_joined = link.state == Link::State::attached;
   take_back(link);
   link.state = Link::State::evicted;
+  link.stalled_since_ns = 0;
   link.tell_evicted();
   tell(FEEDLANE_EVENT_CONSUMER_EVICTED, link, why);
+  if (has_joined) return;
+  Error refusal;
+  (void)refusal.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", 0, 1,
+                       "the feeder has closed place {}: nobody has joined there in time", link.place());
+  refuse(link.socket, refusal);
+  end_link(link.number(), nullptr);
 }
 
-// Its process has ended, or it has returned all that it had.
+// Its process has ended, or it has returned all that it had. `how`: nullptr if that was told before.
 void Audience::end_link(std::uint32_t number, const char* how) {
   const auto it = std::find_if(links_.all.begin(), links_.all.end(),
                                [&](const std::unique_ptr<Link>& link) { return link->number() == number; });
   if (it == links_.all.end()) return;
+  reserve_at((*it)->place(), (*it)->out());  // what follows can't fail
   const std::unique_ptr<Link> link = std::move(*it);
   links_.all.erase(it);
   poller_.remove(link->socket.get());
@@ -107,14 +135,15 @@ void Audience::end_link(std::uint32_t number, const char* how) {
   link->drop([this](std::uint32_t slot) { stock_.put_back(slot); });
   os::discard_messages(link->socket.get());
   os::shut_down(link->socket.get());
-  if (link->state != Link::State::leaving) tell(FEEDLANE_EVENT_CONSUMER_LEFT, *link, how);
+  if (how != nullptr && link->state != Link::State::leaving) tell(FEEDLANE_EVENT_CONSUMER_LEFT, *link, how);
 }
 
 // ---- consumers that lag ----
 
 os::Deadline Audience::next_deadline() const {
-  if (short_since_ns_ == 0) return os::Deadline::never();
-  os::Deadline first = is_lag_told_ ? os::Deadline::never() : os::Deadline::at(short_since_ns_ + telling_ns);
+  os::Deadline first = listen_again_ns_ == 0 ? os::Deadline::never() : os::Deadline::at(listen_again_ns_);
+  if (short_since_ns_ == 0) return first;
+  if (!is_lag_told_) first = first.earlier(os::Deadline::at(short_since_ns_ + telling_ns));
   for (const std::unique_ptr<Link>& link : links_.all)
     if (link->is_receiving() && link->stalled_since_ns != 0 &&
         patience_with(*link, loader_.config()) != FEEDLANE_FOREVER)
@@ -123,6 +152,7 @@ os::Deadline Audience::next_deadline() const {
 }
 
 void Audience::note_stall(std::int64_t now_ns) {
+  is_short_ = true;
   const bool is_new = short_since_ns_ == 0;
   if (is_new) {
     short_since_ns_ = now_ns;
@@ -130,11 +160,17 @@ void Audience::note_stall(std::int64_t now_ns) {
   }
   for (const std::unique_ptr<Link>& link : links_.all) {
     const std::uint64_t progress = link->progress();
-    if (!is_new && link->stalled_since_ns != 0 && progress == link->seen_progress) continue;
-    link->stalled_since_ns = now_ns;
+    if (!is_in_the_way(*link)) {
+      link->stalled_since_ns = 0;
+    } else if (is_new || link->stalled_since_ns == 0 || progress != link->seen_progress) {
+      link->stalled_since_ns = now_ns;
+    }
     link->seen_progress = progress;
   }
-  if (is_lag_told_ || now_ns - short_since_ns_ < telling_ns) return;
+  if (!is_lag_told_ && now_ns - short_since_ns_ >= telling_ns) tell_lag();
+}
+
+void Audience::tell_lag() {
   is_lag_told_ = true;
   for (const std::unique_ptr<Link>& link : links_.all) {
     const Link::Outstanding its = link->outstanding();
@@ -146,19 +182,50 @@ void Audience::note_stall(std::int64_t now_ns) {
   }
 }
 
-// Ends the places of consumers that have kept the feeder waiting for too long, or whose words are invalid.
+// Whether the feeder waits for this consumer: its ring is full, it has batches to take, or all that is taken is held, and nobody
+// holds more than it.
+bool Audience::is_in_the_way(Link& link) const {
+  if (!link.is_receiving()) return false;
+  if (!link.has_room()) return true;
+  const Link::Outstanding its = link.outstanding();
+  if (its.waiting != 0) return true;
+  for (const std::unique_ptr<Link>& other : links_.all) {
+    const Link::Outstanding theirs = other->is_receiving() ? other->outstanding() : Link::Outstanding{};
+    if (theirs.waiting != 0 || theirs.held > its.held) return false;
+  }
+  return its.held != 0 && !find_missing_consumer();
+}
+
+// Share deal: the place that has no consumer, and slots with its batches.
+std::optional<std::size_t> Audience::find_missing_consumer() const {
+  const auto has_slot = [](const Parcel& parcel) { return parcel.has_slot(); };
+  for (std::size_t place = 0; place < backlogs_.size(); place++)
+    if (std::any_of(backlogs_[place].begin(), backlogs_[place].end(), has_slot) && links_.at_place(place) == nullptr)
+      return place;
+  return std::nullopt;
+}
+
+// The feeder's host was away for this long: nobody kept the feeder waiting meanwhile.
+void Audience::forgive(std::int64_t ns) {
+  if (short_since_ns_ != 0) short_since_ns_ += ns;
+  for (const std::unique_ptr<Link>& link : links_.all)
+    if (link->stalled_since_ns != 0) link->stalled_since_ns += ns;
+}
+
+// Evicts a consumer whose words are invalid, or one that has kept the feeder waiting for too long. One at a time: with what it had
+// the others may no longer be in the way.
 void Audience::evict_overdue(std::int64_t now_ns) {
   for (const std::unique_ptr<Link>& link : links_.all) {
     if (!link->is_receiving()) continue;
-    const bool is_in_the_way = !link->has_room() || link->outstanding().all() != 0;
-    if (link->is_broken()) evict(*link, "was evicted: its words are invalid");
-    else if (is_in_the_way && now_ns - link->stalled_since_ns >= patience_with(*link, loader_.config()))
-      evict(*link, "was evicted: it has returned nothing for as long as it may");
+    if (link->is_broken()) return evict(*link, "was evicted: its words are invalid");
+    if (link->stalled_since_ns != 0 && now_ns - link->stalled_since_ns >= patience_with(*link, loader_.config()))
+      return evict(*link, "was evicted: it has returned nothing for as long as it may");
   }
 }
 
-// Takes back from observers as little as frees a slot: one that nobody else holds.
-void Audience::take_from_observers() {
+// Takes back from observers as little as frees a slot: one that nobody else holds. False: there is none. An observer may have taken
+// it meanwhile.
+bool Audience::take_from_observers() {
   std::vector<std::uint32_t> observed(plan_.geometry.slots);
   const auto for_each_observer = [this](auto&& f) {
     for (const std::unique_ptr<Link>& link : links_.all)
@@ -171,12 +238,13 @@ void Audience::take_from_observers() {
       if (observed[p.slot] == stock_.holders(p.slot)) first = std::min(first, p.round);
     });
   });
-  if (first == UINT64_MAX) return;
+  if (first == UINT64_MAX) return false;
   for_each_observer([&](Link& link) {
     link.revoke(first, [&](const Parcel& p) {
       if (p.has_slot()) stock_.put_back(p.slot);
     });
   });
+  return true;
 }
 
 bool Audience::make_ring_room() {
@@ -189,9 +257,11 @@ bool Audience::make_ring_room() {
 // Consumers hold every slot. What can be taken back is; otherwise somebody has to return one.
 Status Audience::make_room(Error& error) {
   const std::int64_t now = os::now_ns();
+  for (const std::unique_ptr<Link>& link : links_.all)
+    collect(*link);  // whether or not it says that there is something
   note_stall(now);
   evict_overdue(now);
-  take_from_observers();
+  while (!loader_.memory().slots.any_free() && take_from_observers()) continue;
   if (loader_.memory().slots.any_free()) return FEEDLANE_OK;
   return look_for_holder(error);
 }
@@ -207,23 +277,38 @@ Status Audience::look_for_holder(Error& error) {
     most = std::max(most, its.held);
     waiting += its.waiting;
   }
-  if (waiting != 0 || has_work()) return FEEDLANE_OK;
-  for (std::size_t place = 0; place < backlogs_.size(); place++)
-    if (!backlogs_[place].empty() && links_.at_place(place) == nullptr)
-      return error.refuse(FEEDLANE_E_PEER_DEAD, "config.consumers", backlogs_[place].size(), 0,
-                          "place {} has no consumer, and its batches keep the next ones from being made: "
-                          "feedlane_loader_open_consumer",
-                          place);
+  if (waiting != 0 || has_events_ || links_.any_news()) return FEEDLANE_OK;
+  if (const auto place = find_missing_consumer())
+    return error.refuse(FEEDLANE_E_PEER_DEAD, "config.consumers", backlogs_[*place].size(), 0,
+                        "place {} has no consumer, and its batches keep the next ones from being made: "
+                        "feedlane_loader_open_consumer",
+                        *place);
   for (const auto& [link, held] : holders)
     if (most != 0 && held == most) link->tell_short();
-  if (most != 0) return FEEDLANE_OK;
-  for (const std::unique_ptr<Link>& link : links_.all)
-    if (!link->is_receiving() && link->outstanding().held != 0)
-      return error.refuse(
-          FEEDLANE_E_HUNG, "consumer", link->outstanding().held, 0,
-          "consumer {} (process {}) was evicted or has left, and still holds {} batches: no slot is free",
-          link->place(), link->pid, link->outstanding().held);
-  return FEEDLANE_OK;
+  is_short_told_ = is_short_told_ || most != 0;
+  return most != 0 ? FEEDLANE_OK : blame_holders(error);
+}
+
+// Only consumers that get no batches any more hold some.
+Status Audience::blame_holders(Error& error) const {
+  char names[256] = "";
+  std::uint64_t held = 0, others = 0;
+  for (const std::unique_ptr<Link>& link : links_.all) {
+    const std::uint64_t its = link->is_receiving() ? 0 : link->outstanding().held;
+    if (its == 0) continue;
+    held += its;
+    char longer[sizeof names];
+    const auto length =
+        format_to(longer, "{}{}consumer {} (process {})", names, held == its ? "" : ", ", link->place(), link->pid);
+    if (length + 1 < sizeof longer && others == 0) std::copy(std::begin(longer), std::end(longer), names);
+    else others++;
+  }
+  if (held == 0) return FEEDLANE_OK;
+  char rest[32] = "";
+  if (others != 0) (void)format_to(rest, " and {} more", others);
+  return error.refuse(FEEDLANE_E_HUNG, "consumer", held, 0,
+                      "no slot is free: consumers that were evicted or have left hold {} batches: {}{}", held, names,
+                      rest);
 }
 
 // Whether there is anybody to deliver to.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -40,16 +41,37 @@ class Stock {
 
   // ---- states ----
 
-  // The loader's progress now is that of `round`.
+  // The loader's progress now is that of `round`, and of the rounds after it until another one is recorded.
   void record(std::uint64_t round) { history_.push_back({round, loader_.progress(), {}, {}}); }
+  [[nodiscard]] bool has_recorded() const { return !history_.empty(); }
   // The loader is about to begin another epoch: its sampler knows the states of this epoch alone.
   void save_epoch() {
-    for (Record& r : history_)
-      if (!r.is_saved()) (void)loader_.save(r.progress, r.saved, r.error);
+    for (Record& r : history_) {
+      if (r.is_saved()) continue;
+      std::vector<std::byte> saved;  // all of it, or nothing where memory is short
+      (void)loader_.save(r.progress, saved, r.error);
+      r.saved = std::move(saved);
+    }
   }
-  // Nobody can ask about rounds before this one any more. `most`: so many are kept at most, whatever consumers say.
-  void forget_before(std::uint64_t round, std::size_t most) {
-    while (history_.size() > 1 && (history_[1].round <= round || history_.size() > most)) history_.pop_front();
+  // Nobody can ask about rounds before this one any more.
+  void forget_before(std::uint64_t round) {
+    while (history_.size() > 1 && history_[1].round <= round) history_.pop_front();
+  }
+  // Whether so many are kept that it is worth while to look which ones can be asked about. `least`: fewer never are.
+  [[nodiscard]] bool has_many(std::size_t least) const { return history_.size() > std::max(least, 2 * kept_); }
+  // Only these rounds can be asked about, and new ones.
+  void keep(std::vector<std::uint64_t> rounds) {
+    std::sort(rounds.begin(), rounds.end());
+    std::size_t out = 0;
+    for (std::size_t i = 0; i < history_.size(); i++) {
+      const auto asked = std::lower_bound(rounds.begin(), rounds.end(), history_[i].round);
+      const bool is_last = i + 1 == history_.size();
+      if (!is_last && (asked == rounds.end() || *asked >= history_[i + 1].round)) continue;
+      if (out != i) history_[out] = std::move(history_[i]);
+      out++;
+    }
+    history_.erase(history_.begin() + static_cast<std::ptrdiff_t>(out), history_.end());
+    kept_ = out;
   }
   // As of the newest message not after `round`.
   Status state(std::uint64_t round, std::vector<std::byte>& out, Error& error) const {
@@ -77,6 +99,7 @@ class Stock {
   std::vector<std::uint64_t> tokens_;   // by slot
   std::vector<std::uint32_t> holders_;  // by slot
   std::deque<Record> history_;
+  std::size_t kept_ = 0;  // when it was looked last
 };
 
 }  // namespace feedlane::sharing

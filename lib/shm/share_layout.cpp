@@ -20,7 +20,8 @@ Status make_share_plan(const ShareGeometry& g, SharePlan& out, Error& error) {
   SharePlan p;
   p.geometry = g;
   // The limits above keep every product below 2^56: no sum can wrap.
-  p.entries = align(sizeof(SegmentHeader) + sizeof(ShareGeometry), writer_distance);
+  p.feeder = align(sizeof(SegmentHeader) + sizeof(ShareGeometry), writer_distance);
+  p.entries = p.feeder + sizeof(FeederBlock);
   p.catalogue_bytes = align(p.entries + std::uint64_t{g.slots} * sizeof(CatalogueEntry), payload_alignment);
   p.block = align(sizeof(SegmentHeader) + sizeof(ShareGeometry), writer_distance);
   p.cells = p.block + sizeof(DeliveryBlock);

@@ -23,6 +23,14 @@ struct ShareGeometry {
 };
 static_assert(sizeof(ShareGeometry) == 8);
 
+// catalogue: a word of the feeder for all consumers.
+struct FeederBlock {
+  // 1: the feeder waits for returned batches, and a return rings. The feeder stores it before it sets its doorbell flag; a
+  // consumer counts its return, then reads it; each with a full fence between. Otherwise what wakes the feeder next is enough.
+  alignas(writer_distance) Word32 wants_returns;
+};
+static_assert(sizeof(FeederBlock) == 128);
+
 // catalogue: a delivered batch. Written before its slot is named in a delivery ring, and not again until every consumer has
 // returned the slot.
 struct CatalogueHead {
@@ -90,6 +98,7 @@ struct ConsumerRow {
   alignas(writer_distance) Word64 position;  // of the delivery ring's consumer
   Word64 taken;                              // the newest round that it has taken: only grows
   Word64 skip_before;                        // it wants no batches of epochs before this one
+  Word64 newest;                             // the round that a state without a token is of; 0: none
   alignas(writer_distance) Word64 returns;   // how many returns there were; any thread of the consumer adds
 };
 static_assert(sizeof(ConsumerRow) == 384 && offsetof(ConsumerRow, returns) == 256);
@@ -101,10 +110,11 @@ constexpr std::uint64_t returned_unread = std::uint64_t{1} << 63;
 constexpr std::uint64_t share_layout_hash = [] {
   std::uint64_t hash = layout_hash;
   for (const std::uint64_t word :
-       {sizeof(ShareGeometry), sizeof(CatalogueHead), sizeof(CatalogueEntry), sizeof(DeliveryBlock),
-        sizeof(DeliveryMessage), sizeof(ConsumerRow), offsetof(CatalogueHead, yielded_ns),
+       {sizeof(ShareGeometry), sizeof(FeederBlock), sizeof(CatalogueHead), sizeof(CatalogueEntry),
+        sizeof(DeliveryBlock), sizeof(DeliveryMessage), sizeof(ConsumerRow), offsetof(CatalogueHead, yielded_ns),
         offsetof(CatalogueEntry, tensors), offsetof(DeliveryBlock, is_evicted), offsetof(DeliveryMessage, text),
-        offsetof(ConsumerRow, skip_before), offsetof(ConsumerRow, returns), std::size_t{delivery_cell_bytes}})
+        offsetof(ConsumerRow, skip_before), offsetof(ConsumerRow, newest), offsetof(ConsumerRow, returns),
+        std::size_t{delivery_cell_bytes}})
     hash = (hash ^ word) * 0x100000001b3;
   return hash;
 }();
@@ -112,6 +122,7 @@ constexpr std::uint64_t share_layout_hash = [] {
 // Offsets of all regions: a pure function of the geometry.
 struct SharePlan {
   ShareGeometry geometry{};
+  std::uint64_t feeder = 0;
   std::uint64_t entries = 0;
   std::uint64_t catalogue_bytes = 0;
   std::uint64_t block = 0;

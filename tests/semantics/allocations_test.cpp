@@ -161,6 +161,60 @@ void live_as_loader(std::int32_t workers) {
   end(feedlane_loader_destroy, &l);
 }
 
+// An epoch for two consumers of this process. One leaves in the middle, and another one comes to its place; then the feeder has
+// its workers restarted by another epoch.
+void live_as_feeder(std::int32_t share) {
+  constexpr std::int64_t batches = 8;
+  Setup s(2 * batches, 2);
+  s.forked(1, plain_dataset()).fields({field("index", int64_type)});
+  s.config.share = share;
+  s.config.consumers = 2;
+  s.connect();
+  feedlane_loader* feeder = nullptr;
+  SUCCEEDS(feedlane_loader_create(&s.config, &feeder, nullptr));
+  const auto join = [&] {
+    std::int32_t id = -1, fd = -1;
+    feedlane_loader* l = nullptr;
+    SUCCEEDS(feedlane_loader_open_consumer(feeder, nullptr, &id, &fd, nullptr));
+    REQUIRE(feedlane_loader_join(fd, patience_ns, &l, nullptr) == FEEDLANE_OK);
+    return Loader(l);
+  };
+  const auto next = [&](const Loader& l) {
+    Taken taken;
+    REQUIRE(eventually([&] {
+      REQUIRE(call([&] { return feedlane_loader_poll(feeder, nullptr); }) >= 0);
+      taken = take(l.get(), nullptr, 0);
+      return taken.status != FEEDLANE_TIMEOUT;
+    }));
+    return taken;
+  };
+  const std::int64_t step = share == FEEDLANE_SHARE_DEAL ? 2 : 1;
+  Loader one = join();
+  const Loader other = join();
+  for (std::int64_t epoch = 0; epoch < 2; epoch++) {
+    SUCCEEDS(feedlane_loader_begin(feeder, epoch, nullptr));
+    REQUIRE(feedlane_loader_begin(one.get(), epoch, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_loader_begin(other.get(), epoch, nullptr) == FEEDLANE_OK);
+    std::int64_t ones = 0, others = step - 1;
+    for (bool is_over = false; !is_over; ones += step, others += step) {
+      if (epoch == 0 && ones == 2 * step && step == 2) {
+        one.reset();
+        one = join();
+        REQUIRE(feedlane_loader_begin(one.get(), epoch, nullptr) == FEEDLANE_OK);
+      }
+      const Taken a = next(one), b = next(other);
+      CHECK(a.status == b.status);
+      is_over = a.status == FEEDLANE_END;
+      if (is_over) CHECK(ones == batches);
+      else CHECK((a.batch == ones && b.batch == others));
+      REQUIRE((is_over || a.status == FEEDLANE_OK));
+    }
+  }
+  SUCCEEDS(feedlane_loader_stop(feeder, nullptr));
+  end(feedlane_loader_destroy, &feeder);
+  CHECK_FALSE(has_children());
+}
+
 // A worker that is a thread of the trainer: here both are the same thread, one after the other.
 void live_as_worker() {
   Setup s(4, 2);
@@ -306,6 +360,14 @@ TEST_CASE("too little memory at any allocation of a loader's calls is E_MEMORY, 
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     at_every_allocation([&] { live_as_loader(workers); });
+  }
+}
+
+TEST_CASE(
+    "too little memory at any allocation of a feeder's calls is E_MEMORY, and its consumers get every batch once") {
+  for (const std::int32_t share : {FEEDLANE_SHARE_EVERY, FEEDLANE_SHARE_DEAL}) {
+    CAPTURE(share);
+    at_every_allocation([&] { live_as_feeder(share); });
   }
 }
 

@@ -173,7 +173,8 @@ TEST_CASE("every: the state after a batch is the same on every consumer, and res
   }
 }
 
-TEST_CASE("deal: the state is that after the whole round, the same on every consumer, whichever batches each has taken") {
+TEST_CASE(
+    "deal: the state is that after the whole round, the same on every consumer, whichever batches each has taken") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   for (const std::size_t after : {1U, 3U, 5U}) {  // of 5 batches a consumer
@@ -226,7 +227,77 @@ TEST_CASE("a consumer's state without a token is that of the newest batch; after
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
-TEST_CASE("a feeder has a state of its own: that after the newest batch which its loader has yielded") {
+TEST_CASE("the state of a batch is there as long as it is held, however many were delivered since") {
+  Shuffled s(2400);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  Serving serving(feeder.get());
+  begin(l.get(), 0);
+  auto first = fresh<feedlane_batch>();
+  REQUIRE(feedlane_loader_next(l.get(), patience_ns, &first, nullptr) == FEEDLANE_OK);
+  const State expected = states::state_of(l.get(), first.token);
+  auto second = fresh<feedlane_batch>();
+  for (int i = 0; i < 500; i++) {
+    CHECK(take(l.get()).status == FEEDLANE_OK);
+    if (i == 250) REQUIRE(feedlane_loader_next(l.get(), patience_ns, &second, nullptr) == FEEDLANE_OK);
+  }
+  CHECK(states::state_of(l.get(), first.token) == expected);
+  CHECK(states::info_of(states::state_of(l.get(), second.token)).batch == 253);
+  CHECK(states::info_of(states::state_of(l.get())).batch == 502);
+  CHECK(feedlane_batch_release(l.get(), first.token) == FEEDLANE_OK);
+  CHECK(feedlane_batch_release(l.get(), second.token) == FEEDLANE_OK);
+  CHECK(take_rest(l.get()).size() == 298);
+  CHECK(serving.finish() == FEEDLANE_END);
+}
+
+TEST_CASE("a consumer that skips the rest of an epoch has the state of the newest batch that it took") {
+  Shuffled s(90);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
+  const Loader l = join_here(feeder.get()), other = join_here(feeder.get());
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  begin(other.get(), 0);
+  for (int i = 0; i < 2; i++) CHECK(polled(feeder.get(), l.get()).batch == i);
+  CHECK(poll_until(feeder.get(), [&] { return consumer_of(feeder.get(), 0).waiting != 0; }));
+  CHECK(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+  while (polled(feeder.get(), other.get()).status == FEEDLANE_OK) continue;
+  std::atomic<bool> is_told = false;
+  std::thread asking([&] {
+    CHECK(states::info_of(states::state_of(l.get())).batch == 2);
+    is_told = true;
+  });
+  CHECK(poll_until(feeder.get(), [&] { return is_told.load(); }));
+  asking.join();
+}
+
+TEST_CASE("deal: an epoch that is stopped in the middle of a round has the state of the round before, on both sides") {
+  Setup s(60, 3);
+  const Gate gate;
+  s.workers(1);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 9;  // the second batch of the second round
+  const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
+  const Loader a = join_here(feeder.get()), b = join_here(feeder.get());
+  begin(feeder.get(), 0);
+  begin(a.get(), 0);
+  begin(b.get(), 0);
+  CHECK(polled(feeder.get(), a.get()).batch == 0);
+  CHECK(polled(feeder.get(), b.get()).batch == 1);
+  CHECK(poll_until(feeder.get(), [&] { return stats_of(feeder.get()).batches == 3; }));
+  CHECK(states::info_of(states::state_of(feeder.get())).batch == 2);
+  gate.open();
+  CHECK(feedlane_loader_stop(feeder.get(), nullptr) == FEEDLANE_OK);
+  CHECK(polled(feeder.get(), a.get()).status == FEEDLANE_E_STATE);
+  std::atomic<bool> is_told = false;
+  std::thread asking([&] {
+    CHECK(states::info_of(states::state_of(a.get())).batch == 2);
+    is_told = true;
+  });
+  CHECK(poll_until(feeder.get(), [&] { return is_told.load(); }));
+  asking.join();
+}
+
+TEST_CASE("a feeder has a state of its own: that after the newest round that it has delivered") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());

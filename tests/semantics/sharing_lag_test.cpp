@@ -105,6 +105,65 @@ TEST_CASE("who holds most is told SLOTS_HELD when the feeder has no free slot, a
   }
 }
 
+TEST_CASE("who takes the last batch that there is, while the feeder has long been short of slots, is told SLOTS_HELD") {
+  Shuffled s(200);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  Serving serving(feeder.get());
+  begin(l.get(), 0);
+  Held held(l.get());
+  auto b = fresh<feedlane_batch>();
+  while (held.batches.size() + 1 < stats_of(feeder.get()).slots) {
+    REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+    held.batches.push_back(b);
+  }
+  CHECK(eventually([&] { return !events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_LAGS).empty(); }));
+  REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+  held.batches.push_back(b);
+  CHECK(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_SLOTS_HELD);
+  held.release_all();
+  (void)take_rest(l.get());
+  CHECK(serving.finish() == FEEDLANE_END);
+}
+
+TEST_CASE("a feeder that was short of slots and then waits for a slow worker sleeps") {
+  Setup s(300, 3);
+  const Gate gate;
+  s.workers(1);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 3 * 20;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  REQUIRE(stats_of(feeder.get()).slots <= 20);
+  const Loader l = join_here(feeder.get(), place(FEEDLANE_LAG_EVICT, 0, 500'000'000));
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  for (std::int64_t i = 20 - static_cast<std::int64_t>(stats_of(feeder.get()).slots); i > 0; i--)
+    CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_OK);
+  Held held(l.get());
+  CHECK(held.take_all(feeder.get()) == FEEDLANE_SLOTS_HELD);
+  held.release_all();  // the worker begins the batch that waits for the gate
+  const std::int64_t before = cpu_ns();
+  constexpr std::int64_t wait_ns = 1'500'000'000;
+  CHECK(feedlane_loader_serve(feeder.get(), wait_ns, nullptr) == FEEDLANE_TIMEOUT);
+  CHECK(cpu_ns() - before < wait_ns / 10);
+  CHECK(consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED);
+  gate.open();
+  CHECK(polled_rest(feeder.get(), l.get()).size() == 80);
+}
+
+TEST_CASE("evict: a consumer's time begins when it joins") {
+  Shuffled s;
+  const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Place place_of_late(feeder.get(), place(FEEDLANE_LAG_EVICT, 0, 1'000'000'000));
+  begin(feeder.get(), 0);
+  CHECK(fill(feeder.get()));
+  CHECK(feedlane_loader_serve(feeder.get(), 1'100'000'000, nullptr) == FEEDLANE_TIMEOUT);
+  const Loader late = join(place_of_late.release());
+  begin(late.get(), 0);
+  check_same(polled_rest(feeder.get(), late.get()), expected);
+}
+
 TEST_CASE("block: the feeder waits for a consumer, and an event names it, its process and what it holds") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -187,6 +246,64 @@ TEST_CASE("evict: a consumer that makes progress, however slow, is not evicted")
   REQUIRE(fill(feeder.get()));
   check_same(polled_rest(feeder.get(), l.get()), expected);
   CHECK(events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).empty());
+}
+
+TEST_CASE("evict: a consumer that has taken everything and holds less than another is not evicted for that one's lag") {
+  Shuffled s(200);
+  const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
+  const Loader slow = join_here(feeder.get(), place(FEEDLANE_LAG_BLOCK, 0));
+  const Loader quick = join_here(feeder.get(), place(FEEDLANE_LAG_EVICT, 1, 20'000'000));
+  begin(feeder.get(), 0);
+  begin(slow.get(), 0);
+  begin(quick.get(), 0);
+  Held slows(slow.get()), quicks(quick.get());
+  std::size_t taken = 0;
+  CHECK(poll_until(feeder.get(), [&] {
+    auto b = fresh<feedlane_batch>();
+    if (feedlane_loader_next(quick.get(), 0, &b, nullptr) == FEEDLANE_OK) {
+      quicks.release_all();
+      quicks.batches.push_back(b);
+      taken++;
+    }
+    const std::int32_t status = feedlane_loader_next(slow.get(), 0, &b, nullptr);
+    if (status == FEEDLANE_OK) slows.batches.push_back(b);
+    return status == FEEDLANE_SLOTS_HELD && taken == slows.batches.size();
+  }));
+  CHECK(feedlane_loader_serve(feeder.get(), 200'000'000, nullptr) == FEEDLANE_TIMEOUT);  // ten times as long as it may
+  CHECK(events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).empty());
+  slows.release_all();
+  quicks.release_all();
+  std::vector<Taken> rest;
+  CHECK(poll_until(feeder.get(), [&] {
+    (void)take(slow.get(), nullptr, 0);
+    Taken t = take(quick.get(), nullptr, 0);
+    if (t.status == FEEDLANE_OK) rest.push_back(std::move(t));
+    return t.status == FEEDLANE_END;
+  }));
+  check_same(rest, part(expected, taken));
+}
+
+TEST_CASE("after an epoch serve waits for no evicted consumer that holds nothing, though its process lives") {
+  Shuffled s(100);
+  const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
+  Consumer stopped(
+      feeder.get(), [](feedlane_loader*, Findings& f) { EXPECT(f, ::raise(SIGSTOP) == 0); }, {},
+      place(FEEDLANE_LAG_EVICT, -1, 1'000'000));
+  Loader l = join_here(feeder.get());
+  CHECK(serve(feeder.get()) == FEEDLANE_END);  // both have joined
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  check_same(polled_rest(feeder.get(), l.get()), expected);
+  CHECK(events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).size() == 1);
+  CHECK(count_consumers(feeder.get()) == 1);
+  CHECK(serve(feeder.get()) == FEEDLANE_END);
+  l.reset();
+  CHECK(serve(feeder.get()) == FEEDLANE_END);
+  CHECK(is_running(stopped.pid()));
+  CHECK(::kill(stopped.pid(), SIGCONT) == 0);
+  CHECK(stopped.finish() == "");
 }
 
 TEST_CASE("evict: a stopped process is evicted and named; once continued it is E_HUNG, with its batch whole") {

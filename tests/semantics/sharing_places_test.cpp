@@ -183,13 +183,18 @@ TEST_CASE("a place that nobody joins within start_timeout_ns is taken back when 
   s.config.start_timeout_ns = 2'000'000'000;  // the worker's start has to fit in, too
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
-  const Place nobody(feeder.get());
+  Place nobody(feeder.get());
   const Loader l = join_here(feeder.get());
   begin(feeder.get(), 0);
   begin(l.get(), 0);
   for (const Taken& e : expected) CHECK(difference(polled(feeder.get(), l.get()), e) == "");
   CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_END);
   CHECK(events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).size() == 1);
+  CHECK(count_consumers(feeder.get()) == 1);
+  feedlane_loader* late = nullptr;
+  Error e;
+  CHECK(feedlane_loader_join(nobody.release(), patience_ns, &late, &e) == FEEDLANE_E_HUNG);
+  CHECK(e.says("the feeder has closed place 0"));
 }
 
 TEST_CASE("a join that the feeder does not answer in time is TIMEOUT, and its place is free again") {
@@ -328,6 +333,10 @@ TEST_CASE("serve waits for the first consumers; in an epoch without any it is E_
   l.reset();
   begin(feeder.get(), 0);
   for (int i = 0; i < 2; i++) CHECK(serve(feeder.get()) == FEEDLANE_E_PEER_DEAD);
+  CHECK(eventually([&] {
+    CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_E_PEER_DEAD);
+    return feedlane_loader_arm(feeder.get()) == FEEDLANE_OK;  // its workers may be making batches still
+  }));
   l = join_here(feeder.get());
   begin(l.get(), 0);
   CHECK(polled(feeder.get(), l.get()).batch == 0);
@@ -351,4 +360,31 @@ TEST_CASE("deal: a place without a consumer is shown with the batches that wait 
   CHECK(missing.waiting == there.delivered);
   auto stats = fresh<feedlane_consumer_stats>();
   CHECK(feedlane_loader_get_consumer(feeder.get(), 2, &stats) == FEEDLANE_END);
+}
+
+TEST_CASE("deal: more than a delivery ring has room for is kept for a place, and its consumer gets all of it") {
+  auto failing = fresh<feedlane_dataset>();  // failed batches hold no slots, so that any number can wait
+  failing.get = [](void*, const feedlane_row*, feedlane_error*) -> std::int32_t { return FEEDLANE_E_SAMPLE; };
+  Setup s(400, 1);
+  s.forked(1, failing).fields({field("index", int64_type)});
+  const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+  const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
+  const Loader first = join_here(feeder.get(), place(FEEDLANE_LAG_BLOCK, 0));
+  begin(feeder.get(), 0);
+  const auto take_epoch = [&](feedlane_loader* l) {
+    begin(l, 0);
+    std::vector<Taken> all;
+    for (;;) {
+      Error e;
+      Taken t = polled(feeder.get(), l, &e);
+      if (t.status == FEEDLANE_END) return all;
+      t.epoch = e.epoch;
+      t.batch = e.batch;
+      t.sample = e.sample;
+      all.push_back(std::move(t));
+    }
+  };
+  check_same(take_epoch(first.get()), dealt(expected, 0, 2));
+  const Loader second = join_here(feeder.get(), place(FEEDLANE_LAG_BLOCK, 1));
+  check_same(take_epoch(second.get()), dealt(expected, 1, 2));
 }

@@ -41,12 +41,6 @@ class Waiting {
 
 void ignore(int) {}
 
-std::int64_t cpu_ns() {
-  timespec t{};
-  (void)::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
-
 int fd_of(feedlane_loader* l) {
   std::int32_t fd = -1;
   CHECK(feedlane_loader_wait_fd(l, &fd) == FEEDLANE_OK);
@@ -188,6 +182,32 @@ TEST_CASE("consumer and feeder may live in event loops: poll, arm and the descri
     if (feedlane_loader_arm(feeder.get()) == FEEDLANE_OK) REQUIRE(wait_readable(fd));
   }
   CHECK(c.finish() == "");
+}
+
+TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has something to say") {
+  Shuffled s;
+  s.config.keep_workers = 0;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Loader l = join_here(feeder.get());
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  while (polled(feeder.get(), l.get()).status == FEEDLANE_OK) continue;
+  CHECK(feedlane_loader_serve(feeder.get(), 0, nullptr) == FEEDLANE_END);
+  const auto sleep = [&] {
+    return eventually([&] {
+      CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_OK);
+      return feedlane_loader_arm(feeder.get()) == FEEDLANE_OK;
+    });
+  };
+  // Workers of an epoch that is over end.
+  const std::int64_t before = cpu_ns();
+  constexpr std::int64_t wait_ns = 300'000'000;
+  REQUIRE(sleep());
+  while (wait_readable(fd_of(feeder.get()), wait_ns)) REQUIRE(sleep());
+  CHECK(cpu_ns() - before < wait_ns / 10);
+  l.reset();
+  CHECK(wait_readable(fd_of(feeder.get())));
+  CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 0; }));
 }
 
 TEST_CASE("a consumer that waits for its feeder sleeps, and so does a feeder that waits for its consumer") {

@@ -169,6 +169,12 @@ bool is_running(pid_t pid) {
 
 bool is_asleep(pid_t thread) { return state_in("/proc/self/task/" + std::to_string(thread) + "/stat") == 'S'; }
 
+std::int64_t cpu_ns() {
+  timespec t{};
+  (void)::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
 bool eventually(const std::function<bool()>& holds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_ns);
   while (!holds()) {

@@ -88,6 +88,9 @@ bool is_asleep(pid_t thread);
 // Whether `holds` is true before patience ends. For states that nothing tells of.
 bool eventually(const std::function<bool()>& holds);
 
+// What this process has used of processors.
+std::int64_t cpu_ns();
+
 // A pipe, closed on exec.
 struct Pipe {
   Pipe() { (void)!::pipe2(fds, O_CLOEXEC); }

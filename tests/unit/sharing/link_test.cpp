@@ -334,7 +334,7 @@ TEST_CASE("an observer's begins and ends are not taken back, its batches are") {
 
 // ---- room ----
 
-TEST_CASE("without room a batch is missed, and begins and ends are sent when there is room again") {
+TEST_CASE("without room an observer misses a batch, and begins and ends are sent when there is room again") {
   Fixture f(FEEDLANE_LAG_OBSERVE);
   std::uint64_t round = 0;
   while (f.link.has_room()) {
@@ -345,8 +345,8 @@ TEST_CASE("without room a batch is missed, and begins and ends are sent when the
   const std::uint64_t sent = round;
   CHECK_FALSE(f.link.deliver(parcel(++round, 0)));
   CHECK(f.link.taken_back == 1);
-  CHECK_FALSE(f.link.deliver(control(++round, DeliveryKind::end)));
-  CHECK_FALSE(f.link.deliver(control(++round, DeliveryKind::begin)));
+  CHECK(f.link.deliver(control(++round, DeliveryKind::end)));
+  CHECK(f.link.deliver(control(++round, DeliveryKind::begin)));
   CHECK_MESSAGE(!f.link.deliver(parcel(++round, 0)), "no batch overtakes them");
   for (std::uint64_t i = 1; i <= sent; i++) {
     const DeliveryMessage m = f.take();
@@ -354,11 +354,64 @@ TEST_CASE("without room a batch is missed, and begins and ends are sent when the
     f.give_back(m.slot, m.round);
   }
   CHECK(f.ring.peek(1) == 0);
-  (void)f.collect();  // makes room in the books
-  (void)f.collect();  // sends
+  (void)f.collect();
   CHECK(f.take().round == sent + 2);
   CHECK(f.take().kind == static_cast<std::uint32_t>(DeliveryKind::begin));
   CHECK(f.link.has_room());
+}
+
+TEST_CASE(
+    "what finds no room waits, needs no memory if it was reserved, and is sent in order when there is room again") {
+  Fixture f;
+  constexpr std::uint64_t messages = 3 * capacity;
+  f.link.reserve(messages);
+  for (std::uint64_t round = 1; round <= messages; round++) CHECK(f.link.deliver(control(round, DeliveryKind::failed)));
+  CHECK_FALSE(f.link.has_room());
+  CHECK(f.link.deliver(parcel(messages + 1, 3)));
+  CHECK(f.link.out() == messages + 1);
+  check_outstanding(f, 1, 0);
+  CHECK(f.link.oldest() == 0);
+  for (std::uint64_t round = 1; round <= messages + 1; round++) {
+    if (f.ring.peek(1) == 0) (void)f.collect();
+    CHECK(f.take().round == round);
+  }
+  (void)f.collect();
+  CHECK(f.link.has_room());
+  check_outstanding(f, 0, 1);
+}
+
+TEST_CASE("what was not sent is taken back with the rest, in order") {
+  Fixture f;
+  for (std::uint64_t round = 1; round <= 2 * capacity; round++)
+    (void)f.link.deliver(control(round, DeliveryKind::failed));
+  CHECK(f.take().round == 1);
+  const Rounds rounds = f.revoke();
+  REQUIRE(rounds.size() == 2 * capacity - 1);
+  for (std::uint64_t i = 0; i < rounds.size(); i++) CHECK(rounds[i] == i + 2);
+}
+
+TEST_CASE("a consumer that calls a batch unread which was not revoked has not returned it") {
+  Fixture f;
+  f.deliver(1, 2);
+  CHECK(f.take().round == 1);
+  f.give_back(2, 1 | shm::returned_unread);
+  Slots unread;
+  CHECK(f.collect(&unread).empty());
+  CHECK(unread.empty());
+  check_outstanding(f, 0, 1);
+  f.give_back(2, 1);
+  CHECK(f.collect() == Slots{2});
+}
+
+TEST_CASE("a consumer is short until it returns a batch, gets one, or the feeder has a free slot again") {
+  Fixture f;
+  f.deliver(7, 2);
+  f.link.tell_short();
+  CHECK(f.block().short_after.load(std::memory_order_relaxed) == 7);
+  f.link.end_short();
+  CHECK(f.block().short_after.load(std::memory_order_relaxed) == 0);
+  f.link.tell_short();
+  CHECK(f.block().short_after.load(std::memory_order_relaxed) == 7);
 }
 
 TEST_CASE("a consumer with an impossible position has no room, and counts as broken") {

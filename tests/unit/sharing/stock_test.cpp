@@ -131,18 +131,31 @@ TEST_CASE("the state of a round is the loader's when it was recorded, and that o
   CHECK(f.error.needed == 10);
 }
 
-TEST_CASE("rounds nobody can ask about are forgotten, and no more are kept than wanted") {
+TEST_CASE("rounds nobody can ask about are forgotten") {
   Fixture f;
   const auto states = f.pass(1, 6);
-  f.stock->forget_before(3, 100);
+  f.stock->forget_before(3);
   CHECK(f.ask(2) == FEEDLANE_E_STALE);
   CHECK(f.state(3) == states[2]);
-  f.stock->forget_before(3, 2);  // whatever a consumer says that it may ask
-  CHECK(f.ask(4) == FEEDLANE_E_STALE);
-  CHECK(f.state(5) == states[4]);
-  CHECK(f.state(6) == states[5]);
-  f.stock->forget_before(100, 0);
+  f.stock->forget_before(100);
   CHECK_MESSAGE(f.state(100) == states[5], "the newest one stays: it is the state of every later round");
+}
+
+TEST_CASE("of many rounds only those are kept that may be asked about, and what comes after them") {
+  Fixture f;
+  const auto states = f.pass(10, 6);  // rounds 10 to 15
+  CHECK(f.stock->has_many(5));
+  CHECK_FALSE(f.stock->has_many(6));
+  f.stock->keep({13, 11, 11, 99});
+  CHECK(f.state(11) == states[1]);
+  CHECK(f.state(13) == states[3]);
+  CHECK(f.state(15) == states[5]);
+  CHECK_MESSAGE(f.state(12) == states[1], "nobody asks about it");
+  CHECK(f.ask(10) == FEEDLANE_E_STALE);
+  CHECK_MESSAGE(!f.stock->has_many(0), "not before there are twice as many");
+  f.stock->forget_before(13);
+  CHECK(f.ask(12) == FEEDLANE_E_STALE);
+  CHECK(f.state(13) == states[3]);
 }
 
 TEST_CASE("the oldest round that may be asked about is answered by the newest record not after it") {
@@ -150,7 +163,7 @@ TEST_CASE("the oldest round that may be asked about is answered by the newest re
   const auto states = f.pass(1, 1);
   f.stock->put_back(f.stock->add(f.next()));
   f.stock->record(5);
-  f.stock->forget_before(4, 100);  // between two records: that of round 1 is the state of round 4
+  f.stock->forget_before(4);  // between two records: that of round 1 is the state of round 4
   CHECK(f.state(4) == states[0]);
 }
 

@@ -200,6 +200,8 @@ void print_ring() {
 void print_share() {
   STRUCT(ShareGeometry);
   FIELD(ShareGeometry, slots), FIELD(ShareGeometry, capacity);
+  STRUCT(FeederBlock);
+  FIELD(FeederBlock, wants_returns);
   STRUCT(CatalogueHead);
   FIELD(CatalogueHead, epoch), FIELD(CatalogueHead, batch), FIELD(CatalogueHead, worker), FIELD(CatalogueHead, attempt);
   FIELD(CatalogueHead, rows), FIELD(CatalogueHead, skipped), FIELD(CatalogueHead, has_indices);
@@ -218,7 +220,7 @@ void print_share() {
   FIELD(DeliveryMessage, reserved);
   STRUCT(ConsumerRow);
   FIELD(ConsumerRow, sleeping), FIELD(ConsumerRow, position), FIELD(ConsumerRow, taken);
-  FIELD(ConsumerRow, skip_before), FIELD(ConsumerRow, returns);
+  FIELD(ConsumerRow, skip_before), FIELD(ConsumerRow, newest), FIELD(ConsumerRow, returns);
 }
 
 void print_share_hello() {
@@ -314,7 +316,8 @@ bool print_share_plan(const ShareGeometry& g) {
   SharePlan p;
   feedlane::Error error;
   if (make_share_plan(g, p, error) != FEEDLANE_OK) return failed(error);
-  std::printf("plan share_catalogue entries=%llu end=%llu\n", number(p.entries), number(p.catalogue_bytes));
+  std::printf("plan share_catalogue feeder=%llu entries=%llu end=%llu\n", number(p.feeder), number(p.entries),
+              number(p.catalogue_bytes));
   std::printf("plan share_delivery block=%llu cells=%llu end=%llu\n", number(p.block), number(p.cells),
               number(p.delivery_bytes));
   std::printf("plan share_returns row=%llu returned=%llu end=%llu\n", number(p.row), number(p.returned),

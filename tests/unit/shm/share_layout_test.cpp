@@ -60,7 +60,9 @@ TEST_CASE("regions of all three segments follow each other without overlap, word
       constexpr std::uint64_t headers = sizeof(shm::SegmentHeader) + sizeof(shm::ShareGeometry);
       CHECK(p.geometry.slots == slots);
       CHECK(p.geometry.capacity == capacity);
-      CHECK(p.entries >= headers);
+      CHECK(p.feeder >= headers);
+      CHECK(p.feeder % shm::writer_distance == 0);
+      CHECK(p.entries >= p.feeder + sizeof(shm::FeederBlock));
       CHECK(p.entries % alignof(shm::CatalogueEntry) == 0);
       CHECK(p.catalogue_bytes >= p.entries + std::uint64_t{slots} * sizeof(shm::CatalogueEntry));
       CHECK(p.block >= headers);
