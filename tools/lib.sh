@@ -132,6 +132,30 @@ own_mirror() {
     'Label: Debian' | head -n 1
 }
 
+# Where download_packages leaves its files.
+downloaded=$scratch/apt/cache/archives
+
+# download_packages SUITE PACKAGE...: fetches packages of another Debian and all that they depend on, without installing them.
+# apt gets lists, a cache and sources of its own, for which no package is installed. Needs no root.
+download_packages() {
+  local state=$scratch/apt suite=$1 mirror option options=()
+  shift
+  mirror=$(own_mirror)
+  if [[ ! $mirror ]]; then
+    say "can't tell which mirror apt uses: run 'apt-get update' once"
+    return 1
+  fi
+  mkdir -p "$state/lists/partial" "$downloaded/partial"
+  : >"$state/status"
+  say "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$state/sources.list"
+  for option in APT::Sandbox::User=root Debug::NoLocking=1 "Dir::Etc::SourceList=$state/sources.list" Dir::Etc::SourceParts=- \
+    Dir::Etc::Preferences=- Dir::Etc::PreferencesParts=- "Dir::State::Lists=$state/lists" "Dir::Cache=$state/cache" \
+    "Dir::State::status=$state/status"; do
+    options+=(-o "$option")
+  done
+  apt-get -q "${options[@]}" update && apt-get -q "${options[@]}" install -y --no-install-recommends --download-only "$@"
+}
+
 # Set once need_packages has installed something: a build directory made before may have missed it.
 packages_installed=
 
