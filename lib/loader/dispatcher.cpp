@@ -30,6 +30,13 @@ bool Dispatcher::can_draw() const {
          ledger_.in_flight() < config_.window() && (order_->has_slot() || has_slot());
 }
 
+// All that `can_draw` asks for is there but a slot. With a worker that is stuck more than one may have to be free.
+bool Dispatcher::lacks_slot() const {
+  if (roster_.stuck() != 0) return true;
+  return has_begun_ && !order_->is_exhausted() && ledger_.in_flight() < config_.window() && !order_->has_slot() &&
+         !memory_.slots.any_free();
+}
+
 Status Dispatcher::dispatch(Error& error) {
   Status s = FEEDLANE_OK;
   if (any_stranded_) rescue_stranded();  // before a new batch takes the slot

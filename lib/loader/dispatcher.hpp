@@ -58,6 +58,8 @@ class Dispatcher final : public supervisor::CrewOwner {
   // ---- what `next` has to know ----
 
   // A batch could be drawn, or a stranded one rescued.
+  // Whether the next batch waits for a free slot.
+  [[nodiscard]] bool lacks_slot() const;
   [[nodiscard]] bool has_work() const;
   // The error that the sampler failed with, if nothing is left to be yielded before it; else nullptr.
   [[nodiscard]] Error* sampler_error() {

@@ -222,8 +222,7 @@ bool Loader::has_wake_up_work() {
          wakeups_.is_interrupted() || wakeups_.is_closed() || (outlet_ != nullptr && outlet_->has_work());
 }
 
-// With a worker that is stuck more than one slot may have to be free.
-void Loader::prepare_outlet() { outlet_->prepare_wait(!memory_.slots.any_free() || crew_.roster().stuck() != 0); }
+void Loader::prepare_outlet() { outlet_->prepare_wait(dispatcher_.lacks_slot()); }
 
 Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
   if (outlet_ != nullptr) prepare_outlet();

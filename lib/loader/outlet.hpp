@@ -18,7 +18,7 @@ class Outlet {
 
   // Whether an epoch is in progress.
   [[nodiscard]] virtual bool wants_batches() const = 0;
-  // Before each wait. `needs_slots`: the loader has none free to make batches in.
+  // Before each wait. `needs_slots`: the loader would make more batches if it had a free slot.
   virtual void prepare_wait(bool needs_slots) = 0;
   // Whether a consumer has returned a batch that is waited for, or has anything else to tell. Reads a word a consumer.
   [[nodiscard]] virtual bool has_work() const = 0;
