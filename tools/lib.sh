@@ -49,6 +49,7 @@ declare -A package_use=(
   [nlohmann-json3-dev]='prints its JSON'
   [gnuplot-nox]='draws its plots'
   [python3-prometheus-client]='reads the metrics of the feedlane command in one of the tests'
+  [spin]='explores the models of the protocols in some tests'
   [nodejs]='runs the trace processor of Perfetto, which reads traces in some tests'
   [python3-pip]='fetches the trace processor'
   [doctest-dev]='the frame of the tests'
