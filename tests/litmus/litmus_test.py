@@ -9,7 +9,9 @@ herd7 explores all its executions,
   - with each order weakened by one step, one at a time, fences left out too: on AArch64 a fence is the same with acq_rel. Then the condition must be possible, or a data race: otherwise the
     order isn't needed, and the test says why it is there all the same ("survives: N: why", N counting the orders of the file).
 
-Usage: litmus_test.py MEMORY-ORDERING.md
+A line "code: FILE FUNCTION DIGEST" ties it to the code, see support/code_digests.py.
+
+Usage: litmus_test.py SOURCE_ROOT
 
 Prints a row for each test. herd7 is $HERD7, or the one in PATH; 77: there is none (tools/get-herd brings one).
 """
@@ -20,6 +22,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+from code_digests import stale
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WEAKER = {"seq_cst": ["acq_rel", "relaxed"], "acq_rel": ["acquire", "release"], "acquire": ["relaxed"], "release": ["relaxed"]}
@@ -35,6 +39,7 @@ class Litmus:
         with open(path, encoding="utf-8") as f:
             text = f.read()
         comment, self.code = re.fullmatch(r"C \w+\n\(\*(.*?)\*\)\n(.*)", text, re.S).groups()
+        self.comment = comment
         self.rows = [row.strip() for row in re.findall(r"^ *row: (.*)$", comment, re.M)]
         self.survivors = {int(n): why for n, why in re.findall(r"^ *survives: (\d+): (.+)$", comment, re.M)}
         self.orders = [m for m in ORDER.finditer(self.code)]
@@ -145,7 +150,7 @@ def rows_of(page):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    program, page = os.environ.get("HERD7", "herd7"), sys.argv[1]
+    program, page = os.environ.get("HERD7", "herd7"), os.path.join(sys.argv[1], "docs/memory-ordering.md")
     if not shutil.which(program):
         print(f"{program}: there is no herd7")
         sys.exit(77)
@@ -157,6 +162,7 @@ def main():
         if not any(row.startswith(r) for t in tests for r in t.rows):
             wrong.append(f"no test names the row: {row[:80]}")
     for test in tests:
+        wrong += stale(test.name, test.comment, sys.argv[1])
         for row in test.rows:
             if not any(r.startswith(row) for r in rows_of(page)):
                 wrong.append(f"{test.name}: {page} has no row that begins so: {row}")

@@ -5,15 +5,13 @@
 A NAME.pml says in its first comment
   holds: [MACRO=VALUE]...      it holds so, under weak fairness
   fails: MACRO=VALUE           and not so
-  code: FILE FUNCTION DIGEST   what it is a model of; the digest is of the function's text, so that a change is noticed. Then look
-                               whether the model still fits, and put the digest that the test prints
+  code: FILE FUNCTION DIGEST   what it is a model of, see support/code_digests.py
 
 Usage: spin_test.py SOURCE_ROOT
 77: there is no spin, or no C compiler.
 """
 
 import glob
-import hashlib
 import os
 import re
 import shutil
@@ -21,31 +19,9 @@ import subprocess
 import sys
 import tempfile
 
+from code_digests import stale
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def function_text(path, name):
-    """The definition of a function, from its name to the brace that ends it; None: there is none."""
-    with open(path, encoding="utf-8") as f:
-        text = f.read()
-    for start in re.finditer(rf"(?<![\w:.>]){re.escape(name)}\(", text):
-        head = re.compile(r"[^;{}]*\{").match(text, start.start())
-        if not head:
-            continue
-        depth, at = 1, head.end()
-        while depth:
-            depth += {"{": 1, "}": -1}.get(text[at], 0)
-            at += 1
-        return text[start.start() : at]
-    return None
-
-
-def digest_of(path, name):
-    text = function_text(path, name)
-    if text is None:
-        return None
-    plain = re.sub(r"//.*", "", text)
-    return hashlib.sha256(re.sub(r"\s+", " ", plain).encode()).hexdigest()[:8]
 
 
 def explore(model, settings):
@@ -79,12 +55,7 @@ def main():
             print(f"{name}{settings}: {'holds' if holds else 'fails'}, {states} states")
             if holds != (said == "holds"):
                 wrong.append(f"{name}{settings}: {said} is what it says")
-        for path, function, digest in re.findall(r"^ \* code: (\S+) (\S+) ?(\w*)$", comment, re.M):
-            found = digest_of(os.path.join(sys.argv[1], path), function)
-            if found is None:
-                wrong.append(f"{name}: {path} has no function {function}")
-            elif found != digest:
-                wrong.append(f"{name}: {path} {function} has changed: look whether the model still fits, then say {found}")
+        wrong += stale(name, comment, sys.argv[1])
     for line in wrong:
         print(f"FAILED {line}")
     sys.exit(1 if wrong else 0)
