@@ -138,6 +138,7 @@ TEST_CASE("a bare worker reserves a slot's memory once, and again after a worker
   const BareReports reports;
   Bare b(60, 4, 2);
   b.s.config.keep_workers = 1;
+  b.s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;  // each worker makes batches, however quick the other one is
   b.o.reports = reports.fd();
   b.o.shaped = 2;
   b.o.wide_bytes = 5000;  // beyond what is reserved of a slot from the start
