@@ -222,10 +222,8 @@ bool Loader::has_wake_up_work() {
          wakeups_.is_interrupted() || wakeups_.is_closed() || (outlet_ != nullptr && outlet_->has_work());
 }
 
-void Loader::prepare_outlet() { outlet_->prepare_wait(dispatcher_.lacks_slot()); }
-
 Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
-  if (outlet_ != nullptr) prepare_outlet();
+  if (outlet_ != nullptr) outlet_->prepare_wait(dispatcher_.lacks_slot());
   const auto has_work = [this] { return has_wake_up_work(); };
   const bool has_begun = dispatcher_.has_begun();
   if (has_begun && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
@@ -285,7 +283,7 @@ Status Loader::poll(Error& error) {
 Status Loader::arm(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
-  if (outlet_ != nullptr) prepare_outlet();
+  if (outlet_ != nullptr) outlet_->prepare_wait(dispatcher_.lacks_slot());
   os::Deadline first = crew_.next_deadline().earlier(delivery_.copier_deadline()).earlier(crew_.next_look());
   if (outlet_ != nullptr) first = first.earlier(outlet_->next_deadline());
   if (const Status s = wakeups_.set_alarm(first, error); s != FEEDLANE_OK) return s;

@@ -99,7 +99,6 @@ class Loader final : public Source {
   Status next_made(os::Deadline deadline, feedlane_batch& out, Error& error);
   Status wait(os::Deadline deadline, bool wants_batch, Error& error);
   [[nodiscard]] bool has_news();
-  void prepare_outlet();
   [[nodiscard]] bool has_wake_up_work();
   Status obstacle(Error& error);
   Status finish_epoch(os::Deadline deadline, Error& error);

@@ -260,7 +260,7 @@ void Audience::read_message(Link& link) {
       return end_link(link.number(), "could not be observed");
     }
     link.state = Link::State::attached;
-    link.stalled_since_ns = 0;  // now its own time begins
+    link.stall.since_ns = 0;  // now its own time begins
     link.pid = received.pid;
   } else if (magic == request_magic && received.bytes == sizeof(Request)) {
     answer(link, message.request);

@@ -83,7 +83,7 @@ class Audience {
   bool make_ring_room();
   void forgive(std::int64_t ns);
   // A batch came: what kept the feeder waiting has ended.
-  void end_shortage() { short_since_ns_ = 0; }
+  void end_shortage() { shortage_.since_ns = 0; }
   // Whether there is anybody to deliver to. E_PEER_DEAD.
   Status check_consumers(Error& error) const;
 
@@ -152,10 +152,13 @@ class Audience {
   std::uint64_t round_ = 0;  // the newest
   bool has_events_ = false;
   std::int64_t polled_ns_ = 0;
-  std::int64_t short_since_ns_ = 0;  // since when consumers keep the feeder waiting; 0: they don't
-  bool is_short_ = false;            // found since the last wait
-  bool is_lag_told_ = false;
-  bool is_short_told_ = false;  // consumers were told to release batches
+  // Consumers keep the feeder waiting.
+  struct Shortage {
+    std::int64_t since_ns = 0;  // 0: they don't
+    bool is_found = false;      // since the last wait
+    bool is_lag_told = false;
+    bool is_short_told = false;  // consumers were told to release batches
+  } shortage_;
   bool wants_returns_ = true;
 };
 

@@ -177,9 +177,11 @@ class Link {
   os::Fd feeder_event;
   std::uint64_t delivered = 0;   // batches
   std::uint64_t taken_back = 0;  // batches
-  // While the feeder lacks slots: since when the consumer has made no progress, and how far it was. 0: not looked at.
-  std::int64_t stalled_since_ns = 0;
-  std::uint64_t seen_progress = 0;
+  // While it keeps the feeder waiting: since when it has made no progress, 0: it doesn't; and how far it was.
+  struct Stall {
+    std::int64_t since_ns = 0;
+    std::uint64_t progress = 0;
+  } stall;
 
  private:
   [[nodiscard]] shm::DeliveryBlock& block() const { return *segments_.control<shm::DeliveryBlock>(plan_.block); }

@@ -30,7 +30,7 @@ bool Audience::has_work() const { return has_events_ || (wants_returns_ && links
 // progress, when consumers that leave are waited for. Otherwise it is collected when something else has woken the feeder.
 void Audience::prepare_wait(bool needs_slots) {
   const bool has_room = links_.has_room();
-  if (!std::exchange(is_short_, false) && has_room) end_shortage();  // it waits for something else
+  if (!std::exchange(shortage_.is_found, false) && has_room) end_shortage();  // it waits for something else
   const bool wants = needs_slots || !epoch.is_in_progress || !has_room;
   if (std::exchange(wants_returns_, wants) == wants) return;
   // Relaxed: the fence of Sleeper::prepare, which follows, orders it before the look at the returns. Pairs with
@@ -42,7 +42,7 @@ void Audience::work() {
   for (const std::unique_ptr<Link>& link : links_.all)
     if (link->has_news()) collect(*link);
   handle_events();
-  if (is_short_told_ && loader_.memory().slots.any_free()) end_shorts();
+  if (shortage_.is_short_told && loader_.memory().slots.any_free()) end_shorts();
 }
 
 void Audience::handle_events() {
@@ -80,7 +80,7 @@ void Audience::deliver_again(const Link& link, Parcel parcel) {
 
 // Consumers that were told so may wait for more again.
 void Audience::end_shorts() {
-  is_short_told_ = false;
+  shortage_.is_short_told = false;
   for (const std::unique_ptr<Link>& link : links_.all) link->end_short();
 }
 
@@ -108,7 +108,7 @@ void Audience::evict(Link& link, const char* why) {
   const bool has_joined = link.state == Link::State::attached;
   take_back(link);
   link.state = Link::State::evicted;
-  link.stalled_since_ns = 0;
+  link.stall.since_ns = 0;
   link.tell_evicted();
   tell(FEEDLANE_EVENT_CONSUMER_EVICTED, link, why);
   if (has_joined) return;
@@ -142,36 +142,35 @@ void Audience::end_link(std::uint32_t number, const char* how) {
 
 os::Deadline Audience::next_deadline() const {
   os::Deadline first = listen_again_ns_ == 0 ? os::Deadline::never() : os::Deadline::at(listen_again_ns_);
-  if (short_since_ns_ == 0) return first;
-  if (!is_lag_told_) first = first.earlier(os::Deadline::at(short_since_ns_ + telling_ns));
+  if (shortage_.since_ns == 0) return first;
+  if (!shortage_.is_lag_told) first = first.earlier(os::Deadline::at(shortage_.since_ns + telling_ns));
   for (const std::unique_ptr<Link>& link : links_.all)
-    if (link->is_receiving() && link->stalled_since_ns != 0 &&
-        patience_with(*link, loader_.config()) != FEEDLANE_FOREVER)
-      first = first.earlier(os::Deadline::at(link->stalled_since_ns + patience_with(*link, loader_.config())));
+    if (link->is_receiving() && link->stall.since_ns != 0 && patience_with(*link, loader_.config()) != FEEDLANE_FOREVER)
+      first = first.earlier(os::Deadline::at(link->stall.since_ns + patience_with(*link, loader_.config())));
   return first;
 }
 
 void Audience::note_stall(std::int64_t now_ns) {
-  is_short_ = true;
-  const bool is_new = short_since_ns_ == 0;
+  shortage_.is_found = true;
+  const bool is_new = shortage_.since_ns == 0;
   if (is_new) {
-    short_since_ns_ = now_ns;
-    is_lag_told_ = false;
+    shortage_.since_ns = now_ns;
+    shortage_.is_lag_told = false;
   }
   for (const std::unique_ptr<Link>& link : links_.all) {
     const std::uint64_t progress = link->progress();
     if (!is_in_the_way(*link)) {
-      link->stalled_since_ns = 0;
-    } else if (is_new || link->stalled_since_ns == 0 || progress != link->seen_progress) {
-      link->stalled_since_ns = now_ns;
+      link->stall.since_ns = 0;
+    } else if (is_new || link->stall.since_ns == 0 || progress != link->stall.progress) {
+      link->stall.since_ns = now_ns;
     }
-    link->seen_progress = progress;
+    link->stall.progress = progress;
   }
-  if (!is_lag_told_ && now_ns - short_since_ns_ >= telling_ns) tell_lag();
+  if (!shortage_.is_lag_told && now_ns - shortage_.since_ns >= telling_ns) tell_lag();
 }
 
 void Audience::tell_lag() {
-  is_lag_told_ = true;
+  shortage_.is_lag_told = true;
   for (const std::unique_ptr<Link>& link : links_.all) {
     const Link::Outstanding its = link->outstanding();
     Error text;
@@ -207,9 +206,9 @@ std::optional<std::size_t> Audience::find_missing_consumer() const {
 
 // The feeder's host was away for this long: nobody kept the feeder waiting meanwhile.
 void Audience::forgive(std::int64_t ns) {
-  if (short_since_ns_ != 0) short_since_ns_ += ns;
+  if (shortage_.since_ns != 0) shortage_.since_ns += ns;
   for (const std::unique_ptr<Link>& link : links_.all)
-    if (link->stalled_since_ns != 0) link->stalled_since_ns += ns;
+    if (link->stall.since_ns != 0) link->stall.since_ns += ns;
 }
 
 // Evicts a consumer whose words are invalid, or one that has kept the feeder waiting for too long. One at a time: with what it had
@@ -218,7 +217,7 @@ void Audience::evict_overdue(std::int64_t now_ns) {
   for (const std::unique_ptr<Link>& link : links_.all) {
     if (!link->is_receiving()) continue;
     if (link->is_broken()) return evict(*link, "was evicted: its words are invalid");
-    if (link->stalled_since_ns != 0 && now_ns - link->stalled_since_ns >= patience_with(*link, loader_.config()))
+    if (link->stall.since_ns != 0 && now_ns - link->stall.since_ns >= patience_with(*link, loader_.config()))
       return evict(*link, "was evicted: it has returned nothing for as long as it may");
   }
 }
@@ -285,7 +284,7 @@ Status Audience::look_for_holder(Error& error) {
                         *place);
   for (const auto& [link, held] : holders)
     if (most != 0 && held == most) link->tell_short();
-  is_short_told_ = is_short_told_ || most != 0;
+  shortage_.is_short_told = shortage_.is_short_told || most != 0;
   return most != 0 ? FEEDLANE_OK : blame_holders(error);
 }
 

@@ -126,31 +126,6 @@ TEST_CASE("who takes the last batch that there is, while the feeder has long bee
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
-TEST_CASE("a feeder that was short of slots and then waits for a slow worker sleeps") {
-  Setup s(300, 3);
-  const Gate gate;
-  s.workers(1);
-  s.plan.gate_fd = gate.fd();
-  s.plan.gate_index = 3 * 20;
-  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
-  REQUIRE(stats_of(feeder.get()).slots <= 20);
-  const Loader l = join_here(feeder.get(), place(FEEDLANE_LAG_EVICT, 0, 500'000'000));
-  begin(feeder.get(), 0);
-  begin(l.get(), 0);
-  for (std::int64_t i = 20 - static_cast<std::int64_t>(stats_of(feeder.get()).slots); i > 0; i--)
-    CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_OK);
-  Held held(l.get());
-  CHECK(held.take_all(feeder.get()) == FEEDLANE_SLOTS_HELD);
-  held.release_all();  // the worker begins the batch that waits for the gate
-  const std::int64_t before = cpu_ns();
-  constexpr std::int64_t wait_ns = 1'500'000'000;
-  CHECK(feedlane_loader_serve(feeder.get(), wait_ns, nullptr) == FEEDLANE_TIMEOUT);
-  CHECK(cpu_ns() - before < wait_ns / 10);
-  CHECK(consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED);
-  gate.open();
-  CHECK(polled_rest(feeder.get(), l.get()).size() == 80);
-}
-
 TEST_CASE("evict: a consumer's time begins when it joins") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];

@@ -210,6 +210,34 @@ TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has 
   CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 0; }));
 }
 
+TEST_CASE("a feeder that was short of slots and then waits for a slow worker sleeps") {
+  Setup s(300, 3);
+  const Gate gate;
+  s.workers(1);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 3 * 20;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const auto slots = static_cast<std::size_t>(stats_of(feeder.get()).slots);
+  REQUIRE(slots <= 20);
+  const Loader l = join_here(feeder.get(), place(FEEDLANE_LAG_EVICT, 0, 500'000'000));
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  for (std::size_t i = slots; i < 20; i++) CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_OK);
+  std::vector<feedlane_batch> held;
+  while (held.size() < slots) held.push_back(polled_batch(feeder.get(), l.get()));
+  CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_OK);
+  // The worker begins the batch that waits for the gate.
+  for (const feedlane_batch& b : held) CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+  const std::int64_t before = cpu_ns();
+  constexpr std::int64_t wait_ns = 1'500'000'000;
+  CHECK(feedlane_loader_serve(feeder.get(), wait_ns, nullptr) == FEEDLANE_TIMEOUT);
+  CHECK(cpu_ns() - before < wait_ns / 10);
+  CHECK(consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED);
+  gate.open();
+  for (int i = 0; i < 80; i++) CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_OK);
+  CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_END);
+}
+
 TEST_CASE("a consumer that waits for its feeder sleeps, and so does a feeder that waits for its consumer") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
