@@ -319,6 +319,21 @@ std::string absolute(const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+// Whether the process that listens at the other end of this socket has ended, and a child of it, which may be about to exec, keeps
+// its descriptor open.
+bool is_orphaned(int socket) {
+  const pid_t listener = peer_of(socket);
+  if (listener <= 0) return false;  // in another PID namespace
+  Fd process;
+  Error error;
+  if (open_pidfd(listener, process, error) != FEEDLANE_OK) return error.os_errno == ESRCH;
+  return has_ended(process.get());
+}
+
+}  // namespace
+
 Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& error) {
   sockaddr_un address;
   if (const Status s = make_address(path, address, error); s != FEEDLANE_OK) return s;
@@ -328,10 +343,12 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   Fd probe;
   if (const Status s = open_socket(probe, error); s != FEEDLANE_OK) return s;
   // The socket of a killed process refuses connections. A socket that accepts one, or whose backlog is full, is in use.
-  if (::connect(probe.get(), generic, sizeof address) == 0 || errno == EAGAIN)
+  const bool is_connected = ::connect(probe.get(), generic, sizeof address) == 0;
+  const int refusal = is_connected ? ECONNREFUSED : errno;
+  if (is_connected ? !is_orphaned(probe.get()) : refusal == EAGAIN)
     return error.fail(FEEDLANE_E_STATE, "another process listens at {}", first(200, path));
   struct stat status {};
-  if (errno == ECONNREFUSED && ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
+  if (refusal == ECONNREFUSED && ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
       status.st_uid == ::geteuid())
     (void)::unlink(path.c_str());
   Fd socket;

@@ -153,6 +153,28 @@ TEST_CASE("waiting for a message ends with it, with the deadline or with the oth
   CHECK(os::await_message(mine.get(), buffer, Deadline::never(), received, error) == FEEDLANE_E_PEER_DEAD);
 }
 
+TEST_CASE("the path of a process that has ended is replaced, although a child of it has the descriptor still") {
+  const Place place;
+  feedlane::test::Pipe held, ready;
+  const pid_t child = feedlane::test::fork_child([&] {
+    const Fd listener = must_listen(place.path());
+    if (::fork() == 0) {  // as a program that is about to exec
+      held.write.reset();
+      char byte = 'x';
+      (void)!::write(ready.write.get(), &byte, 1);
+      (void)!::read(held.read.get(), &byte, 1);
+    }
+  });
+  ready.write.reset();
+  CHECK(feedlane::test::wait_for_end(child) == 0);
+  char byte = 0;
+  REQUIRE(::read(ready.read.get(), &byte, 1) == 1);
+  const Fd mine = must_listen(place.path());
+  Error error;
+  Fd socket;
+  CHECK(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_OK);
+}
+
 TEST_CASE("if two processes listen at a stale path at once, one is refused") {
   const Place place;
   for (int round = 0; round < 300; round++) {
