@@ -171,8 +171,7 @@ Status Feeder::poll(Error& error) {
 
 Status Feeder::arm(Error& error) {
   if (is_end_untold_) return FEEDLANE_AGAIN;
-  work();
-  left_ns_ = 0;
+  left_ns_ = 0;                // what came since the last poll is the next one's: the host has to hear of it
   return loader_->arm(error);  // without an epoch: until consumers have something to say
 }
 

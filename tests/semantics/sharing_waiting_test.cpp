@@ -210,6 +210,19 @@ TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has 
   CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 0; }));
 }
 
+TEST_CASE("what a consumer says between a feeder's poll and arm makes arm AGAIN") {
+  Shuffled s;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Place place_of_late(feeder.get());
+  CHECK(eventually([&] {
+    CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_OK);
+    return feedlane_loader_arm(feeder.get()) == FEEDLANE_OK;
+  }));
+  const Loader l = join(place_of_late.release());
+  CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
+  CHECK(poll_until(feeder.get(), [&] { return consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED; }));
+}
+
 TEST_CASE("a feeder that was short of slots and then waits for a slow worker sleeps") {
   Setup s(300, 3);
   const Gate gate;
