@@ -3,13 +3,13 @@
 #include "os/memfd.hpp"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <csignal>
 #include <string>
+
+#include "os/signals.hpp"
 
 namespace feedlane::os {
 namespace {
@@ -17,14 +17,8 @@ namespace {
 // Blocks signals during fallocate: kernels before about 6.10 undo all of it when a signal is pending, so with frequent signals
 // it would never succeed. Returns 0, or errno.
 int allocate_undisturbed(int fd, std::uint64_t offset, std::uint64_t bytes) {
-  sigset_t all;
-  sigset_t before;
-  (void)::sigfillset(&all);
-  (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const bool is_done = ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
-  const int reason = is_done ? 0 : errno;
-  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return reason;
+  const SignalBlock block;
+  return ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
 }
 
 }  // namespace

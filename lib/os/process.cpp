@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "os/fork_stamp.hpp"
+#include "os/signals.hpp"
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
@@ -262,13 +263,12 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   const Fd read_end(pair[0]);
   Fd write_end(pair[1]);
   const Start start{files, argv.data(), environment.data(), request.inherited_fd, request.lifeline, write_end.get()};
-  sigset_t all;
-  sigset_t before;
-  (void)::sigfillset(&all);
-  (void)::pthread_sigmask(SIG_SETMASK, &all, &before);  // no signal handler of the host must run in the child
-  pid = start_child(start);
-  int failed = pid < 0 ? errno : 0;
-  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  int failed = 0;
+  {
+    const SignalBlock block;  // no signal handler of the host must run in the child
+    pid = start_child(start);
+    failed = pid < 0 ? errno : 0;
+  }
   write_end.reset();
   if (pid >= 0 && (failed = failure_of(read_end.get())) != 0) kill_and_reap(pid);
   if (failed != 0) return error.os(failed, "starting worker program {}", argv[0]);
