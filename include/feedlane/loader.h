@@ -225,7 +225,7 @@ FEEDLANE_API int32_t feedlane_loader_wait_fd(const feedlane_loader *l, int32_t *
 /**
  * Prepares to sleep on the descriptor of feedlane_loader_wait_fd.
  *  - 0: nothing is ready; sleep.
- *  - AGAIN: call feedlane_loader_next or _poll now.
+ *  - AGAIN: call feedlane_loader_next or _poll now (a feeder: feedlane_loader_serve or _poll).
  *
  * Thread safety: one thread at a time.
  */

@@ -283,11 +283,16 @@ Status Loader::poll(Error& error) {
 Status Loader::arm(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
+  const bool wants_batches = outlet_ == nullptr || outlet_->wants_batches();
+  // Before the deadlines are computed: this look may find a shortage, which has a deadline.
+  if (wants_batches && has_news()) {
+    waiter_.cancel();
+    return FEEDLANE_AGAIN;
+  }
   if (outlet_ != nullptr) outlet_->prepare_wait(dispatcher_.lacks_slot());
   os::Deadline first = crew_.next_deadline().earlier(delivery_.copier_deadline()).earlier(crew_.next_look());
   if (outlet_ != nullptr) first = first.earlier(outlet_->next_deadline());
   if (const Status s = wakeups_.set_alarm(first, error); s != FEEDLANE_OK) return s;
-  const bool wants_batches = outlet_ == nullptr || outlet_->wants_batches();
   const auto is_ready = [=, this] { return (wants_batches && has_news()) || has_wake_up_work(); };
   const Status s = waiter_.arm(is_ready, error);
   if (s != FEEDLANE_OK) return s;

@@ -16,7 +16,7 @@ class Outlet {
   Outlet& operator=(const Outlet&) = delete;
   virtual ~Outlet() = default;
 
-  // Whether an epoch is in progress.
+  // Whether a batch could be delivered now.
   [[nodiscard]] virtual bool wants_batches() const = 0;
   // Before each wait. `needs_slots`: the loader would make more batches if it had a free slot.
   virtual void prepare_wait(bool needs_slots) = 0;

@@ -12,12 +12,10 @@
 
 #include "os/process.hpp"
 #include "sharing/audience.hpp"
+#include "sharing/tags.hpp"
 
 namespace feedlane::sharing {
 namespace {
-
-// How long a guest waits in the listen backlog if there are too few descriptors for it.
-constexpr std::int64_t listen_again_after_ns = 100'000'000;
 
 template <class Message>
 Status send(const os::Fd& socket, const Message& message, std::span<const int> fds, Error& error) {
@@ -34,6 +32,56 @@ Status put_into_memfd(const std::vector<std::byte>& bytes, os::Fd& out, Error& e
     if (n > 0) done += static_cast<std::size_t>(n);
   }
   return s;
+}
+
+// The state of the round that a consumer asks for.
+void answer(const Stock& stock, const Link& link, const Request& request) {
+  Reply reply{};
+  reply.magic = reply_magic;
+  reply.round = request.round;
+  std::vector<std::byte> state;
+  os::Fd memory;
+  Error error;
+  Status s = FEEDLANE_OK;
+  try {
+    s = stock.state(request.round, state, error);
+    if (s == FEEDLANE_OK) s = put_into_memfd(state, memory, error);
+  } catch (const std::bad_alloc&) {
+    s = error.fail(FEEDLANE_E_MEMORY, "the feeder is out of memory");
+  }
+  if (s == FEEDLANE_OK) reply.bytes = state.size();
+  else write_refused(error, reply.why);
+  const int fd = memory.get();
+  Error ignored;
+  (void)send(link.socket, reply, std::span(&fd, s == FEEDLANE_OK ? 1u : 0u), ignored);
+}
+
+// Consumers that get batches or hold some; share deal: then places that have none.
+std::vector<feedlane_consumer_stats> list(const Links& links, const std::vector<Parcels>& backlogs) {
+  std::vector<feedlane_consumer_stats> all;
+  static constexpr std::int32_t states[] = {FEEDLANE_CONSUMER_OFFERED, FEEDLANE_CONSUMER_ATTACHED,
+                                            FEEDLANE_CONSUMER_EVICTED, FEEDLANE_CONSUMER_LEFT};
+  for (const std::unique_ptr<Link>& link : links.all) {
+    const Link::Outstanding its = link->outstanding();
+    if (!link->is_receiving() && its.held == 0) continue;
+    feedlane_consumer_stats& one = all.emplace_back();
+    one.id = link->place();
+    one.state = states[static_cast<std::size_t>(link->state)];
+    one.pid = link->pid;
+    one.lag = link->lag();
+    one.delivered = link->delivered;
+    one.taken_back = link->taken_back;
+    one.waiting = its.waiting;
+    one.held = its.held;
+  }
+  for (std::size_t place = 0; place < backlogs.size(); place++) {
+    if (links.at_place(place) != nullptr) continue;
+    feedlane_consumer_stats& none = all.emplace_back();
+    none.id = static_cast<std::int32_t>(place);
+    for (const Parcel& parcel : backlogs[place]) none.waiting += parcel.has_slot() ? 1 : 0;
+  }
+  for (feedlane_consumer_stats& one : all) one.size = sizeof one;
+  return all;
 }
 
 }  // namespace
@@ -90,8 +138,7 @@ Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t
 }
 
 Status Audience::open_consumer(const feedlane_consumer_config& config, std::int32_t& id, os::Fd& theirs, Error& error) {
-  has_events_ = true;
-  work();  // may free the places of those that have ended
+  take_in();  // may free the places of those that have ended
   os::Fd mine, other;
   Status s = os::create_socket_pair(mine, other, error);
   if (s == FEEDLANE_OK) s = admit(config, std::move(mine), id, error);
@@ -111,8 +158,9 @@ Status Audience::admit(const feedlane_consumer_config& config, os::Fd socket, st
   if (s == FEEDLANE_OK) s = link->create(plan_, files_, error);
   links_.all.reserve(links_.all.size() + 1);
   link->reserve(1 + (deals() ? backlogs_[static_cast<std::size_t>(id)].size() : 0));
-  if (s == FEEDLANE_OK) s = poller_.add(link->socket.get(), make_tag(link->number(), kind_socket), error);
-  if (s == FEEDLANE_OK) s = poller_.add_bell(link->feeder_event.get(), make_tag(link->number(), kind_bell), error);
+  if (s == FEEDLANE_OK) s = poller_.add(link->socket.get(), EventTag::make(EventTag::socket, link->number()), error);
+  if (s == FEEDLANE_OK)
+    s = poller_.add_bell(link->feeder_event.get(), EventTag::make(EventTag::bell, link->number()), error);
   if (s == FEEDLANE_OK) s = welcome(*link, error);
   if (s != FEEDLANE_OK) {
     poller_.remove(link->socket.get());
@@ -169,66 +217,39 @@ void Audience::send_missed(Link& link) {
 // ---- events ----
 
 void Audience::handle(const os::Poller::Event& event) {
-  if (event.tag == listener_tag) return accept_guest();
-  const auto number = static_cast<std::uint32_t>(event.tag >> 2);
-  const auto kind = static_cast<Kind>(event.tag & 3);
-  if (kind == kind_guest) return read_request(number);
-  Link* const link = links_.find(number);
+  if (event.tag == EventTag::listener) return accept_guest();
+  const EventTag tag = EventTag::read(event.tag);
+  if (tag.kind == EventTag::guest) return read_request(tag.number);
+  Link* const link = links_.find(tag.number);
   if (link == nullptr) return;
-  if (kind == kind_process) end_link(number, "has ended");
-  else if (kind == kind_socket) read_message(*link);
+  if (tag.kind == EventTag::process) end_link(tag.number, "has ended");
+  else if (tag.kind == EventTag::socket) read_message(*link);
 }
 
 void Audience::accept_guest() {
-  os::Fd socket;
   Error error;
-  if (os::accept_same_user(listener_.get(), socket, error) != FEEDLANE_OK) {
-    if (error.os_errno != EMFILE && error.os_errno != ENFILE && error.os_errno != ENOMEM) return;
-    // The connection stays in the backlog, and the listener readable: it is looked at again later.
-    poller_.remove(listener_.get());
-    listen_again_ns_ = os::now_ns() + listen_again_after_ns;
-    return loader_.events().push(FEEDLANE_EVENT_WARNING, error);
-  }
-  const std::uint32_t place = std::exchange(next_guest_, (next_guest_ + 1) % max_guests);
-  os::Fd& guest = guests_[place];
-  if (guest) {
-    poller_.remove(guest.get());
-    os::discard_messages(guest.get());
-  }
-  guest = std::move(socket);
-  Error ignored;
-  if (poller_.add(guest.get(), make_tag(place, kind_guest), ignored) != FEEDLANE_OK) guest.reset();
-  else has_events_ = true;  // it may have asked already
+  const Status s = guests_.accept(error);
+  if (s == FEEDLANE_OK) has_events_ = true;
+  else if (s != FEEDLANE_AGAIN) loader_.events().push(FEEDLANE_EVENT_WARNING, error);
 }
 
-void Audience::listen_again() {
-  Error ignored;
-  const bool listens = poller_.add(listener_.get(), listener_tag, ignored) == FEEDLANE_OK;
-  listen_again_ns_ = listens ? 0 : os::now_ns() + listen_again_after_ns;
-  has_events_ = true;
-}
-
-void Audience::read_request(std::uint32_t place) {
-  os::Fd& guest = guests_[place];
+void Audience::read_request(std::uint32_t guest) {
   Asking asking{};
-  os::Received received;
-  Error error;
-  Status s = os::receive_message(guest.get(), std::as_writable_bytes(std::span(&asking, 1)), received, error);
-  if (s == FEEDLANE_AGAIN) return;
-  poller_.remove(guest.get());
-  os::Fd socket = std::move(guest);
-  if (s != FEEDLANE_OK || received.bytes != sizeof asking || asking.magic != asking_magic) return;
+  os::Fd socket;
+  if (!guests_.read(guest, asking, socket)) return;
   feedlane_consumer_config config{};
   config.id = asking.id;
   config.lag = asking.lag;
   config.evict_after_ns = asking.evict_after_ns;
   std::int32_t id = 0;
+  Error error;
   // The socket is the link's once it is admitted: a copy tells the consumer why it isn't.
   os::Fd copy(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) {
     (void)error.os(errno, "admitting a consumer");
     return refuse(socket, error);
   }
+  Status s = FEEDLANE_OK;
   try {
     s = admit(config, std::move(socket), id, error);
   } catch (const std::bad_alloc&) {
@@ -253,7 +274,7 @@ void Audience::read_message(Link& link) {
     const bool is_own = received.pid == ::getpid();
     if (!is_own) s = os::open_sender(received, link.process, error);
     if (s == FEEDLANE_OK && link.process)
-      s = poller_.add(link.process.get(), make_tag(link.number(), kind_process), error);
+      s = poller_.add(link.process.get(), EventTag::make(EventTag::process, link.number()), error);
     if (s == FEEDLANE_OK && link.process) s = send(link.socket, Word{accepted_magic}, {}, error);
     if (s != FEEDLANE_OK) {
       refuse(link.socket, error);
@@ -263,7 +284,7 @@ void Audience::read_message(Link& link) {
     link.stall.since_ns = 0;  // now its own time begins
     link.pid = received.pid;
   } else if (magic == request_magic && received.bytes == sizeof(Request)) {
-    answer(link, message.request);
+    answer(stock_, link, message.request);
   } else if (magic == leaving_magic) {
     if (!link.is_receiving()) return;
     tell(FEEDLANE_EVENT_CONSUMER_LEFT, link, "has left");
@@ -280,57 +301,17 @@ void Audience::read_message(Link& link) {
   }
 }
 
-void Audience::answer(const Link& link, const Request& request) const {
-  Reply reply{};
-  reply.magic = reply_magic;
-  reply.round = request.round;
-  std::vector<std::byte> state;
-  os::Fd memory;
-  Error error;
-  Status s = FEEDLANE_OK;
-  try {
-    s = stock_.state(request.round, state, error);
-    if (s == FEEDLANE_OK) s = put_into_memfd(state, memory, error);
-  } catch (const std::bad_alloc&) {
-    s = error.fail(FEEDLANE_E_MEMORY, "the feeder is out of memory");
-  }
-  if (s == FEEDLANE_OK) reply.bytes = state.size();
-  else write_refused(error, reply.why);
-  const int fd = memory.get();
-  Error ignored;
-  (void)send(link.socket, reply, std::span(&fd, s == FEEDLANE_OK ? 1u : 0u), ignored);
-}
-
 Status Audience::stats(std::int32_t nth, feedlane_consumer_stats& out) {
   if (nth < 0) return FEEDLANE_E_ARGUMENT;
-  has_events_ = true;
-  work();
-  out = {};
-  out.size = sizeof out;
   const auto n = static_cast<std::size_t>(nth);
-  if (const Link* const found = links_.nth_concerned(n)) {
-    const Link& link = *found;
-    static constexpr std::int32_t states[] = {FEEDLANE_CONSUMER_OFFERED, FEEDLANE_CONSUMER_ATTACHED,
-                                              FEEDLANE_CONSUMER_EVICTED, FEEDLANE_CONSUMER_LEFT};
-    out.id = link.place();
-    out.state = states[static_cast<std::size_t>(link.state)];
-    out.pid = link.pid;
-    out.lag = link.lag();
-    out.delivered = link.delivered;
-    out.taken_back = link.taken_back;
-    out.waiting = link.outstanding().waiting;
-    out.held = link.outstanding().held;
-    return FEEDLANE_OK;
+  if (n == 0 || n != next_listed_) {
+    take_in();
+    listed_ = list(links_, backlogs_);
   }
-  // Places that have none: after the links.
-  std::size_t rest = n - links_.count_concerned();
-  for (std::size_t place = 0; place < backlogs_.size(); place++) {
-    if (links_.at_place(place) != nullptr || rest-- != 0) continue;
-    out.id = static_cast<std::int32_t>(place);
-    for (const Parcel& parcel : backlogs_[place]) out.waiting += parcel.has_slot() ? 1 : 0;
-    return FEEDLANE_OK;
-  }
-  return FEEDLANE_END;
+  next_listed_ = n + 1;
+  if (n >= listed_.size()) return FEEDLANE_END;
+  out = listed_[n];
+  return FEEDLANE_OK;
 }
 
 }  // namespace feedlane::sharing

@@ -24,6 +24,7 @@ Status Audience::open(Error& error) {
   if (s == FEEDLANE_OK) s = os::open_for_reading(segments.data_fd(), readable_data_, error);
   if (s == FEEDLANE_OK) s = os::open_pidfd(::getpid(), self_, error);
   if (s == FEEDLANE_OK) s = poller_.open(error);
+  if (s == FEEDLANE_OK) s = host_bell.open(poller_, error);
   if (s != FEEDLANE_OK) return s;
   *catalogue_.control<shm::ShareGeometry>(sizeof(shm::SegmentHeader)) = plan_.geometry;
   // Relaxed: consumers get it by the welcome.
@@ -32,16 +33,13 @@ Status Audience::open(Error& error) {
   if (deals()) backlogs_.resize(config.consumers);
   owner_ = ::getpid();
   if (config.share_path.empty()) return s;
-  s = os::listen_at(config.share_path, listener_, file_, error);
-  return s == FEEDLANE_OK ? poller_.add(listener_.get(), listener_tag, error) : s;
+  return guests_.listen(config.share_path, error);
 }
 
 Audience::~Audience() {
   if (owner_ != ::getpid()) return;
-  if (listener_) os::unlink_socket(file_);
-  os::shut_down_listener(listener_.get());
+  guests_.shut_down();
   for (const std::unique_ptr<Link>& link : links_.all) os::shut_down(link->socket.get());
-  for (const os::Fd& guest : guests_) os::shut_down(guest.get());
 }
 
 // ---- delivering ----

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumers of a feeder: how they come and go, what is delivered to them, what they return, and what follows when they lag.
+// The consumers of a feeder: how they come and go, what is delivered to them, what they return. Shortage finds out who keeps the
+// feeder waiting; evicting a consumer, and taking back what it had, is done here.
 //
 //   audience.cpp   rounds -> delivery rings
-//   retrieval.cpp  what comes back: returns, consumers that end, lag, evictions
+//   retrieval.cpp  what comes back: returns, consumers that end, evictions
 //   admission.cpp  how consumers come, what they say over their sockets
 //
 // A round is what is delivered at once: with share every, one batch to every consumer; with share deal, one batch to each
@@ -13,10 +14,8 @@
 
 #include <sys/types.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/error.hpp"
@@ -26,9 +25,11 @@
 #include "os/fd.hpp"
 #include "os/limits.hpp"
 #include "os/poller.hpp"
-#include "os/socket.hpp"
 #include "sharing/greeting.hpp"
+#include "sharing/guests.hpp"
+#include "sharing/host_bell.hpp"
 #include "sharing/links.hpp"
+#include "sharing/shortage.hpp"
 #include "sharing/stock.hpp"
 
 namespace feedlane::sharing {
@@ -70,22 +71,25 @@ class Audience {
   Status stats(std::int32_t nth, feedlane_consumer_stats& out);
   [[nodiscard]] const Links& links() const { return links_; }
 
-  // ---- retrieval.cpp; the first six as Outlet says ----
+  // ---- retrieval.cpp ----
 
+  // Takes in what has come, for calls other than poll and serve.
+  void take_in();
+  HostBell host_bell;
+
+  // As Outlet says:
   [[nodiscard]] bool has_work() const;
   void prepare_wait(bool needs_slots);
   void on_event() { has_events_ = true; }
-  void work();
+  bool work();  // true: something has come
   Status make_room(Error& error);
-  [[nodiscard]] os::Deadline next_deadline() const;
+  [[nodiscard]] os::Deadline next_deadline() const {
+    return guests_.next_deadline().earlier(shortage_.next_deadline());
+  }
   [[nodiscard]] int fd() const { return poller_.fd(); }
-  // False: a consumer's ring is full, and it has to read.
-  bool make_ring_room();
-  void forgive(std::int64_t ns);
-  // A batch came: what kept the feeder waiting has ended.
-  void end_shortage() { shortage_.since_ns = 0; }
-  // Whether there is anybody to deliver to. E_PEER_DEAD.
-  Status check_consumers(Error& error) const;
+  // Consumers keep the feeder waiting: names them, evicts one that has for too long.
+  void note_shortage();
+  [[nodiscard]] Shortage& shortage() { return shortage_; }
 
  private:
   // audience.cpp
@@ -102,16 +106,8 @@ class Audience {
   void evict(Link& link, const char* why);
   void end_link(std::uint32_t number, const char* how);
   void tell(std::int32_t kind, const Link& link, const char* what);
-  [[nodiscard]] bool is_in_the_way(Link& link) const;
-  void evict_overdue(std::int64_t now_ns);
   bool take_from_observers();
-  [[nodiscard]] std::optional<std::size_t> find_missing_consumer() const;
-  void handle_events();
-  Status look_for_holder(Error& error);
-  Status blame_holders(Error& error) const;
-  void note_stall(std::int64_t now_ns);
-  void tell_lag();
-  void end_shorts();
+  bool handle_events();
 
   // admission.cpp
   Status admit(const feedlane_consumer_config& config, os::Fd socket, std::int32_t& id, Error& error);
@@ -120,16 +116,8 @@ class Audience {
   void send_missed(Link& link);
   void handle(const os::Poller::Event& event);
   void accept_guest();
-  void listen_again();
   void read_request(std::uint32_t guest);
   void read_message(Link& link);
-  void answer(const Link& link, const Request& request) const;
-
-  enum Kind : std::uint64_t { kind_socket, kind_process, kind_bell, kind_guest };
-  static std::uint64_t make_tag(std::uint32_t number, Kind kind) { return std::uint64_t{number} << 2 | kind; }
-  static constexpr std::uint64_t listener_tag = UINT64_MAX;
-  // Connections that have not asked for a place; the oldest of too many is turned away.
-  static constexpr std::uint32_t max_guests = 16;
 
   loader::Loader& loader_;
   Stock& stock_;
@@ -140,25 +128,18 @@ class Audience {
   os::Fd self_;           // pidfd
   pid_t owner_ = 0;       // only this process shuts the sockets down, not a forked child
   os::Poller poller_;
-  os::Fd listener_;
-  os::SocketFile file_;
-  std::int64_t listen_again_ns_ = 0;  // there were too few descriptors for a guest; 0: it listens
-  std::array<os::Fd, max_guests> guests_;
-  std::uint32_t next_guest_ = 0;
+  Guests guests_{poller_};
   Links links_;
   std::uint32_t last_number_ = 0;
   // Share deal: what a place that has no consumer will get.
   std::vector<Parcels> backlogs_;
   std::uint64_t round_ = 0;  // the newest
   bool has_events_ = false;
+  // Consumers and empty places as they were when number 0 was asked for, or one that doesn't follow the last.
+  std::vector<feedlane_consumer_stats> listed_;
+  std::size_t next_listed_ = 0;
   std::int64_t polled_ns_ = 0;
-  // Consumers keep the feeder waiting.
-  struct Shortage {
-    std::int64_t since_ns = 0;  // 0: they don't
-    bool is_found = false;      // since the last wait
-    bool is_lag_told = false;
-    bool is_short_told = false;  // consumers were told to release batches
-  } shortage_;
+  Shortage shortage_{loader_, links_, stock_, backlogs_};
   bool wants_returns_ = true;
 };
 

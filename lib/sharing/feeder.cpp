@@ -31,7 +31,7 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
     return error.refuse(FEEDLANE_E_STATE, "epoch", epoch, audience_.epoch.number + 1,
                         "the consumers have had epoch {}: an epoch of a shared loader is begun once",
                         audience_.epoch.number);
-  work();
+  audience_.take_in();
   stock_.save_epoch();
   is_end_untold_ = false;
   const Status s = loader_->begin(epoch, error);
@@ -40,7 +40,7 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
     return s;
   }
   drop_gathered();
-  audience_.end_shortage();
+  audience_.shortage().end();
   const std::int64_t before = std::exchange(audience_.epoch.number, epoch);
   Parcel parcel;
   parcel.kind = shm::DeliveryKind::begin;
@@ -51,6 +51,7 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
     throw;
   }
   audience_.epoch.is_in_progress = true;
+  audience_.host_bell.ring();  // whether a ring is full is looked at in poll and serve only
   return s;
 }
 
@@ -61,6 +62,7 @@ Status Feeder::next(std::int64_t, feedlane_batch&, Error& error) {
 
 Status Feeder::serve(std::int64_t timeout_ns, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  audience_.host_bell.silence();  // or no wait would sleep
   if (std::exchange(is_end_untold_, false)) return FEEDLANE_END;
   come_back();
   const std::size_t wanted = audience_.epoch.number < 0 ? loader_->config().consumers : 0;
@@ -75,13 +77,15 @@ void Feeder::come_back() {
   constexpr std::int64_t long_ns = 100'000'000;
   const std::int64_t away_ns = left_ns_ == 0 ? 0 : os::now_ns() - left_ns_;
   left_ns_ = 0;
-  if (away_ns > long_ns) audience_.forgive(away_ns);
+  if (away_ns > long_ns) audience_.shortage().forgive(away_ns);
 }
 
 Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
+  is_blocked_ = false;
   for (;;) {
     work();
-    if (const Status s = audience_.check_consumers(error); s != FEEDLANE_OK) {
+    if (const Status s = check_consumers(error); s != FEEDLANE_OK) {
+      is_blocked_ = true;
       Error ignored;  // workers have something to say all the same
       return loader_->attend(os::Deadline::at(0), ignored) == FEEDLANE_INTERRUPTED ? FEEDLANE_INTERRUPTED : s;
     }
@@ -103,14 +107,21 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
     }
     const bool is_of_batch = s == FEEDLANE_E_SAMPLE || s == FEEDLANE_E_QUARANTINED;
     if (s != FEEDLANE_OK && !is_of_batch) return s;
-    audience_.end_shortage();
+    audience_.shortage().end();
     gather(s, batch, error);
   }
 }
 
+// Whether there is anybody to deliver to.
+Status Feeder::check_consumers(Error& error) const {
+  if (audience_.links().any_receiving()) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_PEER_DEAD, "consumers", 0, 1, "no consumer is there: feedlane_loader_open_consumer");
+}
+
 // A consumer's ring is full: of messages without a slot, or because it reads nothing.
 Status Feeder::wait_for_room(os::Deadline deadline, Error& error) {
-  if (audience_.make_ring_room()) return FEEDLANE_OK;
+  audience_.note_shortage();
+  if (audience_.links().has_room()) return FEEDLANE_OK;
   const Status s = loader_->attend(deadline.earlier(next_deadline()), error);
   return s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0 ? FEEDLANE_OK : s;
 }
@@ -137,7 +148,7 @@ void Feeder::finish_epoch() {
   parcel.kind = shm::DeliveryKind::end;
   audience_.announce(parcel);
   audience_.epoch.is_in_progress = false;
-  audience_.end_shortage();
+  audience_.shortage().end();
 }
 
 void Feeder::drop_gathered() {
@@ -157,6 +168,7 @@ Status Feeder::await_consumers(std::size_t wanted, os::Deadline deadline, Error&
 }
 
 Status Feeder::poll(Error& error) {
+  audience_.host_bell.silence();
   work();
   if (is_end_untold_) return FEEDLANE_AGAIN;
   come_back();
@@ -193,7 +205,7 @@ void Feeder::cut_epoch() {
   audience_.announce(parcel);
   audience_.epoch.is_in_progress = false;
   drop_gathered();
-  audience_.end_shortage();
+  audience_.shortage().end();
 }
 
 Status Feeder::stop(bool for_good, Error& error) {

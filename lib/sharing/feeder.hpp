@@ -52,6 +52,7 @@ class Feeder final : public loader::Source, private loader::Outlet {
   [[nodiscard]] std::size_t round_size() const { return audience_.deals() ? loader_->config().consumers : 1; }
   Status serve_epoch(os::Deadline deadline, Error& error);
   Status await_consumers(std::size_t wanted, os::Deadline deadline, Error& error);
+  Status check_consumers(Error& error) const;
   Status wait_for_room(os::Deadline deadline, Error& error);
   void gather(Status status, const feedlane_batch& batch, Error& error);
   void finish_epoch();
@@ -63,13 +64,18 @@ class Feeder final : public loader::Source, private loader::Outlet {
   // ---- Outlet ----
 
   [[nodiscard]] bool wants_batches() const override {
-    return audience_.epoch.is_in_progress && audience_.links().any_receiving() && audience_.links().has_room();
+    return audience_.epoch.is_in_progress && !is_blocked_ && audience_.links().any_receiving() &&
+           audience_.links().has_room();
   }
   [[nodiscard]] bool has_work() const override { return audience_.has_work(); }
   void prepare_wait(bool needs_slots) override { audience_.prepare_wait(needs_slots); }
   void on_event() override { audience_.on_event(); }
-  void work() override { audience_.work(); }
-  Status make_room(Error& error) override { return audience_.make_room(error); }
+  void work() override { (void)audience_.work(); }
+  Status make_room(Error& error) override {
+    const Status s = audience_.make_room(error);
+    is_blocked_ = s != FEEDLANE_OK;
+    return s;
+  }
   [[nodiscard]] os::Deadline next_deadline() const override { return audience_.next_deadline(); }
   [[nodiscard]] int fd() const override { return audience_.fd(); }
 
@@ -79,7 +85,8 @@ class Feeder final : public loader::Source, private loader::Outlet {
   Parcels gathered_;                    // of the round to come
   std::shared_ptr<Error> spare_error_;  // for a batch that fails: what next has said can't be said again
   std::int64_t left_ns_ = 0;            // since when the host is neither in serve nor in poll nor has armed; 0: it is
-  bool is_end_untold_ = false;          // poll has found the end of the epoch
+  bool is_blocked_ = false;     // told PEER_DEAD or HUNG: nothing can be delivered until consumers say something
+  bool is_end_untold_ = false;  // poll has found the end of the epoch
 };
 
 }  // namespace feedlane::sharing

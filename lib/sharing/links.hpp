@@ -31,10 +31,7 @@ struct Links {
       return link->state == Link::State::attached;
     }));
   }
-  // The n-th of those that get batches or hold some; nullptr: there are fewer.
-  [[nodiscard]] Link* nth_concerned(std::size_t n) const {
-    return find_if([&](const Link& link) { return link.is_concerned() && n-- == 0; });
-  }
+  // Those that get batches or hold some.
   [[nodiscard]] std::size_t count_concerned() const {
     return static_cast<std::size_t>(
         std::count_if(all.begin(), all.end(), [](const std::unique_ptr<Link>& link) { return link->is_concerned(); }));

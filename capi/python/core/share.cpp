@@ -98,8 +98,7 @@ PyObject* attend(PyObject* self, PyObject* timeout_ns) {
     if (!is_over) is_over = unlocked([&] { return ::poll(&fd, 1, static_cast<int>(slice / 1'000'000) + 1); }) > 0;
   }
   const std::int32_t s = unlocked([&] { return feedlane_loader_poll(call.handle(), error_room()); });
-  if (!check(s)) return nullptr;
-  Py_RETURN_NONE;
+  return check(s) ? PyLong_FromLong(s) : nullptr;
 }
 
 PyObject* get_consumer(PyObject* self, PyObject* nth) {

@@ -243,8 +243,8 @@ class Loader:
         """A place's number and a descriptor for it, which the caller closes, by the fields of feedlane_consumer_config."""
     def serve(self, timeout_ns: int, /) -> int:
         """The feeder's loop, without the GIL: END or TIMEOUT. Raises what feedlane_loader_serve says, and what a callback left."""
-    def attend(self, timeout_ns: int, /) -> None:
-        """Waits without the GIL until something may have happened, at most so long, and handles it by feedlane_loader_poll."""
+    def attend(self, timeout_ns: int, /) -> int:
+        """Waits without the GIL until something may have happened, at most so long, and handles it by feedlane_loader_poll: its status."""
     def consumer(self, nth: int, /) -> ConsumerCounters | None:
         """A consumer, as its feeder sees it; None: there are fewer."""
     def next_epoch(self) -> int:

@@ -142,6 +142,7 @@ class Feeder(iteration.Batches):
     share: str | None
     _config: dict[str, Any]
     _is_serving = False
+    _end_untold = False  # wait_for_consumers has seen the end of the epoch, which is serve's to tell
 
     def open_consumer(self, id: int | None = None, lag: Lag = "block", evict_after: float | None = None) -> Place:
         """A place for one consumer; from here on batches are kept for it. id: with "deal" the rank; None: any that has none. What
@@ -161,6 +162,9 @@ class Feeder(iteration.Batches):
         Hung: all slots are held by consumers that were evicted. StateError: the loader isn't shared. Others: see __iter__."""
         timeout_ns = nanoseconds(timeout)
         self._check_shared()
+        if self._end_untold and not self._core.is_closed:
+            self._end_untold = False
+            return True
         if not self._is_serving:
             self._begin()
             self._is_serving = True
@@ -177,19 +181,30 @@ class Feeder(iteration.Batches):
         self._check_shared()
         if self._is_serving:
             raise errors.make(_core.E_STATE, "the epoch is not over: serve() until it returns True")
+        self._end_untold = False
         return self._core.serve(timeout_ns) == _core.END
 
     def wait_for_consumers(self, count: int | None = None, timeout: float | None = None) -> bool:
         """Waits until so many consumers have joined (None: as many as the argument `consumers` says): True. False: `timeout`
-        seconds have passed. StateError: the loader isn't shared."""
+        seconds have passed. In an epoch those that are there get their batches meanwhile. StateError: the loader isn't shared."""
         wanted = self._config.get("consumers", 1) if count is None else errors.whole("count", count, 0, 2**31 - 1)
         end_ns = time.monotonic_ns() + nanoseconds(timeout) if timeout is not None else None
         while sum(consumer.state == "attached" for consumer in self.consumers()) < wanted:
             left_ns = _core.FOREVER if end_ns is None else max(0, end_ns - time.monotonic_ns())
             if left_ns == 0:
                 return False
-            self._core.attend(left_ns)
+            self._attend(left_ns)
         return True
+
+    def _attend(self, timeout_ns: int) -> None:
+        """Until something may have happened. That no consumer is there, or only evicted ones are, is no error: one is waited for."""
+        try:
+            if self._core.attend(timeout_ns) == _core.AGAIN and self._is_serving and self._core.serve(0) == _core.END:
+                self._is_serving, self._end_untold = False, True
+        except errors.FeedlaneError as exception:
+            is_of_consumers = exception.argument in ("consumers", "config.consumers", "consumer")
+            if not (is_of_consumers and isinstance(exception, (errors.PeerDead, errors.Hung))):
+                self._raise(exception)
 
     def consumers(self) -> list[ConsumerStats]:
         """The consumers, those included that have ended but still hold batches; with "deal" also places that have none.
@@ -220,4 +235,4 @@ class Feeder(iteration.Batches):
         if not self._core.is_closed and any(consumer.state != "none" for consumer in self._consumers()):
             raise errors.make(_core.E_STATE, "load the state before consumers come: they have joined the loader as it is")
         self.close()  # two can't have one share_path
-        self._is_serving = False
+        self._is_serving = self._end_untold = False

@@ -10,6 +10,7 @@ import pathlib
 import signal
 import tempfile
 import threading
+import time
 import unittest
 import warnings
 
@@ -296,6 +297,27 @@ class Epochs(Case):
             self.assertEqual(firsts(kept[0]), epoch[0])
             del kept[:]
         self.assertEqual(failures, [None])
+
+    def test_waiting_in_an_epoch(self):
+        """wait_for_consumers is what serve's PeerDead asks for; meanwhile the others get their batches, and serve tells the end."""
+        shared = self.shared("every", consumers=2, share_path=self.path)
+        self.assertRaises(feedlane.PeerDead, shared.serve)
+        found = []
+
+        def train():
+            with feedlane.join(self.path) as consumer:
+                found.extend(firsts(batch) for batch in consumer)
+        thread = threading.Thread(target=train)
+        thread.start()
+        self.assertTrue(shared.wait_for_consumers(1, DEADLINE_S))
+        while thread.is_alive():
+            self.assertFalse(shared.wait_for_consumers(2, 0.05))
+        used = time.process_time()
+        self.assertFalse(shared.wait_for_consumers(2, 0.3))  # the epoch is over, and serve has not said so
+        self.assertLess(time.process_time() - used, 0.15)
+        self.assertEqual(found, order(SAMPLES)[0])
+        self.assertTrue(shared.serve(0))
+        self.assertTrue(shared.finish(DEADLINE_S))
 
     def test_timeouts(self):
         shared = self.shared("every", consumers=2)
