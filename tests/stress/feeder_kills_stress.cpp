@@ -224,16 +224,12 @@ class Leader {
     t.outcomes[outcome]++;
     return !walk.word.has_value();
   }
-  // Instructions spread over the operation, `count` of them.
   void spread(Op op, std::uint64_t count) {
-    while (kill(op, UINT64_MAX)) continue;
-    const std::uint64_t longest = tallies_[op].longest;
-    for (std::uint64_t i = 0; i < count; i++) (void)kill(op, (longest * i + random_(longest)) / count);
+    stress::at_some(
+        count, random_, [&](std::uint64_t steps) { return kill(op, steps); }, [&] { return tallies_[op].longest; });
   }
-  // 0, stride, 2 stride ... instructions, until it was whole a few times in a row: it isn't always of one length.
   void every(Op op, std::uint64_t stride) {
-    int whole = 0;
-    for (std::uint64_t steps = 0; whole < 5; steps += stride) whole = kill(op, steps) ? 0 : whole + 1;
+    stress::at_every(stride, [&](std::uint64_t steps) { return kill(op, steps); });
   }
 
   void print() const {

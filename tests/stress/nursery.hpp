@@ -144,4 +144,21 @@ class OneProcessor {
   cpu_set_t all_{};
 };
 
+// Where to kill in an operation. `kill(steps)` lets it run for so many instructions and kills; it is false if the operation
+// came to its end before.
+//
+// At 0, stride, 2 stride ... instructions, until it was whole a few times in a row: it isn't always of one length.
+template <class Kill>
+void at_every(std::uint64_t stride, Kill&& kill) {
+  int whole = 0;
+  for (std::uint64_t steps = 0; whole < 5; steps += stride) whole = kill(steps) ? 0 : whole + 1;
+}
+// At `count` places spread over its length. `longest()` is the most instructions that it had when it was whole.
+template <class Kill, class Longest>
+void at_some(std::uint64_t count, Random& random, Kill&& kill, Longest&& longest) {
+  while (kill(UINT64_MAX)) continue;
+  const std::uint64_t length = longest();
+  for (std::uint64_t i = 0; i < count; i++) (void)kill((length * i + random(length)) / count);
+}
+
 }  // namespace stress
