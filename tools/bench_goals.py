@@ -88,6 +88,14 @@ def wait_until_quiet():
     raise Skipped(f"other programs take {others:.0%} of the processors")
 
 
+def kind_of_processor():
+    """Family, model and stepping: a host may call processors of several kinds by one name."""
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        said = dict((part.strip() for part in line.split(":", 1)) for line in file.read().split("\n\n")[0].splitlines() if ":" in line)
+    kinds = [said[key] for key in ("cpu family", "model", "stepping") if key in said]
+    return f" ({'.'.join(kinds)})" if kinds else ""
+
+
 def measure(group, feedlane, rounds):
     """{"processor", "processors", "placement", "ratios": {name: its rounds}}."""
     wait_until_quiet()
@@ -109,7 +117,7 @@ def measure(group, feedlane, rounds):
     one_core = [ns < ONE_CORE_NS for ns in got.get("line_ns", ())]
     if len(set(one_core)) > 1:
         raise Skipped(f"the host moved the processors: a line there and back took {got['line_ns'][0]} ns, then {got['line_ns'][1]}")
-    return {"processor": machine["processor"], "processors": machine["processors"],
+    return {"processor": machine["processor"] + kind_of_processor(), "processors": machine["processors"],
             "placement": ("one core" if one_core[0] else "cores") if one_core else f"torch {machine.get('torch')}",
             "ratios": {name: ratio["rounds"] for name, ratio in got["ratios"].items()}}
 

@@ -209,7 +209,7 @@ Report sharing(const Options& options) {
   leave_placement_alone();  // there are more processes than processors
   Report report;
   const std::vector<std::uint64_t> sizes =
-      options.bytes.empty() ? std::vector<std::uint64_t>{4096, 256 << 10} : options.bytes;
+      options.bytes.empty() ? std::vector<std::uint64_t>{4096, 256 << 10, 1 << 20} : options.bytes;
   if (!options.json)
     fmt::print("{:>8} {:>9} {:>28} {:>24} {:>28} {:>24} {:>24}\n", "bytes", "consumers", "batches/s at the slowest",
                "feeder + worker, us", "beside separate loaders", "their workers, us", "a consumer, us");
