@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes single changes of the library, one after the other, and says which of them no test notices.
+
+Usage: tools/mutants/run.py [--rooms ring,shm,arena,supervisor,loader] [--sample N] [--seed S] [--only TEXT] [--jobs N]
+                            [--budget SECONDS] [--report FILE.json] [--list]
+
+Builds the library with all changes in it (mutate.py) and the tests into build-mutants/, finds which test case comes to which
+change, and runs for each change the cases that do, the likely ones first, until one fails. A case that fails with a change must
+pass without it right after, or it doesn't count. What no case can notice is in equivalent.txt, with the reason.
+
+  --sample N     N changes drawn at random with seed S, in place of all
+  --only TEXT    only changes whose name has TEXT
+  --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)
+  --list         says what would be changed, and ends
+
+The exit status is 0 if at least 95 % of what is not in equivalent.txt was noticed. Orders of atomic accesses are not
+changed here: on x86 most of them make no difference that a test could see. The litmus tests weaken them (docs/proofs.md)."""
+
+import argparse
+import collections
+import concurrent.futures
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import mutate
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+FOLDER = os.path.join(ROOT, "build-mutants")
+SOURCE, BUILD = os.path.join(FOLDER, "source"), os.path.join(FOLDER, "build")
+ROOMS = ["ring", "shm", "arena", "supervisor", "loader"]
+SUITES = ["unit", "capi", "semantics", "crash"]
+MOST = 1 << 16  # as in mutants.hpp
+GOAL = 0.95
+
+
+class Case:
+    """A test case of doctest: the `index`-th of a test's program. None: the program has only one."""
+
+    def __init__(self, test, index):
+        self.test, self.index, self.seconds = test, index, 0.0
+        self.reached = set()
+
+    def name(self):
+        return f"{os.path.basename(self.test['cmd'][0])} {self.index or ''}".strip()
+
+    def run(self, limit, **environment):
+        """Whether it passes within `limit` seconds. Nothing that it has started is left."""
+        chosen = [f"--first={self.index}", f"--last={self.index}"] if self.index else []
+        command = [*ISOLATION, *self.test["cmd"], *chosen]
+        child = subprocess.Popen(command, env={**os.environ, **self.test["env"], **environment}, cwd=BUILD, start_new_session=True,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            return child.wait(limit) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            child.wait()
+
+
+def isolation():
+    """A PID namespace for each case, where that is allowed: its processes end with it, whatever was changed. Since all of them have
+    the same pid then, each has a /tmp of its own."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", "mount -t tmpfs none /tmp && exec \"$@\"", "-"]
+    works = shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    return command if works else []
+
+
+ISOLATION = isolation()
+
+
+def copy_and_mutate(rooms):
+    """The tree of this commit and what was changed since, in SOURCE, with the changes of these rooms."""
+    names = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True).stdout
+    mutants = []
+    for name in names.splitlines():
+        origin, copy = os.path.join(ROOT, name), os.path.join(SOURCE, name)
+        if not os.path.isfile(origin):
+            continue
+        with open(origin, "rb") as f:
+            content = f.read()
+        if os.path.dirname(name) in [f"lib/{room}" for room in rooms] and name.endswith((".cpp", ".hpp")):
+            text, its = mutate.mutate(content.decode(), name, len(mutants))
+            mutants += its
+            content = text.encode()
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        if os.path.exists(copy):  # what is as it was is not built again
+            with open(copy, "rb") as f:
+                if f.read() == content:
+                    continue
+        with open(copy, "wb") as f:
+            f.write(content)
+        shutil.copymode(origin, copy)
+    assert len(mutants) < MOST
+    return mutants
+
+
+def build():
+    """The tests of SUITES that are programs of doctest."""
+    if not os.path.exists(os.path.join(BUILD, "build.ninja")):
+        subprocess.run(["meson", "setup", BUILD, SOURCE, "-Dwerror=false", "-Dwarning_level=0", "-Dbuildtype=debugoptimized", "-Db_lto=false",
+                        "-Dexamples=disabled", f"-Dcpp_args=['-include', '{HERE}/mutants.hpp', '-g1']"], check=True, stdout=subprocess.DEVNULL)
+    targets = subprocess.run([sys.executable, os.path.join(ROOT, "tools/test_targets.py"), BUILD, *SUITES], capture_output=True,
+                             text=True, check=True).stdout.split()
+    subprocess.run(["ninja", "-C", BUILD, *targets], check=True, stdout=sys.stderr)
+    with open(os.path.join(BUILD, "meson-info/intro-tests.json"), encoding="utf-8") as f:
+        tests = json.load(f)
+    fitting = [t for t in tests if {s.split(":")[-1] for s in t["suite"]} & set(SUITES) and t["cmd"][0].startswith(BUILD)]
+    return fitting
+
+
+def counting(program):
+    """What doctest says of its cases; something else if it is none of doctest's. Those may do all they do: they aren't called."""
+    with open(program, "rb") as f:
+        if b"[doctest]" not in f.read():
+            return ""
+    return subprocess.run([program, "--count"], capture_output=True, text=True, check=True).stdout
+
+
+def find_cases(tests, jobs):
+    """The cases that pass without a change, how long each takes, and what it comes to."""
+    cases = []
+    for test in tests:
+        counted = re.search(r"current filters: (\d+)", counting(test["cmd"][0]))
+        cases += [Case(test, i + 1) for i in range(int(counted[1]))] if counted else [Case(test, None)]
+
+    def look(case):
+        with tempfile.NamedTemporaryFile() as seen:
+            seen.truncate(MOST)
+            start = time.monotonic()
+            passes = case.run(120, FEEDLANE_MUTANTS_SEEN=seen.name)
+            case.seconds = time.monotonic() - start
+            case.reached = {i for i, byte in enumerate(seen.read()) if byte}
+        return case if passes else None
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return [case for case in pool.map(look, cases) if case]
+
+
+class Hunt:
+    """Looks for a case that notices a change."""
+
+    def __init__(self, cases, budget):
+        self.budget = budget
+        self.of = collections.defaultdict(list)
+        for case in cases:
+            for number in case.reached:
+                self.of[number].append(case)
+        self.caught_by = collections.Counter()  # (function, case)
+
+    def run(self, mutant):
+        """The case that notices it, or None; and how many were run."""
+        def order(case):
+            return -self.caught_by[mutant.function, case], -self.caught_by[mutant.file, case], case.seconds
+
+        spent = ran = 0
+        for case in sorted(self.of[mutant.number], key=order):
+            if spent > self.budget:
+                break
+            limit = 10 * case.seconds + 5
+            start = time.monotonic()
+            ran += 1
+            if not case.run(limit, FEEDLANE_MUTANT=str(mutant.number)) and case.run(limit):
+                self.caught_by[mutant.function, case] += 1
+                self.caught_by[mutant.file, case] += 1
+                return case.name(), ran
+            spent += time.monotonic() - start
+        return None, ran
+
+
+def read_equivalent():
+    """{name of a mutant: reason}."""
+    with open(os.path.join(HERE, "equivalent.txt"), encoding="utf-8") as f:
+        blocks = [b.splitlines() for b in f.read().split("\n\n")]
+    return {b[0]: " ".join(line.strip() for line in b[1:]) for b in blocks if b and not b[0].startswith("#")}
+
+
+def summarise(results, seconds):
+    """Prints it. The exit status."""
+    for key in lambda r: r["file"].split("/")[1], lambda r: r["kind"]:
+        groups = collections.defaultdict(list)
+        for r in results:
+            groups[key(r)].append(r["caught_by"] is not None)
+        print("; ".join(f"{name} {sum(found)} of {len(found)}" for name, found in sorted(groups.items())))
+    caught = sum(r["caught_by"] is not None for r in results)
+    explained = sum(r["reason"] is not None for r in results)
+    share = caught / max(1, len(results) - explained)
+    print(f"{caught} of {len(results)} noticed, {explained} equivalent, {len(results) - caught - explained} left: {share:.1%} of those that "
+          f"change anything; {seconds:.0f} s")
+    return 0 if share >= GOAL else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1])
+    parser.add_argument("--rooms", default=",".join(ROOMS))
+    parser.add_argument("--sample", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--budget", type=float, default=300)
+    parser.add_argument("--report")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    everything = copy_and_mutate(options.rooms.split(","))
+    mutants = [m for m in everything if options.only in m.name()]
+    if options.sample is not None and options.sample < len(mutants):
+        mutants = random.Random(options.seed).sample(mutants, options.sample)
+    if options.list:
+        for m in mutants:
+            print(f"{m.file}:{m.line} {m.function}: {m.kind}: {m.text}")
+        print(len(mutants), "changes:", ", ".join(f"{count} {kind}" for kind, count in collections.Counter(m.kind for m in mutants).most_common()))
+        return
+    start = time.monotonic()
+    cases = find_cases(build(), options.jobs)
+    print(f"{len(cases)} cases come to {len(set().union(*[c.reached for c in cases]))} of {len(everything)} changes "
+          f"({time.monotonic() - start:.0f} s with the build)", flush=True)
+    equivalent = read_equivalent()
+    hunt, results = Hunt(cases, options.budget), []
+
+    def one(mutant):
+        case, ran = hunt.run(mutant)
+        reason = equivalent.get(mutant.name())
+        results.append({**mutant.__dict__, "caught_by": case, "cases": ran, "reason": None if case else reason})
+        if not case:
+            said = f"equivalent: {reason}" if reason else f"not noticed by {ran} cases" if ran else "no case comes there"
+            print(f"{mutant.name()}\n    line {mutant.line}; {said}", flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(one, mutants))
+    if options.report:
+        with open(options.report, "w", encoding="utf-8") as f:
+            json.dump(results, f, indent=1)
+    sys.exit(summarise(results, time.monotonic() - start))
+
+
+if __name__ == "__main__":
+    main()
