@@ -133,11 +133,11 @@ typedef struct feedlane_consumer_stats {
 
 /**
  * Consumer `nth` of this feeder, in the order in which their places were opened; then, with share deal, places without a
- * consumer. Evicted and leaving ones are listed while they hold batches. The feeder first takes in what consumers have said and
- * returned; who counts from 0 on without another call for this feeder in between sees all of them as they were at 0. END: there
- * are fewer. E_ARGUMENT: nth is negative.
+ * consumer. Evicted and leaving ones are listed while they hold batches. The feeder first handles what consumers have said and
+ * returned. A caller that counts from 0 upwards, without another call on this feeder in between, sees all consumers as they were
+ * at 0. END: there are fewer. E_ARGUMENT: nth is negative.
  *
- * What this call, feedlane_loader_open_consumer and begin take in is told to an event loop: until the next serve or poll, arm
+ * An event loop is told what this call, feedlane_loader_open_consumer and begin have handled: until the next serve or poll, arm
  * returns AGAIN; if the host has armed before, the descriptor becomes readable.
  *
  * Thread safety: one thread at a time.

@@ -58,9 +58,9 @@ class Dispatcher final : public supervisor::CrewOwner {
   // ---- what `next` has to know ----
 
   // A batch could be drawn, or a stranded one rescued.
+  [[nodiscard]] bool has_work() const;
   // Whether the next batch waits for a free slot.
   [[nodiscard]] bool lacks_slot() const;
-  [[nodiscard]] bool has_work() const;
   // The error that the sampler failed with, if nothing is left to be yielded before it; else nullptr.
   [[nodiscard]] Error* sampler_error() {
     return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0 ? &sampler_error_ : nullptr;

@@ -284,8 +284,8 @@ Status Loader::arm(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
   const bool wants_batches = outlet_ == nullptr || outlet_->wants_batches();
-  // Before the deadlines are computed: this look may find a shortage, which has a deadline.
-  if (wants_batches && has_news()) {
+  // Before the deadlines are computed: this look may find a shortage, and then an outlet has a deadline.
+  if (outlet_ != nullptr && wants_batches && has_news()) {
     waiter_.cancel();
     return FEEDLANE_AGAIN;
   }

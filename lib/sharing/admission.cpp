@@ -138,7 +138,7 @@ Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t
 }
 
 Status Audience::open_consumer(const feedlane_consumer_config& config, std::int32_t& id, os::Fd& theirs, Error& error) {
-  take_in();  // may free the places of those that have ended
+  handle_pending();  // may free the places of those that have ended
   os::Fd mine, other;
   Status s = os::create_socket_pair(mine, other, error);
   if (s == FEEDLANE_OK) s = admit(config, std::move(mine), id, error);
@@ -305,7 +305,7 @@ Status Audience::stats(std::int32_t nth, feedlane_consumer_stats& out) {
   if (nth < 0) return FEEDLANE_E_ARGUMENT;
   const auto n = static_cast<std::size_t>(nth);
   if (n == 0 || n != next_listed_) {
-    take_in();
+    handle_pending();
     listed_ = list(links_, backlogs_);
   }
   next_listed_ = n + 1;

@@ -73,8 +73,8 @@ class Audience {
 
   // ---- retrieval.cpp ----
 
-  // Takes in what has come, for calls other than poll and serve.
-  void take_in();
+  // Handles what has come, for calls other than poll and serve.
+  void handle_pending();
   HostBell host_bell;
 
   // As Outlet says:

@@ -31,7 +31,7 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
     return error.refuse(FEEDLANE_E_STATE, "epoch", epoch, audience_.epoch.number + 1,
                         "the consumers have had epoch {}: an epoch of a shared loader is begun once",
                         audience_.epoch.number);
-  audience_.take_in();
+  audience_.handle_pending();
   stock_.save_epoch();
   is_end_untold_ = false;
   const Status s = loader_->begin(epoch, error);

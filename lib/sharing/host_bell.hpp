@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells a feeder's host that something was taken in by another call than poll and serve. From ring() to silence() the loader's
+// Tells a feeder's host that something was handled by another call than poll and serve. From ring() to silence() the loader's
 // descriptor is readable, and arm is AGAIN. Silent in poll and serve, whose waits would not sleep otherwise.
 //
 // Used by the feeder's thread only.

@@ -32,7 +32,7 @@ void Audience::prepare_wait(bool needs_slots) {
   catalogue_.control<shm::FeederBlock>(plan_.feeder)->wants_returns.store(wants ? 1 : 0, std::memory_order_relaxed);
 }
 
-void Audience::take_in() {
+void Audience::handle_pending() {
   has_events_ = true;
   bool has_come = true;
   try {

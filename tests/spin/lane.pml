@@ -13,8 +13,10 @@
  * fails: ROOM=0            the producer does not wait until its cell is released
  *
  * code: lib/ring/spsc.hpp commit feff5ac0
- * code: lib/ring/spsc.hpp reserve 2126d498
+ * code: lib/ring/spsc.hpp reserve a055bc20
  * code: lib/ring/spsc.hpp peek d9ddc3d6
+ * code: lib/ring/spsc.hpp release b32e8427
+ * code: lib/supervisor/crew.cpp Crew::drain_lane 740d16c4
  * code: lib/ring/spsc.hpp format a952d31f
  * code: lib/ring/lanes.hpp close de817db0
  * code: lib/ring/lanes.hpp prepare 562c878f

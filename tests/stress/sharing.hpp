@@ -108,12 +108,13 @@ class Feeder {
   [[nodiscard]] std::uint64_t ends() const { return ends_; }
   [[nodiscard]] std::uint64_t evictions() const { return evictions_; }
 
+  // Returns in the middle of an epoch, also if it is told to stop between two: only those in an epoch can be told by stop.
   template <class F>
   void run(F&& after_epoch) {
     feedlane_error e = make_error();
-    for (; should_stop_ == 0; epochs_++) {
+    for (bool is_over = false; !is_over; epochs_++) {
       if (feedlane_loader_begin(loader_, static_cast<std::int64_t>(epochs_), &e) != FEEDLANE_OK) chaos::die("begin", e);
-      serve_epoch();
+      is_over = !serve_epoch();
       after_epoch();
     }
   }
@@ -134,16 +135,17 @@ class Feeder {
   }
 
  private:
-  // Until the epoch's end, or until this process is told to stop.
-  void serve_epoch() {
+  // Until the epoch's end; false: this process was told to stop before.
+  bool serve_epoch() {
     feedlane_error e = make_error();
     while (should_stop_ == 0) {
       const std::int32_t s = feedlane_loader_serve(loader_, FEEDLANE_FOREVER, &e);
       read_events();
-      if (s == FEEDLANE_END) return;
+      if (s == FEEDLANE_END) return true;
       if (s == FEEDLANE_E_PEER_DEAD || s == FEEDLANE_E_HUNG) await_something(loader_);
       else if (s != FEEDLANE_INTERRUPTED) chaos::die("serve", e);
     }
+    return false;
   }
   void read_events() {
     feedlane_event event;

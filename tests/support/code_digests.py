@@ -11,9 +11,9 @@ import re
 
 
 def function_text(path, name):
-    """The definition of a function, from its name to the brace that ends it; None: there is none."""
+    """The definition of a function, from its name to the brace that ends it, without comments; None: there is none."""
     with open(path, encoding="utf-8") as f:
-        text = f.read()
+        text = re.sub(r"//.*", "", f.read())
     for start in re.finditer(rf"(?<![\w:.>]){re.escape(name)}\(", text):
         head = re.compile(r"[^;{}]*\{").match(text, start.start())
         if not head:
@@ -30,8 +30,7 @@ def digest_of(path, name):
     text = function_text(path, name)
     if text is None:
         return None
-    plain = re.sub(r"//.*", "", text)
-    return hashlib.sha256(re.sub(r"\s+", " ", plain).encode()).hexdigest()[:8]
+    return hashlib.sha256(re.sub(r"\s+", " ", text).encode()).hexdigest()[:8]
 
 
 def stale(name, text, root):

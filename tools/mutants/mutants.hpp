@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 
 namespace feedlane_mutants {
 
@@ -42,45 +43,21 @@ constexpr int one() {
   return on(number) ? 0 : 1;
 }
 
-// `a < Bound<number, Less>{} > b` is a < b, and with the change a <= b: both signs bind as the one that they replace does.
-template <int number, class Comparison>
+// `a < Bound<number, std::less<>, std::less_equal<>>{} > b` is a < b, and with the change a <= b: both signs bind as the one that
+// they replace does.
+template <int number, class Written, class Changed>
 struct Bound {};
-template <int number, class Comparison, class A>
+template <int number, class Written, class Changed, class A>
 struct Left {
   const A& a;
   template <class B>
   friend constexpr bool operator>(const Left& left, const B& b) {
-    return Comparison::compare(left.a, b, on(number));
+    return on(number) ? Changed()(left.a, b) : Written()(left.a, b);
   }
 };
-template <int number, class Comparison, class A>
-constexpr Left<number, Comparison, A> operator<(const A& a, Bound<number, Comparison>) {
+template <int number, class Written, class Changed, class A>
+constexpr Left<number, Written, Changed, A> operator<(const A& a, Bound<number, Written, Changed>) {
   return {a};
 }
-
-struct Less {
-  template <class A, class B>
-  static constexpr bool compare(const A& a, const B& b, bool is_changed) {
-    return is_changed ? a <= b : a < b;
-  }
-};
-struct LessEqual {
-  template <class A, class B>
-  static constexpr bool compare(const A& a, const B& b, bool is_changed) {
-    return is_changed ? a < b : a <= b;
-  }
-};
-struct Greater {
-  template <class A, class B>
-  static constexpr bool compare(const A& a, const B& b, bool is_changed) {
-    return is_changed ? a >= b : a > b;
-  }
-};
-struct GreaterEqual {
-  template <class A, class B>
-  static constexpr bool compare(const A& a, const B& b, bool is_changed) {
-    return is_changed ? a > b : a >= b;
-  }
-};
 
 }  // namespace feedlane_mutants

@@ -11,17 +11,23 @@
 This is no parser of C++: it reads code as this project writes it, laid out by clang-format."""
 
 import dataclasses
+import pathlib
 import re
+import sys
 
-NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", re.S)
-BOUNDS = {"<": "Less", "<=": "LessEqual", ">": "Greater", ">=": "GreaterEqual"}
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from class_sizes import DIRECTIVE, NOISE  # noqa: E402
+
+BOUNDS = {"<": "less<>, std::less_equal<>", "<=": "less_equal<>, std::less<>", ">": "greater<>, std::greater_equal<>",
+          ">=": "greater_equal<>, std::greater<>"}
 BOUND = re.compile(r"(?<=[\w)\]}]) (<=|>=|<|>)(?=\s)")
 ONE = re.compile(r"(?<=[\w)\]}]) ([+-]) 1(?![\w.'])")
 FENCE = re.compile(r"^[ ]*(?:else )?((?:std::atomic_thread_fence|(?:ring::)?doorbell_fence)\(.*\);)(?=[ ]*$)", re.M)
 BARRIER = re.compile(r"\bos::pass_barrier\(\)")
 STORE = re.compile(r"^[ ]*(?:else )?((?!if\b|for\b|return\b)[\w:.>()\[\] +-]+(?:\.|->)store\([^;]*\);)(?=[ ]*$)", re.M)
 # Statements that may follow each other in either order, as far as one processor sees.
-WRITE = re.compile(r"^[ ]*(?:[\w.>()\[\]-]+\.store\([^;\n]*\)|[\w.>()\[\]-]+ = [^;\n]*);[ ]*$")
+STORING = re.compile(r"(?:\.|->)store\(")
+WRITE = re.compile(r"^[ ]*(?!if\b|for\b|return\b|else\b)(?:[\w:.>()\[\] +-]+(?:\.|->)store\([^;\n]*\)|[\w.>()\[\]-]+ = [^;\n]*);[ ]*$")
 IF = re.compile(r"\bif \(")
 FUNCTION = re.compile(r"(?:^|[\s*&])((?:\w+::)*~?\w+)\(")
 
@@ -42,8 +48,9 @@ class Mutant:
 
 def blank(source):
     """The source with spaces for comments, strings and lines of the preprocessor, so that places are the same."""
-    text = NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source)
-    return re.sub(r"^[ \t]*#(?:\\\n|[^\n])*", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.M)
+    for pattern in NOISE, DIRECTIVE:
+        source = pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source)
+    return source
 
 
 def closing(text, at):
@@ -93,7 +100,7 @@ def runs_of_writes(text):
             start = None
         before = line.rstrip() or before  # comments are blank
         at += len(line) + 1
-    return [(a, b) for a, b in runs if text.count(".store(", a, b) > 1]
+    return [(a, b) for a, b in runs if len(STORING.findall(text, a, b)) > 1]
 
 
 def mutate_run(text, file, line, function, first):
@@ -106,9 +113,9 @@ def mutate_run(text, file, line, function, first):
         return mutants[-1].number
 
     for i, write in enumerate(writes):
-        guarded.append(f"if (!feedlane_mutants::on({add('store', i, write)})) {{ {write} }}" if ".store(" in write else write)
+        guarded.append(f"if (!feedlane_mutants::on({add('store', i, write)})) {{ {write} }}" if STORING.search(write) else write)
     for i, pair in enumerate(zip(writes, writes[1:])):
-        if any(".store(" in write for write in pair):
+        if any(map(STORING.search, pair)):
             swaps[i] = add("swap", i, " ".join(pair))
     out = []
     for i, write in enumerate(guarded):
@@ -149,7 +156,7 @@ def mutate(source, file, first):
         sign = BOUNDS[m[1]]
         shown = source[max(source.rfind("\n", 0, m.start()) + 1, m.start() - 40) : source.find("\n", m.end())][:90].strip()
         found.append(("bound", m.start(1), shown,
-                      lambda n, a=m.start(1), b=m.end(1), s=sign: [(a, b, f"< feedlane_mutants::Bound<{n}, feedlane_mutants::{s}>{{}} >")]))
+                      lambda n, a=m.start(1), b=m.end(1), s=sign: [(a, b, f"< feedlane_mutants::Bound<{n}, std::{s}>{{}} >")]))
     for m in ONE.finditer(text):
         line = text[text.rfind("\n", 0, m.start()) + 1 : text.find("\n", m.end())]
         if "static_assert" in line:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeders and trainers of a shared loader, which share_test.py starts as processes of their own. A trainer prints the first number
-of each sample, a line for each batch, and "end" after each epoch.
+"""Feeders and trainers of a shared loader, which the share tests start as processes of their own. A trainer prints the first
+number of each sample, a line for each batch, and "end" after each epoch.
 Usage: share_programs.py trainer FD|PATH [ID] | PROGRAM ARGUMENT"""
 import ctypes
 import os

@@ -1,105 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared loaders: feeders, consumers in processes and threads, ends of either, states, read-only memory, arguments.
+"""Shared loaders: feeders, consumers in processes and threads, ends of either, states.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python share_test.py [unittest's arguments]"""
 import contextlib
-import ctypes
-import importlib.util
 import multiprocessing
-import os
-import pathlib
 import signal
-import tempfile
 import threading
 import time
 import unittest
-import warnings
 
-from numpy_or_skip import np
+import numpy_or_skip  # noqa: F401
 import feedlane
 import share_programs
 from datasets import Numbers, outcomes
-from processes import DEADLINE_S, Trainer
+from processes import DEADLINE_S
+from share_cases import SAMPLES, Case, order, served, told
 from share_programs import BATCH, firsts, loader
-
-PROGRAMS = pathlib.Path(share_programs.__file__)
-SAMPLES = 402  # the last batch has 2
-
-
-def trainer(kind, where, *more):
-    """A process of share_programs.py. `where`: a path, or a Place, which is closed here."""
-    if not isinstance(where, feedlane.Place):
-        return Trainer(PROGRAMS, kind, where, *more)
-    with where:
-        return Trainer(PROGRAMS, kind, where.fd, *more, pass_fds=[where.fd])
-
-
-def told(process):
-    """What it has printed of an epoch: batches, and the length that it ends with; None: it has ended."""
-    batches = []
-    while line := process.line():
-        if line.startswith("end"):
-            return batches, int(line.split()[1])
-        batches.append(list(map(int, line.split())))
-    return batches, None
-
-
-def order(samples, epochs=1):
-    """The batches of each epoch, as a loader that isn't shared yields them."""
-    with loader(samples) as own:
-        return [[firsts(batch) for batch in own] for _ in range(epochs)]
-
-
-@contextlib.contextmanager
-def served(shared, epochs=1):
-    """Another thread serves so many epochs. Its exception, or None, is in the list that this yields, once the `with` is over."""
-    failures = []
-
-    def run():
-        try:
-            for _ in range(epochs):
-                shared.serve()
-            shared.finish()
-            failures.append(None)
-        except Exception as failure:
-            failures.append(failure)
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield failures
-    finally:
-        thread.join(DEADLINE_S)
-
-
-@contextlib.contextmanager
-def attended(shared):
-    """Another thread has consumers join, without an epoch."""
-    is_over = threading.Event()
-
-    def run():
-        while not is_over.is_set():
-            shared.wait_for_consumers(1024, timeout=0.02)
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join(DEADLINE_S)
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.folder = self.enterContext(tempfile.TemporaryDirectory())
-        self.path = os.path.join(self.folder, "feeder.sock")
-
-    def shared(self, share, samples=SAMPLES, **more):
-        return self.enterContext(loader(samples, share=share, **more))
-
-    def started(self, *arguments):
-        return self.enterContext(trainer(*arguments))
-
-    def joined(self, shared, *place, **more):
-        return self.enterContext(feedlane.join(shared.open_consumer(*place), **more))
 
 
 class Trainers(Case):
@@ -331,131 +246,6 @@ class Epochs(Case):
         self.assertRaises(feedlane.StateError, shared.finish)
         consumer.close()
         self.assertRaises(feedlane.PeerDead, shared.serve)
-
-
-class Memory(Case):
-    def batch(self, **more):
-        shared = self.shared("every")
-        consumer = self.joined(shared, **more)
-        shared.serve(0)
-        with served(shared):
-            batch = next(consumer.batches())
-            consumer.close()
-        return batch
-
-    def test_numpy(self):
-        [tensor] = self.batch().tensors
-        for array in tensor.numpy(), tensor.numpy()[1:, ::2]:
-            self.assertFalse(array.flags.writeable)
-            with self.assertRaises(ValueError):
-                array[0] = 1
-            with self.assertRaises(ValueError):
-                array.flags.writeable = True
-        self.assertTrue(memoryview(tensor.numpy().base).readonly)
-        consumer = self.joined(shared := self.shared("every"))
-        with served(shared), consumer:
-            self.assertFalse(any(batch.flags.writeable for batch in consumer))
-        with loader(8) as own:
-            self.assertTrue(all(batch.flags.writeable for batch in own))
-
-    def test_dlpack(self):
-        [tensor] = self.batch().tensors
-        self.assertRaises(BufferError, tensor.__dlpack__)
-        self.assertRaises(BufferError, tensor.__dlpack__, max_version=(0, 8))
-        get = ctypes.pythonapi.PyCapsule_GetPointer
-        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        capsule = tensor.__dlpack__(max_version=(1, 0))
-        flags = ctypes.c_uint64.from_address(get(capsule, b"dltensor_versioned") + 8 + 2 * ctypes.sizeof(ctypes.c_void_p))
-        self.assertEqual(flags.value & 1, 1)  # DLPACK_FLAG_BITMASK_READ_ONLY
-        if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):
-            self.assertFalse(np.from_dlpack(tensor).flags.writeable)
-
-    @unittest.skipIf(importlib.util.find_spec("torch") is None, "no torch")
-    def test_torch(self):
-        import torch
-        with self.assertWarns(feedlane.ReadOnlyWarning):
-            batch = self.batch(tensors="torch")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            self.assertIsInstance(batch.data, torch.Tensor)
-            self.assertEqual(batch.data.clone().add_(1).sub(1).tolist(), batch.data.tolist())
-            self.assertRaises(feedlane.ReadOnlyWarning, batch.tensors[0].torch)
-            self.assertEqual(batch.data.data_ptr(), batch.tensors[0].address)
-            self.assertRaises(BufferError, torch.from_dlpack, batch.tensors[0])
-
-
-class Arguments(Case):
-    def test_of_the_loader(self):
-        for more in ({"share": "all"}, {"consumers": 2}, {"share_path": self.path}, {"share_tail": True},
-                     {"share": "every", "share_tail": True}, {"share": "every", "consumers": 0},
-                     {"share": "every", "consumers": 1.5}, {"share": "every", "consumers": 1025},
-                     {"share": "every", "share_path": "a\0b"}, {"share": "every", "share_path": "x" * 108},
-                     {"share": "every", "tensors": "torch"}, {"share": "every", "progress": True},
-                     {"share": "every", "num_workers": 0},
-                     {"share": "every", "pin_memory": feedlane.Pool("none"), "fields": {"x": (np.int64, (8,))}}):
-            with self.subTest(more), self.assertRaises(ValueError):
-                feedlane.Loader(Numbers(8), 2, **{"num_workers": 1, **more}).close()
-
-    def test_of_places(self):
-        shared = self.shared("deal", consumers=2)
-        for arguments in ((2,), (-1,), (0.5,), (0, "never"), (0, "observe"), (0, "block", 1), (0, "evict", 0), (0, "evict", -1)):
-            with self.subTest(arguments), self.assertRaises(ValueError):
-                shared.open_consumer(*arguments)
-        place = shared.open_consumer(1)
-        self.assertEqual(place.id, 1)
-        self.assertRaises(feedlane.ArgumentError, shared.open_consumer, 1)
-        other = shared.open_consumer()
-        self.assertEqual(other.id, 0)
-        self.assertRaises(feedlane.LimitError, shared.open_consumer)
-        other.close()
-        self.assertEqual(shared.open_consumer(0).id, 0)  # nobody can join by it any more
-        os.close(place.detach())
-        self.assertRaises(ValueError, place.detach)
-
-    def test_of_waits(self):
-        shared = self.shared("every")
-        for call in shared.serve, shared.finish, lambda timeout: shared.wait_for_consumers(timeout=timeout):
-            for wrong in -1, float("nan"):
-                self.assertRaises(ValueError, call, wrong)
-        self.assertRaises(feedlane.PeerDead, shared.serve)
-        self.assertRaises(feedlane.StateError, iter, shared)
-        self.assertRaises(feedlane.StateError, shared.batches)
-
-    def test_of_a_loader_that_is_not_shared(self):
-        with loader(8) as own:
-            for call in own.open_consumer, own.serve, own.finish, own.consumers, own.wait_for_consumers:
-                self.assertRaises(feedlane.StateError, call)
-            self.assertEqual(sum(map(len, own)), 8)
-
-    def test_of_joining(self):
-        for more in {"tensors": "jax"}, {"batch_timeout": -1}, {"timeout": -1}, {"id": 0}, {"lag": "block"}, {"evict_after": 1}:
-            with self.subTest(more), self.assertRaises(ValueError):
-                feedlane.join(0, **more)
-        self.assertRaises(ValueError, feedlane.join, -1)
-        self.assertRaises(ValueError, feedlane.join, 1.5)
-        self.assertRaises(feedlane.PeerDead, feedlane.join, self.path)
-        with open(os.devnull) as file:
-            self.assertRaises(feedlane.FeedlaneError, feedlane.join, os.dup(file.fileno()))
-        shared = self.shared("every", share_path=self.path)
-        with attended(shared):
-            self.assertRaises(feedlane.ArgumentError, feedlane.join, self.path, id=1)
-            with feedlane.join(self.path, id=0, lag="evict", evict_after=5):
-                self.assertRaises(feedlane.LimitError, feedlane.join, pathlib.Path(self.path))
-
-    def test_of_a_feeder_with_consumers(self):
-        shared = self.shared("every")
-        with loader(SAMPLES) as own:
-            next(iter(own))
-            state = own.state_dict()
-        consumer = self.joined(shared)
-        self.assertRaises(feedlane.StateError, shared.load_state_dict, state)
-        self.assertEqual(consumer.diagnose()["bound"], "nothing")
-        self.assertRaises(feedlane.StateError, consumer.info)
-        self.assertRaises(feedlane.StateError, consumer.workers)
-        consumer.set_epoch(7)
-        iter(consumer)
-        consumer.set_epoch(7)
-        self.assertRaises(feedlane.StateError, iter, consumer)
 
 
 if __name__ == "__main__":
