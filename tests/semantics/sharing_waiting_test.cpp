@@ -234,8 +234,8 @@ TEST_CASE("what a feeder's other calls handle between poll and arm makes arm AGA
   CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
   CHECK(sleep());
   const Loader other = join(second.release());
-  std::int32_t third = -1;
-  CHECK(feedlane_loader_open_consumer(feeder.get(), nullptr, &third, nullptr) == FEEDLANE_E_LIMIT);
+  std::int32_t third = -1, third_fd = -1;
+  CHECK(feedlane_loader_open_consumer(feeder.get(), nullptr, &third, &third_fd, nullptr) == FEEDLANE_E_LIMIT);
   CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
   CHECK(sleep());
   begin(feeder.get(), 0);

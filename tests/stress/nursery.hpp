@@ -83,6 +83,7 @@ class Led {
       resume(PTRACE_SINGLESTEP);
       const int status = await();
       if (!WIFSTOPPED(status)) die("the end of a child that is led", to_word(status), 0);
+      if (WSTOPSIG(status) == SIGCHLD) continue;  // no instruction; it is ignored
       if ((w.word = word_of(status))) return w;
       w.steps++;
     }
@@ -111,9 +112,9 @@ class Led {
     if (!WIFSTOPPED(status)) pid_ = -1;
     return status;
   }
-  // The word with which it has stopped; nothing after a step.
+  // The word with which it has stopped; nothing after a step, or when a child of it has ended.
   [[nodiscard]] std::optional<std::uint64_t> word_of(int status) const {
-    if (WSTOPSIG(status) == SIGTRAP) return std::nullopt;
+    if (WSTOPSIG(status) == SIGTRAP || WSTOPSIG(status) == SIGCHLD) return std::nullopt;
     siginfo_t info{};
     if (WSTOPSIG(status) != SIGUSR1 || ::ptrace(PTRACE_GETSIGINFO, pid_, nullptr, &info) != 0 ||
         info.si_code != SI_QUEUE)
