@@ -65,6 +65,11 @@ class SlotTable {
   bool slot_of(std::uint64_t token, std::uint32_t& slot) const;
   // Whether the batch of this token still has references. For the loader's one thread.
   bool is_held(std::uint64_t token, std::uint32_t& slot) const;
+  // Whether the slot's newest batch still has references or streams that use it.
+  [[nodiscard]] bool is_lent(std::uint32_t slot) const {
+    // Acquire: pairs with the exchange in count_down.
+    return (states_[slot].load(std::memory_order_acquire) & (references | uses)) != 0;
+  }
   // Whether the batch still keeps its slot. What threads and streams did with the batch happens before `false`.
   [[nodiscard]] bool is_in_use(std::uint64_t token) const;
 

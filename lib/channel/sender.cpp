@@ -62,6 +62,7 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   own_event_ = std::move(received.fds[ring_welcome_sender_event]);
   receiver_event_ = std::move(received.fds[ring_welcome_receiver_event]);
   receiver_ = std::move(received.fds[ring_welcome_receiver]);
+  if (s = os::check_bell(receiver_event_.get(), error); s != FEEDLANE_OK) return s;
   s = segments_.attach(shm::SegmentKind::ring_control, received.fds[ring_welcome_control].get(),
                        received.fds[ring_welcome_data].get(), shm::Access::read_write, error);
   if (s != FEEDLANE_OK) return s;

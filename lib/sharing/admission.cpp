@@ -104,6 +104,9 @@ void refuse(const os::Fd& socket, const Error& why) {
 }
 
 Status read_refused(const Refused& refused, Error& error) {
+  if (refused.status >= 0)
+    return error.refuse(FEEDLANE_E_CORRUPT, "refused.status", refused.status, -1, "the feeder refuses with status {}",
+                        refused.status);
   const std::string argument(first(sizeof refused.argument, refused.argument));
   (void)error.refuse(refused.status, argument.c_str(), refused.found, refused.needed, "{}",
                      first(sizeof refused.text, refused.text));

@@ -3,19 +3,48 @@
 #include "sharing/catalogue.hpp"
 
 #include <algorithm>
-#include <cstring>
+
+#include "arena/fields.hpp"
+#include "shm/shared_read.hpp"
 
 namespace feedlane::sharing {
 namespace {
 
+std::byte* base_of(const shm::Segments& segments) { return segments.payload(0) - segments.plan().payload_of(0); }
+
 std::uint64_t offset_in_data(const void* address, const shm::Segments& segments) {
-  const std::byte* const base = segments.payload(0) - segments.plan().payload_of(0);
-  return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base);
+  return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base_of(segments));
 }
 
 bool is_inside(std::uint64_t offset, std::uint64_t bytes, const shm::Segments& segments) {
   const std::uint64_t end = segments.plan().data_bytes;
   return offset <= end && bytes <= end - offset;
+}
+
+Status read_tensor(const shm::TensorRecord& shared, std::uint32_t slot, std::uint32_t i, const shm::Segments& segments,
+                   Described& described, Error& error) {
+  const auto r = shm::read_once<shm::TensorRecord>(&shared);
+  feedlane_dtype dtype{r.code, r.bits, r.lanes};
+  std::uint64_t bytes = 0;
+  if (const arena::Flaw f = arena::check_shape(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes); f.member != nullptr)
+    return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", f.found, f.needed, "{} of tensor {} of slot {} is {}: {}",
+                        f.member, i, slot, f.found, f.rule);
+  if (r.bytes != bytes)
+    return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", r.bytes, bytes,
+                        "tensor {} of slot {} has {} bytes, its shape takes {}", i, slot, r.bytes, bytes);
+  if (!is_inside(r.offset, bytes, segments))
+    return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", r.offset, segments.plan().data_bytes,
+                        "tensor {} of slot {} has {} bytes at {}", i, slot, bytes, r.offset);
+  auto& name = described.names[i];
+  std::copy_n(r.name, sizeof r.name, name.data());
+  name.back() = '\0';
+  feedlane_tensor& t = described.tensors[i];
+  t = arena::row_major(dtype, r.ndim, r.shape);
+  t.name = name.data();
+  t.data = base_of(segments) + r.offset;
+  t.bytes = bytes;
+  t.offset = r.offset;
+  return FEEDLANE_OK;
 }
 
 }  // namespace
@@ -53,39 +82,30 @@ void write_entry(const feedlane_batch& batch, const shm::Segments& segments, shm
 }
 
 Status read_entry(const shm::CatalogueEntry& entry, std::uint32_t slot, const shm::Segments& segments,
-                  std::vector<feedlane_tensor>& tensors, feedlane_batch& out, Error& error) {
-  const shm::CatalogueHead& h = entry.head;
-  const bool is_sound =
-      h.tensor_count <= FEEDLANE_MAX_TENSORS && is_inside(h.metadata_offset, h.metadata_bytes, segments);
-  if (!is_sound)
+                  Described& described, feedlane_batch& out, Error& error) {
+  const auto h = shm::read_once<shm::CatalogueHead>(&entry.head);
+  if (h.tensor_count > FEEDLANE_MAX_TENSORS || !is_inside(h.metadata_offset, h.metadata_bytes, segments))
     return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", h.tensor_count, FEEDLANE_MAX_TENSORS,
                         "slot {} has {} tensors and {} bytes of metadata at {}", slot, h.tensor_count, h.metadata_bytes,
                         h.metadata_offset);
-  std::byte* const base = segments.payload(0) - segments.plan().payload_of(0);
-  tensors.resize(h.tensor_count);
-  for (std::uint32_t i = 0; i < h.tensor_count; i++) {
-    const shm::TensorRecord& r = entry.tensors[i];
-    if (!is_inside(r.offset, r.bytes, segments))
-      return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", r.offset, segments.plan().data_bytes,
-                          "tensor {} of slot {} has {} bytes at {}", i, slot, r.bytes, r.offset);
-    feedlane_tensor& t = tensors[i];
-    t.name = r.name;  // in the catalogue, whose entry stays as it is while the slot is held
-    t.data = base + r.offset;
-    t.bytes = r.bytes;
-    t.offset = r.offset;
-    t.dtype = {r.code, r.bits, r.lanes};
-    t.ndim = r.ndim;
-    std::copy_n(r.shape, FEEDLANE_MAX_NDIM, t.shape);
-    std::copy_n(r.strides, FEEDLANE_MAX_NDIM, t.strides);
-  }
+  const std::uint64_t listed = segments.plan().geometry.list_bytes / sizeof(std::int64_t);
+  if (h.has_indices != 0 && (h.rows > listed || h.skipped > listed - h.rows))
+    return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", h.rows, listed,
+                        "slot {} has indices of {} rows and of {} samples left out, its list has room for {}", slot,
+                        h.rows, h.skipped, listed);
+  described.tensors.resize(h.tensor_count);
+  described.names.resize(h.tensor_count);
+  for (std::uint32_t i = 0; i < h.tensor_count; i++)
+    if (const Status s = read_tensor(entry.tensors[i], slot, i, segments, described, error); s != FEEDLANE_OK) return s;
+  std::byte* const base = base_of(segments);
   out = {};
   out.size = sizeof out;
   out.epoch = h.epoch;
   out.batch = h.batch;
   out.worker = h.worker;
   out.attempt = h.attempt;
-  out.tensors = tensors.data();
-  out.tensor_count = tensors.size();
+  out.tensors = described.tensors.data();
+  out.tensor_count = described.tensors.size();
   out.count = h.rows;
   out.skipped_count = h.skipped;
   if (h.has_indices != 0) {

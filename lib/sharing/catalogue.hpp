@@ -2,6 +2,7 @@
 // What lies in the slots that a feeder has delivered: written once a batch, read by every consumer of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -16,9 +17,21 @@ namespace feedlane::sharing {
 // Feeder: describes a batch that its loader has yielded. Before the slot's number is delivered.
 void write_entry(const feedlane_batch& batch, const shm::Segments& segments, shm::CatalogueEntry& entry);
 
-// Consumer: fills in `out`, whose arrays are those of `tensors` and of the mapping. `tensors` has room for
-// FEEDLANE_MAX_TENSORS. Offsets are checked against the mapping. E_CORRUPT.
+// A consumer's private copy of what it has to rely on: a faulty feeder may change the catalogue at any time.
+struct Described {
+  std::vector<feedlane_tensor> tensors;
+  std::vector<std::array<char, shm::name_bytes>> names;
+
+  // Reading can't fail for want of memory afterwards.
+  void reserve() {
+    tensors.reserve(FEEDLANE_MAX_TENSORS);
+    names.reserve(FEEDLANE_MAX_TENSORS);
+  }
+};
+
+// Consumer: fills in `out`, whose arrays are those of `described`, and of the mapping. Each word of the entry is read once. Types,
+// shapes, offsets and counts are checked, so that all of the batch lies in the mapping. E_CORRUPT.
 Status read_entry(const shm::CatalogueEntry& entry, std::uint32_t slot, const shm::Segments& segments,
-                  std::vector<feedlane_tensor>& tensors, feedlane_batch& out, Error& error);
+                  Described& described, feedlane_batch& out, Error& error);
 
 }  // namespace feedlane::sharing

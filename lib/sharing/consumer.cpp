@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "monitor/stats.hpp"
+#include "os/memfd.hpp"
 #include "ring/fence.hpp"
-#include "sharing/catalogue.hpp"
 #include "shm/shared_read.hpp"
 
 namespace feedlane::sharing {
@@ -20,6 +20,7 @@ namespace {
 
 // How long the feeder may take to answer.
 constexpr std::int64_t answer_timeout_ns = 10'000'000'000;
+constexpr std::uint64_t most_state_bytes = std::uint64_t{1} << 30;
 
 shm::DeliveryMessage read_message(const std::byte* cell) {
   shm::DeliveryMessage m;
@@ -29,12 +30,46 @@ shm::DeliveryMessage read_message(const std::byte* cell) {
   return m;
 }
 
+// A batch that failed, or an epoch that was stopped.
+Status read_failure(const shm::DeliveryMessage& message, Error& error) {
+  const bool is_batch = static_cast<shm::DeliveryKind>(message.kind) == shm::DeliveryKind::failed;
+  if (message.status >= 0)
+    return error.refuse(FEEDLANE_E_CORRUPT, "message.status", message.status, -1,
+                        "the feeder tells of a failure with status {}", message.status);
+  (void)error.fail(message.status, "{}", first(sizeof message.text, message.text));
+  error.epoch = message.epoch;
+  error.worker = is_batch ? message.worker : -1;
+  error.batch = is_batch ? message.batch : -1;
+  error.sample = is_batch ? message.sample : -1;
+  return error.code;
+}
+
+// The answer to this request, and the descriptor that comes with it.
+Status await_reply(int socket, int feeder, const Request& request, Reply& reply, os::Received& received, Error& error) {
+  const os::Deadline deadline = os::Deadline::after(answer_timeout_ns);
+  do {
+    const Status s =
+        os::await_message(socket, std::as_writable_bytes(std::span(&reply, 1)), deadline, received, error, feeder);
+    if (s == FEEDLANE_TIMEOUT || (s == FEEDLANE_OK && deadline.remaining_ns() == 0))
+      return error.fail(FEEDLANE_E_HUNG, "the feeder has not answered for {} s: it calls neither serve nor poll",
+                        answer_timeout_ns / 1'000'000'000);
+    if (s != FEEDLANE_OK) return s;
+    if (received.bytes != sizeof reply || reply.magic != reply_magic)
+      return error.refuse(FEEDLANE_E_CORRUPT, "reply", received.bytes, sizeof reply,
+                          "the feeder's answer has {} bytes, needs {}", received.bytes, sizeof reply);
+  } while (reply.round != request.round);  // a late reply to an earlier request
+  return FEEDLANE_OK;
+}
+
 }  // namespace
 
 // ---- an epoch ----
 
 Status Consumer::begin(std::int64_t epoch, Error& error) {
   if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch {} is negative", epoch);
+  if (epoch > last_epoch)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, last_epoch, "the last epoch that there is is {}",
+                        last_epoch);
   const std::int64_t least = next_epoch();
   if (epoch < least)
     return error.refuse(FEEDLANE_E_STATE, "epoch", epoch, least,
@@ -58,11 +93,12 @@ Status Consumer::stop(bool for_good, Error&) {
   return FEEDLANE_OK;
 }
 
-// Batches of epochs that the trainer doesn't want go back at once, and the feeder sends no more of them.
+// Batches of epochs that the trainer doesn't want go back at once, and the feeder sends no more of them. A faulty one might without
+// end: no more than a ring holds are looked at.
 void Consumer::skip_old_epochs() {
   const std::int64_t wanted = at_.is_begun ? at_.wanted : at_.wanted + 1;
   row().skip_before.store(static_cast<std::uint64_t>(wanted), std::memory_order_relaxed);  // see Link::wants
-  while (has_message()) {
+  for (std::uint32_t left = plan_.geometry.capacity; left > 0 && has_message(); left--) {
     const shm::DeliveryMessage m = read_message(ring_.message(0));
     if (m.epoch >= wanted) return;
     const bool has_slot = static_cast<shm::DeliveryKind>(m.kind) == shm::DeliveryKind::batch;
@@ -118,7 +154,7 @@ Status Consumer::obstacle(Error& error) {
 
 Status Consumer::read_messages(feedlane_batch& out, Error& error) {
   if (at_.is_over) return FEEDLANE_END;
-  while (has_message()) {
+  for (std::uint32_t left = plan_.geometry.capacity; left > 0 && has_message(); left--) {  // see skip_old_epochs
     const shm::DeliveryMessage m = read_message(ring_.message(0));
     const auto kind = static_cast<shm::DeliveryKind>(m.kind);
     if (m.epoch > at_.wanted && !is_revoked(m))
@@ -128,8 +164,7 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
       return error.refuse(FEEDLANE_E_CORRUPT, "message.slot", m.slot, batches_.size(), "slot {} of {}", m.slot,
                           batches_.size());
     const bool is_wanted = m.epoch == at_.wanted;
-    if (kind == shm::DeliveryKind::batch && is_wanted)  // what follows can't fail for want of memory
-      batches_[m.slot].tensors.reserve(FEEDLANE_MAX_TENSORS);
+    if (kind == shm::DeliveryKind::batch && is_wanted) batches_[m.slot].described.reserve();
     const std::uint64_t gap = at_.last_round == 0 ? 0 : m.round - at_.last_round - 1;
     // An observer misses what there was no room for; nobody else's rounds have gaps within an epoch.
     if (is_wanted && share_ == FEEDLANE_SHARE_EVERY && kind != shm::DeliveryKind::begin) at_.missed += gap;
@@ -146,19 +181,11 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
     switch (kind) {
       case shm::DeliveryKind::begin:
         at_.missed = 0;
-        epoch_batches_.store(m.batch, std::memory_order_relaxed);  // only a number
+        epoch_batches_.store(std::max<std::int64_t>(m.batch, -1), std::memory_order_relaxed);  // only a number
         break;
       case shm::DeliveryKind::batch: return yield(m, out, error);
       case shm::DeliveryKind::failed:
-      case shm::DeliveryKind::stopped: {
-        (void)error.fail(m.status, "{}", first(sizeof m.text, m.text));
-        error.epoch = m.epoch;
-        error.worker = kind == shm::DeliveryKind::failed ? m.worker : -1;
-        error.batch = kind == shm::DeliveryKind::failed ? m.batch : -1;
-        error.sample = kind == shm::DeliveryKind::failed ? m.sample : -1;
-        if (kind == shm::DeliveryKind::stopped) at_.is_begun = false;
-        return error.code;
-      }
+      case shm::DeliveryKind::stopped: at_.is_begun = kind == shm::DeliveryKind::failed; return read_failure(m, error);
       case shm::DeliveryKind::end: at_.is_over = true; return FEEDLANE_END;
     }
   }
@@ -215,8 +242,11 @@ void Consumer::tell_return() {
 
 Status Consumer::yield(const shm::DeliveryMessage& message, feedlane_batch& out, Error& error) {
   Batch& batch = batches_[message.slot];
+  if (slots_.is_lent(message.slot))
+    return error.refuse(FEEDLANE_E_CORRUPT, "message.slot", message.slot, 0,
+                        "the feeder delivers slot {}, which the trainer holds", message.slot);
   const auto& entry = catalogue_.control<shm::CatalogueEntry>(plan_.entries)[message.slot];
-  if (const Status s = read_entry(entry, message.slot, segments_, batch.tensors, out, error); s != FEEDLANE_OK) {
+  if (const Status s = read_entry(entry, message.slot, segments_, batch.described, out, error); s != FEEDLANE_OK) {
     give_back(message.slot, message.round);
     return s;
   }
@@ -226,7 +256,7 @@ Status Consumer::yield(const shm::DeliveryMessage& message, feedlane_batch& out,
   shm::add(counters_.batches);
   shm::add(counters_.samples, out.count);
   std::uint64_t bytes = 0;
-  for (const feedlane_tensor& t : batch.tensors) bytes += t.bytes;
+  for (const feedlane_tensor& t : batch.described.tensors) bytes += t.bytes;
   shm::add(counters_.bytes, bytes);
   return FEEDLANE_OK;
 }
@@ -281,24 +311,22 @@ Status Consumer::state(std::uint64_t token, std::vector<std::byte>& out, Error& 
   }
   if (is_feeder_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder, which knows the state, has ended");
   Status s = os::send_message(socket_.get(), std::as_bytes(std::span(&request, 1)), {}, error);
-  const os::Deadline deadline = os::Deadline::after(answer_timeout_ns);
   Reply reply{};
   os::Received received;
-  while (s == FEEDLANE_OK && reply.round != request.round) {  // others are late replies to earlier requests
-    s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&reply, 1)), deadline, received, error,
-                          feeder_.get());
-    if (s == FEEDLANE_TIMEOUT)
-      return error.fail(FEEDLANE_E_HUNG, "the feeder has not answered for {} s: it calls neither serve nor poll",
-                        answer_timeout_ns / 1'000'000'000);
-    if (s == FEEDLANE_OK && (received.bytes != sizeof reply || reply.magic != reply_magic))
-      return error.refuse(FEEDLANE_E_CORRUPT, "reply", received.bytes, sizeof reply,
-                          "the feeder's answer has {} bytes, needs {}", received.bytes, sizeof reply);
-  }
+  if (s == FEEDLANE_OK) s = await_reply(socket_.get(), feeder_.get(), request, reply, received, error);
   if (s != FEEDLANE_OK) return s;
   if (received.fd_count != 1) return read_refused(reply.why, error);
+  std::uint64_t bytes = 0;
+  const int fd = received.fds[0].get();
+  const bool is_memory = os::get_seals(fd) >= 0;  // reading another file may take for ever
+  if (is_memory) s = os::file_size(fd, bytes, error);
+  if (s != FEEDLANE_OK) return s;
+  if (!is_memory || reply.bytes > std::min(bytes, most_state_bytes))
+    return error.refuse(FEEDLANE_E_CORRUPT, "reply.bytes", reply.bytes, std::min(bytes, most_state_bytes),
+                        "the feeder sent a state of {} bytes in a file of {}", reply.bytes, bytes);
   out.resize(reply.bytes);
   for (std::size_t done = 0; done < out.size();) {
-    const ssize_t n = ::pread(received.fds[0].get(), out.data() + done, out.size() - done, static_cast<off_t>(done));
+    const ssize_t n = ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return error.os(n < 0 ? errno : ENODATA, "reading a state of {} bytes", out.size());
     done += static_cast<std::size_t>(n);

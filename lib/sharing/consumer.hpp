@@ -28,6 +28,7 @@
 #include "ring/doorbell.hpp"
 #include "ring/spsc.hpp"
 #include "ring/waiter.hpp"
+#include "sharing/catalogue.hpp"
 #include "sharing/greeting.hpp"
 #include "shm/segment.hpp"
 #include "shm/share_layout.hpp"
@@ -79,7 +80,7 @@ class Consumer final : public loader::Source, private loader::Lender {
 
   // ---- consumer.cpp ----
 
-  // The next message's outcome for `next`: OK with a batch, END, an error. AGAIN: there is no message.
+  // The next message's outcome for `next`: OK with a batch, END, an error. AGAIN: there is none that is wanted.
   Status read_messages(feedlane_batch& out, Error& error);
   Status yield(const shm::DeliveryMessage& message, feedlane_batch& out, Error& error);
   Status obstacle(Error& error);
@@ -102,7 +103,7 @@ class Consumer final : public loader::Source, private loader::Lender {
   [[nodiscard]] arena::SlotTable& slots() override { return slots_; }
   [[nodiscard]] pinned::Pool* pool() const override { return nullptr; }
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const override {
-    return batches_[slot].tensors;
+    return batches_[slot].described.tensors;
   }
   [[nodiscard]] bool is_read_only() const override { return true; }
   void on_freed(std::uint32_t slot) override { give_back(slot, batches_[slot].round); }
@@ -114,7 +115,7 @@ class Consumer final : public loader::Source, private loader::Lender {
 
   // A batch in the trainer's hands, by slot.
   struct Batch {
-    std::vector<feedlane_tensor> tensors;
+    Described described;
     std::uint64_t round = 0;
   };
 

@@ -42,6 +42,8 @@ enum WelcomeFd : std::uint32_t {
   welcome_fds
 };
 
+constexpr std::int64_t last_epoch = INT64_MAX - 1;
+
 struct Asking {
   std::uint64_t magic;
   std::int32_t id;

@@ -2,6 +2,7 @@
 // How a consumer joins its feeder.
 #include <unistd.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -64,10 +65,15 @@ Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Er
   if (welcome.layout_hash != shm::share_layout_hash)
     return error.refuse(FEEDLANE_E_ABI, "layout_hash", welcome.layout_hash, shm::share_layout_hash,
                         "feeder and consumer use libraries of different layouts");
+  if (welcome.epoch < 0 || welcome.epoch > last_epoch)
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.epoch", welcome.epoch, 0, "the feeder is in epoch {}",
+                        welcome.epoch);
   own_event_ = std::move(received.fds[welcome_consumer_event]);
   feeder_event_ = std::move(received.fds[welcome_feeder_event]);
   feeder_ = std::move(received.fds[welcome_feeder]);
-  Status s = segments_.watch(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
+  Status s = os::check_bell(feeder_event_.get(), error);
+  if (s == FEEDLANE_OK)
+    s = segments_.watch(received.fds[welcome_control].get(), received.fds[welcome_data].get(), error);
   if (s == FEEDLANE_OK)
     s = catalogue_.attach_control(shm::SegmentKind::share_catalogue, received.fds[welcome_catalogue].get(), error);
   if (s == FEEDLANE_OK)
@@ -87,7 +93,7 @@ Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Er
   share_ = welcome.share;
   lag_ = welcome.lag;
   first_epoch_ = welcome.epoch;
-  epoch_batches_.store(welcome.epoch_batches, std::memory_order_relaxed);
+  epoch_batches_.store(std::max<std::int64_t>(welcome.epoch_batches, -1), std::memory_order_relaxed);
   wants_pidfd_ = welcome.wants_pidfd != 0;
   slots_.reset(geometry.slots, counters_);
   batches_.resize(geometry.slots);

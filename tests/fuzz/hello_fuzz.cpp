@@ -15,8 +15,8 @@
 #include "channel/receiver.hpp"
 #include "channel/sender.hpp"
 #include "input.hpp"
+#include "messages.hpp"
 #include "os/event.hpp"
-#include "os/memfd.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
 #include "supervisor/peer.hpp"
@@ -70,67 +70,6 @@ struct Trainer {
   shm::Geometry sound;  // as it was made, with the file that data is
 };
 
-// Descriptors to pass: those that are wanted, but for what the input puts in their place.
-class Descriptors {
- public:
-  void want(int fd) { fds_.push_back(fd); }
-  std::span<const int> changed(fuzz::Input& in) {
-    if (in.pick(4) != 3) return fds_;
-    Error error;
-    for (std::uint32_t i = in.pick(3); i > 0; i--) {
-      const int others[] = {fds_.empty() ? 0 : fds_[in.pick(static_cast<std::uint32_t>(fds_.size()))],
-                            make(error, [](os::Fd& fd, Error& e) { return os::create_event(fd, e); }),
-                            make(error, [](os::Fd& fd, Error& e) { return os::create_memfd("x", 4096, fd, e); }),
-                            make(error, [](os::Fd& fd, Error& e) { return os::open_pidfd(::getpid(), fd, e); }),
-                            make(error, [](os::Fd& fd, Error&) {
-                              fd.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
-                              return fd ? FEEDLANE_OK : FEEDLANE_E_OS;
-                            })};
-      const int other = others[in.pick(5)];
-      const std::size_t at = in.pick(os::max_passed_fds);
-      if (at < fds_.size()) fds_[at] = other;
-      else if (fds_.size() < os::max_passed_fds) fds_.push_back(other);
-    }
-    if (in.pick(4) == 3) fds_.resize(in.pick(static_cast<std::uint32_t>(fds_.size()) + 1));
-    return fds_;
-  }
-
- private:
-  template <class Make>
-  int make(Error& error, Make&& f) {
-    os::Fd fd;
-    PROMISE(f(fd, error) == FEEDLANE_OK);
-    owned_.push_back(std::move(fd));
-    return owned_.back().get();
-  }
-  std::vector<int> fds_;
-  std::vector<os::Fd> owned_;
-};
-
-// One message, whole, changed, cut or longer.
-template <class T>
-void send(fuzz::Input& in, int socket, T message, Descriptors& fds) {
-  Error error;
-  fuzz::edit(in, &message, sizeof message);
-  std::array<std::byte, sizeof message + 64> bytes{};
-  std::memcpy(bytes.data(), &message, sizeof message);
-  const std::size_t length = in.pick(8) == 7 ? 1 + in.u16() % (sizeof bytes - 1) : sizeof message;
-  const auto passed = fds.changed(in);
-  (void)os::send_message(socket, std::span(bytes).first(length), passed, error);
-}
-
-void make_pair(os::Fd& mine, os::Fd& theirs) {
-  Error error;
-  PROMISE(os::create_socket_pair(mine, theirs, error) == FEEDLANE_OK);
-}
-
-os::Fd make_event() {
-  os::Fd event;
-  Error error;
-  PROMISE(os::create_event(event, error) == FEEDLANE_OK);
-  return event;
-}
-
 // ---- a worker, welcomed by a trainer ----
 
 void look_at(const worker::Worker& w) {
@@ -146,20 +85,20 @@ void attach_worker(fuzz::Input& in) {
   static const Trainer trainer;
   trainer.set_fields(in);
   os::Fd mine, theirs;
-  make_pair(mine, theirs);
-  const os::Fd worker_event = make_event(), trainer_event = make_event();
+  fuzz::make_pair(mine, theirs);
+  const os::Fd worker_event = fuzz::make_event(), trainer_event = fuzz::make_event();
   os::Fd self, read_end;
   os::Lifeline lifeline;
   Error error;
   PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
   PROMISE(lifeline.open(read_end, error) == FEEDLANE_OK);
   worker::Welcome welcome{worker::welcome_magic, shm::layout_hash, 0, 0, 0, 0, 0, 0, 0};
-  Descriptors fds;
+  fuzz::Descriptors fds;
   for (const int fd : {trainer.segments.control_fd(), trainer.segments.data_fd(), worker_event.get(),
                        trainer_event.get(), read_end.get(), self.get()})
     fds.want(fd);
   const bool is_local = in.pick(8) == 7;
-  send(in, mine.get(), welcome, fds);
+  fuzz::send(in, mine.get(), welcome, fds);
   if (in.pick(8) == 7) mine.reset();
   std::unique_ptr<worker::Worker> w;
   Status s = worker::Worker::attach(std::move(theirs), 0, nullptr, is_local ? &trainer.segments : nullptr, w, error);
@@ -191,19 +130,19 @@ void hear_worker(fuzz::Input& in) {
   if (in.pick(4) == 3) peer.expect(supervisor::Peer::Kind::thread);
   if (in.pick(8) == 7) peer.ask_to_end();
   for (std::uint32_t i = 1 + in.pick(4); i > 0; i--) {
-    Descriptors fds;
+    fuzz::Descriptors fds;
     switch (in.pick(4)) {
       case 0:
         fds.want(self.get());
-        send(in, theirs.get(), worker::Attached{worker::attached_magic, shm::layout_hash}, fds);
+        fuzz::send(in, theirs.get(), worker::Attached{worker::attached_magic, shm::layout_hash}, fds);
         break;
       case 1: {
         worker::Ready ready{worker::ready_magic, in.flag() ? FEEDLANE_E_INIT : FEEDLANE_OK, 0, {}};
         if (in.flag()) std::memset(ready.text, 'x', sizeof ready.text);
-        send(in, theirs.get(), ready, fds);
+        fuzz::send(in, theirs.get(), ready, fds);
         break;
       }
-      case 2: send(in, theirs.get(), worker::Leaving{worker::leaving_magic}, fds); break;
+      case 2: fuzz::send(in, theirs.get(), worker::Leaving{worker::leaving_magic}, fds); break;
       default: theirs.reset(); break;
     }
     const bool was_attached = peer.has_attached();
@@ -262,21 +201,21 @@ void attach_sender(fuzz::Input& in) {
       ->position.store(in.pick(4) == 3 ? in.u64() : 0, std::memory_order_relaxed);
   os::Fd mine, theirs, self;
   Error error;
-  make_pair(mine, theirs);
+  fuzz::make_pair(mine, theirs);
   PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
-  const os::Fd sender_event = make_event(), receiver_event = make_event();
-  Descriptors fds;
+  const os::Fd sender_event = fuzz::make_event(), receiver_event = fuzz::make_event();
+  fuzz::Descriptors fds;
   for (const int fd :
        {ring.segments.control_fd(), ring.segments.data_fd(), sender_event.get(), receiver_event.get(), self.get()})
     fds.want(fd);
-  Descriptors none;
+  fuzz::Descriptors none;
   if (in.pick(8) == 7) {
-    send(in, mine.get(), channel::RingWord{channel::ring_full_magic}, none);
+    fuzz::send(in, mine.get(), channel::RingWord{channel::ring_full_magic}, none);
   } else {
-    send(in, mine.get(), channel::RingWelcome{channel::ring_welcome_magic, shm::layout_hash, 0, 0, 0}, fds);
+    fuzz::send(in, mine.get(), channel::RingWelcome{channel::ring_welcome_magic, shm::layout_hash, 0, 0, 0}, fds);
   }
   // This process made the socket, so that no answer is awaited; what comes there all the same is the receiver's end.
-  if (in.pick(8) == 7) send(in, mine.get(), channel::RingRefused{channel::ring_refused_magic, EMFILE, 0}, none);
+  if (in.pick(8) == 7) fuzz::send(in, mine.get(), channel::RingRefused{channel::ring_refused_magic, EMFILE, 0}, none);
   std::unique_ptr<channel::Sender> sender;
   Status s = channel::Sender::attach(std::move(theirs), os::Deadline::at(0), sender, error);
   PROMISE(s <= FEEDLANE_OK || s == FEEDLANE_TIMEOUT);
@@ -306,15 +245,15 @@ void hear_sender(fuzz::Input& in) {
   else PROMISE(receiver.offer(theirs, error) == FEEDLANE_OK);
   PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
   for (std::uint32_t i = 1 + in.pick(3); i > 0 && theirs; i--) {
-    Descriptors fds;
+    fuzz::Descriptors fds;
     switch (in.pick(5)) {
-      case 4: send(in, theirs.get(), channel::RingWord{channel::ring_asking_magic}, fds); break;
+      case 4: fuzz::send(in, theirs.get(), channel::RingWord{channel::ring_asking_magic}, fds); break;
       case 0:
       case 1:
         if (in.flag()) fds.want(self.get());
-        send(in, theirs.get(), channel::RingAttached{channel::ring_attached_magic, 0, 0}, fds);
+        fuzz::send(in, theirs.get(), channel::RingAttached{channel::ring_attached_magic, 0, 0}, fds);
         break;
-      case 2: send(in, theirs.get(), channel::RingWord{channel::ring_leaving_magic}, fds); break;
+      case 2: fuzz::send(in, theirs.get(), channel::RingWord{channel::ring_leaving_magic}, fds); break;
       default: theirs.reset(); break;
     }
     feedlane_span span{};

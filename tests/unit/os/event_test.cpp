@@ -3,7 +3,11 @@
 #include "os/event.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "os/memfd.hpp"
 #include "os/poller.hpp"
 #include "unit/os/fixtures.hpp"
 
@@ -70,4 +74,23 @@ TEST_CASE("a descriptor is closed once, by its last holder") {
   CHECK(is_open(kept));
   Fd(kept).reset();
   CHECK_FALSE(is_open(kept));
+}
+
+TEST_CASE("an eventfd is taken for a doorbell; a pipe, a socket, a file or a device is E_CORRUPT") {
+  Error error;
+  Fd event, memory;
+  REQUIRE(feedlane::os::create_event(event, error) == FEEDLANE_OK);
+  CHECK(feedlane::os::check_bell(event.get(), error) == FEEDLANE_OK);
+  int pipe[2], pair[2];
+  REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  REQUIRE(feedlane::os::create_memfd("x", 4096, memory, error) == FEEDLANE_OK);
+  const Fd others[]{Fd(pipe[1]), Fd(pipe[0]),       Fd(pair[0]),
+                    Fd(pair[1]), std::move(memory), Fd(::open("/dev/null", O_RDWR | O_CLOEXEC))};
+  for (const Fd& other : others) {
+    error = {};
+    CHECK(feedlane::os::check_bell(other.get(), error) == FEEDLANE_E_CORRUPT);
+    CHECK(error.found != 0);
+  }
+  CHECK(feedlane::os::check_bell(-1, error) == FEEDLANE_E_OS);
 }

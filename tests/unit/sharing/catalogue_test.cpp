@@ -27,7 +27,7 @@ struct Fixture {
     feedlane::test::create(segments);
     start = segments.plan().payload_of(slot);
     tensors[0] = tensor("image", {2, 8, 1}, {3, 7}, 0, 21);
-    tensors[1] = tensor("extra", {0, 64, 0}, {2}, 256, 16);
+    tensors[1] = tensor("extra", {0, 64, 1}, {2}, 256, 16);
     std::memcpy(segments.payload(slot) + 512, "label", 5);
     std::int64_t* const indices = segments.index_list(slot);
     for (int i = 0; i < 3; i++) indices[i] = 40 + i;
@@ -68,7 +68,7 @@ struct Fixture {
     return t;
   }
   void write() { feedlane::sharing::write_entry(batch, segments, *entry); }
-  Status read() { return feedlane::sharing::read_entry(*entry, slot, segments, read_tensors, out, error); }
+  Status read() { return feedlane::sharing::read_entry(*entry, slot, segments, described, out, error); }
   // Reads a changed entry.
   Status read_with(const std::function<void(CatalogueEntry&)>& change) {
     write();
@@ -82,7 +82,7 @@ struct Fixture {
   feedlane_tensor tensors[2]{};
   feedlane_batch batch{};
   std::unique_ptr<CatalogueEntry> entry = std::make_unique<CatalogueEntry>();
-  std::vector<feedlane_tensor> read_tensors;
+  feedlane::sharing::Described described;
   feedlane_batch out{};
   Error error;
 };
@@ -153,7 +153,6 @@ TEST_CASE("an offset or a length that would wrap is E_CORRUPT, and the error has
   Fixture f;
   const std::uint64_t end = f.segments.plan().data_bytes;
   CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[0].offset = UINT64_MAX; }) == FEEDLANE_E_CORRUPT);
-  CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[0].bytes = UINT64_MAX; }) == FEEDLANE_E_CORRUPT);
   CHECK(f.read_with([](CatalogueEntry& e) { e.head.metadata_bytes = UINT64_MAX; }) == FEEDLANE_E_CORRUPT);
   CHECK(f.read_with([=](CatalogueEntry& e) { e.tensors[1].offset = end + 9; }) == FEEDLANE_E_CORRUPT);
   CHECK(std::string(f.error.argument) == "catalogue");
@@ -163,7 +162,44 @@ TEST_CASE("an offset or a length that would wrap is E_CORRUPT, and the error has
 
 TEST_CASE("more tensors than a batch may have are E_CORRUPT") {
   Fixture f;
-  CHECK(f.read_with([](CatalogueEntry& e) { e.head.tensor_count = FEEDLANE_MAX_TENSORS; }) == FEEDLANE_OK);
-  CHECK(f.read_with([](CatalogueEntry& e) { e.head.tensor_count = FEEDLANE_MAX_TENSORS + 1; }) == FEEDLANE_E_CORRUPT);
+  const auto with = [](std::uint32_t count) {
+    return [count](CatalogueEntry& e) {
+      for (std::uint32_t i = 1; i < FEEDLANE_MAX_TENSORS; i++) e.tensors[i] = e.tensors[0];
+      e.head.tensor_count = count;
+    };
+  };
+  CHECK(f.read_with(with(FEEDLANE_MAX_TENSORS)) == FEEDLANE_OK);
+  CHECK(f.read_with(with(FEEDLANE_MAX_TENSORS + 1)) == FEEDLANE_E_CORRUPT);
   CHECK(f.error.found == FEEDLANE_MAX_TENSORS + 1);
+}
+
+TEST_CASE("a tensor whose type, dimensions or bytes make no sense is E_CORRUPT") {
+  Fixture f;
+  CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[0].bytes++; }) == FEEDLANE_E_CORRUPT);
+  CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[0].ndim = FEEDLANE_MAX_NDIM + 1; }) == FEEDLANE_E_CORRUPT);
+  CHECK(f.error.found == FEEDLANE_MAX_NDIM + 1);
+  CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[0].ndim = -1; }) == FEEDLANE_E_CORRUPT);
+  CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[1].shape[0] = -2; }) == FEEDLANE_E_CORRUPT);
+  CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[1].code = 9; }) == FEEDLANE_E_CORRUPT);
+  CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[1].bits = 7; }) == FEEDLANE_E_CORRUPT);
+}
+
+TEST_CASE("more indices than the slot's list has room for are E_CORRUPT") {
+  Fixture f;
+  const std::uint64_t room = f.segments.plan().geometry.list_bytes / sizeof(std::int64_t);
+  CHECK(f.read_with([=](CatalogueEntry& e) { e.head.rows = room - 1; }) == FEEDLANE_OK);
+  CHECK(f.read_with([=](CatalogueEntry& e) { e.head.rows = room; }) == FEEDLANE_E_CORRUPT);
+  CHECK(f.read_with([](CatalogueEntry& e) { e.head.rows = UINT64_MAX; }) == FEEDLANE_E_CORRUPT);
+  CHECK(f.read_with([](CatalogueEntry& e) { e.head.skipped = UINT64_MAX; }) == FEEDLANE_E_CORRUPT);
+}
+
+TEST_CASE("a name without an end is cut, and later changes of the catalogue do not reach the consumer") {
+  Fixture f;
+  CHECK(f.read_with([](CatalogueEntry& e) { std::memset(e.tensors[0].name, 'x', sizeof e.tensors[0].name); }) ==
+        FEEDLANE_OK);
+  const std::string cut(feedlane::shm::name_bytes - 1, 'x');
+  CHECK(f.out.tensors[0].name == cut);
+  std::memset(f.entry.get(), 'y', sizeof *f.entry);
+  CHECK(f.out.tensors[0].name == cut);
+  CHECK(f.out.tensors[0].bytes == 21);
 }
