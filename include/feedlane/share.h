@@ -78,6 +78,8 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  *  - E_PEER_DEAD: the feeder has ended; returned after the batches of this epoch that it had delivered.
  *  - E_HUNG: this consumer was evicted. Batches that it holds stay valid.
  *  - E_STATE: the feeder is in a later epoch (argument "epoch", `needed` is that epoch), or stopped the epoch.
+ *  - E_CORRUPT: a message or a batch of a faulty feeder makes no sense. A batch that is returned lies in the feeder's memory with
+ *    all of its tensors, whatever the feeder does; what is in them is the feeder's affair.
  *
  * Of other functions:
  *  - state: asks the feeder, and waits until it calls serve or poll; E_HUNG after 10 s. Share deal: batches n * N to

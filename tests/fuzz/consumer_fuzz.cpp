@@ -2,6 +2,8 @@
 // What a consumer reads of a feeder that writes its welcome, its messages, its catalogue and its words as it likes, at any time: the
 // calls answer with a status, a batch lies in the feeder's memory with all of its tensors, names and indices, a slot that the
 // trainer holds is not yielded again, and no call goes on for ever.
+#include <sys/socket.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
@@ -103,7 +105,7 @@ class Feeder {
       default: return deliver(in);
     }
   }
-  // Answers before it is asked, whatever it likes, and is gone: no answer is waited for.
+  // Answers before it is asked, whatever it likes, and says no more: no answer is waited for.
   void answer(fuzz::Input& in) {
     for (std::uint32_t i = in.pick(4); i > 0; i--) {
       os::Fd memory;
@@ -115,7 +117,7 @@ class Feeder {
       reply.why = {sharing::refused_magic, FEEDLANE_E_STATE, 0, 0, 0, "", "why not"};
       fuzz::send(in, mine_.get(), reply, fds);
     }
-    mine_.reset();
+    (void)::shutdown(mine_.get(), SHUT_WR);
   }
 
  private:
@@ -210,11 +212,13 @@ class Trainer {
     Error error;
     check(c_->begin(c_->next_epoch() + in.pick(2), error), error);
   }
-  void ask_for_state(bool of_batch) {
-    std::vector<std::byte> state;
-    Error error;
-    check(c_->state(of_batch && !held_.empty() ? held_.back() : 0, state, error), error);
-    PROMISE(state.size() <= 101);
+  void ask_for_states() {
+    for (const std::uint64_t token : {held_.empty() ? std::uint64_t{7} : held_.back(), std::uint64_t{0}}) {
+      std::vector<std::byte> state;
+      Error error;
+      check(c_->state(token, state, error), error);
+      PROMISE(state.size() <= 4096);
+    }
   }
   void release_all() {
     while (!held_.empty()) release();
@@ -274,7 +278,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   trainer.begin(in);
   for (int i = 0; i < 200 && in.any(); i++) in.flag() ? feeder.step(in) : trainer.step(in);
   feeder.answer(in);
-  trainer.ask_for_state(in.flag());
+  trainer.ask_for_states();
   trainer.release_all();
   return 0;
 }

@@ -2,8 +2,6 @@
 // Result cells as the trainer receives them, with the slots and rows that two workers of any manners leave behind: what
 // `next` yields is a batch that was asked for, each at most once, with all of it in its slot; and the trainer never waits
 // for what can't come.
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -15,7 +13,6 @@
 #include "input.hpp"
 #include "loader/loader.hpp"
 #include "os/clock.hpp"
-#include "os/process.hpp"
 #include "os/socket.hpp"
 
 using namespace feedlane;
@@ -83,16 +80,6 @@ loader::Loader& loader_of(std::uint32_t which) {
 
 std::uint64_t now() { return static_cast<std::uint64_t>(os::now_ns()); }
 
-int this_process() {
-  static const os::Fd self = [] {
-    os::Fd fd;
-    Error error;
-    PROMISE(os::open_pidfd(::getpid(), fd, error) == FEEDLANE_OK);
-    return fd;
-  }();
-  return self.get();
-}
-
 class Liar {
  public:
   Liar(loader::Loader& l, os::Fd socket, const Kind& kind) : l_(l), socket_(std::move(socket)) {
@@ -123,9 +110,9 @@ class Liar {
     if (attached_) return;
     Error error;
     const worker::Attached attached{worker::attached_magic, shm::layout_hash};
-    const int fd = this_process();
-    attached_ = os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, 1), error) ==
-                FEEDLANE_OK;
+    // A thread sends no pidfd; the kernel would refuse it (Linux 6.16), and the message with it.
+    attached_ = os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), {}, error) == FEEDLANE_OK;
+    PROMISE(attached_);
     say_ready(FEEDLANE_OK);
   }
   void say_ready(std::int32_t status) {

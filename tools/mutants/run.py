@@ -74,8 +74,11 @@ class Case:
 
 def isolation():
     """A PID namespace for each case, where that is allowed: its processes end with it, whatever was changed. Since all of them have
-    the same pid then, each has a /tmp of its own."""
-    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", "mount -t tmpfs none /tmp && exec \"$@\"", "-"]
+    the same pid then, each has a /tmp of its own, in which this tree is where it was."""
+    own = "mount -t tmpfs none /tmp"
+    if ROOT.startswith("/tmp/"):
+        own = f"mount --bind '{ROOT}' /mnt && {own} && mkdir -p '{ROOT}' && mount --bind /mnt '{ROOT}'"
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", f"{own} && exec \"$@\"", "-"]
     works = shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
     return command if works else []
 
@@ -139,7 +142,7 @@ def find_cases(tests, jobs):
         cases += [Case(test, i + 1) for i in range(int(counted[1]))] if counted else [Case(test, None)]
 
     def look(case):
-        with tempfile.NamedTemporaryFile() as seen:
+        with tempfile.NamedTemporaryFile(dir=FOLDER) as seen:  # a case has a /tmp of its own
             seen.truncate(MOST)
             start = time.monotonic()
             passes = case.run(120, FEEDLANE_MUTANTS_SEEN=seen.name)
@@ -148,7 +151,10 @@ def find_cases(tests, jobs):
         return case if passes else None
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        return [case for case in pool.map(look, cases) if case]
+        passing = [case for case in pool.map(look, cases) if case]
+    if not passing:
+        sys.exit("no test case passes without a change")
+    return passing
 
 
 class Hunt:
