@@ -54,7 +54,7 @@ class Goals(unittest.TestCase):
         self.assertIn("1 ratios missed", said)
 
     def test_of_what_is_to_be_low_a_third_more_at_most(self):
-        name = "startup.fork.1.new_epoch_over_eventfd"
+        name = "startup.fork.1.end_over_pages"
         self.record(0.9, 0.8, 1, name)
         self.assertEqual(self.run_tool({name: [1.19]})[0], 0)
         self.assertEqual(self.run_tool({name: [1.21]})[0], 1)

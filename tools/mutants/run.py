@@ -14,6 +14,8 @@ pass without it right after, or it doesn't count. What no case can notice is in 
   --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)
   --list         says what would be changed, and ends
 
+Ctrl-C or SIGTERM ends it with a summary of the changes that were made by then.
+
 The exit status is 0 if at least 95 % of what is not in equivalent.txt was noticed. Orders of atomic accesses are not
 changed here: on x86 most of them make no difference that a test could see. The litmus tests weaken them (docs/proofs.md)."""
 
@@ -245,8 +247,13 @@ def main():
             said = f"equivalent: {reason}" if reason else f"not noticed by {ran} cases" if ran else "no case comes there"
             print(f"{mutant.name()}\n    line {mutant.line}; {said}", flush=True)
 
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(one, mutants))
+        try:
+            list(pool.map(one, mutants))
+        except KeyboardInterrupt:  # what was found by now counts
+            pool.shutdown(wait=True, cancel_futures=True)
+            print(f"ended after {len(results)} of {len(mutants)} changes", flush=True)
     if options.report:
         with open(options.report, "w", encoding="utf-8") as f:
             json.dump(results, f, indent=1)
