@@ -55,9 +55,11 @@ std::size_t TaskRing::revoke(const std::vector<std::uint64_t>& ids, std::uint64_
   // A task of the last range that the worker kept may still be declined: until it was answered the range may only grow.
   if (revoked_.empty() && oldest >= revoked_until_) {
     set_revoked(ids.front(), until);
-  } else {  // ids only grow, and what was covered stays so
-    revoked_until_ = until;
-    trainer_row_->revoked_until.store(until, std::memory_order_release);  // see set_revoked
+  } else {  // what was covered stays so
+    if (until > revoked_until_) {
+      revoked_until_ = until;
+      trainer_row_->revoked_until.store(until, std::memory_order_release);  // see set_revoked
+    }
     if (ids.front() < revoked_from_) {  // one that was left out before, as it was about to be begun
       revoked_from_ = ids.front();
       trainer_row_->revoked_from.store(revoked_from_, std::memory_order_release);

@@ -11,7 +11,7 @@
  *
  * code: lib/worker/worker.cpp Worker::is_revoked 9c4c46b6
  * code: lib/worker/worker.cpp Worker::take_task 15c81b9d
- * code: lib/supervisor/task_ring.cpp TaskRing::revoke 57b1f177
+ * code: lib/supervisor/task_ring.cpp TaskRing::revoke 678f2e0a
  * code: lib/loader/rescue.cpp Dispatcher::on_result ffc936f4
  * code: lib/supervisor/crew.cpp Crew::drain_lane 740d16c4
  */

@@ -123,6 +123,8 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
            {2, "config.envp", 1, 0,
             [](Given& g) { g.config.envp = environment, g.config.start = FEEDLANE_START_EXTERNAL; }},
            {2, "config.worker_config", 0, 5, [](Given& g) { g.config.worker_config_bytes = 5; }},
+           {2, "config.state", 0, 5, [](Given& g) { g.config.state_bytes = 5; }},
+           {2, "config.state_bytes", 0, 1, [](Given& g) { g.config.state = "state"; }},
            {2, "config.fields", 0, 1, [](Given& g) { g.config.field_count = 0; }},
            {2, "config.fields[0].ndim", 8, 7, [](Given& g) { g.field.ndim = 8; }},
        }) {

@@ -28,7 +28,8 @@ struct Fixture {
   explicit Fixture(std::uint32_t count) : memory(count) {
     for (LaneMemory& m : memory) {
       m.cells = Cells{m.bytes, 64, capacity};
-      (void)lanes.add(m.cells, 0, &m.position);
+      const std::uint32_t lane = lanes.add(m.cells, 0, &m.position);
+      CHECK(lane + 1 == lanes.size());
     }
   }
   Producer open(std::uint32_t lane) {
