@@ -10,6 +10,7 @@
 
 This is no parser of C++: it reads code as this project writes it, laid out by clang-format."""
 
+import collections
 import dataclasses
 import pathlib
 import re
@@ -40,10 +41,11 @@ class Mutant:
     line: int
     function: str
     text: str  # what is changed
+    which: int = 1  # of those in this function that read the same
 
     def name(self):
         """For the list of equivalent ones: no line number, which changes with every edit above it."""
-        return f"{self.file} {self.function} {self.kind} {self.text}"
+        return f"{self.file} {self.function} {self.kind} {self.text}" + (f" #{self.which}" if self.which > 1 else "")
 
 
 def blank(source):
@@ -189,6 +191,10 @@ def mutate(source, file, first):
         changed, made = mutate_run(text[a:b], file, source.count("\n", 0, a) + 1, function or "-", first + len(mutants))
         mutants += made
         edits.append((a, b, changed))
+    alike = collections.Counter()
+    for m in sorted(mutants, key=lambda m: m.line):
+        alike[m.name()] += 1
+        m.which = alike[m.name()]
     # Insertions at one place: in the order in which they were made; what closes comes before what opens.
     edits = sorted(enumerate(edits), key=lambda e: (e[1][0], e[1][0] != e[1][1], e[0]))
     out, at = [], 0

@@ -3,7 +3,7 @@
 """Makes single changes of the library, one after the other, and says which of them no test notices.
 
 Usage: tools/mutants/run.py [--rooms ring,shm,arena,supervisor,loader] [--sample N] [--seed S] [--only TEXT] [--jobs N]
-                            [--budget SECONDS] [--report FILE.json] [--list]
+                            [--budget SECONDS] [--report FILE.json] [--again FILE.json] [--list]
 
 Builds the library with all changes in it (mutate.py) and the tests into build-mutants/, finds which test case comes to which
 change, and runs for each change the cases that do, the likely ones first, until one fails. A case that fails with a change must
@@ -12,6 +12,7 @@ pass without it right after, or it doesn't count. What no case can notice is in 
   --sample N     N changes drawn at random with seed S, in place of all
   --only TEXT    only changes whose name has TEXT
   --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)
+  --again F      what this report says was noticed counts as noticed; the others are run
   --list         says what would be changed, and ends
 
 Ctrl-C or SIGTERM ends it with a summary of the changes that were made by then.
@@ -53,8 +54,11 @@ class Case:
         self.test, self.index, self.seconds = test, index, 0.0
         self.reached = set()
 
+    def program(self):
+        return self.test["cmd"][0]
+
     def name(self):
-        return f"{os.path.basename(self.test['cmd'][0])} {self.index or ''}".strip()
+        return f"{os.path.basename(self.program())} {self.index or ''}".strip()
 
     def run(self, limit, **environment):
         """Whether it passes within `limit` seconds. Nothing that it has started is left."""
@@ -118,7 +122,7 @@ def build():
     """The tests of SUITES that are programs of doctest."""
     if not os.path.exists(os.path.join(BUILD, "build.ninja")):
         subprocess.run(["meson", "setup", BUILD, SOURCE, "-Dwerror=false", "-Dwarning_level=0", "-Dbuildtype=debugoptimized", "-Db_lto=false",
-                        "-Dexamples=disabled", f"-Dcpp_args=['-include', '{HERE}/mutants.hpp', '-g1']"], check=True, stdout=subprocess.DEVNULL)
+                        "-Dexamples=disabled", f"-Dcpp_args=['-include', '{HERE}/mutants.hpp', '-g1', '-D_GLIBCXX_ASSERTIONS']"], check=True, stdout=subprocess.DEVNULL)
     targets = subprocess.run([sys.executable, os.path.join(ROOT, "tools/test_targets.py"), BUILD, *SUITES], capture_output=True,
                              text=True, check=True).stdout.split()
     subprocess.run(["ninja", "-C", BUILD, *targets], check=True, stdout=sys.stderr)
@@ -171,12 +175,19 @@ class Hunt:
         self.caught_by = collections.Counter()  # (function, case)
 
     def run(self, mutant):
-        """The case that notices it, or None; and how many were run."""
+        """The case that notices it, or None; and how many were run: those first that noticed others here, then those of the room's
+        own unit test, then the quick ones. The cases of one program are alike, so they alternate with those of others."""
+        own = "unit-" + mutant.file.split("/")[1]
+        of_program, cost = collections.Counter(), {}
+        for case in sorted(self.of[mutant.number], key=lambda c: c.seconds):
+            of_program[case.program()] += 1
+            cost[case] = of_program[case.program()] * case.seconds * (0.01 if case.program().endswith(own) else 1)
+
         def order(case):
-            return -self.caught_by[mutant.function, case], -self.caught_by[mutant.file, case], case.seconds
+            return -self.caught_by[mutant.function, case], -self.caught_by[mutant.file, case], cost[case]
 
         spent = ran = 0
-        for case in sorted(self.of[mutant.number], key=order):
+        for case in sorted(cost, key=order):
             if spent > self.budget:
                 break
             limit = 10 * case.seconds + 5
@@ -221,6 +232,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--budget", type=float, default=300)
     parser.add_argument("--report")
+    parser.add_argument("--again")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     everything = copy_and_mutate(options.rooms.split(","))
@@ -238,22 +250,31 @@ def main():
           f"({time.monotonic() - start:.0f} s with the build)", flush=True)
     equivalent = read_equivalent()
     hunt, results = Hunt(cases, options.budget), []
+    if options.again:
+        with open(options.again, encoding="utf-8") as f:
+            noticed = {r["name"]: r for r in json.load(f) if r["caught_by"]}
+        results = [noticed[m.name()] for m in mutants if m.name() in noticed]
+        mutants = [m for m in mutants if m.name() not in noticed]
 
     def one(mutant):
         case, ran = hunt.run(mutant)
         reason = equivalent.get(mutant.name())
-        results.append({**mutant.__dict__, "caught_by": case, "cases": ran, "reason": None if case else reason})
+        results.append({"name": mutant.name(), **mutant.__dict__, "caught_by": case, "cases": ran, "reason": None if case else reason})
         if not case:
             said = f"equivalent: {reason}" if reason else f"not noticed by {ran} cases" if ran else "no case comes there"
             print(f"{mutant.name()}\n    line {mutant.line}; {said}", flush=True)
 
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for number in signal.SIGINT, signal.SIGTERM:  # SIGINT is ignored from the start in a background job
+        signal.signal(number, stop)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         try:
             list(pool.map(one, mutants))
         except KeyboardInterrupt:  # what was found by now counts
             pool.shutdown(wait=True, cancel_futures=True)
-            print(f"ended after {len(results)} of {len(mutants)} changes", flush=True)
+            print(f"ended after {len(results)} changes", flush=True)
     if options.report:
         with open(options.report, "w", encoding="utf-8") as f:
             json.dump(results, f, indent=1)
