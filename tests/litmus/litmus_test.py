@@ -28,7 +28,7 @@ from code_digests import stale
 HERE = os.path.dirname(os.path.abspath(__file__))
 WEAKER = {"seq_cst": ["acq_rel", "relaxed"], "acq_rel": ["acquire", "release"], "acquire": ["relaxed"], "release": ["relaxed"]}
 ORDER = re.compile(r"memory_order_(seq_cst|acq_rel|acquire|release|relaxed)")
-LABEL = re.compile(r"\bL(BB\w+|END|\d+)\b")
+LABEL = re.compile(r"\bL(BB\w+|END|F[BE]\d+|\d+)\b")
 COMPILERS = {"gcc": ["aarch64-linux-gnu-gcc"], "clang": ["clang", "--target=aarch64-linux-gnu"]}
 FLAGS = ["-O2", "-march=armv8.1-a", "-ffreestanding", "-fno-asynchronous-unwind-tables", "-S", "-x", "c", "-", "-o", "-"]
 
