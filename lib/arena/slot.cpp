@@ -205,8 +205,9 @@ Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t posit
   std::memcpy(out.text, text.text, length);
   out.text[length] = '\0';
   out.detail.resize(head.detail_bytes);
-  for (std::size_t i = 0; i < out.detail.size(); i++)  // a faulty worker may still be writing these bytes
-    out.detail[i] = __atomic_load_n(reinterpret_cast<const char*>(slot.payload) + i, __ATOMIC_RELAXED);
+  const auto* from = reinterpret_cast<const char*>(slot.payload);
+  for (char& c : out.detail)
+    c = __atomic_load_n(from++, __ATOMIC_RELAXED);  // a faulty worker may still be writing these
   out.transient = head.transient != 0;
   position = head.failed_position;
   return FEEDLANE_OK;

@@ -247,8 +247,6 @@ Status read_config(const feedlane_loader_config* config, const sampler::Sampler*
   out.unbatched = c.batch_size == FEEDLANE_UNBATCHED;
   out.batch_size = out.unbatched ? 1 : or_default<std::int64_t>(c.batch_size, 1);
   if (sampler != nullptr && sampler->batch_rows() > 0) out.batch_size = sampler->batch_rows();
-  if (out.batch_size > shm::max_rows)
-    return refuse(error, "config.sampler", out.batch_size, shm::max_rows, "beyond the largest batch");
   out.iterable = c.iterable != 0;
   if (c.field_count != 0 || c.slot_bytes == 0) s = out.fields.declare(c.fields, c.field_count, out.batch_size, error);
   if (s == FEEDLANE_OK && out.unbatched) out.fields.leave_out_batch_dimension();

@@ -28,13 +28,15 @@ struct Pinned {
     if (copier.joinable()) copier.join();
     CHECK(feedlane_pool_destroy(&pool) == FEEDLANE_OK);
   }
-  feedlane_loader* create(Setup& s) {
+  feedlane_loader* create(Setup& s, bool with_copier = true) {
     s.config.pinned = pool;
     s.config.staged = staged;
     loader = s.create();
-    if (staged != 0 && s.config.workers != 0)
-      copier = std::thread([l = loader.get()] { (void)feedlane_loader_run_stager(l, nullptr); });
+    if (with_copier && staged != 0 && s.config.workers != 0) start_copier();
     return loader.get();
+  }
+  void start_copier() {
+    copier = std::thread([l = loader.get()] { (void)feedlane_loader_run_stager(l, nullptr); });
   }
 
   std::int32_t staged;
@@ -79,6 +81,62 @@ TEST_CASE("with pinned memory nothing is left, whatever goes wrong") {
         CHECK(open_descriptors() == before);
         CHECK(mappings_of("feedlane-") == 0);
       }
+}
+
+TEST_CASE("the thread that copies may come late") {
+  Pinned p(3);
+  Setup s(8, 2);
+  s.workers(1);
+  feedlane_loader* l = p.create(s, false);
+  begin(l, 0);
+  auto b = fresh<feedlane_batch>();
+  for (int i = 0; i < 3; i++) CHECK(feedlane_loader_next(l, 20'000'000, &b, nullptr) == FEEDLANE_TIMEOUT);
+  p.start_copier();
+  for (int i = 0; i < 4; i++) CHECK(take(l).batch == i);
+  CHECK(take(l).status == FEEDLANE_END);
+}
+
+TEST_CASE("a buffer of the pool may be just as large as a batch, and not smaller") {
+  for (const std::int64_t bytes : {2048, 2049}) {  // of a sample; a buffer has 4096
+    CAPTURE(bytes);
+    Pinned p(3);
+    Setup s(8, 2);
+    s.fields({field("noise", uint8_type, {bytes})});
+    s.config.pinned = p.pool;
+    s.config.staged = 3;
+    auto error = fresh<feedlane_error>();
+    const std::int32_t status = s.try_create(p.loader, &error);
+    if (bytes == 2048) {
+      REQUIRE_MESSAGE(status == FEEDLANE_OK, error.text);
+      begin(p.loader.get(), 0);
+      CHECK(take(p.loader.get()).bytes[0].size() == 4096);
+    } else {
+      CHECK(status == FEEDLANE_E_LIMIT);
+      CHECK(std::string(error.argument) == "config.pinned");
+      CHECK(error.found == 4096);
+      CHECK(error.needed == 4352);
+    }
+  }
+}
+
+TEST_CASE("an epoch that is given up leaves no batch in a buffer") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Pinned p(3);
+    Setup s(40, 2);
+    s.fields({field("epoch", int64_type), field("index", int64_type)});
+    if (workers != 0) s.workers(workers);
+    feedlane_loader* l = p.create(s);
+    for (std::int64_t epoch = 0; epoch < 8; epoch++) {
+      begin(l, epoch);
+      for (std::int64_t i = 0; i < 1 + epoch % 3; i++) {
+        const Taken t = take(l);
+        REQUIRE(t.batch == i);
+        CHECK(t.value("epoch") == epoch);
+        CHECK(t.value("index") == t.indices[0]);
+      }
+    }
+  }
 }
 
 TEST_CASE("with pinned memory next keeps its timeout, and nothing is lost") {

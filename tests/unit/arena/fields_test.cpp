@@ -66,6 +66,20 @@ TEST_CASE("a field of no bytes takes no room, and a slot is never empty") {
   CHECK(fields.slot_bytes() == shm::tensor_alignment);
 }
 
+TEST_CASE("a field may take all of the largest slot") {
+  const auto most = static_cast<std::int64_t>(shm::max_slot_bytes);
+  const Fields fields = declared({field("x", {most / 8, 2})}, 1);
+  CHECK(fields.slot_bytes() == shm::max_slot_bytes);
+  feedlane_field beyond[2] = {field("x", {most / 8, 2}), field("y", {1})};
+  Fields refused;
+  Error error;
+  CHECK(refused.declare(beyond, 2, 1, error) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(error.argument) == "config.fields[1].shape");
+  beyond[0].shape[0]++;
+  Fields too_large;
+  CHECK(too_large.declare(beyond, 1, 1, error) == FEEDLANE_E_ARGUMENT);
+}
+
 TEST_CASE("an empty dimension doesn't hide that the product of the others exceeds the largest slot") {
   for (std::size_t empty = 0; empty < 3; empty++) {
     feedlane_field f = field("x", {std::int64_t{1} << 40, std::int64_t{1} << 40, std::int64_t{1} << 40});

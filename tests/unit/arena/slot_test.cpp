@@ -264,6 +264,7 @@ TEST_CASE("a long text or traceback is cut: to a line, to the slot, to 64 KiB") 
     CHECK(why.detail.size() == std::min<std::size_t>(m.slot.payload_bytes, shm::detail_bytes));
     CHECK(why.detail == detail.substr(0, why.detail.size()));
     CHECK(m.payload.back() == std::byte{'p'});
+    CHECK_MESSAGE(m.header.text.text[shm::text_bytes - 1] == '\0', "terminated in the slot too");
   }
 }
 
@@ -431,6 +432,28 @@ TEST_CASE("a record of the whole batch has no position, and comes last") {
   Added m;
   m.room[1].whole = 1;
   m.room[1].position = 0;
+  CHECK(m.read(max_rows) == FEEDLANE_OK);
+}
+
+TEST_CASE("a record's text that a broken worker left unterminated is cut") {
+  Added m;
+  std::memset(m.room[0].text, 'y', sizeof m.room[0].text);
+  REQUIRE(m.read(max_rows) == FEEDLANE_OK);
+  CHECK(m.records[0].text[sizeof m.room[0].text - 1] == '\0');
+  CHECK(m.records[0].text[sizeof m.room[0].text - 2] == 'y');
+}
+
+TEST_CASE("metadata may take all of a slot, and not a byte more") {
+  Added m;
+  m.header.head.metadata_offset = 0;
+  m.header.head.metadata_bytes = m.bytes;
+  REQUIRE(m.read(max_rows) == FEEDLANE_OK);
+  CHECK(m.made.metadata.size() == m.bytes);
+  m.header.head.metadata_bytes++;
+  CHECK(m.read(max_rows) == FEEDLANE_E_CORRUPT);
+  CHECK(std::string(m.error.argument) == "slot.metadata_offset");
+  m.header.head.metadata_offset = 1;
+  m.header.head.metadata_bytes = m.bytes - 1;
   CHECK(m.read(max_rows) == FEEDLANE_OK);
 }
 

@@ -79,6 +79,8 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
     void (*set)(Given&);
   };
   constexpr std::int64_t most_rows = feedlane::shm::max_rows;
+  constexpr std::int64_t most_trace = feedlane::shm::max_trace_records - 1;
+  static feedlane_pool* const no_pool = reinterpret_cast<feedlane_pool*>(8);  // never used
   constexpr auto most_config = static_cast<std::int64_t>(feedlane::shm::max_config_bytes);
   for (const Refusal& r : {
            // ranges
@@ -124,6 +126,14 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
             [](Given& g) { g.config.envp = environment, g.config.start = FEEDLANE_START_EXTERNAL; }},
            {2, "config.worker_config", 0, 5, [](Given& g) { g.config.worker_config_bytes = 5; }},
            {2, "config.state", 0, 5, [](Given& g) { g.config.state_bytes = 5; }},
+           {2, "config.staged", 1, 0, [](Given& g) { g.config.staged = 1; }},
+           {2, "config.staged", 1, 2, [](Given& g) { g.config.staged = 1, g.config.pinned = no_pool; }},
+           {2, "config.staged", 3, 4,
+            [](Given& g) { g.config.staged = 3, g.config.held = 3, g.config.pinned = no_pool; }},
+           {2, "config.pinned", 1, 0,
+            [](Given& g) { g.config.share = FEEDLANE_SHARE_EVERY, g.config.pinned = no_pool; }},
+           {2, "config.trace", most_trace + 1, most_trace, [](Given& g) { g.config.trace = most_trace + 1; }},
+           {2, "config.slot_bytes", 255, 256, [](Given& g) { g.config.slot_bytes = 255; }},
            {2, "config.state_bytes", 0, 1, [](Given& g) { g.config.state = "state"; }},
            {2, "config.fields", 0, 1, [](Given& g) { g.config.field_count = 0; }},
            {2, "config.fields[0].ndim", 8, 7, [](Given& g) { g.field.ndim = 8; }},
@@ -148,7 +158,11 @@ TEST_CASE("the largest value of each number is accepted") {
   given.config.held = 1 << 19;
   given.config.start_timeout_ns = given.config.stop_timeout_ns = given.config.term_timeout_ns = FEEDLANE_FOREVER;
   given.config.max_restarts = given.config.max_kills_per_batch = INT32_MAX;
+  given.config.trace = feedlane::shm::max_trace_records - 1;
+  given.config.name = "thirty-one bytes of a good name";
   const Config& c = given.must_read();
+  CHECK(c.trace == feedlane::shm::max_trace_records - 1);
+  CHECK(c.name == given.config.name);
   CHECK(c.window() == std::uint32_t{1} << 28);
   CHECK(c.max_restarts == INT32_MAX);
   CHECK(c.start_timeout_ns == FEEDLANE_FOREVER);
@@ -234,6 +248,17 @@ TEST_CASE("values that are set are used") {
   CHECK(c.fields.slot_bytes() == 256);
   CHECK_MESSAGE(c.sampler.get() != given.sampler.get(), "a copy");
   CHECK(c.sampler->length() == 10);
+}
+
+TEST_CASE("a slot may be as large as the declared fields, and a staged loader have one buffer more than it holds") {
+  Given given(2);
+  given.config.slot_bytes = 256;
+  given.config.held = 3;
+  given.config.staged = 4;
+  given.config.pinned = reinterpret_cast<feedlane_pool*>(8);  // not used here
+  const Config& c = given.must_read();
+  CHECK(c.slot_bytes == 256);
+  CHECK(c.staged == 4);
 }
 
 TEST_CASE("external workers and threads outlive the epoch, and nothing is started for them") {
