@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "arena/slot.hpp"
 #include "crash/hostile.hpp"
 #include "support/events.hpp"
 #include "support/lingering.hpp"
@@ -24,6 +25,7 @@
 
 using namespace feedlane::test;
 namespace shm = feedlane::shm;
+namespace ring = feedlane::ring;
 namespace worker = feedlane::worker;
 
 namespace {
@@ -200,6 +202,71 @@ TEST_CASE("a worker that repeats one result is cut off, and no batch comes twice
   check_sequence(take_epoch(l.get(), 0), 30, 1);
   CHECK(stats_of(l.get()).restarts >= 1);
   CHECK(stats_of(l.get()).invalid_results == stats_of(l.get()).restarts);
+}
+
+TEST_CASE("a result that cannot be true costs its worker its life, and no batch") {
+  struct Lie {
+    const char* what;
+    void (*edit)(shm::ResultMessage&, feedlane::arena::Slot&);  // of a whole batch, or of a failure
+    bool is_failure;
+  };
+  static constexpr Lie lies[] = {
+      {"a shard's end", [](auto& r, auto&) { r.status = FEEDLANE_END; }, false},
+      {"a shard that can't be opened", [](auto& r, auto&) { r.status = FEEDLANE_E_INIT; }, true},
+      {"a status of no result", [](auto& r, auto&) { r.status = FEEDLANE_E_STALE; }, false},
+      {"an abandoned task that nobody abandoned", [](auto& r, auto&) { r.status = FEEDLANE_ABANDONED; }, false},
+      {"more rows than asked for", [](auto& r, auto&) { r.rows = 3; }, false},
+      {"no rows at all", [](auto& r, auto&) { r.rows = 0; }, false},
+      {"more samples than asked for", [](auto& r, auto&) { r.rows = 3; }, true},
+      {"a failure of another task", [](auto&, auto& slot) { slot.header->head.task_id++; }, true},
+      {"a batch of another task", [](auto&, auto& slot) { slot.header->head.task_id++; }, false},
+      {"a failure after a substitute that is not allowed",
+       [](auto&, auto& slot) {
+         slot.header->head.record_count = 1;
+         slot.records[0] = {};
+         slot.records[0].outcome = static_cast<std::int32_t>(shm::SampleOutcome::substituted);
+       },
+       true},
+  };
+  for (int number = 0; number < static_cast<int>(std::size(lies)); number++) {
+    CAPTURE(std::string(lies[number].what));
+    Liar liar;
+    liar.at = 0;
+    liar.number = number;
+    liar.lie = [](Liar& l, const feedlane_row& row) {
+      const Inside in = l.inside();
+      const Lie& lie = lies[l.number];
+      const feedlane_tensor& tensor = row.task->tensors[0];
+      feedlane::arena::Slot slot;
+      slot.number = static_cast<std::uint32_t>((tensor.offset - in.plan.payload) / in.plan.slot_stride);
+      slot.header = reinterpret_cast<shm::SlotHeader*>(in.slot_header(slot.number));
+      slot.records =
+          reinterpret_cast<shm::SampleRecord*>(in.data + in.plan.records + slot.number * in.plan.record_bytes);
+      slot.payload_bytes = in.plan.geometry.slot_bytes;
+      slot.payload_offset = in.plan.payload_of(slot.number);
+      slot.payload = in.data + slot.payload_offset;
+      if (lie.is_failure) feedlane::arena::write_failure(slot, row.task->id, 0, false, "damaged", {}, 0);
+      else feedlane::arena::write_batch(slot, row.task->id, {tensor}, {});
+      shm::ResultMessage result{};
+      result.id = row.task->id;
+      result.slot = slot.number;
+      result.status = lie.is_failure ? FEEDLANE_E_SAMPLE : FEEDLANE_OK;
+      result.rows = 2;
+      lie.edit(result, slot);
+      const ring::Cells lane = in.lane();
+      const std::uint64_t at = in.lane_position();
+      std::memcpy(lane.message(at), &result, sizeof result);
+      lane.sequence(at).store(at + 1, std::memory_order_release);
+      in.ring_all();
+      for (;;) ::pause();
+    };
+    Setup s(12, 2);
+    liar.set(s, 1);
+    const Loader l = s.create();
+    check_sequence(take_epoch(l.get(), 0), 12, 2);
+    CHECK(stats_of(l.get()).invalid_results == 1);
+    CHECK(stats_of(l.get()).restarts == 1);
+  }
 }
 
 TEST_CASE("while a worker rings without end next keeps its timeout, others' batches arrive, and stop ends") {

@@ -168,6 +168,20 @@ TEST_CASE("with least-loaded dispatch a slow worker doesn't delay a queue of bat
   CHECK(take_rest(l.get()).size() == 2);
 }
 
+TEST_CASE("of workers with as little to do the next one gets the batch") {
+  Setup s(1);
+  s.workers(3).config.keep_workers = 1;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  wait_until_ready(l.get(), 3);
+  std::int32_t last = take_rest(l.get()).at(0).worker;
+  for (std::int64_t epoch = 1; epoch < 8; epoch++) {
+    const std::int32_t maker = take_epoch(l.get(), epoch).at(0).worker;
+    CHECK(maker == (last + 1) % 3);
+    last = maker;
+  }
+}
+
 TEST_CASE("with round-robin dispatch batch i comes from worker i mod W, each epoch from worker 0 on") {
   for (const std::int32_t workers : {1, 3, 4})
     for (const std::int32_t keep : {0, 1}) {

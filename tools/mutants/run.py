@@ -42,7 +42,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 FOLDER = os.path.join(ROOT, "build-mutants")
 SOURCE, BUILD = os.path.join(FOLDER, "source"), os.path.join(FOLDER, "build")
 ROOMS = ["ring", "shm", "arena", "supervisor", "loader"]
-SUITES = ["unit", "capi", "semantics", "crash"]
+SUITES = ["unit", "capi", "semantics", "crash", "fuzz"]
 MOST = 1 << 16  # as in mutants.hpp
 GOAL = 0.95
 
