@@ -54,6 +54,7 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.out_of_order", c.out_of_order, 0, 1, "0 or 1"},
            {"config.dispatch", c.dispatch, FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN,
             "a FEEDLANE_DISPATCH_ number"},
+           {"config.start", c.start, FEEDLANE_START_SPAWN, FEEDLANE_START_EXTERNAL, "a FEEDLANE_START_ number"},
            {"config.slot_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(c.slot_bytes, INT64_MAX)), 0,
             static_cast<std::int64_t>(shm::max_slot_bytes), "beyond the largest slot"},
            {"config.retries", c.retries, 0, INT32_MAX, "not negative"},
@@ -138,9 +139,6 @@ Status check_combinations(const feedlane_loader_config& c, const sampler::Sample
   if (const Status s = check_rank(c, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_policies(c, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_share(c, error); s != FEEDLANE_OK) return s;
-  if (c.start < FEEDLANE_START_SPAWN || c.start > FEEDLANE_START_EXTERNAL)
-    return refuse(error, "config.start", c.start, c.start < 0 ? FEEDLANE_START_SPAWN : FEEDLANE_START_EXTERNAL,
-                  "a FEEDLANE_START_ number");
   if (c.workers == 0) {
     if (c.dataset == nullptr)
       return refuse(error, "config.dataset", 0, 1, "without workers the data set runs here and is required");

@@ -3,6 +3,7 @@
 #include "loader/inline.hpp"
 
 #include <array>
+#include <span>
 #include <utility>
 
 #include "shm/shared_read.hpp"
@@ -25,7 +26,7 @@ class InlinePace final : public dataset::Pace {
       std::array<os::Poller::Event, 4> events{};
       std::size_t count = 0;
       const Status s = poller_.wait(deadline_.earlier(os::Deadline::at(until_ns)), events, count, error_);
-      for (std::size_t i = 0; i < count; i++) (void)wakeups_.handle(events[i]);
+      for (const os::Poller::Event& event : std::span(events).first(count)) (void)wakeups_.handle(event);
       if (s < 0 || s == FEEDLANE_INTERRUPTED) return s;
     }
     return FEEDLANE_OK;

@@ -76,30 +76,34 @@ TEST_CASE("one error for each failing batch, then a normal end") {
 }
 
 TEST_CASE("an error has the same contents with and without workers") {
-  const auto error_of = [](std::int32_t workers, Error& e) {
-    Setup s(8, 4);
-    if (workers > 0) s.workers(workers);
-    s.plan.fail_index = 5;
-    s.plan.traceback_bytes = 60;
-    s.plan.transient = 1;
-    const Loader l = s.create();
-    begin(l.get(), 1);
-    CHECK(take(l.get()).status == FEEDLANE_OK);
-    CHECK(take(l.get(), &e).status == FEEDLANE_E_SAMPLE);
-  };
-  Error alone;
-  Error with_workers;
-  error_of(0, alone);
-  error_of(2, with_workers);
-  CHECK(std::string(alone.text) == std::string(with_workers.text));
-  CHECK(alone.traceback() == with_workers.traceback());
-  CHECK(alone.transient == with_workers.transient);
-  CHECK(alone.epoch == with_workers.epoch);
-  CHECK(alone.batch == with_workers.batch);
-  CHECK(alone.sample == with_workers.sample);
-  CHECK(alone.attempt == with_workers.attempt);
-  CHECK(alone.worker == -1);
-  CHECK(with_workers.worker >= 0);
+  for (const std::int64_t sample : {0, 5}) {
+    CAPTURE(sample);
+    const auto error_of = [sample](std::int32_t workers, Error& e) {
+      Setup s(8, 4);
+      if (workers > 0) s.workers(workers);
+      s.plan.fail_index = sample;
+      s.plan.traceback_bytes = 60;
+      s.plan.transient = 1;
+      const Loader l = s.create();
+      begin(l.get(), 1);
+      if (sample >= 4) CHECK(take(l.get()).status == FEEDLANE_OK);
+      CHECK(take(l.get(), &e).status == FEEDLANE_E_SAMPLE);
+    };
+    Error alone;
+    Error with_workers;
+    error_of(0, alone);
+    error_of(2, with_workers);
+    CHECK(std::string(alone.text) == std::string(with_workers.text));
+    CHECK(alone.traceback() == with_workers.traceback());
+    CHECK(alone.transient == with_workers.transient);
+    CHECK(alone.epoch == with_workers.epoch);
+    CHECK(alone.batch == with_workers.batch);
+    CHECK(alone.sample == with_workers.sample);
+    CHECK(alone.attempt == with_workers.attempt);
+    CHECK(alone.worker == -1);
+    CHECK(with_workers.worker >= 0);
+    CHECK(alone.sample == sample);
+  }
 }
 
 TEST_CASE("a data set that can't be opened is E_INIT in the first next, with the worker's number and its text") {

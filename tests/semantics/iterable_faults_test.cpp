@@ -20,30 +20,33 @@ using namespace feedlane::test::shards;
 // ---- errors ----
 
 TEST_CASE("an error of a shard is reported once, in its batch's position, with the number in the shard; the rest follows") {
-  for (const bool without_workers : {false, true}) {
-    CAPTURE(without_workers);
-    Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
-    s.shards.trouble = Shards::broken;
-    s.shards.trouble_at = 4;
-    const Loader l = s.create();
-    begin(l.get(), 2);
-    const std::vector<Taken> taken = take_outcomes(l.get());
-    const std::size_t place = without_workers ? 1 : 2;
-    REQUIRE(taken.size() > place);
-    int errors = 0;
-    for (const Taken& t : taken) errors += t.status == FEEDLANE_OK ? 0 : 1;
-    CHECK(errors == 1);
-    CHECK(taken[place].status == FEEDLANE_E_SAMPLE);
-    CHECK(taken[place].epoch == 2);
-    CHECK(taken[place].batch == static_cast<std::int64_t>(place));
-    CHECK(taken[place].sample == 4);
-    CHECK(taken[place].worker == (without_workers ? -1 : 0));
-    CHECK(taken[place].text == "record 4 is torn");
-    Numbers expected = all_of(s.shards.lengths);
-    expected.erase(expected.begin() + 3, expected.begin() + 5);  // made before it in the batch, and itself
-    CHECK(sorted(values_of(taken)) == expected);
-    CHECK(stats_of(l.get()).restarts == 0);
-  }
+  for (const bool without_workers : {false, true})
+    for (const std::int64_t broken : {0, 4}) {
+      CAPTURE(without_workers);
+      CAPTURE(broken);
+      Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
+      s.shards.trouble = Shards::broken;
+      s.shards.trouble_at = broken;
+      const Loader l = s.create();
+      begin(l.get(), 2);
+      const std::vector<Taken> taken = take_outcomes(l.get());
+      const std::size_t place = broken == 0 ? 0 : without_workers ? 1 : 2;
+      REQUIRE(taken.size() > place);
+      int errors = 0;
+      for (const Taken& t : taken) errors += t.status == FEEDLANE_OK ? 0 : 1;
+      CHECK(errors == 1);
+      CHECK(taken[place].status == FEEDLANE_E_SAMPLE);
+      CHECK(taken[place].epoch == 2);
+      CHECK(taken[place].batch == static_cast<std::int64_t>(place));
+      CHECK(taken[place].sample == broken);
+      CHECK(taken[place].worker == (without_workers ? -1 : 0));
+      CHECK(taken[place].text == "record " + std::to_string(broken) + " is torn");
+      Numbers expected = all_of(s.shards.lengths);
+      // Made before it in the batch, and itself.
+      expected.erase(expected.begin() + broken / 3 * 3, expected.begin() + broken + 1);
+      CHECK(sorted(values_of(taken)) == expected);
+      CHECK(stats_of(l.get()).restarts == 0);
+    }
 }
 
 TEST_CASE("a shard that can't be restarted is E_INIT with the worker, until the next begin") {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of samples that fail: raised, retried, replaced, left out. The same inline and in worker processes.
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -10,6 +14,7 @@
 #include <ctime>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "semantics/policies.hpp"
@@ -303,6 +308,39 @@ TEST_CASE("without workers a timeout ends the wait for a retry, and nothing is l
   CHECK(first.value("waited", 1) >= 20'000'000);
   CHECK(take_rest(l.get()).size() == 1);
   CHECK(stats_of(l.get()).retried == 1);
+}
+
+TEST_CASE("without workers a signal ends the wait for a retry, and nothing is lost") {
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
+  Policies p(4, 2, 0);
+  p.broken.indices = {1};
+  p.broken.failures = 1;
+  p.broken.transient = 1;
+  p.config.retries = 1;
+  p.config.retry_backoff_ns = 200'000'000;
+  const Loader l = p.create();
+  begin(l.get(), 0);
+  std::atomic<bool> done{false};
+  std::thread other([&, trainer = ::pthread_self()] {
+    while (!done) {
+      (void)::pthread_kill(trainer, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  auto b = fresh<feedlane_batch>();
+  const std::int32_t status = feedlane_loader_next(l.get(), FEEDLANE_FOREVER, &b, nullptr);
+  done = true;
+  other.join();
+  CHECK(status == FEEDLANE_INTERRUPTED);
+  const Taken first = take(l.get());
+  CHECK(first.status == FEEDLANE_OK);
+  CHECK(first.indices == std::vector<std::int64_t>{0, 1});
+  CHECK(take_rest(l.get()).size() == 1);
+  REQUIRE(::sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
 TEST_CASE("beyond the skip budget a sample is E_SAMPLE again; every epoch has the whole budget") {

@@ -226,6 +226,20 @@ TEST_CASE("elements of an earlier header are accepted; they are closer together,
   CHECK(std::string(error.argument) == "config.fields[0].dtype.bits");
 }
 
+TEST_CASE("an element may take up to a mebibyte") {
+  constexpr std::size_t most = std::size_t{1} << 20;
+  for (const std::size_t size : {most, most + 8}) {
+    std::vector<std::uint64_t> memory(size / 8);
+    feedlane_field f = field("x", {4});
+    f.size = size;
+    std::memcpy(memory.data(), &f, sizeof f);
+    Fields fields;
+    Error error;
+    CHECK(fields.declare(reinterpret_cast<const feedlane_field*>(memory.data()), 1, 1, error) ==
+          (size == most ? FEEDLANE_OK : FEEDLANE_E_ABI));
+  }
+}
+
 TEST_CASE("elements without room for a name, of odd or of mixed sizes are refused") {
   for (const std::size_t size :
        {std::size_t{0}, std::size_t{8}, sizeof(feedlane_field) - 4, sizeof(feedlane_field) + 1}) {

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "unit/shm/segments.hpp"
+
 using feedlane::Status;
 using feedlane::arena::SlotTable;
 
@@ -59,6 +61,31 @@ TEST_CASE("every slot can be taken once, then none") {
     CHECK(table.taken() == slots - 1);
     CHECK(table.must_take() == slots - 1);
   }
+}
+
+TEST_CASE("a token of a slot that is not there is nobody's batch") {
+  Table table(3);
+  const std::uint64_t slots = std::uint64_t{1} << 24;  // a token has as many bits for the slot
+  for (const std::uint64_t slot : {std::uint64_t{3}, slots / 2, slots - 1}) {
+    const std::uint64_t token = slots | slot;
+    std::uint32_t named = 0;
+    CHECK_FALSE(table.is_in_use(token));
+    CHECK_FALSE(table.is_held(token, named));
+    CHECK(table.give_back(token) == FEEDLANE_E_STALE);
+    CHECK(table.retain(token) == FEEDLANE_E_STALE);
+  }
+}
+
+TEST_CASE("monitors see no batch in a slot that was put back") {
+  feedlane::shm::Segments segments;
+  feedlane::test::create(segments);
+  Table table(4);
+  table.reset(4, table.counters, &segments);
+  const std::uint32_t slot = table.must_take();
+  auto& task = segments.slot_record(slot)->task;
+  task.store(9, std::memory_order_relaxed);
+  table.put_back(slot);
+  CHECK(task.load(std::memory_order_relaxed) == 0);
 }
 
 TEST_CASE("a taken slot becomes a batch with a token, and is free again with its last reference") {

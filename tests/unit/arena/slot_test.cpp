@@ -435,6 +435,24 @@ TEST_CASE("a record of the whole batch has no position, and comes last") {
   CHECK(m.read(max_rows) == FEEDLANE_OK);
 }
 
+TEST_CASE("a batch has as many tensors as a slot describes, and not one more") {
+  Added m;
+  std::vector<feedlane_tensor> tensors;
+  for (const Fields::Field& f : m.fields.all())
+    tensors.push_back(arena::tensor_of(f, max_rows, m.slot.payload, m.slot.payload_offset));
+  const std::int64_t shape[] = {2, 3, 4};
+  while (tensors.size() < FEEDLANE_MAX_TENSORS) tensors.push_back(m.place(3, shape, m.fields.slot_bytes()));
+  arena::Extras extras;
+  extras.shaped = ~std::uint64_t{7};
+  arena::write_batch(m.slot, task, tensors, extras);
+  REQUIRE(m.read(max_rows) == FEEDLANE_OK);
+  CHECK(m.seen.size() == FEEDLANE_MAX_TENSORS);
+  CHECK(std::string(m.seen.back().name) == "added");
+  m.header.head.tensor_count++;
+  CHECK(m.read(max_rows) == FEEDLANE_E_CORRUPT);
+  CHECK(m.error.needed == FEEDLANE_MAX_TENSORS);
+}
+
 TEST_CASE("a record's text that a broken worker left unterminated is cut") {
   Added m;
   std::memset(m.room[0].text, 'y', sizeof m.room[0].text);

@@ -115,6 +115,8 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
            {0, "config.dataset", 0, 1, [](Given& g) { g.dataset.get = nullptr; }},
            {0, "config.prefetch_factor", 2, 0, [](Given& g) { g.config.prefetch_factor = 2; }},
            {0, "config.keep_workers", 1, 0, [](Given& g) { g.config.keep_workers = 1; }},
+           {0, "config.task_timeout_ns", 5, 0, [](Given& g) { g.config.task_timeout_ns = 5; }},
+           {0, "config.no_lifeline", 1, 0, [](Given& g) { g.config.no_lifeline = 1; }},
            {0, "config.start", 3, 0, [](Given& g) { g.config.start = FEEDLANE_START_EXTERNAL; }},
            {2, "config.dataset", 1, 0, [](Given& g) { g.config.dataset = &g.dataset; }},
            {0, "config.argv", 1, 0, [](Given& g) { g.config.argv = program; }},
