@@ -169,6 +169,24 @@ TEST_CASE("begin during an epoch abandons it: its late results are counted and n
   CHECK_MESSAGE(pids_of(l.get(), 2) == pids, "an epoch given up costs no worker");
 }
 
+TEST_CASE("what was not begun of an epoch that is given up is not made") {
+  Setup s(16);
+  s.workers(1).config.keep_workers = 1;
+  s.config.prefetch_factor = 8;
+  const Gate gate;
+  const Reports reports;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 0;
+  s.plan.report_fd = reports.fd();
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  (void)reports.wait_for(Report::began);
+  begin(l.get(), 1);
+  gate.open();
+  check_sequence(take_rest(l.get()), 16, 1);
+  CHECK_MESSAGE(worker_of(l.get(), 0).samples == 17, "the one that it had in hand, and the next epoch's");
+}
+
 TEST_CASE("many abandoned epochs in a row lose no slot") {
   Setup s(40, 2);
   s.workers(2);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <string>
 #include <thread>
@@ -68,6 +69,25 @@ TEST_CASE(
   CHECK(e.what.found >= e.what.needed);
   CHECK(e.what.needed == 200 * millisecond);
   CHECK(std::string(e.what.text).find("state") != std::string::npos);
+}
+
+TEST_CASE("the time of a worker that had nothing to do begins with its next task") {
+  Setup s(4);
+  s.workers(1).config.keep_workers = 1;
+  s.config.task_timeout_ns = 1000 * millisecond;
+  const Loader l = s.create();
+  check_sequence(take_epoch(l.get(), 0), 4, 1);
+  const auto idle_until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+  while (std::chrono::steady_clock::now() <
+         idle_until) {  // the trainer is there all the time, so there is nothing to excuse
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  begin(l.get(), 1);
+  (void)feedlane_loader_poll(l.get(), nullptr);
+  check_sequence(take_rest(l.get()), 4, 1);
+  CHECK(stats_of(l.get()).hung == 0);
+  CHECK(stats_of(l.get()).restarts == 0);
 }
 
 TEST_CASE("a stopped worker, busy or idle, is replaced") {

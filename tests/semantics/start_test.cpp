@@ -98,6 +98,19 @@ TEST_CASE("workers that can't attach report why in the error that ends the epoch
   CHECK(e.says("Too many open files"));
 }
 
+TEST_CASE("a program that starts the worker as another process is told to exec it") {
+  Setup s(4);
+  s.workers(1);
+  const std::string command = std::string(worker_program) + " get & wait";
+  s.argv = {"/bin/sh", "-c", command.c_str(), nullptr};
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  Error e;
+  CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
+  CHECK(std::string(e.argument) == "config.argv");
+  CHECK_MESSAGE(e.says("must exec the worker"), std::string(e.text));
+}
+
 TEST_CASE("a program of another layout is E_ABI with both numbers, when it was started five times") {
   Setup s(4);
   const Loader l = s.workers(1, "other").create();
@@ -122,6 +135,7 @@ TEST_CASE("a program that doesn't exist is an error of begin, with its name") {
     Error e;
     CHECK(feedlane_loader_begin(l.get(), 0, &e) == FEEDLANE_E_OS);
     CHECK(e.os_errno != 0);
+    CHECK(e.worker == 0);
     CHECK(e.says(program));
     CHECK(take(l.get()).status == FEEDLANE_E_STATE);
     CHECK_FALSE(has_children());
