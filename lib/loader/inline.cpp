@@ -166,7 +166,7 @@ Status Inline::wait_for_release(os::Deadline deadline, Error& error) {
   std::size_t count = 0;
   const Status s = poller_.wait(deadline, events, count, error);
   (void)memory_.stamps.tick();
-  for (std::size_t i = 0; i < count; i++) (void)wakeups_.handle(events[i]);
+  for (const os::Poller::Event& event : std::span(events).first(count)) (void)wakeups_.handle(event);
   return s == FEEDLANE_OK && wakeups_.take_interruption() ? FEEDLANE_INTERRUPTED : s;
 }
 

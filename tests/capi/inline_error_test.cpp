@@ -136,6 +136,9 @@ TEST_CASE("an interrupt before next ends that call, once") {
   CHECK(feedlane_loader_interrupt(l.get()) == FEEDLANE_OK);
   CHECK(take(l.get()).status == FEEDLANE_INTERRUPTED);
   check_sequence(take_rest(l.get()), 4, 2);
+  CHECK(feedlane_loader_interrupt(l.get()) == FEEDLANE_OK);
+  CHECK_MESSAGE(take(l.get()).status == FEEDLANE_INTERRUPTED, "at the end too");
+  CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
 TEST_CASE("an interrupt from another thread ends a batch between two samples, and nothing is lost") {

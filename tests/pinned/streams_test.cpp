@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -136,6 +137,40 @@ TEST_CASE("pinned: the slot waits for all streams that were recorded, each once,
     CHECK(p.slots_held() == 0);
     p.first().go_on();
   }
+}
+
+TEST_CASE("pinned: a backend that can't tell when a stream has come so far records none") {
+  ThreadDevice device;
+  feedlane_pool_config c = device.config();
+  device.table.when_passed = nullptr;
+  feedlane_pool* pool = nullptr;
+  REQUIRE(feedlane_pool_create(&c, &pool, nullptr) == FEEDLANE_OK);
+  {
+    Setup s(4);
+    s.config.pinned = pool;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    auto b = fresh<feedlane_batch>();
+    REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+    CHECK(feedlane_batch_record_stream(l.get(), b.token, &device.only_stream(), nullptr) == FEEDLANE_E_UNSUPPORTED);
+    CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+  }
+  CHECK(feedlane_pool_destroy(&pool) == FEEDLANE_OK);
+}
+
+TEST_CASE("pinned: a tensor goes to a place of just its size, and to none that is smaller") {
+  Pinned p(4);
+  auto b = fresh<feedlane_batch>();
+  REQUIRE(feedlane_loader_next(p.l(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+  std::vector<std::byte> there(b.tensors[0].bytes);
+  const auto copy = [&](std::uint64_t bytes) {
+    return feedlane_batch_to_device(p.l(), b.token, 0, there.data(), bytes, &p.first(), nullptr);
+  };
+  CHECK(copy(there.size() - 1) == FEEDLANE_E_ARGUMENT);
+  CHECK(copy(there.size()) == FEEDLANE_OK);
+  p.first().wait();
+  CHECK(std::memcmp(there.data(), b.tensors[0].data, there.size()) == 0);
+  CHECK(feedlane_batch_release(p.l(), b.token) == FEEDLANE_OK);
 }
 
 TEST_CASE("pinned: a recorded stream that isn't there when it is asked holds nobody up, and is told of") {

@@ -287,6 +287,16 @@ TEST_CASE("a worker reads the same layout from control as the trainer declared")
   CHECK(form[0].shape[1] == 5);
 }
 
+TEST_CASE("a worker of a loader with empty fields alone has a slot that is not empty, as the trainer has") {
+  const Fields trainer = declared({field("none", {0, 4})}, 9);
+  shm::FieldRecord record{};
+  trainer.write(&record);
+  Fields worker;
+  Error error;
+  REQUIRE(worker.read(&record, 1, 9, error) == FEEDLANE_OK);
+  CHECK(worker.slot_bytes() == trainer.slot_bytes());
+}
+
 TEST_CASE("a worker of a loader without declared fields needs no room for them: a slot may be small") {
   Error error;
   Fields worker;

@@ -115,6 +115,24 @@ TEST_CASE("sending gives a batch a worker and a task id") {
   CHECK(s.ledger.oldest_of(0) == UINT64_MAX);
 }
 
+TEST_CASE("the oldest task of each worker is one that it has not answered, wanted or not") {
+  Ledger ledger;
+  ledger.reset(4, false);
+  std::vector<std::uint64_t> ids;
+  for (std::uint32_t slot = 0; slot < 4; slot++) {
+    (void)ledger.add(slot, batch(slot, slot, 1));
+    if (slot != 3) ids.push_back(ledger.send(slot, slot == 0 ? 1 : 0));
+  }
+  std::vector<std::uint64_t> oldest(3);
+  ledger.find_oldest(oldest);
+  CHECK(oldest == std::vector<std::uint64_t>{ids[1], ids[0], UINT64_MAX});
+  ledger.finish(1, State::made);
+  ledger.abandon_all(true, [](std::uint32_t) {});
+  ledger.find_oldest(oldest);
+  CHECK(oldest == std::vector<std::uint64_t>{ids[2], ids[0], UINT64_MAX});
+  for (const std::uint32_t worker : {0u, 1u, 2u}) CHECK(ledger.oldest_of(worker) == oldest[worker]);
+}
+
 TEST_CASE("a result counts only if all of it, and its lane, match the ledger") {
   struct Change {
     const char* what;
