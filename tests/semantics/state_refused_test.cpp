@@ -72,6 +72,28 @@ TEST_CASE("a state of another data set, order, seed or kind is refused with what
   }
 }
 
+TEST_CASE("a state counts in samples, or in batches of the sampler, and the two are not mixed") {
+  const auto state_after_one = [](Shuffled& s) {
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    (void)take(l.get());
+    return state_of(l.get());
+  };
+  Shuffled samples_first, samples_then;
+  ShuffledBatches batches_first, batches_then;
+  const State in_samples = state_after_one(samples_first), in_batches = state_after_one(batches_first);
+  const auto refuse = [](Shuffled& s, const State& state, std::int64_t found, std::int64_t needed) {
+    Loader made;
+    Error e;
+    CHECK(go_on(s, state).try_create(made, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(std::string(e.argument) == "config.batch_size");
+    CHECK(e.found == found);
+    CHECK(e.needed == needed);
+  };
+  refuse(batches_then, in_samples, 0, 5);
+  refuse(samples_then, in_batches, 5, 0);
+}
+
 TEST_CASE("before the first epoch there is no state") {
   Shuffled s;
   const Loader l = s.create();

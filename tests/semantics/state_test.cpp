@@ -53,6 +53,29 @@ TEST_CASE("a state after any batch of an epoch resumes with any number of worker
   }
 }
 
+TEST_CASE("with a sampler that makes the batches a state resumes after any of them") {
+  for (const std::int32_t workers : {0, 2}) {
+    ShuffledBatches first;
+    const Loader l = with_workers(first, workers).create();
+    const std::vector<Taken> expected = take_epoch(l.get(), 4);
+    REQUIRE(expected.size() == 11);
+    CHECK(expected.back().indices.size() == 3);
+    begin(l.get(), 4);
+    for (std::size_t i = 0; i < expected.size(); i++) {
+      CAPTURE(i);
+      (void)take(l.get());
+      const State state = state_of(l.get());
+      CHECK(info_of(state).batch == static_cast<std::int64_t>(i) + 1);
+      if (workers != 0 && i % 4 != 0) continue;  // processes take their time
+      ShuffledBatches again;
+      const Loader resumed = go_on(with_workers(again, workers), state).create();
+      CHECK(state_of(resumed.get()) == state);
+      check_same(take_epoch(resumed.get(), 4), expected, i + 1);
+      check_same(take_epoch(resumed.get(), 4), expected);
+    }
+  }
+}
+
 TEST_CASE("a state of a held batch resumes after it, although later ones were taken") {
   Shuffled s;
   s.config.held = 4;

@@ -61,6 +61,15 @@ struct Shuffled : Setup {
   }
 };
 
+// The same with a sampler that makes the batches.
+struct ShuffledBatches : Shuffled {
+  ShuffledBatches() : Shuffled(0) {
+    feedlane_sampler* batches = nullptr;
+    REQUIRE(feedlane_sampler_batch(sampler.get(), 5, 0, &batches, nullptr) == FEEDLANE_OK);
+    sampler.reset(batches);
+  }
+};
+
 // Another number of workers, each of which forks.
 inline Setup& with_workers(Setup& s, std::int32_t workers) {
   if (workers > 0) s.workers(workers);
