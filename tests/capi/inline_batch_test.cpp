@@ -46,6 +46,21 @@ TEST_CASE("END is repeated until a new epoch begins") {
   CHECK(stats_of(l.get()).epochs == 3);
 }
 
+TEST_CASE("END comes although the trainer holds every slot") {
+  Setup s(2);
+  s.config.held = 2;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::uint64_t tokens[2] = {};
+  for (std::uint64_t& token : tokens) {
+    auto b = fresh<feedlane_batch>();
+    REQUIRE(feedlane_loader_next(l.get(), 0, &b, nullptr) == FEEDLANE_OK);
+    token = b.token;
+  }
+  CHECK(take(l.get()).status == FEEDLANE_END);
+  for (const std::uint64_t token : tokens) CHECK(feedlane_batch_release(l.get(), token) == FEEDLANE_OK);
+}
+
 TEST_CASE("begin during an epoch starts the new epoch at its beginning") {
   Setup s(10, 2);
   s.sampler = shuffled(10, 4);

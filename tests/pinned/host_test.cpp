@@ -248,6 +248,27 @@ TEST_CASE("pinned: staged without a thread that copies, next says so after start
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
+TEST_CASE("pinned: staged, a pool with too few buffers left is E_LIMIT, with how many there are") {
+  HostDevice device("none");
+  feedlane_pool* p = pool_on(device, 3);
+  {
+    auto b = fresh<feedlane_buffer>();
+    REQUIRE(feedlane_pool_acquire(p, 0, &b, nullptr) == FEEDLANE_OK);
+    Setup s(8);
+    s.config.pinned = p;
+    s.config.staged = 3;
+    Loader l;
+    Error e;
+    CHECK(s.try_create(l, &e) == FEEDLANE_E_LIMIT);
+    CHECK(std::string(e.argument) == "config.staged");
+    CHECK(e.found == 2);
+    CHECK(e.needed == 3);
+    CHECK(feedlane_pool_release(p, b.token) == FEEDLANE_OK);
+    CHECK(s.try_create(l, &e) == FEEDLANE_OK);
+  }
+  CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+}
+
 TEST_CASE("pinned: staged, who holds every buffer is told SLOTS_HELD, and a release lets it go on") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 2);

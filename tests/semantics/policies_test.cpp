@@ -156,6 +156,23 @@ TEST_CASE("with skip the batch says which indices are missing, and each leaves a
   }
 }
 
+TEST_CASE("of several samples that are left out of one batch each is named, in order") {
+  for (const std::int32_t workers : {0, 1}) {
+    CAPTURE(workers);
+    Policies p(10, 5, workers);
+    p.broken.indices = {0, 2, 3, 9};
+    p.config.skip_budget = 4;
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    REQUIRE(taken.size() == 2);
+    check_rows(taken);
+    CHECK(taken[0].indices == std::vector<std::int64_t>{1, 4});
+    CHECK(taken[0].skipped == std::vector<std::int64_t>{0, 2, 3});
+    CHECK(taken[1].indices == std::vector<std::int64_t>{5, 6, 7, 8});
+    CHECK(taken[1].skipped == std::vector<std::int64_t>{9});
+  }
+}
+
 TEST_CASE("with retries a transient error is retried, and nothing is missing") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);

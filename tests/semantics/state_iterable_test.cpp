@@ -93,6 +93,34 @@ struct Iterable {
 
 }  // namespace
 
+TEST_CASE("a state of shards is none of a map-style loader's, nor the other way round") {
+  Shuffled map;
+  const Loader m = map.create();
+  begin(m.get(), 0);
+  (void)take(m.get());
+  const State of_map = state_of(m.get());
+  Iterable first(0, true);
+  const Loader l = first.create();
+  begin(l.get(), 0);
+  (void)take(l.get());
+  const State of_shards = state_of(l.get());
+
+  Iterable shards(0, true);
+  CHECK(shards.create(&of_map) == nullptr);
+  CHECK(shards.status == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(shards.error.argument) == "config.iterable");
+  CHECK(shards.error.found == 1);
+  CHECK(shards.error.needed == 0);
+
+  Shuffled again;
+  Loader made;
+  Error e;
+  CHECK(go_on(again, of_shards).try_create(made, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(e.argument) == "config.iterable");
+  CHECK(e.found == 0);
+  CHECK(e.needed == 1);
+}
+
 TEST_CASE("an iterable loader resumes by save and load, or by skipping what was delivered, with every batch in its position") {
   for (const bool saves : {true, false})
     for (const std::int32_t workers : {0, 1, 3}) {

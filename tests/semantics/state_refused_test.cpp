@@ -94,6 +94,25 @@ TEST_CASE("a state counts in samples, or in batches of the sampler, and the two 
   refuse(samples_then, in_batches, 5, 0);
 }
 
+TEST_CASE("a batch that is held beyond its epoch has no state") {
+  Shuffled s;
+  s.config.held = 2;
+  const Loader l = s.create();
+  begin(l.get(), 3);
+  auto held = fresh<feedlane_batch>();
+  REQUIRE(feedlane_loader_next(l.get(), patience_ns, &held, nullptr) == FEEDLANE_OK);
+  begin(l.get(), 4);
+  std::byte room[1024];
+  std::uint64_t bytes = 0;
+  Error e;
+  CHECK(feedlane_loader_state(l.get(), held.token, room, sizeof room, &bytes, &e) == FEEDLANE_E_STATE);
+  CHECK(std::string(e.argument) == "token");
+  CHECK(e.found == 3);
+  CHECK(e.needed == 4);
+  CHECK(feedlane_batch_release(l.get(), held.token) == FEEDLANE_OK);
+  CHECK(feedlane_loader_state(l.get(), held.token, room, sizeof room, &bytes, &e) == FEEDLANE_E_STALE);
+}
+
 TEST_CASE("before the first epoch there is no state") {
   Shuffled s;
   const Loader l = s.create();
