@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <sys/sysinfo.h>
 
+#include <initializer_list>
+
 using feedlane::os::Deadline;
 using feedlane::ring::Spin;
 
@@ -65,6 +67,20 @@ TEST_CASE("the time limit of spinning shrinks with failures, and a success resto
   CHECK_MESSAGE(1 + rests == 63, "it is tried again, but seldom; the loop before ended with the first rest");
   CHECK(spin.until(Deadline::never(), [] { return true; }));
   CHECK(looks_in_vain(spin) != 0);
+}
+
+TEST_CASE("what becomes ready while it spins is seen, however late") {
+  for (const int late : {1, 200, 256, 257, 300, 1000}) {
+    CAPTURE(late);
+    // Again if another process had the processor for as long as the limit: then it has to give up.
+    bool came = false;
+    for (int tries = 0; !came && tries < 1000; tries++) {
+      Spin spin(1);
+      int looks = 0;
+      came = spin.until(Deadline::never(), [&] { return ++looks >= late; });
+    }
+    CHECK(came);
+  }
 }
 
 TEST_CASE("without time left there is no spinning") {

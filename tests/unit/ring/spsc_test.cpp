@@ -206,6 +206,38 @@ TEST_CASE("no cell left by a dead producer matches a position of its successor")
   }
 }
 
+TEST_CASE("a ring is torn if its cells are in a state that no producer leaves which commits one at a time") {
+  for (const std::uint64_t start : starts) {
+    CAPTURE(start);
+    Ring ring(start);
+    CHECK_MESSAGE(!ring.consumer.is_torn(capacity), "nothing was committed");
+    for (std::uint64_t sent = 0; sent < 2 * capacity + 3; sent++) {  // over more than a lap
+      REQUIRE(ring.send(sent));
+      CHECK_FALSE(ring.consumer.is_torn(capacity));
+      if (sent % 3 != 0) ring.consumer.release(1);
+      while (ring.producer.reserve(1) == 0) ring.consumer.release(1);
+      CHECK_FALSE(ring.consumer.is_torn(capacity));
+    }
+    const auto sequence_at = [&](std::uint64_t i) -> Sequence& { return ring.cells.sequence(start + i); };
+    const auto is_torn_with = [&](std::uint64_t i, std::uint64_t value) {
+      ring.cells.format(start);
+      ring.consumer = Consumer(ring.cells, start, &ring.position);
+      sequence_at(i).store(value, std::memory_order_relaxed);
+      return ring.consumer.is_torn(capacity);
+    };
+    CHECK_MESSAGE(!is_torn_with(0, start + 1), "the first one was committed");
+    CHECK_MESSAGE(is_torn_with(1, start + 2), "the second one without the first");
+    CHECK_MESSAGE(is_torn_with(capacity - 1, start + capacity), "the last one alone");
+    CHECK_MESSAGE(!is_torn_with(2, 0), "a cell of new memory");
+    CHECK_MESSAGE(!is_torn_with(2, start + 3 - 5 * capacity), "a cell of five laps ago");
+    CHECK_MESSAGE(is_torn_with(2, start + 3 - capacity - 1), "a cell of another place");
+    CHECK_MESSAGE(is_torn_with(2, start + 3 + capacity), "a cell of the lap to come");
+    (void)is_torn_with(2, start + 3);
+    CHECK_MESSAGE(!ring.consumer.is_torn(2), "what lies behind is not looked at");
+    CHECK(ring.consumer.is_torn(3));
+  }
+}
+
 TEST_CASE("cells of several lines transfer their whole message") {
   Ring ring(0, 192);
   CHECK(ring.cells.message_bytes() == 184);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "shm/ring_layout.hpp"
+
 using feedlane::Error;
 using feedlane::Status;
 namespace shm = feedlane::shm;
@@ -277,4 +279,17 @@ TEST_CASE("random geometries give a consistent plan, or a refusal") {
     check_plan(plan);
   }
   CHECK(made > 500);
+}
+
+TEST_CASE("a standalone ring's cells are as many lines as a message and its sequence number take") {
+  for (const std::uint32_t message_bytes : {1u, 56u, 57u, 120u, 121u}) {
+    CAPTURE(message_bytes);
+    shm::RingPlan p;
+    Error error;
+    REQUIRE(shm::make_ring_plan(message_bytes, 8, 2, p, error) == FEEDLANE_OK);
+    CHECK(p.geometry.cell_bytes == (message_bytes <= 56 ? 64 : message_bytes <= 120 ? 128 : 192));
+    CHECK(p.data_bytes % shm::payload_alignment == 0);
+    CHECK(p.data_bytes - p.cells - 8 * p.geometry.cell_bytes < shm::payload_alignment);
+    CHECK(p.control_bytes - p.receiver_rows - 2 * sizeof(shm::ReceiverRow) < shm::payload_alignment);
+  }
 }
