@@ -100,6 +100,7 @@ class Mutants(unittest.TestCase):
         self.assertFalse([m for m in self.mutants if "declared" in m.text])
         self.assertEqual(len({m.number for m in self.mutants}), len(self.mutants))
         self.assertEqual([m.line for m in self.mutants if "value > most" in m.text], [7, 7])
+        self.assertEqual(len({m.name() for m in self.mutants}), len(self.mutants))
 
     def test_seen(self):
         path = os.path.join(self.folder.name, "seen")

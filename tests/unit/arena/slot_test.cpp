@@ -9,145 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "unit/arena/slot_memory.hpp"
+
 using feedlane::Error;
 using feedlane::Status;
 using feedlane::arena::Fields;
 using feedlane::arena::Slot;
+using namespace feedlane::test;
 namespace arena = feedlane::arena;
 namespace shm = feedlane::shm;
-
-namespace {
-
-constexpr std::uint64_t task = 42;
-constexpr std::int64_t max_rows = 6;
-
-// A slot in this process's own memory, with a sample of three fields.
-struct Memory {
-  Memory() {
-    feedlane_field declared[3] = {};
-    const char* names[3] = {"image", "label", "empty"};
-    for (std::size_t i = 0; i < 3; i++) {
-      declared[i].size = sizeof declared[i];
-      declared[i].name = names[i];
-      declared[i].dtype = {2, 32, 1};
-    }
-    declared[0].ndim = 2;
-    declared[0].shape[0] = 3;
-    declared[0].shape[1] = 5;
-    declared[2].ndim = 1;
-    REQUIRE(fields.declare(declared, 3, max_rows, error) == FEEDLANE_OK);
-    payload.assign(fields.slot_bytes() + 1, std::byte{'p'});        // the last byte is another slot's
-    std::memset(static_cast<void*>(&header), 0xaa, sizeof header);  // what a task before left
-    slot = {&header, payload.data(), 8192, fields.slot_bytes()};
-  }
-  void write(std::int64_t rows) {
-    std::vector<feedlane_tensor> tensors;
-    for (const Fields::Field& f : fields.all())
-      tensors.push_back(arena::tensor_of(f, rows, slot.payload, slot.payload_offset));
-    arena::write_batch(slot, task, tensors, {});
-  }
-  Status read(std::int64_t rows, std::uint64_t id = task) {
-    const Status s = arena::read_batch(slot, id, fields, rows, max_rows, made, error);
-    seen = made.tensors;
-    records = made.records;
-    return s;
-  }
-  // Of all three fields: so many rows, where they were declared.
-  void check_declared(std::int64_t rows) const {
-    REQUIRE(seen.size() == 3);
-    for (std::size_t i = 0; i < 3; i++) {
-      const feedlane_tensor expected = arena::tensor_of(fields.all()[i], rows, slot.payload, slot.payload_offset);
-      const feedlane_tensor& t = seen[i];
-      CHECK(std::string(t.name) == fields.all()[i].name);
-      CHECK(t.data == expected.data);
-      CHECK(t.bytes == expected.bytes);
-      CHECK(t.offset == expected.offset);
-      CHECK(t.ndim == expected.ndim);
-      CHECK(std::memcmp(t.shape, expected.shape, sizeof t.shape) == 0);
-      CHECK(std::memcmp(t.strides, expected.strides, sizeof t.strides) == 0);
-    }
-  }
-
-  Fields fields;
-  alignas(8) shm::SlotHeader header;
-  std::vector<std::byte> payload;
-  Slot slot{};
-  arena::Made made;
-  std::vector<feedlane_tensor> seen;
-  std::vector<shm::SampleRecord> records;
-  Error error;
-};
-
-constexpr std::uint32_t record_room = 4;
-
-// The three declared tensors, the second of another shape, and a fourth; metadata, a state, two records: all of it sound.
-struct Added : Memory {
-  Added() {
-    const std::uint64_t declared = fields.slot_bytes();
-    bytes = declared + 4096;
-    payload.assign(bytes + 1, std::byte{'p'});
-    slot.payload = payload.data();
-    slot.payload_bytes = bytes;
-    slot.records = room;
-    slot.record_room = record_room;
-    slot.state_room = 64;
-    write_added();
-  }
-  void write_added() {
-    const std::uint64_t declared = fields.slot_bytes();
-    std::vector<feedlane_tensor> tensors;
-    for (const Fields::Field& f : fields.all())
-      tensors.push_back(arena::tensor_of(f, max_rows, slot.payload, slot.payload_offset));
-    const std::int64_t shape[] = {2, 3, 4};
-    tensors[1] = place(3, shape, declared);
-    tensors[1].name = "label";
-    tensors.push_back(place(3, shape, declared + 256));
-    arena::Extras extras;
-    extras.shaped = 2 | 8;
-    extras.metadata = {declared + 512, 100};
-    extras.has_state = true;
-    extras.state = {declared + 768, 64};
-    extras.records = 2;
-    room[0].position = 1;
-    room[0].outcome = static_cast<std::int32_t>(shm::SampleOutcome::skipped);
-    room[1].position = 5;
-    room[1].outcome = static_cast<std::int32_t>(shm::SampleOutcome::retried);
-    arena::write_batch(slot, task, tensors, extras);
-  }
-  feedlane_tensor place(std::int32_t ndim, const std::int64_t* shape, std::uint64_t offset) const {
-    feedlane_tensor t = arena::row_major({0, 16, 1}, ndim, shape);
-    t.name = "added";
-    t.bytes = 48;
-    t.offset = slot.payload_offset + offset;
-    t.data = slot.payload + offset;
-    return t;
-  }
-  // In bounds, whatever the worker said.
-  void check_bounds() const {
-    const auto inside = [&](const void* data, std::uint64_t count) {
-      const auto* begin = static_cast<const std::byte*>(data);
-      return begin >= payload.data() && count <= bytes && begin + count <= payload.data() + bytes;
-    };
-    for (const feedlane_tensor& t : made.tensors) {
-      CHECK(inside(t.data, t.bytes));
-      CHECK(t.ndim >= 0);
-      CHECK(t.ndim <= FEEDLANE_MAX_NDIM);
-      CHECK(std::strlen(t.name) < shm::name_bytes);
-    }
-    CHECK(inside(made.metadata.data(), made.metadata.size()));
-    CHECK(inside(made.state.data(), made.state.size()));
-    CHECK(made.state.size() <= slot.state_room);
-    CHECK(made.records.size() <= record_room);
-    for (const shm::SampleRecord& r : made.records) {
-      CHECK(r.position < max_rows);
-      CHECK(std::memchr(r.text, 0, sizeof r.text) != nullptr);
-    }
-  }
-  std::uint64_t bytes = 0;
-  shm::SampleRecord room[record_room] = {};
-};
-
-}  // namespace
 
 TEST_CASE("what a worker describes is what the trainer reads, all rows or fewer") {
   for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{5}, max_rows}) {
@@ -218,101 +88,6 @@ TEST_CASE("an earlier read of a slot doesn't affect the next one") {
     m.write(max_rows);
     REQUIRE(m.read(max_rows) == FEEDLANE_OK);
     m.check_declared(max_rows);
-  }
-}
-
-TEST_CASE("a failure has its text, its traceback, its row and whether it is transient") {
-  Memory m;
-  for (const bool transient : {false, true}) {
-    arena::write_failure(m.slot, task, 3, transient, "no such file", "line 1\nline 2", 0);
-    Error why;
-    std::int64_t position = -7;
-    REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_OK);
-    CHECK(std::string(why.text) == "no such file");
-    CHECK(why.detail == "line 1\nline 2");
-    CHECK(why.transient == transient);
-    CHECK(position == 3);
-  }
-}
-
-TEST_CASE("a failure may have no row, no text and no traceback") {
-  Memory m;
-  arena::write_failure(m.slot, task, -1, false, {}, {}, 0);
-  Error why;
-  std::int64_t position = 0;
-  REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_OK);
-  CHECK(std::string(why.text).empty());
-  CHECK(why.detail.empty());
-  CHECK(position == -1);
-}
-
-TEST_CASE("a long text or traceback is cut: to a line, to the slot, to 64 KiB") {
-  for (const std::size_t room : {std::size_t{0}, std::size_t{100000}}) {
-    Memory m;
-    if (room != 0) {
-      m.payload.assign(room + 1, std::byte{'p'});
-      m.slot.payload = m.payload.data();
-      m.slot.payload_bytes = room;
-    }
-    const std::string text(1000, 't');
-    const std::string detail(m.slot.payload_bytes + 1000, 'd');
-    arena::write_failure(m.slot, task, 0, false, text, detail, 0);
-    Error why;
-    std::int64_t position = 0;
-    REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_OK);
-    CHECK(std::string(why.text) == text.substr(0, shm::text_bytes - 1));
-    CHECK(why.detail.size() == std::min<std::size_t>(m.slot.payload_bytes, shm::detail_bytes));
-    CHECK(why.detail == detail.substr(0, why.detail.size()));
-    CHECK(m.payload.back() == std::byte{'p'});
-    CHECK_MESSAGE(m.header.text.text[shm::text_bytes - 1] == '\0', "terminated in the slot too");
-  }
-}
-
-TEST_CASE("a traceback above the limit is E_CORRUPT, however large the slot: gigabytes are never copied") {
-  Memory m;
-  m.slot.payload_bytes = std::uint64_t{1} << 40;
-  arena::write_failure(m.slot, task, 0, false, "x", "", 0);
-  m.header.head.detail_bytes = shm::detail_bytes + 1;
-  Error why;
-  std::int64_t position = 0;
-  CHECK(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
-  CHECK(m.error.needed == shm::detail_bytes);
-}
-
-TEST_CASE("a text that a broken worker left unterminated is cut, never read beyond its end") {
-  Memory m;
-  arena::write_failure(m.slot, task, 0, false, "x", "", 0);
-  std::memset(m.header.text.text, 'y', sizeof m.header.text.text);
-  std::memset(m.header.tensors, 'y', sizeof m.header.tensors);
-  Error why;
-  std::int64_t position = 0;
-  REQUIRE(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_OK);
-  CHECK(std::string(why.text) == std::string(shm::text_bytes - 1, 'y'));
-}
-
-TEST_CASE("a failure with impossible numbers is E_CORRUPT, with what was found and the limit") {
-  struct Change {
-    const char* argument;
-    std::int64_t found, needed;
-    void (*edit)(shm::SlotHead&);
-  };
-  const auto room = static_cast<std::int64_t>(Memory().slot.payload_bytes);
-  for (const Change& c : {Change{"slot.detail_bytes", -1, room, [](auto& h) { h.detail_bytes = UINT64_MAX; }},
-                          {"slot.detail_bytes", 1 << 30, room, [](auto& h) { h.detail_bytes = 1 << 30; }},
-                          {"slot.failed_position", -2, 5, [](auto& h) { h.failed_position = -2; }},
-                          {"slot.failed_position", 5, 5, [](auto& h) { h.failed_position = 5; }},
-                          {"slot.failed_position", INT64_MIN, 5, [](auto& h) { h.failed_position = INT64_MIN; }}}) {
-    Memory m;
-    arena::write_failure(m.slot, task, 4, false, "x", "detail", 0);
-    c.edit(m.header.head);
-    Error why;
-    std::int64_t position = 77;
-    CAPTURE(std::string(c.argument));
-    CHECK(arena::read_failure(m.slot, task, 5, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
-    CHECK(std::string(m.error.argument) == c.argument);
-    CHECK(m.error.found == c.found);
-    CHECK(m.error.needed == c.needed);
-    CHECK(position == 77);
   }
 }
 
@@ -496,19 +271,4 @@ TEST_CASE("with any byte of a slot changed, the result is E_CORRUPT or a batch i
       flip(m, m.room, byte, bit);
     }
   }
-}
-
-TEST_CASE("a failed task's records are checked like those of a batch") {
-  Added m;
-  arena::write_failure(m.slot, task, 5, false, "x", "", 2);
-  Error why;
-  std::int64_t position = 0;
-  REQUIRE(arena::read_failure(m.slot, task, max_rows, position, why, m.records, m.error) == FEEDLANE_OK);
-  CHECK(m.records.size() == 2);
-  m.room[1].position = 1;
-  CHECK(arena::read_failure(m.slot, task, max_rows, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
-  CHECK(std::string(m.error.argument) == "record.position");
-  m.header.head.record_count = record_room + 1;
-  CHECK(arena::read_failure(m.slot, task, max_rows, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
-  CHECK(std::string(m.error.argument) == "slot.record_count");
 }
