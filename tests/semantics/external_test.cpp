@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "support/events.hpp"
+#include "support/few_descriptors.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -98,6 +100,15 @@ TEST_CASE("external: open_worker returns the requested worker, or the reason why
   id = -2;
   CHECK(feedlane_loader_open_worker(l.get(), &id, &fd, &e) == FEEDLANE_E_ARGUMENT);
   CHECK(fd == -7);
+  {
+    Setup two(4);
+    const Loader other = two.external(2).create();
+    const Offer first = open_worker(other.get(), 0);
+    CHECK(first.status == FEEDLANE_OK);
+    CHECK(first.id == 0);
+    CHECK_MESSAGE(open_worker(other.get(), 0).status == FEEDLANE_E_STATE, "worker 1 is free, but was not asked for");
+    CHECK(::close(first.fd) == 0);
+  }
   const Offer one = open_worker(l.get(), 1);
   CHECK(one.status == FEEDLANE_OK);
   CHECK(one.id == 1);
@@ -115,6 +126,25 @@ TEST_CASE("external: open_worker returns the requested worker, or the reason why
   const Offer again = open_worker(l.get());
   CHECK_MESSAGE(again.status == FEEDLANE_OK, "an offer that nobody took is free again");
   CHECK(::close(again.fd) == 0);
+}
+
+TEST_CASE("external: a place for which descriptors are missing is offered when they are there") {
+  Setup s(4);
+  s.external(1);
+  const Loader l = s.create();
+  {
+    const FewDescriptors few(2);
+    Error e;
+    std::int32_t id = -1;
+    int fd = -7;
+    CHECK(feedlane_loader_open_worker(l.get(), &id, &fd, &e) == FEEDLANE_E_OS);
+    CHECK(e.os_errno == EMFILE);
+    CHECK(fd == -7);
+  }
+  const Offer offer = open_worker(l.get());
+  CHECK(offer.status == FEEDLANE_OK);
+  CHECK(offer.id == 0);
+  CHECK(::close(offer.fd) == 0);
 }
 
 TEST_CASE("external: while no worker is attached or offered next returns E_PEER_DEAD") {

@@ -261,9 +261,11 @@ def main():
     def one(mutant):
         case, ran = hunt.run(mutant)
         reason = equivalent.get(mutant.name())
-        results.append({"name": mutant.name(), **mutant.__dict__, "caught_by": case, "cases": ran, "reason": None if case else reason})
+        of = len(hunt.of[mutant.number])
+        results.append({"name": mutant.name(), **mutant.__dict__, "caught_by": case, "cases": ran, "of": of,
+                        "reason": None if case else reason})
         if not case:
-            said = f"equivalent: {reason}" if reason else f"not noticed by {ran} cases" if ran else "no case comes there"
+            said = f"equivalent: {reason}" if reason else f"not noticed by {ran} of {of} cases" if ran else "no case comes there"
             print(f"{mutant.name()}\n    line {mutant.line}; {said}", flush=True)
 
     def stop(*_):

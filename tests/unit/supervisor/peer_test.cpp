@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the trainer names the members of its poller.
+// How the trainer names the members of its poller, and what monitors see of a worker.
 #include "supervisor/peer.hpp"
 
 #include <doctest/doctest.h>
 
 #include <set>
 
-#include "shm/plan.hpp"
+#include "os/clock.hpp"
+#include "unit/shm/segments.hpp"
 
+using feedlane::supervisor::Peer;
+using feedlane::supervisor::State;
 using feedlane::supervisor::Tag;
 
 TEST_CASE("a tag contains worker, generation and kind, and differs from all others") {
@@ -23,4 +26,21 @@ TEST_CASE("a tag contains worker, generation and kind, and differs from all othe
         CHECK(tags.insert(packed).second);
         CHECK_MESSAGE(packed < UINT64_MAX - 1, "the last two are the trainer's own");
       }
+}
+
+TEST_CASE("monitors see a worker's state, and since when it has been in it") {
+  feedlane::shm::Segments segments;
+  feedlane::test::create(segments);
+  Peer peer;
+  peer.init(1, segments);
+  const feedlane::shm::TrainerRow& row = *segments.trainer_row(1);
+  const auto since = [&] { return static_cast<std::int64_t>(row.state_since_ns.load(std::memory_order_relaxed)); };
+  for (const State state : {State::opening, State::ready, State::none}) {
+    const std::int64_t before = feedlane::os::now_ns();
+    peer.set_state(state);
+    CHECK(row.state.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(state));
+    CHECK(peer.state() == state);
+    CHECK(since() >= before);
+    CHECK(since() <= feedlane::os::now_ns());
+  }
 }

@@ -104,7 +104,7 @@ TEST_CASE("while tasks of a range are out it only grows, at either end") {
 }
 
 TEST_CASE("the next range begins anew once every task of the last one was answered") {
-  for (const std::uint64_t oldest : {8, 9}) {
+  for (const std::uint64_t oldest : {8u, 9u}) {
     CAPTURE(oldest);
     Fixture f;
     f.begin(6);
@@ -122,7 +122,14 @@ TEST_CASE("a new generation has no task, and none was taken back from it") {
   Fixture f;
   f.begin(6);
   (void)f.tasks.revoke({6, 7, 8}, 5);
+  shm::WorkerRow& row = *f.segments.worker_row(1);
+  row.sleeping.store(1, std::memory_order_relaxed);
+  row.started_task.store(7, std::memory_order_relaxed);
+  row.passed_over.store(9, std::memory_order_relaxed);
   f.tasks.reset(f.event.get());
+  CHECK(row.sleeping.load(std::memory_order_relaxed) == 0);
+  CHECK(f.tasks.in_hand() == 0);
+  CHECK(f.tasks.passed_over() == 0);
   CHECK(f.tasks.unfinished() == 0);
   CHECK(f.tasks.revoked() == 0);
   CHECK(f.tasks.last_sent() == 0);
