@@ -18,6 +18,7 @@
 #include <climits>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #ifndef SO_PASSPIDFD
 #define SO_PASSPIDFD 76  // Linux 6.5
@@ -289,14 +290,14 @@ Status check_same_user(int socket, Error& error) {
 }
 
 // Locks a directory between the check for a stale socket and listen(2): of two receivers at once, one might take the other's
-// socket, bound but not listening yet, for stale. If the lock can't be taken within a second, continues without it, because
-// any process may hold a directory's lock.
+// socket, bound but not listening yet, for stale, and so might who connects. If the lock can't be taken within a second, or until
+// `deadline`, continues without it, because any process may hold a directory's lock.
 class DirectoryLock {
  public:
-  explicit DirectoryLock(const std::string& path) {
+  explicit DirectoryLock(const std::string& path, Deadline deadline = Deadline::never()) {
     const std::size_t name = path.rfind('/') + 1;  // 0: none
     directory_.reset(::open(name == 0 ? "." : path.substr(0, name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    const Deadline end = Deadline::after(1'000'000'000);
+    const Deadline end = Deadline::after(1'000'000'000).earlier(deadline);
     while (directory_ && ::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0 &&
            (errno == EINTR || (errno == EWOULDBLOCK && end.remaining_ns() != 0)))
       sleep_briefly(end);
@@ -390,11 +391,16 @@ Status connect_to(const std::string& path, Deadline deadline, Fd& out, Error& er
   if (const Status s = make_address(path, address, error); s != FEEDLANE_OK) return s;
   Fd socket;
   if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
+  bool may_be_bound_just_now = true;
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     const int reason = errno;
     if (reason == EAGAIN) {  // the backlog is full; no event reports when it has room
       if (deadline.remaining_ns() == 0) return FEEDLANE_TIMEOUT;
       sleep_briefly(deadline);
+      continue;
+    }
+    if (reason == ECONNREFUSED && std::exchange(may_be_bound_just_now, false)) {
+      const DirectoryLock lock(path, deadline);  // until it listens
       continue;
     }
     (void)error.os(reason, "connecting to {}", first(200, path));

@@ -98,7 +98,7 @@ feedlane_loader* create(const void* state, std::uint64_t bytes, std::int32_t wor
 
 class Trainer {
  public:
-  Trainer(std::int32_t mode, int fd) : mode_(mode), fd_(fd), saved_(checkpoints(fd)) {
+  Trainer(std::int32_t mode, int fd) : mode_(mode), saved_(checkpoints(fd)) {
     feedlane_init(&error_, sizeof error_);
   }
 
@@ -184,7 +184,6 @@ class Trainer {
   }
 
   std::int32_t mode_;
-  int fd_;
   Checkpoints& saved_;
   feedlane_loader* loader_ = nullptr;
   feedlane_error error_{};

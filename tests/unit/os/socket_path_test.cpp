@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sockets by path, and the wait for a message, of os/socket.hpp.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -118,6 +119,29 @@ TEST_CASE("connecting to a path without a listener is E_PEER_DEAD") {
   (void)must_listen(place.path());  // and closed again: its path stays
   CHECK(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_E_PEER_DEAD);
   CHECK_FALSE(socket);
+}
+
+TEST_CASE("a path that is bound, and about to be listened at, is connected to") {
+  const Place place;
+  const Fd folder(::open(place.folder.path().c_str(), O_RDONLY | O_DIRECTORY));
+  REQUIRE(::flock(folder.get(), LOCK_EX) == 0);  // as listen_at does
+  const Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, place.path().c_str());
+  REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  Fd socket;
+  Error error;
+  CHECK_MESSAGE(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_E_PEER_DEAD,
+                "no time to wait");
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the connection is tried meanwhile, or not
+    (void)::listen(listener.get(), 1);
+    (void)::flock(folder.get(), LOCK_UN);
+  });
+  const Status s = os::connect_to(place.path(), Deadline::never(), socket, error);
+  other.join();
+  CHECK_MESSAGE(s == FEEDLANE_OK, error.text);
 }
 
 TEST_CASE("a path that is too long for an address is refused with both lengths") {
