@@ -16,11 +16,19 @@
 #include <string>
 #include <vector>
 
+#include "arena/slot.hpp"
 #include "ring/spsc.hpp"
 #include "shm/layout.hpp"
 #include "shm/plan.hpp"
 
 namespace feedlane::test {
+
+// A result that a worker sends, and what it describes: a whole batch, or a failure; and what is changed of it.
+struct Lie {
+  const char* what;
+  void (*edit)(shm::ResultMessage&, arena::Slot&);
+  bool is_failure;
+};
 
 // Of the process that asks. In a forked worker the trainer's mapping of data may be found: it is the same memory.
 class Inside {
@@ -56,6 +64,30 @@ class Inside {
   void ring_all() const {
     const std::uint64_t one = 1;
     for (const int event : events) (void)!::write(event, &one, sizeof one);
+  }
+
+  // The result of this task, which it has in hand.
+  void send(const feedlane_task& task, const Lie& lie, std::uint32_t rows) const {
+    const feedlane_tensor& tensor = task.tensors[0];
+    arena::Slot slot;
+    slot.number = static_cast<std::uint32_t>((tensor.offset - plan.payload) / plan.slot_stride);
+    slot.header = reinterpret_cast<shm::SlotHeader*>(slot_header(slot.number));
+    slot.records = reinterpret_cast<shm::SampleRecord*>(data + plan.records + slot.number * plan.record_bytes);
+    slot.payload_bytes = plan.geometry.slot_bytes;
+    slot.payload_offset = plan.payload_of(slot.number);
+    slot.payload = data + slot.payload_offset;
+    if (lie.is_failure) arena::write_failure(slot, task.id, 0, false, "damaged", {}, 0);
+    else arena::write_batch(slot, task.id, {tensor}, {});
+    shm::ResultMessage result{};
+    result.id = task.id;
+    result.slot = slot.number;
+    result.status = lie.is_failure ? FEEDLANE_E_SAMPLE : FEEDLANE_OK;
+    result.rows = rows;
+    lie.edit(result, slot);
+    const std::uint64_t at = lane_position();
+    std::memcpy(lane().message(at), &result, sizeof result);
+    lane().sequence(at).store(at + 1, std::memory_order_release);
+    ring_all();
   }
 
   const std::byte* control = nullptr;

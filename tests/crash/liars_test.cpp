@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "arena/slot.hpp"
 #include "crash/hostile.hpp"
 #include "support/events.hpp"
 #include "support/lingering.hpp"
@@ -205,11 +204,6 @@ TEST_CASE("a worker that repeats one result is cut off, and no batch comes twice
 }
 
 TEST_CASE("a result that cannot be true costs its worker its life, and no batch") {
-  struct Lie {
-    const char* what;
-    void (*edit)(shm::ResultMessage&, feedlane::arena::Slot&);  // of a whole batch, or of a failure
-    bool is_failure;
-  };
   static constexpr Lie lies[] = {
       {"a shard's end", [](auto& r, auto&) { r.status = FEEDLANE_END; }, false},
       {"a shard that can't be opened", [](auto& r, auto&) { r.status = FEEDLANE_E_INIT; }, true},
@@ -235,29 +229,7 @@ TEST_CASE("a result that cannot be true costs its worker its life, and no batch"
     liar.number = number;
     liar.lie = [](Liar& l, const feedlane_row& row) {
       const Inside in = l.inside();
-      const Lie& lie = lies[l.number];
-      const feedlane_tensor& tensor = row.task->tensors[0];
-      feedlane::arena::Slot slot;
-      slot.number = static_cast<std::uint32_t>((tensor.offset - in.plan.payload) / in.plan.slot_stride);
-      slot.header = reinterpret_cast<shm::SlotHeader*>(in.slot_header(slot.number));
-      slot.records =
-          reinterpret_cast<shm::SampleRecord*>(in.data + in.plan.records + slot.number * in.plan.record_bytes);
-      slot.payload_bytes = in.plan.geometry.slot_bytes;
-      slot.payload_offset = in.plan.payload_of(slot.number);
-      slot.payload = in.data + slot.payload_offset;
-      if (lie.is_failure) feedlane::arena::write_failure(slot, row.task->id, 0, false, "damaged", {}, 0);
-      else feedlane::arena::write_batch(slot, row.task->id, {tensor}, {});
-      shm::ResultMessage result{};
-      result.id = row.task->id;
-      result.slot = slot.number;
-      result.status = lie.is_failure ? FEEDLANE_E_SAMPLE : FEEDLANE_OK;
-      result.rows = 2;
-      lie.edit(result, slot);
-      const ring::Cells lane = in.lane();
-      const std::uint64_t at = in.lane_position();
-      std::memcpy(lane.message(at), &result, sizeof result);
-      lane.sequence(at).store(at + 1, std::memory_order_release);
-      in.ring_all();
+      in.send(*row.task, lies[l.number], 2);
       for (;;) ::pause();
     };
     Setup s(12, 2);
@@ -266,6 +238,9 @@ TEST_CASE("a result that cannot be true costs its worker its life, and no batch"
     check_sequence(take_epoch(l.get(), 0), 12, 2);
     CHECK(stats_of(l.get()).invalid_results == 1);
     CHECK(stats_of(l.get()).restarts == 1);
+    const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
+    REQUIRE(deaths.size() == 1);
+    CHECK(std::string(deaths[0].what.text).find("was ended for saying what makes no sense") != std::string::npos);
   }
 }
 

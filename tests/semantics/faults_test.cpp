@@ -85,6 +85,20 @@ TEST_CASE("a segfault in a worker is reported as one, with the batch in progress
   }
 }
 
+TEST_CASE("the death of a worker with the very first batch in hand is told with that batch") {
+  Setup s(4);
+  s.workers(1);
+  s.plan.end_index = 0;
+  s.plan.end_attempts = 1;
+  s.plan.end_signal = SIGKILL;
+  const Loader l = s.create();
+  check_sequence(take_epoch(l.get(), 0), 4, 1);
+  const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
+  REQUIRE(deaths.size() == 1);
+  CHECK(deaths[0].what.epoch == 0);
+  CHECK(deaths[0].what.batch == 0);
+}
+
 TEST_CASE("out of order, a dead worker is replaced although next never has to wait") {
   Setup s(400);
   s.workers(2).fields(told_by_worker());

@@ -229,6 +229,22 @@ TEST_CASE("skipping what a killed worker delivered may take longer than the dead
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+TEST_CASE("what a successor has passed over counts for it alone, not for the next one") {
+  Iterable s({300}, 3);
+  s.config.deterministic = 1;
+  s.config.task_timeout_ns = 700'000'000;
+  s.dataset.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
+    const std::int64_t ends_at[] = {240, 250};
+    if (at(self).generation < 2 && at(self).position == ends_at[at(self).generation]) (void)::raise(SIGKILL);
+    if (at(self).generation == 2 && at(self).position < 240) ::usleep(6000);
+    return next(self, row, err);
+  };
+  const Loader l = s.create();
+  check_batches(take_epoch(l.get(), 0), by_turns({300}, 3));
+  CHECK(stats_of(l.get()).hung == 0);
+  CHECK(stats_of(l.get()).restarts == 2);
+}
+
 TEST_CASE("records of delivered batches are not repeated after their worker was killed") {
   for (const bool by_fetch : {false, true}) {
     CAPTURE(by_fetch);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <cstring>
 #include <set>
 #include <thread>
 
@@ -164,4 +165,58 @@ TEST_CASE("with pinned memory next keeps its timeout, and nothing is lost") {
     for (int i = 2; i < 4; i++) CHECK(take(l).batch == i);
     CHECK(take(l).status == FEEDLANE_END);
   }
+}
+
+TEST_CASE("a batch whose samples were all left out needs no buffer, and one beyond the skip budget keeps none") {
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Pinned p(2);
+    Setup s(32);
+    if (workers != 0) s.workers(workers);
+    s.plan.fail_index = 3;
+    s.config.skip_budget = -1;
+    feedlane_loader* l = p.create(s);
+    begin(l, 0);
+    for (const Taken& t : take_rest(l)) CHECK(t.count == (t.batch == 3 ? 0 : 1));
+  }
+  // Of each batch one sample of two.
+  auto table = fresh<feedlane_dataset>();
+  table.get = [](void*, const feedlane_row* row, feedlane_error*) -> std::int32_t {
+    std::memcpy(row->fields[0], &row->index, sizeof row->index);
+    return row->index % 2 == 0 ? FEEDLANE_OK : FEEDLANE_E_OS;
+  };
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    Pinned p(2);
+    Setup s(32, 2);
+    s.forked(workers, table).fields({field("index", int64_type)});
+    s.config.skip_budget = 1;
+    feedlane_loader* l = p.create(s);
+    for (std::int64_t epoch = 0; epoch < 4; epoch++) {
+      begin(l, epoch);
+      const std::vector<Taken> all = take_outcomes(l);
+      REQUIRE(all.size() == 16);
+      CHECK(all[0].status == FEEDLANE_OK);
+      CHECK(all[0].value("index") == 0);
+      for (std::size_t i = 1; i < all.size(); i++) CHECK(all[i].status == FEEDLANE_E_SAMPLE);
+    }
+  }
+}
+
+TEST_CASE("while no batch is there to be copied nobody needs to copy") {
+  Pinned p(2);
+  Gate gate;
+  Setup s(4);
+  s.workers(1);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 0;
+  s.config.start_timeout_ns = 250'000'000;  // the time that a thread that copies has too
+  feedlane_loader* l = p.create(s, false);
+  begin(l, 0);
+  wait_until_ready(l, 1);
+  CHECK(take(l, nullptr, 300'000'000).status == FEEDLANE_TIMEOUT);
+  CHECK_MESSAGE(take(l, nullptr, 0).status == FEEDLANE_TIMEOUT, "not E_PEER_DEAD");
+  gate.open();
+  p.start_copier();
+  check_sequence(take_rest(l), 4, 1);
 }

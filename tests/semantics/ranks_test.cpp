@@ -42,12 +42,15 @@ constexpr std::int64_t samples = 103;
   }
   Loader l;
   if (s.try_create(l, nullptr) != FEEDLANE_OK || feedlane_loader_begin(l.get(), 3, nullptr) != FEEDLANE_OK) ::_exit(2);
+  std::int64_t position = rank;  // in the order that all ranks share
   for (int i = 0; i != batches; i++) {
     const Taken t = take(l.get());
     if (t.status == FEEDLANE_END) break;
     if (t.status != FEEDLANE_OK) ::_exit(3);
-    for (const std::int64_t index : t.indices)
-      if (::write(to, &index, sizeof index) != sizeof index) ::_exit(4);
+    for (std::size_t row = 0; row < t.indices.size(); row++, position += world) {
+      if (::write(to, &t.indices[row], sizeof(std::int64_t)) != sizeof(std::int64_t)) ::_exit(4);
+      if (state.empty() && t.seed(row) != feedlane_row_seed(s.config.seed, 3, position)) ::_exit(7);
+    }
   }
   const std::int64_t end = -1;
   std::byte saved[1024];
@@ -157,4 +160,25 @@ TEST_CASE("the first batch of a feistel shuffle of 10^12 samples comes at once, 
   CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
   // A list would take eight terabytes, a bit an index 125 GB; what AddressSanitizer keeps aside is a few megabytes.
   CHECK(resident_bytes() < before + (std::uint64_t{64} << 20));
+}
+
+TEST_CASE("a rank that launchers don't agree about is a warning of the loader") {
+  for (const bool agree : {true, false}) {
+    CAPTURE(agree);
+    CHECK(in_child([&](Findings& f) {
+            for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK"}) (void)::setenv(name, "1", 1);
+            for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"}) (void)::setenv(name, "4", 1);
+            if (!agree) (void)::setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+            auto order = fresh<feedlane_distributed_config>();
+            order.length = samples;
+            feedlane_sampler* sampler = nullptr;
+            EXPECT(f, feedlane_sampler_distributed(&order, &sampler, nullptr) == FEEDLANE_OK);
+            Setup s(1, 4);
+            s.sampler.reset(sampler);
+            const Loader l = s.create();
+            const std::vector<feedlane_event> told = events_of(l.get(), FEEDLANE_EVENT_WARNING);
+            EXPECT(f, told.size() == (agree ? 0 : 1));
+            EXPECT(f, agree || std::string(told[0].what.text).find("rank 1 of 4 by torchrun is used, but OMPI") == 0);
+          }) == "");
+  }
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "support/samplers.hpp"
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::int64_t samples = 16;
 
-// One index at a time; the calls at `bad_next` and `bad_save` fail once.
+// One index at a time; the calls at `bad_next` and `bad_save` fail once, and so does the call of restart or load of that number.
 struct Faulty {
   static std::int32_t fail(feedlane_error* error, const char* text) {
     (void)std::snprintf(error->text, sizeof error->text, "%s", text);
@@ -31,8 +32,10 @@ struct Faulty {
     *got = 1;
     return FEEDLANE_OK;
   }
-  static std::int32_t restart(void* self, std::int64_t, std::uint64_t, feedlane_error*) {
-    static_cast<Faulty*>(self)->at = 0;
+  static std::int32_t restart(void* self, std::int64_t, std::uint64_t, feedlane_error* error) {
+    auto& f = *static_cast<Faulty*>(self);
+    if (++f.restarts == f.bad_restart) return fail(error, "restart has the hiccups");
+    f.at = 0;
     return FEEDLANE_OK;
   }
   static std::int32_t save(void* self, void* buffer, std::uint64_t, std::uint64_t* bytes, feedlane_error* error) {
@@ -41,8 +44,9 @@ struct Faulty {
     std::memcpy(buffer, &f.at, *bytes = sizeof f.at);
     return FEEDLANE_OK;
   }
-  static std::int32_t load(void* self, const void* buffer, std::uint64_t, feedlane_error*) {
+  static std::int32_t load(void* self, const void* buffer, std::uint64_t, feedlane_error* error) {
     auto& f = *static_cast<Faulty*>(self);
+    if (++f.loads == f.bad_load) return fail(error, "load has the hiccups");
     std::memcpy(&f.at, buffer, sizeof f.at);
     return FEEDLANE_OK;
   }
@@ -60,6 +64,7 @@ struct Faulty {
 
   std::set<std::int64_t> bad_next, bad_save;
   std::int64_t at = 0;
+  int bad_restart = 0, bad_load = 0, restarts = 0, loads = 0;
 };
 
 // An epoch in batches of four: every error once, and every batch in its place.
@@ -131,4 +136,60 @@ TEST_CASE("indices that a custom sampler returned before it failed have no state
   CHECK(feedlane_sampler_next(s.get(), room, 3, &got, nullptr) == FEEDLANE_OK);
   CHECK(std::vector<std::int64_t>(room, room + 3) == std::vector<std::int64_t>{1, 2, 3});
   CHECK(feedlane_sampler_save(s.get(), nullptr, 0, &bytes, nullptr) == FEEDLANE_E_LIMIT);
+}
+
+TEST_CASE(
+    "a begin whose sampler fails, whatever it was asked, is its error; the next begin starts or resumes the epoch") {
+  struct Fault {
+    const char* of;
+    Faulty sampler;
+    bool is_resumed;
+  };
+  // A loader that resumes has restarted and loaded it when it was created.
+  const Fault faults[] = {{"restart", {.bad_next = {}, .bad_save = {}, .bad_restart = 1}, false},
+                          {"save", {.bad_next = {}, .bad_save = {0}}, false},
+                          {"next", {.bad_next = {0}, .bad_save = {}}, false},
+                          {"restart", {.bad_next = {}, .bad_save = {}, .bad_restart = 3}, true},
+                          {"load", {.bad_next = {}, .bad_save = {}, .bad_load = 2}, true},
+                          {"save", {.bad_next = {}, .bad_save = {8}}, true},
+                          {"next", {.bad_next = {8}, .bad_save = {}}, true},
+                          {"save", {.bad_next = {}, .bad_save = {12}}, true}};
+  std::vector<std::byte> state(1024);
+  {
+    Faulty good;
+    Setup setup(samples, 4);
+    setup.sampler = good.make();
+    const Loader l = setup.create();
+    begin(l.get(), 0);
+    for (int i = 0; i < 2; i++) REQUIRE(take(l.get()).status == FEEDLANE_OK);
+    std::uint64_t bytes = 0;
+    REQUIRE(feedlane_loader_state(l.get(), 0, state.data(), state.size(), &bytes, nullptr) == FEEDLANE_OK);
+    state.resize(bytes);
+  }
+  for (const Fault& fault : faults) {
+    CAPTURE(std::string(fault.of));
+    CAPTURE(fault.is_resumed);
+    Faulty faulty = fault.sampler;
+    Setup setup(samples, 4);
+    setup.sampler = faulty.make();
+    setup.workers(1);
+    if (fault.is_resumed) {
+      setup.config.state = state.data();
+      setup.config.state_bytes = state.size();
+      setup.config.has_seed = 0;
+      setup.config.seed = 0;
+    }
+    const Loader l = setup.create();
+    Error e;
+    CHECK(feedlane_loader_begin(l.get(), 0, &e) == FEEDLANE_E_OS);
+    CHECK(e.says((std::string(fault.of) + " has the hiccups").c_str()));
+    begin(l.get(), 0);
+    const std::vector<Taken> taken = take_rest(l.get());
+    REQUIRE(taken.size() == (fault.is_resumed ? 2 : 4));
+    for (std::size_t i = 0; i < taken.size(); i++) {
+      const std::int64_t batch = static_cast<std::int64_t>(i) + (fault.is_resumed ? 2 : 0);
+      CHECK(taken[i].batch == batch);
+      CHECK(taken[i].indices[0] == 4 * batch);
+    }
+  }
 }

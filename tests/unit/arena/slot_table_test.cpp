@@ -74,6 +74,11 @@ TEST_CASE("a token of a slot that is not there is nobody's batch") {
     CHECK(table.give_back(token) == FEEDLANE_E_STALE);
     CHECK(table.retain(token) == FEEDLANE_E_STALE);
   }
+  std::uint32_t first = 0;
+  REQUIRE(table.take(first));
+  const std::uint64_t token = table.hand_out(first);
+  REQUIRE(table.is_in_use(token));
+  CHECK_FALSE_MESSAGE(table.is_in_use(token | 3), "of the same generation");
 }
 
 TEST_CASE("monitors see no batch in a slot that was put back") {

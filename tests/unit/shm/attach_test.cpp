@@ -356,3 +356,14 @@ TEST_CASE("a loader without workers has segments too") {
   Error error;
   CHECK(worker.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
 }
+
+TEST_CASE("a mapping for which there is no room is E_MEMORY with its size") {
+  const Fd file(::memfd_create("too large", MFD_CLOEXEC));
+  constexpr std::uint64_t bytes = std::uint64_t{1} << 47;  // as much as there are addresses
+  REQUIRE(::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
+  shm::Mapping mapping;
+  Error error;
+  CHECK(mapping.map(file.get(), bytes, shm::Access::read_only, shm::Children::none, error) == FEEDLANE_E_MEMORY);
+  CHECK(error.code == FEEDLANE_E_MEMORY);
+  CHECK(error.needed == static_cast<std::int64_t>(bytes));
+}

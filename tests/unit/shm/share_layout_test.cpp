@@ -77,6 +77,12 @@ TEST_CASE("regions of all three segments follow each other without overlap, word
       CHECK(p.returns_bytes >= p.returned + std::uint64_t{slots} * sizeof(shm::Word64));
       for (const std::uint64_t bytes : {p.catalogue_bytes, p.delivery_bytes, p.returns_bytes})
         CHECK(bytes % shm::payload_alignment == 0);
+      // No more than alignment takes.
+      CHECK(p.feeder - headers < shm::writer_distance);
+      CHECK(p.block - headers < shm::writer_distance);
+      CHECK(p.row - sizeof(shm::SegmentHeader) < shm::writer_distance);
+      CHECK(p.catalogue_bytes - p.entries - std::uint64_t{slots} * sizeof(shm::CatalogueEntry) <
+            shm::payload_alignment);
     }
 }
 
