@@ -195,3 +195,36 @@ TEST_CASE("a hung thread is fenced: another one makes its batches, and its slot 
   for (std::thread& t : threads) t.join();
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
+
+TEST_CASE("what a thread has before it when its epoch is given up and it hangs comes to nobody") {
+  int never[2] = {-1, -1};
+  REQUIRE(::pipe(never) == 0);
+  Reports reports;
+  Setup s(6);
+  s.plan.report_fd = reports.fd();
+  s.plan.stuck_fd = never[0];
+  s.plan.stuck_index = 0;
+  s.external(2).config.start = FEEDLANE_START_THREAD;
+  s.config.task_timeout_ns = 100 * millisecond;
+  s.config.prefetch_factor = 3;
+  const Loader l = s.create();
+  std::vector<std::thread> threads;
+  const auto run = [&] { (void)feedlane_loader_run_local(l.get(), nullptr); };
+  threads.emplace_back(run);
+  wait_until_ready(l.get(), 1);
+  begin(l.get(), 0);  // all three of its tasks, of which it begins the first one
+  REQUIRE(reports.wait_for(Report::began));
+  begin(l.get(), 1);
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return stats_of(l.get()).hung == 1;
+  }));
+  CHECK_MESSAGE(stats_of(l.get()).slots_free == stats_of(l.get()).slots - 1, "the one that it has in hand");
+  threads.emplace_back(run);
+  check_sequence(take_rest(l.get()), 6, 1);
+  REQUIRE(::write(never[1], "", 1) == 1);
+  REQUIRE(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+  for (std::thread& t : threads) t.join();
+  CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
+  for (const int fd : never) (void)::close(fd);
+}

@@ -341,3 +341,19 @@ TEST_CASE("a wait that ends before next would sleep is counted whole") {
   CHECK(take(g.get(), nullptr, timeout_ns).status == FEEDLANE_TIMEOUT);
   CHECK(stats_of(g.get()).wait_ns - before >= timeout_ns * 9 / 10);
 }
+
+TEST_CASE("a batch that a call which may not wait has asked for in vain counts as waited for") {
+  for (const bool has_asked : {false, true}) {
+    CAPTURE(has_asked);
+    Gated g(0);
+    begin(g.get(), 0);
+    REQUIRE(g.reports.wait_for(Report::began));
+    if (has_asked) CHECK(take(g.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);
+    g.gate.open();
+    REQUIRE(eventually([&] { return feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_AGAIN; }));
+    auto b = fresh<feedlane_batch>();
+    REQUIRE(feedlane_loader_next(g.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+    CHECK((b.exposed_ns != 0) == has_asked);
+    CHECK(feedlane_batch_release(g.get(), b.token) == FEEDLANE_OK);
+  }
+}

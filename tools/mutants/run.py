@@ -3,7 +3,7 @@
 """Makes single changes of the library, one after the other, and says which of them no test notices.
 
 Usage: tools/mutants/run.py [--rooms ring,shm,arena,supervisor,loader] [--sample N] [--seed S] [--only TEXT] [--jobs N]
-                            [--budget SECONDS] [--report FILE.json] [--again FILE.json] [--list]
+                            [--budget SECONDS] [--report FILE.json] [--again FILE.json] [--sanitize] [--list]
 
 Builds the library with all changes in it (mutate.py) and the tests into build-mutants/, finds which test case comes to which
 change, and runs for each change the cases that do, the likely ones first, until one fails. A case that fails with a change must
@@ -13,6 +13,7 @@ pass without it right after, or it doesn't count. What no case can notice is in 
   --only TEXT    only changes whose name has TEXT
   --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)
   --again F      what this report says was noticed counts as noticed; the others are run
+  --sanitize     with AddressSanitizer and UBSan, in a build of its own: for changes of what only they see
   --list         says what would be changed, and ends
 
 Ctrl-C or SIGTERM ends it with a summary of the changes that were made by then.
@@ -40,7 +41,8 @@ import mutate
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 FOLDER = os.path.join(ROOT, "build-mutants")
-SOURCE, BUILD = os.path.join(FOLDER, "source"), os.path.join(FOLDER, "build")
+SOURCE = os.path.join(FOLDER, "source")
+SANITIZERS = {"ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1", "UBSAN_OPTIONS": "halt_on_error=1"}
 ROOMS = ["ring", "shm", "arena", "supervisor", "loader"]
 SUITES = ["unit", "capi", "semantics", "crash", "fuzz"]
 MOST = 1 << 16  # as in mutants.hpp
@@ -64,7 +66,8 @@ class Case:
         """Whether it passes within `limit` seconds. Nothing that it has started is left."""
         chosen = [f"--first={self.index}", f"--last={self.index}"] if self.index else []
         command = [*ISOLATION, *self.test["cmd"], *chosen]
-        child = subprocess.Popen(command, env={**os.environ, **self.test["env"], **environment}, cwd=BUILD, start_new_session=True,
+        child = subprocess.Popen(command, env={**os.environ, **SANITIZERS, **self.test["env"], **environment},
+                                 cwd=self.test["build"], start_new_session=True,
                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             return child.wait(limit) == 0
@@ -118,20 +121,23 @@ def copy_and_mutate(rooms):
     return mutants
 
 
-def build():
+def build(sanitize):
     """The tests of SUITES that are programs of doctest."""
-    if not os.path.exists(os.path.join(BUILD, "build.ninja")):
-        subprocess.run(["meson", "setup", BUILD, SOURCE, "-Dwerror=false", "-Dwarning_level=0", "-Ddebug=false", "-Doptimization=1",
+    folder = os.path.join(FOLDER, "build-asan" if sanitize else "build")
+    if not os.path.exists(os.path.join(folder, "build.ninja")):
+        subprocess.run(["meson", "setup", folder, SOURCE, "-Dwerror=false", "-Dwarning_level=0", "-Ddebug=false", "-Doptimization=1",
                         "-Db_lto=false", "-Dexamples=disabled",
-                        f"-Dcpp_args=['-include', '{HERE}/mutants.hpp', '-D_GLIBCXX_ASSERTIONS']"],
+                        *(["-Db_sanitize=address,undefined", "-Db_lundef=false"] if sanitize else []),
+                        f"-Dcpp_args=['-include', '{HERE}/mutants.hpp', '-D_GLIBCXX_ASSERTIONS', '-fno-sanitize=vptr']"],
                        check=True, stdout=subprocess.DEVNULL)
-    targets = subprocess.run([sys.executable, os.path.join(ROOT, "tools/test_targets.py"), BUILD, *SUITES], capture_output=True,
+    subprocess.run(["ninja", "-C", folder, "build.ninja"], check=True, stdout=sys.stderr)  # with tests that are new
+    targets = subprocess.run([sys.executable, os.path.join(ROOT, "tools/test_targets.py"), folder, *SUITES], capture_output=True,
                              text=True, check=True).stdout.split()
-    subprocess.run(["ninja", "-C", BUILD, *targets], check=True, stdout=sys.stderr)
-    with open(os.path.join(BUILD, "meson-info/intro-tests.json"), encoding="utf-8") as f:
+    subprocess.run(["ninja", "-C", folder, *targets], check=True, stdout=sys.stderr)
+    with open(os.path.join(folder, "meson-info/intro-tests.json"), encoding="utf-8") as f:
         tests = json.load(f)
-    fitting = [t for t in tests if {s.split(":")[-1] for s in t["suite"]} & set(SUITES) and t["cmd"][0].startswith(BUILD)]
-    return fitting
+    fitting = [t for t in tests if {s.split(":")[-1] for s in t["suite"]} & set(SUITES) and t["cmd"][0].startswith(folder)]
+    return [{**t, "build": folder} for t in fitting]
 
 
 def counting(program):
@@ -235,6 +241,7 @@ def main():
     parser.add_argument("--budget", type=float, default=300)
     parser.add_argument("--report")
     parser.add_argument("--again")
+    parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     everything = copy_and_mutate(options.rooms.split(","))
@@ -247,7 +254,7 @@ def main():
         print(len(mutants), "changes:", ", ".join(f"{count} {kind}" for kind, count in collections.Counter(m.kind for m in mutants).most_common()))
         return
     start = time.monotonic()
-    cases = find_cases(build(), options.jobs)
+    cases = find_cases(build(options.sanitize), options.jobs)
     print(f"{len(cases)} cases come to {len(set().union(*[c.reached for c in cases]))} of {len(everything)} changes "
           f"({time.monotonic() - start:.0f} s with the build)", flush=True)
     equivalent = read_equivalent()
