@@ -12,7 +12,7 @@ pass without it right after, or it doesn't count. What no case can notice is in 
   --sample N     N changes drawn at random with seed S, in place of all
   --only TEXT    only changes whose name has TEXT
   --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)
-  --again F      what this report says was noticed counts as noticed; the others are run
+  --again F      what this report says was noticed counts as noticed; the others are run, but for those of equivalent.txt
   --sanitize     with AddressSanitizer and UBSan, in a build of its own: for changes of what only they see
   --list         says what would be changed, and ends
 
@@ -263,7 +263,9 @@ def main():
         with open(options.again, encoding="utf-8") as f:
             noticed = {r["name"]: r for r in json.load(f) if r["caught_by"]}
         results = [noticed[m.name()] for m in mutants if m.name() in noticed]
-        mutants = [m for m in mutants if m.name() not in noticed]
+        results += [{"name": m.name(), **m.__dict__, "caught_by": None, "cases": 0, "of": 0, "reason": equivalent[m.name()]}
+                    for m in mutants if m.name() in equivalent and m.name() not in noticed]
+        mutants = [m for m in mutants if m.name() not in noticed and m.name() not in equivalent]
 
     def one(mutant):
         case, ran = hunt.run(mutant)
