@@ -47,18 +47,31 @@ TEST_CASE("END is repeated until a new epoch begins") {
 }
 
 TEST_CASE("END comes although the trainer holds every slot") {
-  Setup s(2);
-  s.config.held = 2;
-  const Loader l = s.create();
-  begin(l.get(), 0);
-  std::uint64_t tokens[2] = {};
-  for (std::uint64_t& token : tokens) {
-    auto b = fresh<feedlane_batch>();
-    REQUIRE(feedlane_loader_next(l.get(), 0, &b, nullptr) == FEEDLANE_OK);
-    token = b.token;
-  }
-  CHECK(take(l.get()).status == FEEDLANE_END);
-  for (const std::uint64_t token : tokens) CHECK(feedlane_batch_release(l.get(), token) == FEEDLANE_OK);
+  for (const std::int32_t workers : {0, 2})
+    for (const std::int64_t max_batches : {0, 1}) {
+      CAPTURE(workers);
+      CAPTURE(max_batches);
+      std::int64_t slots = 1;
+      for (const bool is_known : {false, true}) {
+        Setup s(max_batches == 0 ? slots : slots + 1);
+        if (workers != 0) s.workers(workers);
+        s.config.held = 2;
+        if (max_batches != 0) s.config.max_batches = slots;
+        const Loader l = s.create();
+        slots = static_cast<std::int64_t>(stats_of(l.get()).slots);
+        if (!is_known) continue;
+        begin(l.get(), 0);
+        std::vector<std::uint64_t> tokens;
+        for (std::int64_t i = 0; i < slots; i++) {
+          auto b = fresh<feedlane_batch>();
+          REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+          tokens.push_back(b.token);
+        }
+        CHECK(stats_of(l.get()).slots_free == 0);
+        CHECK(take(l.get()).status == FEEDLANE_END);
+        for (const std::uint64_t token : tokens) CHECK(feedlane_batch_release(l.get(), token) == FEEDLANE_OK);
+      }
+    }
 }
 
 TEST_CASE("begin during an epoch starts the new epoch at its beginning") {

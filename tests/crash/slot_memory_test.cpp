@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "crash/hostile.hpp"
+#include "support/no_room.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -129,4 +130,31 @@ TEST_CASE("memory for large tensors is reserved before it is touched, also where
   }
   CHECK(large > 10);
   CHECK(stats_of(l.get()).restarts == 1);
+}
+
+TEST_CASE("slots whose memory can't be restored after a death are an error of next, until there is memory") {
+  Setup s(24);
+  s.workers(1);
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  wait_until_ready(l.get(), 1);
+  std::vector<Taken> taken;
+  {
+    const NoRoom full;
+    const auto pid = static_cast<pid_t>(worker_of(l.get(), 0).pid);
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    REQUIRE(eventually([&] { return !is_running(pid); }));
+    for (int told = 0; told < 3;) {
+      Error e;
+      const Taken t = take(l.get(), &e);
+      if (t.status == FEEDLANE_OK) {  // made before
+        taken.push_back(t);
+        continue;
+      }
+      REQUIRE(t.status == FEEDLANE_E_MEMORY);
+      told++;
+    }
+  }
+  for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
+  check_sequence(taken, 24, 1);
 }

@@ -14,7 +14,8 @@ namespace {
 
 // This thread is the worker too, in the pull form, with one of two tasks in hand.
 struct Hung {
-  Hung() {
+  explicit Hung(std::int64_t task_timeout_ns = 0) {
+    setup.config.task_timeout_ns = task_timeout_ns;
     setup.external(1).config.start = FEEDLANE_START_THREAD;
     setup.config.stop_timeout_ns = setup.config.term_timeout_ns = 20'000'000;
     loader = setup.create();
@@ -30,6 +31,18 @@ struct Hung {
     REQUIRE(feedlane_loader_local_worker(loader.get(), &made, nullptr) == FEEDLANE_OK);
     worker.reset(made);
     REQUIRE(feedlane_worker_ready(made, 0, nullptr, nullptr) == FEEDLANE_OK);
+  }
+  // Makes the rest of this epoch, from this batch on.
+  void serve(std::int64_t epoch, std::int64_t first) {
+    for (std::int64_t batch = first; batch < 4; batch++) {
+      REQUIRE(eventually([this] {
+        (void)feedlane_loader_poll(loader.get(), nullptr);
+        return feedlane_worker_next(worker.get(), 0, &task, nullptr) == FEEDLANE_OK;
+      }));
+      CHECK(task->epoch == epoch);
+      CHECK(feedlane_task_commit(task, 1, nullptr) == FEEDLANE_OK);
+      CHECK(take(loader.get()).batch == batch);
+    }
   }
   // Writes all of its task, as if nothing had happened.
   void write_on() const {
@@ -64,15 +77,7 @@ TEST_CASE("stop soon reports a thread that doesn't leave, and keeps its slots fr
   CHECK(stats_of(h.loader.get()).slots_free == stats_of(h.loader.get()).slots);
   begin(h.loader.get(), 2);
   h.join();
-  for (std::int64_t batch = 0; batch < 4; batch++) {
-    REQUIRE(eventually([&] {
-      (void)feedlane_loader_poll(h.loader.get(), nullptr);
-      return feedlane_worker_next(h.worker.get(), 0, &h.task, nullptr) == FEEDLANE_OK;
-    }));
-    CHECK(h.task->epoch == 2);
-    CHECK(feedlane_task_commit(h.task, 1, nullptr) == FEEDLANE_OK);
-    CHECK(take(h.loader.get()).batch == batch);
-  }
+  h.serve(2, 0);
   h.worker.reset();
 }
 
@@ -85,4 +90,37 @@ TEST_CASE("a loader destroyed before a thread has left keeps its memory until th
   CHECK(mappings_of("feedlane-") == 2);
   h.worker.reset();
   CHECK(mappings_of("feedlane-") == 0);
+}
+
+TEST_CASE("when all threads hang next says so, and the epoch goes on when one answers") {
+  Hung h(100'000'000);
+  Error e;
+  CHECK(take(h.loader.get(), &e).status == FEEDLANE_E_HUNG);
+  CHECK(e.says("all 1 threads hang"));
+  CHECK(feedlane_task_commit(h.task, 1, nullptr) == FEEDLANE_OK);  // which comes too late
+  h.serve(0, 0);
+  CHECK(stats_of(h.loader.get()).late_results == 1);
+  h.worker.reset();
+}
+
+TEST_CASE("a thread that leaves before an epoch has begun leaves a place for another one, also of shards") {
+  for (const std::int32_t iterable : {0, 1}) {
+    CAPTURE(iterable);
+    Setup s(iterable != 0 ? 0 : 4);
+    s.external(1).config.start = FEEDLANE_START_THREAD;
+    s.config.iterable = iterable;
+    const Loader l = s.create();
+    for (int i = 0; i < 3; i++) {
+      feedlane_worker* made = nullptr;
+      REQUIRE(feedlane_loader_local_worker(l.get(), &made, nullptr) == FEEDLANE_OK);
+      Worker worker(made);
+      REQUIRE(feedlane_worker_ready(made, 0, nullptr, nullptr) == FEEDLANE_OK);
+      wait_until_ready(l.get(), 1);
+      worker.reset();
+      REQUIRE(eventually([&] {
+        (void)feedlane_loader_poll(l.get(), nullptr);
+        return worker_of(l.get(), 0).generation == i + 1;
+      }));
+    }
+  }
 }

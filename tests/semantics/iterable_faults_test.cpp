@@ -45,8 +45,39 @@ TEST_CASE("an error of a shard is reported once, in its batch's position, with t
       // Made before it in the batch, and itself.
       expected.erase(expected.begin() + broken / 3 * 3, expected.begin() + broken + 1);
       CHECK(sorted(values_of(taken)) == expected);
+      for (const Taken& t : taken)
+        for (std::size_t row = 0; row < t.count; row++) CHECK(t.value("index", row) == t.value("value", row) % 1000);
       CHECK(stats_of(l.get()).restarts == 0);
     }
+}
+
+TEST_CASE("samples of shards that are left out count against the skip budget") {
+  for (const bool without_workers : {false, true}) {
+    CAPTURE(without_workers);
+    Iterable s({12}, 2, without_workers);
+    s.config.skip_budget = 1;
+    s.dataset.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
+      if (at(self).position != 3 && at(self).position != 7) return next(self, row, err);
+      at(self).position++;
+      return std::int32_t{FEEDLANE_E_OS};
+    };
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    int failed = 0;
+    Numbers values;
+    for (const Taken& t : take_outcomes(l.get())) {
+      if (t.status == FEEDLANE_OK) {
+        for (const std::int64_t value : values_of({t})) values.push_back(value);
+        continue;
+      }
+      CHECK(t.status == FEEDLANE_E_SAMPLE);
+      CHECK(t.argument == "config.skip_budget");
+      CHECK(t.found == 2);
+      failed++;
+    }
+    CHECK(failed == 1);
+    CHECK(values == Numbers{0, 1, 2, 4, 5, 6, 10, 11});
+  }
 }
 
 TEST_CASE("a shard that can't be restarted is E_INIT with the worker, until the next begin") {

@@ -382,3 +382,25 @@ TEST_CASE("counters of workers add up to what was yielded") {
   CHECK(feedlane_loader_get_worker_stats(l.get(), 3, &past) == FEEDLANE_END);
   CHECK(feedlane_loader_get_worker_stats(l.get(), -1, &past) == FEEDLANE_E_ARGUMENT);
 }
+
+TEST_CASE("a worker that is ready late gets its share although next never has to wait") {
+  Reports reports;
+  const Gate gate;
+  Setup s(500);
+  s.plan.report_fd = reports.fd();
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_open = 2;
+  const Loader l = s.workers(2).create();
+  begin(l.get(), 0);
+  std::vector<Taken> taken;
+  const auto tasks = [&] { return worker_of(l.get(), 0).tasks + worker_of(l.get(), 1).tasks; };
+  for (int i = 0; i < 400; i++) {
+    // Made, and not heard of. But for one that its worker has declined: that one the trainer sends out again.
+    for (int tries = 0; i > 150 && tries < 50 && tasks() <= static_cast<std::uint64_t>(i); tries++) ::usleep(200);
+    taken.push_back(take(l.get()));
+    if (i == 200) gate.open();
+  }
+  CHECK(worker_of(l.get(), 1).state == FEEDLANE_WORKER_READY);
+  for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
+  check_sequence(taken, 500, 1);
+}

@@ -227,3 +227,46 @@ TEST_CASE("after a quarantined batch each shard resumes with its own state") {
     }
   Deadly::is_deadly = true;
 }
+
+TEST_CASE("a shard's state that has room for a large batch is resumed with small ones") {
+  constexpr std::uint64_t state_bytes = 100'000;
+  static std::uint64_t loaded;
+  auto table = fresh<feedlane_dataset>();
+  table.restart = [](void*, std::int64_t, feedlane_error*) { return std::int32_t{FEEDLANE_OK}; };
+  table.next = [](void*, const feedlane_row* row, feedlane_error*) {
+    std::memcpy(row->fields[0], &row->index, sizeof row->index);
+    return std::int32_t{FEEDLANE_OK};
+  };
+  table.save = [](void*, void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error*) {
+    *bytes = state_bytes;
+    if (cap < state_bytes) return std::int32_t{FEEDLANE_E_LIMIT};
+    std::memset(buffer, 7, state_bytes);
+    return std::int32_t{FEEDLANE_OK};
+  };
+  table.load = [](void*, const void*, std::uint64_t bytes, feedlane_error*) {
+    loaded = bytes;
+    return std::int32_t{FEEDLANE_OK};
+  };
+  std::vector<std::byte> state(1 << 18);
+  for (const bool is_resumed : {false, true}) {
+    Setup s(0, is_resumed ? 4 : 16384);
+    s.forked(0, table).fields({field("index", int64_type)});
+    s.config.iterable = 1;
+    if (is_resumed) {
+      s.config.has_seed = 0;
+      s.config.seed = 0;
+      s.config.state = state.data();
+      s.config.state_bytes = state.size();
+    }
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    const Taken t = take(l.get());
+    REQUIRE_MESSAGE(t.status == FEEDLANE_OK, t.text);
+    CHECK(t.value("index") == (is_resumed ? 16384 : 0));
+    if (is_resumed) continue;
+    std::uint64_t bytes = 0;
+    REQUIRE(feedlane_loader_state(l.get(), 0, state.data(), state.size(), &bytes, nullptr) == FEEDLANE_OK);
+    state.resize(bytes);
+  }
+  CHECK(loaded == state_bytes);
+}

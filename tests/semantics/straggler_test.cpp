@@ -136,3 +136,30 @@ TEST_CASE("with round-robin dispatch batches wait for their worker") {
   for (const Taken& t : all) CHECK(t.worker == t.batch % 4);
   CHECK(made(l.get(), 4) == samples);
 }
+
+TEST_CASE("what waits for a worker that is still starting is made by an idle one, although another one is busy") {
+  int never[2] = {-1, -1};
+  REQUIRE(::pipe(never) == 0);
+  const Gate gate;
+  Setup s(6);
+  s.plan.stuck_fd = never[0];  // all that comes to worker 0, while worker 1 opens its data set
+  s.plan.stuck_index = 0;
+  s.plan.stuck_count = 6;
+  s.plan.stuck_worker = 0;
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_open = 2;
+  s.workers(3).config.prefetch_factor = 1;
+  s.config.out_of_order = 1;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::vector<Taken> taken;
+  for (int i = 0; i < 5; i++) {
+    taken.push_back(take(l.get()));
+    REQUIRE(taken.back().status == FEEDLANE_OK);
+    CHECK(taken.back().worker == 2);
+  }
+  gate.open();
+  for (int i = 0; i < 6; i++) REQUIRE(::write(never[1], "", 1) == 1);
+  CHECK(take_rest(l.get()).size() == 1);
+  for (const int fd : never) (void)::close(fd);
+}

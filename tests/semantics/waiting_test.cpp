@@ -330,6 +330,7 @@ TEST_CASE("time that next waits for a batch is counted, asleep or spinning, and 
   const std::uint64_t waited = stats_of(g.get()).wait_ns;
   REQUIRE(take(g.get()).status == FEEDLANE_OK);
   CHECK(stats_of(g.get()).wait_ns == waited);
+  CHECK_MESSAGE(stats_of(g.get()).start_wait_ns == waited, "it was the first one");
 }
 
 TEST_CASE("a wait that ends before next would sleep is counted whole") {
@@ -356,4 +357,47 @@ TEST_CASE("a batch that a call which may not wait has asked for in vain counts a
     CHECK((b.exposed_ns != 0) == has_asked);
     CHECK(feedlane_batch_release(g.get(), b.token) == FEEDLANE_OK);
   }
+}
+
+TEST_CASE("a deadline wakes a foreign loop that is asleep") {
+  int never[2] = {-1, -1};
+  REQUIRE(::pipe(never) == 0);
+  Setup s(4);
+  s.plan.stuck_fd = never[0];
+  s.plan.stuck_index = 1;
+  s.config.task_timeout_ns = 200'000'000;
+  s.workers(1);
+  const Loader l = s.create();
+  int fd = -1;
+  REQUIRE(feedlane_loader_wait_fd(l.get(), &fd) == FEEDLANE_OK);
+  begin(l.get(), 0);
+  std::vector<Taken> taken;
+  while (taken.size() < 4) {
+    REQUIRE(sleep_if_armed(l.get(), fd));
+    while (feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_AGAIN && taken.size() < 4) taken.push_back(take(l.get()));
+  }
+  check_sequence(taken, 4, 1);
+  CHECK(stats_of(l.get()).hung == 1);
+  for (const int end : never) (void)::close(end);
+}
+
+TEST_CASE("a foreign loop's sleep is no wait for data before an epoch has begun, nor after it was given up") {
+  Gated g(0);
+  const auto sleep = [&] {
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(g.get(), nullptr);
+      return feedlane_loader_arm(g.get()) == FEEDLANE_OK;
+    }));
+    (void)wait_readable(g.fd, 5'000'000);
+  };
+  sleep();
+  CHECK(stats_of(g.get()).wait_ns == 0);
+  begin(g.get(), 0);
+  REQUIRE(g.reports.wait_for(Report::began));
+  sleep();
+  g.gate.open();
+  REQUIRE(feedlane_loader_stop(g.get(), nullptr) == FEEDLANE_OK);
+  const std::uint64_t waited = stats_of(g.get()).wait_ns;
+  (void)wait_readable(-1, 5'000'000);
+  CHECK(stats_of(g.get()).wait_ns == waited);
 }
