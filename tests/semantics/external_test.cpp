@@ -198,6 +198,10 @@ TEST_CASE("external: a killed worker's batch is made again, open_worker offers i
   CHECK(status == FEEDLANE_E_PEER_DEAD);
   CHECK(taken.size() == 6);
   CHECK(worker_of(l.get(), 0).state == FEEDLANE_WORKER_NONE);
+  const std::vector<feedlane_event> told = events_of(l.get());
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].kind == FEEDLANE_EVENT_WORKER_DIED);
+  CHECK(told[1].kind == FEEDLANE_EVENT_WORKER_WANTED);
   const int ended = first->wait();
   REQUIRE_MESSAGE(ended != -1, "the host's own child was reaped by the library");
   CHECK(WIFSIGNALED(ended));
@@ -227,7 +231,9 @@ TEST_CASE("external: a worker that detaches by itself is no failure, and its pro
     CHECK(status == (i + 1 < visitors ? FEEDLANE_E_PEER_DEAD : FEEDLANE_END));
   }
   check_sequence(taken, 2 * visitors, 1);
-  for (const feedlane_event& e : events_of(l.get())) CHECK(e.kind == FEEDLANE_EVENT_WORKER_WANTED);
+  const std::vector<feedlane_event> told = events_of(l.get());
+  CHECK_FALSE(told.empty());
+  for (const feedlane_event& e : told) CHECK(e.kind == FEEDLANE_EVENT_WORKER_WANTED);
   CHECK(stats_of(l.get()).restarts == 0);
   gate.open();
   for (const auto& child : children) CHECK(child->finish() == "");

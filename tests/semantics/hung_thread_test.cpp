@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "support/process.hpp"
 #include "support/trainer.hpp"
@@ -123,4 +125,35 @@ TEST_CASE("a thread that leaves before an epoch has begun leaves a place for ano
       }));
     }
   }
+}
+
+TEST_CASE("a thread that is late to open its data set is left alone, and works when it has") {
+  Setup s(40);
+  s.external(2).config.start = FEEDLANE_START_THREAD;
+  s.config.start_timeout_ns = s.config.task_timeout_ns = 200'000'000;
+  s.connect();
+  s.config.dataset = &s.dataset;
+  feedlane_loader* made = nullptr;
+  REQUIRE(feedlane_loader_create(&s.config, &made, nullptr) == FEEDLANE_OK);
+  const Loader l(made);
+  feedlane_worker* late = nullptr;
+  REQUIRE(feedlane_loader_local_worker(l.get(), &late, nullptr) == FEEDLANE_OK);
+  Worker worker(late);
+  auto info = fresh<feedlane_worker_info>();
+  REQUIRE(feedlane_worker_get_info(late, &info) == FEEDLANE_OK);
+  const std::int32_t id = info.id;
+  std::thread other([&] { (void)feedlane_loader_run_local(l.get(), nullptr); });
+  const std::vector<Taken> taken = take_epoch(l.get(), 0);
+  check_sequence(taken, 40, 1);
+  for (const Taken& t : taken) CHECK(t.worker != id);
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return !events_of(l.get(), FEEDLANE_EVENT_WORKER_HUNG).empty();
+  }));
+  REQUIRE(feedlane_worker_ready(late, 0, nullptr, nullptr) == FEEDLANE_OK);
+  wait_until_ready(l.get(), 2);
+  CHECK(worker_of(l.get(), id).generation == 0);
+  worker.reset();
+  REQUIRE(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
+  other.join();
 }
