@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers that lie about their shards: each is found out, its shard is resumed by another, and every sample comes once.
+// Workers that lie about their shards, or of how far they are: each is found out, its shard is resumed by another, and every
+// sample comes once.
 #include <doctest/doctest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <string>
@@ -8,6 +10,7 @@
 
 #include "crash/hostile.hpp"
 #include "semantics/shards.hpp"
+#include "worker/greeting.hpp"
 
 using namespace feedlane::test;
 using namespace feedlane::test::shards;
@@ -57,4 +60,62 @@ TEST_CASE("a result that cannot be true of a shard costs its worker its life, an
     CHECK(stats_of(l.get()).invalid_results == 1);
     CHECK(stats_of(l.get()).restarts == 1);
   }
+}
+
+TEST_CASE("a batch that is given up says what was wrong with the last result") {
+  static constexpr Lie lie{"more rows than asked for", [](shm::ResultMessage& r, arena::Slot&) { r.rows = 4; }, false};
+  told = &lie;
+  not_its = open_descriptors();
+  Iterable s({15}, 3);
+  s.dataset.next = lying_next;
+  s.fields({field("value", int64_type)});
+  s.config.deterministic = 1;
+  s.config.max_kills_per_batch = 1;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const std::vector<Taken> all = take_outcomes(l.get());
+  REQUIRE(all.size() == 3);
+  CHECK(all[2].status == FEEDLANE_E_QUARANTINED);
+  CHECK(all[2].batch == 2);
+  CHECK_MESSAGE(all[2].text.find("the last one's result: 4 rows of 3") != std::string::npos, all[2].text);
+}
+
+namespace {
+
+// Before it has attached, a process says this over its socket, and ends.
+template <class Message>
+void say_first(const Message& message, bool waits, std::uint64_t invalid) {
+  Setup s(6);
+  s.external(1);
+  const Loader l = s.create();
+  std::int32_t id = -1;
+  std::int32_t fd = -1;
+  REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+  Child child({fd}, [&](Findings& f) {
+    feedlane::worker::Welcome welcome{};
+    EXPECT(f, ::recv(fd, &welcome, sizeof welcome, 0) == sizeof welcome);
+    EXPECT(f, send_over(fd, &message, sizeof message, {}));
+    if (waits) EXPECT(f, ::recv(fd, &welcome, sizeof welcome, 0) == 0);  // refused
+  });
+  (void)::close(fd);
+  if (!waits) CHECK(child.finish() == "");
+  CHECK(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return worker_of(l.get(), 0).state == FEEDLANE_WORKER_NONE;
+  }));
+  if (waits) CHECK(child.finish() == "");
+  CHECK(stats_of(l.get()).invalid_results == invalid);
+}
+
+}  // namespace
+
+TEST_CASE("a process that is ready before it has attached is refused") {
+  feedlane::worker::Ready ready{};
+  ready.magic = feedlane::worker::ready_magic;
+  ready.status = FEEDLANE_OK;
+  say_first(ready, true, 1);
+}
+
+TEST_CASE("a process that attaches and has ended when that is heard is no liar") {
+  say_first(feedlane::worker::Attached{feedlane::worker::attached_magic, shm::layout_hash}, false, 0);
 }

@@ -157,3 +157,23 @@ TEST_CASE("a thread that is late to open its data set is left alone, and works w
   REQUIRE(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
   other.join();
 }
+
+TEST_CASE("a thread that is late before the first epoch loses no shard of it") {
+  Setup s(0);
+  s.external(2).config.start = FEEDLANE_START_THREAD;
+  s.config.iterable = 1;
+  s.config.start_timeout_ns = s.config.task_timeout_ns = 100'000'000;
+  const Loader l = s.create();
+  feedlane_worker* made = nullptr;
+  REQUIRE(feedlane_loader_local_worker(l.get(), &made, nullptr) == FEEDLANE_OK);
+  const Worker late(made);
+  REQUIRE(feedlane_loader_local_worker(l.get(), &made, nullptr) == FEEDLANE_OK);
+  const Worker other(made);
+  REQUIRE(feedlane_worker_ready(other.get(), 0, nullptr, nullptr) == FEEDLANE_OK);
+  REQUIRE(eventually([&] {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    return !events_of(l.get(), FEEDLANE_EVENT_WORKER_HUNG).empty();
+  }));
+  CHECK(feedlane_worker_ready(late.get(), 0, nullptr, nullptr) == FEEDLANE_OK);
+  wait_until_ready(l.get(), 2);
+}

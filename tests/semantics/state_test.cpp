@@ -436,3 +436,19 @@ TEST_CASE("a trainer killed again and again resumes, each time with another numb
     }
   }
 }
+
+TEST_CASE("a resumed loader says how many batches the epoch has, with those that were yielded before") {
+  State state;
+  for (const bool is_resumed : {false, true}) {
+    Shuffled s;
+    if (is_resumed) go_on(s, state);
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    for (int i = 0; i < 3; i++) REQUIRE(take(l.get()).status == FEEDLANE_OK);
+    auto info = fresh<feedlane_loader_info>();
+    REQUIRE(feedlane_loader_get_info(l.get(), &info) == FEEDLANE_OK);
+    CHECK(info.batches == 11);
+    CHECK(info.batch == (is_resumed ? 6 : 3));
+    if (!is_resumed) state = state_of(l.get());
+  }
+}
