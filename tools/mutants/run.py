@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes single changes of the library, one after the other, and says which of them no test notices.
 
-Usage: tools/mutants/run.py [--rooms ring,shm,arena,supervisor,loader] [--sample N] [--seed S] [--only TEXT] [--jobs N]
+Usage: tools/mutants/run.py [--rooms ring,shm,arena,supervisor,loader] [--sample N] [--seed S] [--only REGEX] [--jobs N]
                             [--budget SECONDS] [--report FILE.json] [--again FILE.json] [--sanitize] [--list]
 
 Builds the library with all changes in it (mutate.py) and the tests into build-mutants/, finds which test case comes to which
@@ -10,7 +10,7 @@ change, and runs for each change the cases that do, the likely ones first, until
 pass without it right after, or it doesn't count. What no case can notice is in equivalent.txt, with the reason.
 
   --sample N     N changes drawn at random with seed S, in place of all
-  --only TEXT    only changes whose name has TEXT
+  --only REGEX   only changes in whose name this is found
   --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)
   --again F      what this report says was noticed counts as noticed; the others are run, but for those of equivalent.txt
   --sanitize     with AddressSanitizer and UBSan, in a build of its own: for changes of what only they see
@@ -245,7 +245,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     everything = copy_and_mutate(options.rooms.split(","))
-    mutants = [m for m in everything if options.only in m.name()]
+    mutants = [m for m in everything if re.search(options.only, m.name())]
     if options.sample is not None and options.sample < len(mutants):
         mutants = random.Random(options.seed).sample(mutants, options.sample)
     if options.list:
