@@ -341,8 +341,8 @@ Status Loader::save(const checkpoint::Progress& progress, std::vector<std::byte>
 Status Loader::state(std::uint64_t token, std::vector<std::byte>& out, Error& error) {
   const checkpoint::Progress* progress = &order_->progress();
   const std::int64_t epoch = progress->epoch;
-  if (order_->resume() && epoch < 0 && token == 0) {
-    out = config_.state;  // nothing has happened since
+  if (order_->resume() && token == 0) {
+    out = config_.state;  // no epoch has begun since
     return FEEDLANE_OK;
   }
   if (token != 0) {

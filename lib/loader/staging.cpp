@@ -96,10 +96,9 @@ Status Staging::begin(std::uint32_t slot, arena::Made& made, const arena::SlotTa
 
 void Staging::hand_out(std::uint32_t slot, std::uint64_t token) {
   const std::lock_guard lock(mutex_);
-  Buffer* b = find(slot);
-  if (b == nullptr) return;
-  b->token = token;
-  b->state = State::held;
+  Buffer& b = *find(slot);  // only what `is_ready` is handed out
+  b.token = token;
+  b.state = State::held;
 }
 
 void Staging::drop(std::uint32_t slot) {

@@ -112,6 +112,23 @@ TEST_CASE("a worker that changes its mark without end misses the deadline all th
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+TEST_CASE("a worker that hangs at a row that its batch doesn't have is reported without a sample") {
+  Liar liar;
+  liar.at = 2;
+  liar.lie = [](Liar& l, const feedlane_row&) {
+    l.inside().row().started_sample.store(2, relaxed);
+    for (;;) ::pause();
+  };
+  Setup s(8, 2);
+  liar.set(s, 1).config.task_timeout_ns = 300 * millisecond;
+  const Loader l = s.create();
+  check_sequence(take_epoch(l.get(), 0), 8, 2);
+  const std::vector<feedlane_event> hung = events_of(l.get(), FEEDLANE_EVENT_WORKER_HUNG);
+  REQUIRE(hung.size() == 1);
+  CHECK(hung[0].what.batch == 1);
+  CHECK(hung[0].what.sample == -1);
+}
+
 TEST_CASE("a worker that claims to be at another sample, where none may be, is detected") {
   Liar liar;
   liar.stumbles = true;  // which leaves a record

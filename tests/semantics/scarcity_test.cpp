@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <functional>
@@ -123,6 +124,35 @@ TEST_CASE("too few descriptors to replace a worker are reported, and the replace
     }));
     if (dispatch == FEEDLANE_DISPATCH_LEAST_LOADED) check_sequence(take_rest(l.get()), 40, 1);
   }
+}
+
+TEST_CASE("a worker that could not be replaced is started by the next begin, if no work is left before") {
+  Setup s(8);
+  s.workers(2).fields({field("index", int64_type)});
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  wait_until_ready(l.get(), 2);
+  {
+    const FewDescriptors few(0);
+    const auto pid = static_cast<pid_t>(worker_of(l.get(), 1).pid);
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    REQUIRE(eventually([&] { return !is_running(pid); }));
+    REQUIRE(eventually([&] {
+      (void)feedlane_loader_poll(l.get(), nullptr);
+      return !events_of(l.get(), FEEDLANE_EVENT_WARNING).empty();
+    }));
+    check_sequence(take_rest(l.get()), 8, 1);
+  }
+  // The next try would come within a tenth of a second.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  while (std::chrono::steady_clock::now() < until) {
+    (void)feedlane_loader_poll(l.get(), nullptr);
+    (void)::usleep(10'000);
+  }
+  CHECK(stats_of(l.get()).restarts == 0);
+  begin(l.get(), 1);
+  wait_until_ready(l.get(), 2);
+  check_sequence(take_rest(l.get()), 8, 1);
 }
 
 TEST_CASE("too few descriptors to replace the only worker are E_OS until there are enough, then the epoch continues") {
