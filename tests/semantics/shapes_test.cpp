@@ -449,7 +449,7 @@ TEST_CASE("without batches a task's tensor may have its own shape too") {
 }
 
 TEST_CASE("a small arena_bytes reduces prefetching with a warning, and the results are the same") {
-  for (const std::uint64_t pages : {2, 3, 5, 7, 8, 100}) {
+  for (const std::uint64_t pages : {2U, 3U, 5U, 7U, 8U, 100U}) {
     CAPTURE(pages);
     Setup s(40, 2);
     s.workers(3);
