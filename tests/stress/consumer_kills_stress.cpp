@@ -3,9 +3,9 @@
 // epoch, one of a batch, the one of the end), release, leave. The feeder goes on. The consumer beside them gets each batch
 // once, in order, whole. Share deal: a replacement gets exactly what the killed one had not taken: whether it had is read
 // from the words of its returns segment before the kill. In the end every slot is free, and the feeder has not grown.
-//   consumer_kills_stress                  each operation, at instructions spread over it; with FEEDLANE_STRESS=full at every one
-//   consumer_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction; SHARE is 1 (every) or 2
-//                                                   (deal)
+//   consumer_kills_stress                  each operation, at every action; with FEEDLANE_STRESS=full at every instruction too
+//   consumer_kills_stress actions SHARE OP          one operation, at every action; SHARE is 1 (every) or 2 (deal)
+//   consumer_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction
 #include <fcntl.h>
 #include <sys/uio.h>
 
@@ -197,7 +197,7 @@ class Ledger {
   }
   void killed(const Returns& r, Op op, std::uint64_t steps) {
     had_ = std::max(had_, r.taken);
-    last_ = std::string(names[static_cast<std::size_t>(op)]) + " after " + std::to_string(steps) + " instructions";
+    last_ = std::string(names[static_cast<std::size_t>(op)]) + " after " + std::to_string(steps) + " instructions or actions";
   }
 
  private:
@@ -235,7 +235,7 @@ class Leader {
   }
 
   // Kills a consumer in this operation after so many instructions. False: the operation came to its end before.
-  bool kill(Op op, std::uint64_t steps) {
+  bool kill(Op op, stress::Unit unit, std::uint64_t steps) {
     (void)::alarm(60 * static_cast<unsigned>(feedlane::test::slowness()));
     const bool is_once = op == Op::join || op == Op::leave;
     std::uint64_t nth = is_once ? 0 : random_(2);
@@ -251,14 +251,14 @@ class Leader {
       ledger_.yielded(w);
     } while (w.op != op || nth-- != 0);
     const Returns before = Returns::of(led.pid());
-    const stress::Led::Walk walk = led.walk(steps);
+    const stress::Led::Walk walk = led.walk(unit, steps);
     const Returns after = Returns::of(led.pid());
     if (walk.word) ledger_.yielded(Word::unpack(*walk.word));
     led.kill();
     ledger_.killed(after, op, walk.steps);
     Tally& t = tallies_[op];
     t.kills++;
-    t.longest = std::max(t.longest, walk.word ? walk.steps : 0);
+    t.length.take(unit, walk);
     t.whole += walk.word ? 1 : 0;
     if (after.is_mapped)
       t.outcomes[{true, after.taken != before.taken, after.position - before.position, after.returns - before.returns,
@@ -266,12 +266,10 @@ class Leader {
     else t.outcomes[{false, false, 0, 0, walk.word.has_value()}]++;
     return !walk.word.has_value();
   }
-  void spread(Op op, std::uint64_t count) {
-    stress::at_some(
-        count, random_, [&](std::uint64_t steps) { return kill(op, steps); }, [&] { return tallies_[op].longest; });
-  }
-  void every(Op op, std::uint64_t stride) {
-    stress::at_every(stride, [&](std::uint64_t steps) { return kill(op, steps); });
+  void carry_out(const stress::Plan& plan, Op op) {
+    constexpr std::uint64_t full_stride_of_join = 8;  // two kills a second, of nearly ten thousand
+    plan.carry_out(names[static_cast<std::size_t>(op)], op == Op::join ? full_stride_of_join : 1, 16, random_,
+                   tallies_[op].length, [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); });
   }
 
   // Everything comes to its end.
@@ -293,7 +291,8 @@ class Leader {
 
  private:
   struct Tally {
-    std::uint64_t kills = 0, longest = 0, whole = 0;
+    std::uint64_t kills = 0, whole = 0;
+    stress::Length length;
     // Whether the segment was mapped, whether `taken` was stored, messages given back, returns, whether it was whole.
     std::map<std::tuple<bool, bool, std::uint64_t, std::uint64_t, bool>, std::uint64_t> outcomes;
   };
@@ -310,12 +309,11 @@ class Leader {
     return r;
   }
   void print(std::uint64_t batches) const {
-    std::printf("share %s: %-9s %6s %12s %6s  %s\n", terms_.deals() ? "deal" : "every", "in", "kills", "instructions",
-                "whole", "outcomes (mapped, taken, messages, returns, whole: kills)");
+    std::printf("share %s: outcomes are (mapped, taken, messages, returns, whole: kills)\n", terms_.deals() ? "deal" : "every");
     for (const auto& [op, t] : tallies_) {
-      std::printf("             %-9s %6llu %12llu %6llu ", names[static_cast<std::size_t>(op)],
-                  static_cast<unsigned long long>(t.kills), static_cast<unsigned long long>(t.longest),
-                  static_cast<unsigned long long>(t.whole));
+      std::printf("%-8s %5llu kills, %llu whole; %s:", names[static_cast<std::size_t>(op)],
+                  static_cast<unsigned long long>(t.kills), static_cast<unsigned long long>(t.whole),
+                  t.length.text().c_str());
       for (const auto& [o, n] : t.outcomes)
         std::printf(" (%d %d %llu %llu %d: %llu)", std::get<0>(o), std::get<1>(o),
                     static_cast<unsigned long long>(std::get<2>(o)), static_cast<unsigned long long>(std::get<3>(o)),
@@ -349,21 +347,17 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) return sharing::work(fd);
   const std::vector<std::string> arguments(argv, argv + argc);
-  if (argc > 4 && arguments[1] != "every") return run_child(arguments);
+  const bool is_one = argc >= 4 && (arguments[1] == "every" || arguments[1] == "actions");
+  if (argc > 4 && !is_one) return run_child(arguments);
   (void)::setenv("LD_BIND_NOW", "1", 1);  // else much of what is walked through is the dynamic linker
-  const bool is_one = argc >= 4;
-  const std::uint64_t stride = argc == 5 ? std::strtoull(argv[4], nullptr, 10) : 1;
+  const stress::Plan plan = stress::Plan::of(arguments, 3);
   char folder[] = "/tmp/feedlane-kills.XXXXXX";
   if (::mkdtemp(folder) == nullptr) stress::die("mkdtemp", static_cast<std::uint64_t>(errno), 0);
   for (const std::int32_t share : {FEEDLANE_SHARE_DEAL, FEEDLANE_SHARE_EVERY}) {
     if (is_one && share != std::atoi(argv[2])) continue;
     const sharing::Terms terms = terms_of(share, std::string(folder) + "/feeder");
     Leader leader(terms);
-    for (std::size_t op = 1; op < names.size(); op++) {
-      if (is_one && arguments[3] != names[op]) continue;
-      if (is_one || stress::length(0, 1) != 0) leader.every(static_cast<Op>(op), stride);
-      else leader.spread(static_cast<Op>(op), 16);
-    }
+    for (std::size_t op = 1; op < names.size(); op++) leader.carry_out(plan, static_cast<Op>(op));
     leader.finish();
   }
   (void)::rmdir(folder);

@@ -2,8 +2,9 @@
 // The feeder of a shared loader is killed at instructions of all by which it delivers: begin, a round in the middle of an
 // epoch, the last round with the epoch's end. What is in the delivery rings at that instruction is what the two consumers get,
 // in order, whole, and E_PEER_DEAD after it, whether they take it meanwhile or only afterwards. The workers end.
-//   feeder_kills_stress   each operation, at a few instructions spread over it; with FEEDLANE_STRESS=full at every 11th one, of
-//                         a begin at every 101st
+//   feeder_kills_stress   each operation, at every action; with FEEDLANE_STRESS=full at every 11th instruction too, of a begin at
+//                         every 101st
+//   feeder_kills_stress actions SHARE OP          one operation, at every action
 //   feeder_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction; SHARE is 1 (every) or 2 (deal)
 #include <fcntl.h>
 #include <sys/uio.h>
@@ -190,7 +191,7 @@ class Leader {
   }
 
   // Kills a feeder in this operation after so many instructions. False: the operation came to its end before.
-  bool kill(Op op, std::uint64_t steps) {
+  bool kill(Op op, stress::Unit unit, std::uint64_t steps) {
     (void)::alarm(60 * static_cast<unsigned>(feedlane::test::slowness()));
     set_pace(op);
     int gate[2];
@@ -205,10 +206,14 @@ class Leader {
            std::to_string(reports_in_), std::to_string(is_late ? gate[0] : -1)},
           reports_in_, &processor_.all(), false));
     (void)::close(gate[0]);
-    lead_to(feeder, op);
-    const Delivered before = look_into_rings(feeder.pid());
-    const stress::Led::Walk walk = feeder.walk(steps);
-    const Delivered after = look_into_rings(feeder.pid());
+    stress::Led::Walk walk;
+    Delivered before, after;
+    do {  // a call that delivers nothing, as there is no result, isn't the one
+      lead_to(feeder, op);
+      before = look_into_rings(feeder.pid());
+      walk = feeder.walk(unit, steps);
+      after = look_into_rings(feeder.pid());
+    } while (walk.word && op != Op::begin && before == after);
     feeder.kill();
     const std::int64_t killed_ns = chaos::now_ns();
     (void)::close(gate[1]);
@@ -217,27 +222,24 @@ class Leader {
     Tally& t = tallies_[op];
     t.kills++;
     t.whole += walk.word ? 1 : 0;
-    t.longest = std::max(t.longest, walk.word ? walk.steps : 0);
+    t.length.take(unit, walk);
     t.longest_end_ns = std::max(t.longest_end_ns, chaos::now_ns() - killed_ns);
     std::string outcome;
     for (std::size_t i = 0; i < after.size(); i++) outcome += " " + std::to_string(after[i].all - before[i].all);
     t.outcomes[outcome]++;
     return !walk.word.has_value();
   }
-  void spread(Op op, std::uint64_t count) {
-    stress::at_some(
-        count, random_, [&](std::uint64_t steps) { return kill(op, steps); }, [&] { return tallies_[op].longest; });
-  }
-  void every(Op op, std::uint64_t stride) {
-    stress::at_every(stride, [&](std::uint64_t steps) { return kill(op, steps); });
+  void carry_out(const stress::Plan& plan, Op op) {
+    plan.carry_out(names[static_cast<std::size_t>(op)], stride_of(op), op == Op::begin ? 4 : 12, random_, tallies_[op].length,
+                   [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); });
   }
 
   void print() const {
     for (const auto& [op, t] : tallies_) {
-      std::printf("share %s: %-5s %5llu kills, %llu whole, %llu instructions, all over within %.0f ms; messages:",
+      std::printf("share %s: %-5s %5llu kills, %llu whole; %s; all over within %.0f ms; messages:",
                   terms_.deals() ? "deal" : "every", names[static_cast<std::size_t>(op)],
                   static_cast<unsigned long long>(t.kills), static_cast<unsigned long long>(t.whole),
-                  static_cast<unsigned long long>(t.longest), static_cast<double>(t.longest_end_ns) / 1e6);
+                  t.length.text().c_str(), static_cast<double>(t.longest_end_ns) / 1e6);
       for (const auto& [o, n] : t.outcomes)
         std::printf(" (%s: %llu)", o.c_str() + 1, static_cast<unsigned long long>(n));
       std::printf("\n");
@@ -246,7 +248,8 @@ class Leader {
 
  private:
   struct Tally {
-    std::uint64_t kills = 0, whole = 0, longest = 0;
+    std::uint64_t kills = 0, whole = 0;
+    stress::Length length;
     std::int64_t longest_end_ns = 0;
     std::map<std::string, std::uint64_t> outcomes;  // messages for each consumer, in the operation
   };
@@ -276,7 +279,7 @@ class Leader {
     }
     std::sort(got.begin(), got.end());
     const std::string where =
-        std::string(names[static_cast<std::size_t>(op)]) + " after " + std::to_string(steps) + " instructions: ";
+        std::string(names[static_cast<std::size_t>(op)]) + " after " + std::to_string(steps) + " instructions or actions: ";
     compare((where + "consumers").c_str(), static_cast<std::int64_t>(delivered.size()), places);
     for (std::size_t i = 0; i < places; i++) {
       compare((where + "batches of a consumer").c_str(), static_cast<std::int64_t>(got[i].batches),
@@ -314,22 +317,17 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) return work(fd);
   const std::vector<std::string> arguments(argv, argv + argc);
-  if (argc > 4 && arguments[1] != "every") return run_child(arguments);
+  const bool is_one = argc >= 4 && (arguments[1] == "every" || arguments[1] == "actions");
+  if (argc > 4 && !is_one) return run_child(arguments);
   (void)::setenv("LD_BIND_NOW", "1", 1);  // else much of what is walked through is the dynamic linker
-  const bool is_one = argc >= 4;
-  const std::uint64_t stride = argc == 5 ? std::strtoull(argv[4], nullptr, 10) : 1;
+  const stress::Plan plan = stress::Plan::of(arguments, 3);
   char folder[] = "/tmp/feedlane-kills.XXXXXX";
   if (::mkdtemp(folder) == nullptr) stress::die("mkdtemp", static_cast<std::uint64_t>(errno), 0);
   for (const std::int32_t share : {FEEDLANE_SHARE_DEAL, FEEDLANE_SHARE_EVERY}) {
     if (is_one && share != std::atoi(argv[2])) continue;
     const sharing::Terms terms = terms_of(share, std::string(folder) + "/feeder");
     Leader leader(terms);
-    for (std::size_t op = 1; op < names.size(); op++) {
-      if (is_one && arguments[3] != names[op]) continue;
-      if (is_one || stress::length(0, 1) != 0)
-        leader.every(static_cast<Op>(op), is_one ? stride : stride_of(static_cast<Op>(op)));
-      else leader.spread(static_cast<Op>(op), static_cast<Op>(op) == Op::begin ? 4 : 12);
-    }
+    for (std::size_t op = 1; op < names.size(); op++) leader.carry_out(plan, static_cast<Op>(op));
     leader.print();
   }
   (void)::alarm(0);

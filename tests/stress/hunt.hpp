@@ -61,12 +61,17 @@ struct Kill {
   bool whole;      // the operation had come to its end
 };
 
-// Instructions of an operation, of those that were walked through whole.
+// Instructions and actions of an operation, of those that were walked through whole.
 struct Length {
   std::uint64_t walks = 0;
-  std::uint64_t longest = 0;
+  std::uint64_t longest = 0;  // in instructions
+  std::uint64_t actions = 0;
 
-  void take(Op op, std::uint64_t steps) {
+  void take(Op op, stress::Unit unit, std::uint64_t steps) {
+    if (unit == stress::Unit::action) {
+      actions = std::max(actions, steps);
+      return;
+    }
     // Now and then an allocation has to grow too, which is another operation: for it the shortest counts.
     longest = walks++ == 0 ? steps : op == Op::allocate ? std::min(longest, steps) : std::max(longest, steps);
   }
@@ -78,6 +83,7 @@ class Choice {
  public:
   struct Pick {
     Op op;
+    stress::Unit unit;
     std::uint64_t steps;
   };
   virtual ~Choice() = default;
@@ -94,10 +100,10 @@ class AtRandom : public Choice {
     do turn_++;
     while (is_left_out());
     const Length& l = lengths[static_cast<std::size_t>(op())];
-    if (l.walks == 0) return {op(), UINT64_MAX};
+    if (l.walks == 0) return {op(), stress::Unit::instruction, UINT64_MAX};
     // Half of the rings end where they begin: a store that comes too late for the result would be there.
-    if (op() == Op::ring && random_(2) == 0) return {op(), random_(16)};
-    return {op(), random_(l.longest + l.longest / 8 + 1)};  // perhaps there is a longer way than those seen
+    if (op() == Op::ring && random_(2) == 0) return {op(), stress::Unit::instruction, random_(16)};
+    return {op(), stress::Unit::instruction, random_(l.longest + l.longest / 8 + 1)};  // perhaps there is a longer way than those seen
   }
   bool go_on(const Kill&) override { return --left_ != 0; }
 
@@ -115,26 +121,49 @@ class AtRandom : public Choice {
   stress::Random random_{0x5eed5eed};
 };
 
-// One operation, after 0, 1, 2 ... instructions, until it was whole a few times in a row: it isn't always of one length.
+// One operation, after 0, 1, 2 ... instructions or actions, until it was whole a few times in a row: it isn't always of one
+// length.
 class Every : public Choice {
  public:
-  explicit Every(Op op) : op_(op) {}
-  Pick next(const Lengths&) override { return {op_, steps_++}; }
+  Every(Op op, stress::Unit unit) : op_(op), unit_(unit) {}
+  Pick next(const Lengths&) override { return {op_, unit_, steps_++}; }
   bool go_on(const Kill& last) override {
     whole_ = last.whole ? whole_ + 1 : 0;
-    return whole_ < 100;
+    return whole_ < (unit_ == stress::Unit::action ? 10 : 100);
   }
 
  private:
   Op op_;
+  stress::Unit unit_;
   std::uint64_t steps_ = 0;
   int whole_ = 0;
 };
 
-inline std::unique_ptr<Choice> at_random(std::uint64_t kills, bool grows) {
-  return std::make_unique<AtRandom>(kills, grows);
+// One choice after another.
+class InTurn : public Choice {
+ public:
+  void add(std::unique_ptr<Choice> choice) { choices_.push_back(std::move(choice)); }
+  Pick next(const Lengths& lengths) override { return choices_.front()->next(lengths); }
+  bool go_on(const Kill& last) override {
+    if (!choices_.front()->go_on(last)) choices_.pop_front();
+    return !choices_.empty();
+  }
+
+ private:
+  std::deque<std::unique_ptr<Choice>> choices_;
+};
+
+inline std::unique_ptr<Choice> every(Op op, stress::Unit unit) {
+  return op == Op::none ? nullptr : std::make_unique<Every>(op, unit);
 }
-inline std::unique_ptr<Choice> every(Op op) { return op == Op::none ? nullptr : std::make_unique<Every>(op); }
+// Each operation at every action, then at instructions drawn at random. `ring` is a part of `commit`.
+inline std::unique_ptr<Choice> all(std::uint64_t random_kills, bool grows) {
+  auto both = std::make_unique<InTurn>();
+  for (std::size_t op = 1; stress::knows_actions && op < names.size(); op++)
+    if (static_cast<Op>(op) != Op::ring) both->add(every(static_cast<Op>(op), stress::Unit::action));
+  both->add(std::make_unique<AtRandom>(random_kills, grows));
+  return both;
+}
 
 // The loader's own result lanes, as a monitor sees them: whether a worker that stands still has committed.
 class LaneView {
@@ -256,13 +285,13 @@ class Hunter {
     const auto has_result = [&] { return lanes.results(place) != before; };
     if (pick.op == Op::ring)
       while (!has_result())
-        if (worker.walk(1).word) stress::die("a commit without a result", 0, 1);
-    const stress::Led::Walk walk = worker.walk(pick.steps);
+        if (worker.walk(stress::Unit::instruction, 1).word) stress::die("a commit without a result", 0, 1);
+    const stress::Led::Walk walk = worker.walk(pick.unit, pick.steps);
     // Once a worker has said that it leaves, the trainer prepares the lane's cells for the next one.
     const bool committed =
         pick.op != Op::detach && has_result() && !(pick.op == Op::receive && lanes.is_declined(place));
     worker.kill();
-    if (walk.word) lengths_[static_cast<std::size_t>(pick.op)].take(pick.op, walk.steps);
+    if (walk.word) lengths_[static_cast<std::size_t>(pick.op)].take(pick.op, pick.unit, walk.steps);
     const bool has_task = pick.op == Op::receive && walk.word.has_value();
     kills_.push_back({pick.op, has_task ? Word::unpack(*walk.word) : at, walk.steps, committed, walk.word.has_value()});
     count_.fetch_add(1, std::memory_order_relaxed);
@@ -284,7 +313,8 @@ class Hunter {
 };
 
 inline void print(const std::deque<Kill>& kills, const Lengths& lengths) {
-  std::printf("%-9s %6s %13s %10s %10s %9s\n", "in", "kills", "instructions", "uncommitted", "committed", "at the end");
+  std::printf("%-9s %6s %13s %8s %12s %10s %11s\n", "in", "kills", "instructions", "actions", "uncommitted", "committed",
+              "at the end");
   for (std::size_t op = 1; op < names.size(); op++) {
     std::array<unsigned long long, 4> n{};
     for (const Kill& k : kills) {
@@ -293,8 +323,9 @@ inline void print(const std::deque<Kill>& kills, const Lengths& lengths) {
       if (k.at.in_hand) n[k.committed ? 2 : 1]++;
       if (k.whole) n[3]++;
     }
-    std::printf("%-9s %6llu %13llu %11llu %9llu %10llu\n", names[op], n[0],
-                static_cast<unsigned long long>(lengths[op].longest), n[1], n[2], n[3]);
+    std::printf("%-9s %6llu %13llu %8llu %12llu %10llu %11llu\n", names[op], n[0],
+                static_cast<unsigned long long>(lengths[op].longest),
+                static_cast<unsigned long long>(lengths[op].actions), n[1], n[2], n[3]);
   }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers are killed at sampled instructions of all that they do with the library: attach, ready, receive, allocate,
-// commit, ring, fail, detach. Every batch of every epoch comes once, in order, whole; what was committed before the kill
+// Workers are killed at instructions of all that they do with the library: attach, ready, receive, grow, allocate, commit, ring,
+// fail, detach. Every batch of every epoch comes once, in order, whole; what was committed before the kill
 // is what comes, what wasn't is made again; and nothing grows.
-//   kill_sampling_stress            each operation in its turn, at random instructions
-//   kill_sampling_stress every OP   one kill at every instruction of one operation
+//   kill_sampling_stress             each operation, at every action; then each in its turn, at random instructions
+//   kill_sampling_stress actions OP  one kill at every action of one operation
+//   kill_sampling_stress every OP    one kill at every instruction of one operation
 #include <array>
 #include <deque>
 #include <memory>
@@ -127,6 +128,8 @@ class Worker {
 
 class Trainer {
  public:
+  static constexpr std::size_t warm_up = 20;  // kills
+
   explicit Trainer(hunt::Hunter& hunter) : hunter_(hunter) {
     feedlane_init(&error_, sizeof error_);
     feedlane_sampler* sampler = nullptr;
@@ -176,7 +179,7 @@ class Trainer {
       if (!k.at.in_hand) continue;
       const std::int64_t by = made_by_[static_cast<std::size_t>(k.at.epoch)][static_cast<std::size_t>(k.at.batch)];
       const std::string where = std::string(hunt::names[static_cast<std::size_t>(k.op)]) + " after " +
-                                std::to_string(k.steps) + " instructions, " + words_of(k.at.epoch, k.at.batch);
+                                std::to_string(k.steps) + " instructions or actions, " + words_of(k.at.epoch, k.at.batch);
       if (k.committed) compare((where + ": it was committed and came from another attempt").c_str(), by, k.at.attempt);
       else if (by <= k.at.attempt)
         compare((where + ": it wasn't committed and came all the same").c_str(), by, k.at.attempt + 1);
@@ -197,7 +200,7 @@ class Trainer {
     feedlane_event event;
     feedlane_init(&event, sizeof event);
     while (feedlane_loader_event(loader_, &event) == FEEDLANE_OK) continue;
-    if (!has_first_ && hunter_.kills() > 20) {
+    if (!has_first_ && hunter_.kills() > warm_up) {
       first_ = stress::footprint();
       has_first_ = true;
     }
@@ -263,8 +266,10 @@ int main(int argc, char** argv) {
   if (argc == 5 && arguments[1] == "worker")
     return Worker(arguments[4] != "free").work(std::atoi(argv[2]), std::atoll(argv[3]), arguments[4] == "in-hand");
   std::unique_ptr<hunt::Choice> choice;
-  if (argc == 3 && arguments[1] == "every") choice = hunt::every(hunt::op_of(arguments[2]));
-  else choice = hunt::at_random(stress::length(200, 10'000), stress::length(0, 1) != 0);
+  if (argc == 3)
+    choice = hunt::every(hunt::op_of(arguments[2]),
+                         arguments[1] == "every" ? stress::Unit::instruction : stress::Unit::action);
+  else choice = hunt::all(stress::length(200, 10'000), stress::length(0, 1) != 0);
   if (choice == nullptr) return 2;
   hunt::Hunter hunter(*choice);
   Trainer trainer(hunter);
@@ -273,7 +278,8 @@ int main(int argc, char** argv) {
   const std::deque<hunt::Kill> kills = hunter.finish();
   trainer.judge(kills);
   // The place of a worker that was just killed: its socket, its events, its lifeline, its pidfd, the offer.
-  stress::check_growth(trainer.first(), trainer.last(), {.resident_kib = 4096, .descriptors = 8, .mappings = 0});
+  if (kills.size() > Trainer::warm_up)
+    stress::check_growth(trainer.first(), trainer.last(), {.resident_kib = 4096, .descriptors = 8, .mappings = 0});
   hunt::print(kills, hunter.lengths());
   std::printf("%zu kills; %lld epochs of %lld batches, each once, in order, whole; resident %llu -> %llu KiB\n",
               kills.size(), static_cast<long long>(trainer.epochs()), static_cast<long long>(batches),

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Child processes that are led instruction by instruction. A child says what it is about to do by announce(); whoever started
-// it lets it run to such a word, walks on by so many instructions, looks at what the child has done to shared memory, and
-// kills it. ptrace belongs to a thread: all of a child's life is led by the one that started it.
+// Child processes that are led instruction by instruction, or action by action: a system call, or a store to shared memory.
+// Between two actions a process does nothing that others could tell: a kill there leaves what a kill just before the second one
+// leaves. So kills before each action stand for kills at every instruction.
+// A child says what it is about to do by announce(); the process that started it lets it run to such a word, walks on by so many
+// instructions or actions, looks at what the child has done to shared memory, and kills it. ptrace belongs to a thread: all of a
+// child's life is led by the one that started it.
 #pragma once
 
 #include <sched.h>
@@ -11,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -20,8 +24,16 @@
 #include <vector>
 
 #include "shared.hpp"
+#include "shared_stores.hpp"
 
 namespace stress {
+
+enum class Unit : std::uint8_t { instruction, action };
+#if defined(__x86_64__)
+constexpr bool knows_actions = true;
+#else
+constexpr bool knows_actions = false;
+#endif
 
 // In the child: stops it with this word. The signal never arrives; of the operation that follows, the walk also makes the few
 // instructions with which this returns.
@@ -56,7 +68,7 @@ class Led {
     const int status = await();
     if (WIFEXITED(status) && WEXITSTATUS(status) == exit_untraceable) std::_Exit(exit_untraceable);
     if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP) die("a child that stops at exec", to_word(status), SIGTRAP);
-    if (::ptrace(PTRACE_SETOPTIONS, pid_, nullptr, PTRACE_O_EXITKILL) != 0) die("ptrace", to_word(errno), 0);
+    if (::ptrace(PTRACE_SETOPTIONS, pid_, nullptr, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD) != 0) die("ptrace", to_word(errno), 0);
   }
   Led(const Led&) = delete;
   Led& operator=(const Led&) = delete;
@@ -73,11 +85,24 @@ class Led {
   }
 
   struct Walk {
-    std::uint64_t steps = 0;
+    std::uint64_t steps = 0;            // instructions or actions
+    std::uint64_t stores = 0;           // of the actions
     std::optional<std::uint64_t> word;  // it came to its next one
   };
-  // So many instructions, or to its next word. A system call is one, however long it waits.
-  Walk walk(std::uint64_t most) {
+  // So many instructions or actions, or to its next word. A system call is one, however long it waits. Actions: it stops before
+  // the next one, and can't go on from there, as its shared memory is closed to it.
+  Walk walk(Unit unit, std::uint64_t most) { return unit == Unit::action ? act(most) : step(most); }
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  // Where it is. It is gone when this returns.
+  void kill() {
+    if (pid_ < 0) return;
+    (void)::kill(pid_, SIGKILL);
+    while (pid_ > 0) (void)await();
+  }
+
+ private:
+  Walk step(std::uint64_t most) {
     Walk w;
     while (w.steps < most) {
       resume(PTRACE_SINGLESTEP);
@@ -89,16 +114,43 @@ class Led {
     }
     return w;
   }
-
-  [[nodiscard]] pid_t pid() const { return pid_; }
-  // Where it is. It is gone when this returns.
-  void kill() {
-    if (pid_ < 0) return;
-    (void)::kill(pid_, SIGKILL);
-    while (pid_ > 0) (void)await();
+#if defined(__x86_64__)
+  Walk act(std::uint64_t most) {
+    SharedStores stores(
+        pid_, [](void* self) { return static_cast<Led*>(self)->await(); }, this);
+    for (Walk w;;) {
+      resume(PTRACE_SYSCALL);
+      const int status = await();
+      if (!WIFSTOPPED(status)) die("the end of a child that is led", to_word(status), 0);
+      const int signal = WSTOPSIG(status);
+      if (signal == (SIGTRAP | 0x80)) {
+        if (!is_before_call()) {
+          stores.after_call();
+          continue;
+        }
+        if (w.steps == most) return w;
+        stores.before_call();
+        w.steps++;
+      } else if (signal == SIGSEGV && stores.is_before_store()) {
+        if (w.steps == most) return w;
+        stores.let_store();
+        w.steps++;
+        w.stores++;
+      } else if ((w.word = word_of(status))) {
+        stores.open();
+        return w;
+      }
+    }
   }
+  [[nodiscard]] bool is_before_call() const {
+    __ptrace_syscall_info info{};
+    if (::ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) < 0) die("ptrace", to_word(errno), 0);
+    return info.op == PTRACE_SYSCALL_INFO_ENTRY;
+  }
+#else
+  Walk act(std::uint64_t) { die("actions are known on x86-64 only", 0, 1); }
+#endif
 
- private:
   static std::uint64_t to_word(int number) { return static_cast<std::uint64_t>(number); }
   void resume(decltype(PTRACE_CONT) how) const {
     if (::ptrace(how, pid_, nullptr, nullptr) != 0) die("ptrace", to_word(errno), 0);
@@ -145,21 +197,68 @@ class OneProcessor {
   cpu_set_t all_{};
 };
 
-// Where to kill in an operation. `kill(steps)` lets it run for so many instructions and kills; it is false if the operation
-// came to its end before.
+// How long an operation is: the most that it had when it came to its end.
+struct Length {
+  std::uint64_t instructions = 0, actions = 0, stores = 0;
+
+  void take(Unit unit, const Led::Walk& walk) {
+    if (!walk.word) return;
+    std::uint64_t& longest = unit == Unit::action ? actions : instructions;
+    longest = std::max(longest, walk.steps);
+    stores = std::max(stores, walk.stores);
+  }
+  [[nodiscard]] std::string text() const {
+    return std::to_string(instructions) + " instructions, " + std::to_string(actions) + " actions (" +
+           std::to_string(stores) + " stores)";
+  }
+};
+
+// Where to kill in an operation. `kill(unit, steps)` lets it run for so many instructions or actions and kills; it is false if
+// the operation came to its end before.
 //
-// At 0, stride, 2 stride ... instructions, until it was whole a few times in a row: it isn't always of one length.
+// At 0, stride, 2 stride ..., until it was whole a few times in a row: it isn't always of one length.
 template <class Kill>
-void at_every(std::uint64_t stride, Kill&& kill) {
+void at_every(Unit unit, std::uint64_t stride, Kill&& kill) {
   int whole = 0;
-  for (std::uint64_t steps = 0; whole < 5; steps += stride) whole = kill(steps) ? 0 : whole + 1;
+  for (std::uint64_t steps = 0; whole < 5; steps += stride) whole = kill(unit, steps) ? 0 : whole + 1;
 }
-// At `count` places spread over its length. `longest()` is the most instructions that it had when it was whole.
-template <class Kill, class Longest>
-void at_some(std::uint64_t count, Random& random, Kill&& kill, Longest&& longest) {
-  while (kill(UINT64_MAX)) continue;
-  const std::uint64_t length = longest();
-  for (std::uint64_t i = 0; i < count; i++) (void)kill((length * i + random(length)) / count);
+// At `count` instructions spread over its length.
+template <class Kill>
+void at_some(std::uint64_t count, Random& random, const Length& length, Kill&& kill) {
+  if (count == 0) return;
+  while (kill(Unit::instruction, UINT64_MAX)) continue;
+  const std::uint64_t n = length.instructions;
+  for (std::uint64_t i = 0; i < count; i++) (void)kill(Unit::instruction, (n * i + random(n)) / count);
 }
+
+// Which kills: of the arguments of a program.
+struct Plan {
+  std::string only;  // the operation; empty: each
+  Unit unit = Unit::action;
+  std::uint64_t stride = 1;
+
+  // `arguments`: "every" or "actions", ..., OP [STRIDE], with OP at `at`.
+  static Plan of(const std::vector<std::string>& arguments, std::size_t at) {
+    Plan plan;
+    if (arguments.size() <= at) return plan;
+    plan.only = arguments[at];
+    if (arguments[1] == "every") plan.unit = Unit::instruction;
+    if (arguments.size() > at + 1) plan.stride = std::strtoull(arguments[at + 1].c_str(), nullptr, 10);
+    return plan;
+  }
+  // All that there is to do in an operation. In a check, actions, and a few instructions where there are none to be told; at
+  // full length, every instruction as well, of long operations one in so many.
+  template <class Kill>
+  void carry_out(const std::string& name, std::uint64_t full_stride, std::uint64_t some, Random& random, const Length& length,
+                 Kill&& kill) const {
+    if (!only.empty()) {
+      if (only == name) at_every(unit, stride, kill);
+      return;
+    }
+    if (knows_actions) at_every(Unit::action, 1, kill);
+    if (stress::length(0, 1) != 0) at_every(Unit::instruction, full_stride, kill);
+    else at_some(knows_actions ? 0 : some, random, length, kill);
+  }
+};
 
 }  // namespace stress

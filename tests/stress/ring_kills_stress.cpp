@@ -4,8 +4,9 @@
 // free for the next sender. A receiver: create, admit (the calls of arm until a sender's first message), peek, release,
 // destroy. Its senders learn of the end, and the next receiver at the same path gets theirs. In the end nothing is left
 // behind, and the process at the other end has not grown.
-//   ring_kills_stress                       each operation, at instructions spread over it; with FEEDLANE_STRESS=full at every
-//                                           one, of create and admit at every 2003rd
+//   ring_kills_stress                       each operation, at every action; with FEEDLANE_STRESS=full at every instruction too,
+//                                           of create and admit at every 2003rd
+//   ring_kills_stress actions OP            one operation, at every action
 //   ring_kills_stress every OP [STRIDE]     one operation, at every STRIDE-th instruction
 #include <fcntl.h>
 #include <poll.h>
@@ -295,19 +296,21 @@ class Leader {
  public:
   explicit Leader(std::string path) : path_(std::move(path)) {}
 
-  void some(Op op, std::uint64_t count) {
-    stress::at_some(
-        count, random_, [&](std::uint64_t steps) { return kill(op, steps); }, [&] { return tallies_[op].longest; });
+  void whole(Op op) {
+    while (kill(op, stress::knows_actions ? stress::Unit::action : stress::Unit::instruction, UINT64_MAX)) continue;
   }
-  void every(Op op, std::uint64_t stride) {
-    stress::at_every(stride, [&](std::uint64_t steps) { return kill(op, steps); });
+  void carry_out(const stress::Plan& plan, Op op) {
+    // Both look how much memory there is: hundreds of thousands of instructions.
+    const bool is_long = op == Op::create || op == Op::admit;
+    plan.carry_out(names[static_cast<std::size_t>(op)], is_long ? 2003 : 1, is_long ? 2 : 32, random_, tallies_[op].length,
+                   [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); });
   }
   // The other end lives as long as this.
   template <class F>
   void beside_receiver(F&& f) {
     Receiving receiving(path_);
     receiving_ = &receiving;
-    (void)kill(Op::leave, UINT64_MAX);  // there is no END before the first sender
+    whole(Op::leave);  // there is no END before the first sender
     f();
     receiving_ = nullptr;
   }
@@ -321,12 +324,10 @@ class Leader {
   [[nodiscard]] bool is_path_free() const { return ::access(path_.c_str(), F_OK) != 0; }
 
   void print() const {
-    std::printf("%-8s %6s %12s %6s  outcomes (messages that came besides what was committed before: kills)\n", "in",
-                "kills", "instructions", "whole");
     for (const auto& [op, t] : tallies_) {
-      std::printf("%-8s %6llu %12llu %6llu ", names[static_cast<std::size_t>(op)],
-                  static_cast<unsigned long long>(t.kills), static_cast<unsigned long long>(t.longest),
-                  static_cast<unsigned long long>(t.whole));
+      std::printf("%-8s %5llu kills, %llu whole; %s; messages that came besides what was committed before:",
+                  names[static_cast<std::size_t>(op)], static_cast<unsigned long long>(t.kills),
+                  static_cast<unsigned long long>(t.whole), t.length.text().c_str());
       for (const auto& [more, n] : t.outcomes)
         std::printf(" (%llu: %llu)", static_cast<unsigned long long>(more), static_cast<unsigned long long>(n));
       std::printf("\n");
@@ -335,7 +336,8 @@ class Leader {
 
  private:
   struct Tally {
-    std::uint64_t kills = 0, longest = 0, whole = 0;
+    std::uint64_t kills = 0, whole = 0;
+    stress::Length length;
     std::map<std::uint64_t, std::uint64_t> outcomes;
   };
 
@@ -346,7 +348,7 @@ class Leader {
                        STDERR_FILENO);
   }
   // False: the operation came to its end before.
-  bool kill(Op op, std::uint64_t steps) {
+  bool kill(Op op, stress::Unit unit, std::uint64_t steps) {
     (void)::alarm(60 * static_cast<unsigned>(feedlane::test::slowness()));
     stress::Led led = start(op);
     std::uint64_t nth = is_once(op) ? 0 : random_(6);
@@ -356,11 +358,11 @@ class Leader {
       if (!word) stress::die("an end that ended by itself", 0, 1);
       w = Word::unpack(*word);
     } while (w.op != op || nth-- != 0);
-    const stress::Led::Walk walk = led.walk(steps);
+    const stress::Led::Walk walk = led.walk(unit, steps);
     led.kill();
     Tally& t = tallies_[op];
     t.kills++;
-    t.longest = std::max(t.longest, walk.word ? walk.steps : 0);
+    t.length.take(unit, walk);
     t.whole += walk.word ? 1 : 0;
     t.outcomes[is_of_sender(op) ? judge(op, w, walk) : 0]++;
     return !walk.word.has_value();
@@ -369,7 +371,7 @@ class Leader {
   std::uint64_t judge(Op op, const Word& before, const stress::Led::Walk& walk) const {
     const std::uint64_t came = receiving_->drain();
     const std::string where = std::string(names[static_cast<std::size_t>(op)]) + " after " +
-                              std::to_string(walk.steps) + " instructions: messages that came";
+                              std::to_string(walk.steps) + " instructions or actions: messages that came";
     const std::uint64_t more = walk.word          ? Word::unpack(*walk.word).done - before.done
                                : op == Op::commit ? before.in_hand
                                                   : 0;
@@ -394,10 +396,9 @@ int main(int argc, char** argv) {
   if (argc == 4 && a[1] == "sender") return send(a[2], std::strtoull(argv[3], nullptr, 10));
   if (argc == 4 && a[1] == "receiver") return receive(a[2], std::strtoull(argv[3], nullptr, 10));
   (void)::setenv("LD_BIND_NOW", "1", 1);  // else much of what is walked through is the dynamic linker
-  const std::string chosen = argc >= 3 ? a[2] : "";
-  const std::uint64_t stride = argc == 4 ? std::strtoull(argv[3], nullptr, 10) : 1;
-  if (!chosen.empty() && std::find(names.begin() + 1, names.end(), chosen) == names.end()) {
-    std::fprintf(stderr, "no such operation: %s\n", chosen.c_str());
+  const stress::Plan plan = stress::Plan::of(a, 2);
+  if (!plan.only.empty() && std::find(names.begin() + 1, names.end(), plan.only) == names.end()) {
+    std::fprintf(stderr, "no such operation: %s\n", plan.only.c_str());
     return 2;
   }
   char folder[] = "/tmp/feedlane-kills.XXXXXX";
@@ -407,14 +408,10 @@ int main(int argc, char** argv) {
     stress::Footprint first;
     for (std::size_t i = 1; i < names.size(); i++) {
       const auto op = static_cast<Op>(i);
-      if (is_of_sender(op) != senders || (!chosen.empty() && chosen != names[i])) continue;
-      // Both look how much memory there is: hundreds of thousands of instructions.
-      const bool is_long = op == Op::create || op == Op::admit;
-      const bool is_short = chosen.empty() && stress::length(0, 1) == 0;
-      if (!is_short || !is_long) leader.some(op, 1);
+      if (is_of_sender(op) != senders || (!plan.only.empty() && plan.only != names[i])) continue;
+      leader.whole(op);
       first = stress::footprint();
-      if (is_short) leader.some(op, is_long ? 2 : 32);
-      else leader.every(op, !chosen.empty() ? stride : is_long ? 2003 : 1);
+      leader.carry_out(plan, op);
       stress::check_growth(first, stress::footprint(), {.resident_kib = 1024, .descriptors = 6, .mappings = 4});
     }
   };

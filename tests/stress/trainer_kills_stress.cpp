@@ -3,8 +3,10 @@
 // for each way of starting workers; arm, poll, next, state, release, stop, destroy. Its workers end: those of a loader without
 // lifeline by themselves, with their task done. A successor goes on from the newest state that was saved: each batch of the
 // epoch once, in order, whole.
-//   trainer_kills_stress                         each operation, at instructions spread over it; with FEEDLANE_STRESS=full at every
-//                                                11th one, of those that start workers at every 2003rd
+//   trainer_kills_stress                         each operation, at every action (beside threads: at a few instructions); with
+//                                                FEEDLANE_STRESS=full at every 11th instruction too, of those that start workers
+//                                                at every 2003rd
+//   trainer_kills_stress actions MODE OP         one operation, at every action; MODE: spawn, fork, external
 //   trainer_kills_stress every MODE OP [STRIDE]  one operation, at every STRIDE-th instruction; MODE: spawn, fork, thread, external
 #include <fcntl.h>
 #include <poll.h>
@@ -237,12 +239,12 @@ class Leader {
     (void)::close(fd_);
   }
 
-  void spread(Op op, std::uint64_t count) {
-    stress::at_some(
-        count, random_, [&](std::uint64_t steps) { return kill(op, steps); }, [&] { return tallies_[op].longest; });
-  }
-  void every(Op op, std::uint64_t stride) {
-    stress::at_every(stride, [&](std::uint64_t steps) { return kill(op, steps); });
+  // Threads of the trainer aren't led, and what is shared is closed to them too: there, instructions only.
+  void carry_out(const stress::Plan& plan, Op op) {
+    const auto kill_at = [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); };
+    if (mode_ == FEEDLANE_START_THREAD && op != Op::create && plan.only.empty())
+      stress::at_some(is_long(op) ? 2 : 8, random_, tallies_[op].length, kill_at);
+    else plan.carry_out(names[static_cast<std::size_t>(op)], is_long(op) ? 2003 : 11, is_long(op) ? 2 : 8, random_, tallies_[op].length, kill_at);
   }
   [[nodiscard]] bool has(Op op) const {
     if (op == Op::open) return mode_ == FEEDLANE_START_EXTERNAL;
@@ -251,10 +253,10 @@ class Leader {
 
   void print() const {
     for (const auto& [op, t] : tallies_) {
-      std::printf("%-8s %-8s %5llu kills, %llu whole, %llu instructions, all over within %.0f ms; workers:",
+      std::printf("%-8s %-8s %5llu kills, %llu whole; %s; all over within %.0f ms; workers:",
                   modes[static_cast<std::size_t>(mode_)], names[static_cast<std::size_t>(op)],
                   static_cast<unsigned long long>(t.kills), static_cast<unsigned long long>(t.whole),
-                  static_cast<unsigned long long>(t.longest), static_cast<double>(t.longest_end_ns) / 1e6);
+                  t.length.text().c_str(), static_cast<double>(t.longest_end_ns) / 1e6);
       for (const auto& [o, n] : t.outcomes)
         std::printf(" (%d ended, %d killed: %llu)", o.first, o.second, static_cast<unsigned long long>(n));
       std::printf("\n");
@@ -263,25 +265,24 @@ class Leader {
 
  private:
   struct Tally {
-    std::uint64_t kills = 0, whole = 0, longest = 0;
+    std::uint64_t kills = 0, whole = 0;
+    stress::Length length;
     std::int64_t longest_end_ns = 0;
     std::map<std::pair<int, int>, std::uint64_t> outcomes;  // workers that ended by themselves, and by a signal
   };
 
   // Kills a trainer in this operation after so many instructions. False: the operation came to its end before.
-  bool kill(Op op, std::uint64_t steps) {
+  bool kill(Op op, stress::Unit unit, std::uint64_t steps) {
     (void)::alarm(60 * static_cast<unsigned>(feedlane::test::slowness()));
-    std::memset(static_cast<void*>(saved_), 0, sizeof *saved_);
-    stress::Led trainer({"trainer_kills_stress", "trainer", std::to_string(mode_), std::to_string(fd_),
-                         std::to_string(op >= Op::stop ? random_(batches) : batches)},
-                        fd_);
-    std::uint64_t nth = is_once(op) ? 0 : random_(op == Op::open ? 2 : batches);
-    std::optional<std::uint64_t> word;
-    do {
-      word = trainer.run();
-      if (!word) stress::die("a trainer that ended by itself", 0, 1);
-    } while (*word != static_cast<std::uint64_t>(op) || nth-- != 0);
-    const stress::Led::Walk walk = trainer.walk(steps);
+    std::optional<stress::Led> led;
+    do {  // one that finds its first batch made already doesn't come to arm
+      std::memset(static_cast<void*>(saved_), 0, sizeof *saved_);
+      led.emplace(std::vector<std::string>{"trainer_kills_stress", "trainer", std::to_string(mode_), std::to_string(fd_),
+                                           std::to_string(op >= Op::stop ? random_(batches) : batches)},
+                  fd_);
+    } while (!leads_to(*led, op, is_once(op) ? 0 : random_(op == Op::open ? 2 : batches)));
+    stress::Led& trainer = *led;
+    const stress::Led::Walk walk = trainer.walk(unit, steps);
     trainer.kill();
     const std::int64_t killed_ns = chaos::now_ns();
     Tally& t = tallies_[op];
@@ -289,16 +290,24 @@ class Leader {
     t.longest_end_ns = std::max(t.longest_end_ns, chaos::now_ns() - killed_ns);
     t.kills++;
     t.whole += walk.word ? 1 : 0;
-    t.longest = std::max(t.longest, walk.word ? walk.steps : 0);
+    t.length.take(unit, walk);
     const pid_t successor =
         stress::start_again({"trainer_kills_stress", "successor", std::to_string(fd_)}, fd_, &processor_.all(), false);
     int status = -1;
     if (::waitpid(successor, &status, 0) != successor || status != 0)
       stress::die(("a successor after a kill in " + std::string(names[static_cast<std::size_t>(op)]) + " after " +
-                   std::to_string(walk.steps) + " instructions")
+                   std::to_string(walk.steps) + " instructions or actions")
                       .c_str(),
                   static_cast<std::uint64_t>(status), 0);
     return !walk.word.has_value();
+  }
+  // To the `nth` of its operations of this kind, from 0; false: it has ended, and so have its workers.
+  [[nodiscard]] bool leads_to(stress::Led& trainer, Op op, std::uint64_t nth) const {
+    while (const auto word = trainer.run())
+      if (*word == static_cast<std::uint64_t>(op) && nth-- == 0) return true;
+    if (op != Op::arm) stress::die("a trainer that ended by itself", 0, 1);
+    (void)await_ends();
+    return false;
   }
   // This process gets the orphans: the workers have ended when there is no child.
   [[nodiscard]] std::pair<int, int> await_ends() const {
@@ -338,18 +347,14 @@ int main(int argc, char** argv) {
   if (argc == 3 && a[1] == "successor") return go_on(std::atoi(argv[2]));
   if (argc == 5 && a[1] == "trainer") return Trainer(std::atoi(argv[2]), std::atoi(argv[3])).run(std::atoll(argv[4]));
   (void)::setenv("LD_BIND_NOW", "1", 1);  // else much of what is walked through is the dynamic linker
-  const bool is_one = argc >= 4;
-  const std::uint64_t stride = argc == 5 ? std::strtoull(argv[4], nullptr, 10) : 1;
+  const stress::Plan plan = stress::Plan::of(a, 3);
   for (std::int32_t mode = 0; mode < static_cast<std::int32_t>(modes.size()); mode++) {
-    if (is_one && a[2] != modes[static_cast<std::size_t>(mode)]) continue;
+    if (!plan.only.empty() && a[2] != modes[static_cast<std::size_t>(mode)]) continue;
     Leader leader(mode);
     for (std::size_t i = 1; i < names.size(); i++) {
       const auto op = static_cast<Op>(i);
-      if (!leader.has(op) || (is_one && a[3] != names[i])) continue;
-      if (is_one) leader.every(op, stride);
-      else if (!is_of_start(op) && mode != FEEDLANE_START_SPAWN) continue;
-      else if (stress::length(0, 1) != 0) leader.every(op, is_long(op) ? 2003 : 11);
-      else leader.spread(op, is_long(op) ? 2 : 8);
+      const bool is_chosen = plan.only.empty() ? is_of_start(op) || mode == FEEDLANE_START_SPAWN : plan.only == names[i];
+      if (leader.has(op) && is_chosen) leader.carry_out(plan, op);
     }
     leader.print();
   }

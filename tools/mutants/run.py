@@ -3,16 +3,17 @@
 """Makes single changes of the library, one after the other, and says which of them no test notices.
 
 Usage: tools/mutants/run.py [--rooms ring,shm,arena,supervisor,loader] [--sample N] [--seed S] [--only REGEX] [--jobs N]
-                            [--budget SECONDS] [--report FILE.json] [--again FILE.json] [--sanitize] [--list]
+                            [--budget SECONDS] [--report FILE.json] [--again FILE.json] [--equivalent] [--sanitize] [--list]
 
 Builds the library with all changes in it (mutate.py) and the tests into build-mutants/, finds which test case comes to which
 change, and runs for each change the cases that do, the likely ones first, until one fails. A case that fails with a change must
-pass without it right after, or it doesn't count. What no case can notice is in equivalent.txt, with the reason.
+pass without it right after, or it doesn't count. What no case can notice is in equivalent.txt, with the reason; it isn't run.
 
   --sample N     N changes drawn at random with seed S, in place of all
   --only REGEX   only changes in whose name this is found
   --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)
-  --again F      what this report says was noticed counts as noticed; the others are run, but for those of equivalent.txt
+  --again F      what this report says was noticed counts as noticed; the others are run
+  --equivalent   what is in equivalent.txt is run as well: to find reasons that are wrong
   --sanitize     with AddressSanitizer and UBSan, in a build of its own: for changes of what only they see
   --list         says what would be changed, and ends
 
@@ -241,6 +242,7 @@ def main():
     parser.add_argument("--budget", type=float, default=300)
     parser.add_argument("--report")
     parser.add_argument("--again")
+    parser.add_argument("--equivalent", action="store_true")
     parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
@@ -263,9 +265,11 @@ def main():
         with open(options.again, encoding="utf-8") as f:
             noticed = {r["name"]: r for r in json.load(f) if r["caught_by"]}
         results = [noticed[m.name()] for m in mutants if m.name() in noticed]
+        mutants = [m for m in mutants if m.name() not in noticed]
+    if not options.equivalent:
         results += [{"name": m.name(), **m.__dict__, "caught_by": None, "cases": 0, "of": 0, "reason": equivalent[m.name()]}
-                    for m in mutants if m.name() in equivalent and m.name() not in noticed]
-        mutants = [m for m in mutants if m.name() not in noticed and m.name() not in equivalent]
+                    for m in mutants if m.name() in equivalent]
+        mutants = [m for m in mutants if m.name() not in equivalent]
 
     def one(mutant):
         case, ran = hunt.run(mutant)
