@@ -3,6 +3,7 @@
 #include "feedlane/dataset.h"
 
 #include "base/splitmix.hpp"
+#include "base/versioned.hpp"
 #include "worker.hpp"
 
 using namespace feedlane;
@@ -57,6 +58,20 @@ int32_t feedlane_task_record(const feedlane_task* task, uint64_t position, int32
   return with_content(task, err, [&](dataset::Task& t, Error& error) {
     return t.record(position, outcome, code, retries, other, text == nullptr ? "" : text, error);
   });
+}
+
+int32_t feedlane_task_ahead(const feedlane_task* task, uint64_t after, feedlane_ahead* out, feedlane_error* err) {
+  const auto fill = [&](const worker::Worker* w, Error& error) -> Status {
+    Status s = check_output(out, "out", error);
+    if (s != FEEDLANE_OK || w == nullptr) return s == FEEDLANE_OK ? FEEDLANE_END : s;
+    feedlane_ahead found{};
+    s = w->ahead(after, task->worker->ahead, found);
+    if (s == FEEDLANE_OK) write_versioned(out, found);
+    return s;
+  };
+  if (task == nullptr || task->worker != nullptr)
+    return with_task(task, err, [&](const worker::Worker& w, Error& error) { return fill(&w, error); });
+  return with_content(task, err, [&](const dataset::Task&, Error& error) { return fill(nullptr, error); });
 }
 
 }  // extern "C"

@@ -2,7 +2,9 @@
 // Worker handles, as the files of the boundary share them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "feedlane/dataset.h"
 #include "handle.hpp"
@@ -14,6 +16,7 @@
 struct feedlane_worker : feedlane::capi::Handle {
   feedlane::loader::Life* owner = nullptr;  // of a thread of the trainer's process
   std::unique_ptr<feedlane::worker::Worker> worker;
+  std::vector<std::int64_t> ahead;  // feedlane_ahead.indices of the newest call
 
   void wake() { worker->close(); }
 };

@@ -128,6 +128,9 @@ func newTask(c *C.feedlane_task, w *C.feedlane_worker) *Task {
 	return &Task{c: c, w: w, rows: int(c.count)}
 }
 
+// ID returns a number that is unique within the loader. The tasks of one worker come in ascending order.
+func (t *Task) ID() uint64 { return uint64(t.c.id) }
+
 // Epoch returns the epoch as the trainer numbered it.
 func (t *Task) Epoch() int64 { return int64(t.c.epoch) }
 
@@ -170,6 +173,29 @@ func (t *Task) Field(name string) Tensor { return find(t.c.tensors, t.Tensors(),
 // Abandoned reports whether the trainer has given up this batch or needs no more: a GetBatch that takes long may return
 // then.
 func (t *Task) Abandoned() bool { return t.w != nil && C.feedlane_worker_check(t.w) != C.FEEDLANE_OK }
+
+// An Ahead is a task that waits behind the one in hand, see Task.Ahead.
+type Ahead struct {
+	ID      uint64 // Task.ID, if the task comes
+	Epoch   int64
+	Batch   int64   // the batch's number in the epoch, from 0
+	Indices []int64 // data set indices of its rows
+}
+
+// Ahead returns the first task behind this one with an ID above after (0: the first of all), so that a data set can begin
+// its reads early, and whether there is one. It is a hint: the task comes with these indices, or never. Inline and for an
+// Iterable there is none.
+func (t *Task) Ahead(after uint64) (Ahead, bool) {
+	var m memory
+	defer m.free()
+	found := (*C.feedlane_ahead)(m.allocate(1, C.sizeof_feedlane_ahead))
+	found.size = C.sizeof_feedlane_ahead
+	if C.feedlane_task_ahead(t.c, C.uint64_t(after), found, nil) != C.FEEDLANE_OK {
+		return Ahead{}, false
+	}
+	indices := unsafe.Slice((*int64)(unsafe.Pointer(found.indices)), found.count)
+	return Ahead{uint64(found.id), int64(found.epoch), int64(found.batch), append([]int64(nil), indices...)}, true
+}
 
 // SetRows says that GetBatch made fewer rows than the task has.
 func (t *Task) SetRows(rows int) { t.rows = rows }

@@ -128,7 +128,7 @@ typedef struct feedlane_dataset {
  */
 FEEDLANE_API uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position);
 
-/* The functions below add to the current task: in callbacks, inline ones included, and in the pull form. */
+/* The functions below are for the current task: in callbacks, inline ones included, and in the pull form. */
 
 /**
  * Allocates a tensor of another shape than declared. It replaces field `index`, or is added at index ==
@@ -183,6 +183,35 @@ FEEDLANE_API int32_t feedlane_task_rows(const feedlane_task *task, uint64_t rows
  */
 FEEDLANE_API int32_t feedlane_task_record(const feedlane_task *task, uint64_t position, int32_t outcome, int32_t code,
                                           uint32_t retries, int64_t other, const char *text, feedlane_error *err);
+
+/** A task that was sent to this worker and waits behind the one in hand, see feedlane_task_ahead. */
+typedef struct feedlane_ahead {
+  size_t size;
+  uint64_t id;            /**< feedlane_task.id, if the task comes */
+  int64_t epoch;          /**< as the trainer numbered it */
+  int64_t batch;          /**< its number in the epoch, from 0 */
+  const int64_t *indices; /**< `count` data set indices: the worker's own copy, valid until its next call of this */
+  uint64_t count;         /**< rows wanted */
+} feedlane_ahead;
+
+/**
+ * Fills in `out` for the first task behind the one in hand whose id is above `after`, so that a data set can begin to
+ * read before it is asked. Pass 0 for the first one and the id of the last one for the next one, also in later tasks:
+ * ids ascend in the order in which a worker gets its tasks. Does not wait; the trainer is not told.
+ *
+ * This is a hint. The trainer may take the task back, give it to another worker, or drop it with its epoch; then this
+ * worker never gets it. It will not get it once it has a task with a larger id in hand. If the task comes, it has this
+ * epoch, batch, count and these indices, in this order. There are up to config.prefetch_factor - 1 tasks behind the one
+ * in hand.
+ *  - 0: `out` is filled in.
+ *  - END: no such task is known now. Always so for iterable data sets, whose tasks have no indices, and inline.
+ *  - E_STALE: `task` was given up or is over.
+ *  - E_MEMORY: there is too little memory for the copy.
+ *
+ * Thread safety: one thread at a time.
+ */
+FEEDLANE_API int32_t feedlane_task_ahead(const feedlane_task *task, uint64_t after, feedlane_ahead *out,
+                                         feedlane_error *err);
 
 #ifdef __cplusplus
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,11 +70,21 @@ struct SampleRecord {
   std::string text{};                             /**< the reason; up to 223 bytes are kept */
 };
 
+/** A task that waits behind the one in hand, see Task::ahead. */
+struct Ahead {
+  std::uint64_t id = 0;                    /**< greater than that of every task before it */
+  std::int64_t epoch = 0;                  /**< the epoch */
+  std::int64_t batch = 0;                  /**< its number in the epoch, from 0 */
+  std::span<const std::int64_t> indices{}; /**< a copy, valid until the worker's next call of Task::ahead */
+};
+
 /** A batch to make. Its functions throw when the library refuses what a data set adds to it. */
 class Task {
  public:
   /** A view of `task`, which must outlive it. */
   explicit Task(const feedlane_task& task) noexcept : task_(&task) {}
+  /** Unique within a loader; tasks of one worker come in ascending order. */
+  [[nodiscard]] std::uint64_t id() const noexcept { return task_->id; }
   /** The epoch. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return task_->epoch; }
   /** Its number in the epoch, from 0. */
@@ -151,6 +162,20 @@ class Task {
   /** The same without exceptions: the error is in `error`. */
   void rows(std::size_t made, Error& error) const noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_task_rows(task_, made, e); });
+  }
+  /** The first task behind this one with an id above `after`, to begin its reads early: a hint, see feedlane_task_ahead. Empty:
+   *  none is known; always so for iterable data sets and inline. */
+  [[nodiscard]] std::optional<Ahead> ahead(std::uint64_t after = 0) const {
+    return detail::or_raise([&](Error& error) { return ahead(after, error); });
+  }
+  /** The same without exceptions: the error is in `error`. */
+  [[nodiscard]] std::optional<Ahead> ahead(std::uint64_t after, Error& error) const noexcept {
+    feedlane_ahead found{};
+    found.size = sizeof found;
+    const std::int32_t status =
+        detail::checked(error, [&](feedlane_error* e) { return feedlane_task_ahead(task_, after, &found, e); });
+    if (status != FEEDLANE_OK) return std::nullopt;
+    return Ahead{found.id, found.epoch, found.batch, {found.indices, static_cast<std::size_t>(found.count)}};
   }
   /** For a `fetch` that handles failing samples itself: one record for each sample, in ascending order of positions. Throws
    *  E_LIMIT if the loader's policies don't allow it. */

@@ -146,6 +146,11 @@ class Consumer {
     return count;
   }
   [[nodiscard]] const std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
+  // Whether the cell `index` positions after the next one is committed, also beyond the end of the memory.
+  [[nodiscard]] bool is_committed(std::uint32_t index) const {
+    // Pairs with the release store in Producer::commit, as in peek.
+    return cells_.sequence(position_ + index).load(std::memory_order_acquire) == position_ + index + 1;
+  }
 
   // Prefetches the next cell.
   void prefetch() const { __builtin_prefetch(cells_.cell(position_)); }

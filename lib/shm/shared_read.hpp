@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "shm/layout.hpp"
 
@@ -22,6 +23,12 @@ T read_once(const void* shared) noexcept {
     words[i] = __atomic_load_n(source + i, __ATOMIC_RELAXED);
   __builtin_memcpy(&copy, words, sizeof copy);
   return copy;
+}
+
+// The same for a list of words.
+inline void copy_once(const std::int64_t* shared, std::size_t count, std::vector<std::int64_t>& out) {
+  out.resize(count);
+  for (std::size_t i = 0; i < count; i++) out[i] = __atomic_load_n(shared + i, __ATOMIC_RELAXED);
 }
 
 // A counter with one writer needs no read-modify-write. Relaxed: it is only a statistic.

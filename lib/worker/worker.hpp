@@ -37,6 +37,8 @@ class Worker {
   Status ready(Status status, const char* text, Error& error);
   Status next(std::int64_t timeout_ns, const feedlane_task** task, Error& error);
   [[nodiscard]] Status check() const;
+  // The first task behind the one in hand with an id above `after`; its indices are copied to `indices`. END: none.
+  Status ahead(std::uint64_t after, std::vector<std::int64_t>& indices, feedlane_ahead& out) const;
   Status commit(std::uint64_t rows, Error& error);
   // `taken`: samples that the task took from its shard, if the data set is iterable.
   Status fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,

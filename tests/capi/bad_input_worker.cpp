@@ -69,6 +69,7 @@ struct F {
     return &full;
   }
   feedlane_worker_info* info_of(std::size_t size) { return &(info = sized<feedlane_worker_info>(size)); }
+  feedlane_ahead* ahead_of(std::size_t size) { return &(ahead = sized<feedlane_ahead>(size)); }
   feedlane_worker** copy(feedlane_worker* of) {
     handle = of;
     return &handle;
@@ -84,6 +85,7 @@ struct F {
   const feedlane_task* place = nullptr;
   feedlane_task other = fresh<feedlane_task>();
   feedlane_worker_info info = fresh<feedlane_worker_info>();
+  feedlane_ahead ahead = fresh<feedlane_ahead>();
   std::int32_t borrowed = -1;
   feedlane_field full = fresh<feedlane_field>();
   static constexpr std::int64_t slot_bytes = 512 + (64 << 10);
@@ -211,6 +213,15 @@ const Row<F> rows[] = {
     REFUSES(feedlane_task_record, "no room", FEEDLANE_E_LIMIT, "records", 0, 0, f.task(), 0, FEEDLANE_SAMPLE_RETRIED, 0,
             0, 0, nullptr, e),
     REFUSES(feedlane_task_record, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), 0, 1, 0, 0, 0, nullptr, e),
+    REFUSES(feedlane_task_ahead, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, 0, &f.ahead, e),
+    REFUSES(feedlane_task_ahead, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.task(), 0, nullptr, e),
+    REFUSES(feedlane_task_ahead, "out of size 0", FEEDLANE_E_ABI, "out", 0, sizeof(feedlane_ahead), f.task(), 0,
+            f.ahead_of(0), e),
+    REFUSES(feedlane_task_ahead, "behind the largest id", FEEDLANE_END, "", 0, 0, f.task(), UINT64_MAX, &f.ahead, e),
+    REFUSES(feedlane_task_ahead, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), 0, &f.ahead, e),
+    REFUSES(feedlane_task_ahead, "abandoned", FEEDLANE_END, "", 0, 0, f.abandoned(), 0, &f.ahead, e),
+    REFUSES(feedlane_task_ahead, "a copy of the task", FEEDLANE_E_STALE, "", 0, 0, f.copied(), 0, &f.ahead, e),
+    REFUSES(feedlane_task_ahead, "a task without worker", FEEDLANE_E_STALE, "", 0, 0, f.inline_task(), 0, &f.ahead, e),
     ANSWERS(feedlane_worker_close, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
     ANSWERS(feedlane_worker_ref, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
     ANSWERS(feedlane_worker_unref, "NULL", FEEDLANE_OK, nullptr),
@@ -235,6 +246,7 @@ const Row<F> forked_rows[] = {
     FORKED(feedlane_task_state, f.in_hand, "x", 1),
     FORKED(feedlane_task_rows, f.in_hand, 1),
     FORKED(feedlane_task_record, f.in_hand, 0, 1, 0, 0, 0, nullptr),
+    FORKED(feedlane_task_ahead, f.in_hand, 0, &f.ahead),
     FORKED_ANSWER(feedlane_worker_get_info, f.w(), &f.info),
     FORKED_ANSWER(feedlane_worker_check, f.w()),
     FORKED_ANSWER(feedlane_worker_wait_fd, f.w(), &f.borrowed),

@@ -58,6 +58,22 @@ struct Ring {
 
 }  // namespace
 
+TEST_CASE("each committed cell is seen by its distance, also beyond the end of the memory") {
+  for (const std::uint64_t start : starts) {
+    Ring r(start);
+    for (std::uint32_t filled = 0; filled <= capacity; filled++) {
+      for (std::uint32_t i = 0; i < capacity; i++) {
+        CHECK(r.consumer.is_committed(i) == (i < filled));
+        if (i < filled) CHECK(r.front(i) == 100 + i);
+      }
+      CHECK(r.send(100 + filled) == (filled < capacity));
+    }
+    r.consumer.release(3);
+    for (std::uint32_t i = 0; i < capacity; i++) CHECK(r.consumer.is_committed(i) == (i < capacity - 3));
+    CHECK(r.front(0) == 103);
+  }
+}
+
 TEST_CASE("an empty ring has nothing to peek, and everything up to the memory's end to reserve") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);

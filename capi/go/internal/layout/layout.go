@@ -17,6 +17,7 @@ const ABI = C.FEEDLANE_ABI
 // Structs returns the Go type of every struct that the package uses, by its name in C.
 func Structs() map[string]reflect.Type {
 	return map[string]reflect.Type{
+		"feedlane_ahead":              reflect.TypeOf(C.feedlane_ahead{}),
 		"feedlane_batch":              reflect.TypeOf(C.feedlane_batch{}),
 		"feedlane_batch_record":       reflect.TypeOf(C.feedlane_batch_record{}),
 		"feedlane_consumer_config":    reflect.TypeOf(C.feedlane_consumer_config{}),

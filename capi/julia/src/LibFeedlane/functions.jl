@@ -128,6 +128,8 @@ feedlane_task_rows(task, rows, err) =
     ccall((:feedlane_task_rows, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Ptr{feedlane_error}), task, rows, err)
 feedlane_task_record(task, position, outcome, code, retries, other, text, err) =
     ccall((:feedlane_task_record, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Int32, Int32, UInt32, Int64, Cstring, Ptr{feedlane_error}), task, position, outcome, code, retries, other, text, err)
+feedlane_task_ahead(task, after, out, err) =
+    ccall((:feedlane_task_ahead, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Ptr{feedlane_ahead}, Ptr{feedlane_error}), task, after, out, err)
 feedlane_worker_fd() =
     ccall((:feedlane_worker_fd, libfeedlane), Int32, ())
 feedlane_worker_attach(fd, timeout_ns, out, err) =

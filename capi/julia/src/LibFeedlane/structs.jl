@@ -213,6 +213,15 @@ struct feedlane_dataset
     substitute::Ptr{Cvoid}
 end
 
+struct feedlane_ahead
+    size::Csize_t
+    id::UInt64
+    epoch::Int64
+    batch::Int64
+    indices::Ptr{Int64}
+    count::UInt64
+end
+
 struct feedlane_batch
     size::Csize_t
     token::UInt64

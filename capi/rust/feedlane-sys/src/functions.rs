@@ -219,6 +219,12 @@ extern "C" {
         text: *const c_char,
         err: *mut feedlane_error,
     ) -> i32;
+    pub fn feedlane_task_ahead(
+        task: *const feedlane_task,
+        after: u64,
+        out: *mut feedlane_ahead,
+        err: *mut feedlane_error,
+    ) -> i32;
     pub fn feedlane_worker_run(fd: i32, dataset: *const feedlane_dataset, err: *mut feedlane_error) -> i32;
     pub fn feedlane_worker_detach(w: *mut *mut feedlane_worker) -> i32;
     pub fn feedlane_worker_close(w: *mut feedlane_worker) -> i32;

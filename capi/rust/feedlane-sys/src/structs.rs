@@ -193,6 +193,16 @@ structs! {
         pub row: u64,
     }
 
+    /// A task that waits behind the one in hand.
+    pub struct feedlane_ahead {
+        pub size: usize,
+        pub id: u64,
+        pub epoch: i64,
+        pub batch: i64,
+        pub indices: *const i64,
+        pub count: u64,
+    }
+
     /// Who a worker is.
     pub struct feedlane_worker_info {
         pub size: usize,

@@ -67,7 +67,7 @@ pub use ring::{Received, Receiver, Reserved, RingConfig, Sender};
 pub use sampler::{Distributed, Random, Rank, Sampler, Shuffle, Weighted};
 pub use share::{ConsumerOptions, ConsumerState, ConsumerStats, Lag, Served, Share};
 pub use state::StateInfo;
-pub use task::{Outcome, Record, Task, Work};
+pub use task::{Ahead, Outcome, Record, Task, Work};
 pub use tensor::{Tensor, TensorMut};
 pub use values::{Values, ValuesMut};
 pub use worker::{run_shard_worker, run_worker, shard_worker_main, worker_descriptor, worker_main, NextTask, Worker};

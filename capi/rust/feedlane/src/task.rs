@@ -163,12 +163,38 @@ impl<'a> Work<'a> {
         .map(drop)
     }
 
+    /// The first task behind this one with an id above `after` (0: the first of all), to begin its reads early. A hint:
+    /// it comes with these indices, or never. `None`: none is known; always so for iterable data sets and inline.
+    pub fn ahead(&self, after: u64) -> Result<Option<Ahead>, Error> {
+        let mut found = sys::feedlane_ahead::new();
+        // SAFETY: the task in hand; a struct of ours to fill in.
+        let status = call(|err| unsafe { sys::feedlane_task_ahead(self.raw, after, &mut found, err) })?;
+        if status != Status::OK {
+            return Ok(None);
+        }
+        // SAFETY: the worker's own copy of `count` indices, which stays until its next call of this.
+        let indices = unsafe { slice_at(found.indices, found.count) }.to_vec();
+        Ok(Some(Ahead { id: found.id, epoch: found.epoch, batch: found.batch, indices }))
+    }
+
     /// In a worker: the trainer has given this batch up, or wants no more; whatever is made will be dropped.
     pub fn is_abandoned(&self) -> bool {
         let worker = self.now().worker;
         // SAFETY: the worker that has the task; NULL inline.
         !worker.is_null() && unsafe { sys::feedlane_worker_check(worker) } != sys::FEEDLANE_OK
     }
+}
+
+/// A task that waits behind the one in hand: [`Work::ahead`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// [`Work::id`], if the task comes. Tasks of one worker come in ascending order.
+    pub id: u64,
+    pub epoch: i64,
+    /// Of the batch in its epoch, from 0.
+    pub batch: i64,
+    /// What its rows will be.
+    pub indices: Vec<i64>,
 }
 
 /// What became of a sample that failed.
