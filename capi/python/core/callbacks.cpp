@@ -69,6 +69,7 @@ std::int32_t restart_dataset(void* self, std::int64_t, feedlane_error* error) {
 std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* error) {
   const Locked gil;
   PyObject* const target = object_of(self);
+  const TaskScope scope(task);
   Ref object = new_task(task);
   Ref rows(object ? PyObject_CallMethod(target, "fetch", "O", object.get()) : nullptr);
   if (object) end_task(object.get());

@@ -208,6 +208,22 @@ Ref new_task(const feedlane_task* task);
 // The task is over; the object refuses every further call.
 void end_task(PyObject* object);
 
+// ahead.cpp: the task that this thread makes. A data set may itself go through a loader: the outer task comes back.
+class TaskScope {
+ public:
+  explicit TaskScope(const feedlane_task* task);
+  TaskScope(const TaskScope&) = delete;
+  TaskScope& operator=(const TaskScope&) = delete;
+  ~TaskScope();
+
+ private:
+  const feedlane_task* outer_;
+};
+// task_id() -> int or None: of that task; None: there is none, or its data set is iterable.
+PyObject* task_id(PyObject* module, PyObject* none);
+// tasks(after) -> [(id, epoch, batch, indices)]: that task and those behind it, with ids above `after`.
+PyObject* tasks(PyObject* module, PyObject* after);
+
 // worker.cpp: Worker.
 bool add_worker(PyObject* module);
 

@@ -61,6 +61,11 @@ PyMethodDef methods[] = {
      "what is raised for a plan that is none."},
     {"status_text", status_text, METH_O, "status_text(status) -> its meaning in one line"},
     {"seed", seed, METH_NOARGS, "seed() -> int or None: of the sample that this thread is making."},
+    {"task_id", task_id, METH_NOARGS,
+     "task_id() -> int or None: of the task that this thread makes; None: iterable too."},
+    {"tasks", tasks, METH_O,
+     "tasks(after) -> [(id, epoch, batch, indices)]: the task that this thread makes and those behind it, above "
+     "`after`."},
     {nullptr, nullptr, 0, nullptr}};
 
 struct Constant {

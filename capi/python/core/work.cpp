@@ -70,6 +70,7 @@ class Loop {
         continue;
       }
       if (status != FEEDLANE_OK) return true;
+      const TaskScope scope(task);
       if (!(is_ordinary_ ? do_ordinary(task) : do_by_python(task))) return false;
     }
   }

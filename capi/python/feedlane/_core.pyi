@@ -158,6 +158,13 @@ def status_text(status: int, /) -> str:
 def seed() -> int | None:
     """The seed, of 64 bits, of the sample that this thread is making in `Worker.run`; None: it makes none."""
 
+def task_id() -> int | None:
+    """The id of the task that this thread makes; None: it makes none, or one of an iterable data set."""
+
+def tasks(after: int, /) -> list[tuple[int, int, int, list[int]]]:
+    """That task and those that wait behind it, if their ids are above `after`: id, epoch, batch, indices. StaleBatch: the task is
+    over."""
+
 def sequential(length: int, /) -> Sampler:
     """Of 0, 1, ... length - 1. ArgumentError: a negative length."""
 

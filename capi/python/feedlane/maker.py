@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import _core, collate, dtypes, errors, policies, tree
+from . import _core, async_dataset, collate, dtypes, errors, policies, tree
 
 if TYPE_CHECKING:
     from .records import WorkerSetup
@@ -150,6 +150,11 @@ class Maker:
         _tell_torch(_worker_info)
         if job.worker_init_fn is not None:
             job.worker_init_fn(info["id"])
+
+    def close_worker(self) -> None:
+        """After the last task of a worker process: ends the reads of an AsyncDataset."""
+        if isinstance(self.job.dataset, async_dataset.AsyncDataset):
+            self.job.dataset.stop_reads()
 
     # ---- samples ----
 

@@ -300,7 +300,10 @@ def _work(descriptor: int, job: maker.Job, number: int, init: Callable[[int], An
         handle.ready(_core.E_INIT, _tagged(reason))
     else:
         handle.ready(_core.OK, b"")
-        handle.run(worker.Glue(batches, _tagged))
+        try:
+            handle.run(worker.Glue(batches, _tagged))
+        finally:
+            batches.close_worker()
     handle.detach()
 
 

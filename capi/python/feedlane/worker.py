@@ -139,5 +139,8 @@ def main() -> None:
     worker = _core.Worker(descriptor)
     batches = _open(worker)
     if batches is not None:
-        worker.run(Glue(batches))
+        try:
+            worker.run(Glue(batches))
+        finally:
+            batches.close_worker()
     worker.detach()

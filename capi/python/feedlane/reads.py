@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reads of an AsyncDataset in one process: an event loop in a thread, and which reads are for which task."""
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+
+if TYPE_CHECKING:
+    from .async_dataset import AsyncDataset
+
+_PATIENCE_S = 5  # with reads that were cancelled, and with `close`
+
+_Future = concurrent.futures.Future[Any]
+_Started = dict[int, collections.deque[_Future]]  # by index
+
+
+class Reads:
+    """Any thread may ask for samples, one at a time."""
+
+    def __init__(self, dataset: AsyncDataset) -> None:
+        self._dataset, self._pid = dataset, os.getpid()
+        self._started: dict[int, _Started] = {}  # by task: the one in hand and those behind it
+        self._in_hand: int | None = None
+        self._newest = 0  # task whose reads were started
+        self._follows = True  # the loader's indices are those that this data set is asked for
+        self._loop = asyncio.new_event_loop()
+        self._opened: asyncio.Task[None] | None = None
+        self._room = asyncio.Semaphore(dataset.reads_in_flight)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="feedlane reads", daemon=True)
+        self._thread.start()
+
+    def is_mine(self) -> bool:
+        """False in a forked child, which has no such thread."""
+        return self._pid == os.getpid()
+
+    def sample(self, index: int) -> Any:
+        """Waits for the sample. What `fetch` raises."""
+        in_hand = _core.task_id() if self._follows else None
+        if in_hand is not None:
+            self._follow(in_hand, index)
+        waiting = self._started.get(in_hand, {}).get(index) if in_hand is not None else None
+        read = waiting.popleft() if waiting else self._start(index)
+        try:
+            return read.result()
+        except BaseException:
+            read.cancel()  # if it is a signal's handler that has raised
+            raise
+
+    # ---- which reads ----
+
+    def _follow(self, in_hand: int, index: int) -> None:
+        """Starts the reads of the tasks that are new, and ends those of tasks that don't come any more."""
+        if in_hand != self._in_hand:
+            self._in_hand = in_hand
+            for task in [task for task in self._started if task < in_hand]:
+                self._drop(task)
+            self._newest = max(self._newest, in_hand - 1)
+        for task, _, _, indices in _core.tasks(self._newest):
+            if task == in_hand and index not in indices:  # behind a data set that maps indices
+                self._follows = False
+                for started in list(self._started):
+                    self._drop(started)
+                return
+            self._newest = task
+            reads = self._started[task] = {}
+            for one in indices:
+                reads.setdefault(one, collections.deque()).append(self._start(one))
+
+    def _drop(self, task: int) -> None:
+        for reads in self._started.pop(task).values():
+            for read in reads:
+                read.cancel()
+
+    # ---- in the loop ----
+
+    def _start(self, index: int) -> _Future:
+        return asyncio.run_coroutine_threadsafe(self._read(index), self._loop)
+
+    async def _read(self, index: int) -> Any:
+        async with self._room:
+            if self._opened is None:
+                self._opened = self._loop.create_task(self._dataset.open())
+            await asyncio.shield(self._opened)
+            return await self._dataset.fetch(index)
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self._loop.is_closed():
+            return
+        ended = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        try:
+            ended.result(2 * _PATIENCE_S)
+        except Exception:  # a `close` that fails or hangs, at the end of a worker
+            pass
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _end(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and task is not self._opened]
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=_PATIENCE_S)
+        if self._opened is not None and self._opened.done() and not self._opened.cancelled() and self._opened.exception() is None:
+            await asyncio.wait_for(self._dataset.close(), _PATIENCE_S)
