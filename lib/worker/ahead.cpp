@@ -16,7 +16,7 @@ Status Worker::ahead(std::uint64_t after, std::vector<std::int64_t>& indices, fe
   for (std::uint32_t n = 0; n < geometry.ring_capacity && tasks_.is_committed(n); n++) {
     const auto message = shm::read_once<shm::TaskMessage>(tasks_.message(n));
     if (message.id <= after || message.id < abandon_before()) continue;
-    if (message.slot >= geometry.slots || message.rows > geometry.max_rows)
+    if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows)
       return FEEDLANE_END;  // take_task refuses it
     shm::copy_once(segments_->index_list(message.slot), message.rows, indices);
     if (is_revoked(message.id)) continue;

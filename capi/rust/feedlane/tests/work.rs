@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use feedlane::{
-    Dataset, EventKind, Failure, Handle, Loader, Next, NextTask, Outcome, Pool, PoolOptions, Receiver, Record,
+    Ahead, Dataset, EventKind, Failure, Handle, Loader, Next, NextTask, Outcome, Pool, PoolOptions, Receiver, Record,
     RingConfig, Row, Sampler, Sender, Status, Work, Worker, WorkerInfo,
 };
 
@@ -62,6 +62,61 @@ fn a_data_set_that_runs_on_a_thread_says_what_became_of_its_samples() -> Checked
         told.push((event.kind, event.what.text.clone()));
     }
     assert!(told.iter().any(|(kind, text)| *kind == EventKind::SampleSkipped && text.contains("unreadable")));
+    loader.close()?;
+    assert!(thread.join().expect("no panic")?);
+    Ok(())
+}
+
+/// Notes what it sees ahead, and says whether a batch was among it.
+struct Watching {
+    announced: Vec<Ahead>,
+}
+
+impl Dataset for Watching {
+    const WHOLE_BATCHES: bool = true;
+
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        Ok(Watching { announced: Vec::new() })
+    }
+
+    fn get(&mut self, _row: &mut Row<'_>) -> Result<(), Failure> {
+        unreachable!("fetch makes whole batches")
+    }
+
+    fn fetch(&mut self, work: &mut Work<'_>) -> Result<(), Failure> {
+        let seen = self.announced.iter().find(|a| a.id == work.id()).cloned();
+        if let Some(a) = &seen {
+            assert_eq!((a.epoch, a.batch, &a.indices[..]), (work.epoch(), work.batch(), work.indices()));
+        }
+        let mut newest = self.announced.last().map_or(0, |a| a.id);
+        while let Some(next) = work.ahead(newest)? {
+            assert!(next.id > newest && next.id > work.id());
+            newest = next.id;
+            self.announced.push(next);
+        }
+        let values = vec![i64::from(seen.is_some()); work.count()];
+        Ok(work.write_at(0, 0, &values)?)
+    }
+}
+
+#[test]
+fn a_data_set_sees_the_tasks_behind_the_one_in_hand() -> Checked {
+    let mut loader = Loader::builder()
+        .sampler(&Sampler::sequential(80)?)
+        .dataset::<Watching>()
+        .field::<i64>("seen", &[])
+        .batch_size(2)
+        .prefetch_factor(5)
+        .workers(1)
+        .threads()
+        .build()?;
+    let handle = loader.handle();
+    let thread = std::thread::spawn(move || handle.run_local());
+    let mut seen = 0;
+    for batch in loader.epoch(0)? {
+        seen += batch?.tensor(0)?.values::<i64>()?.to_vec()[0];
+    }
+    assert!(seen >= 4, "{} batches", seen);
     loader.close()?;
     assert!(thread.join().expect("no panic")?);
     Ok(())
