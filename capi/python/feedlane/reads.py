@@ -44,7 +44,7 @@ class Reads:
         in_hand = _core.task_id() if self._follows else None
         if in_hand is not None:
             self._follow(in_hand, index)
-        waiting = self._started.get(in_hand, {}).get(index) if in_hand is not None else None
+        waiting = self._started[in_hand].get(index) if in_hand is not None and in_hand in self._started else None
         read = waiting.popleft() if waiting else self._start(index)
         try:
             return read.result()
@@ -57,10 +57,11 @@ class Reads:
     def _follow(self, in_hand: int, index: int) -> None:
         """Starts the reads of the tasks that are new, and ends those of tasks that don't come any more."""
         if in_hand != self._in_hand:
-            self._in_hand = in_hand
-            for task in [task for task in self._started if task < in_hand]:
+            is_another_loaders = self._in_hand is not None and in_hand < self._in_hand  # without workers
+            for task in [task for task in self._started if task < in_hand or is_another_loaders]:
                 self._drop(task)
-            self._newest = max(self._newest, in_hand - 1)
+            self._newest = in_hand - 1 if is_another_loaders else max(self._newest, in_hand - 1)
+            self._in_hand = in_hand
         for task, _, _, indices in _core.tasks(self._newest):
             if task == in_hand and index not in indices:  # behind a data set that maps indices
                 self._follows = False

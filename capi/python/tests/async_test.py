@@ -186,6 +186,22 @@ class Async(unittest.TestCase):
         with feedlane.Loader(Mapped(Store(50)), 5, num_workers=1, prefetch_factor=3) as loader:
             self.assertEqual([index for index, _ in rows_of(loader)], [(i * 7 + 3) % 50 for i in range(50)])
 
+    def test_a_data_set_that_is_asked_for_other_things_than_indices_gets_them(self):
+        class Pairs(feedlane.AsyncDataset):
+            async def fetch(self, index):
+                return sum(index)
+
+        self.assertEqual(Pairs()[[3, 4]], 7)
+
+    def test_a_second_loader_without_workers_reads_its_batches_at_once_too(self):
+        store = Store(16)
+        for _ in range(2):
+            store.most = 0
+            with feedlane.Loader(store, 4) as loader:
+                self.assertEqual([index for index, _ in rows_of(loader)], list(range(16)))
+            self.assertEqual(store.most, 4)
+        store.stop_reads()
+
     def test_in_the_trainers_own_hands(self):
         store = Store(10, log=self.log)
         self.assertEqual(int(store[4][0]), 4)
