@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets whose samples are read by coroutines, for storage that answers late."""
+"""Data sets whose samples are read by coroutines, for high-latency storage."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ class AsyncDataset:
     never come, because the trainer gave them to another worker or ended their epoch, are cancelled when the next batch is begun.
     When the worker ends all reads are cancelled, then `close` is awaited.
 
-    What draws random numbers belongs into `__getitem__`, where sample_seed() is known: `augment(super().__getitem__(index))`.
+    Random augmentation belongs in `__getitem__`, where sample_seed() is known: `augment(super().__getitem__(index))`.
     """
 
     reads_in_flight: int = 64

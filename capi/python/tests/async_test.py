@@ -34,7 +34,7 @@ class Watching:
 
 
 class Store(feedlane.AsyncDataset):
-    """Answers late; says how many reads were in flight at most, and tells a file of its life."""
+    """A store with latency; says how many reads were in flight at most, and tells a file of its life."""
 
     def __init__(self, length, reads=16, log=None, bad=(), worst=(), latency=LATENCY_S):
         self.length, self.reads_in_flight, self.log, self.latency = length, reads, log, latency

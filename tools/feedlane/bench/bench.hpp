@@ -23,7 +23,7 @@ Report cpp(const Options& options);
 // From nothing to the first batch, from epoch to epoch, and to the end.
 Report startup(const Options& options);
 
-// Samples on a store that answers late: reads of the tasks ahead, beside those of the task in hand.
+// Samples on a store with high latency: reads of the tasks ahead, beside those of the task in hand.
 Report latency(const Options& options);
 // One loader for several consumers, beside as many loaders.
 Report sharing(const Options& options);
