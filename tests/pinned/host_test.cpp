@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <vector>
 
 #include "devices.hpp"
 #include "support/process.hpp"
@@ -304,6 +306,12 @@ TEST_CASE("pinned: staged, who holds every buffer is told SLOTS_HELD, and a rele
 TEST_CASE("pinned: staged, an epoch given up in the middle leaves no buffer behind") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 5);
+  std::vector<feedlane_buffer> buffers(5, fresh<feedlane_buffer>());
+  for (feedlane_buffer& b : buffers) REQUIRE(feedlane_pool_acquire(p, 0, &b, nullptr) == FEEDLANE_OK);
+  for (const feedlane_buffer& b : buffers) REQUIRE(feedlane_pool_release(p, b.token) == FEEDLANE_OK);
+  const auto is_staged = [&](const void* data) {
+    return std::any_of(buffers.begin(), buffers.end(), [&](const feedlane_buffer& b) { return b.data == data; });
+  };
   {
     Setup s(200, 4);
     s.workers(2).config.prefetch_factor = 4;
@@ -317,6 +325,7 @@ TEST_CASE("pinned: staged, an epoch given up in the middle leaves no buffer behi
       begin(l.get(), epoch);
       for (int i = 0; i < epoch % 7; i++) {
         const feedlane_batch taken = next(l.get());
+        CHECK(is_staged(taken.tensors[0].data));
         for (std::uint64_t row = 0; row < taken.count; row++)
           CHECK(static_cast<const std::int64_t*>(taken.tensors[0].data)[row] == taken.indices[row]);
         CHECK(feedlane_batch_release(l.get(), taken.token) == FEEDLANE_OK);

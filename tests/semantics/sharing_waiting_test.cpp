@@ -358,3 +358,32 @@ TEST_CASE("a consumer that waits for its feeder sleeps, and so does a feeder tha
   CHECK(feedlane_loader_serve(feeder.get(), wait_ns, nullptr) == FEEDLANE_TIMEOUT);
   CHECK(cpu_ns() - before < wait_ns / 10);
 }
+
+TEST_CASE("a feeder in an event loop that lacks a free slot is woken by the return of one") {
+  Shuffled s(200);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  CHECK(feedlane_loader_serve(feeder.get(), 0, nullptr) == FEEDLANE_TIMEOUT);  // it waits for workers, not for returns
+  CHECK(poll_until(feeder.get(), [&] { return stats_of(feeder.get()).slots_free == 0; }));
+  auto batch = fresh<feedlane_batch>();
+  REQUIRE(feedlane_loader_next(l.get(), patience_ns, &batch, nullptr) == FEEDLANE_OK);
+  REQUIRE(sleeps(feeder.get()));
+  CHECK(!wait_readable(fd_of(feeder.get()), 0));
+  CHECK(feedlane_batch_release(l.get(), batch.token) == FEEDLANE_OK);
+  CHECK(wait_readable(fd_of(feeder.get())));
+}
+
+TEST_CASE("a feeder in an event loop is woken when a consumer's time is over, and evicts it") {
+  Shuffled s(200);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get(), place(FEEDLANE_LAG_EVICT, -1, 200'000'000));
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  CHECK(poll_until(feeder.get(), [&] { return stats_of(feeder.get()).slots_free == 0; }));
+  while (events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).empty()) {
+    if (feedlane_loader_arm(feeder.get()) == FEEDLANE_OK) REQUIRE(wait_readable(fd_of(feeder.get())));
+    (void)feedlane_loader_poll(feeder.get(), nullptr);  // E_PEER_DEAD once it is gone
+  }
+}
