@@ -58,6 +58,14 @@ void DatasetRunner::reset_report() {
   report_.detail_cap = detail_.size();
 }
 
+// The same before the callback of a sample, if the last one has left nothing that `translate` would read.
+inline void DatasetRunner::renew_report() {
+  const bool is_clean = report_.text[0] == '\0' && report_.os_errno == 0 && report_.transient == 0 &&
+                        report_.detail_len == 0 && report_.detail == detail_.data();
+  if (!is_clean) [[unlikely]]
+    reset_report();
+}
+
 Status DatasetRunner::translate(Status code, Status returned, const feedlane_error& reported, const char* callback,
                                 Error& error) {
   const std::size_t length = strnlen(reported.text, sizeof reported.text);
@@ -98,12 +106,13 @@ Status DatasetRunner::run(Task& task, Progress& p, Pace& pace, Error& error) {
 
 Status DatasetRunner::run_map(Task& task, Progress& p, Pace& pace, Error& error) {
   const std::uint64_t count = task.view().count;
-  while (p.position < count) {
+  reset_report();
+  for (Rows rows(task); p.position < count;) {
     if (p.retry_at_ns != 0)
       if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
     p.retry_at_ns = 0;
-    Status s = get(task, p, error);
-    if (s == FEEDLANE_OK) s = finish_sample(task, p, true, error);
+    Status s = get(task, rows, p, error);
+    if (s == FEEDLANE_OK) s = p.is_smooth() ? p.count_made() : finish_sample(task, p, true, error);
     else s = handle(task, p, error);
     if (s != FEEDLANE_OK) return s;
     if (p.position == count) break;
@@ -193,7 +202,7 @@ Status DatasetRunner::choose_substitute(const Task& task, Progress& p, Error& er
 
 Status DatasetRunner::finish_sample(Task& task, Progress& p, bool made, Error& error) {
   Status s = FEEDLANE_OK;
-  if (!made || p.total_retries != 0 || p.substitutes != 0) {
+  if (!made || !p.is_smooth()) {
     const auto outcome = !made                ? shm::SampleOutcome::skipped
                          : p.substitutes != 0 ? shm::SampleOutcome::substituted
                                               : shm::SampleOutcome::retried;
@@ -250,10 +259,12 @@ Status DatasetRunner::start_shard(Task& task, Progress& p, Pace& pace, Error& er
 
 // Makes and drops the samples that were delivered before this shard was reopened.
 Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error& error) {
+  Rows rows(task);
+  reset_report();
   while (p.to_skip != 0) {
     Progress before;
     before.position = 0 - p.to_skip;  // modulo 2^64: before the shard's present position
-    Status s = table_.next != nullptr ? next(task, before, error) : fetch(task, error);
+    Status s = table_.next != nullptr ? next(task, rows, before, error) : fetch(task, error);
     // A whole-batch fetch takes as many samples as when they were delivered: see run_fetch.
     std::uint64_t taken = 1;
     if (table_.next == nullptr) taken = s == FEEDLANE_OK ? task.rows() + task.skipped() : 0;
@@ -276,11 +287,13 @@ Status DatasetRunner::fill_from_shard(Task& task, Progress& p, Pace& pace, Error
   // A batch ends early if it has no room for the next sample's record, or if it has taken as many samples as the trainer
   // accepts.
   const std::uint32_t room = task.slot().record_room;
+  Rows rows(task);
+  reset_report();
   while (p.made < count && p.position < task.record_limit() && (room == 0 || task.records() < room)) {
     if (p.retry_at_ns != 0)
       if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
     p.retry_at_ns = 0;
-    Status s = next(task, p, error);
+    Status s = next(task, rows, p, error);
     if (s == FEEDLANE_END) {
       exhausted_ = true;
       break;
@@ -312,46 +325,23 @@ Status DatasetRunner::save_shard(Task& task, Error& error) {
 
 // ---- callbacks ----
 
-void DatasetRunner::fill_row(const Task& task, std::uint64_t row_number, feedlane_row& row, void** fields,
-                             std::uint64_t* bytes) {
+inline Status DatasetRunner::get(const Task& task, Rows& rows, const Progress& p, Error& error) {
   const feedlane_task& view = task.view();
-  for (std::int32_t f = 0; f < view.tensor_count; f++) {
-    const feedlane_tensor& t = view.tensors[f];
-    bytes[f] = t.bytes / view.count;
-    fields[f] = static_cast<std::byte*>(t.data) + row_number * bytes[f];
-  }
-  row = {};
-  row.size = sizeof row;
-  row.fields = fields;
-  row.bytes = bytes;
-  row.task = &view;
-  row.row = row_number;
-}
-
-Status DatasetRunner::get(const Task& task, const Progress& p, Error& error) {
-  void* fields[FEEDLANE_MAX_TENSORS];
-  std::uint64_t bytes[FEEDLANE_MAX_TENSORS];
-  feedlane_row row;
-  fill_row(task, p.made, row, fields, bytes);
-  row.index = p.substitutes != 0 ? p.substitute : task.view().indices[p.position];
-  row.seed = task.view().seeds[p.position];
-  reset_report();
+  const feedlane_row& row =
+      rows.at(p.made, p.substitutes != 0 ? p.substitute : view.indices[p.position], view.seeds[p.position]);
+  renew_report();
   const Status s = table_.get(self_, &row, &report_);
-  if (s == FEEDLANE_OK) return s;
+  if (s == FEEDLANE_OK) [[likely]]
+    return s;
   (void)translate(FEEDLANE_E_SAMPLE, s, report_, "get", error);
   error.sample = row.index;
   return error.code;
 }
 
-Status DatasetRunner::next(const Task& task, const Progress& p, Error& error) {
-  void* fields[FEEDLANE_MAX_TENSORS];
-  std::uint64_t bytes[FEEDLANE_MAX_TENSORS];
-  feedlane_row row;
-  fill_row(task, p.made, row, fields, bytes);
+Status DatasetRunner::next(const Task& task, Rows& rows, const Progress& p, Error& error) {
   const std::uint64_t position = task.shard_position() + p.position;
-  row.index = static_cast<std::int64_t>(position);
-  row.seed = task.shard_seed(position);
-  reset_report();
+  const feedlane_row& row = rows.at(p.made, static_cast<std::int64_t>(position), task.shard_seed(position));
+  renew_report();
   const Status s = table_.next(self_, &row, &report_);
   if (s == FEEDLANE_OK || s == FEEDLANE_END) return s;
   (void)translate(FEEDLANE_E_SAMPLE, s, report_, "next", error);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "dataset/rows.hpp"
 #include "dataset/task.hpp"
 #include "feedlane/dataset.h"
 
@@ -37,6 +38,15 @@ struct Progress {
   std::uint64_t to_skip = 0;   // samples of the shard that were delivered before
   std::uint32_t failures = 0;  // consecutive, while skipping those
   bool is_made = false;        // the batch is complete, only its state is to be saved: memory was short
+
+  // Nothing has failed in the sample in progress.
+  [[nodiscard]] bool is_smooth() const { return total_retries == 0 && substitutes == 0; }
+  // Such a sample is made.
+  Status count_made() {
+    made++;
+    position++;
+    return FEEDLANE_OK;
+  }
 };
 
 // Writes rank, shard and seed of a worker; `worker` is 0 without workers.
@@ -68,10 +78,9 @@ class DatasetRunner {
   Status fill_from_shard(Task& task, Progress& p, Pace& pace, Error& error);
   Status save_shard(Task& task, Error& error);
 
-  Status get(const Task& task, const Progress& p, Error& error);
-  Status next(const Task& task, const Progress& p, Error& error);
+  Status get(const Task& task, Rows& rows, const Progress& p, Error& error);
+  Status next(const Task& task, Rows& rows, const Progress& p, Error& error);
   Status fetch(Task& task, Error& error);
-  void fill_row(const Task& task, std::uint64_t row_number, feedlane_row& row, void** fields, std::uint64_t* bytes);
 
   // Applies the policies to a sample that failed. OK: the run continues; else the task fails with `error`.
   Status handle(Task& task, Progress& p, Error& error);
@@ -83,6 +92,7 @@ class DatasetRunner {
   // Turns what a callback reported into an error with `code`.
   Status translate(Status code, Status returned, const feedlane_error& reported, const char* callback, Error& error);
   void reset_report();
+  void renew_report();
 
   feedlane_dataset table_{};
   void* self_ = nullptr;

@@ -111,6 +111,7 @@ std::uint64_t Task::shard_seed(std::uint64_t position) const {
 }
 
 void Task::publish_tensors() {
+  shapes_++;
   view_.tensors = tensors_.data();
   view_.tensor_count = static_cast<std::int32_t>(tensors_.size());
 }

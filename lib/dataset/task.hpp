@@ -37,6 +37,9 @@ class Task {
   [[nodiscard]] const shm::Geometry& geometry() const { return geometry_; }
   [[nodiscard]] bool is_iterable() const { return (geometry_.flags & shm::geometry_iterable) != 0; }
 
+  // Changes when a tensor of view() gets another place or another shape.
+  [[nodiscard]] std::uint64_t shapes() const { return shapes_; }
+
   // What the data set puts into the slot beside the declared tensors. These functions reserve memory beyond the slot's
   // reserved part as needed. E_ARGUMENT, E_LIMIT with the slot size needed, E_MEMORY.
   Status shape_tensor(std::int32_t index, const feedlane_field& full, feedlane_tensor* out, Error& error);
@@ -94,6 +97,7 @@ class Task {
   std::vector<std::uint64_t> seeds_;
   std::vector<std::uint64_t> reserved_;  // of each slot: bytes of payload that this side knows to be memory
   const shm::TrainerBlock* trainer_ = nullptr;
+  std::uint64_t shapes_ = 0;
   std::uint64_t given_back_ = 0;  // value of the trainer's counter at which `reserved_` was valid
   std::uint64_t used_ = 0;        // bytes of the slot's payload
   std::uint64_t rows_ = 0;
