@@ -159,9 +159,9 @@ def hold(group, feedlane, rounds, goals, baseline):
     entry = next((entry for entry in baseline if same_place(entry, group, got)), None)
     if entry is None:
         raise Skipped(f"no record of {got['processors']} x {got['processor']} ({got['placement']}): make one with --record 5")
-    unknown = sorted(set(got["ratios"]) - set(entry["ratios"]))
-    if unknown:
-        raise Skipped(f"no record of {', '.join(unknown)}: make one with --record 5")
+    for name in sorted(set(got["ratios"]) - set(entry["ratios"])):
+        print(f"{name:44} {statistics.median(got['ratios'].pop(name)):9.3f}: not held: no record of it: make one with --record 5",
+              flush=True)
 
     def misses():
         for name, values in got["ratios"].items():
@@ -177,7 +177,8 @@ def hold(group, feedlane, rounds, goals, baseline):
     if missed:
         print(f"{group}: {', '.join(missed)}: measured again", flush=True)
         for name, values in measure(group, feedlane, 2 * rounds)["ratios"].items():
-            got["ratios"][name] += values
+            if name in got["ratios"]:
+                got["ratios"][name] += values
         missed = list(misses())
     for name, values in got["ratios"].items():
         goal, recorded = goal_of(goals, name), entry["ratios"][name]

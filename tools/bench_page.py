@@ -77,9 +77,9 @@ def handoff():
 
 
 def loader():
-    return group_table("loader", ["sample", "workers", "samples/s, in batches of 64", "as many loops (0: one, in the trainer)",
-                                  "ratio"],
-                       lambda r: (size(r["sample_bytes"]), r["workers"], cell(r["samples_s"]), cell(r["loops_samples_s"]),
+    return group_table("loader", ["sample", "by", "workers", "samples/s, in batches of 64",
+                                  "as many loops (0: one, in the trainer)", "ratio"],
+                       lambda r: (size(r["sample_bytes"]), r.get("by", "get"), r["workers"], cell(r["samples_s"]), cell(r["loops_samples_s"]),
                                   cell(r["ratio"])), lambda r: "samples_s" in r)
 
 
