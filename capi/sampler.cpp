@@ -78,6 +78,15 @@ int32_t feedlane_sampler_distributed(const feedlane_distributed_config* config, 
   });
 }
 
+int32_t feedlane_sampler_tokens(const int64_t* lengths, uint64_t count, const feedlane_tokens_config* config,
+                                feedlane_sampler** out, feedlane_error* err) {
+  return create(out, err, [&](auto& sampler, Error& error) {
+    feedlane_tokens_config c;
+    const Status s = read_versioned(config, c, "config", error);
+    return s == FEEDLANE_OK ? sampler::make_tokens(lengths, count, c, environment, sampler, error) : s;
+  });
+}
+
 int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks* callbacks, feedlane_sampler** out,
                                 feedlane_error* err) {
   return create(out, err, [&](auto& sampler, Error& error) {

@@ -150,6 +150,23 @@ func TestSamplers(t *testing.T) {
 	}
 	_, err = feedlane.Weighted([]float64{-1}, feedlane.WeightedConfig{})
 	wants(t, err, feedlane.ErrArgument)
+	tokens := feedlane.TokensConfig{MaxTokens: 10, MaxRows: 4, World: 1}
+	s, err = feedlane.Tokens([]int64{9, 1, 5, 5}, tokens)
+	must(t, err)
+	rows := 0
+	for room := make([]int64, 4); ; {
+		got, err := s.Next(room)
+		must(t, err)
+		if got == 0 {
+			break
+		}
+		rows += got
+	}
+	if rows != 4 {
+		t.Fatal(rows)
+	}
+	_, err = feedlane.Tokens([]int64{11}, tokens)
+	wants(t, err, feedlane.ErrArgument)
 	if rank, err := feedlane.DetectRank(); err != nil || rank.World < 1 {
 		t.Fatal(rank, err)
 	}

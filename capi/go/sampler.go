@@ -150,6 +150,44 @@ func Distributed(config DistributedConfig) (*Sampler, error) {
 	})
 }
 
+// TokensConfig describes a sampler of Tokens.
+type TokensConfig struct {
+	MaxTokens int64  // tokens in a batch, at most
+	MaxRows   int    // samples in a batch, at most
+	Seed      uint64 // epoch e is shuffled with Seed + e; the same in every rank
+	Window    int64  // shuffled samples that are sorted by length together; 0: 8192; 1: none are sorted
+	Padded    bool   // counts rows * the longest length, otherwise the sum of the lengths
+	NoShuffle bool   // the data set's own order, except within windows
+	DropLast  bool   // so that all ranks get the same number of batches: omits some, otherwise splits some
+	DropLong  bool   // omits samples with more than MaxTokens, otherwise refuses them
+	World     int    // number of ranks; 0: World and Rank come from the launcher's environment, see DetectRank
+	Rank      int    // 0 .. World - 1
+}
+
+// Tokens yields batches of samples within a budget of tokens; lengths has the number of tokens of each sample. With one,
+// Config.BatchSize is 0.
+func Tokens(lengths []int64, config TokensConfig) (*Sampler, error) {
+	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		c := (*C.feedlane_tokens_config)(m.allocate(1, C.sizeof_feedlane_tokens_config))
+		c.size = C.sizeof_feedlane_tokens_config
+		c.max_tokens = C.int64_t(config.MaxTokens)
+		c.max_rows = C.int64_t(config.MaxRows)
+		c.seed = C.uint64_t(config.Seed)
+		c.window = C.int64_t(config.Window)
+		c.padded = flag(config.Padded)
+		c.no_shuffle = flag(config.NoShuffle)
+		c.drop_last = flag(config.DropLast)
+		c.drop_long = flag(config.DropLong)
+		c.world = C.int32_t(config.World)
+		c.rank = C.int32_t(config.Rank)
+		var first *C.int64_t
+		if len(lengths) != 0 {
+			first = (*C.int64_t)(unsafe.Pointer(&lengths[0]))
+		}
+		return C.feedlane_sampler_tokens(first, C.uint64_t(len(lengths)), c, out, err)
+	})
+}
+
 // A Rank is the place of this process among those of a training run.
 type Rank struct {
 	Rank    int    // 0 .. World - 1

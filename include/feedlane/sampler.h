@@ -56,6 +56,23 @@ typedef struct feedlane_distributed_config {
   int32_t detect_off; /**< 1: with world 0, rank 0 of 1 whatever the environment says */
 } feedlane_distributed_config;
 
+/** A sampler of feedlane_sampler_tokens. */
+typedef struct feedlane_tokens_config {
+  size_t size;
+  int64_t max_tokens; /**< tokens in a batch, at most; 1 .. 2^31 - 1 */
+  int64_t max_rows;   /**< samples in a batch, at most; 1 .. 2^30. A loader has room for so many rows */
+  uint64_t seed;      /**< epoch e is shuffled with seed + e; the same in every rank */
+  int64_t window;     /**< shuffled samples that are sorted by length together; 0: 8192; 1: none are sorted */
+  int32_t padded;     /**< how tokens are counted. 0: the sum of the lengths; 1: rows * the longest length */
+  int32_t no_shuffle; /**< 1: windows are taken from the data set's own order, and batches are not shuffled */
+  int32_t drop_last;  /**< so that all ranks get the same number of batches, 1: omits batches, 0: splits batches */
+  int32_t drop_long;  /**< 1: omits samples with more than max_tokens; 0: refuses them */
+  int32_t world; /**< number of ranks, up to 2^20; 0: both numbers come from feedlane_rank_detect, which may fail */
+  int32_t rank;  /**< 0 .. world - 1 */
+  int32_t detect_off; /**< 1: with world 0, rank 0 of 1 whatever the environment says */
+  int32_t reserved;   /**< 0 */
+} feedlane_tokens_config;
+
 /** The rank of this process. */
 typedef struct feedlane_rank {
   size_t size;
@@ -145,6 +162,30 @@ FEEDLANE_API int32_t feedlane_sampler_batch(const feedlane_sampler *inner, int64
  */
 FEEDLANE_API int32_t feedlane_sampler_distributed(const feedlane_distributed_config *config, feedlane_sampler **out,
                                                   feedlane_error *err);
+/**
+ * Yields batches of samples whose lengths together stay within a budget of tokens. `lengths` has the number of tokens
+ * (>= 0) of each of `count` (< 2^31) samples, and is copied. In each epoch the samples are shuffled, sorted by length
+ * within windows, cut into batches of at most max_tokens and max_rows, and the batches are shuffled. The batches that
+ * the ranks get in one step are of similar length and are shuffled together. Each feedlane_sampler_next yields one
+ * batch of max_rows indices at most.
+ *
+ * Every rank gets the same number of batches. It may differ from epoch to epoch, unless the window covers all samples:
+ * feedlane_sampler_length is that of the epoch which feedlane_sampler_restart has started. Every sample is in one batch
+ * of one rank, with two exceptions. With drop_last up to world - 1 batches are omitted. Without it the batches with
+ * the most rows are split; if there are fewer samples than batches needed, batches are repeated.
+ *
+ * A saved state may be loaded in a world of another size, see feedlane_sampler_load: the batches that are left are
+ * split, or with drop_last omitted, for the new ranks. The indices are exactly those that would have followed. Row
+ * seeds are too if each rank of a world of the same size loads the state that it has saved.
+ *
+ * Takes 4 bytes a sample, and for each of epoch 0 and the present epoch 4 bytes a sample and 8 a batch.
+ *  - E_ARGUMENT: a length is negative, or more than max_tokens without drop_long; err->text names its index.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_sampler_tokens(const int64_t *lengths, uint64_t count,
+                                             const feedlane_tokens_config *config, feedlane_sampler **out,
+                                             feedlane_error *err);
 /**
  * Yields the indices of the user's callbacks as they are. On failure `drop` is not called.
  *

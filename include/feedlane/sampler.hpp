@@ -57,6 +57,21 @@ struct DistributedOptions {
   bool detect_off = false;          /**< with world 0: rank 0 of 1, the environment is not read */
 };
 
+/** Configuration of Sampler::tokens. */
+struct TokensOptions {
+  std::int64_t max_tokens = 0; /**< tokens in a batch, at most */
+  std::int64_t max_rows = 0;   /**< samples in a batch, at most */
+  std::uint64_t seed = 0;      /**< epoch e is shuffled with seed + e; the same in every rank */
+  std::int64_t window = 0;     /**< shuffled samples that are sorted by length together; 0: 8192; 1: none are sorted */
+  bool padded = false;         /**< counts rows * the longest length instead of the sum of the lengths */
+  bool no_shuffle = false;     /**< keeps the data set's order, except within windows */
+  bool drop_last = false;      /**< to give every rank the same number, omits batches instead of splitting some */
+  bool drop_long = false;      /**< omits samples with more than max_tokens instead of refusing them */
+  int world = 0;               /**< number of ranks; 0: world and rank by detect_rank() */
+  int rank = 0;                /**< 0 .. world - 1 */
+  bool detect_off = false;     /**< with world 0: rank 0 of 1, the environment is not read */
+};
+
 /** Rank of this process and number of ranks. */
 struct Rank {
   int rank = 0;        /**< 0 .. world - 1 */
@@ -179,6 +194,29 @@ class Sampler {
     config.detect_off = o.detect_off ? 1 : 0;
     return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
       return feedlane_sampler_distributed(&config, out, e);
+    });
+  }
+  /** Batches of samples within a budget of tokens; lengths[i] is the number of tokens of sample i. */
+  static Sampler tokens(std::span<const std::int64_t> lengths, const TokensOptions& o) {
+    return detail::or_raise([&](Error& error) { return tokens(lengths, o, error); });
+  }
+  /** The same without exceptions: the error is in `error`. */
+  static Sampler tokens(std::span<const std::int64_t> lengths, const TokensOptions& o, Error& error) noexcept {
+    feedlane_tokens_config config{};
+    config.size = sizeof config;
+    config.max_tokens = o.max_tokens;
+    config.max_rows = o.max_rows;
+    config.seed = o.seed;
+    config.window = o.window;
+    config.padded = o.padded ? 1 : 0;
+    config.no_shuffle = o.no_shuffle ? 1 : 0;
+    config.drop_last = o.drop_last ? 1 : 0;
+    config.drop_long = o.drop_long ? 1 : 0;
+    config.world = o.world;
+    config.rank = o.rank;
+    config.detect_off = o.detect_off ? 1 : 0;
+    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
+      return feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, out, e);
     });
   }
   /**

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hash of a list of 8-byte values, for the states of samplers that are defined by a list.
+// A hash of a list of numbers, for the states of samplers that are defined by a list.
 #pragma once
 
 #include <bit>
+#include <concepts>
+#include <cstdint>
 #include <span>
 
 #include "base/splitmix.hpp"
@@ -12,7 +14,10 @@ namespace feedlane::sampler {
 template <class T>
 std::uint64_t content_of(std::span<const T> values) {
   std::uint64_t sum = values.size();
-  for (const T value : values) sum = scatter(sum ^ std::bit_cast<std::uint64_t>(value));
+  for (const T value : values) {
+    if constexpr (std::integral<T>) sum = scatter(sum ^ static_cast<std::uint64_t>(value));
+    else sum = scatter(sum ^ std::bit_cast<std::uint64_t>(value));
+  }
   return sum;
 }
 

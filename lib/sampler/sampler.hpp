@@ -66,6 +66,9 @@ Status make_batch(const Sampler& inner, std::int64_t batch_size, std::int32_t dr
 // If world is 0, the rank is detected from `environment`.
 Status make_distributed(const feedlane_distributed_config& config, const Environment& environment,
                         std::unique_ptr<Sampler>& out, Error& error);
+// As for distributed samplers, if world is 0.
+Status make_tokens(const std::int64_t* lengths, std::uint64_t count, const feedlane_tokens_config& config,
+                   const Environment& environment, std::unique_ptr<Sampler>& out, Error& error);
 // After success `drop` is called when the last copy is destroyed.
 Status make_custom(const feedlane_sampler_callbacks& callbacks, std::unique_ptr<Sampler>& out, Error& error);
 

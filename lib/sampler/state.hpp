@@ -11,7 +11,7 @@
 
 namespace feedlane::sampler {
 
-enum class Kind : std::uint32_t { sequential = 1, random, subset, weighted, distributed, batch, custom };
+enum class Kind : std::uint32_t { sequential = 1, random, subset, weighted, distributed, batch, custom, tokens };
 
 struct Fact {
   const char* name;

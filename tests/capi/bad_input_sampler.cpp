@@ -46,6 +46,22 @@ struct F {
     distributed.known.no_shuffle = 1;
     return flag(&feedlane_distributed_config::shuffle, FEEDLANE_SHUFFLE_FEISTEL);
   }
+  // Two lengths, and a budget of 10 for 2 ranks; `member` has another value.
+  template <class T>
+  feedlane_tokens_config* budget(T feedlane_tokens_config::*member, T value) {
+    indices[0] = 3;
+    indices[1] = 10;
+    tokens.known.max_tokens = 10;
+    tokens.known.max_rows = 4;
+    tokens.known.world = 2;
+    tokens.known.*member = value;
+    return &tokens.known;
+  }
+  feedlane_tokens_config* budget() { return budget(&feedlane_tokens_config::world, 2); }
+  const std::int64_t* negative_length() {
+    negative = -1;
+    return &negative;
+  }
   // An environment with RANK and without WORLD_SIZE.
   feedlane_distributed_config* half_a_source() {
     (void)::setenv("RANK", "1", 1);
@@ -102,11 +118,13 @@ struct F {
   Sampler sampler;
   Out<feedlane_sampler> out;
   Later<feedlane_weighted_config> weighted{fresh<feedlane_weighted_config>()};
+  Later<feedlane_tokens_config> tokens{fresh<feedlane_tokens_config>()};
   Later<feedlane_distributed_config> distributed{fresh<feedlane_distributed_config>()};
   Later<feedlane_sampler_callbacks> callbacks{fresh<feedlane_sampler_callbacks>()};
   feedlane_rank rank = fresh<feedlane_rank>();
   double weights[2] = {};
   std::int64_t indices[4] = {};
+  std::int64_t negative = 0;
   unsigned char state[256] = {};
   std::uint64_t bytes = 0, got = 0;
 };
@@ -114,7 +132,9 @@ struct F {
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 using D = feedlane_distributed_config;
+using Tokens = feedlane_tokens_config;
 constexpr std::int64_t weighted_bytes = sizeof(feedlane_weighted_config);
+constexpr std::int64_t tokens_bytes = sizeof(Tokens);
 constexpr std::int64_t distributed_bytes = sizeof(D);
 constexpr std::int64_t callbacks_bytes = sizeof(feedlane_sampler_callbacks);
 // mark, kind, one fact and their number, epoch, position, checksum
@@ -129,6 +149,8 @@ constexpr std::uint64_t state_bytes = 4 + 4 + 4 + 8 + 8 + 8 + 8;
 #define DISTRIBUTED(what, argument, found, needed, ...)                                                  \
   REFUSES(feedlane_sampler_distributed, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, \
           f.out.place(), e)
+#define TOKENS(what, argument, found, needed, ...) \
+  REFUSES(feedlane_sampler_tokens, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 #define CUSTOM(what, argument, found, needed, ...) \
   REFUSES(feedlane_sampler_custom, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 
@@ -196,6 +218,34 @@ const Row<F> rows[] = {
     CUSTOM("length -1", "callbacks.length", -1, 0, f.table(-1, 0)),
     CUSTOM("batch_rows -1", "callbacks.batch_rows", -1, 0, f.table(0, -1)),
     CUSTOM("the largest batch_rows", "callbacks.batch_rows", INT64_MAX, 1 << 30, f.table(0, INT64_MAX)),
+    TOKENS("lengths NULL", "lengths", 0, 1, nullptr, 2, f.budget()),
+    TOKENS("2^31 lengths", "count", std::int64_t{1} << 31, INT32_MAX, f.indices, std::uint64_t{1} << 31, f.budget()),
+    TOKENS("a length above the budget", "lengths", 10, 9, f.indices, 2, f.budget(&Tokens::max_tokens, std::int64_t{9})),
+    TOKENS("a negative length", "lengths", -1, 0, f.negative_length(), 1, f.budget()),
+    TOKENS("no tokens", "config.max_tokens", 0, 1, f.indices, 2, f.budget(&Tokens::max_tokens, std::int64_t{0})),
+    TOKENS("too many tokens", "config.max_tokens", std::int64_t{1} << 31, INT32_MAX, f.indices, 2,
+           f.budget(&Tokens::max_tokens, std::int64_t{1} << 31)),
+    TOKENS("no rows", "config.max_rows", 0, 1, f.indices, 2, f.budget(&Tokens::max_rows, std::int64_t{0})),
+    TOKENS("too many rows", "config.max_rows", (1 << 30) + 1, 1 << 30, f.indices, 2,
+           f.budget(&Tokens::max_rows, std::int64_t{(1 << 30) + 1})),
+    TOKENS("a negative window", "config.window", -1, 0, f.indices, 2, f.budget(&Tokens::window, std::int64_t{-1})),
+    TOKENS("padded 2", "config.padded", 2, 1, f.indices, 2, f.budget(&Tokens::padded, 2)),
+    TOKENS("no_shuffle -1", "config.no_shuffle", -1, 0, f.indices, 2, f.budget(&Tokens::no_shuffle, -1)),
+    TOKENS("drop_last 2", "config.drop_last", 2, 1, f.indices, 2, f.budget(&Tokens::drop_last, 2)),
+    TOKENS("drop_long 2", "config.drop_long", 2, 1, f.indices, 2, f.budget(&Tokens::drop_long, 2)),
+    TOKENS("detect_off 2", "config.detect_off", 2, 1, f.indices, 2, f.budget(&Tokens::detect_off, 2)),
+    TOKENS("a negative world", "config.world", -1, 0, f.indices, 2, f.budget(&Tokens::world, -1)),
+    TOKENS("too many ranks", "config.world", (1 << 20) + 1, 1 << 20, f.indices, 2,
+           f.budget(&Tokens::world, (1 << 20) + 1)),
+    TOKENS("a negative rank", "config.rank", -1, 0, f.indices, 2, f.budget(&Tokens::rank, -1)),
+    TOKENS("a rank outside its world", "config.rank", 2, 1, f.indices, 2, f.budget(&Tokens::rank, 2)),
+    TOKENS("reserved", "config.reserved", 1, 0, f.indices, 2, f.budget(&Tokens::reserved, 1)),
+    REFUSES(feedlane_sampler_tokens, "size 0", FEEDLANE_E_ABI, "config", 0, tokens_bytes, f.indices, 2,
+            f.sized(f.tokens, 0), f.out.place(), e),
+    REFUSES(feedlane_sampler_tokens, "a tail that says something", FEEDLANE_E_ABI, "config", tokens_bytes + 8,
+            tokens_bytes, f.indices, 2, f.sized(f.tokens, tokens_bytes + 8), f.out.place(), e),
+    REFUSES(feedlane_sampler_tokens, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 2, f.budget(), nullptr,
+            e),
     REFUSES(feedlane_sampler_custom, "size 7", FEEDLANE_E_ABI, "callbacks", 7, callbacks_bytes, f.sized(f.callbacks, 7),
             f.out.place(), e),
     REFUSES(feedlane_sampler_custom, "a tail that says something", FEEDLANE_E_ABI, "callbacks", callbacks_bytes + 8,

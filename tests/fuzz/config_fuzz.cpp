@@ -190,6 +190,21 @@ Handle<feedlane_sampler> make_sampler(Input& in, Answers& answers) {
       if (in.flag()) c.load = &load;
       return create<feedlane_sampler>(in, c, feedlane_sampler_custom);
     }
+    case 4: {
+      auto c = fresh<feedlane_tokens_config>();
+      c.max_tokens = 10;
+      c.max_rows = 4;
+      c.world = 2;
+      edit(in, &c, sizeof c);
+      if (c.max_rows > 100 && c.max_rows <= 1 << 30) c.max_rows = 100;
+      if (c.world > 1000 && c.world <= 1 << 20) c.world = 1000;
+      std::vector<std::int64_t> lengths(in.pick(9), 4);
+      if (!lengths.empty() && in.flag()) lengths[0] = in.i64();
+      const std::int64_t* list = lengths.empty() && in.flag() ? nullptr : lengths.data();
+      return create<feedlane_sampler>(in, c, [&](const auto* config, auto** out, auto* err) {
+        return feedlane_sampler_tokens(list, lengths.size(), config, out, err);
+      });
+    }
     default: {
       feedlane_sampler* s = nullptr;
       (void)feedlane_sampler_sequential(in.pick(30), &s, nullptr);

@@ -81,8 +81,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       (void)sampler::make_weighted(weights.data(), weights.size(), c, s, error);
       break;
     }
-    case 5:
-    case 6: {
+    case 5: {
       feedlane_distributed_config c{};
       c.size = sizeof c;
       c.length = length;
@@ -95,6 +94,27 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       c.detect_off = 1;
       (void)sampler::make_distributed(
           c, [](const char*) { return nullptr; }, s, error);
+      break;
+    }
+    case 6: {
+      std::vector<std::int64_t> lengths;
+      for (std::uint32_t i = in.pick(24); i > 0; i--) lengths.push_back(in.pick(8) == 7 ? in.i64() : in.pick(20));
+      feedlane_tokens_config c{};
+      c.size = sizeof c;
+      c.max_tokens = in.flag() ? 1 + in.pick(40) : in.i64();
+      c.max_rows = 1 + in.pick(6);
+      c.seed = in.u8();
+      c.window = in.pick(9);
+      c.padded = static_cast<std::int32_t>(in.pick(2));
+      c.no_shuffle = static_cast<std::int32_t>(in.pick(2));
+      c.drop_last = static_cast<std::int32_t>(in.pick(2));
+      c.drop_long = static_cast<std::int32_t>(in.pick(2));
+      c.world = static_cast<std::int32_t>(in.pick(5));
+      c.rank = c.world > 0 ? static_cast<std::int32_t>(in.pick(5)) : 0;
+      c.detect_off = 1;
+      bound = static_cast<std::int64_t>(lengths.size());
+      (void)sampler::make_tokens(
+          lengths.data(), lengths.size(), c, [](const char*) { return nullptr; }, s, error);
       break;
     }
     default: {

@@ -133,6 +133,9 @@ TEST_CASE("both forms say the same: samplers, states, pools, loaders") {
   check_both(
       FEEDLANE_E_ARGUMENT, [] { (void)Sampler::distributed({.length = -1, .world = 1}); },
       [](Error& e) { (void)Sampler::distributed({.length = -1, .world = 1}, e); });
+  check_both(
+      FEEDLANE_E_ARGUMENT, [] { (void)Sampler::tokens({}, {.max_tokens = 0}); },
+      [](Error& e) { (void)Sampler::tokens({}, {.max_tokens = 0}, e); });
   Sampler order = Sampler::sequential(3);
   check_both(
       FEEDLANE_E_ARGUMENT, [&] { (void)Sampler::batch(order, 0); },

@@ -105,6 +105,15 @@ std::int32_t make_distributed(feedlane_sampler** out) {
   return feedlane_sampler_distributed(&config, out, nullptr);
 }
 
+std::int32_t make_tokens(feedlane_sampler** out) {
+  static const std::vector<std::int64_t> lengths(50, 3);
+  auto config = fresh<feedlane_tokens_config>();
+  config.max_tokens = 10;
+  config.max_rows = 4;
+  config.world = 2;
+  return feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, out, nullptr);
+}
+
 // ---- loaders ----
 
 void take_all(feedlane_loader* l, std::int64_t from, std::int64_t batches) {
@@ -350,7 +359,8 @@ TEST_CASE("too little memory at any allocation of a sampler's calls is E_MEMORY,
         {"weighted", [](auto** out) { return make_weighted(0, out); }},
         {"weighted, without replacement", [](auto** out) { return make_weighted(1, out); }},
         {"batch", [&](auto** out) { return feedlane_sampler_batch(inner.get(), 4, 0, out, nullptr); }},
-        {"distributed", make_distributed}}) {
+        {"distributed", make_distributed},
+        {"tokens", make_tokens}}) {
     CAPTURE(std::string(kind.name));
     at_every_allocation([&] { live_as_sampler(kind.make, 4); });
   }

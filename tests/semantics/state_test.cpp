@@ -76,6 +76,39 @@ TEST_CASE("with a sampler that makes the batches a state resumes after any of th
   }
 }
 
+TEST_CASE("with batches by tokens a state resumes after any of them, with the same bytes and seeds") {
+  const auto set_up = [](Setup& s) {
+    auto config = fresh<feedlane_tokens_config>();
+    config.max_tokens = 20;
+    config.max_rows = 4;
+    config.seed = 11;
+    config.world = 2;
+    config.rank = 1;
+    std::vector<std::int64_t> lengths(43);
+    for (std::size_t i = 0; i < lengths.size(); i++) lengths[i] = static_cast<std::int64_t>(i * 7 % 19);
+    feedlane_sampler* tokens = nullptr;
+    REQUIRE(feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, &tokens, nullptr) == FEEDLANE_OK);
+    s.sampler.reset(tokens);
+    s.config.sampler = tokens;
+    s.config.batch_size = 0;
+  };
+  Shuffled first;
+  set_up(first);
+  const Loader l = with_workers(first, 2).create();
+  const std::vector<Taken> expected = take_epoch(l.get(), 4);
+  REQUIRE(expected.size() > 8);
+  begin(l.get(), 4);
+  for (std::size_t i = 0; i < expected.size(); i++) {
+    CAPTURE(i);
+    (void)take(l.get());
+    const State state = state_of(l.get());
+    Shuffled again;
+    set_up(again);
+    const Loader resumed = go_on(with_workers(again, 0), state).create();
+    check_same(take_epoch(resumed.get(), 4), expected, i + 1);
+  }
+}
+
 TEST_CASE("a state of a held batch resumes after it, although later ones were taken") {
   Shuffled s;
   s.config.held = 4;

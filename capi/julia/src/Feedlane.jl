@@ -36,7 +36,8 @@ include("worker.jl")
 
 export Loader, Batch, BatchArray, FeedlaneError, Sampler
 export keep, release!, next!, begin!, join_feeder
-export sequential_sampler, random_sampler, subset_sampler, weighted_sampler, distributed_sampler, batch_sampler
+export sequential_sampler, random_sampler, subset_sampler, weighted_sampler, distributed_sampler, batch_sampler,
+       tokens_sampler
 
 __init__() = LibFeedlane.load_library()
 

@@ -5,7 +5,7 @@
     Sampler
 
 Yields the indices of an epoch, from 1, in order. A loader copies its definition. Made by `sequential_sampler`,
-`random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler` and `batch_sampler`. One task at a time.
+`random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler`, `batch_sampler` and `tokens_sampler`. One task at a time.
 """
 mutable struct Sampler
     address::Ptr{L.feedlane_sampler}
@@ -85,6 +85,25 @@ batch_sampler(inner::Sampler, batchsize::Integer; partial=true) =
     GC.@preserve inner Sampler(makes_batches=true) do out, err
         L.feedlane_sampler_batch(inner.address, batchsize, !partial, out, err)
     end
+
+"""
+    tokens_sampler(lengths, max_tokens, max_rows; seed=0, window=0, padded=false, shuffle=true, drop_last=false,
+                   drop_long=false, rank=nothing, world=nothing)
+
+Batches of samples that have at most `max_tokens` together and are at most `max_rows`; `lengths` has the number of tokens of each
+sample. `padded`: a batch counts as rows * the longest length. `window`: shuffled samples that are sorted by length together; 0:
+8192. All ranks get the same number of batches: some are split, or omitted with `drop_last`. `drop_long`: omits samples above
+the budget instead of refusing them. Without `rank` and `world` the launcher's environment variables count.
+"""
+function tokens_sampler(lengths, max_tokens::Integer, max_rows::Integer; seed=0, window=0, padded=false, shuffle=true,
+                        drop_last=false, drop_long=false, rank=nothing, world=nothing)
+    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
+    list = collect(Int64, lengths)
+    config = struct_of(L.feedlane_tokens_config; max_tokens=max_tokens, max_rows=max_rows, seed=seed % UInt64, window=window,
+                       padded=padded, no_shuffle=!shuffle, drop_last=drop_last, drop_long=drop_long,
+                       rank=something(rank, 0), world=something(world, 0))
+    return Sampler((out, err) -> L.feedlane_sampler_tokens(list, length(list), config, out, err); makes_batches=true)
+end
 
 "What a user gives as `sampler`: a `Sampler`, or indices in the order in which they are wanted."
 sampler_of(sampler::Sampler) = sampler

@@ -20,6 +20,8 @@ indices_of(loader) = reduce(vcat, [Feedlane.indices(batch) for batch in loader])
     @test epoch_of(distributed_sampler(10; rank=1, world=2, shuffle=nothing), 0) == 2:2:10
     batches = batch_sampler(sequential_sampler(5), 2; partial=false)
     @test take!(batches, 2) == [1, 2] && length(batches) == 2
+    budget = tokens_sampler([9, 1, 5, 5], 10, 4; rank=0, world=1)
+    @test sort(vcat((take!(budget, 4) for _ in 1:length(budget))...)) == 1:4 && isempty(take!(budget, 4))
     @test Feedlane.rank_detect().world >= 1
     first_half = epoch_of(shuffled, 7, 40)
     saved = Feedlane.save(shuffled)

@@ -167,6 +167,29 @@ PyObject* distributed(PyObject*, PyObject* config) {
   return made(s, handle);
 }
 
+PyObject* tokens(PyObject*, PyObject* args) {
+  using Config = feedlane_tokens_config;
+  static const Member<Config> members[] = {member_of<&Config::max_tokens>("max_tokens"),
+                                           member_of<&Config::max_rows>("max_rows"),
+                                           member_of<&Config::seed>("seed"),
+                                           member_of<&Config::window>("window"),
+                                           member_of<&Config::padded>("padded"),
+                                           member_of<&Config::no_shuffle>("no_shuffle"),
+                                           member_of<&Config::drop_last>("drop_last"),
+                                           member_of<&Config::drop_long>("drop_long"),
+                                           member_of<&Config::world>("world"),
+                                           member_of<&Config::rank>("rank")};
+  PyObject *lengths = nullptr, *config = nullptr;
+  if (PyArg_ParseTuple(args, "OO!:tokens", &lengths, &PyDict_Type, &config) == 0) return nullptr;
+  auto value = init<Config>();
+  const Elements all(lengths);
+  if (!all || !set_members<Config>(value, config, members)) return nullptr;
+  feedlane_sampler* handle = nullptr;
+  const std::int32_t s =
+      feedlane_sampler_tokens(static_cast<const std::int64_t*>(all.data()), all.count(), &value, &handle, error_room());
+  return made(s, handle);
+}
+
 PyObject* batch(PyObject*, PyObject* args) {
   PyObject* inner = nullptr;
   long long size = 0;
@@ -211,6 +234,7 @@ PyMethodDef sampler_functions[] = {
     {"subset", subset, METH_VARARGS, "subset(buffer of int64, in_order, seed) -> Sampler"},
     {"weighted", weighted, METH_VARARGS, "weighted(buffer of float64, dict of feedlane_weighted_config) -> Sampler"},
     {"distributed", distributed, METH_O, "distributed(dict of feedlane_distributed_config) -> Sampler"},
+    {"tokens", tokens, METH_VARARGS, "tokens(buffer of int64, dict of feedlane_tokens_config) -> Sampler"},
     {"batch", batch, METH_VARARGS, "batch(inner, batch_size, drop_last) -> Sampler"},
     {"custom", custom, METH_VARARGS,
      "custom(target, rows) -> Sampler over an object with restart(), draw(cap) and failed(exception).\n"

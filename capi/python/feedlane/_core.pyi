@@ -181,6 +181,10 @@ def weighted(weights: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
 def distributed(config: dict[str, Any], /) -> Sampler:
     """By the fields of feedlane_distributed_config. ArgumentError: the rank isn't one of the world's."""
 
+def tokens(lengths: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
+    """Batches within a budget of tokens, of samples with these lengths of int64, by the fields of feedlane_tokens_config.
+    ArgumentError: a length is negative or above the budget, or a field is out of its domain."""
+
 def batch(inner: Sampler, batch_size: int, drop_last: bool, /) -> Sampler:
     """Batches of what `inner` yields, of which it takes a copy."""
 

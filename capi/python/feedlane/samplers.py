@@ -137,6 +137,20 @@ def distributed(length: int, rank: int = 0, world: int = 0, seed: int = 0, *, sh
     return sampler
 
 
+def tokens(lengths: Iterable[int], max_tokens: int, max_rows: int, seed: int = 0, *, padded: bool = False, window: int = 0,
+           shuffle: bool = True, drop_last: bool = False, drop_long: bool = False, rank: int = 0, world: int = 0) -> Sampler:
+    """Batches, as lists, of samples that have at most `max_tokens` together and are at most `max_rows`. lengths: tokens of each
+    sample. padded: a batch counts as rows * the longest length. window: shuffled samples that are sorted by length together; 0:
+    8192. Every rank gets as many batches: some are split, or left out with drop_last; with world 0 the launcher's variables say
+    which rank this is. drop_long: samples above the budget are left out. ArgumentError: such a sample without drop_long, a
+    negative length, no such rank."""
+    config = {"max_tokens": max_tokens, "max_rows": max_rows, "seed": _seed(seed), "window": window, "padded": padded,
+              "no_shuffle": not shuffle, "drop_last": drop_last, "drop_long": drop_long, "world": world, "rank": rank}
+    sampler = Sampler(_core.tokens(_integers(lengths), config), batch_rows=max_rows)
+    sampler.rank = rank if world else rank_detect().rank
+    return sampler
+
+
 def batch(inner: Sampler, batch_size: int, drop_last: bool = False) -> Sampler:
     """Batches of another one's indices, as lists of `batch_size`. drop_last: a last one that is shorter is left out.
     ArgumentError: a size below 1, or `inner` yields batches."""

@@ -71,6 +71,23 @@ class Batches(unittest.TestCase):
         self.assertEqual(len(feedlane.samplers.weighted([1, 0, 1], 20)), 20)
         self.assertNotIn(1, list(feedlane.samplers.weighted([1, 0, 1], 20)))
 
+    def test_batches_within_a_budget_of_tokens(self):
+        lengths = [9, 1, 5, 5, 3, 8, 2]
+        order = feedlane.samplers.tokens(lengths, 10, 4, seed=3)
+        batches = list(order)
+        self.assertEqual(len(order), len(batches))
+        self.assertEqual(sorted(sum(batches, [])), list(range(7)))
+        for batch in batches:
+            self.assertLessEqual(sum(lengths[i] for i in batch), 10)
+        with feedlane.Loader(Numbers(), batch_sampler=order, num_workers=1) as loader:
+            self.assertEqual([batch[:, 0].tolist() for batch in loader], batches)
+        ranks = [feedlane.samplers.tokens(lengths, 10, 4, rank=rank, world=3) for rank in range(3)]
+        self.assertEqual(len({len(list(rank)) for rank in ranks}), 1)
+        self.assertEqual(ranks[2].rank, 2)
+        with self.assertRaisesRegex(feedlane.ArgumentError, r"lengths\[1\] is 11"):
+            feedlane.samplers.tokens([1, 11], 10, 4)
+        self.assertEqual(list(feedlane.samplers.tokens([1, 11], 10, 4, drop_long=True)), [[0]])
+
     def test_a_sampler_that_raises(self):
         def indices():
             yield from range(4)

@@ -40,6 +40,7 @@ func Structs() map[string]reflect.Type {
 		"feedlane_task":               reflect.TypeOf(C.feedlane_task{}),
 		"feedlane_tensor":             reflect.TypeOf(C.feedlane_tensor{}),
 		"feedlane_timings":            reflect.TypeOf(C.feedlane_timings{}),
+		"feedlane_tokens_config":      reflect.TypeOf(C.feedlane_tokens_config{}),
 		"feedlane_weighted_config":    reflect.TypeOf(C.feedlane_weighted_config{}),
 		"feedlane_worker_info":        reflect.TypeOf(C.feedlane_worker_info{}),
 		"feedlane_worker_stats":       reflect.TypeOf(C.feedlane_worker_stats{}),

@@ -98,6 +98,8 @@ feedlane_sampler_batch(inner, batch_size, drop_last, out, err) =
     ccall((:feedlane_sampler_batch, libfeedlane), Int32, (Ptr{feedlane_sampler}, Int64, Int32, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), inner, batch_size, drop_last, out, err)
 feedlane_sampler_distributed(config, out, err) =
     ccall((:feedlane_sampler_distributed, libfeedlane), Int32, (Ptr{feedlane_distributed_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), config, out, err)
+feedlane_sampler_tokens(lengths, count, config, out, err) =
+    ccall((:feedlane_sampler_tokens, libfeedlane), Int32, (Ptr{Int64}, UInt64, Ptr{feedlane_tokens_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), lengths, count, config, out, err)
 feedlane_sampler_custom(callbacks, out, err) =
     ccall((:feedlane_sampler_custom, libfeedlane), Int32, (Ptr{feedlane_sampler_callbacks}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), callbacks, out, err)
 feedlane_rank_detect(out, err) =

@@ -128,6 +128,22 @@ struct feedlane_distributed_config
     detect_off::Int32
 end
 
+struct feedlane_tokens_config
+    size::Csize_t
+    max_tokens::Int64
+    max_rows::Int64
+    seed::UInt64
+    window::Int64
+    padded::Int32
+    no_shuffle::Int32
+    drop_last::Int32
+    drop_long::Int32
+    world::Int32
+    rank::Int32
+    detect_off::Int32
+    reserved::Int32
+end
+
 struct feedlane_rank
     size::Csize_t
     rank::Int32

@@ -123,6 +123,13 @@ extern "C" {
         out: *mut *mut feedlane_sampler,
         err: *mut feedlane_error,
     ) -> i32;
+    pub fn feedlane_sampler_tokens(
+        lengths: *const i64,
+        count: u64,
+        config: *const feedlane_tokens_config,
+        out: *mut *mut feedlane_sampler,
+        err: *mut feedlane_error,
+    ) -> i32;
     pub fn feedlane_sampler_custom(
         callbacks: *const feedlane_sampler_callbacks,
         out: *mut *mut feedlane_sampler,

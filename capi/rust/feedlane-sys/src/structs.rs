@@ -109,6 +109,23 @@ structs! {
         pub detect_off: i32,
     }
 
+    /// What `feedlane_sampler_tokens` yields.
+    pub struct feedlane_tokens_config {
+        pub size: usize,
+        pub max_tokens: i64,
+        pub max_rows: i64,
+        pub seed: u64,
+        pub window: i64,
+        pub padded: i32,
+        pub no_shuffle: i32,
+        pub drop_last: i32,
+        pub drop_long: i32,
+        pub world: i32,
+        pub rank: i32,
+        pub detect_off: i32,
+        pub reserved: i32,
+    }
+
     /// Which process of how many this is.
     pub struct feedlane_rank {
         pub size: usize,

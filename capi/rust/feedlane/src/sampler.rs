@@ -78,6 +78,32 @@ pub struct Distributed {
     pub detect_off: bool,
 }
 
+/// Which batches [`Sampler::tokens`] yields.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tokens {
+    /// Tokens in a batch, at most.
+    pub max_tokens: i64,
+    /// Samples in a batch, at most.
+    pub max_rows: i64,
+    /// The same in every rank.
+    pub seed: u64,
+    /// Shuffled samples that are sorted by length together; 0: 8192; 1: none are sorted.
+    pub window: i64,
+    /// A batch counts as rows * the longest length, not as the sum of the lengths.
+    pub padded: bool,
+    /// In the data set's order, except within windows.
+    pub no_shuffle: bool,
+    /// So that every rank gets as many batches, some are omitted; else some are split.
+    pub drop_last: bool,
+    /// Samples above `max_tokens` are omitted; else they are refused.
+    pub drop_long: bool,
+    /// Number of ranks; 0: both numbers from the launcher's environment, see [`Rank::detect`].
+    pub world: i32,
+    pub rank: i32,
+    /// With `world` 0: rank 0 of 1, whatever the environment says.
+    pub detect_off: bool,
+}
+
 /// Which process of how many this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
@@ -166,6 +192,25 @@ impl Sampler {
         config.detect_off = wanted.detect_off.into();
         // SAFETY: the configuration is copied.
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_distributed(&config, out, err) })
+    }
+
+    /// Batches of samples within a budget of tokens; `lengths` has the number of tokens of each sample.
+    pub fn tokens(lengths: &[i64], wanted: Tokens) -> Result<Self, Error> {
+        let mut config = sys::feedlane_tokens_config::new();
+        config.max_tokens = wanted.max_tokens;
+        config.max_rows = wanted.max_rows;
+        config.seed = wanted.seed;
+        config.window = wanted.window;
+        config.padded = wanted.padded.into();
+        config.no_shuffle = wanted.no_shuffle.into();
+        config.drop_last = wanted.drop_last.into();
+        config.drop_long = wanted.drop_long.into();
+        config.world = wanted.world;
+        config.rank = wanted.rank;
+        config.detect_off = wanted.detect_off.into();
+        let count = lengths.len() as u64;
+        // SAFETY: `count` lengths and the configuration, which are copied.
+        Sampler::made(|out, err| unsafe { sys::feedlane_sampler_tokens(lengths.as_ptr(), count, &config, out, err) })
     }
 
     /// Starts an epoch over.

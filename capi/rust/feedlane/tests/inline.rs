@@ -39,6 +39,14 @@ fn samplers_yield_what_they_are_made_for() -> Checked {
     assert_eq!(torn.status, Status::CORRUPT);
 
     assert_eq!(all(&mut Sampler::subset(&[5, 3, 9], true, 0)?)?, [5, 3, 9]);
+    let tokens = feedlane::Tokens { max_tokens: 10, max_rows: 4, world: 1, ..Default::default() };
+    let mut batches = Sampler::tokens(&[9, 1, 5, 5], tokens)?;
+    let (mut room, mut rows) = ([0; 4], 0);
+    while let got @ 1.. = batches.next_indices(&mut room)? {
+        rows += got;
+    }
+    assert_eq!(rows, 4);
+    assert!(Sampler::tokens(&[11], tokens).is_err());
     let weighted = Weighted { num_samples: 20, seed: 1, ..Weighted::default() };
     assert!(all(&mut Sampler::weighted(&[0.0, 1.0, 0.0], weighted)?)?.iter().all(|i| *i == 1));
     let batches = Sampler::sequential(7)?.batches(3, true)?;
