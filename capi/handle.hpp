@@ -199,15 +199,20 @@ template <class H, class F>
 }
 
 // One for a message: `try_it()` first, which neither waits nor throws nor has anything to explain; where it says false,
-// nothing has changed, and `f` does it or says why not.
-template <class H, class Try, class F>
-int32_t call_message(H* handle, const char* argument, feedlane_error* err, const Try& try_it, const F& f) noexcept {
+// nothing has changed, and `in_full()` makes the whole call.
+template <class H, class Try, class Full>
+int32_t try_message(H* handle, const Try& try_it, const Full& in_full) noexcept {
   if (handle != nullptr && !handle->stamp.is_foreign() && !handle->is_closed() && MessageGuard::enter(*handle)) {
     const bool done = try_it();
     leave(*handle);
     if (done) return FEEDLANE_OK;
   }
-  return call_in_full(handle, argument, err, f);
+  return in_full();
+}
+// The same, where `f` does it or says why not.
+template <class H, class Try, class F>
+int32_t call_message(H* handle, const char* argument, feedlane_error* err, const Try& try_it, const F& f) noexcept {
+  return try_message(handle, try_it, [&] { return call_in_full(handle, argument, err, f); });
 }
 
 // ---- owners, and the end ----

@@ -35,6 +35,16 @@ bool is_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got) {
   return got != nullptr && want != 0 && timeout_ns >= 0;
 }
 
+// The same for calls that copy `count` messages from or to `messages`.
+Status check_copy(const void* messages, uint32_t count, const char* count_name, int64_t timeout_ns, Error& error) {
+  if (messages == nullptr) return refuse_null(error, "messages");
+  if (count == 0) return error.refuse(FEEDLANE_E_ARGUMENT, count_name, 0, 1, "{} is 0", count_name);
+  return check_timeout(timeout_ns, error);
+}
+bool is_copy(const void* messages, uint32_t count, int64_t timeout_ns) {
+  return messages != nullptr && count != 0 && timeout_ns >= 0;
+}
+
 Status check_path(const char* path, const char* argument, Error& error) {
   const std::size_t length = std::strlen(path);
   if (length >= 1 && length <= os::longest_socket_path) return FEEDLANE_OK;
@@ -49,6 +59,32 @@ Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket
   if (path == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is {} and path is NULL", fd);
   const Status s = check_path(path, "path", error);
   return s == FEEDLANE_OK ? os::connect_to(path, deadline, socket, error) : s;
+}
+
+// Apart, and by plain arguments: so the calls below need no frame for them.
+[[gnu::noinline]] int32_t receive_in_full(feedlane_rx* rx, void* messages, uint32_t want, int64_t timeout_ns,
+                                          uint32_t* got, uint32_t* lane, feedlane_error* err) noexcept {
+  if (got != nullptr) *got = 0;
+  return call_guarded<MessageGuard>(rx, "rx", err, [&](Error& error) {
+    Status s = got == nullptr ? refuse_null(error, "got") : check_copy(messages, want, "want", timeout_ns, error);
+    uint32_t from = 0;
+    if (s == FEEDLANE_OK)
+      s = rx->receiver.receive(static_cast<std::byte*>(messages), want, timeout_ns, *got, from, error);
+    if (s == FEEDLANE_OK && lane != nullptr) *lane = from;
+    return s;
+  });
+}
+
+[[gnu::noinline]] int32_t send_in_full(feedlane_tx* tx, const void* messages, uint32_t count, int64_t timeout_ns,
+                                       uint32_t* sent, feedlane_error* err) noexcept {
+  uint32_t done = 0;
+  const int32_t status = call_guarded<MessageGuard>(tx, "tx", err, [&](Error& error) {
+    const Status s = check_copy(messages, count, "count", timeout_ns, error);
+    if (s != FEEDLANE_OK) return s;
+    return tx->sender->send(static_cast<const std::byte*>(messages), count, timeout_ns, done, error);
+  });
+  if (sent != nullptr) *sent = done;
+  return status;
 }
 
 }  // namespace
@@ -101,6 +137,19 @@ int32_t feedlane_rx_release(feedlane_rx* rx, uint32_t lane, uint32_t count, feed
       [=](Error& error) { return rx->receiver.release(lane, count, error); });
 }
 
+int32_t feedlane_rx_receive(feedlane_rx* rx, void* messages, uint32_t want, int64_t timeout_ns, uint32_t* got,
+                            uint32_t* lane, feedlane_error* err) {
+  return try_message(
+      rx,
+      [=] {
+        uint32_t unused;
+        return got != nullptr && is_copy(messages, want, timeout_ns) &&
+               rx->receiver.try_receive(static_cast<std::byte*>(messages), want, *got,
+                                        lane == nullptr ? unused : *lane);
+      },
+      [=] { return receive_in_full(rx, messages, want, timeout_ns, got, lane, err); });
+}
+
 int32_t feedlane_rx_wait_fd(const feedlane_rx* rx, int32_t* fd) {
   return call_any(rx, "rx", nullptr, [&](Error& error) {
     if (fd == nullptr) return refuse_null(error, "fd");
@@ -137,6 +186,14 @@ int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, fee
   });
 }
 
+int32_t feedlane_tx_message_bytes(const feedlane_tx* tx, uint32_t* bytes) {
+  return call_any(tx, "tx", nullptr, [&](Error& error) {
+    if (bytes == nullptr) return refuse_null(error, "bytes");
+    *bytes = tx->sender->message_bytes();
+    return Status{FEEDLANE_OK};
+  });
+}
+
 int32_t feedlane_tx_reserve(feedlane_tx* tx, uint32_t want, int64_t timeout_ns, feedlane_span* got,
                             feedlane_error* err) {
   return call_message(
@@ -151,6 +208,19 @@ int32_t feedlane_tx_commit(feedlane_tx* tx, uint32_t count, feedlane_error* err)
   return call_message(
       tx, "tx", err, [=] { return tx->sender->try_commit(count); },
       [=](Error& error) { return tx->sender->commit(count, error); });
+}
+
+int32_t feedlane_tx_send(feedlane_tx* tx, const void* messages, uint32_t count, int64_t timeout_ns, uint32_t* sent,
+                         feedlane_error* err) {
+  return try_message(
+      tx,
+      [=] {
+        const auto* const from = static_cast<const std::byte*>(messages);
+        if (!is_copy(messages, count, timeout_ns) || !tx->sender->try_send(from, count)) return false;
+        if (sent != nullptr) *sent = count;
+        return true;
+      },
+      [=] { return send_in_full(tx, messages, count, timeout_ns, sent, err); });
 }
 
 int32_t feedlane_tx_destroy(feedlane_tx** tx) {

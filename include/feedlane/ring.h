@@ -75,6 +75,17 @@ FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t ti
  */
 FEEDLANE_API int32_t feedlane_rx_release(feedlane_rx *rx, uint32_t lane, uint32_t count, feedlane_error *err);
 /**
+ * Waits for messages, copies up to `want` (>= 1) of one lane to `messages`, `message_bytes` apart, and releases them.
+ * `*got` is their number, and 0 with every other result than 0; `*lane` is their lane, `lane` may be NULL. Lanes are
+ * served in round-robin order. A peek before it is void: what was not released of it is received like other messages,
+ * and can't be released any more.
+ *  - END, TIMEOUT, INTERRUPTED, E_OS: see feedlane_rx_peek.
+ *
+ * Thread safety: one thread at a time. Waits.
+ */
+FEEDLANE_API int32_t feedlane_rx_receive(feedlane_rx *rx, void *messages, uint32_t want, int64_t timeout_ns,
+                                         uint32_t *got, uint32_t *lane, feedlane_error *err);
+/**
  * A descriptor that an event loop polls for reading after feedlane_rx_arm has returned 0. The ring owns it.
  *
  * Thread safety: any thread.
@@ -124,6 +135,12 @@ FEEDLANE_API int32_t feedlane_rx_unref(feedlane_rx *rx);
 FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
                                         feedlane_error *err);
 /**
+ * The ring's message_bytes: how many bytes feedlane_tx_send reads for each message.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_tx_message_bytes(const feedlane_tx *tx, uint32_t *bytes);
+/**
  * Waits for space and returns up to `want` (>= 1) messages to fill. It replaces a reservation that was not committed.
  *  - TIMEOUT: the lane stayed full.
  *  - INTERRUPTED: a signal ended the wait.
@@ -140,6 +157,24 @@ FEEDLANE_API int32_t feedlane_tx_reserve(feedlane_tx *tx, uint32_t want, int64_t
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_tx_commit(feedlane_tx *tx, uint32_t count, feedlane_error *err);
+/**
+ * Copies `count` (>= 1) messages, which lie `message_bytes` apart, into the lane and publishes them in order; waits for
+ * space. It replaces a reservation that was not committed.
+ *
+ * It publishes in parts: a part is all messages that there is space for at that moment, up to the end of the lane. One
+ * message is one part, and so are several if there is space for all before the end of the lane. If this process is
+ * killed meanwhile, the receiver gets each part complete or not at all, and none without those before it.
+ *
+ * `*sent` is the number of messages that were published, with every result; `sent` may be NULL. Those are received;
+ * another call continues with the others.
+ *  - TIMEOUT: the lane stayed full.
+ *  - INTERRUPTED: a signal ended the wait.
+ *  - E_PEER_DEAD: the lane is full and the receiver is gone.
+ *
+ * Thread safety: one thread at a time. Waits.
+ */
+FEEDLANE_API int32_t feedlane_tx_send(feedlane_tx *tx, const void *messages, uint32_t count, int64_t timeout_ns,
+                                      uint32_t *sent, feedlane_error *err);
 /**
  * Closes the sending end and releases a reference. `*tx` becomes NULL. NULL is allowed.
  *

@@ -68,14 +68,16 @@ bool Receiver::has_ended() {
   return true;
 }
 
-Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
+// Waits until `try_it()` has found messages.
+template <class Try>
+Status Receiver::find(std::int64_t timeout_ns, Try&& try_it, Error& error) {
+  if (try_it()) return FEEDLANE_OK;
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  if (try_peek(want, got)) return FEEDLANE_OK;
   finds_++;  // messages returned before are gone now: only a faulty sender takes back what it has committed
   peeked_ = 0;
   os::Deadline last_guest = os::Deadline::never();  // END is returned then, in spite of later guests
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // a sender may ring without end
-    if (try_peek(want, got)) return FEEDLANE_OK;
+    if (try_it()) return FEEDLANE_OK;
     if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
     if (has_ended()) {                                                         // unless a request for a lane is pending
       if (const Status s = handle_events(error); s != FEEDLANE_OK) return s;
@@ -89,11 +91,26 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
       continue;
     }
     if (is_last) return FEEDLANE_TIMEOUT;
-    if (waiter_.spin(deadline, [&] { return try_peek(want, got); })) return FEEDLANE_OK;
+    if (waiter_.spin(deadline, try_it)) return FEEDLANE_OK;
     const Status s = wait(deadline, error);
-    if (s == FEEDLANE_TIMEOUT && try_peek(want, got)) return FEEDLANE_OK;  // see Sleeper::is_sure
+    if (s == FEEDLANE_TIMEOUT && try_it()) return FEEDLANE_OK;  // see Sleeper::is_sure
     if (s != FEEDLANE_OK) return s;
   }
+}
+
+Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
+  return find(
+      timeout_ns, [&] { return try_peek(want, got); }, error);
+}
+
+Status Receiver::receive(std::byte* messages, std::uint32_t want, std::int64_t timeout_ns, std::uint32_t& got,
+                         std::uint32_t& lane, Error& error) {
+  // Chosen here, not for each look: while one waits for a message, what follows its arrival counts.
+  if (plan_.geometry.message_bytes <= line_bytes)
+    return find(
+        timeout_ns, [&] { return take(messages, want, got, lane, CopyLine{}); }, error);
+  return find(
+      timeout_ns, [&] { return take(messages, want, got, lane, CopyAny{}); }, error);
 }
 
 Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "channel/copying.hpp"
 #include "feedlane/ring.h"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
@@ -45,6 +46,9 @@ class Receiver {
   Status peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error);
   // Gives back the first `count` messages of what the last peek returned.
   Status release(std::uint32_t lane, std::uint32_t count, Error& error);
+  // Copies what peek would return to `messages`, message_bytes apart, and gives it back. An earlier peek is void then.
+  Status receive(std::byte* messages, std::uint32_t want, std::int64_t timeout_ns, std::uint32_t& got,
+                 std::uint32_t& lane, Error& error);
 
   // The same without waiting. False if there is nothing at once, or an error to report: then call the other form.
   bool try_peek(std::uint32_t want, feedlane_span& got) {
@@ -65,8 +69,12 @@ class Receiver {
     peeked_ -= count;
     lanes_.release(lane, count);
     // It may be waiting for room.
-    (void)ring::Doorbell(sender.sleeping, sender.sender_event.get(), sender.fenced_by).ring();
+    (void)bell_of(sender).ring();
     return true;
+  }
+  // Messages of one line only.
+  bool try_receive(std::byte* messages, std::uint32_t want, std::uint32_t& got, std::uint32_t& lane) {
+    return plan_.geometry.message_bytes <= line_bytes && take(messages, want, got, lane, CopyLine{});
   }
 
   // From here on every wait ends with INTERRUPTED. Thread safety: any thread.
@@ -111,6 +119,29 @@ class Receiver {
   }
   static constexpr std::uint64_t listener_tag = UINT64_MAX;
 
+  static ring::Doorbell bell_of(const Sender& sender) {
+    return {sender.sleeping, sender.sender_event.get(), sender.fenced_by};
+  }
+
+  template <class Copy>
+  bool take(std::byte* messages, std::uint32_t want, std::uint32_t& got, std::uint32_t& lane, Copy copy) {
+    waiter_.cancel();
+    std::uint32_t count = 0;
+    const ring::Lanes::Message m = lanes_.peek_many(want, count);
+    if (m.data == nullptr) return false;
+    const std::uint32_t bytes = plan_.geometry.message_bytes;
+    copy_messages(messages, bytes, m.data, plan_.geometry.cell_bytes, count, bytes, copy);
+    got = count;
+    lane = m.lane;
+    peeked_ = 0;
+    lanes_.release(m.lane, count);
+    Sender& sender = senders_[m.lane];
+    sender.peeked.finds = 0;                                                    // the caller holds nothing of this lane
+    if (sender.state == Sender::State::attached) (void)bell_of(sender).ring();  // it may be waiting for room
+    else free_if_empty(m.lane);
+    return true;
+  }
+
   // admission.cpp
   Status make_events(std::uint32_t lane, Error& error);
   Status make_room(std::uint32_t lane, Error& error);
@@ -129,6 +160,8 @@ class Receiver {
   Status handle(const os::Poller::Event& event, Error& error);
   void record_arrival();
   [[nodiscard]] bool has_ended();
+  template <class Try>
+  Status find(std::int64_t timeout_ns, Try&& try_it, Error& error);
   Status wait(os::Deadline deadline, Error& error);
   Status handle_events(Error& error);
 

@@ -131,7 +131,10 @@ Sender::~Sender() {
 }
 
 Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {
-  const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  return reserve_until(os::Deadline::after(timeout_ns), want, got, error);
+}
+
+Status Sender::reserve_until(os::Deadline deadline, std::uint32_t want, feedlane_span& got, Error& error) {
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // the receiver may ring without end
     if (try_reserve(want, got)) return FEEDLANE_OK;
     if (producer_.broken())
@@ -151,6 +154,21 @@ Status Sender::commit(std::uint32_t count, Error& error) {
     return error.refuse(FEEDLANE_E_ARGUMENT, "count", count, reserved_, "{} messages committed, {} reserved", count,
                         reserved_);
   if (!try_commit(count)) reserved_ = 0;  // count is 0
+  return FEEDLANE_OK;
+}
+
+Status Sender::send(const std::byte* messages, std::uint32_t count, std::int64_t timeout_ns, std::uint32_t& sent,
+                    Error& error) {
+  os::Deadline deadline = os::Deadline::never();
+  for (sent = 0; sent < count;) {
+    feedlane_span part;
+    if (!try_reserve(count - sent, part)) {
+      if (deadline.is_never()) deadline = os::Deadline::after(timeout_ns);  // the clock is read by calls that wait only
+      if (const Status s = reserve_until(deadline, count - sent, part, error); s != FEEDLANE_OK) return s;
+    }
+    publish(messages + std::size_t{sent} * message_bytes(), part.count, CopyAny{});
+    sent += part.count;
+  }
   return FEEDLANE_OK;
 }
 

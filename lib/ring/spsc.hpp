@@ -84,6 +84,10 @@ class Producer {
     }
     return std::min(want, free_cells());
   }
+  // Whether reserve(count) would return all of them, as far as is known without a look at the consumer's position.
+  [[nodiscard]] bool has_room(std::uint32_t count) const {
+    return count <= free_cells() && count <= cells_.until_end(position_);
+  }
   [[nodiscard]] std::byte* message(std::uint32_t index) const { return cells_.message(position_ + index); }
 
   // Publishes the first `count` reserved cells, all at once.

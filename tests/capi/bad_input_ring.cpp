@@ -95,6 +95,8 @@ struct F {
   feedlane_span span{};
   Number fd;
   std::int32_t borrowed = -1;
+  std::uint64_t words[5] = {};
+  std::uint32_t count = 0;
 };
 
 const std::string long_path(sizeof(sockaddr_un::sun_path), 'p');
@@ -105,6 +107,11 @@ constexpr std::int64_t path_bytes = sizeof(sockaddr_un::sun_path) - 1;
   REFUSES(feedlane_rx_create, what, status, argument, found, needed, config, f.rx_out.place(), e)
 #define WAIT(function, what, status, argument, found, needed, handle, want, timeout_ns, got) \
   REFUSES(function, what, status, argument, found, needed, handle, want, timeout_ns, got, e)
+#define RECEIVE(what, status, argument, found, needed, handle, messages, want, timeout_ns, got)                \
+  REFUSES(feedlane_rx_receive, what, status, argument, found, needed, handle, messages, want, timeout_ns, got, \
+          nullptr, e)
+#define SEND(what, status, argument, found, needed, handle, messages, number, timeout_ns) \
+  REFUSES(feedlane_tx_send, what, status, argument, found, needed, handle, messages, number, timeout_ns, &f.count, e)
 
 const Row<F> receiver_rows[] = {
     REFUSES(feedlane_rx_create, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.ring(8, 4, 1), nullptr, e),
@@ -139,6 +146,13 @@ const Row<F> receiver_rows[] = {
          &f.span),
     WAIT(feedlane_rx_peek, "nobody there", FEEDLANE_TIMEOUT, "", 0, 0, f.rx(), UINT32_MAX, 0, &f.span),
     WAIT(feedlane_rx_peek, "more than there can be", FEEDLANE_OK, "", 0, 0, f.peeked(), UINT32_MAX, 0, &f.span),
+    RECEIVE("rx NULL", FEEDLANE_E_ARGUMENT, "rx", 0, 1, nullptr, f.words, 1, 0, &f.count),
+    RECEIVE("messages NULL", FEEDLANE_E_ARGUMENT, "messages", 0, 1, f.rx(), nullptr, 1, 0, &f.count),
+    RECEIVE("got NULL", FEEDLANE_E_ARGUMENT, "got", 0, 1, f.rx(), f.words, 1, 0, nullptr),
+    RECEIVE("want 0", FEEDLANE_E_ARGUMENT, "want", 0, 1, f.rx(), f.words, 0, 0, &f.count),
+    RECEIVE("timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, f.rx(), f.words, 1, -1, &f.count),
+    RECEIVE("nobody there", FEEDLANE_TIMEOUT, "", 0, 0, f.rx(), f.words, UINT32_MAX, 0, &f.count),
+    RECEIVE("more than there can be", FEEDLANE_OK, "", 0, 0, f.peeked(), f.words, UINT32_MAX, 0, &f.count),
     REFUSES(feedlane_rx_release, "rx NULL", FEEDLANE_E_ARGUMENT, "rx", 0, 1, nullptr, 0, 0, e),
     REFUSES(feedlane_rx_release, "before a peek", FEEDLANE_E_ARGUMENT, "count", 1, 0, f.rx(), 0, 1, e),
     REFUSES(feedlane_rx_release, "beyond the peek", FEEDLANE_E_ARGUMENT, "count", 3, 2, f.peeked(), 0, 3, e),
@@ -178,12 +192,22 @@ const Row<F> sender_rows[] = {
     WAIT(feedlane_tx_reserve, "more than there can be", FEEDLANE_OK, "", 0, 0, f.tx(), UINT32_MAX, 0, &f.span),
     WAIT(feedlane_tx_reserve, "full", FEEDLANE_TIMEOUT, "", 0, 0, f.full(), 1, 0, &f.span),
     WAIT(feedlane_tx_reserve, "full, alone", FEEDLANE_E_PEER_DEAD, "", 0, 0, f.alone(), 1, patience_ns, &f.span),
+    SEND("tx NULL", FEEDLANE_E_ARGUMENT, "tx", 0, 1, nullptr, f.words, 1, 0),
+    SEND("messages NULL", FEEDLANE_E_ARGUMENT, "messages", 0, 1, f.tx(), nullptr, 1, 0),
+    SEND("count 0", FEEDLANE_E_ARGUMENT, "count", 0, 1, f.tx(), f.words, 0, 0),
+    SEND("timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, f.tx(), f.words, 1, -1),
+    SEND("the least timeout", FEEDLANE_E_ARGUMENT, "timeout_ns", INT64_MIN, 0, f.tx(), f.words, 1, INT64_MIN),
+    SEND("full", FEEDLANE_TIMEOUT, "", 0, 0, f.full(), f.words, 1, 0),
+    SEND("more than fits", FEEDLANE_TIMEOUT, "", 0, 0, f.tx(), f.words, 5, 0),
+    SEND("full, alone", FEEDLANE_E_PEER_DEAD, "", 0, 0, f.alone(), f.words, 1, patience_ns),
     REFUSES(feedlane_tx_commit, "tx NULL", FEEDLANE_E_ARGUMENT, "tx", 0, 1, nullptr, 0, e),
     REFUSES(feedlane_tx_commit, "nothing reserved", FEEDLANE_E_ARGUMENT, "count", 1, 0, f.tx(), 1, e),
     REFUSES(feedlane_tx_commit, "beyond the reservation", FEEDLANE_E_ARGUMENT, "count", 3, 2, f.reserved(), 3, e),
     REFUSES(feedlane_tx_commit, "all there can be", FEEDLANE_E_ARGUMENT, "count", UINT32_MAX, 2, f.reserved(),
             UINT32_MAX, e),
     REFUSES(feedlane_tx_commit, "twice", FEEDLANE_E_ARGUMENT, "count", 2, 0, f.committed(), 2, e),
+    ANSWERS(feedlane_tx_message_bytes, "tx NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.count),
+    ANSWERS(feedlane_tx_message_bytes, "bytes NULL", FEEDLANE_E_ARGUMENT, f.tx(), nullptr),
     ANSWERS(feedlane_tx_close, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
     ANSWERS(feedlane_tx_ref, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
     ANSWERS(feedlane_tx_unref, "NULL", FEEDLANE_OK, nullptr),
@@ -199,14 +223,17 @@ const Row<F> sender_rows[] = {
 const Row<F> forked_rows[] = {
     FORKED(feedlane_rx_offer, f.receiver, &f.borrowed),
     FORKED(feedlane_rx_peek, f.receiver, 1, FEEDLANE_FOREVER, &f.span),
+    FORKED(feedlane_rx_receive, f.receiver, f.words, 1, FEEDLANE_FOREVER, &f.count, nullptr),
     FORKED(feedlane_rx_release, f.receiver, 0, 1),
     FORKED(feedlane_tx_reserve, f.sender, 1, FEEDLANE_FOREVER, &f.span),
     FORKED(feedlane_tx_commit, f.sender, 1),
+    FORKED(feedlane_tx_send, f.sender, f.words, 1, FEEDLANE_FOREVER, &f.count),
     ANSWERS(feedlane_rx_wait_fd, "forked", FEEDLANE_E_FORKED, f.receiver, &f.borrowed),
     ANSWERS(feedlane_rx_arm, "forked", FEEDLANE_E_FORKED, f.receiver),
     ANSWERS(feedlane_rx_close, "forked", FEEDLANE_E_FORKED, f.receiver),
     ANSWERS(feedlane_rx_ref, "forked", FEEDLANE_E_FORKED, f.receiver),
     ANSWERS(feedlane_rx_unref, "forked", FEEDLANE_E_FORKED, f.receiver),
+    ANSWERS(feedlane_tx_message_bytes, "forked", FEEDLANE_E_FORKED, f.sender, &f.count),
     ANSWERS(feedlane_tx_close, "forked", FEEDLANE_E_FORKED, f.sender),
     ANSWERS(feedlane_tx_ref, "forked", FEEDLANE_E_FORKED, f.sender),
     ANSWERS(feedlane_tx_unref, "forked", FEEDLANE_E_FORKED, f.sender),

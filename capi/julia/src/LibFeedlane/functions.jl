@@ -24,6 +24,14 @@ function feedlane_rx_peek_gc_safe(rx::Ptr{feedlane_rx}, want::UInt32, timeout_ns
 end
 feedlane_rx_release(rx, lane, count, err) =
     ccall((:feedlane_rx_release, libfeedlane), Int32, (Ptr{feedlane_rx}, UInt32, UInt32, Ptr{feedlane_error}), rx, lane, count, err)
+feedlane_rx_receive(rx, messages, want, timeout_ns, got, lane, err) =
+    ccall((:feedlane_rx_receive, libfeedlane), Int32, (Ptr{feedlane_rx}, Ptr{Cvoid}, UInt32, Int64, Ptr{UInt32}, Ptr{UInt32}, Ptr{feedlane_error}), rx, messages, want, timeout_ns, got, lane, err)
+function feedlane_rx_receive_gc_safe(rx::Ptr{feedlane_rx}, messages::Ptr{Cvoid}, want::UInt32, timeout_ns::Int64, got::Ptr{UInt32}, lane::Ptr{UInt32}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_rx_receive, libfeedlane), Int32, (Ptr{feedlane_rx}, Ptr{Cvoid}, UInt32, Int64, Ptr{UInt32}, Ptr{UInt32}, Ptr{feedlane_error}), rx, messages, want, timeout_ns, got, lane, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_rx_wait_fd(rx, fd) =
     ccall((:feedlane_rx_wait_fd, libfeedlane), Int32, (Ptr{feedlane_rx}, Ptr{Int32}), rx, fd)
 feedlane_rx_arm(rx) =
@@ -44,6 +52,8 @@ function feedlane_tx_attach_gc_safe(fd::Int32, path::Cstring, timeout_ns::Int64,
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_tx_message_bytes(tx, bytes) =
+    ccall((:feedlane_tx_message_bytes, libfeedlane), Int32, (Ptr{feedlane_tx}, Ptr{UInt32}), tx, bytes)
 feedlane_tx_reserve(tx, want, timeout_ns, got, err) =
     ccall((:feedlane_tx_reserve, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), tx, want, timeout_ns, got, err)
 function feedlane_tx_reserve_gc_safe(tx::Ptr{feedlane_tx}, want::UInt32, timeout_ns::Int64, got::Ptr{feedlane_span}, err::Ptr{feedlane_error})
@@ -54,6 +64,14 @@ function feedlane_tx_reserve_gc_safe(tx::Ptr{feedlane_tx}, want::UInt32, timeout
 end
 feedlane_tx_commit(tx, count, err) =
     ccall((:feedlane_tx_commit, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Ptr{feedlane_error}), tx, count, err)
+feedlane_tx_send(tx, messages, count, timeout_ns, sent, err) =
+    ccall((:feedlane_tx_send, libfeedlane), Int32, (Ptr{feedlane_tx}, Ptr{Cvoid}, UInt32, Int64, Ptr{UInt32}, Ptr{feedlane_error}), tx, messages, count, timeout_ns, sent, err)
+function feedlane_tx_send_gc_safe(tx::Ptr{feedlane_tx}, messages::Ptr{Cvoid}, count::UInt32, timeout_ns::Int64, sent::Ptr{UInt32}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_tx_send, libfeedlane), Int32, (Ptr{feedlane_tx}, Ptr{Cvoid}, UInt32, Int64, Ptr{UInt32}, Ptr{feedlane_error}), tx, messages, count, timeout_ns, sent, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
 feedlane_tx_destroy(tx) =
     ccall((:feedlane_tx_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_tx}},), tx)
 feedlane_tx_close(tx) =

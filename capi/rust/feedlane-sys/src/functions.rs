@@ -30,6 +30,15 @@ extern "C" {
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_rx_release(rx: *mut feedlane_rx, lane: u32, count: u32, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_rx_receive(
+        rx: *mut feedlane_rx,
+        messages: *mut c_void,
+        want: u32,
+        timeout_ns: i64,
+        got: *mut u32,
+        lane: *mut u32,
+        err: *mut feedlane_error,
+    ) -> i32;
     pub fn feedlane_rx_wait_fd(rx: *const feedlane_rx, fd: *mut i32) -> i32;
     pub fn feedlane_rx_arm(rx: *mut feedlane_rx) -> i32;
     pub fn feedlane_rx_destroy(rx: *mut *mut feedlane_rx) -> i32;
@@ -43,6 +52,7 @@ extern "C" {
         out: *mut *mut feedlane_tx,
         err: *mut feedlane_error,
     ) -> i32;
+    pub fn feedlane_tx_message_bytes(tx: *const feedlane_tx, bytes: *mut u32) -> i32;
     pub fn feedlane_tx_reserve(
         tx: *mut feedlane_tx,
         want: u32,
@@ -51,6 +61,14 @@ extern "C" {
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_tx_commit(tx: *mut feedlane_tx, count: u32, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_tx_send(
+        tx: *mut feedlane_tx,
+        messages: *const c_void,
+        count: u32,
+        timeout_ns: i64,
+        sent: *mut u32,
+        err: *mut feedlane_error,
+    ) -> i32;
     pub fn feedlane_tx_destroy(tx: *mut *mut feedlane_tx) -> i32;
     pub fn feedlane_tx_close(tx: *mut feedlane_tx) -> i32;
     pub fn feedlane_tx_ref(tx: *mut feedlane_tx) -> i32;

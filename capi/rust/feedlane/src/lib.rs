@@ -63,7 +63,7 @@ pub use monitor::{Monitor, RingInfo};
 pub use observe::{BatchRecord, Bound, Diagnosis, ErrorRecord, Histogram, LoaderInfo, Stamps, Timings};
 pub use order::Order;
 pub use pool::{Buffer, NotReleased, Pool, PoolOptions, PoolStats, Registered};
-pub use ring::{Received, Receiver, Reserved, RingConfig, Sender};
+pub use ring::{Copied, Received, Receiver, Reserved, RingConfig, Sender};
 pub use sampler::{Distributed, Random, Rank, Sampler, Shuffle, Tokens, Weighted};
 pub use share::{ConsumerOptions, ConsumerState, ConsumerStats, Lag, Served, Share};
 pub use state::StateInfo;

@@ -77,6 +77,20 @@ impl Receiver {
         Ok(Received { span, ring: self })
     }
 
+    /// Waits for messages of one sender and copies as many as `buffer` has room for, one after another; they are released.
+    /// Returns how many, and whose. Errors as for [`Receiver::receive`].
+    pub fn receive_into(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Copied, Error> {
+        let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
+        let want = u32::try_from(buffer.len() / self.message_bytes).unwrap_or(u32::MAX);
+        let mut copied = Copied { count: 0, lane: 0 };
+        let (got, lane) = (&mut copied.count, &mut copied.lane);
+        // SAFETY: as above; `want` messages have room in the buffer.
+        let status =
+            call(|err| unsafe { sys::feedlane_rx_receive(raw, buffer.as_mut_ptr().cast(), want, timeout, got, lane, err) })?;
+        only_ok(status)?;
+        Ok(copied)
+    }
+
     /// For a foreign event loop: true: something is there; false: sleep until `wait_fd` is readable.
     pub fn arm(&mut self) -> Result<bool, Error> {
         // SAFETY: as above.
@@ -105,6 +119,15 @@ impl Drop for Receiver {
         // SAFETY: the one handle, which nobody uses any more.
         unsafe { sys::feedlane_rx_destroy(&mut raw) };
     }
+}
+
+/// What [`Receiver::receive_into`] has copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Messages; never 0.
+    pub count: u32,
+    /// Whose they were: 0 .. lanes.
+    pub lane: u32,
 }
 
 /// Messages where they lie. Dropping it gives them all back to their sender.
@@ -145,6 +168,7 @@ impl Drop for Received<'_> {
 /// A sending end. Dropping it leaves; what was committed is still taken.
 pub struct Sender {
     raw: NonNull<sys::feedlane_tx>,
+    message_bytes: usize,
 }
 
 // SAFETY: one thread at a time, not always the same one.
@@ -171,13 +195,41 @@ impl Sender {
         let mut raw = null_mut();
         let status = call(|err| make(&mut raw, err))?;
         only_ok(status)?;
-        Ok(Sender { raw: NonNull::new(raw).expect("a handle on success") })
+        let mut sender = Sender { raw: NonNull::new(raw).expect("a handle on success"), message_bytes: 0 };
+        let mut bytes = 0;
+        // SAFETY: the handle lives; room of ours for the number.
+        plain(unsafe { sys::feedlane_tx_message_bytes(raw, &mut bytes) })?;
+        sender.message_bytes = bytes as usize;
+        Ok(sender)
     }
 
     /// Ends a wait of this end from another thread.
     pub fn closer(&self) -> Closer {
         // SAFETY: this is one reference.
         unsafe { Closer::of_sender(self.raw) }
+    }
+
+    /// The size of a message.
+    pub fn message_bytes(&self) -> usize {
+        self.message_bytes
+    }
+
+    /// Copies the messages in `messages`, one after another, into the ring; waits for room. Returns how many were published:
+    /// fewer than given if the wait ended before. It is an error, TIMEOUT and INTERRUPTED too, if none was.
+    pub fn send(&mut self, messages: &[u8], timeout: Option<Duration>) -> Result<u32, Error> {
+        let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
+        if messages.len() % self.message_bytes != 0 {
+            let text = format!("{} bytes are no multiple of {}", messages.len(), self.message_bytes);
+            return Err(Error::argument("messages", text));
+        }
+        let count = u32::try_from(messages.len() / self.message_bytes).unwrap_or(u32::MAX);
+        let mut sent = 0;
+        // SAFETY: the handle lives, and one thread has it; `count` messages are there.
+        match call(|err| unsafe { sys::feedlane_tx_send(raw, messages.as_ptr().cast(), count, timeout, &mut sent, err) }) {
+            Err(error) if sent == 0 => Err(error),
+            Ok(status) if sent == 0 => only_ok(status).map(|()| 0),
+            _ => Ok(sent),
+        }
     }
 
     /// Waits for room for up to `want` messages. TIMEOUT and INTERRUPTED are errors here.

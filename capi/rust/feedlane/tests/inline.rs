@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use feedlane::{
-    Dataset, Failure, Field, Loader, NextTask, Random, Rank, Receiver, RingConfig, Row, Sampler, Sender, Shard,
+    Copied, Dataset, Failure, Field, Loader, NextTask, Random, Rank, Receiver, RingConfig, Row, Sampler, Sender, Shard,
     Shuffle, Status, Transient, Weighted, Work, WorkerInfo,
 };
 
@@ -427,5 +427,31 @@ fn a_ring_carries_messages_in_place() -> Checked {
     assert!(got.iter().copied().eq(0..100), "{:?}", got);
     sender.join().expect("no panic")?;
     assert_eq!(receiver.receive(0, None).err().ok_or("none wanted")?.status, Status::ARGUMENT);
+    Ok(())
+}
+
+#[test]
+fn a_ring_carries_copies_of_messages() -> Checked {
+    let mut receiver = Receiver::new(&RingConfig { message_bytes: 3, capacity: 4, ..RingConfig::default() })?;
+    let mut sender = Sender::attach(receiver.offer()?, None)?;
+    assert_eq!(sender.message_bytes(), 3);
+    assert!(!receiver.arm()?, "it is let in");
+    assert_eq!(sender.send(b"abcdefghijklmnopqr", Some(Duration::ZERO))?, 4, "so many have room");
+    assert_eq!(sender.send(b"mno", Some(Duration::ZERO)).unwrap_err().status, Status::TIMEOUT);
+    let mut buffer = [0; 8];
+    let copied = receiver.receive_into(&mut buffer, None)?;
+    assert_eq!((copied, &buffer), (Copied { count: 2, lane: 0 }, b"abcdef\0\0"));
+    assert_eq!(sender.send(b"mno", None)?, 1);
+    drop(sender);
+    let mut rest = Vec::new();
+    let end = loop {
+        match receiver.receive_into(&mut buffer[..3], None) {
+            Ok(copied) => rest.extend_from_slice(&buffer[..3 * copied.count as usize]),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!((end.status, rest.as_slice()), (Status::END, &b"ghijklmno"[..]));
+    let none = receiver.receive_into(&mut buffer[..2], None).unwrap_err();
+    assert_eq!((none.status, none.argument.as_str()), (Status::ARGUMENT, "want"));
     Ok(())
 }
