@@ -25,7 +25,7 @@ constexpr Measurement measurements[] = {
     {"loader", "samples collated into batches, beside loops; many workers, beside eventfds", bench::loader},
     {"cpp", "rows, tensors and DLPack by the C++ interface, beside the raw C calls", bench::cpp},
     {"startup", "first batch, next epoch, end", bench::startup},
-    {"latency", "samples that take 20 ms to read, with reads ahead of the task in hand and without", bench::latency},
+    {"reads", "samples that take 20 ms to read, with reads ahead of the task in hand and without", bench::reads},
     {"sharing", "one loader for several consumers, beside as many loaders", bench::sharing},
 };
 

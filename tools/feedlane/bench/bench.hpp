@@ -24,7 +24,7 @@ Report cpp(const Options& options);
 Report startup(const Options& options);
 
 // Samples on a store with high latency: reads of the tasks ahead, beside those of the task in hand.
-Report latency(const Options& options);
+Report reads(const Options& options);
 // One loader for several consumers, beside as many loaders.
 Report sharing(const Options& options);
 

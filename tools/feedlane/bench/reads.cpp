@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// latency: samples on a store that takes 20 ms for each read, whatever is read beside it. Workers keep many reads in flight: of
+// reads: samples on a store that takes 20 ms for each read, whatever is read beside it. Workers keep many reads in flight: of
 // the task in hand and those behind it, of the task in hand alone, or one.
 #include <fmt/core.h>
 
@@ -172,7 +172,7 @@ constexpr Case cases[] = {{1, false}, {16, false}, {16, true}, {64, false}, {64,
 
 }  // namespace
 
-Report latency(const Options& options) {
+Report reads(const Options& options) {
   std::vector<std::unique_ptr<Reading>> loaders;
   std::vector<Entry> entries;
   for (const Case& c : cases) {
@@ -194,7 +194,7 @@ Report latency(const Options& options) {
     if (!options.json)
       fmt::print("{:>8} {:>14} {:>30} {:>10.0f} {:>26}\n", c.reads, c.name(), cell(entries[i].figure), c.most(),
                  cell(share));
-    if (c.looks_ahead) report.ratio(fmt::format("latency.{}.over_reads_in_flight", c.reads), share);
+    if (c.looks_ahead) report.ratio(fmt::format("reads.{}.over_reads_in_flight", c.reads), share);
     report.rows.push_back({{"reads", c.reads},
                            {"of", c.name()},
                            {"workers", workers},
