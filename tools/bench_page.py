@@ -61,6 +61,11 @@ def ring():
                        lambda r: (r["name"], cell(r["rtt_ns"]), cell(r["rtt_over_line"]), cell(r["one_way_mmsg_s"])))
 
 
+def latency():
+    return group_table("latency", ["messages/s", "ns from when each was due", "p50", "p99", "p99.9", "most"],
+                       lambda r: (r["rate"], r["name"], cell(r["p50_ns"]), cell(r["p99_ns"]), cell(r["p999_ns"]), cell(r["max_ns"])))
+
+
 def lanes():
     return group_table("lanes", ["producers", "feedlane, million/s", "as many spsc_queues", "over them", "boost::lockfree::queue",
                                  "over it"],
@@ -202,7 +207,7 @@ def goals():
     return table(["what", "goal", "seen", ""], rows) if rows else MISSING
 
 
-TABLES = [taken, ring, lanes, handoff, loader, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, goals]
+TABLES = [taken, ring, latency, lanes, handoff, loader, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, goals]
 
 
 def render(page):

@@ -46,16 +46,47 @@ class Bench(unittest.TestCase):
         rows, ratios = figures("ring")
         named = {row["name"]: row for row in rows}
         spsc = "boost::lockfree::spsc_queue"
-        for name in "feedlane", spsc, "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe", "eventfd":
+        calls, rigtorp, folly = "feedlane, send and receive", "rigtorp::SPSCQueue", "folly::ProducerConsumerQueue"
+        peers = {rigtorp, folly} & set(named)  # those that were compiled in
+        for name in ("feedlane", calls, spsc, *peers, "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe",
+                     "eventfd"):
             self.check_positive(named[name], "rtt_ns", "rtt_over_line")
-        for name in "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe":
+        for name in (*peers, "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe"):
             self.check_positive(named[name], "one_way_mmsg_s")
         self.assertIsNone(named["eventfd"]["one_way_mmsg_s"])  # it holds one message
         self.assertAlmostEqual(named["feedlane"]["rtt_ns"]["median"] / named["floor"]["rtt_ns"]["median"]
                                / ratios["ring.round_trip_over_line"], 1, delta=0.01)
+        self.assertAlmostEqual(named[calls]["rtt_ns"]["median"] / named["floor"]["rtt_ns"]["median"]
+                               / ratios["ring.send_receive_round_trip_over_line"], 1, delta=0.01)
         for way, ratio in ("single", "single"), ("sent by one", "sent_by_one"), ("batched", "batched"):
-            ours, theirs = (named[f"{name}, {way}"]["one_way_mmsg_s"]["median"] for name in ("feedlane", spsc))
-            self.assertAlmostEqual(ours / theirs / ratios[f"ring.{ratio}_over_spsc"], 1, delta=0.01)
+            for ours, prefix in ("feedlane", "ring."), (calls, "ring.send_receive_"):
+                mine, theirs = (named[f"{name}, {way}"]["one_way_mmsg_s"]["median"] for name in (ours, spsc))
+                self.assertAlmostEqual(mine / theirs / ratios[f"{prefix}{ratio}_over_spsc"], 1, delta=0.01)
+        mine = named[f"{calls}, single"]["one_way_mmsg_s"]["median"]
+        for name, ratio in (rigtorp, "rigtorp"), (folly, "folly"):
+            self.assertEqual(name in peers, f"ring.send_receive_single_over_{ratio}" in ratios)
+            if name in peers:
+                theirs = named[name]["one_way_mmsg_s"]["median"]
+                self.assertAlmostEqual(mine / theirs / ratios[f"ring.send_receive_single_over_{ratio}"], 1, delta=0.01)
+        best = [named[f"{spsc}, single"], *(named[name] for name in peers)]
+        self.assertEqual(len(peers) == 2, "ring.send_receive_single_over_best" in ratios)
+        if len(peers) == 2:
+            theirs = max(row["one_way_mmsg_s"]["median"] for row in best)
+            self.assertAlmostEqual(mine / theirs / ratios["ring.send_receive_single_over_best"], 1, delta=0.01)
+
+    def test_latency(self):
+        rows, ratios = figures("latency")
+        self.assertEqual([row["rate"] for row in rows], [rate for rate in (10**4, 10**5, 10**6) for _ in range(4)])
+        for row in rows:
+            self.check_positive(row, "messages", "p50_ns", "p99_ns", "p999_ns", "max_ns")
+            values = [row[f"{name}_ns"]["median"] for name in ("p50", "p99", "p999", "max")]
+            self.assertEqual(values, sorted(values), row["name"])
+        for rate in 10**4, 10**5, 10**6:
+            ours, polled = (next(row for row in rows if row["rate"] == rate and row["name"].startswith(name))
+                            for name in ("feedlane", "boost::lockfree::spsc_queue, polled"))
+            for name in "p50", "p99":
+                self.assertAlmostEqual(ours[f"{name}_ns"]["median"] / polled[f"{name}_ns"]["median"]
+                                       / ratios[f"latency.{rate}.{name}_over_spsc"], 1, delta=0.01)
 
     def test_lanes(self):
         rows, ratios = figures("lanes")
@@ -130,7 +161,10 @@ class Bench(unittest.TestCase):
         self.assertIn("gnuplot", nowhere.stderr)
 
     def test_tables(self):
-        self.assertIn("boost::lockfree::spsc_queue", bench("ring"))
+        text = bench("ring")
+        self.assertIn("boost::lockfree::spsc_queue", text)
+        self.assertRegex(text, r"are compiled in|not compiled in \(Meson's option peers\): (rigtorp|folly)::")
+        self.assertIn("boost::lockfree::spsc_queue, polled", bench("latency"))
 
     def test_one_processor_is_refused(self):
         one = str(min(os.sched_getaffinity(0)))

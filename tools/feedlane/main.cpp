@@ -18,7 +18,9 @@ struct Measurement {
 
 constexpr Measurement measurements[] = {
     {"floor", "a line of 56 bytes between two processes, and nothing else", bench::floor},
-    {"ring", "a ring between two processes, beside Boost's queues, a pipe, an eventfd", bench::ring},
+    {"ring", "a ring between two processes, beside queues of Boost and others, a pipe, an eventfd", bench::ring},
+    {"latency", "messages at a fixed rate, from when each was due, beside Boost's queue, an eventfd, a pipe",
+     bench::latency},
     {"lanes", "several producers to one consumer, beside Boost's queues", bench::lanes},
     {"handoff", "batches from workers to a trainer, beside as many threads that copy into the same slots",
      bench::handoff},

@@ -10,10 +10,12 @@ namespace bench {
 Report floor(const Options& options);
 // Nanoseconds of the same in a moment: whether two processors share a core can change while a program runs.
 double line_ns(const Options& options);
-// Messages of 56 bytes between two processes, beside Boost's queues, a pipe and an eventfd.
+// Messages of 56 bytes between two processes, beside queues of Boost and others, a pipe and an eventfd.
 Report ring(const Options& options);
 // The same from several producers to one consumer, beside as many of Boost's queues for one producer.
 Report lanes(const Options& options);
+// How long messages take that are sent at a fixed rate, beside Boost's queue, a pipe and an eventfd.
+Report latency(const Options& options);
 // Batches from workers to a trainer, beside as many threads that copy into the same memory.
 Report handoff(const Options& options);
 // Samples collated into batches, beside loops that do it; and many workers on few processors, beside eventfds.

@@ -24,8 +24,7 @@ void fail(const std::string& what) {
   std::_Exit(1);
 }
 
-void check(const char* what, std::int32_t status, const feedlane_error& error) {
-  if (status == FEEDLANE_OK) return;
+void fail_call(const char* what, std::int32_t status, const feedlane_error& error) {
   fail(fmt::format("{}: {}: {}", what, feedlane_status_name(status), error.text));
 }
 
@@ -143,17 +142,22 @@ Figure Figure::over(const Figure& other) const {
 Figure Figure::minus(const Figure& other) const {
   return each(*this, other, [](double a, double b) { return a - b; });
 }
+Figure Figure::best_with(const Figure& other) const {
+  return each(*this, other, [](double a, double b) { return std::max(a, b); });
+}
 double Figure::min() const { return values_.empty() ? 0 : *std::min_element(values_.begin(), values_.end()); }
 double Figure::max() const { return values_.empty() ? 0 : *std::max_element(values_.begin(), values_.end()); }
 
+void alternate(std::size_t count, const Options& options, const std::function<void(std::size_t, bool)>& measure) {
+  for (int round = -1; round < options.rounds; round++)
+    for (std::size_t i = 0; i < count; i++) measure(round % 2 == 0 ? i : count - 1 - i, round >= 0);
+}
+
 void run_rounds(std::vector<Entry>& entries, const Options& options) {
-  for (int round = -1; round < options.rounds; round++) {
-    for (std::size_t i = 0; i < entries.size(); i++) {
-      Entry& e = entries[round % 2 == 0 ? i : entries.size() - 1 - i];
-      const double value = e.measure();
-      if (round >= 0) e.figure.add(value);
-    }
-  }
+  alternate(entries.size(), options, [&](std::size_t i, bool counts) {
+    const double value = entries[i].measure();
+    if (counts) entries[i].figure.add(value);
+  });
 }
 
 // ---- reports ----

@@ -38,8 +38,11 @@ struct Options {
 
 // Ends the program. For what a measurement can't go on from.
 [[noreturn]] void fail(const std::string& what);
+[[noreturn]] void fail_call(const char* what, std::int32_t status, const feedlane_error& error);
 // For statuses of feedlane.h: E_* and anything but 0.
-void check(const char* what, std::int32_t status, const feedlane_error& error);
+inline void check(const char* what, std::int32_t status, const feedlane_error& error) {
+  if (status != FEEDLANE_OK) fail_call(what, status, error);
+}
 
 std::int64_t now_ns();
 
@@ -102,6 +105,7 @@ class Figure {
   // Round by round: what disturbed a whole round disturbed both sides of its quotient, or of its difference.
   [[nodiscard]] Figure over(const Figure& other) const;
   [[nodiscard]] Figure minus(const Figure& other) const;
+  [[nodiscard]] Figure best_with(const Figure& other) const;  // the larger of both
 
  private:
   std::vector<double> values_;
@@ -113,7 +117,10 @@ struct Entry {
   Figure figure = {};
 };
 
-// Every entry once in each round, in every other round from the last to the first, after one round that doesn't count.
+// Calls `measure(i, whether it counts)` for each i < count once in each round, in every other round from the last to the first,
+// after one round that doesn't count.
+void alternate(std::size_t count, const Options& options, const std::function<void(std::size_t, bool)>& measure);
+// The same for entries with one figure.
 void run_rounds(std::vector<Entry>& entries, const Options& options);
 
 // ---- reports ----

@@ -4,145 +4,20 @@
 
 #include "bench.hpp"
 #include "channels.hpp"
-#include "plot.hpp"
+#include "peers.hpp"
+#include "queues.hpp"
+#include "sizes.hpp"
+#include "ways.hpp"
 
 namespace bench {
 
 namespace {
-
-std::uint64_t number(std::int64_t count) { return static_cast<std::uint64_t>(count); }
-
-// ns there and back. Each side waits as its channel waits.
-template <class C>
-double round_trip(std::uint64_t count) {
-  using Message = typename C::Message;
-  C there, back;
-  const Child echo(1, [&] {
-    Message m{};
-    there.open_receiver();
-    there.receive(m);
-    back.open_sender();
-    back.send(m);
-    for (std::uint64_t i = 0; i < count + count / 8; i++) {
-      there.receive(m);
-      m.words[6]++;
-      back.send(m);
-    }
-    back.close();
-    there.close();
-  });
-  Message m{};
-  there.open_sender();
-  there.send(m);
-  back.open_receiver();
-  back.receive(m);
-  std::int64_t began = 0;
-  for (std::uint64_t i = 0; i < count + count / 8; i++) {
-    if (i == count / 8) began = now_ns();
-    m.words[0] = i;
-    there.send(m);
-    back.receive(m);
-    if (m.words[0] != i) fail("a message came back wrong");
-  }
-  return static_cast<double>(now_ns() - began) / static_cast<double>(count);
-}
-
-// Million messages a second, from the first received to the last. Producers begin together: one that came when the others
-// had left would be measured alone, and their leaving is the end of what a ring's receiver waits for.
-template <class C>
-double one_way(C& channel, std::uint64_t producers, std::uint64_t count) {
-  using Message = typename C::Message;
-  constexpr std::size_t last = sizeof(Message) / 8 - 1;
-  std::vector<std::unique_ptr<Child>> children;
-  const std::size_t others = std::max<std::size_t>(processors().size() - 1, 1);
-  Gate gate;
-  for (std::uint64_t p = 0; p < producers; p++) {
-    children.push_back(std::make_unique<Child>(1 + p % others, [&] {
-      channel.open_sender();
-      gate.pass(producers);
-      Message m{};
-      m.words[1] = p;
-      for (std::uint64_t i = 0; i < count; i++) {
-        m.words[0] = m.words[last] = i;
-        channel.send(m);
-      }
-      channel.close();
-    }));
-  }
-  channel.open_receiver();
-  std::vector<std::uint64_t> expected(producers);
-  Message m{};
-  channel.receive(m);
-  expected.at(m.words[1])++;
-  const std::int64_t began = now_ns();
-  for (std::uint64_t i = 1; i < count * producers; i++) {
-    channel.receive(m);
-    if (m.words[0] != expected[m.words[1]]++ || m.words[last] != m.words[0]) fail("a message is out of order or torn");
-  }
-  const auto ns = static_cast<double>(now_ns() - began);
-  if constexpr (requires { channel.give_back(); }) channel.give_back();
-  children.clear();
-  channel.close();
-  return static_cast<double>(count * producers - 1) * 1e3 / ns;
-}
-template <class C>
-double one_way(std::uint64_t producers, std::uint64_t count) {
-  C channel;
-  return one_way(channel, producers, count);
-}
-// By queues that move so many messages at once: R is Ring or BoostLanes.
-template <class R>
-double one_way_by(std::uint32_t sent, std::uint32_t received, std::uint64_t producers, std::uint64_t count) {
-  R channel(static_cast<std::uint32_t>(producers), sent, received);
-  return one_way(channel, producers, count);
-}
 
 const Figure& figure_of(const std::vector<Entry>& entries, const std::string& name) {
   static const Figure none;
   for (const Entry& e : entries)
     if (e.name == name) return e.figure;
   return none;
-}
-
-// One way with messages of so many lines, for the plot: millions a second times bytes.
-struct Sizes {
-  std::vector<Entry> entries;
-  std::vector<std::uint64_t> bytes;  // of each entry
-
-  template <std::size_t lines>
-  void add(const Options& options) {
-    using M = Lines<lines>;
-    constexpr std::int64_t each = sizeof(M) + 200;
-    const std::uint64_t count = number(options.count((512LL << 20) / each, (64LL << 20) / each, 64));
-    const std::uint64_t few = count / 8;
-    add("feedlane", sizeof(M), [=] { return one_way<Ring<M>>(1, count); });
-    add("feedlane, by 32", sizeof(M), [=] { return one_way_by<Ring<M>>(32, 64, 1, count); });
-    add("boost::lockfree::spsc_queue", sizeof(M), [=] { return one_way<BoostSpsc<M>>(1, count); });
-    add("boost::lockfree::spsc_queue, by 32", sizeof(M), [=] { return one_way_by<BoostLanes<M>>(32, 64, 1, count); });
-    add("boost::interprocess::message_queue", sizeof(M), [=] { return one_way<BoostMessageQueue<M>>(1, few); });
-    add("pipe", sizeof(M), [=] { return one_way<Pipe<M>>(1, few); });
-  }
-  void add(const char* name, std::uint64_t size, const std::function<double()>& measure) {
-    entries.push_back({name, measure});
-    bytes.push_back(size);
-  }
-};
-
-void plot_sizes(const Options& options) {
-  Sizes sizes;
-  sizes.add<1>(options);
-  sizes.add<4>(options);
-  sizes.add<16>(options);
-  sizes.add<64>(options);
-  sizes.add<256>(options);
-  if (!options.quick && !options.tiny) sizes.add<1024>(options);
-  run_rounds(sizes.entries, options);
-  Plot plot{"Messages one way between two processes", "bytes of a message", "GB/s", {}};
-  for (std::size_t i = 0; i < sizes.entries.size(); i++) {
-    const auto size = static_cast<double>(sizes.bytes[i]);
-    plot.add(sizes.entries[i].name, size, sizes.entries[i].figure.median() * size / 1e3);
-  }
-  plot.draw(options.plot);
 }
 
 // Feedlane's ring and Boost's queue for one producer, moving as many messages at once.
@@ -172,63 +47,123 @@ Report floor(const Options& options) {
   return report;
 }
 
-Report ring(const Options& options) {
-  pin(0);
-  const auto usual = [&](std::int64_t quickly, std::int64_t least) {
-    return number(options.count(10 * quickly, quickly, least));
-  };
-  // What sleeps in the kernel takes a few hundred times as long.
-  const std::uint64_t trips = usual(50'000, 8), slow_trips = usual(500, 8);
-  const std::uint64_t many = usual(1'000'000, 4'000), some = usual(100'000, 400);  // rings go round
-  std::vector<Entry> rtt{
+namespace {
+
+// What `ring` measures: there and back, and one way; in places that the ratios know by number.
+enum Trip { floor_trip, in_place_trip, calls_trip, spsc_trip };
+std::vector<Entry> round_trips(const Options& options) {
+  const std::uint64_t trips = number(options.count(500'000, 50'000, 8));
+  const std::uint64_t slow =
+      number(options.count(5'000, 500, 8));  // sleeping in the kernel takes a few hundred times as long
+  std::vector<Entry> entries{
       {"floor", [=] { return round_trip<Line>(trips); }},
       {"feedlane", [=] { return round_trip<Ring<>>(trips); }},
+      {"feedlane, send and receive", [=] { return round_trip<RingCalls<>>(trips); }},
       {"boost::lockfree::spsc_queue", [=] { return round_trip<BoostSpsc<>>(trips); }},
       {"boost::lockfree::queue", [=] { return round_trip<BoostMpmc<>>(trips); }},
-      {"boost::interprocess::message_queue", [=] { return round_trip<BoostMessageQueue<>>(slow_trips); }},
-      {"pipe", [=] { return round_trip<Pipe<>>(slow_trips); }},
-      {"eventfd", [=] { return round_trip<Event>(slow_trips); }},
+      {"boost::interprocess::message_queue", [=] { return round_trip<BoostMessageQueue<>>(slow); }},
+      {"pipe", [=] { return round_trip<Pipe<>>(slow); }},
+      {"eventfd", [=] { return round_trip<Event>(slow); }},
   };
-  std::vector<Entry> through;
+#ifdef BENCH_PEER_RIGTORP
+  entries.push_back({rigtorp_name, [=] { return round_trip<RigtorpSpsc>(trips); }});
+#endif
+#ifdef BENCH_PEER_FOLLY
+  entries.push_back({folly_name, [=] { return round_trip<FollySpsc>(trips); }});
+#endif
+  return entries;
+}
+
+std::vector<Entry> ways(const Options& options) {
+  const std::uint64_t many = number(options.count(10'000'000, 1'000'000, 4'000));  // rings go round
+  const std::uint64_t some = number(options.count(1'000'000, 100'000, 400));
+  std::vector<Entry> entries;
   for (const Pair& p : pairs) {
-    through.push_back(
+    entries.push_back(
         {fmt::format("feedlane, {}", p.name), [=] { return one_way_by<Ring<>>(p.sent, p.received, 1, many); }});
-    through.push_back({fmt::format("boost::lockfree::spsc_queue, {}", p.name),
+    if (p.sent == 1 && p.received == 1)
+      entries.push_back({"feedlane, send and receive, single", [=] { return one_way<RingCalls<>>(1, many); }});
+    else
+      entries.push_back({fmt::format("feedlane, send and receive, {}", p.name),
+                         [=] { return one_way_by<RingBatches<>>(p.sent, p.received, 1, many); }});
+    entries.push_back({fmt::format("boost::lockfree::spsc_queue, {}", p.name),
                        [=] { return one_way_by<BoostLanes<>>(p.sent, p.received, 1, many); }});
   }
-  const std::size_t first_peer = through.size();
-  through.push_back({"boost::lockfree::queue", [=] { return one_way<BoostMpmc<>>(1, some); }});
-  through.push_back({"boost::interprocess::message_queue", [=] { return one_way<BoostMessageQueue<>>(1, some); }});
-  through.push_back({"pipe", [=] { return one_way<Pipe<>>(1, some); }});
+#ifdef BENCH_PEER_RIGTORP
+  entries.push_back({rigtorp_name, [=] { return one_way<RigtorpSpsc>(1, many); }});
+#endif
+#ifdef BENCH_PEER_FOLLY
+  entries.push_back({folly_name, [=] { return one_way<FollySpsc>(1, many); }});
+#endif
+  entries.push_back({"boost::lockfree::queue", [=] { return one_way<BoostMpmc<>>(1, some); }});
+  entries.push_back({"boost::interprocess::message_queue", [=] { return one_way<BoostMessageQueue<>>(1, some); }});
+  entries.push_back({"pipe", [=] { return one_way<Pipe<>>(1, some); }});
+  return entries;
+}
+
+// send and receive beside queues that copy one message a call too; the best of them only where all are there.
+void add_peers(const std::vector<Entry>& through, Report& report) {
+  const Figure& ours = figure_of(through, "feedlane, send and receive, single");
+  const Figure& rigtorp = figure_of(through, rigtorp_name);
+  const Figure& folly = figure_of(through, folly_name);
+  if (has_rigtorp) report.ratio("ring.send_receive_single_over_rigtorp", ours.over(rigtorp));
+  if (has_folly) report.ratio("ring.send_receive_single_over_folly", ours.over(folly));
+  if (!has_rigtorp || !has_folly) return;
+  const Figure& boost = figure_of(through, "boost::lockfree::spsc_queue, single");
+  report.ratio("ring.send_receive_single_over_best", ours.over(rigtorp.best_with(folly).best_with(boost)));
+}
+
+void add_ratios(const std::vector<Entry>& rtt, const std::vector<Entry>& through, Report& report) {
+  const Figure& bare = rtt[floor_trip].figure;
+  report.ratio("ring.round_trip_over_line", rtt[in_place_trip].figure.over(bare));
+  report.ratio("ring.round_trip_over_spsc", rtt[in_place_trip].figure.over(rtt[spsc_trip].figure));
+  report.ratio("ring.send_receive_round_trip_over_line", rtt[calls_trip].figure.over(bare));
+  const char* const names[] = {"single", "sent_by_one", "batched"};
+  for (std::size_t i = 0; i < std::size(pairs); i++) {
+    const Figure& boost = through[3 * i + 2].figure;
+    report.ratio(fmt::format("ring.{}_over_spsc", names[i]), through[3 * i].figure.over(boost));
+    report.ratio(fmt::format("ring.send_receive_{}_over_spsc", names[i]), through[3 * i + 1].figure.over(boost));
+  }
+  add_peers(through, report);
+}
+
+std::string peers_there() {
+  if (has_rigtorp && has_folly) return "rigtorp's and folly's queues are compiled in";
+  return fmt::format("not compiled in (Meson's option peers): {}{}{}", has_rigtorp ? "" : rigtorp_name,
+                     has_rigtorp || has_folly ? "" : ", ", has_folly ? "" : folly_name);
+}
+
+}  // namespace
+
+Report ring(const Options& options) {
+  pin(0);
+  std::vector<Entry> rtt = round_trips(options), through = ways(options);
   run_rounds(rtt, options);
   run_rounds(through, options);
-
-  const Figure& bare = rtt[0].figure;
+  const Figure& bare = rtt[floor_trip].figure;
+  const auto is_trip = [&](const std::string& name) { return !figure_of(rtt, name).empty(); };
   Report report;
-  report.ratio("ring.round_trip_over_line", rtt[1].figure.over(bare));
-  report.ratio("ring.round_trip_over_spsc", rtt[1].figure.over(rtt[2].figure));
-  for (std::size_t i = 0; i < std::size(pairs); i++) {
-    const char* const names[] = {"ring.single_over_spsc", "ring.sent_by_one_over_spsc", "ring.batched_over_spsc"};
-    report.ratio(names[i], through[2 * i].figure.over(through[2 * i + 1].figure));
-  }
+  add_ratios(rtt, through, report);
   for (const Entry& e : rtt)
     report.rows.push_back({{"name", e.name},
                            {"rtt_ns", spread(e.figure)},
                            {"rtt_over_line", spread(e.figure.over(bare))},
                            {"one_way_mmsg_s", spread(figure_of(through, e.name))}});
-  for (std::size_t i = 0; i < first_peer; i++)
-    report.rows.push_back({{"name", through[i].name},
-                           {"rtt_ns", nullptr},
-                           {"rtt_over_line", nullptr},
-                           {"one_way_mmsg_s", spread(through[i].figure)}});
+  for (const Entry& e : through)
+    if (!is_trip(e.name))
+      report.rows.push_back(
+          {{"name", e.name}, {"rtt_ns", nullptr}, {"rtt_over_line", nullptr}, {"one_way_mmsg_s", spread(e.figure)}});
   if (!options.json) {
     fmt::print("{:48} {:>34} {:>8} {:>30}\n", "56 bytes between two processes", "there and back, ns", "x floor",
                "one way, million/s");
     for (const Entry& e : rtt) print_row(e.name, e.figure, bare, figure_of(through, e.name));
-    for (std::size_t i = 0; i < first_peer; i++) print_row(through[i].name, {}, bare, through[i].figure);
+    for (const Entry& e : through)
+      if (!is_trip(e.name)) print_row(e.name, {}, bare, e.figure);
     fmt::print(
-        "\nsingle: one is committed or pushed, one taken; sent by one: up to 64 are taken at once; batched: 32 are "
-        "committed or pushed, up to 64 taken\n");
+        "\nsingle: one is committed, sent or pushed, one taken; sent by one: up to 64 are taken at once; batched: 32 "
+        "are "
+        "committed, sent or pushed, up to 64 taken\n{}\n",
+        peers_there());
   }
   if (!options.plot.empty()) plot_sizes(options);
   return report;

@@ -9,7 +9,7 @@
 
 #include "batches.hpp"
 #include "bench.hpp"
-#include "channels.hpp"
+#include "peers.hpp"
 
 namespace bench {
 
