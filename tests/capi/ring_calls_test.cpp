@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <random>
 #include <thread>
 #include <vector>
@@ -148,9 +149,9 @@ std::int32_t answer_to(const std::function<std::int32_t()>& call, const std::fun
 }  // namespace
 
 TEST_CASE("send and receive copy each message once, in order and whole, over the lane's end, and no byte more") {
-  for (const std::uint32_t bytes :
-       {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 55, 56, 57, 64, 100, 120, 121, 500})
-    exchange(bytes, 8);
+  const std::initializer_list<std::uint32_t> sizes{1,  2,  3,  4,  7,  8,  9,  15,  16,  17,  24, 31,
+                                                   32, 33, 48, 55, 56, 57, 64, 100, 120, 121, 500};
+  for (const std::uint32_t bytes : sizes) exchange(bytes, 8);
   exchange(56, 1);
 }
 
@@ -226,7 +227,7 @@ TEST_CASE("receive serves lanes in round-robin order and tells which") {
   const Ends e(8, 4, 2);
   CHECK(send(e.tx[0], numbers(0, 3)) == Outcome{FEEDLANE_OK, 3});
   CHECK(send(e.tx[1], numbers(10, 3)) == Outcome{FEEDLANE_OK, 3});
-  for (const std::uint64_t first : {0, 10, 2, 12}) {
+  for (const std::uint64_t first : {0ULL, 10ULL, 2ULL, 12ULL}) {
     const Receipt r = receive(e.rx, 2, patience_ns);
     CHECK(r.lane == first / 10);
     CHECK(r.words == numbers(first, first % 10 == 0 ? 2 : 1));
