@@ -136,7 +136,8 @@ class Receiver {
     peeked_ = 0;
     lanes_.release(m.lane, count);
     Sender& sender = senders_[m.lane];
-    sender.peeked.finds = 0;                                                    // the caller holds nothing of this lane
+    // The caller holds nothing of this lane any more.
+    sender.peeked.finds = 0;
     if (sender.state == Sender::State::attached) (void)bell_of(sender).ring();  // it may be waiting for room
     else free_if_empty(m.lane);
     return true;
