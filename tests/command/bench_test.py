@@ -116,8 +116,10 @@ class Bench(unittest.TestCase):
 
     def test_loader(self):
         rows, ratios = figures("loader")
-        self.assertEqual([(row["sample_bytes"], row["workers"]) for row in rows],
-                         [(n, w) for n in (256, 3 << 10, 147 << 10) for w in (0, 1, 2)] + [(64, 64)])
+        self.assertEqual([(row["sample_bytes"], row.get("by"), row["workers"]) for row in rows],
+                         [(n, by, w) for n, by in ((256, "get"), (256, "fetch"), (3 << 10, "get"), (147 << 10, "get")) for w in (0, 1, 2)]
+                         + [(64, None, 64)])
+        self.assertIn("loader.256.0.fetch_over_loops", ratios)
         for row in rows[:-1]:
             self.check_positive(row, "sample_bytes", "batch_size", "samples_s", "loops_samples_s", "ratio")
         self.check_positive(rows[-1], "batch_us", "eventfd_us", "ratio")
