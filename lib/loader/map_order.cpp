@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "loader/resume.hpp"
+#include "shm/shared_read.hpp"
 
 namespace feedlane::loader {
 
@@ -92,11 +93,13 @@ Status MapOrder::save_place(checkpoint::Blob& out, Error& error) const {
 
 // ---- drawing ----
 
-// Pulls the next batch's indices into the slot's list, which workers can only read. 0 rows: there are no more batches.
+// Pulls the next batch's indices, and writes them into the slot's list, which workers can only read. 0 rows: there are no more
+// batches. A worker from which the slot's last batch was taken back may be reading the list: see Worker::ahead.
 Status MapOrder::pull(Error& error) {
   const auto cap = static_cast<std::uint64_t>(config_.batch_size);
   std::uint64_t got = 0;
-  const Status s = sampler_->next(segments_.index_list(drawn_.slot), cap, got, error);
+  indices_.resize(cap);
+  const Status s = sampler_->next(indices_.data(), cap, got, error);
   if (s < 0) return s;
   if (s != FEEDLANE_END && got == 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, "sampler", 0, 1, "the sampler yielded an empty batch {}", next_batch_);
@@ -104,6 +107,7 @@ Status MapOrder::pull(Error& error) {
   const bool is_batch = s != FEEDLANE_END && (is_complete || !config_.drop_last);
   is_exhausted_ = !is_batch;
   drawn_.rows = is_batch ? static_cast<std::uint32_t>(got) : 0;
+  shm::write_list(segments_.index_list(drawn_.slot), indices_.data(), drawn_.rows);
   drawn_.is_last = !is_complete || next_batch_ + 1 == batches_ || next_batch_ + 1 >= config_.max_batches;
   return FEEDLANE_OK;
 }
@@ -172,6 +176,7 @@ void MapOrder::list_samples(const Entry& entry, feedlane_batch& out) {
   out.indices = list;
   const std::vector<shm::SampleRecord>& records = entry.contents.made.records;
   if (records.empty()) return;
+  indices_.resize(entry.rows);
   left_out_.clear();
   auto next = records.begin();
   std::uint32_t kept = 0;
@@ -179,10 +184,11 @@ void MapOrder::list_samples(const Entry& entry, feedlane_batch& out) {
     const bool has_record = next != records.end() && next->position == position && next->whole == 0;
     const auto outcome = has_record ? static_cast<shm::SampleOutcome>(next->outcome) : shm::SampleOutcome::retried;
     if (outcome == shm::SampleOutcome::skipped) left_out_.push_back(list[position]);
-    else list[kept++] = outcome == shm::SampleOutcome::substituted ? next->substitute : list[position];
+    else indices_[kept++] = outcome == shm::SampleOutcome::substituted ? next->substitute : list[position];
     if (next != records.end() && next->position == position) ++next;
   }
-  std::copy(left_out_.begin(), left_out_.end(), list + kept);
+  std::copy(left_out_.begin(), left_out_.end(), indices_.data() + kept);
+  shm::write_list(list, indices_.data(), entry.rows);
   out.skipped = list + kept;
 }
 

@@ -54,6 +54,7 @@ class MapOrder final : public Order {
 
   std::unique_ptr<sampler::Sampler> sampler_;
   sampler::Sampler::Place place_;
+  std::vector<std::int64_t> indices_;   // of the batch that is being drawn
   std::vector<std::int64_t> left_out_;  // see list_samples
 };
 

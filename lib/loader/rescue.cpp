@@ -161,7 +161,7 @@ bool Dispatcher::rescue(const Entry& entry) {
   std::uint32_t other = 0;
   if (!memory_.take_slot(other)) return false;
   const std::uint32_t worker = entry.worker;
-  std::copy_n(memory_.segments.index_list(entry.slot), entry.rows, memory_.segments.index_list(other));
+  shm::write_list(memory_.segments.index_list(other), memory_.segments.index_list(entry.slot), entry.rows);
   ledger_.move(entry.slot, other);
   const Entry& moved = ledger_.at(other);
   if (moved.kills < config_.max_kills_per_batch) shm::add(memory_.counters().redispatched);

@@ -85,7 +85,6 @@ shm::ErrorRow& ErrorTable::row_for(std::uint64_t key) {
 
 void ErrorTable::note(std::int32_t kind, const Error& what) {
   if (rows_ == nullptr) return;  // a consumer: the table is its feeder's
-  if (rows_ == nullptr) return;
   const std::uint64_t key = key_of(kind, what);
   const auto now = static_cast<std::uint64_t>(os::now_ns());
   shm::ErrorRow& row = row_for(key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading memory that another process may write, and counters with one writer.
+// Reading memory that another process or thread may write, writing memory that it may read, and counters with one writer.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,11 @@ T read_once(const void* shared) noexcept {
 inline void copy_once(const std::int64_t* shared, std::size_t count, std::vector<std::int64_t>& out) {
   out.resize(count);
   for (std::size_t i = 0; i < count; i++) out[i] = __atomic_load_n(shared + i, __ATOMIC_RELAXED);
+}
+
+// Writes a list that copy_once may be reading: word by word, relaxed. How the reader knows which words it read is its own matter.
+inline void write_list(std::int64_t* shared, const std::int64_t* from, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; i++) __atomic_store_n(shared + i, from[i], __ATOMIC_RELAXED);
 }
 
 // A counter with one writer needs no read-modify-write. Relaxed: it is only a statistic.

@@ -232,6 +232,13 @@ void attach_sender(fuzz::Input& in) {
     const std::uint32_t count = in.pick(6);
     PROMISE((sender->commit(count, error) == FEEDLANE_OK) == (count <= span.count));
   }
+  if (sender->message_bytes() > 1000) return;
+  // As many as they say, of the size that its geometry says.
+  const std::uint32_t count = in.pick(6);
+  const std::vector<std::byte> messages(std::size_t{count} * sender->message_bytes());
+  std::uint32_t sent = 0;
+  s = sender->send(messages.data(), count, 0, sent, error);
+  PROMISE(sent <= count && (s != FEEDLANE_OK || sent == count));
 }
 
 void hear_sender(fuzz::Input& in) {

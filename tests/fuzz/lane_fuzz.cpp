@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a ring's receiver reads of a sender that writes its lane as it likes, at any time, its cells and its row: peek, release,
-// arm and offer answer with a status, show messages of the lane and nothing else, and give the lane up after its sender's end.
+// receive, arm and offer answer with a status, show messages of the lane and nothing else, and give the lane up after its
+// sender's end.
 // The messages of another sender come meanwhile, each once, whole and in order.
 #include <sys/mman.h>
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "channel/greeting.hpp"
 #include "channel/receiver.hpp"
@@ -98,9 +100,10 @@ class Bench {
       case 0: return rogue_->scribble(in);
       case 1: return rogue_->commit(1 + in.pick(2 * capacity));
       case 2: return rogue_->attach(in.u8());
-      case 3: return send();
+      case 3: return send(in.flag());
       case 4: PROMISE(receiver_.arm(error) >= FEEDLANE_OK); return;
       case 5: return leave(in);
+      case 6: return receive(1 + in.pick(2 * capacity));
       default: break;
     }
     const std::uint32_t want = 1 + in.pick(2 * capacity);
@@ -138,14 +141,37 @@ class Bench {
     if (in.flag()) rogue_->hang_up();
     if (in.flag()) come();
   }
-  void send() {
+  void send(bool by_reserving) {
     Error error;
     feedlane_span span{};
-    if (honest_->reserve(1, 0, span, error) != FEEDLANE_OK) return;
-    const std::uint64_t words[] = {~sent_, sent_ * 3};
-    std::memcpy(span.data, words, sizeof words);
-    PROMISE(honest_->commit(1, error) == FEEDLANE_OK);
-    sent_++;
+    const std::uint64_t words[message_bytes / 8] = {~sent_, sent_ * 3};
+    if (by_reserving) {
+      if (honest_->reserve(1, 0, span, error) != FEEDLANE_OK) return;
+      std::memcpy(span.data, words, sizeof words);
+      PROMISE(honest_->commit(1, error) == FEEDLANE_OK);
+      sent_++;
+    } else {
+      std::uint32_t sent = 0;
+      (void)honest_->send(reinterpret_cast<const std::byte*>(words), 1, 0, sent, error);
+      sent_ += sent;
+    }
+  }
+  // Whole, in order, and behind them nothing of the caller's memory is written.
+  void receive(std::uint32_t want) {
+    constexpr std::uint64_t untouched = 0x5151515151515151;
+    std::vector<std::uint64_t> words((want + 1) * (message_bytes / 8), untouched);
+    std::uint32_t got = 0, lane = 0;
+    Error error;
+    const Status s = receiver_.receive(reinterpret_cast<std::byte*>(words.data()), want, 0, got, lane, error);
+    PROMISE(s == FEEDLANE_OK || s == FEEDLANE_TIMEOUT || s == FEEDLANE_END);
+    if (s != FEEDLANE_OK) return;
+    PROMISE(got >= 1 && got <= want && got <= capacity && lane < 2);
+    for (std::size_t i = got * (message_bytes / 8); i < words.size(); i++) PROMISE(words[i] == untouched);
+    if (lane != 0) return;
+    for (std::uint32_t i = 0; i < got; i++, taken_++) {
+      const std::uint64_t* const message = words.data() + i * (message_bytes / 8);
+      PROMISE(message[0] == ~taken_ && message[1] == taken_ * 3);
+    }
   }
   Status take(std::uint32_t want, std::uint32_t give_back) {
     Error error;

@@ -74,6 +74,10 @@ class Bench {
     std::memcpy(cells.message(at), &task, sizeof task);
     cells.sequence(at).store(at + 1, std::memory_order_release);
   }
+  void clear(std::uint32_t ahead) {
+    const std::uint64_t at = segments.worker_row(0)->task_position.load(std::memory_order_acquire) + ahead;
+    ring::Cells{segments.task_ring(0), shm::loader_cell_bytes, capacity}.sequence(at).store(0, std::memory_order_release);
+  }
   void take_back(std::uint32_t count) {
     const std::uint64_t at = segments.worker_row(0)->task_position.load(std::memory_order_acquire);
     const ring::Cells cells{segments.task_ring(0), shm::loader_cell_bytes, capacity};
@@ -268,6 +272,28 @@ void content(fuzz::Input& in, dataset::Task& task, int steps) {
     }
 }
 
+// What stands behind the task in hand makes no difference to it. What is shown of it is of the size that may be.
+void look_ahead(fuzz::Input& in, Bench& b) {
+  const std::uint32_t count = 1 + in.pick(capacity);
+  for (std::uint32_t i = 0; i < count; i++) {
+    shm::TaskMessage message = sound_task(in, b, i + 1);
+    fuzz::edit(in, &message, sizeof message);
+    b.send(i, message);
+  }
+  std::vector<std::int64_t> indices;
+  feedlane_ahead shown{};
+  std::uint64_t after = in.u8();
+  for (std::uint32_t i = 0; i <= capacity; i++) {
+    const Status s = b.worker->ahead(after, indices, shown);
+    if (s == FEEDLANE_END) break;
+    PROMISE(s == FEEDLANE_OK && i < capacity && shown.id > after && !b.is_iterable());
+    PROMISE(shown.count >= 1 && shown.count <= max_rows && shown.indices == indices.data());
+    PROMISE(indices.size() >= shown.count);
+    after = shown.id;
+  }
+  for (std::uint32_t i = 0; i < count; i++) b.clear(i);
+}
+
 // The pull form, in any order.
 void pull_form(fuzz::Input& in, Bench& b) {
   worker::Worker& w = *b.worker;
@@ -294,6 +320,7 @@ void pull_form(fuzz::Input& in, Bench& b) {
       case 6: (void)w.check(); break;
       case 7: PROMISE(w.arm() == FEEDLANE_AGAIN); break;
       case 8: (void)w.pause(in.flag() ? 0 : 1, error); break;
+      case 9: look_ahead(in, b); break;
       default: content(in, w.task(), 1); break;
     }
 }

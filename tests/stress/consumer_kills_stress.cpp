@@ -3,7 +3,7 @@
 // epoch, one of a batch, the one of the end), release, leave. The feeder goes on. The consumer beside them gets each batch
 // once, in order, whole. Share deal: a replacement gets exactly what the killed one had not taken: whether it had is read
 // from the words of its returns segment before the kill. In the end every slot is free, and the feeder has not grown.
-//   consumer_kills_stress                  each operation, at every action; with FEEDLANE_STRESS=full at every instruction too
+//   consumer_kills_stress                  each operation, at every action; with FEEDLANE_STRESS=full at instructions too
 //   consumer_kills_stress actions SHARE OP          one operation, at every action; SHARE is 1 (every) or 2 (deal)
 //   consumer_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction
 #include <fcntl.h>
@@ -267,9 +267,8 @@ class Leader {
     return !walk.word.has_value();
   }
   void carry_out(const stress::Plan& plan, Op op) {
-    constexpr std::uint64_t full_stride_of_join = 8;  // two kills a second, of nearly ten thousand
-    plan.carry_out(names[static_cast<std::size_t>(op)], op == Op::join ? full_stride_of_join : 1, 16, random_,
-                   tallies_[op].length, [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); });
+    plan.carry_out(names[static_cast<std::size_t>(op)], 16, random_, tallies_[op].length,
+                   [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); });
   }
 
   // Everything comes to its end.

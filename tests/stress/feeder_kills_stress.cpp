@@ -2,8 +2,7 @@
 // The feeder of a shared loader is killed at instructions of all by which it delivers: begin, a round in the middle of an
 // epoch, the last round with the epoch's end. What is in the delivery rings at that instruction is what the two consumers get,
 // in order, whole, and E_PEER_DEAD after it, whether they take it meanwhile or only afterwards. The workers end.
-//   feeder_kills_stress   each operation, at every action; with FEEDLANE_STRESS=full at every 11th instruction too, of a begin at
-//                         every 101st
+//   feeder_kills_stress   each operation, at every action; with FEEDLANE_STRESS=full at instructions too
 //   feeder_kills_stress actions SHARE OP          one operation, at every action
 //   feeder_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction; SHARE is 1 (every) or 2 (deal)
 #include <fcntl.h>
@@ -171,9 +170,6 @@ Delivered look_into_rings(pid_t feeder) {
   return found;
 }
 
-// A kill takes a tenth of a second: of the feeder, two consumers and two workers.
-std::uint64_t stride_of(Op op) { return op == Op::begin ? 101 : 11; }
-
 class Leader {
  public:
   explicit Leader(const sharing::Terms& terms) : terms_(terms) {
@@ -230,7 +226,7 @@ class Leader {
     return !walk.word.has_value();
   }
   void carry_out(const stress::Plan& plan, Op op) {
-    plan.carry_out(names[static_cast<std::size_t>(op)], stride_of(op), op == Op::begin ? 4 : 12, random_, tallies_[op].length,
+    plan.carry_out(names[static_cast<std::size_t>(op)], op == Op::begin ? 4 : 12, random_, tallies_[op].length,
                    [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); });
   }
 

@@ -4,8 +4,7 @@
 // in order, whole, no commit in part and no send in part that is one part; then END, and the lane is free for the next sender. A receiver: create, admit (the calls of arm until a sender's
 // first message), peek, release, receive, destroy. Its senders learn of the end, and the next receiver at the same path gets theirs. In the end nothing is left
 // behind, and the process at the other end has not grown.
-//   ring_kills_stress                       each operation, at every action; with FEEDLANE_STRESS=full at every instruction too,
-//                                           of create and admit at every 2003rd
+//   ring_kills_stress                       each operation, at every action; with FEEDLANE_STRESS=full at instructions too
 //   ring_kills_stress actions OP            one operation, at every action
 //   ring_kills_stress every OP [STRIDE]     one operation, at every STRIDE-th instruction
 #include <fcntl.h>
@@ -365,8 +364,8 @@ class Leader {
   void carry_out(const stress::Plan& plan, Op op) {
     // Both look how much memory there is: hundreds of thousands of instructions.
     const bool is_long = op == Op::create || op == Op::admit;
-    plan.carry_out(names[static_cast<std::size_t>(op)], is_long ? 2003 : 1, is_long ? 2 : 32, random_,
-                   tallies_[op].length, [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); });
+    plan.carry_out(names[static_cast<std::size_t>(op)], is_long ? 2 : 32, random_, tallies_[op].length,
+                   [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); });
   }
   // The other end lives as long as this.
   template <class F>

@@ -41,6 +41,12 @@ void pull(feedlane_loader* loader) {
   const feedlane_task* task = nullptr;
   std::int32_t s = 0;
   while ((s = feedlane_worker_next(worker, FEEDLANE_FOREVER, &task, &err)) == FEEDLANE_OK) {
+    feedlane_ahead ahead{};
+    ahead.size = sizeof ahead;
+    for (std::uint64_t after = 0; feedlane_task_ahead(task, after, &ahead, &err) == FEEDLANE_OK; after = ahead.id)
+      for (std::uint64_t r = 0; r < ahead.count; r++)
+        if (ahead.indices[r] != ahead.batch * batch_rows + static_cast<std::int64_t>(r))
+          stress::die("an index ahead", static_cast<std::uint64_t>(ahead.indices[r]), r);
     auto* out = static_cast<std::uint64_t*>(task->tensors[0].data);
     const std::uint64_t width = task->tensors[0].bytes / sizeof *out / task->count;
     for (std::uint64_t r = 0; r < task->count; r++)

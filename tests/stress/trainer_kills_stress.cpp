@@ -4,8 +4,7 @@
 // lifeline by themselves, with their task done. A successor goes on from the newest state that was saved: each batch of the
 // epoch once, in order, whole.
 //   trainer_kills_stress                         each operation, at every action (beside threads: at a few instructions); with
-//                                                FEEDLANE_STRESS=full at every 11th instruction too, of those that start workers
-//                                                at every 2003rd
+//                                                FEEDLANE_STRESS=full at instructions too
 //   trainer_kills_stress actions MODE OP         one operation, at every action; MODE: spawn, fork, external
 //   trainer_kills_stress every MODE OP [STRIDE]  one operation, at every STRIDE-th instruction; MODE: spawn, fork, thread, external
 #include <fcntl.h>
@@ -244,7 +243,7 @@ class Leader {
     const auto kill_at = [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); };
     if (mode_ == FEEDLANE_START_THREAD && op != Op::create && plan.only.empty())
       stress::at_some(is_long(op) ? 2 : 8, random_, tallies_[op].length, kill_at);
-    else plan.carry_out(names[static_cast<std::size_t>(op)], is_long(op) ? 2003 : 11, is_long(op) ? 2 : 8, random_, tallies_[op].length, kill_at);
+    else plan.carry_out(names[static_cast<std::size_t>(op)], is_long(op) ? 2 : 8, random_, tallies_[op].length, kill_at);
   }
   [[nodiscard]] bool has(Op op) const {
     if (op == Op::open) return mode_ == FEEDLANE_START_EXTERNAL;
