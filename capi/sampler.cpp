@@ -87,6 +87,15 @@ int32_t feedlane_sampler_tokens(const int64_t* lengths, uint64_t count, const fe
   });
 }
 
+int32_t feedlane_sampler_mixture(const int64_t* lengths, uint64_t count, const double* weights,
+                                 const feedlane_mixture_config* config, feedlane_sampler** out, feedlane_error* err) {
+  return create(out, err, [&](auto& sampler, Error& error) {
+    feedlane_mixture_config c;
+    const Status s = read_versioned(config, c, "config", error);
+    return s == FEEDLANE_OK ? sampler::make_mixture(lengths, count, weights, c, environment, sampler, error) : s;
+  });
+}
+
 int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks* callbacks, feedlane_sampler** out,
                                 feedlane_error* err) {
   return create(out, err, [&](auto& sampler, Error& error) {

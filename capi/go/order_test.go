@@ -167,6 +167,15 @@ func TestSamplers(t *testing.T) {
 	}
 	_, err = feedlane.Tokens([]int64{11}, tokens)
 	wants(t, err, feedlane.ErrArgument)
+	stages := feedlane.MixtureConfig{NumSamples: 6, Window: 1, From: []int64{0, 4}, NoShuffle: true, World: 1}
+	s, err = feedlane.Mixture([]int64{5, 2}, []float64{1, 0, 0, 1}, stages)
+	must(t, err)
+	mixed := make([]int64, 6)
+	if got, err := s.Next(mixed); err != nil || got != 6 || mixed[3] != 3 || mixed[4] != 5 {
+		t.Fatal(mixed, err)
+	}
+	_, err = feedlane.Mixture([]int64{5, 2}, []float64{1, 0}, stages)
+	wants(t, err, feedlane.ErrArgument)
 	if rank, err := feedlane.DetectRank(); err != nil || rank.World < 1 {
 		t.Fatal(rank, err)
 	}

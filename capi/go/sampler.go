@@ -188,6 +188,49 @@ func Tokens(lengths []int64, config TokensConfig) (*Sampler, error) {
 	})
 }
 
+// MixtureConfig describes a sampler of Mixture.
+type MixtureConfig struct {
+	NumSamples int64   // indices in an epoch, of all ranks together; 0: the samples of all sources together
+	Seed       uint64  // the same in every rank
+	Window     int64   // samples of the stream that are shuffled together; 0: 1024; 1: none
+	From       []int64 // the sample of the stream at which each stage begins: 0, and ascending; nil: one stage
+	NoShuffle  bool    // each source in its own order
+	DropLast   bool    // so that all ranks get the same number of indices: cuts the epoch, otherwise repeats its start
+	World      int     // number of ranks; 0: World and Rank come from the launcher's environment, see DetectRank
+	Rank       int     // 0 .. World - 1
+}
+
+// Mixture yields indices of sources in proportion to weights. Source i has the lengths[i] indices behind those of source i - 1.
+// weights has as many numbers as lengths for each stage.
+func Mixture(lengths []int64, weights []float64, config MixtureConfig) (*Sampler, error) {
+	stages := len(config.From)
+	if stages == 0 {
+		stages = 1
+	}
+	if len(lengths) == 0 || len(weights) != len(lengths)*stages {
+		return nil, refuse(ErrArgument, "%d weights, wanted are %d stages of %d sources", len(weights), stages, len(lengths))
+	}
+	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
+		c := (*C.feedlane_mixture_config)(m.allocate(1, C.sizeof_feedlane_mixture_config))
+		c.size = C.sizeof_feedlane_mixture_config
+		c.num_samples = C.int64_t(config.NumSamples)
+		c.seed = C.uint64_t(config.Seed)
+		c.window = C.int64_t(config.Window)
+		if len(config.From) != 0 {
+			from := (*C.int64_t)(m.allocate(uintptr(len(config.From)), C.sizeof_int64_t))
+			copy(unsafe.Slice((*int64)(unsafe.Pointer(from)), len(config.From)), config.From)
+			c.from = from
+			c.stages = C.uint64_t(len(config.From))
+		}
+		c.no_shuffle = flag(config.NoShuffle)
+		c.drop_last = flag(config.DropLast)
+		c.world = C.int32_t(config.World)
+		c.rank = C.int32_t(config.Rank)
+		return C.feedlane_sampler_mixture((*C.int64_t)(unsafe.Pointer(&lengths[0])), C.uint64_t(len(lengths)),
+			(*C.double)(unsafe.Pointer(&weights[0])), c, out, err)
+	})
+}
+
 // A Rank is the place of this process among those of a training run.
 type Rank struct {
 	Rank    int    // 0 .. World - 1

@@ -73,6 +73,24 @@ typedef struct feedlane_tokens_config {
   int32_t reserved;   /**< 0 */
 } feedlane_tokens_config;
 
+/** A sampler of feedlane_sampler_mixture. */
+typedef struct feedlane_mixture_config {
+  size_t size;
+  int64_t
+      num_samples; /**< indices in an epoch, of all ranks together, up to 2^62; 0: samples of all sources together */
+  uint64_t seed;   /**< the same in every rank */
+  int64_t window;  /**< samples of the stream that are shuffled together; 0: 1024; 1: none */
+  const int64_t
+      *from;       /**< `stages` samples of the stream, from 0 on and ascending: where each stage begins. NULL: one */
+  uint64_t stages; /**< rows of `weights`; 0: one, and `from` is NULL. stages * count is at most 2^24 */
+  int32_t no_shuffle; /**< 1: each source's samples in their own order */
+  int32_t drop_last;  /**< so that all ranks get the same number of indices, 1: cuts the epoch, 0: repeats its start */
+  int32_t world;      /**< number of ranks; 0: both numbers come from feedlane_rank_detect, which may fail */
+  int32_t rank;       /**< 0 .. world - 1 */
+  int32_t detect_off; /**< 1: with world 0, rank 0 of 1 whatever the environment says */
+  int32_t reserved;   /**< 0 */
+} feedlane_mixture_config;
+
 /** The rank of this process. */
 typedef struct feedlane_rank {
   size_t size;
@@ -187,6 +205,30 @@ FEEDLANE_API int32_t feedlane_sampler_tokens(const int64_t *lengths, uint64_t co
                                              const feedlane_tokens_config *config, feedlane_sampler **out,
                                              feedlane_error *err);
 /**
+ * Mixes `count` (1 .. 65536) sources in proportion to weights, which may change in the course of training. The data set is
+ * the sources one behind the other: source i has the lengths[i] (>= 0) indices that follow those of source i - 1.
+ *
+ * The mixture is one endless stream of samples, and epoch e is its samples from e * num_samples on. Each source goes on
+ * where the last pick of it was, across epochs; when all its samples were picked it begins again, in another order.
+ * After any number of samples each source has been picked as often as its weights say, to within log2(count) + 1 samples
+ * for each stage. Which sources come is then shuffled within windows, so that each rank and batch gets its part of all.
+ * At the border of two stages a window has samples of both. Of the stream, each rank yields every world-th index.
+ *
+ * `weights` has a row of `count` numbers for each stage: finite, not negative, in proportion to each other, at least one
+ * positive; 0 for a source without samples. A stage lasts until the next one begins. A weight that changes steadily is
+ * given as many short stages.
+ *
+ * The position is one number: a saved state continues exactly, and may be loaded in a world of another size, see
+ * feedlane_sampler_load. Takes 24 bytes for each weight, and time in proportion to log2(count) for each index. `lengths`,
+ * `weights` and `from` are copied.
+ *  - E_ARGUMENT: err->text names the source and the stage.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_sampler_mixture(const int64_t *lengths, uint64_t count, const double *weights,
+                                              const feedlane_mixture_config *config, feedlane_sampler **out,
+                                              feedlane_error *err);
+/**
  * Yields the indices of the user's callbacks as they are. On failure `drop` is not called.
  *
  * Thread safety: any thread.
@@ -223,7 +265,7 @@ FEEDLANE_API int32_t feedlane_torch_base_seed(uint64_t manual_seed, int64_t epoc
 /**
  * Starts `epoch` (>= 0) from its beginning.
  *  - E_MEMORY: there is too little memory for the epoch's order.
- *  - E_LIMIT: FEEDLANE_SHUFFLE_TORCH_LOADER beyond epoch 2^30.
+ *  - E_LIMIT: FEEDLANE_SHUFFLE_TORCH_LOADER beyond epoch 2^30; a mixture beyond its sample 2^62.
  *
  * Thread safety: one thread at a time. Calls back: sampler.
  */
@@ -251,7 +293,7 @@ FEEDLANE_API int32_t feedlane_sampler_save(feedlane_sampler *s, void *state, uin
                                            feedlane_error *err);
 /**
  * Continues after a saved position. Call it after feedlane_sampler_restart of the state's epoch, and restart the
- * sampler again after a failure. A distributed sampler also accepts the state of a world of another size whose ranks
+ * sampler again after a failure. A distributed sampler or a mixture also accepts the state of a world of another size whose ranks
  * all saved after the same number of indices. The list that was padded for the world that began the epoch stays the
  * same, and the rest of it is divided among the new ranks. One rank may then get one index more than another, and
  * feedlane_sampler_length is what was yielded before plus what this rank still gets. The next restart returns to this

@@ -72,6 +72,20 @@ struct TokensOptions {
   bool detect_off = false;     /**< with world 0: rank 0 of 1, the environment is not read */
 };
 
+/** Configuration of Sampler::mixture. */
+struct MixtureOptions {
+  std::int64_t num_samples =
+      0;                   /**< indices in an epoch, of all ranks together; 0: the samples of all sources together */
+  std::uint64_t seed = 0;  /**< the same in every rank */
+  std::int64_t window = 0; /**< samples of the stream that are shuffled together; 0: 1024; 1: none */
+  std::span<const std::int64_t> from = {}; /**< where in the stream each stage begins: 0, ascending; empty: one stage */
+  bool no_shuffle = false;                 /**< keeps each source's own order */
+  bool drop_last = false;  /**< to give every rank the same number, cuts the epoch instead of repeating its start */
+  int world = 0;           /**< number of ranks; 0: world and rank by detect_rank() */
+  int rank = 0;            /**< 0 .. world - 1 */
+  bool detect_off = false; /**< with world 0: rank 0 of 1, the environment is not read */
+};
+
 /** Rank of this process and number of ranks. */
 struct Rank {
   int rank = 0;        /**< 0 .. world - 1 */
@@ -217,6 +231,38 @@ class Sampler {
     config.detect_off = o.detect_off ? 1 : 0;
     return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
       return feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, out, e);
+    });
+  }
+  /** Sources in proportion to weights. Source i has the lengths[i] indices behind those of source i - 1. `weights` has as many
+   *  numbers as `lengths` for each stage. */
+  static Sampler mixture(std::span<const std::int64_t> lengths, std::span<const double> weights,
+                         const MixtureOptions& o = {}) {
+    return detail::or_raise([&](Error& error) { return mixture(lengths, weights, o, error); });
+  }
+  /** The same without exceptions: the error is in `error`. */
+  static Sampler mixture(std::span<const std::int64_t> lengths, std::span<const double> weights,
+                         const MixtureOptions& o, Error& error) noexcept {
+    const std::size_t stages = o.from.empty() ? 1 : o.from.size();
+    if (lengths.empty() || weights.size() % lengths.size() != 0 || weights.size() / lengths.size() != stages) {
+      error.refuse(
+          "weights", static_cast<std::int64_t>(weights.size()), static_cast<std::int64_t>(lengths.size() * stages),
+          "the number of weights is not that of the sources, of which there must be one, times that of the stages");
+      return {};
+    }
+    feedlane_mixture_config config{};
+    config.size = sizeof config;
+    config.num_samples = o.num_samples;
+    config.seed = o.seed;
+    config.window = o.window;
+    config.from = o.from.empty() ? nullptr : o.from.data();
+    config.stages = o.from.size();
+    config.no_shuffle = o.no_shuffle ? 1 : 0;
+    config.drop_last = o.drop_last ? 1 : 0;
+    config.world = o.world;
+    config.rank = o.rank;
+    config.detect_off = o.detect_off ? 1 : 0;
+    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
+      return feedlane_sampler_mixture(lengths.data(), lengths.size(), weights.data(), &config, out, e);
     });
   }
   /**

@@ -1,53 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The distributed sampler: each rank's share of one order.
-#include <algorithm>
 #include <optional>
 
+#include "sampler/dealt.hpp"
 #include "sampler/feistel.hpp"
-#include "sampler/listed.hpp"
 #include "sampler/torch_random.hpp"
 
 namespace feedlane::sampler {
 namespace {
 
-// The list that all ranks share: an order of the data set, repeated from its start or cut, so that each of `world` ranks gets
-// the same number of indices.
-struct PaddedList {
-  static std::int64_t total(std::int64_t length, std::int64_t world, bool drop_last) {
-    return (length / world + (length % world != 0 && !drop_last ? 1 : 0)) * world;
-  }
-  [[nodiscard]] std::int64_t at(std::int64_t place) const {
-    place %= length;
-    if (permutation) return permutation->at(place);
-    return order.empty() ? place : order[static_cast<std::size_t>(place)];
-  }
-
-  std::int64_t length = 0;
-  std::vector<std::int64_t> order;       // torch's order; else empty
-  std::optional<Feistel> permutation{};  // feistel
-};
-
-// torch's DistributedSampler. From `start_` on, every world-th index of the list is this rank's. `start_` is 0 unless a state
-// was loaded: then the list is still the one padded for the world that the epoch began with, and the indices that those ranks
-// have not yielded are divided among the present ranks.
-class Distributed final : public Listed {
+// torch's DistributedSampler.
+class Distributed final : public Dealt {
  public:
-  Distributed(const feedlane_distributed_config& config, const RankSource& rank) : config_(config), rank_(rank) {
-    list_.length = config.length;
-    deal(rank.world, 0, 0);
-  }
+  Distributed(const feedlane_distributed_config& config, const RankSource& rank)
+      : Dealt(config.length, config.drop_last != 0, rank), config_(config) {}
   [[nodiscard]] std::unique_ptr<Sampler> clone() const override {
-    return std::make_unique<Distributed>(config_, rank_);
+    return std::make_unique<Distributed>(config_, rank());
   }
-  [[nodiscard]] std::int64_t length() const override { return before_ + own(); }
-  // Modulo 2^64: `first` alone may be far below zero, but sums with it are in range.
-  [[nodiscard]] Place place() const override {
-    const std::uint64_t before = static_cast<std::uint64_t>(before_) * static_cast<std::uint64_t>(rank_.world);
-    const std::uint64_t first = static_cast<std::uint64_t>(start_ + rank_.rank) - before;
-    return {static_cast<std::int64_t>(first), rank_.world};
-  }
-  [[nodiscard]] const char* rank_source() const override { return rank_.source; }
-  [[nodiscard]] const char* rank_warning() const override { return rank_.warning; }
 
  private:
   [[nodiscard]] Kind kind() const override { return Kind::distributed; }
@@ -58,66 +27,29 @@ class Distributed final : public Listed {
             {"shuffle", static_cast<std::uint64_t>(config_.shuffle)},
             {"drop_last", static_cast<std::uint64_t>(config_.drop_last)}};
   }
-  Status prepare(std::int64_t epoch, Error& error) override;
-  void read(std::int64_t first, std::int64_t* indices, std::uint64_t count) const override {
-    std::int64_t place = start_ + (first - before_) * rank_.world + rank_.rank;
-    for (std::uint64_t i = 0; i < count; i++, place += rank_.world) indices[i] = list_.at(place);
+  Status make_list(std::int64_t epoch, Error& error) override;
+  void look_up(std::int64_t first, std::int64_t step, std::int64_t* indices, std::uint64_t count) const override {
+    for (std::uint64_t i = 0; i < count; i++, first += step) indices[i] = at(first % config_.length);
   }
-  [[nodiscard]] std::int64_t earliest() const override { return before_; }
-  void save_more(std::int64_t position, ByteWriter& more) const override;
-  Status load_more(std::int64_t position, ByteReader& more, Error& error) override;
-
-  void deal(std::int64_t origin, std::int64_t start, std::int64_t before) {
-    origin_ = origin;
-    total_ = PaddedList::total(config_.length, origin, config_.drop_last != 0);
-    start_ = start;
-    before_ = before;
-  }
-  // Number of this rank's indices from `start_` on.
-  [[nodiscard]] std::int64_t own() const {
-    const std::int64_t left = total_ - start_ - rank_.rank;
-    return left <= 0 ? 0 : (left - 1) / rank_.world + 1;
+  [[nodiscard]] std::int64_t at(std::int64_t place) const {
+    if (permutation_) return permutation_->at(place);
+    return order_.empty() ? place : order_[static_cast<std::size_t>(place)];
   }
 
   feedlane_distributed_config config_;
-  RankSource rank_;
-  PaddedList list_;
-  std::int64_t origin_ = 1;  // the world that the list is padded for
-  std::int64_t total_ = 0;   // length of the padded list
-  std::int64_t start_ = 0;
-  std::int64_t before_ = 0;  // indices of this epoch that were yielded before the state was loaded
+  std::vector<std::int64_t> order_;       // torch's order; else empty
+  std::optional<Feistel> permutation_{};  // feistel
 };
 
-Status Distributed::prepare(std::int64_t epoch, Error&) {
-  deal(rank_.world, 0, 0);
+Status Distributed::make_list(std::int64_t epoch, Error&) {
   const std::uint64_t seed = config_.seed + static_cast<std::uint64_t>(epoch);
   if (config_.no_shuffle != 0) return FEEDLANE_OK;
   if (config_.shuffle == FEEDLANE_SHUFFLE_FEISTEL) {
-    list_.permutation = Feistel(config_.length, feistel_key(seed, 0));
+    permutation_ = Feistel(config_.length, feistel_key(seed, 0));
     return FEEDLANE_OK;
   }
-  list_.order.clear();
-  TorchGenerator(seed).randperm(config_.length, config_.length, list_.order);
-  return FEEDLANE_OK;
-}
-
-// Saves the position of all ranks together. All ranks are saved at the same position, or at their end, which ranks with one
-// index fewer reach first.
-void Distributed::save_more(std::int64_t position, ByteWriter& more) const {
-  const std::int64_t dealt = position - before_;
-  const bool over = dealt > (total_ - start_) / rank_.world;
-  more.i64(origin_);
-  more.i64(over ? total_ : start_ + dealt * rank_.world);
-}
-
-// The position of one rank must not be larger than that of all ranks together.
-Status Distributed::load_more(std::int64_t position, ByteReader& more, Error& error) {
-  const std::int64_t origin = more.i64();
-  const std::int64_t start = more.i64();
-  if (!more.ok() || origin < 1 || origin > INT32_MAX || position > start ||
-      start > PaddedList::total(config_.length, origin, config_.drop_last != 0))
-    return refuse_damaged(error);
-  deal(origin, start, position);
+  order_.clear();
+  TorchGenerator(seed).randperm(config_.length, config_.length, order_);
   return FEEDLANE_OK;
 }
 
@@ -152,15 +84,7 @@ Status make_distributed(const feedlane_distributed_config& config, const Environ
   Status s = check(config, error);
   if (s != FEEDLANE_OK) return s;
   RankSource rank;
-  if (config.world > 0) {
-    rank.rank = config.rank;
-    rank.world = config.world;
-    rank.source = "config";
-  } else if (config.detect_off != 0) {
-    rank.source = "off";
-  } else {
-    s = detect_rank(environment, rank, error);
-  }
+  s = choose_rank(config, environment, rank, error);
   if (s == FEEDLANE_OK) out = std::make_unique<Distributed>(config, rank);
   return s;
 }

@@ -24,4 +24,17 @@ struct RankSource {
 // source is a launcher that sets the rank but not the number of ranks (PALS, PMIx).
 Status detect_rank(const Environment& environment, RankSource& out, Error& error);
 
+// The rank that a sampler's configuration, whose numbers were checked, asks for: as `world` and `rank` say; with world 0 as
+// detected or, with `detect_off`, rank 0 of 1.
+template <class Config>
+Status choose_rank(const Config& config, const Environment& environment, RankSource& out, Error& error) {
+  if (config.world == 0 && config.detect_off == 0) return detect_rank(environment, out, error);
+  if (config.world > 0) {
+    out.rank = config.rank;
+    out.world = config.world;
+  }
+  out.source = config.world > 0 ? "config" : "off";
+  return FEEDLANE_OK;
+}
+
 }  // namespace feedlane::sampler

@@ -69,6 +69,10 @@ Status make_distributed(const feedlane_distributed_config& config, const Environ
 // As for distributed samplers, if world is 0.
 Status make_tokens(const std::int64_t* lengths, std::uint64_t count, const feedlane_tokens_config& config,
                    const Environment& environment, std::unique_ptr<Sampler>& out, Error& error);
+// As for distributed samplers, if world is 0. `weights` has a row of `count` for each stage.
+Status make_mixture(const std::int64_t* lengths, std::uint64_t count, const double* weights,
+                    const feedlane_mixture_config& config, const Environment& environment,
+                    std::unique_ptr<Sampler>& out, Error& error);
 // After success `drop` is called when the last copy is destroyed.
 Status make_custom(const feedlane_sampler_callbacks& callbacks, std::unique_ptr<Sampler>& out, Error& error);
 

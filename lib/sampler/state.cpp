@@ -9,8 +9,8 @@ constexpr std::uint32_t mark = 0x314d5346;  // "FSM1"
 constexpr std::size_t checksum_bytes = 8;
 
 const char* name_of(std::uint32_t kind) {
-  constexpr const char* names[] = {"sequential",  "random", "subset", "weighted",
-                                   "distributed", "batch",  "custom", "tokens"};
+  constexpr const char* names[] = {"sequential", "random", "subset", "weighted", "distributed",
+                                   "batch",      "custom", "tokens", "mixture"};
   return kind >= 1 && kind <= std::size(names) ? names[kind - 1] : "later";
 }
 

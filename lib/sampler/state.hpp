@@ -11,7 +11,17 @@
 
 namespace feedlane::sampler {
 
-enum class Kind : std::uint32_t { sequential = 1, random, subset, weighted, distributed, batch, custom, tokens };
+enum class Kind : std::uint32_t {
+  sequential = 1,
+  random,
+  subset,
+  weighted,
+  distributed,
+  batch,
+  custom,
+  tokens,
+  mixture
+};
 
 struct Fact {
   const char* name;

@@ -243,17 +243,9 @@ Status make_tokens(const std::int64_t* lengths, std::uint64_t count, const feedl
   if (s != FEEDLANE_OK) return s;
   if (c.window == 0) c.window = default_window;
   RankSource rank;
-  if (c.world > 0) {
-    rank.rank = c.rank;
-    rank.world = c.world;
-    rank.source = "config";
-  } else if (c.detect_off != 0) {
-    rank.source = "off";
-  } else {
-    s = detect_rank(environment, rank, error);
-    if (s == FEEDLANE_OK && rank.world > most_ranks)
-      s = refuse(error, "config.world", rank.world, most_ranks, "the environment says more ranks than are supported");
-  }
+  s = choose_rank(c, environment, rank, error);
+  if (s == FEEDLANE_OK && rank.world > most_ranks)
+    s = refuse(error, "config.world", rank.world, most_ranks, "the environment says more ranks than are supported");
   auto shared = std::make_shared<Lengths>();
   if (s == FEEDLANE_OK) s = read_lengths({lengths, static_cast<std::size_t>(count)}, c, *shared, error);
   if (s != FEEDLANE_OK) return s;

@@ -58,6 +58,26 @@ struct F {
     return &tokens.known;
   }
   feedlane_tokens_config* budget() { return budget(&feedlane_tokens_config::world, 2); }
+  // Two sources and two stages, for 2 ranks; `member` has another value.
+  template <class T>
+  feedlane_mixture_config* mix(T feedlane_mixture_config::*member, T value) {
+    indices[0] = indices[1] = 3;
+    std::fill(std::begin(weights), std::end(weights), 1.0);
+    from[1] = 10;
+    mixture.known.from = from;
+    mixture.known.stages = 2;
+    mixture.known.world = 2;
+    mixture.known.*member = value;
+    return &mixture.known;
+  }
+  feedlane_mixture_config* mix() { return mix(&feedlane_mixture_config::world, 2); }
+  // The same with another number among the lengths, weights or stages.
+  template <class T>
+  feedlane_mixture_config* mix_with(T& place, T value) {
+    (void)mix();
+    place = value;
+    return &mixture.known;
+  }
   const std::int64_t* negative_length() {
     negative = -1;
     return &negative;
@@ -118,12 +138,14 @@ struct F {
   Sampler sampler;
   Out<feedlane_sampler> out;
   Later<feedlane_weighted_config> weighted{fresh<feedlane_weighted_config>()};
+  Later<feedlane_mixture_config> mixture{fresh<feedlane_mixture_config>()};
   Later<feedlane_tokens_config> tokens{fresh<feedlane_tokens_config>()};
   Later<feedlane_distributed_config> distributed{fresh<feedlane_distributed_config>()};
   Later<feedlane_sampler_callbacks> callbacks{fresh<feedlane_sampler_callbacks>()};
   feedlane_rank rank = fresh<feedlane_rank>();
-  double weights[2] = {};
+  double weights[4] = {};
   std::int64_t indices[4] = {};
+  std::int64_t from[2] = {};
   std::int64_t negative = 0;
   unsigned char state[256] = {};
   std::uint64_t bytes = 0, got = 0;
@@ -133,8 +155,10 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 using D = feedlane_distributed_config;
 using Tokens = feedlane_tokens_config;
+using Mixture = feedlane_mixture_config;
 constexpr std::int64_t weighted_bytes = sizeof(feedlane_weighted_config);
 constexpr std::int64_t tokens_bytes = sizeof(Tokens);
+constexpr std::int64_t mixture_bytes = sizeof(Mixture);
 constexpr std::int64_t distributed_bytes = sizeof(D);
 constexpr std::int64_t callbacks_bytes = sizeof(feedlane_sampler_callbacks);
 // mark, kind, one fact and their number, epoch, position, checksum
@@ -151,6 +175,8 @@ constexpr std::uint64_t state_bytes = 4 + 4 + 4 + 8 + 8 + 8 + 8;
           f.out.place(), e)
 #define TOKENS(what, argument, found, needed, ...) \
   REFUSES(feedlane_sampler_tokens, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+#define MIXTURE(what, argument, found, needed, ...) \
+  REFUSES(feedlane_sampler_mixture, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 #define CUSTOM(what, argument, found, needed, ...) \
   REFUSES(feedlane_sampler_custom, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 
@@ -246,6 +272,47 @@ const Row<F> rows[] = {
             tokens_bytes, f.indices, 2, f.sized(f.tokens, tokens_bytes + 8), f.out.place(), e),
     REFUSES(feedlane_sampler_tokens, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 2, f.budget(), nullptr,
             e),
+    MIXTURE("lengths NULL", "lengths", 0, 1, nullptr, 2, f.weights, f.mix()),
+    MIXTURE("weights NULL", "weights", 0, 1, f.indices, 2, nullptr, f.mix()),
+    MIXTURE("no sources", "count", 0, 1, f.indices, 0, f.weights, f.mix()),
+    MIXTURE("too many sources", "count", 65537, 65536, f.indices, 65537, f.weights, f.mix()),
+    MIXTURE("a negative length", "lengths", -1, 0, f.indices, 2, f.weights, f.mix_with(f.indices[1], std::int64_t{-1})),
+    MIXTURE("too many samples", "lengths", INT64_MAX, (std::int64_t{1} << 62) - 3, f.indices, 2, f.weights,
+            f.mix_with(f.indices[1], INT64_MAX)),
+    MIXTURE("a negative weight", "weights", 1, 0, f.indices, 2, f.weights, f.mix_with(f.weights[3], -1.0)),
+    MIXTURE("a weight that is no number", "weights", 0, 0, f.indices, 2, f.weights, f.mix_with(f.weights[2], nan)),
+    MIXTURE("an infinite weight", "weights", 1, 0, f.indices, 2, f.weights, f.mix_with(f.weights[1], infinity)),
+    MIXTURE("a weight of no samples", "weights", 0, 0, f.indices, 2, f.weights,
+            f.mix_with(f.indices[0], std::int64_t{0})),
+    MIXTURE("a stage without weights", "weights", 0, 1, f.indices, 1, f.weights, f.mix_with(f.weights[1], 0.0)),
+    MIXTURE("stages without from", "config.stages", 2, 0, f.indices, 2, f.weights,
+            f.mix(&Mixture::from, static_cast<const std::int64_t*>(nullptr))),
+    MIXTURE("from without stages", "config.stages", 0, 1, f.indices, 2, f.weights,
+            f.mix(&Mixture::stages, std::uint64_t{0})),
+    MIXTURE("too many stages", "config.stages", INT64_MAX, 1 << 23, f.indices, 2, f.weights,
+            f.mix(&Mixture::stages, UINT64_MAX)),
+    MIXTURE("a first stage that isn't at 0", "config.from", 1, 0, f.indices, 2, f.weights,
+            f.mix_with(f.from[0], std::int64_t{1})),
+    MIXTURE("two stages at one place", "config.from", 0, 1, f.indices, 2, f.weights,
+            f.mix_with(f.from[1], std::int64_t{0})),
+    MIXTURE("a stage too far", "config.from", INT64_MAX, std::int64_t{1} << 62, f.indices, 2, f.weights,
+            f.mix_with(f.from[1], INT64_MAX)),
+    MIXTURE("a negative num_samples", "config.num_samples", -1, 0, f.indices, 2, f.weights,
+            f.mix(&Mixture::num_samples, std::int64_t{-1})),
+    MIXTURE("a negative window", "config.window", -1, 0, f.indices, 2, f.weights,
+            f.mix(&Mixture::window, std::int64_t{-1})),
+    MIXTURE("no_shuffle 2", "config.no_shuffle", 2, 1, f.indices, 2, f.weights, f.mix(&Mixture::no_shuffle, 2)),
+    MIXTURE("drop_last -1", "config.drop_last", -1, 0, f.indices, 2, f.weights, f.mix(&Mixture::drop_last, -1)),
+    MIXTURE("detect_off 2", "config.detect_off", 2, 1, f.indices, 2, f.weights, f.mix(&Mixture::detect_off, 2)),
+    MIXTURE("a negative world", "config.world", -1, 0, f.indices, 2, f.weights, f.mix(&Mixture::world, -1)),
+    MIXTURE("a rank outside its world", "config.rank", 2, 1, f.indices, 2, f.weights, f.mix(&Mixture::rank, 2)),
+    MIXTURE("reserved", "config.reserved", 1, 0, f.indices, 2, f.weights, f.mix(&Mixture::reserved, 1)),
+    REFUSES(feedlane_sampler_mixture, "size 0", FEEDLANE_E_ABI, "config", 0, mixture_bytes, f.indices, 2, f.weights,
+            f.sized(f.mixture, 0), f.out.place(), e),
+    REFUSES(feedlane_sampler_mixture, "a tail that says something", FEEDLANE_E_ABI, "config", mixture_bytes + 8,
+            mixture_bytes, f.indices, 2, f.weights, f.sized(f.mixture, mixture_bytes + 8), f.out.place(), e),
+    REFUSES(feedlane_sampler_mixture, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 2, f.weights, f.mix(),
+            nullptr, e),
     REFUSES(feedlane_sampler_custom, "size 7", FEEDLANE_E_ABI, "callbacks", 7, callbacks_bytes, f.sized(f.callbacks, 7),
             f.out.place(), e),
     REFUSES(feedlane_sampler_custom, "a tail that says something", FEEDLANE_E_ABI, "callbacks", callbacks_bytes + 8,

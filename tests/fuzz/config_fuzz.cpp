@@ -205,6 +205,20 @@ Handle<feedlane_sampler> make_sampler(Input& in, Answers& answers) {
         return feedlane_sampler_tokens(list, lengths.size(), config, out, err);
       });
     }
+    case 5: {
+      auto c = fresh<feedlane_mixture_config>();
+      c.world = 2;
+      edit(in, &c, sizeof c);
+      const std::vector<std::int64_t> lengths(1 + in.pick(4), 9), from{0, 5, 9};
+      const std::vector<double> weights(lengths.size() * from.size(), in.flag() ? 1 : in.take<double>());
+      // Of memory that isn't there nothing can be asked.
+      c.from = c.from != nullptr || in.flag() ? from.data() : nullptr;
+      c.stages = c.stages % (from.size() + 1);
+      const double* list = in.pick(8) == 7 ? nullptr : weights.data();
+      return create<feedlane_sampler>(in, c, [&](const auto* config, auto** out, auto* err) {
+        return feedlane_sampler_mixture(lengths.data(), lengths.size(), list, config, out, err);
+      });
+    }
     default: {
       feedlane_sampler* s = nullptr;
       (void)feedlane_sampler_sequential(in.pick(30), &s, nullptr);

@@ -41,7 +41,7 @@ struct Counter {
 inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counter, std::int64_t& bound) {
   std::unique_ptr<sampler::Sampler> s;
   Error error;
-  const std::uint32_t kind = in.pick(8);
+  const std::uint32_t kind = in.pick(9);
   const bool is_small = in.pick(4) != 3;
   const std::int64_t length = is_small ? in.pick(24) : in.i64();
   bound = length;
@@ -115,6 +115,32 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       bound = static_cast<std::int64_t>(lengths.size());
       (void)sampler::make_tokens(
           lengths.data(), lengths.size(), c, [](const char*) { return nullptr; }, s, error);
+      break;
+    }
+    case 8: {
+      std::vector<std::int64_t> lengths(1 + in.pick(5)), from(1 + in.pick(4));
+      std::vector<double> weights(lengths.size() * from.size());
+      bound = 0;
+      for (std::int64_t& l : lengths) {
+        l = in.pick(8) == 7 ? in.number() : in.pick(12);
+        bound = l < 0 || l > INT64_MAX - bound ? bound : bound + l;
+      }
+      for (double& w : weights) w = in.pick(8) == 7 ? in.take<double>() : in.pick(4);
+      for (std::size_t i = 1; i < from.size(); i++) from[i] = in.pick(8) == 7 ? in.number() : from[i - 1] + in.pick(40);
+      feedlane_mixture_config c{};
+      c.size = sizeof c;
+      c.num_samples = in.flag() ? in.pick(50) : in.number();
+      c.seed = in.u8();
+      c.window = in.flag() ? in.pick(20) : in.number();
+      c.from = from.data();
+      c.stages = from.size();
+      c.no_shuffle = static_cast<std::int32_t>(in.pick(2));
+      c.drop_last = static_cast<std::int32_t>(in.pick(2));
+      c.world = static_cast<std::int32_t>(in.pick(5));
+      c.rank = c.world > 0 ? static_cast<std::int32_t>(in.pick(5)) : 0;
+      c.detect_off = 1;
+      (void)sampler::make_mixture(
+          lengths.data(), lengths.size(), weights.data(), c, [](const char*) { return nullptr; }, s, error);
       break;
     }
     default: {

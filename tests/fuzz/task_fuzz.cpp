@@ -76,7 +76,8 @@ class Bench {
   }
   void clear(std::uint32_t ahead) {
     const std::uint64_t at = segments.worker_row(0)->task_position.load(std::memory_order_acquire) + ahead;
-    ring::Cells{segments.task_ring(0), shm::loader_cell_bytes, capacity}.sequence(at).store(0, std::memory_order_release);
+    ring::Cells{segments.task_ring(0), shm::loader_cell_bytes, capacity}.sequence(at).store(0,
+                                                                                            std::memory_order_release);
   }
   void take_back(std::uint32_t count) {
     const std::uint64_t at = segments.worker_row(0)->task_position.load(std::memory_order_acquire);

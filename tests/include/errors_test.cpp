@@ -136,6 +136,9 @@ TEST_CASE("both forms say the same: samplers, states, pools, loaders") {
   check_both(
       FEEDLANE_E_ARGUMENT, [] { (void)Sampler::tokens({}, {.max_tokens = 0}); },
       [](Error& e) { (void)Sampler::tokens({}, {.max_tokens = 0}, e); });
+  check_both(
+      FEEDLANE_E_ARGUMENT, [] { (void)Sampler::mixture({}, {}); },
+      [](Error& e) { (void)Sampler::mixture({}, {}, {}, e); });
   Sampler order = Sampler::sequential(3);
   check_both(
       FEEDLANE_E_ARGUMENT, [&] { (void)Sampler::batch(order, 0); },

@@ -114,6 +114,16 @@ std::int32_t make_tokens(feedlane_sampler** out) {
   return feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, out, nullptr);
 }
 
+std::int32_t make_mixture(feedlane_sampler** out) {
+  static const std::vector<std::int64_t> lengths{30, 0, 20}, from{0, 10};
+  static const std::vector<double> weights{1, 0, 2, 2, 0, 1};
+  auto config = fresh<feedlane_mixture_config>();
+  config.from = from.data();
+  config.stages = from.size();
+  config.world = 2;
+  return feedlane_sampler_mixture(lengths.data(), lengths.size(), weights.data(), &config, out, nullptr);
+}
+
 // ---- loaders ----
 
 void take_all(feedlane_loader* l, std::int64_t from, std::int64_t batches) {
@@ -360,7 +370,8 @@ TEST_CASE("too little memory at any allocation of a sampler's calls is E_MEMORY,
         {"weighted, without replacement", [](auto** out) { return make_weighted(1, out); }},
         {"batch", [&](auto** out) { return feedlane_sampler_batch(inner.get(), 4, 0, out, nullptr); }},
         {"distributed", make_distributed},
-        {"tokens", make_tokens}}) {
+        {"tokens", make_tokens},
+        {"mixture", make_mixture}}) {
     CAPTURE(std::string(kind.name));
     at_every_allocation([&] { live_as_sampler(kind.make, 4); });
   }

@@ -19,7 +19,8 @@ using namespace feedlane::test::shards;
 
 // ---- errors ----
 
-TEST_CASE("an error of a shard is reported once, in its batch's position, with the number in the shard; the rest follows") {
+TEST_CASE(
+    "an error of a shard is reported once, in its batch's position, with the number in the shard; the rest follows") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t broken : {0, 4}) {
       CAPTURE(without_workers);

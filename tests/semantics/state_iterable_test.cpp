@@ -121,7 +121,9 @@ TEST_CASE("a state of shards is none of a map-style loader's, nor the other way 
   CHECK(e.needed == 1);
 }
 
-TEST_CASE("an iterable loader resumes by save and load, or by skipping what was delivered, with every batch in its position") {
+TEST_CASE(
+    "an iterable loader resumes by save and load, or by skipping what was delivered, with every batch in its "
+    "position") {
   for (const bool saves : {true, false})
     for (const std::int32_t workers : {0, 1, 3}) {
       Iterable first(workers, saves);

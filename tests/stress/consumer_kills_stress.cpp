@@ -197,7 +197,8 @@ class Ledger {
   }
   void killed(const Returns& r, Op op, std::uint64_t steps) {
     had_ = std::max(had_, r.taken);
-    last_ = std::string(names[static_cast<std::size_t>(op)]) + " after " + std::to_string(steps) + " instructions or actions";
+    last_ = std::string(names[static_cast<std::size_t>(op)]) + " after " + std::to_string(steps) +
+            " instructions or actions";
   }
 
  private:
@@ -308,7 +309,8 @@ class Leader {
     return r;
   }
   void print(std::uint64_t batches) const {
-    std::printf("share %s: outcomes are (mapped, taken, messages, returns, whole: kills)\n", terms_.deals() ? "deal" : "every");
+    std::printf("share %s: outcomes are (mapped, taken, messages, returns, whole: kills)\n",
+                terms_.deals() ? "deal" : "every");
     for (const auto& [op, t] : tallies_) {
       std::printf("%-8s %5llu kills, %llu whole; %s:", names[static_cast<std::size_t>(op)],
                   static_cast<unsigned long long>(t.kills), static_cast<unsigned long long>(t.whole),

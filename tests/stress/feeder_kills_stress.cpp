@@ -274,8 +274,8 @@ class Leader {
       got.push_back({r.batches, r.ends});
     }
     std::sort(got.begin(), got.end());
-    const std::string where =
-        std::string(names[static_cast<std::size_t>(op)]) + " after " + std::to_string(steps) + " instructions or actions: ";
+    const std::string where = std::string(names[static_cast<std::size_t>(op)]) + " after " + std::to_string(steps) +
+                              " instructions or actions: ";
     compare((where + "consumers").c_str(), static_cast<std::int64_t>(delivered.size()), places);
     for (std::size_t i = 0; i < places; i++) {
       compare((where + "batches of a consumer").c_str(), static_cast<std::int64_t>(got[i].batches),

@@ -103,7 +103,8 @@ class AtRandom : public Choice {
     if (l.walks == 0) return {op(), stress::Unit::instruction, UINT64_MAX};
     // Half of the rings end where they begin: a store that comes too late for the result would be there.
     if (op() == Op::ring && random_(2) == 0) return {op(), stress::Unit::instruction, random_(16)};
-    return {op(), stress::Unit::instruction, random_(l.longest + l.longest / 8 + 1)};  // perhaps there is a longer way than those seen
+    return {op(), stress::Unit::instruction,
+            random_(l.longest + l.longest / 8 + 1)};  // perhaps there is a longer way than those seen
   }
   bool go_on(const Kill&) override { return --left_ != 0; }
 
@@ -313,8 +314,8 @@ class Hunter {
 };
 
 inline void print(const std::deque<Kill>& kills, const Lengths& lengths) {
-  std::printf("%-9s %6s %13s %8s %12s %10s %11s\n", "in", "kills", "instructions", "actions", "uncommitted", "committed",
-              "at the end");
+  std::printf("%-9s %6s %13s %8s %12s %10s %11s\n", "in", "kills", "instructions", "actions", "uncommitted",
+              "committed", "at the end");
   for (std::size_t op = 1; op < names.size(); op++) {
     std::array<unsigned long long, 4> n{};
     for (const Kill& k : kills) {

@@ -179,7 +179,8 @@ class Trainer {
       if (!k.at.in_hand) continue;
       const std::int64_t by = made_by_[static_cast<std::size_t>(k.at.epoch)][static_cast<std::size_t>(k.at.batch)];
       const std::string where = std::string(hunt::names[static_cast<std::size_t>(k.op)]) + " after " +
-                                std::to_string(k.steps) + " instructions or actions, " + words_of(k.at.epoch, k.at.batch);
+                                std::to_string(k.steps) + " instructions or actions, " +
+                                words_of(k.at.epoch, k.at.batch);
       if (k.committed) compare((where + ": it was committed and came from another attempt").c_str(), by, k.at.attempt);
       else if (by <= k.at.attempt)
         compare((where + ": it wasn't committed and came all the same").c_str(), by, k.at.attempt + 1);

@@ -68,7 +68,8 @@ class Led {
     const int status = await();
     if (WIFEXITED(status) && WEXITSTATUS(status) == exit_untraceable) std::_Exit(exit_untraceable);
     if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP) die("a child that stops at exec", to_word(status), SIGTRAP);
-    if (::ptrace(PTRACE_SETOPTIONS, pid_, nullptr, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD) != 0) die("ptrace", to_word(errno), 0);
+    if (::ptrace(PTRACE_SETOPTIONS, pid_, nullptr, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD) != 0)
+      die("ptrace", to_word(errno), 0);
   }
   Led(const Led&) = delete;
   Led& operator=(const Led&) = delete;

@@ -30,7 +30,8 @@ class SharedStores {
   SharedStores(pid_t pid, int (*await)(void*), void* self) : pid_(pid), await_(await), self_(self) {
     instruction_ = registers().rip - 2;
     constexpr std::uint64_t syscall_instruction = 0x050f;
-    if ((static_cast<std::uint64_t>(::ptrace(PTRACE_PEEKTEXT, pid_, instruction_, nullptr)) & 0xffff) != syscall_instruction)
+    if ((static_cast<std::uint64_t>(::ptrace(PTRACE_PEEKTEXT, pid_, instruction_, nullptr)) & 0xffff) !=
+        syscall_instruction)
       die("a process behind a system call", 0, 1);
     close();
   }
@@ -61,7 +62,8 @@ class SharedStores {
   // It has made it.
   void after_call() {
     const auto result = static_cast<std::int64_t>(registers().rax);
-    if (result == -EFAULT && !is_open_) die("a system call may write shared memory: its number", registers().orig_rax, 0);
+    if (result == -EFAULT && !is_open_)
+      die("a system call may write shared memory: its number", registers().orig_rax, 0);
     constexpr std::int64_t first_restart = 512, last_restart = 516;  // ERESTARTSYS and so on: it is made again
     const bool is_again = -result >= first_restart && -result <= last_restart;
     if (is_open_ && !is_again) close();
@@ -79,7 +81,8 @@ class SharedStores {
       const int status = await_(self_);
       if (!WIFSTOPPED(status)) die("the end of a process that is led", static_cast<std::uint64_t>(status), 0);
       signal = WSTOPSIG(status);
-      if (signal != SIGTRAP && signal != SIGCHLD) die("a signal instead of a step", static_cast<std::uint64_t>(signal), SIGTRAP);
+      if (signal != SIGTRAP && signal != SIGCHLD)
+        die("a signal instead of a step", static_cast<std::uint64_t>(signal), SIGTRAP);
     }
     protect(PROT_READ);
     is_open_ = false;
@@ -94,7 +97,8 @@ class SharedStores {
   }
   [[nodiscard]] bool may_write(const user_regs_struct& r) const {
     if (r.orig_rax == SYS_rt_sigqueueinfo) return false;  // a word; what follows must be its signal
-    constexpr std::array<std::uint64_t, 7> always{SYS_mmap, SYS_mprotect, SYS_munmap, SYS_mremap, SYS_fork, SYS_vfork, SYS_clone};
+    constexpr std::array<std::uint64_t, 7> always{SYS_mmap, SYS_mprotect, SYS_munmap, SYS_mremap,
+                                                  SYS_fork, SYS_vfork,    SYS_clone};
     if (std::find(always.begin(), always.end(), r.orig_rax) != always.end()) return true;
     const std::array<std::uint64_t, 6> arguments{r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9};
     return std::any_of(arguments.begin(), arguments.end(), [&](std::uint64_t a) { return contains(a); });

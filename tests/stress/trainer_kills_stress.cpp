@@ -99,9 +99,7 @@ feedlane_loader* create(const void* state, std::uint64_t bytes, std::int32_t wor
 
 class Trainer {
  public:
-  Trainer(std::int32_t mode, int fd) : mode_(mode), saved_(checkpoints(fd)) {
-    feedlane_init(&error_, sizeof error_);
-  }
+  Trainer(std::int32_t mode, int fd) : mode_(mode), saved_(checkpoints(fd)) { feedlane_init(&error_, sizeof error_); }
 
   // Ends after so many batches, by stop and destroy.
   int run(std::int64_t leave) {
@@ -243,7 +241,8 @@ class Leader {
     const auto kill_at = [&](stress::Unit unit, std::uint64_t steps) { return kill(op, unit, steps); };
     if (mode_ == FEEDLANE_START_THREAD && op != Op::create && plan.only.empty())
       stress::at_some(is_long(op) ? 2 : 8, random_, tallies_[op].length, kill_at);
-    else plan.carry_out(names[static_cast<std::size_t>(op)], is_long(op) ? 2 : 8, random_, tallies_[op].length, kill_at);
+    else
+      plan.carry_out(names[static_cast<std::size_t>(op)], is_long(op) ? 2 : 8, random_, tallies_[op].length, kill_at);
   }
   [[nodiscard]] bool has(Op op) const {
     if (op == Op::open) return mode_ == FEEDLANE_START_EXTERNAL;
@@ -276,9 +275,10 @@ class Leader {
     std::optional<stress::Led> led;
     do {  // one that finds its first batch made already doesn't come to arm
       std::memset(static_cast<void*>(saved_), 0, sizeof *saved_);
-      led.emplace(std::vector<std::string>{"trainer_kills_stress", "trainer", std::to_string(mode_), std::to_string(fd_),
-                                           std::to_string(op >= Op::stop ? random_(batches) : batches)},
-                  fd_);
+      led.emplace(
+          std::vector<std::string>{"trainer_kills_stress", "trainer", std::to_string(mode_), std::to_string(fd_),
+                                   std::to_string(op >= Op::stop ? random_(batches) : batches)},
+          fd_);
     } while (!leads_to(*led, op, is_once(op) ? 0 : random_(op == Op::open ? 2 : batches)));
     stress::Led& trainer = *led;
     const stress::Led::Walk walk = trainer.walk(unit, steps);
@@ -352,7 +352,8 @@ int main(int argc, char** argv) {
     Leader leader(mode);
     for (std::size_t i = 1; i < names.size(); i++) {
       const auto op = static_cast<Op>(i);
-      const bool is_chosen = plan.only.empty() ? is_of_start(op) || mode == FEEDLANE_START_SPAWN : plan.only == names[i];
+      const bool is_chosen =
+          plan.only.empty() ? is_of_start(op) || mode == FEEDLANE_START_SPAWN : plan.only == names[i];
       if (leader.has(op) && is_chosen) leader.carry_out(plan, op);
     }
     leader.print();

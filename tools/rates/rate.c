@@ -49,8 +49,7 @@ int main(int argc, char **argv) {
   if (argc != 2) return 2;
   feedlane_sampler *sampler = NULL;
   feedlane_loader *loader = NULL;
-  const feedlane_field field = {
-      .size = sizeof field, .name = "x", .dtype = {0, 64, 1}, .ndim = 1, .shape = {ELEMENTS}};
+  const feedlane_field field = {.size = sizeof field, .name = "x", .dtype = {0, 64, 1}, .ndim = 1, .shape = {ELEMENTS}};
   int32_t status = feedlane_sampler_sequential(atoll(argv[1]), &sampler, &error);
   const feedlane_loader_config config = {.size = sizeof config,
                                          .sampler = sampler,

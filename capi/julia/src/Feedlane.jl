@@ -37,7 +37,7 @@ include("worker.jl")
 export Loader, Batch, BatchArray, FeedlaneError, Sampler
 export keep, release!, next!, begin!, join_feeder
 export sequential_sampler, random_sampler, subset_sampler, weighted_sampler, distributed_sampler, batch_sampler,
-       tokens_sampler
+       tokens_sampler, mixture_sampler
 
 __init__() = LibFeedlane.load_library()
 

@@ -5,7 +5,8 @@
     Sampler
 
 Yields the indices of an epoch, from 1, in order. A loader copies its definition. Made by `sequential_sampler`,
-`random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler`, `batch_sampler` and `tokens_sampler`. One task at a time.
+`random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler`, `batch_sampler`,
+`tokens_sampler` and `mixture_sampler`. One task at a time.
 """
 mutable struct Sampler
     address::Ptr{L.feedlane_sampler}
@@ -103,6 +104,30 @@ function tokens_sampler(lengths, max_tokens::Integer, max_rows::Integer; seed=0,
                        padded=padded, no_shuffle=!shuffle, drop_last=drop_last, drop_long=drop_long,
                        rank=something(rank, 0), world=something(world, 0))
     return Sampler((out, err) -> L.feedlane_sampler_tokens(list, length(list), config, out, err); makes_batches=true)
+end
+
+"""
+    mixture_sampler(lengths, weights; num_samples=0, seed=0, window=0, stages=[0], shuffle=true, drop_last=false,
+                    rank=nothing, world=nothing)
+
+Sources in proportion to weights. Each source has as many indices as `lengths` says, behind those of the source before it.
+`weights` has a number for each source; with several `stages`, which say how many samples of training come before each, it has a
+column of them for each stage. An epoch has `num_samples` indices, of all ranks together, and goes on in each source where the
+epoch before ended. `window`: samples that are shuffled together; 0: 1024. Without `rank` and `world` the launcher's environment
+variables count.
+"""
+function mixture_sampler(lengths, weights; num_samples=0, seed=0, window=0, stages=[0], shuffle=true, drop_last=false,
+                         rank=nothing, world=nothing)
+    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
+    sizes, shares, from = collect(Int64, lengths), vec(collect(Float64, weights)), collect(Int64, stages)
+    length(shares) == length(sizes) * length(from) ||
+        throw(ArgumentError("$(length(shares)) weights, wanted are $(length(from)) stages of $(length(sizes)) sources"))
+    return GC.@preserve from begin
+        config = struct_of(L.feedlane_mixture_config; num_samples=num_samples, seed=seed % UInt64, window=window,
+                           from=pointer(from), stages=length(from), no_shuffle=!shuffle, drop_last=drop_last,
+                           rank=something(rank, 0), world=something(world, 0))
+        Sampler((out, err) -> L.feedlane_sampler_mixture(sizes, length(sizes), shares, config, out, err))
+    end
 end
 
 "What a user gives as `sampler`: a `Sampler`, or indices in the order in which they are wanted."

@@ -22,6 +22,8 @@ indices_of(loader) = reduce(vcat, [Feedlane.indices(batch) for batch in loader])
     @test take!(batches, 2) == [1, 2] && length(batches) == 2
     budget = tokens_sampler([9, 1, 5, 5], 10, 4; rank=0, world=1)
     @test sort(vcat((take!(budget, 4) for _ in 1:length(budget))...)) == 1:4 && isempty(take!(budget, 4))
+    stages = mixture_sampler([5, 2], [1 0; 0 1]; num_samples=6, window=1, stages=[0, 4], shuffle=false, rank=0, world=1)
+    @test take!(stages, 6) == [1, 2, 3, 4, 6, 7]
     @test Feedlane.rank_detect().world >= 1
     first_half = epoch_of(shuffled, 7, 40)
     saved = Feedlane.save(shuffled)

@@ -190,6 +190,34 @@ PyObject* tokens(PyObject*, PyObject* args) {
   return made(s, handle);
 }
 
+PyObject* mixture(PyObject*, PyObject* args) {
+  using Config = feedlane_mixture_config;
+  static const Member<Config> members[] = {member_of<&Config::num_samples>("num_samples"),
+                                           member_of<&Config::seed>("seed"),
+                                           member_of<&Config::window>("window"),
+                                           member_of<&Config::no_shuffle>("no_shuffle"),
+                                           member_of<&Config::drop_last>("drop_last"),
+                                           member_of<&Config::world>("world"),
+                                           member_of<&Config::rank>("rank")};
+  PyObject *lengths = nullptr, *weights = nullptr, *from = nullptr, *config = nullptr;
+  if (PyArg_ParseTuple(args, "OOOO!:mixture", &lengths, &weights, &from, &PyDict_Type, &config) == 0) return nullptr;
+  auto value = init<Config>();
+  const Elements sizes(lengths), shares(weights), stages(from);
+  if (!sizes || !shares || !stages || !set_members<Config>(value, config, members)) return nullptr;
+  if (stages.count() == 0 || shares.count() / stages.count() != sizes.count() || shares.count() % stages.count() != 0) {
+    PyErr_Format(PyExc_ValueError, "%zu weights, wanted are %zu stages of %zu sources", std::size_t{shares.count()},
+                 std::size_t{stages.count()}, std::size_t{sizes.count()});
+    return nullptr;
+  }
+  value.from = static_cast<const std::int64_t*>(stages.data());
+  value.stages = stages.count();
+  feedlane_sampler* handle = nullptr;
+  const std::int32_t s =
+      feedlane_sampler_mixture(static_cast<const std::int64_t*>(sizes.data()), sizes.count(),
+                               static_cast<const double*>(shares.data()), &value, &handle, error_room());
+  return made(s, handle);
+}
+
 PyObject* batch(PyObject*, PyObject* args) {
   PyObject* inner = nullptr;
   long long size = 0;
@@ -235,6 +263,9 @@ PyMethodDef sampler_functions[] = {
     {"weighted", weighted, METH_VARARGS, "weighted(buffer of float64, dict of feedlane_weighted_config) -> Sampler"},
     {"distributed", distributed, METH_O, "distributed(dict of feedlane_distributed_config) -> Sampler"},
     {"tokens", tokens, METH_VARARGS, "tokens(buffer of int64, dict of feedlane_tokens_config) -> Sampler"},
+    {"mixture", mixture, METH_VARARGS,
+     "mixture(lengths: buffer of int64, weights: buffer of float64, from: buffer of int64,\n"
+     "dict of feedlane_mixture_config) -> Sampler"},
     {"batch", batch, METH_VARARGS, "batch(inner, batch_size, drop_last) -> Sampler"},
     {"custom", custom, METH_VARARGS,
      "custom(target, rows) -> Sampler over an object with restart(), draw(cap) and failed(exception).\n"

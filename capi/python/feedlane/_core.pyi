@@ -185,6 +185,11 @@ def tokens(lengths: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
     """Batches within a budget of tokens, of samples with these lengths of int64, by the fields of feedlane_tokens_config.
     ArgumentError: a length is negative or above the budget, or a field is out of its domain."""
 
+def mixture(lengths: ReadableBuffer, weights: ReadableBuffer, stages: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
+    """Sources of these lengths by weights of float64, a row for each stage that begins at these samples, by the fields of
+    feedlane_mixture_config. ArgumentError: a length, a weight, a stage or a field is out of its domain. ValueError: not as many
+    weights as sources in each stage."""
+
 def batch(inner: Sampler, batch_size: int, drop_last: bool, /) -> Sampler:
     """Batches of what `inner` yields, of which it takes a copy."""
 

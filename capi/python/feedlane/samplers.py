@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from . import _core, errors
@@ -147,6 +147,27 @@ def tokens(lengths: Iterable[int], max_tokens: int, max_rows: int, seed: int = 0
     config = {"max_tokens": max_tokens, "max_rows": max_rows, "seed": _seed(seed), "window": window, "padded": padded,
               "no_shuffle": not shuffle, "drop_last": drop_last, "drop_long": drop_long, "world": world, "rank": rank}
     sampler = Sampler(_core.tokens(_integers(lengths), config), batch_rows=max_rows)
+    sampler.rank = rank if world else rank_detect().rank
+    return sampler
+
+
+def mixture(lengths: Iterable[int], weights: Iterable[float] | Mapping[int, Iterable[float]], num_samples: int = 0,
+            seed: int = 0, *, window: int = 0, shuffle: bool = True, drop_last: bool = False, rank: int = 0,
+            world: int = 0) -> Sampler:
+    """Sources in proportion to weights. Source i has the lengths[i] indices behind those of source i - 1, as in a
+    torch.utils.data.ConcatDataset. weights: a number for each source, or such lists by the sample of training from which they
+    count, {0: ..., 1_000_000: ...}. num_samples: indices in an epoch, of all ranks together; 0: those of all sources. An epoch
+    goes on where the one before ended, in each source. window: samples that are shuffled together; 0: 1024. shuffle=False: each
+    source in its own order. With world 0 the launcher's variables say which rank this is. ArgumentError: a length or weight that
+    is negative, only weights of 0, stages that don't begin at 0 or don't ascend, no such rank. ValueError: lists of weights that
+    aren't as long as lengths."""
+    stages = weights if isinstance(weights, Mapping) else {0: weights}
+    rows = array.array("d")
+    for row in stages.values():
+        rows.extend(row)
+    config = {"num_samples": num_samples, "seed": _seed(seed), "window": window, "no_shuffle": not shuffle,
+              "drop_last": drop_last, "world": world, "rank": rank}
+    sampler = Sampler(_core.mixture(_integers(lengths), rows, _integers(stages), config))
     sampler.rank = rank if world else rank_detect().rank
     return sampler
 

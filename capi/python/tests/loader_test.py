@@ -88,6 +88,25 @@ class Batches(unittest.TestCase):
             feedlane.samplers.tokens([1, 11], 10, 4)
         self.assertEqual(list(feedlane.samplers.tokens([1, 11], 10, 4, drop_long=True)), [[0]])
 
+    def test_a_mixture_of_sources(self):
+        lengths = [5, 2, 3]
+        order = feedlane.samplers.mixture(lengths, [2, 1, 1], 100, seed=3)
+        indices = list(order)
+        self.assertEqual(len(order), 100)
+        of = [sum(i < 5 for i in indices), sum(5 <= i < 7 for i in indices), sum(i >= 7 for i in indices)]
+        for found, wanted in zip(of, [50, 25, 25]):
+            self.assertAlmostEqual(found, wanted, delta=60)  # a window is larger than this epoch
+        with feedlane.Loader(Numbers(), sampler=order, batch_size=10, num_workers=1) as loader:
+            self.assertEqual([i for batch in loader for i in batch[:, 0].tolist()], indices)
+        staged = feedlane.samplers.mixture([5, 2], {0: [1, 0], 4: [0, 1]}, 6, window=1, shuffle=False)
+        self.assertEqual(list(staged), [0, 1, 2, 3, 5, 6])
+        ranks = [list(feedlane.samplers.mixture(lengths, [1, 1, 1], 7, rank=rank, world=2)) for rank in range(2)]
+        self.assertEqual([len(rank) for rank in ranks], [4, 4])
+        with self.assertRaisesRegex(feedlane.ArgumentError, "source 1 in stage 0"):
+            feedlane.samplers.mixture([1, 1], [1, -1])
+        with self.assertRaisesRegex(ValueError, "3 weights"):
+            feedlane.samplers.mixture([1, 1], [1, 2, 3])
+
     def test_a_sampler_that_raises(self):
         def indices():
             yield from range(4)

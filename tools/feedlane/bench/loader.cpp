@@ -195,7 +195,8 @@ struct Case {
     const Figure ratio = ours.over(bare);
     const char* const name = by == By::get ? "get" : "fetch";
     if (!options.json)
-      fmt::print("{:>12} {:>6} {:>8} {:>34} {:>34} {:>30}\n", bytes, name, workers, cell(ours), cell(bare), cell(ratio));
+      fmt::print("{:>12} {:>6} {:>8} {:>34} {:>34} {:>30}\n", bytes, name, workers, cell(ours), cell(bare),
+                 cell(ratio));
     report.ratio(fmt::format("loader.{}.{}.{}over_loops", bytes, workers, by == By::get ? "" : "fetch_"), ratio);
     report.rows.push_back({{"sample_bytes", bytes},
                            {"by", name},
@@ -223,7 +224,8 @@ Report loader(const Options& options) {
     const auto size = static_cast<std::int64_t>(bytes);
     const std::int64_t count = options.count((1LL << 30) / size, (200LL << 20) / size, 4 * batch_rows);
     const auto add = [&](By by, std::int32_t workers) {
-      cases.push_back({bytes, by, workers, std::make_unique<SampleEpochs>(of_size, by, workers, count), entries.size()});
+      cases.push_back(
+          {bytes, by, workers, std::make_unique<SampleEpochs>(of_size, by, workers, count), entries.size()});
       SampleEpochs* epochs = cases.back().epochs.get();
       entries.push_back({"loops", [&of_size, count, workers] { return loops(of_size, count, workers); }});
       entries.push_back({"feedlane", [epochs] { return static_cast<double>(batch_rows) * epochs->epoch(); }});

@@ -33,6 +33,7 @@ func Structs() map[string]reflect.Type {
 		"feedlane_loader_config":      reflect.TypeOf(C.feedlane_loader_config{}),
 		"feedlane_loader_info":        reflect.TypeOf(C.feedlane_loader_info{}),
 		"feedlane_random_config":      reflect.TypeOf(C.feedlane_random_config{}),
+		"feedlane_mixture_config":     reflect.TypeOf(C.feedlane_mixture_config{}),
 		"feedlane_rank":               reflect.TypeOf(C.feedlane_rank{}),
 		"feedlane_row":                reflect.TypeOf(C.feedlane_row{}),
 		"feedlane_sampler_callbacks":  reflect.TypeOf(C.feedlane_sampler_callbacks{}),

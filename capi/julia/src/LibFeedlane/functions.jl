@@ -118,6 +118,8 @@ feedlane_sampler_distributed(config, out, err) =
     ccall((:feedlane_sampler_distributed, libfeedlane), Int32, (Ptr{feedlane_distributed_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), config, out, err)
 feedlane_sampler_tokens(lengths, count, config, out, err) =
     ccall((:feedlane_sampler_tokens, libfeedlane), Int32, (Ptr{Int64}, UInt64, Ptr{feedlane_tokens_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), lengths, count, config, out, err)
+feedlane_sampler_mixture(lengths, count, weights, config, out, err) =
+    ccall((:feedlane_sampler_mixture, libfeedlane), Int32, (Ptr{Int64}, UInt64, Ptr{Float64}, Ptr{feedlane_mixture_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), lengths, count, weights, config, out, err)
 feedlane_sampler_custom(callbacks, out, err) =
     ccall((:feedlane_sampler_custom, libfeedlane), Int32, (Ptr{feedlane_sampler_callbacks}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), callbacks, out, err)
 feedlane_rank_detect(out, err) =

@@ -144,6 +144,21 @@ struct feedlane_tokens_config
     reserved::Int32
 end
 
+struct feedlane_mixture_config
+    size::Csize_t
+    num_samples::Int64
+    seed::UInt64
+    window::Int64
+    from::Ptr{Int64}
+    stages::UInt64
+    no_shuffle::Int32
+    drop_last::Int32
+    world::Int32
+    rank::Int32
+    detect_off::Int32
+    reserved::Int32
+end
+
 struct feedlane_rank
     size::Csize_t
     rank::Int32

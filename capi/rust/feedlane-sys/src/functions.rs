@@ -148,6 +148,14 @@ extern "C" {
         out: *mut *mut feedlane_sampler,
         err: *mut feedlane_error,
     ) -> i32;
+    pub fn feedlane_sampler_mixture(
+        lengths: *const i64,
+        count: u64,
+        weights: *const f64,
+        config: *const feedlane_mixture_config,
+        out: *mut *mut feedlane_sampler,
+        err: *mut feedlane_error,
+    ) -> i32;
     pub fn feedlane_sampler_custom(
         callbacks: *const feedlane_sampler_callbacks,
         out: *mut *mut feedlane_sampler,

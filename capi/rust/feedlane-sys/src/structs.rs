@@ -126,6 +126,22 @@ structs! {
         pub reserved: i32,
     }
 
+    /// What `feedlane_sampler_mixture` yields.
+    pub struct feedlane_mixture_config {
+        pub size: usize,
+        pub num_samples: i64,
+        pub seed: u64,
+        pub window: i64,
+        pub from: *const i64,
+        pub stages: u64,
+        pub no_shuffle: i32,
+        pub drop_last: i32,
+        pub world: i32,
+        pub rank: i32,
+        pub detect_off: i32,
+        pub reserved: i32,
+    }
+
     /// Which process of how many this is.
     pub struct feedlane_rank {
         pub size: usize,

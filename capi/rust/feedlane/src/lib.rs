@@ -64,7 +64,7 @@ pub use observe::{BatchRecord, Bound, Diagnosis, ErrorRecord, Histogram, LoaderI
 pub use order::Order;
 pub use pool::{Buffer, NotReleased, Pool, PoolOptions, PoolStats, Registered};
 pub use ring::{Copied, Received, Receiver, Reserved, RingConfig, Sender};
-pub use sampler::{Distributed, Random, Rank, Sampler, Shuffle, Tokens, Weighted};
+pub use sampler::{Distributed, Mixture, Random, Rank, Sampler, Shuffle, Tokens, Weighted};
 pub use share::{ConsumerOptions, ConsumerState, ConsumerStats, Lag, Served, Share};
 pub use state::StateInfo;
 pub use task::{Ahead, Outcome, Record, Task, Work};

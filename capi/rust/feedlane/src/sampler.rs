@@ -104,6 +104,28 @@ pub struct Tokens {
     pub detect_off: bool,
 }
 
+/// Which indices [`Sampler::mixture`] yields.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mixture<'a> {
+    /// Indices in an epoch, of all ranks together; 0: the samples of all sources together.
+    pub num_samples: i64,
+    /// The same in every rank.
+    pub seed: u64,
+    /// Samples of the stream that are shuffled together; 0: 1024; 1: none.
+    pub window: i64,
+    /// The sample of the stream at which each stage begins: 0, and ascending. Empty: one stage.
+    pub from: &'a [i64],
+    /// Each source in its own order.
+    pub no_shuffle: bool,
+    /// The epoch is cut until every rank gets as many indices; else its start is repeated.
+    pub drop_last: bool,
+    /// Number of ranks; 0: both numbers from the launcher's environment, see [`Rank::detect`].
+    pub world: i32,
+    pub rank: i32,
+    /// With `world` 0: rank 0 of 1, whatever the environment says.
+    pub detect_off: bool,
+}
+
 /// Which process of how many this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
@@ -211,6 +233,35 @@ impl Sampler {
         let count = lengths.len() as u64;
         // SAFETY: `count` lengths and the configuration, which are copied.
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_tokens(lengths.as_ptr(), count, &config, out, err) })
+    }
+
+    /// Sources in proportion to weights. Source i has the `lengths[i]` indices behind those of source i - 1. `weights` has as many
+    /// numbers as `lengths` for each stage.
+    pub fn mixture(lengths: &[i64], weights: &[f64], wanted: Mixture) -> Result<Self, Error> {
+        let stages = wanted.from.len().max(1);
+        if weights.len() != lengths.len() * stages {
+            let text = format!("{} weights, wanted are {stages} stages of {} sources", weights.len(), lengths.len());
+            let (found, needed) = (weights.len() as i64, (lengths.len() * stages) as i64);
+            return Err(Error::new(Status::ARGUMENT, "weights", found, needed, text));
+        }
+        let mut config = sys::feedlane_mixture_config::new();
+        config.num_samples = wanted.num_samples;
+        config.seed = wanted.seed;
+        config.window = wanted.window;
+        if !wanted.from.is_empty() {
+            config.from = wanted.from.as_ptr();
+            config.stages = stages as u64;
+        }
+        config.no_shuffle = wanted.no_shuffle.into();
+        config.drop_last = wanted.drop_last.into();
+        config.world = wanted.world;
+        config.rank = wanted.rank;
+        config.detect_off = wanted.detect_off.into();
+        let count = lengths.len() as u64;
+        // SAFETY: `count` lengths, as many weights for each stage, and the configuration with its stages, which are copied.
+        Sampler::made(|out, err| unsafe {
+            sys::feedlane_sampler_mixture(lengths.as_ptr(), count, weights.as_ptr(), &config, out, err)
+        })
     }
 
     /// Starts an epoch over.

@@ -47,6 +47,9 @@ fn samplers_yield_what_they_are_made_for() -> Checked {
     }
     assert_eq!(rows, 4);
     assert!(Sampler::tokens(&[11], tokens).is_err());
+    let stages = feedlane::Mixture { num_samples: 6, window: 1, from: &[0, 4], no_shuffle: true, world: 1, ..Default::default() };
+    assert_eq!(all(&mut Sampler::mixture(&[5, 2], &[1.0, 0.0, 0.0, 1.0], stages)?)?, [0, 1, 2, 3, 5, 6]);
+    assert!(Sampler::mixture(&[5, 2], &[1.0, 0.0], stages).is_err());
     let weighted = Weighted { num_samples: 20, seed: 1, ..Weighted::default() };
     assert!(all(&mut Sampler::weighted(&[0.0, 1.0, 0.0], weighted)?)?.iter().all(|i| *i == 1));
     let batches = Sampler::sequential(7)?.batches(3, true)?;

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mixture sampler.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/splitmix.hpp"
+#include "sampler/content.hpp"
+#include "sampler/dealt.hpp"
+#include "sampler/feistel.hpp"
+#include "sampler/sources.hpp"
+
+namespace feedlane::sampler {
+namespace {
+
+constexpr std::int64_t default_window = 1024;
+constexpr std::uint64_t most_weights = std::uint64_t{1} << 24;
+
+// Shared by copies.
+struct Recipe {
+  Recipe(std::span<const std::int64_t> sizes, std::span<const std::int64_t> from, std::span<const std::uint64_t> shares)
+      : lengths(sizes.begin(), sizes.end()), sources(sizes.size(), from, shares) {
+    std::int64_t samples = 0;
+    for (const std::int64_t length : sizes) {
+      first.push_back(samples);
+      samples += length;
+    }
+    content = scatter(content_of(sizes) ^ scatter(content_of(from) ^ scatter(content_of(shares))));
+  }
+  std::vector<std::int64_t> lengths;
+  std::vector<std::int64_t> first;  // the data set's index of each source's sample 0
+  Sources sources;
+  std::uint64_t content = 0;
+};
+
+// Epochs are pieces of one stream, so that a source that is picked seldom is not begun anew with each. A window of the stream is
+// shuffled, so that ranks and batches don't each get the same sources; a source's samples are, once in each pass over it.
+class Mixture final : public Dealt {
+ public:
+  Mixture(std::shared_ptr<const Recipe> recipe, const feedlane_mixture_config& config, const RankSource& rank)
+      : Dealt(config.num_samples, config.drop_last != 0, rank), recipe_(std::move(recipe)), config_(config) {}
+  [[nodiscard]] std::unique_ptr<Sampler> clone() const override {
+    return std::make_unique<Mixture>(recipe_, config_, rank());
+  }
+
+ private:
+  [[nodiscard]] Kind kind() const override { return Kind::mixture; }
+  [[nodiscard]] std::vector<Fact> facts() const override {
+    const bool uses_seed = config_.no_shuffle == 0 || config_.window > 1;
+    return {{"sources and weights", recipe_->content},
+            {"num_samples", static_cast<std::uint64_t>(config_.num_samples)},
+            {"seed", uses_seed ? config_.seed : 0},
+            {"window", static_cast<std::uint64_t>(config_.window)},
+            {"no_shuffle", static_cast<std::uint64_t>(config_.no_shuffle)},
+            {"drop_last", static_cast<std::uint64_t>(config_.drop_last)}};
+  }
+  Status make_list(std::int64_t epoch, Error& error) override;
+  void look_up(std::int64_t first, std::int64_t step, std::int64_t* indices, std::uint64_t count) const override;
+  [[nodiscard]] std::int64_t index_of(const Sources::Pick& pick) const;
+
+  std::shared_ptr<const Recipe> recipe_;
+  feedlane_mixture_config config_;
+  std::int64_t start_ = 0;  // of the epoch, in the stream
+};
+
+Status Mixture::make_list(std::int64_t epoch, Error& error) {
+  if (epoch >= Feistel::most / config_.num_samples)
+    return error.refuse(FEEDLANE_E_LIMIT, "epoch", epoch, Feistel::most / config_.num_samples - 1,
+                        "epoch {} of {} samples is beyond sample 2^62 of the mixture", epoch, config_.num_samples);
+  start_ = epoch * config_.num_samples;
+  return FEEDLANE_OK;
+}
+
+void Mixture::look_up(std::int64_t first, std::int64_t step, std::int64_t* indices, std::uint64_t count) const {
+  const std::int64_t window = config_.window;
+  std::optional<Feistel> shuffled;  // of the present window
+  std::int64_t present = -1;
+  for (std::uint64_t i = 0; i < count; i++, first += step) {
+    std::int64_t position = start_ + first % config_.num_samples;
+    if (window > 1) {
+      const std::int64_t nth = position / window;
+      if (nth != present) shuffled.emplace(window, feistel_key(scatter(config_.seed), nth));
+      present = nth;
+      position = nth * window + shuffled->at(position - nth * window);
+    }
+    indices[i] = index_of(recipe_->sources.at(position));
+  }
+}
+
+std::int64_t Mixture::index_of(const Sources::Pick& pick) const {
+  const std::int64_t length = recipe_->lengths[pick.source];
+  const std::int64_t pass = pick.number / length;
+  std::int64_t sample = pick.number % length;
+  if (config_.no_shuffle == 0)
+    sample = Feistel(length, feistel_key(feistel_key(config_.seed, pick.source), pass)).at(sample);
+  return recipe_->first[pick.source] + sample;
+}
+
+// ---- creation ----
+
+Status check(const feedlane_mixture_config& c, Error& error) {
+  const struct {
+    const char* name;
+    std::int64_t value, least, most;
+  } numbers[] = {{"config.num_samples", c.num_samples, 0, Feistel::most},
+                 {"config.window", c.window, 0, Feistel::most},
+                 {"config.no_shuffle", c.no_shuffle, 0, 1},
+                 {"config.drop_last", c.drop_last, 0, 1},
+                 {"config.detect_off", c.detect_off, 0, 1},
+                 {"config.world", c.world, 0, INT32_MAX},
+                 {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0},
+                 {"config.reserved", c.reserved, 0, 0}};
+  for (const auto& n : numbers)
+    if (n.value < n.least || n.value > n.most)
+      return error.refuse(FEEDLANE_E_ARGUMENT, n.name, n.value, n.value < n.least ? n.least : n.most,
+                          "{} is {}: must be between {} and {}", n.name, n.value, n.least, n.most);
+  return FEEDLANE_OK;
+}
+
+Status check_lengths(std::span<const std::int64_t> lengths, std::int64_t& samples, Error& error) {
+  samples = 0;
+  for (std::size_t i = 0; i < lengths.size(); i++) {
+    if (lengths[i] < 0)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", lengths[i], 0, "lengths[{}] is {}: must not be negative", i,
+                          lengths[i]);
+    if (lengths[i] > Feistel::most - samples)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", lengths[i], Feistel::most - samples,
+                          "lengths[{}] is {}: the sources have more than 2^62 samples together", i, lengths[i]);
+    samples += lengths[i];
+  }
+  return FEEDLANE_OK;
+}
+
+Status check_stages(std::span<const std::int64_t> from, Error& error) {
+  for (std::size_t s = 0; s < from.size(); s++) {
+    const std::int64_t least = s == 0 ? 0 : from[s - 1] + 1;
+    const std::int64_t most = s == 0 ? 0 : Feistel::most;
+    if (from[s] < least || from[s] > most)
+      return error.refuse(
+          FEEDLANE_E_ARGUMENT, "config.from", from[s], from[s] < least ? least : most,
+          "config.from[{}] is {}: the first is 0, and each of the others is larger than the one before, "
+          "up to 2^62",
+          s, from[s]);
+  }
+  return FEEDLANE_OK;
+}
+
+// Weights of one stage as shares of Sources::unit: in proportion, and none that is positive is lost.
+Status read_weights(std::span<const double> weights, std::span<const std::int64_t> lengths, std::size_t stage,
+                    std::vector<std::uint64_t>& shares, Error& error) {
+  double sum = 0, largest = 0;
+  for (std::size_t i = 0; i < weights.size(); i++) {
+    if (!std::isfinite(weights[i]) || weights[i] < 0)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "weights", static_cast<std::int64_t>(i), 0,
+                          "the weight of source {} in stage {} is {}: must be finite and not negative", i, stage,
+                          weights[i]);
+    if (weights[i] > 0 && lengths[i] == 0)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "weights", static_cast<std::int64_t>(i), 0,
+                          "source {} has weight {} in stage {}, and no samples", i, weights[i], stage);
+    largest = std::max(largest, weights[i]);
+  }
+  if (largest == 0) return error.refuse(FEEDLANE_E_ARGUMENT, "weights", 0, 1, "all weights of stage {} are 0", stage);
+  for (const double w : weights) sum += w / largest;
+  for (const double w : weights) {
+    const auto share = static_cast<std::uint64_t>(std::llround(w / largest / sum * static_cast<double>(Sources::unit)));
+    shares.push_back(w > 0 ? std::max<std::uint64_t>(share, 1) : 0);
+  }
+  return FEEDLANE_OK;
+}
+
+}  // namespace
+
+Status make_mixture(const std::int64_t* lengths, std::uint64_t count, const double* weights,
+                    const feedlane_mixture_config& config, const Environment& environment,
+                    std::unique_ptr<Sampler>& out, Error& error) {
+  feedlane_mixture_config c = config;
+  constexpr std::int64_t at_once = 0;
+  if (lengths == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", 0, 1, "lengths is NULL");
+  if (weights == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "weights", 0, 1, "weights is NULL");
+  const auto as_signed = [](std::uint64_t n) {
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(n, INT64_MAX));
+  };
+  if (count == 0 || count > Sources::most)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "count", as_signed(count), count == 0 ? 1 : as_signed(Sources::most),
+                        "there are {} sources: must be between 1 and {}", count, Sources::most);
+  if ((c.from == nullptr) != (c.stages == 0))
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.stages", as_signed(c.stages), c.from == nullptr ? 0 : 1,
+                        "config.from is {}, and config.stages is {}", c.from == nullptr ? "NULL" : "given", c.stages);
+  if (c.stages > most_weights / count)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.stages", as_signed(c.stages), as_signed(most_weights / count),
+                        "{} stages of {} sources: at most {} weights are supported", c.stages, count, most_weights);
+  const std::span from = c.stages == 0 ? std::span(&at_once, 1) : std::span(c.from, static_cast<std::size_t>(c.stages));
+  const std::span sizes(lengths, static_cast<std::size_t>(count));
+  std::int64_t samples = 0;
+  Status s = check(c, error);
+  if (s == FEEDLANE_OK) s = check_lengths(sizes, samples, error);
+  if (s == FEEDLANE_OK) s = check_stages(from, error);
+  std::vector<std::uint64_t> shares;
+  for (std::size_t stage = 0; s == FEEDLANE_OK && stage < from.size(); stage++)
+    s = read_weights({weights + stage * sizes.size(), sizes.size()}, sizes, stage, shares, error);
+  RankSource rank;
+  if (s == FEEDLANE_OK) s = choose_rank(c, environment, rank, error);
+  if (s != FEEDLANE_OK) return s;
+  if (c.num_samples == 0) c.num_samples = samples;
+  if (c.window == 0) c.window = default_window;
+  c.from = nullptr;  // the caller's
+  out = std::make_unique<Mixture>(std::make_shared<Recipe>(sizes, from, shares), c, rank);
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::sampler
