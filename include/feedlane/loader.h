@@ -125,7 +125,7 @@ typedef struct feedlane_loader_config {
   const char *share_path; /**< a Unix socket to make, by which consumers of this user may join; NULL: none */
   int32_t share_tail;     /**< share deal, 1: the last batches go to the first consumers when they are fewer than
                                `consumers`; 0: they are left out, so that all get equally many */
-  int32_t share_reserved;
+  int32_t share_reserved; /**< 0 */
 } feedlane_loader_config;
 
 /**

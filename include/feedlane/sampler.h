@@ -40,7 +40,7 @@ typedef struct feedlane_weighted_config {
   int64_t num_samples;         /**< indices in an epoch; 0: the number of weights */
   uint64_t seed;               /**< epoch e is drawn with seed + e */
   int32_t without_replacement; /**< 1: each index at most once; draws by the weights of the remaining ones */
-  int32_t reserved;
+  int32_t reserved;            /**< 0 */
 } feedlane_weighted_config;
 
 /** A sampler of feedlane_sampler_distributed. */
