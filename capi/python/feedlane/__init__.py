@@ -8,6 +8,7 @@ _library.load()
 from . import samplers as samplers  # noqa: E402
 from .ahead import Ahead as Ahead, tasks_ahead as tasks_ahead
 from .async_dataset import AsyncDataset as AsyncDataset
+from .batch_dataset import BatchDataset as BatchDataset
 from .batch import Batch as Batch, BatchTensor as BatchTensor, Stamps as Stamps
 from .consumer import Consumer as Consumer, join as join
 from .errors import (AbiError as AbiError, ArgumentError as ArgumentError, Busy as Busy, CorruptError as CorruptError,

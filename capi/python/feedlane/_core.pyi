@@ -430,6 +430,12 @@ class Task:
     @property
     def seeds(self) -> list[int]:
         """A seed of 64 bits for each row."""
+    @property
+    def index_list(self) -> memoryview:
+        """The bytes of the indices, read-only; valid as long as the task. Of an iterable data set it is None, and nobody asks."""
+    @property
+    def seed_list(self) -> memoryview:
+        """The bytes of the seeds, read-only; valid as long as the task."""
     def tensor(self, number: int, name: bytes, dtype: DType, shape: tuple[int, ...], /) -> memoryview:
         """The bytes of a tensor in the slot, to be written; valid as long as the task. LimitError: the slot is too small;
         `needed` is the slot_bytes that it takes."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
-from . import _core, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, samplers, worker
+from . import _core, batch_dataset, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, samplers, worker
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -128,6 +128,8 @@ class Loader(feeding.Feeder):
                 raise ValueError("retries, substitute and skip_budget are for map-style data sets: an iterator that has "
                                  "raised is at its end")
             policy = policies.Policy(retries, retry_on, retry_backoff, skip_budget != 0, substitute)
+        batch_dataset.check(dataset, fields=bool(fields), batched=batch_sampler is not None or batch_size is not None,
+                            collate_fn=collate_fn is not None, policy=policy is not None)
         self._job = maker.Job(dataset, batch_sampler is not None or batch_size is not None, self._iterable, drop_last,
                               collate_fn, worker_init_fn if num_workers else None,
                               tuple((name, *what) for name, what in fields.items()) if fields else None, policy,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import _core, async_dataset, collate, dtypes, errors, policies, tree
+from . import _core, async_dataset, batch_dataset, collate, dtypes, errors, policies, tree
 
 if TYPE_CHECKING:
     from .records import WorkerSetup
@@ -138,6 +138,9 @@ class Maker:
         self.job = job
         self._shard, self._taken = None, 0
         self._ended = False
+        self._rows = batch_dataset.Rows(job) if isinstance(job.dataset, batch_dataset.BatchDataset) and job.fields else None
+        if self._rows is not None:
+            self.by_python = True
 
     def open_worker(self, info: WorkerSetup) -> None:
         """Once a worker process, before its first task. `info`: of _core.Worker. Raises what worker_init_fn does."""
@@ -177,6 +180,8 @@ class Maker:
         """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted, or all
         samples are left out. SampleFailed; LimitError: the batch is larger than its slot; TypeError: the samples can't be put
         together, or aren't what was declared; what collate_fn raises."""
+        if self._rows is not None:
+            return self._rows.write(task)
         leaves = self.leaves()
         plan, rows = self.plan(task, leaves)
         if not rows:

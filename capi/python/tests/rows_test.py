@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data sets that write whole batches in place.
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python rows_test.py [unittest's arguments]"""
+import os
+import signal
+import unittest
+
+from numpy_or_skip import np
+import feedlane
+
+FIELDS = {"square": (np.int64, (3,)), "who": (np.uint64, ()), "half": (np.float16, (2, 2))}
+
+
+class Squares(feedlane.BatchDataset):
+    """Row i: the square of i three times, the row's seed, i / 2 four times."""
+
+    def __init__(self, length=50, bad=None, kill_at=None):
+        self.length, self.bad, self.kill_at, self.kept = length, bad, kill_at, None
+
+    def __len__(self):
+        return self.length
+
+    def fetch(self, indices, seeds, out):
+        if self.bad is not None and self.bad in indices:
+            raise OSError(f"no sample {self.bad}")
+        if self.kill_at is not None and self.kill_at in indices and feedlane.get_worker_info().generation == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        out["square"][:] = (indices * indices)[:, None]
+        out["who"][:] = seeds
+        out["half"][:] = indices[:, None, None] / 2
+
+
+class Keeping(Squares):
+    """Keeps what it has to give back."""
+
+    def __init__(self, what):
+        super().__init__(8)
+        self.what = what
+
+    def fetch(self, indices, seeds, out):
+        super().fetch(indices, seeds, out)
+        self.kept = {"indices": indices, "seeds": seeds}.get(self.what, out["square"][0])
+
+
+class Seeds(Squares):
+    """The same, sample by sample."""
+
+    def __getitem__(self, index):
+        return {"square": np.full(3, index * index), "who": np.uint64(feedlane.sample_seed()),
+                "half": np.full((2, 2), index / 2, np.float16)}
+
+
+class Plain:
+    """What a Loader without `fetch` makes of it."""
+
+    def __init__(self, length):
+        self.rows = Seeds(length)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def batches(dataset, **arguments):
+    with feedlane.Loader(dataset, arguments.pop("batch_size", 7), fields=FIELDS, seed=3, shuffle=True, **arguments) as loader:
+        return [{name: array.copy() for name, array in batch.items()} for batch in loader]
+
+
+class Rows(unittest.TestCase):
+    def same(self, one, other):
+        self.assertEqual(len(one), len(other))
+        for a, b in zip(one, other):
+            self.assertEqual(list(a), list(b))
+            for name in a:
+                self.assertEqual(a[name].dtype, b[name].dtype)
+                np.testing.assert_array_equal(a[name], b[name])
+
+    def test_bytes_and_seeds_are_those_of_a_data_set_of_samples(self):
+        for workers in 0, 1, 2:
+            self.same(batches(Squares(), num_workers=workers), batches(Plain(50), num_workers=workers))
+
+    def test_a_worker_that_is_killed_costs_nothing(self):
+        self.same(batches(Squares(kill_at=20), num_workers=2), batches(Squares()))
+
+    def test_the_last_batch_and_a_batch_of_one_row(self):
+        self.assertEqual([len(batch["who"]) for batch in batches(Squares(15), num_workers=1)], [7, 7, 1])
+        self.assertEqual(len(batches(Squares(3), batch_size=1)), 3)
+
+    def test_what_fetch_raises_is_the_error_of_its_batch(self):
+        for workers in 0, 1:
+            with feedlane.Loader(Squares(21, bad=9), 7, num_workers=workers, fields=FIELDS) as loader:
+                seen = 0
+                with self.assertRaisesRegex(feedlane.SampleError, "no sample 9"):
+                    for _ in loader:
+                        seen += 1
+                self.assertEqual(seen, 1)
+
+    def test_an_array_that_is_kept_fails_the_batch(self):
+        for what in "indices", "seeds", "rows":
+            for workers in 0, 1:
+                with feedlane.Loader(Keeping(what), 4, num_workers=workers, fields=FIELDS) as loader:
+                    with self.assertRaisesRegex(feedlane.SampleError, "Keeping.fetch has kept"):
+                        next(iter(loader))
+
+    def test_indices_and_seeds_cant_be_written(self):
+        class Writing(Squares):
+            def fetch(self, indices, seeds, out):
+                indices[0] = 1
+        with self.assertRaisesRegex(feedlane.SampleError, "read-only"):
+            batches(Writing())
+
+    def test_another_shape_is_numpys_error(self):
+        class Narrow(Squares):
+            def fetch(self, indices, seeds, out):
+                out["square"][:] = np.zeros((len(indices), 2))
+        with self.assertRaisesRegex(feedlane.SampleError, "broadcast"):
+            batches(Narrow())
+
+    def test_resumes_in_mid_epoch(self):
+        whole = batches(Squares(), num_workers=2)
+        with feedlane.Loader(Squares(), 7, fields=FIELDS, seed=3, shuffle=True, num_workers=2) as loader:
+            iterator = iter(loader)
+            first = [{name: array.copy() for name, array in next(iterator).items()} for _ in range(3)]
+            state = loader.state_dict()
+        with feedlane.Loader(Squares(), 7, fields=FIELDS, seed=3, shuffle=True, num_workers=1) as loader:
+            loader.load_state_dict(state)
+            rest = [{name: array.copy() for name, array in batch.items()} for batch in loader]
+        self.same(first + rest, whole)
+
+    def test_arguments_that_dont_go_with_it(self):
+        for arguments, wanted in (({}, "give fields"), ({"batch_size": None, "fields": FIELDS}, "batch_size"),
+                                  ({"collate_fn": list, "fields": FIELDS}, "collate_fn"), ({"retries": 1, "fields": FIELDS}, "retries")):
+            with self.assertRaisesRegex(ValueError, wanted):
+                feedlane.Loader(Squares(), **{"batch_size": 4, **arguments})
+        with self.assertRaisesRegex(TypeError, "whole batches"):
+            Squares()[0]
+
+
+if __name__ == "__main__":
+    unittest.main()
