@@ -48,6 +48,7 @@ declare -A package_use=(
   [libfmt-dev]='prints its tables'
   [nlohmann-json3-dev]='prints its JSON'
   [gnuplot-nox]='draws its plots'
+  [python3-pil]='decodes and resizes pictures beside ours in one of the tests'
   [python3-prometheus-client]='reads the metrics of the feedlane command in one of the tests'
   [spin]='explores the models of the protocols in some tests'
   [nodejs]='runs the trace processor of Perfetto, which reads traces in some tests'
@@ -103,6 +104,7 @@ has_package() {
     golang-go) command -v go ;;
     python3-numpy) python3 -c 'import numpy' ;;
     python3-dev) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_paths()["include"] + "/Python.h")' ;;
+    python3-pil) python3 -c 'import PIL' ;;
     python3-prometheus-client) python3 -c 'import prometheus_client' ;;
     nodejs) command -v node ;;
     python3-pip) python3 -m pip --version ;;

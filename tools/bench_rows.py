@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Small samples in Python: 64 of 256 bytes in a batch, shuffled, out of an array of 256 MiB. Samples a second of a loop that takes
+each batch's rows by numpy's take into one buffer, and of a feedlane.Loader over the same order: by a BatchDataset, which takes
+into the slot; by __getitems__, which returns a list of arrays; by __getitem__. The trainer reads a byte of each row. All of them
+in each round; a ratio is that of a round, over as many loops as there are workers, one at least. Each loop and the trainer are
+on processors of their own as far as there are any; workers are where the kernel has them.
+
+Usage: bench_rows.py [--rounds N] [--seconds S] [--json]
+With the library's and the package's place in the environment: LD_LIBRARY_PATH, FEEDLANE_LIBRARY, PYTHONPATH."""
+import argparse
+import json
+import multiprocessing
+import statistics
+import time
+
+import numpy as np
+
+import feedlane
+
+ROWS, BYTES, SAMPLES = 64, 256, 1 << 20
+
+
+class Takes(feedlane.BatchDataset):
+    """Rows by one take."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def fetch(self, indices, seeds, out):
+        np.take(self.data, indices, axis=0, out=out["row"], mode="clip")
+
+
+class Single:
+    """Row by row."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        return {"row": self.data[index]}
+
+
+class Lists(Single):
+    """A list of rows by one call."""
+
+    def __getitems__(self, indices):
+        return [{"row": row} for row in self.data[indices]]
+
+
+def loop(data, seconds):
+    """Samples a second of a bare loop."""
+    order, buffer, done = np.random.permutation(len(data)), np.empty((ROWS, BYTES), np.uint8), 0
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for first in range(done % (len(order) - 100 * ROWS), len(order), ROWS)[:100]:
+            np.take(data, order[first:first + ROWS], axis=0, out=buffer, mode="clip")
+            buffer[:, 0].max()
+        done += 100 * ROWS
+    return done / (time.perf_counter() - began)
+
+
+def loops(data, count, seconds):
+    """The sum of so many processes at once."""
+    if count == 1:
+        return loop(data, seconds)
+    with multiprocessing.get_context("fork").Pool(count) as pool:
+        return sum(pool.starmap(loop, [(data, seconds)] * count))
+
+
+def loaded(loader, seconds):
+    """Samples a second of a loader, from its tenth batch on."""
+    done = 0
+    for number, batch in enumerate(loader):
+        if number == 10:
+            began, done = time.perf_counter(), 0
+        batch["row"][:, 0].max()
+        done += len(batch["row"])
+        if number % 64 == 63 and time.perf_counter() - began > seconds:
+            break
+    return done / (time.perf_counter() - began)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    data = np.random.randint(0, 256, (SAMPLES, BYTES), np.uint8)
+    kinds = {"take into the slot": Takes, "__getitems__": Lists, "__getitem__": Single}
+    cases = [(name, workers) for workers in (0, 1, 2) for name in kinds]
+    ratios, rates = {case: [] for case in cases}, {case: [] for case in cases}
+    for round_number in range(chosen.rounds + 1):  # the first one doesn't count
+        for workers in 0, 1, 2:
+            bare = loops(data, max(workers, 1), chosen.seconds)
+            for name, kind in kinds.items():
+                with feedlane.Loader(kind(data), ROWS, shuffle=True, seed=round_number, num_workers=workers,
+                                     fields={"row": (np.uint8, (BYTES,))}) as loader:
+                    rate = loaded(loader, chosen.seconds)
+                if round_number:
+                    rates[name, workers].append(rate)
+                    ratios[name, workers].append(rate / bare)
+    rows = [{"by": name, "workers": workers, "samples_per_second": round(statistics.median(rates[name, workers])),
+             "over_loops": [round(f(ratios[name, workers]), 3) for f in (statistics.median, min, max)]} for name, workers in cases]
+    if chosen.json:
+        print(json.dumps(rows))
+        return
+    print(f"{'by':>20} {'workers':>8} {'samples/s':>12} {'of as many loops':>22}")
+    for row in rows:
+        middle, least, most = row["over_loops"]
+        print(f"{row['by']:>20} {row['workers']:>8} {row['samples_per_second']:>12,} {middle:>8.2f} [{least:.2f} .. {most:.2f}]")
+
+
+if __name__ == "__main__":
+    main()
