@@ -8,8 +8,10 @@ fastest for that size. Feedlane runs with the same ones, through the C API by `f
 Either trainer reads a byte of every page. examples/python/compare_torch.py has Python on both sides.
 
 The pictures are drawn (`image_folder --generate`). They are decoded, cropped at random to 224, flipped and normalised to
-float32: by torchvision's transforms over PIL, by its decode_jpeg and v2 transforms, and by the example image_folder, with two
-workers each, epoch after epoch of the same folder. Skips (77) without torch, or where nothing is left to measure.
+float32: by torchvision's transforms over PIL, by its decode_jpeg and v2 transforms, by SPDL where it is installed (PyPI: spdl, with
+FFmpeg's libraries), and by the example image_folder, with two workers each, epoch after epoch of the same folder. SPDL's workers
+are threads: they decode, crop and resize by FFmpeg's filters, to the crops that torchvision would draw; a batch is made of its
+pictures and normalised in a thread more. Skips (77) without torch, or where nothing is left to measure.
 
 Usage: bench_torch.py [--quick] [--json] [--rounds N] [--only PART] [--feedlane PATH]"""
 import argparse
@@ -221,8 +223,15 @@ class Pictures:
                 v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True),
                 v2.Normalize(self.MEAN, self.DEVIATION)]),
                 lambda path: io.decode_jpeg(io.read_file(path), io.ImageReadMode.RGB))}
-        for name in self.loaders:
-            self.torch_rate(name)  # the first epoch starts the workers
+        self.rates = {name: (lambda name=name: self.torch_rate(name)) for name in self.loaders}
+        try:
+            import spdl.io
+            import spdl.pipeline
+            self.rates["spdl"] = Spdl(folder, self.WORKERS, self.BATCH, self.MEAN, self.DEVIATION).rate
+        except (ImportError, OSError, RuntimeError) as reason:
+            print("without SPDL:", reason, file=sys.stderr)
+        for rate in self.rates.values():
+            rate()  # the first epoch starts the workers
 
     def _loader(self, recipe, read=None):
         import torchvision
@@ -241,6 +250,47 @@ class Pictures:
         return float(said.rpartition("images/s:")[2])
 
 
+class Spdl:
+    """The same pictures through SPDL's pipeline."""
+
+    def __init__(self, folder, workers, batch, mean, deviation):
+        from PIL import Image
+        self.workers, self.batch = workers, batch
+        self.mean, self.deviation = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, deviation))
+        self.pictures = []
+        for path in sorted(pathlib.Path(folder).glob("*/*.jpg")):
+            with Image.open(path) as picture:
+                self.pictures.append((str(path), picture.size))
+
+    def _drawn(self):
+        """Path and FFmpeg's filters of each picture of an epoch."""
+        from torchvision.transforms import RandomResizedCrop
+        for number in torch.randperm(len(self.pictures)).tolist():
+            path, (width, height) = self.pictures[number]
+            y, x, h, w = RandomResizedCrop.get_params(torch.empty(1, height, width), (0.08, 1), (3 / 4, 4 / 3))
+            flip = ",hflip" if torch.rand(()) < 0.5 else ""
+            yield path, f"crop={w}:{h}:{x}:{y}:exact=1,scale=224:224:flags=bilinear{flip},format=pix_fmts=rgb24"
+
+    def _decoded(self, drawn):
+        import spdl.io
+        path, filters = drawn
+        return spdl.io.decode_packets(spdl.io.demux_image(path), filter_desc=filters)
+
+    def _batch(self, frames):
+        import spdl.io
+        pixels = spdl.io.to_torch(spdl.io.convert_frames(frames))
+        return pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(255).sub_(
+            self.mean).div_(self.deviation)
+
+    def rate(self):
+        """Images a second of an epoch, from the first batch on."""
+        import spdl.pipeline
+        builder = spdl.pipeline.PipelineBuilder().add_source(self._drawn()).pipe(self._decoded, concurrency=self.workers)
+        pipeline = builder.aggregate(self.batch).pipe(self._batch).add_sink(2).build(num_threads=self.workers + 1)
+        with pipeline.auto_stop():
+            return torch_rate(pipeline.get_iterator(), lambda batch: touch(batch.view(-1).view(torch.uint8)), len)
+
+
 def measure_images(feedlane, group, chosen, say):
     example = feedlane.example()
     if example is None:
@@ -253,19 +303,20 @@ def measure_images(feedlane, group, chosen, say):
     count = 256 if chosen.quick else 2000
     with tempfile.TemporaryDirectory() as folder:
         pictures = Pictures(example, folder, count)
-        ours, theirs = [], {name: [] for name in pictures.loaders}
+        ours, theirs = [], {name: [] for name in pictures.rates}
         for _ in range(chosen.rounds):
             for name, rates in theirs.items():
-                rates.append(pictures.torch_rate(name))
+                rates.append(pictures.rates[name]())
             ours.append(pictures.feedlane_rate())
         pictures.loaders.clear()
+        pictures.rates.clear()
     say(f"\n{count} pictures, {Pictures.WORKERS} workers, images/s: image_folder {cell(ours)}")
     for name, rates in theirs.items():
         ratio = spread(ratios(ours, rates))
-        group.ratios[f"images.over_{name}"] = ratio
-        group.rows.append({"torchvision": torchvision.__version__, "transforms": name, "workers": Pictures.WORKERS,
+        group.ratios["spdl.images" if name == "spdl" else f"images.over_{name}"] = ratio
+        group.rows.append({"torchvision": "-" if name == "spdl" else torchvision.__version__, "transforms": name, "workers": Pictures.WORKERS,
                            "images": count, "torch_images_s": spread(rates), "feedlane_images_s": spread(ours), "ratio": ratio})
-        say(f"torch and torchvision {torchvision.__version__}, {name}: {cell(rates)}, ratio {cell(ratio['rounds'])}")
+        say(f"{name if name == 'spdl' else f'torch and torchvision {torchvision.__version__}, {name}'}: {cell(rates)}, ratio {cell(ratio['rounds'])}")
     return None
 
 
