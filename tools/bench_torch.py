@@ -244,8 +244,9 @@ class Pictures:
         return torch_rate(self.loaders[name], lambda batch: touch(batch[0].view(-1).view(torch.uint8)),
                           lambda batch: len(batch[0]))
 
-    def feedlane_rate(self):
-        command = [self.example, "--workers", str(self.WORKERS), "--batch", str(self.BATCH), "--epochs", "1", "--quiet"]
+    def feedlane_rate(self, workers=WORKERS):
+        """Images a second. 0 workers: of one thread that decodes, and does nothing else."""
+        command = [self.example, "--workers", str(workers), "--batch", str(self.BATCH), "--epochs", "1", "--quiet"]
         said = subprocess.run([*command, self.folder], check=True, stdout=subprocess.PIPE, text=True).stdout
         return float(said.rpartition("images/s:")[2])
 
@@ -303,14 +304,20 @@ def measure_images(feedlane, group, chosen, say):
     count = 256 if chosen.quick else 2000
     with tempfile.TemporaryDirectory() as folder:
         pictures = Pictures(example, folder, count)
-        ours, theirs = [], {name: [] for name in pictures.rates}
+        ours, alone, theirs = [], [], {name: [] for name in pictures.rates}
         for _ in range(chosen.rounds):
             for name, rates in theirs.items():
                 rates.append(pictures.rates[name]())
             ours.append(pictures.feedlane_rate())
+            alone.append(pictures.WORKERS * pictures.feedlane_rate(0))
         pictures.loaders.clear()
         pictures.rates.clear()
     say(f"\n{count} pictures, {Pictures.WORKERS} workers, images/s: image_folder {cell(ours)}")
+    scaling = spread(ratios(ours, alone))
+    group.ratios["images.scaling"] = scaling
+    group.rows.append({"torchvision": "-", "transforms": f"image_folder inline, x {Pictures.WORKERS}", "workers": 0, "images": count,
+                       "torch_images_s": spread(alone), "feedlane_images_s": spread(ours), "ratio": scaling})
+    say(f"{Pictures.WORKERS} times what one thread decodes: {cell(alone)}, ratio {cell(scaling['rounds'])}")
     for name, rates in theirs.items():
         ratio = spread(ratios(ours, rates))
         group.ratios["spdl.images" if name == "spdl" else f"images.over_{name}"] = ratio
