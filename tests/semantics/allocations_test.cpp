@@ -305,10 +305,10 @@ bool attach_elsewhere(feedlane_loader* l, long nth) {
 
 // ---- rings ----
 
-void live_as_ring(bool by_path) {
+void live_as_ring(bool by_path, std::uint32_t message_bytes) {
   const std::string path = "/tmp/feedlane-allocations-" + std::to_string(::getpid());
   auto config = fresh<feedlane_ring_config>();
-  config.message_bytes = 8;
+  config.message_bytes = message_bytes;
   config.capacity = 4;
   config.lanes = 2;
   if (by_path) config.path = path.c_str();
@@ -332,6 +332,13 @@ void live_as_ring(bool by_path) {
   CHECK(span.count == 1);
   CHECK(std::memcmp(span.data, "message", 8) == 0);
   SUCCEEDS(feedlane_rx_release(rx, span.lane, 1, nullptr));
+  std::string messages(std::size_t{2} * message_bytes, 'm'), came(messages.size(), ' ');
+  std::uint32_t sent = 0, got = 0, lane = 0;
+  SUCCEEDS(feedlane_tx_send(tx, messages.data(), 2, 0, &sent, nullptr));
+  SUCCEEDS(feedlane_rx_receive(rx, came.data(), 2, patience_ns, &got, &lane, nullptr));
+  CHECK(sent == 2);
+  CHECK(got == 2);
+  CHECK(came == messages);
   end(feedlane_tx_destroy, &tx);
   CHECK(call([&] { return feedlane_rx_peek(rx, 1, patience_ns, &span, nullptr); }) == FEEDLANE_END);
   end(feedlane_rx_destroy, &rx);
@@ -410,7 +417,8 @@ TEST_CASE("too little memory at any allocation of a worker's calls is E_MEMORY, 
 TEST_CASE("too little memory at any allocation of a ring's calls is E_MEMORY, and the next call succeeds") {
   for (const bool by_path : {false, true}) {
     CAPTURE(by_path);
-    at_every_allocation([&] { live_as_ring(by_path); });
+    for (const std::uint32_t message_bytes : {8U, 200U})  // of one line, and of more
+      at_every_allocation([&] { live_as_ring(by_path, message_bytes); });
   }
 }
 
