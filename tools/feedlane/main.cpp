@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <string>
 
 #include "bench/batches.hpp"
 #include "bench/bench.hpp"
@@ -14,7 +16,11 @@ struct Measurement {
   const char* name;
   const char* what;
   bench::Report (*run)(const bench::Options&);
+  std::string (*missing)() = nullptr;  // why it can't be measured here; empty: it can
+  [[nodiscard]] std::string why_not() const { return missing != nullptr ? missing() : std::string(); }
 };
+
+constexpr int exit_skipped = 77;  // as test programs say it
 
 constexpr Measurement measurements[] = {
     {"floor", "a line of 56 bytes between two processes, and nothing else", bench::floor},
@@ -29,6 +35,8 @@ constexpr Measurement measurements[] = {
     {"startup", "first batch, next epoch, end", bench::startup},
     {"reads", "samples that take 20 ms to read, with reads ahead of the task in hand and without", bench::reads},
     {"sharing", "one loader for several consumers, beside as many loaders", bench::sharing},
+    {"device", "copies to a GPU out of registered slots, beside other memory; skipped where there is no GPU",
+     bench::device, bench::device_missing},
 };
 
 // With where the processors were before and after it: what two of one core do can't be compared with what two cores do.
@@ -63,11 +71,16 @@ int main(int argc, char** argv) {
 
   bench::Json groups = bench::Json::object();
   const auto run = [&](const Measurement* first, std::size_t count) {
+    if (const std::string why = first->why_not(); count == 1 && !why.empty()) {
+      fmt::print(stderr, "feedlane: bench {}: skipped: {}\n", first->name, why);
+      std::exit(exit_skipped);
+    }
     // Processes that wait busily for each other on one processor would measure its scheduler.
     if (bench::processors().size() < 2) bench::fail("measurements need two processors, this process may use one");
     if (free) bench::leave_placement_alone();
     if (!options.json) bench::print_machine();
-    for (const Measurement* m = first; m != first + count; m++) groups[m->name] = measure(*m, options);
+    for (const Measurement* m = first; m != first + count; m++)
+      if (m->why_not().empty()) groups[m->name] = measure(*m, options);
   };
   for (const Measurement& m : measurements) {
     CLI::App* sub = command->add_subcommand(m.name, m.what)->callback([&run, &m] { run(&m, 1); });
@@ -83,7 +96,9 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 1024));
     sub->add_flag("--rate-only", options.rate_only, "nothing but the batches a second");
   }
-  command->add_subcommand("all", "all of these")->callback([&run] { run(measurements, std::size(measurements)); });
+  command->add_subcommand("all", "all of these that can be measured here")->callback([&run] {
+    run(measurements, std::size(measurements));
+  });
 
   int exit_status = 0;
   observe::add_ls(app, exit_status);

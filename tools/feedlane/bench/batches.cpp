@@ -187,6 +187,9 @@ Batches::Batches(const BatchOptions& options) {
   c.worker_config = &told;
   c.worker_config_bytes = sizeof told;
   c.keep_workers = 1;
+  c.pinned = options.pinned;
+  c.held = options.held;
+  c.staged = options.staged;
   open(c, copied);
   (void)feedlane_sampler_destroy(&order);
 }

@@ -34,6 +34,8 @@ class Epochs {
   // Where batches lie in this process: every slot that was seen.
   [[nodiscard]] std::vector<void*> slots() const { return {slots_.begin(), slots_.end()}; }
 
+  [[nodiscard]] feedlane_loader* loader() const { return loader_; }
+
   void begin();
   // The next batch, touched and released; false at the end.
   bool take();
@@ -58,6 +60,9 @@ struct BatchOptions {
   std::int32_t prefetch = 2;
   std::int32_t start = FEEDLANE_START_FORK;
   std::uint64_t copied = UINT64_MAX;  // of a batch, from its start: what a worker writes
+  feedlane_pool* pinned = nullptr;    // registers slots, or has the buffers that batches are staged in
+  std::int32_t held = 0;              // batches that the trainer holds at the same time; 0: one
+  std::int32_t staged = 0;            // buffers of the pool for staging; 0: slots are registered
 };
 
 class Batches : public Epochs {

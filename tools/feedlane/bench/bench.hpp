@@ -2,6 +2,8 @@
 // The measurements of `feedlane bench`. Each prints a table, unless JSON is asked for, and returns its figures.
 #pragma once
 
+#include <string>
+
 #include "measure.hpp"
 
 namespace bench {
@@ -29,5 +31,9 @@ Report startup(const Options& options);
 Report reads(const Options& options);
 // One loader for several consumers, beside as many loaders.
 Report sharing(const Options& options);
+// Copies to a GPU out of registered slots, beside other memory; and a training loop that hides them.
+Report device(const Options& options);
+// Why `device` can't be measured here; empty: it can.
+std::string device_missing();
 
 }  // namespace bench

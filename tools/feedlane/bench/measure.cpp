@@ -64,6 +64,9 @@ void allow(const std::vector<int>& cpus) {
 void pin(std::size_t n) {
   if (placed) allow({processors()[n % processors().size()]});
 }
+void unpin() {
+  if (placed) allow(processors());
+}
 void leave_placement_alone() { placed = false; }
 bool placement_is_ours() { return placed; }
 

@@ -53,6 +53,8 @@ const std::vector<int>& processors();
 // This thread and what it starts from here on: processor number `n` of them, modulo how many there are. Nothing after
 // leave_placement_alone.
 void pin(std::size_t n);
+// This thread and what it starts from here on: any of them.
+void unpin();
 // For comparisons with programs that pin nothing.
 void leave_placement_alone();
 [[nodiscard]] bool placement_is_ours();
