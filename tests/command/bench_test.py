@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`feedlane bench` measures what it says: each measurement, short, as JSON with the members that are promised, and as a
-table. Not how fast anything is. How long it may take, Meson says.  Usage: bench_test.py PATH_OF_FEEDLANE"""
+table. Not how fast anything is. How long it may take, Meson says.
+
+Usage: bench_test.py PATH_OF_FEEDLANE FOLDER_OF_THE_STAND_IN_FOR_CUDAS_DRIVER"""
+import ctypes
 import json
 import os
 import shutil
@@ -9,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-FEEDLANE = sys.argv.pop(1)
+FEEDLANE, STAND_IN = sys.argv.pop(1), sys.argv.pop(1)
 if len(os.sched_getaffinity(0)) < 2:
     print("skipped: one processor")
     sys.exit(77)
@@ -17,14 +20,18 @@ if len(os.sched_getaffinity(0)) < 2:
 
 # Of each as little as there can be: where others keep the processors busy, each hand-over between two processes that wait
 # busily takes as long as a process is let run, and a quick round has a million of them.
-def bench(*arguments):
+def bench(*arguments, env=None):
     return subprocess.run([FEEDLANE, "bench", *arguments, "--tiny", "--rounds", "1"], check=True,
-                          stdout=subprocess.PIPE, text=True).stdout
+                          stdout=subprocess.PIPE, text=True, env=env).stdout
 
 
-def figures(name, *arguments):
+def over_stand_in(**more):
+    return {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, (STAND_IN, os.environ.get("LD_LIBRARY_PATH")))), **more}
+
+
+def figures(name, *arguments, env=None):
     """Rows, ratios."""
-    said = json.loads(bench(name, "--json", *arguments))
+    said = json.loads(bench(name, "--json", *arguments, env=env))
     got = said["groups"][name]
     assert list(said["groups"]) == [name] and said["machine"]["processors"] >= 2 and all(ns > 0 for ns in got["line_ns"])
     for ratio, spread in got["ratios"].items():
@@ -139,6 +146,41 @@ class Bench(unittest.TestCase):
         for row in rows:
             self.check_positive(row, "c_ns", "cpp_ns", "ratio")
             self.assertAlmostEqual(row["cpp_ns"]["median"] / row["c_ns"]["median"] / row["ratio"]["median"], 1, delta=0.02)
+
+    def test_device(self):
+        rows, ratios = figures("device", env=over_stand_in())
+        sizes, others = (1 << 18, 1 << 22, 1 << 26), ("alloc_host", "pageable", "pin_then_copy")
+        self.assertEqual([row["bytes"] for row in rows], [*sizes, 1 << 22])
+        for row in rows:
+            self.assertEqual(row["device"], "stand-in, no GPU")
+        for row in rows[:-1]:
+            self.check_positive(row, "slot_gb_s", *(f"{other}_gb_s" for other in others), *(f"over_{other}" for other in others))
+            for other in others:
+                self.assertAlmostEqual(row["slot_gb_s"]["median"] / row[f"{other}_gb_s"]["median"]
+                                       / ratios[f"device.{row['bytes']}.over_{other}"], 1, delta=0.01)
+        loop = rows[-1]
+        self.check_positive(loop, "workers", "batches", "copy_ms", "fed_batch_ms", "work_ms")
+        for name in "loop", "pin_then_copy_loop":
+            self.assertAlmostEqual(loop[f"{name}_ms"]["median"] / loop["work_ms"]["median"]
+                                   / ratios[f"device.overlap.{name}_over_work"], 1, delta=0.01)
+        self.assertEqual(len(ratios), len(sizes) * len(others) + 2)
+        self.assertIn("stand-in, no GPU", bench("device", env=over_stand_in()))
+
+    def test_device_is_skipped_where_there_is_none(self):
+        nowhere = [over_stand_in(FEEDLANE_STAND_IN_DEVICES="0")]
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            nowhere.append(None)  # and no driver
+        for env in nowhere:
+            done = subprocess.run([FEEDLANE, "bench", "device", "--json"], capture_output=True, text=True, env=env)
+            self.assertEqual((done.returncode, done.stdout), (77, ""), done.stderr)
+            self.assertRegex(done.stderr, r"\Afeedlane: bench device: skipped: no CUDA (device|driver).*\n\Z")
+        done = subprocess.run([FEEDLANE, "bench", "all", "--json", "--tiny", "--rounds", "1"], capture_output=True, text=True,
+                              env=over_stand_in(FEEDLANE_STAND_IN_DEVICES="0"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("sharing", json.loads(done.stdout)["groups"])
+        self.assertNotIn("device", json.loads(done.stdout)["groups"])
 
     def test_sizes_workers_and_prefetch_of_ones_own(self):
         rows, _ = figures("handoff", "--bytes", "4096", "8192", "--workers", "2", "--prefetch", "3", "--no-pin")
