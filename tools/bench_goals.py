@@ -24,7 +24,7 @@ import time
 
 TOOLS = pathlib.Path(__file__).resolve().parent
 GOALS, BASELINE = TOOLS / "bench_goals.json", TOOLS / "bench_baseline.json"
-GROUPS = ("ring", "latency", "lanes", "handoff", "loader", "cpp", "startup", "torch", "images", "python")
+GROUPS = ("ring", "latency", "lanes", "handoff", "loader", "cpp", "startup", "torch", "images", "python", "rows")
 TOLERANCE = 0.25
 TOO_WIDE = 1.5        # the best recorded run over the worst, of a ratio that is shown only
 OTHERS_SHARE = 0.1   # of the processors, that other programs may take
@@ -43,6 +43,8 @@ def command(group, feedlane, rounds):
         return [sys.executable, str(TOOLS / "bench_torch.py"), "--only", group, "--feedlane", feedlane, *rounds]
     if group == "python":
         return [sys.executable, str(TOOLS.parent / "examples/python/compare_torch.py"), *rounds]
+    if group == "rows":
+        return [sys.executable, str(TOOLS / "bench_rows.py"), *rounds]
     return [feedlane, "bench", group, *rounds]
 
 

@@ -149,6 +149,11 @@ def python():
                                   cell(r["feedlane_batches_s"]), cell(r["ratio"])))
 
 
+def rows():
+    return group_table("rows", ["by", "workers", "samples/s", "of as many loops"],
+                       lambda r: (r["by"], r["workers"], cell(r["samples_per_second"]), cell(r["over_loops"])))
+
+
 def taken():
     """Of what the figures are."""
     lines = []
@@ -207,7 +212,7 @@ def goals():
     return table(["what", "goal", "seen", ""], rows) if rows else MISSING
 
 
-TABLES = [taken, ring, latency, lanes, handoff, loader, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, goals]
+TABLES = [taken, ring, latency, lanes, handoff, loader, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, rows, goals]
 
 
 def render(page):

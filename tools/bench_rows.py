@@ -6,15 +6,21 @@ into the slot; by __getitems__, which returns a list of arrays; by __getitem__. 
 in each round; a ratio is that of a round, over as many loops as there are workers, one at least. Each loop and the trainer are
 on processors of their own as far as there are any; workers are where the kernel has them.
 
-Usage: bench_rows.py [--rounds N] [--seconds S] [--json]
-With the library's and the package's place in the environment: LD_LIBRARY_PATH, FEEDLANE_LIBRARY, PYTHONPATH."""
+Usage: bench_rows.py [--rounds N] [--seconds S] [--quick] [--json]
+With the library's and the package's place in the environment: FEEDLANE_LIBRARY, PYTHONPATH. Skips (77) without numpy."""
 import argparse
 import json
 import multiprocessing
+import os
 import statistics
+import sys
 import time
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: there is no numpy for", sys.executable)
+    sys.exit(77)
 
 import feedlane
 
@@ -87,12 +93,26 @@ def loaded(loader, seconds):
     return done / (time.perf_counter() - began)
 
 
+def machine():
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+        model = [line.split(":", 1)[1].strip() for line in file if line.startswith(("model name", "CPU part"))]
+    return {"processor": model[0] if model else "unknown", "processors": len(os.sched_getaffinity(0)),
+            "kernel": " ".join(os.uname()[::2][:2]), "numpy": np.__version__, "python": sys.version.split()[0]}
+
+
+def spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": values}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--quick", action="store_true", help="a third of a second for each")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.seconds = 0.3
     data = np.random.randint(0, 256, (SAMPLES, BYTES), np.uint8)
     kinds = {"take into the slot": Takes, "__getitems__": Lists, "__getitem__": Single}
     cases = [(name, workers) for workers in (0, 1, 2) for name in kinds]
@@ -107,15 +127,16 @@ def main():
                 if round_number:
                     rates[name, workers].append(rate)
                     ratios[name, workers].append(rate / bare)
-    rows = [{"by": name, "workers": workers, "samples_per_second": round(statistics.median(rates[name, workers])),
-             "over_loops": [round(f(ratios[name, workers]), 3) for f in (statistics.median, min, max)]} for name, workers in cases]
+    rows = [{"by": name, "workers": workers, "samples_per_second": spread(rates[name, workers]),
+             "over_loops": spread(ratios[name, workers])} for name, workers in cases]
     if chosen.json:
-        print(json.dumps(rows))
+        said = {f"rows.{row['by'].split()[0].strip('_')}.{row['workers']}": row["over_loops"] for row in rows}
+        print(json.dumps({"machine": machine(), "groups": {"rows": {"rows": rows, "ratios": said}}}, indent=1))
         return
     print(f"{'by':>20} {'workers':>8} {'samples/s':>12} {'of as many loops':>22}")
     for row in rows:
-        middle, least, most = row["over_loops"]
-        print(f"{row['by']:>20} {row['workers']:>8} {row['samples_per_second']:>12,} {middle:>8.2f} [{least:.2f} .. {most:.2f}]")
+        rate, share = row["samples_per_second"]["median"], row["over_loops"]
+        print(f"{row['by']:>20} {row['workers']:>8} {rate:>12,.0f} {share['median']:>8.2f} [{share['min']:.2f} .. {share['max']:.2f}]")
 
 
 if __name__ == "__main__":
