@@ -101,7 +101,7 @@ class Checked(unittest.TestCase):
     def test_by_mypy(self):
         programs = [HERE / "typed_program.py"]
         # Which errors of torch's own types are to be ignored depends on its version, and on mypy's.
-        config = "[mypy]\nwarn_unused_ignores = False\n"
+        config = "[mypy]\n"
         if importlib.util.find_spec("torch") is not None:
             programs.append(HERE / "typed_torch_program.py")
         else:
@@ -111,7 +111,7 @@ class Checked(unittest.TestCase):
             settings = os.path.join(folder, "mypy.ini")
             with open(settings, "w") as file:
                 file.write(config)
-            words = [*command(), "--config-file", settings, "--cache-dir", os.path.join(folder, "cache"), PACKAGE, *programs]
+            words = [*command(), "--no-warn-unused-ignores", "--config-file", settings, "--cache-dir", os.path.join(folder, "cache"), PACKAGE, *programs]
             said = subprocess.run(words, capture_output=True, text=True, cwd=folder,
                                   env={**os.environ, "MYPYPATH": str(PACKAGE.parent)})
         self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
