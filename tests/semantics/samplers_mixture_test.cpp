@@ -79,7 +79,7 @@ std::int32_t load_fails(Sampler& s, const State& state) {
 }  // namespace
 
 TEST_CASE("mixture: after any number of samples each source has come as often as its weight says") {
-  for (const std::size_t count : {1, 2, 3, 7, 40}) {
+  for (const std::size_t count : {1U, 2U, 3U, 7U, 40U}) {
     Indices lengths;
     std::vector<double> weights;
     double sum = 0;
