@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Small samples in Python: 64 of 256 bytes in a batch, shuffled, out of an array of 256 MiB. Samples a second of a loop that takes
+"""Small samples in Python: 64 of 256 bytes in a batch, shuffled, out of a file of 256 MiB that is mapped. Samples a second of a loop that takes
 each batch's rows by numpy's take into one buffer, and of a feedlane.Loader over the same order: by a BatchDataset, which takes
 into the slot; by __getitems__, which returns a list of arrays; by __getitem__. The trainer reads a byte of each row. All of them
 in each round; a ratio is that of a round, over as many loops as there are workers, one at least. Each loop and the trainer are
@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import statistics
 import sys
+import tempfile
 import time
 
 try:
@@ -27,27 +28,32 @@ import feedlane
 ROWS, BYTES, SAMPLES = 64, 256, 1 << 20
 
 
-class Takes(feedlane.BatchDataset):
-    """Rows by one take."""
+class Mapped:
+    """The file's rows, mapped in each process, every page of them from the start."""
 
-    def __init__(self, data):
-        self.data = data
+    def __init__(self, path):
+        self.path, self.data = path, np.load(path, mmap_mode="r").view(np.ndarray)
+        self.data[::4096 // BYTES, 0].sum()
+
+    def __getstate__(self):
+        return self.path
+
+    def __setstate__(self, path):
+        self.__init__(path)
 
     def __len__(self):
         return len(self.data)
+
+
+class Takes(Mapped, feedlane.BatchDataset):
+    """Rows by one take."""
 
     def fetch(self, indices, seeds, out):
         np.take(self.data, indices, axis=0, out=out["row"], mode="clip")
 
 
-class Single:
+class Single(Mapped):
     """Row by row."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
 
     def __getitem__(self, index):
         return {"row": self.data[index]}
@@ -113,7 +119,14 @@ def main():
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.seconds = 0.3
-    data = np.random.randint(0, 256, (SAMPLES, BYTES), np.uint8)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.npy")
+        np.save(path, np.random.randint(0, 256, (SAMPLES, BYTES), np.uint8))
+        measure(path, chosen)
+
+
+def measure(path, chosen):
+    data = Mapped(path).data
     kinds = {"take into the slot": Takes, "__getitems__": Lists, "__getitem__": Single}
     cases = [(name, workers) for workers in (0, 1, 2) for name in kinds]
     ratios, rates = {case: [] for case in cases}, {case: [] for case in cases}
@@ -121,7 +134,7 @@ def main():
         for workers in 0, 1, 2:
             bare = loops(data, max(workers, 1), chosen.seconds)
             for name, kind in kinds.items():
-                with feedlane.Loader(kind(data), ROWS, shuffle=True, seed=round_number, num_workers=workers,
+                with feedlane.Loader(kind(path), ROWS, shuffle=True, seed=round_number, num_workers=workers,
                                      fields={"row": (np.uint8, (BYTES,))}) as loader:
                     rate = loaded(loader, chosen.seconds)
                 if round_number:
