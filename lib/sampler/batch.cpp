@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sampler/feistel.hpp"
-#include "sampler/room.hpp"
+#include "sampler/checks.hpp"
 #include "sampler/state.hpp"
 
 namespace feedlane::sampler {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <new>
 
-#include "sampler/room.hpp"
+#include "sampler/checks.hpp"
 #include "sampler/state.hpp"
 
 namespace feedlane::sampler {

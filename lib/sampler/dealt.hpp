@@ -19,7 +19,7 @@ class Dealt : public Listed {
   [[nodiscard]] const char* rank_warning() const final { return rank_.warning; }
 
  protected:
-  // `length`: of the list; < 2^62 + 2^31.
+  // `length`: of the list, at most 2^62.
   Dealt(std::int64_t length, bool drop_last, const RankSource& rank)
       : list_length_(length), drop_last_(drop_last), rank_(rank) {
     deal(rank.world, 0, 0);

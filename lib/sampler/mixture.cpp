@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/splitmix.hpp"
+#include "sampler/checks.hpp"
 #include "sampler/content.hpp"
 #include "sampler/dealt.hpp"
 #include "sampler/feistel.hpp"
@@ -99,22 +100,15 @@ std::int64_t Mixture::index_of(const Sources::Pick& pick) const {
 // ---- creation ----
 
 Status check(const feedlane_mixture_config& c, Error& error) {
-  const struct {
-    const char* name;
-    std::int64_t value, least, most;
-  } numbers[] = {{"config.num_samples", c.num_samples, 0, Feistel::most},
-                 {"config.window", c.window, 0, Feistel::most},
-                 {"config.no_shuffle", c.no_shuffle, 0, 1},
-                 {"config.drop_last", c.drop_last, 0, 1},
-                 {"config.detect_off", c.detect_off, 0, 1},
-                 {"config.world", c.world, 0, INT32_MAX},
-                 {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0},
-                 {"config.reserved", c.reserved, 0, 0}};
-  for (const auto& n : numbers)
-    if (n.value < n.least || n.value > n.most)
-      return error.refuse(FEEDLANE_E_ARGUMENT, n.name, n.value, n.value < n.least ? n.least : n.most,
-                          "{} is {}: must be between {} and {}", n.name, n.value, n.least, n.most);
-  return FEEDLANE_OK;
+  const Ranged numbers[] = {{"config.num_samples", c.num_samples, 0, Feistel::most},
+                            {"config.window", c.window, 0, Feistel::most},
+                            {"config.no_shuffle", c.no_shuffle, 0, 1},
+                            {"config.drop_last", c.drop_last, 0, 1},
+                            {"config.detect_off", c.detect_off, 0, 1},
+                            {"config.world", c.world, 0, INT32_MAX},
+                            {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0},
+                            {"config.reserved", c.reserved, 0, 0}};
+  return check_ranges(numbers, error);
 }
 
 Status check_lengths(std::span<const std::int64_t> lengths, std::int64_t& samples, Error& error) {

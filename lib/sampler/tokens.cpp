@@ -4,8 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "sampler/checks.hpp"
 #include "sampler/content.hpp"
-#include "sampler/room.hpp"
 #include "sampler/state.hpp"
 #include "sampler/token_batches.hpp"
 
@@ -188,28 +188,18 @@ Status Tokens::follow(std::vector<Stage> stages, Error& error) {
 }
 
 Status check(const feedlane_tokens_config& c, Error& error) {
-  const auto between = [&](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) -> Status {
-    if (value >= least && value <= most) return FEEDLANE_OK;
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, value, value < least ? least : most,
-                        "{} is {}: must be between {} and {}", name, value, least, most);
-  };
-  const struct {
-    const char* name;
-    std::int64_t value, least, most;
-  } numbers[] = {{"config.max_tokens", c.max_tokens, 1, INT32_MAX},
-                 {"config.max_rows", c.max_rows, 1, most_rows},
-                 {"config.window", c.window, 0, INT64_MAX},
-                 {"config.padded", c.padded, 0, 1},
-                 {"config.no_shuffle", c.no_shuffle, 0, 1},
-                 {"config.drop_last", c.drop_last, 0, 1},
-                 {"config.drop_long", c.drop_long, 0, 1},
-                 {"config.detect_off", c.detect_off, 0, 1},
-                 {"config.world", c.world, 0, most_ranks},
-                 {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0},
-                 {"config.reserved", c.reserved, 0, 0}};
-  for (const auto& n : numbers)
-    if (const Status s = between(n.name, n.value, n.least, n.most); s != FEEDLANE_OK) return s;
-  return FEEDLANE_OK;
+  const Ranged numbers[] = {{"config.max_tokens", c.max_tokens, 1, INT32_MAX},
+                            {"config.max_rows", c.max_rows, 1, most_rows},
+                            {"config.window", c.window, 0, INT64_MAX},
+                            {"config.padded", c.padded, 0, 1},
+                            {"config.no_shuffle", c.no_shuffle, 0, 1},
+                            {"config.drop_last", c.drop_last, 0, 1},
+                            {"config.drop_long", c.drop_long, 0, 1},
+                            {"config.detect_off", c.detect_off, 0, 1},
+                            {"config.world", c.world, 0, most_ranks},
+                            {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0},
+                            {"config.reserved", c.reserved, 0, 0}};
+  return check_ranges(numbers, error);
 }
 
 // Copies the lengths. One beyond the budget is refused, or left out later.

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks that samplers share.
+#pragma once
+
+#include <span>
+
+#include "sampler/sampler.hpp"
+
+namespace feedlane::sampler {
+
+// E_ARGUMENT if `cap` is too small for a whole batch.
+inline Status check_room(std::uint64_t cap, std::int64_t rows, Error& error) {
+  if (cap >= static_cast<std::uint64_t>(rows)) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_ARGUMENT, "cap", cap, rows,
+                      "cap is {}, a batch of this sampler needs room for {} indices", cap, rows);
+}
+
+struct Ranged {
+  const char* name;
+  std::int64_t value, least, most;
+};
+// E_ARGUMENT for the first one that is out of its range.
+inline Status check_ranges(std::span<const Ranged> numbers, Error& error) {
+  for (const Ranged& n : numbers)
+    if (n.value < n.least || n.value > n.most)
+      return error.refuse(FEEDLANE_E_ARGUMENT, n.name, n.value, n.value < n.least ? n.least : n.most,
+                          "{} is {}: must be between {} and {}", n.name, n.value, n.least, n.most);
+  return FEEDLANE_OK;
+}
+
+}  // namespace feedlane::sampler
