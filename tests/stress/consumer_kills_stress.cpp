@@ -3,7 +3,7 @@
 // epoch, one of a batch, the one of the end), release, leave. The feeder goes on. The consumer beside them gets each batch
 // once, in order, whole. Share deal: a replacement gets exactly what the killed one had not taken: whether it had is read
 // from the words of its returns segment before the kill. In the end every slot is free, and the feeder has not grown.
-//   consumer_kills_stress                  each operation, at every action; with FEEDLANE_STRESS=full at instructions too
+//   consumer_kills_stress                  each operation, at every action; with FEEDLANE_STRESS=full at instructions too, see Plan
 //   consumer_kills_stress actions SHARE OP          one operation, at every action; SHARE is 1 (every) or 2 (deal)
 //   consumer_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 // The feeder of a shared loader is killed at instructions of all by which it delivers: begin, a round in the middle of an
 // epoch, the last round with the epoch's end. What is in the delivery rings at that instruction is what the two consumers get,
 // in order, whole, and E_PEER_DEAD after it, whether they take it meanwhile or only afterwards. The workers end.
-//   feeder_kills_stress   each operation, at every action; with FEEDLANE_STRESS=full at instructions too
+//   feeder_kills_stress   each operation, at every action; with FEEDLANE_STRESS=full at instructions too, see Plan
 //   feeder_kills_stress actions SHARE OP          one operation, at every action
 //   feeder_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction; SHARE is 1 (every) or 2 (deal)
 #include <fcntl.h>

@@ -234,6 +234,8 @@ void at_some(std::uint64_t count, Random& random, const Length& length, Kill&& k
 
 // Which kills: of the arguments of a program.
 struct Plan {
+  static constexpr std::uint64_t short_operation = 3000;  // instructions
+
   std::string only;  // the operation; empty: each
   Unit unit = Unit::action;
   std::uint64_t stride = 1;
@@ -248,8 +250,8 @@ struct Plan {
     return plan;
   }
   // All that there is to do in an operation: every action, which stands for every instruction (see shared_stores.hpp). Where
-  // actions can't be told, `some` instructions in a check. At full length eight times as many, also beside actions: if the one
-  // does not stand for the other, this is what shows it.
+  // actions can't be told, `some` instructions in a check. At full length instructions beside actions too: all of a short
+  // operation, of others eight times `some`. If actions do not stand for them, this is what shows it.
   template <class Kill>
   void carry_out(const std::string& name, std::uint64_t some, Random& random, const Length& length, Kill&& kill) const {
     if (!only.empty()) {
@@ -257,7 +259,9 @@ struct Plan {
       return;
     }
     if (knows_actions) at_every(Unit::action, 1, kill);
-    at_some(stress::length(knows_actions ? 0 : some, 8 * some), random, length, kill);
+    const bool is_full = stress::length(0, 1) != 0;
+    at_some(is_full ? 8 * some : knows_actions ? 0 : some, random, length, kill);
+    if (is_full && length.instructions <= short_operation) at_every(Unit::instruction, 1, kill);
   }
 };
 

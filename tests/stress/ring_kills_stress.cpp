@@ -4,7 +4,7 @@
 // in order, whole, no commit in part and no send in part that is one part; then END, and the lane is free for the next sender. A receiver: create, admit (the calls of arm until a sender's
 // first message), peek, release, receive, destroy. Its senders learn of the end, and the next receiver at the same path gets theirs. In the end nothing is left
 // behind, and the process at the other end has not grown.
-//   ring_kills_stress                       each operation, at every action; with FEEDLANE_STRESS=full at instructions too
+//   ring_kills_stress                       each operation, at every action; with FEEDLANE_STRESS=full at instructions too, see Plan
 //   ring_kills_stress actions OP            one operation, at every action
 //   ring_kills_stress every OP [STRIDE]     one operation, at every STRIDE-th instruction
 #include <fcntl.h>
