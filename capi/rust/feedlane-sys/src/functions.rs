@@ -7,6 +7,7 @@ use crate::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
 use crate::observe::*;
 use crate::pool::*;
 use crate::share::*;
+use crate::sampler::*;
 use crate::structs::*;
 
 #[link(name = "feedlane")]

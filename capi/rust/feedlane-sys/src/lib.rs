@@ -12,6 +12,7 @@ mod dlpack;
 mod functions;
 mod observe;
 mod pool;
+mod sampler;
 mod share;
 mod structs;
 
@@ -22,6 +23,7 @@ pub use functions::*;
 pub use layout::Member;
 pub use observe::*;
 pub use pool::*;
+pub use sampler::*;
 pub use share::*;
 pub use structs::*;
 
@@ -32,5 +34,6 @@ pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Memb
     structs::layouts(visit);
     pool::layouts(visit);
     observe::layouts(visit);
+    sampler::layouts(visit);
     share::layouts(visit);
 }

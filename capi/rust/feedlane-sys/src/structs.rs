@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `feedlane.h` but for those of pools, in its order. Handles are opaque: they exist behind pointers only.
+//! The structs of `feedlane.h`, in its order, but for those of pools, samplers, monitors and sharing. Handles are opaque: they exist
+//! behind pointers only.
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
 use crate::constants::FEEDLANE_MAX_NDIM;
 use crate::layout::Member;
 use crate::pool::feedlane_pool;
+use crate::sampler::feedlane_sampler;
 
-handles! { feedlane_sampler feedlane_loader feedlane_worker feedlane_rx feedlane_tx feedlane_monitor }
+handles! { feedlane_loader feedlane_worker feedlane_rx feedlane_tx feedlane_monitor }
 
 structs! {
     /// What went wrong.
@@ -75,123 +77,6 @@ structs! {
         pub ndim: i32,
         pub shape: [i64; FEEDLANE_MAX_NDIM],
         pub strides: [i64; FEEDLANE_MAX_NDIM],
-    }
-
-    /// What `feedlane_sampler_random` shuffles.
-    pub struct feedlane_random_config {
-        pub size: usize,
-        pub length: i64,
-        pub seed: u64,
-        pub num_samples: i64,
-        pub replacement: i32,
-        pub shuffle: i32,
-    }
-
-    /// What `feedlane_sampler_weighted` draws.
-    pub struct feedlane_weighted_config {
-        pub size: usize,
-        pub num_samples: i64,
-        pub seed: u64,
-        pub without_replacement: i32,
-        pub reserved: i32,
-    }
-
-    /// What `feedlane_sampler_distributed` yields.
-    pub struct feedlane_distributed_config {
-        pub size: usize,
-        pub length: i64,
-        pub world: i32,
-        pub rank: i32,
-        pub seed: u64,
-        pub no_shuffle: i32,
-        pub drop_last: i32,
-        pub shuffle: i32,
-        pub detect_off: i32,
-    }
-
-    /// What `feedlane_sampler_tokens` yields.
-    pub struct feedlane_tokens_config {
-        pub size: usize,
-        pub max_tokens: i64,
-        pub max_rows: i64,
-        pub seed: u64,
-        pub window: i64,
-        pub padded: i32,
-        pub no_shuffle: i32,
-        pub drop_last: i32,
-        pub drop_long: i32,
-        pub world: i32,
-        pub rank: i32,
-        pub detect_off: i32,
-        pub reserved: i32,
-    }
-
-    /// What `feedlane_sampler_mixture` yields.
-    pub struct feedlane_mixture_config {
-        pub size: usize,
-        pub num_samples: i64,
-        pub seed: u64,
-        pub window: i64,
-        pub from: *const i64,
-        pub stages: u64,
-        pub no_shuffle: i32,
-        pub drop_last: i32,
-        pub world: i32,
-        pub rank: i32,
-        pub detect_off: i32,
-        pub reserved: i32,
-    }
-
-    /// Which process of how many this is.
-    pub struct feedlane_rank {
-        pub size: usize,
-        pub rank: i32,
-        pub world: i32,
-        pub source: [c_char; 16],
-        pub warning: [c_char; 384],
-    }
-
-    /// A sampler of the user's own.
-    pub struct feedlane_sampler_callbacks {
-        pub size: usize,
-        pub user_data: *mut c_void,
-        pub restart: Option<
-            unsafe extern "C" fn(
-                user_data: *mut c_void,
-                epoch: i64,
-                seed: u64,
-                err: *mut feedlane_error,
-            ) -> i32,
-        >,
-        pub next: Option<
-            unsafe extern "C" fn(
-                user_data: *mut c_void,
-                indices: *mut i64,
-                cap: u64,
-                got: *mut u64,
-                err: *mut feedlane_error,
-            ) -> i32,
-        >,
-        pub save: Option<
-            unsafe extern "C" fn(
-                user_data: *mut c_void,
-                buffer: *mut c_void,
-                cap: u64,
-                bytes: *mut u64,
-                err: *mut feedlane_error,
-            ) -> i32,
-        >,
-        pub load: Option<
-            unsafe extern "C" fn(
-                user_data: *mut c_void,
-                buffer: *const c_void,
-                bytes: u64,
-                err: *mut feedlane_error,
-            ) -> i32,
-        >,
-        pub drop: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
-        pub length: i64,
-        pub batch_rows: i64,
     }
 
     /// One batch to make.
