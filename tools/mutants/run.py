@@ -3,17 +3,19 @@
 """Makes single changes of the library, one after the other, and says which of them no test notices.
 
 Usage: tools/mutants/run.py [--rooms ring,shm,arena,supervisor,loader] [--sample N] [--seed S] [--only REGEX] [--jobs N]
-                            [--budget SECONDS] [--report FILE.json] [--again FILE.json] [--equivalent] [--sanitize] [--list]
+                            [--budget SECONDS] [--report FILE.json] [--again FILE.json] [--listed] [--sanitize] [--list]
 
 Builds the library with all changes in it (mutate.py) and the tests into build-mutants/, finds which test case comes to which
 change, and runs for each change the cases that do, the likely ones first, until one fails. A case that fails with a change must
-pass without it right after, or it doesn't count. What no case can notice is in equivalent.txt, with the reason; it isn't run.
+pass without it right after, or it doesn't count. What no case can notice is in equivalent.txt, with the reason; what a test could
+notice, but none does, is in gaps.txt, and counts as not noticed. Neither is run. An entry of these files that is no change any
+more is told.
 
   --sample N     N changes drawn at random with seed S, in place of all
   --only REGEX   only changes in whose name this is found
   --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)
   --again F      what this report says was noticed counts as noticed; the others are run
-  --equivalent   what is in equivalent.txt is run as well: to find reasons that are wrong
+  --listed       what is in equivalent.txt and gaps.txt is run as well: to find reasons that are wrong, and gaps that are closed
   --sanitize     with AddressSanitizer and UBSan, in a build of its own: for changes of what only they see
   --list         says what would be changed, and ends
 
@@ -217,6 +219,12 @@ def read_equivalent():
     return {b[0]: " ".join(line.strip() for line in b[1:]) for b in blocks if b and not b[0].startswith("#")}
 
 
+def read_gaps():
+    """The names of mutants in gaps.txt."""
+    with open(os.path.join(HERE, "gaps.txt"), encoding="utf-8") as f:
+        return {line for line in f.read().splitlines() if line and not line.startswith("#")}
+
+
 def summarise(results, seconds):
     """Prints it. The exit status."""
     for key in lambda r: r["file"].split("/")[1], lambda r: r["kind"]:
@@ -242,7 +250,7 @@ def main():
     parser.add_argument("--budget", type=float, default=300)
     parser.add_argument("--report")
     parser.add_argument("--again")
-    parser.add_argument("--equivalent", action="store_true")
+    parser.add_argument("--listed", action="store_true")
     parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
@@ -259,17 +267,21 @@ def main():
     cases = find_cases(build(options.sanitize), options.jobs)
     print(f"{len(cases)} cases come to {len(set().union(*[c.reached for c in cases]))} of {len(everything)} changes "
           f"({time.monotonic() - start:.0f} s with the build)", flush=True)
-    equivalent = read_equivalent()
+    equivalent, gaps = read_equivalent(), read_gaps()
+    if not options.only and set(options.rooms.split(",")) == set(ROOMS):
+        for name in sorted((set(equivalent) | gaps) - {m.name() for m in everything}):
+            print(f"listed, but no change any more: {name}")
     hunt, results = Hunt(cases, options.budget), []
     if options.again:
         with open(options.again, encoding="utf-8") as f:
             noticed = {r["name"]: r for r in json.load(f) if r["caught_by"]}
         results = [noticed[m.name()] for m in mutants if m.name() in noticed]
         mutants = [m for m in mutants if m.name() not in noticed]
-    if not options.equivalent:
-        results += [{"name": m.name(), **m.__dict__, "caught_by": None, "cases": 0, "of": 0, "reason": equivalent[m.name()]}
-                    for m in mutants if m.name() in equivalent]
-        mutants = [m for m in mutants if m.name() not in equivalent]
+    if not options.listed:
+        listed = [m for m in mutants if m.name() in equivalent or m.name() in gaps]
+        results += [{"name": m.name(), **m.__dict__, "caught_by": None, "cases": 0, "of": 0, "reason": equivalent.get(m.name())}
+                    for m in listed]
+        mutants = [m for m in mutants if m not in listed]
 
     def one(mutant):
         case, ran = hunt.run(mutant)
