@@ -170,7 +170,9 @@ Ref tensor_leaf(PyObject* const* tensors, Py_ssize_t count, bool is_stacked) {
     for (std::int32_t d = 0; d < t.ndim; d++) elements *= static_cast<std::uint64_t>(t.shape[d]);
     // A view of a complex tensor's imaginary part may be one to negate, which DLPack doesn't tell; it is never dense.
     const bool may_be_negated = elements == 1 && (dtype.code == 2 || dtype.code == 4);
-    if (t.device.device_type != 1 || dtype.lanes != 1 || dtype.bits % 8 != 0 || dtype.code == 5 || may_be_negated ||
+    // Complex numbers are not ours, nor what DLPack has since 1.1: torch 2.15 exports float8 so.
+    const bool is_of_ours = dtype.code <= 6 && dtype.code != 5;
+    if (t.device.device_type != 1 || dtype.lanes != 1 || dtype.bits % 8 != 0 || !is_of_ours || may_be_negated ||
         !is_dense(t) || !agree(*leaf, i, dtype, t.ndim, t.shape, elements * dtype.bits / 8, is_stacked))
       return {};
     source.data = static_cast<const char*>(t.data) + t.byte_offset;
