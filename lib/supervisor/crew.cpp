@@ -181,7 +181,8 @@ void Crew::handle_end(std::uint32_t w) {
   roster_.lanes().close(w);
   const std::uint64_t refused = m.refused_task;
   const std::uint64_t blamed = refused != 0 ? refused : peer.tasks().in_hand();
-  const bool counts_kill = !m.is_undead() && !m.lost_message;
+  // One that was refused as it attached may have begun a task before it heard of that.
+  const bool counts_kill = had_attached && !m.is_undead() && !m.lost_message;
   const Gone gone{how, peer.pid(), blamed, counts_kill, refused != 0, is_stopping_};
   const std::int64_t in_hand = owner_.on_gone(w, gone);
   if (peer.was_cut_off() && refused != 0) (void)format_to(how, "was ended for saying what makes no sense");
