@@ -269,7 +269,7 @@ pid_t start_trainer(const outside::Freezer& all, const outside::Disk& disk) {
 int main(int argc, char**) {
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) return work(fd);
   if (argc > 1) return train();
-  const auto seconds = static_cast<std::int64_t>(stress::length(20, 600));
+  const auto seconds = static_cast<std::int64_t>(stress::length(20, 180));
   char folder[] = "/tmp/feedlane-chaos.XXXXXX";
   if (::mkdtemp(folder) == nullptr) stress::die("mkdtemp", static_cast<std::uint64_t>(errno), 0);
   const std::string name = "feedlane-chaos-" + std::to_string(::getpid());

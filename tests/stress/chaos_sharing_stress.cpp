@@ -408,7 +408,7 @@ int main() {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) return sharing::work(fd);
   const char* const seconds = std::getenv("FEEDLANE_SECONDS");
-  const std::uint64_t length = seconds != nullptr ? std::strtoull(seconds, nullptr, 10) : stress::length(16, 600);
+  const std::uint64_t length = seconds != nullptr ? std::strtoull(seconds, nullptr, 10) : stress::length(16, 180);
   char folder[] = "/tmp/feedlane-chaos.XXXXXX";
   if (::mkdtemp(folder) == nullptr) stress::die("mkdtemp", static_cast<std::uint64_t>(errno), 0);
   const std::string path = std::string(folder) + "/feeder";

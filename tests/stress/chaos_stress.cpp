@@ -13,7 +13,7 @@ int main() {
     const feedlane_dataset d = chaos::dataset();
     return feedlane_worker_run(fd, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
   }
-  const auto seconds = static_cast<std::int64_t>(stress::length(30, 600));
+  const auto seconds = static_cast<std::int64_t>(stress::length(30, 180));
   feedlane_error e;
   feedlane_init(&e, sizeof e);
   feedlane_loader* loader = chaos::create(nullptr, 0);
