@@ -2,8 +2,8 @@
 // The batch sampler.
 #include <algorithm>
 
-#include "sampler/feistel.hpp"
 #include "sampler/checks.hpp"
+#include "sampler/feistel.hpp"
 #include "sampler/state.hpp"
 
 namespace feedlane::sampler {
