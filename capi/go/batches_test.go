@@ -5,6 +5,7 @@ package feedlane_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"reflect"
@@ -105,6 +106,26 @@ func TestUnopenable(t *testing.T) {
 	})
 }
 
+// Workers run where Config.WorkerCPUs says, with as many batches in flight as the library finds.
+func TestPlacement(t *testing.T) {
+	status, err := os.ReadFile("/proc/self/status")
+	must(t, err)
+	_, allowed, _ := strings.Cut(string(status), "Cpus_allowed_list:\t")
+	first, _, _ := strings.Cut(strings.FieldsFunc(allowed, func(r rune) bool { return r == '\n' || r == ',' })[0], "-")
+	loader := newLoader(t, func(c *feedlane.Config) {
+		c.Workers, c.Prefetch, c.ArenaBytes, c.WorkerCPUs, c.KeepWorkers = 1, feedlane.PrefetchAuto, 1<<20, first, true
+	})
+	must(t, loader.Begin(0))
+	next(t, loader)
+	workers, err := loader.Workers()
+	must(t, err)
+	status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", workers[0].PID))
+	must(t, err)
+	if !strings.Contains(string(status), "Cpus_allowed_list:\t"+first+"\n") {
+		t.Fatalf("not on processor %s: %s", first, status)
+	}
+}
+
 // Misuse is an error that names what is wrong.
 func TestMisuse(t *testing.T) {
 	config := baseConfig()
@@ -120,6 +141,9 @@ func TestMisuse(t *testing.T) {
 		func(c *feedlane.Config) { c.Dataset, c.Sampler = nil, nil },
 		func(c *feedlane.Config) { c.Command = []string{} },
 		func(c *feedlane.Config) { c.Unbatched = true },
+		func(c *feedlane.Config) { c.WorkerCPUs = "8000" },
+		func(c *feedlane.Config) { c.MemoryNodes = "first" },
+		func(c *feedlane.Config) { c.Prefetch = feedlane.PrefetchAuto }, // without a budget
 		func(c *feedlane.Config) { c.Fields = []feedlane.Field{{Name: "x", Shape: make([]int64, 9)}} },
 		func(c *feedlane.Config) { c.Fields = nil },
 	} {

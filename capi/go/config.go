@@ -22,6 +22,10 @@ const (
 	External   Start = C.FEEDLANE_START_EXTERNAL // processes that the program starts, see Loader.OpenWorker
 )
 
+// PrefetchAuto as Config.Prefetch begins with two batches in flight per worker, and takes more while that shortens the trainer's
+// waits, within Config.ArenaBytes.
+const PrefetchAuto = C.FEEDLANE_PREFETCH_AUTO
+
 // Config says what to load, by which workers, and what to do about failures. Zero is the default of every field.
 type Config struct {
 	// The data and its order.
@@ -51,7 +55,7 @@ type Config struct {
 
 	Workers      int // 0: inline, the data set runs in the goroutine that calls Next
 	Start        Start
-	Prefetch     int      // batches in flight per worker; 0: 2
+	Prefetch     int      // batches in flight per worker; 0: 2; or PrefetchAuto
 	RoundRobin   bool     // batch i to worker i mod Workers, otherwise to the worker with the fewest unfinished ones
 	KeepWorkers  bool     // processes outlive the epoch; goroutines always do
 	NoLifeline   bool     // the trainer's death does not kill workers
@@ -74,9 +78,11 @@ type Config struct {
 
 	// Memory.
 
-	SlotBytes  uint64 // address space of a batch, for tensors that the data set shapes; 0: the fields and 64 KiB
-	ArenaBytes uint64 // a limit for the memory of all batches; 0: none
-	Held       int    // batches that the trainer holds at the same time, without fewer in flight; 0: 1
+	SlotBytes   uint64 // address space of a batch, for tensors that the data set shapes; 0: the fields and 64 KiB
+	ArenaBytes  uint64 // a limit for the memory of all batches; 0: none
+	WorkerCPUs  string // processors that workers run on: "0-15", or a list for each worker: "0-7;8-15"; with Spawn
+	MemoryNodes string // that the batches' memory comes from: "1", or in turn: "0-1"
+	Held        int    // batches that the trainer holds at the same time, without fewer in flight; 0: 1
 
 	// Consumers in other processes, see OpenConsumer and Serve. Such a loader has workers.
 
@@ -205,6 +211,12 @@ func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 	to.slot_bytes = C.uint64_t(c.SlotBytes)
 	to.arena_bytes = C.uint64_t(c.ArenaBytes)
 	to.held = C.int32_t(c.Held)
+	if c.WorkerCPUs != "" {
+		to.worker_cpus = m.string(c.WorkerCPUs)
+	}
+	if c.MemoryNodes != "" {
+		to.memory_nodes = m.string(c.MemoryNodes)
+	}
 	if c.Name != "" {
 		to.name = m.string(c.Name)
 	}

@@ -32,6 +32,11 @@ extern "C" {
 #define FEEDLANE_START_THREAD 2   /**< the host's threads call feedlane_loader_run_local or _local_worker */
 #define FEEDLANE_START_EXTERNAL 3 /**< the host starts processes with feedlane_loader_open_worker's descriptor */
 
+/** A prefetch_factor: begins with 2, and grows, up to 64, while that shortens the time for which `next` waits for a batch.
+ *  Within config.arena_bytes, which must be set: slots for all of them are reserved at once. feedlane_loader_info tells the
+ *  number of the moment. Order and contents of batches do not depend on it. Not for a loader with config.share. */
+#define FEEDLANE_PREFETCH_AUTO (-1)
+
 /** What to load, by which workers, and what to do about failures. */
 typedef struct feedlane_loader_config {
   size_t size;
@@ -60,7 +65,7 @@ typedef struct feedlane_loader_config {
   /* The workers. */
   int32_t workers;              /**< 0: the data set runs inline, in the thread that calls next */
   int32_t start;                /**< FEEDLANE_START_* */
-  int32_t prefetch_factor;      /**< batches in flight per worker; 0: 2 */
+  int32_t prefetch_factor;      /**< batches in flight per worker; 0: 2; or FEEDLANE_PREFETCH_AUTO */
   int32_t dispatch;             /**< FEEDLANE_DISPATCH_* */
   int32_t keep_workers;         /**< 1: workers outlive the epoch (external ones and threads always do) */
   int32_t no_lifeline;          /**< 1: the trainer's death does not kill workers. Each ends with its next
@@ -126,6 +131,15 @@ typedef struct feedlane_loader_config {
   int32_t share_tail;     /**< share deal, 1: the last batches go to the first consumers when they are fewer than
                                `consumers`; 0: they are left out, so that all get equally many */
   int32_t share_reserved; /**< 0 */
+
+  /* Placement on machines with several memory nodes. Lists are in the kernel's format: "0-3,8". */
+  const char *worker_cpus;  /**< spawn, fork: the processors that workers run on: "0-15", or a list for each worker,
+                                 separated by ';', begun anew when there are more workers; NULL: where this process runs.
+                                 Processors that do not exist are E_ARGUMENT. A worker that may use none of its
+                                 processors is E_OS when it is started */
+  const char *memory_nodes; /**< memory nodes that the slots' memory comes from: one, or several in turn, page by page;
+                                 NULL: as the kernel decides, mostly the node of this thread. Nodes that do not exist are
+                                 E_ARGUMENT; too little memory on them is E_MEMORY */
 } feedlane_loader_config;
 
 /**

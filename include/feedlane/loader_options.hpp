@@ -45,6 +45,9 @@ enum class Share : std::int32_t {
 /** A batch_size: one sample for each task, tensors without a batch dimension. */
 inline constexpr std::int64_t unbatched = FEEDLANE_UNBATCHED;
 
+/** A prefetch_factor: grown from 2 while that shortens waits, within arena_bytes; see FEEDLANE_PREFETCH_AUTO. */
+inline constexpr int prefetch_auto = FEEDLANE_PREFETCH_AUTO;
+
 /** An aggregate for designated initialisers. Defaults are those of feedlane_loader_config. */
 struct LoaderOptions {
   const Sampler* sampler = nullptr;           /**< required unless iterable, then null; copied */
@@ -55,7 +58,7 @@ struct LoaderOptions {
   const feedlane_dataset* dataset = nullptr;  /**< inline, fork and thread: see dataset_of in dataset.hpp */
   int workers = 0;                            /**< 0: the data set runs inline, in the caller of next */
   Start start = Start::spawn;                 /**< how workers are started */
-  int prefetch_factor = 0;                    /**< batches in flight per worker; 0: 2 */
+  int prefetch_factor = 0;                    /**< batches in flight per worker; 0: 2; or prefetch_auto */
   bool keep_workers = false;                  /**< workers outlive the epoch */
   int held = 0;                               /**< batches held at once; 0: 1 */
   std::vector<std::string> argv{};            /**< spawn; empty: this program again */
@@ -74,7 +77,9 @@ struct LoaderOptions {
   Dispatch dispatch = Dispatch::least_loaded; /**< which worker gets a batch */
 
   std::uint64_t slot_bytes =
-      0; /**< payload of a slot, for tensors shaped by the data set and metadata; 0: little room */
+      0;                      /**< payload of a slot, for tensors shaped by the data set and metadata; 0: little room */
+  std::string worker_cpus{};  /**< spawn, fork: "0-15", or a list for each worker: "0-7;8-15"; empty: any */
+  std::string memory_nodes{}; /**< that the slots' memory comes from: "1", "0-1"; empty: as the kernel decides */
   std::uint64_t arena_bytes = 0; /**< budget for the slots' reserved memory; 0: none */
 
   int retries = 0;                           /**< retries of a sample whose error is Transient */
@@ -159,6 +164,8 @@ inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
   c.dispatch = static_cast<std::int32_t>(o.dispatch);
   c.slot_bytes = o.slot_bytes;
   c.arena_bytes = o.arena_bytes;
+  c.worker_cpus = o.worker_cpus.empty() ? nullptr : o.worker_cpus.c_str();
+  c.memory_nodes = o.memory_nodes.empty() ? nullptr : o.memory_nodes.c_str();
   c.retries = o.retries;
   c.retry_backoff_ns = o.retry_backoff.count();
   c.substitute = o.substitute ? 1 : 0;

@@ -29,7 +29,7 @@ typedef struct feedlane_loader_info {
   uint64_t created_ns;       /**< when the loader was created */
   int32_t start;             /**< FEEDLANE_START_* */
   int32_t workers;           /**< 0: inline */
-  int32_t prefetch_factor;   /**< batches in flight per worker */
+  int32_t prefetch_factor;   /**< batches in flight per worker, at the moment */
   int32_t held;              /**< config.held */
   int64_t batch_size;        /**< rows of a batch at most */
   int64_t task_timeout_ns;   /**< 0: none */

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/versioned.hpp"
+#include "loader/prefetch.hpp"
 #include "os/process.hpp"
 #include "shm/plan.hpp"
 #include "worker/greeting.hpp"
@@ -32,7 +33,8 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.drop_last", c.drop_last, 0, 1, "0 or 1"},
            {"config.has_seed", c.has_seed, 0, 1, "0 or 1"},
            {"config.workers", c.workers, 0, shm::max_workers, "not negative (0: inline)"},
-           {"config.prefetch_factor", c.prefetch_factor, 0, 1 << 16, "not negative (0: 2)"},
+           {"config.prefetch_factor", c.prefetch_factor, FEEDLANE_PREFETCH_AUTO, 1 << 16,
+            "not negative (0: 2; -1: FEEDLANE_PREFETCH_AUTO)"},
            {"config.keep_workers", c.keep_workers, 0, 1, "0 or 1"},
            {"config.held", c.held, 0, 1 << 19, "not negative (0: 1)"},
            {"config.reserved", c.reserved, 0, 0, "must be zero"},
@@ -133,17 +135,28 @@ Status check_share(const feedlane_loader_config& c, Error& error) {
   return FEEDLANE_OK;
 }
 
+Status check_prefetch(const feedlane_loader_config& c, Error& error) {
+  if (c.workers == 0 && c.prefetch_factor != 0)
+    return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0, "without workers nothing is prefetched");
+  if (c.prefetch_factor != FEEDLANE_PREFETCH_AUTO) return FEEDLANE_OK;
+  if (c.arena_bytes == 0)
+    return refuse(error, "config.arena_bytes", 0, 1, "FEEDLANE_PREFETCH_AUTO needs a budget for the slots");
+  if (c.share != FEEDLANE_SHARE_NONE)
+    return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0,
+                  "a feeder does not see for how long its consumers wait");
+  return FEEDLANE_OK;
+}
+
 // What goes together and what doesn't.
 Status check_combinations(const feedlane_loader_config& c, const sampler::Sampler* sampler, Error& error) {
   if (const Status s = check_order(c, sampler, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_rank(c, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_policies(c, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_share(c, error); s != FEEDLANE_OK) return s;
+  if (const Status s = check_prefetch(c, error); s != FEEDLANE_OK) return s;
   if (c.workers == 0) {
     if (c.dataset == nullptr)
       return refuse(error, "config.dataset", 0, 1, "without workers the data set runs here and is required");
-    if (c.prefetch_factor != 0)
-      return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0, "without workers nothing is prefetched");
     if (c.task_timeout_ns != 0)
       return refuse(error, "config.task_timeout_ns", c.task_timeout_ns, 0, "there are no workers to be late");
     if (c.keep_workers != 0)
@@ -205,6 +218,32 @@ Status read_program(const feedlane_loader_config& c, Config& out, Error& error) 
   return FEEDLANE_OK;
 }
 
+// "0-3;4-7"
+Status read_worker_cpus(const feedlane_loader_config& c, Config& out, Error& error) {
+  if (c.worker_cpus == nullptr) return FEEDLANE_OK;
+  if (c.workers == 0 || (c.start != FEEDLANE_START_SPAWN && c.start != FEEDLANE_START_FORK))
+    return refuse(error, "config.worker_cpus", 1, 0, "only for workers that the library starts: spawn and fork");
+  std::string_view rest = c.worker_cpus;
+  while (true) {
+    const std::string_view list = rest.substr(0, rest.find(';'));
+    os::NumberSet cpus;
+    if (!cpus.read(list))
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.worker_cpus", out.cpus.size(), 0,
+                          "config.worker_cpus: '{}' is no list of processors, as 0-3,8; lists are separated by ;",
+                          first(100, std::string(list).c_str()));
+    out.cpus.push_back(std::move(cpus));
+    if (list.size() == rest.size()) return FEEDLANE_OK;
+    rest.remove_prefix(list.size() + 1);
+  }
+}
+
+Status read_placement(const feedlane_loader_config& c, Config& out, Error& error) {
+  if (const Status s = read_worker_cpus(c, out, error); s != FEEDLANE_OK) return s;
+  if (c.memory_nodes == nullptr || out.memory_nodes.read(c.memory_nodes)) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_ARGUMENT, "config.memory_nodes", 0, 0,
+                      "config.memory_nodes: '{}' is no list of memory nodes, as 0,2-3", first(100, c.memory_nodes));
+}
+
 template <class T>
 T or_default(T value, T standard) {
   return value == 0 ? standard : value;
@@ -235,6 +274,31 @@ Status read_observation(const feedlane_loader_config& c, Config& out, Error& err
 }
 
 }  // namespace
+
+Status check_placement(const Config& config, std::uint64_t bytes, const os::SystemFiles& files, Error& error) {
+  const auto check = [&](const os::NumberSet& wanted, const os::NumberSet& there, const char* argument,
+                         const char* what) {
+    for (const std::uint32_t number : wanted.numbers())
+      if (!there.has(number))
+        return error.refuse(FEEDLANE_E_ARGUMENT, argument, number, there.last(),
+                            "{}: there is no {} {}, the last one is {}", argument, what, number, there.last());
+    return FEEDLANE_OK;
+  };
+  const os::NumberSet cpus = config.cpus.empty() ? os::NumberSet{} : os::read_set(files.processors + "/online");
+  for (const os::NumberSet& wanted : config.cpus)
+    if (const Status s = check(wanted, cpus, "config.worker_cpus", "processor"); s != FEEDLANE_OK) return s;
+  if (config.memory_nodes.is_empty()) return FEEDLANE_OK;
+  const os::NumberSet nodes = os::read_set(files.nodes + "/has_memory");
+  if (nodes.is_empty())
+    return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.memory_nodes", 0, 0, "this kernel knows no memory nodes");
+  if (const Status s = check(config.memory_nodes, nodes, "config.memory_nodes", "memory node"); s != FEEDLANE_OK)
+    return s;
+  std::uint64_t room = 0;
+  if (!os::room_of_nodes(config.memory_nodes, files, room) || room >= bytes) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_MEMORY, "config.memory_nodes", room, bytes,
+                      "the {} memory nodes up to {} have {} bytes left, the slots need {}", config.memory_nodes.count(),
+                      config.memory_nodes.last(), room, bytes);
+}
 
 Status read_config(const feedlane_loader_config* config, const sampler::Sampler* sampler, Config& out, Error& error) {
   feedlane_loader_config c;
@@ -268,7 +332,10 @@ Status read_config(const feedlane_loader_config* config, const sampler::Sampler*
   out.workers = static_cast<std::uint32_t>(c.workers);
   out.start = c.start;
   out.table = out.dataset.table();
-  out.prefetch_factor = c.workers == 0 ? 0 : static_cast<std::uint32_t>(or_default(c.prefetch_factor, 2));
+  out.chooses_prefetch = c.prefetch_factor == FEEDLANE_PREFETCH_AUTO;
+  out.prefetch_factor = c.workers == 0         ? 0
+                        : out.chooses_prefetch ? Prefetch::most
+                                               : static_cast<std::uint32_t>(or_default(c.prefetch_factor, 2));
   out.keep_workers = c.keep_workers != 0 || (out.workers != 0 && !out.starts_workers());
   out.held = static_cast<std::uint32_t>(or_default(c.held, 1));
   const auto* bytes = static_cast<const std::byte*>(c.worker_config);
@@ -300,6 +367,7 @@ Status read_config(const feedlane_loader_config* config, const sampler::Sampler*
   out.consumers = c.share == FEEDLANE_SHARE_NONE ? 0 : static_cast<std::uint32_t>(or_default(c.consumers, 1));
   if (c.share_path != nullptr) out.share_path = c.share_path;
   out.share_tail = c.share_tail != 0;
+  if (s = read_placement(c, out, error); s != FEEDLANE_OK) return s;
   return read_observation(c, out, error);
 }
 

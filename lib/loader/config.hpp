@@ -12,6 +12,8 @@
 #include "base/error.hpp"
 #include "dataset/runner.hpp"
 #include "feedlane/loader.h"
+#include "os/limits.hpp"
+#include "os/placement.hpp"
 #include "sampler/sampler.hpp"
 #include "supervisor/settings.hpp"
 
@@ -39,7 +41,8 @@ struct Config : supervisor::Settings {
   bool round_robin = false;
   std::uint64_t seed = 0;
   bool has_seed = false;
-  std::uint32_t prefetch_factor = 2;
+  std::uint32_t prefetch_factor = 2;  // at most, if it is chosen
+  bool chooses_prefetch = false;
   bool keep_workers = false;
   std::uint32_t held = 1;
   std::vector<std::byte> worker_config;
@@ -47,6 +50,7 @@ struct Config : supervisor::Settings {
   std::vector<std::byte> state;  // to go on from
   std::uint64_t slot_bytes = 0;  // 0: worked out of the fields
   std::uint64_t arena_bytes = 0;
+  os::NumberSet memory_nodes;  // that the slots come from; empty: as the kernel decides
   std::uint32_t retries = 0;
   std::int64_t retry_backoff_ns = 0;
   bool substitute = false;
@@ -76,8 +80,10 @@ struct Config : supervisor::Settings {
   }
   // A slot for every batch asked for and for every one held, and a spare: a batch that is yielded just before the old one is
   // released leaves the window full. And one for each thread that may hang with another in its hands.
-  [[nodiscard]] std::uint32_t slots() const {
-    return window() + least_slots() + (start == FEEDLANE_START_THREAD && has_task_timeout() ? workers : 0);
+  [[nodiscard]] std::uint32_t slots() const { return window() + slots_beside(); }
+  // Those that the window does not count.
+  [[nodiscard]] std::uint32_t slots_beside() const {
+    return least_slots() + (start == FEEDLANE_START_THREAD && has_task_timeout() ? workers : 0);
   }
   // Without so many, batches that are held would keep the next one from being made: one more than may be held, by all consumers
   // together, and than a round has that is gathered before it is dealt.
@@ -92,6 +98,9 @@ struct Config : supervisor::Settings {
   // Batches asked for and not yet yielded, at most.
   [[nodiscard]] std::uint32_t window() const { return workers * prefetch_factor; }
 };
+
+// Whether there are the processors and memory nodes that it names, and room on the latter for `bytes`. E_ARGUMENT, E_MEMORY.
+Status check_placement(const Config& config, std::uint64_t bytes, const os::SystemFiles& files, Error& error);
 
 // `sampler` is what config->sampler stands for.
 Status read_config(const feedlane_loader_config* config, const sampler::Sampler* sampler, Config& out, Error& error);

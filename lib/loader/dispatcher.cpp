@@ -27,14 +27,14 @@ bool Dispatcher::can_draw() const {
   const bool keeps_one = roster_.stuck() != 0 && ledger_.in_flight() != 0;
   const auto has_slot = [&] { return keeps_one ? memory_.slots.free() > 1 : memory_.slots.any_free(); };
   return has_begun_ && !order_->is_exhausted() && !failure_.is_set() && sampler_error_.code == FEEDLANE_OK &&
-         ledger_.in_flight() < config_.window() && (order_->has_slot() || has_slot());
+         ledger_.in_flight() < memory_.prefetch.window() && (order_->has_slot() || has_slot());
 }
 
 // All that `can_draw` asks for is there but a slot. With a worker that is stuck more than one may have to be free.
 bool Dispatcher::lacks_slot() const {
   if (roster_.stuck() != 0) return true;
-  return has_begun_ && !order_->is_exhausted() && ledger_.in_flight() < config_.window() && !order_->has_slot() &&
-         !memory_.slots.any_free();
+  return has_begun_ && !order_->is_exhausted() && ledger_.in_flight() < memory_.prefetch.window() &&
+         !order_->has_slot() && !memory_.slots.any_free();
 }
 
 Status Dispatcher::dispatch(Error& error) {
@@ -112,7 +112,7 @@ bool can_take(const Member& m, std::uint32_t prefetch_factor) {
 std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
   // The batches of a worker that is lost go to others, unless nobody else can make them.
   if (entry.home != Entry::anyone && (entry.is_bound || !roster_.at(entry.home).is_lost()))
-    return can_take(roster_.at(entry.home), config_.prefetch_factor) ? entry.home : Entry::anyone;
+    return can_take(roster_.at(entry.home), memory_.prefetch.per_worker()) ? entry.home : Entry::anyone;
   std::uint32_t best = Entry::anyone;
   bool any_ready = false;
   const auto rank = [&](std::uint32_t w) {
@@ -123,7 +123,8 @@ std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
   for (std::uint32_t i = 1; i <= crew_.size(); i++) {
     const std::uint32_t w = (last_chosen_ + i) % crew_.size();
     any_ready = any_ready || roster_.at(w).is_ready();
-    if (can_take(roster_.at(w), config_.prefetch_factor) && (best == Entry::anyone || rank(w) < rank(best))) best = w;
+    if (can_take(roster_.at(w), memory_.prefetch.per_worker()) && (best == Entry::anyone || rank(w) < rank(best)))
+      best = w;
   }
   if (best == Entry::anyone || (any_ready && !roster_.at(best).is_ready())) return Entry::anyone;
   return last_chosen_ = best;

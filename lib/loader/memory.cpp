@@ -32,14 +32,16 @@ Status fit_budget(const Config& config, shm::Geometry& g, monitor::EventQueue& e
         "the budget is {}",
         each, least - 1, least * each, config.window(), g.slots * each, found);
   if (fit >= g.slots) return FEEDLANE_OK;
+  const std::uint32_t wanted = g.slots;
+  g.slots = static_cast<std::uint32_t>(fit);
+  if (config.chooses_prefetch) return FEEDLANE_OK;
   Error warning;
   (void)warning.refuse(
-      FEEDLANE_E_LIMIT, "config.arena_bytes", found, g.slots * each,
+      FEEDLANE_E_LIMIT, "config.arena_bytes", found, wanted * each,
       "the budget has room for {} slots, the window of {} batches and those held want {}: fewer batches "
       "are made ahead",
-      fit, config.window(), g.slots);
+      fit, config.window(), wanted);
   events.push(FEEDLANE_EVENT_WARNING, warning);
-  g.slots = static_cast<std::uint32_t>(fit);
   return FEEDLANE_OK;
 }
 
@@ -91,8 +93,10 @@ Status Memory::create_segments(const Config& config, const shm::Geometry& g, con
                                Error& error) {
   shm::Plan plan;
   const Status s = shm::make_plan(g, plan, error);
-  const shm::Holes holes = config.forbids_holes() ? shm::Holes::forbidden : shm::Holes::allowed;
-  return s == FEEDLANE_OK ? segments.create(plan, files, error, holes) : s;
+  const shm::DataTerms terms{.holes = config.forbids_holes() ? shm::Holes::forbidden : shm::Holes::allowed,
+                             .nodes = config.memory_nodes.is_empty() ? nullptr : &config.memory_nodes,
+                             .is_populated = config.is_pinned && config.staged == 0};
+  return s == FEEDLANE_OK ? segments.create(plan, files, error, terms) : s;
 }
 
 void Memory::write_facts(const Config& config) {
@@ -100,7 +104,6 @@ void Memory::write_facts(const Config& config) {
   facts.created_ns = static_cast<std::uint64_t>(os::now_ns());
   facts.pid = static_cast<std::uint64_t>(::getpid());
   facts.start = static_cast<std::uint32_t>(config.start);
-  facts.prefetch_factor = config.prefetch_factor;
   facts.held = config.held;
   facts.task_timeout_ns = config.has_task_timeout() ? config.task_timeout_ns : 0;
   (void)format_to(facts.version, "{}.{}.{}", FEEDLANE_VERSION_MAJOR, FEEDLANE_VERSION_MINOR, FEEDLANE_VERSION_PATCH);
@@ -111,6 +114,7 @@ Status Memory::create(const Config& config, std::uint64_t state_bytes, const os:
                       monitor::EventQueue& events, Error& error) {
   shm::Geometry g{};
   Status s = plan(config, state_bytes, events, g, error);
+  if (s == FEEDLANE_OK) s = check_placement(config, g.slots * shm::align_payload(g.reserved_bytes), files, error);
   if (s != FEEDLANE_OK) return s;
   // Huge pages want slots without the little address space that they have beyond their fields. Not for registered memory: what
   // is locked counts against a limit of its own.
@@ -131,9 +135,21 @@ Status Memory::create(const Config& config, std::uint64_t state_bytes, const os:
   stamps.use(segments);
   events.use(segments);
   slots.reset(g.slots, counters(), &segments);
+  start_prefetch(config, g.slots);
   slot_memory.reset(segments);
   segments.poison_payloads();
   return FEEDLANE_OK;
+}
+
+void Memory::start_prefetch(const Config& config, std::uint32_t slot_count) {
+  std::uint32_t start = config.prefetch_factor;
+  std::uint32_t limit = start;
+  if (config.chooses_prefetch) {
+    const std::uint32_t beside = std::min(slot_count, config.slots_beside());
+    limit = std::clamp((slot_count - beside) / config.workers, 1U, Prefetch::most);
+    start = std::min(Prefetch::first, limit);
+  }
+  prefetch.use(config.workers, start, limit, counters().prefetch);
 }
 
 void Memory::restore_free_slots() {

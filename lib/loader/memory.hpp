@@ -8,6 +8,7 @@
 #include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "loader/config.hpp"
+#include "loader/prefetch.hpp"
 #include "loader/slot_memory.hpp"
 #include "loader/stamps.hpp"
 #include "monitor/events.hpp"
@@ -28,6 +29,7 @@ class Memory {
   SlotMemory slot_memory;
   Stamps stamps;
   monitor::EpochFigures figures;
+  Prefetch prefetch;
   // Releases by streams that have not come to an end: each may free a slot.
   std::atomic<std::uint32_t> pending_releases{0};
 
@@ -50,6 +52,7 @@ class Memory {
   Status plan(const Config& config, std::uint64_t state_bytes, monitor::EventQueue& events, shm::Geometry& geometry,
               Error& error) const;
   void write_facts(const Config& config);
+  void start_prefetch(const Config& config, std::uint32_t slot_count);
   Status create_segments(const Config& config, const shm::Geometry& geometry, const os::SystemFiles& files,
                          Error& error);
 };

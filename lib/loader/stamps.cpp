@@ -86,7 +86,8 @@ void Stamps::on_result(std::uint32_t slot, std::uint64_t begun_ns, std::uint64_t
   write(record.swept_ns, now);
 }
 
-void Stamps::on_yield(std::uint32_t slot, const Yielded& yielded) {
+Stamps::Exposure Stamps::on_yield(std::uint32_t slot, const Yielded& yielded) {
+  const Exposure exposure{exposed_ns_, now_ns_, is_first_};
   shm::BatchRecord& record = *segments_->slot_record(slot);
   const bool was_sent = read(record.task) != 0;
   if (was_sent) {
@@ -106,6 +107,7 @@ void Stamps::on_yield(std::uint32_t slot, const Yielded& yielded) {
     trace_.append(record, static_cast<std::uint64_t>(now_ns_));
     write(record.task, std::uint64_t{0});
   }
+  return exposure;
 }
 
 void Stamps::count_times(shm::BatchRecord& record) {

@@ -38,7 +38,13 @@ class Stamps {
     std::uint64_t rows = 0;
     std::uint64_t bytes = 0;
   };
-  void on_yield(std::uint32_t slot, const Yielded& yielded);
+  // For how long next waited for it.
+  struct Exposure {
+    std::uint64_t waited_ns = 0;
+    std::int64_t yielded_ns = 0;
+    bool is_first = false;  // of its epoch
+  };
+  Exposure on_yield(std::uint32_t slot, const Yielded& yielded);
   // The stamps of a yielded batch.
   void list(std::uint32_t slot, feedlane_batch& out) const;
 

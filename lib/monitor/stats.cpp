@@ -134,7 +134,7 @@ feedlane_loader_info read_info(const shm::Segments& segments) {
   info.created_ns = facts.created_ns;
   info.start = static_cast<std::int32_t>(facts.start);
   info.workers = static_cast<std::int32_t>(geometry.workers);
-  info.prefetch_factor = static_cast<std::int32_t>(facts.prefetch_factor);
+  info.prefetch_factor = static_cast<std::int32_t>(read(c.prefetch));
   info.held = static_cast<std::int32_t>(facts.held);
   info.batch_size = geometry.max_rows;
   info.task_timeout_ns = facts.task_timeout_ns;

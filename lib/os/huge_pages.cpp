@@ -4,16 +4,12 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cinttypes>
-#include <csignal>
-#include <cstddef>
 #include <cstdio>
 #include <fstream>
 #include <string>
-#include <system_error>
-#include <thread>
-#include <vector>
+
+#include "os/populate.hpp"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -50,35 +46,8 @@ std::uint64_t huge_page_bytes(const SystemFiles& files) {
 }
 
 void fill_with_huge_pages(void* mapping, std::uint64_t bytes, std::uint64_t page, const SystemFiles& files) {
-  auto* const begin = static_cast<std::byte*>(mapping);
-  const std::uint64_t pages = bytes / page;
-  if (pages == 0 || ::madvise(begin, pages * page, MADV_HUGEPAGE) != 0) return;
-  // Populating clears the memory, as fast as one processor writes. A thread is worth its cost for some milliseconds of that.
-  constexpr std::uint64_t worth_a_thread = std::uint64_t{16} << 20;
-  const std::uint64_t most = std::min({std::uint64_t{8}, pages, static_cast<std::uint64_t>(usable_cpus(files))});
-  const std::uint64_t threads = std::clamp<std::uint64_t>(pages * page / worth_a_thread, 1, most);
-  const std::uint64_t step = std::max<std::uint64_t>(1, worth_a_thread / page);
-  const auto fill = [&](std::uint64_t part) {
-    const std::uint64_t from = pages * part / threads;
-    const std::uint64_t until = pages * (part + 1) / threads;
-    for (std::uint64_t at = from; at < until; at += step)  // a pending signal waits for the end of a call
-      (void)::madvise(begin + at * page, std::min(step, until - at) * page, MADV_POPULATE_WRITE);
-  };
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  (void)::pthread_sigmask(SIG_BLOCK, &all, &before);  // signals must go to the host's threads
-  std::vector<std::thread> others;
-  std::uint64_t part = 1;
-  try {
-    others.reserve(threads);
-    for (; part < threads; part++) others.emplace_back(fill, part);
-  } catch (const std::system_error&) {  // no more threads: the later reservation fills the rest with small pages
-  } catch (const std::bad_alloc&) {
-  }
-  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  fill(0);
-  for (std::thread& t : others) t.join();
+  const std::uint64_t whole = bytes / page * page;
+  if (whole != 0 && ::madvise(mapping, whole, MADV_HUGEPAGE) == 0) populate(mapping, {{0, whole}}, page, files);
 }
 
 std::uint64_t huge_bytes(const void* mapping, const SystemFiles& files) {

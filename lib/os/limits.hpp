@@ -16,6 +16,8 @@ struct SystemFiles {
   std::string proc = "/proc";
   std::string cgroup = "/sys/fs/cgroup";
   std::string huge_pages = "/sys/kernel/mm/transparent_hugepage";
+  std::string processors = "/sys/devices/system/cpu";
+  std::string nodes = "/sys/devices/system/node";
 };
 
 // Bytes available under one limit, and the limit's name.

@@ -194,7 +194,14 @@ struct Start {
   char* const* environment;
   int inherited_fd;
   int lifeline;
-  int report;  // write end of a pipe that exec closes; errno goes there if exec fails
+  const NumberSet* cpus;
+  int report;  // write end of a pipe that exec closes; a Failure goes there if exec fails
+};
+
+// Why a child could not execute a program.
+struct Failure {
+  int reason = 0;        // errno; 0: it could
+  bool is_cpus = false;  // none of the processors may be used
 };
 
 // Between vfork and exec this shares the parent's memory, so only system calls. Returns 0, or errno.
@@ -227,9 +234,11 @@ int exec_first(const Start& start) {
 }
 
 [[noreturn]] void become(const Start& start) {
-  int reason = prepare_to_exec(start);
-  if (reason == 0) reason = exec_first(start);
-  (void)!::write(start.report, &reason, sizeof reason);
+  Failure failure;
+  if (start.cpus != nullptr) failure = {run_on(*start.cpus), true};
+  if (failure.reason == 0) failure = {prepare_to_exec(start), false};
+  if (failure.reason == 0) failure.reason = exec_first(start);
+  (void)!::write(start.report, &failure, sizeof failure);
   ::_exit(127);
 }
 
@@ -239,15 +248,19 @@ int exec_first(const Start& start) {
   return pid;
 }
 
-// The errno of the child's failed exec, or 0. After vfork the child has reported it by now.
-int failure_of(int report) {
+// After vfork the child has reported it by now.
+Failure failure_of(int report) {
 #ifdef __SANITIZE_THREAD__
   pollfd entry{report, POLLIN, 0};  // with ThreadSanitizer vfork is fork
   while (::poll(&entry, 1, -1) < 0 && errno == EINTR) {
   }
 #endif
-  int reason = 0;
-  return ::read(report, &reason, sizeof reason) == sizeof reason ? reason : 0;
+  Failure failure;
+  return ::read(report, &failure, sizeof failure) == sizeof failure ? failure : Failure{};
+}
+
+Status refuse_cpus(int reason, const NumberSet& cpus, Error& error) {
+  return error.os(reason, "a worker can't run on the {} processors up to {} that it should", cpus.count(), cpus.last());
 }
 
 }  // namespace
@@ -262,16 +275,18 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "starting worker program {}", argv[0]);
   const Fd read_end(pair[0]);
   Fd write_end(pair[1]);
-  const Start start{files, argv.data(), environment.data(), request.inherited_fd, request.lifeline, write_end.get()};
-  int failed = 0;
+  const Start start{files,        argv.data(),    environment.data(), request.inherited_fd, request.lifeline,
+                    request.cpus, write_end.get()};
+  Failure failed;
   {
     const SignalBlock block;  // no signal handler of the host must run in the child
     pid = start_child(start);
-    failed = pid < 0 ? errno : 0;
+    failed.reason = pid < 0 ? errno : 0;
   }
   write_end.reset();
-  if (pid >= 0 && (failed = failure_of(read_end.get())) != 0) kill_and_reap(pid);
-  if (failed != 0) return error.os(failed, "starting worker program {}", argv[0]);
+  if (pid >= 0 && (failed = failure_of(read_end.get())).reason != 0) kill_and_reap(pid);
+  if (failed.reason != 0 && failed.is_cpus) return refuse_cpus(failed.reason, *request.cpus, error);
+  if (failed.reason != 0) return error.os(failed.reason, "starting worker program {}", argv[0]);
   return watch_child(pid, pidfd, error);
 }
 
@@ -350,7 +365,7 @@ void Lifeline::cut() {
   write_end_.reset();
 }
 
-Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline) {
+Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline, const NumberSet* cpus) {
   WriteEnds& all = write_ends();
   const std::lock_guard lifelines(all.mutex);
   const std::lock_guard children(abandoned().mutex);
@@ -362,9 +377,17 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline) {
     all.drop_inherited();
     // In the child, because the parent may be killed before it could do this.
     if (lifeline >= 0 && tie_lifeline(lifeline, ::getpid(), error) != FEEDLANE_OK) ::_exit(1);
+    // Before it can start a thread.
+    if (cpus != nullptr && run_on(*cpus) != 0) ::_exit(1);
     return FEEDLANE_OK;
   }
   (void)::setpgid(pid, pid);  // parent and child both do this, so that the group exists before it is signalled
+  if (cpus != nullptr) {      // the child can't say why it failed
+    if (const int reason = run_on(*cpus, pid); reason != 0 && reason != ESRCH) {
+      kill_and_reap(pid);
+      return refuse_cpus(reason, *cpus, error);
+    }
+  }
   return watch_child(pid, pidfd, error);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "os/fd.hpp"
+#include "os/placement.hpp"
 
 namespace feedlane::os {
 
@@ -49,8 +50,9 @@ bool reap_abandoned() noexcept;
 struct SpawnRequest {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH
   std::vector<std::string> environment;
-  int inherited_fd = -1;  // stays open across exec under the same number
-  int lifeline = -1;      // read end of the lifeline that the process is tied to before it runs; -1: none
+  int inherited_fd = -1;            // stays open across exec under the same number
+  int lifeline = -1;                // read end of the lifeline that the process is tied to before it runs; -1: none
+  const NumberSet* cpus = nullptr;  // that it runs on; nullptr: where this process does
 };
 // Starts a program in a new process group, with default signal dispositions and an empty signal mask. On failure no process
 // is left. At no moment can the process outlive the other end of its lifeline.
@@ -85,6 +87,6 @@ void drop_inherited_lifelines();
 
 // fork, with no lock of this library held by another thread. The child leads a process group and closes the write ends of all
 // lifelines of all loaders; otherwise workers would outlive the trainer as long as the child runs. `pid` is 0 in the child.
-Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline = -1);
+Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline = -1, const NumberSet* cpus = nullptr);
 
 }  // namespace feedlane::os

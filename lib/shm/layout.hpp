@@ -141,24 +141,23 @@ struct LoaderCounters {
   Word64 restarts_hung;
   Word64 restarts_invalid;
   Word64 restarts_unattached;
+  Word64 prefetch;                             // batches in flight per worker, at most
   alignas(writer_distance) Word64 slots_held;  // slots of batches that the trainer holds now; all others are free
 };
 static_assert(sizeof(LoaderCounters) == 384 && offsetof(LoaderCounters, epoch) == 128 &&
-              offsetof(LoaderCounters, restarts_unattached) == 232 && offsetof(LoaderCounters, slots_held) == 256);
+              offsetof(LoaderCounters, prefetch) == 240 && offsetof(LoaderCounters, slots_held) == 256);
 
 // control: what the loader is, for monitors. Written when it is created.
 struct LoaderFacts {
   std::uint64_t created_ns;
   std::uint64_t pid;
   std::uint32_t start;  // FEEDLANE_START_*
-  std::uint32_t prefetch_factor;
   std::uint32_t held;
-  std::uint32_t reserved;
   std::int64_t task_timeout_ns;  // 0: none
   char version[16];              // of the library
   char name[64];                 // config.name
 };
-static_assert(sizeof(LoaderFacts) == 120 && offsetof(LoaderFacts, name) == 56);
+static_assert(sizeof(LoaderFacts) == 112 && offsetof(LoaderFacts, name) == 48);
 
 // control: how often which duration occurred. Bucket 0: 0 ns; b: 2^(b-1) to 2^b - 1 ns; the last one: all longer ones.
 constexpr std::size_t histogram_buckets = FEEDLANE_HISTOGRAM_BUCKETS;

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <vector>
 
 #include "os/huge_pages.hpp"
 #include "os/memfd.hpp"
+#include "os/populate.hpp"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -75,14 +77,29 @@ void write_header(const Half& half, std::uint64_t bytes, std::uint64_t pair_id, 
   std::memcpy(mapping.data(), &header, sizeof header);
 }
 
-// `holes` concerns data; holes in control are never possible.
-Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, Holes holes, std::uint64_t pair_id,
-                   std::uint64_t huge_page, os::Fd& fd, Mapping& mapping, const os::SystemFiles& files, Error& error) {
+void populate_parts(const Mapping& mapping, const Parts& parts, const os::SystemFiles& files) {
+  std::vector<os::Stretch> stretches;
+  if (has_no_holes(parts)) {
+    stretches.push_back({0, parts.total()});
+  } else {
+    stretches.reserve(parts.count + 1);
+    stretches.push_back({0, parts.first});
+    for (std::uint64_t i = 0; i < parts.count; i++) stretches.push_back({parts.first + i * parts.stride, parts.bytes});
+  }
+  os::populate(mapping.data(), stretches, page_bytes(), files);
+}
+
+// `terms` are of data; in control holes are never possible.
+Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, const DataTerms& terms,
+                   std::uint64_t pair_id, std::uint64_t huge_page, os::Fd& fd, Mapping& mapping,
+                   const os::SystemFiles& files, Error& error) {
   const Children children = half.is_control() ? Children::none : Children::inherit;
-  const int seals = half.seals | (holes == Holes::forbidden ? F_SEAL_FUTURE_WRITE : 0);
+  const int seals = half.seals | (terms.holes == Holes::forbidden ? F_SEAL_FUTURE_WRITE : 0);
   Status s = os::create_memfd(half.name, bytes, fd, error);
   if (s == FEEDLANE_OK) s = mapping.map(fd.get(), bytes, Access::read_write, children, error);
+  if (s == FEEDLANE_OK && terms.nodes != nullptr) s = os::bind_memory(mapping.data(), bytes, *terms.nodes, error);
   if (s == FEEDLANE_OK && huge_page != 0) os::fill_with_huge_pages(mapping.data(), bytes, huge_page, files);
+  if (s == FEEDLANE_OK && huge_page == 0 && terms.is_populated) populate_parts(mapping, reserved, files);
   if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
   if (s == FEEDLANE_OK) s = os::add_seals(fd.get(), seals, error);
   if (s != FEEDLANE_OK) return s;
@@ -149,7 +166,7 @@ std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& fil
 // ---- any pair ----
 
 Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes,
-                           const Parts& reserved, const os::SystemFiles& files, Error& error, Holes holes) {
+                           const Parts& reserved, const os::SystemFiles& files, Error& error, const DataTerms& terms) {
   if (const Status s = os::check_memory({control_bytes, data_bytes}, control_bytes + reserved.total(), files, error);
       s != FEEDLANE_OK)
     return s;
@@ -157,22 +174,22 @@ Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::u
   if (s != FEEDLANE_OK) return s;
   const std::uint64_t huge_page = has_no_holes(reserved) ? huge_page_for(data_bytes, files) : 0;
   asked_for_huge_pages_ = huge_page != 0;
-  return create_half(data_half(kind), data_bytes, reserved, holes, pair_id_, huge_page, data_fd_, data_, files, error);
+  return create_half(data_half(kind), data_bytes, reserved, terms, pair_id_, huge_page, data_fd_, data_, files, error);
 }
 
 Status SegmentPair::create_control(SegmentKind kind, std::uint64_t control_bytes, const os::SystemFiles& files,
                                    Error& error) {
   if (::getrandom(&pair_id_, sizeof pair_id_, 0) != sizeof pair_id_) return error.os(errno, "getrandom");
   kind_ = kind;
-  return create_half(control_half(kind), control_bytes, {control_bytes}, Holes::forbidden, pair_id_, 0, control_fd_,
-                     control_, files, error);
+  return create_half(control_half(kind), control_bytes, {control_bytes}, {.holes = Holes::forbidden}, pair_id_, 0,
+                     control_fd_, control_, files, error);
 }
 
 Status SegmentPair::create_data(std::uint64_t bytes, const os::SystemFiles& files, DataSegment& out,
                                 Error& error) const {
   out.mapping_.unmap();
-  const Status s = create_half(data_half(kind_), bytes, {bytes}, Holes::allowed, pair_id_, huge_page_for(bytes, files),
-                               out.fd_, out.mapping_, files, error);
+  const Status s = create_half(data_half(kind_), bytes, {bytes}, {}, pair_id_, huge_page_for(bytes, files), out.fd_,
+                               out.mapping_, files, error);
   if (s != FEEDLANE_OK) out = DataSegment{};
   return s;
 }
@@ -243,13 +260,13 @@ void SegmentPair::unmap() {
 
 // ---- a loader's ----
 
-Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& error, Holes holes) {
+Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& error, const DataTerms& terms) {
   const Parts reserved{plan.payload, plan.geometry.slots, plan.slot_stride, plan.slot_reserved};
   os::FileId id;
-  Status s = pair_.create(SegmentKind::control, plan.control_bytes, plan.data_bytes, reserved, files, error, holes);
+  Status s = pair_.create(SegmentKind::control, plan.control_bytes, plan.data_bytes, reserved, files, error, terms);
   if (s == FEEDLANE_OK) s = os::file_id(pair_.data_fd(), id, error);
   if (s != FEEDLANE_OK) return s;
-  holes_ = holes;
+  holes_ = terms.holes;
   plan_ = plan;
   plan_.geometry.data_device = id.device;
   plan_.geometry.data_inode = id.inode;

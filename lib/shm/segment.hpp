@@ -8,6 +8,7 @@
 #include "os/fd.hpp"
 #include "os/limits.hpp"
 #include "os/memfd.hpp"
+#include "os/placement.hpp"
 #include "shm/asan.hpp"
 #include "shm/layout.hpp"
 #include "shm/mapping.hpp"
@@ -36,6 +37,13 @@ std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& fil
 
 // Whether holes may be punched into data: by a faulty worker, and by the trainer to give memory back.
 enum class Holes { allowed, forbidden };
+
+// How the memory of data is made.
+struct DataTerms {
+  Holes holes = Holes::allowed;
+  const os::NumberSet* nodes = nullptr;  // memory nodes that it comes from; nullptr: as the kernel decides
+  bool is_populated = false;             // at once, by several threads: it is going to be registered
+};
 
 // The data segment of one lane of a standalone ring, on the side that created it. Several belong to one control segment.
 class DataSegment {
@@ -67,7 +75,7 @@ class SegmentPair {
   // uses huge pages if the system has some. If holes are forbidden, data can be written only by this mapping and those that
   // forked children inherit.
   Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const Parts& reserved,
-                const os::SystemFiles& files, Error& error, Holes holes = Holes::allowed);
+                const os::SystemFiles& files, Error& error, const DataTerms& terms = {});
   // The same without data; then any number of data segments, each fully reserved. A peer attaches to control and one of them.
   // The caller checks that there is enough memory before it creates control.
   Status create_control(SegmentKind kind, std::uint64_t control_bytes, const os::SystemFiles& files, Error& error);
@@ -118,7 +126,7 @@ class Segments {
   Segments& operator=(const Segments&) = delete;
   ~Segments() { unmap(); }
   // Trainer: creates them by the plan and writes its geometry into control.
-  Status create(const Plan& plan, const os::SystemFiles& files, Error& error, Holes holes = Holes::allowed);
+  Status create(const Plan& plan, const os::SystemFiles& files, Error& error, const DataTerms& terms = {});
   // Worker: computes the plan from the geometry in control. E_ABI, E_CORRUPT.
   Status attach(int control_fd, int data_fd, Error& error) {
     return attach(control_fd, data_fd, Access::read_write, error);

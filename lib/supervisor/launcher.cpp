@@ -13,7 +13,9 @@ class SpawnLauncher final : public Launcher {
  public:
   explicit SpawnLauncher(const Settings& settings) : Launcher(settings.start), settings_(settings) {}
   Status start(Peer& peer, os::Fd theirs, os::Poller& poller, Error& error) override {
-    return peer.spawn({settings_.argv, settings_.environment}, std::move(theirs), poller, error);
+    return peer.spawn(
+        {.argv = settings_.argv, .environment = settings_.environment, .cpus = settings_.cpus_of(peer.id())},
+        std::move(theirs), poller, error);
   }
 
  private:
@@ -22,15 +24,17 @@ class SpawnLauncher final : public Launcher {
 
 class ForkLauncher final : public Launcher {
  public:
-  explicit ForkLauncher(ChildMain child_main) : Launcher(FEEDLANE_START_FORK), child_main_(std::move(child_main)) {}
+  ForkLauncher(const Settings& settings, ChildMain child_main)
+      : Launcher(settings.start), settings_(settings), child_main_(std::move(child_main)) {}
   Status start(Peer& peer, os::Fd theirs, os::Poller& poller, Error& error) override {
     bool is_child = false;
-    const Status s = peer.fork(poller, is_child, error);
+    const Status s = peer.fork(settings_.cpus_of(peer.id()), poller, is_child, error);
     if (is_child) child_main_(theirs.release());  // does not return
     return s;
   }
 
  private:
+  const Settings& settings_;
   ChildMain child_main_;
 };
 
@@ -92,7 +96,7 @@ Status refuse_offer(std::int32_t mode, Error& error) {
 
 std::unique_ptr<Launcher> make_launcher(const Settings& settings, ChildMain child_main) {
   switch (settings.start) {
-    case FEEDLANE_START_FORK: return std::make_unique<ForkLauncher>(std::move(child_main));
+    case FEEDLANE_START_FORK: return std::make_unique<ForkLauncher>(settings, std::move(child_main));
     case FEEDLANE_START_THREAD: return std::make_unique<ThreadLauncher>();
     case FEEDLANE_START_EXTERNAL: return std::make_unique<ExternalLauncher>();
     default: return std::make_unique<SpawnLauncher>(settings);

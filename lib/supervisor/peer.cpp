@@ -83,9 +83,9 @@ Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, 
   return watch(poller, error);
 }
 
-Status Peer::fork(os::Poller& poller, bool& is_child, Error& error) {
+Status Peer::fork(const os::NumberSet* cpus, os::Poller& poller, bool& is_child, Error& error) {
   pid_t pid = 0;
-  const Status s = os::fork_process(pid, process_, error, untied_.get());
+  const Status s = os::fork_process(pid, process_, error, untied_.get(), cpus);
   is_child = s == FEEDLANE_OK && pid == 0;
   if (is_child) return s;
   if (s != FEEDLANE_OK) {

@@ -52,7 +52,7 @@ class Peer {
   Status spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error);
   // Forks this process. In the parent, which watches the child from here on, `is_child` is false. The child closes what is the
   // trainer's alone by close_in_child, of all peers.
-  Status fork(os::Poller& poller, bool& is_child, Error& error);
+  Status fork(const os::NumberSet* cpus, os::Poller& poller, bool& is_child, Error& error);
   void close_in_child();
   // Who works in this place.
   enum class Kind {
@@ -106,6 +106,7 @@ class Peer {
     trainer_row_->state_since_ns.store(static_cast<std::uint64_t>(os::now_ns()), std::memory_order_relaxed);
     trainer_row_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
   }
+  [[nodiscard]] std::uint32_t id() const { return id_; }
   [[nodiscard]] pid_t pid() const { return static_cast<pid_t>(trainer_row_->pid.load(std::memory_order_relaxed)); }
   [[nodiscard]] std::uint32_t generation() const { return trainer_row_->generation.load(std::memory_order_relaxed); }
   // It is there, and tasks may be sent to it.

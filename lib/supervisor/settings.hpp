@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "feedlane/loader.h"
+#include "os/placement.hpp"
 
 namespace feedlane::supervisor {
 
@@ -22,7 +23,11 @@ struct Settings {
   std::int64_t term_timeout_ns = 0;
   std::int64_t task_timeout_ns = FEEDLANE_FOREVER;
   std::uint32_t max_restarts = 0;
+  std::vector<os::NumberSet> cpus;  // worker w runs on set w modulo their number; empty: where this process does
 
+  [[nodiscard]] const os::NumberSet* cpus_of(std::uint32_t worker) const {
+    return cpus.empty() ? nullptr : &cpus[worker % cpus.size()];
+  }
   [[nodiscard]] bool has_task_timeout() const { return task_timeout_ns != FEEDLANE_FOREVER; }
   [[nodiscard]] bool has_start_timeout() const { return start_timeout_ns < FEEDLANE_FOREVER / 2; }
 };

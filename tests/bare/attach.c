@@ -148,7 +148,7 @@ static struct plan make_plan(const struct Geometry *g) {
   p.config = region(&end, 64, g->config_bytes);
   p.task_rings = region(&end, 4096, g->workers * p.ring_bytes);
   p.index_lists = region(&end, 4096, g->slots * p.list_stride);
-  p.facts = region(&end, 128, 120);  // this and the following: for monitors
+  p.facts = region(&end, 128, 112);  // this and the following: for monitors
   p.timings = region(&end, 128, g->workers * (uint64_t)2304);
   p.errors = region(&end, 128, ERROR_ROWS * 272);
   p.slot_records = region(&end, 128, g->slots * (uint64_t)128);

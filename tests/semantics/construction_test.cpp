@@ -34,7 +34,9 @@ const char* const iterable_only = "only for iterable data sets";
 const Refusal refusals[] = {
     // numbers
     {"config.workers", -1, 0, forked_map, SET(workers, -1), "not negative"},
-    {"config.prefetch_factor", -1, 0, forked_map, SET(prefetch_factor, -1), "not negative"},
+    {"config.prefetch_factor", -2, -1, forked_map, SET(prefetch_factor, -2), "not negative"},
+    {"config.arena_bytes", 0, 1, forked_map, SET(prefetch_factor, FEEDLANE_PREFETCH_AUTO),
+     "needs a budget for the slots"},
     {"config.batch_size", -2, -1, inline_map, SET(batch_size, -2), "at least one row"},
     {"config.iterable", -1, 0, inline_map, SET(iterable, -1), flag},
     {"config.iterable", 2, 1, inline_map, SET(iterable, 2), flag},

@@ -10,24 +10,23 @@ function table(texts)
 end
 
 """
-Creates the library's loader. `specs` are the fields, `members` go into the configuration as they are. Returns the handle.
+Creates the library's loader. `specs` are the fields, `texts` members that are texts, empty ones left out, `members` go into the configuration as they are. Returns the handle.
 """
-function create(specs, sampler::Sampler, maker, argv, worker_config, env, state, name, share_path; members...)
+function create(specs, sampler::Sampler, maker, argv, worker_config, env, state, texts; members...)
     names = [Base.cconvert(Cstring, spec.name) for spec in specs]
     fields = L.feedlane_field[field_of(spec, pointer(name)) for (spec, name) in zip(specs, names)]
     dataset = maker === nothing ? nothing : inline_dataset(maker)
     arguments, kept_arguments = argv === nothing ? (nothing, nothing) : table(argv)
     variables, kept_variables = env === nothing ? (nothing, nothing) : table(["$name=$value" for (name, value) in env])
-    label, place = Base.cconvert(Cstring, String(name)), Base.cconvert(Cstring, String(share_path))
+    kept_texts = map(text -> Base.cconvert(Cstring, String(text)), texts)
     out = Ref{Ptr{L.feedlane_loader}}(C_NULL)
-    GC.@preserve names fields dataset arguments kept_arguments variables kept_variables worker_config state sampler label place begin
+    GC.@preserve names fields dataset arguments kept_arguments variables kept_variables worker_config state sampler kept_texts begin
         config = struct_of(L.feedlane_loader_config; sampler=sampler.address, fields=pointer(fields),
             field_count=length(fields), dataset=maker === nothing ? C_NULL : Base.unsafe_convert(Ptr{L.feedlane_dataset}, dataset),
             argv=arguments === nothing ? C_NULL : pointer(arguments), envp=variables === nothing ? C_NULL : pointer(variables),
             worker_config=pointer(worker_config), worker_config_bytes=length(worker_config),
             state=state === nothing ? C_NULL : pointer(state), state_bytes=state === nothing ? 0 : length(state),
-            name=isempty(label) ? C_NULL : pointer(label), share_path=isempty(place) ? C_NULL : pointer(place),
-            members...)
+            map(text -> isempty(text) ? C_NULL : pointer(text), kept_texts)..., members...)
         checked(err -> L.feedlane_loader_create(config, out, err))
     end
     return Handle(out[], maker !== nothing, maker)

@@ -30,10 +30,14 @@ The workers:
   script or the REPL has defined in `Main` must then be defined by `setup`, a file or an expression for the worker's `Main`.
 - `worker_config`: a text for the worker program.
 - `keep_workers`: they stay for the next epoch.
-- `prefetch`: batches in preparation per worker (2). `held`: batches that the trainer keeps without fewer in preparation (1).
+- `prefetch`: batches in preparation per worker (2); `:auto`: as many as shorten the trainer's waits, within `arena_bytes`.
+- `held`: batches that the trainer keeps without fewer in preparation (1).
 - `dispatch`: `:least_loaded` or `:round_robin`. `env`: pairs, the workers' whole environment.
 - `name`: a text of at most 63 bytes that monitors show. `trace`: how many batches `Feedlane.trace` keeps (0: as many as the
   environment's FEEDLANE_TRACE says, or none).
+- `arena_bytes`: a limit for the memory of all batches; 0: none.
+- `worker_cpus`: processors that workers run on, `"0-15"`, or a list for each worker, `"0-7;8-15"`. `memory_nodes`: nodes that the
+  batches' memory comes from, `"1"`, or several in turn, `"0-1"`.
 - `max_batches`: batches of an epoch, after which it ends; 0: no limit.
 - `max_restarts`, `max_kills_per_batch`, `task_timeout`, `start_timeout`, `stop_timeout` (seconds): for workers that die or hang.
 
@@ -58,7 +62,8 @@ function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampl
                 out_of_order=false, state=nothing, worker=nothing, worker_config="", setup=nothing, keep_workers=workers > 0,
                 prefetch=0, held=0, dispatch=:least_loaded, env=nothing, max_restarts=0, max_kills_per_batch=0,
                 task_timeout=0, start_timeout=0, stop_timeout=0, name="", trace=0, max_batches=0,
-                share=:none, consumers=0, share_path="", share_tail=false)
+                share=:none, consumers=0, share_path="", share_tail=false,
+                arena_bytes=0, worker_cpus="", memory_nodes="")
     names, specs = fields === nothing ? specs_of(getobs(data, 1)) : declared(fields)
     haskey(DISPATCHES, dispatch) || throw(ArgumentError("dispatch=:$dispatch: must be one of $(join(keys(DISPATCHES), ", "))"))
     order_seed = something(seed, rand(UInt64))
@@ -67,9 +72,12 @@ function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampl
     batch_size = order.makes_batches && batchsize == 1 ? 0 : batchsize == 0 ? L.FEEDLANE_UNBATCHED : batchsize
     maker = workers == 0 ? InlineMaker{names,typeof(data),typeof(specs)}(data, specs) : nothing
     argv, config = workers == 0 ? (nothing, UInt8[]) : start_of(data, worker, worker_config, setup)
-    handle = create(specs, order, maker, argv, config, env, state, name, share_path;
+    prefetch isa Symbol && prefetch !== :auto && throw(ArgumentError("prefetch=:$prefetch: must be a number or :auto"))
+    handle = create(specs, order, maker, argv, config, env, state,
+        (name=name, share_path=share_path, worker_cpus=worker_cpus, memory_nodes=memory_nodes);
         batch_size=batch_size, drop_last=!partial, out_of_order=out_of_order,
-        seed=something(seed, 0) % UInt64, has_seed=seed !== nothing, workers=workers, prefetch_factor=prefetch,
+        seed=something(seed, 0) % UInt64, has_seed=seed !== nothing, workers=workers,
+        prefetch_factor=prefetch === :auto ? L.FEEDLANE_PREFETCH_AUTO : prefetch, arena_bytes=arena_bytes,
         dispatch=DISPATCHES[dispatch], keep_workers=keep_workers, held=held, trace=trace, max_batches=max_batches,
         share=choice("share", SHARES, share), consumers=consumers, share_tail=share_tail,
         max_restarts=max_restarts, max_kills_per_batch=max_kills_per_batch, task_timeout_ns=nanoseconds(task_timeout),

@@ -22,6 +22,16 @@
     close(missing_type)
 end
 
+@testset "placement" begin
+    @test thrown(() -> Loader(Squares(8); workers=1, worker_cpus="8000")).argument == "config.worker_cpus"
+    @test thrown(() -> Loader(Squares(8); workers=1, memory_nodes="first")).argument == "config.memory_nodes"
+    @test thrown(() -> Loader(Squares(8); workers=1, prefetch=:auto)).argument == "config.arena_bytes"
+    @test thrown(() -> Loader(Squares(8); workers=1, prefetch=:all)) isa ArgumentError
+    loader = spawned(Squares(20); batchsize=5, prefetch=:auto, arena_bytes=1 << 20, worker_cpus=string(Sys.CPU_THREADS - 1))
+    @test [batch.y[1] for batch in loader] == [1, 36, 121, 256]
+    close(loader)
+end
+
 @testset "misuse" begin
     loader = Loader(Squares(20); batchsize=5)
     batch = first(loader)

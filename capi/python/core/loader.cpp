@@ -113,14 +113,17 @@ bool read_argv(PyObject* object, std::vector<const char*>& argv) {
 // ---- life ----
 
 PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
-  static const char* names[] = {"config", "fields", "data", "sampler",    "pool", "worker_config",
-                                "argv",   "state",  "name", "share_path", nullptr};
+  static const char* names[] = {"config",        "fields",       "data",  "sampler", "pool",
+                                "worker_config", "argv",         "state", "name",    "share_path",
+                                "worker_cpus",   "memory_nodes", nullptr};
   PyObject *numbers = nullptr, *fields = Py_None, *data = Py_None, *sampler = Py_None, *pool = Py_None, *argv = Py_None;
   const char *worker_config = nullptr, *state = nullptr, *name = nullptr, *share_path = nullptr;
+  const char *worker_cpus = nullptr, *memory_nodes = nullptr;
   Py_ssize_t worker_config_bytes = 0, state_bytes = 0, share_path_bytes = 0;
-  if (PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOOOz#Oz#zz#:Loader", const_cast<char**>(names), &PyDict_Type,
+  if (PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOOOz#Oz#zz#zz:Loader", const_cast<char**>(names), &PyDict_Type,
                                   &numbers, &fields, &data, &sampler, &pool, &worker_config, &worker_config_bytes,
-                                  &argv, &state, &state_bytes, &name, &share_path, &share_path_bytes) == 0)
+                                  &argv, &state, &state_bytes, &name, &share_path, &share_path_bytes, &worker_cpus,
+                                  &memory_nodes) == 0)
     return nullptr;
   auto config = init<Config>();
   Lists lists;
@@ -146,6 +149,8 @@ PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
   config.state_bytes = static_cast<std::uint64_t>(state_bytes);
   config.name = name;
   config.share_path = share_path;
+  config.worker_cpus = worker_cpus;
+  config.memory_nodes = memory_nodes;
 
   auto* const loader = new_object<Loader>(type);
   Ref made(reinterpret_cast<PyObject*>(loader));
@@ -315,9 +320,10 @@ PyType_Slot loader_slots[] = {
     {Py_tp_doc,
      const_cast<char*>(
          "Loader(config, fields=None, data=None, sampler=None, pool=None, worker_config=None, argv=None, state=None, "
-         "name=None, share_path=None)\n"
+         "name=None, share_path=None, worker_cpus=None, memory_nodes=None)\n"
          "config: dict of feedlane_loader_config; fields: ((name, (code, bits), shape), ...); data: without workers,\n"
-         "see callbacks.cpp; worker_config, state: bytes; argv: list of bytes; name, share_path: str. One thread at a "
+         "see callbacks.cpp; worker_config, state: bytes; argv: list of bytes; name, share_path, worker_cpus, "
+         "memory_nodes: str. One thread at a "
          "time, but\n"
          "close.")},
     {0, nullptr}};

@@ -21,6 +21,7 @@ FOREVER: int
 MAX_NDIM: int
 MAX_TENSORS: int
 UNBATCHED: int
+PREFETCH_AUTO: int
 
 OK: int
 END: int
@@ -233,10 +234,12 @@ class Loader:
     def __new__(cls, config: dict[str, Any], fields: tuple[tuple[bytes, DType, tuple[int, ...]], ...] | None = None,
                 data: _Dataset | None = None, sampler: Sampler | None = None, pool: Pool | None = None,
                 worker_config: bytes | None = None, argv: list[bytes] | None = None, state: bytes | None = None,
-                name: str | None = None, share_path: bytes | None = None) -> Loader:
+                name: str | None = None, share_path: bytes | None = None,
+                worker_cpus: str | None = None, memory_nodes: str | None = None) -> Loader:
         """config: fields of feedlane_loader_config. fields: name, element type and shape of the tensors. data: instead of
         workers. worker_config: what each worker is told. argv: the command that starts one. state: where the epoch goes on.
-        name: what monitors show. share_path: where consumers may join. ArgumentError, LimitError, OutOfMemory, SystemCallError; CorruptError, AbiError: of the state."""
+        name: what monitors show. share_path: where consumers may join. worker_cpus: processors of the workers. memory_nodes: of the slots.
+        ArgumentError, LimitError, OutOfMemory, SystemCallError; CorruptError, AbiError: of the state."""
     @property
     def is_closed(self) -> bool:
         """Whether close was called."""

@@ -31,6 +31,10 @@ class Loader(feeding.Feeder):
       fields        {name: (dtype, shape)} of the samples' arrays in order: memory is reserved from the start, and samples
                     of another type are an error
       slot_bytes    the largest batch, without `fields`
+      arena_bytes   a limit for the memory of all batches; 0: none. With prefetch_factor="auto" as many batches are in flight,
+                    within this limit, as shorten the loop's waits; `info()` tells the number of the moment
+      worker_cpus   processors that workers run on: "0-15", or a list for each worker, "0-7;8-15", begun anew when there are more
+      memory_nodes  memory nodes that the batches' memory comes from: "1", or several in turn, "0-1"
       dispatch      "least_loaded" or "round_robin" (batch i from worker i mod num_workers, as torch has it)
       pin_memory    a Pool with which the batches' memory is registered, which needs `fields`; True: CUDA's, of torch's current
                     device. Copies may be enqueued (`.to(device, non_blocking=True)`) and the arrays be dropped: the memory is
@@ -65,7 +69,7 @@ class Loader(feeding.Feeder):
                  sampler: samplers.Sampler | Iterable[int] | None = None,
                  batch_sampler: samplers.Sampler | Iterable[Sequence[int]] | None = None, num_workers: int = 0,
                  collate_fn: Callable[[Any], Any] | None = None, drop_last: bool = False, timeout: float = 0,
-                 worker_init_fn: Callable[[int], Any] | None = None, prefetch_factor: int | None = None,
+                 worker_init_fn: Callable[[int], Any] | None = None, prefetch_factor: int | Literal["auto"] | None = None,
                  persistent_workers: bool = False, in_order: bool = True, generator: Any = None,
                  tensors: Literal["numpy", "torch"] = "numpy", seed: int | None = None, held: int = 4,
                  fields: Mapping[str, tuple[npt.DTypeLike, Sequence[int]]] | None = None, slot_bytes: int | None = None,
@@ -76,7 +80,8 @@ class Loader(feeding.Feeder):
                  allow_pickle: bool = False, name: str | None = None, trace: int = 0, progress: bool | TextIO = False,
                  world: int = 0, rank: int = 0, max_batches: int = 0,
                  share: Literal["every", "deal"] | None = None, consumers: int | None = None,
-                 share_path: str | os.PathLike[str] | None = None, share_tail: bool = False) -> None:
+                 share_path: str | os.PathLike[str] | None = None, share_tail: bool = False,
+                 arena_bytes: int = 0, worker_cpus: str | None = None, memory_nodes: str | None = None) -> None:
         """ValueError: an argument out of its domain, or arguments that exclude each other. ImportError: torch is asked for and
         isn't there. What pickle raises of a data set or a function that workers can't get. ArgumentError, LimitError,
         OutOfMemory, SystemCallError: the library says so. Workers begin with the first iteration."""
@@ -93,7 +98,7 @@ class Loader(feeding.Feeder):
         max_batches = errors.whole("max_batches", max_batches, -2**63, 2**63 - 1)
         if batch_size is not None:
             batch_size = errors.whole("batch_size", batch_size, 1, 2**63 - 1)
-        if prefetch_factor is not None:
+        if prefetch_factor is not None and prefetch_factor != "auto":
             prefetch_factor = errors.whole("prefetch_factor", prefetch_factor, 1, 2**31 - 1)
         if seed is not None:
             seed = errors.whole("seed", seed, -2**63, 2**64 - 1) % 2**64  # negative ones are torch's too
@@ -136,15 +141,18 @@ class Loader(feeding.Feeder):
                               self.allow_pickle, 0 if world else self._order.rank, (rank, max(world, 1)))
         self._config = dict(
             batch_size=0 if batch_sampler is not None else _core.UNBATCHED if batch_size is None else batch_size,
-            drop_last=drop_last, workers=num_workers, prefetch_factor=prefetch_factor or 0,
+            drop_last=drop_last, workers=num_workers,
+            prefetch_factor=_core.PREFETCH_AUTO if prefetch_factor == "auto" else prefetch_factor or 0,
             keep_workers=persistent_workers, held=held, iterable=self._iterable, deterministic=deterministic,
             out_of_order=not in_order, slot_bytes=slot_bytes or (0 if fields else _SLOT_BYTES),
+            arena_bytes=errors.whole("arena_bytes", arena_bytes, 0, 2**64 - 1),
             dispatch=errors.choice("dispatch", dispatch, {"least_loaded": _core.DISPATCH_LEAST_LOADED,
                                                           "round_robin": _core.DISPATCH_ROUND_ROBIN}),
             task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
             retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget,
             trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches, **shared)
         self._share_path = None if share_path is None else os.fsencode(share_path)
+        self._placement = {"worker_cpus": worker_cpus, "memory_nodes": memory_nodes}
         if fields and self._order.says_no_batch_size():
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
@@ -170,7 +178,7 @@ class Loader(feeding.Feeder):
         core = lifetime.create(
             config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,
             sampler=sampler.handle if sampler is not None else None, pool=self._pool.handle if self._pool is not None else None,
-            state=state, name=self.name, share_path=self._share_path, **how)
+            state=state, name=self.name, share_path=self._share_path, **self._placement, **how)
         self.close()
         self._core, self._inline = core, data
 

@@ -18,7 +18,8 @@ if __name__ == "__main__":  # workers import this too
 
 # Of feedlane_loader_config, what the module has arguments of its own for; and what is not Python's.
 OBJECTS = {"sampler", "dataset", "fields", "field_count", "state", "state_bytes", "argv", "envp", "worker_config",
-           "worker_config_bytes", "pinned", "name", "share_path", "share_reserved"}
+           "worker_config_bytes", "pinned", "name", "share_path", "share_reserved",
+           "worker_cpus", "memory_nodes"}
 
 
 def fields(struct):

@@ -121,6 +121,23 @@ class Numbered(unittest.TestCase):
             with feedlane.Loader(Numbers(64), 1, num_workers=1, prefetch_factor=factor, held=1) as loader:
                 self.assertEqual(loader.stats()["slots"], factor + 2)
 
+        with feedlane.Loader(Numbers(64), 1, num_workers=1, prefetch_factor="auto", held=1, arena_bytes=2**24) as loader:
+            self.assertEqual(loader.info()["prefetch_factor"], 2)
+            self.assertEqual(sum(1 for _ in loader), 64)
+        with self.assertRaisesRegex(feedlane.ArgumentError, "config.arena_bytes is 0"):
+            feedlane.Loader(Numbers(64), 1, num_workers=1, prefetch_factor="auto")
+
+    def test_placement(self):
+        cpu = str(max(os.sched_getaffinity(0)))
+        with feedlane.Loader(Numbers(64), 1, num_workers=1, persistent_workers=True, worker_cpus=cpu) as loader:
+            self.assertEqual(sum(1 for _ in loader), 64)
+            pid = loader.workers()[0]["pid"]
+            self.assertEqual(os.sched_getaffinity(pid), {int(cpu)})
+        for arguments, words in (({"worker_cpus": "8000"}, "there is no processor 8000"),
+                                 ({"worker_cpus": "a"}, "'a' is no list"), ({"memory_nodes": "first"}, "'first' is no list")):
+            with self.subTest(arguments), self.assertRaisesRegex(feedlane.ArgumentError, words):
+                feedlane.Loader(Numbers(64), 1, num_workers=1, **arguments)
+
     def test_max_restarts(self):
         with feedlane.Loader(Ending(), 1, num_workers=1, max_restarts=1) as loader:
             self.assertIsInstance(outcomes(iter(loader), 1)[0], feedlane.TooManyRestarts)
@@ -168,7 +185,8 @@ class Refused(unittest.TestCase):
                 ({"seed": 2**64}, "seed"), ({"seed": 0.5}, "seed"), ({"held": 2**32 + 2}, "held"),
                 ({"num_workers": 2**32}, "num_workers"), ({"max_restarts": 2**31}, "max_restarts"),
                 ({"skip_budget": 2**63}, "skip_budget"), ({"dispatch": "rr"}, "dispatch='rr'.*'round_robin'"),
-                ({"prefetch_factor": 0, "num_workers": 1}, "prefetch_factor=0"), ({"dispatch": []}, "dispatch"),
+                ({"prefetch_factor": 0, "num_workers": 1}, "prefetch_factor=0"),
+                ({"prefetch_factor": "all", "num_workers": 1}, "prefetch_factor"), ({"dispatch": []}, "dispatch"),
                 ({"batch_sampler": samplers.sequential(8)}, "single indices")):
             with self.subTest(arguments), self.assertRaisesRegex(ValueError, words):
                 feedlane.Loader(Numbers(8), **arguments)

@@ -91,7 +91,28 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
            {2, "config.has_seed", 2, 1, [](Given& g) { g.config.has_seed = 2; }},
            {-1, "config.workers", -1, 0, [](Given&) {}},
            {4097, "config.workers", 4097, 4096, [](Given&) {}},
-           {2, "config.prefetch_factor", -1, 0, [](Given& g) { g.config.prefetch_factor = -1; }},
+           {2, "config.prefetch_factor", -2, -1, [](Given& g) { g.config.prefetch_factor = -2; }},
+           {2, "config.arena_bytes", 0, 1, [](Given& g) { g.config.prefetch_factor = FEEDLANE_PREFETCH_AUTO; }},
+           {2, "config.prefetch_factor", -1, 0,
+            [](Given& g) {
+              g.config.prefetch_factor = FEEDLANE_PREFETCH_AUTO;
+              g.config.arena_bytes = 1 << 20;
+              g.config.share = FEEDLANE_SHARE_EVERY;
+            }},
+           {0, "config.prefetch_factor", -1, 0,
+            [](Given& g) {
+              g.config.prefetch_factor = FEEDLANE_PREFETCH_AUTO;
+              g.config.arena_bytes = 1 << 20;
+            }},
+           {2, "config.worker_cpus", 0, 0, [](Given& g) { g.config.worker_cpus = ""; }},
+           {2, "config.worker_cpus", 2, 0, [](Given& g) { g.config.worker_cpus = "0;1-2;x"; }},
+           {0, "config.worker_cpus", 1, 0, [](Given& g) { g.config.worker_cpus = "0"; }},
+           {2, "config.worker_cpus", 1, 0,
+            [](Given& g) {
+              g.config.start = FEEDLANE_START_THREAD;
+              g.config.worker_cpus = "0";
+            }},
+           {2, "config.memory_nodes", 0, 0, [](Given& g) { g.config.memory_nodes = "0-"; }},
            {2, "config.prefetch_factor", 65537, 65536, [](Given& g) { g.config.prefetch_factor = 65537; }},
            {2, "config.keep_workers", 2, 1, [](Given& g) { g.config.keep_workers = 2; }},
            {2, "config.held", -1, 0, [](Given& g) { g.config.held = -1; }},

@@ -192,7 +192,7 @@ TEST_CASE("read-only data is refused by a worker, and accepted by a monitor") {
   Error error;
   REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
   shm::Segments trainer;
-  REQUIRE(trainer.create(plan, {}, error, shm::Holes::forbidden) == FEEDLANE_OK);
+  REQUIRE(trainer.create(plan, {}, error, {.holes = shm::Holes::forbidden}) == FEEDLANE_OK);
   shm::Segments worker, monitor;
   CHECK(worker.attach(trainer.control_fd(), trainer.data_fd(), error) == FEEDLANE_E_CORRUPT);
   CHECK(std::string(error.text).find("can't be written to") != std::string::npos);
@@ -275,7 +275,7 @@ TEST_CASE("a forked child takes over its parent's mapping of data, which its own
   Error error;
   REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
   shm::Segments trainer;
-  REQUIRE(trainer.create(plan, {}, error, shm::Holes::forbidden) == FEEDLANE_OK);
+  REQUIRE(trainer.create(plan, {}, error, {.holes = shm::Holes::forbidden}) == FEEDLANE_OK);
   const std::string wrong = feedlane::test::in_child([&]() -> const char* {
     shm::Segments worker;
     Error why;

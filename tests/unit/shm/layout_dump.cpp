@@ -94,7 +94,7 @@ void print_control() {
   FIELD(LoaderCounters, begun_ns), FIELD(LoaderCounters, yielded_ns), FIELD(LoaderCounters, waiting_since_ns);
   FIELD(LoaderCounters, start_wait_ns), FIELD(LoaderCounters, restarts_signal), FIELD(LoaderCounters, restarts_exit);
   FIELD(LoaderCounters, restarts_hung), FIELD(LoaderCounters, restarts_invalid);
-  FIELD(LoaderCounters, restarts_unattached), FIELD(LoaderCounters, slots_held);
+  FIELD(LoaderCounters, restarts_unattached), FIELD(LoaderCounters, prefetch), FIELD(LoaderCounters, slots_held);
   STRUCT(TrainerRow);
   FIELD(TrainerRow, result_position), FIELD(TrainerRow, done_through), FIELD(TrainerRow, revoked_from),
       FIELD(TrainerRow, revoked_until), FIELD(TrainerRow, pid);
@@ -111,7 +111,7 @@ void print_control() {
 void print_observed() {
   STRUCT(LoaderFacts);
   FIELD(LoaderFacts, created_ns), FIELD(LoaderFacts, pid), FIELD(LoaderFacts, start);
-  FIELD(LoaderFacts, prefetch_factor), FIELD(LoaderFacts, held), FIELD(LoaderFacts, reserved);
+  FIELD(LoaderFacts, held);
   FIELD(LoaderFacts, task_timeout_ns), FIELD(LoaderFacts, version), FIELD(LoaderFacts, name);
   STRUCT(Histogram);
   FIELD(Histogram, sum_ns), FIELD(Histogram, buckets);

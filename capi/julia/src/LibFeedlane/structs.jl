@@ -329,6 +329,8 @@ struct feedlane_loader_config
     share_path::Ptr{UInt8}
     share_tail::Int32
     share_reserved::Int32
+    worker_cpus::Ptr{UInt8}
+    memory_nodes::Ptr{UInt8}
 end
 
 struct feedlane_state_info

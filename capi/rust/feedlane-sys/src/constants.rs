@@ -51,6 +51,7 @@ pub const FEEDLANE_SAMPLE_SKIPPED: i32 = 3;
 
 // A loader's configuration.
 pub const FEEDLANE_UNBATCHED: i64 = -1;
+pub const FEEDLANE_PREFETCH_AUTO: i32 = -1;
 pub const FEEDLANE_DISPATCH_LEAST_LOADED: i32 = 0;
 pub const FEEDLANE_DISPATCH_ROUND_ROBIN: i32 = 1;
 pub const FEEDLANE_SHARE_NONE: i32 = 0;

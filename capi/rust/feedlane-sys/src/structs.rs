@@ -250,6 +250,8 @@ structs! {
         pub share_path: *const c_char,
         pub share_tail: i32,
         pub share_reserved: i32,
+        pub worker_cpus: *const c_char,
+        pub memory_nodes: *const c_char,
     }
 
     /// One batch in the trainer's hands.

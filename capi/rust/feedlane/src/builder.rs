@@ -64,6 +64,10 @@ impl Field {
     }
 }
 
+/// As [`prefetch_factor`](LoaderBuilder::prefetch_factor): two at first, and more while that shortens the trainer's waits,
+/// within [`arena_bytes`](LoaderBuilder::arena_bytes).
+pub const PREFETCH_AUTO: i32 = sys::FEEDLANE_PREFETCH_AUTO;
+
 /// To whom the next batch goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dispatch {
@@ -86,7 +90,13 @@ pub struct LoaderBuilder<'a> {
     state: Vec<u8>,
     name: Option<Result<CString, Error>>,
     share_path: Option<Result<CString, Error>>,
+    worker_cpus: Option<Result<CString, Error>>,
+    memory_nodes: Option<Result<CString, Error>>,
     pool: Option<Arc<Pool>>,
+}
+
+fn c_text(argument: &'static str, text: &str) -> Result<CString, Error> {
+    CString::new(text).map_err(|_| Error::argument(argument, format!("{:?} has a zero in it", text)))
 }
 
 /// Setters of one member each.
@@ -113,6 +123,8 @@ impl<'a> LoaderBuilder<'a> {
             state: Vec::new(),
             name: None,
             share_path: None,
+            worker_cpus: None,
+            memory_nodes: None,
             pool: None,
         }
     }
@@ -166,7 +178,7 @@ impl<'a> LoaderBuilder<'a> {
         drop_last: bool => i32::from;
         /// How many; 0: the data set runs inline, in the caller of `next`.
         workers: i32 => i32::from;
-        /// Batches in flight per worker; 0: 2.
+        /// Batches in flight per worker; 0: 2; [`PREFETCH_AUTO`](crate::PREFETCH_AUTO).
         prefetch_factor: i32 => i32::from;
         /// Workers outlive the epoch.
         keep_workers: bool => i32::from;
@@ -284,8 +296,20 @@ impl<'a> LoaderBuilder<'a> {
 
     /// Shown by monitors, at most 63 bytes.
     pub fn name(mut self, name: &str) -> Self {
-        self.name =
-            Some(CString::new(name).map_err(|_| Error::argument("name", format!("{:?} has a zero in it", name))));
+        self.name = Some(c_text("name", name));
+        self
+    }
+
+    /// Workers that the library starts run on these processors: "0-15", or a list for each worker, "0-7;8-15", begun anew
+    /// when there are more workers.
+    pub fn worker_cpus(mut self, lists: &str) -> Self {
+        self.worker_cpus = Some(c_text("worker_cpus", lists));
+        self
+    }
+
+    /// The batches' memory comes from these nodes: "1", or from several in turn, "0-1".
+    pub fn memory_nodes(mut self, list: &str) -> Self {
+        self.memory_nodes = Some(c_text("memory_nodes", list));
         self
     }
 
@@ -311,10 +335,13 @@ impl<'a> LoaderBuilder<'a> {
         let (argv, envp) = (argv.as_deref().map(pointers), envp.as_deref().map(pointers));
 
         let (name, share_path) = (self.name.transpose()?, self.share_path.transpose()?);
+        let (worker_cpus, memory_nodes) = (self.worker_cpus.transpose()?, self.memory_nodes.transpose()?);
 
         let mut config = self.config;
         config.name = name.as_ref().map_or(null(), |name| name.as_ptr());
         config.share_path = share_path.as_ref().map_or(null(), |path| path.as_ptr());
+        config.worker_cpus = worker_cpus.as_ref().map_or(null(), |lists| lists.as_ptr());
+        config.memory_nodes = memory_nodes.as_ref().map_or(null(), |list| list.as_ptr());
         config.sampler = self.sampler.map_or(null(), Sampler::as_ptr);
         // The others are programs that say themselves what they run.
         let in_this_process =

@@ -50,7 +50,7 @@ mod values;
 mod worker;
 
 pub use batch::Batch;
-pub use builder::{Dispatch, Field, LoaderBuilder};
+pub use builder::{Dispatch, Field, LoaderBuilder, PREFETCH_AUTO};
 pub use callbacks::{Dataset, Row, Shard, WorkerInfo};
 pub use closer::Closer;
 pub use dlpack::{DlpackLegacy, DlpackTensor};

@@ -122,6 +122,25 @@ fn a_data_set_sees_the_tasks_behind_the_one_in_hand() -> Checked {
     Ok(())
 }
 
+#[test]
+fn placement_that_cannot_be_is_refused_by_name() -> Checked {
+    let order = Sampler::sequential(8)?;
+    let builder = || Loader::builder().sampler(&order).field::<i64>("index", &[]).workers(1);
+    for (refused, argument) in [
+        (builder().worker_cpus("8000").build(), "config.worker_cpus"),
+        (builder().threads().worker_cpus("0").build(), "config.worker_cpus"),
+        (builder().memory_nodes("first").build(), "config.memory_nodes"),
+        (builder().worker_cpus("0\0").build(), "worker_cpus"),
+        (builder().prefetch_factor(feedlane::PREFETCH_AUTO).build(), "config.arena_bytes"),
+    ] {
+        let error = refused.err().expect("refused");
+        assert_eq!((error.status, error.argument.as_str()), (Status::ARGUMENT, argument));
+    }
+    let loader = builder().threads().prefetch_factor(feedlane::PREFETCH_AUTO).arena_bytes(1 << 20).build()?;
+    assert_eq!(loader.handle().info()?.prefetch_factor, 2);
+    Ok(())
+}
+
 fn of_threads(length: i64) -> Result<Loader, Failure> {
     let order = Sampler::sequential(length)?;
     Ok(Loader::builder().sampler(&order).field::<i64>("index", &[]).workers(1).threads().build()?)

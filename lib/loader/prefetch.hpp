@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many batches are in flight for each worker: as many as the configuration says, or, with FEEDLANE_PREFETCH_AUTO, as
+// many as shorten the trainer's waits.
+//
+// Used by the loader's thread only.
+#pragma once
+
+#include <cstdint>
+
+#include "loader/stamps.hpp"
+#include "shm/layout.hpp"
+
+namespace feedlane::loader {
+
+class Prefetch {
+ public:
+  static constexpr std::uint32_t first = 2;  // of FEEDLANE_PREFETCH_AUTO
+  static constexpr std::uint32_t most = 64;  // likewise, if there are slots for so many
+
+  // `limit`: for how many there are slots; equal to `start` if the number is fixed. `told` is where monitors read it.
+  void use(std::uint32_t workers, std::uint32_t start, std::uint32_t limit, shm::Word64& told);
+
+  [[nodiscard]] std::uint32_t per_worker() const { return per_worker_; }
+  // Batches asked for and not yet yielded, at most.
+  [[nodiscard]] std::uint32_t window() const { return workers_ * per_worker_; }
+
+  // A batch was yielded. The wait for the first one of an epoch does not count: it is not the window's fault.
+  void on_yield(const Stamps::Exposure& exposure);
+
+ private:
+  void judge(std::uint64_t wait_ns);
+  void set(std::uint32_t per_worker);
+
+  std::uint32_t workers_ = 0;
+  std::uint32_t per_worker_ = 0;
+  std::uint32_t limit_ = 0;
+  bool is_chosen_ = false;  // by what is seen here
+  shm::Word64* told_ = nullptr;
+
+  // The present period.
+  std::uint64_t waited_ns_ = 0;
+  std::uint64_t elapsed_ns_ = 0;
+  std::int64_t last_ns_ = 0;    // when the batch before was yielded
+  std::uint32_t batches_ = 0;   // counted in it
+  std::uint32_t settling_ = 0;  // batches to pass over first: they were asked for with another window
+
+  // The last growth: on trial until the period after it has ended.
+  bool is_on_trial_ = false;
+  std::uint32_t before_ = 0;          // batches a worker before it
+  std::uint64_t wait_before_ns_ = 0;  // the trainer's wait for a batch before it
+  std::uint32_t rest_ = 0;            // periods until the next trial
+  std::uint32_t next_rest_ = 0;
+};
+
+}  // namespace feedlane::loader

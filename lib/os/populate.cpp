@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// MADV_POPULATE_WRITE, in pieces that threads take.
+#include "os/populate.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <new>
+#include <system_error>
+#include <thread>
+
+#include "os/signals.hpp"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace feedlane::os {
+namespace {
+
+// A thread is worth its cost for some milliseconds of clearing. And a pending signal waits for the end of a call.
+constexpr std::uint64_t worth_a_thread = std::uint64_t{16} << 20;
+constexpr std::uint64_t most_threads = 8;
+
+}  // namespace
+
+void populate(void* mapping, const std::vector<Stretch>& stretches, std::uint64_t unit, const SystemFiles& files) {
+  const std::uint64_t step = std::max<std::uint64_t>(1, worth_a_thread / unit) * unit;
+  std::vector<Stretch> pieces;
+  std::uint64_t bytes = 0;
+  for (const Stretch& s : stretches) {
+    bytes += s.bytes;
+    for (std::uint64_t at = 0; at < s.bytes; at += step)
+      pieces.push_back({s.offset + at, std::min(step, s.bytes - at)});
+  }
+  std::atomic<std::size_t> next{0};
+  const auto fill = [&] {
+    // Relaxed: each piece is taken once, and join orders what the threads did.
+    for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces.size();)
+      (void)::madvise(static_cast<std::byte*>(mapping) + pieces[i].offset, pieces[i].bytes, MADV_POPULATE_WRITE);
+  };
+  const std::uint64_t most = std::min(most_threads, static_cast<std::uint64_t>(usable_cpus(files)));
+  const std::uint64_t threads = std::clamp<std::uint64_t>(bytes / worth_a_thread, 1, most);
+  std::vector<std::thread> others;
+  {
+    const SignalBlock block;  // the threads inherit it: signals must go to the host's
+    try {
+      others.reserve(threads);
+      for (std::uint64_t i = 1; i < threads; i++) others.emplace_back(fill);
+    } catch (const std::system_error&) {  // no more threads: those that are there do it
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  fill();
+  for (std::thread& t : others) t.join();
+}
+
+}  // namespace feedlane::os

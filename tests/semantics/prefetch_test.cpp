@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// FEEDLANE_PREFETCH_AUTO: as many batches in flight as shorten the trainer's waits.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "support/trainer.hpp"
+
+using namespace feedlane::test;
+
+namespace {
+
+constexpr std::int64_t samples = 4'000;
+constexpr std::uint64_t page = 4096;  // a slot's reserved memory, with the fields of Setup
+
+void pause(std::chrono::microseconds time) { std::this_thread::sleep_for(time); }
+
+// Each sample takes a while.
+std::int32_t make(void*, const feedlane_task* task, feedlane_error*) {
+  for (std::uint64_t row = 0; row < task->count; row++) {
+    pause(std::chrono::microseconds(100));
+    for (std::int32_t f = 0; f < 2; f++)
+      std::memcpy(static_cast<char*>(task->tensors[f].data) + row * 8, &task->indices[row], 8);
+  }
+  return FEEDLANE_OK;
+}
+
+std::int32_t prefetch_of(const feedlane_loader* l) {
+  auto info = fresh<feedlane_loader_info>();
+  REQUIRE(feedlane_loader_get_info(l, &info) == FEEDLANE_OK);
+  return info.prefetch_factor;
+}
+
+void choose(Setup& s, std::uint64_t slots) {
+  auto table = fresh<feedlane_dataset>();
+  table.fetch = make;
+  s.forked(1, table);
+  s.config.prefetch_factor = FEEDLANE_PREFETCH_AUTO;
+  s.config.arena_bytes = slots * page;
+  s.config.keep_workers = 1;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "with FEEDLANE_PREFETCH_AUTO the window grows while a trainer that takes batches in bursts waits less, in order") {
+  Setup s(samples);
+  choose(s, 40);
+  const Loader loader = s.create();
+  CHECK(prefetch_of(loader.get()) == 2);
+  CHECK(stats_of(loader.get()).slots == 40);
+  CHECK(events_of(loader.get(), FEEDLANE_EVENT_WARNING).empty());
+  // Sixteen at a time, and then as long a pause as they take to make: with too small a window the worker has nothing to do
+  // meanwhile, and the next burst waits.
+  int epochs = 0;
+  for (; epochs < 40 && prefetch_of(loader.get()) < 8; epochs++) {
+    begin(loader.get(), epochs);
+    std::int64_t number = 0;
+    for (Taken t = take(loader.get()); t.status != FEEDLANE_END; t = take(loader.get())) {
+      REQUIRE(t.status == FEEDLANE_OK);
+      REQUIRE(t.batch == number);
+      REQUIRE(t.value("index") == number);
+      number++;
+      if (number % 16 == 0) pause(std::chrono::milliseconds(4));
+    }
+    REQUIRE(number == samples);
+  }
+  CHECK(prefetch_of(loader.get()) >= 8);
+}
+
+TEST_CASE("FEEDLANE_PREFETCH_AUTO stays within its budget: slots for one batch in flight, and the one held") {
+  Setup s(200);
+  choose(s, 2);
+  const Loader loader = s.create();
+  CHECK(stats_of(loader.get()).slots == 2);
+  CHECK(prefetch_of(loader.get()) == 1);
+  check_sequence(take_epoch(loader.get(), 0), 200, 1);
+  CHECK(prefetch_of(loader.get()) == 1);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many batches are in flight, by what the trainer waits.
+#include "loader/prefetch.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <functional>
+
+using feedlane::loader::Prefetch;
+
+namespace {
+
+// A run whose waits depend on the window. A batch takes the trainer a millisecond beside its wait.
+struct Run {
+  Prefetch prefetch;
+  feedlane::shm::Word64 told{};
+  std::int64_t now_ns = 1;
+
+  Run(std::uint32_t start, std::uint32_t limit) { prefetch.use(2, start, limit, told); }
+  using Wait = std::function<std::uint64_t(std::uint32_t)>;  // ns, by the batches a worker has in flight
+  void yield(int batches, const Wait& wait, bool is_first = false) {
+    for (int i = 0; i < batches; i++) {
+      const std::uint64_t waited = wait(prefetch.per_worker());
+      now_ns += static_cast<std::int64_t>(waited) + 1'000'000;
+      prefetch.on_yield({waited, now_ns, is_first});
+    }
+  }
+};
+
+constexpr std::uint64_t ms = 1'000'000;
+
+}  // namespace
+
+TEST_CASE("a number that is given stays, whatever the trainer waits") {
+  Run run(3, 3);
+  CHECK(run.prefetch.window() == 6);
+  run.yield(10'000, [](std::uint32_t) { return 100 * ms; });
+  CHECK(run.prefetch.per_worker() == 3);
+  CHECK(run.told.load() == 3);
+}
+
+TEST_CASE("the window grows while that shortens the wait, up to its limit, and is told") {
+  Run run(2, 64);
+  CHECK(run.told.load() == 2);
+  const Run::Wait by_window = [](std::uint32_t n) { return 64 * ms / n; };
+  run.yield(8, by_window);
+  CHECK(run.prefetch.per_worker() == 2);
+  run.yield(10'000, by_window);
+  CHECK(run.prefetch.per_worker() == 64);
+  CHECK(run.told.load() == 64);
+
+  Run lesser(2, 11);
+  lesser.yield(10'000, by_window);
+  CHECK(lesser.prefetch.window() == 22);
+}
+
+TEST_CASE("it stops where a larger window is of no use") {
+  Run run(2, 64);
+  run.yield(10'000, [](std::uint32_t n) { return n < 8 ? 64 * ms / n : 8 * ms; });
+  CHECK(run.prefetch.per_worker() == 8);
+}
+
+TEST_CASE("workers that are too slow with any window leave it as it was, and are tried ever less often") {
+  Run run(2, 64);
+  int tried = 0;
+  std::uint32_t last = 2;
+  const auto count = [&] {
+    run.yield(1, [](std::uint32_t) { return 5 * ms; });
+    if (run.prefetch.per_worker() != last && last == 2) tried++;
+    last = run.prefetch.per_worker();
+  };
+  for (int i = 0; i < 1'000; i++) count();
+  const int early = tried;
+  CHECK(early >= 2);
+  for (int i = 0; i < 1'000; i++) count();
+  CHECK(tried - early < early);
+  CHECK(run.prefetch.per_worker() <= 4);
+}
+
+TEST_CASE("a trainer that does not wait to speak of gets no larger window") {
+  Run run(2, 64);
+  run.yield(10'000, [](std::uint32_t) { return ms / 200; });
+  CHECK(run.prefetch.per_worker() == 2);
+}
+
+TEST_CASE("the first batches of epochs do not count: workers start then") {
+  Run run(2, 64);
+  for (int epoch = 0; epoch < 1'000; epoch++) {
+    run.yield(
+        1, [](std::uint32_t) { return 1'000 * ms; }, true);
+    run.yield(8, [](std::uint32_t) { return 0; });
+  }
+  CHECK(run.prefetch.per_worker() == 2);
+}
+
+TEST_CASE("it grows later, when the waits have become such") {
+  Run run(2, 64);
+  run.yield(5'000, [](std::uint32_t) { return 5 * ms; });
+  run.yield(20'000, [](std::uint32_t n) { return 64 * ms / n; });
+  CHECK(run.prefetch.per_worker() == 64);
+}
