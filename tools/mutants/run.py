@@ -143,19 +143,20 @@ def build(sanitize):
     return [{**t, "build": folder} for t in fitting]
 
 
-def counting(program):
+def counting(test):
     """What doctest says of its cases; something else if it is none of doctest's. Those may do all they do: they aren't called."""
+    program = test["cmd"][0]
     with open(program, "rb") as f:
         if b"[doctest]" not in f.read():
             return ""
-    return subprocess.run([program, "--count"], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([program, "--count"], capture_output=True, text=True, check=True, env={**os.environ, **test["env"]}).stdout
 
 
 def find_cases(tests, jobs):
     """The cases that pass without a change, how long each takes, and what it comes to."""
     cases = []
     for test in tests:
-        counted = re.search(r"current filters: (\d+)", counting(test["cmd"][0]))
+        counted = re.search(r"current filters: (\d+)", counting(test))
         cases += [Case(test, i + 1) for i in range(int(counted[1]))] if counted else [Case(test, None)]
 
     def look(case):
