@@ -138,9 +138,9 @@ def torch_startup():
 
 
 def images():
-    return group_table("images", ["torchvision", "transforms", "images/s", "image_folder, images/s", "ratio"],
-                       lambda r: (r["torchvision"], r["transforms"], cell(r["torch_images_s"]), cell(r["feedlane_images_s"]),
-                                  cell(r["ratio"])))
+    return group_table("images", ["pictures", "torchvision", "transforms", "images/s", "image_folder, images/s", "ratio"],
+                       lambda r: (r.get("pictures", "drawn"), r["torchvision"], r["transforms"], cell(r["torch_images_s"]),
+                                  cell(r["feedlane_images_s"]), cell(r["ratio"])))
 
 
 def python():

@@ -7,11 +7,12 @@ shared memory, as its default collate does; the number of workers and the prefet
 fastest for that size. Feedlane runs with the same ones, through the C API by `feedlane bench`; nobody pins a processor.
 Either trainer reads a byte of every page. examples/python/compare_torch.py has Python on both sides.
 
-The pictures are drawn (`image_folder --generate`). They are decoded, cropped at random to 224, flipped and normalised to
-float32: by torchvision's transforms over PIL, by its decode_jpeg and v2 transforms, by SPDL where it is installed (PyPI: spdl, with
-FFmpeg's libraries), and by the example image_folder, with two workers each, epoch after epoch of the same folder. SPDL's workers
-are threads: they decode, crop and resize by FFmpeg's filters, to the crops that torchvision would draw; a batch is made of its
-pictures and normalised in a thread more. Skips (77) without torch, or where nothing is left to measure.
+The pictures are parts of photographs (photographs.py), or, where these can't be had, drawn (`image_folder --generate`). They are
+decoded, cropped at random to 224, flipped and normalised to float32: by torchvision's transforms over PIL, by its decode_jpeg and
+v2 transforms, by SPDL where it is installed (PyPI: spdl, with FFmpeg's libraries), and by the example image_folder, with two
+workers each, epoch after epoch of the same folder. SPDL's workers are threads: they decode, crop and resize by FFmpeg's filters,
+to the crops that torchvision would draw; a batch is made of its pictures and normalised in a thread more. Skips (77) without
+torch, or where nothing is left to measure.
 
 Usage: bench_torch.py [--quick] [--json] [--rounds N] [--only PART] [--feedlane PATH]"""
 import argparse
@@ -23,6 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import photographs
 
 try:
     import torch
@@ -206,7 +209,7 @@ def measure_startup(feedlane, group, chosen, say):
 
 
 class Pictures:
-    """A folder of drawn pictures, as ImageFolder reads it, and the loaders' ways through it."""
+    """A folder of pictures, as ImageFolder reads it, and the loaders' ways through it."""
     WORKERS, BATCH = 2, 64
     MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -214,7 +217,13 @@ class Pictures:
         from torchvision import io, transforms
         from torchvision.transforms import v2
         self.example, self.folder = example, folder
-        subprocess.run([example, "--generate", folder, "--count", str(count), "--quiet"], check=True)
+        try:
+            photographs.make(folder, count)
+            self.kind = "photographs"
+        except (ImportError, OSError, subprocess.CalledProcessError) as reason:
+            print("drawn pictures, without photographs:", reason, file=sys.stderr)
+            subprocess.run([example, "--generate", folder, "--count", str(count), "--quiet"], check=True)
+            self.kind = "drawn"
         self.loaders = {
             "pil": self._loader(transforms.Compose([
                 transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
@@ -312,17 +321,17 @@ def measure_images(feedlane, group, chosen, say):
             alone.append(pictures.WORKERS * pictures.feedlane_rate(0))
         pictures.loaders.clear()
         pictures.rates.clear()
-    say(f"\n{count} pictures, {Pictures.WORKERS} workers, images/s: image_folder {cell(ours)}")
+    say(f"\n{count} pictures ({pictures.kind}), {Pictures.WORKERS} workers, images/s: image_folder {cell(ours)}")
     scaling = spread(ratios(ours, alone))
     group.ratios["images.scaling"] = scaling
-    group.rows.append({"torchvision": "-", "transforms": f"image_folder inline, x {Pictures.WORKERS}", "workers": 0, "images": count,
-                       "torch_images_s": spread(alone), "feedlane_images_s": spread(ours), "ratio": scaling})
+    group.rows.append({"pictures": pictures.kind, "torchvision": "-", "transforms": f"image_folder inline, x {Pictures.WORKERS}",
+                       "workers": 0, "images": count, "torch_images_s": spread(alone), "feedlane_images_s": spread(ours), "ratio": scaling})
     say(f"{Pictures.WORKERS} times what one thread decodes: {cell(alone)}, ratio {cell(scaling['rounds'])}")
     for name, rates in theirs.items():
         ratio = spread(ratios(ours, rates))
         group.ratios["spdl.images" if name == "spdl" else f"images.over_{name}"] = ratio
-        group.rows.append({"torchvision": "-" if name == "spdl" else torchvision.__version__, "transforms": name, "workers": Pictures.WORKERS,
-                           "images": count, "torch_images_s": spread(rates), "feedlane_images_s": spread(ours), "ratio": ratio})
+        group.rows.append({"pictures": pictures.kind, "torchvision": "-" if name == "spdl" else torchvision.__version__,
+                           "transforms": name, "workers": Pictures.WORKERS, "images": count, "torch_images_s": spread(rates), "feedlane_images_s": spread(ours), "ratio": ratio})
         say(f"{name if name == 'spdl' else f'torch and torchvision {torchvision.__version__}, {name}'}: {cell(rates)}, ratio {cell(ratio['rounds'])}")
     return None
 
