@@ -79,7 +79,7 @@ type Config struct {
 	// Memory.
 
 	SlotBytes   uint64 // address space of a batch, for tensors that the data set shapes; 0: the fields and 64 KiB
-	ArenaBytes  uint64 // a limit for the memory of all batches; 0: none
+	ArenaBytes  uint64 // a limit for the memory that Fields reserve; 0: none
 	WorkerCPUs  string // processors that workers run on: "0-15", or a list for each worker: "0-7;8-15"; with Spawn
 	MemoryNodes string // that the batches' memory comes from: "1", or in turn: "0-1"
 	Held        int    // batches that the trainer holds at the same time, without fewer in flight; 0: 1

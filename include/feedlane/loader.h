@@ -32,9 +32,10 @@ extern "C" {
 #define FEEDLANE_START_THREAD 2   /**< the host's threads call feedlane_loader_run_local or _local_worker */
 #define FEEDLANE_START_EXTERNAL 3 /**< the host starts processes with feedlane_loader_open_worker's descriptor */
 
-/** A prefetch_factor: begins with 2, and grows, up to 64, while that shortens the time for which `next` waits for a batch.
- *  Within config.arena_bytes, which must be set: slots for all of them are reserved at once. feedlane_loader_info tells the
- *  number of the moment. Order and contents of batches do not depend on it. Not for a loader with config.share. */
+/** A prefetch_factor: begins with 2, and grows while that shortens the time for which `next` waits for a batch, up to 64, or
+ *  1024 for all workers together. A trainer that polls with timeout 0 and without feedlane_loader_arm is not seen to wait.
+ *  Slots for all of them are reserved at once, within config.arena_bytes, which must be set; without `fields` a slot counts
+ *  as config.slot_bytes there. Rings for them come on top. feedlane_loader_info tells the number of the moment. Order and contents of batches do not depend on it. Not for a loader with config.share. */
 #define FEEDLANE_PREFETCH_AUTO (-1)
 
 /** What to load, by which workers, and what to do about failures. */
@@ -138,8 +139,8 @@ typedef struct feedlane_loader_config {
                                  Processors that do not exist are E_ARGUMENT. A worker that may use none of its
                                  processors is E_OS when it is started */
   const char *memory_nodes; /**< memory nodes that the slots' memory comes from: one, or several in turn, page by page;
-                                 NULL: as the kernel decides, mostly the node of this thread. Nodes that do not exist are
-                                 E_ARGUMENT; too little memory on them is E_MEMORY */
+                                 NULL: as the kernel decides, mostly the node of this thread. Nodes that do not exist, or
+                                 that the cpuset forbids, are E_ARGUMENT; too little memory on one is E_MEMORY */
 } feedlane_loader_config;
 
 /**

@@ -275,7 +275,7 @@ Status read_observation(const feedlane_loader_config& c, Config& out, Error& err
 
 }  // namespace
 
-Status check_placement(const Config& config, std::uint64_t bytes, const os::SystemFiles& files, Error& error) {
+Status check_placement(const Config& config, const os::SystemFiles& files, Error& error) {
   const auto check = [&](const os::NumberSet& wanted, const os::NumberSet& there, const char* argument,
                          const char* what) {
     for (const std::uint32_t number : wanted.numbers())
@@ -284,20 +284,21 @@ Status check_placement(const Config& config, std::uint64_t bytes, const os::Syst
                             "{}: there is no {} {}, the last one is {}", argument, what, number, there.last());
     return FEEDLANE_OK;
   };
-  const os::NumberSet cpus = config.cpus.empty() ? os::NumberSet{} : os::read_set(files.processors + "/online");
+  // Those that are offline, or not this process's, the kernel leaves out; without a list it is the only judge.
+  const os::NumberSet cpus = config.cpus.empty() ? os::NumberSet{} : os::read_set(files.processors + "/possible");
   for (const os::NumberSet& wanted : config.cpus)
-    if (const Status s = check(wanted, cpus, "config.worker_cpus", "processor"); s != FEEDLANE_OK) return s;
+    if (const Status s = cpus.is_empty() ? FEEDLANE_OK : check(wanted, cpus, "config.worker_cpus", "processor");
+        s != FEEDLANE_OK)
+      return s;
   if (config.memory_nodes.is_empty()) return FEEDLANE_OK;
   const os::NumberSet nodes = os::read_set(files.nodes + "/has_memory");
   if (nodes.is_empty())
     return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.memory_nodes", 0, 0, "this kernel knows no memory nodes");
   if (const Status s = check(config.memory_nodes, nodes, "config.memory_nodes", "memory node"); s != FEEDLANE_OK)
     return s;
-  std::uint64_t room = 0;
-  if (!os::room_of_nodes(config.memory_nodes, files, room) || room >= bytes) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_MEMORY, "config.memory_nodes", room, bytes,
-                      "the {} memory nodes up to {} have {} bytes left, the slots need {}", config.memory_nodes.count(),
-                      config.memory_nodes.last(), room, bytes);
+  const os::NumberSet allowed = os::allowed_nodes(files);
+  return allowed.is_empty() ? FEEDLANE_OK
+                            : check(config.memory_nodes, allowed, "config.memory_nodes", "memory node in the cpuset");
 }
 
 Status read_config(const feedlane_loader_config* config, const sampler::Sampler* sampler, Config& out, Error& error) {
@@ -334,7 +335,7 @@ Status read_config(const feedlane_loader_config* config, const sampler::Sampler*
   out.table = out.dataset.table();
   out.chooses_prefetch = c.prefetch_factor == FEEDLANE_PREFETCH_AUTO;
   out.prefetch_factor = c.workers == 0         ? 0
-                        : out.chooses_prefetch ? Prefetch::most
+                        : out.chooses_prefetch ? Prefetch::most_for(static_cast<std::uint32_t>(c.workers))
                                                : static_cast<std::uint32_t>(or_default(c.prefetch_factor, 2));
   out.keep_workers = c.keep_workers != 0 || (out.workers != 0 && !out.starts_workers());
   out.held = static_cast<std::uint32_t>(or_default(c.held, 1));

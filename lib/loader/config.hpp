@@ -99,8 +99,9 @@ struct Config : supervisor::Settings {
   [[nodiscard]] std::uint32_t window() const { return workers * prefetch_factor; }
 };
 
-// Whether there are the processors and memory nodes that it names, and room on the latter for `bytes`. E_ARGUMENT, E_MEMORY.
-Status check_placement(const Config& config, std::uint64_t bytes, const os::SystemFiles& files, Error& error);
+// Whether there are the processors and memory nodes that it names, and this process may use the latter. E_ARGUMENT,
+// E_UNSUPPORTED.
+Status check_placement(const Config& config, const os::SystemFiles& files, Error& error);
 
 // `sampler` is what config->sampler stands for.
 Status read_config(const feedlane_loader_config* config, const sampler::Sampler* sampler, Config& out, Error& error);

@@ -21,7 +21,10 @@ constexpr std::uint64_t shard_state_bytes = std::uint64_t{64} << 10;
 // Fewer slots than the window wants mean fewer batches in flight: order and results stay the same.
 Status fit_budget(const Config& config, shm::Geometry& g, monitor::EventQueue& events, Error& error) {
   if (config.arena_bytes == 0) return FEEDLANE_OK;
-  const std::uint64_t each = shm::align_payload(g.reserved_bytes);
+  // What the data set shapes by itself is memory only once it is written. A window that grows by itself counts all that it may
+  // become.
+  const bool counts_all = config.chooses_prefetch && g.field_count == 0;
+  const std::uint64_t each = shm::align_payload(counts_all ? g.slot_bytes : g.reserved_bytes);
   const std::uint64_t fit = config.arena_bytes / each;
   const std::uint64_t least = config.least_slots();
   const std::uint64_t found = std::min<std::uint64_t>(config.arena_bytes, INT64_MAX);
@@ -114,7 +117,7 @@ Status Memory::create(const Config& config, std::uint64_t state_bytes, const os:
                       monitor::EventQueue& events, Error& error) {
   shm::Geometry g{};
   Status s = plan(config, state_bytes, events, g, error);
-  if (s == FEEDLANE_OK) s = check_placement(config, g.slots * shm::align_payload(g.reserved_bytes), files, error);
+  if (s == FEEDLANE_OK) s = check_placement(config, files, error);
   if (s != FEEDLANE_OK) return s;
   // Huge pages want slots without the little address space that they have beyond their fields. Not for registered memory: what
   // is locked counts against a limit of its own.
@@ -146,7 +149,8 @@ void Memory::start_prefetch(const Config& config, std::uint32_t slot_count) {
   std::uint32_t limit = start;
   if (config.chooses_prefetch) {
     const std::uint32_t beside = std::min(slot_count, config.slots_beside());
-    limit = std::clamp((slot_count - beside) / config.workers, 1U, Prefetch::most);
+    // Rounded up: the last slots serve too.
+    limit = std::clamp((slot_count - beside + config.workers - 1) / config.workers, 1U, config.prefetch_factor);
     start = std::min(Prefetch::first, limit);
   }
   prefetch.use(config.workers, start, limit, counters().prefetch);

@@ -40,7 +40,7 @@ void Prefetch::on_yield(const Stamps::Exposure& exposure) {
   const std::int64_t since = last_ns_;
   last_ns_ = exposure.yielded_ns;
   if (exposure.is_first) {
-    settling_ = window();  // the pipeline fills
+    settling_ = std::max(settling_, workers_);  // they begin together
     return;
   }
   if (settling_ != 0) {

@@ -5,6 +5,7 @@
 // Used by the loader's thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "loader/stamps.hpp"
@@ -14,8 +15,14 @@ namespace feedlane::loader {
 
 class Prefetch {
  public:
-  static constexpr std::uint32_t first = 2;  // of FEEDLANE_PREFETCH_AUTO
-  static constexpr std::uint32_t most = 64;  // likewise, if there are slots for so many
+  // Of FEEDLANE_PREFETCH_AUTO: at first, and at most, if there are slots for so many. Rings have room for all of them, for each
+  // worker, so all workers together have a limit too.
+  static constexpr std::uint32_t first = 2;
+  static constexpr std::uint32_t most = 64;
+  static constexpr std::uint32_t most_of_all = 1024;
+  static constexpr std::uint32_t most_for(std::uint32_t workers) {
+    return std::clamp(most_of_all / std::max(workers, 1U), first, most);
+  }
 
   // `limit`: for how many there are slots; equal to `start` if the number is fixed. `told` is where monitors read it.
   void use(std::uint32_t workers, std::uint32_t start, std::uint32_t limit, shm::Word64& told);

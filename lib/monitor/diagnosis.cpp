@@ -287,8 +287,11 @@ class Interval {
         text += text_of("; %llu workers were replaced", static_cast<unsigned long long>(restarts_));
         advice = "find out why workers end: the loader's events and distinct errors say how";
       } else if (is_one_epoch_ && after_.info.iterable == 0 && d_.batches > 2 * workers()) {
-        advice = text_of("batches come unevenly: more of them in flight even that out (config.prefetch_factor is %d)",
-                         after_.info.prefetch_factor);
+        advice = text_of(
+            "batches come unevenly: more of them in flight even that out (%d for each worker: config.prefetch_factor, "
+            "or "
+            "config.arena_bytes where it is found by itself)",
+            after_.info.prefetch_factor);
       }
     } else if (mean != 0 && trainer_ns() > 0) {
       const double wanted = std::ceil(mean / trainer_ns());

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <charconv>
@@ -85,34 +86,57 @@ NumberSet read_set(const std::string& path) {
   return set;
 }
 
-bool room_of_nodes(const NumberSet& nodes, const SystemFiles& files, std::uint64_t& bytes) {
-  bytes = 0;
-  for (const std::uint32_t node : nodes.numbers()) {
-    std::ifstream file(files.nodes + "/node" + std::to_string(node) + "/meminfo");
-    bool any = false;
-    for (std::string line; std::getline(file, line);) {
-      char name[32];
-      std::uint64_t kib = 0;
-      if (std::sscanf(line.c_str(), "Node %*u %31[^:]: %" SCNu64, name, &kib) != 2) continue;
-      const std::string_view is = name;
-      if (is == "MemFree" || is == "Active(file)" || is == "Inactive(file)" || is == "SReclaimable")
-        bytes += kib * 1024;
-      any = any || is == "MemFree";
-    }
-    if (!any) return false;
+NumberSet allowed_nodes(const SystemFiles& files) {
+  std::ifstream file(files.proc + "/self/status");
+  NumberSet set;
+  constexpr std::string_view name = "Mems_allowed_list:\t";
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(name)) (void)set.read(std::string_view(line).substr(name.size()));
+  return set;
+}
+
+namespace {
+
+// Bytes that a node has left; UINT64_MAX: it does not say.
+std::uint64_t room_of(std::uint32_t node, const SystemFiles& files) {
+  std::ifstream file(files.nodes + "/node" + std::to_string(node) + "/meminfo");
+  std::uint64_t bytes = 0;
+  bool any = false;
+  for (std::string line; std::getline(file, line);) {
+    char name[32];
+    std::uint64_t kib = 0;
+    if (std::sscanf(line.c_str(), "Node %*u %31[^:]: %" SCNu64, name, &kib) != 2) continue;
+    const std::string_view is = name;
+    if (is == "MemFree" || is == "Active(file)" || is == "Inactive(file)" || is == "SReclaimable") bytes += kib * 1024;
+    any = any || is == "MemFree";
   }
-  return true;
+  return any ? bytes : UINT64_MAX;
+}
+
+}  // namespace
+
+Status check_room_of_nodes(const NumberSet& nodes, std::uint64_t bytes, const SystemFiles& files, Error& error) {
+  const std::uint64_t each = bytes / std::max(nodes.count(), 1U);
+  const std::uint64_t needed = each + each / 16;
+  for (const std::uint32_t node : nodes.numbers())
+    if (const std::uint64_t room = room_of(node, files); room < needed)
+      return error.refuse(FEEDLANE_E_MEMORY, "config.memory_nodes", room, needed,
+                          "memory node {} has {} bytes left, and needs {} for its part of {}", node, room, needed,
+                          bytes);
+  return FEEDLANE_OK;
 }
 
 Status bind_memory(void* mapping, std::uint64_t bytes, const NumberSet& nodes, Error& error) {
   const int policy = nodes.count() == 1 ? MPOL_BIND : MPOL_INTERLEAVE;
   // The kernel leaves out the last bit of as many as it is told.
   if (::syscall(SYS_mbind, mapping, bytes, policy, nodes.words(), 8 * nodes.bytes() + 1, 0) == 0) return FEEDLANE_OK;
-  return error.os(errno, "mbind of {} bytes to {} memory nodes up to {}", bytes, nodes.count(), nodes.last());
+  const int reason = errno;
+  return error.os(reason, "mbind of {} bytes to {} memory nodes up to {}{}", bytes, nodes.count(), nodes.last(),
+                  reason == EPERM ? " (containers may forbid it without CAP_SYS_NICE)" : "");
 }
 
-int run_on(const NumberSet& cpus, pid_t pid) {
-  return ::syscall(SYS_sched_setaffinity, pid, cpus.bytes(), cpus.words()) == 0 ? 0 : errno;
+int run_on(const NumberSet& cpus) {
+  return ::syscall(SYS_sched_setaffinity, 0, cpus.bytes(), cpus.words()) == 0 ? 0 : errno;
 }
 
 }  // namespace feedlane::os

@@ -2,8 +2,6 @@
 // Where processes run and where memory lies: sets of processors and of memory nodes.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -39,16 +37,20 @@ class NumberSet {
 // The set in a file of the system's; empty if there is no such file.
 NumberSet read_set(const std::string& path);
 
-// Bytes that these nodes can give before one of them is short of memory. Page cache that the kernel can drop counts. Nothing if a
-// node does not say.
-bool room_of_nodes(const NumberSet& nodes, const SystemFiles& files, std::uint64_t& bytes);
+// The memory nodes that the cpuset of this process allows; empty if the system does not say.
+NumberSet allowed_nodes(const SystemFiles& files);
+
+// Whether these nodes have `bytes` left, in equal parts, with a sixteenth more for what the kernel keeps. Page cache that it can drop
+// counts. E_MEMORY. A node that does not say has enough.
+Status check_room_of_nodes(const NumberSet& nodes, std::uint64_t bytes, const SystemFiles& files, Error& error);
 
 // Memory of a mapping of shared memory comes from these nodes from now on, for all processes that map it: from one that is named
-// alone, in turn from several. What is populated already stays where it is.
+// alone, in turn from several. What is populated already stays where it is. When a node that is named alone has no more, the kernel
+// ends processes; of several that are full it takes from others.
 Status bind_memory(void* mapping, std::uint64_t bytes, const NumberSet& nodes, Error& error);
 
-// This thread, or that of a process which has but one, and what it starts, run on these processors. Only a system call: a child
-// between vfork and exec calls it. Returns 0, or errno.
-int run_on(const NumberSet& cpus, pid_t pid = 0);
+// This thread, and what it starts, run on these processors. Only a system call: a child between vfork and exec calls it. Returns 0,
+// or errno.
+int run_on(const NumberSet& cpus);
 
 }  // namespace feedlane::os

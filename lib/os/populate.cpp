@@ -31,9 +31,10 @@ void populate(void* mapping, const std::vector<Stretch>& stretches, std::uint64_
   std::vector<Stretch> pieces;
   std::uint64_t bytes = 0;
   for (const Stretch& s : stretches) {
+    const std::uint64_t end = (s.offset + s.bytes + unit - 1) / unit * unit;
     bytes += s.bytes;
-    for (std::uint64_t at = 0; at < s.bytes; at += step)
-      pieces.push_back({s.offset + at, std::min(step, s.bytes - at)});
+    for (std::uint64_t at = s.offset / unit * unit; at < end; at += step)
+      pieces.push_back({at, std::min(step, end - at)});
   }
   std::atomic<std::size_t> next{0};
   const auto fill = [&] {

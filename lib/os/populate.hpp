@@ -14,8 +14,8 @@ struct Stretch {
   std::uint64_t bytes = 0;
 };
 
-// Populates these stretches of a mapping, by at most 8 threads that end before this returns. `unit`: bytes that a stretch is cut at,
-// the size of a page or a multiple. A reservation must follow: what the system had no memory for is still missing, and kernels before
+// Populates these stretches of a mapping, each made larger to whole units, by at most 8 threads that end before this returns. `unit`:
+// the size of a page or of a huge one. A reservation must follow: what the system had no memory for is still missing, and kernels before
 // 5.14 populate nothing here.
 void populate(void* mapping, const std::vector<Stretch>& stretches, std::uint64_t unit, const SystemFiles& files);
 

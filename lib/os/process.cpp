@@ -365,7 +365,45 @@ void Lifeline::cut() {
   write_end_.reset();
 }
 
+namespace {
+
+// The result of run_on in a forked child, told to its parent. The child alone sets its processors: as soon as it runs, a data set's
+// `open` may set others.
+class CpusReport {
+ public:
+  Status open(Error& error) {
+    int pair[2];
+    if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "pipe2");
+    read_end_.reset(pair[0]);
+    write_end_.reset(pair[1]);
+    return FEEDLANE_OK;
+  }
+  // In the child, which ends if it can't run on them.
+  void set(const NumberSet& cpus) const {
+    const int reason = run_on(cpus);
+    (void)!::write(write_end_.get(), &reason, sizeof reason);
+    if (reason != 0) ::_exit(1);
+  }
+  // In the parent: waits for the report, or for the child's end without one. Other children may have the write end, so that its
+  // end would say nothing. Returns 0, or errno.
+  [[nodiscard]] int wait(const Fd& pidfd) const {
+    int reason = 0;
+    pollfd entries[] = {{read_end_.get(), POLLIN, 0}, {pidfd.get(), POLLIN, 0}};
+    while (pidfd && ::poll(entries, 2, -1) < 0 && errno == EINTR) {
+    }
+    return ::read(read_end_.get(), &reason, sizeof reason) == sizeof reason ? reason : 0;
+  }
+
+ private:
+  Fd read_end_, write_end_;
+};
+
+}  // namespace
+
 Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline, const NumberSet* cpus) {
+  CpusReport report;
+  if (cpus != nullptr)
+    if (const Status s = report.open(error); s != FEEDLANE_OK) return s;
   WriteEnds& all = write_ends();
   const std::lock_guard lifelines(all.mutex);
   const std::lock_guard children(abandoned().mutex);
@@ -377,18 +415,19 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline, const Num
     all.drop_inherited();
     // In the child, because the parent may be killed before it could do this.
     if (lifeline >= 0 && tie_lifeline(lifeline, ::getpid(), error) != FEEDLANE_OK) ::_exit(1);
-    // Before it can start a thread.
-    if (cpus != nullptr && run_on(*cpus) != 0) ::_exit(1);
+    if (cpus != nullptr) report.set(*cpus);  // before it can start a thread
     return FEEDLANE_OK;
   }
   (void)::setpgid(pid, pid);  // parent and child both do this, so that the group exists before it is signalled
-  if (cpus != nullptr) {      // the child can't say why it failed
-    if (const int reason = run_on(*cpus, pid); reason != 0 && reason != ESRCH) {
-      kill_and_reap(pid);
-      return refuse_cpus(reason, *cpus, error);
-    }
+  const Status s = watch_child(pid, pidfd, error);
+  const int reason = cpus == nullptr ? 0 : report.wait(pidfd);
+  if (reason == 0) return s;
+  if (pidfd) {
+    wait_for_end(pidfd.get());
+    (void)reap(pidfd.get());
+    pidfd.reset();
   }
-  return watch_child(pid, pidfd, error);
+  return refuse_cpus(reason, *cpus, error);
 }
 
 void drop_inherited_lifelines() {

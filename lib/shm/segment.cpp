@@ -170,7 +170,9 @@ Status SegmentPair::create(SegmentKind kind, std::uint64_t control_bytes, std::u
   if (const Status s = os::check_memory({control_bytes, data_bytes}, control_bytes + reserved.total(), files, error);
       s != FEEDLANE_OK)
     return s;
-  const Status s = create_control(kind, control_bytes, files, error);
+  Status s = FEEDLANE_OK;
+  if (terms.nodes != nullptr) s = os::check_room_of_nodes(*terms.nodes, reserved.total(), files, error);
+  if (s == FEEDLANE_OK) s = create_control(kind, control_bytes, files, error);
   if (s != FEEDLANE_OK) return s;
   const std::uint64_t huge_page = has_no_holes(reserved) ? huge_page_for(data_bytes, files) : 0;
   asked_for_huge_pages_ = huge_page != 0;

@@ -36,7 +36,7 @@ const Refusal numbers[] = {
     {"config.has_seed", 2, 1, inline_loader, SET(has_seed, 2)},
     {"config.workers", -1, 0, inline_loader, SET(workers, -1)},
     {"config.workers", 4097, 4096, spawning, SET(workers, 4097)},
-    {"config.prefetch_factor", -1, 0, spawning, SET(prefetch_factor, -1)},
+    {"config.prefetch_factor", -2, -1, spawning, SET(prefetch_factor, -2)},
     {"config.prefetch_factor", 65537, 65536, spawning, SET(prefetch_factor, 65537)},
     {"config.keep_workers", -1, 0, spawning, SET(keep_workers, -1)},
     {"config.keep_workers", 2, 1, spawning, SET(keep_workers, 2)},

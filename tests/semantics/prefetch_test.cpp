@@ -54,9 +54,8 @@ TEST_CASE(
   CHECK(events_of(loader.get(), FEEDLANE_EVENT_WARNING).empty());
   // Sixteen at a time, and then as long a pause as they take to make: with too small a window the worker has nothing to do
   // meanwhile, and the next burst waits.
-  int epochs = 0;
-  for (; epochs < 40 && prefetch_of(loader.get()) < 8; epochs++) {
-    begin(loader.get(), epochs);
+  const auto take_in_bursts = [&](std::int64_t epoch) {
+    begin(loader.get(), epoch);
     std::int64_t number = 0;
     for (Taken t = take(loader.get()); t.status != FEEDLANE_END; t = take(loader.get())) {
       REQUIRE(t.status == FEEDLANE_OK);
@@ -66,8 +65,27 @@ TEST_CASE(
       if (number % 16 == 0) pause(std::chrono::milliseconds(4));
     }
     REQUIRE(number == samples);
-  }
+  };
+  int epochs = 0;
+  for (; epochs < 40 && prefetch_of(loader.get()) < 8; epochs++) take_in_bursts(epochs);
+  take_in_bursts(epochs);  // more than the period that judges it
   CHECK(prefetch_of(loader.get()) >= 8);
+}
+
+TEST_CASE("FEEDLANE_PREFETCH_AUTO counts what a data set may shape by itself, and rounds up what a worker gets") {
+  Setup s(200);
+  choose(s, 16);
+  s.config.fields = nullptr;
+  s.config.field_count = 0;
+  s.field_list.clear();
+  s.config.slot_bytes = 4 * page;
+  const Loader loader = s.create();
+  CHECK(stats_of(loader.get()).slots == 4);
+
+  Setup two(200);
+  choose(two, 5);
+  two.config.workers = 2;
+  CHECK(prefetch_of(two.create().get()) == 2);
 }
 
 TEST_CASE("FEEDLANE_PREFETCH_AUTO stays within its budget: slots for one batch in flight, and the one held") {

@@ -160,13 +160,22 @@ TEST_CASE("an affinity that open sets lasts for the worker's life") {
   cpu_set_t mine;
   CPU_ZERO(&mine);
   REQUIRE(::sched_getaffinity(0, sizeof mine, &mine) == 0);
-  Remembering s(12, 2);
-  s.config.keep_workers = 1;
+  int last = 0;
+  std::string all;
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-    if (CPU_ISSET(cpu, &mine)) s.memory.cpu = cpu;  // the last one
-  const Loader l = s.create();
-  for (std::int64_t epoch = 0; epoch < 2; epoch++)
-    for (const Taken& t : take_epoch(l.get(), epoch)) CHECK(t.value("cpu") == s.memory.cpu);
+    if (CPU_ISSET(cpu, &mine)) {
+      last = cpu;
+      all += (all.empty() ? "" : ",") + std::to_string(cpu);
+    }
+  for (const char* const cpus : {static_cast<const char*>(nullptr), all.c_str()}) {
+    Remembering s(12, 2);
+    s.config.keep_workers = 1;
+    s.config.worker_cpus = cpus;
+    s.memory.cpu = last;
+    const Loader l = s.create();
+    for (std::int64_t epoch = 0; epoch < 2; epoch++)
+      for (const Taken& t : take_epoch(l.get(), epoch)) CHECK(t.value("cpu") == last);
+  }
   cpu_set_t after;
   CPU_ZERO(&after);
   REQUIRE(::sched_getaffinity(0, sizeof after, &after) == 0);

@@ -35,7 +35,7 @@ The workers:
 - `dispatch`: `:least_loaded` or `:round_robin`. `env`: pairs, the workers' whole environment.
 - `name`: a text of at most 63 bytes that monitors show. `trace`: how many batches `Feedlane.trace` keeps (0: as many as the
   environment's FEEDLANE_TRACE says, or none).
-- `arena_bytes`: a limit for the memory of all batches; 0: none.
+- `arena_bytes`: a limit for the memory that is reserved for batches; 0: none.
 - `worker_cpus`: processors that workers run on, `"0-15"`, or a list for each worker, `"0-7;8-15"`. `memory_nodes`: nodes that the
   batches' memory comes from, `"1"`, or several in turn, `"0-1"`.
 - `max_batches`: batches of an epoch, after which it ends; 0: no limit.

@@ -31,8 +31,9 @@ class Loader(feeding.Feeder):
       fields        {name: (dtype, shape)} of the samples' arrays in order: memory is reserved from the start, and samples
                     of another type are an error
       slot_bytes    the largest batch, without `fields`
-      arena_bytes   a limit for the memory of all batches; 0: none. With prefetch_factor="auto" as many batches are in flight,
-                    within this limit, as shorten the loop's waits; `info()` tells the number of the moment
+      arena_bytes   a limit for the memory that is reserved for batches, by `fields`; 0: none. With prefetch_factor="auto" as many
+                    batches are in flight, within this limit, as shorten the loop's waits; without `fields` each counts as
+                    `slot_bytes`. `info()` tells the number of the moment
       worker_cpus   processors that workers run on: "0-15", or a list for each worker, "0-7;8-15", begun anew when there are more
       memory_nodes  memory nodes that the batches' memory comes from: "1", or several in turn, "0-1"
       dispatch      "least_loaded" or "round_robin" (batch i from worker i mod num_workers, as torch has it)

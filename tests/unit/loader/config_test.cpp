@@ -11,6 +11,7 @@
 #include <string>
 
 #include "shm/plan.hpp"
+#include "unit/os/fixtures.hpp"
 
 using feedlane::Error;
 using feedlane::Status;
@@ -189,6 +190,35 @@ TEST_CASE("the largest value of each number is accepted") {
   CHECK(c.window() == std::uint32_t{1} << 28);
   CHECK(c.max_restarts == INT32_MAX);
   CHECK(c.start_timeout_ns == FEEDLANE_FOREVER);
+}
+
+TEST_CASE("processors and memory nodes that are not there, or not this process's, are refused") {
+  const feedlane::test::Folder folder;
+  feedlane::os::SystemFiles files;
+  files.proc = files.processors = files.nodes = folder.path();
+  Given given(2);
+  given.config.worker_cpus = "0;5";
+  given.config.memory_nodes = "1";
+  const Config& c = given.must_read();
+  Error error;
+  CHECK_MESSAGE(feedlane::loader::check_placement(c, files, error) == FEEDLANE_E_UNSUPPORTED,
+                "no nodes; no list of processors");
+  folder.write("possible", "0-4\n");
+  CHECK(feedlane::loader::check_placement(c, files, error) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(error.argument) == "config.worker_cpus");
+  CHECK(error.found == 5);
+  CHECK(error.needed == 4);
+  folder.write("possible", "0-7\n");
+  folder.write("has_memory", "0\n");
+  CHECK(feedlane::loader::check_placement(c, files, error) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(error.argument) == "config.memory_nodes");
+  CHECK(error.needed == 0);
+  folder.write("has_memory", "0-3\n");
+  CHECK(feedlane::loader::check_placement(c, files, error) == FEEDLANE_OK);
+  folder.write("self/status", "Mems_allowed_list:\t2-3\n");
+  CHECK(feedlane::loader::check_placement(c, files, error) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(error.text).find("in the cpuset") != std::string::npos);
+  CHECK(error.needed == 3);
 }
 
 TEST_CASE("a struct of another header is E_ABI, none at all E_ARGUMENT") {

@@ -94,6 +94,16 @@ TEST_CASE("the first batches of epochs do not count: workers start then") {
   CHECK(run.prefetch.per_worker() == 2);
 }
 
+TEST_CASE("epochs that are shorter than the window are measured too") {
+  Run run(2, 64);
+  for (int epoch = 0; epoch < 2'000; epoch++) {
+    run.yield(
+        1, [](std::uint32_t) { return 1'000 * ms; }, true);
+    run.yield(40, [](std::uint32_t n) { return n < 16 ? 64 * ms / n : 4 * ms; });
+  }
+  CHECK(run.prefetch.per_worker() == 16);
+}
+
 TEST_CASE("it grows later, when the waits have become such") {
   Run run(2, 64);
   run.yield(5'000, [](std::uint32_t) { return 5 * ms; });
