@@ -127,8 +127,8 @@ TEST_CASE("placement that can't be is refused, with the number found and the num
   };
   const std::string possible = value_in("/sys/devices/system/cpu/possible", "");
   const std::string there = value_in("/sys/devices/system/node/has_memory", "");
-  const std::int64_t last_cpu = std::atoll(possible.c_str() + possible.find_last_of("-,") + 1);
-  const std::int64_t last_node = std::atoll(there.c_str() + there.find_last_of("-,") + 1);
+  const std::int64_t last_cpu = std::atoll(possible.substr(possible.find_last_of("-,") + 1).c_str());
+  const std::int64_t last_node = std::atoll(there.substr(there.find_last_of("-,") + 1).c_str());
   for (const Refusal& r : {Refusal{"8000", nullptr, "config.worker_cpus", "there is no processor 8000", 8000, last_cpu},
                            {"0;8000", nullptr, "config.worker_cpus", "there is no processor 8000", 8000, last_cpu},
                            {"0;", nullptr, "config.worker_cpus", "'' is no list of processors", 1, 0},

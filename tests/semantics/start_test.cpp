@@ -384,17 +384,16 @@ TEST_CASE("counters of workers add up to what was yielded") {
 }
 
 TEST_CASE("a worker that is ready late gets its share although next never has to wait") {
-  Reports reports;
   const Gate gate;
-  Setup s(500);
-  s.plan.report_fd = reports.fd();
+  constexpr int samples = 20'000;
+  Setup s(samples);
   s.plan.gate_fd = gate.fd();
   s.plan.gate_open = 2;
   const Loader l = s.workers(2).create();
   begin(l.get(), 0);
   std::vector<Taken> taken;
   const auto tasks = [&] { return worker_of(l.get(), 0).tasks + worker_of(l.get(), 1).tasks; };
-  for (int i = 0; i < 400; i++) {
+  for (int i = 0; i < samples - 100 && worker_of(l.get(), 1).state != FEEDLANE_WORKER_READY; i++) {
     // Made, and not heard of. But for one that its worker has declined: that one the trainer sends out again.
     for (int tries = 0; i > 150 && tries < 50 && tasks() <= static_cast<std::uint64_t>(i); tries++) ::usleep(200);
     taken.push_back(take(l.get()));
@@ -402,5 +401,5 @@ TEST_CASE("a worker that is ready late gets its share although next never has to
   }
   CHECK(worker_of(l.get(), 1).state == FEEDLANE_WORKER_READY);
   for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
-  check_sequence(taken, 500, 1);
+  check_sequence(taken, samples, 1);
 }
