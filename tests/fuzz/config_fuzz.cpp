@@ -400,6 +400,11 @@ void make_loader(Input& in) {
   bound(c.staged, 4, 1 << 16);
   c.name = names[in.pick(std::size(names))];
   bound<std::uint64_t>(c.trace, 5, 1 << 24);
+  static const char* const lists[] = {nullptr,    nullptr, nullptr,        "0", "0;0-1", "0;",
+                                      "7-0,8191", "8192",  longest.c_str()};
+  c.worker_cpus = lists[in.pick(std::size(lists))];
+  c.memory_nodes = lists[in.pick(std::size(lists))];
+  c.share_path = in.pick(8) == 7 ? "/nowhere/feeder" : nullptr;
   const auto l = create<feedlane_loader>(in, c, feedlane_loader_create);
   if (l == nullptr) return;
   std::int64_t length = -2;
