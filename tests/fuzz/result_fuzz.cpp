@@ -112,11 +112,12 @@ class Liar {
     const worker::Attached attached{worker::attached_magic, shm::layout_hash};
     // A thread sends no pidfd; the kernel would refuse it (Linux 6.16), and the message with it.
     attached_ = os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), {}, error) == FEEDLANE_OK;
-    PROMISE(attached_);
+    PROMISE(attached_ || has_said_);  // who has said something else before may have been turned away
     say_ready(FEEDLANE_OK);
   }
   void say_ready(std::int32_t status) {
     Error error;
+    has_said_ = true;
     const worker::Ready ready{worker::ready_magic, status, 0, "no data"};
     (void)os::send_message(socket_.get(), std::as_bytes(std::span(&ready, 1)), {}, error);
   }
@@ -219,6 +220,7 @@ class Liar {
   std::uint64_t tasks_ = 0;
   std::uint64_t results_ = 0;
   bool attached_ = false;
+  bool has_said_ = false;
   std::vector<shm::TaskMessage> taken_;
 };
 
