@@ -270,7 +270,7 @@ int main(int argc, char** argv) {
   if (argc == 3)
     choice = hunt::every(hunt::op_of(arguments[2]),
                          arguments[1] == "every" ? stress::Unit::instruction : stress::Unit::action);
-  else choice = hunt::all(stress::length(200, 1'500), stress::length(0, 1) != 0);
+  else choice = hunt::all(stress::length(200, 6'000), stress::length(0, 1) != 0);
   if (choice == nullptr) return 2;
   hunt::Hunter hunter(*choice);
   Trainer trainer(hunter);
