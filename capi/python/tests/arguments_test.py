@@ -121,7 +121,8 @@ class Numbered(unittest.TestCase):
             with feedlane.Loader(Numbers(64), 1, num_workers=1, prefetch_factor=factor, held=1) as loader:
                 self.assertEqual(loader.stats()["slots"], factor + 2)
 
-        with feedlane.Loader(Numbers(64), 1, num_workers=1, prefetch_factor="auto", held=1, arena_bytes=2**24) as loader:
+        with feedlane.Loader(Numbers(64), 1, num_workers=1, prefetch_factor="auto", held=1, arena_bytes=2**24,
+                             slot_bytes=2**18) as loader:
             self.assertEqual(loader.info()["prefetch_factor"], 2)
             self.assertEqual(sum(1 for _ in loader), 64)
         with self.assertRaisesRegex(feedlane.ArgumentError, "config.arena_bytes is 0"):
