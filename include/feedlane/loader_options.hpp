@@ -109,22 +109,28 @@ struct LoaderOptions {
 
 namespace detail {
 
-/** Creates a loader of the C interface; nullptr with `error`. */
-inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
-  if (o.batch_size == 0) {  // 0 means the default to the C interface
-    error.refuse("batch_size", 0, 1, "batch_size is 0: at least 1");
-    return nullptr;
-  }
-  std::vector<feedlane_field> fields;
-  for (const Field& f : o.fields) {
+/** Fields of the C interface, whose names are those of `fields`. */
+inline std::vector<feedlane_field> c_fields(const std::vector<Field>& fields) {
+  std::vector<feedlane_field> all;
+  for (const Field& f : fields) {
     feedlane_field c{};
     c.size = sizeof c;
     c.name = f.name.c_str();
     c.dtype = f.dtype;
     c.ndim = static_cast<std::int32_t>(f.shape.size());  // the library refuses it if it is too large
     for (std::size_t d = 0; d < f.shape.size() && d < FEEDLANE_MAX_NDIM; d++) c.shape[d] = f.shape[d];
-    fields.push_back(c);
+    all.push_back(c);
   }
+  return all;
+}
+
+/** Creates a loader of the C interface; nullptr with `error`. */
+inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
+  if (o.batch_size == 0) {  // 0 means the default to the C interface
+    error.refuse("batch_size", 0, 1, "batch_size is 0: at least 1");
+    return nullptr;
+  }
+  const std::vector<feedlane_field> fields = c_fields(o.fields);
   std::vector<const char*> argv;
   for (const std::string& a : o.argv) argv.push_back(a.c_str());
   argv.push_back(nullptr);
