@@ -16,7 +16,8 @@ Status find_files(std::int64_t pid, const char* name, std::vector<File>& out, Er
   const std::string target = std::string("/memfd:") + name + " (deleted)";
   for (const os::OpenFile& open : all) {
     if (open.target != target) continue;
-    File file{os::open_again(pid, open.number), {}};
+    File file;
+    if (const Status s = os::open_again(pid, open.number, file.fd, error); s != FEEDLANE_OK) return s;
     Error gone;
     if (!file.fd || os::file_id(file.fd.get(), file.id, gone) != FEEDLANE_OK) continue;
     if (std::none_of(out.begin(), out.end(), [&](const File& f) { return f.id == file.id; }))

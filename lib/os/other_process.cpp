@@ -58,12 +58,14 @@ Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& erro
   return has_ended(process.get()) ? refuse_dead(pid, error) : s;
 }
 
-Fd open_again(std::int64_t pid, int number) {
+Status open_again(std::int64_t pid, int number, Fd& out, Error& error) {
   const std::string path = folder_of(pid) + "/" + std::to_string(number);
   // The file may be anything: opening a FIFO must not wait, and a terminal must not become this process's controlling one.
-  Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (get_seals(fd.get()) < 0) fd.reset();
-  return fd;
+  out = Fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!out && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+    return error.os(errno, "opening descriptor {} of process {}", number, pid);
+  if (get_seals(out.get()) < 0) out.reset();
+  return FEEDLANE_OK;
 }
 
 std::string describe_process(std::int64_t pid) {

@@ -20,9 +20,10 @@ struct OpenFile {
 // process has no permission.
 Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& error);
 
-// A descriptor of this process for the same memory, read-only; invalid if the descriptor is closed by now, can't be opened or
-// is no shared memory, whatever its name says. Doesn't block.
-Fd open_again(std::int64_t pid, int number);
+// A descriptor of this process for the same memory, read-only. OK with an invalid one: the descriptor is closed by now, may not be
+// opened, or is no shared memory, whatever its name says. E_OS: this process or the system has no descriptor or memory left, so
+// nothing is known of the file. Doesn't block.
+Status open_again(std::int64_t pid, int number, Fd& out, Error& error);
 
 // What a process is doing, as far as the kernel shows it: its state, where it waits, its kernel stack. One line.
 std::string describe_process(std::int64_t pid);

@@ -3,6 +3,7 @@
 #include "os/other_process.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "os/memfd.hpp"
@@ -16,7 +17,8 @@ TEST_CASE("shared memory of a process is opened again for reading only, close-on
   Fd fd;
   Error error;
   REQUIRE(os::create_memfd("feedlane-test", 4096, fd, error) == FEEDLANE_OK);
-  const Fd again = os::open_again(::getpid(), fd.get());
+  Fd again;
+  REQUIRE(os::open_again(::getpid(), fd.get(), again, error) == FEEDLANE_OK);
   REQUIRE(again);
   struct stat one {};
   struct stat other {};
@@ -25,7 +27,9 @@ TEST_CASE("shared memory of a process is opened again for reading only, close-on
   CHECK(one.st_ino == other.st_ino);
   CHECK(::write(again.get(), "x", 1) == -1);
   CHECK((::fcntl(again.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  CHECK_FALSE(os::open_again(::getpid(), 1 << 20));
+  Fd none;
+  CHECK(os::open_again(::getpid(), 1 << 20, none, error) == FEEDLANE_OK);
+  CHECK_FALSE(none);
 }
 
 TEST_CASE("files that aren't shared memory aren't opened again, and a FIFO doesn't block") {
@@ -39,6 +43,21 @@ TEST_CASE("files that aren't shared memory aren't opened again, and a FIFO doesn
   for (const int number : {fifo.get(), pipe.read.get(), device.get()})
     CHECK(feedlane::test::in_child([&] {
       (void)::alarm(10);  // ends the child, should it wait
-      return !os::open_again(::getpid(), number);
+      Fd none;
+      Error error;
+      return os::open_again(::getpid(), number, none, error) == FEEDLANE_OK && !none;
     }));
+}
+
+TEST_CASE("without a free descriptor nothing is said of another process's memory") {
+  Fd fd;
+  Error error;
+  REQUIRE(os::create_memfd("feedlane-test", 4096, fd, error) == FEEDLANE_OK);
+  CHECK(feedlane::test::in_child([&] {
+    const rlimit none{0, 0};
+    Fd again;
+    Error why;
+    return ::setrlimit(RLIMIT_NOFILE, &none) == 0 &&
+           os::open_again(::getpid(), fd.get(), again, why) == FEEDLANE_E_OS && why.os_errno == EMFILE && !again;
+  }));
 }
