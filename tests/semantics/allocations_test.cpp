@@ -4,9 +4,11 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/allocation.hpp"
@@ -276,6 +278,56 @@ void live_as_worker() {
   end(feedlane_worker_detach, &w);
 }
 
+// Two workers that are threads of the trainer, here the same one. The first keeps its batch, so that ever more of the other's are
+// yielded ahead of it.
+void live_out_of_order() {
+  constexpr std::size_t batches = 10, ahead = 4;
+  Setup s(batches);
+  s.external(2).fields({field("index", int64_type)});
+  s.config.start = FEEDLANE_START_THREAD;
+  s.config.out_of_order = 1;
+  s.config.prefetch_factor = 4;
+  const Loader l = s.create();
+  REQUIRE(feedlane_loader_begin(l.get(), 0, nullptr) == FEEDLANE_OK);
+  feedlane_worker* workers[2] = {};
+  for (feedlane_worker*& w : workers) {
+    REQUIRE(feedlane_loader_local_worker(l.get(), &w, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
+  }
+  REQUIRE(feedlane_loader_poll(l.get(), nullptr) >= 0);
+  const feedlane_task* kept = nullptr;
+  REQUIRE(feedlane_worker_next(workers[0], 0, &kept, nullptr) == FEEDLANE_OK);
+  const std::int64_t last = kept->batch;
+  const auto commit = [](const feedlane_task* task) {
+    std::memcpy(task->tensors[0].data, task->indices, sizeof(std::int64_t));
+    REQUIRE(feedlane_task_commit(task, 1, nullptr) == FEEDLANE_OK);
+  };
+  std::vector<std::int64_t> came;
+  const auto take_one = [&] {
+    auto batch = fresh<feedlane_batch>();
+    const std::int32_t status = call([&] { return feedlane_loader_next(l.get(), 0, &batch, nullptr); });
+    if (status == FEEDLANE_TIMEOUT) return;
+    REQUIRE(status == FEEDLANE_OK);
+    CHECK(std::count(came.begin(), came.end(), batch.batch) == 0);
+    came.push_back(batch.batch);
+    REQUIRE(feedlane_batch_release(l.get(), batch.token) == FEEDLANE_OK);
+  };
+  REQUIRE(eventually([&] {
+    if (came.size() == ahead && kept != nullptr) commit(std::exchange(kept, nullptr));
+    for (feedlane_worker* const w : workers) {
+      const feedlane_task* task = nullptr;
+      if (w == workers[0] && kept != nullptr) continue;
+      if (feedlane_worker_next(w, 0, &task, nullptr) == FEEDLANE_OK) commit(task);
+    }
+    take_one();
+    return came.size() == batches;
+  }));
+  CHECK(std::find(came.begin(), came.end(), last) - came.begin() >= static_cast<std::ptrdiff_t>(ahead));
+  auto batch = fresh<feedlane_batch>();
+  CHECK(call([&] { return feedlane_loader_next(l.get(), patience_ns, &batch, nullptr); }) == FEEDLANE_END);
+  for (feedlane_worker*& w : workers) REQUIRE(feedlane_worker_detach(&w) == FEEDLANE_OK);
+}
+
 // Attaches in a process of its own, which has nothing more open or mapped after it failed. Whether the allocation was made.
 bool attach_elsewhere(feedlane_loader* l, long nth) {
   std::int32_t id = -1;
@@ -389,6 +441,10 @@ TEST_CASE("too little memory at any allocation of a loader's calls is E_MEMORY, 
     CAPTURE(workers);
     at_every_allocation([&] { live_as_loader(workers); });
   }
+}
+
+TEST_CASE("too little memory at any allocation of a batch that is yielded ahead of others loses none of them") {
+  at_every_allocation(live_out_of_order);
 }
 
 TEST_CASE(

@@ -271,3 +271,20 @@ TEST_CASE("too little memory is detected before any is reserved") {
   CHECK(segments.control_fd() == -1);
   CHECK(segments.data_fd() == -1);
 }
+
+TEST_CASE("too little memory of the named nodes is detected before any is reserved") {
+  const feedlane::test::Folder folder;
+  folder.write("node1/meminfo", "Node 1 MemFree: 4 kB\n");
+  feedlane::os::NumberSet nodes;
+  REQUIRE(nodes.read("1"));
+  shm::Plan plan;
+  shm::Segments segments;
+  Error error;
+  REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
+  os::SystemFiles files;
+  files.nodes = folder.path();
+  CHECK(segments.create(plan, files, error, {.nodes = &nodes}) == FEEDLANE_E_MEMORY);
+  CHECK(std::string(error.argument) == "config.memory_nodes");
+  CHECK(segments.control_fd() == -1);
+  CHECK(segments.data_fd() == -1);
+}
