@@ -86,6 +86,10 @@ TEST_CASE("FEEDLANE_PREFETCH_AUTO counts what a data set may shape by itself, an
   choose(two, 5);
   two.config.workers = 2;
   CHECK(prefetch_of(two.create().get()) == 2);
+  Setup even(200);
+  choose(even, 4);
+  even.config.workers = 2;
+  CHECK(prefetch_of(even.create().get()) == 1);
 }
 
 TEST_CASE("FEEDLANE_PREFETCH_AUTO stays within its budget: slots for one batch in flight, and the one held") {

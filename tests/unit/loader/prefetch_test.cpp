@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
@@ -11,18 +12,19 @@ using feedlane::loader::Prefetch;
 
 namespace {
 
-// A run whose waits depend on the window. A batch takes the trainer a millisecond beside its wait.
+// A run whose waits depend on the window. A batch takes the trainer a millisecond beside its wait, if nothing else is said.
 struct Run {
   Prefetch prefetch;
   feedlane::shm::Word64 told{};
   std::int64_t now_ns = 1;
+  std::int64_t work_ns = 1'000'000;
 
   Run(std::uint32_t start, std::uint32_t limit) { prefetch.use(2, start, limit, told); }
   using Wait = std::function<std::uint64_t(std::uint32_t)>;  // ns, by the batches a worker has in flight
   void yield(int batches, const Wait& wait, bool is_first = false) {
     for (int i = 0; i < batches; i++) {
       const std::uint64_t waited = wait(prefetch.per_worker());
-      now_ns += static_cast<std::int64_t>(waited) + 1'000'000;
+      now_ns += static_cast<std::int64_t>(waited) + work_ns;
       prefetch.on_yield({waited, now_ns, is_first});
     }
   }
@@ -82,6 +84,25 @@ TEST_CASE("a trainer that does not wait to speak of gets no larger window") {
   Run run(2, 64);
   run.yield(10'000, [](std::uint32_t) { return ms / 200; });
   CHECK(run.prefetch.per_worker() == 2);
+}
+
+TEST_CASE("a wait of more than a hundredth of the time is worth a trial, one of just that is not") {
+  for (const std::uint64_t wait : {10'000, 10'100}) {
+    Run run(2, 64);
+    run.work_ns = 990'000;
+    run.yield(60, [&](std::uint32_t) { return wait; });
+    CHECK(run.prefetch.per_worker() == (wait == 10'000 ? 2 : 4));
+  }
+}
+
+TEST_CASE("a wait that is shorter by a tenth keeps the larger window") {
+  Run run(2, 64);
+  std::uint32_t largest = 0;
+  for (int i = 0; i < 10'000; i++) {
+    run.yield(1, [](std::uint32_t n) { return n == 2 ? 10 * ms : 9 * ms; });
+    largest = std::max(largest, run.prefetch.per_worker());
+  }
+  CHECK_MESSAGE(largest == 8, "4 is kept, and 8 tried");
 }
 
 TEST_CASE("the first batches of epochs do not count: workers start then") {
