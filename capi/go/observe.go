@@ -91,6 +91,38 @@ func newBatchRecord(c *C.feedlane_batch_record) BatchRecord {
 	}
 }
 
+// LoaderInfo says what a loader is, and where its epoch is.
+type LoaderInfo struct {
+	Pid            int
+	Created        time.Duration // when the loader was created: CLOCK_MONOTONIC, as the other times
+	Start          Start
+	Workers        int // 0: inline
+	PrefetchFactor int // batches in flight per worker, at the moment
+	Held           int
+	BatchSize      int64         // rows of a batch at most
+	TaskTimeout    time.Duration // 0: none
+	Iterable       bool
+	InEpoch        bool          // an epoch has begun, and Next has not returned io.EOF since
+	Epoch          int64         // the newest epoch; -1: none has begun
+	Batch          int64         // the number of the batch after the newest one yielded
+	Batches        int64         // batches in the epoch; -1: unknown
+	Begun          time.Duration // when the epoch began; 0: none has
+	Yielded        time.Duration // when the newest batch was yielded; 0: none was
+	WaitingSince   time.Duration // since when the library's next has waited for the next batch; 0: it does not wait now
+	Trace          int           // records that the trace keeps; 0: off
+	Name           string        // Config.Name, or empty
+	Version        string        // of the trainer's library
+}
+
+func newLoaderInfo(c *C.feedlane_loader_info) LoaderInfo {
+	return LoaderInfo{
+		int(c.pid), time.Duration(c.created_ns), Start(c.start), int(c.workers), int(c.prefetch_factor), int(c.held),
+		int64(c.batch_size), time.Duration(c.task_timeout_ns), c.iterable != 0, c.in_epoch != 0, int64(c.epoch),
+		int64(c.batch), int64(c.batches), time.Duration(c.begun_ns), time.Duration(c.yielded_ns),
+		time.Duration(c.waiting_since_ns), int(c.trace), C.GoString(&c.name[0]), C.GoString(&c.version[0]),
+	}
+}
+
 // A Bound says what bounds a run.
 type Bound int32
 
@@ -146,6 +178,14 @@ func readDiagnosis(get func(*C.feedlane_diagnosis) C.int32_t) (Diagnosis, error)
 	return newDiagnosis(&c), nil
 }
 
+func readInfo(get func(*C.feedlane_loader_info) C.int32_t) (LoaderInfo, error) {
+	c := C.feedlane_loader_info{size: C.sizeof_feedlane_loader_info}
+	if status := get(&c); status != C.FEEDLANE_OK {
+		return LoaderInfo{}, Status(status)
+	}
+	return newLoaderInfo(&c), nil
+}
+
 func readTrace(room C.uint64_t, get func(*C.feedlane_batch_record, C.uint64_t, *C.uint64_t) C.int32_t) ([]BatchRecord, error) {
 	if room == 0 {
 		return nil, refuse(ErrState, "Config.Trace is 0: there is no trace")
@@ -189,13 +229,22 @@ func (l *Loader) Trace(from uint64) ([]BatchRecord, error) {
 		return nil, err
 	}
 	defer l.leave()
-	info := C.feedlane_loader_info{size: C.sizeof_feedlane_loader_info}
-	if status := C.feedlane_loader_get_info(l.c, &info); status != C.FEEDLANE_OK {
-		return nil, Status(status)
+	info, err := readInfo(func(c *C.feedlane_loader_info) C.int32_t { return C.feedlane_loader_get_info(l.c, c) })
+	if err != nil {
+		return nil, err
 	}
-	return readTrace(info.trace, func(records *C.feedlane_batch_record, room C.uint64_t, count *C.uint64_t) C.int32_t {
+	return readTrace(C.uint64_t(info.Trace), func(records *C.feedlane_batch_record, room C.uint64_t, count *C.uint64_t) C.int32_t {
 		return C.feedlane_loader_get_trace(l.c, C.uint64_t(from), records, room, count)
 	})
+}
+
+// Info returns what the loader is, and where its epoch is.
+func (l *Loader) Info() (LoaderInfo, error) {
+	if err := l.enter(); err != nil {
+		return LoaderInfo{}, err
+	}
+	defer l.leave()
+	return readInfo(func(c *C.feedlane_loader_info) C.int32_t { return C.feedlane_loader_get_info(l.c, c) })
 }
 
 // Diagnose returns what bounded the present epoch since it began, or the newest one.
@@ -242,6 +291,15 @@ func (m *Monitor) Timings(worker int) (Timings, error) {
 	return readTimings(func(c *C.feedlane_timings) C.int32_t {
 		return C.feedlane_monitor_get_timings(m.c, C.int32_t(worker), c)
 	})
+}
+
+// Info returns what Loader.Info returns in that process.
+func (m *Monitor) Info() (LoaderInfo, error) {
+	defer m.leave()
+	if !m.calls.enter() {
+		return LoaderInfo{}, refuse(ErrState, "the monitor is closed")
+	}
+	return readInfo(func(c *C.feedlane_loader_info) C.int32_t { return C.feedlane_monitor_get_info(m.c, c) })
 }
 
 // Diagnose returns what bounded the loader in that process since the last call; the first call: since OpenMonitor.

@@ -5,6 +5,7 @@ package feedlane_test
 import (
 	"context"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,11 @@ func checkReport(t *testing.T, loader *feedlane.Loader) {
 	diagnosis, err := loader.Diagnose()
 	if err != nil || diagnosis.Batches != batches || diagnosis.Samples != samples || diagnosis.Text == "" {
 		t.Errorf("%+v %v", diagnosis, err)
+	}
+	info, err := loader.Info()
+	if err != nil || info.Name != "digits" || info.Batch != batches || info.Batches != batches || info.InEpoch ||
+		info.Pid != os.Getpid() || info.Trace != 100 {
+		t.Errorf("%+v %v", info, err)
 	}
 	report, err := loader.Report()
 	if err != nil || !strings.Contains(report, "digits") || !strings.Contains(report, "batches") ||

@@ -287,7 +287,12 @@ func TestMonitor(t *testing.T) {
 		must(t, err)
 		workers, err := monitor.Workers()
 		must(t, err)
+		info, err := monitor.Info()
+		must(t, err)
 		must(t, monitor.Close())
+		if info.Pid != os.Getpid() || info.Workers != len(workers) {
+			t.Errorf("%+v", info)
+		}
 		if stats.Batches == 1 && len(workers) == 2 {
 			_, err = monitor.Stats()
 			wants(t, err, feedlane.ErrState)

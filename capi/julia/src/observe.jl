@@ -44,6 +44,20 @@ trace(loader::Loader; from=1) = calling(loader.handle) do address
     return map(named, records[1:count[]])
 end
 
+const STARTS = (:spawn, :fork, :thread, :external)
+
+"""
+    Feedlane.info(loader)
+
+What the loader is, and where its epoch is: a named tuple with the members of `feedlane_loader_info`; `start` is one of `:spawn`,
+`:fork`, `:thread` and `:external`. `prefetch_factor` is the number of the moment, also where the loader chooses it. Any task.
+"""
+info(loader::Loader) = calling(loader.handle) do address
+    out = struct_of(L.feedlane_loader_info)
+    check(L.feedlane_loader_get_info(address, out))
+    return merge(named(out[]), (start=STARTS[out[].start + 1],))
+end
+
 const BOUNDS = (:nothing, :trainer, :data, :worker, :slots, :starting)
 
 """
