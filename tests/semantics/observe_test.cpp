@@ -232,6 +232,24 @@ TEST_CASE("a wait that goes on is counted before it ends") {
   CHECK_MESSAGE(stats_of(l.get()).wait_ns == waited, "nothing waits");
 }
 
+TEST_CASE("a batch that fails is in the trace, with its error, as soon as that is told") {
+  for (const std::int32_t workers : {0, 1}) {
+    CAPTURE(workers);
+    Setup s(6, 1);
+    if (workers != 0) s.workers(workers);
+    s.plan.fail_index = 3;
+    s.config.trace = 8;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    while (take(l.get()).status == FEEDLANE_OK) continue;
+    const std::vector<feedlane_batch_record> records = trace_of(l.get());
+    const auto failed = std::find_if(records.begin(), records.end(), [](const auto& r) { return r.batch == 3; });
+    REQUIRE(failed != records.end());
+    CHECK(failed->status == FEEDLANE_E_SAMPLE);
+    CHECK(failed->released_ns == failed->yielded_ns);
+  }
+}
+
 TEST_CASE("the trace keeps the newest batches, and without one there is none") {
   Setup s(50, 1);
   s.config.trace = 8;

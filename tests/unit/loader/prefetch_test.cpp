@@ -105,6 +105,29 @@ TEST_CASE("a wait that is shorter by a tenth keeps the larger window") {
   CHECK_MESSAGE(largest == 8, "4 is kept, and 8 tried");
 }
 
+TEST_CASE("a period has 32 batches, after those that were asked for with another window") {
+  Run run(2, 64);
+  const Run::Wait by_window = [](std::uint32_t n) { return 64 * ms / n; };
+  run.yield(4 + 31, by_window);
+  CHECK(run.prefetch.per_worker() == 2);
+  run.yield(1, by_window);
+  CHECK(run.prefetch.per_worker() == 4);
+
+  // What was asked for before the growth waits as before, and would hide that the others wait less.
+  Run lagging(2, 64);
+  std::uint32_t last = 2, left = 0, largest = 0;
+  for (int i = 0; i < 10'000; i++) {
+    lagging.yield(1, [&](std::uint32_t n) {
+      if (n > last) left = 2 * n;
+      last = n;
+      if (left != 0) left--;
+      return n == 2 || left != 0 ? 10 * ms : 9 * ms;
+    });
+    largest = std::max(largest, lagging.prefetch.per_worker());
+  }
+  CHECK(largest == 8);
+}
+
 TEST_CASE("the first batches of epochs do not count: workers start then") {
   Run run(2, 64);
   for (int epoch = 0; epoch < 1'000; epoch++) {

@@ -2,7 +2,9 @@
 // What a trainer makes: nobody else may write to control, and everything is there before it is needed.
 #include "shm/segment.hpp"
 
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <fstream>
@@ -31,6 +33,26 @@ std::uint64_t size_of(int fd) {
   struct stat status {};
   REQUIRE(::fstat(fd, &status) == 0);
   return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
+// Whether this process has a page there. False if the kernel does not say.
+bool has_page(const void* address) {
+  const Fd map(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  std::uint64_t entry = 0;
+  const auto place = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(address) / page_bytes() * sizeof entry);
+  return map && ::pread(map.get(), &entry, sizeof entry, place) == sizeof entry && (entry >> 63) != 0;
+}
+
+// MADV_POPULATE_WRITE is there since Linux 5.14.
+bool has_populate() {
+  constexpr int populate_write = 23;
+  void* const page = ::mmap(nullptr, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  const bool works = ::madvise(page, page_bytes(), populate_write) == 0;
+  (void)::munmap(page, page_bytes());
+  return works;
 }
 
 std::uint64_t real_bytes(int fd) {
@@ -256,6 +278,29 @@ TEST_CASE("restoring a slot gives back what was touched beyond its reserved part
   CHECK_MESSAGE(s.payload(0)[100] == std::byte{7}, "its reserved part stays as it is");
   CHECK(s.payload(1)[100] == std::byte{0});
   CHECK(s.payload(0)[s.plan().slot_reserved] == std::byte{0});
+}
+
+TEST_CASE("what is populated is in this process's page tables, and what is not reserved is no memory yet") {
+  shm::Geometry geometry = feedlane::test::small_geometry();
+  geometry.slot_bytes = 1 << 16;
+  shm::Plan plan;
+  Error error;
+  REQUIRE(shm::make_plan(geometry, plan, error) == FEEDLANE_OK);
+  if (!has_page(&plan) || !has_populate()) {
+    MESSAGE("skipped: a kernel that populates nothing, or no page map of this process");
+    return;
+  }
+  for (const bool is_populated : {false, true}) {
+    CAPTURE(is_populated);
+    shm::Segments segments;
+    REQUIRE(segments.create(plan, {}, error, {.is_populated = is_populated}) == FEEDLANE_OK);
+    for (std::uint32_t slot = 0; slot < geometry.slots; slot++) {
+      const std::byte* const payload = segments.payload(slot);
+      CHECK(has_page(payload) == is_populated);
+      CHECK(has_page(payload + plan.slot_reserved - 1) == is_populated);
+      CHECK_FALSE(has_page(payload + plan.slot_reserved + page_bytes()));
+    }
+  }
 }
 
 TEST_CASE("too little memory is detected before any is reserved") {
