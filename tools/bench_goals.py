@@ -24,7 +24,7 @@ import time
 
 TOOLS = pathlib.Path(__file__).resolve().parent
 GOALS, BASELINE = TOOLS / "bench_goals.json", TOOLS / "bench_baseline.json"
-GROUPS = ("ring", "latency", "lanes", "handoff", "loader", "cpp", "startup", "torch", "images", "python", "rows")
+GROUPS = ("ring", "latency", "lanes", "handoff", "loader", "small", "cpp", "startup", "torch", "images", "python", "rows")
 TOLERANCE = 0.25
 TOO_WIDE = 1.5        # the best recorded run over the worst, of a ratio that is shown only
 OTHERS_SHARE = 0.1   # of the processors, that other programs may take

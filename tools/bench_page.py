@@ -75,9 +75,10 @@ def lanes():
 
 def handoff():
     return group_table("handoff", ["batch", "workers", "prefetch", "batches/s", "GB/s", "as many copiers, GB/s", "ratio",
-                                   "trainer, us", "its CPU, us"],
+                                   "over copiers with a reader", "trainer, us", "its CPU, us"],
                        lambda r: (size(r["bytes"]), r["workers"], r["prefetch"], cell(r["batches_s"]), number(r["gb_s"]),
-                                  number(r["copiers_gb_s"]), cell(r["ratio"]), number(r["trainer_wall_us"]),
+                                  number(r["copiers_gb_s"]), cell(r["ratio"]), cell(r["over_read_copiers"]),
+                                  number(r["trainer_wall_us"]),
                                   number(r["trainer_cpu_us"])))
 
 
@@ -86,6 +87,12 @@ def loader():
                                   "as many loops (0: one, in the trainer)", "ratio"],
                        lambda r: (size(r["sample_bytes"]), r.get("by", "get"), r["workers"], cell(r["samples_s"]), cell(r["loops_samples_s"]),
                                   cell(r["ratio"])), lambda r: "samples_s" in r)
+
+
+def small():
+    return group_table("small", ["out of", "samples a batch", "by", "ns a sample", "the loop, ns", "the loop over it", "beyond it, ns a batch"],
+                       lambda r: (size(r["memory_bytes"]), r["batch_size"], r["by"], cell(r["sample_ns"]), cell(r["loop_ns"]),
+                                  cell(r["ratio"]), number(r["beyond_ns"])))
 
 
 def crowd():

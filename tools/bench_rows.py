@@ -6,7 +6,9 @@ into the slot; by __getitems__, which returns a list of arrays; by __getitem__. 
 in each round; a ratio is that of a round, over as many loops as there are workers, one at least. Each loop and the trainer are
 on processors of their own as far as there are any; workers are where the kernel has them.
 
-Usage: bench_rows.py [--rounds N] [--seconds S] [--quick] [--json]
+With --rows other batches are made: what a batch costs by itself shows in smaller ones.
+
+Usage: bench_rows.py [--rounds N] [--seconds S] [--rows N] [--quick] [--json]
 With the library's and the package's place in the environment: FEEDLANE_LIBRARY, PYTHONPATH. Skips (77) without numpy."""
 import argparse
 import json
@@ -66,24 +68,24 @@ class Lists(Single):
         return [{"row": row} for row in self.data[indices]]
 
 
-def loop(data, seconds):
+def loop(data, rows, seconds):
     """Samples a second of a bare loop."""
-    order, buffer, done = np.random.permutation(len(data)), np.empty((ROWS, BYTES), np.uint8), 0
+    order, buffer, done = np.random.permutation(len(data)), np.empty((rows, BYTES), np.uint8), 0
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
-        for first in range(done % (len(order) - 100 * ROWS), len(order), ROWS)[:100]:
-            np.take(data, order[first:first + ROWS], axis=0, out=buffer, mode="clip")
+        for first in range(done % (len(order) - 100 * rows), len(order), rows)[:100]:
+            np.take(data, order[first:first + rows], axis=0, out=buffer, mode="clip")
             buffer[:, 0].max()
-        done += 100 * ROWS
+        done += 100 * rows
     return done / (time.perf_counter() - began)
 
 
-def loops(data, count, seconds):
+def loops(data, count, rows, seconds):
     """The sum of so many processes at once."""
     if count == 1:
-        return loop(data, seconds)
+        return loop(data, rows, seconds)
     with multiprocessing.get_context("fork").Pool(count) as pool:
-        return sum(pool.starmap(loop, [(data, seconds)] * count))
+        return sum(pool.starmap(loop, [(data, rows, seconds)] * count))
 
 
 def loaded(loader, seconds):
@@ -114,6 +116,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"samples of a batch; {ROWS} by default")
     parser.add_argument("--quick", action="store_true", help="a third of a second for each")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
@@ -132,15 +135,15 @@ def measure(path, chosen):
     ratios, rates = {case: [] for case in cases}, {case: [] for case in cases}
     for round_number in range(chosen.rounds + 1):  # the first one doesn't count
         for workers in 0, 1, 2:
-            bare = loops(data, max(workers, 1), chosen.seconds)
+            bare = loops(data, max(workers, 1), chosen.rows, chosen.seconds)
             for name, kind in kinds.items():
-                with feedlane.Loader(kind(path), ROWS, shuffle=True, seed=round_number, num_workers=workers,
+                with feedlane.Loader(kind(path), chosen.rows, shuffle=True, seed=round_number, num_workers=workers,
                                      fields={"row": (np.uint8, (BYTES,))}) as loader:
                     rate = loaded(loader, chosen.seconds)
                 if round_number:
                     rates[name, workers].append(rate)
                     ratios[name, workers].append(rate / bare)
-    rows = [{"by": name, "workers": workers, "samples_per_second": spread(rates[name, workers]),
+    rows = [{"by": name, "workers": workers, "batch_size": chosen.rows, "samples_per_second": spread(rates[name, workers]),
              "over_loops": spread(ratios[name, workers])} for name, workers in cases]
     if chosen.json:
         said = {f"rows.{row['by'].split()[0].strip('_')}.{row['workers']}": row["over_loops"] for row in rows}

@@ -111,9 +111,10 @@ Status DatasetRunner::run_map(Task& task, Progress& p, Pace& pace, Error& error)
     if (p.retry_at_ns != 0)
       if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
     p.retry_at_ns = 0;
-    Status s = get(task, rows, p, error);
-    if (s == FEEDLANE_OK) s = p.is_smooth() ? p.count_made() : finish_sample(task, p, true, error);
-    else s = handle(task, p, error);
+    Status stop = FEEDLANE_OK;
+    Status s = p.is_smooth() ? get_smooth(task, rows, p, pace, stop, error) : get(task, rows, p, error);
+    if (stop != FEEDLANE_OK || p.position == count) return stop;
+    s = s == FEEDLANE_OK ? finish_sample(task, p, true, error) : handle(task, p, error);
     if (s != FEEDLANE_OK) return s;
     if (p.position == count) break;
     if (s = pace.between(p.position); s != FEEDLANE_OK) return s;
@@ -325,16 +326,42 @@ Status DatasetRunner::save_shard(Task& task, Error& error) {
 
 // ---- callbacks ----
 
-inline Status DatasetRunner::get(const Task& task, Rows& rows, const Progress& p, Error& error) {
+Status DatasetRunner::get(const Task& task, Rows& rows, const Progress& p, Error& error) {
   const feedlane_task& view = task.view();
-  const feedlane_row& row =
-      rows.at(p.made, p.substitutes != 0 ? p.substitute : view.indices[p.position], view.seeds[p.position]);
+  const std::int64_t index = p.substitutes != 0 ? p.substitute : view.indices[p.position];
   renew_report();
-  const Status s = table_.get(self_, &row, &report_);
-  if (s == FEEDLANE_OK) [[likely]]
-    return s;
-  (void)translate(FEEDLANE_E_SAMPLE, s, report_, "get", error);
-  error.sample = row.index;
+  const Status s = table_.get(self_, &rows.at(p.made, index, view.seeds[p.position]), &report_);
+  return s == FEEDLANE_OK ? s : refuse_sample(s, index, error);
+}
+
+// Samples of which none has failed before, to the last one of the task. An error: that at p.position failed. Otherwise all were
+// made, or `stop` is what the caller of `run` wants between them. Counts in locals: a compiler can't know that callbacks don't
+// write `p`.
+inline Status DatasetRunner::get_smooth(const Task& task, Rows& rows, Progress& p, Pace& pace, Status& stop,
+                                        Error& error) {
+  const feedlane_task& view = task.view();
+  const std::uint64_t count = view.count;
+  std::uint64_t made = p.made;
+  std::uint64_t position = p.position;
+  Status s = FEEDLANE_OK;
+  for (;;) {
+    renew_report();
+    s = table_.get(self_, &rows.at(made, view.indices[position], view.seeds[position]), &report_);
+    if (s != FEEDLANE_OK) [[unlikely]]
+      break;
+    made++;
+    if (++position == count) break;
+    stop = pace.between(position);
+    if (stop != FEEDLANE_OK) break;
+  }
+  p.made = made;
+  p.position = position;
+  return s == FEEDLANE_OK ? s : refuse_sample(s, view.indices[position], error);
+}
+
+Status DatasetRunner::refuse_sample(Status returned, std::int64_t index, Error& error) {
+  (void)translate(FEEDLANE_E_SAMPLE, returned, report_, "get", error);
+  error.sample = index;
   return error.code;
 }
 

@@ -41,12 +41,6 @@ struct Progress {
 
   // Nothing has failed in the sample in progress.
   [[nodiscard]] bool is_smooth() const { return total_retries == 0 && substitutes == 0; }
-  // Such a sample is made.
-  Status count_made() {
-    made++;
-    position++;
-    return FEEDLANE_OK;
-  }
 };
 
 // Writes rank, shard and seed of a worker; `worker` is 0 without workers.
@@ -79,6 +73,8 @@ class DatasetRunner {
   Status save_shard(Task& task, Error& error);
 
   Status get(const Task& task, Rows& rows, const Progress& p, Error& error);
+  Status get_smooth(const Task& task, Rows& rows, Progress& p, Pace& pace, Status& stop, Error& error);
+  Status refuse_sample(Status returned, std::int64_t index, Error& error);
   Status next(const Task& task, Rows& rows, const Progress& p, Error& error);
   Status fetch(Task& task, Error& error);
 

@@ -111,6 +111,9 @@ class Bench(unittest.TestCase):
             self.assertAlmostEqual(row["batches_s"]["median"] * row["bytes"] / 1e9 / row["gb_s"], 1, delta=0.01)
             self.assertAlmostEqual(row["gb_s"] / row["copiers_gb_s"] / row["ratio"]["median"], 1, delta=0.01)
             self.assertIn(f"handoff.{row['bytes']}.{row['workers']}.trainer_over_line", ratios)
+            is_read = f"handoff.{row['bytes']}.{row['workers']}.over_read_copiers" in ratios
+            self.assertEqual(is_read, row["workers"] < len(os.sched_getaffinity(0)))
+            self.assertEqual(is_read, row["over_read_copiers"] is not None)
 
     def test_startup(self):
         rows, ratios = figures("startup")
@@ -131,6 +134,15 @@ class Bench(unittest.TestCase):
             self.check_positive(row, "sample_bytes", "batch_size", "samples_s", "loops_samples_s", "ratio")
         self.check_positive(rows[-1], "batch_us", "eventfd_us", "ratio")
         self.assertIn("loader.crowd_over_eventfds", ratios)
+
+    def test_small(self):
+        rows, ratios = figures("small")
+        self.assertEqual([(row["batch_size"], row["by"]) for row in rows],
+                         2 * [(n, by) for n in (64, 512) for by in ("fetch", "get, prefetching", "get")])
+        self.assertEqual(len(ratios), len(rows))
+        self.assertIn("small.1048576.64.get_ahead_over_loop", ratios)
+        for row in rows:
+            self.check_positive(row, "sample_ns", "loop_ns", "ratio")
 
     def test_reads(self):
         rows, ratios = figures("reads")

@@ -31,6 +31,7 @@ constexpr Measurement measurements[] = {
     {"handoff", "batches from workers to a trainer, beside as many threads that copy into the same slots",
      bench::handoff},
     {"loader", "samples collated into batches, beside loops; many workers, beside eventfds", bench::loader},
+    {"small", "what a small sample costs inline: the batch, the call, the cache misses", bench::small},
     {"cpp", "rows, tensors and DLPack by the C++ interface, beside the raw C calls", bench::cpp},
     {"startup", "first batch, next epoch, end", bench::startup},
     {"reads", "samples that take 20 ms to read, with reads ahead of the task in hand and without", bench::reads},

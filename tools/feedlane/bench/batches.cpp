@@ -3,6 +3,7 @@
 #include "batches.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 
@@ -99,7 +100,7 @@ bool Epochs::take() {
   touch_batch();
   void* data = batch_.tensors[0].data;
   (void)feedlane_batch_release(loader_, batch_.token);
-  if (slots_.size() < 4096) slots_.insert(data);
+  if (epoch_ == 1 && slots_.size() < 4096) slots_.insert(data);  // later epochs pay for nothing but their batches
   return true;
 }
 
@@ -194,7 +195,17 @@ Batches::Batches(const BatchOptions& options) {
   (void)feedlane_sampler_destroy(&order);
 }
 
-double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count, std::int32_t copiers) {
+namespace {
+
+// A count of its own line: of one copier, or of the reader.
+struct alignas(64) Count {
+  std::atomic<std::int64_t> value{0};
+};
+
+// `pass(i, id)` comes before the copy number i by the copier `id`, `tell(i, id)` after it; `read()` runs in the calling thread.
+template <class Pass, class Tell, class Read>
+double copies(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count, std::int32_t copiers, Pass pass,
+              Tell tell, Read read) {
   Gate gate;
   const auto number = static_cast<std::size_t>(copiers);
   std::vector<std::int64_t> began(number), ended(number);
@@ -205,13 +216,46 @@ double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int6
       const std::vector<unsigned char> source(bytes, 1);
       gate.pass(number);
       began[id] = now_ns();
-      for (std::size_t i = id; i < static_cast<std::size_t>(count); i += number)
+      for (std::size_t i = id; i < static_cast<std::size_t>(count); i += number) {
+        pass(i);
         std::memcpy(slots[i % slots.size()], source.data(), bytes);
+        tell(i, id);
+      }
       ended[id] = now_ns();
     });
+  read();
   for (std::thread& t : threads) t.join();
   const std::int64_t ns = *std::ranges::max_element(ended) - *std::ranges::min_element(began);
   return static_cast<double>(count) * static_cast<double>(bytes) * 1e9 / static_cast<double>(ns);
+}
+
+}  // namespace
+
+double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count, std::int32_t copiers) {
+  return copies(
+      slots, bytes, count, copiers, [](std::size_t) {}, [](std::size_t, std::size_t) {}, [] {});
+}
+
+double read_copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count, std::int32_t copiers) {
+  const auto number = static_cast<std::size_t>(copiers);
+  std::vector<Count> copied(number);
+  Count read;
+  // Release and acquire: a copy is read after it was written, and written again after it was read.
+  const auto pass = [&](std::size_t i) {
+    while (i >= slots.size() + static_cast<std::size_t>(read.value.load(std::memory_order_acquire))) continue;
+  };
+  const auto tell = [&](std::size_t i, std::size_t id) {
+    copied[id].value.store(static_cast<std::int64_t>(i / number + 1), std::memory_order_release);
+  };
+  const auto read_all = [&] {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); i++) {
+      while (copied[i % number].value.load(std::memory_order_acquire) <= static_cast<std::int64_t>(i / number))
+        continue;
+      touch(slots[i % slots.size()], bytes);
+      read.value.store(static_cast<std::int64_t>(i) + 1, std::memory_order_release);
+    }
+  };
+  return copies(slots, bytes, count, copiers, pass, tell, read_all);
 }
 
 int work_as_spawned(int fd) {

@@ -31,7 +31,7 @@ class Epochs {
     double wall_ns, cpu_ns;
   };
   Trainer trainer();
-  // Where batches lie in this process: every slot that was seen.
+  // Where batches lie in this process: every slot that was seen in the first epoch.
   [[nodiscard]] std::vector<void*> slots() const { return {slots_.begin(), slots_.end()}; }
 
   [[nodiscard]] feedlane_loader* loader() const { return loader_; }
@@ -76,6 +76,9 @@ void touch(const void* data, std::uint64_t bytes);
 // `copiers` threads, where the workers' processors are, copy `bytes` from buffers of their own into `slots` in turn, `count`
 // times together, beginning together: bytes a second. Threads, since forked processes don't get a loader's memory.
 double copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count, std::int32_t copiers);
+// The same with a reader: the calling thread reads a byte of every page of each copy, as a trainer does, before the slot is
+// written again. Nothing is handed over but a count of copies, and one of reads. Each of them needs a processor: all spin.
+double read_copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count, std::int32_t copiers);
 
 // What a worker of the loader above runs when this program is started as one (FEEDLANE_START_SPAWN).
 int work_as_spawned(int fd);

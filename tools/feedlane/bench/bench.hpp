@@ -22,6 +22,8 @@ Report latency(const Options& options);
 Report handoff(const Options& options);
 // Samples collated into batches, beside loops that do it; and many workers on few processors, beside eventfds.
 Report loader(const Options& options);
+// What a small sample costs without a hand-over, and where that goes.
+Report small(const Options& options);
 // The C++ interface, beside the raw C calls.
 Report cpp(const Options& options);
 // From nothing to the first batch, from epoch to epoch, and to the end.

@@ -39,7 +39,13 @@ struct Case {
                          return t.wall_ns;
                        }});
     entries.push_back({"cpu", [=] { return self->cpu_ns; }});
+    if (!has_reader()) return;
+    entries.push_back(
+        {"read copies", [=] { return read_copy_rate(self->loader->slots(), self->bytes, batches, self->workers); }});
   }
+
+  // Whether copiers and their reader have a processor each.
+  [[nodiscard]] bool has_reader() const { return static_cast<std::size_t>(workers) < processors().size(); }
 
   // A row of the table and of the report.
   void tell(const std::vector<Entry>& entries, const Figure& line, const Options& options, Report& report, Plot& plot) {
@@ -48,20 +54,22 @@ struct Case {
     const Figure& copy = options.rate_only ? none : entries[entry + 1].figure;
     const Figure& wall = options.rate_only ? none : entries[entry + 2].figure;
     const Figure& cpu = options.rate_only ? none : entries[entry + 3].figure;
-    Figure copied;  // batches a second by the copiers
-    for (const double value : copy.rounds()) copied.add(value / static_cast<double>(bytes));
-    const Figure ratio = rate.over(copied);
+    const Figure& read = options.rate_only || !has_reader() ? none : entries[entry + 4].figure;
+    Figure loaded;  // bytes a second
+    for (const double value : rate.rounds()) loaded.add(value * static_cast<double>(bytes));
+    const Figure ratio = loaded.over(copy), of_read = loaded.over(read);
     const double gb = rate.median() * static_cast<double>(bytes) / 1e9;
     if (!options.json)
-      fmt::print("{:>8} {:>8} {:>9} {:>12.1f} {:>9.2f} {:>13.2f} {:>30} {:>10.3f} {:>10.3f}\n", size_of(bytes), workers,
-                 prefetch, rate.median(), gb, copy.median() / 1e9, cell(ratio), wall.median() / 1e3,
-                 cpu.median() / 1e3);
+      fmt::print("{:>8} {:>8} {:>9} {:>12.1f} {:>9.2f} {:>13.2f} {:>30} {:>30} {:>10.3f} {:>10.3f}\n", size_of(bytes),
+                 workers, prefetch, rate.median(), gb, copy.median() / 1e9, cell(ratio), cell(of_read),
+                 wall.median() / 1e3, cpu.median() / 1e3);
     plot.add(fmt::format("feedlane, {} worker{}", workers, workers == 1 ? "" : "s"), static_cast<double>(bytes), gb);
     plot.add(fmt::format("memcpy by {} thread{}", workers, workers == 1 ? "" : "s"), static_cast<double>(bytes),
              copy.median() / 1e9);
     const std::string name = fmt::format("handoff.{}.{}", bytes, workers);
     if (!options.rate_only) {
       report.ratio(name + ".over_copiers", ratio);
+      if (has_reader()) report.ratio(name + ".over_read_copiers", of_read);
       report.ratio(name + ".trainer_over_line", cpu.over(line));
     }
     report.rows.push_back({{"bytes", bytes},
@@ -71,6 +79,7 @@ struct Case {
                            {"gb_s", rounded(gb)},
                            {"copiers_gb_s", rounded(copy.median() / 1e9)},
                            {"ratio", spread(ratio)},
+                           {"over_read_copiers", spread(of_read)},
                            {"trainer_wall_us", rounded(wall.median() / 1e3)},
                            {"trainer_cpu_us", rounded(cpu.median() / 1e3)}});
   }
@@ -84,8 +93,9 @@ Report handoff(const Options& options) {
   if (!options.bytes.empty()) sizes = options.bytes;
   const std::vector<std::int32_t> counts = options.workers.empty() ? std::vector{1, 2} : options.workers;
   if (!options.json)
-    fmt::print("{:>8} {:>8} {:>9} {:>12} {:>9} {:>13} {:>30} {:>10} {:>10}\n", "batch", "workers", "prefetch",
-               "batches/s", "GB/s", "copiers GB/s", "over as many copiers", "trainer us", "CPU us");
+    fmt::print("{:>8} {:>8} {:>9} {:>12} {:>9} {:>13} {:>30} {:>30} {:>10} {:>10}\n", "batch", "workers", "prefetch",
+               "batches/s", "GB/s", "copiers GB/s", "over as many copiers", "over them with a reader", "trainer us",
+               "CPU us");
   Report report;
   Plot plot{"Batches from workers to a trainer", "bytes of a batch", "GB/s", {}};
   for (const std::uint64_t bytes : sizes) {
