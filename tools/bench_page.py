@@ -219,7 +219,7 @@ def goals():
     return table(["what", "goal", "seen", ""], rows) if rows else MISSING
 
 
-TABLES = [taken, ring, latency, lanes, handoff, loader, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, rows, goals]
+TABLES = [taken, ring, latency, lanes, handoff, loader, small, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, rows, goals]
 
 
 def render(page):
