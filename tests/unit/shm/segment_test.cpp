@@ -229,12 +229,16 @@ TEST_CASE("a child that another thread forks meanwhile never has a writable mapp
   CHECK(writable == 0);
 }
 
-TEST_CASE("a core dump leaves the arena out") {
+TEST_CASE("a core dump leaves the arena out, of the trainer and of a worker") {
   const Made made;
-  const std::string data =
-      flags_of(reinterpret_cast<std::byte*>(made.segments.worker_row(0)) - made.segments.plan().worker_rows);
-  if (data.empty()) return feedlane::test::skip("this kernel does not tell the flags of a mapping");
-  CHECK(data.find(" dd ") != std::string::npos);
+  shm::Segments worker;
+  Error error;
+  REQUIRE(worker.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
+  for (const shm::Segments* s : {&made.segments, static_cast<const shm::Segments*>(&worker)}) {
+    const std::string data = flags_of(reinterpret_cast<std::byte*>(s->worker_row(0)) - s->plan().worker_rows);
+    if (data.empty()) return feedlane::test::skip("this kernel does not tell the flags of a mapping");
+    CHECK(data.find(" dd ") != std::string::npos);
+  }
 }
 
 TEST_CASE("every region of the plan is in the segments, and disjoint") {
