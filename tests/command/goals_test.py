@@ -114,7 +114,9 @@ class Goals(unittest.TestCase):
 
     def test_every_recorded_ratio_has_its_words(self):
         listed = json.loads(goals.GOALS.read_text(encoding="ascii"))
-        for name, words in (("handoff.65536.2.over_copiers", "64 KiB by 2 worker(s)"), ("handoff.1048576.1.over_copiers", "1048576 bytes by 1"),
+        for name, words in (("handoff.65536.2.over_copiers", "64 KiB by 2 worker(s)"),
+                            ("handoff.1048576.1.over_copiers", "1 MiB by 1 worker(s)"),
+                            ("handoff.4194304.1.over_copiers", "4194304 bytes by 1"),
                             ("startup.fork.1.end_over_pages", "end, fork, 1 worker(s)")):
             self.assertIn(words, goals.goal_of(listed, name)["what"])
         with self.assertRaises(SystemExit):

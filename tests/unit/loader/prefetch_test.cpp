@@ -87,7 +87,7 @@ TEST_CASE("a trainer that does not wait to speak of gets no larger window") {
 }
 
 TEST_CASE("a wait of more than a hundredth of the time is worth a trial, one of just that is not") {
-  for (const std::uint64_t wait : {10'000, 10'100}) {
+  for (const std::uint64_t wait : {10'000U, 10'100U}) {
     Run run(2, 64);
     run.work_ns = 990'000;
     run.yield(60, [&](std::uint32_t) { return wait; });
