@@ -51,7 +51,7 @@ Report small(const Options& options) {
   std::vector<std::unique_ptr<Samples>> all;
   std::vector<Case> cases;
   std::vector<Entry> entries;
-  for (const std::uint64_t bytes : {1 << 20, options.tiny ? 2 << 20 : 64 << 20})  // a core's own cache; none
+  for (const std::uint64_t bytes : {1U << 20, options.tiny ? 2U << 20 : 64U << 20})  // a core's own cache; none
     for (const std::int64_t rows : {64, 512}) {
       all.push_back(std::make_unique<Samples>(sample_bytes, bytes));
       Samples& samples = *all.back();
