@@ -80,6 +80,16 @@ std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* error)
   return feedlane_task_rows(task, count, error);
 }
 
+std::int32_t fetch_rows(void* self, const feedlane_task* task, feedlane_error* error) {
+  const Locked gil;
+  PyObject* const target = object_of(self);
+  const TaskScope scope(task);
+  const Ref rows(PyObject_GetAttrString(target, "rows"));
+  const Ref dataset(rows ? PyObject_GetAttrString(target, "dataset") : nullptr);
+  if (!dataset || !write_rows(rows.get(), dataset.get(), task)) return fail(target, error);
+  return feedlane_task_rows(task, task->count, error);
+}
+
 // The maker substitutes by itself; the library wants to see that there is a function for it.
 std::int32_t substitute(void*, std::int64_t, std::uint64_t, std::uint32_t, std::int64_t*, feedlane_error*) {
   return FEEDLANE_E_SAMPLE;
@@ -97,9 +107,11 @@ std::int32_t make_custom_sampler(PyObject* target, std::int64_t rows, feedlane_s
 }
 
 feedlane_dataset dataset_over(PyObject* target) {
+  const Ref rows(PyObject_GetAttrString(target, "rows"));
+  if (!rows) return {};
   auto dataset = init<feedlane_dataset>();
   dataset.user_data = target;
-  dataset.fetch = fetch;
+  dataset.fetch = rows.get() == Py_None ? fetch : fetch_rows;
   dataset.restart = restart_dataset;
   dataset.substitute = substitute;
   return dataset;

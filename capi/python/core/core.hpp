@@ -194,7 +194,8 @@ PyObject* sampler_target(PyObject* object);
 // failed(exception) -> (text, traceback), both bytes; interruption, None. `rows` > 0: a batch sampler. `target` is
 // borrowed: the garbage collector must see the references to it.
 std::int32_t make_custom_sampler(PyObject* target, std::int64_t rows, feedlane_sampler** out);
-// A data set over `target`, which has: restart(); fetch(task) -> rows, None at the end; failed as above. Borrowed.
+// A data set over `target`, which has: restart(); fetch(task) -> rows, None at the end; failed as above; `rows`: None, or a
+// Rows, which makes the batches of `target.dataset` in place of fetch. Borrowed. `size` 0: an exception.
 feedlane_dataset dataset_over(PyObject* target);
 
 // pool.cpp: Pool.
@@ -226,6 +227,12 @@ PyObject* tasks(PyObject* module, PyObject* after);
 
 // worker.cpp: Worker.
 bool add_worker(PyObject* module);
+
+// rows.cpp: Rows, the batches of a BatchDataset.
+bool add_rows(PyObject* module);
+// The batch of a task: `dataset.fetch` writes its rows. `rows` is a Rows. False with an exception: what `fetch` raises;
+// TypeError: it has kept an array.
+bool write_rows(PyObject* rows, PyObject* dataset, const feedlane_task* task);
 
 // queue.cpp: IndexQueue, a sampler that Python code fills.
 bool add_queue(PyObject* module);

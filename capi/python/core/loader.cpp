@@ -133,6 +133,7 @@ PyObject* new_loader(PyTypeObject* type, PyObject* args, PyObject* keywords) {
   if (pool != Py_None && (config.pinned = pool_handle(pool)) == nullptr) return nullptr;
   if (data != Py_None) {
     dataset = dataset_over(data);
+    if (dataset.size == 0) return nullptr;
     config.dataset = &dataset;
   }
   try {

@@ -19,11 +19,6 @@ const feedlane_task* task_of(PyObject* self) {
   return task;
 }
 
-PyObject* memory_of(const void* data, std::uint64_t bytes) {
-  return PyMemoryView_FromMemory(static_cast<char*>(const_cast<void*>(data)), static_cast<Py_ssize_t>(bytes),
-                                 PyBUF_READ);
-}
-
 void free_task(PyObject* self) { free_object(self); }
 
 // ---- what it is ----
@@ -46,19 +41,6 @@ PyObject* get_seeds(PyObject* self, void*) {
   return task != nullptr ? list_of(task->seeds, task->count).release() : nullptr;
 }
 
-// The lists themselves, to be read as long as the task.
-PyObject* get_index_list(PyObject* self, void*) {
-  const feedlane_task* const task = task_of(self);
-  if (task == nullptr) return nullptr;
-  if (task->indices == nullptr) Py_RETURN_NONE;
-  return memory_of(task->indices, task->count * sizeof *task->indices);
-}
-
-PyObject* get_seed_list(PyObject* self, void*) {
-  const feedlane_task* const task = task_of(self);
-  return task != nullptr ? memory_of(task->seeds, task->count * sizeof *task->seeds) : nullptr;
-}
-
 PyGetSetDef task_members[] = {
     {"epoch", get<&feedlane_task::epoch>, nullptr, "As the trainer numbered it.", nullptr},
     {"batch", get<&feedlane_task::batch>, nullptr, "Its number in the epoch, from 0.", nullptr},
@@ -68,8 +50,6 @@ PyGetSetDef task_members[] = {
     {"delivered", get<&feedlane_task::delivered>, nullptr, "Samples of the shard that were delivered before.", nullptr},
     {"indices", get_indices, nullptr, "The data set indices of its rows; None: iterable.", nullptr},
     {"seeds", get_seeds, nullptr, "A seed for each row.", nullptr},
-    {"index_list", get_index_list, nullptr, "The bytes of the indices, read-only. Valid as long as the task.", nullptr},
-    {"seed_list", get_seed_list, nullptr, "The bytes of the seeds, read-only. Valid as long as the task.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 // ---- what is done with it ----

@@ -39,7 +39,7 @@ class Loop {
                          {"leaves", &new_leaves_}, {"batch", &batch_},     {"single", &single_},
                          {"whole", &whole_},       {"compare", &compare_}, {"write", &write_},
                          {"dump", &dump_},         {"slow", &slow_},       {"failed", &failed_},
-                         {"refused", &refused_}};
+                         {"refused", &refused_},   {"rows", &rows_}};
     for (const auto& m : members) {
       *m.place = Ref(PyObject_GetAttrString(glue, m.name));
       if (!*m.place) return false;
@@ -104,6 +104,7 @@ class Loop {
   }
 
   bool make(const feedlane_task* task) {
+    if (rows_.get() != Py_None) return write_rows(rows_.get(), dataset_.get(), task);
     Ref leaves(PyObject_CallNoArgs(new_leaves_.get()));
     Ref plan = leaves ? plan_of(task, leaves.get()) : Ref();
     return plan && write(task, leaves.get()) && attach(task, plan.get());
@@ -234,7 +235,7 @@ class Loop {
   feedlane_worker* worker_ = nullptr;
   bool is_ordinary_ = false, is_batched_ = true;
   Ref dataset_, get_all_, collate_fn_, new_leaves_, batch_, single_, whole_, compare_, write_, dump_, slow_, failed_,
-      refused_;
+      refused_, rows_;
   std::vector<std::string> names_;
   std::vector<PyObject*> objects_;  // borrowed, of the batch in the making
   Ref newest_plan_, blob_;

@@ -433,12 +433,6 @@ class Task:
     @property
     def seeds(self) -> list[int]:
         """A seed of 64 bits for each row."""
-    @property
-    def index_list(self) -> memoryview:
-        """The bytes of the indices, read-only; valid as long as the task. Of an iterable data set it is None, and nobody asks."""
-    @property
-    def seed_list(self) -> memoryview:
-        """The bytes of the seeds, read-only; valid as long as the task."""
     def tensor(self, number: int, name: bytes, dtype: DType, shape: tuple[int, ...], /) -> memoryview:
         """The bytes of a tensor in the slot, to be written; valid as long as the task. LimitError: the slot is too small;
         `needed` is the slot_bytes that it takes."""
@@ -455,6 +449,13 @@ class Task:
         """The batch can't be made. position: of the row that has failed; -1: none. Whether it was still wanted."""
     def exhausted(self) -> bool:
         """The shard has no more samples. Whether the batch was still wanted."""
+
+class Rows:
+    """The batches of a BatchDataset, which the compiled module has made by its `fetch`."""
+
+    def __new__(cls, fields: list[tuple[str, bytes, DType, np.dtype[Any], tuple[int, ...]]], metadata: bytes, /) -> Rows:
+        """fields: the name, the same for the library, DLPack's element type, numpy's, and the shape without the rows. metadata: of
+        each batch."""
 
 class Leaf:
     """A tensor that is to be written into a slot, and where its rows come from; `Worker.run` makes it."""

@@ -2,17 +2,15 @@
 """Data sets that write whole batches in place."""
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from . import collate, dtypes, tree
+from . import _core, collate, dtypes, tree
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from . import _core
     from .maker import Job
 
 
@@ -52,31 +50,13 @@ def check(dataset: object, *, fields: bool, batched: bool, collate_fn: bool, pol
         raise ValueError("retries, substitute and skip_budget are for data sets that are asked for single samples")
 
 
-class Rows:
-    """Makes the batches of a BatchDataset."""
-
-    def __init__(self, job: Job) -> None:
-        self._dataset = job.dataset
-        self._declared = []
-        for number, (name, dtype, shape) in enumerate(job.fields or ()):
-            code, stored = dtypes.of_numpy(dtype)
-            self._declared.append((number, name, name.encode(), code, stored, tuple(shape)))
-        sample = {name: np.empty(shape, stored) for _, name, _, _, stored, shape in self._declared}
-        self._metadata = tree.dump(collate.batch([sample], collate.Leaves(packs=False)))
-
-    def write(self, task: _core.Task) -> int:
-        """The batch of a task, tensors and metadata. Its number of rows. What `fetch` raises; TypeError: it has kept an array."""
-        count = task.count
-        indices = np.ndarray(count, np.int64, buffer=task.index_list)
-        seeds = np.ndarray(count, np.uint64, buffer=task.seed_list)
-        out = {name: np.ndarray((count, *shape), stored, buffer=task.tensor(number, encoded, code, (count, *shape)))
-               for number, name, encoded, code, stored, shape in self._declared}
-        given = [weakref.ref(array) for array in (indices, seeds, *out.values())]
-        self._dataset.fetch(indices, seeds, out)
-        del indices, seeds
-        out.clear()
-        if any(array() is not None for array in given):  # also by a view of it
-            raise TypeError(f"{type(self._dataset).__name__}.fetch has kept an array: its memory is the loader's again when it "
-                            f"returns")
-        task.metadata(self._metadata)
-        return count
+def rows_of(job: Job) -> _core.Rows | None:
+    """What makes the batches of a BatchDataset; None: of another data set."""
+    if not isinstance(job.dataset, BatchDataset) or not job.fields:
+        return None
+    fields, sample = [], {}
+    for name, dtype, shape in job.fields:
+        code, stored = dtypes.of_numpy(dtype)
+        fields.append((name, name.encode(), code, np.dtype(stored), tuple(shape)))
+        sample[name] = np.empty(shape, stored)
+    return _core.Rows(fields, tree.dump(collate.batch([sample], collate.Leaves(packs=False))))

@@ -19,6 +19,7 @@ class Inline:
 
     def __init__(self, batches: maker.Maker) -> None:
         self._batches, self._failure, self._begins = batches, None, False
+        self.rows, self.dataset = batches.rows, batches.job.dataset
 
     def take_failure(self) -> BaseException | None:
         """What the data set has raised since the last call, or None."""

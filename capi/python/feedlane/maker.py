@@ -131,6 +131,7 @@ class Maker:
     """Makes the batches of one worker, or of a loader without workers."""
 
     by_python = False  # each batch is `make`s, not the compiled loop's
+    rows: _core.Rows | None = None  # makes the batches of a BatchDataset in place of `make`
 
     _shard: Any  # an iterator
 
@@ -138,9 +139,7 @@ class Maker:
         self.job = job
         self._shard, self._taken = None, 0
         self._ended = False
-        self._rows = batch_dataset.Rows(job) if isinstance(job.dataset, batch_dataset.BatchDataset) and job.fields else None
-        if self._rows is not None:
-            self.by_python = True
+        self.rows = batch_dataset.rows_of(job)
 
     def open_worker(self, info: WorkerSetup) -> None:
         """Once a worker process, before its first task. `info`: of _core.Worker. Raises what worker_init_fn does."""
@@ -180,8 +179,6 @@ class Maker:
         """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted, or all
         samples are left out. SampleFailed; LimitError: the batch is larger than its slot; TypeError: the samples can't be put
         together, or aren't what was declared; what collate_fn raises."""
-        if self._rows is not None:
-            return self._rows.write(task)
         leaves = self.leaves()
         plan, rows = self.plan(task, leaves)
         if not rows:

@@ -87,6 +87,7 @@ class Glue:
         self.leaves, self.batch, self.single, self.whole = batches.leaves, collate.batch, collate.single, collate.whole
         self.compare = batches.compare if job.fields is not None else None
         self.names = [batches.name_of(i) for i in range(len(job.fields) if job.fields else _core.MAX_TENSORS)]
+        self.rows = batches.rows
         self.write = batches.write_leaf  # a collate.Leaf, which is not of the compiled kind
 
     def dump(self, plan: Plan) -> bytes:

@@ -4,6 +4,7 @@ Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python rows_test.py [unittest's argu
 import os
 import signal
 import unittest
+import weakref
 
 from numpy_or_skip import np
 import feedlane
@@ -40,6 +41,27 @@ class Keeping(Squares):
     def fetch(self, indices, seeds, out):
         super().fetch(indices, seeds, out)
         self.kept = {"indices": indices, "seeds": seeds}.get(self.what, out["square"][0])
+
+
+class Reshaping(Squares):
+    """Changes the arrays themselves, and keeps the dict."""
+
+    def fetch(self, indices, seeds, out):
+        super().fetch(indices, seeds, out)
+        indices.shape = out["square"].shape = out["half"].shape = (-1,)
+        out["who"].flags.writeable = False
+        self.kept = out
+
+
+class Watching(Squares):
+    """Fails if an array of the batch before is still there."""
+
+    def fetch(self, indices, seeds, out):
+        alive = [array for array in self.kept or () if array() is not None]
+        self.kept = [weakref.ref(array) for array in (indices, seeds, *out.values())]
+        super().fetch(indices, seeds, out)
+        if alive:
+            raise RuntimeError(f"{len(alive)} arrays of the batch before")
 
 
 class Seeds(Squares):
@@ -103,6 +125,30 @@ class Rows(unittest.TestCase):
                 with feedlane.Loader(Keeping(what), 4, num_workers=workers, fields=FIELDS) as loader:
                     with self.assertRaisesRegex(feedlane.SampleError, "Keeping.fetch has kept"):
                         next(iter(loader))
+
+    def test_what_fetch_does_to_the_arrays_themselves_is_gone_with_its_batch(self):
+        for workers in 0, 1:
+            self.same(batches(Reshaping(), num_workers=workers), batches(Squares()))
+
+    def test_arrays_are_gone_when_fetch_returns(self):
+        for workers in 0, 1:
+            self.same(batches(Watching(), num_workers=workers), batches(Squares()))
+
+    def test_a_batch_after_one_that_has_failed(self):
+        with feedlane.Loader(Squares(8, bad=0), 1, fields=FIELDS) as loader:
+            for _ in range(3):  # the exceptions keep the arrays of their batches
+                with self.assertRaisesRegex(feedlane.SampleError, "no sample 0"):
+                    next(iter(loader))
+            loader.set_epoch(3)
+            iterator, seen = iter(loader), []
+            while True:
+                try:
+                    seen.append(int(next(iterator)["square"][0, 0]))
+                except feedlane.SampleError:
+                    continue
+                except StopIteration:
+                    break
+            self.assertEqual(seen, [i * i for i in range(1, 8)])
 
     def test_indices_and_seeds_cant_be_written(self):
         class Writing(Squares):
