@@ -6,7 +6,7 @@ into the slot; by __getitems__, which returns a list of arrays; by __getitem__. 
 in each round; a ratio is that of a round, over as many loops as there are workers, one at least. Each loop and the trainer are
 on processors of their own as far as there are any; workers are where the kernel has them.
 
-With --rows other batches are made: what a batch costs by itself shows in smaller ones.
+--rows N: batches of N samples. The fewer they are, the more of the time is what a batch costs by itself.
 
 Usage: bench_rows.py [--rounds N] [--seconds S] [--rows N] [--quick] [--json]
 With the library's and the package's place in the environment: FEEDLANE_LIBRARY, PYTHONPATH. Skips (77) without numpy."""
@@ -120,6 +120,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a third of a second for each")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
+    if not 1 <= chosen.rows <= SAMPLES // 200:
+        parser.error(f"--rows is {chosen.rows}; it must be 1 .. {SAMPLES // 200}")
     if chosen.quick:
         chosen.seconds = 0.3
     with tempfile.TemporaryDirectory() as folder:
@@ -146,7 +148,9 @@ def measure(path, chosen):
     rows = [{"by": name, "workers": workers, "batch_size": chosen.rows, "samples_per_second": spread(rates[name, workers]),
              "over_loops": spread(ratios[name, workers])} for name, workers in cases]
     if chosen.json:
-        said = {f"rows.{row['by'].split()[0].strip('_')}.{row['workers']}": row["over_loops"] for row in rows}
+        # The goals are for batches of ROWS.
+        said = {f"rows.{row['by'].split()[0].strip('_')}.{row['workers']}": row["over_loops"]
+                for row in rows if chosen.rows == ROWS}
         print(json.dumps({"machine": machine(), "groups": {"rows": {"rows": rows, "ratios": said}}}, indent=1))
         return
     print(f"{'by':>20} {'workers':>8} {'samples/s':>12} {'of as many loops':>22}")

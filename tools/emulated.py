@@ -30,7 +30,7 @@ LEFT_OUT = {
     "shm": {
         "a worker's own children have no mapping of data": NO_MADVISE,
         "a forked child has no mapping of control": NO_MADVISE,
-        "a core dump leaves the arena out": NO_MADVISE,
+        "a core dump leaves the arena out, of the trainer and of a worker": NO_MADVISE,
         "a forked child takes over its parent's mapping of data, which its own children don't inherit": NO_MADVISE,
         "a child that another thread forks meanwhile never has a writable mapping of control": NO_MADVISE,
         "restoring a slot gives back what was touched beyond its reserved part, and that part is memory again": NO_MADVISE,

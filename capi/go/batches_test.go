@@ -140,6 +140,7 @@ func TestMisuse(t *testing.T) {
 		func(c *feedlane.Config) { c.Dataset, c.Workers = nil, 0 },
 		func(c *feedlane.Config) { c.Dataset, c.Sampler = nil, nil },
 		func(c *feedlane.Config) { c.Command = []string{} },
+		func(c *feedlane.Config) { c.Start = feedlane.Forked },
 		func(c *feedlane.Config) { c.Unbatched = true },
 		func(c *feedlane.Config) { c.WorkerCPUs = "8000" },
 		func(c *feedlane.Config) { c.MemoryNodes = "first" },

@@ -20,6 +20,7 @@ const (
 	Processes  Start = C.FEEDLANE_START_SPAWN    // this program started again, or Config.Command
 	Goroutines Start = C.FEEDLANE_START_THREAD   // goroutines of this process
 	External   Start = C.FEEDLANE_START_EXTERNAL // processes that the program starts, see Loader.OpenWorker
+	Forked     Start = C.FEEDLANE_START_FORK     // copies of a trainer in another language: in a LoaderInfo alone, Go cannot fork
 )
 
 // PrefetchAuto as Config.Prefetch begins with two batches in flight per worker, and takes more while that shortens the trainer's
@@ -168,6 +169,8 @@ func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 		return refuse(ErrArgument, "Config.Dataset is nil: an inline loader and goroutines need one")
 	case c.Unbatched && c.BatchSize != 0:
 		return refuse(ErrArgument, "Config.Unbatched is set, and BatchSize is %d", c.BatchSize)
+	case c.Start == Forked:
+		return refuse(ErrArgument, "Config.Start is Forked: a Go program cannot fork")
 	case c.Command != nil && len(c.Command) == 0:
 		return refuse(ErrArgument, "Config.Command is empty")
 	}

@@ -96,9 +96,9 @@ type LoaderInfo struct {
 	Pid            int
 	Created        time.Duration // when the loader was created: CLOCK_MONOTONIC, as the other times
 	Start          Start
-	Workers        int // 0: inline
-	PrefetchFactor int // batches in flight per worker, at the moment
-	Held           int
+	Workers        int           // 0: inline
+	PrefetchFactor int           // batches in flight per worker, at the moment
+	Held           int           // Config.Held
 	BatchSize      int64         // rows of a batch at most
 	TaskTimeout    time.Duration // 0: none
 	Iterable       bool

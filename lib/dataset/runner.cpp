@@ -334,9 +334,9 @@ Status DatasetRunner::get(const Task& task, Rows& rows, const Progress& p, Error
   return s == FEEDLANE_OK ? s : refuse_sample(s, index, error);
 }
 
-// Samples of which none has failed before, to the last one of the task. An error: that at p.position failed. Otherwise all were
-// made, or `stop` is what the caller of `run` wants between them. Counts in locals: a compiler can't know that callbacks don't
-// write `p`.
+// Makes the task's samples from p.position on, of which none has failed before. Returns an error if that at p.position failed. Else
+// all were made, or `stop` is the status of Pace::between that ended the run. Counts in locals: a compiler can't know that
+// callbacks don't write `p`.
 inline Status DatasetRunner::get_smooth(const Task& task, Rows& rows, Progress& p, Pace& pace, Status& stop,
                                         Error& error) {
   const feedlane_task& view = task.view();

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <utility>
 
 #include "os/memfd.hpp"
 #include "os/process.hpp"
@@ -23,6 +24,9 @@ Status refuse_dead(std::int64_t pid, Error& error) {
   return error.refuse(FEEDLANE_E_PEER_DEAD, "pid", pid, 0, "there is no process {}, or it has ended", pid);
 }
 
+// What this process lacks; other reasons are about the other process or its descriptor.
+bool is_shortage(int reason) { return reason == EMFILE || reason == ENFILE || reason == ENOMEM; }
+
 Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
   const std::string folder = folder_of(pid);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);
@@ -32,10 +36,16 @@ Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
     return error.os(reason, "reading the descriptors of process {}{}", pid,
                     reason == EACCES ? ", which must be the same user's" : "");
   }
-  while (const dirent* entry = ::readdir(entries.get())) {
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(entries.get());
+    if (entry == nullptr && is_shortage(errno)) return error.os(errno, "reading the descriptors of process {}", pid);
+    if (entry == nullptr) break;
     if (entry->d_name[0] == '.') continue;
     char target[PATH_MAX];
     const ssize_t length = ::readlink((folder + "/" + entry->d_name).c_str(), target, sizeof target);
+    if (length < 0 && is_shortage(errno))
+      return error.os(errno, "reading descriptor {} of process {}", entry->d_name, pid);
     // length < 0: it has been closed meanwhile.
     if (length > 0) out.push_back({std::atoi(entry->d_name), std::string(target, static_cast<std::size_t>(length))});
   }
@@ -61,10 +71,10 @@ Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& erro
 Status open_again(std::int64_t pid, int number, Fd& out, Error& error) {
   const std::string path = folder_of(pid) + "/" + std::to_string(number);
   // The file may be anything: opening a FIFO must not wait, and a terminal must not become this process's controlling one.
-  out = Fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!out && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-    return error.os(errno, "opening descriptor {} of process {}", number, pid);
-  if (get_seals(out.get()) < 0) out.reset();
+  Fd opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!opened && is_shortage(errno)) return error.os(errno, "opening descriptor {} of process {}", number, pid);
+  if (get_seals(opened.get()) < 0) opened.reset();
+  out = std::move(opened);
   return FEEDLANE_OK;
 }
 

@@ -86,6 +86,23 @@ class Ls(unittest.TestCase):
             self.assertEqual([(row["loader"], row["name"]) for row in rows], [(0, "two_loaders"), (1, 'second\n"of" \\two')])
             self.assertIn('second?"of" \\two ', trainers.run(FEEDLANE, "ls"))
 
+    def test_a_loader_is_listed_or_told_to_be_unreadable_with_any_number_of_descriptors(self):
+        with prepared("two_loaders") as trainer, prepared("ring") as receiver:
+            seen = set()
+            for most in range(4, 64):
+                limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+                got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--interval", "0.05", preexec_fn=limit))
+                loaders = [row for row in got["loaders"] if row["pid"] == trainer.pid]
+                rings = [row for row in got["rings"] if row["pid"] == receiver.pid]
+                told = [row["pid"] for row in got["unreadable"] if row["code"] == "E_OS"]
+                self.assertTrue(len(loaders) == 2 or trainer.pid in told, f"{most}: {got}")
+                self.assertTrue(len(rings) == 1 or receiver.pid in told, f"{most}: {got}")
+                seen.add((len(loaders), len(rings)))
+                if (len(loaders), len(rings)) == (2, 1):
+                    break
+            self.assertIn((0, 0), seen)
+            self.assertIn((2, 1), seen)
+
     def test_forked_workers_are_no_loaders(self):
         with prepared("idle", "fork") as trainer:
             got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--interval", "0.05"))["loaders"]

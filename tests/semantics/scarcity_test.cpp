@@ -375,10 +375,11 @@ TEST_CASE("rings and monitors report too few descriptors, and leave nothing open
     return s;
   });
   Setup setup(4);
-  const Loader l = setup.create();
+  // More control files than finding them takes descriptors for: the last one is what too few are for.
+  const Loader one = setup.create(), two = setup.create(), three = setup.create();
   at_every_descriptor([&](Error& e) {
     feedlane_monitor* m = nullptr;
-    const std::int32_t s = feedlane_monitor_open(::getpid(), 0, &m, &e);
+    const std::int32_t s = feedlane_monitor_open(::getpid(), 2, &m, &e);
     (void)feedlane_monitor_close(&m);
     return s;
   });

@@ -50,12 +50,14 @@ const STARTS = (:spawn, :fork, :thread, :external)
     Feedlane.info(loader)
 
 What the loader is, and where its epoch is: a named tuple with the members of `feedlane_loader_info`; `start` is one of `:spawn`,
-`:fork`, `:thread` and `:external`. `prefetch_factor` is the number of the moment, also where the loader chooses it. Any task.
+`:fork`, `:thread` and `:external`. `prefetch_factor` is the number of batches in flight for each worker at the moment, also where
+the loader chooses it. Any task.
 """
 info(loader::Loader) = calling(loader.handle) do address
     out = struct_of(L.feedlane_loader_info)
     check(L.feedlane_loader_get_info(address, out))
-    return merge(named(out[]), (start=STARTS[out[].start + 1],))
+    start = out[].start
+    return merge(named(out[]), (start=start < length(STARTS) ? STARTS[start + 1] : :unknown,))
 end
 
 const BOUNDS = (:nothing, :trainer, :data, :worker, :slots, :starting)

@@ -200,9 +200,18 @@ namespace {
 // A count of its own line: of one copier, or of the reader.
 struct alignas(64) Count {
   std::atomic<std::int64_t> value{0};
+
+  // Acquire, with the release of who counts.
+  void wait_for(std::int64_t least) const {
+    while (value.load(std::memory_order_acquire) < least) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();  // leaves a sibling of this processor its share
+#endif
+    }
+  }
 };
 
-// `pass(i, id)` comes before the copy number i by the copier `id`, `tell(i, id)` after it; `read()` runs in the calling thread.
+// `pass(i)` comes before the copy number i, `tell(i, id)` after it by the copier `id`; `read()` runs in the calling thread.
 template <class Pass, class Tell, class Read>
 double copies(const std::vector<void*>& slots, std::uint64_t bytes, std::int64_t count, std::int32_t copiers, Pass pass,
               Tell tell, Read read) {
@@ -242,15 +251,14 @@ double read_copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std:
   Count read;
   // Release and acquire: a copy is read after it was written, and written again after it was read.
   const auto pass = [&](std::size_t i) {
-    while (i >= slots.size() + static_cast<std::size_t>(read.value.load(std::memory_order_acquire))) continue;
+    read.wait_for(static_cast<std::int64_t>(i) + 1 - static_cast<std::int64_t>(slots.size()));
   };
   const auto tell = [&](std::size_t i, std::size_t id) {
     copied[id].value.store(static_cast<std::int64_t>(i / number + 1), std::memory_order_release);
   };
   const auto read_all = [&] {
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); i++) {
-      while (copied[i % number].value.load(std::memory_order_acquire) <= static_cast<std::int64_t>(i / number))
-        continue;
+      copied[i % number].wait_for(static_cast<std::int64_t>(i / number + 1));
       touch(slots[i % slots.size()], bytes);
       read.value.store(static_cast<std::int64_t>(i) + 1, std::memory_order_release);
     }

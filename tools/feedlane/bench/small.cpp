@@ -29,7 +29,7 @@ struct Case {
     const Figure ratio = bare.over(ours);
     const double beyond = ours.minus(bare).median() * static_cast<double>(rows);
     if (!options.json)
-      fmt::print("{:>10} {:>6} {:>17} {:>24} {:>24} {:>26} {:>12.0f}\n", samples->memory.size() >> 20, rows,
+      fmt::print("{:>10} {:>6} {:>17} {:>24} {:>24} {:>26} {:>12.0f}\n", samples->memory.size() >> 10, rows,
                  name_of(by), cell(ours), cell(bare), cell(ratio), beyond);
     report.ratio(fmt::format("small.{}.{}.{}_over_loop", samples->memory.size(), rows,
                              by == By::get_ahead ? "get_ahead" : name_of(by)),
@@ -51,7 +51,8 @@ Report small(const Options& options) {
   std::vector<std::unique_ptr<Samples>> all;
   std::vector<Case> cases;
   std::vector<Entry> entries;
-  for (const std::uint64_t bytes : {1U << 20, options.tiny ? 2U << 20 : 64U << 20})  // a core's own cache; none
+  for (const std::uint64_t bytes :
+       {256U << 10, options.tiny ? 2U << 20 : 64U << 20})  // within a core's own cache; far beyond
     for (const std::int64_t rows : {64, 512}) {
       all.push_back(std::make_unique<Samples>(sample_bytes, bytes));
       Samples& samples = *all.back();
@@ -71,7 +72,7 @@ Report small(const Options& options) {
     }
   run_rounds(entries, options);
   if (!options.json)
-    fmt::print("{:>10} {:>6} {:>17} {:>24} {:>24} {:>26} {:>12}\n", "MiB of all", "rows", "by", "ns a sample",
+    fmt::print("{:>10} {:>6} {:>17} {:>24} {:>24} {:>26} {:>12}\n", "KiB of all", "rows", "by", "ns a sample",
                "the loop, ns", "the loop over it", "ns a batch");
   Report report;
   for (const Case& c : cases) c.tell(entries, options, report);

@@ -92,7 +92,7 @@ void print_text(const Result& result) {
 int run(const Options& options) {
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a segment beyond RLIMIT_FSIZE is something to report
   std::vector<Found> found;
-  if (options.root.empty()) found = options.pid != 0 ? find_loaders(options.pid) : all_loaders();
+  if (options.root.empty()) found = options.pid != 0 ? find_loaders(options.pid) : all_readable_loaders();
   if (found.empty() && options.pid != 0) return no_loader;
   const Result result = examine_all(options, std::move(found));
   if (options.json) print_json(result);

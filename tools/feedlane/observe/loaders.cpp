@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -77,7 +78,10 @@ const char* word(const char* const (&words)[N], std::int32_t number) {
 std::vector<std::int64_t> processes() {
   std::vector<std::int64_t> all;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), &::closedir);
-  if (!folder) return all;
+  if (!folder) {
+    fmt::print(stderr, "feedlane: cannot list the processes in /proc: {}\n", std::strerror(errno));
+    return all;
+  }
   const uid_t user = ::geteuid();
   while (const dirent* entry = ::readdir(folder.get())) {
     std::int64_t pid = 0;
@@ -114,25 +118,43 @@ bool is_cut_short(const feedlane::Error& error) {
   return code != 0 && code != FEEDLANE_E_PEER_DEAD && code != FEEDLANE_E_ABI && code != FEEDLANE_E_CORRUPT;
 }
 
-std::vector<Found> all_loaders(std::vector<Unreadable>* unreadable) {
+bool is_unreadable(const feedlane::Error& error) {
+  const int reason = error.os_errno();
+  return error.code() == FEEDLANE_E_ABI || error.code() == FEEDLANE_E_CORRUPT || error.code() == FEEDLANE_E_MEMORY ||
+         (error.code() == FEEDLANE_E_OS && (reason == EMFILE || reason == ENFILE || reason == ENOMEM));
+}
+
+std::vector<Found> all_loaders(std::vector<Unreadable>& unreadable) {
   std::vector<Found> all;
   for (const std::int64_t pid : processes()) {
     feedlane::Error error;
     std::vector<Found> found = loaders_of(pid, error);
-    // Other errors mean that the process has ended meanwhile, or may not be looked at.
-    const bool is_unreadable = error.code() == FEEDLANE_E_ABI || error.code() == FEEDLANE_E_CORRUPT;
-    if (is_unreadable && unreadable != nullptr) unreadable->push_back({pid, program_of(pid), error});
+    if (is_unreadable(error)) unreadable.push_back({pid, program_of(pid), error});
     std::move(found.begin(), found.end(), std::back_inserter(all));
   }
   keep_trainers(all);
   return all;
 }
 
+namespace {
+
+std::vector<Found> list_and_tell(std::vector<Unreadable>& unreadable) {
+  std::vector<Found> all = all_loaders(unreadable);
+  for (const Unreadable& u : unreadable) fmt::print(stderr, "feedlane: process {}: {}\n", u.pid, u.error.what());
+  return all;
+}
+
+}  // namespace
+
+std::vector<Found> all_readable_loaders() {
+  std::vector<Unreadable> unreadable;
+  return list_and_tell(unreadable);
+}
+
 std::vector<Found> find_loaders(std::int64_t pid) {
   if (pid == 0) {
     std::vector<Unreadable> unreadable;
-    std::vector<Found> all = all_loaders(&unreadable);
-    for (const Unreadable& u : unreadable) fmt::print(stderr, "feedlane: process {}: {}\n", u.pid, u.error.what());
+    std::vector<Found> all = list_and_tell(unreadable);
     if (all.empty() && unreadable.empty()) fmt::print(stderr, "feedlane: no process of this user has a loader\n");
     return all;
   }

@@ -22,7 +22,7 @@ struct Found {
   feedlane::Monitor monitor;
 };
 
-// Processes of this user (root: all), in order of pid, without this one.
+// Processes of this user (root: all), in order of pid, without this one. Writes on standard error why they cannot be listed.
 std::vector<std::int64_t> processes();
 // The loaders of one process. `error` says why the process, or one of its loaders, cannot be read; its code is 0 if none is
 // missing. E_PEER_DEAD: there is no such process. E_OS: it belongs to another user. E_ABI: another version's loader.
@@ -30,16 +30,21 @@ std::vector<Found> loaders_of(std::int64_t pid, feedlane::Error& error);
 // Whether the list that came with this error may lack loaders of a process that runs: there was no descriptor left, for example.
 // E_ABI and E_CORRUPT are about one loader; the others are in the list.
 bool is_cut_short(const feedlane::Error& error);
-// A loader or ring that cannot be read: another version's, or damaged.
+// Whether an error says that a process has more than what is listed: a loader or ring of another version or a damaged one, or
+// this command lacked descriptors or memory. Other errors mean that the process has ended, or may not be looked at.
+bool is_unreadable(const feedlane::Error& error);
+// A loader or ring that cannot be read, or a process of which this command lacked descriptors or memory to find them all.
 struct Unreadable {
   std::int64_t pid = 0;
   std::string program;
   feedlane::Error error;
 };
 
-// The loaders of all processes, each once: not also in forked workers, which inherit its descriptors.
-std::vector<Found> all_loaders(std::vector<Unreadable>* unreadable = nullptr);
-// Those of `pid`, or of all processes if it is 0. Writes on standard error why there is none.
+// The loaders of all processes, each once: not also in forked workers, which inherit its descriptors. `unreadable` is added to.
+std::vector<Found> all_loaders(std::vector<Unreadable>& unreadable);
+// The same. Writes on standard error what cannot be read.
+std::vector<Found> all_readable_loaders();
+// Those of `pid`, or of all processes if it is 0. Writes on standard error what cannot be read, and why there is none.
 std::vector<Found> find_loaders(std::int64_t pid);
 
 // A process's number in its own PID namespace.

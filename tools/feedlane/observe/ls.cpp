@@ -30,7 +30,7 @@ void sleep_s(double seconds) {
 
 Listing look(double interval_s) {
   Listing list;
-  list.loaders = all_loaders(&list.unreadable);
+  list.loaders = all_loaders(list.unreadable);
   list.rings = find_rings(list.unreadable);
   const std::uint64_t began = now_ns();
   for (const Found& f : list.loaders) list.before.push_back(take_sample(f.monitor));

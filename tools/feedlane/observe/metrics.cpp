@@ -203,7 +203,7 @@ Exposition form_of(const Options& options) {
 
 int write_metrics(const Options& options) {
   std::vector<Found> loaders;
-  if (options.pid == 0) loaders = all_loaders();
+  if (options.pid == 0) loaders = all_readable_loaders();
   else loaders = find_loaders(options.pid);
   if (options.pid != 0 && loaders.empty()) return 1;  // it was said why
   Metrics all;

@@ -79,10 +79,8 @@ void add_rings_of(std::int64_t pid, std::vector<Held>& all, std::vector<Unreadab
     Ring ring{pid, static_cast<int>(nth), {}, {}, {}};
     feedlane::Error error;
     const std::int32_t status = read_ring(pid, ring.nth, ring.before, error);
-    if (status == FEEDLANE_E_ABI || status == FEEDLANE_E_CORRUPT) {  // says nothing of the next one
-      unreadable.push_back({pid, program_of(pid), error});
-      continue;
-    }
+    if (is_unreadable(error)) unreadable.push_back({pid, program_of(pid), error});
+    if (status == FEEDLANE_E_ABI || status == FEEDLANE_E_CORRUPT) continue;  // says nothing of the next one
     if (status != FEEDLANE_OK) return;
     ring.program = program_of(pid);
     ring.after = ring.before;

@@ -39,7 +39,8 @@ void Watch::find() {
   if (now < next_search_ns_) return;
   next_search_ns_ = now + 1'000'000'000;
   error_ = {};
-  add(pid_ == 0 ? all_loaders() : loaders_of(pid_, error_));
+  std::vector<Unreadable> later;  // looked for again in a second
+  add(pid_ == 0 ? all_loaders(later) : loaders_of(pid_, error_));
 }
 
 void Watch::add(std::vector<Found> found) {
