@@ -24,13 +24,14 @@ std::int32_t get_sample(void* self, const feedlane_row* row, feedlane_error*) {
   return FEEDLANE_OK;
 }
 
+// Prefetches the samples of the next rows: at the first one all of them, then one more each time.
 std::int32_t get_sample_ahead(void* self, const feedlane_row* row, feedlane_error* err) {
-  constexpr std::uint64_t ahead = 4, line = 64;
+  constexpr std::uint64_t ahead = 16, line = 64;
   const auto* samples = static_cast<const Samples*>(self);
-  if (row->row + ahead < row->task->count) {
-    const unsigned char* next = samples->at(row->task->indices[row->row + ahead]);
-    for (std::uint64_t i = 0; i < samples->bytes; i += line) __builtin_prefetch(next + i);
-  }
+  const feedlane_task& task = *row->task;
+  const std::uint64_t end = std::min(row->row + ahead + 1, task.count);
+  for (std::uint64_t i = row->row == 0 ? 1 : row->row + ahead; i < end; i++)
+    for (std::uint64_t at = 0; at < samples->bytes; at += line) __builtin_prefetch(samples->at(task.indices[i]) + at);
   return get_sample(self, row, err);
 }
 

@@ -13,11 +13,14 @@ namespace bench {
 // Sample i: its bytes lie in memory already, as a data set that fits there has them.
 struct Samples {
   Samples(std::uint64_t sample_bytes, std::uint64_t all_bytes)
-      : bytes(sample_bytes), memory(all_bytes / sample_bytes * sample_bytes, 1) {}
+      : bytes(sample_bytes),
+        distinct(static_cast<std::uint32_t>(all_bytes / sample_bytes)),
+        memory(distinct * sample_bytes, 1) {}
   std::uint64_t bytes;
+  std::uint32_t distinct;  // samples; the others of an epoch are the same again
   std::vector<unsigned char> memory;
   [[nodiscard]] const unsigned char* at(std::int64_t i) const {
-    return memory.data() + static_cast<std::uint64_t>(i) % (memory.size() / bytes) * bytes;
+    return memory.data() + static_cast<std::uint32_t>(i) % distinct * bytes;
   }
 };
 
