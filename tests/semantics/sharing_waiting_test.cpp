@@ -366,7 +366,11 @@ TEST_CASE("a feeder in an event loop that lacks a free slot is woken by the retu
   begin(feeder.get(), 0);
   begin(l.get(), 0);
   CHECK(feedlane_loader_serve(feeder.get(), 0, nullptr) == FEEDLANE_TIMEOUT);  // it waits for workers, not for returns
-  CHECK(poll_until(feeder.get(), [&] { return stats_of(feeder.get()).slots_free == 0; }));
+  CHECK(poll_until(feeder.get(), [&] {
+    const feedlane_stats stats = stats_of(feeder.get());
+    // All are made, too: a result that is still to come would wake it.
+    return stats.slots_free == 0 && worker_of(feeder.get(), 0).tasks + worker_of(feeder.get(), 1).tasks == stats.slots;
+  }));
   auto batch = fresh<feedlane_batch>();
   REQUIRE(feedlane_loader_next(l.get(), patience_ns, &batch, nullptr) == FEEDLANE_OK);
   REQUIRE(sleeps(feeder.get()));
