@@ -151,8 +151,8 @@ def images():
 
 
 def python():
-    return group_table("python", ["batch", "workers", "prefetch", "torch's DataLoader, batches/s", "Loader", "ratio"],
-                       lambda r: (size(r["bytes"]), r["workers"], r["prefetch"], cell(r["torch_batches_s"]),
+    return group_table("python", ["batch", "samples", "workers", "prefetch", "torch's DataLoader, batches/s", "Loader", "ratio"],
+                       lambda r: (size(r["bytes"]), "at once" if r["at_once"] else "each", r["workers"], r["prefetch"], cell(r["torch_batches_s"]),
                                   cell(r["feedlane_batches_s"]), cell(r["ratio"])))
 
 

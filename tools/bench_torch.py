@@ -236,7 +236,9 @@ class Pictures:
         try:
             import spdl.io
             import spdl.pipeline
-            self.rates["spdl"] = Spdl(folder, self.WORKERS, self.BATCH, self.MEAN, self.DEVIATION).rate
+            spdl_pictures = Spdl(folder, self.WORKERS, self.BATCH, self.MEAN, self.DEVIATION)
+            spdl_pictures.try_one()  # it is imported without FFmpeg's libraries, and fails with the first picture
+            self.rates["spdl"] = spdl_pictures.rate
         except (ImportError, OSError, RuntimeError) as reason:
             print("without SPDL:", reason, file=sys.stderr)
         for rate in self.rates.values():
@@ -280,6 +282,10 @@ class Spdl:
             y, x, h, w = RandomResizedCrop.get_params(torch.empty(1, height, width), (0.08, 1), (3 / 4, 4 / 3))
             flip = ",hflip" if torch.rand(()) < 0.5 else ""
             yield path, f"crop={w}:{h}:{x}:{y}:exact=1,scale=224:224:flags=bilinear{flip},format=pix_fmts=rgb24"
+
+    def try_one(self):
+        """Decodes one. RuntimeError: there is no FFmpeg for it."""
+        self._decoded(next(self._drawn()))
 
     def _decoded(self, drawn):
         import spdl.io
