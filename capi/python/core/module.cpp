@@ -165,8 +165,8 @@ PyMODINIT_FUNC PyInit__core() {
   using namespace feedlane::python;
   Ref module(check_abi() ? PyModule_Create(&definition) : nullptr);
   if (!module || !add_constants(module.get())) return nullptr;
-  for (bool (*const add)(PyObject*) :
-       {add_sampler, add_pool, add_loader, add_view, add_batch, add_cursor, add_task, add_worker, add_leaf, add_rows, add_queue})
+  for (bool (*const add)(PyObject*) : {add_sampler, add_pool, add_loader, add_view, add_batch, add_cursor, add_task,
+                                       add_worker, add_leaf, add_rows, add_queue})
     if (!add(module.get())) return nullptr;
   return module.release();
 }
