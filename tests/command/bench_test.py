@@ -140,7 +140,7 @@ class Bench(unittest.TestCase):
         self.assertEqual([(row["batch_size"], row["by"]) for row in rows],
                          2 * [(n, by) for n in (64, 512) for by in ("fetch", "get, prefetching", "get")])
         self.assertEqual(len(ratios), len(rows))
-        self.assertIn("small.1048576.64.get_ahead_over_loop", ratios)
+        self.assertIn("small.262144.64.get_ahead_over_loop", ratios)
         for row in rows:
             self.check_positive(row, "sample_ns", "loop_ns", "ratio")
 
