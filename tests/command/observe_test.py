@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 import unittest
@@ -100,8 +101,24 @@ class Ls(unittest.TestCase):
                 seen.add((len(loaders), len(rings)))
                 if (len(loaders), len(rings)) == (2, 1):
                     break
+                self.assertEqual(len(told), len(set(told)), "each process once")
             self.assertIn((0, 0), seen)
             self.assertIn((2, 1), seen)
+
+    def test_a_shortage_is_no_statement_that_there_is_no_loader(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
+        with prepared("idle") as trainer, tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "metrics.prom")
+            for arguments, status in ((["top", "--no-wait"], 1), (["metrics", "-o", file], 1), (["doctor", "--json"], None)):
+                done = subprocess.run([FEEDLANE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                      preexec_fn=limit)
+                self.assertRegex(done.stderr, rf"process {trainer.pid}\b.*Too many open files", arguments)
+                self.assertNotIn("no process", done.stderr)
+                if status is not None:
+                    self.assertEqual(done.returncode, status, arguments)
+            self.assertFalse(os.path.exists(file), "nothing in place of what was there")
+            proc = next(check for check in json.loads(done.stdout)["machine"] if check["check"] == "proc")
+            self.assertEqual(proc["state"], "ok")
 
     def test_forked_workers_are_no_loaders(self):
         with prepared("idle", "fork") as trainer:

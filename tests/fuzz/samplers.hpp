@@ -2,6 +2,7 @@
 // A sampler of any kind and definition, out of fuzz input. Orders that take memory are kept short.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -126,7 +127,8 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
         bound = l < 0 || l > INT64_MAX - bound ? bound : bound + l;
       }
       for (double& w : weights) w = in.pick(8) == 7 ? in.take<double>() : in.pick(4);
-      for (std::size_t i = 1; i < from.size(); i++) from[i] = in.pick(8) == 7 ? in.number() : from[i - 1] + in.pick(40);
+      for (std::size_t i = 1; i < from.size(); i++)
+        from[i] = in.pick(8) == 7 ? in.number() : std::min(from[i - 1], INT64_MAX - 40) + in.pick(40);
       feedlane_mixture_config c{};
       c.size = sizeof c;
       c.num_samples = in.flag() ? in.pick(50) : in.number();

@@ -57,7 +57,7 @@ info(loader::Loader) = calling(loader.handle) do address
     out = struct_of(L.feedlane_loader_info)
     check(L.feedlane_loader_get_info(address, out))
     start = out[].start
-    return merge(named(out[]), (start=start < length(STARTS) ? STARTS[start + 1] : :unknown,))
+    return merge(named(out[]), (start=0 <= start < length(STARTS) ? STARTS[start + 1] : :unknown,))
 end
 
 const BOUNDS = (:nothing, :trainer, :data, :worker, :slots, :starting)

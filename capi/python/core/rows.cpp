@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows: batches of a BatchDataset, which writes them itself. What that costs beside its own work is paid for each batch, so the
-// arrays over a slot are made once and kept for the next batch there; the data set gets views of them.
+// arrays over a slot are made once and kept for the next batch there; the data set gets views of them. What it does to a view's
+// shape or flags is gone with the view. Views that are kept are noticed, and so is all that refers to one; not the address alone, nor
+// the memory below an array's base.
 #include <algorithm>
 #include <new>
 #include <string>
@@ -58,7 +60,7 @@ class Column {
 
   Ref dtype_, shape_;
   int access_;
-  std::unordered_map<const void*, Array> arrays_;  // by place: one for each slot
+  std::unordered_map<const void*, Array> arrays_;  // by place, of which there are at most as many as slots
   const void* now_ = nullptr;
 };
 
@@ -69,7 +71,7 @@ struct Field {
   Column column;
 };
 
-// numpy's type for 64 bits of a DLPack code. Null with an exception.
+// numpy's type for 64 bits of a DLPack code. Null: there is none, or with an exception.
 Ref type_of(int code) {
   Ref key(PyLong_FromLong(code << 8 | 64));
   return key ? Ref::borrow(PyDict_GetItemWithError(types.dtypes, key.get())) : Ref();
@@ -139,7 +141,7 @@ class Batches {
   }
 
   static bool refuse_kept(PyObject* dataset) {
-    const Ref name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(dataset)), "__name__"));
+    const Ref name(PyType_GetName(Py_TYPE(dataset)));
     if (name)
       PyErr_Format(PyExc_TypeError, "%U.fetch has kept an array: its memory is the loader's again when it returns",
                    name.get());
@@ -164,8 +166,12 @@ PyObject* new_rows(PyTypeObject* type, PyObject* args, PyObject*) {
   if (PyArg_ParseTuple(args, "O!y#:Rows", &PyList_Type, &fields, &metadata, &length) == 0) return nullptr;
   auto* const rows = new_object<Rows>(type);
   Ref made(reinterpret_cast<PyObject*>(rows));
+  if (!made) return nullptr;
   Ref index_type = type_of(0), seed_type = type_of(1);
-  if (!made || !index_type || !seed_type) return nullptr;
+  if (!index_type || !seed_type) {
+    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_KeyError, "numpy's types of 64 bits");
+    return nullptr;
+  }
   try {
     rows->batches = new Batches(std::move(index_type), std::move(seed_type),
                                 std::string(metadata, static_cast<std::size_t>(length)));

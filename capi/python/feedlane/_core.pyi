@@ -451,7 +451,7 @@ class Task:
         """The shard has no more samples. Whether the batch was still wanted."""
 
 class Rows:
-    """The batches of a BatchDataset, which the compiled module has made by its `fetch`."""
+    """Makes the batches of a BatchDataset by its `fetch`."""
 
     def __new__(cls, fields: list[tuple[str, bytes, DType, np.dtype[Any], tuple[int, ...]]], metadata: bytes, /) -> Rows:
         """fields: the name, the same for the library, DLPack's element type, numpy's, and the shape without the rows. metadata: of

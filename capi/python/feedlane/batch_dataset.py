@@ -28,7 +28,8 @@ class BatchDataset:
     def fetch(self, indices: npt.NDArray[np.int64], seeds: npt.NDArray[np.uint64], out: dict[str, npt.NDArray[Any]]) -> None:
         """Writes row r of each array of `out`, of shape (rows, *shape of the field), for sample indices[r]. `seeds`: of each row,
         what sample_seed() is elsewhere: the same in any worker, after a crash and a resume too. `indices` and `seeds` can't be
-        written. All arrays are the loader's again when this returns: one that is kept fails the batch. So does what it raises."""
+        written. All arrays are the loader's again when this returns: one that is kept fails the batch. So does what it raises, whose
+        traceback has no local variables then. What an array is a view of (its `base`) is the loader's, to be left alone."""
         raise NotImplementedError
 
     def __getitem__(self, index: int) -> NoReturn:
@@ -36,10 +37,12 @@ class BatchDataset:
         raise TypeError("a BatchDataset makes whole batches: it is for Loader(fields=...)")
 
 
-def check(dataset: object, *, fields: bool, batched: bool, collate_fn: bool, policy: bool) -> None:
+def check(dataset: object, *, fields: bool, batched: bool, iterable: bool, collate_fn: bool, policy: bool) -> None:
     """ValueError: a Loader's arguments that don't go with a BatchDataset."""
     if not isinstance(dataset, BatchDataset):
         return
+    if iterable:
+        raise ValueError("a BatchDataset is asked for indices: it can't be an iterable data set too")
     if not fields:
         raise ValueError("a BatchDataset writes declared arrays: give fields")
     if not batched:

@@ -2,6 +2,8 @@
 """No workers: the library calls back for each batch, in the thread that is in next. See core/callbacks.cpp."""
 from __future__ import annotations
 
+import os
+import traceback
 from typing import TYPE_CHECKING
 
 from . import errors, maker
@@ -42,7 +44,29 @@ class Inline:
 
     def failed(self, reason: BaseException) -> tuple[bytes, bytes]:
         """Text and traceback for the library."""
+        if self.rows is not None and isinstance(reason, errors.LimitError):
+            reason = maker.too_large(reason)
         self._failure = reason
         if isinstance(reason, maker.SampleFailed):
             reason = reason.__cause__ or reason
-        return errors.one_line(reason), errors.story(reason)
+        said = errors.one_line(reason), errors.story(reason)
+        _forget_arrays(reason, everywhere=self.rows is not None)
+        return said
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def _forget_arrays(reason: BaseException | None, everywhere: bool) -> None:
+    """Clears the frames of an exception that have arrays over the slot: those of the package, or all of a BatchDataset's. The slot is
+    used again, and its memory may be gone while the exception is still there."""
+    seen = set()
+    while reason is not None and id(reason) not in seen:
+        seen.add(id(reason))
+        for frame, _ in traceback.walk_tb(reason.__traceback__):
+            if everywhere or frame.f_code.co_filename.startswith(_PACKAGE):
+                try:
+                    frame.clear()
+                except RuntimeError:  # it runs
+                    pass
+        reason = reason.__cause__ or reason.__context__

@@ -135,7 +135,7 @@ class Loader(feeding.Feeder):
                                  "raised is at its end")
             policy = policies.Policy(retries, retry_on, retry_backoff, skip_budget != 0, substitute)
         batch_dataset.check(dataset, fields=bool(fields), batched=batch_sampler is not None or batch_size is not None,
-                            collate_fn=collate_fn is not None, policy=policy is not None)
+                            iterable=self._iterable, collate_fn=collate_fn is not None, policy=policy is not None)
         self._job = maker.Job(dataset, batch_sampler is not None or batch_size is not None, self._iterable, drop_last,
                               collate_fn, worker_init_fn if num_workers else None,
                               tuple((name, *what) for name, what in fields.items()) if fields else None, policy,

@@ -3,6 +3,7 @@
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python rows_test.py [unittest's arguments]"""
 import os
 import signal
+import traceback
 import unittest
 import weakref
 
@@ -62,6 +63,16 @@ class Watching(Squares):
         super().fetch(indices, seeds, out)
         if alive:
             raise RuntimeError(f"{len(alive)} arrays of the batch before")
+
+
+class Ones(feedlane.BatchDataset):
+    """Its tensors fit the slot, but not what holds them together."""
+
+    def __len__(self):
+        return 8
+
+    def fetch(self, indices, seeds, out):
+        out["x"][:] = 1
 
 
 class Seeds(Squares):
@@ -134,6 +145,25 @@ class Rows(unittest.TestCase):
         for workers in 0, 1:
             self.same(batches(Watching(), num_workers=workers), batches(Squares()))
 
+    def test_an_exception_has_no_arrays(self):
+        for bad in 1, 5:
+            with feedlane.Loader(Squares(8, bad=bad), 4, fields=FIELDS) as loader:
+                try:
+                    list(loader)
+                    cause = None
+                except feedlane.SampleError as failure:
+                    cause = failure.__cause__
+                self.assertIn("no sample", str(cause))
+                frames = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)]
+                self.assertIn("fetch", [frame.f_code.co_name for frame in frames])
+                self.assertEqual([frame.f_locals for frame in frames], [{}] * len(frames))
+
+    def test_a_slot_that_is_too_small_says_which_argument(self):
+        for workers in 0, 1:
+            with feedlane.Loader(Ones(), 4, num_workers=workers, fields={"x": (np.uint8, (8,))}, slot_bytes=256) as loader:
+                with self.assertRaisesRegex(feedlane.SampleError, r"Loader\(slot_bytes=\d+\)"):
+                    list(loader)
+
     def test_a_batch_after_one_that_has_failed(self):
         with feedlane.Loader(Squares(8, bad=0), 1, fields=FIELDS) as loader:
             for _ in range(3):  # the exceptions keep the arrays of their batches
@@ -174,6 +204,17 @@ class Rows(unittest.TestCase):
             loader.load_state_dict(state)
             rest = [{name: array.copy() for name, array in batch.items()} for batch in loader]
         self.same(first + rest, whole)
+
+    def test_an_iterable_one_is_refused(self):
+        try:
+            from torch.utils.data import IterableDataset
+        except ImportError:
+            self.skipTest("no torch")
+
+        class Both(Squares, IterableDataset):
+            pass
+        with self.assertRaisesRegex(ValueError, "iterable data set too"):
+            feedlane.Loader(Both(), 4, fields=FIELDS)
 
     def test_arguments_that_dont_go_with_it(self):
         for arguments, wanted in (({}, "give fields"), ({"batch_size": None, "fields": FIELDS}, "batch_size"),

@@ -41,6 +41,7 @@ Demand demand_of(const std::vector<LoaderReport>& loaders) {
 struct Result {
   std::vector<Check> machine;
   std::vector<LoaderReport> loaders;
+  bool is_short = false;  // some processes could not be looked at, which was said
 
   [[nodiscard]] State state() const {
     State worst = State::ok;
@@ -85,16 +86,18 @@ void print_json(const Result& result) {
 void print_text(const Result& result) {
   print(result.machine);
   for (const LoaderReport& r : result.loaders) print(r);
-  if (result.loaders.empty()) fmt::print("\nno loader runs\n");
+  if (result.loaders.empty()) fmt::print("\n{}\n", result.is_short ? "no loader was found" : "no loader runs");
   fmt::print("\nstatus: {}\n", word_of(result.state()));
 }
 
 int run(const Options& options) {
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a segment beyond RLIMIT_FSIZE is something to report
   std::vector<Found> found;
-  if (options.root.empty()) found = options.pid != 0 ? find_loaders(options.pid) : all_readable_loaders();
+  bool is_short = false;
+  if (options.root.empty()) found = options.pid != 0 ? find_loaders(options.pid) : all_readable_loaders(is_short);
   if (found.empty() && options.pid != 0) return no_loader;
-  const Result result = examine_all(options, std::move(found));
+  Result result = examine_all(options, std::move(found));
+  result.is_short = is_short;
   if (options.json) print_json(result);
   else print_text(result);
   return static_cast<int>(result.state());

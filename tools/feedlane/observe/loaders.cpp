@@ -83,7 +83,12 @@ std::vector<std::int64_t> processes() {
     return all;
   }
   const uid_t user = ::geteuid();
-  while (const dirent* entry = ::readdir(folder.get())) {
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(folder.get());
+    if (entry == nullptr && errno != 0)
+      fmt::print(stderr, "feedlane: cannot list all processes in /proc: {}\n", std::strerror(errno));
+    if (entry == nullptr) break;
     std::int64_t pid = 0;
     const char* end = entry->d_name + std::strlen(entry->d_name);
     const auto [stop, failure] = std::from_chars(entry->d_name, end, pid);
@@ -118,10 +123,14 @@ bool is_cut_short(const feedlane::Error& error) {
   return code != 0 && code != FEEDLANE_E_PEER_DEAD && code != FEEDLANE_E_ABI && code != FEEDLANE_E_CORRUPT;
 }
 
-bool is_unreadable(const feedlane::Error& error) {
+bool is_shortage(const feedlane::Error& error) {
   const int reason = error.os_errno();
-  return error.code() == FEEDLANE_E_ABI || error.code() == FEEDLANE_E_CORRUPT || error.code() == FEEDLANE_E_MEMORY ||
+  return error.code() == FEEDLANE_E_MEMORY ||
          (error.code() == FEEDLANE_E_OS && (reason == EMFILE || reason == ENFILE || reason == ENOMEM));
+}
+
+bool is_unreadable(const feedlane::Error& error) {
+  return error.code() == FEEDLANE_E_ABI || error.code() == FEEDLANE_E_CORRUPT || is_shortage(error);
 }
 
 std::vector<Found> all_loaders(std::vector<Unreadable>& unreadable) {
@@ -146,9 +155,12 @@ std::vector<Found> list_and_tell(std::vector<Unreadable>& unreadable) {
 
 }  // namespace
 
-std::vector<Found> all_readable_loaders() {
+std::vector<Found> all_readable_loaders(bool& is_short) {
   std::vector<Unreadable> unreadable;
-  return list_and_tell(unreadable);
+  std::vector<Found> all = list_and_tell(unreadable);
+  is_short =
+      std::any_of(unreadable.begin(), unreadable.end(), [](const Unreadable& u) { return is_shortage(u.error); });
+  return all;
 }
 
 std::vector<Found> find_loaders(std::int64_t pid) {

@@ -30,8 +30,10 @@ std::vector<Found> loaders_of(std::int64_t pid, feedlane::Error& error);
 // Whether the list that came with this error may lack loaders of a process that runs: there was no descriptor left, for example.
 // E_ABI and E_CORRUPT are about one loader; the others are in the list.
 bool is_cut_short(const feedlane::Error& error);
-// Whether an error says that a process has more than what is listed: a loader or ring of another version or a damaged one, or
-// this command lacked descriptors or memory. Other errors mean that the process has ended, or may not be looked at.
+// Whether this command lacked descriptors or memory to look.
+bool is_shortage(const feedlane::Error& error);
+// Whether an error says that a process has more than what is listed: a shortage, or a loader or ring of another version or a damaged
+// one. Other errors mean that the process has ended, or may not be looked at.
 bool is_unreadable(const feedlane::Error& error);
 // A loader or ring that cannot be read, or a process of which this command lacked descriptors or memory to find them all.
 struct Unreadable {
@@ -42,8 +44,8 @@ struct Unreadable {
 
 // The loaders of all processes, each once: not also in forked workers, which inherit its descriptors. `unreadable` is added to.
 std::vector<Found> all_loaders(std::vector<Unreadable>& unreadable);
-// The same. Writes on standard error what cannot be read.
-std::vector<Found> all_readable_loaders();
+// The same. Writes on standard error what cannot be read. `is_short`: some were left out for lack of descriptors or memory.
+std::vector<Found> all_readable_loaders(bool& is_short);
 // Those of `pid`, or of all processes if it is 0. Writes on standard error what cannot be read, and why there is none.
 std::vector<Found> find_loaders(std::int64_t pid);
 

@@ -138,7 +138,8 @@ void list_all(double interval_s, bool json) {
   if (json) return print_json(list);
   print_loaders(list);
   print_rings(list);
-  if (list.loaders.empty() && list.rings.empty()) fmt::print("no process of this user has a loader or a ring\n");
+  if (list.loaders.empty() && list.rings.empty() && list.unreadable.empty())
+    fmt::print("no process of this user has a loader or a ring\n");
   for (const Unreadable& u : list.unreadable) fmt::print("process {} ({}): {}\n", u.pid, u.program, u.error.what());
 }
 

@@ -79,7 +79,10 @@ void add_rings_of(std::int64_t pid, std::vector<Held>& all, std::vector<Unreadab
     Ring ring{pid, static_cast<int>(nth), {}, {}, {}};
     feedlane::Error error;
     const std::int32_t status = read_ring(pid, ring.nth, ring.before, error);
-    if (is_unreadable(error)) unreadable.push_back({pid, program_of(pid), error});
+    const bool is_told =
+        is_shortage(error) && std::any_of(unreadable.begin(), unreadable.end(),
+                                          [&](const Unreadable& u) { return u.pid == pid && is_shortage(u.error); });
+    if (is_unreadable(error) && !is_told) unreadable.push_back({pid, program_of(pid), error});
     if (status == FEEDLANE_E_ABI || status == FEEDLANE_E_CORRUPT) continue;  // says nothing of the next one
     if (status != FEEDLANE_OK) return;
     ring.program = program_of(pid);

@@ -95,13 +95,15 @@ bool Top::find(int& status) {
   if (is_gone && !watch_.has_seen_one()) fmt::print(stderr, "feedlane: {}\n", watch_.error().what());
   if (is_gone || options_.no_wait || (options_.pid != 0 && watch_.has_seen_one())) {
     const bool was_said = is_gone || watch_.has_seen_one();
-    if (!was_said && options_.pid == 0) fmt::print(stderr, "feedlane: no process of this user has a loader\n");
+    if (!was_said && options_.pid == 0 && !watch_.has_told())
+      fmt::print(stderr, "feedlane: no process of this user has a loader\n");
     if (!was_said && options_.pid != 0) fmt::print(stderr, "feedlane: process {} has no loader\n", options_.pid);
     status = watch_.has_seen_one() ? 0 : 1;
     return false;
   }
   if (!std::exchange(has_said_waiting_, true)) {
-    if (options_.pid == 0) fmt::print(stderr, "feedlane: no process of this user has a loader: waiting for one\n");
+    if (options_.pid == 0)
+      fmt::print(stderr, "feedlane: no process of this user has a loader that can be read: waiting for one\n");
     else fmt::print(stderr, "feedlane: process {} has no loader yet: waiting for one\n", options_.pid);
   }
   return true;

@@ -39,8 +39,12 @@ void Watch::find() {
   if (now < next_search_ns_) return;
   next_search_ns_ = now + 1'000'000'000;
   error_ = {};
-  std::vector<Unreadable> later;  // looked for again in a second
-  add(pid_ == 0 ? all_loaders(later) : loaders_of(pid_, error_));
+  if (pid_ != 0) return add(loaders_of(pid_, error_));
+  std::vector<Unreadable> unreadable;  // looked for again in a second
+  add(all_loaders(unreadable));
+  for (const Unreadable& u : unreadable)
+    if (told_.insert(u.pid).second)
+      fmt::print(stderr, "feedlane: process {} is not watched yet: {}\n", u.pid, u.error.what());
 }
 
 void Watch::add(std::vector<Found> found) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ class Watch {
   [[nodiscard]] const feedlane::Error& error() const { return error_; }
   // Whether a loader was found at some time.
   [[nodiscard]] bool has_seen_one() const { return has_seen_one_; }
+  // Whether some process could not be read, so that there may be a loader that is not found.
+  [[nodiscard]] bool has_told() const { return !told_.empty(); }
 
  private:
   void drop_ended();
@@ -49,6 +52,7 @@ class Watch {
   std::vector<Watched> all_;
   feedlane::Error error_;
   std::uint64_t next_search_ns_ = 0;
+  std::set<std::int64_t> told_;  // processes that could not be read, each said once
   bool has_seen_one_ = false;
 };
 
