@@ -170,6 +170,7 @@ class Machine(unittest.TestCase):
         self.write("proc/self/mountinfo", "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible,gid=5\n")
         self.assertEqual((self.check("proc")["state"], self.check("proc")["found"]), ("ok", "invisible"))
         (self.root / "proc/self/fd/0").unlink()
+        (self.root / "proc/self/fd").rmdir()
         self.assertEqual(self.check("proc")["state"], "problem")
 
 
