@@ -46,6 +46,8 @@ LEFT_OUT = {
         "beyond RLIMIT_AS is refused with the rest that is available": "qemu-user doesn't let a program limit its address space",
         "signals are blocked and ignored by the parent alone": "the C library's own signals have other numbers outside",
         "a program that can't be started is an error that names it, and leaves no process": NO_VFORK,
+        "memory that is bound to nodes is so in every mapping": "qemu-user has no mbind",
+        "a child that can run on none of its processors is E_OS with their number, and is gone": NO_VFORK,
         "a program without a slash is looked up in PATH, as execvp does: the first that can be executed": NO_VFORK,
         "this_program returns its absolute file, whatever argv[0] was, and its arguments": NO_EXEC,
         "where membarrier is refused registration fails, and so does a barrier of a registered process": "qemu-user has no seccomp",
