@@ -94,7 +94,7 @@ int run(const Options& options) {
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a segment beyond RLIMIT_FSIZE is something to report
   std::vector<Found> found;
   bool is_short = false;
-  if (options.root.empty()) found = options.pid != 0 ? find_loaders(options.pid) : all_readable_loaders(is_short);
+  if (options.root.empty()) found = find_loaders(options.pid, is_short);
   if (found.empty() && options.pid != 0) return no_loader;
   Result result = examine_all(options, std::move(found));
   result.is_short = is_short;

@@ -145,33 +145,18 @@ std::vector<Found> all_loaders(std::vector<Unreadable>& unreadable) {
   return all;
 }
 
-namespace {
-
-std::vector<Found> list_and_tell(std::vector<Unreadable>& unreadable) {
-  std::vector<Found> all = all_loaders(unreadable);
-  for (const Unreadable& u : unreadable) fmt::print(stderr, "feedlane: process {}: {}\n", u.pid, u.error.what());
-  return all;
-}
-
-}  // namespace
-
-std::vector<Found> all_readable_loaders(bool& is_short) {
-  std::vector<Unreadable> unreadable;
-  std::vector<Found> all = list_and_tell(unreadable);
-  is_short =
-      std::any_of(unreadable.begin(), unreadable.end(), [](const Unreadable& u) { return is_shortage(u.error); });
-  return all;
-}
-
-std::vector<Found> find_loaders(std::int64_t pid) {
+std::vector<Found> find_loaders(std::int64_t pid, bool& is_short) {
   if (pid == 0) {
     std::vector<Unreadable> unreadable;
-    std::vector<Found> all = list_and_tell(unreadable);
-    if (all.empty() && unreadable.empty()) fmt::print(stderr, "feedlane: no process of this user has a loader\n");
+    std::vector<Found> all = all_loaders(unreadable);
+    for (const Unreadable& u : unreadable) fmt::print(stderr, "feedlane: process {}: {}\n", u.pid, u.error.what());
+    is_short =
+        std::any_of(unreadable.begin(), unreadable.end(), [](const Unreadable& u) { return is_shortage(u.error); });
     return all;
   }
   feedlane::Error error;
   std::vector<Found> all = loaders_of(pid, error);
+  is_short = is_shortage(error);
   if (error.code() != 0) fmt::print(stderr, "feedlane: {}\n", error.what());
   else if (all.empty()) fmt::print(stderr, "feedlane: process {} has no loader\n", pid);
   return all;

@@ -44,10 +44,9 @@ struct Unreadable {
 
 // The loaders of all processes, each once: not also in forked workers, which inherit its descriptors. `unreadable` is added to.
 std::vector<Found> all_loaders(std::vector<Unreadable>& unreadable);
-// The same. Writes on standard error what cannot be read. `is_short`: some were left out for lack of descriptors or memory.
-std::vector<Found> all_readable_loaders(bool& is_short);
-// Those of `pid`, or of all processes if it is 0. Writes on standard error what cannot be read, and why there is none.
-std::vector<Found> find_loaders(std::int64_t pid);
+// Those of `pid`, or of all processes if it is 0. Writes on standard error what cannot be read, and why `pid` has none. `is_short`:
+// some were left out for lack of descriptors or memory.
+std::vector<Found> find_loaders(std::int64_t pid, bool& is_short);
 
 // A process's number in its own PID namespace.
 std::int64_t pid_as_it_sees_itself(std::int64_t pid);

@@ -202,10 +202,8 @@ Exposition form_of(const Options& options) {
 }
 
 int write_metrics(const Options& options) {
-  std::vector<Found> loaders;
   bool is_short = false;
-  if (options.pid == 0) loaders = all_readable_loaders(is_short);
-  else loaders = find_loaders(options.pid);
+  const std::vector<Found> loaders = find_loaders(options.pid, is_short);
   if (is_short || (options.pid != 0 && loaders.empty())) return 1;  // it was said why
   Metrics all;
   for (const Found& found : loaders) add_loader(all, found);

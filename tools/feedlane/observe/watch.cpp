@@ -44,7 +44,7 @@ void Watch::find() {
   add(all_loaders(unreadable));
   for (const Unreadable& u : unreadable)
     if (told_.insert(u.pid).second)
-      fmt::print(stderr, "feedlane: process {} is not watched yet: {}\n", u.pid, u.error.what());
+      fmt::print(stderr, "feedlane: process {} is not watched: {}\n", u.pid, u.error.what());
 }
 
 void Watch::add(std::vector<Found> found) {
