@@ -170,6 +170,8 @@ Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read
 
 // view.cpp: the arrays and tensors over a batch's memory.
 bool add_view(PyObject* module);
+// numpy's element type; null without an exception: numpy has none such.
+Ref numpy_type(const feedlane_dtype& type);
 // A numpy array over tensor `number` of a batch that is held; it holds a reference of its own. Null without an
 // exception: of a type that numpy doesn't have.
 Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only);

@@ -24,7 +24,7 @@ class Column {
   // A view of `rows` rows at `data`, which are the task's. Null with an exception.
   Ref over(const void* data, std::uint64_t bytes, std::uint64_t rows) {
     Array& there = arrays_[data];
-    now_ = data;
+    now_ = &there;
     if (!there.array || there.rows != rows) {
       there.rows = rows;
       there.array = make(data, bytes, rows);
@@ -36,10 +36,8 @@ class Column {
   // After the caller's reference to the newest view is gone: whether somebody has kept the view, or one of it. Then the array is
   // not used again.
   bool is_kept() {
-    const auto found = arrays_.find(now_);
-    if (found == arrays_.end() || !found->second.array) return false;
-    if (Py_REFCNT(found->second.array.get()) == 1) return false;
-    arrays_.erase(found);
+    if (now_ == nullptr || !now_->array || Py_REFCNT(now_->array.get()) == 1) return false;
+    now_->array = Ref();
     return true;
   }
 
@@ -61,7 +59,7 @@ class Column {
   Ref dtype_, shape_;
   int access_;
   std::unordered_map<const void*, Array> arrays_;  // by place, of which there are at most as many as slots
-  const void* now_ = nullptr;
+  Array* now_ = nullptr;                           // that of the newest view; elements of the map stay where they are
 };
 
 struct Field {
@@ -71,11 +69,7 @@ struct Field {
   Column column;
 };
 
-// numpy's type for 64 bits of a DLPack code. Null: there is none, or with an exception.
-Ref type_of(int code) {
-  Ref key(PyLong_FromLong(code << 8 | 64));
-  return key ? Ref::borrow(PyDict_GetItemWithError(types.dtypes, key.get())) : Ref();
-}
+constexpr feedlane_dtype int64_type{0, 64, 1}, uint64_type{1, 64, 1};  // DLPack's codes
 
 class Batches {
  public:
@@ -167,11 +161,8 @@ PyObject* new_rows(PyTypeObject* type, PyObject* args, PyObject*) {
   auto* const rows = new_object<Rows>(type);
   Ref made(reinterpret_cast<PyObject*>(rows));
   if (!made) return nullptr;
-  Ref index_type = type_of(0), seed_type = type_of(1);
-  if (!index_type || !seed_type) {
-    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_KeyError, "numpy's types of 64 bits");
-    return nullptr;
-  }
+  Ref index_type = numpy_type(int64_type), seed_type = numpy_type(uint64_type);
+  if (!index_type || !seed_type) return nullptr;
   try {
     rows->batches = new Batches(std::move(index_type), std::move(seed_type),
                                 std::string(metadata, static_cast<std::size_t>(length)));

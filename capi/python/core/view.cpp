@@ -65,10 +65,14 @@ Ref capsule_by(std::int32_t (*function)(feedlane_loader*, std::uint64_t, std::in
 
 }  // namespace
 
+Ref numpy_type(const feedlane_dtype& type) {
+  const Ref key(PyLong_FromLong(type.lanes == 1 ? type.code << 8 | type.bits : -1));
+  return key ? Ref::borrow(PyDict_GetItemWithError(types.dtypes, key.get())) : Ref();
+}
+
 Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only) {
-  Ref key(PyLong_FromLong(tensor.dtype.lanes == 1 ? tensor.dtype.code << 8 | tensor.dtype.bits : -1));
-  PyObject* const dtype = key ? PyDict_GetItemWithError(types.dtypes, key.get()) : nullptr;  // borrowed
-  if (dtype == nullptr) return {};
+  const Ref dtype = numpy_type(tensor.dtype);
+  if (!dtype) return {};
   if (const std::int32_t s = feedlane_batch_retain(loader, token); s != FEEDLANE_OK) return Ref(raise(s, ""));
   auto* const view = new_object<View>(view_type);
   if (view == nullptr) {
@@ -83,7 +87,7 @@ Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor
   Ref memory(reinterpret_cast<PyObject*>(view));
   Ref shape = shape_of(tensor.shape, tensor.ndim);
   if (!shape) return {};
-  return Ref(PyObject_CallFunctionObjArgs(types.ndarray, shape.get(), dtype, memory.get(), nullptr));
+  return Ref(PyObject_CallFunctionObjArgs(types.ndarray, shape.get(), dtype.get(), memory.get(), nullptr));
 }
 
 Ref capsule_of(feedlane_loader* loader, std::uint64_t token, std::int32_t number, bool is_versioned) {

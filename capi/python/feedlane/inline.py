@@ -2,7 +2,6 @@
 """No workers: the library calls back for each batch, in the thread that is in next. See core/callbacks.cpp."""
 from __future__ import annotations
 
-import os
 import traceback
 from typing import TYPE_CHECKING
 
@@ -44,29 +43,20 @@ class Inline:
 
     def failed(self, reason: BaseException) -> tuple[bytes, bytes]:
         """Text and traceback for the library."""
-        if self.rows is not None and isinstance(reason, errors.LimitError):
-            reason = maker.too_large(reason)
-        self._failure = reason
+        self._failure = reason = self._batches.in_words(reason)
         if isinstance(reason, maker.SampleFailed):
             reason = reason.__cause__ or reason
         said = errors.one_line(reason), errors.story(reason)
-        _forget_arrays(reason, everywhere=self.rows is not None)
+        if self.rows is not None:
+            _forget_arrays(reason)
         return said
 
 
-_PACKAGE = os.path.dirname(__file__) + os.sep
-
-
-def _forget_arrays(reason: BaseException | None, everywhere: bool) -> None:
-    """Clears the frames of an exception that have arrays over the slot: those of the package, or all of a BatchDataset's. The slot is
-    used again, and its memory may be gone while the exception is still there."""
+def _forget_arrays(reason: BaseException | None) -> None:
+    """Clears the frames of an exception of a BatchDataset: they have arrays over the slot, which is used again, and whose memory may
+    be gone while the exception is still there."""
     seen = set()
     while reason is not None and id(reason) not in seen:
         seen.add(id(reason))
-        for frame, _ in traceback.walk_tb(reason.__traceback__):
-            if everywhere or frame.f_code.co_filename.startswith(_PACKAGE):
-                try:
-                    frame.clear()
-                except RuntimeError:  # it runs
-                    pass
+        traceback.clear_frames(reason.__traceback__)
         reason = reason.__cause__ or reason.__context__

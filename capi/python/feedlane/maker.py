@@ -189,6 +189,10 @@ class Maker:
             task.metadata(blob)
         return rows
 
+    def in_words(self, reason: BaseException) -> BaseException:
+        """What `rows` has raised: a LimitError says which argument of the loader to change."""
+        return too_large(reason) if self.rows is not None and isinstance(reason, errors.LimitError) else reason
+
     def leaves(self) -> collate.Leaves:
         """An empty collection for the leaves of a batch."""
         return collate.Leaves(self.job.fields is None, self.job.allow_pickle)

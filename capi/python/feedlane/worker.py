@@ -119,8 +119,7 @@ class Glue:
 
     def failed(self, task: _core.Task, reason: BaseException, position: int, index: int | None) -> None:
         """Tells the trainer why the batch couldn't be made. position: the row whose sample has failed; -1: none."""
-        if self.rows is not None and isinstance(reason, errors.LimitError):
-            reason = maker.too_large(reason)
+        reason = self._batches.in_words(reason)
         if position >= 0:
             failure = maker.SampleFailed(position, index)
             failure.__cause__ = reason
