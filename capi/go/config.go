@@ -20,7 +20,7 @@ const (
 	Processes  Start = C.FEEDLANE_START_SPAWN    // this program started again, or Config.Command
 	Goroutines Start = C.FEEDLANE_START_THREAD   // goroutines of this process
 	External   Start = C.FEEDLANE_START_EXTERNAL // processes that the program starts, see Loader.OpenWorker
-	Forked     Start = C.FEEDLANE_START_FORK     // copies of a trainer in another language: in a LoaderInfo alone, Go cannot fork
+	Forked     Start = C.FEEDLANE_START_FORK     // forked copies of the trainer: only in a LoaderInfo of another language's, as Go cannot fork
 )
 
 // PrefetchAuto as Config.Prefetch begins with two batches in flight per worker, and takes more while that shortens the trainer's

@@ -119,8 +119,8 @@ TEST_CASE("memory for large tensors is reserved before it is touched, also where
   Setup s(120, 2);
   s.forked(2, table).fields({field("bytes", uint8_type, {13})});
   s.config.slot_bytes = 2 << 20;
-  s.config.dispatch =
-      FEEDLANE_DISPATCH_ROUND_ROBIN;  // a processor for one of them alone must not keep all from the other
+  // A worker that alone has a processor must not get all tasks.
+  s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
   const Loader l = s.create();
   int large = 0;
   begin(l.get(), 0);

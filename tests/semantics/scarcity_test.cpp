@@ -375,7 +375,7 @@ TEST_CASE("rings and monitors report too few descriptors, and leave nothing open
     return s;
   });
   Setup setup(4);
-  // More control files than finding them takes descriptors for: the last one is what too few are for.
+  // Listing descriptors takes two of them, so that with two the third control file cannot be opened.
   const Loader one = setup.create(), two = setup.create(), three = setup.create();
   at_every_descriptor([&](Error& e) {
     feedlane_monitor* m = nullptr;

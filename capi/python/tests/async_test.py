@@ -28,6 +28,7 @@ class Watching:
     def __getitems__(self, indices):
         known = [a for a in self.announced.values() if a.indices == indices]
         self.made += 1
+        deadline = time.monotonic() + 60
         while True:
             newest = max(self.announced, default=0)
             for task in feedlane.tasks_ahead(newest):
@@ -35,6 +36,8 @@ class Watching:
                 self.announced[task.id] = task
             if self.made >= self.batches or len(self.announced) >= self.made:
                 break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"batch {self.made}: no task was announced behind it")
             time.sleep(0.001)
         return [np.array([index, len(known)]) for index in indices]
 

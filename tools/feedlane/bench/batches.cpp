@@ -201,7 +201,7 @@ namespace {
 struct alignas(64) Count {
   std::atomic<std::int64_t> value{0};
 
-  // Acquire, with the release of who counts.
+  // Acquire: pairs with the release store of the copier, or of the reader, that counts here.
   void wait_for(std::int64_t least) const {
     while (value.load(std::memory_order_acquire) < least) {
 #if defined(__x86_64__)
