@@ -201,6 +201,11 @@ want_packages() {
 
 # ---- build directories -----------------------------------------------------------------------------------------------
 
+# With ccache, a clean build takes a fraction of the time. Sources are named relative to the build directory, so a clone in another
+# folder finds its objects too.
+launcher=$(command -v ccache || true)
+[[ ! $launcher ]] || export CCACHE_NOHASHDIR=1
+
 # setup_build DIR CC CXX [-Doption=value...]: leaves DIR (relative to the root) configured with that compiler and at
 # least those options. Does nothing if it is so already; starts it afresh if another compiler, Meson or tree made it.
 setup_build() {
@@ -220,5 +225,5 @@ setup_build() {
   esac
   # Emptied rather than removed: it may be a link to another disk. Only a Meson build gets here, or nothing.
   if [[ -d $dir ]]; then find "$dir/" -xdev -mindepth 1 -delete || return 1; fi
-  CC=$cc CXX=$cxx meson setup "$@" "$dir" "$root"
+  CC="${launcher:+$launcher }$cc" CXX="${launcher:+$launcher }$cxx" meson setup "$@" "$dir" "$root"
 }
