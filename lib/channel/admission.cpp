@@ -259,7 +259,7 @@ void Receiver::free_if_empty(std::uint32_t lane) {
                        static_cast<std::int64_t>(position - sender.end) >= 0;
   const bool is_peeked = sender.peeked.finds == finds_ && sender.peeked.end != position;
   if (!is_over || is_peeked) return;
-  lanes_.close(lane);
+  lanes_.close(lane, true);
   sender.peeked = {};
   sender.memory.discard();
   sender.state = Sender::State::free;

@@ -43,10 +43,12 @@ class Lanes {
   }
   // The producer is no longer trusted: nothing more is taken from the lane until it is closed.
   void shut(std::uint32_t lane) { lanes_[lane].open = false; }
-  // The producer has died or left, and what it committed has been taken: the lane moves to the next generation.
-  void close(std::uint32_t lane) {
+  // The producer has died or left, and what it committed has been taken: the lane moves to the next generation. If the next
+  // producer gets other cells (renew), nothing of this one is left there, and the position stays the number of messages taken.
+  void close(std::uint32_t lane, bool will_be_renewed = false) {
     Lane& l = lanes_[lane];
     l.open = false;
+    if (will_be_renewed) return;
     l.consumer.release(static_cast<std::uint32_t>(l.consumer.next_generation_start() - l.consumer.position()));
   }
 

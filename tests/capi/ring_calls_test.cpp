@@ -317,3 +317,27 @@ TEST_CASE("close ends send and receive with E_STATE, and later calls too") {
                   [&](pthread_t) { CHECK(feedlane_rx_close(e.rx) == FEEDLANE_OK); }) == FEEDLANE_E_STATE);
   CHECK(receive(e.rx, 1).status == FEEDLANE_E_STATE);
 }
+
+// ---- counts ----
+
+TEST_CASE("a monitor counts the messages that the receiver has taken, and a sender's end adds none") {
+  Ends ends(8, 4, 1);
+  feedlane_tx*& tx = ends.tx[0];
+  auto ring = fresh<feedlane_ring_info>();
+  for (std::uint64_t sender = 1; sender <= 4; sender++) {
+    CAPTURE(sender);
+    if (tx == nullptr) REQUIRE(feedlane_tx_attach(ends.offer(), nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_rx_arm(ends.rx) >= 0);  // accepts it
+    Words words = numbers(1, 2);
+    std::uint32_t n = 0;
+    REQUIRE(feedlane_tx_send(tx, words.data(), 2, patience_ns, &n, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_rx_receive(ends.rx, words.data(), 2, patience_ns, &n, nullptr, nullptr) == FEEDLANE_OK);
+    REQUIRE(n == 2);
+    REQUIRE(feedlane_monitor_ring(::getpid(), 0, &ring, nullptr) == FEEDLANE_OK);
+    CHECK(ring.received == 2 * sender);
+    REQUIRE(feedlane_tx_destroy(&tx) == FEEDLANE_OK);
+    CHECK(feedlane_rx_receive(ends.rx, words.data(), 2, 0, &n, nullptr, nullptr) == FEEDLANE_END);
+    REQUIRE(feedlane_monitor_ring(::getpid(), 0, &ring, nullptr) == FEEDLANE_OK);
+    CHECK(ring.received == 2 * sender);
+  }
+}
