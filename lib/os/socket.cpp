@@ -16,8 +16,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <utility>
 
 #ifndef SO_PASSPIDFD
@@ -279,11 +281,24 @@ Status open_socket(Fd& out, Error& error) {
   return out ? FEEDLANE_OK : error.os(errno, "socket");
 }
 
+// Whether `uid` is how this user namespace shows every user that it has no number for: then equal numbers prove nothing.
+bool is_any_user(uid_t uid) {
+  constexpr uid_t overflow = 65534;
+  if (uid != overflow) return false;
+  std::ifstream map("/proc/self/uid_map");
+  std::uint64_t inside = 0, outside = 0, count = 0;
+  return !(map >> inside >> outside >> count && count == UINT32_MAX);
+}
+
 // Whether the other end of a connection is a process of this user.
 Status check_same_user(int socket, Error& error) {
   ucred who{};
   socklen_t size = sizeof who;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return error.os(errno, "SO_PEERCRED");
+  // A signal may be sent to a process of the same user, whatever the namespace calls it.
+  if (who.uid == ::geteuid() && is_any_user(who.uid) && (who.pid <= 0 || ::kill(who.pid, 0) != 0))
+    return error.refuse(FEEDLANE_E_STATE, "path", who.uid, ::geteuid(),
+                        "the other end belongs to a user that this user namespace does not know");
   if (who.uid == ::geteuid()) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_STATE, "path", who.uid, ::geteuid(),
                       "the other end belongs to user {}, this one to {}", who.uid, ::geteuid());
@@ -311,6 +326,21 @@ class DirectoryLock {
  private:
   Fd directory_;
 };
+
+// What is at a path and whose it is, to follow the reason of an error; "" if there is nothing.
+std::string describe_file(const std::string& path) {
+  struct stat file {};
+  if (::lstat(path.c_str(), &file) != 0) return "";
+  const char* const kind = S_ISSOCK(file.st_mode)  ? "a socket"
+                           : S_ISREG(file.st_mode) ? "a regular file"
+                           : S_ISDIR(file.st_mode) ? "a directory"
+                           : S_ISLNK(file.st_mode) ? "a symbolic link"
+                                                   : "a special file";
+  const bool is_own = file.st_uid == ::geteuid();
+  char text[120];
+  (void)format_to(text, "{} of {} {}", kind, is_own ? "this user, uid" : "another user, uid", file.st_uid);
+  return text;
+}
 
 std::string absolute(const std::string& path) {
   char folder[PATH_MAX];
@@ -358,7 +388,12 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   if (const Status s = prepare_to_listen(socket.get(), error); s != FEEDLANE_OK) return s;
   // bind(2) gives the path the descriptor's mode, so that other users can't connect at any moment.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
-  if (::bind(socket.get(), generic, sizeof address) != 0) return error.os(errno, "bind to {}", first(200, path));
+  if (::bind(socket.get(), generic, sizeof address) != 0) {
+    const int reason = errno;
+    const std::string found = reason == EADDRINUSE ? describe_file(path) : "";
+    if (found.empty()) return error.os(reason, "bind to {}", first(200, path));
+    return error.os(reason, "there is {} at {}: remove it, or choose another path", found, first(200, path));
+  }
   // The largest backlog that the system allows: all senders of a ring may connect at once.
   if (::lstat(path.c_str(), &status) != 0 || ::listen(socket.get(), INT_MAX) != 0) {
     const int reason = errno;
@@ -403,7 +438,8 @@ Status connect_to(const std::string& path, Deadline deadline, Fd& out, Error& er
       const DirectoryLock lock(path, deadline);  // until it listens
       continue;
     }
-    (void)error.os(reason, "connecting to {}", first(200, path));
+    const std::string found = describe_file(path);
+    (void)error.os(reason, "connecting to {}{}{}", first(200, path), found.empty() ? "" : ", which is ", found);
     if (reason == ENOENT || reason == ECONNREFUSED) error.code = FEEDLANE_E_PEER_DEAD;
     return error.code;
   }

@@ -2,6 +2,7 @@
 // Sockets by path, and the wait for a message, of os/socket.hpp.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -9,11 +10,14 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "os/poller.hpp"
 #include "os/socket.hpp"
+#include "support/skip.hpp"
 #include "unit/os/fixtures.hpp"
 
 using feedlane::Error;
@@ -109,6 +113,75 @@ TEST_CASE("a path in use is refused, a stale one is replaced, another kind of fi
   place.folder.write("file", "precious");
   CHECK(os::listen_at(place.folder.path() + "/file", second, file, error) == FEEDLANE_E_OS);
   CHECK(std::filesystem::file_size(place.folder.path() + "/file") == 8);
+}
+
+TEST_CASE("what is in the way of a socket is named, and whose it is, when it is listened at and when it is connected to") {
+  const Place place;
+  const std::string folder = place.folder.path();
+  const std::string own = " of this user, uid " + std::to_string(::geteuid());
+  place.folder.write("file", "precious");
+  std::filesystem::create_directory(folder + "/directory");
+  std::filesystem::create_symlink("nowhere", folder + "/link");
+  REQUIRE(::mkfifo((folder + "/fifo").c_str(), 0600) == 0);
+  (void)must_listen(folder + "/theirs");  // and closed again
+  struct Case {
+    const char* name;
+    std::string what;
+  };
+  std::vector<Case> cases{{"file", "a regular file" + own},
+                          {"directory", "a directory" + own},
+                          {"link", "a symbolic link" + own},
+                          {"fifo", "a special file" + own}};
+  if (::geteuid() == 0 && ::lchown((folder + "/theirs").c_str(), 12345, 12345) == 0)
+    cases.push_back({"theirs", "a socket of another user, uid 12345"});
+  for (const Case& c : cases) {
+    CAPTURE(c.what);
+    const std::string path = folder + "/" + c.name;
+    Error error;
+    Fd socket;
+    os::SocketFile file;
+    CHECK(os::listen_at(path, socket, file, error) == FEEDLANE_E_OS);
+    CHECK(error.os_errno == EADDRINUSE);
+    const std::string text = "there is " + c.what + " at " + path + ": remove it, or choose another path";
+    CHECK_MESSAGE(std::string(error.text).starts_with(text), error.text);
+    CHECK(os::connect_to(path, Deadline::after(0), socket, error) < 0);
+    CHECK_MESSAGE(std::string(error.text).starts_with("connecting to " + path + ", which is " + c.what), error.text);
+    struct stat status {};
+    CHECK(::lstat(path.c_str(), &status) == 0);
+  }
+}
+
+TEST_CASE("a user that the user namespace does not know is another user, though both have one number there") {
+  if (::geteuid() != 0) return feedlane::test::skip("root, to be two users");
+  const Place place;
+  REQUIRE(::chmod(place.folder.path().c_str(), 0755) == 0);
+  feedlane::test::Pipe ready, over;
+  const pid_t other = feedlane::test::fork_child([&] {
+    over.write.reset();
+    REQUIRE(::chown(place.folder.path().c_str(), 23456, 23456) == 0);
+    REQUIRE(::setgid(23456) == 0);
+    REQUIRE(::setuid(23456) == 0);
+    const Fd listener = must_listen(place.path());
+    REQUIRE(::chmod(place.path().c_str(), 0777) == 0);
+    char byte = 'x';
+    (void)!::write(ready.write.get(), &byte, 1);
+    (void)!::read(over.read.get(), &byte, 1);
+  });
+  ready.write.reset();
+  char byte = 0;
+  REQUIRE(::read(ready.read.get(), &byte, 1) == 1);
+  const int found = feedlane::test::in_child([&] {
+    if (::setgid(12345) != 0 || ::setuid(12345) != 0) return 1;
+    if (::unshare(CLONE_NEWUSER) != 0) return 77;
+    Error error;
+    Fd socket;
+    if (os::connect_to(place.path(), Deadline::after(0), socket, error) != FEEDLANE_E_STATE) return 2;
+    return error.found == error.needed ? 0 : 3;  // 65534 both
+  });
+  over.write.reset();
+  CHECK(feedlane::test::wait_for_end(other) == 0);
+  if (found == 77) return feedlane::test::skip("a user namespace");
+  CHECK(found == 0);
 }
 
 TEST_CASE("connecting to a path without a listener is E_PEER_DEAD") {
