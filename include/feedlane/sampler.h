@@ -254,7 +254,7 @@ FEEDLANE_API int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks *c
  */
 FEEDLANE_API int32_t feedlane_rank_detect(feedlane_rank *out, feedlane_error *err);
 /**
- * The base seed that torch's DataLoader(shuffle=True) draws for `epoch` (0 .. 2^30) after
+ * The base seed that torch's DataLoader(shuffle=True) draws for `epoch` (0 .. 2^24) after
  * torch.manual_seed(manual_seed). Trainers that migrate from torch use it: torch seeds worker w with base_seed + w.
  * Takes four draws an epoch. Pure.
  *
@@ -265,7 +265,7 @@ FEEDLANE_API int32_t feedlane_torch_base_seed(uint64_t manual_seed, int64_t epoc
 /**
  * Starts `epoch` (>= 0) from its beginning.
  *  - E_MEMORY: there is too little memory for the epoch's order.
- *  - E_LIMIT: FEEDLANE_SHUFFLE_TORCH_LOADER beyond epoch 2^30; a mixture beyond its sample 2^62.
+ *  - E_LIMIT: FEEDLANE_SHUFFLE_TORCH_LOADER beyond epoch 2^24; a mixture beyond its sample 2^62.
  *
  * Thread safety: one thread at a time. Calls back: sampler.
  */

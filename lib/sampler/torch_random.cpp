@@ -32,16 +32,16 @@ void TorchGenerator::randperm(std::int64_t n, std::int64_t count, std::vector<st
 }
 
 TorchEpochs::Seeds TorchEpochs::at(std::int64_t epoch) {
+  if (epoch + 1 == next_) return last_;
   if (epoch < next_) {
     generator_ = TorchGenerator(manual_seed_);
     next_ = 0;
   }
-  Seeds seeds{};
-  for (; next_ <= epoch; next_++) {
-    seeds.base = generator_.seed();
-    seeds.sampler = generator_.seed();
-  }
-  return seeds;
+  generator_.discard(static_cast<std::uint64_t>(epoch - next_) * draws);
+  last_.base = generator_.seed();
+  last_.sampler = generator_.seed();
+  next_ = epoch + 1;
+  return last_;
 }
 
 }  // namespace feedlane::sampler

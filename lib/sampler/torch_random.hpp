@@ -18,6 +18,7 @@ class TorchGenerator {
     const std::uint64_t high = random();
     return high << 32 | random();
   }
+  void discard(std::uint64_t count) { engine_.discard(count); }
   // torch.empty((), dtype=torch.int64).random_(): how DataLoader and RandomSampler draw seeds.
   std::uint64_t seed() { return random64() & INT64_MAX; }
   // Appends `count` numbers of torch.randint(n).
@@ -32,8 +33,9 @@ class TorchGenerator {
 // The default generator's draws by DataLoader(shuffle=True): each iterator draws its base seed, then its sampler's seed.
 class TorchEpochs {
  public:
-  // Largest epoch: every epoch costs four draws.
-  static constexpr std::int64_t most = std::int64_t{1} << 30;
+  // Largest epoch. Every epoch before costs four draws, so a call takes less than a second, whatever a saved state says.
+  static constexpr std::int64_t most = std::int64_t{1} << 24;
+  static constexpr std::uint64_t draws = 4;
   struct Seeds {
     std::uint64_t base, sampler;
   };
@@ -46,6 +48,7 @@ class TorchEpochs {
   std::uint64_t manual_seed_;
   TorchGenerator generator_;
   std::int64_t next_ = 0;  // the epoch whose draws come next
+  Seeds last_{};           // of the epoch before
 };
 
 }  // namespace feedlane::sampler

@@ -232,7 +232,7 @@ void use(Input& in, feedlane_sampler* s) {
   std::int64_t length = 0;
   PROMISE(feedlane_sampler_length(s, &length) == FEEDLANE_OK && length >= -1);
   std::int64_t epoch = in.number();
-  if (epoch > 1000 && epoch <= 1 << 30) epoch %= 1000;  // FEEDLANE_SHUFFLE_TORCH_LOADER draws its way there
+  if (epoch > 1000 && epoch <= 1 << 24) epoch %= 1000;  // FEEDLANE_SHUFFLE_TORCH_LOADER draws its way there
   report.check(feedlane_sampler_restart(s, epoch, report.get()));
   std::int64_t indices[128];
   for (std::uint32_t i = in.pick(4); i > 0; i--) {

@@ -188,9 +188,9 @@ void resume(fuzz::Input& in) {
     if (iterable) saved.progress.ahead.clear();
     else saved.progress.shards.clear(), saved.progress.next_shard = 0;
   }
-  // FEEDLANE_SHUFFLE_TORCH_LOADER draws its way to an epoch, up to the 2^30th.
+  // FEEDLANE_SHUFFLE_TORCH_LOADER draws its way to an epoch, up to the 2^24th.
   std::int64_t& epoch = saved.progress.epoch;
-  if (epoch > 100 && epoch <= 1 << 30) epoch %= 100;
+  if (epoch > 100 && epoch <= 1 << 24) epoch %= 100;
   epoch = std::max<std::int64_t>(epoch, 0);
   keep_short(saved);
   Error error;

@@ -46,3 +46,12 @@ TEST_CASE("the seeds of an epoch are the same whichever epochs were requested be
     CHECK(seeds.sampler == sampler[static_cast<std::size_t>(epoch)]);
   }
 }
+
+TEST_CASE("the seeds of an epoch far ahead are those that follow so many draws") {
+  TorchGenerator draws(11);
+  constexpr int epoch = 1000;
+  for (int i = 0; i < 2 * epoch; i++) (void)draws.seed();
+  const auto seeds = TorchEpochs(11).at(epoch);
+  CHECK(seeds.base == draws.seed());
+  CHECK(seeds.sampler == draws.seed());
+}
