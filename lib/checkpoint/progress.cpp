@@ -5,40 +5,42 @@
 #include <algorithm>
 
 namespace feedlane::checkpoint {
+namespace {
+
+// The first entry whose batch is not after `batch`.
+template <class Ahead>
+auto place_of(Ahead& ahead, std::int64_t batch) {
+  return std::partition_point(ahead.begin(), ahead.end(), [=](const YieldedBatch& y) { return y.batch > batch; });
+}
+
+}  // namespace
 
 void Progress::yield(const YieldedBatch& batch) {
-  ahead.push_back(batch);
+  ahead.insert(place_of(ahead, batch.batch), batch);
   close_up();
 }
 
 // Moves `batches` over entries of `ahead` that follow it directly. Stops at a batch that is not drawn yet, because its sampler
 // state is unknown.
 void Progress::close_up() {
-  for (bool moved = true; moved;) {
-    const auto next = std::find_if(ahead.begin(), ahead.end(),
-                                   [&](const YieldedBatch& y) { return y.batch == batches && y.is_drawn; });
-    moved = next != ahead.end();
-    if (!moved) break;
+  for (; !ahead.empty() && ahead.back().batch == batches && ahead.back().is_drawn; ahead.pop_back()) {
     batches++;
-    positions += next->rows;
-    wanted += next->wanted;
-    sampler_state = std::move(next->sampler_state);
-    *next = std::move(ahead.back());
-    ahead.pop_back();
+    positions += ahead.back().rows;
+    wanted += ahead.back().wanted;
+    sampler_state = std::move(ahead.back().sampler_state);
   }
 }
 
 bool Progress::has(std::int64_t batch) const {
-  return batch < batches ||
-         std::any_of(ahead.begin(), ahead.end(), [&](const YieldedBatch& y) { return y.batch == batch; });
+  const auto found = place_of(ahead, batch);
+  return batch < batches || (found != ahead.end() && found->batch == batch);
 }
 
 void Progress::set_sampler_state(std::int64_t batch, Blob state) {
   if (batch == batches - 1) sampler_state = state;
-  for (YieldedBatch& y : ahead) {
-    if (y.batch != batch) continue;
-    y.sampler_state = state;
-    y.is_drawn = true;
+  if (const auto found = place_of(ahead, batch); found != ahead.end() && found->batch == batch) {
+    found->sampler_state = std::move(state);
+    found->is_drawn = true;
   }
   close_up();
 }

@@ -36,7 +36,7 @@ struct Progress {
   // The same with every batch counted as complete, so that ranks whose last batches differ in size have the same number.
   std::int64_t wanted = 0;
   std::uint64_t skipped = 0;        // samples skipped in this epoch
-  std::vector<YieldedBatch> ahead;  // yielded out of order: batches after `batches`
+  std::vector<YieldedBatch> ahead;  // yielded out of order: batches after `batches`, the last one first
   Blob sampler_state;               // after `batches`, of a sampler that isn't seekable
   std::vector<ShardProgress> shards;
   std::uint32_t next_shard = 0;

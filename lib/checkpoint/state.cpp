@@ -118,7 +118,7 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
   p.next_shard = in.u32();
   for (std::uint32_t i = 0; i < shards && in.ok(); i++) p.shards.push_back(read_shard(in));
   if (s.iterable && s.ranks > 1) s.rank = in.i64();
-  std::sort(p.ahead.begin(), p.ahead.end(), [](const auto& a, const auto& b) { return a.batch < b.batch; });
+  std::sort(p.ahead.begin(), p.ahead.end(), [](const auto& a, const auto& b) { return a.batch > b.batch; });
   const auto is_twice = [](const auto& a, const auto& b) { return a.batch == b.batch; };
   const auto is_small = [](std::int64_t number) { return number >= 0 && number <= most; };
   const bool is_sound =

@@ -91,3 +91,20 @@ TEST_CASE("in any order progress is the same in the end and right on the way") {
     }
   } while (std::next_permutation(order.begin(), order.end()));
 }
+
+TEST_CASE("progress with very many batches ahead takes each batch in little time, whatever their order") {
+  // With a look at each batch ahead for each batch this would take hours.
+  constexpr std::int64_t many = 500'000;
+  Progress p;
+  p.ahead.reserve(many);
+  for (std::int64_t batch = many; batch > 0; batch--) p.ahead.push_back({batch, 1, 1, nullptr, false});
+  for (std::int64_t batch = 1; batch <= many; batch++) {
+    REQUIRE(p.has(batch));
+    p.set_sampler_state(batch, blob_of(batch));
+  }
+  CHECK(p.batches == 0);
+  p.yield({0, 1, 1, blob_of(0)});
+  CHECK(p.batches == many + 1);
+  CHECK(p.ahead.empty());
+  CHECK(number_of(p.sampler_state) == many);
+}
