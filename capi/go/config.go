@@ -89,7 +89,7 @@ type Config struct {
 
 	Share     Share
 	Consumers int    // ShareEvery: at the same time, at most; ShareDeal: exactly. 0: 1
-	SharePath string // a Unix socket to make, by which consumers of this user may join, see JoinPath
+	SharePath string // a Unix socket to make, by which consumers of this user may join, see JoinPath; "": none
 	ShareTail bool   // ShareDeal: the last batches go to the first consumers when they are fewer than Consumers; otherwise they are left out
 
 	// What can be seen of the run.

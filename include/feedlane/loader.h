@@ -128,7 +128,7 @@ typedef struct feedlane_loader_config {
   /* Consumers in other processes: share.h. Such a loader has workers and no `pinned`. */
   int32_t share;          /**< FEEDLANE_SHARE_* */
   int32_t consumers;      /**< share every: at the same time, at most; share deal: exactly. 0: 1; at most 1024 */
-  const char *share_path; /**< a Unix socket to make, by which consumers of this user may join; NULL: none */
+  const char *share_path; /**< a Unix socket to make, by which consumers of this user may join; NULL: none. Not "" */
   int32_t share_tail;     /**< share deal, 1: the last batches go to the first consumers when they are fewer than
                                `consumers`; 0: they are left out, so that all get equally many */
   int32_t share_reserved; /**< 0 */

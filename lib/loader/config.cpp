@@ -127,6 +127,8 @@ Status check_share(const feedlane_loader_config& c, Error& error) {
     if (c.consumers != 0) return refuse(error, "config.consumers", c.consumers, 0, "only with config.share");
     if (c.share_path != nullptr) return refuse(error, "config.share_path", 1, 0, "only with config.share");
   } else {
+    if (c.share_path != nullptr && *c.share_path == '\0')
+      return refuse(error, "config.share_path", 0, 1, "the path of a socket is not empty; NULL: none");
     if (c.workers == 0) return refuse(error, "config.workers", 0, 1, "a shared loader has workers");
     if (c.pinned != nullptr) return refuse(error, "config.pinned", 1, 0, "the feeder of a shared loader has no device");
   }

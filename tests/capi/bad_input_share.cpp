@@ -306,6 +306,7 @@ TEST_CASE("bad input: members of a configuration that belong to a shared loader"
       {"config.consumers", 1025, [](feedlane_loader_config& c) { c.share = 1, c.consumers = 1025; }},
       {"config.consumers", 2, [](feedlane_loader_config& c) { c.consumers = 2; }},
       {"config.share_path", 1, [](feedlane_loader_config& c) { c.share_path = nowhere; }},
+      {"config.share_path", 0, [](feedlane_loader_config& c) { c.share = 1, c.share_path = ""; }},
       {"config.share_tail", 2, [](feedlane_loader_config& c) { c.share = 2, c.share_tail = 2; }},
       {"config.share_tail", 1, [](feedlane_loader_config& c) { c.share = 1, c.share_tail = 1; }},
       {"config.share_reserved", 1, [](feedlane_loader_config& c) { c.share = 1, c.share_reserved = 1; }},

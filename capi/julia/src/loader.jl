@@ -44,7 +44,7 @@ The workers:
 Consumers in other processes, see `Feedlane.serve`, `Feedlane.open_consumer` and `join_feeder`; such a loader has workers:
 - `share`: `:every` (every consumer gets every batch) or `:deal` (batch k goes to consumer k mod `consumers`).
 - `consumers`: with `:every` at most so many at the same time, with `:deal` exactly; 0: 1.
-- `share_path`: a Unix socket to make, by which consumers of this user may join.
+- `share_path`: a Unix socket to make, by which consumers of this user may join; `""`: none.
 - `share_tail`: with `:deal` the last batches go to the first consumers when they are fewer than `consumers`; otherwise they are
   left out, so that all get equally many.
 

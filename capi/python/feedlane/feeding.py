@@ -113,8 +113,8 @@ def configuration(share: str | None, consumers: int | None, path: str | os.PathL
         raise ValueError(f"tensors={tensors!r}: a shared loader yields nothing here, say it to feedlane.join")
     if progress:
         raise ValueError("progress is of a loop, which a shared loader doesn't have")
-    if path is not None and b"\0" in os.fsencode(path):
-        raise ValueError(f"share_path={path!r}: has a zero byte")
+    if path is not None and (not os.fspath(path) or b"\0" in os.fsencode(path)):
+        raise ValueError(f"share_path={path!r}: a socket's path is not empty and has no zero byte; None: no socket")
     return {"share": found, "consumers": errors.whole("consumers", 1 if consumers is None else consumers, 1, 2**31 - 1),
             "share_tail": bool(tail)}
 
