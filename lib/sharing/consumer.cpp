@@ -138,14 +138,15 @@ Status Consumer::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error
   return s;
 }
 
-// What keeps `next` from ever yielding, where there is no message. AGAIN: nothing does.
+// What keeps `next` from ever yielding, where read_messages has found no message: one that comes after that is of a feeder which
+// had not ended then. AGAIN: nothing does.
 Status Consumer::obstacle(Error& error) {
   // Relaxed: the doorbell follows. What was taken back before it was evicted is no message any more.
   if (block().is_evicted.load(std::memory_order_relaxed) != 0)
     return error.refuse(FEEDLANE_E_HUNG, "consumer", place_, 0,
                         "the feeder has evicted this consumer (place {}): it returned nothing for as long as it may",
                         place_);
-  if (is_feeder_gone_) return has_message() ? FEEDLANE_AGAIN : error.fail(FEEDLANE_E_PEER_DEAD, "the feeder has ended");
+  if (is_feeder_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder has ended");
   if (is_short())
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", slots_.held(), 0,
                         "the trainer holds {} batches, and the feeder has no other free slot", slots_.held());

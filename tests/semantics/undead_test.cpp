@@ -4,13 +4,19 @@
 //
 // Skipped where this user may not mount a FUSE file system, which is how they get stuck here.
 #include <doctest/doctest.h>
+#include <pthread.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "semantics/sharing.hpp"
 #include "support/process.hpp"
 #include "support/stuck_file.hpp"
 #include "support/trainer.hpp"
@@ -120,6 +126,45 @@ TEST_CASE("stop returns E_HUNG for a worker that survives SIGKILL, and a later e
   stuck.file.let_go();
   REQUIRE(eventually([&] { return feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK; }));
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
+}
+
+TEST_CASE("a signal that lands in the thread that stops does not end the wait for a worker that survives SIGKILL") {
+  Stuck stuck(20, 2, 3);
+  const Loader l = stuck.s.create();
+  check_sequence(take_epoch(l.get(), 0), 20, 1);
+  static std::atomic<int> signals;
+  signals = 0;
+  struct sigaction action {}, before {};
+  action.sa_handler = [](int) { signals++; };
+  REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
+  std::thread other([&, stopping = ::pthread_self(), thread = ::gettid()] {
+    for (int sent = 0; sent < 20; sent++) {
+      if (!eventually([&] { return is_asleep(thread); })) break;
+      (void)::pthread_kill(stopping, SIGUSR1);
+      (void)eventually([&] { return signals > sent; });
+    }
+    stuck.file.let_go();
+  });
+  Error e;
+  CHECK_MESSAGE(feedlane_loader_stop(l.get(), &e) == FEEDLANE_OK, e.text);
+  other.join();
+  CHECK(signals == 20);
+  (void)::sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_CASE("stop returns E_HUNG for a worker that survives SIGKILL, though a consumer of the loader has something to say") {
+  Stuck stuck(20, 2, 3);
+  stuck.s.config.share = FEEDLANE_SHARE_EVERY;
+  const Loader feeder = stuck.s.create();
+  feedlane_loader* consumer = sharing::join_here(feeder.get()).release();
+  begin(feeder.get(), 0);
+  begin(consumer, 0);
+  for (std::int64_t i = 0; i < 20; i++) CHECK(sharing::polled(feeder.get(), consumer).batch == i);
+  CHECK(sharing::polled(feeder.get(), consumer).status == FEEDLANE_END);
+  CHECK(told_of_undead(feeder.get()).size() == 1);
+  REQUIRE(feedlane_loader_destroy(&consumer) == FEEDLANE_OK);  // the feeder hears of it in poll and serve only
+  CHECK(feedlane_loader_stop(feeder.get(), nullptr) == FEEDLANE_E_HUNG);
+  stuck.file.let_go();
 }
 
 TEST_CASE("if the only worker survives SIGKILL next returns E_HUNG until its end, then the epoch continues") {
