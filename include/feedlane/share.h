@@ -58,7 +58,8 @@ FEEDLANE_API int32_t feedlane_loader_open_consumer(feedlane_loader *l, const fee
  *  - END after an epoch: all consumers have left or were evicted, and hold no batch.
  *  - TIMEOUT, INTERRUPTED: call again.
  *  - E_PEER_DEAD: there is no consumer; or, with share deal, a place has none, and the batches kept for it occupy the
- *    slots that the other places need. Each call returns it until a place is opened.
+ *    slots that the other places need, or more than 2^14 messages are kept for it (also returned by
+ *    feedlane_loader_begin). Each call returns it until a place is opened.
  *  - E_HUNG: every slot is held by consumers that were evicted or have left; `text` names them. Each call returns it until
  *    one of them ends or releases a batch.
  *  - Other errors of feedlane_loader_next.
@@ -73,7 +74,8 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  * their slots until they are released. begin doesn't wait for the feeder. next discards messages of earlier epochs. An
  * epoch can be begun once. What next returns:
  *  - END: the feeder delivered all of the epoch. Share every: all consumers see it after the same batch; share deal:
- *    after the same number of batches, without config.share_tail.
+ *    after the same number of batches, without config.share_tail. FEEDLANE_LAG_OBSERVE: also at once for an epoch that
+ *    began and ended while this consumer read nothing.
  *  - SLOTS_HELD: the feeder has no free slot, and this consumer holds the most batches: release one.
  *  - E_PEER_DEAD: the feeder has ended; returned after the batches of this epoch that it had delivered.
  *  - E_HUNG: this consumer was evicted. Batches that it holds stay valid.
@@ -97,8 +99,8 @@ FEEDLANE_API int32_t feedlane_loader_join(int32_t fd, int64_t timeout_ns, feedla
 /**
  * Joins a feeder at its config.share_path: the feeder opens a place as `config` says (NULL: as open_consumer's NULL)
  * at its next feedlane_loader_serve or _poll.
- *  - E_LIMIT, E_ARGUMENT: see feedlane_loader_open_consumer.
- *  - E_PEER_DEAD: no feeder listens there.
+ *  - E_LIMIT, E_ARGUMENT: see feedlane_loader_open_consumer. E_LIMIT also if too many others connect and ask for nothing.
+ *  - E_PEER_DEAD: no feeder listens there. E_STATE: the feeder is of another user.
  *
  * Thread safety: any thread. Waits.
  */

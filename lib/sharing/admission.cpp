@@ -152,6 +152,7 @@ Status Audience::open_consumer(const feedlane_consumer_config& config, std::int3
 Status Audience::admit(const feedlane_consumer_config& config, os::Fd socket, std::int32_t& id, Error& error) {
   Status s = find_place(config, id, error);
   if (s != FEEDLANE_OK) return s;
+  forget_idle();
   constexpr std::int64_t standard_ns = 60'000'000'000;
   auto link = std::make_unique<Link>(++last_number_, id, config.lag,
                                      config.evict_after_ns == 0 ? standard_ns : config.evict_after_ns);
@@ -173,6 +174,15 @@ Status Audience::admit(const feedlane_consumer_config& config, os::Fd socket, st
   send_missed(*link);
   links_.all.push_back(std::move(link));
   return s;
+}
+
+// Those that were evicted, or said that they leave, and hold nothing are kept until they say `left` or end, which may be never: no
+// more of them than there are places.
+void Audience::forget_idle() {
+  std::vector<std::uint32_t> idle;
+  for (const std::unique_ptr<Link>& link : links_.all)
+    if (!link->is_concerned()) idle.push_back(link->number());
+  for (std::size_t i = 0; i + loader_.config().consumers < idle.size(); i++) end_link(idle[i], nullptr);
 }
 
 Status Audience::welcome(Link& link, Error& error) {

@@ -114,6 +114,7 @@ class Audience {
   Status find_place(const feedlane_consumer_config& config, std::int32_t& id, Error& error) const;
   Status welcome(Link& link, Error& error);
   void send_missed(Link& link);
+  void forget_idle();
   void handle(const os::Poller::Event& event);
   void accept_guest();
   void read_request(std::uint32_t guest);

@@ -158,9 +158,13 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
   for (std::uint32_t left = plan_.geometry.capacity; left > 0 && has_message(); left--) {  // see skip_old_epochs
     const shm::DeliveryMessage m = read_message(ring_.message(0));
     const auto kind = static_cast<shm::DeliveryKind>(m.kind);
-    if (m.epoch > at_.wanted && !is_revoked(m))
+    if (m.epoch > at_.wanted && !is_revoked(m)) {
+      // See Link::deliver: an observer has missed all of its epoch.
+      if (lag_ == FEEDLANE_LAG_OBSERVE && at_.newest == 0) at_.is_over = true;
+      if (at_.is_over) return FEEDLANE_END;
       return error.refuse(FEEDLANE_E_STATE, "epoch", at_.wanted, m.epoch,
                           "the feeder is in epoch {}, this consumer has begun epoch {}", m.epoch, at_.wanted);
+    }
     if (kind == shm::DeliveryKind::batch && m.slot >= batches_.size())
       return error.refuse(FEEDLANE_E_CORRUPT, "message.slot", m.slot, batches_.size(), "slot {} of {}", m.slot,
                           batches_.size());

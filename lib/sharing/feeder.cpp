@@ -32,6 +32,7 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
                         "the consumers have had epoch {}: an epoch of a shared loader is begun once",
                         audience_.epoch.number);
   audience_.handle_pending();
+  if (const Status s = audience_.shortage().check_backlogs(error); s != FEEDLANE_OK) return s;
   stock_.save_epoch();
   is_end_untold_ = false;
   const Status s = loader_->begin(epoch, error);
@@ -113,8 +114,8 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
 }
 
 // Whether there is anybody to deliver to.
-Status Feeder::check_consumers(Error& error) const {
-  if (audience_.links().any_receiving()) return FEEDLANE_OK;
+Status Feeder::check_consumers(Error& error) {
+  if (audience_.links().any_receiving()) return audience_.shortage().check_backlogs(error);
   return error.refuse(FEEDLANE_E_PEER_DEAD, "consumers", 0, 1, "no consumer is there: feedlane_loader_open_consumer");
 }
 

@@ -52,7 +52,7 @@ class Feeder final : public loader::Source, private loader::Outlet {
   [[nodiscard]] std::size_t round_size() const { return audience_.deals() ? loader_->config().consumers : 1; }
   Status serve_epoch(os::Deadline deadline, Error& error);
   Status await_consumers(std::size_t wanted, os::Deadline deadline, Error& error);
-  Status check_consumers(Error& error) const;
+  Status check_consumers(Error& error);
   Status wait_for_room(os::Deadline deadline, Error& error);
   void gather(Status status, const feedlane_batch& batch, Error& error);
   void finish_epoch();

@@ -39,7 +39,11 @@ Status Guests::accept(Error& error) {
   const std::uint32_t number = std::exchange(next_, (next_ + 1) % most);
   os::Fd& guest = all_[number];
   if (guest) {
+    Error why;
+    (void)why.refuse(FEEDLANE_E_LIMIT, "path", most + 1, most,
+                     "more than {} connections to the feeder have not said what they want: join again", most);
     poller_.remove(guest.get());
+    refuse(guest, why);
     os::discard_messages(guest.get());
   }
   guest = std::move(socket);

@@ -13,6 +13,15 @@ namespace {
 // Cells that batches leave for messages of another kind.
 constexpr std::uint32_t spare_cells = 4;
 
+// Another epoch begins. If nothing of the last one was sent and it has no batch, the consumer never hears of it: otherwise begins
+// and ends would pile up while it reads nothing. The oldest epoch stays, whose end it may be waiting for.
+void forget_empty_epoch(Parcels& unsent) {
+  if (unsent.empty() || unsent.back().epoch == unsent.front().epoch) return;
+  const std::int64_t last = unsent.back().epoch;
+  const auto its = std::find_if(unsent.begin(), unsent.end(), [=](const Parcel& p) { return p.epoch == last; });
+  if (std::all_of(its, unsent.end(), [](const Parcel& p) { return p.is_control(); })) unsent.erase(its, unsent.end());
+}
+
 }  // namespace
 
 Status Link::create(const shm::SharePlan& plan, const os::SystemFiles& files, Error& error) {
@@ -53,12 +62,13 @@ bool Link::deliver(const Parcel& parcel) {
     taken_back += parcel.has_slot() ? 1 : 0;
     return false;
   }
+  if (parcel.kind == shm::DeliveryKind::begin) forget_empty_epoch(unsent_);
   unsent_.push_back(parcel);
   return true;
 }
 
 // A consumer that reads nothing for long has a full ring: an observer's of messages that were revoked, another's of ends and
-// begins of short epochs. One that comes to a place gets all that was kept for it.
+// begins of epochs that were stopped. One that comes to a place gets all that was kept for it.
 void Link::send_unsent() {
   std::size_t sent = 0;
   while (sent < unsent_.size() && has_cell()) send(unsent_[sent++]);

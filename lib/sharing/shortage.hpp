@@ -51,6 +51,8 @@ class Shortage {
   // Whether a consumer that has slots may return one. Those that have taken all there is are told to. PEER_DEAD: a place without
   // a consumer has the slots. HUNG: only consumers that get no batches any more.
   Status look_for_holder(Error& error);
+  // Share deal: PEER_DEAD where more messages are kept for a place without a consumer than may be.
+  Status check_backlogs(Error& error) const;
   // If a slot is free: consumers that were told to return batches may wait for more again.
   void end_shorts();
 

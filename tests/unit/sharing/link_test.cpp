@@ -9,117 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "feedlane/share.h"
 #include "os/poller.hpp"
+#include "unit/sharing/link_fixture.hpp"
 
 using feedlane::Error;
-using feedlane::Status;
 using feedlane::os::Deadline;
-using feedlane::sharing::Link;
-using feedlane::sharing::Parcel;
-using feedlane::shm::DeliveryKind;
-using feedlane::shm::DeliveryMessage;
+using namespace feedlane::test::linked;
 namespace shm = feedlane::shm;
-
-namespace {
-
-using Slots = std::vector<std::uint32_t>;
-using Rounds = std::vector<std::uint64_t>;
-constexpr std::uint32_t slots = 4, capacity = 16;
-
-Parcel parcel(std::uint64_t round, std::uint32_t slot) {
-  Parcel p;
-  p.round = round;
-  p.slot = slot;
-  p.batch = static_cast<std::int64_t>(round);
-  return p;
-}
-
-Parcel control(std::uint64_t round, DeliveryKind kind) {
-  Parcel p = parcel(round, 0);
-  p.kind = kind;
-  return p;
-}
-
-// A link, and a consumer that does what the test says, with its own mapping of the segments.
-struct Fixture {
-  explicit Fixture(std::int32_t lag = FEEDLANE_LAG_BLOCK) : link(1, 0, lag, 0) {
-    Error error;
-    REQUIRE(shm::make_share_plan({slots, capacity}, plan, error) == FEEDLANE_OK);
-    Status s = link.create(plan, {}, error);
-    REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
-    s = mine.attach(shm::SegmentKind::share_delivery, link.segments().control_fd(), link.segments().data_fd(),
-                    shm::Access::read_write, error);
-    REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
-    ring = feedlane::ring::Consumer({mine.control<std::byte>(plan.cells), shm::delivery_cell_bytes, capacity}, 0,
-                                    &row().position);
-  }
-  [[nodiscard]] shm::ConsumerRow& row() const { return *mine.data<shm::ConsumerRow>(plan.row); }
-  [[nodiscard]] const shm::DeliveryBlock& block() const { return *mine.control<shm::DeliveryBlock>(plan.block); }
-  [[nodiscard]] shm::Word64& returned(std::uint32_t slot) const { return mine.data<shm::Word64>(plan.returned)[slot]; }
-
-  // Reads the next message without saying that it was taken.
-  DeliveryMessage read() {
-    REQUIRE(ring.peek(1) == 1);
-    const auto message = *reinterpret_cast<const DeliveryMessage*>(ring.message(0));
-    ring.release(1);
-    return message;
-  }
-  void say_taken(std::uint64_t round) const { row().taken.store(round, std::memory_order_release); }
-  DeliveryMessage take() {
-    const DeliveryMessage message = read();
-    say_taken(message.round);
-    return message;
-  }
-  void give_back(std::uint32_t slot, std::uint64_t round) const {
-    returned(slot).store(round, std::memory_order_release);
-    row().returns.fetch_add(1, std::memory_order_release);
-  }
-
-  void deliver(std::uint64_t round, std::uint32_t slot) { REQUIRE(link.deliver(parcel(round, slot))); }
-  // Slots that were returned after they were read, and, into `unread`, those that were not.
-  Slots collect(Slots* unread = nullptr) {
-    Slots freed;
-    link.collect([&](const Parcel& p, bool is_unread) {
-      REQUIRE((!is_unread || unread != nullptr));
-      (is_unread ? *unread : freed).push_back(p.slot);
-    });
-    return freed;
-  }
-  Rounds revoke() {
-    Rounds rounds;
-    link.revoke([&](const Parcel& p) { rounds.push_back(p.round); });
-    return rounds;
-  }
-  Rounds revoke(std::uint64_t round) {
-    Rounds rounds;
-    link.revoke(round, [&](const Parcel& p) { rounds.push_back(p.round); });
-    return rounds;
-  }
-  Slots drop() {
-    Slots freed;
-    link.drop([&](std::uint32_t slot) { freed.push_back(slot); });
-    return freed;
-  }
-  [[nodiscard]] std::uint64_t revoked_through() const {
-    return block().revoked_through.load(std::memory_order_relaxed);
-  }
-
-  shm::SharePlan plan;
-  Link link;
-  shm::SegmentPair mine;
-  feedlane::ring::Consumer ring;
-};
-
-void check_outstanding(const Fixture& f, std::uint64_t waiting, std::uint64_t held) {
-  const Link::Outstanding its = f.link.outstanding();
-  CHECK(its.waiting == waiting);
-  CHECK(its.held == held);
-}
-
-}  // namespace
-
-// ---- messages ----
 
 TEST_CASE("a consumer reads what was delivered, in order") {
   Fixture f;
@@ -330,54 +226,6 @@ TEST_CASE("an observer's begins and ends are not taken back, its batches are") {
   Fixture evicted(FEEDLANE_LAG_EVICT);
   CHECK(evicted.link.deliver(control(1, DeliveryKind::begin)));
   CHECK(evicted.revoke() == Rounds{1});
-}
-
-// ---- room ----
-
-TEST_CASE("without room an observer misses a batch, and begins and ends are sent when there is room again") {
-  Fixture f(FEEDLANE_LAG_OBSERVE);
-  std::uint64_t round = 0;
-  while (f.link.has_room()) {
-    round++;
-    f.deliver(round, static_cast<std::uint32_t>(round % slots));
-  }
-  CHECK_MESSAGE(round <= capacity, "at most the ring's cells");
-  const std::uint64_t sent = round;
-  CHECK_FALSE(f.link.deliver(parcel(++round, 0)));
-  CHECK(f.link.taken_back == 1);
-  CHECK(f.link.deliver(control(++round, DeliveryKind::end)));
-  CHECK(f.link.deliver(control(++round, DeliveryKind::begin)));
-  CHECK_MESSAGE(!f.link.deliver(parcel(++round, 0)), "no batch overtakes them");
-  for (std::uint64_t i = 1; i <= sent; i++) {
-    const DeliveryMessage m = f.take();
-    CHECK(m.round == i);
-    f.give_back(m.slot, m.round);
-  }
-  CHECK(f.ring.peek(1) == 0);
-  (void)f.collect();
-  CHECK(f.take().round == sent + 2);
-  CHECK(f.take().kind == static_cast<std::uint32_t>(DeliveryKind::begin));
-  CHECK(f.link.has_room());
-}
-
-TEST_CASE(
-    "what finds no room waits, needs no memory if it was reserved, and is sent in order when there is room again") {
-  Fixture f;
-  constexpr std::uint64_t messages = 3 * capacity;
-  f.link.reserve(messages);
-  for (std::uint64_t round = 1; round <= messages; round++) CHECK(f.link.deliver(control(round, DeliveryKind::failed)));
-  CHECK_FALSE(f.link.has_room());
-  CHECK(f.link.deliver(parcel(messages + 1, 3)));
-  CHECK(f.link.out() == messages + 1);
-  check_outstanding(f, 1, 0);
-  CHECK(f.link.oldest() == 0);
-  for (std::uint64_t round = 1; round <= messages + 1; round++) {
-    if (f.ring.peek(1) == 0) (void)f.collect();
-    CHECK(f.take().round == round);
-  }
-  (void)f.collect();
-  CHECK(f.link.has_room());
-  check_outstanding(f, 0, 1);
 }
 
 TEST_CASE("what was not sent is taken back with the rest, in order") {

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared loaders: what a feeder keeps for consumers that read nothing, never come or never go has a bound.
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "semantics/sharing.hpp"
+#include "support/events.hpp"
+
+using namespace feedlane::test;
+using namespace feedlane::test::sharing;
+
+namespace {
+
+// A connection to a feeder that says nothing.
+int connect_silently(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
+// Eventfds of this process: a feeder has two for each consumer.
+std::size_t count_events() {
+  std::size_t count = 0;
+  for (const int fd : open_descriptors()) {
+    char target[64] = {};
+    (void)!::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof target - 1);
+    if (std::string(target) == "anon_inode:[eventfd]") count++;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("observe: who reads nothing for many epochs sees END of each that it missed, and gets the newest one") {
+  constexpr std::int64_t epochs = 120;  // more messages than a delivery ring has cells, many times
+  Shuffled s(6);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
+  const Loader watcher = join_here(feeder.get(), place(FEEDLANE_LAG_OBSERVE));
+  const Loader other = join_here(feeder.get());
+  for (std::int64_t epoch = 0; epoch <= epochs; epoch++) {
+    begin(feeder.get(), epoch);
+    begin(other.get(), epoch);
+    if (epoch == epochs) break;
+    while (polled(feeder.get(), other.get()).status == FEEDLANE_OK) {
+    }
+  }
+  std::int64_t with_batches = 0;
+  for (std::int64_t epoch = 0; epoch < epochs; epoch++) {
+    CAPTURE(epoch);
+    begin(watcher.get(), epoch);
+    Taken t = polled(feeder.get(), watcher.get());
+    if (t.status == FEEDLANE_OK) with_batches++;
+    for (; t.status == FEEDLANE_OK; t = polled(feeder.get(), watcher.get())) CHECK(t.epoch == epoch);
+    CHECK(t.status == FEEDLANE_END);
+    CHECK(take(watcher.get(), nullptr, 0).status == FEEDLANE_END);
+  }
+  CHECK(with_batches < epochs);
+  begin(watcher.get(), epochs);
+  Taken t;
+  std::uint64_t batches = 0;
+  for (; (t = polled(feeder.get(), watcher.get())).status == FEEDLANE_OK; batches++) {
+    CHECK(t.epoch == epochs);
+    CHECK(polled(feeder.get(), other.get()).status == FEEDLANE_OK);
+  }
+  CHECK(t.status == FEEDLANE_END);
+  CHECK(batches == 2);
+}
+
+TEST_CASE("deal: more than 2^14 messages for a place without a consumer are E_PEER_DEAD until it has one") {
+  Setup s(8);
+  s.external(1);  // makes nothing
+  const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
+  const Loader l = join_here(feeder.get(), place(FEEDLANE_LAG_BLOCK, 0));
+  Error e;
+  std::int64_t epoch = 0;
+  while (epoch < (1 << 15) && feedlane_loader_begin(feeder.get(), epoch, &e) == FEEDLANE_OK) epoch++;
+  CHECK(e.code == FEEDLANE_E_PEER_DEAD);
+  CHECK(std::string(e.argument) == "config.consumers");
+  CHECK(e.needed == 1 << 14);
+  CHECK(epoch == (1 << 14) + 1);
+  CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_E_PEER_DEAD);
+  const Place missing(feeder.get(), place(FEEDLANE_LAG_BLOCK, 1));
+  CHECK(feedlane_loader_begin(feeder.get(), epoch, &e) == FEEDLANE_OK);
+}
+
+TEST_CASE("consumers that were evicted and never go cost the feeder no descriptors beyond as many as there are places") {
+  Setup s(300, 1);
+  s.workers(1);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Gate over;
+  std::vector<std::unique_ptr<Consumer>> all;
+  std::vector<std::size_t> events;
+  begin(feeder.get(), 0);
+  for (int i = 0; i < 6; i++) {
+    all.push_back(std::make_unique<Consumer>(
+        feeder.get(), [&](feedlane_loader*, Findings&) { (void)wait_readable(over.fd()); }, std::vector<int>{over.fd()},
+        place(FEEDLANE_LAG_EVICT, -1, 1'000'000)));
+    CHECK(serve(feeder.get()) == FEEDLANE_E_PEER_DEAD);
+    CHECK(events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).size() == 1);
+    events.push_back(count_events());
+  }
+  CHECK(events.back() == events[2]);
+  over.open();
+  for (const std::unique_ptr<Consumer>& c : all) CHECK(c->finish() == "");
+}
+
+TEST_CASE("of many connections that ask for nothing the oldest is told that it was turned away, and a consumer may join") {
+  const std::string path = "/tmp/feedlane-silent-" + std::to_string(::getpid());
+  Setup s(8);
+  s.external(1);
+  s.config.share_path = path.c_str();
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  std::vector<int> silent;
+  for (int i = 0; i < 17; i++) silent.push_back(connect_silently(path));
+  CHECK(poll_until(feeder.get(), [&] { return wait_readable(silent[0], 0); }));
+  char message[512] = {};
+  CHECK(::recv(silent[0], message, sizeof message, 0) == 480);
+  CHECK(std::string(message + 96).find("join again") != std::string::npos);
+  CHECK(::recv(silent[0], message, sizeof message, 0) == 0);
+  CHECK_FALSE(wait_readable(silent[1], 0));
+  feedlane_loader* l = nullptr;
+  std::thread joining([&] { (void)feedlane_loader_join_path(path.c_str(), nullptr, patience_ns, &l, nullptr); });
+  CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 1; }));
+  joining.join();
+  CHECK(l != nullptr);
+  (void)feedlane_loader_destroy(&l);
+  for (const int fd : silent) (void)::close(fd);
+}
