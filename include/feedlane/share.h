@@ -9,7 +9,8 @@
  * feedlane_loader. The functions for begin, next, poll, arm, stop, state, close and destroy, for batches, DLPack and
  * events take this handle as they take an ordinary loader's. Functions on workers and those of observe.h return E_STATE.
  *
- * Tensors of a consumer are read-only: the kernel refuses writes to them (SIGSEGV).
+ * Tensors of a consumer are read-only: the kernel refuses writes to them (SIGSEGV). With spawned or external workers a
+ * consumer of the feeder's user can get around that on purpose: see "What is protected from whom" in docs/sharing.md.
  */
 #ifndef FEEDLANE_SHARE_H
 #define FEEDLANE_SHARE_H

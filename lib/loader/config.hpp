@@ -90,10 +90,11 @@ struct Config : supervisor::Settings {
   [[nodiscard]] std::uint32_t least_slots() const {
     return std::max(consumers, 1U) * held + (share == FEEDLANE_SHARE_DEAL ? consumers : 0) + 1;
   }
-  // Forked workers need no mapping of their own, so that registered memory can be kept from all harm. Elsewhere it is only
-  // restored afterwards, and then memory can be given back: see SlotMemory.
+  // Forked workers and threads need no mapping of their own. So nobody else can write to registered memory, or to what consumers
+  // have a descriptor of. Elsewhere memory is only restored afterwards, and then it can be given back: see SlotMemory.
   [[nodiscard]] bool forbids_holes() const {
-    return is_pinned && staged == 0 && workers != 0 && start == FEEDLANE_START_FORK;
+    const bool is_mapped_once = start == FEEDLANE_START_FORK || start == FEEDLANE_START_THREAD;
+    return workers != 0 && is_mapped_once && (share != FEEDLANE_SHARE_NONE || (is_pinned && staged == 0));
   }
   // Batches asked for and not yet yielded, at most.
   [[nodiscard]] std::uint32_t window() const { return workers * prefetch_factor; }

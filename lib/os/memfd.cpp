@@ -73,8 +73,16 @@ Status file_id(int fd, FileId& out, Error& error) {
   return FEEDLANE_OK;
 }
 
+Status forbid_opening_for_writing(int fd, Error& error) {
+  return ::fchmod(fd, S_IRUSR) == 0 ? FEEDLANE_OK : error.os(errno, "fchmod of a segment");
+}
+
+bool may_be_opened_for_writing(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && (status.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) != 0;
+}
+
 Status open_for_reading(int fd, Fd& out, Error& error) {
-  if (::fchmod(fd, S_IRUSR) != 0) return error.os(errno, "fchmod of a segment");
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   out.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!out) return error.os(errno, "opening a segment by {}", path.c_str());

@@ -32,8 +32,11 @@ struct FileId {
 };
 Status file_id(int fd, FileId& out, Error& error);
 
-// The same memory, opened for reading only: no mapping by this descriptor can be made writable. From here on its mode lets
-// others of this user open it for reading only.
+// From here on `fd` can't be opened for writing again, by /proc: only its user and root can change that, by fchmod.
+Status forbid_opening_for_writing(int fd, Error& error);
+// Whether somebody has changed that since.
+bool may_be_opened_for_writing(int fd);
+// The same memory, opened for reading only: no mapping by this descriptor can be made writable.
 Status open_for_reading(int fd, Fd& out, Error& error);
 
 // Punches a hole at [offset, offset + bytes): the memory goes back to the system, later reads return zeros. E_OS, with EPERM

@@ -207,7 +207,9 @@ Status Audience::welcome(Link& link, Error& error) {
   fds[welcome_consumer_event] = link.consumer_event.get();
   fds[welcome_feeder_event] = link.feeder_event.get();
   fds[welcome_feeder] = self_.get();
-  return send(link.socket, message, fds, error);
+  const Status s = send(link.socket, message, fds, error);
+  link.close_segment_fds();
+  return s;
 }
 
 // What a consumer has to know that comes in the middle of an epoch, and what waits for its place. The link has memory for it.

@@ -63,6 +63,8 @@ class Link {
   // Whether it gets batches, or holds some.
   [[nodiscard]] bool is_concerned() const { return is_receiving() || outstanding().held != 0; }
   [[nodiscard]] const shm::SegmentPair& segments() const { return segments_; }
+  // Call when the consumer was sent them.
+  void close_segment_fds() { segments_.close_fds(); }
 
   // ---- delivering ----
 

@@ -101,6 +101,7 @@ Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved,
   if (s == FEEDLANE_OK && huge_page != 0) os::fill_with_huge_pages(mapping.data(), bytes, huge_page, files);
   if (s == FEEDLANE_OK && huge_page == 0 && terms.is_populated) populate_parts(mapping, reserved, files);
   if (s == FEEDLANE_OK) s = reserve_parts(fd.get(), reserved, error);
+  if (s == FEEDLANE_OK) s = os::forbid_opening_for_writing(fd.get(), error);
   if (s == FEEDLANE_OK) s = os::add_seals(fd.get(), seals, error);
   if (s != FEEDLANE_OK) return s;
   if (!half.is_control()) mapping.advise(MADV_DONTDUMP);  // a core dump of the arena would delay the report of a crash

@@ -35,7 +35,8 @@ struct Parts {
 // Huge page size to use for a fully reserved data segment of `data_bytes`, or 0.
 std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& files);
 
-// Whether holes may be punched into data: by a faulty worker, and by the trainer to give memory back.
+// Whether holes may be punched into data: by a faulty worker, and by the trainer to give memory back. Where they are forbidden the
+// kernel refuses every new writable mapping too, whoever asks.
 enum class Holes { allowed, forbidden };
 
 // How the memory of data is made.
@@ -93,6 +94,11 @@ class SegmentPair {
   Status check_control_size(std::uint64_t control_bytes, Error& error) const;
   void unmap();
   void keep_data_fd(os::Fd fd) { data_fd_ = std::move(fd); }
+  // Call after the descriptors were sent to the peer: from here on nobody can get them from this process.
+  void close_fds() {
+    control_fd_.reset();
+    data_fd_.reset();
+  }
 
   [[nodiscard]] int control_fd() const { return control_fd_.get(); }
   [[nodiscard]] int data_fd() const { return data_fd_.get(); }
@@ -150,6 +156,10 @@ class Segments {
   // of that part.
   Status restore_slot(std::uint32_t slot, Error& error) const;
   [[nodiscard]] bool may_have_holes() const { return holes_ == Holes::allowed; }
+  // Trainer: whether data may have been written by a process that is none of the workers.
+  [[nodiscard]] bool is_under_suspicion() const {
+    return may_have_holes() && os::may_be_opened_for_writing(pair_.data_fd());
+  }
 
   // Poisons and unpoisons the payload of one slot or of all; see shm/asan.hpp.
   void poison_payload(std::uint32_t slot) const { poison(payload(slot), 0, plan_.slot_stride); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What follows when a deadline has passed, or when a worker's words cannot be true.
+#include <cstring>
 #include <string>
 
 #include "os/other_process.hpp"
@@ -137,6 +138,11 @@ void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
 void Crew::disown(std::uint32_t w, std::uint64_t task, const Error& why) {
   Member& m = roster_.at(w);
   Error error = why;
+  if (segments_.is_under_suspicion()) {
+    const std::size_t length = std::strlen(error.text);
+    copy_text(error.text + length, sizeof error.text - length,
+              "; the file mode of the loader's data was changed, so another process may have written this");
+  }
   error.worker = static_cast<std::int32_t>(w);
   shm::add(segments_.counters()->invalid_results);
   m.is_invalid = true;

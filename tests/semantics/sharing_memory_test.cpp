@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -14,9 +16,13 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "semantics/sharing.hpp"
+#include "support/events.hpp"
 #include "support/sanitizers.hpp"
+#include "support/skip.hpp"
 
 using namespace feedlane::test;
 using namespace feedlane::test::sharing;
@@ -28,7 +34,7 @@ std::int32_t get_index(void*, const feedlane_row* row, feedlane_error*) {
   return FEEDLANE_OK;
 }
 
-// Forked workers, for a feeder that may run as another user.
+// Forked workers, or threads, for a feeder that may run as another user.
 struct Forked : Setup {
   explicit Forked(std::int64_t samples = 60) : Setup(samples, 2) {
     auto table = fresh<feedlane_dataset>();
@@ -36,6 +42,53 @@ struct Forked : Setup {
     forked(1, table).fields({field("index", int64_type)});
   }
 };
+
+// The segments that a consumer is sent, in the order of its welcome: the loader's control and data, the catalogue, its delivery ring
+// and its returns.
+std::vector<int> segments_sent_over(int socket) {
+  char words[512];
+  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
+  iovec part{words, sizeof words};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0 || CMSG_FIRSTHDR(&message) == nullptr) return {};
+  std::vector<int> descriptors(5);
+  std::memcpy(descriptors.data(), CMSG_DATA(CMSG_FIRSTHDR(&message)), descriptors.size() * sizeof(int));
+  return descriptors;
+}
+
+// The descriptor of data of the only loader in this process; -1: none.
+int data_of_this_process() {
+  for (const int fd : open_descriptors()) {
+    char target[64] = {};
+    (void)!::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof target - 1);
+    const int access = ::fcntl(fd, F_GETFL) & O_ACCMODE;
+    if (std::string(target) == "/memfd:feedlane-data (deleted)" && access == O_RDWR) return fd;
+  }
+  return -1;
+}
+
+// What a process of the same user can do with a descriptor of data that it has changed the mode of. "": nothing.
+std::string write_in_spite(int readable) {
+  std::string said;
+  if (::fchmod(readable, 0600) != 0) return "fchmod";
+  const int fd = ::open(("/proc/self/fd/" + std::to_string(readable)).c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return "open";
+  const auto refused = [&](const char* what, bool is_refused) {
+    if (!is_refused || errno != EPERM) said += std::string(" ") + what;
+  };
+  refused("mmap", ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+  refused("write", ::pwrite(fd, "x", 1, 0) == -1);
+  refused("hole", ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == -1);
+  refused("truncate", ::ftruncate(fd, 0) == -1);
+  void* const view = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
+  if (view == MAP_FAILED || ::mprotect(view, 4096, PROT_READ | PROT_WRITE) != -1) said += " mprotect";
+  (void)::close(fd);
+  return said;
+}
 
 struct Mapping {
   ino_t inode = 0;
@@ -119,7 +172,7 @@ TEST_CASE("a consumer can neither make its mapping writable, nor take the memory
         }) == "");
 }
 
-TEST_CASE("another process of the same user can open a feeder's batches for reading only; root can do what it likes") {
+TEST_CASE("batches of forked workers and of threads can't be made writable, whatever a process of the same user does") {
   // The feeder gives up root, if it is, and its consumer is a child of its.
   CHECK(in_child([](Findings& f) {
           if (::getuid() == 0) EXPECT(f, ::setgid(65534) == 0 && ::setuid(65534) == 0);
@@ -141,10 +194,144 @@ TEST_CASE("another process of the same user can open a feeder's batches for read
               EXPECT(g, ::fallocate(readable, both, 0, status.st_size) == -1);
               EXPECT(g, ::ftruncate(readable, 0) == -1);
               EXPECT(g, ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, readable, 0) == MAP_FAILED);
+              g.expect(write_in_spite(readable).empty(), write_in_spite(readable).c_str(), __LINE__);
+              EXPECT(g, ::fchmod(readable, 0400) == 0);
               (void)::close(readable);
             }
             EXPECT(g, found >= 1);
           });
           f.expect(said.empty(), said.c_str(), __LINE__);
         }) == "");
+}
+
+TEST_CASE("of what a consumer is sent it can make nothing writable but the segment of its own returns") {
+  CHECK(in_child([](Findings& f) {
+          if (::getuid() == 0) EXPECT(f, ::setgid(65534) == 0 && ::setuid(65534) == 0);
+          EXPECT(f, ::prctl(PR_SET_DUMPABLE, 1) == 0);
+          Forked s;
+          const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+          const Place its(feeder.get());
+          const std::vector<int> segments = segments_sent_over(its.fd);
+          EXPECT(f, segments.size() == 5);
+          for (std::size_t i = 0; i < segments.size(); i++) {
+            const std::string said = write_in_spite(segments[i]);
+            const bool is_own = i + 1 == segments.size();
+            f.expect(said.empty() != is_own, (std::to_string(i) + said).c_str(), __LINE__);
+          }
+        }) == "");
+}
+
+TEST_CASE("a consumer of another user can't open what it is sent a second time, for writing or for reading") {
+  if (::getuid() != 0) return skip("root, to be two users");
+  Setup s(20);
+  s.workers(1);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Place its(feeder.get());
+  CHECK(in_child([&](Findings& f) {
+          EXPECT(f, ::setgid(12345) == 0 && ::setuid(12345) == 0);
+          EXPECT(f, ::prctl(PR_SET_DUMPABLE, 1) == 0);
+          const std::vector<int> segments = segments_sent_over(its.fd);
+          EXPECT(f, segments.size() == 5);
+          for (const int fd : segments) {
+            const std::string path = "/proc/self/fd/" + std::to_string(fd);
+            EXPECT(f, ::fchmod(fd, 0666) == -1 && errno == EPERM);
+            EXPECT(f, ::open(path.c_str(), O_RDWR | O_CLOEXEC) == -1 && errno == EACCES);
+            EXPECT(f, ::open(path.c_str(), O_RDONLY | O_CLOEXEC) == -1 && errno == EACCES);
+          }
+        }) == "");
+}
+
+TEST_CASE("a consumer of another user takes batches by the descriptor of its place") {
+  if (::getuid() != 0) return skip("root, to be two users");
+  Setup s(20);
+  s.workers(1);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Place its(feeder.get());
+  Child consumer(std::vector<int>{its.fd}, [&](Findings& f) {
+    EXPECT(f, ::setgid(12345) == 0 && ::setuid(12345) == 0);
+    feedlane_loader* l = nullptr;
+    Error e;
+    f.expect(feedlane_loader_join(its.fd, patience_ns, &l, &e) == FEEDLANE_OK, e.text, __LINE__);
+    if (l == nullptr) return;
+    begin(l, 0);
+    EXPECT(f, take_rest(l).size() == 20);
+    EXPECT(f, feedlane_loader_destroy(&l) == FEEDLANE_OK);
+  });
+  (void)::close(its.release());
+  serve_epochs(feeder.get(), 1);
+  CHECK(serve(feeder.get()) == FEEDLANE_END);
+  CHECK(consumer.finish() == "");
+}
+
+TEST_CASE("the kernel refuses new writable mappings of data where no worker has to make one") {
+  for (const bool is_shared : {false, true})
+    for (const std::int32_t start : {FEEDLANE_START_SPAWN, FEEDLANE_START_FORK, FEEDLANE_START_THREAD}) {
+      CAPTURE(is_shared);
+      CAPTURE(start);
+      Setup s(20);
+      Forked forked;
+      if (start == FEEDLANE_START_SPAWN) s.workers(1);
+      if (start == FEEDLANE_START_THREAD) s.external(1).config.start = start;
+      Setup& setup = start == FEEDLANE_START_FORK ? forked : s;
+      if (is_shared) shared(setup, FEEDLANE_SHARE_EVERY, 1);
+      const Loader l = setup.create();
+      const int data = data_of_this_process();
+      REQUIRE(data >= 0);
+      const bool is_sealed = (::fcntl(data, F_GET_SEALS) & F_SEAL_FUTURE_WRITE) != 0;
+      CHECK(is_sealed == (is_shared && start != FEEDLANE_START_SPAWN));
+      struct stat status {};
+      CHECK(::fstat(data, &status) == 0);
+      CHECK((status.st_mode & 0777) == 0400);
+    }
+}
+
+TEST_CASE("a worker that is forked in the place of a killed one makes batches for the consumers") {
+  Forked s(40);
+  static std::int64_t* killed;
+  const OverFork<std::int64_t> memory;
+  killed = &*memory;
+  *killed = 0;
+  s.dataset.get = [](void* self, const feedlane_row* row, feedlane_error* err) {
+    if (row->index == 7 && std::exchange(*killed, 1) == 0) (void)::raise(SIGKILL);
+    return get_index(self, row, err);
+  };
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  for (std::int64_t batch = 0; batch < 20; batch++) {
+    const Taken t = polled(feeder.get(), l.get());
+    CHECK(t.status == FEEDLANE_OK);
+    CHECK(t.value("index", 1) == 2 * batch + 1);
+  }
+  CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_END);
+  CHECK(stats_of(feeder.get()).restarts == 1);
+}
+
+TEST_CASE("what a process wrote that has changed the mode of data is not blamed on the worker alone") {
+  Setup s(60);
+  s.workers(1);
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const Loader l = join_here(feeder.get());
+  begin(feeder.get(), 0);
+  begin(l.get(), 0);
+  CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_OK);
+  const int data = data_of_this_process();
+  REQUIRE(data >= 0);
+  struct stat status {};
+  REQUIRE(::fstat(data, &status) == 0);
+  REQUIRE(::fchmod(data, 0600) == 0);
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  void* const writable = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, data, 0);
+  REQUIRE(writable != MAP_FAILED);
+  std::vector<feedlane_event> invalid;
+  CHECK(poll_until(feeder.get(), [&] {
+    std::memset(static_cast<char*>(writable) + 128, 0xee, 4096);  // the worker's row
+    auto b = fresh<feedlane_batch>();
+    if (feedlane_loader_next(l.get(), 0, &b, nullptr) == FEEDLANE_OK) (void)feedlane_batch_release(l.get(), b.token);
+    invalid = events_of(feeder.get(), FEEDLANE_EVENT_INVALID);
+    return !invalid.empty();
+  }));
+  (void)::munmap(writable, bytes);
+  CHECK(std::string(invalid.at(0).what.text).find("another process may have written") != std::string::npos);
 }
