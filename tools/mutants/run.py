@@ -11,6 +11,8 @@ pass without it right after, or it doesn't count. What no case can notice is in 
 notice, but none does, is in gaps.txt, and counts as not noticed. Neither is run. An entry of these files that is no change any
 more is told.
 
+  --rooms R      any folders of lib/, such as sharing,channel,worker,dataset,sampler,checkpoint,monitor. equivalent.txt and gaps.txt
+                 list changes of the default rooms only, so the others show a lower share
   --sample N     N changes drawn at random with seed S, in place of all
   --only REGEX   only changes in whose name this is found
   --budget S     the most seconds of test cases for a change; beyond it the change counts as not noticed (300)

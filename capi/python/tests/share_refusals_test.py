@@ -76,7 +76,8 @@ class Arguments(Case):
         for more in ({"share": "all"}, {"consumers": 2}, {"share_path": self.path}, {"share_tail": True},
                      {"share": "every", "share_tail": True}, {"share": "every", "consumers": 0},
                      {"share": "every", "consumers": 1.5}, {"share": "every", "consumers": 1025},
-                     {"share": "every", "share_path": "a\0b"}, {"share": "every", "share_path": ""}, {"share": "every", "share_path": "x" * 108},
+                     {"share": "every", "share_path": "a\0b"}, {"share": "every", "share_path": ""},
+                     {"share": "every", "share_path": "x" * 108},
                      {"share": "every", "tensors": "torch"}, {"share": "every", "progress": True},
                      {"share": "every", "num_workers": 0},
                      {"share": "every", "pin_memory": feedlane.Pool("none"), "fields": {"x": (np.int64, (8,))}}):
