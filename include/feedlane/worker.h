@@ -28,6 +28,7 @@ FEEDLANE_API int32_t feedlane_worker_fd(void);
  *  - TIMEOUT: the trainer did not answer in time.
  *  - E_PEER_DEAD: there is no trainer.
  *  - E_ABI, E_CORRUPT: the trainer's library lays out memory differently, or its message is invalid.
+ *  - E_ARGUMENT: also if the trainer is this process: its threads attach by feedlane_loader_local_worker.
  *  - E_OS: a system call failed.
  *
  * Thread safety: any thread. Waits.

@@ -74,13 +74,23 @@ void wait_for_end(int pidfd) {
   }
 }
 
-void send_signal(int pidfd, int signal) { (void)::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0); }
+bool is_this_process(int pidfd) {
+  pid_t pid = 0;
+  Error unknown;
+  char self[16] = {};  // the pid as /proc shows it, like number_in_proc
+  return number_in_proc(pidfd, pid, unknown) == FEEDLANE_OK && pid > 0 &&
+         ::readlink("/proc/self", self, sizeof self - 1) > 0 && std::atoi(self) == pid;
+}
+
+void send_signal(int pidfd, int signal) {
+  if (!is_this_process(pidfd)) (void)::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0);
+}
 
 void send_signal_to_group(int pidfd, pid_t leader, int signal) {
   // WNOWAIT does not reap, so the pid and the group's id stay reserved. An error: no child, or already reaped.
   siginfo_t info{};
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-      leader > 0)
+      leader > 0 && leader != ::getpgrp())
     (void)::kill(-leader, signal);
 }
 

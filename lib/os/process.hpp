@@ -22,10 +22,13 @@ Status is_same_process(int pidfd, int other, bool& is_same, Error& error);
 // True once the process has ended, reaped or not.
 bool has_ended(int pidfd);
 
-// Does nothing if the process has ended.
+// Whether it is a pidfd of this process. False if /proc cannot be read.
+bool is_this_process(int pidfd);
+
+// Does nothing if the process has ended, or is this one: what a peer calls its pidfd may be a pidfd of this process.
 void send_signal(int pidfd, int signal);
 // Sends to the process group that a child leads; `leader` is its pid. Does nothing once the child is reaped, because the pid
-// may belong to another process.
+// may belong to another process, and nothing for the group of this process.
 void send_signal_to_group(int pidfd, pid_t leader, int signal);
 
 // Only for a process that is sure to end, after SIGKILL.

@@ -189,6 +189,13 @@ Peer::Message Peer::read_attached(os::Received& received, os::Poller& poller, Er
                          sender);
       return Message::nonsense;
     }
+    if (sender == ::getpid()) {
+      process_.reset();
+      (void)error.refuse(FEEDLANE_E_INIT, "config.start", FEEDLANE_START_EXTERNAL, FEEDLANE_START_THREAD,
+                         "worker {} is a thread of this process, not a process: FEEDLANE_START_THREAD is for threads",
+                         id_);
+      return Message::nonsense;
+    }
     set_pid(sender);
     if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) {
       process_.reset();  // its end would not be seen

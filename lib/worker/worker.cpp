@@ -46,6 +46,12 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
   link_.own_event = std::move(received.fds[welcome_worker_event]);
   link_.trainer_event = std::move(received.fds[welcome_trainer_event]);
   if (segments_ != &own_) return open_rings(welcome, error);
+  if (os::is_this_process(link_.trainer.get())) {  // it would kill itself by the lifeline
+    link_.lifeline.reset();
+    return error.refuse(FEEDLANE_E_ARGUMENT, "fd", socket, -1,
+                        "the loader is in this process; its workers must be other processes, and threads of this one "
+                        "need FEEDLANE_START_THREAD");
+  }
   os::drop_inherited_lifelines();
   link_.is_tied = welcome.tied != 0;
   if (link_.is_tied)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include <vector>
 
@@ -183,12 +184,20 @@ std::int32_t attach(const Side& side, int fd, feedlane_error* e, bool& is_null) 
   return status;
 }
 
+// A loader of this process would not have it for a worker.
+void pretend_another_trainer(Letter& letter) {
+  letter.replace(letter.fds.size() - 1, static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
+}
+
 void try_forgery(const Side& side, const Forgery& forgery, Findings& found) {
   Letter letter = side.welcome();
   // The loader's lifeline would end this process with it.
   int own_line[2] = {-1, -1};
   (void)!::pipe2(own_line, O_CLOEXEC);
-  if (side.welcome == welcome_of_loader) letter.replace(lifeline, own_line[0]);
+  if (side.welcome == welcome_of_loader) {
+    letter.replace(lifeline, own_line[0]);
+    pretend_another_trainer(letter);
+  }
   forgery.change(letter, side);
   int mine = -1;
   const int fd = letter.send(mine);
@@ -224,6 +233,7 @@ TEST_CASE("bad input: a process that could not attach is not tied to the trainer
           int own_line[2] = {-1, -1};
           (void)!::pipe2(own_line, O_CLOEXEC);
           letter.replace(lifeline, ::dup(own_line[0]));
+          pretend_another_trainer(letter);
           std::swap(letter.fds[control], letter.fds[data]);
           int mine = -1;
           const int fd = letter.send(mine);

@@ -176,6 +176,30 @@ TEST_CASE("an attached worker gets its number, generation and configuration") {
   CHECK(worker.finish() == "");
 }
 
+TEST_CASE("a thread of the trainer is refused as an external worker, and neither the trainer nor another worker dies of it") {
+  Setup s(4, 2);
+  s.external(2);
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  std::int32_t id = 0;
+  int fd = -1;
+  REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+  Process honest(worker_program, "get", fd);
+  (void)::close(fd);
+  id = 1;
+  REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
+  feedlane_worker* w = nullptr;
+  Error e;
+  CHECK(feedlane_worker_attach(fd, patience_ns, &w, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(w == nullptr);
+  CHECK_MESSAGE(std::string(e.text).find("FEEDLANE_START_THREAD") != std::string::npos, e.text);
+  std::int64_t batches = 0;
+  std::int32_t status = FEEDLANE_OK;
+  while ((status = take(l.get()).status) == FEEDLANE_OK || (status == FEEDLANE_E_PEER_DEAD && batches == 0)) batches += status == FEEDLANE_OK;
+  CHECK(status == FEEDLANE_END);
+  CHECK(batches == 2);
+}
+
 TEST_CASE("a worker without configuration gets NULL") {
   Setup s(1);
   s.external(1).connect();

@@ -90,7 +90,7 @@ void attach_worker(fuzz::Input& in) {
   os::Fd self, read_end;
   os::Lifeline lifeline;
   Error error;
-  PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
+  PROMISE(os::open_pidfd(::getppid(), self, error) == FEEDLANE_OK);
   PROMISE(lifeline.open(read_end, error) == FEEDLANE_OK);
   worker::Welcome welcome{worker::welcome_magic, shm::layout_hash, 0, 0, 0, 0, 0, 0, 0};
   fuzz::Descriptors fds;

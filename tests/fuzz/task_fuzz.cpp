@@ -58,7 +58,7 @@ class Bench {
     PROMISE(os::create_socket_pair(mine, theirs, error) == FEEDLANE_OK);
     PROMISE(os::create_event(worker_event, error) == FEEDLANE_OK);
     PROMISE(os::create_event(trainer_event, error) == FEEDLANE_OK);
-    PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
+    PROMISE(os::open_pidfd(::getppid(), self, error) == FEEDLANE_OK);
     const worker::Welcome welcome{worker::welcome_magic, shm::layout_hash, 0, 0, 0, 0, 0, 0, 0};
     const int fds[] = {segments.control_fd(), segments.data_fd(),  worker_event.get(),
                        trainer_event.get(),   trainer_event.get(), self.get()};

@@ -164,6 +164,28 @@ TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
   os::send_signal(child.pidfd.get(), SIGKILL);  // nothing happens
 }
 
+TEST_CASE("a process is not signalled by itself, whatever its pidfd is taken for") {
+  Fd self;
+  Error error;
+  REQUIRE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
+  CHECK(os::is_this_process(self.get()));
+  const Child other = start({"true"}, Pipe().read);
+  CHECK_FALSE(os::is_this_process(other.pidfd.get()));
+  wait_for_pidfd(other.pidfd);
+  CHECK(os::reap(other.pidfd.get()).known);
+  CHECK_FALSE(os::is_this_process(other.pidfd.get()));
+  CHECK_FALSE(os::is_this_process(Pipe().read.get()));
+  sigset_t blocked, before, pending;
+  ::sigemptyset(&blocked);
+  ::sigaddset(&blocked, SIGUSR1);
+  REQUIRE(::pthread_sigmask(SIG_BLOCK, &blocked, &before) == 0);
+  os::send_signal(self.get(), SIGUSR1);
+  os::send_signal_to_group(self.get(), ::getpgrp(), SIGUSR1);
+  CHECK(::sigpending(&pending) == 0);
+  CHECK_FALSE(::sigismember(&pending, SIGUSR1));
+  REQUIRE(::pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+}
+
 TEST_CASE("an end by signal is reported with the signal") {
   Pipe gate;
   const Child child = start({"sh", "-c", "read x < @"}, gate.read);
