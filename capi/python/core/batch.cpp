@@ -182,6 +182,18 @@ Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read
   return Ref(reinterpret_cast<PyObject*>(b));
 }
 
+std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader) {
+  if (PyObject_IsInstance(batch, types.batch) != 1) {
+    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "a Batch is needed, as Loader.batches() yields them");
+    return 0;
+  }
+  const Batch* const b = held(batch);
+  if (b == nullptr) return 0;
+  if (b->loader == loader) return b->batch.token;
+  (void)raise(FEEDLANE_E_ARGUMENT, "the batch is of another loader");
+  return 0;
+}
+
 bool add_batch(PyObject* module) { return add_type(module, batch_spec) != nullptr; }
 
 }  // namespace feedlane::python

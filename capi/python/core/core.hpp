@@ -167,6 +167,8 @@ Ref take_interruption(const Loader& loader);
 bool add_batch(PyObject* module);
 // Takes over the caller's reference of the batch. Null with an exception; then it is released.
 Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read_only);
+// The token of a Batch of this loader. Zero with an exception: it is no such thing, or was released.
+std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader);
 
 // view.cpp: the arrays and tensors over a batch's memory.
 bool add_view(PyObject* module);

@@ -234,14 +234,21 @@ PyObject* length(PyObject* self, feedlane_loader* handle) {
   return s == FEEDLANE_OK ? PyLong_FromLongLong(batches) : refuse(self, s);
 }
 
-PyObject* state(PyObject* self, feedlane_loader* handle) {
+PyObject* state(PyObject* self, PyObject* args) {
+  PyObject* batch = Py_None;
+  if (PyArg_ParseTuple(args, "|O:state", &batch) == 0) return nullptr;
+  const LoaderCall loader_call(self_of(self));
+  feedlane_loader* const handle = loader_call.handle();
+  if (handle == nullptr) return nullptr;
+  const std::uint64_t token = batch == Py_None ? 0 : token_in(batch, handle);
+  if (batch != Py_None && token == 0) return nullptr;
   std::uint64_t bytes = 1024;  // a consumer asks its feeder at each call: one is enough for most states
   for (;;) {
     const std::uint64_t cap = bytes;
     Ref buffer(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(cap)));
     if (!buffer) return nullptr;
     char* const to = PyBytes_AsString(buffer.get());
-    const auto call = [&] { return feedlane_loader_state(handle, 0, to, cap, &bytes, error_room()); };
+    const auto call = [&] { return feedlane_loader_state(handle, token, to, cap, &bytes, error_room()); };
     const std::int32_t s = self_of(self).is_consumer ? unlocked(call) : call();
     if (s == FEEDLANE_OK) return PySequence_GetSlice(buffer.get(), 0, static_cast<Py_ssize_t>(bytes));
     if (s != FEEDLANE_E_LIMIT) return raise(s);
@@ -280,7 +287,7 @@ PyMethodDef loader_methods[] = {
     {"begin", begin, METH_O, "begin(epoch)"},
     {"stop", on_handle<stop>, METH_NOARGS, "stop(): ends the epoch and all workers, and waits for them."},
     {"length", on_handle<length>, METH_NOARGS, "length() -> batches in an epoch; -1: unknown"},
-    {"state", on_handle<state>, METH_NOARGS, "state() -> bytes: the position after the newest batch"},
+    {"state", state, METH_VARARGS, "state(batch=None) -> bytes: the position after the newest batch, or after a Batch that is held"},
     {"open_worker", on_handle<open_worker>, METH_NOARGS,
      "open_worker() -> (id, descriptor), the caller's to close; None: none is missing"},
     {"open_consumer", open_consumer, METH_VARARGS,

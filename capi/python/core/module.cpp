@@ -137,7 +137,7 @@ bool add_constants(PyObject* module) {
     Ref value(PyLong_FromLongLong(c.value));
     if (!value || PyModule_AddObjectRef(module, c.name, value.get()) != 0) return false;
   }
-  return true;
+  return PyModule_AddStringConstant(module, "VERSION", feedlane_version()) == 0;
 }
 
 // Another library than the one that this was compiled for, found at run time.

@@ -39,7 +39,7 @@ class Loop {
                          {"leaves", &new_leaves_}, {"batch", &batch_},     {"single", &single_},
                          {"whole", &whole_},       {"compare", &compare_}, {"write", &write_},
                          {"dump", &dump_},         {"slow", &slow_},       {"failed", &failed_},
-                         {"refused", &refused_},   {"rows", &rows_}};
+                         {"refused", &refused_},   {"rows", &rows_},       {"begins", &begins_}};
     for (const auto& m : members) {
       *m.place = Ref(PyObject_GetAttrString(glue, m.name));
       if (!*m.place) return false;
@@ -88,9 +88,17 @@ class Loop {
 
   bool do_by_python(const feedlane_task* task) { return tell(slow_, task); }
 
+  // Before the first batch of an epoch in this worker.
+  bool begin(const feedlane_task* task) {
+    if (begins_.get() == Py_None || task->epoch == epoch_) return true;
+    if (!Ref(PyObject_CallFunction(begins_.get(), "L", static_cast<long long>(task->epoch)))) return false;
+    epoch_ = task->epoch;
+    return true;
+  }
+
   bool do_ordinary(const feedlane_task* task) {
     position_ = -1;
-    if (make(task)) {
+    if (begin(task) && make(task)) {
       const std::int32_t s = feedlane_task_commit(task, task->count, error_room());
       if (s == FEEDLANE_OK || s == FEEDLANE_E_STALE) return true;
       (void)raise(s);
@@ -235,10 +243,11 @@ class Loop {
   feedlane_worker* worker_ = nullptr;
   bool is_ordinary_ = false, is_batched_ = true;
   Ref dataset_, get_all_, collate_fn_, new_leaves_, batch_, single_, whole_, compare_, write_, dump_, slow_, failed_,
-      refused_, rows_;
+      refused_, rows_, begins_;
   std::vector<std::string> names_;
   std::vector<PyObject*> objects_;  // borrowed, of the batch in the making
   Ref newest_plan_, blob_;
+  std::int64_t epoch_ = -1;
   long long position_ = -1;  // of the sample that is being made
 };
 

@@ -5,6 +5,9 @@ import typing as _typing
 from . import _library
 
 _library.load()
+from . import _core as _compiled  # noqa: E402
+
+__version__ = _compiled.VERSION
 from . import samplers as samplers  # noqa: E402
 from .ahead import Ahead as Ahead, tasks_ahead as tasks_ahead
 from .async_dataset import AsyncDataset as AsyncDataset

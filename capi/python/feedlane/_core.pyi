@@ -17,6 +17,7 @@ from .records import (BatchRecord, ConsumerCounters, Diagnosis, DType, LoaderInf
                       WorkerStats)
 
 ABI: int
+VERSION: str
 FOREVER: int
 MAX_NDIM: int
 MAX_TENSORS: int
@@ -256,7 +257,7 @@ class Loader:
         """Ends the epoch and all workers, and waits for them."""
     def length(self) -> int:
         """Batches in an epoch; -1: unknown."""
-    def state(self) -> bytes:
+    def state(self, batch: Batch | None = None) -> bytes:
         """The position after the newest batch. Unsupported: the sampler has no state."""
     def open_worker(self) -> tuple[int, int] | None:
         """The number of a worker that is missing, and a descriptor for it, which the caller closes. None: none is missing."""

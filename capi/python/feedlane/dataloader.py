@@ -7,6 +7,7 @@ pipes, it is torch's own loader."""
 from __future__ import annotations
 
 import functools
+import threading
 import typing
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -45,8 +46,8 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
                   on. If that is no terminal, in one line at the end. Default False.
 
     report(), diagnose(), timings(), info() and trace() say where the time of the newest iteration went, also after its end.
-    Where torch makes the batches in the loop (num_workers=0, data pipes), the first two say that nothing is measured, and the others
-    raise Unsupported.
+    Where torch makes the batches (num_workers=0, data pipes, a multiprocessing_context whose workers are threads), the first two say
+    that nothing is measured, and the others raise Unsupported.
 
     state_dict() and load_state_dict(state) are those of torchdata's StatefulDataLoader: the next iteration goes on in mid-epoch.
     Samplers, their iterators, data sets and those of iterable ones may have state_dict() and load_state_dict(state) too.
@@ -56,7 +57,6 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
 
     _next_random: torch.Tensor | None
     _resume: torch_state.State | None
-    _ready: Any
     _position: Any
     _live: Any
     _kept: Any
@@ -96,13 +96,12 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         self._source = None                  # of the newest iteration's figures
         self._next_random = None             # torch's default generator's state for the next epoch, of a state that was loaded
         self._resume = None                  # a state that was loaded
-        self._ready = None                   # an iterator that state_dict made
         self._position = self._live = None   # of the newest iteration: what says where it is; the iterator, weakly
         self._kept = None                    # the same, until all is known of it
         super().__init__(*args, **kwargs)
 
     def _get_iterator(self) -> Any:
-        if self._is_of_pipes():
+        if self._torchs_own():
             return super()._get_iterator()
         if self.num_workers == 0:
             resume, self._resume = self._resume, None
@@ -113,8 +112,12 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         self._source = iterator.source
         return iterator
 
-    def _is_of_pipes(self) -> bool:
-        return isinstance(self.dataset, (torch.utils.data.IterDataPipe, torch.utils.data.MapDataPipe))
+    def _torchs_own(self) -> str:
+        """What torch's own loader makes the batches of, or "". Threads have nothing to gain from memory that processes share."""
+        if isinstance(self.dataset, (torch.utils.data.IterDataPipe, torch.utils.data.MapDataPipe)):
+            return "data pipes"
+        kind = getattr(self.multiprocessing_context, "Process", None) if self.num_workers > 0 else None
+        return "workers that are threads" if isinstance(kind, type) and issubclass(kind, threading.Thread) else ""
 
     def __iter__(self) -> Any:
         iterator = self._iterate()
@@ -126,11 +129,11 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         return progress_line.Bar(iterator, self._figures, epoch, self.progress)
 
     def _iterate(self) -> Any:
-        if self._is_of_pipes():
+        if self._torchs_own():
             return super().__iter__()
-        if self._ready is not None:
-            ready, self._ready = self._ready, None
-            return ready
+        kept: Any = self._iterator
+        if kept is not None and not kept.is_own:  # the parent process's, whose workers this forked one has not
+            self._iterator = None
         iterator: Any = super().__iter__()
         if iterator.is_over:  # it was loaded: the next epoch follows
             iterator = super().__iter__()
@@ -145,8 +148,8 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
             iterator.position.on_known = functools.partial(_let_go, weakref.ref(self), iterator.position)
 
     def _figures(self) -> observe.Figures:
-        if self._is_of_pipes():
-            return observe.Nothing(_core.E_UNSUPPORTED, "nothing is measured: torch's own loader makes the batches of data pipes")
+        if self._torchs_own():
+            return observe.Nothing(_core.E_UNSUPPORTED, f"nothing is measured: torch's own loader makes the batches of {self._torchs_own()}")
         if self.num_workers == 0:
             return observe.Nothing(_core.E_UNSUPPORTED, "nothing is measured: with num_workers=0 torch makes the batches in the "
                                    "loop, which waits for all of that time")
@@ -154,31 +157,35 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
             return observe.Nothing(_core.E_STATE, "no iteration has begun")
         return self._source.figures
 
-    def state_dict(self) -> torch_state.State:
-        """Where the newest iteration stands, after the batches that it has yielded. Without one, where the next one begins.
-        Waits for the first batch of each worker, if its data set may have a state. Unsupported: data pipes have none."""
-        if self._is_of_pipes():
-            raise errors.make(_core.E_UNSUPPORTED, "data pipes have no state")
+    def state_dict(self, behind: int = 0) -> torch_state.State:
+        """Where the newest iteration stands, after the batches that it has yielded, or after so many fewer: what a loop has taken
+        ahead and not used. Without an iteration, where the next one begins: it is not begun for that, nothing is drawn, and the
+        states of workers' data sets are not in it. Waits for the first batch of each worker, if its data set may have a state.
+        Unsupported: data pipes and workers that are threads have none. ValueError, StateError: `behind` is more than have come, or
+        than is known of states."""
+        if self._torchs_own():
+            raise errors.make(_core.E_UNSUPPORTED, f"{self._torchs_own()} have no state: torch's own loader makes their batches")
         if self._resume is not None:
             return self._resume
         if self._position is None:
-            self._ready = self._iterate()
+            torch_state.check_behind(behind, 0)
+            return torch_state.beginning(self)
         position: Any = self._position
         iterator = self._live()
         if iterator is not None:
             iterator.look_ahead()
-        state: torch_state.State = position.state_dict()
+        state: torch_state.State = position.state_dict(behind)
         return state
 
     def load_state_dict(self, state: torch_state.State) -> None:
         """The next iteration goes on after what was yielded before `state`. {}: it begins anew. The iteration raises
         AssertionError if the state isn't of such a loader, or is of another number of workers that have states."""
-        self._iterator = self._ready = self._position = self._kept = None
+        self._iterator = self._position = self._kept = None
         self._resume = state if state else None
 
     def __getstate__(self) -> dict[str, Any]:
         """To be copied and pickled: without iterators."""
-        return {**self.__dict__, "_iterator": None, "_ready": None, "_position": None, "_live": None, "_kept": None,
+        return {**self.__dict__, "_iterator": None, "_position": None, "_live": None, "_kept": None,
                 "_source": None}
 
 

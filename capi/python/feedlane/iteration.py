@@ -117,9 +117,11 @@ class Batches(observe.Observed):
 
     # ---- state and numbers ----
 
-    def state_dict(self) -> dict[str, bytes]:
-        """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold."""
-        return {"feedlane": self._core.state()}
+    def state_dict(self, batch: Batch | None = None) -> dict[str, bytes]:
+        """Where the epoch stands after the newest batch, or after `batch`, one of batches() that was not released: what a checkpoint
+        after that batch must hold. A loop that takes batches ahead of their use needs the latter. StaleBatch: it was released.
+        StateError: it is of an earlier epoch. ArgumentError: of another loader."""
+        return {"feedlane": self._core.state(batch)}
 
     def load_state_dict(self, state: Mapping[str, bytes]) -> None:
         """The next iteration goes on with exactly the remaining batches."""

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
-from . import _core, batch_dataset, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, samplers, worker
+from . import _core, batch_dataset, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, samplers, shipping, worker
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from .batch import Batch
     from .records import DType, Indexed
 
 # Address space of a slot where the samples' sizes aren't declared. Only what is written takes memory.
@@ -161,7 +162,8 @@ class Loader(feeding.Feeder):
             self._config["iterable_length"] = order.length_of(dataset) or 0
         # Whatever becomes of the data set here: workers get what it was, for another seed and after a resume too.
         self._blob = worker.configuration(self._job) if num_workers > 0 else b""
-        self._next_epoch = 0
+        self._next_epoch, self._is_numbered = 0, False
+        self._told_epoch = order.epoch_of(dataset)
         self._inline: inline.Inline | None = None
         self._core: _core.Loader = None  # type: ignore[assignment]  # _create makes the first one
         self._create(self._order.base_seed)
@@ -169,6 +171,8 @@ class Loader(feeding.Feeder):
     # ---- life ----
 
     def _create(self, seed: int | None, state: bytes | None = None) -> None:
+        if self.num_workers > 0:
+            shipping.check_main()
         config = {**self._config, "has_seed": seed is not None, "seed": seed or 0}
         sampler, how = self._order.sampler, {}
         data: inline.Inline | None = None
@@ -186,8 +190,9 @@ class Loader(feeding.Feeder):
     # ---- epochs ----
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the next epoch: it seeds the order. Without it each iteration counts one up."""
-        self._next_epoch = epoch
+        """The number of the next epoch: it seeds the order. Without it each iteration counts one up, or takes the number that the
+        data set's own set_epoch was told. Such a data set is told each epoch that begins, in every worker too."""
+        self._next_epoch, self._is_numbered = epoch, True
 
     def __len__(self) -> int:
         """Batches in an epoch. TypeError: nobody knows."""
@@ -205,6 +210,7 @@ class Loader(feeding.Feeder):
         if fresh is not None:
             self.close()  # it was never used, and there need not be memory for two
             self._create(fresh)
+        self._tell_epoch()
         if self._inline is not None:
             self._inline.take_failure()  # of an epoch that is over
         try:
@@ -213,6 +219,17 @@ class Loader(feeding.Feeder):
             self._raise(exception)
         self._next_epoch += 1
         return self._core
+
+    def _tell_epoch(self) -> None:
+        """The data set's set_epoch: here, while workers tell their copies. Told another epoch since, it says which one begins."""
+        tell = getattr(self.dataset, "set_epoch", None)
+        if tell is None:
+            return
+        told = order.epoch_of(self.dataset)
+        if told is not None and told != self._told_epoch and not self._is_numbered:
+            self._next_epoch = told
+        tell(self._next_epoch)
+        self._told_epoch, self._is_numbered = order.epoch_of(self.dataset), False
 
     def _raise(self, exception: errors.FeedlaneError) -> NoReturn:
         """What the library says, or what a callback raised, if it says that one did."""
@@ -247,11 +264,10 @@ class Loader(feeding.Feeder):
 
     # ---- state and numbers ----
 
-    def state_dict(self) -> dict[str, bytes]:
-        """Where the epoch stands after the newest batch: what a checkpoint after that batch must hold. Unsupported: the order
-        comes from a Python sampler."""
+    def state_dict(self, batch: Batch | None = None) -> dict[str, bytes]:
+        """As for Batches. Unsupported: the order comes from a Python sampler."""
         try:
-            return super().state_dict()
+            return super().state_dict(batch)
         except errors.Unsupported:
             if self._order.sampler is None or self._order.sampler.python is None:
                 raise
@@ -271,7 +287,7 @@ class Loader(feeding.Feeder):
             self.close()
             self._create(info["base_seed"], state=blob)
         self._order.take_base_seed(info["base_seed"])
-        self._next_epoch = info["epoch"] + info["ended"]
+        self.set_epoch(info["epoch"] + info["ended"])
 
 
 def _declare(fields: Iterable[tuple[Any, ...]]) -> tuple[tuple[bytes, DType, tuple[int, ...]], ...]:

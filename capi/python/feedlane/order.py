@@ -27,6 +27,16 @@ def length_of(thing: Any) -> int | None:
         return None
 
 
+def epoch_of(dataset: Any) -> int | None:
+    """The epoch that its set_epoch was told, where an attribute of it says so: `epoch`, or `_epoch` as that of Hugging Face's."""
+    for name in "epoch", "_epoch":
+        try:
+            return int(getattr(dataset, name))
+        except (AttributeError, TypeError, ValueError):
+            pass
+    return None
+
+
 def _rank_of(sampler: Any) -> int:
     """Of a sampler that is one rank's (torch's DistributedSampler says `rank` too), else what the launcher says."""
     inner = getattr(sampler, "sampler", None)  # of torch's BatchSampler

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import importlib
 import io
+import multiprocessing.process
 import multiprocessing.reduction
 import pickle
 import sys
@@ -76,6 +77,12 @@ def is_main_nowhere() -> bool:
     """Whether __main__ can't be imported by another process: an interactive session's, a notebook's."""
     main = sys.modules["__main__"]
     return getattr(main, "__spec__", None) is None and not hasattr(main, "__file__")
+
+
+def check_main() -> None:
+    """RuntimeError: the main module is being imported by a process that it has started."""
+    if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+        raise RuntimeError(f"workers can't be started while the main module is imported: {_GUARD}")
 
 
 def hint() -> str:

@@ -2,11 +2,13 @@
 """One iteration of a DataLoader without workers: torch's, which knows where it stands."""
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader as torch_dataloader
+from torch.utils.data._utils import pin_memory
 
-from . import torch_state
+from . import _core, errors, torch_state
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -18,13 +20,15 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
     unknown: tuple[int, ...] = ()
 
     def __init__(self, loader: DataLoader[Any], state: torch_state.State | None) -> None:
+        self._failed: list[int] = []  # how many batches had been yielded before each that failed
         if state is None:
             super().__init__(loader)  # type: ignore[no-untyped-call]  # torch's has no types
-            self._indices, self.is_over = torch_state.Indices(self._index_sampler), False
+            self._indices, self.is_over = torch_state.Indices(self._index_sampler, self._sampler_iter), False
             random = torch_state.draw_as_saved(loader, self)
             if random is not None:
                 self._indices.start_as_saved(random)
             self._sampler_iter, self._seeds = iter(self._indices), torch_state.generator_state(loader)
+            self._guard_collate_fn()
             return
         resume = torch_state.Resume(state, 0)
         with torch_state.no_draw(loader.generator):
@@ -36,6 +40,7 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         torch_state.load(self._dataset, resume.dataset)
         self._dataset_fetcher = torch_dataloader._DatasetKind.create_fetcher(  # type: ignore[no-untyped-call]  # nor has this
             self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn, self._drop_last)
+        self._guard_collate_fn()
         forward = resume.since + self._restore_shard(resume.fetcher)
         self._indices = torch_state.Indices(self._index_sampler)
         self._indices.load_state_dict(resume.main)
@@ -60,6 +65,11 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         self._dataset_fetcher.ended = fetcher["fetcher_ended"]
         return 0
 
+    def _guard_collate_fn(self) -> None:
+        """A StopIteration of an iterable data set's fetcher is the end of the data set."""
+        if self._dataset_kind == torch_dataloader._DatasetKind.Iterable:
+            self._dataset_fetcher.collate_fn = functools.partial(_collated, self._collate_fn)
+
     @property
     def position(self) -> Iterator:
         """What has state_dict: the iteration itself."""
@@ -77,8 +87,27 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
 
     next = __next__
 
-    def state_dict(self) -> torch_state.State:
-        """Where it stands, in torchdata's form."""
+    def _next_data(self) -> Any:
+        """As torch's, but that a StopIteration of the data set's or the collate_fn's does not end the loop as if all had come."""
+        index = self._next_index()  # type: ignore[no-untyped-call]
+        try:
+            data = self._dataset_fetcher.fetch(index)
+        except StopIteration as reason:
+            if self._dataset_kind == torch_dataloader._DatasetKind.Iterable:
+                raise
+            self._failed.append(self._num_yielded)
+            raise RuntimeError(torch_state.stopped(f"batch {self._num_yielded}")) from reason
+        except Exception:
+            self._failed.append(self._num_yielded)
+            raise
+        return pin_memory.pin_memory(data, self._pin_memory_device) if self._pin_memory else data  # type: ignore[no-untyped-call]
+
+    def state_dict(self, behind: int = 0) -> torch_state.State:
+        """Where it stands, in torchdata's form: after the newest batch, or so many before it. ValueError: so many have not come.
+        StateError: the data set or the sampler has states, which are those after the newest batch."""
+        torch_state.check_behind(behind, self._num_yielded)
+        if behind:
+            return self._state_before(behind)
         fetcher: Any = self._dataset_fetcher
         is_iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
         state = torch_state.worker_state(None, is_iterable, fetcher.dataset, getattr(fetcher, "dataset_iter", None),
@@ -86,3 +115,24 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         return {**self._indices.state_dict(), **self._seeds, **torch_state.next_random(self._indices, self.is_over),
                 "_num_yielded": self._num_yielded, "_shared_seed": None,
                 "_IterableDataset_len_called": self._IterableDataset_len_called, **state, "_iterator_finished": self.is_over}
+
+    def _state_before(self, behind: int) -> torch_state.State:
+        state = self.state_dict()
+        inner = state["fetcher_state"]
+        if self._indices.is_stateful or state["dataset_state"] is not None or (inner and inner["dataset_iter_state"] is not None):
+            raise errors.make(_core.E_STATE, f"behind={behind}: the data set or the sampler has a state of its own, which is that after "
+                              "the newest batch; call state_dict() before you take a batch ahead")
+        if inner is not None:
+            state["fetcher_state"] = {**inner, "fetcher_ended": False}
+        state.pop("_default_generator", None)
+        step = self._num_yielded - behind
+        drawn = self._indices.yielded - behind - sum(at >= step for at in self._failed)
+        return {**state, **self._indices.state_dict(drawn), "_num_yielded": step,
+                "_iterator_finished": False}
+
+
+def _collated(collate_fn: Any, samples: Any) -> Any:
+    try:
+        return collate_fn(samples)
+    except StopIteration as reason:
+        raise RuntimeError(torch_state.stopped("a batch by the collate_fn")) from reason

@@ -36,7 +36,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
 
     _core: Any = None  # a _core.Loader
     _base_seed: Any  # an int, of torch's generator
-    is_over = False
+    is_over = _is_shut = False
     source: observe.Source | None = None  # None: of an iteration that was over when it was loaded
 
     def __init__(self, loader: DataLoader[Any], state: torch_state.State | None = None) -> None:
@@ -61,16 +61,28 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         if resume and resume.base_seed is not None:
             self._base_seed = resume.base_seed
         self._plan_states(loader, resume)
-        self._draw_from(resume, loader)
-        self._takes_lists = self._auto_collation or self._yields_lists()
+        random = self._prepare(resume, loader)
+        # Workers start before torch asks for the sampler's iterator a second time, and draws: see docs of _draw. Here it is looked
+        # at first where that says what workers have to do.
+        if self._auto_collation or self._iterable:
+            self._start_workers(loader, bool(self._auto_collation))
+            self._draw(resume, random)
+        else:
+            self._draw(resume, random)
+            self._start_workers(loader, self._yields_lists())
+        self._begin()
+        if resume:
+            self._forward(resume)
+
+    def _start_workers(self, loader: DataLoader[Any], takes_lists: bool) -> None:
+        self._takes_lists = takes_lists
         weak: Any = weakref.ref(self)
         self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"],
                                        self._takes_lists, lambda worker: weak()._keeping(worker),
                                        lambda: weak().position.taken)
         self._create(loader)
-        self._begin()
-        if resume:
-            self._forward(resume)
+        lifetime.end_at_exit(self)
+        self._crew.fill(self._core)
 
     # ---- states ----
 
@@ -96,29 +108,35 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             state = None
         return torch_worker.Keeping(state, self._rounds, self._lead if self._epoch == 0 else 0)
 
-    def _draw_from(self, resume: torch_state.Resume | None, loader: DataLoader[Any]) -> None:
-        """The sampler, from its start or where the state says."""
+    def _prepare(self, resume: torch_state.Resume | None, loader: DataLoader[Any]) -> torch.Tensor | None:
+        """What is known of the epoch before anything is drawn. Returns what its order is drawn from, if a state says so."""
         random = torch_state.draw_as_saved(loader, self, self._epoch == 0) if resume is None else None
         self._indices = torch_state.Indices(self._index_sampler)
+        if resume:
+            self._IterableDataset_len_called = resume.main["_IterableDataset_len_called"]
+        seeds = {"_base_seed": self._base_seed, **torch_state.generator_state(loader)}
+        self.position = torch_state.Progress(self._indices, self._num_workers, self._rounds, seeds, self._iterable,
+                                             self._has_states, self._states)
+        self.position.length_called = self._IterableDataset_len_called
+        return random
+
+    def _draw(self, resume: torch_state.Resume | None, random: torch.Tensor | None) -> None:
+        """The sampler, from its start or where the state says. torch asks for the index sampler's iterator when the iteration is
+        made, draws the seed, starts the workers, and asks for the iterator again, which it uses: so does this. When kept workers
+        begin another epoch it asks once."""
         step = taken = 0
         if resume and not self._iterable:
             self._indices.load_state_dict(resume.main)
             step, taken = resume.step, resume.main["_sampler_iter_yielded"]
         elif resume and self._states:
             step = taken = resume.step
-        if resume:
-            self._IterableDataset_len_called = resume.main["_IterableDataset_len_called"]
         if random is not None:
             self._indices.start_as_saved(random)
-        seeds = {"_base_seed": self._base_seed, **torch_state.generator_state(loader)}
         if not self._iterable:
             self._indices.start()
-        self.position = torch_state.Progress(self._indices, self._num_workers, self._rounds, seeds, self._iterable,
-                                             self._has_states, self._states)
-        self.position.length_called = self._IterableDataset_len_called
         self.position.begin(step, taken, resume.last if resume and step else None)
         self._num_yielded = step
-        self._sampler_iter, self._batch_failed = iter(self._indices), False
+        self._sampler_iter, self._batch_failed, self._has_pushed = iter(self._indices), False, False
         self._ahead: collections.deque[tuple[Any, Exception | None]] = collections.deque()
 
     def _forward(self, resume: torch_state.Resume) -> None:
@@ -173,12 +191,12 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         self.source = observe.Source(self._core)
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
-        super()._reset(loader, first_iter)  # type: ignore[no-untyped-call]
+        # Not torch's own, which would ask for the sampler's iterator once more.
+        self._IterableDataset_len_called = loader._IterableDataset_len_called
         self._epoch += 1
         states = self.position.states
-        self._indices = torch_state.Indices(self._index_sampler)
         self._states, self.is_over = {}, False
-        self._draw_from(None, loader)
+        self._draw(None, self._prepare(None, loader))
         self.position.keep(states)
         self._begin()
 
@@ -190,7 +208,6 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
                 self._queue.push((0,))  # not asked for
         for _ in range(self._prefetch):
             self._push()
-        self._crew.fill(self._core)
         self._core.begin(self._epoch)
         self._cursor = _core.Cursor(self._core, _Outcomes(self), functools.partial(tree.load, allow_pickle=self._allow_pickle),
                                     torch.utils.dlpack.from_dlpack, _LOOK_EVERY_NS, self._options["held"], False)
@@ -231,7 +248,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         except Exception:
             if self._batch_failed:  # it was one all the same
                 self._batch_failed = False
-                position.took()
+                position.failed()
             raise
         position.took()
         if not self._pin_memory:
@@ -252,9 +269,12 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
                 return data.data
 
     def _take(self) -> Any:
-        self._push()
+        if not self._has_pushed:  # after a timeout it has been
+            self._push()
+            self._has_pushed = True
         self._deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         data = self._next_of_cursor()
+        self._has_pushed = False
         if type(data) is not tree.WithState:
             return data
         told = torch_worker.state_told(data.state, self._allow_pickle)
@@ -262,20 +282,23 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         return tree.WithState(data.data, told)
 
     next = __next__
+    is_own = property(lambda self: self._crew.is_own(), doc="False in a forked child.")
     # As torch's iterator has them: the processes, by worker.
     _workers = property(lambda self: self._crew.processes())
 
     # ---- the end ----
 
     def _shutdown_workers(self) -> None:
-        if self._core is not None:  # else the constructor has raised
-            if self.source is not None:
-                self.source.freeze()
-            self._core.close()
-            self._crew.join()
+        if self._core is None or self._is_shut:  # the former: the constructor has raised
+            return
+        if self.source is not None:
+            self.source.freeze()
+        self._core.close()
+        self._crew.join()
+        self._is_shut = True
 
     def __del__(self) -> None:
-        self._shutdown_workers()
+        self._shutdown_workers()  # which it is before the interpreter ends: see lifetime.py
 
 
 class _Outcomes:
@@ -314,6 +337,7 @@ class _Outcomes:
             gc.collect()
             return NotImplemented
         i._batch_failed = status in (_core.E_SAMPLE, _core.E_QUARANTINED)
+        i._has_pushed = i._has_pushed and not i._batch_failed
         if status in (_core.E_SAMPLE, _core.E_INIT):
             torch_worker.reraise(exception)
         if status in _OF_WORKERS:

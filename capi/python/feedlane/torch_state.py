@@ -8,12 +8,15 @@ import contextlib
 import copy
 import itertools
 import logging
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.data
 from torch.utils.data import dataloader as torch_dataloader
+
+from . import _core, errors
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -90,6 +93,11 @@ def warn_of_forwarding(steps: int) -> None:
                  "and dropped", steps)
 
 
+def stopped(what: str) -> str:
+    """Of a StopIteration, which would end the loop as if all batches had come."""
+    return f"StopIteration was raised for {what}: only the iterator of an iterable data set may raise it"
+
+
 # ---- the sampler's side ----
 
 def generator_state(loader: DataLoader[Any]) -> State:
@@ -106,7 +114,8 @@ class Indices:
     _iterator: Any  # None before the first draw
     _random: State | None
 
-    def __init__(self, index_sampler: Any) -> None:
+    def __init__(self, index_sampler: Any, iterator: Any = None) -> None:
+        """iterator: of the index sampler, which torch has asked for; None: the first draw asks for it."""
         self._whole = index_sampler
         # torch's BatchSampler hides the iterator of the sampler inside it.
         self._is_batcher = type(index_sampler) is torch.utils.data.BatchSampler
@@ -114,6 +123,9 @@ class Indices:
         self._is_random = isinstance(self._sampler, _RANDOM)
         self._iterator = self._random = None  # from the first draw on
         self._yielded = self._samples = 0     # batches, and indices of them
+        # A generator does nothing before its first draw: another one is as good.
+        if not self._is_batcher and not (self._is_random and isinstance(iterator, types.GeneratorType)):
+            self._iterator = iterator
 
     def __iter__(self) -> Iterator[Any]:
         self.start()
@@ -148,6 +160,11 @@ class Indices:
         """With the order that torch's default generator gives in this state."""
         if self.draws_by_default:
             self._restart_random({"yielded": 0, "default_generator": random})
+
+    @property
+    def yielded(self) -> int:
+        """Batches that were drawn."""
+        return self._yielded
 
     @property
     def draws_by_default(self) -> bool:
@@ -228,6 +245,24 @@ def next_random(indices: Indices, finished: bool) -> State:
     return {"_default_generator": torch.get_rng_state()} if finished and indices.draws_by_default else {}
 
 
+def beginning(loader: DataLoader[Any]) -> State:
+    """The state before the first batch. Nothing is drawn, iterated or started for it: with and without it the iteration is the
+    same."""
+    workers, is_iterable = loader.num_workers, loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
+    with no_draw(loader.generator):
+        seeds = {"_base_seed": torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item(), **generator_state(loader)}
+        indices = Indices(loader._index_sampler)
+        if workers:
+            progress = Progress(indices, workers, 0, seeds, is_iterable, False, {})
+            progress.begin()
+            state = progress.state_dict()
+            state["_snapshot"]["_main_snapshot"]["_workers_have_states"] = is_stateful(loader.dataset)
+            return state
+        fetcher = {"dataset_iter_state": None, "fetcher_ended": False} if is_iterable else None
+        return {**indices.state_dict(), **seeds, "_num_yielded": 0, "_shared_seed": None, "_IterableDataset_len_called": None,
+                "fetcher_state": fetcher, "dataset_state": state_of(loader.dataset), "_iterator_finished": False}
+
+
 # ---- the trainer's side of workers ----
 
 class Progress:
@@ -239,6 +274,7 @@ class Progress:
     def __init__(self, indices: Indices, workers: int, rounds: int, seeds: State, is_iterable: bool, has_states: bool,
                  states: dict[int, Any]) -> None:
         self.step = self.taken = 0  # batches yielded; and with those that failed
+        self._failed: list[int] = []  # how many had been yielded before each batch that failed
         self.finished = False
         self.length_called: int | None = None  # what len(loader) found the iterable data set's length to be, before the epoch
         self.unknown = set(range(workers)) if has_states and not states else set()  # workers that haven't told their first state
@@ -314,6 +350,11 @@ class Progress:
         elif self._states.get(worker) is None or not is_empty(self._states[worker]):
             self._stale.add(worker)
 
+    def failed(self) -> None:
+        """A batch has failed, in its turn."""
+        self._failed.append(self.step)
+        self.took()
+
     def took(self) -> None:
         """A batch was yielded, or has failed."""
         self.taken += 1
@@ -329,12 +370,15 @@ class Progress:
             self._mains.popleft()
         return not self._indices.is_stateful or bool(self._mains and self._mains[0][0] == self.taken)
 
-    def _snapshot(self) -> State:
-        main = self._mains[0][1] if self._indices.is_stateful else self._indices.state_dict(self.taken)
+    def _snapshot(self, behind: int = 0) -> State:
+        step = self.step - behind
+        taken = self.taken - behind - (sum(at >= step for at in self._failed) if behind else 0)
+        main = self._mains[0][1] if self._indices.is_stateful else self._indices.state_dict(taken)
         if self._is_iterable:
-            main = {**main, "_sampler_iter_yielded": self.taken}
+            main = {**main, "_sampler_iter_yielded": taken}
         states = {f"worker_{i}": self._states.get(i) or self._nothing(i) for i in range(self._workers)}
-        return {"_snapshot_step": self.step, "_last_yielded_worker_id": self._last, "_worker_snapshots": states,
+        last = (taken - 1) % self._workers if behind else self._last
+        return {"_snapshot_step": step, "_last_yielded_worker_id": last, "_worker_snapshots": states,
                 "_main_snapshot": {"_num_workers": self._workers, **main, **self._seeds, "_shared_seed": None,
                                    "_IterableDataset_len_called": self.length_called}}
 
@@ -342,11 +386,27 @@ class Progress:
         fetcher = {"dataset_iter_state": None, "fetcher_ended": False} if self._is_iterable else None
         return {"worker_id": worker, "fetcher_state": fetcher, "dataset_state": None}
 
-    def state_dict(self) -> State:
-        """The state of the loader, in torchdata's form."""
-        snapshot = self._snapshot() if self._is_consistent() else self._saved
-        return {"_snapshot": snapshot, "_steps_since_snapshot": self.step - snapshot["_snapshot_step"],
-                "_iterator_finished": self.finished, **next_random(self._indices, self.finished)}
+    def state_dict(self, behind: int = 0) -> State:
+        """The state of the loader, in torchdata's form: after the newest batch, or so many before it. ValueError: so many have not
+        come. StateError: a later state is all that is kept."""
+        check_behind(behind, self.step)
+        finished = self.finished and not behind
+        if behind and self.is_plain and not self._is_iterable:
+            snapshot = self._snapshot(behind)
+        else:
+            snapshot = self._snapshot() if not behind and self._is_consistent() else self._saved
+        since = self.step - behind - snapshot["_snapshot_step"]
+        if since < 0:
+            raise errors.make(_core.E_STATE, f"behind={behind}: workers' newest states are of {-since} batches after it; call "
+                              "state_dict() before you take a batch ahead")
+        return {"_snapshot": snapshot, "_steps_since_snapshot": since, "_iterator_finished": finished,
+                **next_random(self._indices, finished)}
+
+
+def check_behind(behind: int, step: int) -> None:
+    """ValueError: so many batches have not come."""
+    if not 0 <= behind <= step:
+        raise ValueError(f"behind={behind!r}: must be from 0 to {step}, the number of batches that have come")
 
 
 class Resume:
@@ -372,7 +432,8 @@ class Resume:
         self.base_seed = self.main["_base_seed"]
         made_by = self.main["_num_workers"]
         if made_by != workers:
-            if any(s is not None and (s["fetcher_state"] is not None or not is_empty(s)) for s in self.states.values()):
+            if self.main.get("_workers_have_states") or any(
+                    s is not None and (s["fetcher_state"] is not None or not is_empty(s)) for s in self.states.values()):
                 raise AssertionError(f"the state is of {made_by} workers, each with a state of its own, and the loader has "
                                      f"{workers}")
             self.states, self.last = {}, workers - 1

@@ -12,8 +12,8 @@ import os
 import pickle
 import random
 import re
-import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +24,7 @@ import torch.multiprocessing
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import collate as torch_collate, signal_handling, worker as torch_worker
 
-from . import _core, collate, errors, maker, shipping, torch_state, tree, worker
+from . import _core, child, collate, errors, maker, shipping, torch_state, tree, worker
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 5  # with a process that was told to end
 _MOST_IN_VAIN = 3
+_MOST_UNKNOWN_IN_VAIN = 10  # where nobody knows whether they were killed
 _ENDS_TOLD = 4
 
 
@@ -66,10 +67,10 @@ class Crew:
             dataset, collate_fn = _AtOnce(dataset), loader.collate_fn
         self._job = maker.Job(dataset, takes_lists or (is_iterable and loader._auto_collation), is_iterable, loader.drop_last,
                               collate_fn, None, None, None, allow_pickle, 0)
-        self._processes: dict[int, Any] = {}  # by worker
+        self._children: dict[int, child.Child] = {}  # by worker
         self._pid = os.getpid()  # whose children they are
         self._keeping, self._taken = keeping, taken
-        self._ends: collections.deque[Any] = collections.deque(maxlen=_ENDS_TOLD)
+        self._ends: collections.deque[child.Child] = collections.deque(maxlen=_ENDS_TOLD)
         # By worker: how often it has ended in a row without a batch; and batches before.
         self._vain: dict[int, tuple[int, int]] = {}
         self._restarts, self._max_restarts = 0, max_restarts or 1000
@@ -87,10 +88,9 @@ class Crew:
             self._bury(number)
             work = (self._job, number, self._count, self._base_seed, self._init, self._keeping(number))
             make = functools.partial(self._process, descriptor)
-            process = shipping.start(make, work, self._is_forked())
+            self._children[number] = child.Child(shipping.start(make, work, self._is_forked()))
         finally:
             os.close(descriptor)
-        self._processes[number] = process
 
     def _process(self, descriptor: int, work: Any) -> Any:
         return self._context.Process(target=serve, args=(_Descriptor(descriptor), work), daemon=True)
@@ -100,42 +100,44 @@ class Crew:
 
     def _bury(self, number: int) -> None:
         """The predecessor's end, if there was one. RuntimeError: it ends whenever it is started, and by itself."""
-        old = self._processes.pop(number, None)
+        old = self._children.pop(number, None)
         if old is None:
             return
-        old.join()
+        old.end(_PATIENCE_S)
         self._restarts += 1
         self._ends.append(old)
         taken = self._taken()
         vain, before = self._vain.get(number, (0, taken))
-        self._vain[number] = vain, taken = (vain + 1 if taken == before and old.exitcode > 0 else 0, taken)
-        if vain == _MOST_IN_VAIN:
+        by_itself = old.code is None or old.code > 0
+        self._vain[number] = vain, taken = (vain + 1 if taken == before and by_itself else 0, taken)
+        if vain == (_MOST_IN_VAIN if old.code is not None else _MOST_UNKNOWN_IN_VAIN):
             raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly, as {vain - 1} before it, without a "
-                               f"batch: exit code {old.exitcode}. What it wrote to stderr says why."
+                               f"batch: it {old.story()}. What it wrote to stderr says why."
                                f"{'' if self._is_forked() else shipping.hint()}")
         if self._max_restarts >= 0 and self._restarts > self._max_restarts:
-            raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: exit code {old.exitcode}; "
+            raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: it {old.story()}; "
                                f"{self._restarts} restarts are more than max_restarts")
 
     def ends(self) -> str:
         """How workers have ended, in torch's words, to be added to a message; or ""."""
-        ended = [*self._ends, *(p for p in self._processes.values() if p.exitcode)]
-        return "".join(f"; DataLoader worker (pid {p.pid}) "
-                       f"{f'is killed by signal: {_signal_name(-p.exitcode)}' if p.exitcode < 0 else f'exited with code {p.exitcode}'}"
-                       for p in ended[-_ENDS_TOLD:] if p.exitcode)
+        ended = [*self._ends, *(one for one in self._children.values() if one.wait(0))]
+        return "".join(f"; DataLoader worker (pid {one.pid}) {one.story()}" for one in ended[-_ENDS_TOLD:] if one.code != 0)
 
     def processes(self) -> list[Any]:
         """By worker, those that have ended too."""
-        return [process for _, process in sorted(self._processes.items())]
+        return [one.process for _, one in sorted(self._children.items())]
+
+    def is_own(self) -> bool:
+        """Whether the processes are children of this one. A forked child has copies of the parent's iterators."""
+        return os.getpid() == self._pid
 
     def join(self) -> None:
-        """Waits for the processes to end; those that take too long are told to."""
-        if os.getpid() != self._pid:
-            return  # a forked child has the iterator's copy
-        for process in self._processes.values():
-            process.join(_PATIENCE_S)
-            if process.is_alive():
-                process.terminate()
+        """Waits for the processes to end, and ends those that take too long."""
+        if not self.is_own():
+            return
+        deadline = time.monotonic() + _PATIENCE_S
+        for one in self._children.values():
+            one.end(max(0, deadline - time.monotonic()))
 
 
 class Keeping(NamedTuple):
@@ -217,13 +219,6 @@ def state_told(state: Any, allow_pickle: bool) -> Any:
     return pickle.loads(blob) if allow_pickle and isinstance(state, np.ndarray) else state
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
-    except ValueError:
-        return str(number)
-
-
 class _AtOnce:
     """A data set that is asked for a list of indices as if it were one."""
 
@@ -291,20 +286,43 @@ def _work(descriptor: int, job: maker.Job, number: int, init: Callable[[int], An
         handle = _core.Worker(descriptor)
     except errors.PeerDead:  # the iteration was over before this process began
         return
+    batches: maker.Maker
     try:
         if init is not None:
             init(number)
         batches = maker.Maker(job) if keeping is None else Keeper(job, number, keeping)
     except Exception as reason:
-        traceback.print_exc()
-        handle.ready(_core.E_INIT, _tagged(reason))
-    else:
-        handle.ready(_core.OK, b"")
-        try:
-            handle.run(worker.Glue(batches, _tagged))
-        finally:
-            batches.close_worker()
+        batches = Unable(job, reason)
+    handle.ready(_core.OK, b"")
+    try:
+        handle.run(worker.Glue(batches, _tagged))
+    finally:
+        batches.close_worker()
     handle.detach()
+
+
+class Unable(maker.Maker):
+    """Of a worker that could not begin: each of its batches fails by the reason, with its traceback, as the first does with torch.
+    A shard ends with its first."""
+
+    by_python = True
+
+    def __init__(self, job: maker.Job, reason: Exception) -> None:
+        super().__init__(job)
+        self._reason = reason
+
+    def restart(self) -> None:
+        """Nothing: there is no shard."""
+
+    def skip(self, task: _core.Task) -> None:
+        """Nothing."""
+
+    def plan(self, task: _core.Task, leaves: collate.Leaves) -> tuple[Any, int]:
+        """Raises the reason."""
+        if self._ended:
+            return None, 0
+        self._ended = self.job.iterable
+        raise self._reason
 
 
 def _tagged(reason: BaseException) -> bytes:
@@ -321,11 +339,48 @@ def reraise(error: errors.FeedlaneError) -> None:
     """Raises what a worker's data set raised, by torch's ExceptionWrapper. error: the library's."""
     text, story = error.reason, error.traceback
     tag = _TAG.search(text)
+    kind = (_exception_named(tag[1]) if tag else None) or RuntimeError
+    told = story or (text[tag.end():] if tag else text)
+    if issubclass(kind, StopIteration):  # raised by `next` it would end the loop as if all batches had come
+        sample = f"sample {error.sample}" if error.sample >= 0 else f"batch {error.batch}"
+        kind, told = RuntimeError, f"{torch_state.stopped(sample)}\n{told}"
     wrapper: Any = torch._utils.ExceptionWrapper.__new__(torch._utils.ExceptionWrapper)
-    wrapper.exc_type = (_exception_named(tag[1]) if tag else None) or RuntimeError
-    wrapper.exc_msg = story or (text[tag.end():] if tag else text)
-    wrapper.where = f"in DataLoader worker process {error.worker}"
-    wrapper.reraise()
+    wrapper.exc_type, wrapper.exc_msg, wrapper.where = kind, told, f"in DataLoader worker process {error.worker}"
+    raise _made(wrapper)
+
+
+def _made(wrapper: Any) -> BaseException:
+    """What torch's ExceptionWrapper raises, or where that loses the worker's traceback, another one with it."""
+    text = f"Caught {wrapper.exc_type.__name__} {wrapper.where}.\nOriginal {wrapper.exc_msg}"
+    try:
+        wrapper.reraise()
+    except Exception as made:  # whatever the class's constructor does
+        found = made.with_traceback(None)
+    if not isinstance(found, wrapper.exc_type) and issubclass(wrapper.exc_type, BaseExceptionGroup):
+        found = _attempt(wrapper.exc_type, text, [RuntimeError("the worker's traceback, above, shows what the group consists of")]) or found
+    elif not isinstance(found, wrapper.exc_type):
+        found = _attempt(wrapper.exc_type, text) or found
+    is_said = wrapper.exc_msg in _words(found)
+    if not is_said and not isinstance(found, wrapper.exc_type):
+        return RuntimeError(text)
+    if not is_said:
+        found.add_note(text)
+    return found
+
+
+def _attempt(kind: type[Exception], *arguments: Any) -> Exception | None:
+    try:
+        made = kind(*arguments)
+    except Exception:
+        return None
+    return made if isinstance(made, kind) else None
+
+
+def _words(reason: BaseException) -> str:
+    try:
+        return str(reason)
+    except Exception:
+        return ""
 
 
 def _exception_named(name: str) -> type[Exception] | None:

@@ -77,8 +77,11 @@ def _open(worker: _core.Worker) -> maker.Maker | None:
 class Glue:
     """What the compiled loop calls: see core/work.cpp. text_of: an exception in one line, for the trainer."""
 
-    def __init__(self, batches: maker.Maker, text_of: Callable[[BaseException], bytes] = errors.one_line) -> None:
+    def __init__(self, batches: maker.Maker, text_of: Callable[[BaseException], bytes] = errors.one_line,
+                 tells_epochs: bool = False) -> None:
+        """tells_epochs: a data set with set_epoch(epoch) is told each epoch that begins."""
         job = batches.job
+        self.begins, self._epoch = getattr(job.dataset, "set_epoch", None) if tells_epochs else None, -1
         self._batches, self._text_of = batches, text_of
         self.ordinary = not job.iterable and job.policy is None and not batches.by_python
         self.batched = job.batched
@@ -98,6 +101,9 @@ class Glue:
         """Makes any batch. What goes wrong is told as the batch's error."""
         batches = self._batches
         try:
+            if self.begins is not None and task.epoch != self._epoch:
+                self.begins(task.epoch)
+                self._epoch = task.epoch
             if task.first:
                 batches.restart()
                 batches.skip(task)
@@ -142,7 +148,7 @@ def main() -> None:
     batches = _open(worker)
     if batches is not None:
         try:
-            worker.run(Glue(batches))
+            worker.run(Glue(batches, tells_epochs=True))
         finally:
             batches.close_worker()
     worker.detach()

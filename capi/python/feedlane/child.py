@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that multiprocessing has started, watched and signalled by its pidfd alone. So it does not matter whether this process
+ignores SIGCHLD or reaps all its children, and no other process that has got the same pid is signalled."""
+from __future__ import annotations
+
+import fcntl
+import multiprocessing.process
+import os
+import select
+import signal
+import weakref
+from typing import Any
+
+_STATUS_S = 5          # for a fork server to report the exit status of a process that has ended
+_UNKNOWN_STATUS = 255  # as multiprocessing has it for a fork server that is gone
+
+
+class Child:
+    """Owns the pidfd of `process`, a multiprocessing Process that was started."""
+
+    code: int | None = None  # how it ended, as Process.exitcode has it; None: it runs, or something else has reaped it
+
+    def __init__(self, process: Any) -> None:
+        """OSError: no descriptor is left; the process is killed."""
+        self.process, self.pid, self._has_ended = process, process.pid, False
+        self._popen = getattr(process, "_popen", None)
+        self._fd = -1
+        try:
+            self._fd = _pidfd(self.pid)
+            if self._popen is not None and self._popen.method != "forkserver":
+                os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except (ProcessLookupError, ChildProcessError):  # reaped already; the latter: its pid is another process's by now
+            self._settle()
+        except OSError:
+            process.kill()
+            process.join()
+            raise
+        _children.add(self)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended, or ends within so many seconds."""
+        if not self._has_ended:
+            poll = select.poll()
+            poll.register(self._fd, select.POLLIN)
+            if poll.poll(max(0, seconds) * 1000):
+                self._settle()
+        return self._has_ended
+
+    def send(self, number: int) -> None:
+        """A signal, unless it has ended."""
+        if not self.wait(0):
+            try:
+                signal.pidfd_send_signal(self._fd, number)
+            except ProcessLookupError:
+                pass
+
+    def end(self, seconds: float) -> None:
+        """Waits for its end so many seconds, then sends SIGTERM, then SIGKILL."""
+        for number in signal.SIGTERM, signal.SIGKILL:
+            if self.wait(seconds):
+                return
+            self.send(number)
+            seconds = 1
+        self.wait(seconds)
+
+    def story(self) -> str:
+        """How it ended, in torch's words."""
+        if self.code is None:
+            return ("has ended; its exit code is unknown, because something else in this process reaps its children (SIGCHLD is "
+                    "ignored, or a handler or thread calls waitpid)")
+        return f"is killed by signal: {_signal_name(-self.code)}" if self.code < 0 else f"exited with code {self.code}"
+
+    def _settle(self) -> None:
+        """It has ended: multiprocessing is told, or it would signal the pid at the interpreter's exit, whoever has it then."""
+        self._has_ended, popen = True, self._popen
+        if popen is None:
+            return
+        if popen.method == "forkserver":  # which has the exit status, and passes it on by a pipe
+            self.process.join(_STATUS_S)
+        if popen.returncode is None:
+            self.code = self._reap()
+            popen.returncode = _UNKNOWN_STATUS if self.code is None else self.code
+        else:
+            self.code = popen.returncode
+        self.process.join(0)
+        self._close()
+
+    def _reap(self) -> int | None:
+        try:
+            end = os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG) if self._fd >= 0 else None
+        except ChildProcessError:
+            return None
+        if end is None:
+            return None
+        return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def forget(self) -> None:
+        """In a forked child, whose multiprocessing would otherwise end its parent's workers at exit."""
+        self._has_ended = True
+        self._close()
+        getattr(multiprocessing.process, "_children", set()).discard(self.process)
+
+    def __del__(self) -> None:
+        self._close()
+
+
+def _pidfd(pid: int) -> int:
+    """Above the standard descriptors."""
+    fd = os.pidfd_open(pid)
+    if fd > 2:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(fd)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
+
+
+_children: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for child in list(_children):
+        child.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
