@@ -71,7 +71,8 @@ WORK = """select t.name as worker, count(*) as n, sum(s.dur) as ns from slice s 
             extract_arg(s.arg_set_id, 'debug.task') from slice s join track t on s.track_id = t.id
             where t.name = 'held by the trainer')
           group by worker order by worker"""
-WAITS = "select count(*) as n, sum(dur) as ns from slice where name like 'wait for%'"
+# A sum over no rows is NULL: the trainer may never have waited.
+WAITS = "select count(*) as n, coalesce(sum(dur), 0) as ns from slice where name like 'wait for%'"
 FLOWS = """select count(*) as n from flow f join slice a on f.slice_out = a.id join slice b on f.slice_in = b.id
            join track p on a.track_id = p.id join track q on b.track_id = q.id
            where extract_arg(a.arg_set_id, 'debug.task') = extract_arg(b.arg_set_id, 'debug.task')
@@ -176,9 +177,9 @@ class Trace(unittest.TestCase):
     def test_json_has_the_same(self):
         trainer = self.trainer("idle")
         self.run_trace(trainer)
-        expected = perfetto.query(self.output, WAITS, "select count(*) as n, sum(dur) as ns from slice where name = 'work' and dur > 0")
+        expected = perfetto.query(self.output, WAITS, "select count(*) as n, coalesce(sum(dur), 0) as ns from slice where name = 'work' and dur > 0")
         self.run_trace(trainer, "--json")
-        found = perfetto.query(self.output, WAITS, "select count(*) as n, sum(dur) as ns from slice where name = 'work' and dur > 0")
+        found = perfetto.query(self.output, WAITS, "select count(*) as n, coalesce(sum(dur), 0) as ns from slice where name = 'work' and dur > 0")
         self.assertEqual(found, expected)
         with open(self.output, encoding="utf-8") as file:
             text = json.load(file)
@@ -267,7 +268,7 @@ class Trace(unittest.TestCase):
     def test_inline(self):
         trainer = self.trainer("inline")
         self.run_trace(trainer)
-        made, = perfetto.query(self.output, """select count(*) as n, min(dur) as ns from slice s join track t on s.track_id = t.id
+        made, = perfetto.query(self.output, """select count(*) as n, coalesce(min(dur), 0) as ns from slice s join track t on s.track_id = t.id
                                                where t.name = 'made inline' and dur > 0""")
         self.assertGreaterEqual(made[0]["n"], 20)
         self.assertGreaterEqual(made[0]["ns"], 8_000_000)  # four samples of 2 ms
