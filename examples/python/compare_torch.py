@@ -50,13 +50,9 @@ class ReadyAtOnce(Ready):
 
 
 def processor_s(pids):
-    """What these processes have had of a processor, in seconds."""
-    total = 0
-    for pid in pids:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as file:
-                total += int(file.read().split()[0])
-    return total / 1e9
+    """What these processes have had of a processor, in seconds, up to now: /proc/PID/schedstat lacks the time since a running thread
+    was last switched or ticked."""
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)  # as clock_getcpuclockid of the C library makes the clock's number
 
 
 def epoch(loader, pids):
