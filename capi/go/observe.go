@@ -42,10 +42,14 @@ type Histogram struct {
 	Count   uint64        // the sum of all buckets
 	Sum     time.Duration // of all durations
 	Buckets [HistogramBuckets]uint64
+	P50     time.Duration // one half of the durations lasted at most so long, to an eighth; 0: there are none
+	P90     time.Duration // 90 % of them
+	P99     time.Duration // 99 % of them
 }
 
-func newHistogram(c *C.feedlane_histogram) Histogram {
-	h := Histogram{Count: uint64(c.count), Sum: time.Duration(c.sum_ns)}
+func newHistogram(c *C.feedlane_histogram, at *C.feedlane_percentiles) Histogram {
+	h := Histogram{Count: uint64(c.count), Sum: time.Duration(c.sum_ns), P50: time.Duration(at.p50_ns),
+		P90: time.Duration(at.p90_ns), P99: time.Duration(at.p99_ns)}
 	for i, count := range c.buckets {
 		h.Buckets[i] = uint64(count)
 	}
@@ -63,8 +67,9 @@ type Timings struct {
 }
 
 func newTimings(c *C.feedlane_timings) Timings {
-	return Timings{newHistogram(&c.exposed), newHistogram(&c.start), newHistogram(&c.queue), newHistogram(&c.work),
-		newHistogram(&c.ready), newHistogram(&c.hold)}
+	return Timings{newHistogram(&c.exposed, &c.exposed_percentiles), newHistogram(&c.start, &c.start_percentiles),
+		newHistogram(&c.queue, &c.queue_percentiles), newHistogram(&c.work, &c.work_percentiles),
+		newHistogram(&c.ready, &c.ready_percentiles), newHistogram(&c.hold, &c.hold_percentiles)}
 }
 
 // A BatchRecord is one batch of the trace.
@@ -129,10 +134,12 @@ type Bound int32
 const (
 	BoundNothing  Bound = C.FEEDLANE_BOUND_NOTHING  // no epoch is in progress, or too little has happened to tell
 	BoundTrainer  Bound = C.FEEDLANE_BOUND_TRAINER  // batches were there when the trainer wanted them
-	BoundData     Bound = C.FEEDLANE_BOUND_DATA     // all workers were busy, and the trainer waited
+	BoundData     Bound = C.FEEDLANE_BOUND_DATA     // workers were busy, and the trainer waited
 	BoundWorker   Bound = C.FEEDLANE_BOUND_WORKER   // one worker, which is slow, stopped or stuck
 	BoundSlots    Bound = C.FEEDLANE_BOUND_SLOTS    // the trainer holds the slots that workers would need
 	BoundStarting Bound = C.FEEDLANE_BOUND_STARTING // workers start, or open their data sets
+	// Processes could run and did not, or workers idled while the trainer waited.
+	BoundProcessors Bound = C.FEEDLANE_BOUND_PROCESSORS
 )
 
 // A Diagnosis says what bounded a run for some time, and why.

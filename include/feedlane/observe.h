@@ -51,7 +51,8 @@ FEEDLANE_API int32_t feedlane_loader_get_info(const feedlane_loader *l, feedlane
 /** What feedlane_loader_get_info returns in that process. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_monitor_get_info(const feedlane_monitor *m, feedlane_loader_info *out);
 
-/** Buckets of a histogram: 0 counts durations of 0 ns, b those of 2^(b-1) to 2^b - 1 ns, the last one all longer ones. */
+/** Buckets of a histogram: 0 counts durations of 0 ns, b durations of 2^(b-1) to 2^b - 1 ns, the last one all longer
+ * durations. */
 #define FEEDLANE_HISTOGRAM_BUCKETS 47
 
 /** How often which duration occurred. */
@@ -60,6 +61,16 @@ typedef struct feedlane_histogram {
   uint64_t sum_ns;                              /**< of all durations */
   uint64_t buckets[FEEDLANE_HISTOGRAM_BUCKETS]; /**< see FEEDLANE_HISTOGRAM_BUCKETS */
 } feedlane_histogram;
+
+/**
+ * How long one half, 90 % and 99 % of the durations lasted at most, ns; 0: there are none. The loader counts in eight
+ * buckets for each power of two, so each is at most an eighth from the exact value.
+ */
+typedef struct feedlane_percentiles {
+  uint64_t p50_ns; /**< the median */
+  uint64_t p90_ns; /**< 90 % lasted no longer */
+  uint64_t p99_ns; /**< 99 % lasted no longer */
+} feedlane_percentiles;
 
 /** How long the steps of batches took, over the loader's life. Failed batches count, except in `hold`. */
 typedef struct feedlane_timings {
@@ -73,6 +84,12 @@ typedef struct feedlane_timings {
   feedlane_histogram ready;   /**< from there until next yielded it */
   feedlane_histogram
       hold; /**< from there until its slot was free. Counted when the slot is used again, or the epoch ends */
+  feedlane_percentiles exposed_percentiles; /**< of `exposed` */
+  feedlane_percentiles start_percentiles;   /**< of `start` */
+  feedlane_percentiles queue_percentiles;   /**< of `queue` */
+  feedlane_percentiles work_percentiles;    /**< of `work` */
+  feedlane_percentiles ready_percentiles;   /**< of `ready` */
+  feedlane_percentiles hold_percentiles;    /**< of `hold` */
 } feedlane_timings;
 
 /**
@@ -160,10 +177,11 @@ FEEDLANE_API int32_t feedlane_monitor_get_error(const feedlane_monitor *m, int32
 
 #define FEEDLANE_BOUND_NOTHING 0  /**< no epoch is in progress, or too little has happened to tell */
 #define FEEDLANE_BOUND_TRAINER 1  /**< the trainer: batches were there when it wanted them */
-#define FEEDLANE_BOUND_DATA 2     /**< the data set: all workers were busy, and the trainer waited */
+#define FEEDLANE_BOUND_DATA 2     /**< the data set: workers were busy, and the trainer waited */
 #define FEEDLANE_BOUND_WORKER 3   /**< one worker, which is slow, stopped or stuck: see `worker` */
 #define FEEDLANE_BOUND_SLOTS 4    /**< memory: the trainer holds the slots that workers would need */
 #define FEEDLANE_BOUND_STARTING 5 /**< workers start, or open their data sets */
+#define FEEDLANE_BOUND_PROCESSORS 6 /**< processors: processes could run and did not, or workers idled while it waited */
 
 /** What bounded a run for some time, and why. */
 typedef struct feedlane_diagnosis {
@@ -184,8 +202,8 @@ typedef struct feedlane_diagnosis {
 } feedlane_diagnosis;
 
 /**
- * What bounded the present epoch since it began, or the newest one. For FEEDLANE_BOUND_WORKER it reads the worker's state
- * from /proc.
+ * What bounded the present epoch since it began, or the newest one. It reads from /proc how long workers and the trainer
+ * waited for a processor and, for FEEDLANE_BOUND_WORKER, the worker's state.
  *
  * Thread safety: any thread.
  */

@@ -16,7 +16,7 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** FEEDLANE_BOUND_* in a word: "trainer", "data", "worker", "slots", "starting", or "nothing". */
+/** FEEDLANE_BOUND_* in a word: "trainer", "data", "worker", "slots", "starting", "processors", or "nothing". */
 [[nodiscard]] inline const char* bound_name(std::int32_t bound) noexcept {
   switch (bound) {
     case FEEDLANE_BOUND_TRAINER: return "trainer";
@@ -24,6 +24,7 @@ inline namespace v1 {
     case FEEDLANE_BOUND_WORKER: return "worker";
     case FEEDLANE_BOUND_SLOTS: return "slots";
     case FEEDLANE_BOUND_STARTING: return "starting";
+    case FEEDLANE_BOUND_PROCESSORS: return "processors";
     default: return "nothing";
   }
 }

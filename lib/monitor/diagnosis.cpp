@@ -26,6 +26,10 @@ constexpr double stuck_ns = 1e9;
 constexpr double stopped_ns = 0.2e9;
 // Of all the time of all workers: above it they are busy.
 constexpr double busy_share = 0.7;
+// Of the wait: from here on it is explained by processes that waited for a processor.
+constexpr double held_up_share = 0.5;
+constexpr const char* more_processors =
+    "end other programs, or let this one use more processors: taskset, cpuset.cpus, cpu.max, --cpus of a container";
 
 // Of os::describe_process: by a signal, or by a tracer.
 bool says_stopped(const std::string& state) { return state.starts_with("state T") || state.starts_with("state t"); }
@@ -47,13 +51,20 @@ class Interval {
     d_.start_ns = std::min(difference(after.stats.start_wait_ns, before.stats.start_wait_ns), d_.exposed_ns);
     restarts_ = difference(after.stats.restarts, before.stats.restarts);
     is_one_epoch_ = after.stats.epochs == before.stats.epochs;
-    for (std::size_t w = 0; w < workers(); w++) d_.busy_ns += busy_between(before, after, w);
-    for (std::size_t row = 0; row < after.timings.size(); row++) {
-      const feedlane_histogram exposed = between(before.timings[row].exposed, after.timings[row].exposed);
+    for (std::size_t w = 0; w < workers(); w++) {
+      d_.busy_ns += busy_between(before, after, w);
+      const double delay = delay_between(before, after, w);
+      knows_delays_ = knows_delays_ && delay >= 0;
+      delay_ns_ += std::max(0.0, delay);
+    }
+    if (before.trainer_delay >= 0 && after.trainer_delay >= before.trainer_delay)
+      trainer_delay_ns_ = static_cast<double>(after.trainer_delay - before.trainer_delay);
+    for (std::size_t row = 0; row < after.work.size(); row++) {
+      const Durations exposed = between(before.exposed[row], after.exposed[row]);
       d_.asked += exposed.count;
       d_.ready += exposed.buckets[0];
       exposed_.push_back(static_cast<double>(exposed.sum_ns));
-      work_.push_back(between(before.timings[row].work, after.timings[row].work));
+      work_.push_back(between(before.work[row], after.work[row]));
     }
   }
 
@@ -63,7 +74,7 @@ class Interval {
     if (workers() == 0) return inline_bound();
     if (finds_stuck_worker() || finds_stopped_trainer() || finds_start()) return d_;
     if (exposed_share() < small_share) return trainer_bound();
-    if (finds_slow_worker() || finds_slot_shortage()) return d_;
+    if (finds_slow_worker() || finds_slot_shortage() || finds_processor_shortage()) return d_;
     return data_bound();
   }
 
@@ -93,8 +104,8 @@ class Interval {
   [[nodiscard]] double work_ns(std::size_t w) const { return std::max(mean_ns(work_[w]), in_hand_ns(w)); }
   // Over the loader's life.
   [[nodiscard]] double usual_work_ns() const {
-    feedlane_histogram all{};
-    for (const feedlane_timings& t : after_.timings) add_to(all, t.work);
+    Durations all;
+    for (const Durations& work : after_.work) add_to(all, work);
     return mean_ns(all);
   }
 
@@ -107,6 +118,12 @@ class Interval {
 
   feedlane_diagnosis inline_bound() {
     if (exposed_share() < small_share) return trainer_bound();
+    if (trainer_delay() >= held_up_share * exposed_share())
+      return tell(FEEDLANE_BOUND_PROCESSORS,
+                  text_of("the processors: the data set runs in the thread that calls next, for %.0f %% of the time, and "
+                          "that thread waited for a processor for %.0f %%",
+                          percent(exposed_share()), percent(trainer_delay())),
+                  more_processors);
     return tell(FEEDLANE_BOUND_DATA,
                 text_of("the data set: it runs in the thread that calls next, for %.0f %% of the time",
                         percent(exposed_share())),
@@ -271,9 +288,34 @@ class Interval {
     return true;
   }
 
+  // Of the running time, for how long the workers (on average) and the trainer waited for a processor, as far as that is known.
+  [[nodiscard]] double worker_delay() const {
+    return std::min(1.0, delay_ns_ / (running() * static_cast<double>(workers())));
+  }
+  [[nodiscard]] double trainer_delay() const { return std::min(1.0, trainer_delay_ns_ / running()); }
+
+  // Processes that could run were not run; or the trainer waited while no worker had a batch in hand, which no data set causes.
+  bool finds_processor_shortage() {
+    const double waited = exposed_share() * running();
+    const bool are_held_up = knows_delays_ && worker_delay() + trainer_delay() >= held_up_share * exposed_share();
+    const bool are_idle = static_cast<double>(d_.busy_ns) < held_up_share * waited && restarts_ == 0;
+    if (!are_held_up && !are_idle) return false;
+    std::string text = text_of("the processors: workers are busy %.0f %% of the time, and the trainer waits %.0f %%",
+                               percent(busy()), percent(exposed_share()));
+    if (knows_delays_)
+      text += text_of("; workers waited for a processor for %.0f %% of the time, the trainer for %.0f %%",
+                      percent(worker_delay()), percent(trainer_delay()));
+    else text += "; for how long they waited for a processor is not known";
+    (void)tell(FEEDLANE_BOUND_PROCESSORS, text,
+               are_held_up ? more_processors
+                           : "see what else runs on these processors; if batches are small, larger ones: most of the time "
+                             "goes into handing them over");
+    return true;
+  }
+
   feedlane_diagnosis data_bound() {
-    feedlane_histogram all{};
-    for (const feedlane_histogram& h : work_) add_to(all, h);
+    Durations all;
+    for (const Durations& h : work_) add_to(all, h);
     const double mean = mean_ns(all);
     std::string text = text_of("the data set: workers are busy %.0f %% of the time, and the trainer waits %.0f %%",
                                percent(busy()), percent(exposed_share()));
@@ -317,7 +359,10 @@ class Interval {
   std::uint64_t restarts_ = 0;
   bool is_one_epoch_ = true;
   std::vector<double> exposed_;
-  std::vector<feedlane_histogram> work_;
+  std::vector<Durations> work_;
+  bool knows_delays_ = true;
+  double delay_ns_ = 0;  // of all workers
+  double trainer_delay_ns_ = 0;
 };
 
 }  // namespace

@@ -39,11 +39,11 @@ struct Copy {
   feedlane_error_record record;
 };
 
-// A consistent copy of a row, unless it changes all the time: then the last try is taken.
-Copy copy_of(const shm::ErrorRow& row) {
-  constexpr int tries = 100;
+// A consistent copy of a row, unless it changes all the time: then the last try is taken. `tries` are for all rows together, so that
+// a table that never rests takes no longer.
+Copy copy_of(const shm::ErrorRow& row, int& tries) {
   Copy copy{};
-  for (int i = 0; i < tries; i++) {
+  for (;;) {
     // Acquire: pairs with the release store at the end of ErrorTable::note.
     const std::uint64_t before = row.changes.load(std::memory_order_acquire);
     feedlane_error_record& r = copy.record;
@@ -64,7 +64,7 @@ Copy copy_of(const shm::ErrorRow& row) {
     }
     r.text[sizeof r.text - 1] = '\0';
     std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the release fence in ErrorTable::note
-    if (before % 2 == 0 && read(row.changes) == before) break;
+    if ((before % 2 == 0 && read(row.changes) == before) || --tries <= 0) break;
     std::this_thread::yield();
   }
   return copy;
@@ -119,8 +119,9 @@ Status read_error(const shm::Segments& segments, std::int32_t index, feedlane_er
   if (index < 0) return FEEDLANE_E_ARGUMENT;
   std::array<Copy, shm::error_rows> copies;
   std::size_t count = 0;
+  int tries = 100;
   for (std::size_t i = 0; i < shm::error_rows; i++) {
-    copies[count] = copy_of(segments.error_rows()[i]);
+    copies[count] = copy_of(segments.error_rows()[i], tries);
     if (copies[count].order != 0) count++;
   }
   if (static_cast<std::size_t>(index) >= count) return FEEDLANE_END;

@@ -2,28 +2,47 @@
 // Finds memfds of another process.
 #include "monitor/files.hpp"
 
-#include <algorithm>
+#include <sys/stat.h>
+
+#include <set>
 #include <string>
 #include <utility>
 
-#include "os/other_process.hpp"
-
 namespace feedlane::monitor {
 
-Status find_files(std::int64_t pid, const char* name, std::vector<File>& out, Error& error) {
-  std::vector<os::OpenFile> all;
-  if (const Status s = os::list_open_files(pid, all, error); s != FEEDLANE_OK) return s;
+Status list_memfds(std::int64_t pid, std::vector<os::OpenFile>& out, Error& error) {
+  return os::list_open_files(pid, "/memfd:feedlane-", out, error);
+}
+
+std::vector<File> files_of(std::int64_t pid, const std::vector<os::OpenFile>& memfds, const char* name) {
   const std::string target = std::string("/memfd:") + name + " (deleted)";
-  for (const os::OpenFile& open : all) {
-    if (open.target != target) continue;
-    File file;
-    if (const Status s = os::open_again(pid, open.number, file.fd, error); s != FEEDLANE_OK) return s;
-    Error gone;
-    if (!file.fd || os::file_id(file.fd.get(), file.id, gone) != FEEDLANE_OK) continue;
-    if (std::none_of(out.begin(), out.end(), [&](const File& f) { return f.id == file.id; }))
-      out.push_back(std::move(file));
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd/";
+  std::vector<File> files;
+  std::set<std::pair<dev_t, ino_t>> seen;
+  for (const os::OpenFile& open : memfds) {
+    struct stat about {};
+    if (open.target != target || ::stat((folder + std::to_string(open.number)).c_str(), &about) != 0) continue;
+    if (seen.emplace(about.st_dev, about.st_ino).second) files.push_back({open.number, {about.st_dev, about.st_ino}});
   }
+  return files;
+}
+
+Status open_file(std::int64_t pid, const File& file, os::Fd& out, Error& error) {
+  if (const Status s = os::open_again(pid, file.number, out, error); s != FEEDLANE_OK) return s;
+  os::FileId found;
+  Error gone;
+  if (out && (os::file_id(out.get(), found, gone) != FEEDLANE_OK || found != file.id)) out.reset();
   return FEEDLANE_OK;
+}
+
+Status check_is_reserved(int control_fd, Error& error) {
+  struct stat about {};
+  if (::fstat(control_fd, &about) != 0) return error.os(errno, "fstat of a segment");
+  const std::int64_t reserved = about.st_blocks * 512;
+  if (reserved >= about.st_size) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_CORRUPT, "control", reserved, about.st_size,
+                      "a control segment of {} bytes has memory for {}: it is not of a loader or a ring", about.st_size,
+                      reserved);
 }
 
 }  // namespace feedlane::monitor

@@ -19,8 +19,8 @@ struct Beginning {
   shm::Geometry geometry;
 };
 
-bool is_control(const File& file, Beginning& out) {
-  return ::pread(file.fd.get(), &out, sizeof out, 0) == sizeof out && out.header.magic == shm::segment_magic &&
+bool is_control(int fd, Beginning& out) {
+  return ::pread(fd, &out, sizeof out, 0) == sizeof out && out.header.magic == shm::segment_magic &&
          out.header.kind == static_cast<std::uint32_t>(shm::SegmentKind::control);
 }
 
@@ -28,14 +28,15 @@ bool is_control(const File& file, Beginning& out) {
 
 Status Monitor::open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor>& out, Error& error) {
   if (nth < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "nth", nth, 0, "nth is {}: loaders are counted from 0", nth);
-  std::vector<File> controls, datas;
-  Status s = find_files(pid, shm::control_name, controls, error);
+  std::vector<os::OpenFile> memfds;
+  Status s = list_memfds(pid, memfds, error);
   if (s != FEEDLANE_OK) return s;
-  if (controls.empty()) return FEEDLANE_END;  // as of most processes: their descriptors are read once
-  if (s = find_files(pid, shm::data_name, datas, error); s != FEEDLANE_OK) return s;
-  for (const File& control : controls) {
+  const std::vector<File> datas = files_of(pid, memfds, shm::data_name);
+  for (const File& file : files_of(pid, memfds, shm::control_name)) {
+    os::Fd control;
+    if (s = open_file(pid, file, control, error); s != FEEDLANE_OK) return s;
     Beginning beginning;
-    if (!is_control(control, beginning)) continue;
+    if (!control || !is_control(control.get(), beginning)) continue;
     const os::FileId id{beginning.geometry.data_device, beginning.geometry.data_inode};
     const auto data = std::find_if(datas.begin(), datas.end(), [&](const File& f) { return f.id == id; });
     // A loader that is being created may have no data segment yet. With another layout the offsets are unknown.
@@ -43,24 +44,30 @@ Status Monitor::open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor
     if (is_ours && (data == datas.end() || beginning.geometry.slots == 0)) continue;
     if (nth-- != 0) continue;
     std::unique_ptr<Monitor> monitor(new Monitor);
-    const int data_fd = data == datas.end() ? -1 : data->fd.get();
-    s = monitor->segments_.watch(control.fd.get(), data_fd, error);
+    os::Fd data_fd;
+    if (data != datas.end()) s = open_file(pid, *data, data_fd, error);
+    if (s == FEEDLANE_OK && is_ours) s = check_is_reserved(control.get(), error);
+    if (s == FEEDLANE_OK) s = monitor->segments_.watch(control.get(), data_fd.get(), error);
     if (s != FEEDLANE_OK) return s;
-    monitor->seen_.reserve(monitor->segments_);
-    monitor->seen_.take(monitor->segments_);
     monitor->pid_ = pid;
+    monitor->take(monitor->seen_);
     out = std::move(monitor);
     return s;
   }
   return FEEDLANE_END;
 }
 
-feedlane_diagnosis Monitor::diagnose() {
-  Snapshot now;
+void Monitor::take(Snapshot& now) const {
   now.reserve(segments_);
-  const std::lock_guard lock(mutex_);
   now.take(segments_);
   now.sees_processes = now.info.pid == pid_;
+  now.take_delays(segments_);
+}
+
+feedlane_diagnosis Monitor::diagnose() {
+  const std::lock_guard lock(mutex_);
+  Snapshot now;
+  take(now);
   const feedlane_diagnosis d = monitor::diagnose(seen_, now);
   seen_ = std::move(now);
   return d;

@@ -31,6 +31,7 @@ class Monitor {
 
  private:
   Monitor() = default;
+  void take(Snapshot& now) const;
   shm::Segments segments_;
   std::int64_t pid_ = 0;
   std::mutex mutex_;

@@ -112,11 +112,14 @@ Look look_at_trace(const shm::Segments& segments, std::uint64_t from, feedlane_b
     return reinterpret_cast<feedlane_batch_record*>(reinterpret_cast<std::byte*>(out) + i * stride);
   };
   // The writer may be at the record after `written`, in the cell of the record `capacity` before it.
-  const auto oldest_valid = [&](std::uint64_t written) { return written + 1 > capacity ? written + 2 - capacity : 1; };
+  const auto oldest_valid = [&](std::uint64_t written) { return written >= capacity ? written - capacity + 2 : 1; };
+  // No loader has written so many: its trace is none.
+  constexpr std::uint64_t most = std::uint64_t{1} << 62;
   // Acquire: pairs with the release store in TraceWriter::append; those records are complete.
   const std::uint64_t written = head.written.load(std::memory_order_acquire);
   const std::uint64_t first = std::max(from, oldest_valid(written));
   Look look;
+  if (written > most) return look;
   for (std::uint64_t s = first; s <= written && look.count < cap; s++, look.count++) {
     feedlane_batch_record record = fresh();
     read_words(cells[(s - 1) % capacity], record);
@@ -140,7 +143,7 @@ Look look_at_trace(const shm::Segments& segments, std::uint64_t from, feedlane_b
 
 Status read_trace(const shm::Segments& segments, std::uint64_t from, feedlane_batch_record* out, std::uint64_t cap,
                   std::uint64_t& count) {
-  constexpr int tries = 100;
+  constexpr int tries = 8;
   count = 0;
   if (segments.plan().geometry.trace_records == 0) return FEEDLANE_E_STATE;
   Look look;

@@ -32,8 +32,8 @@ void add_workers(const feedlane_diagnosis& d, const Snapshot& before, const Snap
   text +=
       text_of("%-7s %8s %6s %9s %9s %9s %7s\n", "worker", "batches", "busy", "work p50", "p99", "wait for", "errors");
   for (std::size_t w = 0; w < after.workers.size(); w++) {
-    const feedlane_histogram work = between(before.timings[w].work, after.timings[w].work);
-    const feedlane_histogram exposed = between(before.timings[w].exposed, after.timings[w].exposed);
+    const Durations work = between(before.work[w], after.work[w]);
+    const Durations exposed = between(before.exposed[w], after.exposed[w]);
     text +=
         text_of("%-7zu %8llu %5.0f%% %9s %9s %9s %7llu\n", w, static_cast<unsigned long long>(work.count),
                 100 * ratio(static_cast<double>(busy_between(before, after, w)), static_cast<double>(d.interval_ns)),
@@ -48,8 +48,11 @@ void add_errors(const Snapshot& after, const shm::Segments& segments, std::strin
   feedlane_error_record e{};
   for (std::int32_t i = 0; read_error(segments, i, e) == FEEDLANE_OK; i++) {
     const auto ago = [&](std::uint64_t ns) { return duration(static_cast<double>(difference(after.at_ns, ns))); };
-    text += text_of("%s %llu times, first %s ago, last %s ago: %s\n", e.kind == 0 ? "error" : "event",
-                    static_cast<unsigned long long>(e.count), ago(e.first_ns).c_str(), ago(e.last_ns).c_str(), e.text);
+    const char* const what = e.kind == 0 ? "error" : "event";
+    if (e.count == 1) text += text_of("%s, %s ago: %s\n", what, ago(e.last_ns).c_str(), e.text);
+    else
+      text += text_of("%s, %llu times, first %s ago, last %s ago: %s\n", what, static_cast<unsigned long long>(e.count),
+                      ago(e.first_ns).c_str(), ago(e.last_ns).c_str(), e.text);
   }
 }
 

@@ -13,15 +13,16 @@
 namespace feedlane::monitor {
 namespace {
 
-bool is_ring(const File& file) {
+bool is_ring(int fd) {
   shm::SegmentHeader header{};
-  return ::pread(file.fd.get(), &header, sizeof header, 0) == sizeof header && header.magic == shm::segment_magic &&
+  return ::pread(fd, &header, sizeof header, 0) == sizeof header && header.magic == shm::segment_magic &&
          header.kind == static_cast<std::uint32_t>(shm::SegmentKind::ring_control);
 }
 
 Status read_control(std::int64_t pid, int fd, feedlane_ring_info& out, Error& error) {
   shm::SegmentPair pair;
-  Status s = pair.attach_control(shm::SegmentKind::ring_control, fd, error);
+  Status s = check_is_reserved(fd, error);
+  if (s == FEEDLANE_OK) s = pair.attach_control(shm::SegmentKind::ring_control, fd, error);
   if (s != FEEDLANE_OK) return s;
   const shm::RingGeometry geometry = *pair.control<shm::RingGeometry>(sizeof(shm::SegmentHeader));
   shm::RingPlan plan;
@@ -45,10 +46,13 @@ Status read_control(std::int64_t pid, int fd, feedlane_ring_info& out, Error& er
 
 Status read_ring(std::int64_t pid, std::int32_t nth, feedlane_ring_info& out, Error& error) {
   if (nth < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "nth", nth, 0, "nth is {}: rings are counted from 0", nth);
-  std::vector<File> files;
-  if (const Status s = find_files(pid, shm::ring_control_name, files, error); s != FEEDLANE_OK) return s;
-  for (const File& file : files)
-    if (is_ring(file) && nth-- == 0) return read_control(pid, file.fd.get(), out, error);
+  std::vector<os::OpenFile> memfds;
+  if (const Status s = list_memfds(pid, memfds, error); s != FEEDLANE_OK) return s;
+  for (const File& file : files_of(pid, memfds, shm::ring_control_name)) {
+    os::Fd fd;
+    if (const Status s = open_file(pid, file, fd, error); s != FEEDLANE_OK) return s;
+    if (fd && is_ring(fd.get()) && nth-- == 0) return read_control(pid, fd.get(), out, error);
+  }
   return FEEDLANE_END;
 }
 

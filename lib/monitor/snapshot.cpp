@@ -7,13 +7,16 @@
 #include "monitor/records.hpp"
 #include "monitor/stats.hpp"
 #include "os/clock.hpp"
+#include "os/other_process.hpp"
 
 namespace feedlane::monitor {
 
 void Snapshot::reserve(const shm::Segments& segments) {
   const shm::Plan& plan = segments.plan();
   workers.resize(plan.geometry.workers);
-  timings.resize(plan.timing_rows());
+  exposed.resize(plan.timing_rows());
+  work.resize(plan.timing_rows());
+  delays.assign(plan.geometry.workers, -1);
   oldest.resize(plan.geometry.workers);
 }
 
@@ -21,14 +24,30 @@ void Snapshot::take(const shm::Segments& segments) {
   stats = read_stats(segments);
   info = read_info(segments);
   for (std::size_t w = 0; w < workers.size(); w++)
-    (void)read_worker_stats(segments, static_cast<std::int32_t>(w), workers[w]);
-  for (std::size_t row = 0; row < timings.size(); row++)
-    (void)read_timings(segments, workers.empty() ? -1 : static_cast<std::int32_t>(row), timings[row]);
-  find_oldest(segments);
+    (void)read_worker_row(segments, static_cast<std::uint32_t>(w), workers[w]);
+  for (std::size_t row = 0; row < work.size(); row++) {
+    const shm::TimingRow& timings = *segments.timing_row(static_cast<std::uint32_t>(row));
+    add_to(exposed[row] = {}, timings.exposed);
+    add_to(work[row] = {}, timings.work);
+  }
+  find_batches(segments);
   at_ns = static_cast<std::uint64_t>(os::now_ns());
 }
 
-void Snapshot::find_oldest(const shm::Segments& segments) {
+void Snapshot::take_delays(const shm::Segments& segments) {
+  if (!sees_processes) return;
+  trainer_delay = os::run_delay_ns(info.pid);
+  for (std::size_t w = 0; w < workers.size(); w++) {
+    const shm::WorkerRow& row = *segments.worker_row(static_cast<std::uint32_t>(w));
+    // A process's own number of its thread may be that of another PID namespace. Relaxed: only a statistic.
+    const bool is_thread = info.start == FEEDLANE_START_THREAD;
+    delays[w] = os::run_delay_ns(is_thread ? static_cast<std::int64_t>(row.thread.load(std::memory_order_relaxed))
+                                           : workers[w].pid);
+  }
+}
+
+// The batch that each worker has in hand, and the oldest one that it has not answered, in one pass over the slots.
+void Snapshot::find_batches(const shm::Segments& segments) {
   std::fill(oldest.begin(), oldest.end(), feedlane_batch_record{});
   feedlane_batch_record record{};
   for (std::uint64_t slot = 0; read_slot(segments, slot, record) == FEEDLANE_OK; slot++) {
@@ -37,7 +56,10 @@ void Snapshot::find_oldest(const shm::Segments& segments) {
     // Answered, although the trainer has not looked. What the worker says is a hint. Relaxed: only a statistic.
     const shm::WorkerRow& row = *segments.worker_row(static_cast<std::uint32_t>(w));
     const bool is_begun = row.begun_through.load(std::memory_order_relaxed) >= record.task;
-    if (is_begun && row.started_task.load(std::memory_order_relaxed) != record.task) continue;
+    const bool is_in_hand = row.started_task.load(std::memory_order_relaxed) == record.task;
+    if (is_in_hand && workers[w].task_since_ns != 0)
+      add_batch(segments, record, static_cast<std::uint32_t>(w), workers[w]);
+    if (is_begun && !is_in_hand) continue;
     if (oldest[w].task == 0 || record.dispatched_ns < oldest[w].dispatched_ns) oldest[w] = record;
   }
 }
@@ -65,6 +87,7 @@ void EpochFigures::read(const shm::Segments& segments, Snapshot& before, Snapsho
   before.reserve(segments);
   after.reserve(segments);
   after.take(segments);
+  after.take_delays(segments);
   const std::lock_guard lock(mutex_);  // for one copy: begin and next wait for it
   before = begin_;
   if (end_ns_ != 0) after.at_ns = std::min(after.at_ns, end_ns_);
@@ -90,9 +113,20 @@ std::uint64_t busy_between(const Snapshot& before, const Snapshot& after, std::s
   return std::min(difference(until_now, until_then), difference(after.at_ns, before.at_ns));
 }
 
-feedlane_histogram between(const feedlane_histogram& before, const feedlane_histogram& after) {
-  feedlane_histogram result{};
-  for (std::size_t b = 0; b < FEEDLANE_HISTOGRAM_BUCKETS; b++)
+double delay_between(const Snapshot& before, const Snapshot& after, std::size_t worker) {
+  const std::int64_t until_now = after.delays[worker];
+  const std::int64_t until_then = before.delays[worker];
+  if (until_now < 0) return -1;
+  if (until_then >= 0 && before.workers[worker].generation == after.workers[worker].generation)
+    return static_cast<double>(std::max<std::int64_t>(until_now - until_then, 0));
+  const auto age = static_cast<double>(difference(after.at_ns, after.workers[worker].state_since_ns));
+  const auto span = static_cast<double>(difference(after.at_ns, before.at_ns));
+  return std::min(static_cast<double>(until_now) * std::min(1.0, span / std::max(1.0, age)), span);
+}
+
+Durations between(const Durations& before, const Durations& after) {
+  Durations result;
+  for (std::size_t b = 0; b < shm::histogram_buckets; b++)
     result.count += result.buckets[b] = difference(after.buckets[b], before.buckets[b]);
   result.sum_ns = difference(after.sum_ns, before.sum_ns);
   return result;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "feedlane/observe.h"
+#include "monitor/histogram.hpp"
 #include "shm/segment.hpp"
 
 namespace feedlane::monitor {
@@ -16,7 +17,11 @@ struct Snapshot {
   feedlane_stats stats{};
   feedlane_loader_info info{};
   std::vector<feedlane_worker_stats> workers;
-  std::vector<feedlane_timings> timings;  // of each worker; inline: one row
+  // Of each worker; inline: one row.
+  std::vector<Durations> exposed, work;
+  // For how long each worker's thread, and the trainer's first one, was ready to run and did not, since it began; -1: not known.
+  std::vector<std::int64_t> delays;
+  std::int64_t trainer_delay = -1;
   // Of each worker, the oldest task that it was sent and has not answered; `task` 0: none.
   std::vector<feedlane_batch_record> oldest;
   // Whether the workers' pids are those of this process's PID namespace.
@@ -25,9 +30,11 @@ struct Snapshot {
   // Memory for a loader's figures, so that `take` cannot fail.
   void reserve(const shm::Segments& segments);
   void take(const shm::Segments& segments);
+  // Reads `delays` from /proc. Only for processes that `sees_processes`.
+  void take_delays(const shm::Segments& segments);
 
  private:
-  void find_oldest(const shm::Segments& segments);
+  void find_batches(const shm::Segments& segments);
 };
 
 // The figures at the beginning of the newest epoch, and when it ended. Thread safety: any thread.
@@ -51,7 +58,10 @@ inline std::uint64_t difference(std::uint64_t after, std::uint64_t before) {
 }
 // For how long a worker had tasks in hand between two snapshots.
 std::uint64_t busy_between(const Snapshot& before, const Snapshot& after, std::size_t worker);
+// For how long a worker was ready to run and did not between two snapshots, or -1. Where only the later one knows it, the part of
+// the worker's life that lies between them.
+double delay_between(const Snapshot& before, const Snapshot& after, std::size_t worker);
 // What was counted between two snapshots. Never negative.
-feedlane_histogram between(const feedlane_histogram& before, const feedlane_histogram& after);
+Durations between(const Durations& before, const Durations& after);
 
 }  // namespace feedlane::monitor

@@ -65,24 +65,25 @@ feedlane_stats read_stats(const shm::Segments& segments) {
 
 namespace {
 
-// Which batch a task is, if a slot has it, and its row in progress. What a worker says of both may be anything.
-void find_batch(const shm::Segments& segments, std::uint64_t task, std::uint64_t row, feedlane_worker_stats& out) {
-  feedlane_batch_record record;
-  for (std::uint64_t slot = 0; read_slot(segments, slot, record) == FEEDLANE_OK; slot++) {
-    if (record.task != task) continue;
-    out.epoch = record.epoch;
-    out.batch = record.batch;
-    if (row < record.rows) out.row = static_cast<std::int64_t>(row);
+// Slots that are looked at for all workers together, so that a segment of any size costs milliseconds.
+constexpr std::uint64_t most_looks = std::uint64_t{1} << 18;
+
+// Which batch a task is, if a slot has it. What a worker says of its task may be anything.
+void find_batch(const shm::Segments& segments, std::uint64_t task, std::uint32_t w, feedlane_worker_stats& out) {
+  const shm::Geometry& geometry = segments.plan().geometry;
+  const std::uint64_t looks = std::min<std::uint64_t>(geometry.slots, most_looks / geometry.workers);
+  for (std::uint64_t slot = 0; slot < looks; slot++) {
+    if (read(segments.slot_record(static_cast<std::uint32_t>(slot))->task) != task) continue;
+    feedlane_batch_record record;
+    (void)read_slot(segments, slot, record);
+    if (record.task == task) add_batch(segments, record, w, out);
     return;
   }
 }
 
 }  // namespace
 
-Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, feedlane_worker_stats& out) {
-  if (worker < 0) return FEEDLANE_E_ARGUMENT;
-  const auto w = static_cast<std::uint32_t>(worker);
-  if (w >= segments.plan().geometry.workers) return FEEDLANE_END;
+std::uint64_t read_worker_row(const shm::Segments& segments, std::uint32_t w, feedlane_worker_stats& out) {
   const shm::TrainerRow& trainers = *segments.trainer_row(w);
   const shm::WorkerRow& own = *segments.worker_row(w);
   out = {};
@@ -99,9 +100,24 @@ Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, fee
   out.state_since_ns = read(trainers.state_since_ns);
   out.epoch = out.batch = out.row = -1;
   const std::uint64_t task = read(own.started_task);
-  if (task == 0 || out.state != FEEDLANE_WORKER_READY) return FEEDLANE_OK;
+  if (task == 0 || out.state != FEEDLANE_WORKER_READY) return 0;
   out.task_since_ns = std::min(read(own.started_ns), static_cast<std::uint64_t>(os::now_ns()));
-  find_batch(segments, task, read(own.started_sample), out);
+  return task;
+}
+
+void add_batch(const shm::Segments& segments, const feedlane_batch_record& record, std::uint32_t w,
+               feedlane_worker_stats& out) {
+  out.epoch = record.epoch;
+  out.batch = record.batch;
+  const std::uint64_t row = read(segments.worker_row(w)->started_sample);
+  if (row < record.rows) out.row = static_cast<std::int64_t>(row);
+}
+
+Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, feedlane_worker_stats& out) {
+  if (worker < 0) return FEEDLANE_E_ARGUMENT;
+  const auto w = static_cast<std::uint32_t>(worker);
+  if (w >= segments.plan().geometry.workers) return FEEDLANE_END;
+  if (const std::uint64_t task = read_worker_row(segments, w, out); task != 0) find_batch(segments, task, w, out);
   return FEEDLANE_OK;
 }
 
@@ -111,16 +127,20 @@ Status read_timings(const shm::Segments& segments, std::int32_t worker, feedlane
   if (worker >= static_cast<std::int32_t>(plan.geometry.workers)) return FEEDLANE_END;
   out = {};
   out.size = sizeof out;
-  for (std::uint32_t row = 0; row < plan.timing_rows(); row++) {
-    if (worker >= 0 && row != static_cast<std::uint32_t>(worker)) continue;
-    const shm::TimingRow& timings = *segments.timing_row(row);
-    add_to(out.exposed, timings.exposed);
-    add_to(out.start, timings.start);
-    add_to(out.queue, timings.queue);
-    add_to(out.work, timings.work);
-    add_to(out.ready, timings.ready);
-    add_to(out.hold, timings.hold);
-  }
+  const std::uint32_t first = worker < 0 ? 0 : static_cast<std::uint32_t>(worker);
+  const std::uint32_t end = worker < 0 ? static_cast<std::uint32_t>(plan.timing_rows()) : first + 1;
+  const auto add = [&](shm::Histogram shm::TimingRow::*step, feedlane_histogram& to, feedlane_percentiles& at) {
+    Durations sum;
+    for (std::uint32_t row = first; row < end; row++) add_to(sum, segments.timing_row(row)->*step);
+    to = by_powers(sum);
+    at = percentiles(sum);
+  };
+  add(&shm::TimingRow::exposed, out.exposed, out.exposed_percentiles);
+  add(&shm::TimingRow::start, out.start, out.start_percentiles);
+  add(&shm::TimingRow::queue, out.queue, out.queue_percentiles);
+  add(&shm::TimingRow::work, out.work, out.work_percentiles);
+  add(&shm::TimingRow::ready, out.ready, out.ready_percentiles);
+  add(&shm::TimingRow::hold, out.hold, out.hold_percentiles);
   return FEEDLANE_OK;
 }
 

@@ -5,8 +5,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -27,7 +31,7 @@ Status refuse_dead(std::int64_t pid, Error& error) {
 // What this process lacks; other reasons are about the other process or its descriptor.
 bool is_shortage(int reason) { return reason == EMFILE || reason == ENFILE || reason == ENOMEM; }
 
-Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
+Status read_folder(std::int64_t pid, std::string_view prefix, std::vector<OpenFile>& out, Error& error) {
   const std::string folder = folder_of(pid);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);
   if (!entries) {
@@ -43,11 +47,13 @@ Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
     if (entry == nullptr) break;
     if (entry->d_name[0] == '.') continue;
     char target[PATH_MAX];
-    const ssize_t length = ::readlink((folder + "/" + entry->d_name).c_str(), target, sizeof target);
+    const ssize_t length = ::readlinkat(::dirfd(entries.get()), entry->d_name, target, sizeof target);
     if (length < 0 && is_shortage(errno))
       return error.os(errno, "reading descriptor {} of process {}", entry->d_name, pid);
     // length < 0: it has been closed meanwhile.
-    if (length > 0) out.push_back({std::atoi(entry->d_name), std::string(target, static_cast<std::size_t>(length))});
+    if (length <= 0) continue;
+    const std::string_view name(target, static_cast<std::size_t>(length));
+    if (name.starts_with(prefix)) out.push_back({std::atoi(entry->d_name), std::string(name)});
   }
   std::sort(out.begin(), out.end(), [](const OpenFile& a, const OpenFile& b) { return a.number < b.number; });
   return FEEDLANE_OK;
@@ -55,7 +61,7 @@ Status read_folder(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
 
 }  // namespace
 
-Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& error) {
+Status list_open_files(std::int64_t pid, std::string_view prefix, std::vector<OpenFile>& out, Error& error) {
   if (pid <= 0) return error.refuse(FEEDLANE_E_ARGUMENT, "pid", pid, 1, "{} is no process", pid);
   if (pid > INT_MAX) return refuse_dead(pid, error);
   Fd process;
@@ -63,7 +69,7 @@ Status list_open_files(std::int64_t pid, std::vector<OpenFile>& out, Error& erro
     // EINVAL: the id of a thread that doesn't lead its process.
     return error.os_errno == ESRCH || error.os_errno == EINVAL ? refuse_dead(pid, error) : s;
   out.clear();
-  const Status s = read_folder(pid, out, error);
+  const Status s = read_folder(pid, prefix, out, error);
   // A process that has ended but wasn't reaped has no descriptors, or none that may be read.
   return has_ended(process.get()) ? refuse_dead(pid, error) : s;
 }
@@ -73,9 +79,22 @@ Status open_again(std::int64_t pid, int number, Fd& out, Error& error) {
   // The file may be anything: opening a FIFO must not wait, and a terminal must not become this process's controlling one.
   Fd opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!opened && is_shortage(errno)) return error.os(errno, "opening descriptor {} of process {}", number, pid);
-  if (get_seals(opened.get()) < 0) opened.reset();
+  struct statfs system {};
+  if (get_seals(opened.get()) < 0 || ::fstatfs(opened.get(), &system) != 0 || system.f_type == HUGETLBFS_MAGIC)
+    opened.reset();
   out = std::move(opened);
   return FEEDLANE_OK;
+}
+
+std::int64_t run_delay_ns(std::int64_t thread) {
+  if (thread <= 0) return -1;
+  const Fd file(::open(("/proc/" + std::to_string(thread) + "/schedstat").c_str(), O_RDONLY | O_CLOEXEC));
+  char text[96] = {};
+  if (!file || ::read(file.get(), text, sizeof text - 1) <= 0) return -1;
+  unsigned long long ran = 0;
+  long long waited = 0;
+  // A kernel that does not count says "0 0 0".
+  return std::sscanf(text, "%llu %lld", &ran, &waited) == 2 && ran != 0 ? waited : -1;
 }
 
 std::string describe_process(std::int64_t pid) {

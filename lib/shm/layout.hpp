@@ -29,7 +29,7 @@ using Word32 = std::atomic<std::uint32_t>;
 static_assert(Word64::is_always_lock_free && Word32::is_always_lock_free && sizeof(Word64) == 8 && sizeof(Word32) == 4);
 
 constexpr std::uint64_t segment_magic = 0x454e414c44454546;  // "FEEDLANE"
-constexpr std::uint16_t format_major = 5;
+constexpr std::uint16_t format_major = 6;
 constexpr std::uint16_t format_minor = 0;
 constexpr std::uint32_t byte_order_mark = 0x01020304;
 enum class SegmentKind : std::uint32_t {
@@ -159,13 +159,14 @@ struct LoaderFacts {
 };
 static_assert(sizeof(LoaderFacts) == 112 && offsetof(LoaderFacts, name) == 48);
 
-// control: how often which duration occurred. Bucket 0: 0 ns; b: 2^(b-1) to 2^b - 1 ns; the last one: all longer ones.
-constexpr std::size_t histogram_buckets = FEEDLANE_HISTOGRAM_BUCKETS;
+// control: how often each duration occurred. Buckets 0 to 7: so many ns. Beyond, each power of two has eight buckets of equal
+// width: 8 (e - 2) + i counts 2^e (1 + i / 8) ns and longer, up to the next bucket; the last one counts all longer durations.
+constexpr std::size_t histogram_buckets = 351;
 struct Histogram {
   Word64 sum_ns;
   Word64 buckets[histogram_buckets];
 };
-static_assert(sizeof(Histogram) == 384);
+static_assert(sizeof(Histogram) == 2816);
 
 // control: one a worker, at least one. How long the steps of its batches took: see feedlane_timings.
 struct TimingRow {
@@ -176,7 +177,7 @@ struct TimingRow {
   Histogram ready;
   Histogram hold;
 };
-static_assert(sizeof(TimingRow) == 2304);
+static_assert(sizeof(TimingRow) == 16896);
 
 // control: a batch and its stamps (CLOCK_MONOTONIC, ns; 0: has not happened). One a slot, and the records of the trace. The
 // loader's one thread writes all but `released_ns` of a slot's, which the thread that frees the slot writes. See
@@ -268,9 +269,10 @@ struct WorkerRow {
   Word64 errors;
   Word64 work_ns;
   Word64 wait_ns;
+  Word64 thread;  // the kernel's id of the thread that is this worker, as that thread sees itself; 0: not said
 };
 static_assert(sizeof(WorkerRow) == 384 && offsetof(WorkerRow, task_position) == 128 &&
-              offsetof(WorkerRow, tasks) == 256);
+              offsetof(WorkerRow, tasks) == 256 && offsetof(WorkerRow, thread) == 304);
 
 // In a cell of a task ring (control).
 struct TaskMessage {

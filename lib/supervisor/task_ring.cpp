@@ -25,6 +25,7 @@ void TaskRing::reset(int worker_event) {
   // What a predecessor left. Relaxed: the welcome, which is sent over the socket, comes after it.
   row_->sleeping.store(0, std::memory_order_relaxed);
   row_->started_task.store(0, std::memory_order_relaxed);
+  row_->thread.store(0, std::memory_order_relaxed);
   row_->begun_through.store(0, std::memory_order_relaxed);
   row_->passed_over.store(0, std::memory_order_relaxed);
   bell_ = ring::Doorbell(&row_->sleeping, worker_event);

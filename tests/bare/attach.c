@@ -149,7 +149,7 @@ static struct plan make_plan(const struct Geometry *g) {
   p.task_rings = region(&end, 4096, g->workers * p.ring_bytes);
   p.index_lists = region(&end, 4096, g->slots * p.list_stride);
   p.facts = region(&end, 128, 112);  // this and the following: for monitors
-  p.timings = region(&end, 128, g->workers * (uint64_t)2304);
+  p.timings = region(&end, 128, g->workers * (uint64_t)16896);
   p.errors = region(&end, 128, ERROR_ROWS * 272);
   p.slot_records = region(&end, 128, g->slots * (uint64_t)128);
   p.trace_head = region(&end, 128, g->trace_records == 0 ? 0 : 128);
@@ -324,6 +324,7 @@ int attach(struct worker *w, int socket) {
   w->p = w->welcome.task_start;
   w->r = w->welcome.result_start;
   atomic_store_explicit(&w->row->task_position, w->p, memory_order_release);
+  atomic_store_explicit(&w->row->thread, (uint64_t)gettid(), memory_order_relaxed);
   w->reservations = calloc(w->geometry.slots, sizeof *w->reservations);
   if (w->reservations == NULL) return fail_os("memory for the slots");
   w->epoll = epoll_create1(EPOLL_CLOEXEC);

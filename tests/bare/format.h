@@ -10,9 +10,9 @@
 // ---- Constants: names as on the page, in capitals ----
 
 #define SEGMENT_MAGIC 0x454e414c44454546u
-#define FORMAT_MAJOR 5u
+#define FORMAT_MAJOR 6u
 #define BYTE_ORDER_MARK 0x01020304u
-#define LAYOUT_HASH 0xfcad2c66158659deu
+#define LAYOUT_HASH 0xa26433f8c8018f2bu
 #define WRITER_DISTANCE 128
 #define CELL_LINE 64u
 #define PAYLOAD_ALIGNMENT 4096u
@@ -139,6 +139,7 @@ struct WorkerRow {
   _Atomic uint64_t errors;
   _Atomic uint64_t work_ns;
   _Atomic uint64_t wait_ns;
+  _Atomic uint64_t thread;
 };
 
 struct ResultMessage {

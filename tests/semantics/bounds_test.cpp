@@ -14,66 +14,87 @@
 
 using namespace feedlane::test;
 
+namespace {
+
+// Calls `run` with a time and then with twice that, until it returns true: on a machine that is busy with others a process waits
+// milliseconds for a processor, and that really bounds a run whose own times are as short.
+template <class F>
+void for_longer_and_longer(std::int64_t first_ns, F&& run) {
+  constexpr int doublings = 6;
+  for (int i = 0; i < doublings; i++)
+    if (run(first_ns << i)) return;
+  CHECK_MESSAGE(false, "the bound was never the one of the run");
+}
+
+bool check_bound(const feedlane_diagnosis& d, std::int32_t bound) {
+  if (d.bound != bound) MESSAGE(d.text);
+  return d.bound == bound;
+}
+
+}  // namespace
+
 TEST_CASE("the bound of a run: the data set, the trainer, one slow worker") {
   Slow slow;
-  {
-    slow.sample_ns = 3'000'000;
+  for_longer_and_longer(3'000'000, [&](std::int64_t sample_ns) {
+    slow.sample_ns = sample_ns;
     Setup s(60, 1);
     s.forked(2, slow_dataset(slow));
     const Loader l = s.create();
     (void)take_epoch(l.get(), 0);
     const feedlane_diagnosis d = diagnosis_of(l.get());
-    CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_DATA, d.text);
     CHECK(d.batches == 60);
     CHECK(d.samples == 60);
     CHECK(d.worker == -1);
-  }
-  {
-    slow.sample_ns = 0;
+    return check_bound(d, FEEDLANE_BOUND_DATA);
+  });
+  slow.sample_ns = 0;
+  for_longer_and_longer(5'000'000, [&](std::int64_t batch_ns) {
     Setup s(60, 1);
     s.forked(2, slow_dataset(slow));
     s.config.keep_workers = 1;
     const Loader l = s.create();
     (void)take_epoch(l.get(), 0);
     begin(l.get(), 1);
-    train_slowly(l.get(), 5'000'000);
+    train_slowly(l.get(), batch_ns);
     const feedlane_diagnosis d = diagnosis_of(l.get());
-    CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_TRAINER, d.text);
     CHECK(d.asked == 59);
-    CHECK(d.ready >= 50);
     CHECK(report_of(l.get()).find("epoch 1: 60 batches of 60") == 0);
+    if (!check_bound(d, FEEDLANE_BOUND_TRAINER)) return false;
     CHECK(report_of(l.get()).find("bound: the trainer") != std::string::npos);
-  }
-  {
-    slow.sample_ns = 4'000'000;
-    slow.slow_worker = 1;
+    return d.ready >= 50;
+  });
+  slow.slow_worker = 1;
+  for_longer_and_longer(4'000'000, [&](std::int64_t sample_ns) {
+    slow.sample_ns = sample_ns;
     Setup s(80, 1);
     s.forked(3, slow_dataset(slow));
     const Loader l = s.create();
     (void)take_epoch(l.get(), 0);
     const feedlane_diagnosis d = diagnosis_of(l.get());
-    CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_WORKER, d.text);
-    CHECK_MESSAGE(d.worker == 1, d.text);
-  }
+    return check_bound(d, FEEDLANE_BOUND_WORKER) && d.worker == 1;
+  });
 }
 
 TEST_CASE("the bound of a run: a start that takes long does not make a slow trainer a slow data set") {
   Slow slow;
-  slow.open_ns = 80'000'000;
-  Setup s(60, 1);
-  s.forked(2, slow_dataset(slow));
-  const Loader l = s.create();
-  begin(l.get(), 0);
-  train_slowly(l.get(), 8'000'000);
-  const feedlane_diagnosis d = diagnosis_of(l.get());
-  CHECK(d.start_ns > d.interval_ns / 20);
-  CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_TRAINER, d.text);
+  for_longer_and_longer(8'000'000, [&](std::int64_t batch_ns) {
+    slow.open_ns = 10 * batch_ns;
+    Setup s(60, 1);
+    s.forked(2, slow_dataset(slow));
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    train_slowly(l.get(), batch_ns);
+    const feedlane_diagnosis d = diagnosis_of(l.get());
+    CHECK(d.start_ns > d.interval_ns / 20);
+    return check_bound(d, FEEDLANE_BOUND_TRAINER);
+  });
 }
 
 TEST_CASE("the bound of a run: a stopped worker is named, while next waits for it") {
   Setup s(100, 1);
   s.workers(2);
   s.config.keep_workers = 1;
+  s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;  // else the other worker may take over all that this one had to do
   const Loader l = s.create();
   begin(l.get(), 0);
   wait_until_ready(l.get(), 2);

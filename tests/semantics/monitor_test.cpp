@@ -267,7 +267,7 @@ TEST_CASE("a loader of a library with another layout is E_ABI") {
   struct {
     std::uint64_t magic = 0x454e414c44454546;
     std::uint32_t kind = 1;
-    std::uint16_t major = 5, minor = 0;
+    std::uint16_t major = 6, minor = 0;
     std::uint32_t byte_order = 0x01020304;
     std::uint32_t page_bytes = 4096;
     std::uint64_t layout_hash = 42;

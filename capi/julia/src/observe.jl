@@ -60,13 +60,13 @@ info(loader::Loader) = calling(loader.handle) do address
     return merge(named(out[]), (start=0 <= start < length(STARTS) ? STARTS[start + 1] : :unknown,))
 end
 
-const BOUNDS = (:nothing, :trainer, :data, :worker, :slots, :starting)
+const BOUNDS = (:nothing, :trainer, :data, :worker, :slots, :starting, :processors)
 
 """
     Feedlane.diagnose(loader)
 
 What bounded the present epoch since it began, or the newest one: a named tuple with the members of `feedlane_diagnosis`;
-`bound` is one of `:nothing`, `:trainer`, `:data`, `:worker`, `:slots` and `:starting`. Any task.
+`bound` is one of `:nothing`, `:trainer`, `:data`, `:worker`, `:slots`, `:starting` and `:processors`. Any task.
 """
 diagnose(loader::Loader) = calling(loader.handle) do address
     out = struct_of(L.feedlane_diagnosis)

@@ -37,6 +37,11 @@ inline PyObject* to_python(const feedlane_histogram& h) {
                  : nullptr;
 }
 
+inline PyObject* to_python(const feedlane_percentiles& p) {
+  return Py_BuildValue("{sKsKsK}", "p50_ns", static_cast<unsigned long long>(p.p50_ns), "p90_ns",
+                       static_cast<unsigned long long>(p.p90_ns), "p99_ns", static_cast<unsigned long long>(p.p99_ns));
+}
+
 // OverflowError beyond the type's range, TypeError for what is no integer.
 template <typename Integer>
 bool from_python(PyObject* object, const char* name, Integer& value) {

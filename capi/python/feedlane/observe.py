@@ -124,7 +124,7 @@ class Observed:
         return self._figures().report()
 
     def diagnose(self) -> Diagnosis:
-        """What bounded the epoch: `bound` is "trainer", "data", "worker" (`worker` says which), "slots", "starting", or
+        """What bounded the epoch: `bound` is "trainer", "data", "worker" (`worker` says which), "slots", "starting", "processors", or
         "nothing" where no epoch has begun; `text` and `advice` say it in words."""
         return self._figures().diagnose()
 

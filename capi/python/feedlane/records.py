@@ -118,6 +118,14 @@ class Histogram(TypedDict):
     buckets: list[int]
 
 
+class Percentiles(TypedDict):
+    """How long one half, 90 % and 99 % of the durations lasted at most, to an eighth; 0: there are none (feedlane_percentiles)."""
+
+    p50_ns: int
+    p90_ns: int
+    p99_ns: int
+
+
 class Timings(TypedDict):
     """How long the steps of batches took (feedlane_timings)."""
 
@@ -127,6 +135,12 @@ class Timings(TypedDict):
     work: Histogram
     ready: Histogram
     hold: Histogram
+    exposed_percentiles: Percentiles
+    start_percentiles: Percentiles
+    queue_percentiles: Percentiles
+    work_percentiles: Percentiles
+    ready_percentiles: Percentiles
+    hold_percentiles: Percentiles
 
 
 class BatchRecord(TypedDict):
@@ -151,7 +165,7 @@ class BatchRecord(TypedDict):
     exposed_ns: int
 
 
-Bound = Literal["nothing", "trainer", "data", "worker", "slots", "starting"]
+Bound = Literal["nothing", "trainer", "data", "worker", "slots", "starting", "processors"]
 """What bounds a run (FEEDLANE_BOUND_*)."""
 
 

@@ -144,8 +144,9 @@ TEST_CASE("a duration is counted in the bucket of its power of two") {
   for (const std::uint64_t ns : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
                                  std::uint64_t{1023}, std::uint64_t{1024}, UINT64_MAX / 2})
     observe(histogram, ns);
-  feedlane_histogram h{};
-  add_to(h, histogram);
+  Durations all;
+  add_to(all, histogram);
+  const feedlane_histogram h = by_powers(all);
   CHECK(h.count == 7);
   CHECK(h.buckets[0] == 1);
   CHECK(h.buckets[1] == 1);
@@ -154,4 +155,37 @@ TEST_CASE("a duration is counted in the bucket of its power of two") {
   CHECK(h.buckets[11] == 1);
   CHECK(h.buckets[FEEDLANE_HISTOGRAM_BUCKETS - 1] == 1);
   CHECK(h.sum_ns == 6 + 1023 + 1024 + UINT64_MAX / 2);
+}
+
+TEST_CASE("a bucket of a histogram is an eighth of a power of two wide, and a percentile at most that from the truth") {
+  CHECK(bucket_of(0) == 0);
+  CHECK(bucket_of(7) == 7);
+  CHECK(bucket_of(8) == 8);
+  CHECK(bucket_of(UINT64_MAX) == shm::histogram_buckets - 1);
+  for (std::size_t b = 0; b + 1 < shm::histogram_buckets; b++) {
+    CAPTURE(b);
+    CHECK(bucket_of(bucket_start(b)) == b);
+    CHECK(bucket_of(bucket_start(b + 1) - 1) == b);
+  }
+  for (const std::uint64_t ns : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{36'000'000}, std::uint64_t{320'000'000}}) {
+    CAPTURE(ns);
+    shm::Histogram histogram{};
+    for (int i = 0; i < 1000; i++) observe(histogram, ns);
+    Durations all;
+    add_to(all, histogram);
+    const feedlane_percentiles p = percentiles(all);
+    for (const std::uint64_t at : {p.p50_ns, p.p90_ns, p.p99_ns}) {
+      CHECK(at <= ns + ns / 8);
+      CHECK(at >= ns - ns / 8);
+    }
+  }
+}
+
+TEST_CASE("a trace whose head says that it has 2^64 - 1 records has none") {
+  const auto segments = make_segments();
+  segments->trace_head()->written.store(UINT64_MAX, std::memory_order_relaxed);
+  auto records = room(8);
+  std::uint64_t count = 1;
+  CHECK(read_trace(*segments, 0, records.data(), records.size(), count) == FEEDLANE_END);
+  CHECK(count == 0);
 }

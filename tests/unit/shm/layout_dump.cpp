@@ -138,6 +138,7 @@ void print_data() {
   FIELD(WorkerRow, started_sample), FIELD(WorkerRow, started_ns), FIELD(WorkerRow, begun_through),
       FIELD(WorkerRow, passed_over), FIELD(WorkerRow, tasks), FIELD(WorkerRow, samples);
   FIELD(WorkerRow, bytes), FIELD(WorkerRow, errors), FIELD(WorkerRow, work_ns), FIELD(WorkerRow, wait_ns);
+  FIELD(WorkerRow, thread);
   STRUCT(ResultMessage);
   FIELD(ResultMessage, id), FIELD(ResultMessage, slot), FIELD(ResultMessage, attempt), FIELD(ResultMessage, status);
   FIELD(ResultMessage, rows), FIELD(ResultMessage, begun_ns), FIELD(ResultMessage, committed_ns);

@@ -89,6 +89,12 @@ struct feedlane_histogram
     buckets::NTuple{47,UInt64}
 end
 
+struct feedlane_percentiles
+    p50_ns::UInt64
+    p90_ns::UInt64
+    p99_ns::UInt64
+end
+
 struct feedlane_timings
     size::Csize_t
     exposed::feedlane_histogram
@@ -97,6 +103,12 @@ struct feedlane_timings
     work::feedlane_histogram
     ready::feedlane_histogram
     hold::feedlane_histogram
+    exposed_percentiles::feedlane_percentiles
+    start_percentiles::feedlane_percentiles
+    queue_percentiles::feedlane_percentiles
+    work_percentiles::feedlane_percentiles
+    ready_percentiles::feedlane_percentiles
+    hold_percentiles::feedlane_percentiles
 end
 
 struct feedlane_batch_record

@@ -37,6 +37,13 @@ structs! {
         pub buckets: [u64; FEEDLANE_HISTOGRAM_BUCKETS],
     }
 
+    /// How long parts of the durations lasted at most.
+    pub struct feedlane_percentiles {
+        pub p50_ns: u64,
+        pub p90_ns: u64,
+        pub p99_ns: u64,
+    }
+
     /// How long the steps of batches took.
     pub struct feedlane_timings {
         pub size: usize,
@@ -46,6 +53,12 @@ structs! {
         pub work: feedlane_histogram,
         pub ready: feedlane_histogram,
         pub hold: feedlane_histogram,
+        pub exposed_percentiles: feedlane_percentiles,
+        pub start_percentiles: feedlane_percentiles,
+        pub queue_percentiles: feedlane_percentiles,
+        pub work_percentiles: feedlane_percentiles,
+        pub ready_percentiles: feedlane_percentiles,
+        pub hold_percentiles: feedlane_percentiles,
     }
 
     /// One batch and its stamps.

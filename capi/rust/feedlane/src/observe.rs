@@ -105,11 +105,24 @@ pub struct Histogram {
     pub sum_ns: u64,
     /// 0 counts durations of 0 ns, b those of 2^(b-1) to 2^b - 1 ns, the last one all longer ones.
     pub buckets: [u64; sys::FEEDLANE_HISTOGRAM_BUCKETS],
+    /// One half of the durations lasted at most so long, to an eighth; 0: there are none.
+    pub p50_ns: u64,
+    /// 90 % of them.
+    pub p90_ns: u64,
+    /// 99 % of them.
+    pub p99_ns: u64,
 }
 
 impl Histogram {
-    fn from_c(raw: &sys::feedlane_histogram) -> Self {
-        Histogram { count: raw.count, sum_ns: raw.sum_ns, buckets: raw.buckets }
+    fn from_c(raw: &sys::feedlane_histogram, at: &sys::feedlane_percentiles) -> Self {
+        Histogram {
+            count: raw.count,
+            sum_ns: raw.sum_ns,
+            buckets: raw.buckets,
+            p50_ns: at.p50_ns,
+            p90_ns: at.p90_ns,
+            p99_ns: at.p99_ns,
+        }
     }
 }
 
@@ -219,7 +232,7 @@ pub enum Bound {
     Nothing,
     /// Batches were there when the trainer wanted them.
     Trainer,
-    /// All workers were busy, and the trainer waited.
+    /// Workers were busy, and the trainer waited.
     Data,
     /// One worker, which is slow, stopped or stuck.
     Worker,
@@ -227,6 +240,8 @@ pub enum Bound {
     Slots,
     /// Workers start, or open their data sets.
     Starting,
+    /// Processes could run and did not, or workers idled while the trainer waited.
+    Processors,
     /// Of a later library.
     Other(i32),
 }
@@ -268,6 +283,7 @@ impl Diagnosis {
                 sys::FEEDLANE_BOUND_WORKER => Bound::Worker,
                 sys::FEEDLANE_BOUND_SLOTS => Bound::Slots,
                 sys::FEEDLANE_BOUND_STARTING => Bound::Starting,
+                sys::FEEDLANE_BOUND_PROCESSORS => Bound::Processors,
                 other => Bound::Other(other),
             },
             worker: Some(raw.worker).filter(|w| *w >= 0),
@@ -301,12 +317,12 @@ pub(crate) fn timings(read: impl FnOnce(*mut sys::feedlane_timings) -> i32) -> R
     let mut out = sys::feedlane_timings::new();
     let status = spoken(read(&mut out))?;
     Ok(Some(out).filter(|_| status == Status::OK).map(|raw| Timings {
-        exposed: Histogram::from_c(&raw.exposed),
-        start: Histogram::from_c(&raw.start),
-        queue: Histogram::from_c(&raw.queue),
-        work: Histogram::from_c(&raw.work),
-        ready: Histogram::from_c(&raw.ready),
-        hold: Histogram::from_c(&raw.hold),
+        exposed: Histogram::from_c(&raw.exposed, &raw.exposed_percentiles),
+        start: Histogram::from_c(&raw.start, &raw.start_percentiles),
+        queue: Histogram::from_c(&raw.queue, &raw.queue_percentiles),
+        work: Histogram::from_c(&raw.work, &raw.work_percentiles),
+        ready: Histogram::from_c(&raw.ready, &raw.ready_percentiles),
+        hold: Histogram::from_c(&raw.hold, &raw.hold_percentiles),
     }))
 }
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said to bound a run, from figures of two moments.
+#include "monitor/diagnosis.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace feedlane;
+using namespace feedlane::monitor;
+
+namespace {
+
+constexpr std::uint64_t second = 1'000'000'000;
+
+// One second of an epoch with two workers, in which nothing has happened.
+struct Run {
+  Snapshot before;
+  Snapshot after;
+
+  Run() {
+    for (Snapshot* s : {&before, &after}) {
+      s->workers.resize(2);
+      s->exposed.resize(2);
+      s->work.resize(2);
+      s->oldest.resize(2);
+      s->delays.assign(2, 0);
+      s->trainer_delay = 0;
+      s->stats.slots = s->stats.slots_free = 8;
+      s->info.in_epoch = 1;
+      s->info.workers = 2;
+      for (feedlane_worker_stats& w : s->workers) w.state = FEEDLANE_WORKER_READY;
+    }
+    before.at_ns = 10 * second;
+    after.at_ns = 11 * second;
+    after.stats.batches = 100;
+  }
+  void wait(double share) { after.stats.wait_ns = static_cast<std::uint64_t>(share * second); }
+  void work(double share) {
+    for (feedlane_worker_stats& w : after.workers) w.work_ns = static_cast<std::uint64_t>(share * second);
+  }
+  void hold_up(double share) { after.delays.assign(2, static_cast<std::int64_t>(share * second)); }
+  [[nodiscard]] feedlane_diagnosis diagnosis() const { return diagnose(before, after); }
+};
+
+}  // namespace
+
+TEST_CASE("busy workers and a trainer that waits are the data set") {
+  Run run;
+  run.wait(0.6);
+  run.work(0.95);
+  CHECK(run.diagnosis().bound == FEEDLANE_BOUND_DATA);
+  run.hold_up(0.1);  // less than explains the wait
+  CHECK(run.diagnosis().bound == FEEDLANE_BOUND_DATA);
+}
+
+TEST_CASE("workers that could run and did not for as long as explains the wait are the processors, with the numbers") {
+  Run run;
+  run.wait(0.6);
+  run.work(0.95);
+  run.hold_up(0.45);
+  const feedlane_diagnosis d = run.diagnosis();
+  CHECK(d.bound == FEEDLANE_BOUND_PROCESSORS);
+  CHECK(std::string(d.text).find("waited for a processor for 45 % of the time") != std::string::npos);
+}
+
+TEST_CASE("a trainer that could run and did not is the processors") {
+  Run run;
+  run.wait(0.2);
+  run.work(0.5);
+  run.after.trainer_delay = second / 5;
+  CHECK(run.diagnosis().bound == FEEDLANE_BOUND_PROCESSORS);
+}
+
+TEST_CASE("idle workers are never the data set, also where it is not known how long they waited for a processor") {
+  Run run;
+  run.wait(0.09);
+  run.after.delays.assign(2, -1);
+  const feedlane_diagnosis d = run.diagnosis();
+  CHECK(d.bound == FEEDLANE_BOUND_PROCESSORS);
+  CHECK(std::string(d.text).find("is not known") != std::string::npos);
+}
+
+TEST_CASE("one busy worker of many can be the data set: the trainer waits for its batch") {
+  Run run;
+  run.wait(0.4);
+  run.after.workers[0].work_ns = second / 2;
+  CHECK(run.diagnosis().bound == FEEDLANE_BOUND_DATA);
+}
+
+TEST_CASE("a delay that only the later figures know counts for the part of the worker's life in the interval") {
+  Run run;
+  run.before.delays.assign(2, -1);
+  run.after.workers[0].state_since_ns = run.after.at_ns - 4 * second;
+  run.after.delays[0] = static_cast<std::int64_t>(2 * second);
+  CHECK(delay_between(run.before, run.after, 0) == doctest::Approx(0.5 * second));
+}
