@@ -46,7 +46,7 @@ class Prepared:
         self.process.stdout.close()
 
     def doctor(self, interval_s=1):
-        return doctor("--pid", self.pid, "--interval", interval_s)
+        return doctor("--pid", self.pid, "--seconds", interval_s)
 
     def loader(self, interval_s=1):
         (loader,) = self.doctor(interval_s)["loaders"]
@@ -119,7 +119,7 @@ class Faults(unittest.TestCase):
     def test_stopped_worker(self):
         with Prepared("stopped_worker") as trainer:
             loader = trainer.loader()
-            text = run("--pid", trainer.pid, "--interval", 0.1)
+            text = run("--pid", trainer.pid, "--seconds", 0.1)
             pid = trainer.workers[1]
         found = finding(loader, "worker_stopped")
         self.assertEqual((found["worker"], found["state"]), (1, "problem"))
@@ -182,7 +182,7 @@ class Faults(unittest.TestCase):
             self.skipTest("no PID namespaces")
         with Prepared("stopped_worker", command=[*unshare, PREPARED]) as trainer:
             children = pathlib.Path(f"/proc/{trainer.pid}/task/{trainer.pid}/children").read_text(encoding="ascii")
-            (loader,) = doctor("--pid", children.split()[0], "--interval", 1)["loaders"]
+            (loader,) = doctor("--pid", children.split()[0], "--seconds", 1)["loaders"]
             self.assertEqual([state_of(worker["pid"]) == "T" for worker in loader["workers"]], [False, True, False, False])
         self.assertNotIn(loader["workers"][1]["pid"], trainer.workers)
         self.assertIn(f"kill -CONT {loader['workers'][1]['pid']}", finding(loader, "worker_stopped")["advice"])
@@ -225,7 +225,7 @@ class Faults(unittest.TestCase):
         with Prepared("two_loaders") as trainer:
             loaders = trainer.doctor(0.1)["loaders"]
             self.assertEqual([(loader["loader"], loader["name"]) for loader in loaders], [(0, "two_loaders"), (1, 'second\n"of" \\two')])
-            everywhere = doctor("--interval", 0.1)["loaders"]
+            everywhere = doctor("--seconds", 0.1)["loaders"]
             self.assertEqual([loader["loader"] for loader in everywhere if loader["pid"] == trainer.pid], [0, 1])
         none = run("--pid", os.getpid())
         self.assertEqual((none.returncode, none.stdout), (3, ""))
@@ -259,7 +259,7 @@ class Faults(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_what_is_refused(self):
-        for wrong in (["--pid", "0"], ["--pid", "x"], ["--interval", "0"], ["--interval", "nan"], ["--nothing"], ["word"]):
+        for wrong in (["--pid", "0"], ["--pid", "x"], ["--seconds", "0"], ["--seconds", "nan"], ["--nothing"], ["word"]):
             done = run(*wrong)
             self.assertGreater(done.returncode, 3, wrong)
             self.assertTrue(done.stderr)

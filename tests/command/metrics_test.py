@@ -46,7 +46,7 @@ class Values(unittest.TestCase):
     def setUpClass(cls):
         with trainers.Trainer(PREPARED, "two_loaders") as cls.trainer:
             cls.top = trainers.settled(FEEDLANE, cls.trainer.pid)
-            listed = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--interval", "0.01"))["loaders"]
+            listed = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--seconds", "0.01"))["loaders"]
             cls.ls = {row["loader"]: row for row in listed if row["pid"] == cls.trainer.pid}
             cls.open_text = metrics("--pid", str(cls.trainer.pid))
             cls.json_text = metrics("--pid", str(cls.trainer.pid), "--json")
@@ -109,7 +109,7 @@ class Values(unittest.TestCase):
             self.assertEqual(sum(work), 10)
             self.assertGreaterEqual(self.of(nth, "work_seconds_sum"), 10 * 0.001)  # each batch sleeps so long
 
-    def test_percentiles_are_bounds_of_buckets(self):
+    def test_percentiles_lie_in_their_buckets(self):
         for nth, top in self.top.items():
             for worker in top["each_worker"]:
                 buckets = {float(le): value for (name, labels), value in self.got.items() for (key, le) in labels if key == "le"
@@ -117,8 +117,8 @@ class Values(unittest.TestCase):
                            and dict(labels)["loader"] == str(nth)}
                 count = buckets[float("inf")]
                 for share, key in (0.5, "work_p50_ns"), (0.99, "work_p99_ns"):
-                    reached = min((bound for bound, sum_ in buckets.items() if sum_ >= max(1, share * count)), default=0)
-                    self.assertEqual(round(reached * 1e9) if count else 0, worker[key])
+                    reached = round(min((bound for bound, sum_ in buckets.items() if sum_ >= max(1, share * count)), default=0) * 1e9)
+                    self.assertTrue(reached // 2 <= worker[key] <= reached + 1 if count else worker[key] == 0, (reached, worker[key]))
 
     def test_units_and_kinds(self):
         for name, family in families(self.open_text).items():

@@ -36,7 +36,7 @@ def prepared(fault, *arguments):
 
 
 def listed(kind, pid):
-    got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--interval", "0.05"))
+    got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--seconds", "0.05"))
     assert list(got) == ["loaders", "rings", "unreadable"], list(got)
     return [row for row in got[kind] if row["pid"] == pid]
 
@@ -65,7 +65,7 @@ class Ls(unittest.TestCase):
     def test_rates(self):
         with prepared("slow_data") as trainer:
             def look():
-                rows = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--interval", "1"))["loaders"]
+                rows = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--seconds", "1"))["loaders"]
                 return next(row for row in rows if row["pid"] == trainer.pid)
             first = row = look()
             deadline = time.monotonic() + trainers.DEADLINE_S
@@ -92,7 +92,7 @@ class Ls(unittest.TestCase):
             seen = set()
             for most in range(4, 64):
                 limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-                got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--interval", "0.05", preexec_fn=limit))
+                got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--seconds", "0.05", preexec_fn=limit))
                 loaders = [row for row in got["loaders"] if row["pid"] == trainer.pid]
                 rings = [row for row in got["rings"] if row["pid"] == receiver.pid]
                 told = [row["pid"] for row in got["unreadable"] if row["code"] == "E_OS"]
@@ -122,7 +122,7 @@ class Ls(unittest.TestCase):
 
     def test_forked_workers_are_no_loaders(self):
         with prepared("idle", "fork") as trainer:
-            got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--interval", "0.05"))["loaders"]
+            got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--seconds", "0.05"))["loaders"]
             ours = [row["pid"] for row in got if row["pid"] in (trainer.pid, *trainer.workers)]
             self.assertEqual(ours, [trainer.pid])
 
@@ -141,7 +141,7 @@ class Ls(unittest.TestCase):
     def test_a_ring_that_a_child_has_inherited(self):
         with prepared("ring", "fork") as trainer:
             (child,) = trainer.workers
-            got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--interval", "0.05"))["rings"]
+            got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--seconds", "0.05"))["rings"]
             ours = [(row["pid"], row["ring"]) for row in got if row["pid"] in (trainer.pid, child)]
         # The child has a ring of its own too, with the same numbers.
         self.assertEqual(ours, [(trainer.pid, 0), (child, 1)])

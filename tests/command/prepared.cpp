@@ -58,7 +58,8 @@ struct Fault {
 };
 
 const Fault faults[] = {
-    {.name = "slow_data", .sample = microseconds(5000), .trainer = microseconds(0)},
+    // Long enough that a busy machine, on which each wake-up takes milliseconds, is not what bounds it.
+    {.name = "slow_data", .sample = microseconds(25000), .trainer = microseconds(0)},
     {.name = "slow_trainer", .trainer = microseconds(20000)},
     {.name = "slow_worker", .sample = microseconds(1000), .slow = 1},
     {.name = "stopped_worker", .stop = 1},

@@ -3,12 +3,15 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "bench/batches.hpp"
 #include "bench/bench.hpp"
 #include "observe/commands.hpp"
+#include "observe/words.hpp"
 
 namespace {
 
@@ -39,6 +42,36 @@ constexpr Measurement measurements[] = {
     {"device", "copies to a GPU out of registered slots, beside other memory; skipped where there is no GPU",
      bench::device, bench::device_missing},
 };
+
+// How many letters have to be inserted, left out, changed or swapped with the next one.
+std::size_t distance_between(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); i++) {
+    for (std::size_t k = 0; k <= b.size(); k++) {
+      d[i][k] = i == 0 || k == 0 ? i + k : std::min({d[i - 1][k] + 1, d[i][k - 1] + 1, d[i - 1][k - 1] + (a[i - 1] != b[k - 1])});
+      if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
+        d[i][k] = std::min(d[i][k], d[i - 2][k - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+bool has_command(const CLI::App& app, const std::string& name) {
+  return !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; }).empty();
+}
+
+// Says that there is no such command, and which one is meant. The exit status.
+int refuse_command(const CLI::App& app, const std::string& given) {
+  std::string nearest;
+  std::size_t least = 3;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::size_t distance = distance_between(given.substr(0, 32), command->get_name());
+    if (distance < least) least = distance, nearest = command->get_name();
+  }
+  const std::string hint = nearest.empty() ? "feedlane --help lists the commands" : "did you mean " + nearest + "?";
+  observe::say("there is no command {}: {}", given.substr(0, 32), hint);
+  return static_cast<int>(CLI::ExitCodes::ExtrasError);
+}
 
 // With where the processors were before and after it: what two of one core do can't be compared with what two cores do.
 bench::Json measure(const Measurement& m, const bench::Options& options) {
@@ -108,6 +141,7 @@ int main(int argc, char** argv) {
   observe::add_trace(app, exit_status);
   observe::add_doctor(app, exit_status);
 
+  if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) return refuse_command(app, argv[1]);
   CLI11_PARSE(app, argc, argv);
   if (options.json) fmt::print("{}\n", bench::Json({{"machine", bench::machine()}, {"groups", groups}}).dump(1));
   return exit_status;

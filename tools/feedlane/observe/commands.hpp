@@ -5,20 +5,32 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 namespace observe {
 
-// Loaders and rings of this user.
+// Lists running loaders and rings.
 void add_ls(CLI::App& app, int& exit_status);
-// A line an interval, with what bounds the run.
+// Shows each loader's rates and bottleneck, one line per interval.
 void add_top(CLI::App& app, int& exit_status);
-// The machine and a running loader: what is wrong, and what to do.
+// Checks the machine and running loaders.
 void add_doctor(CLI::App& app, int& exit_status);
-// Batches over time, for Perfetto and Chrome's viewer.
+// Writes batches over time, for Perfetto and Chrome's viewer.
 void add_trace(CLI::App& app, int& exit_status);
-// OpenMetrics.
+// Prints OpenMetrics.
 void add_metrics(CLI::App& app, int& exit_status);
+
+// The process that a command is about: `--pid PID`, or PID alone.
+inline CLI::Option* add_pid(CLI::App& command, std::int64_t& pid, const char* help) {
+  constexpr std::int64_t largest = std::int64_t{1} << 22;  // PID_MAX_LIMIT of the kernel
+  const auto check = [](const std::string& text) {
+    std::int64_t number = 0;
+    const bool is_pid = CLI::detail::lexical_cast(text, number) && number >= 1 && number <= largest;
+    return is_pid ? std::string() : text + " is not a process id: use a number from 1 to " + std::to_string(largest);
+  };
+  return command.add_option("pid,--pid", pid, help)->type_name("PID")->check(CLI::Validator(check, ""));
+}
 
 // Checks an option that is a number of seconds. CLI::Range accepts what is no number.
 inline CLI::Validator seconds_between(double least, double most) {

@@ -16,6 +16,10 @@ class Descriptor {
     if (fd_ >= 0) (void)::close(fd_);
   }
   [[nodiscard]] int get() const { return fd_; }
+  void reset(int fd) {
+    if (fd_ >= 0) (void)::close(fd_);
+    fd_ = fd;
+  }
 
  private:
   int fd_;

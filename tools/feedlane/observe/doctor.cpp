@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `feedlane doctor`: checks the machine and running loaders; what is wrong, and what mends it.
+// `feedlane doctor`: checks the machine and running loaders; what is wrong, and what to change.
 #include "doctor.hpp"
 
 #include <fmt/core.h>
@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   std::int64_t pid = 0;
-  double interval_s = 2;
+  double seconds = 2;
   bool json = false;
   std::string root;  // other files than the system's, for tests
 };
@@ -32,8 +32,10 @@ Demand demand_of(const std::vector<LoaderReport>& loaders) {
   for (const LoaderReport& r : loaders) {
     demand.workers += r.info.workers;
     demand.data_bytes = std::max(demand.data_bytes, r.stats.data_bytes);
-    if (r.stats.data_bytes >= worth_huge_pages && r.stats.huge_bytes == 0)
-      demand.small_pages = std::max(demand.small_pages, r.stats.data_bytes);
+    demand.is_short_of_processors = demand.is_short_of_processors || r.diagnosis.bound == FEEDLANE_BOUND_PROCESSORS;
+    // Not the size of the segment: most of a slot may be address space without memory.
+    const std::uint64_t memory = r.stats.reserved_bytes - std::min(r.stats.reserved_bytes, r.stats.control_bytes);
+    if (memory >= worth_huge_pages && r.stats.huge_bytes == 0) demand.small_pages = std::max(demand.small_pages, memory);
   }
   return demand;
 }
@@ -63,7 +65,7 @@ Result examine_all(const Options& options, std::vector<Found> found) {
     for (Found& f : found) observations.emplace_back(std::move(f));
     const std::uint64_t throttled = throttled_ns(system);
     const std::uint64_t began = now_ns();
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_s));
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.seconds));
     for (Observation& o : observations) result.loaders.push_back(look_at(o));
     demand = demand_of(result.loaders);
     demand.interval_ns = now_ns() - began;
@@ -92,12 +94,11 @@ void print_text(const Result& result) {
 
 int run(const Options& options) {
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a segment beyond RLIMIT_FSIZE is something to report
-  std::vector<Found> found;
-  bool is_short = false;
-  if (options.root.empty()) found = find_loaders(options.pid, is_short);
-  if (found.empty() && options.pid != 0) return no_loader;
-  Result result = examine_all(options, std::move(found));
-  result.is_short = is_short;
+  Search search;
+  if (options.root.empty()) search = find_loaders(options.pid);
+  if (search.loaders.empty() && options.pid != 0) return no_loader;
+  Result result = examine_all(options, std::move(search.loaders));
+  result.is_short = search.is_short;
   if (options.json) print_json(result);
   else print_text(result);
   return static_cast<int>(result.state());
@@ -107,15 +108,12 @@ int run(const Options& options) {
 
 void add_doctor(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("doctor", "Checks the machine and running loaders: what is wrong, what mends it");
-  command->add_option("--pid", options->pid, "of the trainer; all of this user's if not given")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{INT32_MAX}))
-      ->type_name("P");
-  command->add_option("--interval", options->interval_s, "for how long loaders are watched; default 2 seconds")
+  CLI::App* command = app.add_subcommand("doctor", "Check the machine and your running loaders, and say what to change");
+  add_pid(*command, options->pid, "Check only this process's loaders (default: those of all your processes; root: all users')");
+  command->add_option("--seconds", options->seconds, "Watch loaders for this many seconds (default: 2)")
       ->check(seconds_between(0.1, 3600))
       ->type_name("S");
-  command->add_flag("--json", options->json, "one JSON value instead of text");
+  command->add_flag("--json", options->json, "Print one JSON value instead of text");
   command->add_option("--root", options->root)->group("");  // where /proc and /sys of a test are
   command->footer(
       "Exit status: 0 nothing was found, 1 warnings, 2 problems, 3 the process has no loader that can be read.");

@@ -38,7 +38,7 @@ double exposed_share(const LoaderReport& r) {
 // A task in hand for longer than this is far beyond the usual.
 std::uint64_t long_task_ns(const LoaderReport& r) {
   constexpr std::uint64_t without_history = 10 * second;
-  const std::uint64_t usual = percentile(r.timings.work, 0.99);
+  const std::uint64_t usual = r.timings.work_percentiles.p99_ns;
   return usual == 0 ? without_history : std::max(second, 10 * usual);
 }
 
@@ -96,7 +96,7 @@ void examine_trainer(LoaderReport& r) {
   // A step of the trainer that lasts: the newest batch was yielded long ago, and next was not called since.
   if (r.info.in_epoch == 0 || r.info.waiting_since_ns != 0 || r.info.yielded_ns == 0) return;
   const std::uint64_t step = r.at_ns - std::min(r.at_ns, r.info.yielded_ns);
-  const std::uint64_t usual = percentile(r.timings.hold, 0.99);
+  const std::uint64_t usual = r.timings.hold_percentiles.p99_ns;
   if (step <= std::max(30 * second, 10 * usual)) return;
   r.findings.push_back({"trainer_hung", State::warning, -1,
                         fmt::format("{} has not asked for a batch for {}", who, time_text(step)),
@@ -238,6 +238,14 @@ void examine_bound(LoaderReport& r) {
                           d.advice,
                           {}});
   if (d.bound == FEEDLANE_BOUND_SLOTS) r.findings.push_back({"slots", State::warning, -1, d.text, d.advice, {}});
+  if (d.bound == FEEDLANE_BOUND_PROCESSORS)
+    r.findings.push_back({"processors", State::warning, -1, d.text, d.advice, {}});
+}
+
+// Whether `later` is more than `many` after `batch`. Both numbers are what another process says.
+bool is_far_behind(std::int64_t batch, std::int64_t later, std::int64_t many) {
+  std::int64_t distance = 0;
+  return later > batch && (__builtin_sub_overflow(later, batch, &distance) || distance > many);
 }
 
 void examine_held(LoaderReport& r) {
@@ -248,7 +256,7 @@ void examine_held(LoaderReport& r) {
   const feedlane_batch_record* oldest = nullptr;
   for (const feedlane_batch_record& b : r.held) {
     const bool is_old =
-        b.epoch < r.info.epoch || r.info.batch - b.batch > many || r.diagnosis.bound == FEEDLANE_BOUND_SLOTS;
+        b.epoch < r.info.epoch || is_far_behind(b.batch, r.info.batch, many) || r.diagnosis.bound == FEEDLANE_BOUND_SLOTS;
     const std::uint64_t held = r.at_ns - std::min(r.at_ns, b.yielded_ns);
     if (!is_old || held < second) continue;
     count++;

@@ -164,14 +164,13 @@ Check check_processors(const System& system, const Demand& demand) {
   if (quota && quota->processors < allowed)
     c.note = fmt::format("{} by affinity, {:.2f} by the quota of cgroup {}", allowed, quota->processors, quota->group);
   if (demand.workers > 0) {
-    c.needed = demand.workers;
     c.note += fmt::format("{}{} workers run", c.note.empty() ? "" : "; ", demand.workers);
   }
-  if (static_cast<double>(demand.workers) > usable) {
+  // More workers than processors are right for a data set that waits for storage: what a loader lacks was measured.
+  if (demand.is_short_of_processors) {
     c.state = State::warning;
-    c.advice =
-        "more workers than processors help only while they wait for storage: fewer workers, or more processors "
-        "(taskset, cpuset.cpus, cpu.max, --cpus of a container)";
+    c.note += fmt::format("{}a loader below is bound by them", c.note.empty() ? "" : "; ");
+    c.advice = "end other programs, or let the trainer use more: taskset, cpuset.cpus, cpu.max, --cpus of a container";
   }
   if (demand.throttled_ns > demand.interval_ns / 20 && demand.interval_ns != 0) {
     c.state = State::warning;

@@ -9,9 +9,10 @@ namespace observe {
 namespace {
 
 // The process of a worker, as this command sees it. A thread's is the trainer's.
-std::int64_t process_of(std::int64_t trainer, const feedlane_loader_info& info, const feedlane_worker_stats& worker) {
+std::int64_t process_of(std::int64_t trainer, const ProcessNumbers& numbers, const feedlane_loader_info& info,
+                        const feedlane_worker_stats& worker) {
   if (info.start == FEEDLANE_START_THREAD) return trainer;
-  return worker.state == FEEDLANE_WORKER_NONE ? 0 : seen_from_here(trainer, worker.pid);
+  return worker.state == FEEDLANE_WORKER_NONE ? 0 : numbers.here(worker.pid);
 }
 
 bool has_same_task(const feedlane_worker_stats& a, const feedlane_worker_stats& b) {
@@ -73,8 +74,9 @@ Observation::Observation(Found loader) : found(std::move(loader)) {
   const feedlane_loader_info info = found.monitor.info();
   trainer = state_of(found.pid).state;
   yielded_ns = info.yielded_ns;
+  const ProcessNumbers numbers(found.pid);
   for (const feedlane_worker_stats& worker : workers) {
-    const std::int64_t pid = process_of(found.pid, info, worker);
+    const std::int64_t pid = process_of(found.pid, numbers, info, worker);
     states.push_back(pid == 0 ? '\0' : state_of(pid).state);
   }
 }
@@ -95,8 +97,9 @@ LoaderReport look_at(Observation& observation) {
   const std::vector<feedlane_batch_record> slots = monitor.slots();
   report.errors = monitor.errors();
   report.at_ns = now_ns();  // after all stamps
+  const ProcessNumbers numbers(report.pid);
   for (std::size_t w = 0; w < std::min(now.size(), observation.workers.size()); w++) {
-    const std::int64_t pid = process_of(report.pid, report.info, now[w]);
+    const std::int64_t pid = process_of(report.pid, numbers, report.info, now[w]);
     report.workers.push_back(report_on(now[w], observation.workers[w], pid, observation.states[w], report.at_ns));
   }
   sort_out(slots, report);

@@ -109,7 +109,8 @@ void print_errors(const LoaderReport& r) {
 // Whether the line of what bounds the run says it already.
 bool is_said(const LoaderReport& r, const Finding& f) {
   return (r.diagnosis.bound == FEEDLANE_BOUND_DATA && f.kind == std::string_view("data")) ||
-         (r.diagnosis.bound == FEEDLANE_BOUND_SLOTS && f.kind == std::string_view("slots"));
+         (r.diagnosis.bound == FEEDLANE_BOUND_SLOTS && f.kind == std::string_view("slots")) ||
+         (r.diagnosis.bound == FEEDLANE_BOUND_PROCESSORS && f.kind == std::string_view("processors"));
 }
 
 // What bounds the run. A finding about the worker that does says it better.

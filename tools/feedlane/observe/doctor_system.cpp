@@ -272,21 +272,24 @@ std::string namespace_of(const std::string& process, const char* kind) {
 
 }  // namespace
 
-std::int64_t seen_from_here(std::int64_t trainer, std::int64_t pid) {
-  if (pid <= 0) return 0;
+ProcessNumbers::ProcessNumbers(std::int64_t trainer) {
   const std::string theirs = namespace_of(std::to_string(trainer), "pid");
-  if (theirs.empty() || theirs == namespace_of("self", "pid")) return pid;
-  std::int64_t found = 0;
+  are_same_ = theirs.empty() || theirs == namespace_of("self", "pid");
+  if (are_same_) return;
   for_each_entry("/proc", [&](const std::string& name) {
-    if (found != 0 || !is_number(name)) return;
+    if (!is_number(name) || namespace_of(name, "pid") != theirs) return;
     // "NSpid: 4711 17": its number here, and in each namespace down to its own.
     const std::string numbers = words_after("/proc/" + name + "/status", "NSpid:");
     const std::size_t at = numbers.find_last_of(" \t");
-    if (numbers.substr(at == std::string::npos ? 0 : at + 1) == std::to_string(pid) &&
-        namespace_of(name, "pid") == theirs)
-      found = std::stoll(name);
+    const std::string own = numbers.substr(at == std::string::npos ? 0 : at + 1);
+    if (is_number(own)) numbers_.emplace(std::stoll(own), std::stoll(name));
   });
-  return found;
+}
+
+std::int64_t ProcessNumbers::here(std::int64_t pid) const {
+  if (are_same_) return std::max<std::int64_t>(pid, 0);
+  const auto found = numbers_.find(pid);
+  return found == numbers_.end() ? 0 : found->second;
 }
 
 bool runs_python(std::int64_t pid) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -87,8 +88,18 @@ ProcessState state_of(std::int64_t pid);
 // "stopped", of T.
 const char* state_words(char state);
 
-// The number, in this PID namespace, of a process that `trainer` calls `pid`; 0: there is none.
-std::int64_t seen_from_here(std::int64_t trainer, std::int64_t pid);
+// The numbers, in this PID namespace, of processes by the numbers that `trainer` has for them.
+class ProcessNumbers {
+ public:
+  // Reads /proc once, if the trainer is in another namespace.
+  explicit ProcessNumbers(std::int64_t trainer);
+  // 0: there is no such process.
+  [[nodiscard]] std::int64_t here(std::int64_t pid) const;
+
+ private:
+  bool are_same_ = true;
+  std::map<std::int64_t, std::int64_t> numbers_;
+};
 
 // Whether the process runs Python.
 bool runs_python(std::int64_t pid);

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "loaders.hpp"
+#include "words.hpp"
 
 namespace observe {
 namespace {
@@ -27,18 +27,19 @@ const char* value_suffix(Kind kind) {
   return kind == Kind::info ? "_info" : "";
 }
 
-// Valid UTF-8, which both formats require, with backslash, quote and line feed escaped.
+// Printable, with backslash, quote and line feed escaped, as both formats require.
 std::string escaped(std::string_view value) {
   std::string text;
-  for (const char c : Json::parse(json_text(Json(value))).get<std::string>()) {
-    if (c == '\n') {
-      text += "\\n";
-      continue;
+  for (;;) {
+    const std::size_t end = std::min(value.find('\n'), value.size());
+    for (const char c : printable(value.substr(0, end))) {
+      if (c == '\\' || c == '"') text += '\\';
+      text += c;
     }
-    if (c == '\\' || c == '"') text += '\\';
-    text += c;
+    if (end == value.size()) return text;
+    text += "\\n";
+    value.remove_prefix(end + 1);
   }
-  return text;
 }
 
 std::string labels_text(const Labels& labels) {

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <memory>
+#include <utility>
 
 #include "commands.hpp"
 #include "rings.hpp"
@@ -28,13 +29,21 @@ void sleep_s(double seconds) {
   (void)::nanosleep(&wanted, nullptr);
 }
 
-Listing look(double interval_s) {
+struct Options {
+  std::int64_t pid = 0;
+  double seconds = 0.2;
+  bool json = false;
+};
+
+Listing look(const Options& options) {
   Listing list;
-  list.loaders = all_loaders(list.unreadable);
-  list.rings = find_rings(list.unreadable);
+  Search search = find_loaders_quietly(options.pid);
+  list.loaders = std::move(search.loaders);
+  list.unreadable = std::move(search.unreadable);
+  list.rings = find_rings(options.pid, list.unreadable);
   const std::uint64_t began = now_ns();
   for (const Found& f : list.loaders) list.before.push_back(take_sample(f.monitor));
-  if (!list.loaders.empty() || !list.rings.empty()) sleep_s(interval_s);
+  if (!list.loaders.empty() || !list.rings.empty()) sleep_s(options.seconds);
   for (const Found& f : list.loaders) list.after.push_back(take_sample(f.monitor));
   for (Ring& ring : list.rings) read_again(ring);
   list.seconds = static_cast<double>(now_ns() - began) * 1e-9;
@@ -133,29 +142,37 @@ void print_rings(const Listing& list) {
   if (rows.size() > 1) fmt::print("{}{}", list.loaders.empty() ? "" : "\n", table(rows, {7}));
 }
 
-void list_all(double interval_s, bool json) {
-  const Listing list = look(interval_s);
-  if (json) return print_json(list);
+// The exit status.
+int list_all(const Options& options) {
+  const Listing list = look(options);
+  const bool is_empty = list.loaders.empty() && list.rings.empty();
+  const int status = options.pid != 0 && is_empty ? 1 : 0;
+  if (options.json) {
+    print_json(list);
+    return status;
+  }
   print_loaders(list);
   print_rings(list);
-  if (list.loaders.empty() && list.rings.empty() && list.unreadable.empty())
+  if (is_empty && list.unreadable.empty() && options.pid == 0)
     fmt::print("no process of this user has a loader or a ring\n");
-  for (const Unreadable& u : list.unreadable) fmt::print("process {} ({}): {}\n", u.pid, u.program, u.error.what());
+  if (is_empty && list.unreadable.empty() && options.pid != 0)
+    fmt::print("process {} has no loader and no ring\n", options.pid);
+  for (const Unreadable& u : list.unreadable)
+    fmt::print("process {} ({}): {}\n", u.pid, u.program, printable(u.error.what()));
+  return status;
 }
 
 }  // namespace
 
-void add_ls(CLI::App& app, int&) {
-  struct Options {
-    double interval_s = 0.2;
-    bool json = false;
-  };
+void add_ls(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("ls", "Loaders and rings of this user");
-  command->add_option("--interval", options->interval_s, "seconds over which rates are measured; 0.2 by default")
+  CLI::App* command = app.add_subcommand("ls", "List your running loaders and rings");
+  add_pid(*command, options->pid, "List only this process's (default: all of your processes'; root: all users')");
+  command->add_option("--seconds", options->seconds, "Measure rates for this many seconds (default: 0.2)")
+      ->type_name("S")
       ->check(seconds_between(0.001, 60));
-  command->add_flag("--json", options->json, "JSON instead of tables");
-  command->callback([options] { list_all(options->interval_s, options->json); });
+  command->add_flag("--json", options->json, "Print JSON instead of tables");
+  command->callback([options, &exit_status] { exit_status = list_all(*options); });
 }
 
 }  // namespace observe

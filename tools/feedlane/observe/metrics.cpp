@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `feedlane metrics`: all numbers of loaders once, for Prometheus and what else reads its formats.
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -12,6 +9,7 @@
 
 #include "commands.hpp"
 #include "exposition.hpp"
+#include "output_file.hpp"
 #include "sample.hpp"
 
 namespace observe {
@@ -161,33 +159,6 @@ void add_loader(Metrics& all, const Found& found) {
   }
 }
 
-bool complain(const char* what, const std::string& path) {
-  fmt::print(stderr, "feedlane: {} {}: {}\n", what, path, std::strerror(errno));
-  return false;
-}
-
-bool write_all(int fd, const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) done += static_cast<std::size_t>(n);
-  }
-  return true;
-}
-
-// A reader sees the file as it was, or as it is: it is written under another name and renamed.
-bool write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return complain("cannot create", temporary);
-  bool is_whole = write_all(fd, text) && ::fdatasync(fd) == 0;
-  if (!is_whole) complain("cannot write", temporary);
-  (void)::close(fd);
-  if (is_whole && ::rename(temporary.c_str(), path.c_str()) != 0) is_whole = complain("cannot replace", path);
-  if (!is_whole) (void)::unlink(temporary.c_str());
-  return is_whole;
-}
-
 struct Options {
   std::int64_t pid = 0;
   std::string file;
@@ -202,37 +173,42 @@ Exposition form_of(const Options& options) {
 }
 
 int write_metrics(const Options& options) {
-  bool is_short = false;
-  const std::vector<Found> loaders = find_loaders(options.pid, is_short);
-  if (is_short || (options.pid != 0 && loaders.empty())) return 1;  // it was said why
+  const bool is_to_file = !options.file.empty() && options.file != "-";
+  const Search search = find_loaders(options.pid);
+  if (search.is_short || (options.pid != 0 && search.loaders.empty())) return 1;  // it was said why
   Metrics all;
-  for (const Found& found : loaders) add_loader(all, found);
+  if (options.pid == 0)
+    all.add({"skipped_processes", Kind::gauge, "",
+             "Processes with a loader or ring that cannot be read, or with too many to look at: named on standard error."},
+            {}, search.unreadable.size());
+  for (const Found& found : search.loaders) add_loader(all, found);
   const std::string text = all.text(form_of(options));
-  if (options.file.empty() || options.file == "-") {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return 0;
-    complain("cannot write", "standard output");
-    return 1;
+  if (is_to_file) {
+    OutputFile file(options.file);
+    return file.create() && file.put(text) ? 0 : 1;
   }
-  return write_file(options.file, text) ? 0 : 1;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return 0;
+  say("cannot write standard output: {}", std::strerror(errno));
+  return 1;
 }
 
 }  // namespace
 
 void add_metrics(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("metrics", "All numbers of loaders once, as OpenMetrics text");
-  command->add_option("--pid", options->pid, "of this process; without it of all processes of this user")
-      ->check(CLI::PositiveNumber);
-  command->add_option("-o,--output", options->file, "written to another name in its folder, then renamed")
+  CLI::App* command = app.add_subcommand("metrics", "Print all numbers of your loaders once, as OpenMetrics text");
+  add_pid(*command, options->pid, "Print only this process's (default: all of your processes'; root: all users')");
+  command->add_option("-o,--output", options->file, "Write this file, replaced at once (default: standard output)")
       ->type_name("FILE");
-  command->add_option("--format", options->format, "openmetrics (1.0) or prometheus (text format 0.0.4)")
+  command->add_option("--format", options->format,
+                      "Print openmetrics (1.0) or prometheus (text format 0.0.4) (default: openmetrics; prometheus for a "
+                      "FILE named *.prom)")
       ->check(CLI::IsMember({"openmetrics", "prometheus"}));
-  command->add_flag("--json", options->json, "the same as one JSON value")->excludes("--format");
+  command->add_flag("--json", options->json, "Print one JSON value instead")->excludes("--format");
   command->callback([options, &exit_status] { exit_status = write_metrics(*options); });
   command->footer(
-      "node_exporter's textfile collector reads files named *.prom in the Prometheus text format: for a FILE that ends "
-      "so this\n"
-      "is the default. A timer runs this command there.");
+      "node_exporter's textfile collector reads files named *.prom in the Prometheus text format. Run this command from a "
+      "timer.");
 }
 
 }  // namespace observe

@@ -3,20 +3,16 @@
 #include "rings.hpp"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <utility>
 
 namespace observe {
 namespace {
-
-using FileId = std::pair<dev_t, ino_t>;
 
 std::int32_t read_ring(std::int64_t pid, int nth, feedlane_ring_info& out, feedlane::Error& error) {
   feedlane_init(&out, sizeof out);
@@ -25,26 +21,6 @@ std::int32_t read_ring(std::int64_t pid, int nth, feedlane_ring_info& out, feedl
   const std::int32_t status = feedlane_monitor_ring(pid, nth, &out, &said);
   if (status < 0) error = feedlane::Error(said);
   return status;
-}
-
-// The control segments of a process's rings, each once, in the order of its descriptors: that of the library.
-std::vector<FileId> ring_files(std::int64_t pid) {
-  constexpr const char* target = "/memfd:feedlane-ring-control (deleted)";
-  std::vector<std::pair<int, FileId>> found;
-  std::error_code failure;
-  for (std::filesystem::directory_iterator entry(fmt::format("/proc/{}/fd", pid), failure), end;
-       !failure && entry != end; entry.increment(failure)) {
-    std::error_code gone;
-    struct stat about {};
-    if (std::filesystem::read_symlink(entry->path(), gone) != target || ::stat(entry->path().c_str(), &about) != 0)
-      continue;
-    found.push_back({std::atoi(entry->path().filename().c_str()), {about.st_dev, about.st_ino}});
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<FileId> files;
-  for (const auto& [number, file] : found)
-    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
-  return files;
 }
 
 // 0: there is none, or it is in another PID namespace.
@@ -60,12 +36,10 @@ std::int64_t parent_of(std::int64_t pid) {
   return parent;
 }
 
-bool is_ancestor(std::int64_t ancestor, std::int64_t pid) {
-  for (int depth = 0; pid > 1 && depth < 1000; depth++) {  // a process that ends meanwhile gets another parent
-    pid = parent_of(pid);
-    if (pid == ancestor) return true;
-  }
-  return false;
+std::vector<std::int64_t> ancestors_of(std::int64_t pid) {
+  std::vector<std::int64_t> all;
+  while (pid > 1 && all.size() < 1000) all.push_back(pid = parent_of(pid));  // one that ends meanwhile gets another parent
+  return all;
 }
 
 struct Held {
@@ -73,35 +47,45 @@ struct Held {
   std::optional<FileId> file;
 };
 
-void add_rings_of(std::int64_t pid, std::vector<Held>& all, std::vector<Unreadable>& unreadable) {
-  const std::vector<FileId> files = ring_files(pid);
-  for (std::size_t nth = 0;; nth++) {
+void add_rings_of(std::int64_t pid, bool is_chosen, std::vector<Held>& all, std::vector<Unreadable>& unreadable) {
+  const Survey seen = survey(pid, is_chosen);
+  const bool is_told = std::any_of(unreadable.begin(), unreadable.end(), [&](const Unreadable& u) { return u.pid == pid; });
+  if (seen.refusal.code() != 0 && !is_told) unreadable.push_back({pid, program_of(pid), seen.refusal});
+  if (seen.refusal.code() != 0 || (seen.is_known && seen.rings.empty())) return;
+  for (std::size_t nth = 0; !seen.is_known || nth <= seen.rings.size(); nth++) {
     Ring ring{pid, static_cast<int>(nth), {}, {}, {}};
     feedlane::Error error;
     const std::int32_t status = read_ring(pid, ring.nth, ring.before, error);
-    const bool is_told =
-        is_shortage(error) && std::any_of(unreadable.begin(), unreadable.end(),
-                                          [&](const Unreadable& u) { return u.pid == pid && is_shortage(u.error); });
-    if (is_unreadable(error) && !is_told) unreadable.push_back({pid, program_of(pid), error});
+    if (is_unreadable(error) && !(is_told && is_shortage(error))) unreadable.push_back({pid, program_of(pid), error});
     if (status == FEEDLANE_E_ABI || status == FEEDLANE_E_CORRUPT) continue;  // says nothing of the next one
     if (status != FEEDLANE_OK) return;
     ring.program = program_of(pid);
     ring.after = ring.before;
-    all.push_back({std::move(ring), nth < files.size() ? std::optional(files[nth]) : std::nullopt});
+    all.push_back({std::move(ring), nth < seen.rings.size() ? std::optional(seen.rings[nth]) : std::nullopt});
   }
 }
 
 }  // namespace
 
-std::vector<Ring> find_rings(std::vector<Unreadable>& unreadable) {
+std::vector<Ring> find_rings(std::int64_t pid, std::vector<Unreadable>& unreadable) {
   std::vector<Held> all;
-  for (const std::int64_t pid : processes()) add_rings_of(pid, all, unreadable);
+  if (pid != 0) add_rings_of(pid, true, all, unreadable);
+  else
+    for (const Process& process : processes()) add_rings_of(process.pid, false, all, unreadable);
+  std::map<FileId, std::vector<std::int64_t>> holders;
+  for (const Held& held : all)
+    if (held.file) holders[*held.file].push_back(held.ring.pid);
   std::vector<Ring> kept;
+  std::pair<std::int64_t, std::vector<std::int64_t>> ancestors;  // of the newest process
   for (const Held& held : all) {
-    const bool is_inherited = held.file && std::any_of(all.begin(), all.end(), [&](const Held& other) {
-                                return other.file == held.file && other.ring.pid != held.ring.pid &&
-                                       is_ancestor(other.ring.pid, held.ring.pid);
-                              });
+    bool is_inherited = false;
+    if (held.file && holders[*held.file].size() > 1) {
+      if (ancestors.first != held.ring.pid) ancestors = {held.ring.pid, ancestors_of(held.ring.pid)};
+      const std::vector<std::int64_t>& same = holders[*held.file];  // in order, because processes are
+      is_inherited = std::any_of(ancestors.second.begin(), ancestors.second.end(), [&](std::int64_t ancestor) {
+        return std::binary_search(same.begin(), same.end(), ancestor);
+      });
+    }
     if (!is_inherited) kept.push_back(held.ring);
   }
   return kept;

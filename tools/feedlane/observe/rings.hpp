@@ -19,9 +19,9 @@ struct Ring {
   feedlane_ring_info after{};
 };
 
-// The rings of all processes. One that a process and its descendants hold, which inherit descriptors, is listed for the ancestor
+// The rings of `pid`, or of all processes if it is 0. One that a process and its descendants hold, which inherit descriptors, is listed for the ancestor
 // alone. A sender that is no descendant of the receiver has the same ring, and is listed too. `unreadable` is added to.
-std::vector<Ring> find_rings(std::vector<Unreadable>& unreadable);
+std::vector<Ring> find_rings(std::int64_t pid, std::vector<Unreadable>& unreadable);
 // Reads it again. `after` stays if it has ended meanwhile.
 void read_again(Ring& ring);
 

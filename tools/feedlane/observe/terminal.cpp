@@ -6,13 +6,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
-#include "loaders.hpp"
+#include "words.hpp"
 
 namespace observe {
 
@@ -59,8 +60,10 @@ std::string cut(std::string_view text, std::size_t width) {
   return std::string(text.substr(0, end));
 }
 
-std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& left) {
+std::string table(std::vector<std::vector<std::string>> rows, const std::vector<std::size_t>& left) {
   std::vector<std::size_t> widths;
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = printable(cell);
   for (const auto& row : rows)
     for (std::size_t c = 0; c < row.size(); c++) {
       if (c == widths.size()) widths.push_back(0);
@@ -86,12 +89,25 @@ namespace {
 
 volatile sig_atomic_t was_ended = 0;
 volatile sig_atomic_t was_continued = 0;
+volatile sig_atomic_t is_waiting = 0;
+volatile sig_atomic_t is_changed = 0;  // the terminal's mode is not `saved`
+termios saved;
 
-void note(int number) { (number == SIGCONT ? was_continued : was_ended) = 1; }
+// Whatever else is being done when this process is to end, another process's memory may make it take long.
+void note(int number) {
+  if (number == SIGCONT) {
+    was_continued = 1;
+    return;
+  }
+  was_ended = 1;
+  if (is_waiting != 0) return;
+  if (is_changed != 0) (void)::tcsetattr(STDIN_FILENO, TCSANOW, &saved);
+  ::_exit(0);
+}
 
 constexpr int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCONT};
 
-// Blocked but in ppoll: otherwise one that comes just before it would be noticed only at its end.
+// Blocked before ppoll: otherwise one that comes just before it would be noticed only at its end.
 sigset_t caught_set() {
   sigset_t set;
   sigemptyset(&set);
@@ -109,32 +125,39 @@ Keys::Keys() {
     (void)::sigaction(number, nullptr, &before);
     if (before.sa_handler != SIG_IGN) (void)::sigaction(number, &action, nullptr);
   }
-  const sigset_t set = caught_set();
-  (void)::sigprocmask(SIG_BLOCK, &set, nullptr);
   is_on_ = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp() &&
-           ::tcgetattr(STDIN_FILENO, &saved_) == 0;
+           ::tcgetattr(STDIN_FILENO, &saved) == 0;
   set_single_keys();
 }
 
 Keys::~Keys() {
-  if (is_on_) (void)::tcsetattr(STDIN_FILENO, TCSADRAIN, &saved_);
+  if (is_on_) (void)::tcsetattr(STDIN_FILENO, TCSADRAIN, &saved);
+  is_changed = 0;
   for (const int number : caught) (void)::signal(number, SIG_DFL);
-  const sigset_t set = caught_set();
-  (void)::sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 void Keys::set_single_keys() {
   if (!is_on_) return;
-  termios single = saved_;
+  termios single = saved;
   single.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);  // ISIG stays: Ctrl-C and Ctrl-Z are signals
   single.c_cc[VMIN] = 1;
   single.c_cc[VTIME] = 0;
+  is_changed = 1;
   (void)::tcsetattr(STDIN_FILENO, TCSANOW, &single);
 }
 
 std::optional<char> Keys::wait(std::uint64_t deadline_ns) {
-  sigset_t none;
-  sigemptyset(&none);
+  const sigset_t set = caught_set();
+  sigset_t before;
+  is_waiting = 1;
+  (void)::sigprocmask(SIG_BLOCK, &set, &before);
+  const std::optional<char> key = wait_with(before, deadline_ns);
+  (void)::sigprocmask(SIG_SETMASK, &before, nullptr);  // one that arrives now is noted
+  is_waiting = 0;
+  return was_ended != 0 ? 'q' : key;
+}
+
+std::optional<char> Keys::wait_with(const sigset_t& mask, std::uint64_t deadline_ns) {
   for (;;) {
     if (was_ended != 0) return 'q';
     // A shell sets its own modes while this process is stopped.
@@ -145,7 +168,7 @@ std::optional<char> Keys::wait(std::uint64_t deadline_ns) {
     const std::uint64_t left = deadline_ns - now;
     const timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
     pollfd input{is_on_ ? STDIN_FILENO : -1, POLLIN, 0};
-    if (::ppoll(&input, 1, &timeout, &none) <= 0) continue;
+    if (::ppoll(&input, 1, &timeout, &mask) <= 0) continue;
     char key = 0;
     if (::read(STDIN_FILENO, &key, 1) == 1) return key;
     return 'q';  // the terminal is gone

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <termios.h>
+#include <signal.h>
 
 namespace observe {
 
@@ -23,12 +23,13 @@ std::size_t terminal_width();
 // At most `width` characters (bytes of UTF-8 that continue one are not counted); 0: no limit.
 std::string cut(std::string_view text, std::size_t width);
 
-// Rows of the same number of cells, aligned; the first row is the header. Numbers are to be right-aligned: `left` has the
+// Rows of the same number of cells, aligned and printable; the first row is the header. Numbers are to be right-aligned: `left` has the
 // columns that are not.
-std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& left);
+std::string table(std::vector<std::vector<std::string>> rows, const std::vector<std::size_t>& left);
 
 // Reads single keys from standard input while it lives, if both it and standard output are terminals and this process is in
-// the foreground. Ends with SIGINT, SIGTERM and SIGHUP, which it catches, and restores the terminal. One at a time.
+// the foreground. SIGINT, SIGTERM and SIGHUP end the wait for a key, and at any other time this process, with status 0 and the
+// terminal restored. One at a time.
 class Keys {
  public:
   Keys();
@@ -43,9 +44,10 @@ class Keys {
 
  private:
   void set_single_keys();
+  // With this mask of signals while it sleeps.
+  std::optional<char> wait_with(const sigset_t& mask, std::uint64_t deadline_ns);
 
   bool is_on_ = false;
-  termios saved_{};
 };
 
 }  // namespace observe

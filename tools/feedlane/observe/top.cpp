@@ -22,6 +22,7 @@ struct Options {
   bool workers = false;
   bool json = false;
   bool no_wait = false;
+  bool once = false;
 };
 
 constexpr int lines_to_header = 20;
@@ -43,6 +44,7 @@ Colour colour_of(std::int32_t bound) {
     case FEEDLANE_BOUND_WORKER: return Colour::red;
     case FEEDLANE_BOUND_SLOTS: return Colour::magenta;
     case FEEDLANE_BOUND_STARTING: return Colour::cyan;
+    case FEEDLANE_BOUND_PROCESSORS: return Colour::magenta;
     default: return Colour::none;
   }
 }
@@ -92,19 +94,19 @@ bool Top::find(int& status) {
     return true;
   }
   const bool is_gone = options_.pid != 0 && watch_.error().code() != 0;
-  if (is_gone && !watch_.has_seen_one()) fmt::print(stderr, "feedlane: {}\n", watch_.error().what());
+  if (is_gone && !watch_.has_seen_one()) say("{}", watch_.error().what());
   if (is_gone || options_.no_wait || (options_.pid != 0 && watch_.has_seen_one())) {
     const bool was_said = is_gone || watch_.has_seen_one();
     if (!was_said && options_.pid == 0 && !watch_.has_told())
-      fmt::print(stderr, "feedlane: no process of this user has a loader\n");
-    if (!was_said && options_.pid != 0) fmt::print(stderr, "feedlane: process {} has no loader\n", options_.pid);
+      say("no process of this user has a loader");
+    if (!was_said && options_.pid != 0) say("process {} has no loader", options_.pid);
     status = watch_.has_seen_one() ? 0 : 1;
     return false;
   }
   if (!std::exchange(has_said_waiting_, true)) {
     if (options_.pid == 0)
-      fmt::print(stderr, "feedlane: no process of this user has a loader that can be read: waiting for one\n");
-    else fmt::print(stderr, "feedlane: process {} has no loader yet: waiting for one\n", options_.pid);
+      say("no process of this user has a loader that can be read: waiting for one");
+    else say("process {} has no loader yet: waiting for one", options_.pid);
   }
   return true;
 }
@@ -212,7 +214,7 @@ void Top::print_worker(const Watched& w, std::size_t id) {
   const std::string left = fmt::format("{:>10} {:>4} {:>8} ", "", id, s.pid);
   const std::string right = fmt::format(
       " {:>6} {:>9.1f} {:>9} {:>9} {:>10} {:>8} {:>9}", percent(w.worker_busy(id)), tasks_per_s(w.before, w.after, id),
-      seconds(percentile(timings.work, 0.5)), seconds(percentile(timings.work, 0.99)),
+      seconds(timings.work_percentiles.p50_ns), seconds(timings.work_percentiles.p99_ns),
       has_task ? duration(static_cast<double>(in_hand) * 1e-9) : "-", s.errors, s.generation);
   line({{left, Colour::none}, {state, colour_of_state(s.state)}, {right, Colour::none}});
 }
@@ -221,20 +223,26 @@ void Top::print_worker(const Watched& w, std::size_t id) {
 
 void add_top(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("top", "A line an interval and loader, with what bounds the run");
-  command->add_option("--pid", options->pid, "of this process; without it the loaders of all processes of this user")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--interval", options->interval_s, "seconds; 1 by default")->check(seconds_between(0.01, 3600));
-  command->add_option("--count", options->count, "ends after so many intervals with a loader; without it: never");
-  command->add_flag("--workers", options->workers, "one row per worker too; on a terminal the key w switches this");
-  command->add_flag("--no-wait", options->no_wait, "ends when there is no loader, instead of waiting for one");
-  command->add_flag("--json", options->json, "a JSON value per interval and loader, one a line");
-  command->callback([options, &exit_status] { exit_status = Top(*options).run(); });
+  CLI::App* command = app.add_subcommand("top", "Show each loader's rates and bottleneck, refreshed every second");
+  add_pid(*command, options->pid, "Show only this process's loaders (default: those of all your processes; root: all users')");
+  command->add_option("--interval", options->interval_s, "Print a line every S seconds (default: 1)")
+      ->type_name("S")
+      ->check(seconds_between(0.01, 3600));
+  CLI::Option* count = command->add_option("--count", options->count, "End after N lines per loader (default: never)")
+                           ->type_name("N");
+  command->add_flag("--once", options->once, "Print one line per loader and end: --count 1 --no-wait")->excludes(count);
+  command->add_flag("--workers", options->workers, "Show one row per worker too; on a terminal the key w switches this");
+  command->add_flag("--no-wait", options->no_wait, "End when no loader runs (default: wait for one)");
+  command->add_flag("--json", options->json, "Print one JSON value per line, interval and loader");
+  command->callback([options, &exit_status] {
+    if (options->once) options->count = 1, options->no_wait = true;
+    exit_status = Top(*options).run();
+  });
   command->footer(
       "Keys on a terminal: w shows or hides one row per worker, q ends.\n"
-      "wait %: the trainer waited for a batch. ready %: batches that were there when it asked. busy %: workers had a "
-      "batch in\n"
-      "hand. held/free/all: slots. work p50, p99: of the loader's life, rounded up to a power of two.");
+      "wait %: the trainer waited for a batch. ready %: batches that were ready when it asked. busy %: workers had a batch "
+      "in\n"
+      "hand. held/free/all: slots. work p50, p99: over the loader's life.");
 }
 
 }  // namespace observe

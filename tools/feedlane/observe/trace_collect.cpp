@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
+#include <set>
 #include <utility>
 
 #include "descriptor.hpp"
@@ -25,6 +26,8 @@ using Clock = std::chrono::steady_clock;
 // Between two looks. The shortest empties a trace of 4096 records before it is full at 8 million batches a second.
 constexpr Duration shortest = 250us;
 constexpr Duration longest = 2ms;
+// Records of a look, between two moments at which a signal ends following.
+constexpr std::uint64_t most_between_signals = std::uint64_t{1} << 18;
 // How often it is asked whether the loader is still there, which takes system calls.
 constexpr Duration life_check = 100ms;
 
@@ -92,13 +95,14 @@ Collector::Collector(Found loader, std::uint64_t max_records) : loader_(std::mov
   buffer_.assign(std::min<std::uint64_t>(recording_.info.trace, 1 << 16), empty);
 }
 
-std::uint64_t Collector::look() {
+// What another process writes may say that there is no end of records: a look has one.
+std::uint64_t Collector::look(std::uint64_t most) {
   const std::uint64_t before = next_;
-  for (;;) {
+  most = std::min(most, recording_.info.trace);
+  for (std::uint64_t read = 0; read < most;) {
     std::uint64_t count = 0;
     if (feedlane_monitor_get_trace(loader_.monitor.c(), next_, buffer_.data(), buffer_.size(), &count) != FEEDLANE_OK)
       break;
-    if (count == 0) break;
     for (std::uint64_t i = 0; i < count; i++) {
       const feedlane_batch_record& r = buffer_[i];
       if (next_ == 0) recording_.earlier = r.sequence - 1;
@@ -106,6 +110,8 @@ std::uint64_t Collector::look() {
       next_ = r.sequence + 1;
       keep(r);
     }
+    read += count;
+    if (count < buffer_.size()) break;
   }
   from_ring_ = recording_.records.size();
   return next_ - before;
@@ -132,7 +138,7 @@ void Collector::follow(double seconds) {
   Duration interval = shortest;
   for (;;) {
     // No more than a quarter of the trace is written between two looks, if it is written at an even pace.
-    const std::uint64_t written = look();
+    const std::uint64_t written = look(most_between_signals);
     if (written > recording_.info.trace / 4) interval = shortest;
     else if (written < recording_.info.trace / 16) interval = std::min(interval * 2, longest);
     const auto now = Clock::now();
@@ -154,27 +160,35 @@ void Collector::follow(double seconds) {
 Recording Collector::finish() {
   // A record is in the trace before its slot is used again: in this order none is missed.
   const std::vector<feedlane_batch_record> slots = loader_.monitor.slots();
-  look();
+  look(UINT64_MAX);
   std::rotate(recording_.records.begin(), recording_.records.begin() + static_cast<std::ptrdiff_t>(oldest_),
               recording_.records.end());
-  std::unordered_set<std::uint64_t> known;
-  for (const feedlane_batch_record& r : recording_.records) known.insert(r.task);
-  for (const feedlane_batch_record& r : slots)
-    if (r.task != 0 && known.insert(r.task).second) recording_.records.push_back(r);
-  if (recording_.info.iterable == 0) {
-    const std::vector<feedlane_worker_stats> workers = loader_.monitor.worker_stats();
-    for (std::size_t w = 0; w < workers.size(); w++) add_task_in_hand(workers[w], static_cast<std::int32_t>(w));
-  }
+  add_slots(slots);
+  if (recording_.info.iterable == 0) add_tasks_in_hand();
   recording_.clocks.push_back(read_clocks());
   return std::move(recording_);
 }
 
+// Batches that the trace does not have yet, each task once.
+void Collector::add_slots(const std::vector<feedlane_batch_record>& slots) {
+  std::vector<std::uint64_t> known;
+  for (const feedlane_batch_record& r : recording_.records) known.push_back(r.task);
+  std::sort(known.begin(), known.end());
+  std::set<std::uint64_t> added;
+  for (const feedlane_batch_record& r : slots)
+    if (r.task != 0 && !std::binary_search(known.begin(), known.end(), r.task) && added.insert(r.task).second)
+      recording_.records.push_back(r);
+}
+
 // The trainer learns from a worker's result when the task was begun. Until then the worker's own row says it.
-void Collector::add_task_in_hand(const feedlane_worker_stats& worker, std::int32_t id) {
-  if (worker.task_since_ns == 0) return;
+void Collector::add_tasks_in_hand() {
+  const std::vector<feedlane_worker_stats> workers = loader_.monitor.worker_stats();
   for (std::size_t i = from_ring_; i < recording_.records.size(); i++) {
     feedlane_batch_record& r = recording_.records[i];
-    if (r.worker != id || r.epoch != worker.epoch || r.batch != worker.batch || r.swept_ns != 0 || r.released_ns != 0)
+    if (r.worker < 0 || static_cast<std::size_t>(r.worker) >= workers.size()) continue;
+    const feedlane_worker_stats& worker = workers[static_cast<std::size_t>(r.worker)];
+    if (worker.task_since_ns == 0 || r.epoch != worker.epoch || r.batch != worker.batch || r.swept_ns != 0 ||
+        r.released_ns != 0)
       continue;
     if (worker.task_since_ns >= r.dispatched_ns) r.begun_ns = worker.task_since_ns;
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_set>
 #include <vector>
 
 #include "loaders.hpp"
@@ -17,8 +16,9 @@ class Collector {
   // Keeps the newest `max_records` (at least 1) of the trace; older ones count as lost.
   Collector(Found loader, std::uint64_t max_records);
 
-  // Reads the records written since the last call. How many there were, those included that are lost.
-  std::uint64_t look();
+  // Reads records written since the last call, at most as many as the trace keeps or `most`. How many there were, those included
+  // that are lost.
+  std::uint64_t look(std::uint64_t most);
   // Reads on until `seconds` have passed (0: without end), the loader or its process has ended, or SIGINT or SIGTERM arrives.
   void follow(double seconds);
   // The last look: also the batches that are in slots. Call it once, at the end.
@@ -26,7 +26,8 @@ class Collector {
 
  private:
   void keep(const feedlane_batch_record& record);
-  void add_task_in_hand(const feedlane_worker_stats& worker, std::int32_t id);
+  void add_slots(const std::vector<feedlane_batch_record>& slots);
+  void add_tasks_in_hand();
   bool is_gone() const;
 
   Found loader_;

@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "loaders.hpp"
+#include "words.hpp"
 #include "trace_forms.hpp"
 
 namespace observe {
@@ -86,7 +86,15 @@ class Writer {
   void begin_event(const char* phase, const std::string& name, std::int64_t tid, std::uint64_t ns) {
     if (text_.size() != 0) add(",\n");
     add(R"({{"ph":"{}","cat":"feedlane","name":{},"pid":{},"tid":{},"ts":{})", phase, quoted(name), pid_, tid,
-        microseconds(static_cast<std::int64_t>(ns) + shift_ns_));
+        microseconds(shifted(ns)));
+  }
+
+  // What another process says is a time may be any number: one beyond the range is the end of it.
+  [[nodiscard]] std::int64_t shifted(std::uint64_t ns) const {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    const auto time = static_cast<std::int64_t>(std::min(ns, static_cast<std::uint64_t>(most)));
+    std::int64_t sum = 0;
+    return __builtin_add_overflow(time, shift_ns_, &sum) ? most : sum;
   }
 
   static std::string microseconds(std::int64_t ns) {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "loaders.hpp"
+#include "words.hpp"
 #include "protobuf.hpp"
 #include "trace_forms.hpp"
 
@@ -190,8 +190,8 @@ class Writer {
     Message m;
     m.number(event::type, event::instant).number(event::track_uuid, uuid).text(event::name, "feedlane trace");
     m.number(event::category_iids, category_iid);
-    add_text(m, "version", r.info.version);
-    add_text(m, "name", r.info.name);
+    add_text(m, "version", printable(r.info.version));
+    add_text(m, "name", printable(r.info.name));
     add_signed(m, "loader", r.nth);
     add_signed(m, "workers", r.info.workers);
     add_unsigned(m, "trace", r.info.trace);

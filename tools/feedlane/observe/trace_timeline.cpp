@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
-#include "loaders.hpp"
+#include "words.hpp"
 
 namespace observe {
 namespace {
@@ -129,13 +130,16 @@ class Builder {
       if (r->yielded_ns != 0 && !has_failed(*r)) held.push_back(r);
     std::stable_sort(held.begin(), held.end(),
                      [](const Record* a, const Record* b) { return a->yielded_ns < b->yielded_ns; });
-    std::vector<std::uint64_t> free_since;
+    std::set<std::int32_t> free;                               // tracks
+    std::set<std::pair<std::uint64_t, std::int32_t>> used;  // until when, and which
     for (const Record* r : held) {
-      const auto lane = std::find_if(free_since.begin(), free_since.end(),
-                                     [r](std::uint64_t since) { return since <= r->yielded_ns; });
-      const auto index = static_cast<std::int32_t>(lane - free_since.begin());
-      if (lane == free_since.end()) free_since.push_back(0);
-      free_since[static_cast<std::size_t>(index)] = r->released_ns == 0 ? UINT64_MAX : r->released_ns;
+      while (!used.empty() && used.begin()->first <= r->yielded_ns) {
+        free.insert(used.begin()->second);
+        used.erase(used.begin());
+      }
+      const std::int32_t index = free.empty() ? static_cast<std::int32_t>(used.size()) : *free.begin();
+      free.erase(index);
+      used.emplace(r->released_ns == 0 ? UINT64_MAX : r->released_ns, index);
       Slice s = slice(*r, r->yielded_ns, r->released_ns, batch_name(*r));
       s.flow = Flow::end;
       track(Group::held, index, "held by the trainer").slices.push_back(std::move(s));

@@ -2,9 +2,9 @@
 // Follows loaders that begin and end.
 #include "watch.hpp"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace observe {
@@ -39,19 +39,20 @@ void Watch::find() {
   if (now < next_search_ns_) return;
   next_search_ns_ = now + 1'000'000'000;
   error_ = {};
-  if (pid_ != 0) return add(loaders_of(pid_, error_));
+  if (pid_ != 0) return add(loaders_of(pid_, error_, true));
   std::vector<Unreadable> unreadable;  // looked for again in a second
   add(all_loaders(unreadable));
   for (const Unreadable& u : unreadable)
-    if (told_.insert(u.pid).second)
-      fmt::print(stderr, "feedlane: process {} is not watched: {}\n", u.pid, u.error.what());
+    if (told_.insert(u.pid).second) say("process {} ({}) is not watched: {}", u.pid, u.program, u.error.what());
 }
 
 void Watch::add(std::vector<Found> found) {
+  std::set<std::pair<std::int64_t, std::uint64_t>> known;
+  for (const Watched& w : all_) known.emplace(w.before.info.pid, w.before.info.created_ns);
   for (Found& f : found) {
+    const feedlane_loader_info info = f.monitor.info();
+    if (!known.emplace(info.pid, info.created_ns).second) continue;
     const Sample first = take_sample(f.monitor);
-    const auto is_known = [&](const Watched& w) { return is_same(w.before.info, first.info); };
-    if (std::any_of(all_.begin(), all_.end(), is_known)) continue;
     // What was before this does not count: the first diagnosis begins when the monitor was opened.
     all_.push_back({std::move(f), first, first, {}, false});
     has_seen_one_ = true;
@@ -60,21 +61,26 @@ void Watch::add(std::vector<Found> found) {
 
 // A monitor keeps the last numbers of a loader that has ended, so the processes are looked at again.
 void Watch::drop_ended() {
+  std::map<std::int64_t, std::vector<Watched>> by_process;  // each process is looked at once
+  for (Watched& w : all_) by_process[w.found.pid].push_back(std::move(w));
   std::vector<Watched> kept;
-  for (Watched& w : all_) {
-    feedlane::Error error;
-    const std::vector<Found> present = loaders_of(w.found.pid, error);
+  for (auto& [pid, of_process] : by_process) drop_those_of(pid, of_process, kept);
+  all_ = std::move(kept);
+}
+
+void Watch::drop_those_of(std::int64_t pid, std::vector<Watched>& of_process, std::vector<Watched>& kept) {
+  feedlane::Error error;
+  const std::vector<Found> present = loaders_of(pid, error, pid_ != 0);
+  for (Watched& w : of_process) {
     const bool is_there = std::any_of(present.begin(), present.end(),
                                       [&](const Found& f) { return is_same(f.monitor.info(), w.before.info); });
     const bool is_unknown = !is_there && is_cut_short(error);
     if (is_unknown && !w.is_unknown)
-      fmt::print(stderr, "feedlane: whether {} has ended is not known, and looked for again: {}\n",
-                 title(w.found, w.before.info), error.what());
+      say("whether {} has ended is not known, and looked for again: {}", title(w.found, w.before.info), error.what());
     w.is_unknown = is_unknown;
     if (is_there || is_unknown) kept.push_back(std::move(w));
-    else fmt::print(stderr, "feedlane: {} has ended\n", title(w.found, w.before.info));
+    else say("{} has ended", title(w.found, w.before.info));
   }
-  all_ = std::move(kept);
 }
 
 void Watch::measure() {
@@ -102,8 +108,8 @@ Json worker_json(const Watched& w, std::size_t id) {
           {"row", or_null(has_task ? s.row : -1)},
           {"busy_ns", busy_ns(w.before, w.after, id)},
           {"batches_per_s", rounded(tasks_per_s(w.before, w.after, id))},
-          {"work_p50_ns", percentile(timings.work, 0.5)},
-          {"work_p99_ns", percentile(timings.work, 0.99)},
+          {"work_p50_ns", timings.work_percentiles.p50_ns},
+          {"work_p99_ns", timings.work_percentiles.p99_ns},
           {"total_tasks", s.tasks},
           {"total_samples", s.samples},
           {"total_bytes", s.bytes},

@@ -46,6 +46,7 @@ class Watch {
 
  private:
   void drop_ended();
+  void drop_those_of(std::int64_t pid, std::vector<Watched>& of_process, std::vector<Watched>& kept);
   void add(std::vector<Found> found);
 
   std::int64_t pid_;
