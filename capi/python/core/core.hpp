@@ -241,16 +241,33 @@ bool write_rows(PyObject* rows, PyObject* dataset, const feedlane_task* task);
 // queue.cpp: IndexQueue, a sampler that Python code fills.
 bool add_queue(PyObject* module);
 
-// leaf.cpp: Leaf, a tensor to be written into a slot, and `collate`.
+// leaf.cpp: Leaf, a tensor to be written into a slot.
 bool add_leaf(PyObject* module);
 [[nodiscard]] bool is_leaf(PyObject* object);
+// A Leaf of arrays, tensors, or numbers, one per row; not stacked: of one, as it is. Null without an exception: they are not
+// of the plain kinds that this knows, and the package's Python code is asked.
+Ref array_leaf(PyObject* const* arrays, Py_ssize_t count, bool is_stacked);
+Ref tensor_leaf(PyObject* const* tensors, Py_ssize_t count, bool is_stacked);
+Ref number_leaf(PyObject* const* numbers, Py_ssize_t count);
+// Where the memory of a leaf's one source lies, also of a collate.Leaf. 0 bytes: not known.
+struct Place {
+  std::uintptr_t address = 0;
+  std::uint64_t bytes = 0;
+};
+Place place_of(PyObject* leaf);
 // Writes a Leaf as tensor `number` of the task's batch. A status of feedlane_task_tensor; no exception.
 std::int32_t write_leaf(PyObject* leaf, const feedlane_task* task, std::int32_t number, const char* name);
+
+// collate.cpp: plans (see tree.py) and leaves of samples and of values. What is not common is the package's Python code's.
+//
 // A list of samples as torch's default_collate would have it: the plan, its leaves appended to `leaves`, which is a
 // collate.Leaves. What this doesn't know is left to `fallback(samples, leaves)`.
 Ref collate_batch(PyObject* const* samples, Py_ssize_t count, PyObject* leaves, PyObject* fallback);
-// A value that a collate_fn returned, as it is.
-Ref collate_whole(PyObject* value, PyObject* leaves, PyObject* fallback);
+// A value that a collate_fn returned, as it is. `unusual`: the exception that is raised for a value that a plan would change: a
+// list, dict or memory that is in it twice, or too many parts; None: such a value is changed.
+Ref collate_whole(PyObject* value, PyObject* leaves, PyObject* fallback, PyObject* unusual);
+// collate_whole(value, leaves, fallback, unusual) -> plan
+PyObject* collate_whole_of(PyObject* module, PyObject* args);
 
 // work.cpp: a worker's loop. `glue` is a worker.Glue. False with an exception: it ends this worker.
 bool work(feedlane_worker* worker, PyObject* glue, std::int32_t& status);
@@ -267,6 +284,10 @@ struct Types {
   // torch's tensor type and `to_dlpack`; null until torch is imported in this process.
   PyObject* tensor = nullptr;
   PyObject* to_dlpack = nullptr;
+  PyObject* uint8 = nullptr;  // torch.uint8
+  PyObject* int8 = nullptr;
+  PyObject* name_dtype = nullptr;  // "dtype", interned
+  PyObject* name_requires_grad = nullptr;
 };
 extern Types types;
 // Looks whether torch is there by now.

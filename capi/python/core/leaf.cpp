@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaf: a tensor that is to be written into a slot, and where its rows come from. `collate` makes plans (see tree.py) and
-// leaves of samples: what is common by itself, the rest by the package's Python code.
+// Leaf: a tensor that is to be written into a slot, and where its rows come from.
 #include <cstdlib>
 #include <cstring>
 
@@ -52,11 +51,36 @@ PyObject* get_dtype(PyObject* self, void*) {
 
 PyObject* get_shape(PyObject* self, void*) { return shape_of(leaf_of(self)->shape, leaf_of(self)->ndim).release(); }
 
+// The rows, one after the other, from `place` on.
+void copy_rows(const Leaf& leaf, char* place) {
+  if (leaf.row_bytes == 0) return;
+  if (leaf.count == 0) std::memcpy(place, leaf.numbers, leaf.row_bytes);
+  for (Py_ssize_t i = 0; i < leaf.count; i++)
+    std::memcpy(place + static_cast<std::uint64_t>(i) * leaf.row_bytes, leaf.sources[i].data, leaf.row_bytes);
+}
+
+PyObject* fill(PyObject* self, PyObject* memory) {
+  const Leaf& leaf = *leaf_of(self);
+  const std::uint64_t bytes = leaf.row_bytes * static_cast<std::uint64_t>(leaf.count != 0 ? leaf.count : 1);
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(memory, &buffer, PyBUF_CONTIG) != 0) return nullptr;
+  const bool fits = static_cast<std::uint64_t>(buffer.len) == bytes;
+  if (fits) copy_rows(leaf, static_cast<char*>(buffer.buf));
+  PyBuffer_Release(&buffer);
+  if (!fits)
+    return PyErr_Format(PyExc_ValueError, "memory of %zd bytes for a leaf of %llu", buffer.len,
+                        static_cast<unsigned long long>(bytes));
+  Py_RETURN_NONE;
+}
+
+PyMethodDef leaf_methods[] = {{"fill", fill, METH_O, "fill(memory): writes it there, which has exactly its bytes."},
+                              {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef leaf_members[] = {{"dtype", get_dtype, nullptr, "DLPack's code and bits.", nullptr},
                               {"shape", get_shape, nullptr, "In elements.", nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot leaf_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_leaf)},
                             {Py_tp_getset, leaf_members},
+                            {Py_tp_methods, leaf_methods},
                             {Py_tp_doc, const_cast<char*>("A tensor to be: dtype, shape, and where its rows lie.")},
                             {0, nullptr}};
 PyType_Spec leaf_spec = {"feedlane._core.Leaf", sizeof(Leaf), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
@@ -116,7 +140,29 @@ bool agree(Leaf& leaf, Py_ssize_t position, const feedlane_dtype& dtype, std::in
   return is_same;
 }
 
-// A null Ref without an exception, here and below: the Python code is asked.
+bool is_dense(const DLTensor& t) {
+  std::int64_t stride = 1;
+  for (std::int32_t i = t.ndim - 1; t.strides != nullptr && i >= 0; i--) {
+    if (t.shape[i] != 1 && t.strides[i] != stride) return false;
+    stride *= t.shape[i];
+  }
+  return true;
+}
+
+// Whether DLPack says all of this tensor of torch's. It doesn't say that gradients are wanted, and exports torch's integers of
+// less than 8 bits as if they had 8. With an exception: false.
+bool is_told_by_dlpack(PyObject* tensor, const feedlane_dtype& dtype) {
+  if (dtype.code == 6 || (dtype.code < 2 && dtype.bits != 8)) return true;
+  const bool is_integer = dtype.code < 2;
+  Ref found(PyObject_GetAttr(tensor, is_integer ? types.name_dtype : types.name_requires_grad));
+  return found.get() == (!is_integer ? Py_False : dtype.code == 0 ? types.int8 : types.uint8);
+}
+
+// More are quicker by one torch.stack.
+constexpr Py_ssize_t max_tensors_by_one = 16;
+
+}  // namespace
+
 Ref array_leaf(PyObject* const* arrays, Py_ssize_t count, bool is_stacked) {
   Leaf* const leaf = new_leaf(count);
   Ref made(reinterpret_cast<PyObject*>(leaf));
@@ -138,18 +184,6 @@ Ref array_leaf(PyObject* const* arrays, Py_ssize_t count, bool is_stacked) {
   }
   return made;
 }
-
-bool is_dense(const DLTensor& t) {
-  std::int64_t stride = 1;
-  for (std::int32_t i = t.ndim - 1; t.strides != nullptr && i >= 0; i--) {
-    if (t.shape[i] != 1 && t.strides[i] != stride) return false;
-    stride *= t.shape[i];
-  }
-  return true;
-}
-
-// More are quicker by one torch.stack.
-constexpr Py_ssize_t max_tensors_by_one = 16;
 
 Ref tensor_leaf(PyObject* const* tensors, Py_ssize_t count, bool is_stacked) {
   if (count > max_tensors_by_one) return {};
@@ -173,14 +207,14 @@ Ref tensor_leaf(PyObject* const* tensors, Py_ssize_t count, bool is_stacked) {
     // Complex numbers are not ours, nor what DLPack has since 1.1: torch 2.15 exports float8 so.
     const bool is_of_ours = dtype.code <= 6 && dtype.code != 5;
     if (t.device.device_type != 1 || dtype.lanes != 1 || dtype.bits % 8 != 0 || !is_of_ours || may_be_negated ||
-        !is_dense(t) || !agree(*leaf, i, dtype, t.ndim, t.shape, elements * dtype.bits / 8, is_stacked))
+        !is_dense(t) || !agree(*leaf, i, dtype, t.ndim, t.shape, elements * dtype.bits / 8, is_stacked) ||
+        !is_told_by_dlpack(tensors[i], dtype))
       return {};
     source.data = static_cast<const char*>(t.data) + t.byte_offset;
   }
   return made;
 }
 
-// One number a sample: all of one of Python's own types.
 Ref number_leaf(PyObject* const* numbers, Py_ssize_t count) {
   Leaf* const leaf = new_leaf(0);
   Ref made(reinterpret_cast<PyObject*>(leaf));
@@ -211,187 +245,16 @@ Ref number_leaf(PyObject* const* numbers, Py_ssize_t count) {
   return made;
 }
 
-// ---- plans ----
-
-struct Collation {
-  PyObject* leaves;
-  PyObject* fallback;
-
-  // The last tensors are collate.Leaves' to deal with: more than a batch has share one.
-  [[nodiscard]] bool is_full() const { return PyList_Size(leaves) >= FEEDLANE_MAX_TENSORS - 1; }
-
-  Ref plan_of(Ref leaf, long owner) const {
-    const Py_ssize_t number = PyList_Size(leaves);
-    if (PyList_Append(leaves, leaf.get()) != 0) return {};
-    return Ref(Py_BuildValue("(lnl)", static_cast<long>(plan_leaf), number, owner));
+Place place_of(PyObject* object) {
+  if (is_leaf(object)) {
+    const Leaf& leaf = *leaf_of(object);
+    if (leaf.count != 1) return {};
+    return {reinterpret_cast<std::uintptr_t>(leaf.sources[0].data), leaf.row_bytes};
   }
-
-  Ref by_python(PyObject* value) const {
-    look_for_torch();
-    return Ref(PyObject_CallFunctionObjArgs(fallback, value, leaves, nullptr));
-  }
-
-  Ref by_python(PyObject* const* samples, Py_ssize_t count) const {
-    Ref all(PyList_New(count));
-    for (Py_ssize_t i = 0; all && i < count; i++) {
-      Py_INCREF(samples[i]);
-      PyList_SetItem(all.get(), i, samples[i]);
-    }
-    return all ? by_python(all.get()) : Ref();
-  }
-
-  Ref batch(PyObject* const* samples, Py_ssize_t count) const;
-  Ref mappings(PyObject* const* samples, Py_ssize_t count) const;
-  Ref sequences(PyObject* const* samples, Py_ssize_t count) const;
-  Ref whole(PyObject* value) const;
-};
-
-// The elements at one place of all samples. It owns them: the samples may be changed while they are collated.
-class Column {
- public:
-  explicit Column(Py_ssize_t count)
-      : count_(count),
-        objects_(count <= few
-                     ? inline_
-                     : static_cast<PyObject**>(std::calloc(static_cast<std::size_t>(count), sizeof(PyObject*)))) {
-    if (objects_ == nullptr) PyErr_NoMemory();
-  }
-  Column(const Column&) = delete;
-  Column& operator=(const Column&) = delete;
-  ~Column() {
-    for (Py_ssize_t i = 0; objects_ != nullptr && i < count_; i++) Py_XDECREF(objects_[i]);
-    if (objects_ != inline_) std::free(objects_);
-  }
-  explicit operator bool() const { return objects_ != nullptr; }
-  void set(Py_ssize_t i, PyObject* object) { Ref(std::exchange(objects_[i], Ref::borrow(object).release())); }
-  [[nodiscard]] PyObject* const* objects() const { return objects_; }
-
- private:
-  static constexpr Py_ssize_t few = 64;
-  Py_ssize_t count_;
-  PyObject* inline_[few] = {};
-  PyObject** objects_;
-};
-
-// Samples and values may be nested as deep as Python's own functions may be.
-class Recursion {
- public:
-  Recursion() : is_within_(Py_EnterRecursiveCall(" while a batch is collated") == 0) {}
-  Recursion(const Recursion&) = delete;
-  Recursion& operator=(const Recursion&) = delete;
-  ~Recursion() {
-    if (is_within_) Py_LeaveRecursiveCall();
-  }
-  explicit operator bool() const { return is_within_; }
-
- private:
-  bool is_within_;
-};
-
-Ref Collation::batch(PyObject* const* samples, Py_ssize_t count) const {
-  const Recursion recursion;
-  if (!recursion) return {};
-  PyObject* const first = samples[0];
-  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(first));
-  Ref leaf;
-  const bool is_container = PyDict_CheckExact(first) || PyTuple_CheckExact(first) || PyList_CheckExact(first);
-  if (is_full() && !is_container) return by_python(samples, count);
-  if (type == types.ndarray) leaf = array_leaf(samples, count, true);
-  else if (PyFloat_CheckExact(first) || PyLong_CheckExact(first) || PyBool_Check(first))
-    leaf = number_leaf(samples, count);
-  else if (types.tensor != nullptr && type == types.tensor) leaf = tensor_leaf(samples, count, true);
-  else if (PyDict_CheckExact(first)) return mappings(samples, count);
-  else if (PyTuple_CheckExact(first) || PyList_CheckExact(first)) return sequences(samples, count);
-  if (leaf) return plan_of(std::move(leaf), owner_any);
-  return PyErr_Occurred() != nullptr ? Ref() : by_python(samples, count);
-}
-
-Ref Collation::mappings(PyObject* const* samples, Py_ssize_t count) const {
-  for (Py_ssize_t i = 0; i < count; i++)
-    if (!PyDict_CheckExact(samples[i])) return by_python(samples, count);
-  Ref keys(PySequence_Tuple(samples[0]));
-  const Py_ssize_t length = keys ? PyTuple_Size(keys.get()) : 0;
-  Ref children(keys ? PyTuple_New(length) : nullptr);
-  Column column(count);
-  for (Py_ssize_t k = 0; children && column && k < length; k++) {
-    for (Py_ssize_t i = 0; i < count; i++) {
-      PyObject* const value = PyDict_GetItemWithError(samples[i], PyTuple_GetItem(keys.get(), k));
-      if (value == nullptr) {
-        if (PyErr_Occurred() == nullptr) PyErr_SetObject(PyExc_KeyError, PyTuple_GetItem(keys.get(), k));
-        return {};
-      }
-      column.set(i, value);
-    }
-    Ref child = batch(column.objects(), count);
-    if (!child) return {};
-    PyTuple_SetItem(children.get(), k, child.release());
-  }
-  if (!children || !column) return {};
-  return Ref(Py_BuildValue("(lO{}O)", static_cast<long>(plan_mapping), keys.get(), children.get()));
-}
-
-Ref Collation::sequences(PyObject* const* samples, Py_ssize_t count) const {
-  const Py_ssize_t length = PySequence_Size(samples[0]);
-  for (Py_ssize_t i = 0; i < count; i++)
-    if (Py_TYPE(samples[i]) != Py_TYPE(samples[0]) || PySequence_Size(samples[i]) != length)
-      return by_python(samples, count);
-  const bool are_tuples = PyTuple_CheckExact(samples[0]);
-  Ref children(PyTuple_New(length));
-  Column column(count);
-  for (Py_ssize_t k = 0; children && column && k < length; k++) {
-    for (Py_ssize_t i = 0; i < count; i++) {
-      PyObject* const value = are_tuples ? PyTuple_GetItem(samples[i], k) : PyList_GetItem(samples[i], k);
-      if (value == nullptr) return {};  // a list that has become shorter
-      column.set(i, value);
-    }
-    Ref child = batch(column.objects(), count);
-    if (!child) return {};
-    PyTuple_SetItem(children.get(), k, child.release());
-  }
-  if (!children || !column) return {};
-  return Ref(Py_BuildValue("(lO)", static_cast<long>(plan_list), children.get()));
-}
-
-Ref Collation::whole(PyObject* value) const {
-  const Recursion recursion;
-  if (!recursion) return {};
-  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(value));
-  if (is_full() && (type == types.ndarray || type == types.tensor)) return by_python(value);
-  if (type == types.ndarray)
-    if (Ref leaf = array_leaf(&value, 1, false)) return plan_of(std::move(leaf), owner_numpy);
-  if (types.tensor != nullptr && type == types.tensor)
-    if (Ref leaf = tensor_leaf(&value, 1, false)) return plan_of(std::move(leaf), owner_torch);
-  if (PyErr_Occurred() != nullptr) return {};
-  const bool is_tuple = PyTuple_CheckExact(value), is_dict = PyDict_CheckExact(value);
-  if (!is_tuple && !is_dict && !PyList_CheckExact(value)) return by_python(value);
-  Ref keys(is_dict ? PySequence_Tuple(value) : nullptr);
-  if (is_dict && !keys) return {};
-  const Py_ssize_t length = PyObject_Size(value);
-  Ref children(PyTuple_New(length));
-  for (Py_ssize_t i = 0; children && i < length; i++) {
-    PyObject* const item = is_dict    ? PyDict_GetItemWithError(value, PyTuple_GetItem(keys.get(), i))
-                           : is_tuple ? PyTuple_GetItem(value, i)
-                                      : PyList_GetItem(value, i);
-    if (item == nullptr && PyErr_Occurred() == nullptr)
-      PyErr_SetObject(PyExc_KeyError, PyTuple_GetItem(keys.get(), i));  // it has gone meanwhile
-    const Ref kept = Ref::borrow(item);
-    Ref child = kept ? whole(kept.get()) : Ref();
-    if (!child) return {};
-    PyTuple_SetItem(children.get(), i, child.release());
-  }
-  if (!children) return {};
-  if (is_dict) return Ref(Py_BuildValue("(lO{}O)", static_cast<long>(plan_mapping), keys.get(), children.get()));
-  return Ref(Py_BuildValue("(lO)", static_cast<long>(is_tuple ? plan_tuple : plan_list), children.get()));
-}
-
-}  // namespace
-
-Ref collate_batch(PyObject* const* samples, Py_ssize_t count, PyObject* leaves, PyObject* fallback) {
-  return Collation{leaves, fallback}.batch(samples, count);
-}
-
-Ref collate_whole(PyObject* value, PyObject* leaves, PyObject* fallback) {
-  return Collation{leaves, fallback}.whole(value);
+  unsigned long long address = 0, bytes = 0;
+  const Ref place(PyObject_GetAttrString(object, "place"));
+  if (!place || PyArg_ParseTuple(place.get(), "KK", &address, &bytes) == 0) PyErr_Clear();
+  return {static_cast<std::uintptr_t>(address), bytes};
 }
 
 bool is_leaf(PyObject* object) { return Py_TYPE(object) == leaf_type; }
@@ -405,11 +268,7 @@ std::int32_t write_leaf(PyObject* object, const feedlane_task* task, std::int32_
   std::memcpy(field.shape, leaf.shape, sizeof field.shape);
   feedlane_tensor out;
   if (const std::int32_t s = feedlane_task_tensor(task, number, &field, &out, error_room()); s != FEEDLANE_OK) return s;
-  if (leaf.row_bytes == 0) return FEEDLANE_OK;
-  auto* const place = static_cast<char*>(out.data);
-  if (leaf.count == 0) std::memcpy(place, leaf.numbers, leaf.row_bytes);
-  for (Py_ssize_t i = 0; i < leaf.count; i++)
-    std::memcpy(place + static_cast<std::uint64_t>(i) * leaf.row_bytes, leaf.sources[i].data, leaf.row_bytes);
+  copy_rows(leaf, static_cast<char*>(out.data));
   return FEEDLANE_OK;
 }
 

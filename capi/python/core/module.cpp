@@ -15,8 +15,12 @@ void look_for_torch() {
   Ref utils(PyObject_GetAttrString(torch, "utils"));
   Ref dlpack(utils ? PyObject_GetAttrString(utils.get(), "dlpack") : nullptr);
   Ref to_dlpack(dlpack ? PyObject_GetAttrString(dlpack.get(), "to_dlpack") : nullptr);
+  Ref uint8(PyObject_GetAttrString(torch, "uint8"));
+  Ref int8(PyObject_GetAttrString(torch, "int8"));
   PyErr_Clear();  // torch is being imported, or is none that we know: the package's Python code does without
-  if (!tensor || !to_dlpack) return;
+  if (!tensor || !to_dlpack || !uint8 || !int8) return;
+  types.uint8 = uint8.release();
+  types.int8 = int8.release();
   types.tensor = tensor.release();
   types.to_dlpack = to_dlpack.release();
 }
@@ -38,6 +42,9 @@ PyObject* set_up(PyObject*, PyObject* args) {
   types.error = Ref::borrow(error).release();
   types.batch = Ref::borrow(batch).release();
   types.malformed = Ref::borrow(malformed).release();
+  types.name_dtype = PyUnicode_InternFromString("dtype");
+  types.name_requires_grad = PyUnicode_InternFromString("requires_grad");
+  if (types.name_dtype == nullptr || types.name_requires_grad == nullptr) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -60,6 +67,10 @@ PyMethodDef methods[] = {
      "what makes an exception of an error of the library; the class of batches;\n"
      "what is raised for a plan that is none."},
     {"status_text", status_text, METH_O, "status_text(status) -> its meaning in one line"},
+    {"collate_whole", collate_whole_of, METH_VARARGS,
+     "collate_whole(value, leaves, fallback, unusual) -> the plan of a value as it is, its leaves appended.\n"
+     "fallback(value, leaves): of what this doesn't know. unusual: what is raised for a value that a plan would\n"
+     "change, or None."},
     {"seed", seed, METH_NOARGS, "seed() -> int or None: of the sample that this thread is making."},
     {"task_id", task_id, METH_NOARGS,
      "task_id() -> int or None: of the task that this thread makes; None: iterable too."},

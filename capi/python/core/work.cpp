@@ -14,6 +14,9 @@ namespace {
 // A wait ends this often, so that a signal that came just before it finds Python's handler.
 constexpr std::int64_t slice_ns = 1'000'000'000;
 
+// The first index of a batch whose indices are a pickle: indices.MARK.
+constexpr std::int64_t payload_mark = INT64_MIN;
+
 // Of the sample that this thread is making.
 thread_local const std::uint64_t* sample_seed = nullptr;
 
@@ -39,7 +42,8 @@ class Loop {
                          {"leaves", &new_leaves_}, {"batch", &batch_},     {"single", &single_},
                          {"whole", &whole_},       {"compare", &compare_}, {"write", &write_},
                          {"dump", &dump_},         {"slow", &slow_},       {"failed", &failed_},
-                         {"refused", &refused_},   {"rows", &rows_},       {"begins", &begins_}};
+                         {"refused", &refused_},   {"rows", &rows_},       {"begins", &begins_},
+                         {"unusual", &unusual_},   {"object", &object_}};
     for (const auto& m : members) {
       *m.place = Ref(PyObject_GetAttrString(glue, m.name));
       if (!*m.place) return false;
@@ -71,7 +75,7 @@ class Loop {
       }
       if (status != FEEDLANE_OK) return true;
       const TaskScope scope(task);
-      if (!(is_ordinary_ ? do_ordinary(task) : do_by_python(task))) return false;
+      if (!(is_ordinary_ && !has_payload(task) ? do_ordinary(task) : do_by_python(task))) return false;
     }
   }
 
@@ -85,6 +89,9 @@ class Loop {
     end_task(object.get());
     return static_cast<bool>(told);
   }
+
+  // Whether its indices are no integers: see indices.py.
+  static bool has_payload(const feedlane_task* task) { return task->indices[0] == payload_mark; }
 
   bool do_by_python(const feedlane_task* task) { return tell(slow_, task); }
 
@@ -139,7 +146,11 @@ class Loop {
     PyObject* const input = is_batched_ ? samples.get() : first.get();
     if (collate_fn_.get() == Py_None) return Ref(PyObject_CallFunctionObjArgs(single_.get(), input, leaves, nullptr));
     Ref value(PyObject_CallFunctionObjArgs(collate_fn_.get(), input, nullptr));
-    return value ? collate_whole(value.get(), leaves, whole_.get()) : Ref();
+    if (!value) return {};
+    Ref plan = collate_whole(value.get(), leaves, whole_.get(), unusual_.get());
+    if (plan || unusual_.get() == Py_None || PyErr_ExceptionMatches(unusual_.get()) == 0) return plan;
+    PyErr_Clear();
+    return Ref(PyObject_CallFunctionObjArgs(object_.get(), value.get(), leaves, nullptr));
   }
 
   Ref collate(PyObject* samples, PyObject* leaves) {
@@ -243,7 +254,7 @@ class Loop {
   feedlane_worker* worker_ = nullptr;
   bool is_ordinary_ = false, is_batched_ = true;
   Ref dataset_, get_all_, collate_fn_, new_leaves_, batch_, single_, whole_, compare_, write_, dump_, slow_, failed_,
-      refused_, rows_, begins_;
+      refused_, rows_, begins_, unusual_, object_;
   std::vector<std::string> names_;
   std::vector<PyObject*> objects_;  // borrowed, of the batch in the making
   Ref newest_plan_, blob_;

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from .records import Plan
+
 _CPU = (1, 0)  # kDLCPU, device 0
 
 
@@ -22,13 +24,21 @@ class BatchTensor:
     """One tensor of a batch. Made to be handed to np.from_dlpack or torch.from_dlpack, which copy nothing: what they
     return keeps the batch's memory, whatever becomes of this object, of the batch and of the loader.
 
-    name, shape (in elements), dtype ("float32"), nbytes, offset (bytes from the start of the batch's slot)."""
+    shape (in elements), dtype ("float32"), nbytes, offset (bytes from the start of the batch's slot)."""
 
-    __slots__ = ("_batch", "_index", "shape", "dtype", "nbytes", "offset", "name", "_address")
+    __slots__ = ("_batch", "_index", "shape", "dtype", "nbytes", "offset", "_name", "_address")
 
     def __init__(self, batch: Batch, index: int) -> None:
-        self.name, dtype, self.shape, self.nbytes, self.offset, self._address = batch._tensor(index)
+        self._name, dtype, self.shape, self.nbytes, self.offset, self._address = batch._tensor(index)
         self._batch, self._index, self.dtype = batch, index, dtypes.name_of(dtype)
+
+    @property
+    def name(self) -> str:
+        """The field's. Without declared fields the keys and positions that lead to it in the batch, joined by dots; its number, if
+        there are none."""
+        if self._name == str(self._index):
+            return self._batch._names().get(self._index) or self._name
+        return self._name
 
     @property
     def address(self) -> int:
@@ -45,7 +55,8 @@ class BatchTensor:
         is_versioned = max_version is not None and max_version[0] >= 1
         if self._batch.is_read_only and not is_versioned:
             raise BufferError("a consumer's memory is read-only, which DLPack can say from version 1.0 on: the caller asks for an "
-                              "older one. Take .numpy() or .torch()")
+                              "older one. Take .numpy() or .torch(); for JAX jax.device_put(tensor.numpy()), for Paddle "
+                              "paddle.to_tensor(tensor.numpy())")
         if dl_device not in (None, _CPU) or copy:
             raise BufferError("shared as it is, on the CPU: it isn't copied, to no other device either")
         return self._batch._capsule(self._index, is_versioned)
@@ -54,9 +65,26 @@ class BatchTensor:
         """A numpy array over its memory, of its shape and dtype; a consumer's isn't writeable. TypeError: numpy has no such dtype.
         StaleBatch: the batch was released."""
         array = self._batch._array(self._index)
+        if array is None and dtypes.find_beyond_numpy(self.dtype):
+            array = self._batch._array(self._index)
         if array is None:
-            raise TypeError(f'numpy has no {self.dtype}: use tensors="torch"')
+            raise TypeError(f'numpy has no {self.dtype}: use tensors="torch", or install ml_dtypes')
         return array
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """For np.asarray: the array of numpy(), which keeps the batch's memory."""
+        array = self.numpy()
+        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
+            raise ValueError(f"{self.dtype} can't become {np.dtype(dtype)} without a copy")
+        return np.array(array, dtype) if copy else array if dtype is None else array.astype(dtype, copy=False)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """As numpy's arrays have it. Its data is an object that keeps the batch's memory."""
+        array = self.numpy()
+        described = array.__array_interface__
+        return {"version": 3, "shape": array.shape, "typestr": described["typestr"], "descr": described["descr"],
+                "data": array.reshape(-1).view(np.uint8) if array.size else b""}
 
     def torch(self) -> Tensor:
         """A torch tensor over its memory, of its shape and dtype. ImportError: there is no torch. StaleBatch: the batch was
@@ -128,11 +156,28 @@ class Batch(_core.Batch):
             self._data = (self._read(),)
         return self._data[0]
 
-    def _read(self) -> Any:
+    def _plan(self) -> Plan:
         """Any worker may have written there: it is copied once, and checked before it is used."""
-        blob = self._metadata(tree.MAX_BYTES + 1)
+        return tree.load(self._metadata(tree.MAX_BYTES + 1), self.tensor_count, self._allow_pickle)
+
+    def _names(self) -> dict[int, str]:
+        """What tree.names says of its plan. {}: it has none that holds together."""
         try:
-            plan = tree.load(blob, self.tensor_count, self._allow_pickle)
+            return tree.names(self._plan())
+        except values.Malformed:
+            return {}
+
+    def _fields(self) -> Any:
+        """The tensors of a worker that says nothing else, by name."""
+        tensors = self.tensors
+        by_name = {tensor._name: self._convert(tensor, tree.ANY) for tensor in tensors}
+        return by_name if len(by_name) == len(tensors) else [self._convert(tensor, tree.ANY) for tensor in tensors]
+
+    def _read(self) -> Any:
+        try:
+            plan = self._plan()
+            if plan[0] == tree.FIELDS:
+                return self._fields()
             return tree.build(plan, lambda leaf, owner: self._convert(BatchTensor(self, leaf), owner))
         except (values.Malformed, ImportError) as reason:  # the latter of a tensor of torch's, where there is no torch
             raise errors.make(_core.E_CORRUPT, f"what the worker wrote of the batch's structure: {reason}", worker=self.worker,

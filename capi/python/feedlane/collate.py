@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core, dtypes, tree
+from . import _core, dtypes, objects, tree
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from .records import DType, Plan
 
 _TEXT = (str, bytes)
+_MAX_TEXT = 1 << 16  # of a value that stands in the plan, where it may be pickled instead
 
 
 class Leaf:
     """A tensor to be: its type (DLPack's, or torch's name of one that DLPack doesn't have), the one that numpy stores it as, its
     shape, and `fill(view)`, which writes it through a numpy view of its place."""
 
-    __slots__ = ("dtype", "stored", "shape", "fill")
+    __slots__ = ("dtype", "stored", "shape", "fill", "place")
 
     shape: tuple[int, ...]
+    place: tuple[int, int]  # address and bytes of its one source, where that is known, for core/collate.cpp
 
     def __init__(self, dtype: DType | str, stored: np.dtype[Any], shape: abc.Iterable[int],
                  fill: abc.Callable[[npt.NDArray[Any]], None]) -> None:
@@ -50,13 +52,15 @@ def _same(samples: abc.Sequence[Any], what: str, describe: abc.Callable[[Any], A
     return first
 
 
-def _torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
+def torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
     torch = sys.modules["torch"]
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"the batch's sample {position} is of {type(tensor)}, its first one a tensor")
         if not _is_dense(tensor):
             raise TypeError(f"tensors must be dense and on the CPU, not {tensor.layout} on {tensor.device}")
+        if tensor.requires_grad:
+            raise RuntimeError("a tensor of the batch requires gradients, which don't cross the border of a process: detach() it")
     kind = functools.reduce(torch.promote_types, (t.dtype for t in tensors))
     shape = _same(tensors, "shape", lambda t: tuple(t.shape))
     shape = (len(tensors), *shape) if stacked else shape
@@ -94,29 +98,41 @@ def _is_dense(tensor: Any) -> bool:
             not getattr(tensor, "is_nested", False))
 
 
+def is_plain(tensor: Any) -> bool:
+    """Whether a leaf carries all of a tensor, but for its strides."""
+    return type(tensor) is sys.modules["torch"].Tensor and not tensor.requires_grad and _is_dense(tensor)
+
+
 def _of_tensor(tensor: Any, leaves: Leaves, owner: int) -> Plan:
-    """One tensor, as it is. What no leaf can carry is pickled by torch, where that may be."""
-    torch = sys.modules["torch"]
-    if leaves.pickles and not (type(tensor) is torch.Tensor and _is_dense(tensor)):
-        return (tree.VALUE, tensor)
-    return leaves.plan(_torch_leaf([tensor], False), owner)
+    """One tensor, as it is. Unusual: no leaf can carry it, and it may be pickled."""
+    if not leaves.pickles:
+        return leaves.plan(torch_leaf([tensor], False), owner)
+    if not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or leaves.is_full():
+        raise Unusual
+    leaf = torch_leaf([tensor], False)
+    if isinstance(leaf.dtype, str):
+        raise Unusual
+    leaf.place = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    return leaves.plan(leaf, owner)
 
 
 def _stacked(tensors: abc.Sequence[Any], leaves: Leaves) -> Plan:
     """Tensors of a batch. What subclasses come together as they say themselves."""
-    torch = sys.modules["torch"]
-    if leaves.pickles and any(type(t) is not torch.Tensor or not _is_dense(t) for t in tensors):
+    if leaves.pickles and not all(map(is_plain, tensors)):
         from torch.utils.data._utils import collate as torch_collate
         default_collate: Any = torch_collate.default_collate
-        return _of_tensor(default_collate(tensors), leaves, tree.ANY)
-    return leaves.plan(_torch_leaf(tensors, True))
+        return whole(default_collate(tensors), leaves)
+    return leaves.plan(torch_leaf(tensors, True))
 
 
-def _array_leaf(arrays: abc.Sequence[Any], stacked: bool) -> Leaf:
+def array_leaf(arrays: abc.Sequence[Any], stacked: bool) -> Leaf:
     for position, found in enumerate(arrays):
         if not isinstance(found, (np.ndarray, np.generic)):
             raise TypeError(f"the batch's sample {position} is of {type(found)}, its first one an array")
-    dtype, stored = dtypes.of_numpy(_common_type([a.dtype for a in arrays]))
+    common = _common_type([a.dtype for a in arrays])
+    dtype: DType | str
+    name = dtypes.beyond_dlpack(common)
+    dtype, stored = (name, common) if name is not None else dtypes.of_numpy(common)
     shape = _same(arrays, "shape", np.shape)
 
     def fill(view: npt.NDArray[Any]) -> None:
@@ -149,7 +165,7 @@ def _type_of(number: Any) -> np.dtype[Any]:
 
 
 def _number_leaf(numbers: Any, dtype: npt.DTypeLike) -> Leaf:
-    return _array_leaf([np.array(numbers, dtype)], False)
+    return array_leaf([np.array(numbers, dtype)], False)
 
 
 def _mixed_leaf(numbers: abc.Sequence[Any]) -> Leaf:
@@ -160,6 +176,10 @@ def _mixed_leaf(numbers: abc.Sequence[Any]) -> Leaf:
         return _number_leaf(numbers, dtype)
     except OverflowError:
         raise OverflowError("an integer of the batch is beyond int64, the 64-bit type of all of them") from None
+
+
+class Unusual(Exception):
+    """A plan would change this value, and it may be pickled: it is pickled as it is, with what is around it."""
 
 
 class Leaves(list[Any]):
@@ -174,22 +194,44 @@ class Leaves(list[Any]):
         super().__init__()
         self.packs, self.pickles, self._pack = packs, pickles, None
 
+    def is_full(self) -> bool:
+        """Whether a further leaf would share one tensor with others."""
+        return len(self) >= _core.MAX_TENSORS - (self.packs and self._pack is None)
+
+    def object(self, value: Any) -> Plan:
+        """Collects a value that is pickled. Its plan. What pickle raises."""
+        if not self.packs:  # all leaves are declared
+            return (tree.VALUE, value)
+        made = objects.Object(value)
+        leaf = Leaf(*dtypes.of_numpy(np.uint8), (made.bytes,), made.write)
+        number, offset = self._packed(leaf)
+        return (tree.OBJECT, number, offset, made.start, made.bytes)
+
+    def forget(self) -> None:
+        """What was collected."""
+        self.clear()
+        self._pack = None
+
+    def _packed(self, leaf: Leaf) -> tuple[int, int]:
+        """The number of the shared tensor, and where the leaf lies in it."""
+        if self._pack is None:
+            self._pack = Pack()
+            self.append(self._pack)
+        offset = self._pack.add(leaf)
+        return self.index(self._pack), offset
+
     def plan(self, leaf: Leaf, owner: int = tree.ANY) -> Plan:
         """Collects a leaf. Its plan: a tensor of the batch, or a part of the shared one. TypeError: the leaves were
         declared, and this is none that a tensor can be."""
-        is_full = len(self) == _core.MAX_TENSORS - (self.packs and self._pack is None)
-        if not is_full and len(leaf.shape) <= _core.MAX_NDIM and not isinstance(leaf.dtype, str):
+        if not self.is_full() and len(leaf.shape) <= _core.MAX_NDIM and not isinstance(leaf.dtype, str):
             self.append(leaf)
             return (tree.LEAF, len(self) - 1, owner)
         if not self.packs:
             raise TypeError(f"a batch of declared fields has at most {_core.MAX_TENSORS} tensors of at most {_core.MAX_NDIM} "
                             f"dimensions and of types that DLPack has")
-        if self._pack is None:
-            self._pack = Pack()
-            self.append(self._pack)
-        offset = self._pack.add(leaf)
+        number, offset = self._packed(leaf)
         name = leaf.dtype if isinstance(leaf.dtype, str) else dtypes.name_of(leaf.dtype)
-        return (tree.PART, self.index(self._pack), owner, name, offset, leaf.shape)
+        return (tree.PART, number, owner, name, offset, leaf.shape)
 
 
 class Pack(Leaf):
@@ -216,7 +258,7 @@ class Pack(Leaf):
                 leaf.fill(view[offset:offset + size].view(leaf.stored).reshape(leaf.shape))
 
 
-def _mapping_plan(example: abc.Mapping[Any, Any], keys: tuple[Any, ...], children: tuple[Plan, ...]) -> Plan:
+def mapping_plan(example: abc.Mapping[Any, Any], keys: tuple[Any, ...], children: tuple[Plan, ...]) -> Plan:
     if type(example) is dict:
         return (tree.MAPPING, keys, {}, children)
     try:  # one of its own kind: what else it has comes along
@@ -235,24 +277,45 @@ def batch(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
     if is_tensor(first):
         return _stacked(samples, leaves)
     if isinstance(first, np.ndarray):
-        return leaves.plan(_array_leaf(samples, True))
+        return leaves.plan(array_leaf(samples, True))
     if isinstance(first, float):
         return leaves.plan(_number_leaf(array.array("d", samples), np.float64))
     if isinstance(first, (int, np.bool_, np.number)):
         return leaves.plan(_mixed_leaf(samples))
     if isinstance(first, _TEXT):
-        return (tree.LIST, tuple((tree.VALUE, sample) for sample in samples))
+        return texts(samples, leaves)
     if isinstance(first, abc.Mapping):
         keys = tuple(first)
-        return _mapping_plan(first, keys, tuple(batch([s[key] for s in samples], leaves) for key in keys))
+        return mapping_plan(first, keys, tuple(batch([s[key] for s in samples], leaves) for key in keys))
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return (tree.NAMED, type(first), tuple(batch(column, leaves) for column in zip(*samples)))
     if isinstance(first, abc.Sequence):
         if any(len(sample) != len(first) for sample in samples):
             raise RuntimeError("sequences in the samples of a batch must have the same length")
         return (tree.LIST, tuple(batch(column, leaves) for column in zip(*samples)))
+    if hasattr(first, "__array__") or hasattr(first, "__dlpack__"):  # of JAX, Arrow, polars
+        return leaves.plan(array_leaf([_as_array(sample) for sample in samples], True))
     raise TypeError(f"samples of {type(first)} can't be put together: use arrays, tensors, numbers, strings, and dicts, "
                     "tuples and lists of them, or a collate_fn")
+
+
+def texts(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
+    """Strings or bytes come together as the list or tuple that they are in."""
+    kind = type(samples)
+    if leaves.pickles and sum(map(len, samples)) > _MAX_TEXT:
+        return leaves.object(samples)
+    return (tree.TUPLE if kind is tuple else tree.LIST, tuple((tree.VALUE, sample) for sample in samples))
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    """Of an array that isn't numpy's. A view, where it can be one."""
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError) as reason:
+        raise TypeError(f"a {type(value).__module__}.{type(value).__qualname__} is no array of numpy's, and can't become one: "
+                        f"{reason}") from reason
 
 
 def single(sample: Any, leaves: Leaves) -> Plan:
@@ -261,23 +324,45 @@ def single(sample: Any, leaves: Leaves) -> Plan:
     if is_tensor(sample):
         return _of_tensor(sample, leaves, tree.ANY)
     if isinstance(sample, (np.ndarray, np.generic)) and sample.dtype.kind not in "OSU":
-        return leaves.plan(_array_leaf([np.asarray(sample)], False))
+        return leaves.plan(array_leaf([np.asarray(sample)], False))
     return _nested(sample, leaves, single, (tree.LIST,))
 
 
 def whole(value: Any, leaves: Leaves) -> Plan:
     """What a collate_fn returned, as it is: arrays come back as numpy's, tensors as torch's. The plan, its leaves appended to
-    `leaves`."""
+    `leaves`. Where values may be pickled, what a plan would change is pickled, with all that is in it."""
+    before = len(leaves)
+    try:
+        return _core.collate_whole(value, leaves, part, Unusual if leaves.pickles else None)
+    except Unusual:
+        del leaves[before:]
+        return leaves.object(value)
+
+
+def part(value: Any, leaves: Leaves) -> Plan:
+    """Of a part of it that core/collate.cpp doesn't know. Unusual: it may be pickled."""
     if is_tensor(value):
         return _of_tensor(value, leaves, tree.TORCH)
+    if leaves.pickles:
+        return _atom(value)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
-        if leaves.pickles and (type(value) is not np.ndarray or not _is_known(value.dtype)):
+        return leaves.plan(array_leaf([value], False), tree.NUMPY)
+    if not isinstance(value, (abc.Sequence, abc.Mapping, np.generic)) and hasattr(value, "__array__"):
+        return leaves.plan(array_leaf([_as_array(value)], False), tree.NUMPY)
+    return _nested(value, leaves, part, (tree.TUPLE,))
+
+
+def _atom(value: Any) -> Plan:
+    kind = type(value)
+    if kind in (int, float, bool, complex, type(None)) or (kind in _TEXT and len(value) <= _MAX_TEXT):
+        if kind is not int or value.bit_length() <= _MAX_TEXT:
             return (tree.VALUE, value)
-        return leaves.plan(_array_leaf([value], False), tree.NUMPY)
-    return _nested(value, leaves, whole, (tree.TUPLE,))
+    if isinstance(value, np.generic) and is_known(value.dtype):
+        return (tree.VALUE, value)
+    raise Unusual
 
 
-def _is_known(dtype: np.dtype[Any]) -> bool:
+def is_known(dtype: np.dtype[Any]) -> bool:
     try:
         dtypes.of_numpy(dtype)
     except TypeError:
@@ -287,7 +372,7 @@ def _is_known(dtype: np.dtype[Any]) -> bool:
 
 def _nested(value: Any, leaves: Any, inner: abc.Callable[[Any, Any], Plan], tuple_kind: tuple[int]) -> Plan:
     if isinstance(value, abc.Mapping):
-        return _mapping_plan(value, tuple(value), tuple(inner(value[key], leaves) for key in value))
+        return mapping_plan(value, tuple(value), tuple(inner(value[key], leaves) for key in value))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return (tree.NAMED, type(value), tuple(inner(item, leaves) for item in value))
     if type(value) is tuple:

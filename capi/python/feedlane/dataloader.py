@@ -17,7 +17,6 @@ import torch
 import torch.utils.data
 
 from . import _core, errors, observe, progress as progress_line, torch_inline, torch_iterator, torch_state
-from .loader import _SLOT_BYTES
 
 if TYPE_CHECKING:
     from .records import Indexed
@@ -30,7 +29,8 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
     """As torch's, with these arguments besides, by keyword:
 
     held          batches that the loop may keep in shared memory; what it keeps beyond is copied. Default 4.
-    slot_bytes    the largest batch. Address space: only what is written takes memory. Default 256 MiB.
+    slot_bytes    the largest batch. Address space: only what is written takes memory. Default: 16 GiB, or what `ulimit -v` and
+                  `ulimit -f` leave of that.
     task_timeout  seconds after which a worker that is stuck in a batch is replaced; 0, the default: never.
     max_restarts  of dead workers over an iteration; 0: 1000, -1: none.
     allow_pickle  values that are neither tensors, arrays, numbers, strings, bytes nor containers of such travel pickled, as with
@@ -53,7 +53,7 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
     Samplers, their iterators, data sets and those of iterable ones may have state_dict() and load_state_dict(state) too.
 
     Errors of the data set are raised as torch raises them: as their own type, with the worker's traceback. The iteration can go
-    on after them. Indices must be integers."""
+    on after them."""
 
     _next_random: torch.Tensor | None
     _resume: torch_state.State | None
@@ -69,7 +69,7 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
                  timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
                  generator: torch.Generator | None = None, *, prefetch_factor: int | None = None,
                  persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True, held: int = 4,
-                 slot_bytes: int = ..., task_timeout: float = 0, max_restarts: int = 0, allow_pickle: bool = True,
+                 slot_bytes: int | None = None, task_timeout: float = 0, max_restarts: int = 0, allow_pickle: bool = True,
                  snapshot_every_n_steps: int | None = 1, name: str | None = None, trace: int = 0,
                  progress: bool | TextIO = False) -> None: ...
 
@@ -80,15 +80,16 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
                  timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
                  generator: torch.Generator | None = None, *, prefetch_factor: int | None = None,
                  persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True, held: int = 4,
-                 slot_bytes: int = ..., task_timeout: float = 0, max_restarts: int = 0, allow_pickle: bool = True,
+                 slot_bytes: int | None = None, task_timeout: float = 0, max_restarts: int = 0, allow_pickle: bool = True,
                  snapshot_every_n_steps: int | None = 1, name: str | None = None, trace: int = 0,
                  progress: bool | TextIO = False) -> None: ...
 
-    def __init__(self, *args: Any, held: int = 4, slot_bytes: int = _SLOT_BYTES, task_timeout: float = 0, max_restarts: int = 0,
+    def __init__(self, *args: Any, held: int = 4, slot_bytes: int | None = None, task_timeout: float = 0, max_restarts: int = 0,
                  allow_pickle: bool = True, snapshot_every_n_steps: int | None = 1, name: str | None = None, trace: int = 0,
                  progress: bool | TextIO = False, **kwargs: Any) -> None:
         # By these names, since frameworks make a loader anew with what they read off it.
-        self.held, self.slot_bytes = errors.whole("held", held, 1, 4096), errors.whole("slot_bytes", slot_bytes, 1, 1 << 46)
+        self.held = errors.whole("held", held, 1, 4096)
+        self.slot_bytes = None if slot_bytes is None else errors.whole("slot_bytes", slot_bytes, 1, 1 << 40)
         self.max_restarts = errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)
         self.task_timeout, self.allow_pickle = task_timeout, bool(allow_pickle)
         self.snapshot_every_n_steps = errors.whole("snapshot_every_n_steps", snapshot_every_n_steps or 0, 0, 2**31 - 1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import _core, async_dataset, batch_dataset, collate, dtypes, errors, policies, tree
+from . import _core, async_dataset, batch_dataset, collate, dtypes, errors, indices, policies, tree
 
 if TYPE_CHECKING:
     from .records import WorkerSetup
@@ -132,6 +132,8 @@ class Maker:
 
     by_python = False  # each batch is `make`s, not the compiled loop's
     rows: _core.Rows | None = None  # makes the batches of a BatchDataset in place of `make`
+    batch: Callable[[Any, collate.Leaves], Any] = staticmethod(collate.batch)  # puts samples together
+    loader_class = "Loader"  # the user's, in messages
 
     _shard: Any  # an iterator
 
@@ -185,13 +187,21 @@ class Maker:
             return 0
         self._write(task, leaves)
         blob = tree.dump(plan, self.job.allow_pickle)
-        with says_slot_bytes:
+        try:
             task.metadata(blob)
+        except errors.LimitError as reason:
+            raise self.too_large(reason) from None
         return rows
+
+    def too_large(self, exception: errors.FeedlaneError) -> errors.FeedlaneError:
+        """The same in the words of the loader."""
+        needed = exception.needed + _PLAN_BYTES
+        return errors.make(_core.E_LIMIT, f"the batch takes {needed} bytes, slots have {exception.found}: say "
+                           f"{self.loader_class}(slot_bytes={needed}) or more", needed=needed, found=exception.found)
 
     def in_words(self, reason: BaseException) -> BaseException:
         """What `rows` has raised: a LimitError says which argument of the loader to change."""
-        return too_large(reason) if self.rows is not None and isinstance(reason, errors.LimitError) else reason
+        return self.too_large(reason) if self.rows is not None and isinstance(reason, errors.LimitError) else reason
 
     def leaves(self) -> collate.Leaves:
         """An empty collection for the leaves of a batch."""
@@ -205,7 +215,7 @@ class Maker:
         if self.job.collate_fn is not None:
             return collate.whole(self.job.collate_fn(samples if self.job.batched else samples[0]), leaves), rows
         if self.job.batched:
-            return collate.batch(samples, leaves), rows
+            return self.batch(samples, leaves), rows
         return collate.single(samples[0], leaves), rows
 
     def _samples(self, task: _core.Task) -> tuple[Any, int]:
@@ -213,14 +223,18 @@ class Maker:
         job = self.job
         if job.iterable:
             samples = self._from_shard(task.count)
-        elif job.batched and job.policy is None and hasattr(job.dataset, "__getitems__"):
-            return self._at_once(task), task.count
-        else:
-            samples = self._by_index(task)
-        return samples, len(samples)
+            return samples, len(samples)
+        words = task.indices
+        wanted = indices.unpacked(words)
+        if not job.batched and wanted is not words:
+            wanted = [wanted]
+        if job.batched and job.policy is None and hasattr(job.dataset, "__getitems__"):
+            return self._at_once(wanted), len(wanted) or 1
+        samples = self._by_index(wanted, task)
+        return samples, len(samples) or (1 if wanted is not words else 0)  # a batch sampler may yield none
 
-    def _by_index(self, task: _core.Task) -> list[Any]:
-        dataset, indices, seeds, policy = self.job.dataset, task.indices, task.seeds, self.job.policy
+    def _by_index(self, indices: Any, task: _core.Task) -> list[Any]:
+        dataset, seeds, policy = self.job.dataset, task.seeds, self.job.policy
         samples: list[Any] = []
         outer = _seeds.now  # of a data set that itself goes through a loader
         try:
@@ -234,14 +248,14 @@ class Maker:
             _seeds.now = outer
         return samples
 
-    def _at_once(self, task: _core.Task) -> Any:
+    def _at_once(self, indices: Any) -> Any:
         """What __getitems__ says: a list of samples, or whatever the collate_fn makes something of."""
-        samples = self.job.dataset.__getitems__(task.indices)
+        samples = self.job.dataset.__getitems__(indices)
         if self.job.collate_fn is not None:
             return samples
         samples = list(samples)
-        if len(samples) != task.count:
-            raise RuntimeError(f"__getitems__ was asked for {task.count} samples and returned {len(samples)}")
+        if len(samples) != len(indices):
+            raise RuntimeError(f"__getitems__ was asked for {len(indices)} samples and returned {len(samples)}")
         return samples
 
     def _from_shard(self, count: int) -> list[Any]:
@@ -268,14 +282,18 @@ class Maker:
         name: str = self.job.fields[number][0] if self.job.fields else str(number)
         return name.encode()
 
-    def write_leaf(self, task: _core.Task, number: int, leaf: collate.Leaf) -> None:
+    def write_leaf(self, task: _core.Task, number: int, leaf: collate.Leaf | _core.Leaf) -> None:
         """Writes tensor `number` of the batch. TypeError: it has too many dimensions. LimitError: the slot is too small."""
         if len(leaf.shape) > _core.MAX_NDIM:
             raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_core.MAX_NDIM}")
         assert not isinstance(leaf.dtype, str)  # only parts of a Pack are of such
-        with says_slot_bytes:
+        try:
             memory = task.tensor(number, self.name_of(number), leaf.dtype, leaf.shape)
-        if memory.nbytes:
+        except errors.LimitError as reason:
+            raise self.too_large(reason) from None
+        if isinstance(leaf, _core.Leaf):
+            leaf.fill(memory)
+        elif memory.nbytes:
             leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
 
     def compare(self, leaves: collate.Leaves) -> None:
@@ -289,27 +307,6 @@ class Maker:
             if (dtypes.name_of(leaf.dtype), found) != (wanted, tuple(shape)):
                 raise TypeError(f"field {name!r} was declared as {wanted} {tuple(shape)}, the samples have "
                                 f"{dtypes.name_of(leaf.dtype)} {found}")
-
-
-class _SaysSlotBytes:
-    """A LimitError of a task says which argument of the loader to change."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, exception: BaseException | None, _traceback: object) -> None:
-        if isinstance(exception, errors.LimitError):
-            raise too_large(exception) from None
-
-
-says_slot_bytes = _SaysSlotBytes()
-
-
-def too_large(exception: errors.FeedlaneError) -> errors.FeedlaneError:
-    """The same in the words of the loader."""
-    needed = exception.needed + _PLAN_BYTES
-    return errors.make(_core.E_LIMIT, f"the batch doesn't fit: Loader(slot_bytes={needed}) or more", needed=needed,
-                       found=exception.found)
 
 
 def worker_seed(seed: int, epoch: int, rank: int = 0) -> int:

@@ -7,7 +7,7 @@ import collections
 import contextlib
 import functools
 import gc
-import itertools
+import resource
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,17 +18,43 @@ import torch.utils.dlpack
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _core, errors, lifetime, maker, observe, torch_state, torch_worker, tree
+from . import _core, errors, indices, lifetime, maker, observe, torch_state, torch_worker, tree
 
 if TYPE_CHECKING:
     from .batch import Batch, BatchTensor
     from .dataloader import DataLoader
 
+_LARGEST_SLOT, _ADDRESS_SPACE = 16 << 30, 8 << 40
 _LOOK_EVERY_NS = 50_000_000  # at workers that have ended
 # With in_order=False torch gives a batch to a worker that has room since 2.7, and to each in turn before.
 _IS_FREE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
 _OF_WORKERS = (_core.E_PEER_DEAD, _core.E_QUARANTINED, _core.E_RESTARTS, _core.E_HUNG)
-_LARGEST_BATCH = 65536       # rows of a batch sampler that doesn't say
+_PLAIN_SAMPLERS = (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler, torch.utils.data.WeightedRandomSampler,
+                   torch.utils.data.DistributedSampler)
+
+
+def _yields_integers(sampler: Any) -> bool:
+    """Whether it is one of torch's that yield nothing else."""
+    if type(sampler) is torch.utils.data.BatchSampler:
+        sampler = sampler.sampler
+    return type(sampler) in _PLAIN_SAMPLERS
+
+
+def _slot_bytes(loader: DataLoader[Any]) -> int:
+    """The address space of a slot: far more than a batch takes, if nothing limits it."""
+    slots = loader.num_workers * ((loader.prefetch_factor or 2) + 1) + loader.held + 2
+    bounds = [_LARGEST_SLOT, _ADDRESS_SPACE // slots]
+    for kind, is_used in (resource.RLIMIT_AS, True), (resource.RLIMIT_FSIZE, False):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            left = limit - (_address_space_in_use() if is_used else 0)
+            bounds.append(left // (4 * slots) if is_used else left // slots)  # the rest is the program's
+    return max(min(bounds) >> 20 << 20, 1 << 20)
+
+
+def _address_space_in_use() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 class Iterator(torch_dataloader._BaseDataLoaderIter):
@@ -51,7 +77,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             self._pass_over(resume)
             return
         self._options: dict[str, Any] = {
-            "held": loader.held, "slot_bytes": loader.slot_bytes, "max_restarts": loader.max_restarts,
+            "held": loader.held, "slot_bytes": loader.slot_bytes or _slot_bytes(loader), "max_restarts": loader.max_restarts,
             "task_timeout_ns": int(loader.task_timeout * 1e9)}
         self._allow_pickle = loader.allow_pickle
         self._prefetch = (loader.prefetch_factor or 0) * loader.num_workers
@@ -62,23 +88,17 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             self._base_seed = resume.base_seed
         self._plan_states(loader, resume)
         random = self._prepare(resume, loader)
-        # Workers start before torch asks for the sampler's iterator a second time, and draws: see docs of _draw. Here it is looked
-        # at first where that says what workers have to do.
-        if self._auto_collation or self._iterable:
-            self._start_workers(loader, bool(self._auto_collation))
-            self._draw(resume, random)
-        else:
-            self._draw(resume, random)
-            self._start_workers(loader, self._yields_lists())
+        self._are_integers = self._iterable or _yields_integers(self._index_sampler)
+        self._start_workers(loader)  # before torch asks for the sampler's iterator a second time, and draws: see docs of _draw
+        self._draw(resume, random)
         self._begin()
         if resume:
             self._forward(resume)
 
-    def _start_workers(self, loader: DataLoader[Any], takes_lists: bool) -> None:
-        self._takes_lists = takes_lists
+    def _start_workers(self, loader: DataLoader[Any]) -> None:
         weak: Any = weakref.ref(self)
         self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"],
-                                       self._takes_lists, lambda worker: weak()._keeping(worker),
+                                       lambda worker: weak()._keeping(worker),
                                        lambda: weak().position.taken)
         self._create(loader)
         lifetime.end_at_exit(self)
@@ -166,22 +186,14 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             except Exception as reason:
                 self._ahead.append((None, reason))
 
-    def _yields_lists(self) -> bool:
-        """Without a batch size a sampler may yield lists of indices, each of which the data set is asked for at once."""
-        if self._iterable or type(self._index_sampler) in (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler):
-            return False
-        head = list(itertools.islice(self._sampler_iter, 1))
-        self._sampler_iter = itertools.chain(head, self._sampler_iter)
-        return bool(head) and isinstance(head[0], (list, tuple))
-
     def _create(self, loader: DataLoader[Any]) -> None:
         sampler = None
         if self._iterable:
             batch_size = loader.batch_size if self._auto_collation else _core.UNBATCHED
         else:
-            batch_size = 0 if self._takes_lists else _core.UNBATCHED
-            rows = (getattr(self._index_sampler, "batch_size", None) or _LARGEST_BATCH) if self._takes_lists else 0
-            sampler = self._queue.sampler(rows)
+            is_batch = self._auto_collation or not self._are_integers
+            rows = indices.LARGEST if not self._are_integers else self._index_sampler.batch_size if is_batch else 0
+            batch_size, sampler = 0 if is_batch else _core.UNBATCHED, self._queue.sampler(rows)
         self._core = lifetime.create(
             {"workers": self._num_workers, "prefetch_factor": loader.prefetch_factor, "start": _core.START_EXTERNAL,
              "dispatch": _core.DISPATCH_ROUND_ROBIN if self._in_order or not _IS_FREE else _core.DISPATCH_LEAST_LOADED,
@@ -218,14 +230,17 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         if not self._has_indices:
             return
         try:
-            indices = next(self._sampler_iter)
+            wanted = next(self._sampler_iter)
         except StopIteration:
             self._has_indices = False
             self._queue.end()
             return
         if not self.position.is_plain:
             self.position.drew()
-        self._queue.push(indices if self._takes_lists else (indices,))
+        if not self._are_integers:
+            self._queue.push(indices.sent(wanted, self._auto_collation))
+        else:
+            self._queue.push(wanted if self._auto_collation else (wanted,))
 
     def __next__(self) -> Any:
         try:
@@ -345,7 +360,10 @@ class _Outcomes:
         raise exception
 
     def unusual(self, batch: Batch) -> Any:
-        with batch.adopt(_convert, self._i._allow_pickle):
+        """Beyond `held` batches it is copied here: what is pickled can be copied in no other way."""
+        i = self._i
+        convert = _convert_copy if i._core.stats()["slots_held"] > i._options["held"] else _convert
+        with batch.adopt(convert, i._allow_pickle):
             return batch.data
 
     def copy(self, data: Any) -> Any:
@@ -354,3 +372,7 @@ class _Outcomes:
 
 def _convert(tensor: BatchTensor, owner: int) -> Any:
     return tensor.numpy() if owner == tree.NUMPY else tensor.torch()
+
+
+def _convert_copy(tensor: BatchTensor, owner: int) -> Any:
+    return maker.copied(_convert(tensor, owner))

@@ -24,7 +24,7 @@ import torch.multiprocessing
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import collate as torch_collate, signal_handling, worker as torch_worker
 
-from . import _core, child, collate, errors, maker, shipping, torch_state, tree, worker
+from . import _core, child, collate, errors, maker, shipping, torch_samples, torch_state, tree, worker
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -55,7 +55,7 @@ class Crew:
 
     _job: maker.Job
 
-    def __init__(self, loader: DataLoader[Any], base_seed: int, allow_pickle: bool, max_restarts: int, takes_lists: bool,
+    def __init__(self, loader: DataLoader[Any], base_seed: int, allow_pickle: bool, max_restarts: int,
                  keeping: Callable[[int], Any], taken: Callable[[], Any]) -> None:
         """keeping(worker): a Keeping, or None if a worker has no state to tell. taken(): how many batches have come."""
         self._context: Any = loader.multiprocessing_context or torch.multiprocessing
@@ -63,9 +63,7 @@ class Crew:
         is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
         dataset: Any = loader.dataset
         collate_fn = _collate_fn(loader)
-        if takes_lists and not loader._auto_collation:
-            dataset, collate_fn = _AtOnce(dataset), loader.collate_fn
-        self._job = maker.Job(dataset, takes_lists or (is_iterable and loader._auto_collation), is_iterable, loader.drop_last,
+        self._job = maker.Job(dataset, loader._auto_collation, is_iterable, loader.drop_last,
                               collate_fn, None, None, None, allow_pickle, 0)
         self._children: dict[int, child.Child] = {}  # by worker
         self._pid = os.getpid()  # whose children they are
@@ -150,7 +148,7 @@ class Keeping(NamedTuple):
     lead: int
 
 
-class Keeper(maker.Maker):
+class Keeper(torch_samples.Maker):
     """A Maker whose batches say where the data set stands. Before the first batch of an epoch that is a state as well, and after
     the last one of a shard: a batch of its own."""
 
@@ -219,21 +217,9 @@ def state_told(state: Any, allow_pickle: bool) -> Any:
     return pickle.loads(blob) if allow_pickle and isinstance(state, np.ndarray) else state
 
 
-class _AtOnce:
-    """A data set that is asked for a list of indices as if it were one."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __getitems__(self, indices: list[int]) -> Any:
-        return self.dataset[indices]
-
-
 def _collate_fn(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
     """None: what torch's default does is done by this package, into the slot."""
     if loader.collate_fn is torch_collate.default_collate and loader._auto_collation and not _is_extended():
-        return None
-    if loader.collate_fn is torch_collate.default_convert and not loader._auto_collation:
         return None
     return loader.collate_fn
 
@@ -253,7 +239,7 @@ def serve(descriptor: _Descriptor, work: Any) -> None:
     code = 1
     try:
         job, number, count, base_seed, init, keeping = shipping.opened(work)
-        _prepare(job.dataset.dataset if isinstance(job.dataset, _AtOnce) else job.dataset, number, count, base_seed)
+        _prepare(job.dataset, number, count, base_seed)
         _work(descriptor.number, job, number, init, keeping)
         code = 0
     except KeyboardInterrupt:
@@ -290,7 +276,7 @@ def _work(descriptor: int, job: maker.Job, number: int, init: Callable[[int], An
     try:
         if init is not None:
             init(number)
-        batches = maker.Maker(job) if keeping is None else Keeper(job, number, keeping)
+        batches = torch_samples.Maker(job) if keeping is None else Keeper(job, number, keeping)
     except Exception as reason:
         batches = Unable(job, reason)
     handle.ready(_core.OK, b"")

@@ -7,10 +7,13 @@ its kind, or a bare string, integer, float, true, false or null for itself. valu
 
     ["leaf", owner]                      the next tensor of the slot, in the order of the text
     ["part", owner, dtype, offset, length ...]   an array of this shape in the one tensor of bytes that such arrays share
+    ["object", offset, start, length]       a pickled value in that tensor, see objects.py
     ["list", node ...]  ["tuple", node ...]
     ["dict", how, key, node ...]         how: "dict", "OrderedDict", a defaultdict's factory, or a pickled empty mapping
     ["named", "module:Class", node ...]  a named tuple
     ["state", node, node]                the batch, and what its worker says besides; at the top alone
+
+A batch without metadata is one of a worker in another language: a dict of its tensors by their names.
 
 What breaks the form, or a limit, is Malformed. Pickled parts are read only where the loader says allow_pickle=True."""
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import collections
 import collections.abc as abc
 import functools
+import importlib
 import json
 import math
 import re
@@ -26,15 +30,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import dtypes, values
+from . import dtypes, objects, values
 from .values import Malformed
 
 if TYPE_CHECKING:
     from .records import Plan
 
 # What each needs: number and owner; -; -; keys and the empty mapping; class; the value; -; number, owner, dtype, offset
-# and shape.
-LEAF, LIST, TUPLE, MAPPING, NAMED, VALUE, STATE, PART = range(8)
+# and shape; number, offset, start and bytes; -.
+LEAF, LIST, TUPLE, MAPPING, NAMED, VALUE, STATE, PART, OBJECT, FIELDS = range(10)
 # Who the array of a leaf belongs to: the loader says, or what a collate_fn returned is kept.
 ANY, NUMPY, TORCH = range(3)
 
@@ -84,6 +88,8 @@ def _node_of(plan: Plan, allow_pickle: bool, budget: values.Budget, depth: int) 
         return ["leaf", plan[2]]  # its number is its place
     if kind == PART:
         return ["part", *plan[2:5], *plan[5]]
+    if kind == OBJECT:
+        return ["object", *plan[2:]]
     children = [_node_of(child, allow_pickle, budget, depth - 1) for child in plan[-1]]
     if kind == LIST:
         return ["list", *children]
@@ -133,6 +139,9 @@ def load(blob: bytes, tensors: int, allow_pickle: bool = False) -> Plan:
         return plan
     if len(blob) > MAX_BYTES:
         raise Malformed(f"{len(blob)} bytes, {MAX_BYTES} at most")
+    if not blob:
+        return (FIELDS,)
+    _count_nodes(blob)
     try:
         node = _decode(blob.decode(errors="surrogatepass"))
     except (ValueError, RecursionError) as reason:
@@ -140,6 +149,19 @@ def load(blob: bytes, tensors: int, allow_pickle: bool = False) -> Plan:
     plan = _Reader(tensors, allow_pickle).top(node)
     _newest = ((blob, tensors, allow_pickle), plan)
     return plan
+
+
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+
+
+def _count_nodes(blob: bytes) -> None:
+    """Before any of them is made: each takes many times the bytes that it is written with. Malformed: too many."""
+    if len(blob) <= MAX_NODES:
+        return
+    if sum(map(blob.count, (b",", b"[", b"{"))) > MAX_NODES:
+        bare = _TEXT.sub(b"", blob)
+        if sum(map(bare.count, (b",", b"[", b"{"))) > 2 * MAX_NODES:  # a comma, and a bracket
+            raise Malformed(f"more than {MAX_NODES} nodes")
 
 
 class _Reader:
@@ -185,6 +207,15 @@ class _Reader:
             self._pack = self._next_leaf()
         return (PART, self._pack, node[1], node[2], node[3], tuple(node[4:]))
 
+    def _object(self, node: Any, _depth: int) -> Plan:
+        if not self._allow_pickle:
+            raise Malformed("a pickled value, and the loader has no allow_pickle=True")
+        if len(node) != 4 or any(type(number) is not int or not 0 <= number < 2**62 for number in node[1:]):
+            raise Malformed("an object without its place")
+        if self._pack is None:
+            self._pack = self._next_leaf()
+        return (OBJECT, self._pack, *node[1:])
+
     def _list(self, node: Any, depth: int) -> Plan:
         return (LIST, self._children(node[1:], depth))
 
@@ -198,6 +229,7 @@ class _Reader:
         if len(node) < 2 or len(node) % 2:
             raise Malformed("a mapping with a key that has no value")
         keys = tuple([values.key_of(key, self._allow_pickle, self._budget, depth) for key in node[2::2]])
+        values.check_hashes(keys)
         return (MAPPING, keys, self._empty(node[1], depth), self._children(node[3::2], depth))
 
     def _empty(self, how: Any, depth: int) -> abc.Callable[[], Any]:
@@ -215,6 +247,8 @@ class _Reader:
         if len(node) < 2 or type(node[1]) is not str:
             raise Malformed("a named tuple without its class")
         kind = _class_named(node[1])
+        if kind is None and self._allow_pickle:
+            kind = _imported(node[1])
         if kind is None:
             raise Malformed(f"there is no named tuple {node[1][:100]!r} in the trainer's modules: import its module there")
         fields = getattr(kind, "_fields", None)
@@ -224,7 +258,7 @@ class _Reader:
 
 
 _READERS = {"leaf": _Reader._leaf, "part": _Reader._part, "list": _Reader._list, "tuple": _Reader._tuple, "dict": _Reader._dict,
-            "named": _Reader._named}
+            "named": _Reader._named, "object": _Reader._object}
 
 
 _OF_TYPE: Any = type.__dict__
@@ -246,6 +280,31 @@ def _class_named(name: str) -> Any:
     return found if issubclass(type(found), type) and tuple in _OF_TYPE["__mro__"].__get__(found) else None
 
 
+def _imported(name: str) -> Any:
+    """The same of a module that is imported for it, as pickle does, or None."""
+    try:
+        importlib.import_module(name.partition(":")[0])
+    except Exception:
+        return None
+    return _class_named(name)
+
+
+def names(plan: Plan) -> dict[int, str]:
+    """What the leaves of a plan are called, by number: the keys and positions that lead to them, joined by dots."""
+    found: dict[int, str] = {}
+
+    def visit(plan: Plan, path: tuple[str, ...]) -> None:
+        if plan[0] == LEAF:
+            found[plan[1]] = ".".join(path)
+        if plan[0] in (LIST, TUPLE, MAPPING, NAMED, STATE):
+            steps = plan[1] if plan[0] == MAPPING else plan[1]._fields if plan[0] == NAMED else range(len(plan[-1]))
+            for step, child in zip(steps, plan[-1]):
+                visit(child, path if plan[0] == STATE else (*path, str(step)))
+
+    visit(plan, ())
+    return found
+
+
 def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
     """The nested batch; `leaf(number, owner)` makes each array. Malformed: the plan isn't what the arrays are. ImportError: an
     element type of torch's, where there is no torch."""
@@ -254,8 +313,12 @@ def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
         return leaf(plan[1], plan[2])
     if kind == PART:
         return _part_of(leaf(plan[1], plan[2]), *plan[3:])
+    if kind == OBJECT:
+        return _object_of(leaf(plan[1], NUMPY), *plan[2:])
     if kind == VALUE:
         return plan[1]()
+    if kind == FIELDS:
+        raise Malformed("nothing: a dict of the tensors by their names takes the batch")
     children = [build(child, leaf) for child in plan[-1]]
     if kind == LIST:
         return children
@@ -273,18 +336,29 @@ def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
     return mapping
 
 
+def _object_of(memory: Any, offset: int, start: int, size: int) -> Any:
+    """The value that is pickled in an array of bytes."""
+    if memory.ndim != 1 or memory.dtype != np.uint8 or not start <= size <= len(memory) - offset:
+        raise Malformed("an object beyond its tensor")
+    memory = memory[offset:offset + size]
+    return objects.load(memory if memory.flags.writeable else memory.copy(), start)
+
+
 def _part_of(whole: Any, dtype: str, offset: int, shape: tuple[int, ...]) -> Any:
     """The array in a tensor of bytes, numpy's or torch's. ImportError: a type of torch's, where there is no torch."""
     is_array = isinstance(whole, np.ndarray)
     try:
-        kind: Any = np.dtype(dtype) if is_array else getattr(sys.modules["torch"], dtype)
+        kind: Any = dtypes.numpy_named(dtype) if is_array else getattr(sys.modules["torch"], dtype)
         item = kind.itemsize if is_array else dtypes.torch_itemsize(kind)
     except (TypeError, AttributeError, RuntimeError):  # torch's NotImplementedError too: a type that no tensor can be of
-        raise Malformed(f"a part of the unknown type {dtype!r}" + (', of torch alone: use tensors="torch"' if is_array else ""))
+        raise Malformed(f"a part of the unknown type {dtype!r}" +
+                        (', of torch and of ml_dtypes: use tensors="torch", or install ml_dtypes' if is_array else "")) from None
     is_bytes = whole.dtype.itemsize == 1 if is_array else whole.element_size() == 1
     size = math.prod(shape) * item
     if whole.ndim != 1 or item == 0 or not is_bytes or offset % item or offset + size > len(whole):
         raise Malformed("a part beyond its tensor")
-    if is_array:
-        return whole[offset:offset + size].view(kind).reshape(shape)
-    return whole[offset:offset + size].view(kind).view(shape)
+    try:
+        part = whole[offset:offset + size].view(kind)
+        return part.reshape(shape) if is_array else part.view(shape)
+    except (ValueError, RuntimeError, TypeError, OverflowError) as reason:  # such as a length of 2**62 beside one of 0
+        raise Malformed(f"a part of no shape {shape}: {reason}") from None

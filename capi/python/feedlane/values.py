@@ -12,12 +12,13 @@
 from __future__ import annotations
 
 import binascii
+import collections
+import collections.abc as abc
 import functools
 import math
 import pathlib
 import pickle
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_FEW_KEYS = 64
 _INT_TEXT = 20  # characters of the longest 64-bit integer
 _DTYPE = re.compile(r"[<>|](?:[biufc]\d{1,2}|[SU]\d{1,9}|[mM]8(?:\[\d{0,9}(?:generic|Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?)")
 
@@ -105,7 +107,7 @@ def _texts(value: npt.NDArray[Any]) -> list[Any]:
 
 
 _COLLECTIONS: set[type] = {set, frozenset, tuple}
-_WRITERS: dict[type, Callable[[Any], list[Any]]] = {
+_WRITERS: dict[type, abc.Callable[[Any], list[Any]]] = {
     complex: lambda value: ["complex", value.real, value.imag],
     bytes: lambda value: ["bytes", _base64(value)],
     bytearray: lambda value: ["bytearray", _base64(value)],
@@ -115,7 +117,7 @@ _WRITERS: dict[type, Callable[[Any], list[Any]]] = {
 
 # ---- in the trainer ----
 
-def maker_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> Callable[[], Any]:
+def maker_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> abc.Callable[[], Any]:
     """A function that makes the value: anew each time it is called if it can be changed. Malformed: the node is none."""
     if type(node) in (str, int, float, bool, type(None)):
         budget.take()
@@ -126,7 +128,9 @@ def maker_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> Calla
     kind, *what = node
     if kind in ("set", "frozenset", "tuple"):
         items = [key_of(item, allow_pickle, budget, depth - 1) for item in what]
-        kinds: dict[str, Callable[[list[Any]], Any]] = {"set": set, "frozenset": frozenset, "tuple": tuple}
+        if kind != "tuple":
+            check_hashes(items)
+        kinds: dict[str, abc.Callable[[list[Any]], Any]] = {"set": set, "frozenset": frozenset, "tuple": tuple}
         return functools.partial(kinds[kind], items)
     read = _READERS.get(kind)
     if read is None:
@@ -151,6 +155,15 @@ def key_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> Any:
     return value
 
 
+def check_hashes(keys: abc.Sequence[Any]) -> None:
+    """Malformed: so many have the same hash that a set or dict of them takes hours: the time grows with the square of their number.
+    Integers, complex numbers and tuples can be chosen so."""
+    if len(keys) > _FEW_KEYS:
+        pairs = sum(count * count for count in collections.Counter(map(hash, keys)).values())
+        if pairs > _FEW_KEYS * len(keys):
+            raise Malformed(f"{len(keys)} keys with few hashes")
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -165,24 +178,24 @@ def _text(value: Any) -> Any:
     return value
 
 
-def _int(digits: Any) -> Callable[[], Any]:
+def _int(digits: Any) -> abc.Callable[[], Any]:
     return functools.partial(_itself, int(_text(digits), 16))
 
 
-def _complex(real: Any, imaginary: Any) -> Callable[[], Any]:
+def _complex(real: Any, imaginary: Any) -> abc.Callable[[], Any]:
     _must(type(real) is float and type(imaginary) is float)
     return functools.partial(_itself, complex(real, imaginary))
 
 
-def _bytes(data: Any) -> Callable[[], Any]:
+def _bytes(data: Any) -> abc.Callable[[], Any]:
     return functools.partial(_itself, binascii.a2b_base64(_text(data)))
 
 
-def _bytearray(data: Any) -> Callable[[], Any]:
+def _bytearray(data: Any) -> abc.Callable[[], Any]:
     return functools.partial(bytearray, binascii.a2b_base64(_text(data)))
 
 
-def _path(text: Any) -> Callable[[], Any]:
+def _path(text: Any) -> abc.Callable[[], Any]:
     _must("\0" not in _text(text))
     return functools.partial(pathlib.Path, text)
 
@@ -203,17 +216,17 @@ def _array(dtype: np.dtype[Any], data: Any, shape: tuple[Any, ...]) -> npt.NDArr
     return np.ndarray(shape, dtype, bytearray(data))
 
 
-def _read_numpy(text: Any, data: Any) -> Callable[[], Any]:
+def _read_numpy(text: Any, data: Any) -> abc.Callable[[], Any]:
     dtype = _dtype(text, "biufcSUmM")
     return functools.partial(_itself, _array(dtype, data, ())[()])
 
 
-def _read_texts(text: Any, data: Any, *shape: Any) -> Callable[[], Any]:
+def _read_texts(text: Any, data: Any, *shape: Any) -> abc.Callable[[], Any]:
     array = _array(_dtype(text, "SU"), data, shape)
     return array.copy
 
 
-def _unpickle(data: Any) -> Callable[[], Any]:
+def _unpickle(data: Any) -> abc.Callable[[], Any]:
     return functools.partial(_unpickled, binascii.a2b_base64(_text(data)))
 
 
@@ -224,6 +237,6 @@ def _unpickled(blob: bytes) -> Any:
         raise Malformed(f"a pickled value that can't be read: {type(reason).__name__}: {reason}") from reason
 
 
-_READERS: dict[str, Callable[..., Callable[[], Any]]] = {
+_READERS: dict[str, abc.Callable[..., abc.Callable[[], Any]]] = {
     "int": _int, "complex": _complex, "bytes": _bytes, "bytearray": _bytearray, "path": _path, "numpy": _read_numpy,
     "texts": _read_texts, "pickle": _unpickle}

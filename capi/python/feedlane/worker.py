@@ -87,11 +87,17 @@ class Glue:
         self.batched = job.batched
         self.dataset, self.collate_fn = job.dataset, job.collate_fn
         self.get_all = getattr(job.dataset, "__getitems__", None) if job.batched else None
-        self.leaves, self.batch, self.single, self.whole = batches.leaves, collate.batch, collate.single, collate.whole
+        self.leaves, self.batch, self.single, self.whole = batches.leaves, batches.batch, collate.single, collate.part
+        self.unusual = collate.Unusual if job.allow_pickle else None
         self.compare = batches.compare if job.fields is not None else None
         self.names = [batches.name_of(i) for i in range(len(job.fields) if job.fields else _core.MAX_TENSORS)]
         self.rows = batches.rows
         self.write = batches.write_leaf  # a collate.Leaf, which is not of the compiled kind
+
+    def object(self, value: Any, leaves: collate.Leaves) -> Plan:
+        """The plan of a value that is pickled, in place of the leaves that were collected of it."""
+        leaves.forget()
+        return leaves.object(value)
 
     def dump(self, plan: Plan) -> bytes:
         """The metadata of a batch. Raises what tree.dump does."""
@@ -121,7 +127,7 @@ class Glue:
 
     def refused(self, exception: errors.FeedlaneError) -> NoReturn:
         """Raises what the library says of a batch that is being written, in the words of the loader."""
-        raise maker.too_large(exception) if isinstance(exception, errors.LimitError) else exception
+        raise self._batches.too_large(exception) if isinstance(exception, errors.LimitError) else exception
 
     def failed(self, task: _core.Task, reason: BaseException, position: int, index: int | None) -> None:
         """Tells the trainer why the batch couldn't be made. position: the row whose sample has failed; -1: none."""

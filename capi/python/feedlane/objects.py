@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that travel pickled, as with torch's loader: by the reducers of multiprocessing and of torch, so that a value comes back as
+what it was, with what is in it twice. Large memory is not in the pickle but beside it, where the trainer's arrays and tensors
+show it: that of arrays by pickle's out-of-band buffers, that of tensors by storage, each once. Of a storage travels what tensors
+show of it.
+
+In the batch's slot an object is a row of bytes: a header, the pickle, the buffers. Only a loader that allows pickles reads it."""
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Callable
+from multiprocessing import reduction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .values import Malformed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+
+_ALIGNMENT = 64
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class Object:
+    """A pickled value and its buffers. bytes: how many it takes."""
+
+    def __init__(self, value: Any) -> None:
+        """Raises what pickle does."""
+        stream = io.BytesIO()
+        pickler = _Pickler(stream)
+        pickler.dump(value)
+        storages = [storage.bytes() for storage in pickler.storages]
+        places, end = [], 0
+        for buffer in (*pickler.buffers, *storages):
+            places.append((end, len(buffer)))
+            end = _aligned(end + len(buffer))
+        count = len(pickler.buffers)
+        header = pickle.dumps((places[:count], [(*place, storage.first) for place, storage
+                                                in zip(places[count:], pickler.storages)]), pickle.HIGHEST_PROTOCOL)
+        self._buffers = [np.frombuffer(buffer, np.uint8) for buffer in (*pickler.buffers, *storages)]
+        self._places, self._head = places, (header, stream.getbuffer())
+        self.start = _aligned(len(header) + len(stream.getbuffer()))  # of the buffers
+        self.bytes = self.start + end
+
+    def write(self, place: Bytes) -> None:
+        """Into its place of `bytes` bytes."""
+        end = 0
+        for part in self._head:
+            place[end:end + len(part)] = np.frombuffer(part, np.uint8)
+            end += len(part)
+        for (offset, size), buffer in zip(self._places, self._buffers):
+            place[self.start + offset:self.start + offset + size] = buffer
+
+
+class _Storage:
+    """A storage of torch's, and which of its bytes tensors show."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage, self.first, self._end = storage, storage.nbytes(), 0
+
+    def show(self, first: int, end: int) -> None:
+        self.first, self._end = min(self.first, first // _ALIGNMENT * _ALIGNMENT), max(self._end, end)
+
+    def bytes(self) -> Any:
+        if self._end <= self.first:
+            return b""
+        torch = sys.modules["torch"]
+        shown: Any = torch.empty(0, dtype=torch.uint8, device="cpu").set_(self._storage)
+        return shown.numpy()[self.first:self._end]
+
+
+class _Pickler(reduction.ForkingPickler):
+    def __init__(self, stream: io.BytesIO) -> None:
+        self.buffers: list[memoryview] = []
+        self.storages: list[_Storage] = []
+        self._numbers: dict[int, int] = {}  # of storages, by their address in torch
+        super().__init__(stream, pickle.HIGHEST_PROTOCOL, True, self._keep)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            table: Any = self.dispatch_table
+            self._by_torch = {kind: table[kind] for kind in (torch.Tensor, torch.nn.Parameter, torch.UntypedStorage)}
+            table.update({torch.Tensor: self._tensor, torch.nn.Parameter: self._tensor, torch.UntypedStorage: self._storage})
+
+    def _keep(self, buffer: pickle.PickleBuffer) -> None:
+        self.buffers.append(buffer.raw())
+
+    def _number_of(self, storage: Any) -> int:
+        number = self._numbers.setdefault(storage._cdata, len(self.storages))
+        if number == len(self.storages):
+            self.storages.append(_Storage(storage))
+        return number
+
+    def _storage(self, storage: Any) -> Any:
+        if storage.device.type != "cpu":
+            return self._by_torch[type(storage)](storage)
+        number = self._number_of(storage)
+        self.storages[number].show(0, storage.nbytes())
+        return (_storage, (number,))
+
+    def _tensor(self, tensor: Any) -> Any:
+        """Torch would send the storage as it is, which may be all of a data set."""
+        torch = sys.modules["torch"]
+        if not (tensor.layout is torch.strided and tensor.device.type == "cpu" and (tensor.is_leaf or not tensor.requires_grad)) or (
+                tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or
+                any(getattr(tensor, "names", ()))):
+            return self._by_torch[type(tensor)](tensor)
+        torch.utils.hooks.warn_if_has_hooks(tensor)
+        number, item, offset = self._number_of(tensor.untyped_storage()), tensor.element_size(), tensor.storage_offset()
+        size, stride = tuple(tensor.size()), tensor.stride()
+        if tensor.numel():
+            last = sum((length - 1) * step for length, step in zip(size, stride))
+            self.storages[number].show(offset * item, (offset + last + 1) * item)
+        return (_tensor, (type(tensor) is not torch.Tensor, number, tensor.dtype, offset, size, stride, tensor.requires_grad))
+
+
+def _tensor(*_: Any) -> Any:
+    """In a pickle: the reader's method of this name."""
+    raise NotImplementedError
+
+
+def _storage(*_: Any) -> Any:
+    """The same."""
+    raise NotImplementedError
+
+
+def load(memory: Bytes, start: int) -> Any:
+    """The value of an Object that was written to `memory`, its buffers from `start` on. Arrays and tensors of it are in that memory,
+    which must be writable. Malformed: there is none, or what pickle says."""
+    stream = io.BytesIO(memory[:start])
+    try:
+        buffers, storages = pickle.load(stream)
+        return _Unpickler(stream, memory[start:], buffers, storages).load()
+    except Exception as reason:
+        raise Malformed(f"a pickled value that can't be read: {type(reason).__name__}: {reason}") from reason
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, memory: Bytes, buffers: list[tuple[int, int]],
+                 storages: list[tuple[int, int, int]]) -> None:
+        super().__init__(stream, buffers=[memoryview(memory[offset:offset + size]) for offset, size in buffers])
+        self._memory, self._places = memory, storages
+        self._storages: dict[int, Any] = {}
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if module == __name__:
+            own: dict[str, Callable[..., Any]] = {"_tensor": self._tensor, "_storage": self._storage}
+            return own[name]
+        return super().find_class(module, name)
+
+    def _storage(self, number: int) -> Any:
+        torch: Any = sys.modules["torch"]
+        if number not in self._storages:
+            offset, size, _ = self._places[number]
+            self._storages[number] = (torch.from_numpy(self._memory[offset:offset + size]).untyped_storage() if size
+                                      else torch.UntypedStorage(0))
+        return self._storages[number]
+
+    def _tensor(self, is_parameter: bool, number: int, dtype: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
+                requires_grad: bool) -> Any:
+        torch: Any = sys.modules["torch"]
+        tensor = torch.empty(0, dtype=dtype, device="cpu")
+        first = self._places[number][2] // tensor.element_size()
+        tensor.set_(self._storage(number), offset - first if self._places[number][1] else 0, size, stride)
+        if is_parameter:
+            return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+        return tensor.requires_grad_() if requires_grad else tensor

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a DataLoader's samples come together: as torch's default_collate puts them, with its errors. Tensors, arrays and texts that are
+alike go into the batch's slot at once; anything else is collated by torch, and then copied there."""
+from __future__ import annotations
+
+import collections
+import collections.abc as abc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data._utils import collate as torch_collate
+
+from . import collate, maker, tree
+
+if TYPE_CHECKING:
+    from .records import Plan
+
+
+def batch(samples: abc.Sequence[Any], leaves: collate.Leaves) -> Plan:
+    """For core/collate.cpp, of samples that it doesn't know. A tuple: they are elements of sequences, as torch hands them on."""
+    first = samples[0]
+    kind = type(first)
+    if kind is torch.Tensor and _are_stackable(samples):
+        return leaves.plan(collate.torch_leaf(samples, True))
+    if kind is np.ndarray and collate.is_known(first.dtype) and all(
+            type(a) is np.ndarray and a.dtype == first.dtype and a.shape == first.shape for a in samples):
+        return leaves.plan(collate.array_leaf(samples, True))
+    if kind is str or kind is bytes:
+        return collate.texts(samples, leaves)
+    if all(type(sample) is kind for sample in samples):
+        if kind in (collections.OrderedDict, collections.defaultdict):
+            keys = tuple(first)
+            return collate.mapping_plan(first, keys, tuple(batch([s[key] for s in samples], leaves) for key in keys))
+        if getattr(kind, "__bases__", None) == (tuple,) and hasattr(first, "_fields"):
+            return (tree.NAMED, kind, tuple(batch(column, leaves) for column in zip(*samples)))
+    default_collate: Any = torch_collate.default_collate  # torch's has no types
+    return collate.whole(default_collate(samples), leaves)
+
+
+def _are_stackable(tensors: abc.Sequence[Any]) -> bool:
+    first = tensors[0]
+    return all(collate.is_plain(t) and t.dtype is first.dtype and t.shape == first.shape for t in tensors)
+
+
+class Maker(maker.Maker):
+    """Makes the batches of a DataLoader's worker."""
+
+    batch = staticmethod(batch)
+    loader_class = "DataLoader"
