@@ -59,15 +59,13 @@ inline Status check_timeout(int64_t timeout_ns, Error& error) {
   return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns {} is negative", timeout_ns);
 }
 
-// Whether what the caller handed over as a descriptor is one.
-inline Status check_descriptor(os::Fd& fd, Error& error) {
-  const int flags = fd ? ::fcntl(fd.get(), F_GETFD) : -1;
-  if (flags >= 0) {  // from here on it is the library's, and stays in this program
-    (void)::fcntl(fd.get(), F_SETFD, flags | FD_CLOEXEC);
-    return FEEDLANE_OK;
-  }
-  const int number = fd.release();  // nothing to close
-  return error.refuse(FEEDLANE_E_ARGUMENT, "fd", number, 0, "fd {} is no open descriptor", number);
+// Takes over what the caller hands over as a descriptor: from here on it is the library's, and stays in this program.
+inline Status take_descriptor(int32_t fd, os::Fd& out, Error& error) {
+  const int flags = fd < 0 ? -1 : ::fcntl(fd, F_GETFD);
+  if (flags < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd {} is no open descriptor", fd);
+  (void)::fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
+  out.reset(fd);
+  return out ? FEEDLANE_OK : error.os(errno, "another number for descriptor {}", fd);
 }
 
 // What all handles have in front: who owns it, whether it was closed, and whether a thread is in a call that allows one.

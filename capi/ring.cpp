@@ -52,10 +52,11 @@ Status check_path(const char* path, const char* argument, Error& error) {
                       "a socket's path has 1 to {} bytes, {} has {}", os::longest_socket_path, argument, length);
 }
 
+// Connects to `path` unless `fd` was given, and taken over as `socket`.
 Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket, Error& error) {
-  if (fd >= 0 && path != nullptr)
+  if (socket && path != nullptr)
     return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
-  if (fd >= 0) return check_descriptor(socket, error);
+  if (socket) return FEEDLANE_OK;
   if (path == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is {} and path is NULL", fd);
   const Status s = check_path(path, "path", error);
   return s == FEEDLANE_OK ? os::connect_to(path, deadline, socket, error) : s;
@@ -173,9 +174,11 @@ int32_t feedlane_rx_unref(feedlane_rx* rx) { return unref(rx); }
 int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, feedlane_tx** out, feedlane_error* err) {
   if (out != nullptr) *out = nullptr;
   return call(err, [&](Error& error) -> Status {
-    os::Fd socket(fd);
-    if (out == nullptr) return refuse_null(error, "out");
     const os::Deadline deadline = os::Deadline::after(timeout_ns);
+    os::Fd socket;
+    if (fd >= 0)
+      if (const Status s = take_descriptor(fd, socket, error); s != FEEDLANE_OK) return s;
+    if (out == nullptr) return refuse_null(error, "out");
     auto handle = std::make_unique<feedlane_tx>();
     Status s = check_timeout(timeout_ns, error);
     if (s == FEEDLANE_OK) s = reach(fd, path, deadline, socket, error);

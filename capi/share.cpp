@@ -72,9 +72,9 @@ int32_t feedlane_loader_get_consumer(feedlane_loader* l, int32_t nth, feedlane_c
 
 int32_t feedlane_loader_join(int32_t fd, int64_t timeout_ns, feedlane_loader** out, feedlane_error* err) {
   if (out != nullptr) *out = nullptr;
-  os::Fd socket(fd);
   return call(err, [&](Error& error) -> Status {
-    if (const Status s = check_descriptor(socket, error); s != FEEDLANE_OK) return s;
+    os::Fd socket;
+    if (const Status s = take_descriptor(fd, socket, error); s != FEEDLANE_OK) return s;
     if (out == nullptr) return refuse_null(error, "out");
     if (const Status s = check_timeout(timeout_ns, error); s != FEEDLANE_OK) return s;
     return make_consumer(out, error, [&](std::unique_ptr<sharing::Consumer>& consumer, Error& e) {

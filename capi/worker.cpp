@@ -35,9 +35,10 @@ int32_t with_own_task(const feedlane_task* task, feedlane_error* err, F&& f) {
 }
 
 Status run_at(int fd, const feedlane_dataset* dataset, shm::Segments* inherited, Error& error) {
-  os::Fd socket(fd);
+  os::Fd socket;
+  Status s = take_descriptor(fd, socket, error);
   dataset::DatasetRunner checked;  // before the trainer hears of us
-  Status s = checked.take(dataset, "dataset", error);
+  if (s == FEEDLANE_OK) s = checked.take(dataset, "dataset", error);
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
   if (s == FEEDLANE_OK)
     s = attach_worker(std::move(socket), FEEDLANE_FOREVER, nullptr, nullptr, handle, error, inherited);
@@ -55,8 +56,7 @@ void feedlane::capi::WorkerDeleter::operator()(feedlane_worker* handle) const {
 Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, loader::Life* owner, const shm::Segments* local,
                                      std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error,
                                      shm::Segments* inherited) {
-  Status s = check_descriptor(socket, error);
-  if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
+  Status s = check_timeout(timeout_ns, error);
   if (s != FEEDLANE_OK) return s;
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle(new feedlane_worker);
   s = handle->stamp.take(error);
@@ -101,10 +101,12 @@ int32_t feedlane_worker_fd(void) {
 int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker** out, feedlane_error* err) {
   if (out != nullptr) *out = nullptr;
   return call(err, [&](Error& error) -> Status {
-    os::Fd socket(fd);
+    os::Fd socket;
+    Status s = take_descriptor(fd, socket, error);
+    if (s != FEEDLANE_OK) return s;
     if (out == nullptr) return refuse_null(error, "out");
     std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
-    const Status s = attach_worker(std::move(socket), timeout_ns, nullptr, nullptr, handle, error);
+    s = attach_worker(std::move(socket), timeout_ns, nullptr, nullptr, handle, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });

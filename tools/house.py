@@ -83,6 +83,12 @@ COMMANDS = (
 # Pages that explain the source, and so name classes and files.
 PAGES = ("docs/architecture.md", "docs/memory-ordering.md", "CONTRIBUTING.md")
 
+# What opens descriptors.
+DESCRIPTORS = re.compile(
+    r"(?<!\w)::(open|openat|creat|pipe2?|socket|socketpair|accept4?|memfd_create|eventfd|epoll_create1?|timerfd_create|dup[23]?|recvmsg)\("
+    r"|\b(SYS_pidfd_open|F_DUPFD\w*)\b"
+)
+
 ATOMIC_ACCESS = re.compile(
     r"(?:\.|->)(load|store|exchange|compare_exchange_(?:weak|strong)|fetch_(?:add|sub|or|and|xor)|test_and_set)\("
 )
@@ -220,6 +226,16 @@ def atomics_name_their_order(root):
                 yield f"{path}:{line}: {access[1]} without a memory order"
 
 
+def descriptors_come_from_one_room(root):
+    """lib/os makes every descriptor of the library, as an os::Fd, which keeps it above 2."""
+    for path, text in sources(root, "lib", "capi"):
+        if not path.endswith((".hpp", ".cpp")) or path.startswith("capi/python"):
+            continue
+        for found in DESCRIPTORS.finditer(class_sizes.without_comments(text)):
+            if not path.startswith("lib/os/"):
+                yield f"{path}: {found[1] or found[2]}: use a function of lib/os that returns an os::Fd"
+
+
 def nothing_is_left_over(root):
     # Put together from halves, so that this file doesn't find itself.
     words = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")
@@ -243,6 +259,7 @@ CHECKS = (
     classes_are_small,
     differences_are_types,
     atomics_name_their_order,
+    descriptors_come_from_one_room,
     nothing_is_left_over,
     commands_can_be_run,
     pages_name_what_exists,

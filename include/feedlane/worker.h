@@ -23,8 +23,10 @@ extern "C" {
 FEEDLANE_API int32_t feedlane_worker_fd(void);
 /**
  * Attaches to the trainer at the other end of `fd`. The library takes ownership of `fd` in every case and makes it
- * close-on-exec. From here on the kernel kills this process when the trainer dies (but see
- * feedlane_loader_config.no_lifeline). Calls on the worker may come from any thread, one at a time.
+ * close-on-exec; if it is 0, 1 or 2, the library moves it to a higher number and closes that one, so that nothing is
+ * printed into it. From here on the kernel kills this process when the trainer dies (but see
+ * feedlane_loader_config.no_lifeline). It does not kill programs that this process has started: let those ask for
+ * PR_SET_PDEATHSIG. Calls on the worker may come from any thread, one at a time.
  *  - TIMEOUT: the trainer did not answer in time.
  *  - E_PEER_DEAD: there is no trainer.
  *  - E_ABI, E_CORRUPT: the trainer's library lays out memory differently, or its message is invalid.

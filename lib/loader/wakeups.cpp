@@ -23,9 +23,8 @@ Status Wakeups::open(os::Poller& poller, const ring::SleepFlag* sleeping, Error&
   Status s = os::create_event(event_, error);
   if (s == FEEDLANE_OK) s = poller.add_bell(event_.get(), event_tag, error);
   if (s != FEEDLANE_OK || sleeping == nullptr) return s;
-  timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_) return error.os(errno, "timerfd_create");
-  return poller.add(timer_.get(), timer_tag, error);
+  s = os::create_timer(timer_, error);
+  return s == FEEDLANE_OK ? poller.add(timer_.get(), timer_tag, error) : s;
 }
 
 void Wakeups::interrupt() {

@@ -2,7 +2,6 @@
 // How a forked child tells its parent whether it runs on the processors that it should.
 #pragma once
 
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -19,11 +18,7 @@ namespace feedlane::os {
 class CpusReport {
  public:
   Status open(Error& error) {
-    int pair[2];
-    if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "pipe2");
-    read_end_.reset(pair[0]);
-    write_end_.reset(pair[1]);
-    return FEEDLANE_OK;
+    return open_pipe(read_end_, write_end_) ? FEEDLANE_OK : error.os(errno, "pipe2");
   }
   // In the child, which ends if it can't run on them.
   void set(const NumberSet& cpus) const {

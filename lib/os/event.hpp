@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// eventfds: doorbells between processes, and events within one.
+// eventfds: doorbells between processes, and events within one. Timers.
 #pragma once
 
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -13,9 +14,15 @@
 
 namespace feedlane::os {
 
-inline Status create_event(Fd& out, Error& error) {
-  out.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+// `flags`: EFD_SEMAPHORE, or none.
+inline Status create_event(Fd& out, Error& error, int flags = 0) {
+  out.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | flags));
   return out ? FEEDLANE_OK : error.os(errno, "eventfd");
+}
+
+inline Status create_timer(Fd& out, Error& error) {
+  out.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  return out ? FEEDLANE_OK : error.os(errno, "timerfd_create");
 }
 
 namespace detail {

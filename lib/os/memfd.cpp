@@ -11,6 +11,10 @@
 
 #include "os/signals.hpp"
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U  // Linux 6.3
+#endif
+
 namespace feedlane::os {
 namespace {
 
@@ -21,10 +25,23 @@ int allocate_undisturbed(int fd, std::uint64_t offset, std::uint64_t bytes) {
   return ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
 }
 
+// Not by moving it, as other descriptors: until then another thread could print into it. What gets a low number is empty and
+// keeps it until another one is there.
+int create_above_stdio(const char* name, unsigned flags) {
+  const int fd = ::memfd_create(name, flags);
+  if (fd < 0 || fd > 2) return fd;
+  const int above = create_above_stdio(name, flags);
+  const int reason = errno;
+  (void)::close(fd);
+  errno = reason;
+  return above;
+}
+
 }  // namespace
 
 Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error) {
-  Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Fd fd(create_above_stdio(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
+  if (!fd && errno == EINVAL) fd.reset(create_above_stdio(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return error.os(errno, "memfd_create of {}", name);
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     return error.os(errno, "ftruncate of {} to {} bytes", name, bytes);
@@ -53,7 +70,8 @@ Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) 
 }
 
 Status add_seals(int fd, int seals, Error& error) {
-  if (::fcntl(fd, F_ADD_SEALS, seals) != 0) return error.os(errno, "sealing shared memory");
+  if (::fcntl(fd, F_ADD_SEALS, seals) != 0 || ::fcntl(fd, F_SETFL, O_APPEND) != 0)
+    return error.os(errno, "sealing shared memory");
   return FEEDLANE_OK;
 }
 

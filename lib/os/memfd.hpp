@@ -10,13 +10,15 @@
 
 namespace feedlane::os {
 
-// A memfd of `bytes`, all of them holes, that can still be sealed. `name` shows in /proc/PID/maps.
+// A memfd of `bytes`, all of them holes, that can still be sealed; never executable, from Linux 6.3. `name` shows in /proc/PID/maps.
 Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error);
 
 // Allocates memory for [offset, offset + bytes), in chunks, so that a later write can't raise SIGBUS. Signals to this thread
 // wait for the end of a chunk.
 Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
 
+// With F_SEAL_GROW no write(2) changes the memory any more, in any process that has got this descriptor, because it appends:
+// memory changes by mappings alone, whatever number the descriptor gets and whoever prints to it.
 Status add_seals(int fd, int seals, Error& error);
 
 // The seals of `fd`, or -1 if it is no memfd.

@@ -215,6 +215,16 @@ struct Failure {
   bool is_cpus = false;  // none of the processors may be used
 };
 
+// What a program opens first would otherwise become its standard output or error.
+void open_missing_stdio() {
+  for (int fd = 0; fd <= 2; fd++) {
+    const int flags = ::fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
+    (void)::close(fd);
+    (void)::open("/dev/null", O_RDWR);  // gets the lowest free number, which is this one
+  }
+}
+
 // Between vfork and exec this shares the parent's memory, so only system calls. Returns 0, or errno.
 int prepare_to_exec(const Start& start) {
   struct sigaction by_default {};
@@ -223,6 +233,7 @@ int prepare_to_exec(const Start& start) {
     (void)::sigaction(signal, &by_default, nullptr);  // fails for SIGKILL and SIGSTOP
   if (::setpgid(0, 0) != 0) return errno;
   if (start.inherited_fd >= 0 && ::fcntl(start.inherited_fd, F_SETFD, 0) != 0) return errno;
+  open_missing_stdio();
   // This child has a copy of the write end too. If it is the last one, because the parent is dead, exec closes it, which kills
   // this child.
   if (start.lifeline >= 0)
@@ -281,11 +292,8 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   const std::vector<std::string> files = files_of(request.argv[0]);
   const std::vector<char*> argv = pointers(request.argv);
   const std::vector<char*> environment = pointers(request.environment);
-  int pair[2];
-  // Non-blocking: a child that another thread forks at this moment may keep the other end open.
-  if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "starting worker program {}", argv[0]);
-  const Fd read_end(pair[0]);
-  Fd write_end(pair[1]);
+  Fd read_end, write_end;  // non-blocking: a child that another thread forks at this moment may keep the other end open
+  if (!open_pipe(read_end, write_end)) return error.os(errno, "starting worker program {}", argv[0]);
   const Start start{files,        argv.data(),    environment.data(), request.inherited_fd, request.lifeline,
                     request.cpus, write_end.get()};
   Failure failed;
@@ -353,18 +361,15 @@ WriteEnds& write_ends() {
 }  // namespace
 
 Status Lifeline::open(Fd& read_end, Error& error) {
-  int pair[2];
   WriteEnds& all = write_ends();
   const std::lock_guard lock(all.mutex);
   all.drop_inherited();
   if (const Status s = all.stamp.take(error); s != FEEDLANE_OK) return s;
   all.ends.reserve(all.ends.size() + 1);
-  if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return error.os(errno, "pipe2");
+  if (!open_pipe(read_end, write_end_)) return error.os(errno, "pipe2");
   struct stat file {};
-  (void)::fstat(pair[1], &file);
-  all.ends.push_back({pair[1], file.st_ino});
-  read_end.reset(pair[0]);
-  write_end_.reset(pair[1]);
+  (void)::fstat(write_end_.get(), &file);
+  all.ends.push_back({write_end_.get(), file.st_ino});
   return FEEDLANE_OK;
 }
 

@@ -61,6 +61,7 @@ Status create_socket_pair(Fd& mine, Fd& theirs, Error& error) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return error.os(errno, "socketpair");
   mine.reset(pair[0]);
   theirs.reset(pair[1]);
+  if (!mine || !theirs) return error.os(errno, "socketpair");
   return prepare_to_listen(mine.get(), error);
 }
 
@@ -97,7 +98,9 @@ void forget_linger(int fd) {
   (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);  // ENOTSOCK is fine
 }
 
-void take_control(msghdr& message, Received& out) {
+// False: this process has no number for one of the descriptors.
+bool take_control(msghdr& message, Received& out) {
+  bool has_all = true;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET) continue;
     const std::size_t bytes = header->cmsg_len - CMSG_LEN(0);
@@ -109,18 +112,20 @@ void take_control(msghdr& message, Received& out) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
       if (fd >= 0) out.process.reset(fd);
-      else out.process_errno = -fd;
+      if (!out.process) out.process_errno = fd < 0 ? -fd : EMFILE;
     } else if (header->cmsg_type == SCM_RIGHTS) {
       for (std::size_t i = 0; i < bytes / sizeof(int); i++) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
         Fd owned(fd);
-        forget_linger(fd);
+        has_all = has_all && owned;
+        forget_linger(owned.get());
         if (out.fd_count < max_passed_fds) out.fds[out.fd_count++] = std::move(owned);
         else out.truncated = true;
       }
     }
   }
+  return has_all;
 }
 
 }  // namespace
@@ -144,12 +149,12 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
     if (errno == ECONNRESET) return FEEDLANE_END;
     return error.os(errno, "recvmsg");
   }
-  take_control(message, out);
+  const bool has_all = take_control(message, out);
   // On a SOCK_SEQPACKET socket an empty message looks like the end; no message of this library is empty.
   if (got == 0) return FEEDLANE_END;
   // The buffer is large enough, so descriptors are missing only if this process can't open more. Without them the message is
   // useless.
-  if ((message.msg_flags & MSG_CTRUNC) != 0 && out.fd_count < max_passed_fds) {
+  if (!has_all || ((message.msg_flags & MSG_CTRUNC) != 0 && out.fd_count < max_passed_fds)) {
     out = Received{};
     return error.os(EMFILE, "descriptors that came along with a message");
   }
@@ -182,10 +187,14 @@ Status open_peer(int socket, Fd& process, Error& error) {
   int fd = -1;
   socklen_t size = sizeof fd;
   Status s = FEEDLANE_OK;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) process.reset(fd);
-  else if (const pid_t pid = peer_of(socket); pid > 0)
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
+    process.reset(fd);
+    if (!process) s = error.os(errno, "a pidfd of the process at the other end of the socket");
+  } else if (const pid_t pid = peer_of(socket); pid > 0) {
     s = open_pidfd(pid, process, error);  // the pid may have been reused by now
-  else process.reset();
+  } else {
+    process.reset();
+  }
   const bool is_dead = s == FEEDLANE_OK ? process && has_ended(process.get()) : error.os_errno == ESRCH;
   return is_dead ? error.fail(FEEDLANE_E_PEER_DEAD, "the process at the other end of the socket has ended") : s;
 }
@@ -216,6 +225,11 @@ Status open_sender(Received& received, Fd& process, Error& error) {
                                 : error.fail(FEEDLANE_E_STATE, "what the sender sent is no pidfd of its process");
   process = std::move(own);
   return FEEDLANE_OK;
+}
+
+Status duplicate(int socket, Fd& out, Error& error) {
+  out.reset(::fcntl(socket, F_DUPFD_CLOEXEC, 3));
+  return out ? FEEDLANE_OK : error.os(errno, "another descriptor of a socket");
 }
 
 void refuse_descriptors(int socket) {
@@ -363,6 +377,12 @@ bool is_orphaned(int socket) {
   return has_ended(process.get());
 }
 
+// What a umask has taken away from the owner. Follows no link that has come in the place of the socket.
+bool allow_owner(const std::string& path, mode_t mode) {
+  constexpr mode_t wanted = S_IRUSR | S_IWUSR;
+  return (mode & wanted) == wanted || ::fchmodat(AT_FDCWD, path.c_str(), wanted, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 }  // namespace
 
 Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& error) {
@@ -386,7 +406,7 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
   // Accepted sockets inherit these options. Set on accepted sockets, they would miss earlier messages.
   if (const Status s = prepare_to_listen(socket.get(), error); s != FEEDLANE_OK) return s;
-  // bind(2) gives the path the descriptor's mode, so that other users can't connect at any moment.
+  // bind(2) gives the path the descriptor's mode less the umask, so that other users can't connect at any moment.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
   if (::bind(socket.get(), generic, sizeof address) != 0) {
     const int reason = errno;
@@ -395,7 +415,7 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
     return error.os(reason, "there is {} at {}: remove it, or choose another path", found, first(200, path));
   }
   // The largest backlog that the system allows: all senders of a ring may connect at once.
-  if (::lstat(path.c_str(), &status) != 0 || ::listen(socket.get(), INT_MAX) != 0) {
+  if (::lstat(path.c_str(), &status) != 0 || !allow_owner(path, status.st_mode) || ::listen(socket.get(), INT_MAX) != 0) {
     const int reason = errno;
     (void)::unlink(path.c_str());
     return error.os(reason, "listen at {}", first(200, path));

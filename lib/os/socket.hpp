@@ -59,6 +59,9 @@ Status open_peer(int socket, Fd& process, Error& error);
 // Whether that process is this one.
 bool is_own_process_there(int socket);
 
+// Another descriptor of the same socket.
+Status duplicate(int socket, Fd& out, Error& error);
+
 // From here on the other end can't send descriptors, if the kernel can refuse them (Linux 6.16). Those already sent arrive.
 void refuse_descriptors(int socket);
 

@@ -54,9 +54,8 @@ Status Pool::create(const feedlane_pool_config* config, std::unique_ptr<Pool>& o
                   "from 1 to 2^40");
   std::unique_ptr<Pool> pool(new Pool);
   if (c.budget_bytes != 0) pool->budget_ = c.budget_bytes;
-  pool->returned_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
-  if (!pool->returned_) return error.os(errno, "eventfd");
-  Status s = make_backend(c, pool->backend_, error);
+  Status s = os::create_event(pool->returned_, error, EFD_SEMAPHORE);
+  if (s == FEEDLANE_OK) s = make_backend(c, pool->backend_, error);
   if (s == FEEDLANE_OK && c.buffers != 0) s = pool->make_buffers(c, error);
   if (s == FEEDLANE_OK) out = std::move(pool);
   return s;

@@ -259,11 +259,8 @@ void Audience::read_request(std::uint32_t guest) {
   std::int32_t id = 0;
   Error error;
   // The socket is the link's once it is admitted: a copy tells the consumer why it isn't.
-  os::Fd copy(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) {
-    (void)error.os(errno, "admitting a consumer");
-    return refuse(socket, error);
-  }
+  os::Fd copy;
+  if (os::duplicate(socket.get(), copy, error) != FEEDLANE_OK) return refuse(socket, error);
   Status s = FEEDLANE_OK;
   try {
     s = admit(config, std::move(socket), id, error);

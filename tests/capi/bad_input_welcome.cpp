@@ -71,7 +71,8 @@ struct Letter {
     content.replace(offset, put.size(), put);
     const int copy = ::memfd_create("bad-input", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     (void)!::write(copy, content.data(), content.size());
-    (void)::fcntl(copy, F_ADD_SEALS, ::fcntl(fds[which], F_GET_SEALS));
+    constexpr int f_seal_exec = 0x20;  // would add F_SEAL_WRITE to a copy that is executable
+    (void)::fcntl(copy, F_ADD_SEALS, ::fcntl(fds[which], F_GET_SEALS) & ~f_seal_exec);
     replace(which, copy);
   }
   [[nodiscard]] std::size_t size_of(std::size_t which) const {

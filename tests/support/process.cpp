@@ -17,6 +17,7 @@
 #include <cstring>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "events.hpp"
 
@@ -35,6 +36,8 @@ void close_others(const std::vector<int>& keep, int pipe) {
 void Child::start(const std::vector<int>* keep, const std::function<void(Findings&)>& run) {
   int pair[2] = {-1, -1};
   if (::pipe2(pair, O_CLOEXEC) != 0) return;
+  for (int& end : pair)  // what a child without standard output prints must not become its findings
+    if (end <= STDERR_FILENO) (void)::close(std::exchange(end, ::fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)));
   pid_ = ::fork();
   if (pid_ == 0) {
     (void)::alarm(30 * static_cast<unsigned>(slowness()));  // the parent's watchdog isn't inherited

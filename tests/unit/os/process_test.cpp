@@ -141,6 +141,34 @@ TEST_CASE("a started process inherits one of the library's descriptors") {
   CHECK(std::vector(inherited.begin(), inherited.end()) == std::vector(expected.begin(), expected.end()));
 }
 
+TEST_CASE("a started process has the standard descriptors, on /dev/null where its parent has none to hand on") {
+  for (const bool is_closed : {false, true}) {
+    CAPTURE(is_closed);
+    Pipe pipe;
+    const pid_t parent = feedlane::test::fork_child([&] {
+      for (const int fd : {0, 1, 2})
+        if (is_closed) (void)::close(fd);
+        else (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);  // closed by exec
+      Fd pidfd;
+      pid_t pid = -1;
+      Error error;
+      const std::vector<std::string> argv{
+          "/bin/sh", "-c",
+          "all=$(readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2); echo \"$all\" >&" +
+              std::to_string(pipe.write.get())};
+      if (os::spawn({.argv = argv, .environment = {"PATH=/bin:/usr/bin"}, .inherited_fd = pipe.write.get()}, pid, pidfd,
+                    error) != FEEDLANE_OK)
+        ::_exit(1);
+      os::wait_for_end(pidfd.get());
+    });
+    pipe.write.reset();
+    CHECK(feedlane::test::wait_for_end(parent) == 0);
+    std::array<char, 256> text{};
+    CHECK(::read(pipe.read.get(), text.data(), text.size() - 1) > 0);
+    CHECK(std::string(text.data()) == "/dev/null\n/dev/null\n/dev/null\n");
+  }
+}
+
 TEST_CASE("a started process has the environment that it was given, and nothing else") {
   const std::string text =
       output_of({"dd", "status=none", "if=/proc/self/environ", "of=@"}, {"A=1", "PATH=/usr/bin:/bin"});

@@ -86,15 +86,18 @@ TEST_CASE("a message sent at the moment a connection is accepted names its sende
   CHECK(received.pid == ::getpid());
 }
 
-TEST_CASE("only its user can connect to a path") {
-  const Place place;
-  const mode_t before = ::umask(0);
-  const Fd listener = must_listen(place.path());
-  (void)::umask(before);
-  struct stat status {};
-  REQUIRE(::stat(place.path().c_str(), &status) == 0);
-  CHECK((status.st_mode & 0777) == 0600);
-  CHECK((::fcntl(listener.get(), F_GETFD) & FD_CLOEXEC) != 0);
+TEST_CASE("only its user can connect to a path, whatever the umask") {
+  for (const mode_t mask : {0, 022, 077, 0277, 0777}) {
+    CAPTURE(mask);
+    const Place place;
+    const mode_t before = ::umask(mask);
+    const Fd listener = must_listen(place.path());
+    (void)::umask(before);
+    struct stat status {};
+    REQUIRE(::stat(place.path().c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+    CHECK((::fcntl(listener.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  }
 }
 
 TEST_CASE("a path in use is refused, a stale one is replaced, another kind of file is kept") {

@@ -51,10 +51,13 @@ Check check_version() {
 // As the library creates its segments.
 Check check_memfd() {
   Check c{"memfd", State::ok, "available", "available", "", {}, {}};
-  const Descriptor fd(::memfd_create("feedlane-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  constexpr unsigned not_executable = 8;  // MFD_NOEXEC_SEAL, Linux 6.3
+  int made = ::memfd_create("feedlane-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING | not_executable);
+  if (made < 0 && errno == EINVAL) made = ::memfd_create("feedlane-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const Descriptor fd(made);
   if (fd.get() < 0) {
     c.found = refused("memfd_create");
-    c.advice = fmt::format("sysctl vm.memfd_noexec must be 0 or 1; {}", sandbox_advice);
+    c.advice = sandbox_advice;
   } else if (::ftruncate(fd.get(), 4096) != 0 || ::fallocate(fd.get(), 0, 0, 4096) != 0) {
     c.found = refused("fallocate");
     c.advice = "free memory, or raise RLIMIT_FSIZE: see the checks memory, memory_limit and file_size";
