@@ -26,7 +26,7 @@ int32_t create(feedlane_sampler** out, feedlane_error* err, Make&& make) {
   });
 }
 
-const char* environment(const char* name) { return std::getenv(name); }
+const char* environment(const char* name) { return ::secure_getenv(name); }
 
 }  // namespace
 

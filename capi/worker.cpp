@@ -80,14 +80,18 @@ int feedlane::capi::forked_worker_main(int fd, const feedlane_dataset& dataset, 
 }
 
 bool feedlane::capi::is_worker_process() {
-  return started_as_worker.load(std::memory_order_relaxed) || std::getenv(worker::fd_variable) != nullptr;
+  return started_as_worker.load(std::memory_order_relaxed) || ::secure_getenv(worker::fd_variable) != nullptr;
 }
 
 extern "C" {
 
 int32_t feedlane_worker_fd(void) {
-  const char* text = std::getenv(worker::fd_variable);
-  if (text == nullptr) return -1;
+  // A program that has more privileges than who started it is not their worker, and neither is a program that it starts.
+  const char* text = ::secure_getenv(worker::fd_variable);
+  if (text == nullptr) {
+    (void)::unsetenv(worker::fd_variable);
+    return -1;
+  }
   char* end = nullptr;
   errno = 0;
   const long fd = std::strtol(text, &end, 10);

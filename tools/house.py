@@ -83,10 +83,10 @@ COMMANDS = (
 # Pages that explain the source, and so name classes and files.
 PAGES = ("docs/architecture.md", "docs/memory-ordering.md", "CONTRIBUTING.md")
 
-# What opens descriptors.
+# What opens descriptors, and what trusts the variables of a setuid program's user.
 DESCRIPTORS = re.compile(
     r"(?<!\w)::(open|openat|creat|pipe2?|socket|socketpair|accept4?|memfd_create|eventfd|epoll_create1?|timerfd_create|dup[23]?|recvmsg)\("
-    r"|\b(SYS_pidfd_open|F_DUPFD\w*)\b"
+    r"|\b(SYS_pidfd_open|F_DUPFD\w*)\b|\b(getenv)\("
 )
 
 ATOMIC_ACCESS = re.compile(
@@ -227,13 +227,15 @@ def atomics_name_their_order(root):
 
 
 def descriptors_come_from_one_room(root):
-    """lib/os makes every descriptor of the library, as an os::Fd, which keeps it above 2."""
+    """lib/os makes every descriptor of the library, as an os::Fd, which keeps it above 2, and reads every variable."""
     for path, text in sources(root, "lib", "capi"):
         if not path.endswith((".hpp", ".cpp")) or path.startswith("capi/python"):
             continue
         for found in DESCRIPTORS.finditer(class_sizes.without_comments(text)):
-            if not path.startswith("lib/os/"):
-                yield f"{path}: {found[1] or found[2]}: use a function of lib/os that returns an os::Fd"
+            name = found[1] or found[2] or found[3]
+            if name == "getenv" or not path.startswith("lib/os/"):
+                advice = "secure_getenv" if name == "getenv" else "a function of lib/os that returns an os::Fd"
+                yield f"{path}: {name}: use {advice}"
 
 
 def nothing_is_left_over(root):

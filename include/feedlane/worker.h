@@ -16,7 +16,8 @@ extern "C" {
 /**
  * The descriptor named by $FEEDLANE_WORKER_FD if a trainer started this process, otherwise -1. Clears the variable,
  * makes the descriptor close-on-exec and marks the process as a worker, which cannot create a loader with workers. Call
- * it early in main, before other threads use the environment.
+ * it early in main, before other threads use the environment. A setuid, setgid or otherwise privileged program (AT_SECURE)
+ * gets -1: it must not work for the user who starts it.
  *
  * Thread safety: one thread at a time.
  */

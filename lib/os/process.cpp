@@ -185,10 +185,10 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 namespace {
 
-// The files that execvp would try, in that order.
+// The files that execvp would try, in that order. A program with more privileges than its user does not trust that user's PATH.
 std::vector<std::string> files_of(const std::string& program) {
   if (program.empty() || program.find('/') != std::string::npos) return {program};
-  const char* const path = std::getenv("PATH");
+  const char* const path = ::secure_getenv("PATH");
   const std::string folders = path == nullptr ? "/bin:/usr/bin" : path;
   std::vector<std::string> files;
   for (std::size_t at = 0; at <= folders.size();) {

@@ -195,12 +195,14 @@ class Checks(unittest.TestCase):
         self.assertEqual(self.found(check, {"lib/os/a.cpp": "a.store(f(1), std::memory_order_release);"}), [])
         self.assertEqual(len(self.found(check, {"lib/os/a.cpp": "a.store(f(1));"})), 1)
 
-    def test_a_descriptor_that_is_not_made_in_os_is_found(self):
+    def test_a_descriptor_that_is_not_made_in_os_is_found_and_a_variable_that_a_user_may_set(self):
         check = house.descriptors_come_from_one_room
         for call in ("::eventfd(0, 0)", "::socket(AF_UNIX, 0, 0)", "::fcntl(fd, F_DUPFD_CLOEXEC, 0)", "::open(path, 0)"):
             self.assertEqual(len(self.found(check, {"lib/loader/a.cpp": call})), 1, call)
             self.assertEqual(self.found(check, {"lib/os/a.cpp": call}), [])
         self.assertEqual(self.found(check, {"lib/loader/a.cpp": "os::socket(1); a.open(2);  // ::open(path)"}), [])
+        self.assertEqual(len(self.found(check, {"lib/os/a.cpp": 'std::getenv("PATH")'})), 1)
+        self.assertEqual(self.found(check, {"lib/os/a.cpp": '::secure_getenv("PATH")'}), [])
 
     def test_a_missing_licence_and_what_is_left_over_are_found(self):
         self.assertEqual(len(self.found(house.sources_name_their_licence, {"lib/os/a.cpp": "\n"})), 1)
