@@ -148,6 +148,7 @@ typedef struct feedlane_loader_config {
  * Creates a loader: checks the configuration and reserves all memory. Workers start with the first
  * feedlane_loader_begin.
  *  - E_MEMORY, E_LIMIT, E_OS: a resource of the system is missing, or a limit of the configuration is too low.
+ *  - E_LIMIT, argument "RLIMIT_NOFILE": the workers need `needed` descriptors (about five each), `found` are left.
  *  - E_STATE: this process is a worker.
  *  - E_CORRUPT, E_ABI: config.state is damaged, or of a later library.
  *  - With config.pinned: an error of its backend.

@@ -2,6 +2,7 @@
 // Reads the limits of memory and processors from /proc, cgroups and rlimits.
 #include "os/limits.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -155,6 +156,21 @@ Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error) {
       return error.refuse(FEEDLANE_E_MEMORY, "arena", to_int(room.bytes), to_int(bytes),
                           "the segments need {} bytes, {} leaves {}", bytes, room.limit, room.bytes);
   return FEEDLANE_OK;
+}
+
+// Asks for each number: /proc may not be mounted, and reading it takes a descriptor.
+Status check_descriptors(std::uint64_t needed, Error& error) {
+  constexpr std::uint64_t first = 3;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return FEEDLANE_OK;
+  std::uint64_t left = 0;
+  for (std::uint64_t number = first; left < needed && number < limit.rlim_cur; number++)
+    left += ::fcntl(static_cast<int>(number), F_GETFD) < 0 ? 1 : 0;
+  if (left >= needed) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_NOFILE", to_int(left), to_int(needed),
+                      "RLIMIT_NOFILE is {} and leaves {} descriptors, the workers need {}: raise it to {} (ulimit -n), or "
+                      "configure fewer workers",
+                      limit.rlim_cur, left, needed, std::max<std::uint64_t>(limit.rlim_cur, first) + needed - left);
 }
 
 std::uint64_t locked_bytes(const SystemFiles& files) {

@@ -37,6 +37,10 @@ Status check_memory(const std::vector<std::uint64_t>& segment_bytes, std::uint64
 // E_MEMORY if `bytes` more of memory are not available.
 Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error);
 
+// Whether this process can open so many descriptors more, all of them above 2. E_LIMIT: found and needed, and the limit that would
+// do.
+Status check_descriptors(std::uint64_t needed, Error& error);
+
 // Memory that this process has locked (mlock): what RLIMIT_MEMLOCK bounds.
 std::uint64_t locked_bytes(const SystemFiles& files);
 

@@ -18,6 +18,9 @@ class SpawnLauncher final : public Launcher {
         std::move(theirs), poller, error);
   }
 
+ protected:
+  [[nodiscard]] std::uint64_t when_starting() const override { return 3; }  // the pipe of os::spawn too
+
  private:
   const Settings& settings_;
 };
@@ -32,6 +35,10 @@ class ForkLauncher final : public Launcher {
     if (is_child) child_main_(theirs.release());  // does not return
     return s;
   }
+
+ protected:
+  // The pidfd too, and the pipe of os::CpusReport.
+  [[nodiscard]] std::uint64_t when_starting() const override { return settings_.cpus.empty() ? 2 : 4; }
 
  private:
   const Settings& settings_;
@@ -51,6 +58,8 @@ class ThreadLauncher final : public Launcher {
   [[nodiscard]] bool starts_early() const override { return true; }
   [[nodiscard]] bool owns_processes() const override { return false; }
   [[nodiscard]] bool can_kill() const override { return false; }
+  // No pidfd, but the worker's side is in this process too: six, and both segments when it attaches, as all may at once.
+  [[nodiscard]] std::uint64_t descriptors(std::uint64_t workers) const override { return 11 * workers + 1; }
   [[nodiscard]] bool has_start_deadline() const override { return false; }
   [[nodiscard]] const char* blamed_argument() const override { return "config.task_timeout_ns"; }
   Status take_offer(os::Fd& fd, Error&) override {

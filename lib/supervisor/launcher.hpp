@@ -42,6 +42,9 @@ class Launcher {
   [[nodiscard]] virtual bool can_kill() const { return true; }
   // They have to attach within the start timeout.
   [[nodiscard]] virtual bool has_start_deadline() const { return true; }
+  // Descriptors of this process that so many workers take: five each (a socket, two eventfds, a lifeline, a pidfd), and
+  // `when_starting` more while the last one comes to be.
+  [[nodiscard]] virtual std::uint64_t descriptors(std::uint64_t workers) const { return 5 * workers + when_starting(); }
   // The argument that a hopeless worker is blamed on.
   [[nodiscard]] virtual const char* blamed_argument() const { return "worker"; }
 
@@ -51,6 +54,10 @@ class Launcher {
   virtual Status take_offer(os::Fd&, Error& error) { return refuse_offer(mode_, error); }
   // Offers that nobody took are withdrawn.
   virtual void withdraw_offers() {}
+
+ protected:
+  // The socket's other end, which is open before the pidfd, and the lifeline's.
+  [[nodiscard]] virtual std::uint64_t when_starting() const { return 1; }
 
  private:
   std::int32_t mode_;

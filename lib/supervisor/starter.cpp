@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "os/limits.hpp"
 #include "os/process.hpp"
 #include "shm/shared_read.hpp"
 
@@ -13,8 +14,13 @@ namespace feedlane::supervisor {
 
 Status Starter::set_up(ChildMain child_main, Error& error) {
   launcher_ = make_launcher(settings_, std::move(child_main));
-  const Status s = os::open_pidfd(::getpid(), self_, error);
+  Status s = os::open_pidfd(::getpid(), self_, error);
+  if (s == FEEDLANE_OK) s = check_descriptors(error);
   return s == FEEDLANE_OK && launcher_->starts_early() ? start_missing(error) : s;
+}
+
+Status Starter::check_descriptors(Error& error) const {
+  return os::check_descriptors(launcher_->descriptors(roster_.size()), error);
 }
 
 Status Starter::open(std::uint32_t w, os::Fd& theirs, Error& error) {

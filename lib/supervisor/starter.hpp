@@ -36,6 +36,8 @@ class Starter {
         roster_(roster),
         deadlines_(deadlines) {}
   Status set_up(ChildMain child_main, Error& error);
+  // Whether this process can open the descriptors of all workers. E_LIMIT.
+  Status check_descriptors(Error& error) const;
   [[nodiscard]] Launcher& launcher() { return *launcher_; }
   [[nodiscard]] const Launcher& launcher() const { return *launcher_; }
 

@@ -63,15 +63,11 @@ feedlane_ring_config ring_config(const char* path = nullptr) {
 }  // namespace
 
 TEST_CASE("creating a loader with any number of descriptors too few is E_OS and leaves nothing open") {
-  for (const std::int32_t workers : {0, 2}) {
-    CAPTURE(workers);
-    at_every_descriptor([&](Error& e) {
-      Setup s(4);
-      if (workers != 0) s.workers(workers);
-      Loader l;
-      return s.try_create(l, &e);
-    });
-  }
+  at_every_descriptor([&](Error& e) {
+    Setup s(4);
+    Loader l;
+    return s.try_create(l, &e);
+  });
 }
 
 TEST_CASE("a begin that lacks descriptors for its workers is E_OS, and the next one starts them") {
