@@ -107,12 +107,13 @@ class _Pickler(reduction.ForkingPickler):
         return (_storage, (number,))
 
     def _tensor(self, tensor: Any) -> Any:
-        """Torch would send the storage as it is, which may be all of a data set."""
+        """Torch would send the storage as it is, which may be all of a data set, and lose what is said of values beside them."""
         torch = sys.modules["torch"]
         if not (tensor.layout is torch.strided and tensor.device.type == "cpu" and (tensor.is_leaf or not tensor.requires_grad)) or (
-                tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or
-                any(getattr(tensor, "names", ()))):
+                tensor.is_nested or any(getattr(tensor, "names", ()))):
             return self._by_torch[type(tensor)](tensor)
+        if tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+            return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         torch.utils.hooks.warn_if_has_hooks(tensor)
         number, item, offset = self._number_of(tensor.untyped_storage()), tensor.element_size(), tensor.storage_offset()
         size, stride = tuple(tensor.size()), tensor.stride()

@@ -383,6 +383,18 @@ class Drawing:
                          np.random.randint(2**62)])
 
 
+class Wordless:
+    """Its worker says nothing of what holds the tensors together."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        if feedlane.get_worker_info() is not None:
+            feedlane.tree.dump = lambda *_: b""
+        return np.full(3, i, np.float32), i
+
+
 class Scribbler(Numbers):
     """Worker 1 leaves `words` where a batch's structure belongs, as anything wild in its process could."""
 

@@ -3,6 +3,8 @@
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python tree_test.py [unittest's arguments]"""
 import base64
 import collections
+import contextlib
+import itertools
 import json
 import math
 import os
@@ -12,6 +14,7 @@ import random
 import sys
 import tempfile
 import time
+import tracemalloc
 import unittest
 import unittest.mock
 import warnings
@@ -19,7 +22,7 @@ import warnings
 from numpy_or_skip import np
 import feedlane
 from feedlane import tree
-from datasets import Numbers, Point, Scribbler, everyday, odd, Odd
+from datasets import Numbers, Point, Scribbler, Wordless, everyday, odd, Odd
 
 
 def read(blob, tensors=0, allow_pickle=False):
@@ -122,7 +125,7 @@ class Values(unittest.TestCase):
 class Malformed(unittest.TestCase):
     def test_words_that_are_none(self):
         deep = b'["list",' * 70 + b"1" + b"]" * 70
-        for words in (b"", b"\xff", b"{}", b"[]", b"[1]", b"[[]]", b'["what"]', b'["leaf"]', b'["leaf",3]', b'["leaf",-1]',
+        for words in (b"\xff", b"{}", b"[]", b"[1]", b"[[]]", b'["what"]', b'["leaf"]', b'["leaf",3]', b'["leaf",-1]',
                       b'["leaf",true]', b'["leaf",0,0]', b'["dict"]', b'["dict","dict",1]', b'["dict","set"]', b'["dict",["int","1"]]',
                       b'["dict","dict",["set"],1]', b'["dict","defaultdict eval"]', b'["named"]', b'["named","os:stat_result"]',
                       b'["named","feedlane.nothing:X"]', b'["named","subprocess:Popen",1]', b'["named","builtins:tuple",1]',
@@ -132,6 +135,7 @@ class Malformed(unittest.TestCase):
                       b'["texts","<U1","AAAA",1]', b'["texts","|S1","YQ==",-1]', b'["texts","|S1","YQ==",1e9]',
                       b'["texts","|S1","",4611686018427387904,4]', b'["texts","<i4","AAAAAA==",1]', b"1" * 21, b"1" * 10**6,
                       b'["pickle","gARLAS4="]', pickle.dumps((0, 0, 0)), b"cos\n_exit\n(I77\ntR.", deep, b"[" * 10**6,
+                      b'["object",0,0,0]', b'["object",0,0]',
                       b'["list"' + b",1" * tree.MAX_NODES + b"]", b" " * (tree.MAX_BYTES + 1)):
             with self.subTest(words=words[:60]), self.assertRaises(tree.Malformed):
                 read(words, tensors=4)
@@ -165,6 +169,37 @@ class Malformed(unittest.TestCase):
         with unittest.mock.patch.object(torch, "int77", torch.strided, create=True):
             with self.assertRaisesRegex(tree.Malformed, "unknown type 'int77'"):
                 part("int77")
+
+    def test_parts_of_impossible_shapes(self):
+        memories = [np.zeros(64, np.uint8)]
+        with contextlib.suppress(ImportError):
+            import torch
+            memories.append(torch.zeros(64, dtype=torch.uint8))
+        for shape in (2**31, 2**62, 0), (0, 2**62, 2**62), (3, 2**63 - 1, 0), (1,) * 64 + (2**63 - 1, 0):
+            for kind in "bool", "float32", "complex64":
+                for memory in memories:
+                    with self.subTest(shape=shape[-3:], kind=kind), self.assertRaises(tree.Malformed):
+                        tree.build(tree.load(json.dumps(["part", 0, kind, 0, *shape]).encode(), 1), lambda *_: memory)
+
+    def test_nodes_are_counted_before_they_are_made(self):
+        words = b"[" + b"[]," * 5_000_000 + b"[]]"
+        tracemalloc.start()
+        with self.assertRaisesRegex(tree.Malformed, "more than 1048576 nodes"):
+            tree.load(words, 0)
+        self.assertLess(tracemalloc.get_traced_memory()[1], 100 << 20)
+        tracemalloc.stop()
+        self.assertEqual(read(written("[,{" * (1 << 20))), "[,{" * (1 << 20))  # a text is one node
+
+    def test_keys_that_hash_alike_are_refused(self):
+        prime = 2**61 - 1
+        crafted = {"integers": [["int", hex(prime * (2**40 + i))] for i in range(30_000)],
+                   "tuples": [["tuple", *(-1 - (i >> bit & 1) for bit in range(14))] for i in range(1 << 14)]}
+        for name, keys in crafted.items():
+            for node in ["set", *keys], ["frozenset", *keys], ["dict", "dict", *(half for key in keys for half in (key, 0))]:
+                with self.subTest(keys=name, node=node[0]), self.assertRaisesRegex(tree.Malformed, "few hashes"):
+                    tree.load(json.dumps(node).encode(), 0)
+        usual = set(itertools.product((-2, -1, 0, 1), repeat=6)) | set(range(100_000)) | {i / 8 for i in range(10_000)}
+        self.assertEqual(read(written(usual)), usual)
 
     def test_a_long_number_takes_no_time(self):
         began = time.process_time()
@@ -215,6 +250,37 @@ class Malformed(unittest.TestCase):
             read(json.dumps(["dict", ["pickle", pickled([1, 2])], 0, 1]).encode(), allow_pickle=True)
 
 
+class Names(unittest.TestCase):
+    def test_tensors_are_called_by_their_keys(self):
+        batch = {"a": np.zeros(3), "b": [np.zeros(2), {"c": np.zeros(1)}]}
+        with feedlane.Loader([batch] * 4, 2, num_workers=1) as loader:
+            for found in loader.batches():
+                with found:
+                    self.assertEqual([tensor.name for tensor in found.tensors], ["a", "b.0", "b.1.c"])
+        with feedlane.Loader([np.zeros(3)] * 4, 2) as loader, next(loader.batches()) as found:
+            self.assertEqual(found.tensors[0].name, "0")
+
+    def test_a_batch_of_tensors_alone_is_a_dict_of_them(self):
+        """As workers in other languages write them."""
+        fields = {"x": (np.float32, (3,)), "y": (np.int64, ())}
+        with feedlane.Loader(Wordless(), 2, num_workers=1, fields=fields) as loader:
+            for number, batch in enumerate(loader):
+                self.assertEqual({name: array.tolist() for name, array in batch.items()},
+                                 {"x": [[2 * number] * 3, [2 * number + 1] * 3], "y": [2 * number, 2 * number + 1]})
+
+    def test_arrays_of_a_batchs_tensors(self):
+        with feedlane.Loader([np.arange(3.0)] * 4, 2, num_workers=1) as loader, next(loader.batches()) as batch:
+            tensor = batch.tensors[0]
+            array = np.asarray(tensor)
+            self.assertEqual((array.dtype, array.tolist()), (np.float64, [[0, 1, 2]] * 2))
+            self.assertTrue(np.shares_memory(array, tensor.numpy()))
+            self.assertEqual(np.asarray(tensor, np.float32).dtype, np.float32)
+            described = tensor.__array_interface__
+            self.assertEqual((described["shape"], described["typestr"]), ((2, 3), "<f8"))
+            self.assertEqual(bytes(described["data"]), array.tobytes())
+        self.assertEqual(array.tolist(), [[0, 1, 2]] * 2)  # it keeps the batch
+
+
 class Hostile(unittest.TestCase):
     def outcomes(self, words, **arguments):
         """For each of four batches its number, or the error. Worker 1 writes `words` where a plan belongs."""
@@ -242,6 +308,7 @@ class Hostile(unittest.TestCase):
                         self.assertEqual((found[number].worker, found[number].batch), (1, number))
                         self.assertIn("(worker 1, batch ", str(found[number]))
                     self.assertFalse(os.path.exists(path))
+            self.assertEqual([type(value) for value in self.outcomes(b'["object",0,0,8]').values()][1::2], [feedlane.CorruptError] * 2)
             # That the folder would be made, and that the trainer can have it so.
             self.outcomes(json.dumps(["pickle", pickled(Runs(path))]).encode(), allow_pickle=True)
             self.assertTrue(os.path.exists(path))
