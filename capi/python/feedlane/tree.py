@@ -355,6 +355,8 @@ def _part_of(whole: Any, dtype: str, offset: int, shape: tuple[int, ...]) -> Any
                         (', of torch and of ml_dtypes: use tensors="torch", or install ml_dtypes' if is_array else "")) from None
     is_bytes = whole.dtype.itemsize == 1 if is_array else whole.element_size() == 1
     size = math.prod(shape) * item
+    if math.prod(length or 1 for length in shape) * item >= 2**63:  # torch makes an empty tensor of it
+        raise Malformed(f"a part of no shape {shape}")
     if whole.ndim != 1 or item == 0 or not is_bytes or offset % item or offset + size > len(whole):
         raise Malformed("a part beyond its tensor")
     try:
