@@ -43,7 +43,7 @@ class Loop {
                          {"whole", &whole_},       {"compare", &compare_}, {"write", &write_},
                          {"dump", &dump_},         {"slow", &slow_},       {"failed", &failed_},
                          {"refused", &refused_},   {"rows", &rows_},       {"begins", &begins_},
-                         {"unusual", &unusual_},   {"object", &object_}};
+                         {"unusual", &unusual_},   {"pickled", &pickled_}};
     for (const auto& m : members) {
       *m.place = Ref(PyObject_GetAttrString(glue, m.name));
       if (!*m.place) return false;
@@ -150,7 +150,7 @@ class Loop {
     Ref plan = collate_whole(value.get(), leaves, whole_.get(), unusual_.get());
     if (plan || unusual_.get() == Py_None || PyErr_ExceptionMatches(unusual_.get()) == 0) return plan;
     PyErr_Clear();
-    return Ref(PyObject_CallFunctionObjArgs(object_.get(), value.get(), leaves, nullptr));
+    return Ref(PyObject_CallFunctionObjArgs(pickled_.get(), value.get(), leaves, nullptr));
   }
 
   Ref collate(PyObject* samples, PyObject* leaves) {
@@ -254,7 +254,7 @@ class Loop {
   feedlane_worker* worker_ = nullptr;
   bool is_ordinary_ = false, is_batched_ = true;
   Ref dataset_, get_all_, collate_fn_, new_leaves_, batch_, single_, whole_, compare_, write_, dump_, slow_, failed_,
-      refused_, rows_, begins_, unusual_, object_;
+      refused_, rows_, begins_, unusual_, pickled_;
   std::vector<std::string> names_;
   std::vector<PyObject*> objects_;  // borrowed, of the batch in the making
   Ref newest_plan_, blob_;

@@ -142,7 +142,7 @@ class _Glue(Protocol):
     def unusual(self) -> type[Exception] | None: ...
     @property
     def write(self) -> Callable[[Task, int, Any], None]: ...
-    def object(self, value: Any, leaves: Any, /) -> Plan: ...
+    def pickled(self, value: Any, leaves: Any, /) -> Plan: ...
     def dump(self, plan: Plan, /) -> bytes: ...
     def slow(self, task: Task, /) -> None: ...
     def failed(self, task: Task, reason: Exception, position: int, index: int, /) -> None: ...
@@ -150,7 +150,10 @@ class _Glue(Protocol):
 
 # ---- functions ----
 
-def collate_whole(value: Any, leaves: list[Any], fallback: Callable[[Any, Any], Plan], unusual: type[Exception] | None) -> Plan: ...
+def collate_whole(value: Any, leaves: list[Any], fallback: Callable[[Any, Any], Plan], unusual: type[Exception] | None,
+                  /) -> Plan:
+    """The plan of a value as it is, its leaves appended to `leaves`. fallback: of a part that this doesn't know. unusual: what is raised
+    for a value that a plan would change, or None."""
 def set_up(ndarray: type[npt.NDArray[Any]], dtypes: dict[int, np.dtype[Any]], error: Callable[..., errors.FeedlaneError],
            batch: type[Batch], malformed: type[Exception], /) -> None:
     """Once, before all else: numpy's array type; its element types by `code << 8 | bits`; what makes an exception of an error of
@@ -473,3 +476,5 @@ class Leaf:
     @property
     def shape(self) -> tuple[int, ...]:
         """Its shape, in elements."""
+    def fill(self, memory: ReadableBuffer, /) -> None:
+        """Writes it there. ValueError: the memory hasn't exactly its bytes."""

@@ -53,6 +53,7 @@ def _same(samples: abc.Sequence[Any], what: str, describe: abc.Callable[[Any], A
 
 
 def torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
+    """One tensor of the batch, of tensors that are alike; not stacked: of one. TypeError, RuntimeError: they can't be one."""
     torch = sys.modules["torch"]
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
@@ -126,6 +127,7 @@ def _stacked(tensors: abc.Sequence[Any], leaves: Leaves) -> Plan:
 
 
 def array_leaf(arrays: abc.Sequence[Any], stacked: bool) -> Leaf:
+    """The same of arrays."""
     for position, found in enumerate(arrays):
         if not isinstance(found, (np.ndarray, np.generic)):
             raise TypeError(f"the batch's sample {position} is of {type(found)}, its first one an array")
@@ -259,6 +261,7 @@ class Pack(Leaf):
 
 
 def mapping_plan(example: abc.Mapping[Any, Any], keys: tuple[Any, ...], children: tuple[Plan, ...]) -> Plan:
+    """The plan of a mapping of the example's kind, with what else the example has."""
     if type(example) is dict:
         return (tree.MAPPING, keys, {}, children)
     try:  # one of its own kind: what else it has comes along
@@ -363,6 +366,7 @@ def _atom(value: Any) -> Plan:
 
 
 def is_known(dtype: np.dtype[Any]) -> bool:
+    """Whether a tensor can be of this type."""
     try:
         dtypes.of_numpy(dtype)
     except TypeError:

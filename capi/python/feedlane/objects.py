@@ -136,7 +136,7 @@ def _storage(*_: Any) -> Any:
 def load(memory: Bytes, start: int) -> Any:
     """The value of an Object that was written to `memory`, its buffers from `start` on. Arrays and tensors of it are in that memory,
     which must be writable. Malformed: there is none, or what pickle says."""
-    stream = io.BytesIO(memory[:start])
+    stream = io.BytesIO(memory[:start].data)
     try:
         buffers, storages = pickle.load(stream)
         return _Unpickler(stream, memory[start:], buffers, storages).load()
@@ -147,7 +147,7 @@ def load(memory: Bytes, start: int) -> Any:
 class _Unpickler(pickle.Unpickler):
     def __init__(self, stream: io.BytesIO, memory: Bytes, buffers: list[tuple[int, int]],
                  storages: list[tuple[int, int, int]]) -> None:
-        super().__init__(stream, buffers=[memoryview(memory[offset:offset + size]) for offset, size in buffers])
+        super().__init__(stream, buffers=[memory[offset:offset + size].data for offset, size in buffers])
         self._memory, self._places = memory, storages
         self._storages: dict[int, Any] = {}
 

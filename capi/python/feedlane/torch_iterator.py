@@ -33,11 +33,12 @@ _PLAIN_SAMPLERS = (torch.utils.data.SequentialSampler, torch.utils.data.RandomSa
                    torch.utils.data.DistributedSampler)
 
 
-def _yields_integers(sampler: Any) -> bool:
-    """Whether it is one of torch's that yield nothing else."""
-    if type(sampler) is torch.utils.data.BatchSampler:
-        sampler = sampler.sampler
-    return type(sampler) in _PLAIN_SAMPLERS
+def _yields_integers(loader: DataLoader[Any]) -> bool:
+    """Whether its samplers are torch's, and yield integers, or lists of them where samples are put together."""
+    if not loader._auto_collation:
+        return type(loader.sampler) in _PLAIN_SAMPLERS
+    batches: Any = loader.batch_sampler
+    return type(batches) is torch.utils.data.BatchSampler and type(batches.sampler) in _PLAIN_SAMPLERS
 
 
 def _slot_bytes(loader: DataLoader[Any]) -> int:
@@ -88,7 +89,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             self._base_seed = resume.base_seed
         self._plan_states(loader, resume)
         random = self._prepare(resume, loader)
-        self._are_integers = self._iterable or _yields_integers(self._index_sampler)
+        self._are_integers = self._iterable or _yields_integers(loader)
         self._start_workers(loader)  # before torch asks for the sampler's iterator a second time, and draws: see docs of _draw
         self._draw(resume, random)
         self._begin()

@@ -94,7 +94,7 @@ class Glue:
         self.rows = batches.rows
         self.write = batches.write_leaf  # a collate.Leaf, which is not of the compiled kind
 
-    def object(self, value: Any, leaves: collate.Leaves) -> Plan:
+    def pickled(self, value: Any, leaves: collate.Leaves) -> Plan:
         """The plan of a value that is pickled, in place of the leaves that were collected of it."""
         leaves.forget()
         return leaves.object(value)

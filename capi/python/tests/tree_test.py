@@ -175,7 +175,7 @@ class Malformed(unittest.TestCase):
         with contextlib.suppress(ImportError):
             import torch
             memories.append(torch.zeros(64, dtype=torch.uint8))
-        for shape in (2**31, 2**62, 0), (0, 2**62, 2**62), (3, 2**63 - 1, 0), (1,) * 64 + (2**63 - 1, 0):
+        for shape in (2**31, 2**62, 0), (3, 2**63 - 1, 0), (1,) * 64 + (2**63 - 1, 0):
             for kind in "bool", "float32", "complex64":
                 for memory in memories:
                     with self.subTest(shape=shape[-3:], kind=kind), self.assertRaises(tree.Malformed):

@@ -229,6 +229,8 @@ class Indices(Case):
             for arguments in {"batch_size": 2}, {"batch_size": None}:
                 with self.subTest(keys=keys, arguments=arguments):
                     self.same(Keys(), sampler=keys, **arguments)
+        batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(range(7)), 3, False)
+        self.same(Keys(), sampler=batches, batch_size=None)
         self.same(Made(lambda i: int(i)), sampler=torch.tensor([3, 1, 2]), batch_size=2)
 
     def test_batches_as_the_sampler_yields_them(self):
