@@ -83,10 +83,9 @@ class Dispatcher final : public supervisor::CrewOwner {
   void on_ready() override { assign_pending(); }
   std::int64_t on_gone(std::uint32_t worker, const supervisor::Gone& gone) override;
   void on_stuck(std::uint32_t worker) override;
-  void on_refused(std::uint32_t worker, std::uint64_t task, const Error& why) override;
   void on_failure(const Error& error) override { failure_.set(error); }
   void on_memory_in_doubt() override { memory_.slot_memory.doubt_all(); }
-  std::int64_t count_kill(std::uint32_t worker, std::uint64_t task) override;
+  std::int64_t count_kill(std::uint32_t worker, std::uint64_t task, pid_t pid, const char* how) override;
   [[nodiscard]] supervisor::TaskFacts facts_of(std::uint32_t worker, std::uint64_t task,
                                                std::uint64_t row) const override;
   [[nodiscard]] bool has_task(std::uint32_t worker, std::uint64_t task) const override {
@@ -111,7 +110,7 @@ class Dispatcher final : public supervisor::CrewOwner {
   bool take_back_from(std::uint32_t worker);
 
   // rescue.cpp
-  void quarantine(const Entry& entry, std::uint32_t worker, bool is_refused);
+  void quarantine(const Entry& entry, std::uint32_t worker);
   void rescue_stranded();
   bool rescue(const Entry& entry);
   Status obstacle_of_stuck(Error& error) const;

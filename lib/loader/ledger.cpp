@@ -62,6 +62,11 @@ void Ledger::retry(std::uint32_t slot) {
   requeue(slot, Entry::anyone);
 }
 
+void Ledger::count_kill(std::uint32_t slot, pid_t pid, const char* how) {
+  entries_[slot].kills++;
+  (void)entries_[slot].contents.error.fail(FEEDLANE_E_PEER_DEAD, "process {} {}", pid, how);
+}
+
 void Ledger::move(std::uint32_t slot, std::uint32_t other) {
   Entry& from = entries_[slot];
   Entry& to = entries_[other];

@@ -10,6 +10,8 @@
 //   sent -> abandoned -> idle: the epoch was given up, or the batch goes on in another slot
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -25,7 +27,7 @@ namespace feedlane::loader {
 struct Contents {
   std::uint32_t made_rows = 0;
   std::uint64_t taken = 0;         // of a shard: samples that the task took from it
-  Error error;                     // failed: what `next` returns
+  Error error;                     // failed: what `next` returns; before: how the last worker ended that had it
   arena::Made made;                // made, and while the trainer holds the batch
   checkpoint::Blob sampler_state;  // after this batch, of a sampler that cannot be asked later
   checkpoint::Blob shard_state;    // of a shard: after this batch
@@ -93,8 +95,8 @@ class Ledger {
   void requeue(std::uint32_t slot, std::uint32_t avoid);
   // Its worker died: sent -> pending, the next attempt.
   void retry(std::uint32_t slot);
-  // A worker ended with this batch in hand.
-  void count_kill(std::uint32_t slot) { entries_[slot].kills++; }
+  // A worker ended with this batch in hand. contents().error says how, until there is a result.
+  void count_kill(std::uint32_t slot, pid_t pid, const char* how);
   // The batch goes on in another slot, pending; the old one is abandoned.
   void move(std::uint32_t slot, std::uint32_t other);
 

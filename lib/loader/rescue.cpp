@@ -58,14 +58,10 @@ void Dispatcher::on_result(std::uint32_t worker, const shm::ResultMessage& resul
   if (config_.has_task_timeout()) crew_.note_progress(worker, os::now_ns());
 }
 
-void Dispatcher::on_refused(std::uint32_t worker, std::uint64_t task, const Error& why) {
-  if (const Entry* entry = ledger_.find(task, worker); entry != nullptr) ledger_.contents(entry->slot).error = why;
-}
-
-std::int64_t Dispatcher::count_kill(std::uint32_t worker, std::uint64_t task) {
+std::int64_t Dispatcher::count_kill(std::uint32_t worker, std::uint64_t task, pid_t pid, const char* how) {
   const Entry* entry = ledger_.find(task, worker);
   if (entry == nullptr || entry->state != State::sent) return -1;
-  ledger_.count_kill(entry->slot);
+  ledger_.count_kill(entry->slot, pid, how);
   return entry->batch;
 }
 
@@ -88,11 +84,11 @@ std::int64_t Dispatcher::on_gone(std::uint32_t worker, const supervisor::Gone& g
       continue;
     }
     if (entry.id == gone.blamed_task) {
-      if (gone.counts_kill) ledger_.count_kill(slot);
+      if (gone.counts_kill) ledger_.count_kill(slot, gone.pid, gone.how);
       in_hand = entry.batch;
     }
     if (entry.kills >= config_.max_kills_per_batch) {
-      quarantine(entry, worker, gone.is_refused && entry.id == gone.blamed_task);
+      quarantine(entry, worker);
     } else {
       ledger_.retry(slot);
       shm::add(memory_.counters().redispatched);
@@ -103,13 +99,13 @@ std::int64_t Dispatcher::on_gone(std::uint32_t worker, const supervisor::Gone& g
   return in_hand;
 }
 
-void Dispatcher::quarantine(const Entry& entry, std::uint32_t worker, bool is_refused) {
+void Dispatcher::quarantine(const Entry& entry, std::uint32_t worker) {
   Contents& contents = ledger_.contents(entry.slot);
   const char* const lost = order_->on_quarantined(worker);
   Error error;
   (void)error.refuse(FEEDLANE_E_QUARANTINED, "config.max_kills_per_batch", entry.kills, config_.max_kills_per_batch,
-                     "{} workers have ended with this batch in hand{}{}{}", entry.kills, lost,
-                     is_refused ? "; the last one's result: " : "", is_refused ? contents.error.text : "");
+                     "{} workers have ended with this batch in hand, the last: {}{}", entry.kills, contents.error.text,
+                     lost);
   error.worker = static_cast<std::int32_t>(worker);
   error.epoch = order_->epoch();
   error.batch = entry.batch;
@@ -165,7 +161,7 @@ bool Dispatcher::rescue(const Entry& entry) {
   ledger_.move(entry.slot, other);
   const Entry& moved = ledger_.at(other);
   if (moved.kills < config_.max_kills_per_batch) shm::add(memory_.counters().redispatched);
-  else quarantine(moved, worker, moved.id == roster_.at(worker).refused_task);
+  else quarantine(moved, worker);
   return true;
 }
 

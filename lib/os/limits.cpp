@@ -119,6 +119,20 @@ std::vector<Room> memory_room(const SystemFiles& files) {
   return rooms;
 }
 
+// In a cgroup namespace, or without one in a container, the nearest ancestor that is shown is this container's own.
+std::int64_t oom_kills(const SystemFiles& files) {
+  std::int64_t kills = -1;
+  for_each_cgroup(files, "memory", [&](const std::string& mount, const std::string& path, bool is_version2) {
+    for_each_ancestor(path, [&](const std::string& at) {
+      std::ifstream file(mount + at + (is_version2 ? "/memory.events" : "/memory.oom_control"));
+      std::int64_t number = 0;
+      for (std::string name; kills < 0 && file >> name >> number;)
+        if (name == "oom_kill") kills = number;
+    });
+  });
+  return kills;
+}
+
 namespace {
 
 std::uint64_t address_space_in_use(const std::string& proc) {

@@ -30,6 +30,9 @@ struct Room {
 // memory.max or memory.high). Page cache that the kernel can drop counts as available.
 std::vector<Room> memory_room(const SystemFiles& files);
 
+// Processes of this process's memory cgroup that the out-of-memory killer has ended, -1: unknown.
+std::int64_t oom_kills(const SystemFiles& files);
+
 // Whether segments of these sizes can be created and mapped, with `reserved` bytes of memory. E_MEMORY or E_LIMIT with what
 // was requested and what is available.
 Status check_memory(const std::vector<std::uint64_t>& segment_bytes, std::uint64_t reserved, const SystemFiles& files,

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "os/memfd.hpp"
@@ -95,6 +96,18 @@ std::int64_t run_delay_ns(std::int64_t thread) {
   long long waited = 0;
   // A kernel that does not count says "0 0 0".
   return std::sscanf(text, "%llu %lld", &ran, &waited) == 2 && ran != 0 ? waited : -1;
+}
+
+bool is_exiting(std::int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");  // "PID (NAME) STATE PPID PGRP SESSION TTY TPGID FLAGS"
+  std::string stat;
+  if (!std::getline(file, stat, '\0') || stat.rfind(')') == std::string::npos) return true;
+  std::istringstream words(stat.substr(stat.rfind(')') + 1));
+  std::string word;
+  for (int i = 0; i < 6; i++) words >> word;
+  unsigned long flags = 0;
+  constexpr unsigned long exiting = 4;  // PF_EXITING
+  return !(words >> flags) || (flags & exiting) != 0;
 }
 
 std::string describe_process(std::int64_t pid) {

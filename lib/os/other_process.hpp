@@ -26,6 +26,9 @@ Status list_open_files(std::int64_t pid, std::string_view prefix, std::vector<Op
 // nothing is known of the file. Doesn't block.
 Status open_again(std::int64_t pid, int number, Fd& out, Error& error);
 
+// Whether the process has begun to exit, or is gone. True also where /proc doesn't show it.
+bool is_exiting(std::int64_t pid);
+
 // What a process is doing, as far as the kernel shows it: its state, where it waits, its kernel stack. One line.
 std::string describe_process(std::int64_t pid);
 

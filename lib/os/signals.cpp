@@ -12,6 +12,22 @@ bool is_ignored_by_default(int number) {
 
 }  // namespace
 
+// glibc has a function for this from 2.32 on.
+const char* signal_name(int number) {
+  static constexpr struct {
+    int number;
+    const char* name;
+  } names[] = {{SIGABRT, "SIGABRT"}, {SIGALRM, "SIGALRM"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+               {SIGHUP, "SIGHUP"},   {SIGILL, "SIGILL"},   {SIGINT, "SIGINT"},   {SIGIO, "SIGIO"},
+               {SIGKILL, "SIGKILL"}, {SIGPIPE, "SIGPIPE"}, {SIGPROF, "SIGPROF"}, {SIGPWR, "SIGPWR"},
+               {SIGQUIT, "SIGQUIT"}, {SIGSEGV, "SIGSEGV"}, {SIGSYS, "SIGSYS"},   {SIGTERM, "SIGTERM"},
+               {SIGTRAP, "SIGTRAP"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGVTALRM, "SIGVTALRM"},
+               {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}};
+  for (const auto& n : names)
+    if (n.number == number) return n.name;
+  return "a real-time signal";
+}
+
 SignalBlock::SignalBlock() {
   sigset_t all;
   (void)::sigfillset(&all);

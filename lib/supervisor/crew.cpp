@@ -7,14 +7,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "os/other_process.hpp"
 #include "os/process.hpp"
 #include "shm/shared_read.hpp"
+#include "supervisor/cause.hpp"
 
 namespace feedlane::supervisor {
 
 Status Crew::set_up(ChildMain child_main, const os::SystemFiles& files, Error& error) {
   roster_.set_up(settings_.workers, segments_);
   oldest_.resize(settings_.workers);
+  files_ = files;
+  oom_kills_ = os::oom_kills(files_);
   if (const int cpus = os::usable_cpus(files); static_cast<std::uint32_t>(cpus) < settings_.workers) {
     Error warning;
     (void)warning.refuse(FEEDLANE_E_LIMIT, "config.workers", settings_.workers, cpus,
@@ -81,7 +85,7 @@ Peer::Message Crew::receive(std::uint32_t w, Error& error) {
   if (message == Peer::Message::attached) {
     starter_.error() = {};
     m.start_failures = 0;
-    m.refusal = {};
+    m.verdict = {};
     (void)roster_.lanes().open(w);
     m.start_deadline_ns = deadlines_.open_deadline_ns();
   }
@@ -111,7 +115,9 @@ void Crew::handle_message(std::uint32_t w) {
       return peer.let_leave(poller);
     case Peer::Message::hung_up:
       if (!peer.has_process()) return handle_end(w);  // an offer that nobody took
-      return peer.is_ending() ? peer.close_socket(poller) : peer.cut_off(poller);
+      if (peer.is_ending()) return peer.close_socket(poller);
+      m.has_hung_up = !os::is_exiting(peer.pid());  // an exit closes the socket before the pidfd tells of it
+      return peer.cut_off(poller);
     case Peer::Message::lost:  // not the worker's fault, but what it said will not come again
     case Peer::Message::nonsense: break;
   }
@@ -121,7 +127,7 @@ void Crew::handle_message(std::uint32_t w) {
   error.worker = static_cast<std::int32_t>(w);
   events_.push(is_nonsense ? FEEDLANE_EVENT_INVALID : FEEDLANE_EVENT_WARNING, error);
   // A child is started again, and the error is returned if it never attaches. The host's process costs the offer.
-  if (peer.is_child() && !peer.has_attached() && is_nonsense) m.refusal = error;
+  if (is_nonsense || !peer.has_attached()) m.verdict = error;
   if (!is_nonsense && !peer.has_attached() && starter_.launcher().starts_workers()) {
     m.lost_message = true;
     starter_.error() = error;
@@ -164,28 +170,33 @@ Error leaving_of(std::uint32_t w, pid_t pid) {
 
 }  // namespace
 
+// By the out-of-memory killer, since the loader was created; -1: unknown.
+std::int64_t Crew::new_oom_kills() const {
+  const std::int64_t now = oom_kills_ < 0 ? -1 : os::oom_kills(files_);
+  return now < 0 ? -1 : now - oom_kills_;
+}
+
 // The worker is seen to be gone: what it committed counts, the rest goes to others, and another worker takes its place.
 void Crew::handle_end(std::uint32_t w) {
   Member& m = roster_.at(w);
   Peer& peer = m.peer;
   read_last_messages(w);
   const bool is_expected = is_stopping_ || peer.is_ending();
+  const std::int64_t oom_kills = is_expected ? -1 : new_oom_kills();
   const bool has_left = peer.has_left() && !peer.is_child();  // a child is about to end, and how it does tells why
   const bool had_attached = peer.has_attached();
   if (!peer.has_left() && !peer.is_thread()) owner_.on_memory_in_doubt();
   const os::Ending ending = peer.reap();
-  char how[64] = "ended";
-  if (ending.known)
-    (void)format_to(how, "{} {}", ending.signaled ? "was killed by signal" : "exited with status", ending.code);
+  Words how;
+  describe_end(m, ending, settings_, oom_kills, how);
   drain_lane(w);
   roster_.lanes().close(w);
   const std::uint64_t refused = m.refused_task;
   const std::uint64_t blamed = refused != 0 ? refused : peer.tasks().in_hand();
   // One that was refused as it attached may have begun a task before it heard of that.
   const bool counts_kill = had_attached && !m.is_undead() && !m.lost_message;
-  const Gone gone{how, peer.pid(), blamed, counts_kill, refused != 0, is_stopping_};
+  const Gone gone{how, peer.pid(), blamed, counts_kill, is_stopping_};
   const std::int64_t in_hand = owner_.on_gone(w, gone);
-  if (peer.was_cut_off() && refused != 0) (void)format_to(how, "was ended for saying what makes no sense");
   roster_.unstick(w);
   m.end_deadline = os::Deadline::never();
   peer.close(waiter_.poller());

@@ -92,6 +92,7 @@ class Crew {
   void read_last_messages(std::uint32_t w);
   void drain_lane(std::uint32_t w);
   void handle_end(std::uint32_t w);
+  [[nodiscard]] std::int64_t new_oom_kills() const;
 
   // limits.cpp
   void check_deadlines();
@@ -116,6 +117,8 @@ class Crew {
   Deadlines deadlines_;
   Starter starter_;
   std::vector<std::uint64_t> oldest_;  // see audit
+  os::SystemFiles files_;
+  std::int64_t oom_kills_ = -1;  // of this memory cgroup when the loader was created, -1: unknown
   bool is_stopping_ = false;
   bool has_overdue_events_ = false;
 };

@@ -6,6 +6,7 @@
 #include "os/other_process.hpp"
 #include "shm/shared_read.hpp"
 #include "supervisor/audit.hpp"
+#include "supervisor/cause.hpp"
 #include "supervisor/crew.hpp"
 
 namespace feedlane::supervisor {
@@ -43,7 +44,7 @@ void Crew::give_up_start(std::uint32_t w) {
                        peer.has_attached() ? "opened its data set" : "attached",
                        settings_.start_timeout_ns / 1'000'000);
     error.worker = static_cast<std::int32_t>(w);
-    m.refusal = error;
+    m.verdict = error;
     if (is_replaced || !starter_.launcher().starts_workers()) events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
     else owner_.on_failure(error);
   }
@@ -65,7 +66,7 @@ void Crew::give_up_task(std::uint32_t w) {
   const std::string where = peer.is_thread() ? "a thread" : os::describe_process(peer.pid());
   Error error;
   (void)error.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", for_ns, settings_.task_timeout_ns,
-                     "worker {} (pid {}) has not got on for {} ms with batch {}, sample {}: {}", w, peer.pid(),
+                     "worker {} (pid {}) has made no progress for {} ms with batch {}, sample {}: {}", w, peer.pid(),
                      for_ns / 1'000'000, facts.batch, facts.sample, where);
   error.worker = static_cast<std::int32_t>(w);
   error.epoch = owner_.epoch();
@@ -74,6 +75,7 @@ void Crew::give_up_task(std::uint32_t w) {
   events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
   shm::add(segments_.counters()->hung);
   m.is_late = true;
+  m.verdict = error;
   if (peer.is_thread()) return stick(w);
   peer.cut_off(waiter_.poller());
 }
@@ -84,11 +86,14 @@ void Crew::give_up_death(std::uint32_t w) {
   drain_lane(w);  // what it committed counts
   Member& m = roster_.at(w);
   const std::int64_t for_ns = os::now_ns() - m.peer.killed_ns();
-  const std::int64_t batch = owner_.count_kill(w, m.refused_task != 0 ? m.refused_task : m.peer.tasks().in_hand());
+  Words how;
+  (void)format_to(how, "is still there {} ms after SIGKILL: {}", for_ns / 1'000'000,
+                  os::describe_process(m.peer.pid()));
+  const std::uint64_t blamed = m.refused_task != 0 ? m.refused_task : m.peer.tasks().in_hand();
+  const std::int64_t batch = owner_.count_kill(w, blamed, m.peer.pid(), how);
   Error error;
-  (void)error.refuse(FEEDLANE_E_HUNG, "worker", for_ns, patience_with_death_ns,
-                     "worker {} (pid {}) is still there {} ms after SIGKILL: {}", w, m.peer.pid(), for_ns / 1'000'000,
-                     os::describe_process(m.peer.pid()));
+  (void)error.refuse(FEEDLANE_E_HUNG, "worker", for_ns, patience_with_death_ns, "worker {} (pid {}) {}", w,
+                     m.peer.pid(), how);
   error.worker = static_cast<std::int32_t>(w);
   error.epoch = batch < 0 ? -1 : owner_.epoch();
   error.batch = batch;
@@ -116,6 +121,8 @@ void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
   if (m.peer.state() != State::ready) m.progress_ns = now;
   if (!m.peer.has_attached() || !m.peer.is_live()) return;
   const TaskRing::Marks marks = tasks.marks();
+  if (m.peer.state() == State::opening && marks.begun != 0) handle_message(w);
+  if (!m.peer.has_attached() || !m.peer.is_live()) return;
   Error error;
   if (check_marks(w, m, marks, roster_.lanes(), oldest, error) != FEEDLANE_OK) {
     std::uint64_t blamed = marks.in_hand;  // the task it was at, if that can be told
@@ -146,11 +153,9 @@ void Crew::disown(std::uint32_t w, std::uint64_t task, const Error& why) {
   error.worker = static_cast<std::int32_t>(w);
   shm::add(segments_.counters()->invalid_results);
   m.is_invalid = true;
+  m.verdict = error;
   events_.push(FEEDLANE_EVENT_INVALID, error);
-  if (owner_.has_task(w, task)) {
-    m.refused_task = task;
-    owner_.on_refused(w, task, error);
-  }
+  if (owner_.has_task(w, task)) m.refused_task = task;
   roster_.lanes().shut(w);
   if (!m.peer.is_ending()) m.peer.cut_off(waiter_.poller());
 }

@@ -22,6 +22,8 @@ struct Member {
   bool lost_message = false;  // its word that it attached could not be received
   bool is_late = false;       // it is ended because it exceeded a deadline
   bool is_invalid = false;    // it is ended because it sent something invalid
+  bool has_hung_up = false;   // it is ended because it closed its socket and did not exit
+  Error verdict;              // why this process ends it; code OK: it does not
   std::uint64_t refused_task = 0;                     // to blame for what it was cut off for; 0: it was not
   std::int64_t start_deadline_ns = FEEDLANE_FOREVER;  // for its next step: to attach, then to open its data set
   os::Deadline end_deadline = os::Deadline::never();  // of one that leaves
@@ -37,17 +39,16 @@ struct Member {
   bool was_given_up = false;         // its starts have failed too often: it stays empty until the next epoch
   bool died = false;                 // the generation before, unexpectedly
   Loss loss = Loss::exit;            // if so, why
-  Error refusal;                     // why the last one was not let in; code OK: it was not refused
   std::int64_t start_again_ns = 0;   // when to try again to replace it; 0: not
 
   void reset_generation() {
-    is_stuck = lost_message = is_late = is_invalid = was_given_up = false;
+    is_stuck = lost_message = is_late = is_invalid = has_hung_up = was_given_up = false;
     refused_task = 0;
     end_deadline = os::Deadline::never();
     excused = 0;
     seen_task = seen_passed_over = 0;
     start_again_ns = 0;
-    refusal = {};
+    verdict = {};
   }
   // A process that is still there long after SIGKILL. It keeps its place, its rings and the slot of what it had in hand.
   [[nodiscard]] bool is_undead() const { return is_stuck && !peer.is_thread(); }

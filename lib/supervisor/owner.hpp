@@ -20,7 +20,6 @@ struct Gone {
   pid_t pid;
   std::uint64_t blamed_task;  // what it had in hand, or was cut off for
   bool counts_kill;           // false: it was counted when the worker got stuck, or the worker was not to blame
-  bool is_refused;            // it was cut off for what it said about that task
   bool is_stopping;           // all workers are being ended
 };
 
@@ -40,16 +39,14 @@ class CrewOwner {
   virtual std::int64_t on_gone(std::uint32_t worker, const Gone& gone) = 0;
   // A worker hangs and cannot be ended; it may write on. What it has goes to others.
   virtual void on_stuck(std::uint32_t worker) = 0;
-  // Words of this worker about a task are refused. task 0: about none.
-  virtual void on_refused(std::uint32_t worker, std::uint64_t task, const Error& why) = 0;
   // The workers cannot continue: `next` returns this error from here on.
   virtual void on_failure(const Error& error) = 0;
   // A worker that could reach all slots ended without a word.
   virtual void on_memory_in_doubt() = 0;
 
   // The worker is stuck with this task, which counts as a death: a batch that does this to every worker is given up. Returns the
-  // batch, -1: it has no such task.
-  virtual std::int64_t count_kill(std::uint32_t worker, std::uint64_t task) = 0;
+  // batch, -1: it has no such task. `how` as in Gone.
+  virtual std::int64_t count_kill(std::uint32_t worker, std::uint64_t task, pid_t pid, const char* how) = 0;
   [[nodiscard]] virtual TaskFacts facts_of(std::uint32_t worker, std::uint64_t task, std::uint64_t row) const = 0;
   [[nodiscard]] virtual bool has_task(std::uint32_t worker, std::uint64_t task) const = 0;
   // For each worker the first task that it has not answered, UINT64_MAX: none.

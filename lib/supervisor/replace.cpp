@@ -64,7 +64,7 @@ void Starter::replace(std::uint32_t w, bool had_attached, const Gone& gone) {
 // Its starts fail every time. The others continue without it, until the next epoch tries again.
 void Starter::give_up_place(std::uint32_t w, const Gone& gone) {
   Member& m = roster_.at(w);
-  Error error = m.refusal;  // the last one's, if that was what was wrong
+  Error error = m.verdict;  // the last one's, if that was what was wrong
   if (error.code == FEEDLANE_OK) tell_of_starts(w, m, gone, settings_.argv, error);
   error.worker = static_cast<std::int32_t>(w);
   if (owner_.binds_workers() || !roster_.others_continue(w)) return owner_.on_failure(error);

@@ -77,7 +77,7 @@ TEST_CASE("a batch that is given up says what was wrong with the last result") {
   REQUIRE(all.size() == 3);
   CHECK(all[2].status == FEEDLANE_E_QUARANTINED);
   CHECK(all[2].batch == 2);
-  CHECK_MESSAGE(all[2].text.find("the last one's result: 4 rows of 3") != std::string::npos, all[2].text);
+  CHECK_MESSAGE(all[2].text.find("was killed for what it sent: 4 rows of 3") != std::string::npos, all[2].text);
 }
 
 namespace {

@@ -78,7 +78,7 @@ TEST_CASE("a segfault in a worker is reported as one, with the batch in progress
     check_after_death(take_epoch(l.get(), 0));
     const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
     REQUIRE(deaths.size() == 1);
-    CHECK(std::string(deaths[0].what.text).find("was killed by signal 11") != std::string::npos);
+    CHECK(std::string(deaths[0].what.text).find("was killed by signal 11 (SIGSEGV)") != std::string::npos);
     CHECK(deaths[0].what.worker >= 0);
     CHECK(deaths[0].what.epoch == 0);
     CHECK(deaths[0].what.batch == 4);

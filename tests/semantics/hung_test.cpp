@@ -132,36 +132,53 @@ TEST_CASE("a stopped worker, busy or idle, is replaced") {
   }
 }
 
-TEST_CASE("a batch that hangs every worker is quarantined, that one only") {
-  Gate gate;
-  Setup s(6);
-  s.plan.gate_fd = gate.fd();
-  s.plan.gate_index = 3;
-  s.config.task_timeout_ns = 100 * millisecond;
-  s.config.max_kills_per_batch = 2;
-  const Loader l = s.workers(1).create();
-  begin(l.get(), 0);
-  for (std::int64_t i = 0; i < 6; i++) {
-    Error e;
-    const Taken t = take(l.get(), &e);
-    CHECK(t.status == (i == 3 ? FEEDLANE_E_QUARANTINED : FEEDLANE_OK));
-    CHECK((i == 3 ? e.batch : t.batch) == i);
+TEST_CASE("a batch that hangs every worker is quarantined, that one only; the error names the deadline, and forks") {
+  for (const bool forked : {false, true}) {
+    CAPTURE(forked);
+    Gate gate;
+    Setup s(6);
+    s.plan.gate_fd = gate.fd();
+    s.plan.gate_index = 3;
+    s.config.task_timeout_ns = 100 * millisecond;
+    s.config.max_kills_per_batch = 2;
+    if (forked) s.forked(1, s.dataset);
+    else s.workers(1);
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    for (std::int64_t i = 0; i < 6; i++) {
+      Error e;
+      const Taken t = take(l.get(), &e);
+      CHECK(t.status == (i == 3 ? FEEDLANE_E_QUARANTINED : FEEDLANE_OK));
+      CHECK((i == 3 ? e.batch : t.batch) == i);
+      if (i != 3) continue;
+      CHECK_MESSAGE(e.says("missed config.task_timeout_ns (100 ms) and was killed"), std::string(e.text));
+      CHECK(e.says("a lock that another thread of the trainer held: spawn workers") == forked);
+    }
+    CHECK(take(l.get()).status == FEEDLANE_END);
+    CHECK(stats_of(l.get()).hung == 2);
+    for (const feedlane_event& death : events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED))
+      CHECK(std::string(death.what.text).find("missed config.task_timeout_ns") != std::string::npos);
   }
-  CHECK(take(l.get()).status == FEEDLANE_END);
-  CHECK(stats_of(l.get()).hung == 2);
 }
 
 TEST_CASE("a worker that makes progress isn't hung, although the trainer calls less often than the deadline") {
+  const Gate gate;
+  const Reports reports;
   Setup s(24);
+  s.plan.gate_fd = gate.fd();
+  s.plan.gate_index = 7;
+  s.plan.report_fd = reports.fd();
   s.config.task_timeout_ns = 1000 * millisecond;
   s.config.prefetch_factor = 4;
-  const Loader l = s.workers(2).create();
+  const Loader l = s.workers(1).create();
   begin(l.get(), 0);
   std::vector<Taken> all;
-  for (int i = 0; i < 24; i++) {
-    all.push_back(take(l.get()));
-    if (i == 6 || i == 13) ::usleep(1'300'000);  // a training step
-  }
+  while (all.size() < 7) all.push_back(take(l.get()));
+  for (auto r = reports.wait_for(Report::began); r && r->index != 7;) r = reports.wait_for(Report::began);
+  ::usleep(1'300'000);  // a training step, longer than the deadline; the worker has had its task in hand for all of it
+  CHECK_MESSAGE(take(l.get(), nullptr, millisecond).status == FEEDLANE_TIMEOUT, "it has the rest of its time from now on");
+  gate.open();
+  while (all.size() < 24) all.push_back(take(l.get()));
   check_sequence(all, 24, 1);
   CHECK(stats_of(l.get()).hung == 0);
 }

@@ -137,6 +137,8 @@ TEST_CASE("a worker program that exits during a batch is treated like one that d
     Error e;
     CHECK(take(l.get(), &e).status == FEEDLANE_E_QUARANTINED);
     CHECK(e.batch == batch);
+    CHECK_MESSAGE(e.says("3 workers have ended with this batch in hand, the last: process "), std::string(e.text));
+    CHECK_MESSAGE(e.says("exited with status 9"), std::string(e.text));
   }
   CHECK(take(l.get()).status == FEEDLANE_END);
   const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
@@ -156,9 +158,13 @@ TEST_CASE("a worker program that leaves and doesn't end gets SIGTERM after the s
     s.config.stop_timeout_ns = s.config.term_timeout_ns = 20'000'000;
     const Loader l = s.create();
     begin(l.get(), 0);
-    CHECK(take(l.get()).status == FEEDLANE_E_QUARANTINED);
+    Error e;
+    CHECK(take(l.get(), &e).status == FEEDLANE_E_QUARANTINED);
+    const std::string how = ignores ? "was killed by signal 9 (SIGKILL), because it had left and did not exit"
+                                    : "was killed by signal 15 (SIGTERM), because it had left and did not exit";
+    CHECK_MESSAGE(e.says(how), std::string(e.text));
     const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
     REQUIRE(deaths.size() == 1);
-    CHECK(std::string(deaths[0].what.text).find(ignores ? "signal 9" : "signal 15") != std::string::npos);
+    CHECK(std::string(deaths[0].what.text).find(how) != std::string::npos);
   }
 }

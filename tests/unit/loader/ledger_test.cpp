@@ -208,13 +208,14 @@ TEST_CASE("a batch that moves to another slot keeps its deaths, and its worker o
     ledger.reset(2, false);
     (void)ledger.add(0, batch(7, 70, 3, 1, is_bound));
     (void)ledger.send(0, 1);
-    ledger.count_kill(0);
+    ledger.count_kill(0, 17, "exited with status 3");
     ledger.move(0, 1);
     const Entry& moved = ledger.at(1);
     CHECK(moved.batch == 7);
     CHECK(moved.first_position == 70);
     CHECK(moved.rows == 3);
     CHECK(moved.kills == 1);
+    CHECK(std::string(moved.contents.error.text) == "process 17 exited with status 3");
     CHECK(moved.attempt == 1);
     CHECK(moved.avoid == 1);
     CHECK(moved.home == (is_bound ? 1 : Entry::anyone));
@@ -232,7 +233,7 @@ TEST_CASE("a batch that was dispatched again is no longer the first worker's") {
 
 TEST_CASE("a slot's next batch begins without the last one's attempts and deaths") {
   Sent s;
-  s.ledger.count_kill(2);
+  s.ledger.count_kill(2, 17, "exited with status 3");
   s.ledger.finish(2, State::made);
   s.ledger.pop_front();
   s.ledger.retire(2);

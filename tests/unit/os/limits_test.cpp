@@ -240,6 +240,14 @@ TEST_CASE(
   CHECK(feedlane::os::usable_cpus(system.files()) == 1);
   system.folder.write("cgroup/job/cpu.max", "99900000 100000\n");
   CHECK(feedlane::os::usable_cpus(system.files()) == all);
+  // The tightest, wherever it is: of the process's own group, above it, or of the root.
+  for (const char* tight : {"cgroup/job/step/cpu.max", "cgroup/job/cpu.max", "cgroup/cpu.max"}) {
+    CAPTURE(std::string(tight));
+    for (const char* loose : {"cgroup/job/step/cpu.max", "cgroup/job/cpu.max", "cgroup/cpu.max"})
+      system.folder.write(loose, loose == tight ? "110000 100000\n" : "99900000 100000\n");
+    CHECK(feedlane::os::usable_cpus(system.files()) == 1);
+    system.folder.write(tight, "max 100000\n");
+  }
   system.folder.write("cgroup/cpu/old/cpu.cfs_quota_us", "-1\n");
   system.folder.write("cgroup/cpu/old/cpu.cfs_period_us", "100000\n");
   CHECK_MESSAGE(feedlane::os::usable_cpus(system.files()) == all, "-1 is no quota");
@@ -264,4 +272,18 @@ TEST_CASE("the files of the system that this runs on can be read") {
   const std::int64_t available = room_of(rooms, "MemAvailable");
   CHECK(available > 0);
   CHECK(available < ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE));
+}
+
+TEST_CASE("kills by the out-of-memory killer are those of the nearest memory cgroup that is shown, in either version") {
+  const System s;
+  CHECK(feedlane::os::oom_kills(s.files()) == -1);
+  s.member("0::/job/step\n");
+  CHECK(feedlane::os::oom_kills(s.files()) == -1);
+  s.folder.write("cgroup/memory.events", "low 0\noom 1\noom_kill 9\n");
+  CHECK(feedlane::os::oom_kills(s.files()) == 9);
+  s.folder.write("cgroup/job/step/memory.events", "low 0\noom 5\noom_kill 4\noom_group_kill 1\n");
+  CHECK(feedlane::os::oom_kills(s.files()) == 4);
+  s.member("4:memory:/old\n0::/\n");
+  s.folder.write("cgroup/memory/old/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+  CHECK(feedlane::os::oom_kills(s.files()) == 2);
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <csignal>
+#include <string>
 #include <thread>
 
 #include "os/event.hpp"
@@ -78,4 +79,10 @@ TEST_CASE("children that end while their parent's thread blocks signals don't en
   os::signal_event(bell.get());
   waiting.join();
   CHECK(interruptions == 0);
+}
+
+TEST_CASE("signals are named as their macros are") {
+  CHECK(std::string(feedlane::os::signal_name(SIGKILL)) == "SIGKILL");
+  CHECK(std::string(feedlane::os::signal_name(SIGSYS)) == "SIGSYS");
+  CHECK(std::string(feedlane::os::signal_name(SIGRTMIN + 1)) == "a real-time signal");
 }

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words for each way in which a worker can end.
+#include "supervisor/cause.hpp"
+
+#include <csignal>
+
+#include "os/signals.hpp"
+
+namespace feedlane::supervisor {
+namespace {
+
+// A fork copies one thread only: the locks that others held stay locked in the child.
+const char* hint_at_forks(const Settings& settings) {
+  return settings.start == FEEDLANE_START_FORK ? "; a forked worker waits for ever for a lock that another thread of "
+                                                 "the trainer held: spawn workers instead"
+                                               : "";
+}
+
+void describe_signal(const Member& m, int signal, std::int64_t oom_kills, Words& out) {
+  const char* const name = os::signal_name(signal);
+  if (signal != SIGKILL || m.peer.has_left())
+    (void)format_to(out, "was killed by signal {} ({}){}", signal, name,
+                    m.peer.has_left() ? ", because it had left and did not exit" : "");
+  else if (oom_kills < 0)
+    (void)format_to(out,
+                    "was killed by signal {} ({}), not by this loader: look for the out-of-memory killer in the "
+                    "kernel's log",
+                    signal, name);
+  else if (oom_kills == 0)
+    (void)format_to(out, "was killed by signal {} ({}), not by this loader, and not by the out-of-memory killer",
+                    signal, name);
+  else
+    (void)format_to(
+        out,
+        "was killed by signal {} ({}), not by this loader: the out-of-memory killer has killed {} processes "
+        "of its memory cgroup",
+        signal, name, oom_kills);
+}
+
+}  // namespace
+
+void describe_end(const Member& m, const os::Ending& ending, const Settings& settings, std::int64_t oom_kills,
+                  Words& out) {
+  const Error& verdict = m.verdict;
+  const char* const was_killed = m.peer.is_thread() ? "was cut off" : "was killed";
+  if (m.is_late)
+    (void)format_to(out, "missed {} ({} ms) and {}{}", verdict.argument, verdict.needed / 1'000'000, was_killed,
+                    hint_at_forks(settings));
+  else if (m.lost_message)
+    (void)format_to(out, "{} because its message could not be received: {}", was_killed, first(150, verdict.text));
+  else if (m.is_invalid && m.peer.was_cut_off())
+    (void)format_to(out, "{} for what it sent: {}", was_killed, first(180, verdict.text));
+  else if (m.has_hung_up) (void)format_to(out, "{} because it had closed its socket", was_killed);
+  else if (ending.known && ending.signaled) describe_signal(m, ending.code, oom_kills, out);
+  else if (ending.known) (void)format_to(out, "exited with status {}", ending.code);
+  else
+    (void)format_to(out, "ended{}",
+                    m.peer.is_child() ? ", and other code of this process has taken its exit status" : "");
+}
+
+}  // namespace feedlane::supervisor

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a worker ended. Every message about a worker's end has these words, after "worker 1: process 2".
+#pragma once
+
+#include <cstdint>
+
+#include "os/process.hpp"
+#include "supervisor/member.hpp"
+#include "supervisor/settings.hpp"
+
+namespace feedlane::supervisor {
+
+// Room for the words. Errors have 384 bytes of text.
+using Words = char[240];
+
+// `oom_kills`: processes of this memory cgroup that the out-of-memory killer has ended since the loader was created, -1: unknown.
+void describe_end(const Member& m, const os::Ending& ending, const Settings& settings, std::int64_t oom_kills,
+                  Words& out);
+
+}  // namespace feedlane::supervisor

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words for each way in which a worker can end.
+#include "supervisor/cause.hpp"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+
+using feedlane::os::Ending;
+using feedlane::supervisor::Member;
+using feedlane::supervisor::Peer;
+using feedlane::supervisor::Settings;
+
+namespace {
+
+constexpr Ending killed{.known = true, .signaled = true, .code = SIGKILL};
+
+std::string words_of(const Member& m, const Ending& ending, std::int64_t oom_kills = -1,
+                     std::int32_t start = FEEDLANE_START_SPAWN) {
+  Settings settings;
+  settings.start = start;
+  feedlane::supervisor::Words words;
+  feedlane::supervisor::describe_end(m, ending, settings, oom_kills, words);
+  CHECK(std::strlen(words) + 1 < sizeof words);
+  return words;
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("an exit is worded with its status, a signal with its name") {
+  const Member m;
+  CHECK(words_of(m, {.known = true, .code = 3}) == "exited with status 3");
+  CHECK(words_of(m, {.known = true, .signaled = true, .code = SIGSEGV}) == "was killed by signal 11 (SIGSEGV)");
+}
+
+TEST_CASE("a SIGKILL of another sender comes with what is known of the out-of-memory killer") {
+  const Member m;
+  CHECK(contains(words_of(m, killed, -1),
+                 "was killed by signal 9 (SIGKILL), not by this loader: look for the out-of-memory killer"));
+  CHECK(contains(words_of(m, killed, 0), "not by this loader, and not by the out-of-memory killer"));
+  CHECK(contains(words_of(m, killed, 2), "the out-of-memory killer has killed 2 processes of its memory cgroup"));
+}
+
+TEST_CASE("a missed deadline is worded with its limit, and forked workers with a hint at locks") {
+  Member m;
+  m.is_late = true;
+  (void)m.verdict.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", 1'200'000'000, 1'000'000'000, "late");
+  CHECK(words_of(m, killed) == "missed config.task_timeout_ns (1000 ms) and was killed");
+  CHECK(contains(words_of(m, killed, -1, FEEDLANE_START_FORK), "a lock that another thread of the trainer held"));
+  m.peer.expect(Peer::Kind::thread);
+  CHECK(words_of(m, {}) == "missed config.task_timeout_ns (1000 ms) and was cut off");
+}
+
+TEST_CASE("what this process has ended a worker for is worded, not its signal") {
+  Member m;
+  m.has_hung_up = true;
+  CHECK(words_of(m, killed, 0) == "was killed because it had closed its socket");
+  m.lost_message = true;
+  (void)m.verdict.fail(FEEDLANE_E_OS, "too many open files");
+  CHECK(words_of(m, killed, 0) == "was killed because its message could not be received: too many open files");
+}
+
+TEST_CASE("an ending that is not known says why, if the worker was a child") {
+  Member m;
+  CHECK(words_of(m, {}) == "ended");
+  m.peer.expect(Peer::Kind::child);
+  CHECK(words_of(m, {}) == "ended, and other code of this process has taken its exit status");
+}
