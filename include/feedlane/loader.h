@@ -72,7 +72,10 @@ typedef struct feedlane_loader_config {
   int32_t no_lifeline;          /**< 1: the trainer's death does not kill workers. Each ends with its next
                                      feedlane_worker_next after its current task; one with short tasks within 1 ms */
   const char *const *argv;      /**< spawn: NULL-terminated; argv[0] is looked up in PATH (in a privileged, AT_SECURE
-                                     program in /bin:/usr/bin). NULL: this program again */
+                                     program in /bin:/usr/bin). PATH and relative paths are those of the loader's
+                                     creation, and workers run in the working directory of that time. Each start
+                                     executes the file that is at the path then. NULL: this program again, even if
+                                     its file was removed or replaced */
   const char *const *envp;      /**< spawn: NULL-terminated "NAME=value"; NULL: this process's environment */
   const void *worker_config;    /**< passed to every worker unchanged */
   uint64_t worker_config_bytes; /**< its length */

@@ -209,6 +209,7 @@ void limit_threads(std::vector<std::string>& environment) {
 Status read_program(const feedlane_loader_config& c, Config& out, Error& error) {
   if (c.workers == 0 || c.start != FEEDLANE_START_SPAWN) return FEEDLANE_OK;
   if (c.argv == nullptr) {
+    out.is_own_program = true;
     if (const Status s = os::this_program(out.argv, error); s != FEEDLANE_OK) return s;
   } else {
     for (const char* const* a = c.argv; *a != nullptr; a++) out.argv.emplace_back(*a);

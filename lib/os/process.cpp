@@ -183,10 +183,8 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-namespace {
-
-// The files that execvp would try, in that order. A program with more privileges than its user does not trust that user's PATH.
-std::vector<std::string> files_of(const std::string& program) {
+// A program with more privileges than its user does not trust that user's PATH.
+std::vector<std::string> find_program(const std::string& program) {
   if (program.empty() || program.find('/') != std::string::npos) return {program};
   const char* const path = ::secure_getenv("PATH");
   const std::string folders = path == nullptr ? "/bin:/usr/bin" : path;
@@ -199,6 +197,8 @@ std::vector<std::string> files_of(const std::string& program) {
   return files;
 }
 
+namespace {
+
 struct Start {
   const std::vector<std::string>& files;
   char* const* argv;
@@ -206,13 +206,14 @@ struct Start {
   int inherited_fd;
   int lifeline;
   const NumberSet* cpus;
+  int directory;
   int report;  // write end of a pipe that exec closes; a Failure goes there if exec fails
 };
 
 // Why a child could not execute a program.
 struct Failure {
-  int reason = 0;        // errno; 0: it could
-  bool is_cpus = false;  // none of the processors may be used
+  int reason = 0;  // errno; 0: it could
+  enum { program, cpus, directory } of = program;
 };
 
 // What a program opens first would otherwise become its standard output or error.
@@ -257,8 +258,10 @@ int exec_first(const Start& start) {
 
 [[noreturn]] void become(const Start& start) {
   Failure failure;
-  if (start.cpus != nullptr) failure = {run_on(*start.cpus), true};
-  if (failure.reason == 0) failure = {prepare_to_exec(start), false};
+  if (start.cpus != nullptr) failure = {run_on(*start.cpus), Failure::cpus};
+  if (failure.reason == 0) failure = {prepare_to_exec(start), Failure::program};
+  if (failure.reason == 0 && start.directory >= 0 && ::fchdir(start.directory) != 0)
+    failure = {errno, Failure::directory};
   if (failure.reason == 0) failure.reason = exec_first(start);
   (void)!::write(start.report, &failure, sizeof failure);
   ::_exit(127);
@@ -281,6 +284,15 @@ Failure failure_of(int report) {
   return ::read(report, &failure, sizeof failure) == sizeof failure ? failure : Failure{};
 }
 
+// The directory, unless this process is in it, or in one that it may not search: one that has dropped privileges may stay there,
+// and may not enter it again.
+int to_enter(int directory) {
+  struct stat wanted {};
+  struct stat own {};
+  if (directory < 0 || ::fstat(directory, &wanted) != 0 || ::stat(".", &own) != 0) return -1;
+  return wanted.st_dev == own.st_dev && wanted.st_ino == own.st_ino ? -1 : directory;
+}
+
 Status refuse_cpus(int reason, const NumberSet& cpus, Error& error) {
   return error.os(reason, "a worker can't run on the {} processors up to {} that it should", cpus.count(), cpus.last());
 }
@@ -289,13 +301,19 @@ Status refuse_cpus(int reason, const NumberSet& cpus, Error& error) {
 
 // Not by posix_spawn: a trainer killed before it can tie the new process to the lifeline would leave that process behind.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
-  const std::vector<std::string> files = files_of(request.argv[0]);
+  const std::vector<std::string> files = request.files.empty() ? find_program(request.argv[0]) : request.files;
   const std::vector<char*> argv = pointers(request.argv);
   const std::vector<char*> environment = pointers(request.environment);
   Fd read_end, write_end;  // non-blocking: a child that another thread forks at this moment may keep the other end open
   if (!open_pipe(read_end, write_end)) return error.os(errno, "starting worker program {}", argv[0]);
-  const Start start{files,        argv.data(),    environment.data(), request.inherited_fd, request.lifeline,
-                    request.cpus, write_end.get()};
+  const Start start{files,
+                    argv.data(),
+                    environment.data(),
+                    request.inherited_fd,
+                    request.lifeline,
+                    request.cpus,
+                    to_enter(request.directory),
+                    write_end.get()};
   Failure failed;
   {
     const SignalBlock block;  // no signal handler of the host must run in the child
@@ -304,7 +322,10 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   }
   write_end.reset();
   if (pid >= 0 && (failed = failure_of(read_end.get())).reason != 0) kill_and_reap(pid);
-  if (failed.reason != 0 && failed.is_cpus) return refuse_cpus(failed.reason, *request.cpus, error);
+  if (failed.reason != 0 && failed.of == Failure::cpus) return refuse_cpus(failed.reason, *request.cpus, error);
+  if (failed.reason != 0 && failed.of == Failure::directory)
+    return error.os(failed.reason, "starting worker program {} in the directory that the loader was created in",
+                    argv[0]);
   if (failed.reason != 0) return error.os(failed.reason, "starting worker program {}", argv[0]);
   return watch_child(pid, pidfd, error);
 }
@@ -320,13 +341,19 @@ Status this_program(std::vector<std::string>& argv, Error& error) {
     argv.emplace_back(all.c_str() + at);
     at += argv.back().size() + 1;
   }
-  char path[4096];
-  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
-  if (length <= 0 || length == sizeof path)
-    return error.os(length < 0 ? errno : ENAMETOOLONG, "reading this program's path");
   if (argv.empty()) argv.emplace_back();
-  argv[0].assign(path, static_cast<std::size_t>(length));
+  argv[0] = file_of_this_program();
   return FEEDLANE_OK;
+}
+
+// The kernel adds " (deleted)" to the path. By its own link the file that runs is executed, whatever is at the path by then.
+std::string file_of_this_program() {
+  static constexpr const char* own = "/proc/self/exe";
+  char path[4096];
+  const ssize_t length = ::readlink(own, path, sizeof path);
+  if (length <= 0 || length == sizeof path) return own;
+  std::string file(path, static_cast<std::size_t>(length));
+  return file.ends_with(" (deleted)") ? own : file;
 }
 
 // ---- lifelines ----

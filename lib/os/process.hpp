@@ -53,16 +53,23 @@ bool reap_abandoned() noexcept;
 struct SpawnRequest {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH
   std::vector<std::string> environment;
-  int inherited_fd = -1;            // stays open across exec under the same number
-  int lifeline = -1;                // read end of the lifeline that the process is tied to before it runs; -1: none
-  const NumberSet* cpus = nullptr;  // that it runs on; nullptr: where this process does
+  int inherited_fd = -1;             // stays open across exec under the same number
+  int lifeline = -1;                 // read end of the lifeline that the process is tied to before it runs; -1: none
+  const NumberSet* cpus = nullptr;   // that it runs on; nullptr: where this process does
+  int directory = -1;                // that it runs in; -1: where this process does
+  std::vector<std::string> files{};  // the first that can be executed is the program; empty: those that argv[0] names
 };
 // Starts a program in a new process group, with default signal dispositions and an empty signal mask. On failure no process
 // is left. At no moment can the process outlive the other end of its lifeline.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error);
 
-// This program's file and arguments, to start it again.
+// The files that execvp would try for argv[0] now, in that order. Some may be relative.
+std::vector<std::string> find_program(const std::string& program);
+
+// This program's arguments, to start it again.
 Status this_program(std::vector<std::string>& argv, Error& error);
+// This program's file now. A file that was replaced or removed can still be executed.
+std::string file_of_this_program();
 
 // The write end of a pipe. The kernel kills every process tied to the read end when the last write end is closed. Needs no
 // thread and no handler; works for busy and stopped processes and those that block signals. (PR_SET_PDEATHSIG would fire at

@@ -2,7 +2,10 @@
 // The start modes: spawn, fork, thread, external.
 #include "supervisor/launcher.hpp"
 
+#include <fcntl.h>
+
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,10 +15,21 @@ namespace {
 class SpawnLauncher final : public Launcher {
  public:
   explicit SpawnLauncher(const Settings& settings) : Launcher(settings.start), settings_(settings) {}
+  // The working directory and PATH may be others when workers are started. A directory that this process may not enter it is
+  // in all the same, and so are the workers.
+  Status set_up(Error&) override {
+    directory_.reset(::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!settings_.is_own_program) files_ = os::find_program(settings_.argv[0]);
+    return FEEDLANE_OK;
+  }
   Status start(Peer& peer, os::Fd theirs, os::Poller& poller, Error& error) override {
-    return peer.spawn(
-        {.argv = settings_.argv, .environment = settings_.environment, .cpus = settings_.cpus_of(peer.id())},
-        std::move(theirs), poller, error);
+    if (settings_.is_own_program) files_ = {os::file_of_this_program()};
+    return peer.spawn({.argv = settings_.argv,
+                       .environment = settings_.environment,
+                       .cpus = settings_.cpus_of(peer.id()),
+                       .directory = directory_.get(),
+                       .files = files_},
+                      std::move(theirs), poller, error);
   }
 
  protected:
@@ -23,6 +37,8 @@ class SpawnLauncher final : public Launcher {
 
  private:
   const Settings& settings_;
+  os::Fd directory_;                // that the loader was created in
+  std::vector<std::string> files_;  // of the program
 };
 
 class ForkLauncher final : public Launcher {

@@ -29,6 +29,8 @@ class Launcher {
   Launcher& operator=(const Launcher&) = delete;
   virtual ~Launcher() = default;
 
+  // Once, when the loader is created.
+  virtual Status set_up(Error&) { return FEEDLANE_OK; }
   // Starts a worker for a place that was opened, with its end of the socket.
   virtual Status start(Peer& peer, os::Fd theirs, os::Poller& poller, Error& error) = 0;
 

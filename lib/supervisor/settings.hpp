@@ -16,6 +16,7 @@ struct Settings {
   std::uint32_t workers = 0;  // 0: inline
   std::int32_t start = FEEDLANE_START_SPAWN;
   std::vector<std::string> argv;
+  bool is_own_program = false;  // workers are this program again
   std::vector<std::string> environment;
   bool lifeline = true;  // workers die with the trainer
   std::int64_t start_timeout_ns = 0;

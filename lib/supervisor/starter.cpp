@@ -15,6 +15,7 @@ namespace feedlane::supervisor {
 Status Starter::set_up(ChildMain child_main, Error& error) {
   launcher_ = make_launcher(settings_, std::move(child_main));
   Status s = os::open_pidfd(::getpid(), self_, error);
+  if (s == FEEDLANE_OK) s = launcher_->set_up(error);
   if (s == FEEDLANE_OK) s = check_descriptors(error);
   return s == FEEDLANE_OK && launcher_->starts_early() ? start_missing(error) : s;
 }

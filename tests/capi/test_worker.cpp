@@ -145,20 +145,19 @@ int say(const std::string& form) {
   for (;;) (void)::pause();
 }
 
-// Eight samples by two workers of this program, started without an argv of the trainer's.
-int train() {
+// As an upgrade does to the program of a process that runs.
+bool lose_program(bool is_replaced) {
+  char path[4096] = {};
+  if (::readlink("/proc/self/exe", path, sizeof path - 1) <= 0) return false;
+  const std::string other = std::string(path) + ".new";
+  return is_replaced ? ::symlink("/bin/false", other.c_str()) == 0 && ::rename(other.c_str(), path) == 0
+                     : ::unlink(path) == 0;
+}
+
+// An epoch: eight samples by two workers of this program, started without an argv of the trainer's.
+int train_epoch(feedlane_loader* handle, std::int64_t epoch) {
   Error e;
-  const Sampler sampler = sequential(8);
-  const feedlane_field one = field("index", int64_type);
-  auto config = fresh<feedlane_loader_config>();
-  config.sampler = sampler.get();
-  config.fields = &one;
-  config.field_count = 1;
-  config.workers = 2;
-  feedlane_loader* handle = nullptr;
-  std::int32_t s = feedlane_loader_create(&config, &handle, &e);
-  const Loader loader(handle);
-  if (s == FEEDLANE_OK) s = feedlane_loader_begin(handle, 0, &e);
+  std::int32_t s = feedlane_loader_begin(handle, epoch, &e);
   std::int64_t expected = 0;
   while (s == FEEDLANE_OK) {
     auto batch = fresh<feedlane_batch>();
@@ -169,6 +168,26 @@ int train() {
   }
   if (s < 0) return report("train", s, e);
   return s == FEEDLANE_END && expected == 8 ? 0 : 6;
+}
+
+// One loader's life; `form` says what becomes of this program's file after the first epoch.
+int train(const std::string& form) {
+  Error e;
+  const Sampler sampler = sequential(8);
+  const feedlane_field one = field("index", int64_type);
+  auto config = fresh<feedlane_loader_config>();
+  config.sampler = sampler.get();
+  config.fields = &one;
+  config.field_count = 1;
+  config.workers = 2;
+  feedlane_loader* handle = nullptr;
+  const std::int32_t s = feedlane_loader_create(&config, &handle, &e);
+  const Loader loader(handle);
+  if (s != FEEDLANE_OK) return report("train", s, e);
+  if (const int status = train_epoch(handle, 0); status != 0 || form == "train") return status;
+  if (form != "train-again" && !lose_program(form == "train-replaced")) return 7;
+  if (const int status = train_epoch(handle, 1); status != 0) return status;
+  return form == "train-again" ? 0 : train("train-again");  // another loader, made after the loss
 }
 
 }  // namespace
@@ -186,8 +205,9 @@ int main(int argc, char** argv) {
     for (;;) (void)::pause();
   }
   const int fd = feedlane_worker_fd();
-  if (fd >= 0) return work(fd, form == "train" ? "get" : form);
-  if (form == "train") return train();
+  const bool is_trainer = form.starts_with("train");
+  if (fd >= 0) return work(fd, is_trainer ? "get" : form);
+  if (is_trainer) return train(form);
   (void)std::fprintf(stderr, "test worker: to be started by a test\n");
   return 2;
 }

@@ -4,13 +4,16 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "support/events.hpp"
 #include "support/process.hpp"
+#include "support/skip.hpp"
 #include "support/trainer.hpp"
 
 using namespace feedlane::test;
@@ -358,6 +361,71 @@ TEST_CASE("a loader with workers inside a worker is refused with E_STATE") {
 TEST_CASE("without argv a trainer's own program is started again") {
   Process trainer(worker_program, "train", -1);
   CHECK(trainer.wait() == 0);
+}
+
+TEST_CASE("a trainer whose program is removed or replaced while it runs starts the program that runs again") {
+  for (const char* form : {"train-removed", "train-replaced"}) {
+    CAPTURE(std::string(form));
+    const std::string copy =
+        std::string(worker_program) + "." + std::to_string(::getpid());  // where its library is found
+    std::filesystem::copy_file(worker_program, copy, std::filesystem::copy_options::overwrite_existing);
+    Process trainer(copy.c_str(), form, -1);
+    CHECK(trainer.wait() == 0);
+    (void)::unlink(copy.c_str());
+  }
+}
+
+TEST_CASE("a relative program and PATH are those of the loader's creation, and workers run in that directory") {
+  const std::string before = std::filesystem::current_path();
+  std::string folder = std::filesystem::temp_directory_path() / "feedlane-test-XXXXXX";
+  REQUIRE(::mkdtemp(folder.data()) != nullptr);
+  REQUIRE(::symlink(worker_program, (folder + "/the-worker").c_str()) == 0);
+  const std::string path = std::getenv("PATH");
+  for (const char* program : {"./the-worker", "the-worker"}) {
+    CAPTURE(std::string(program));
+    Setup s(4);
+    s.workers(1);
+    s.argv = {program, "get", nullptr};
+    REQUIRE(::chdir(folder.c_str()) == 0);
+    REQUIRE(::setenv("PATH", (".:" + path).c_str(), 1) == 0);
+    const Loader l = s.create();
+    check_sequence(take_epoch(l.get(), 0), 4, 1);
+    REQUIRE(::setenv("PATH", path.c_str(), 1) == 0);
+    REQUIRE(::chdir("/") == 0);
+    begin(l.get(), 1);
+    Error e;
+    CHECK_MESSAGE(take(l.get(), &e).status == FEEDLANE_OK, std::string(e.text));
+    char cwd[4096] = {};
+    const std::string link = "/proc/" + std::to_string(worker_of(l.get(), 0).pid) + "/cwd";
+    CHECK(::readlink(link.c_str(), cwd, sizeof cwd - 1) > 0);
+    CHECK(std::filesystem::equivalent(cwd, folder));
+    CHECK(take_rest(l.get()).size() == 3);
+  }
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a directory that may not be entered again is an error of begin only for a trainer that has left it") {
+  if (::geteuid() != 0) return skip("only root can drop privileges");
+  for (const bool leaves : {false, true}) {
+    CAPTURE(leaves);
+    const std::string found = in_child([&](Findings& f) {
+      std::string folder = std::filesystem::temp_directory_path() / "feedlane-test-XXXXXX";
+      EXPECT(f, ::mkdtemp(folder.data()) != nullptr && ::chdir(folder.c_str()) == 0);  // of mode 0700
+      Setup s(4);
+      s.workers(1);
+      s.argv = {"/bin/true", nullptr};
+      const Loader l = s.create();
+      EXPECT(f, ::setresuid(12345, 12345, 12345) == 0);
+      if (leaves) EXPECT(f, ::chdir("/") == 0);
+      Error e;
+      const std::int32_t status = feedlane_loader_begin(l.get(), 0, &e);
+      f.expect(status == (leaves ? FEEDLANE_E_OS : FEEDLANE_OK), e.text, __LINE__);
+      if (leaves)
+        f.expect(e.os_errno == EACCES && e.says("in the directory that the loader was created in"), e.text, __LINE__);
+    });
+    CHECK_MESSAGE(found.empty(), found);
+  }
 }
 
 TEST_CASE("counters of workers add up to what was yielded") {
