@@ -16,7 +16,10 @@ namespace {
 
 #if defined(FEEDLANE_MIMALLOC_STATIC)
 
-Allocator choose() { return {mi_malloc, mi_free, "mimalloc"}; }
+Allocator choose() {
+  mi_free(mi_malloc(1));  // the first allocation looks for memory nodes in /sys
+  return {mi_malloc, mi_free, "mimalloc"};
+}
 
 #elif defined(FEEDLANE_MIMALLOC_LOAD)
 
@@ -28,7 +31,9 @@ Allocator choose() {
     if (library == nullptr) continue;
     auto* const allocate = reinterpret_cast<void* (*)(std::size_t)>(::dlsym(library, "mi_malloc"));
     auto* const free = reinterpret_cast<void (*)(void*)>(::dlsym(library, "mi_free"));
-    if (allocate != nullptr && free != nullptr) return {allocate, free, "mimalloc"};
+    if (allocate == nullptr || free == nullptr) continue;
+    free(allocate(1));  // the first allocation looks for memory nodes in /sys
+    return {allocate, free, "mimalloc"};
   }
   return {std::malloc, std::free, "the C library"};
 }

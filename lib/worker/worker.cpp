@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 
+#include "dataset/allocator.hpp"
 #include "os/event.hpp"
 #include "os/process.hpp"
 #include "os/quick_clock.hpp"
@@ -133,6 +134,9 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
     return s;
   }
   w->link_.socket = std::move(socket);
+  // Both open files at their first use, which a data set that sandboxes its worker may forbid from its opening on.
+  (void)os::QuickClock::now_ns();
+  (void)dataset::allocator();
   w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle, w->segments_->trainer_block());
   const Attached attached{attached_magic, shm::layout_hash};
   const int fd = self.get();
