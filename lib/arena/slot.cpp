@@ -118,6 +118,13 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
     return corrupt(error, "slot.tensor_count", head.tensor_count, "at least", declared.size());
   if (head.tensor_count > FEEDLANE_MAX_TENSORS)
     return corrupt(error, "slot.tensor_count", head.tensor_count, "at most", FEEDLANE_MAX_TENSORS);
+  // Tensor t of those that are not declared has bit t, and no other bit is set behind the declared ones.
+  constexpr unsigned bits = 64;
+  const auto behind = [](std::size_t t) { return t < bits ? ~std::uint64_t{0} << t : 0; };
+  const std::uint64_t undeclared = behind(declared.size()) & ~behind(head.tensor_count);
+  if ((head.shaped & behind(declared.size())) != undeclared)
+    return corrupt(error, "slot.shaped", head.shaped & behind(declared.size()), "for tensors that aren't declared",
+                   undeclared);
   const bool as_declared = head.shaped == 0 && head.tensor_count == declared.size();
   if (as_declared && out.rows_as_declared == rows) return FEEDLANE_OK;
   out.rows_as_declared = -1;

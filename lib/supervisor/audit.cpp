@@ -8,6 +8,9 @@ Status check_marks(std::uint32_t w, const Member& m, const TaskRing::Marks& mark
                    std::uint64_t oldest, Error& error) {
   const TaskRing& tasks = m.peer.tasks();
   const std::uint64_t newest = tasks.last_sent();
+  if (m.peer.state() == State::opening && marks.begun != 0)
+    return error.refuse(FEEDLANE_E_CORRUPT, "row.begun_through", marks.begun, 0,
+                        "worker {} has begun task {} without Ready", w, marks.begun);
   if (marks.begun < m.seen_task || marks.begun > newest)
     return error.refuse(FEEDLANE_E_CORRUPT, "row.begun_through", marks.begun, newest,
                         "worker {} says that it has begun task {}; its newest is {}, and it had begun {}", w,

@@ -12,7 +12,8 @@
 
 namespace feedlane::supervisor {
 
-// Of worker `w`, which has attached. `marks` were read before its lane: results that they call answered are there. `oldest`:
+// Of worker `w`, which has attached. `marks` were read before its lane: results that they call answered are there; and before
+// its socket, if Ready has not come: it is sent before the first mark. `oldest`:
 // the first task that it has not answered, UINT64_MAX: none. E_CORRUPT says what cannot be true.
 Status check_marks(std::uint32_t w, const Member& m, const TaskRing::Marks& marks, const ring::Lanes& lanes,
                    std::uint64_t oldest, Error& error);

@@ -147,8 +147,12 @@ Peer::Message Peer::receive(os::Poller& poller, Error& error) {
     }
     if (received.fd_count <= 1) return read_attached(received, poller, error);
   }
-  if (!received.truncated && message.magic == worker::ready_magic && received.bytes == sizeof message.ready &&
-      !said_.ready) {
+  if (!received.truncated && message.magic == worker::ready_magic && received.bytes == sizeof message.ready) {
+    if (said_.ready) {
+      (void)error.refuse(FEEDLANE_E_CORRUPT, "message", message.ready.status, 0, "worker {} (pid {}) sent Ready again",
+                         id_, pid());
+      return Message::nonsense;
+    }
     if (said_.attached) return read_ready(message.ready, error);
     if (message.ready.status < 0) {  // it can't attach, and ends
       said_.ready = true;
@@ -213,6 +217,12 @@ Peer::Message Peer::read_ready(const worker::Ready& ready, Error& error) {
   if (ready.status == FEEDLANE_OK) {
     set_state(State::ready);
     return Message::ready;
+  }
+  if (ready.status > 0) {
+    (void)error.refuse(FEEDLANE_E_CORRUPT, "ready.status", ready.status, 0,
+                       "worker {} (pid {}) sent Ready with status {}: 0 or a negative status", id_, pid(),
+                       ready.status);
+    return Message::nonsense;
   }
   (void)error.fail(FEEDLANE_E_INIT, "worker {} could not open its data set: {}", id_, first(320, ready.text));
   error.worker = static_cast<std::int32_t>(id_);

@@ -47,7 +47,7 @@ Status make_batch(Worker& worker, dataset::DatasetRunner& dataset, Error& error)
     case FEEDLANE_END:
       // The shard is exhausted, or the trainer ends this worker.
       return worker.task().is_iterable() && worker.check() != FEEDLANE_END ? worker.exhausted(error) : s;
-    case FEEDLANE_ABANDONED: return worker.fail(-1, false, feedlane_status_text(s), {}, progress.position, error);
+    case FEEDLANE_ABANDONED: return worker.abandon(error);
     case FEEDLANE_E_INIT: return worker.fail_shard(reason.text, reason.detail, error);
     case FEEDLANE_E_SAMPLE:
     case FEEDLANE_E_ARGUMENT:

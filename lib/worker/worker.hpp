@@ -45,6 +45,8 @@ class Worker {
               std::uint64_t taken, Error& error);
   // E_INIT for a shard that can't be started.
   Status fail_shard(std::string_view text, std::string_view detail, Error& error);
+  // The task's result is no longer wanted.
+  Status abandon(Error& error) { return finish_task(FEEDLANE_ABANDONED, 0, 0, error); }
   // The shard has no more samples.
   Status exhausted(Error& error);
   // Sleeps until `until_ns`. OK; END; ABANDONED: the task's result is no longer wanted; INTERRUPTED.

@@ -314,3 +314,32 @@ TEST_CASE("an external bare worker may leave in mid-epoch and live on; another t
   gate.open();
   for (std::size_t i = 0; i + 1 < processes.size(); i++) CHECK(processes[i]->wait() == 0);
 }
+
+TEST_CASE(
+    "a bare worker that breaks a rule of Ready or `shaped` is killed each time, up to max_restarts, and the error says "
+    "why") {
+  struct Case {
+    std::int64_t breach;
+    const char* why;
+  };
+  for (const Case& c : {Case{breach_ready_twice, "sent Ready again"},
+                        {breach_ready_positive, "sent Ready with status 1: 0 or a negative status"},
+                        {breach_never_ready, "without Ready"},
+                        {breach_shaped_bit, "slot.shaped is 8 in the slot"}}) {
+    CAPTURE(c.why);
+    Bare b(300, 1, 1);
+    b.o.breach = c.breach;
+    b.s.config.max_restarts = 5;
+    const Loader l = b.create();
+    begin(l.get(), 0);
+    const std::vector<Taken> all = take_outcomes(l.get());
+    REQUIRE(!all.empty());
+    CHECK(all.back().status == FEEDLANE_E_RESTARTS);
+    CHECK_MESSAGE(all.back().text.find("was killed for what it sent: ") != std::string::npos, all.back().text);
+    CHECK_MESSAGE(all.back().text.find(c.why) != std::string::npos, all.back().text);
+    for (std::size_t i = 0; i + 1 < all.size(); i++)
+      check_row(all[i], 0, static_cast<std::int64_t>(i), feedlane_row_seed(99, 0, static_cast<std::int64_t>(i)));
+    CHECK(stats_of(l.get()).restarts_invalid == 5);
+    CHECK(stats_of(l.get()).invalid_results == 6);
+  }
+}

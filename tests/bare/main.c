@@ -235,6 +235,7 @@ static bool run_task(struct worker *w, const struct TaskMessage *task, struct sh
   if (o == unwanted) rows = 0;
   if (status == status_ok && is_iterable && w->orders.saves != 0) save_shard(&b);
   shard->taken += o == failed ? rows : b.position;
+  if (w->orders.breach == breach_shaped_bit) b.slot.head.shaped |= UINT64_C(1) << b.slot.head.tensor_count;
   if (status == status_ok || status == status_sample) close_slot(&b.slot);
   count(w, status, &b);
   answer(w, task, status, rows);
@@ -253,7 +254,9 @@ int main(int argc, char **argv) {
     return 1;
   }
   report(&w, report_attached, -1, 0);
-  if (say_ready(&w, 0, "") != 0) return 0;
+  const int64_t breach = w.orders.breach;
+  if (breach != breach_never_ready && say_ready(&w, breach == breach_ready_positive, "") != 0) return 0;
+  if (breach == breach_ready_twice && say_ready(&w, 0, "") != 0) return 0;
   struct shard shard = {0, 0, false};
   struct TaskMessage task;
   while (w.orders.leave_after == 0 || w.answered < w.orders.leave_after)

@@ -33,7 +33,15 @@ struct orders {
   int64_t saves;         /* iterable: 1: says where it stands with each batch */
   int64_t pass_us;       /* iterable: a sample that was delivered before takes so long to leave out */
   int64_t leave_after;   /* so many tasks, then it detaches and lives on until `gate` is readable; 0: never */
+  int64_t breach;        /* a breach_ number: what it does against docs/layout.md; 0: nothing */
   int64_t reports;       /* a descriptor that is told of each start and each task, 0: none */
+};
+
+enum {
+  breach_ready_twice = 1,
+  breach_ready_positive = 2,
+  breach_never_ready = 3,
+  breach_shaped_bit = 4 /* a bit of `shaped` behind the tensors that there are */
 };
 
 struct report {

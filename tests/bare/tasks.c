@@ -128,6 +128,7 @@ bool take(struct worker *w, struct TaskMessage *task) {
     step(w, 8);
     if (!is_another_s && !is_abandoned(w, task)) return true;
     if (is_another_s) report(w, report_declined, task->batch, task->slot);
+    else add(&w->row->tasks, 1);
     answer(w, task, status_abandoned, 0);
   }
 }
