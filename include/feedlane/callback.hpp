@@ -51,6 +51,7 @@ inline std::int32_t say(feedlane_error* err, std::int32_t code, std::string_view
 inline std::int32_t say(feedlane_error* err, std::int32_t code, bool own, const Error& e) noexcept {
   const bool is_failure =
       own || e.code() == FEEDLANE_E_SAMPLE;  // reported by the data set itself, not by a function that it has called
+  if (is_failure) err->sample = e.sample();
   return say(err, own ? e.code() : code, is_failure ? e.text() : e.what(), e.transient(), e.traceback());
 }
 

@@ -89,7 +89,8 @@ typedef int32_t (*feedlane_dataset_substitute_fn)(void *self, int64_t failed, ui
  * The callbacks of a data set, the same for every start mode. A map-style loader calls `fetch` if there is one,
  * otherwise `get`; an iterable one calls `next` if there is one, otherwise `fetch`. Callbacks return 0 or a negative
  * status with err->text filled in; err->detail and err->detail_len may hold a traceback, and err->transient 1 says that
- * a retry may succeed. All callbacks of one worker run in one thread, one at a time.
+ * a retry may succeed. A map-style `fetch` may set err->sample to the index that failed, one of task->indices: the
+ * trainer's error names it. All callbacks of one worker run in one thread, one at a time.
  */
 typedef struct feedlane_dataset {
   size_t size;

@@ -165,11 +165,13 @@ class Error : public std::exception {
     (void)detail::copy_text(e.text, sizeof e.text, text);
     *this = Error(e);
   }
-  /** For a data set: a sample can't be made, or the data set can't be opened. `transient`: a retry may help. */
-  [[gnu::cold]] void fail(std::string_view text, bool transient = false) noexcept {
+  /** For a data set: a sample can't be made, or the data set can't be opened. `transient`: a retry may help. `sample`: for a
+   *  fetch, the data set index that failed, one of its task's; -1: none. */
+  [[gnu::cold]] void fail(std::string_view text, bool transient = false, std::int64_t sample = -1) noexcept {
     feedlane_error e = detail::no_error;
     e.code = FEEDLANE_E_SAMPLE;
     e.transient = transient ? 1 : 0;
+    e.sample = sample;
     // The complete text follows if it is too long, see traceback().
     if (detail::copy_text(e.text, sizeof e.text, text) != text.size()) {
       e.detail = const_cast<char*>(text.data());

@@ -106,6 +106,32 @@ class Loader {
   /** What the last `next` returned: FEEDLANE_OK, _END, _TIMEOUT, _INTERRUPTED, _SLOTS_HELD or the error. */
   [[nodiscard]] std::int32_t outcome() const noexcept { return outcome_; }
 
+  /** For an event loop: the descriptor that it polls for reading after arm() has returned true. The loader owns it; -1: the loader
+   *  could not be created. Thread safety: any thread. */
+  [[nodiscard]] int wait_fd() const noexcept {
+    std::int32_t fd = -1;
+    (void)feedlane_loader_wait_fd(handle_, &fd);
+    return fd;
+  }
+  /** Prepares to sleep on wait_fd(). False: call next or poll now. Throws. */
+  [[nodiscard]] bool arm() {
+    return detail::or_raise([&](Error& error) { return arm(error); });
+  }
+  /** The same without exceptions: the error is in `error`. */
+  [[nodiscard]] bool arm(Error& error) noexcept {
+    return detail::checked(error, [&](feedlane_error*) { return feedlane_loader_arm(handle_); }) == FEEDLANE_OK;
+  }
+  /** Does the work of next without yielding a batch and without waiting: sends tasks, replaces workers that died. True: next has
+   *  a batch or another outcome to return. Throws. */
+  bool poll() {
+    return detail::or_raise([&](Error& error) { return poll(error); });
+  }
+  /** The same without exceptions: the error is in `error`. */
+  bool poll(Error& error) noexcept {
+    return detail::checked(error, room_, [&](feedlane_error* e) { return feedlane_loader_poll(handle_, e); }) ==
+           FEEDLANE_AGAIN;
+  }
+
   /** Ends the epoch and all workers, and waits for them. Throws. */
   void stop() {
     detail::or_raise([&](Error& error) { stop(error); });

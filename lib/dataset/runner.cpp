@@ -144,6 +144,7 @@ Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& erro
       if (p.total_retries != 0) record_whole_batch(task, p);
       return s;
     }
+    blame_sample(task, p, error);
     // A whole batch can be retried, but there is no single sample to skip or to replace.
     if (!error.transient || p.retries >= task.geometry().retries) {
       if (p.total_retries != 0) record_whole_batch(task, p);
@@ -151,6 +152,16 @@ Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& erro
     }
     (void)handle(task, p, error);
   }
+}
+
+// The index that fetch has named as the one that failed, if it is one of the task's.
+void DatasetRunner::blame_sample(const Task& task, Progress& p, Error& error) const {
+  const feedlane_task& view = task.view();
+  if (report_.sample < 0 || task.is_iterable()) return;
+  const auto* const found = std::find(view.indices, view.indices + view.count, report_.sample);
+  if (found == view.indices + view.count) return;
+  p.position = static_cast<std::uint64_t>(found - view.indices);
+  error.sample = report_.sample;
 }
 
 Status DatasetRunner::handle(Task& task, Progress& p, Error& error) {

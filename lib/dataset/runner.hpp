@@ -80,6 +80,7 @@ class DatasetRunner {
 
   // Applies the policies to a sample that failed. OK: the run continues; else the task fails with `error`.
   Status handle(Task& task, Progress& p, Error& error);
+  void blame_sample(const Task& task, Progress& p, Error& error) const;
   void record_whole_batch(Task& task, const Progress& p);
   Status choose_substitute(const Task& task, Progress& p, Error& error);
   // Ends the sample in progress: it was made or skipped.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The range-for loop: what ends it and what doesn't.
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -104,6 +106,47 @@ TEST_CASE("signals that the program handles don't end a range-for loop") {
   }
   CHECK(interrupted > 0);
   CHECK(handled.load() == 128);
+}
+
+TEST_CASE("an event loop takes an epoch by wait_fd, arm and poll, and never waits in the loader") {
+  struct Index {
+    explicit Index(const feedlane::WorkerInfo&) {}
+    void get(const feedlane::Row& row) { row.field<std::int64_t>(0)[0] = row.index(); }
+  };
+  feedlane::Sampler order = feedlane::Sampler::sequential(64);
+  feedlane_dataset dataset = feedlane::dataset_of<Index>();
+  Loader loader({.sampler = &order,
+                 .fields = {feedlane::field<std::int64_t>("index")},
+                 .batch_size = 4,
+                 .dataset = &dataset,
+                 .workers = 1,
+                 .start = feedlane::Start::thread,
+                 .keep_workers = true});
+  std::thread worker([&] { (void)loader.run_local(); });
+  loader.start_epoch(0);
+  pollfd entry{loader.wait_fd(), POLLIN, 0};
+  REQUIRE(entry.fd >= 0);
+  std::int64_t batches = 0;
+  int sleeps = 0;
+  for (feedlane::Error error; loader.outcome() != FEEDLANE_END;) {
+    if (const auto batch = loader.next(std::chrono::nanoseconds(0), error); batch) {
+      CHECK((*batch)[0].as<std::int64_t>()[0] == 4 * batches++);
+      continue;
+    }
+    REQUIRE_FALSE(error);
+    if (loader.outcome() != FEEDLANE_TIMEOUT || loader.poll() || !loader.arm()) continue;
+    sleeps++;
+    REQUIRE(::poll(&entry, 1, 60'000) == 1);
+  }
+  CHECK(batches == 16);
+  CHECK(sleeps > 0);
+  loader.stop();
+  worker.join();
+  feedlane::Error error;
+  Loader moved(std::move(loader));
+  CHECK(loader.wait_fd() == -1);
+  CHECK_FALSE(loader.arm(error));
+  CHECK(error.code() == FEEDLANE_E_ARGUMENT);
 }
 
 TEST_CASE("interrupt() ends a range-for loop, from a signal's handler too; the epoch goes on after it") {

@@ -20,6 +20,7 @@ struct Fetched {
   std::int32_t transient = 1;
   std::int32_t attempts = 0;
   std::int32_t failing = 1;
+  std::int64_t blamed = -1;                                 // the index that it names
   void (*leave)(const feedlane_task*, Fetched&) = nullptr;  // in every attempt
   std::int32_t left = 0;                                    // what leaving a record was answered
   std::vector<std::int64_t> without;                        // positions of batch 1 that it makes no row of
@@ -32,6 +33,7 @@ std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* err) {
   if (is_it && f.attempts++ < f.failing) {
     (void)std::snprintf(err->text, sizeof err->text, "no connection");
     err->transient = f.transient;
+    err->sample = f.blamed;
     return FEEDLANE_E_OS;
   }
   std::uint64_t row = 0;
@@ -91,6 +93,25 @@ TEST_CASE("a whole batch that keeps failing is E_SAMPLE: there is no sample to s
     CHECK(taken[1].sample == -1);
     CHECK(stats_of(l.get()).skipped == 0);
   }
+}
+
+TEST_CASE("a data set that makes whole batches may name the sample that failed, one of its task's") {
+  for (const std::int32_t workers : {0, 2})
+    for (const std::int64_t blamed : {4, 6, 7, 3, 8, -2}) {
+      CAPTURE(workers);
+      CAPTURE(blamed);
+      FetchPolicies p(workers);
+      p.config.retries = 1;
+      p.fetched.failing = 1000;
+      p.fetched.blamed = blamed;
+      const Loader l = p.create();
+      begin(l.get(), 0);
+      const std::vector<Taken> taken = take_outcomes(l.get());
+      REQUIRE(taken.size() == 3);
+      CHECK(taken[1].status == FEEDLANE_E_SAMPLE);
+      CHECK(taken[1].text == "no connection");
+      CHECK_MESSAGE(taken[1].sample == (blamed >= 4 && blamed < 8 ? blamed : -1), "batch 1 has 4 to 7");
+    }
 }
 
 TEST_CASE("a data set that makes whole batches adds records of its own") {
