@@ -13,6 +13,7 @@
 
 #include "support/events.hpp"
 #include "support/process.hpp"
+#include "support/skip.hpp"
 #include "support/trainer.hpp"
 
 using namespace feedlane::test;
@@ -83,10 +84,7 @@ TEST_CASE("workers run on the processors of their lists, begun anew when there a
 
 TEST_CASE("slots lie on the memory node that is named, or in turn on several") {
   const std::string all = value_in("/sys/devices/system/node/has_memory", "");
-  if (all.empty()) {
-    MESSAGE("skipped: a kernel without memory nodes");
-    return;
-  }
+  if (all.empty()) return skip("a kernel without memory nodes");
   const std::string last = all.substr(all.find_last_of("-,") + 1);  // npos + 1 is 0
   for (const std::string& nodes : {last, all})
     for (const bool is_pinned : {false, true}) {
@@ -103,10 +101,7 @@ TEST_CASE("slots lie on the memory node that is named, or in turn on several") {
       }
       Loader l;
       Error e;
-      if (s.try_create(l, &e) != FEEDLANE_OK && e.os_errno == EPERM) {
-        MESSAGE("skipped: mbind is forbidden here");
-        return;
-      }
+      if (s.try_create(l, &e) != FEEDLANE_OK && e.os_errno == EPERM) return skip("mbind is forbidden here");
       REQUIRE_MESSAGE(l != nullptr, std::string(e.text));
       CHECK(take_epoch(l.get(), 0).size() == 20);
       const std::string policy = nodes == last ? " bind:" : " interleave:";

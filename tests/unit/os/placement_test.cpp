@@ -12,6 +12,7 @@
 
 #include "os/memfd.hpp"
 #include "os/process.hpp"
+#include "support/skip.hpp"
 #include "unit/os/fixtures.hpp"
 
 using feedlane::Error;
@@ -90,10 +91,7 @@ TEST_CASE("nodes have room for what is asked if each has free memory, or what th
 
 TEST_CASE("memory that is bound to nodes is so in every mapping") {
   const NumberSet nodes = os::read_set(SystemFiles{}.nodes + "/has_memory");
-  if (nodes.is_empty()) {
-    MESSAGE("skipped: a kernel without memory nodes");
-    return;
-  }
+  if (nodes.is_empty()) return feedlane::test::skip("a kernel without memory nodes");
   constexpr std::uint64_t bytes = 1 << 20;
   os::Fd fd;
   Error error;
@@ -105,10 +103,7 @@ TEST_CASE("memory that is bound to nodes is so in every mapping") {
   NumberSet last;
   REQUIRE(last.read(std::to_string(nodes.last())));
   const feedlane::Status bound = os::bind_memory(one, bytes, last, error);
-  if (bound == FEEDLANE_E_OS && error.os_errno == EPERM) {
-    MESSAGE("skipped: mbind is forbidden here");
-    return;
-  }
+  if (bound == FEEDLANE_E_OS && error.os_errno == EPERM) return feedlane::test::skip("mbind is forbidden here");
   REQUIRE(bound == FEEDLANE_OK);
   for (void* const at : {one, other}) {
     const Policy policy = policy_at(static_cast<char*>(at) + bytes / 2);
