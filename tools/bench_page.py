@@ -57,13 +57,16 @@ def group_table(group, head, row_of, wanted=lambda row: True):
 # ---- the tables ----
 
 def ring():
-    return group_table("ring", ["56 bytes between two processes", "there and back, ns", "over the line", "one way, million/s"],
-                       lambda r: (r["name"], cell(r["rtt_ns"]), cell(r["rtt_over_line"]), cell(r["one_way_mmsg_s"])))
+    return group_table("ring", ["56 bytes between two processes", "there and back, ns", "over the line", "CPU of both sides, ns",
+                                "one way, million/s", "CPU of both sides, ns"],
+                       lambda r: (r["name"], cell(r["rtt_ns"]), cell(r["rtt_over_line"]), cell(r.get("rtt_cpu_ns")), cell(r["one_way_mmsg_s"]),
+                                  cell(r.get("one_way_cpu_ns"))))
 
 
 def latency():
-    return group_table("latency", ["messages/s", "ns from when each was due", "p50", "p99", "p99.9", "most"],
-                       lambda r: (r["rate"], r["name"], cell(r["p50_ns"]), cell(r["p99_ns"]), cell(r["p999_ns"]), cell(r["max_ns"])))
+    return group_table("latency", ["messages/s", "ns from when each was due", "p50", "p99", "p99.9", "most", "receiver's CPU, of its time"],
+                       lambda r: (r["rate"], r["name"], cell(r["p50_ns"]), cell(r["p99_ns"]), cell(r["p999_ns"]), cell(r["max_ns"]),
+                                  cell(r.get("receiver_cpu_share"))))
 
 
 def lanes():
@@ -107,19 +110,19 @@ def cpp():
 
 
 def startup():
-    return group_table("startup", ["workers", "mode", "first batch, ms", "beyond its pages", "new epoch, us", "bare eventfd, us",
+    return group_table("startup", ["workers", "mode", "first batch, ms", "beyond its pages", "new epoch, us", "bare wake, us",
                                    "end, ms", "beyond its pages"],
                        lambda r: (r["workers"], r["mode"], cell(r["first_batch_ms"]), cell(r["first_batch_beyond_pages_ms"]),
-                                  cell(r["epoch_restart_us"]), cell(r["eventfd_rtt_us"]), cell(r["shutdown_ms"]),
+                                  cell(r["epoch_restart_us"]), cell(r.get("bare_wake_us")), cell(r["shutdown_ms"]),
                                   cell(r["shutdown_beyond_pages_ms"])))
 
 
 def torch():
     def row_of(r):
         workers, prefetch, best = r["feedlane_best"]
-        return (size(r["bytes"]), r["workers"], r["prefetch"], cell(r["torch_batches_s"]), cell(r["feedlane_batches_s"]),
+        return (size(r["bytes"]), r.get("way", "tensors"), r["workers"], r["prefetch"], cell(r["torch_batches_s"]), cell(r["feedlane_batches_s"]),
                 cell(r["ratio"]), f"{number(best)} ({workers}, {prefetch})")
-    return group_table("torch", ["batch", "workers", "prefetch", "torch's best, batches/s", "feedlane with the same", "ratio",
+    return group_table("torch", ["batch", "torch by", "workers", "prefetch", "torch's best, batches/s", "feedlane with the same", "ratio",
                                  "feedlane's own best (workers, prefetch)"], row_of, lambda r: "bytes" in r)
 
 
@@ -128,12 +131,14 @@ def torch_search():
     if got is None:
         return MISSING
     rows = [row for row in got["rows"] if "torch_searched" in row]
-    tried = [(t["workers"], t["prefetch"]) for t in rows[0]["torch_searched"]]
+    columns = list(dict.fromkeys((t["workers"], t["prefetch"]) for t in rows[0]["torch_searched"]))
 
-    def said(row, setting):
-        return next((number(t["batches_s"]) for t in row["torch_searched"] if (t["workers"], t["prefetch"]) == setting), "-")
-    return table(["batch", *(f"{w}, {p}" for w, p in tried)],
-                 [(size(row["bytes"]), *(said(row, setting) for setting in tried)) for row in rows])
+    def rates(row, way):
+        found = {(t["workers"], t["prefetch"]): t["batches_s"] for t in row["torch_searched"] if t.get("way", "tensors") == way}
+        return [number(found.get(column)) for column in columns]
+    ways = list(dict.fromkeys(t.get("way", "tensors") for t in rows[0]["torch_searched"]))
+    return table(["batch", "by", *(f"{w}, {p}" for w, p in columns)],
+                 [(size(row["bytes"]), way, *rates(row, way)) for row in rows for way in ways])
 
 
 def torch_startup():
@@ -151,8 +156,9 @@ def images():
 
 
 def python():
-    return group_table("python", ["batch", "samples", "workers", "prefetch", "torch's DataLoader, batches/s", "Loader", "ratio"],
-                       lambda r: (size(r["bytes"]), "at once" if r["at_once"] else "each", r["workers"], r["prefetch"], cell(r["torch_batches_s"]),
+    return group_table("python", ["batch", "samples", "workers", "prefetch", "torch by", "torch's DataLoader, batches/s", "Loader", "ratio"],
+                       lambda r: (size(r["bytes"]), "at once" if r["at_once"] else "each", r["workers"], r["prefetch"],
+                                  r.get("torch_way", "tensors"), cell(r["torch_batches_s"]),
                                   cell(r["feedlane_batches_s"]), cell(r["ratio"])))
 
 

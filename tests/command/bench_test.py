@@ -57,9 +57,11 @@ class Bench(unittest.TestCase):
         peers = {rigtorp, folly} & set(named)  # those that were compiled in
         for name in ("feedlane", calls, spsc, *peers, "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe",
                      "eventfd"):
-            self.check_positive(named[name], "rtt_ns", "rtt_over_line")
+            self.check_positive(named[name], "rtt_ns", "rtt_over_line", "rtt_cpu_ns")
         for name in (*peers, "boost::lockfree::queue", "boost::interprocess::message_queue", "pipe"):
-            self.check_positive(named[name], "one_way_mmsg_s")
+            self.check_positive(named[name], "one_way_mmsg_s", "one_way_cpu_ns")
+        # Both sides look for a line without sleeping, so they use at most two processors, and more than one that slept would.
+        self.assertLessEqual(named["floor"]["rtt_cpu_ns"]["median"], 2.1 * named["floor"]["rtt_ns"]["median"])
         self.assertIsNone(named["eventfd"]["one_way_mmsg_s"])  # it holds one message
         self.assertAlmostEqual(named["feedlane"]["rtt_ns"]["median"] / named["floor"]["rtt_ns"]["median"]
                                / ratios["ring.round_trip_over_line"], 1, delta=0.01)
@@ -85,7 +87,8 @@ class Bench(unittest.TestCase):
         rows, ratios = figures("latency")
         self.assertEqual([row["rate"] for row in rows], [rate for rate in (10**4, 10**5, 10**6) for _ in range(4)])
         for row in rows:
-            self.check_positive(row, "messages", "p50_ns", "p99_ns", "p999_ns", "max_ns")
+            self.check_positive(row, "messages", "p50_ns", "p99_ns", "p999_ns", "max_ns", "receiver_cpu_share")
+            self.assertLessEqual(row["receiver_cpu_share"]["median"], 1.1)
             values = [row[f"{name}_ns"]["median"] for name in ("p50", "p99", "p999", "max")]
             self.assertEqual(values, sorted(values), row["name"])
         for rate in 10**4, 10**5, 10**6:
@@ -120,8 +123,8 @@ class Bench(unittest.TestCase):
         self.assertEqual({(row["workers"], row["mode"]) for row in rows}, {(w, m) for w in (1, 2) for m in ("fork", "spawn")})
         for row in rows:
             self.assertEqual(row["arena_bytes"], 64 << 20)
-            self.check_positive(row, "first_batch_ms", "epoch_restart_us", "eventfd_rtt_us", "shutdown_ms")
-            for name in "first_batch_over_pages", "new_epoch_over_eventfd", "end_over_pages":
+            self.check_positive(row, "first_batch_ms", "epoch_restart_us", "bare_wake_us", "shutdown_ms")
+            for name in "first_batch_over_pages", "new_epoch_over_wake", "end_over_pages":
                 self.assertIn(f"startup.{row['mode']}.{row['workers']}.{name}", ratios)
 
     def test_loader(self):

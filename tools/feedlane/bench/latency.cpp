@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::uint64_t rates[] = {10'000, 100'000, 1'000'000};  // messages a second
 
-// Of the messages of one round, ns.
+// Of the messages of one round, ns; and the part of its time in which the receiver used a processor, be it to look for a
+// message. The sender polls the clock all the time.
 struct Tail {
-  double p50, p99, p999, max;
+  double p50, p99, p999, max, receiver_share;
 };
 
 double quantile(std::vector<std::int64_t>& ns, double share) {
@@ -49,6 +50,7 @@ Tail latency_of(std::uint64_t rate, std::uint64_t count) {
   const std::uint64_t before = count / 8;
   std::vector<std::int64_t> ns;
   ns.reserve(count);
+  double receiver_share = 0;
   {
     const Child sender(1, [&] {
       channel.open_sender();
@@ -57,28 +59,32 @@ Tail latency_of(std::uint64_t rate, std::uint64_t count) {
     });
     channel.open_receiver();
     Message m{};
+    std::int64_t began = 0, cpu = 0;
     for (std::uint64_t i = 0; i < before + count; i++) {
+      if (i == before) began = now_ns(), cpu = cpu_ns();
       channel.receive(m);
       const std::int64_t now = now_ns();
       if (m.words[0] != i) fail("a message is out of order");
       if (i >= before) ns.push_back(now - static_cast<std::int64_t>(m.words[1]));
     }
+    receiver_share = static_cast<double>(cpu_ns() - cpu) / static_cast<double>(now_ns() - began);
   }
   channel.close();
-  return {quantile(ns, 0.5), quantile(ns, 0.99), quantile(ns, 0.999), quantile(ns, 1)};
+  return {quantile(ns, 0.5), quantile(ns, 0.99), quantile(ns, 0.999), quantile(ns, 1), receiver_share};
 }
 
 struct Row {
   const char* name;
   std::uint64_t rate, count;
   Tail (*measure)(std::uint64_t rate, std::uint64_t count);
-  Figure p50 = {}, p99 = {}, p999 = {}, max = {};
+  Figure p50 = {}, p99 = {}, p999 = {}, max = {}, receiver_share = {};
 
   void add(const Tail& tail) {
     p50.add(tail.p50);
     p99.add(tail.p99);
     p999.add(tail.p999);
     max.add(tail.max);
+    receiver_share.add(tail.receiver_share);
   }
 };
 
@@ -108,20 +114,21 @@ Report latency(const Options& options) {
   });
   Report report;
   if (!options.json)
-    fmt::print("{:>10} {:36} {:>28} {:>28} {:>28} {:>28}\n", "messages/s", "ns from when each was due", "p50", "p99",
-               "p99.9", "most");
+    fmt::print("{:>10} {:36} {:>28} {:>28} {:>28} {:>28} {:>26}\n", "messages/s", "ns from when each was due", "p50",
+               "p99", "p99.9", "most", "receiver's CPU, share");
   for (std::size_t i = 0; i < rows.size(); i++) {
     const Row& row = rows[i];
     if (!options.json)
-      fmt::print("{:>10} {:36} {:>28} {:>28} {:>28} {:>28}\n", row.rate, row.name, cell(row.p50), cell(row.p99),
-                 cell(row.p999), cell(row.max));
+      fmt::print("{:>10} {:36} {:>28} {:>28} {:>28} {:>28} {:>26}\n", row.rate, row.name, cell(row.p50), cell(row.p99),
+                 cell(row.p999), cell(row.max), cell(row.receiver_share));
     report.rows.push_back({{"name", row.name},
                            {"rate", row.rate},
                            {"messages", row.count},
                            {"p50_ns", spread(row.p50)},
                            {"p99_ns", spread(row.p99)},
                            {"p999_ns", spread(row.p999)},
-                           {"max_ns", spread(row.max)}});
+                           {"max_ns", spread(row.max)},
+                           {"receiver_cpu_share", spread(row.receiver_share)}});
     if (i % channels != 0) continue;
     const Row& polled = rows[i + 1];
     report.ratio(fmt::format("latency.{}.p50_over_spsc", row.rate), row.p50.over(polled.p50));

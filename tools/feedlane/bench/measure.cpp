@@ -158,8 +158,10 @@ void alternate(std::size_t count, const Options& options, const std::function<vo
 
 void run_rounds(std::vector<Entry>& entries, const Options& options) {
   alternate(entries.size(), options, [&](std::size_t i, bool counts) {
-    const double value = entries[i].measure();
-    if (counts) entries[i].figure.add(value);
+    const Measured measured = entries[i].measure();
+    if (!counts) return;
+    entries[i].figure.add(measured.value);
+    if (measured.cpu_ns > 0) entries[i].cpu_ns.add(measured.cpu_ns);
   });
 }
 

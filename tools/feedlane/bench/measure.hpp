@@ -84,6 +84,20 @@ T* make_shared_object() {
   return new (shared_memory(sizeof(T))) T{};
 }
 
+// Processor time of several processes: each, between `begin` and `end`, adds what its thread used.
+class CpuOfAll {
+ public:
+  void begin() { began_ = cpu_ns(); }
+  void end() { sum_->fetch_add(cpu_ns() - began_, std::memory_order_relaxed); }  // read after the processes have ended
+  [[nodiscard]] double per(std::uint64_t count) const {
+    return static_cast<double>(sum_->load(std::memory_order_relaxed)) / static_cast<double>(count);
+  }
+
+ private:
+  std::atomic<std::int64_t>* sum_ = make_shared_object<std::atomic<std::int64_t>>();
+  std::int64_t began_ = 0;
+};
+
 // Lets processes or threads on when so many have come.
 class Gate {
  public:
@@ -113,10 +127,19 @@ class Figure {
   std::vector<double> values_;
 };
 
+// What one round measured of a contender.
+struct Measured {
+  double value;
+  double cpu_ns =
+      0;  // processor time per message of both sides, what they spend while they wait included; 0: not measured
+  // NOLINTNEXTLINE(google-explicit-constructor): a contender without processor time returns its value
+  Measured(double measured, double cpu = 0) : value(measured), cpu_ns(cpu) {}
+};
+
 struct Entry {
   std::string name;
-  std::function<double()> measure;  // one round
-  Figure figure = {};
+  std::function<Measured()> measure;  // one round
+  Figure figure = {}, cpu_ns = {};
 };
 
 // Calls `measure(i, whether it counts)` for each i < count once in each round, in every other round from the last to the first,

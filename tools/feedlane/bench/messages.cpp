@@ -13,11 +13,14 @@ namespace bench {
 
 namespace {
 
-const Figure& figure_of(const std::vector<Entry>& entries, const std::string& name) {
-  static const Figure none;
+const Entry& entry_of(const std::vector<Entry>& entries, const std::string& name) {
+  static const Entry none;
   for (const Entry& e : entries)
-    if (e.name == name) return e.figure;
+    if (e.name == name) return e;
   return none;
+}
+const Figure& figure_of(const std::vector<Entry>& entries, const std::string& name) {
+  return entry_of(entries, name).figure;
 }
 
 // Feedlane's ring and Boost's queue for one producer, moving as many messages at once.
@@ -27,14 +30,24 @@ struct Pair {
 };
 constexpr Pair pairs[] = {{"single", 1, 1}, {"sent by one", 1, 64}, {"batched", 32, 64}};
 
-void print_row(const std::string& name, const Figure& rtt, const Figure& bare, const Figure& one_way) {
-  fmt::print("{:48} {:>34} {:>8} {:>30}\n", name, cell(rtt),
-             rtt.empty() ? "" : fmt::format("{:.2f}", rtt.over(bare).median()), cell(one_way));
+void print_row(const Entry& trip, const Figure& bare, const Entry& way) {
+  fmt::print("{:48} {:>34} {:>8} {:>26} {:>30} {:>26}\n", trip.name.empty() ? way.name : trip.name, cell(trip.figure),
+             trip.figure.empty() ? "" : fmt::format("{:.2f}", trip.figure.over(bare).median()), cell(trip.cpu_ns),
+             cell(way.figure), cell(way.cpu_ns));
+}
+
+Json row(const Entry& trip, const Figure& bare, const Entry& way) {
+  return {{"name", trip.name.empty() ? way.name : trip.name},
+          {"rtt_ns", spread(trip.figure)},
+          {"rtt_over_line", spread(trip.figure.over(bare))},
+          {"rtt_cpu_ns", spread(trip.cpu_ns)},
+          {"one_way_mmsg_s", spread(way.figure)},
+          {"one_way_cpu_ns", spread(way.cpu_ns)}};
 }
 
 }  // namespace
 
-double line_ns(const Options& options) { return round_trip<Line>(number(options.count(20'000, 20'000, 8))); }
+double line_ns(const Options& options) { return round_trip<Line>(number(options.count(20'000, 20'000, 8))).value; }
 
 Report floor(const Options& options) {
   pin(0);
@@ -144,21 +157,15 @@ Report ring(const Options& options) {
   const auto is_trip = [&](const std::string& name) { return !figure_of(rtt, name).empty(); };
   Report report;
   add_ratios(rtt, through, report);
-  for (const Entry& e : rtt)
-    report.rows.push_back({{"name", e.name},
-                           {"rtt_ns", spread(e.figure)},
-                           {"rtt_over_line", spread(e.figure.over(bare))},
-                           {"one_way_mmsg_s", spread(figure_of(through, e.name))}});
+  for (const Entry& e : rtt) report.rows.push_back(row(e, bare, entry_of(through, e.name)));
   for (const Entry& e : through)
-    if (!is_trip(e.name))
-      report.rows.push_back(
-          {{"name", e.name}, {"rtt_ns", nullptr}, {"rtt_over_line", nullptr}, {"one_way_mmsg_s", spread(e.figure)}});
+    if (!is_trip(e.name)) report.rows.push_back(row({}, bare, e));
   if (!options.json) {
-    fmt::print("{:48} {:>34} {:>8} {:>30}\n", "56 bytes between two processes", "there and back, ns", "x floor",
-               "one way, million/s");
-    for (const Entry& e : rtt) print_row(e.name, e.figure, bare, figure_of(through, e.name));
+    fmt::print("{:48} {:>34} {:>8} {:>26} {:>30} {:>26}\n", "56 bytes between two processes", "there and back, ns",
+               "x floor", "CPU of both, ns", "one way, million/s", "CPU of both, ns");
+    for (const Entry& e : rtt) print_row(e, bare, entry_of(through, e.name));
     for (const Entry& e : through)
-      if (!is_trip(e.name)) print_row(e.name, {}, bare, e.figure);
+      if (!is_trip(e.name)) print_row({}, bare, e);
     fmt::print(
         "\nsingle: one is committed, sent or pushed, one taken; sent by one: up to 64 are taken at once; batched: 32 "
         "are "

@@ -31,7 +31,7 @@ struct Sizes {
     add("boost::interprocess::message_queue", sizeof(M), [=] { return one_way<BoostMessageQueue<M>>(1, few); });
     add("pipe", sizeof(M), [=] { return one_way<Pipe<M>>(1, few); });
   }
-  void add(const char* name, std::uint64_t size, const std::function<double()>& measure) {
+  void add(const char* name, std::uint64_t size, const std::function<Measured()>& measure) {
     entries.push_back({name, measure});
     bytes.push_back(size);
   }

@@ -5,7 +5,9 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <memory>
+#include <vector>
 
 #include "batches.hpp"
 #include "bench.hpp"
@@ -19,26 +21,32 @@ constexpr std::uint64_t arena_bytes = 64 << 20;
 
 constexpr int epochs_a_round = 5;
 
-// A bare eventfd there and back, in us, by a process that sleeps as long as workers do before a new epoch.
-double bare_round_trip() {
-  Event there, back;
-  Figure trips;
-  const Child echo(1, [&] {
-    Message m{};
-    for (int i = 0; i < 4 * epochs_a_round; i++) {
-      there.receive(m);
-      back.send(m);
-    }
-  });
-  Message m{};
-  for (int i = 0; i < 4 * epochs_a_round; i++) {
-    wait_until_asleep(echo.pid());
+// What a new epoch costs at least, in us: an eventfd for each of `workers` processes that sleep as workers do, and a line back
+// from the first to come, which the trainer polls for as it polls for the first batch.
+double bare_wake(std::int32_t workers) {
+  constexpr int trips = 4 * epochs_a_round;
+  std::vector<std::unique_ptr<Event>> there;
+  for (std::int32_t w = 0; w < workers; w++) there.push_back(std::make_unique<Event>());
+  auto* const answers = make_shared_object<std::atomic<std::int64_t>>();
+  std::vector<std::unique_ptr<Child>> sleepers;
+  for (std::size_t w = 0; w < there.size(); w++)
+    sleepers.push_back(std::make_unique<Child>(w + 1, [&there, answers, w] {
+      Message m{};
+      for (int i = 0; i < trips; i++) {
+        there[w]->receive(m);
+        answers->fetch_add(1, std::memory_order_release);  // pairs with the load below
+      }
+    }));
+  Figure took;
+  for (std::int64_t i = 0; i < trips; i++) {
+    for (const auto& sleeper : sleepers) wait_until_asleep(sleeper->pid());
     const std::int64_t began = now_ns();
-    there.send(m);
-    back.receive(m);
-    trips.add(static_cast<double>(now_ns() - began) / 1e3);
+    for (const auto& event : there) event->send({});
+    while (answers->load(std::memory_order_acquire) == i * workers) continue;  // pairs with a sleeper's addition
+    took.add(static_cast<double>(now_ns() - began) / 1e3);
+    while (answers->load(std::memory_order_acquire) < (i + 1) * workers) (void)::usleep(20);
   }
-  return trips.median();
+  return took.median();
 }
 
 // What the system takes for the arena's memory, apart: as many bytes of a memfd reserved, and given back. In ms.
@@ -61,11 +69,12 @@ Pages measure_pages() {
 struct Case {
   std::int32_t workers, start;
   const char* mode;
-  Figure first_ms = {}, beyond_fill_ms = {}, over_fill = {}, restart_us = {}, over_eventfd = {};
+  Figure first_ms = {}, beyond_fill_ms = {}, over_fill = {}, restart_us = {}, wake_us = {}, over_wake = {};
   Figure end_ms = {}, beyond_free_ms = {}, over_free = {};
 
   // One round; `counts` not the first time.
-  void measure(double eventfd_us, bool counts) {
+  void measure(bool counts) {
+    const double bare_us = bare_wake(workers);
     const auto slots = static_cast<std::uint64_t>(2 * workers + 2);  // prefetch * workers in flight, one held, a spare
     const BatchOptions options{.bytes = (arena_bytes / slots) & ~std::uint64_t{4095},
                                .workers = workers,
@@ -97,19 +106,20 @@ struct Case {
     beyond_fill_ms.add(first - pages.fill);
     over_fill.add(first / pages.fill);
     restart_us.add(restarts.median());
-    over_eventfd.add(restarts.median() / eventfd_us);
+    wake_us.add(bare_us);
+    over_wake.add(restarts.median() / bare_us);
     end_ms.add(last);
     beyond_free_ms.add(last - pages.free);
     over_free.add(last / pages.free);
   }
 
-  void tell(const Options& options, const Figure& eventfd, Report& report) const {
+  void tell(const Options& options, Report& report) const {
     if (!options.json)
       fmt::print("{:>8} {:>6} {:>10.2f} {:>26} {:>10.1f} {:>26} {:>8.2f} {:>26}\n", workers, mode, first_ms.median(),
-                 cell(beyond_fill_ms), restart_us.median(), cell(over_eventfd), end_ms.median(), cell(beyond_free_ms));
+                 cell(beyond_fill_ms), restart_us.median(), cell(over_wake), end_ms.median(), cell(beyond_free_ms));
     const std::string name = fmt::format("startup.{}.{}", mode, workers);
     report.ratio(name + ".first_batch_over_pages", over_fill);
-    report.ratio(name + ".new_epoch_over_eventfd", over_eventfd);
+    report.ratio(name + ".new_epoch_over_wake", over_wake);
     report.ratio(name + ".end_over_pages", over_free);
     report.rows.push_back({{"workers", workers},
                            {"mode", mode},
@@ -117,7 +127,7 @@ struct Case {
                            {"first_batch_ms", spread(first_ms)},
                            {"first_batch_beyond_pages_ms", spread(beyond_fill_ms)},
                            {"epoch_restart_us", spread(restart_us)},
-                           {"eventfd_rtt_us", spread(eventfd)},
+                           {"bare_wake_us", spread(wake_us)},
                            {"shutdown_ms", spread(end_ms)},
                            {"shutdown_beyond_pages_ms", spread(beyond_free_ms)}});
   }
@@ -132,19 +142,16 @@ Report startup(const Options& options) {
     cases.push_back({workers, FEEDLANE_START_FORK, "fork"});
     cases.push_back({workers, FEEDLANE_START_SPAWN, "spawn"});
   }
-  Figure eventfd;
-  for (int round = -1; round < options.rounds; round++) {
-    const double us = bare_round_trip();
-    if (round >= 0) eventfd.add(us);
-    for (Case& c : cases) c.measure(us, round >= 0);
-  }
+  for (int round = -1; round < options.rounds; round++)
+    for (Case& c : cases) c.measure(round >= 0);
   if (!options.json) {
-    fmt::print("arena of 64 MiB; a bare eventfd there and back to a sleeping process: {} us\n\n", cell(eventfd));
+    fmt::print(
+        "arena of 64 MiB; a bare wake: an eventfd for each sleeping process, and a line back from the first\n\n");
     fmt::print("{:>8} {:>6} {:>10} {:>26} {:>10} {:>26} {:>8} {:>26}\n", "workers", "mode", "first, ms",
-               "beyond its pages", "epoch, us", "over eventfd", "end, ms", "beyond its pages");
+               "beyond its pages", "epoch, us", "over a bare wake", "end, ms", "beyond its pages");
   }
   Report report;
-  for (const Case& c : cases) c.tell(options, eventfd, report);
+  for (const Case& c : cases) c.tell(options, report);
   return report;
 }
 
