@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feedlane beside torch's DataLoader, by turns in one run: handing over batches, start-up, and a folder of JPEGs.
 
-torch's at its best: persistent forked workers, no collating, and a worker makes its batch by one copy straight into torch's
-shared memory, as its default collate does; the number of workers and the prefetch factor that a search over both finds
-fastest for that size. Feedlane runs with the same ones, through the C API by `feedlane bench`; nobody pins a processor.
+torch's at its best: persistent forked workers, no collating, and for that size the fastest of a search over the way of a batch,
+the number of workers and the prefetch factor. The ways: `tensors`, which a worker makes by one copy straight into torch's shared
+memory, as its default collate does; `arrays` and `bytes`, which go through its pipe. Feedlane runs with the same workers and
+prefetch factor, through the C API by `feedlane bench`; nobody pins a processor.
 Either trainer reads a byte of every page. examples/python/compare_torch.py has Python on both sides.
 
 The pictures are parts of photographs (photographs.py), or, where these can't be had, drawn (`image_folder --generate`). They are
@@ -28,10 +29,11 @@ import time
 import photographs
 
 try:
+    import numpy as np
     import torch
     import torch.utils.data
 except ImportError:
-    print("skipped: there is no torch for", sys.executable)
+    print("skipped: torch or numpy is missing for", sys.executable)
     sys.exit(77)
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -45,27 +47,39 @@ PAGE = 4096
 # ---- torch's side ----
 
 class Copies(torch.utils.data.Dataset):
-    """Batches of `size` bytes, each copied from memory of the worker's own into torch's shared memory."""
+    """Batches of `size` bytes, each a copy of memory that the worker has written."""
 
-    def __init__(self, size, batches):
-        self.size, self.batches, self.source = size, batches, None
+    def __init__(self, way, size, batches):
+        self.way, self.size, self.batches, self.source = way, size, batches, None
 
     def __len__(self):
         return self.batches
 
     def __getitem__(self, index):
         if self.source is None:
-            self.source = torch.ones(self.size, dtype=torch.uint8)
+            self.source = {"tensors": torch.ones(self.size, dtype=torch.uint8), "arrays": np.ones(self.size, np.uint8),
+                           "bytes": b"\1" * self.size}[self.way]
+        if self.way != "tensors":
+            return self.source  # pickling copies it
         out = torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(self.size))
         return out.copy_(self.source)
 
 
-def torch_loader(size, batches, workers, prefetch=2):
-    return torch.utils.data.DataLoader(Copies(size, batches), batch_size=None, num_workers=workers, prefetch_factor=prefetch,
-                                       persistent_workers=True, multiprocessing_context="fork")
+WAYS = ("tensors", "arrays", "bytes")
+
+
+def as_it_is(sample):
+    return sample
+
+
+def torch_loader(way, size, batches, workers, prefetch=2):
+    return torch.utils.data.DataLoader(Copies(way, size, batches), batch_size=None, num_workers=workers, prefetch_factor=prefetch,
+                                       persistent_workers=True, multiprocessing_context="fork", collate_fn=as_it_is)
 
 
 def touch(batch):
+    if isinstance(batch, bytes):
+        batch = np.frombuffer(batch, np.uint8)
     return batch[::PAGE].sum()
 
 
@@ -88,7 +102,7 @@ def torch_start(workers):
     for _ in range(2):
         time.sleep(0.01)
         began = clock()
-        loader = loader or torch_loader(PAGE, 8, workers)
+        loader = loader or torch_loader("tensors", PAGE, 8, workers)
         batches = iter(loader)
         touch(next(batches))
         times.append(clock() - began)
@@ -152,27 +166,27 @@ class Group:
         self.rows, self.ratios = [], {}
 
 
-def settings(size, searched):
-    return [(workers, prefetch) for workers in searched["workers"] for prefetch in searched["prefetch"]
+def settings(size, searched, ways):
+    return [(way, workers, prefetch) for way in ways for workers in searched["workers"] for prefetch in searched["prefetch"]
             if prefetch == min(searched["prefetch"]) or size * workers * prefetch <= IN_FLIGHT]
 
 
-def search(size, rate_of, searched):
-    """The fastest of the settings, and what all of them said."""
-    found = {setting: rate_of(*setting) for setting in settings(size, searched)}
+def search(size, rate_of, searched, ways):
+    """The fastest of the settings, and the rates of all."""
+    found = {setting: rate_of(*setting) for setting in settings(size, searched, ways)}
     best = max(found, key=found.get)
-    return best, [{"workers": w, "prefetch": p, "batches_s": rate} for (w, p), rate in found.items()]
+    return best, [{"way": way, "workers": w, "prefetch": p, "batches_s": rate} for (way, w, p), rate in found.items()]
 
 
 def measure_handoff(feedlane, group, chosen, say):
     searched = {"workers": (1, 2), "prefetch": (2, 8)} if chosen.quick else SEARCHED
-    say(f"\n{'batch':>8} {'workers':>8} {'prefetch':>9} {'torch/s':>24} {'feedlane/s':>26} {'ratio':>24}   feedlane's own best")
+    say(f"\n{'batch':>8} {'torch by':>8} {'workers':>8} {'prefetch':>9} {'torch/s':>24} {'feedlane/s':>26} {'ratio':>24}   feedlane's own best")
     for size, batches in (QUICK if chosen.quick else SIZES).items():
-        (workers, prefetch), tried = search(
-            size, lambda w, p, size=size, n=max(batches // 4, 5): torch_rate(torch_loader(size, n, w, p)), searched)
-        our_best, our_tried = ((workers, prefetch), []) if chosen.quick else search(
-            size, lambda w, p, size=size: feedlane.rate(size, w, p), searched)
-        loader = torch_loader(size, batches, workers, prefetch)
+        (way, workers, prefetch), tried = search(
+            size, lambda way, w, p, size=size, n=max(batches // 4, 5): torch_rate(torch_loader(way, size, n, w, p)), searched, WAYS)
+        (_, *our_best), our_tried = ((way, workers, prefetch), []) if chosen.quick else search(
+            size, lambda _, w, p, size=size: feedlane.rate(size, w, p), searched, ["slots"])
+        loader = torch_loader(way, size, batches, workers, prefetch)
         torch_rate(loader)  # the first epoch starts the workers
         theirs, ours = [], []
         for _ in range(chosen.rounds):
@@ -182,10 +196,10 @@ def measure_handoff(feedlane, group, chosen, say):
         ratio = spread(ratios(ours, theirs))
         group.ratios[f"torch.{size}.over_best"] = ratio
         best = max((row["batches_s"] for row in our_tried), default=None)
-        group.rows.append({"bytes": size, "workers": workers, "prefetch": prefetch, "torch_batches_s": spread(theirs),
+        group.rows.append({"bytes": size, "way": way, "workers": workers, "prefetch": prefetch, "torch_batches_s": spread(theirs),
                            "feedlane_batches_s": spread(ours), "ratio": ratio, "torch_searched": tried,
                            "feedlane_searched": our_tried, "feedlane_best": [*our_best, best]})
-        say(f"{name_of(size):>8} {workers:>8} {prefetch:>9} {cell(theirs):>24} {cell(ours):>26} {cell(ratio['rounds']):>24}   "
+        say(f"{name_of(size):>8} {way:>8} {workers:>8} {prefetch:>9} {cell(theirs):>24} {cell(ours):>26} {cell(ratio['rounds']):>24}   "
             + (f"{best:.4g} ({our_best[0]} workers, prefetch {our_best[1]})" if best else "-"))
 
 

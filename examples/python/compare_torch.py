@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches a second by torch's DataLoader and by Feedlane's Loader over the same data set, Python on both sides, alternating in
-one process: the same workers, prefetch factor and collating, kept workers, the first epoch of each left out. What is measured is
-the way of a batch: a sample is an array that is there, which the data set returns one by one (__getitem__) or as a list of a
-batch's (__getitems__). The processor time a batch is the trainer's, all its threads, and that of all workers.
+one process: the same workers and prefetch factor, kept workers, the first epoch of each left out.
+
+A sample is an array of random bytes out of a pool of up to 128 MiB that each worker writes before the first epoch. The data set
+returns samples one by one (__getitem__) or a batch's as a list (__getitems__), so what is measured is collating and the way of a
+batch. Both loops read a byte of every page of every batch; the sums over an epoch must be equal. torch's loader hands batches over
+in the way that a search finds fastest for that size and number of workers: as tensors (its default collating), as one array by
+np.stack, or as one bytes object; the two go through its pipe. The processor time per batch is the trainer's, all its threads, and
+that of all workers.
 
 With --command, between the two: the same bytes by a data set in C, from `feedlane bench handoff`.
 
@@ -29,24 +34,50 @@ SIZES = {4 << 10: 5000, 64 << 10: 5000, 1 << 20: 1000, 16 << 20: 60}
 QUICK = {4 << 10: 200, 64 << 10: 200, 1 << 20: 100, 16 << 20: 16}
 
 
+POOL = 128 << 20  # bytes of different samples in each worker: more than a processor's caches
+PAGE = 4096
+
+
 class Ready:
-    """Samples of `size` bytes that cost nothing to make."""
+    """Samples of `size` bytes that were written before. The pool is made by each worker at its first sample."""
 
     def __init__(self, samples, size):
-        self.samples, self.sample = samples, np.zeros(size, np.uint8)
+        self.samples, self.size, self.pool = samples, size, None
 
     def __len__(self):
         return self.samples
 
     def __getitem__(self, i):
-        return self.sample
+        if self.pool is None:
+            rows = min(self.samples, POOL // self.size)
+            self.pool = np.random.default_rng(7).integers(0, 256, (rows, self.size), np.uint8)
+        return self.pool[i % len(self.pool)]
 
 
 class ReadyAtOnce(Ready):
     """The same, asked for a batch's samples at once."""
 
     def __getitems__(self, indices):
-        return [self.sample] * len(indices)
+        return [self[i] for i in indices]
+
+
+def as_array(samples):
+    return np.stack(samples)
+
+
+def as_bytes(samples):
+    return b"".join(samples)
+
+
+# Ways of a batch through torch's loader: its collate_fn, None for the default.
+WAYS = {"tensors": None, "arrays": as_array, "bytes": as_bytes}
+
+
+def look(batch):
+    """Reads a byte of every page."""
+    if isinstance(batch, bytes):
+        batch = np.frombuffer(batch, np.uint8)
+    return int(batch.reshape(-1)[::PAGE].sum())
 
 
 def processor_s(pids):
@@ -56,14 +87,14 @@ def processor_s(pids):
 
 
 def epoch(loader, pids):
-    """Batches a second; microseconds of processor a batch in the trainer and in the workers."""
-    batches, workers = 0, processor_s(pids)
+    """Batches a second; microseconds of processor a batch in the trainer and in the workers; the sum of the bytes that were read."""
+    batches, sum_of_bytes, workers = 0, 0, processor_s(pids)
     trainer, began = time.process_time(), time.perf_counter()
     for batch in loader:
-        batch[0, 0].item()
+        sum_of_bytes += look(batch)
         batches += 1
     lasted, trainer = time.perf_counter() - began, time.process_time() - trainer
-    return batches / lasted, 1e6 * trainer / batches, 1e6 * (processor_s(pids) - workers) / batches
+    return batches / lasted, 1e6 * trainer / batches, 1e6 * (processor_s(pids) - workers) / batches, sum_of_bytes
 
 
 def c_rate(command, size, workers):
@@ -86,10 +117,22 @@ def machine(torch):
             "python": sys.version.split()[0]}
 
 
+def best_way(torch, kind, size, batches, arguments):
+    """The fastest of WAYS, by the second of two short epochs, and the batches per second of each."""
+    found = {}
+    for way, collate in WAYS.items():
+        loader = torch.utils.data.DataLoader(kind(max(batches // 4, 8) * ROWS, size // ROWS), collate_fn=collate, **arguments)
+        epoch(loader, [])
+        found[way] = epoch(loader, [])[0]
+        del loader  # ends its workers
+    return max(found, key=found.get), found
+
+
 def measure(torch, kind, size, batches, workers, rounds, command):
     dataset = kind(batches * ROWS, size // ROWS)
     arguments = dict(batch_size=ROWS, num_workers=workers, persistent_workers=True, prefetch_factor=PREFETCH)
-    theirs = torch.utils.data.DataLoader(dataset, **arguments)
+    way, tried = best_way(torch, kind, size, batches, arguments)
+    theirs = torch.utils.data.DataLoader(dataset, collate_fn=WAYS[way], **arguments)
     found = []
     with feedlane.Loader(dataset, tensors="torch", **arguments) as ours:
         for number in range(rounds + 1):
@@ -100,7 +143,10 @@ def measure(torch, kind, size, batches, workers, rounds, command):
                 continue
             c = c_rate(command, size, workers) if command else None
             found.append((epoch(theirs, pids[0]), c, epoch(ours, pids[1])))
-    row = {"bytes": size, "workers": workers, "prefetch": PREFETCH, "at_once": kind is ReadyAtOnce,
+            if found[-1][0][3] != found[-1][2][3]:
+                sys.exit("compare_torch.py: the loaders' batches have different bytes")
+    row = {"bytes": size, "workers": workers, "prefetch": PREFETCH, "at_once": kind is ReadyAtOnce, "torch_way": way,
+           "torch_searched": tried,
            "torch_batches_s": spread([their[0] for their, _, _ in found]),
            "feedlane_batches_s": spread([our[0] for _, _, our in found]),
            "torch_trainer_us": spread([their[1] for their, _, _ in found]),
@@ -115,8 +161,8 @@ def measure(torch, kind, size, batches, workers, rounds, command):
 
 
 def show(row):
-    m = {name: value["median"] for name, value in row.items() if isinstance(value, dict)}
-    print(f"{row['bytes']:>9} {row['workers']:>7} {'at once' if row['at_once'] else 'each':>8} {m['torch_batches_s']:8.0f} "
+    m = {name: value["median"] for name, value in row.items() if isinstance(value, dict) and "median" in value}
+    print(f"{row['bytes']:>9} {row['workers']:>7} {'at once' if row['at_once'] else 'each':>8} {row['torch_way']:>8} {m['torch_batches_s']:8.0f} "
           f"{m['feedlane_batches_s']:10.0f} {m['ratio']:6.2f} {m['torch_trainer_us']:7.1f} {m['feedlane_trainer_us']:7.1f} "
           f"{m['torch_workers_us']:7.1f} {m['feedlane_workers_us']:7.1f}"
           + (f" {m['ratio_to_c']:7.2f}" if "ratio_to_c" in m else ""))
@@ -140,7 +186,7 @@ def main():
     if not chosen.json:
         print(f"torch {torch.__version__}, numpy {np.__version__}, prefetch {PREFETCH}, medians of {chosen.rounds} rounds; "
               f"us: of a processor, a batch")
-        print(f"{'bytes':>9} {'workers':>7} {'samples':>8} {'torch/s':>8} {'feedlane/s':>10} {'ratio':>6} {'trainer us':>15} "
+        print(f"{'bytes':>9} {'workers':>7} {'samples':>8} {'torch by':>8} {'torch/s':>8} {'feedlane/s':>10} {'ratio':>6} {'trainer us':>15} "
               f"{'workers us':>15}" + "  over C" * bool(chosen.command))
     for size, batches in (QUICK if chosen.quick else SIZES).items():
         if chosen.bytes and size not in chosen.bytes:

@@ -24,7 +24,8 @@ for row in handoff:
     assert abs(ours[0] / theirs[0] / row["ratio"]["median"] - 1) < 0.01, row
     assert row["ratio"] == group["ratios"][f"torch.{row['bytes']}.over_best"]
     best = max(row["torch_searched"], key=lambda tried: tried["batches_s"])
-    assert (best["workers"], best["prefetch"]) == (row["workers"], row["prefetch"]), "both run with what is torch's best"
+    assert (best["workers"], best["prefetch"], best["way"]) == (row["workers"], row["prefetch"], row["way"]), "both run with torch's best"
+    assert {tried["way"] for tried in row["torch_searched"]} == {"tensors", "arrays", "bytes"}
 assert [row["workers"] for row in startup] == [1, 2]
 for row in startup:
     for name in ("first_batch_ms", "new_epoch_ms", "end_ms"):
