@@ -76,7 +76,7 @@ ROOMS = ("lib", "include", "capi", "tools", "examples", "tests")
 SOURCES = (".hpp", ".h", ".cpp", ".c", ".py", ".rs", ".sh")
 COMMANDS = (
     "tools/quickstart", "tools/check", "tools/try-bare", "tools/deb", "tools/get-julia", "tools/reference", "tools/abi-dump", "tools/fuzz",
-    "tools/gpu",
+    "tools/gpu", "tools/try-frameworks",
     ".ci/run",
 )
 

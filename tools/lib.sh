@@ -199,6 +199,14 @@ want_packages() {
   ((${#there[@]} == 0)) || need_packages "${there[@]}" || say "  going on without them: tests that need them are skipped"
 }
 
+# ---- packages of PyPI -------------------------------------------------------------------------------------------------
+
+# torch_of_pypi DIR: a virtual environment with the newest torch, some 3 GB, most of it for GPUs that need not be there.
+torch_of_pypi() {
+  if [[ ! -x $1/bin/python3 ]]; then python3 -m venv "$1" || return 1; fi
+  "$1/bin/python3" -c 'import torch, numpy, PIL' 2>/dev/null || "$1/bin/pip" install -q torch numpy pillow
+}
+
 # ---- build directories -----------------------------------------------------------------------------------------------
 
 # With ccache, a clean build takes a fraction of the time. Sources are named relative to the build directory, so a clone in another
