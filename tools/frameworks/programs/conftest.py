@@ -25,7 +25,7 @@ def digest(*parts):
                 add(value)
         elif isinstance(part, torch.Tensor):
             found.update(f"{type(part).__name__}{part.dtype}{tuple(part.shape)}{part.stride()}{part.requires_grad}".encode())
-            plain = part.detach().as_subclass(torch.Tensor).reshape(-1).clone()
+            plain = torch.empty(part.numel(), dtype=part.dtype).copy_(part.detach().as_subclass(torch.Tensor).reshape(-1))
             found.update(plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
         elif isinstance(part, np.ndarray):
             found.update(f"{part.dtype}{part.shape}".encode() + np.ascontiguousarray(part).tobytes())
