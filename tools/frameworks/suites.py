@@ -2,7 +2,7 @@
 """What tools/try-frameworks runs: for each framework the package whose version is shown, the cases, and known differences.
 
 A suite's cases are the files of the framework's own tests that make a data loader (from the sdist of its PyPI package, or from a
-checkout that --checkout names, where the sdist has no tests) and a program of programs/."""
+checkout that --checkout names, where the sdist has none that run) and a program of programs/."""
 import dataclasses
 import fnmatch
 
@@ -42,7 +42,7 @@ SUITES = (
           tests=("tests/ignite/engine/test_deterministic.py", "tests/ignite/engine/test_custom_events.py", "tests/ignite/engine/test_engine.py",
                  "tests/ignite/handlers/test_lr_finder.py"),
           arguments=("-k", "not distrib and not gloo and not nccl and not hvd and not xla")),
-    Suite("webdataset", "webdataset", sdist=True, tests=("tests/test_loaders.py", "tests/test_pipeline.py", "tests/test_shuffles.py"),
+    Suite("webdataset", "webdataset", tests=("tests/test_loaders.py", "tests/test_pipeline.py", "tests/test_shuffles.py"),
           arguments=("-k", "not download and not http and not gopen")),
     Suite("timm", "timm", sdist=True,
           tests=("tests/test_data.py", "tests/test_naflex_dataset.py", "tests/test_scheduled_sampler.py")),
