@@ -19,7 +19,8 @@ namespace {
 }
 
 void write_and_sync(const std::string& path, std::span<const char> bytes) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  (void)unlink(path.c_str());  // what a failure has left, or a link that somebody has put there
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) fail(path, "can't be written");
   size_t written = 0;
   ssize_t n = 0;

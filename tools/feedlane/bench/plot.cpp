@@ -6,7 +6,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "../observe/output_file.hpp"
 #include "measure.hpp"
 
 namespace bench {
@@ -23,6 +28,24 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+bool draw_with_gnuplot(const Plot& plot, const std::string& file) {
+  std::FILE* gnuplot = ::popen("gnuplot", "w");
+  if (gnuplot == nullptr) fail("gnuplot can't be started");
+  fmt::print(gnuplot,
+             "set terminal svg size 840,520 background rgb 'white' noenhanced\n"
+             "set output {}\nset title {}\nset xlabel {}\nset ylabel {}\n"
+             "set logscale x 4\nset logscale y\nset format x '%.0b %BB'\nset key below\nset grid\nplot",
+             quoted(file), quoted(plot.title), quoted(plot.x), quoted(plot.y));
+  for (std::size_t i = 0; i < plot.curves.size(); i++)
+    fmt::print(gnuplot, "{} '-' with linespoints title {}", i == 0 ? "" : ",", quoted(plot.curves[i].name));
+  fmt::print(gnuplot, "\n");
+  for (const Plot::Curve& c : plot.curves) {
+    for (const auto& [px, py] : c.points) fmt::print(gnuplot, "{} {}\n", px, py);
+    fmt::print(gnuplot, "e\n");
+  }
+  return ::pclose(gnuplot) == 0;
+}
+
 }  // namespace
 
 void Plot::add(const std::string& name, double x_value, double y_value) {
@@ -32,21 +55,19 @@ void Plot::add(const std::string& name, double x_value, double y_value) {
 }
 
 void Plot::draw(const std::string& file) const {
-  std::FILE* gnuplot = ::popen("gnuplot", "w");
-  if (gnuplot == nullptr) fail("gnuplot can't be started");
-  fmt::print(gnuplot,
-             "set terminal svg size 840,520 background rgb 'white' noenhanced\n"
-             "set output {}\nset title {}\nset xlabel {}\nset ylabel {}\n"
-             "set logscale x 4\nset logscale y\nset format x '%.0b %BB'\nset key below\nset grid\nplot",
-             quoted(file), quoted(title), quoted(x), quoted(y));
-  for (std::size_t i = 0; i < curves.size(); i++)
-    fmt::print(gnuplot, "{} '-' with linespoints title {}", i == 0 ? "" : ",", quoted(curves[i].name));
-  fmt::print(gnuplot, "\n");
-  for (const Curve& c : curves) {
-    for (const auto& [px, py] : c.points) fmt::print(gnuplot, "{} {}\n", px, py);
-    fmt::print(gnuplot, "e\n");
-  }
-  if (::pclose(gnuplot) != 0) fail("gnuplot drew no picture; is it installed (gnuplot-nox)?");
+  observe::OutputFile output(file);
+  if (!output.create()) fail("no picture is drawn");
+  // gnuplot would follow a link in the place of the file: it draws in a folder of this process.
+  std::string folder = (std::filesystem::temp_directory_path() / "feedlane-plot-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) fail("no folder for the picture can be made");
+  const std::string drawn = folder + "/plot.svg";
+  const bool is_drawn = draw_with_gnuplot(*this, drawn);
+  std::ifstream in(drawn, std::ios::binary);
+  const std::string picture{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  if (!is_drawn || picture.empty()) fail("gnuplot drew no picture; is it installed (gnuplot-nox)?");
+  if (!output.put(picture)) fail("no picture is drawn");
 }
 
 }  // namespace bench
