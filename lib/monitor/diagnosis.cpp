@@ -119,11 +119,12 @@ class Interval {
   feedlane_diagnosis inline_bound() {
     if (exposed_share() < small_share) return trainer_bound();
     if (trainer_delay() >= held_up_share * exposed_share())
-      return tell(FEEDLANE_BOUND_PROCESSORS,
-                  text_of("the processors: the data set runs in the thread that calls next, for %.0f %% of the time, and "
-                          "that thread waited for a processor for %.0f %%",
-                          percent(exposed_share()), percent(trainer_delay())),
-                  more_processors);
+      return tell(
+          FEEDLANE_BOUND_PROCESSORS,
+          text_of("the processors: the data set runs in the thread that calls next, for %.0f %% of the time, and "
+                  "that thread waited for a processor for %.0f %%",
+                  percent(exposed_share()), percent(trainer_delay())),
+          more_processors);
     return tell(FEEDLANE_BOUND_DATA,
                 text_of("the data set: it runs in the thread that calls next, for %.0f %% of the time",
                         percent(exposed_share())),
@@ -307,9 +308,10 @@ class Interval {
                       percent(worker_delay()), percent(trainer_delay()));
     else text += "; for how long they waited for a processor is not known";
     (void)tell(FEEDLANE_BOUND_PROCESSORS, text,
-               are_held_up ? more_processors
-                           : "see what else runs on these processors; if batches are small, larger ones: most of the time "
-                             "goes into handing them over");
+               are_held_up
+                   ? more_processors
+                   : "see what else runs on these processors; if batches are small, larger ones: most of the time "
+                     "goes into handing them over");
     return true;
   }
 

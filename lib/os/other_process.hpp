@@ -22,8 +22,8 @@ struct OpenFile {
 Status list_open_files(std::int64_t pid, std::string_view prefix, std::vector<OpenFile>& out, Error& error);
 
 // A descriptor of this process for the same memory, read-only. OK with an invalid one: the descriptor is closed by now, may not be
-// opened, is no shared memory, whatever its name says, or is of huge pages, which a reader could be killed for. E_OS: this process or the system has no descriptor or memory left, so
-// nothing is known of the file. Doesn't block.
+// opened, is no shared memory, whatever its name says, or is of huge pages, which a reader could be killed for. E_OS: this process or
+// the system has no descriptor or memory left, so nothing is known of the file. Doesn't block.
 Status open_again(std::int64_t pid, int number, Fd& out, Error& error);
 
 // Whether the process has begun to exit, or is gone. True also where /proc doesn't show it.

@@ -27,7 +27,9 @@ using namespace feedlane::shm;
 
 // What a terminal obeys, or a reader of text, JSON or labels might: ESC, BEL, CR, C1 controls, quotes, a mark that turns the
 // direction of writing around, and a byte that is not UTF-8.
-constexpr const char* evil_name = "\x1b]0;owned\x07\x1b[31m\xc2\x9b""32m\"\\\n# EOF\r\xff\xe2\x80\xae";
+constexpr const char* evil_name =
+    "\x1b]0;owned\x07\x1b[31m\xc2\x9b"
+    "32m\"\\\n# EOF\r\xff\xe2\x80\xae";
 
 [[noreturn]] void fail(const char* what) {
   std::perror(what);
@@ -179,6 +181,7 @@ int main(int count, char** arguments) {
   Fake fake = make_fake(g, kind == "evil_name" ? evil_name : "hostile", kind != "no_memory");
   if (kind == "many_slots" || kind == "many_workers" || kind == "no_memory") pretend_work(fake);
   if (kind == "ones") fill_with_ones(fake);
-  if (g.trace_records != 0) fake.in_control<TraceHead>(fake.plan.trace_head)->written = kind == "endless_trace" ? UINT64_MAX : 1500;
+  if (g.trace_records != 0)
+    fake.in_control<TraceHead>(fake.plan.trace_head)->written = kind == "endless_trace" ? UINT64_MAX : 1500;
   live(kind == "racing_trace" ? &fake : nullptr);
 }

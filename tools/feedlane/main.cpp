@@ -48,7 +48,9 @@ std::size_t distance_between(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); i++) {
     for (std::size_t k = 0; k <= b.size(); k++) {
-      d[i][k] = i == 0 || k == 0 ? i + k : std::min({d[i - 1][k] + 1, d[i][k - 1] + 1, d[i - 1][k - 1] + (a[i - 1] != b[k - 1])});
+      d[i][k] = i == 0 || k == 0
+                    ? i + k
+                    : std::min({d[i - 1][k] + 1, d[i][k - 1] + 1, d[i - 1][k - 1] + (a[i - 1] != b[k - 1])});
       if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
         d[i][k] = std::min(d[i][k], d[i - 2][k - 2] + 1);
     }

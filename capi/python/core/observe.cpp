@@ -142,15 +142,18 @@ PyObject* get_info(PyObject* self, feedlane_loader* handle) {
 
 PyObject* get_timings(PyObject* self, PyObject* worker) {
   using Timings = feedlane_timings;
-  static const Member<Timings> members[] = {
-      member_of<&Timings::exposed>("exposed"), member_of<&Timings::start>("start"), member_of<&Timings::queue>("queue"),
-      member_of<&Timings::work>("work"),       member_of<&Timings::ready>("ready"), member_of<&Timings::hold>("hold"),
-      member_of<&Timings::exposed_percentiles>("exposed_percentiles"),
-      member_of<&Timings::start_percentiles>("start_percentiles"),
-      member_of<&Timings::queue_percentiles>("queue_percentiles"),
-      member_of<&Timings::work_percentiles>("work_percentiles"),
-      member_of<&Timings::ready_percentiles>("ready_percentiles"),
-      member_of<&Timings::hold_percentiles>("hold_percentiles")};
+  static const Member<Timings> members[] = {member_of<&Timings::exposed>("exposed"),
+                                            member_of<&Timings::start>("start"),
+                                            member_of<&Timings::queue>("queue"),
+                                            member_of<&Timings::work>("work"),
+                                            member_of<&Timings::ready>("ready"),
+                                            member_of<&Timings::hold>("hold"),
+                                            member_of<&Timings::exposed_percentiles>("exposed_percentiles"),
+                                            member_of<&Timings::start_percentiles>("start_percentiles"),
+                                            member_of<&Timings::queue_percentiles>("queue_percentiles"),
+                                            member_of<&Timings::work_percentiles>("work_percentiles"),
+                                            member_of<&Timings::ready_percentiles>("ready_percentiles"),
+                                            member_of<&Timings::hold_percentiles>("hold_percentiles")};
   return of_worker<Timings>(self, worker, members, feedlane_loader_get_timings);
 }
 

@@ -167,7 +167,8 @@ TEST_CASE("a bucket of a histogram is an eighth of a power of two wide, and a pe
     CHECK(bucket_of(bucket_start(b)) == b);
     CHECK(bucket_of(bucket_start(b + 1) - 1) == b);
   }
-  for (const std::uint64_t ns : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{36'000'000}, std::uint64_t{320'000'000}}) {
+  for (const std::uint64_t ns :
+       {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{36'000'000}, std::uint64_t{320'000'000}}) {
     CAPTURE(ns);
     shm::Histogram histogram{};
     for (int i = 0; i < 1000; i++) observe(histogram, ns);

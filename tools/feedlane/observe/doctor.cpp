@@ -35,7 +35,8 @@ Demand demand_of(const std::vector<LoaderReport>& loaders) {
     demand.is_short_of_processors = demand.is_short_of_processors || r.diagnosis.bound == FEEDLANE_BOUND_PROCESSORS;
     // Not the size of the segment: most of a slot may be address space without memory.
     const std::uint64_t memory = r.stats.reserved_bytes - std::min(r.stats.reserved_bytes, r.stats.control_bytes);
-    if (memory >= worth_huge_pages && r.stats.huge_bytes == 0) demand.small_pages = std::max(demand.small_pages, memory);
+    if (memory >= worth_huge_pages && r.stats.huge_bytes == 0)
+      demand.small_pages = std::max(demand.small_pages, memory);
   }
   return demand;
 }
@@ -108,8 +109,10 @@ int run(const Options& options) {
 
 void add_doctor(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("doctor", "Check the machine and your running loaders, and say what to change");
-  add_pid(*command, options->pid, "Check only this process's loaders (default: those of all your processes; root: all users')");
+  CLI::App* command =
+      app.add_subcommand("doctor", "Check the machine and your running loaders, and say what to change");
+  add_pid(*command, options->pid,
+          "Check only this process's loaders (default: those of all your processes; root: all users')");
   command->add_option("--seconds", options->seconds, "Watch loaders for this many seconds (default: 2)")
       ->check(seconds_between(0.1, 3600))
       ->type_name("S");

@@ -32,10 +32,10 @@ struct Check {
 // What the loaders that run need of the machine, all together.
 struct Demand {
   std::int64_t workers = 0;
-  std::uint64_t data_bytes = 0;    // the largest data segment
-  std::uint64_t small_pages = 0;   // the most memory of a data segment that could have huge pages and has none
-  std::uint64_t throttled_ns = 0;  // for how long the processor quota held the process back
-  std::uint64_t interval_ns = 0;   // in this time; 0: not measured
+  std::uint64_t data_bytes = 0;         // the largest data segment
+  std::uint64_t small_pages = 0;        // the most memory of a data segment that could have huge pages and has none
+  std::uint64_t throttled_ns = 0;       // for how long the processor quota held the process back
+  std::uint64_t interval_ns = 0;        // in this time; 0: not measured
   bool is_short_of_processors = false;  // some loader is bound by them
 };
 

@@ -255,8 +255,8 @@ void examine_held(LoaderReport& r) {
   std::uint64_t count = 0;
   const feedlane_batch_record* oldest = nullptr;
   for (const feedlane_batch_record& b : r.held) {
-    const bool is_old =
-        b.epoch < r.info.epoch || is_far_behind(b.batch, r.info.batch, many) || r.diagnosis.bound == FEEDLANE_BOUND_SLOTS;
+    const bool is_old = b.epoch < r.info.epoch || is_far_behind(b.batch, r.info.batch, many) ||
+                        r.diagnosis.bound == FEEDLANE_BOUND_SLOTS;
     const std::uint64_t held = r.at_ns - std::min(r.at_ns, b.yielded_ns);
     if (!is_old || held < second) continue;
     count++;

@@ -178,9 +178,10 @@ int write_metrics(const Options& options) {
   if (search.is_short || (options.pid != 0 && search.loaders.empty())) return 1;  // it was said why
   Metrics all;
   if (options.pid == 0)
-    all.add({"skipped_processes", Kind::gauge, "",
-             "Processes with a loader or ring that cannot be read, or with too many to look at: named on standard error."},
-            {}, search.unreadable.size());
+    all.add(
+        {"skipped_processes", Kind::gauge, "",
+         "Processes with a loader or ring that cannot be read, or with too many to look at: named on standard error."},
+        {}, search.unreadable.size());
   for (const Found& found : search.loaders) add_loader(all, found);
   const std::string text = all.text(form_of(options));
   if (is_to_file) {
@@ -200,14 +201,16 @@ void add_metrics(CLI::App& app, int& exit_status) {
   add_pid(*command, options->pid, "Print only this process's (default: all of your processes'; root: all users')");
   command->add_option("-o,--output", options->file, "Write this file, replaced at once (default: standard output)")
       ->type_name("FILE");
-  command->add_option("--format", options->format,
-                      "Print openmetrics (1.0) or prometheus (text format 0.0.4) (default: openmetrics; prometheus for a "
-                      "FILE named *.prom)")
+  command
+      ->add_option("--format", options->format,
+                   "Print openmetrics (1.0) or prometheus (text format 0.0.4) (default: openmetrics; prometheus for a "
+                   "FILE named *.prom)")
       ->check(CLI::IsMember({"openmetrics", "prometheus"}));
   command->add_flag("--json", options->json, "Print one JSON value instead")->excludes("--format");
   command->callback([options, &exit_status] { exit_status = write_metrics(*options); });
   command->footer(
-      "node_exporter's textfile collector reads files named *.prom in the Prometheus text format. Run this command from a "
+      "node_exporter's textfile collector reads files named *.prom in the Prometheus text format. Run this command "
+      "from a "
       "timer.");
 }
 

@@ -38,7 +38,8 @@ std::int64_t parent_of(std::int64_t pid) {
 
 std::vector<std::int64_t> ancestors_of(std::int64_t pid) {
   std::vector<std::int64_t> all;
-  while (pid > 1 && all.size() < 1000) all.push_back(pid = parent_of(pid));  // one that ends meanwhile gets another parent
+  while (pid > 1 && all.size() < 1000)
+    all.push_back(pid = parent_of(pid));  // one that ends meanwhile gets another parent
   return all;
 }
 
@@ -49,7 +50,8 @@ struct Held {
 
 void add_rings_of(std::int64_t pid, bool is_chosen, std::vector<Held>& all, std::vector<Unreadable>& unreadable) {
   const Survey seen = survey(pid, is_chosen);
-  const bool is_told = std::any_of(unreadable.begin(), unreadable.end(), [&](const Unreadable& u) { return u.pid == pid; });
+  const bool is_told =
+      std::any_of(unreadable.begin(), unreadable.end(), [&](const Unreadable& u) { return u.pid == pid; });
   if (seen.refusal.code() != 0 && !is_told) unreadable.push_back({pid, program_of(pid), seen.refusal});
   if (seen.refusal.code() != 0 || (seen.is_known && seen.rings.empty())) return;
   for (std::size_t nth = 0; !seen.is_known || nth <= seen.rings.size(); nth++) {

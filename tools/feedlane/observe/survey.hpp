@@ -25,7 +25,8 @@ using FileId = std::pair<dev_t, ino_t>;
 // What one pass over a process's descriptors finds.
 struct Survey {
   bool is_known = false;  // false: the descriptors cannot be read
-  std::vector<FileId> loaders;  // control segments, each once, in the order of their first descriptors: that of the library
+  std::vector<FileId>
+      loaders;  // control segments, each once, in the order of their first descriptors: that of the library
   std::vector<FileId> rings;
   // The code is 0, or E_LIMIT: there are more descriptors, loaders or rings than a trainer has, and none is to be opened. Any
   // process can pretend to have any number, and to open one takes a pass over all descriptors.

@@ -97,15 +97,13 @@ bool Top::find(int& status) {
   if (is_gone && !watch_.has_seen_one()) say("{}", watch_.error().what());
   if (is_gone || options_.no_wait || (options_.pid != 0 && watch_.has_seen_one())) {
     const bool was_said = is_gone || watch_.has_seen_one();
-    if (!was_said && options_.pid == 0 && !watch_.has_told())
-      say("no process of this user has a loader");
+    if (!was_said && options_.pid == 0 && !watch_.has_told()) say("no process of this user has a loader");
     if (!was_said && options_.pid != 0) say("process {} has no loader", options_.pid);
     status = watch_.has_seen_one() ? 0 : 1;
     return false;
   }
   if (!std::exchange(has_said_waiting_, true)) {
-    if (options_.pid == 0)
-      say("no process of this user has a loader that can be read: waiting for one");
+    if (options_.pid == 0) say("no process of this user has a loader that can be read: waiting for one");
     else say("process {} has no loader yet: waiting for one", options_.pid);
   }
   return true;
@@ -224,14 +222,16 @@ void Top::print_worker(const Watched& w, std::size_t id) {
 void add_top(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("top", "Show each loader's rates and bottleneck, refreshed every second");
-  add_pid(*command, options->pid, "Show only this process's loaders (default: those of all your processes; root: all users')");
+  add_pid(*command, options->pid,
+          "Show only this process's loaders (default: those of all your processes; root: all users')");
   command->add_option("--interval", options->interval_s, "Print a line every S seconds (default: 1)")
       ->type_name("S")
       ->check(seconds_between(0.01, 3600));
-  CLI::Option* count = command->add_option("--count", options->count, "End after N lines per loader (default: never)")
-                           ->type_name("N");
+  CLI::Option* count =
+      command->add_option("--count", options->count, "End after N lines per loader (default: never)")->type_name("N");
   command->add_flag("--once", options->once, "Print one line per loader and end: --count 1 --no-wait")->excludes(count);
-  command->add_flag("--workers", options->workers, "Show one row per worker too; on a terminal the key w switches this");
+  command->add_flag("--workers", options->workers,
+                    "Show one row per worker too; on a terminal the key w switches this");
   command->add_flag("--no-wait", options->no_wait, "End when no loader runs (default: wait for one)");
   command->add_flag("--json", options->json, "Print one JSON value per line, interval and loader");
   command->callback([options, &exit_status] {
@@ -240,7 +240,8 @@ void add_top(CLI::App& app, int& exit_status) {
   });
   command->footer(
       "Keys on a terminal: w shows or hides one row per worker, q ends.\n"
-      "wait %: the trainer waited for a batch. ready %: batches that were ready when it asked. busy %: workers had a batch "
+      "wait %: the trainer waited for a batch. ready %: batches that were ready when it asked. busy %: workers had a "
+      "batch "
       "in\n"
       "hand. held/free/all: slots. work p50, p99: over the loader's life.");
 }

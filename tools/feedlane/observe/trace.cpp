@@ -97,15 +97,18 @@ void add_trace(CLI::App& app, int& exit_status) {
   command->add_option("--nth", options->nth, "Trace this one of its loaders, counted from 0 (default: 0)")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("-o,--output", options->output, "Write this file: Chrome's JSON if it is named *.json, else Perfetto's form")
+  command
+      ->add_option("-o,--output", options->output,
+                   "Write this file: Chrome's JSON if it is named *.json, else Perfetto's form")
       ->required()
       ->type_name("FILE");
   command->add_flag("--json", options->json, "Write Chrome's JSON whatever the name of FILE");
   command->add_option("--merge", options->merge, "Write JSON that also has the events of this file of torch's profiler")
       ->type_name("TORCH.json");
-  CLI::Option* follow =
-      command->add_flag("--follow", options->follow, "Record until the loader ends, or Ctrl-C (default: the records that exist now)");
-  command->add_option("--seconds", options->seconds, "Record for this many seconds (default: the records that exist now)")
+  CLI::Option* follow = command->add_flag(
+      "--follow", options->follow, "Record until the loader ends, or Ctrl-C (default: the records that exist now)");
+  command
+      ->add_option("--seconds", options->seconds, "Record for this many seconds (default: the records that exist now)")
       ->type_name("S")
       ->check(seconds_between(0.001, 1e8))
       ->excludes(follow);

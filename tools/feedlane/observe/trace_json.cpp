@@ -7,8 +7,8 @@
 #include <limits>
 #include <set>
 
-#include "words.hpp"
 #include "trace_forms.hpp"
+#include "words.hpp"
 
 namespace observe {
 namespace {

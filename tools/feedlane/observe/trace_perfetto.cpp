@@ -6,9 +6,9 @@
 #include <limits>
 #include <vector>
 
-#include "words.hpp"
 #include "protobuf.hpp"
 #include "trace_forms.hpp"
+#include "words.hpp"
 
 namespace observe {
 namespace {

@@ -130,7 +130,7 @@ class Builder {
       if (r->yielded_ns != 0 && !has_failed(*r)) held.push_back(r);
     std::stable_sort(held.begin(), held.end(),
                      [](const Record* a, const Record* b) { return a->yielded_ns < b->yielded_ns; });
-    std::set<std::int32_t> free;                               // tracks
+    std::set<std::int32_t> free;                            // tracks
     std::set<std::pair<std::uint64_t, std::int32_t>> used;  // until when, and which
     for (const Record* r : held) {
       while (!used.empty() && used.begin()->first <= r->yielded_ns) {

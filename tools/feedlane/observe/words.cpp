@@ -51,9 +51,9 @@ struct Range {
   char32_t first, last;
 };
 // Control characters, soft hyphen, direction marks, invisible characters, separators of lines, tags.
-constexpr Range obeyed[] = {{0, 0x1f},         {0x7f, 0x9f},     {0xad, 0xad},     {0x61c, 0x61c},   {0x200b, 0x200f},
-                            {0x2028, 0x202e},  {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xfffe, 0xffff},
-                            {0xe0000, 0xe0fff}};
+constexpr Range obeyed[] = {{0, 0x1f},        {0x7f, 0x9f},     {0xad, 0xad},      {0x61c, 0x61c},
+                            {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
+                            {0xfff9, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0xe0fff}};
 
 bool is_obeyed(char32_t code) {
   return std::any_of(std::begin(obeyed), std::end(obeyed), [&](Range r) { return r.first <= code && code <= r.last; });

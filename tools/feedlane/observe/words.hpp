@@ -32,14 +32,14 @@ void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
 
 const char* start_name(std::int32_t start);  // "spawn", "fork", "thread", "external"
 const char* state_name(std::int32_t state);  // "none", "starting", "opening", "ready", "stopping", "failed"
-using feedlane::bound_name;                  // "nothing", "trainer", "data", "worker", "slots", "starting", "processors"
-std::string error_name(std::int32_t code);   // "E_SAMPLE", or the number
-std::string event_name(std::int32_t kind);   // "worker_died"; 0: "error"
-std::string duration(double seconds);        // "250 us", "1.5 s", "3 min 10 s"
-std::string bytes_text(double bytes);        // "4.0 KiB"
-Json or_null(std::int64_t number);           // null for the -1 that stands for "none" or "unknown"
-std::uint64_t now_ns();                      // CLOCK_MONOTONIC
-std::uint64_t unix_time_ns();                // CLOCK_REALTIME
+using feedlane::bound_name;                 // "nothing", "trainer", "data", "worker", "slots", "starting", "processors"
+std::string error_name(std::int32_t code);  // "E_SAMPLE", or the number
+std::string event_name(std::int32_t kind);  // "worker_died"; 0: "error"
+std::string duration(double seconds);       // "250 us", "1.5 s", "3 min 10 s"
+std::string bytes_text(double bytes);       // "4.0 KiB"
+Json or_null(std::int64_t number);          // null for the -1 that stands for "none" or "unknown"
+std::uint64_t now_ns();                     // CLOCK_MONOTONIC
+std::uint64_t unix_time_ns();               // CLOCK_REALTIME
 // The largest duration in bucket b: 2^b - 1 ns. The last bucket has no upper bound; its number is the same power.
 std::uint64_t bucket_bound(int b);
 
