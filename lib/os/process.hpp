@@ -63,6 +63,8 @@ struct SpawnRequest {
 // is left. At no moment can the process outlive the other end of its lifeline.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error);
 
+// The directory that this process is in, to start programs there later. Invalid if it may not be opened.
+void open_working_directory(Fd& out);
 // The files that execvp would try for argv[0] now, in that order. Some may be relative.
 std::vector<std::string> find_program(const std::string& program);
 

@@ -2,8 +2,6 @@
 // The start modes: spawn, fork, thread, external.
 #include "supervisor/launcher.hpp"
 
-#include <fcntl.h>
-
 #include <mutex>
 #include <string>
 #include <utility>
@@ -15,10 +13,10 @@ namespace {
 class SpawnLauncher final : public Launcher {
  public:
   explicit SpawnLauncher(const Settings& settings) : Launcher(settings.start), settings_(settings) {}
-  // The working directory and PATH may be others when workers are started. A directory that this process may not enter it is
-  // in all the same, and so are the workers.
+  // The working directory and PATH may be others when workers are started. Without a descriptor of the directory, which this process
+  // may be in but may not enter, workers start where it is then.
   Status set_up(Error&) override {
-    directory_.reset(::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    os::open_working_directory(directory_);
     if (!settings_.is_own_program) files_ = os::find_program(settings_.argv[0]);
     return FEEDLANE_OK;
   }

@@ -195,7 +195,7 @@ Peer::Message Peer::read_attached(os::Received& received, os::Poller& poller, Er
     }
     if (sender == ::getpid()) {
       process_.reset();
-      (void)error.refuse(FEEDLANE_E_INIT, "config.start", FEEDLANE_START_EXTERNAL, FEEDLANE_START_THREAD,
+      (void)error.refuse(FEEDLANE_E_INIT, "pid", sender, 0,
                          "worker {} is a thread of this process, not a process: FEEDLANE_START_THREAD is for threads",
                          id_);
       return Message::nonsense;
