@@ -90,7 +90,7 @@ void send_signal_to_group(int pidfd, pid_t leader, int signal) {
   // WNOWAIT does not reap, so the pid and the group's id stay reserved. An error: no child, or already reaped.
   siginfo_t info{};
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-      leader > 0 && leader != ::getpgrp())
+      leader > 0 && leader != ::getpgid(0))
     (void)::kill(-leader, signal);
 }
 

@@ -32,6 +32,7 @@ const std::map<std::string, long> numbers{
     CALL(fallocate),
     CALL(fcntl),
     CALL(futex),
+    CALL(getpgid),
     CALL(getpid),
     CALL(madvise),
     CALL(mmap),
