@@ -117,11 +117,10 @@ double delay_between(const Snapshot& before, const Snapshot& after, std::size_t 
   const std::int64_t until_now = after.delays[worker];
   const std::int64_t until_then = before.delays[worker];
   if (until_now < 0) return -1;
-  if (until_then >= 0 && before.workers[worker].generation == after.workers[worker].generation)
-    return static_cast<double>(std::max<std::int64_t>(until_now - until_then, 0));
-  const auto age = static_cast<double>(difference(after.at_ns, after.workers[worker].state_since_ns));
-  const auto span = static_cast<double>(difference(after.at_ns, before.at_ns));
-  return std::min(static_cast<double>(until_now) * std::min(1.0, span / std::max(1.0, age)), span);
+  if (before.workers[worker].generation == after.workers[worker].generation && before.workers[worker].pid != 0)
+    return until_then < 0 ? -1 : static_cast<double>(std::max<std::int64_t>(until_now - until_then, 0));
+  // It was started in between.
+  return std::min(static_cast<double>(until_now), static_cast<double>(difference(after.at_ns, before.at_ns)));
 }
 
 Durations between(const Durations& before, const Durations& after) {

@@ -58,8 +58,8 @@ inline std::uint64_t difference(std::uint64_t after, std::uint64_t before) {
 }
 // For how long a worker had tasks in hand between two snapshots.
 std::uint64_t busy_between(const Snapshot& before, const Snapshot& after, std::size_t worker);
-// For how long a worker was ready to run and did not between two snapshots, or -1. Where only the later one knows it, the part of
-// the worker's life that lies between them.
+// For how long a worker was ready to run and did not between two snapshots, or -1 if either does not
+// know it.
 double delay_between(const Snapshot& before, const Snapshot& after, std::size_t worker);
 // What was counted between two snapshots. Never negative.
 Durations between(const Durations& before, const Durations& after);

@@ -30,7 +30,7 @@ def fields(struct):
 # The dicts of records.py, by the struct that each is made of.
 DICTS = {"feedlane_stats": records.Stats, "feedlane_worker_stats": records.WorkerStats, "feedlane_pool_stats": records.PoolStats,
          "feedlane_state_info": records.StateInfo, "feedlane_rank": records.RankInfo, "feedlane_worker_info": records.WorkerSetup,
-         "feedlane_loader_info": records.LoaderInfo, "feedlane_histogram": records.Histogram,
+         "feedlane_loader_info": records.LoaderInfo, "feedlane_histogram": records.Histogram, "feedlane_percentiles": records.Percentiles,
          "feedlane_timings": records.Timings, "feedlane_batch_record": records.BatchRecord,
          "feedlane_diagnosis": records.Diagnosis, "feedlane_consumer_stats": records.ConsumerCounters}
 # Of feedlane_worker_info, what belongs to another field, or is of no use to Python.
@@ -65,7 +65,8 @@ class Abi(unittest.TestCase):
         self.assertEqual(set(_core.rank_detect()), set(fields("feedlane_rank")))
 
     def test_annotations(self):
-        kinds = {"char": str, "const void *": bytes, "feedlane_histogram": records.Histogram}
+        kinds = {"char": str, "const void *": bytes, "feedlane_histogram": records.Histogram,
+                 "feedlane_percentiles": records.Percentiles}
         own = {(records.Diagnosis, "bound"): records.Bound, (records.Histogram, "buckets"): list[int]}
         for struct, kind in DICTS.items():
             with self.subTest(kind.__name__):
