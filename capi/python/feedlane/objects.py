@@ -115,12 +115,17 @@ class _Pickler(reduction.ForkingPickler):
         if tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
             return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         torch.utils.hooks.warn_if_has_hooks(tensor)
-        number, item, offset = self._number_of(tensor.untyped_storage()), tensor.element_size(), tensor.storage_offset()
+        number, item, offset = self._number_of(_untyped(tensor)), tensor.element_size(), tensor.storage_offset()
         size, stride = tuple(tensor.size()), tensor.stride()
         if tensor.numel():
             last = sum((length - 1) * step for length, step in zip(size, stride))
             self.storages[number].show(offset * item, (offset + last + 1) * item)
         return (_tensor, (type(tensor) is not torch.Tensor, number, tensor.dtype, offset, size, stride, tensor.requires_grad))
+
+
+def _untyped(tensor: Any) -> Any:
+    """Its storage. torch 1 has no untyped_storage()."""
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage().untyped()
 
 
 def _tensor(*_: Any) -> Any:
@@ -161,7 +166,7 @@ class _Unpickler(pickle.Unpickler):
         torch: Any = sys.modules["torch"]
         if number not in self._storages:
             offset, size, _ = self._places[number]
-            self._storages[number] = (torch.from_numpy(self._memory[offset:offset + size]).untyped_storage() if size
+            self._storages[number] = (_untyped(torch.from_numpy(self._memory[offset:offset + size])) if size
                                       else torch.UntypedStorage(0))
         return self._storages[number]
 
