@@ -88,10 +88,12 @@ TEST_CASE("one busy worker of many can be the data set: the trainer waits for it
   CHECK(run.diagnosis().bound == FEEDLANE_BOUND_DATA);
 }
 
-TEST_CASE("a delay that only the later figures know counts for the part of the worker's life in the interval") {
+TEST_CASE("a delay that only the later figures know is not known, but for a worker that was started in between") {
   Run run;
   run.before.delays.assign(2, -1);
-  run.after.workers[0].state_since_ns = run.after.at_ns - 4 * second;
-  run.after.delays[0] = static_cast<std::int64_t>(2 * second);
-  CHECK(delay_between(run.before, run.after, 0) == doctest::Approx(0.5 * second));
+  run.before.workers[0].pid = run.before.workers[1].pid = 1;
+  run.after.workers[1].generation = run.before.workers[1].generation + 1;
+  run.after.delays = {static_cast<std::int64_t>(second / 4), static_cast<std::int64_t>(second / 4)};
+  CHECK(delay_between(run.before, run.after, 0) == -1);
+  CHECK(delay_between(run.before, run.after, 1) == doctest::Approx(second / 4));
 }

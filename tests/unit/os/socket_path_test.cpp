@@ -87,7 +87,7 @@ TEST_CASE("a message sent at the moment a connection is accepted names its sende
 }
 
 TEST_CASE("only its user can connect to a path, whatever the umask") {
-  for (const mode_t mask : {0, 022, 077, 0277, 0777}) {
+  for (const mode_t mask : {0U, 022U, 077U, 0277U, 0777U}) {
     CAPTURE(mask);
     const Place place;
     const mode_t before = ::umask(mask);
