@@ -135,6 +135,13 @@ bool has_fields(PyObject* tuple) {
   return fields && PyTuple_Check(fields.get()) != 0 && PyTuple_Size(fields.get()) == PyTuple_Size(tuple);
 }
 
+// Whether it has attributes of its own.
+bool has_attributes(PyObject* value) {
+  const Ref attributes(PyObject_GetAttrString(value, "__dict__"));
+  PyErr_Clear();
+  return attributes && PyDict_Check(attributes.get()) != 0 && PyDict_Size(attributes.get()) != 0;
+}
+
 Ref Collation::batch(PyObject* const* samples, Py_ssize_t count, bool are_elements) const {
   const Recursion recursion;
   if (!recursion) return {};
@@ -213,7 +220,7 @@ Ref Collation::whole(PyObject* value) const {
   if (PyErr_Occurred() != nullptr) return {};
   if (!is_dict && !is_list && PyTuple_Check(value) == 0) return by_python(value);
   const bool is_named = PyTuple_Check(value) != 0 && !PyTuple_CheckExact(value);
-  if (is_named && !has_fields(value)) return by_python(value);
+  if (is_named && (!has_fields(value) || (parts->unusual != nullptr && has_attributes(value)))) return by_python(value);
   Ref keys(is_dict ? PySequence_Tuple(value) : nullptr);
   if (is_dict && !keys) return {};
   parts->depth++;
@@ -246,27 +253,39 @@ Ref Collation::container(PyObject* value, PyObject* keys) const {
 
 }  // namespace
 
-Ref collate_batch(PyObject* const* samples, Py_ssize_t count, PyObject* leaves, PyObject* fallback) {
-  return Collation{leaves, fallback}.batch(samples, count, false);
+Ref collate_batch(PyObject* samples, PyObject* leaves, PyObject* fallback) {
+  const bool is_tuple = PyTuple_Check(samples) != 0;
+  const Py_ssize_t count = PySequence_Size(samples);
+  if (count == 0) PyErr_SetString(PyExc_IndexError, "a batch of no samples");
+  if (count <= 0) return {};
+  Column column(count);
+  for (Py_ssize_t i = 0; column && i < count; i++)
+    column.set(i, is_tuple ? PyTuple_GetItem(samples, i) : PyList_GetItem(samples, i));
+  return column ? Collation{leaves, fallback}.batch(column.objects(), count, is_tuple) : Ref();
 }
 
-Ref collate_whole(PyObject* value, PyObject* leaves, PyObject* fallback, PyObject* unusual) {
-  try {
-    Parts parts;
-    parts.unusual = unusual != Py_None ? unusual : nullptr;
-    Ref plan = Collation{leaves, fallback, &parts}.whole(value);
-    return plan && !parts.has_twice(leaves) ? std::move(plan) : Ref();
-  } catch (const std::bad_alloc&) {
-    return Ref(PyErr_NoMemory());
-  }
+PyObject* collate_batch_of(PyObject*, PyObject* args) {
+  PyObject *samples = nullptr, *leaves = nullptr, *fallback = nullptr;
+  if (PyArg_ParseTuple(args, "OO!O:collate_batch", &samples, &PyList_Type, &leaves, &fallback) == 0) return nullptr;
+  if (PyTuple_Check(samples) == 0 && PyList_Check(samples) == 0)
+    return PyErr_Format(PyExc_TypeError, "samples are a list or a tuple");
+  look_for_torch();
+  return collate_batch(samples, leaves, fallback).release();
 }
 
-PyObject* collate_whole_of(PyObject*, PyObject* args) {
+PyObject* collate_whole(PyObject*, PyObject* args) {
   PyObject *value = nullptr, *leaves = nullptr, *fallback = nullptr, *unusual = nullptr;
   if (PyArg_ParseTuple(args, "OO!OO:collate_whole", &value, &PyList_Type, &leaves, &fallback, &unusual) == 0)
     return nullptr;
   look_for_torch();
-  return collate_whole(value, leaves, fallback, unusual).release();
+  try {
+    Parts parts;
+    parts.unusual = unusual != Py_None ? unusual : nullptr;
+    Ref plan = Collation{leaves, fallback, &parts}.whole(value);
+    return plan && !parts.has_twice(leaves) ? plan.release() : nullptr;
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
 }
 
 }  // namespace feedlane::python

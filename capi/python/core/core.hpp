@@ -260,14 +260,15 @@ std::int32_t write_leaf(PyObject* leaf, const feedlane_task* task, std::int32_t 
 
 // collate.cpp: plans (see tree.py) and leaves of samples and of values. What is not common is the package's Python code's.
 //
-// A list of samples as torch's default_collate would have it: the plan, its leaves appended to `leaves`, which is a
-// collate.Leaves. What this doesn't know is left to `fallback(samples, leaves)`.
-Ref collate_batch(PyObject* const* samples, Py_ssize_t count, PyObject* leaves, PyObject* fallback);
-// A value that a collate_fn returned, as it is. `unusual`: the exception that is raised for a value that a plan would change: a
-// list, dict or memory that is in it twice, or too many parts; None: such a value is changed.
-Ref collate_whole(PyObject* value, PyObject* leaves, PyObject* fallback, PyObject* unusual);
-// collate_whole(value, leaves, fallback, unusual) -> plan
-PyObject* collate_whole_of(PyObject* module, PyObject* args);
+// A list or tuple of samples as torch's default_collate would have it: the plan, its leaves appended to `leaves`, which is a
+// collate.Leaves. What this does not know is left to `fallback(samples, leaves)`.
+Ref collate_batch(PyObject* samples, PyObject* leaves, PyObject* fallback);
+// collate_batch(samples, leaves, fallback) -> plan
+PyObject* collate_batch_of(PyObject* module, PyObject* args);
+// collate_whole(value, leaves, fallback, unusual) -> plan. A value that a collate_fn returned, as it is. `unusual`: the exception
+// that is raised for a value that a plan would change: a list, dict or memory that is in it twice, a named tuple with attributes,
+// or too many parts; None: such a value is changed.
+PyObject* collate_whole(PyObject* module, PyObject* args);
 
 // work.cpp: a worker's loop. `glue` is a worker.Glue. False with an exception: it ends this worker.
 bool work(feedlane_worker* worker, PyObject* glue, std::int32_t& status);

@@ -173,16 +173,19 @@ bool must_copy(const Cursor& cursor, feedlane_loader* loader) {
   return feedlane_loader_get_stats(loader, &stats) == FEEDLANE_OK && stats.slots_held >= cursor.held;
 }
 
-Ref data_of(Cursor& cursor, feedlane_loader* loader, feedlane_batch& batch) {
+// is_final: it is not to be copied any more.
+Ref data_of(Cursor& cursor, feedlane_loader* loader, feedlane_batch& batch, bool& is_final) {
+  is_final = cursor.is_whole;
   if (cursor.is_whole) return by_epoch(cursor, loader, "arrived", batch);
   Ref data;
   if (read_plan(cursor, batch)) {
     const Ref plan = Ref::borrow(cursor.plan);
     data = Builder(cursor, loader, batch).build(plan.get());
   }
-  if (!data && PyErr_Occurred() == nullptr) return by_epoch(cursor, loader, "unusual", batch);
-  if (!data && (PyErr_ExceptionMatches(types.malformed) != 0 || PyErr_ExceptionMatches(PyExc_ImportError) != 0)) {
-    PyErr_Clear();  // said in the package's words
+  is_final = !data && (PyErr_Occurred() == nullptr || PyErr_ExceptionMatches(types.malformed) != 0 ||
+                       PyErr_ExceptionMatches(PyExc_ImportError) != 0);
+  if (is_final) {
+    PyErr_Clear();  // raised again in the package's words
     return by_epoch(cursor, loader, "unusual", batch);
   }
   (void)feedlane_batch_release(loader, batch.token);
@@ -228,8 +231,9 @@ PyObject* next_data(PyObject* self) {
     auto batch = init<feedlane_batch>();
     const std::int32_t status = next_batch(cursor, call.handle(), batch);
     if (status == FEEDLANE_OK) {
-      Ref data = data_of(cursor, call.handle(), batch);
-      if (!data || !must_copy(cursor, call.handle())) return data.release();
+      bool is_final = false;
+      Ref data = data_of(cursor, call.handle(), batch, is_final);
+      if (!data || is_final || !must_copy(cursor, call.handle())) return data.release();
       return PyObject_CallMethod(cursor.epoch, "copy", "(O)", data.get());
     }
     if (PyErr_Occurred() != nullptr || is_interrupted(cursor)) return nullptr;

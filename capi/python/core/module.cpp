@@ -67,7 +67,10 @@ PyMethodDef methods[] = {
      "what makes an exception of an error of the library; the class of batches;\n"
      "what is raised for a plan that is none."},
     {"status_text", status_text, METH_O, "status_text(status) -> its meaning in one line"},
-    {"collate_whole", collate_whole_of, METH_VARARGS,
+    {"collate_batch", collate_batch_of, METH_VARARGS,
+     "collate_batch(samples, leaves, fallback) -> the plan of samples that come together, its leaves appended.\n"
+     "fallback(samples, leaves): of what this doesn't know."},
+    {"collate_whole", collate_whole, METH_VARARGS,
      "collate_whole(value, leaves, fallback, unusual) -> the plan of a value as it is, its leaves appended.\n"
      "fallback(value, leaves): of what this doesn't know. unusual: what is raised for a value that a plan would\n"
      "change, or None."},

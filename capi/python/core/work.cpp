@@ -42,15 +42,15 @@ class Loop {
                          {"leaves", &new_leaves_}, {"batch", &batch_},     {"single", &single_},
                          {"whole", &whole_},       {"compare", &compare_}, {"write", &write_},
                          {"dump", &dump_},         {"slow", &slow_},       {"failed", &failed_},
-                         {"refused", &refused_},   {"rows", &rows_},       {"begins", &begins_},
-                         {"unusual", &unusual_},   {"pickled", &pickled_}};
+                         {"refused", &refused_},   {"rows", &rows_},       {"begins", &begins_}};
     for (const auto& m : members) {
       *m.place = Ref(PyObject_GetAttrString(glue, m.name));
       if (!*m.place) return false;
     }
     Ref ordinary(PyObject_GetAttrString(glue, "ordinary")), batched(PyObject_GetAttrString(glue, "batched"));
-    Ref names(PyObject_GetAttrString(glue, "names"));
-    if (!ordinary || !batched || !names) return false;
+    Ref names(PyObject_GetAttrString(glue, "names")), counts(PyObject_GetAttrString(glue, "counts"));
+    if (!ordinary || !batched || !names || !counts) return false;
+    counts_ = PyObject_IsTrue(counts.get()) == 1;
     is_ordinary_ = PyObject_IsTrue(ordinary.get()) == 1;
     is_batched_ = PyObject_IsTrue(batched.get()) == 1;
     for (Py_ssize_t i = 0; i < PyList_Size(names.get()); i++) {
@@ -129,14 +129,16 @@ class Loop {
     if (collate_fn_.get() == Py_None && is_batched_) {
       if (get_all_.get() == Py_None) {
         Ref samples = by_index(task);
-        return samples ? collate(samples.get(), leaves) : Ref();
+        return samples ? collate_batch(samples.get(), leaves, batch_.get()) : Ref();
       }
-      Ref all = at_once(task);
-      Ref samples(all ? PySequence_List(all.get()) : nullptr);
+      Ref samples = at_once(task);
+      if (samples && PyTuple_Check(samples.get()) == 0) samples = Ref(PySequence_List(samples.get()));
       if (!samples) return {};
-      if (PyList_Size(samples.get()) == static_cast<Py_ssize_t>(task->count)) return collate(samples.get(), leaves);
+      const Py_ssize_t count = PySequence_Size(samples.get());
+      if (!counts_ || count == static_cast<Py_ssize_t>(task->count))
+        return collate_batch(samples.get(), leaves, batch_.get());
       PyErr_Format(PyExc_RuntimeError, "__getitems__ was asked for %llu samples and returned %zd",
-                   static_cast<unsigned long long>(task->count), PyList_Size(samples.get()));
+                   static_cast<unsigned long long>(task->count), count);
       return {};
     }
     Ref samples = is_batched_ && get_all_.get() != Py_None ? at_once(task) : by_index(task);
@@ -146,18 +148,7 @@ class Loop {
     PyObject* const input = is_batched_ ? samples.get() : first.get();
     if (collate_fn_.get() == Py_None) return Ref(PyObject_CallFunctionObjArgs(single_.get(), input, leaves, nullptr));
     Ref value(PyObject_CallFunctionObjArgs(collate_fn_.get(), input, nullptr));
-    if (!value) return {};
-    Ref plan = collate_whole(value.get(), leaves, whole_.get(), unusual_.get());
-    if (plan || unusual_.get() == Py_None || PyErr_ExceptionMatches(unusual_.get()) == 0) return plan;
-    PyErr_Clear();
-    return Ref(PyObject_CallFunctionObjArgs(pickled_.get(), value.get(), leaves, nullptr));
-  }
-
-  Ref collate(PyObject* samples, PyObject* leaves) {
-    const Py_ssize_t count = PyList_Size(samples);
-    objects_.resize(static_cast<std::size_t>(count));
-    for (Py_ssize_t i = 0; i < count; i++) objects_[static_cast<std::size_t>(i)] = PyList_GetItem(samples, i);
-    return collate_batch(objects_.data(), count, leaves, batch_.get());
+    return value ? Ref(PyObject_CallFunctionObjArgs(whole_.get(), value.get(), leaves, nullptr)) : Ref();
   }
 
   Ref by_index(const feedlane_task* task) {
@@ -253,10 +244,10 @@ class Loop {
 
   feedlane_worker* worker_ = nullptr;
   bool is_ordinary_ = false, is_batched_ = true;
+  bool counts_ = true;  // __getitems__ must return as many samples as it was asked for
   Ref dataset_, get_all_, collate_fn_, new_leaves_, batch_, single_, whole_, compare_, write_, dump_, slow_, failed_,
-      refused_, rows_, begins_, unusual_, pickled_;
+      refused_, rows_, begins_;
   std::vector<std::string> names_;
-  std::vector<PyObject*> objects_;  // borrowed, of the batch in the making
   Ref newest_plan_, blob_;
   std::int64_t epoch_ = -1;
   long long position_ = -1;  // of the sample that is being made

@@ -112,7 +112,7 @@ class _Epoch(Protocol):
         the wait before."""
     def unusual(self, batch: _Batch, /) -> Any:
         """The data of a batch whose plan has parts that Cursor doesn't know. Releases the batch. With is_whole the method
-        `arrived` is called for every batch, and with `held` the method `copy`, for the data of a batch."""
+        `arrived` is called for every batch, and with `held` the method `copy`, for the data of other batches."""
 
 class _Glue(Protocol):
     """See `Worker.run` and worker.Glue."""
@@ -139,10 +139,9 @@ class _Glue(Protocol):
     @property
     def rows(self) -> Rows | None: ...
     @property
-    def unusual(self) -> type[Exception] | None: ...
+    def counts(self) -> bool: ...
     @property
     def write(self) -> Callable[[Task, int, Any], None]: ...
-    def pickled(self, value: Any, leaves: Any, /) -> Plan: ...
     def dump(self, plan: Plan, /) -> bytes: ...
     def slow(self, task: Task, /) -> None: ...
     def failed(self, task: Task, reason: Exception, position: int, index: int, /) -> None: ...
@@ -150,6 +149,8 @@ class _Glue(Protocol):
 
 # ---- functions ----
 
+def collate_batch(samples: list[Any] | tuple[Any, ...], leaves: list[Any], fallback: Callable[[Any, Any], Plan], /) -> Plan:
+    """The plan of samples that come together, its leaves appended to `leaves`. fallback: of samples that this doesn't know."""
 def collate_whole(value: Any, leaves: list[Any], fallback: Callable[[Any, Any], Plan], unusual: type[Exception] | None,
                   /) -> Plan:
     """The plan of a value as it is, its leaves appended to `leaves`. fallback: of a part that this doesn't know. unusual: what is raised

@@ -82,6 +82,8 @@ class BatchTensor:
     def __array_interface__(self) -> dict[str, Any]:
         """As numpy's arrays have it. Its data is an object that keeps the batch's memory."""
         array = self.numpy()
+        if array.dtype.kind == "V":  # a type of ml_dtypes, which the interface cannot name: numpy asks __array__ next
+            raise AttributeError(f"no __array_interface__ of {self.dtype}")
         described = array.__array_interface__
         return {"version": 3, "shape": array.shape, "typestr": described["typestr"], "descr": described["descr"],
                 "data": array.reshape(-1).view(np.uint8) if array.size else b""}

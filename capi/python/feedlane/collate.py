@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from .records import DType, Plan
 
 _TEXT = (str, bytes)
-_MAX_TEXT = 1 << 16  # of a value that stands in the plan, where it may be pickled instead
+# Of the values that stand in a plan, where they may be pickled instead: bytes, in all.
+_MAX_VALUES = 1 << 20
+_VALUE_BYTES = 8  # that a short one takes, about
 
 
 class Leaf:
@@ -108,7 +110,8 @@ def _of_tensor(tensor: Any, leaves: Leaves, owner: int) -> Plan:
     """One tensor, as it is. Unusual: no leaf can carry it, and it may be pickled."""
     if not leaves.pickles:
         return leaves.plan(torch_leaf([tensor], False), owner)
-    if not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or leaves.is_full():
+    if (not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or leaves.is_full() or
+            tensor.dim() > _core.MAX_NDIM):
         raise Unusual
     leaf = torch_leaf([tensor], False)
     if isinstance(leaf.dtype, str):
@@ -195,6 +198,12 @@ class Leaves(list[Any]):
     def __init__(self, packs: bool = True, pickles: bool = False) -> None:
         super().__init__()
         self.packs, self.pickles, self._pack = packs, pickles, None
+        self._room = _MAX_VALUES
+
+    def has_room(self, size: int) -> bool:
+        """Whether a value of `size` bytes may stand in the plan, where it may be pickled instead. Counts it."""
+        self._room -= size + _VALUE_BYTES
+        return self._room >= 0
 
     def is_full(self) -> bool:
         """Whether a further leaf would share one tensor with others."""
@@ -210,7 +219,7 @@ class Leaves(list[Any]):
         return (tree.OBJECT, number, offset, made.start, made.bytes)
 
     def forget(self) -> None:
-        """What was collected."""
+        """What was collected of a value that is pickled instead."""
         self.clear()
         self._pack = None
 
@@ -303,9 +312,9 @@ def batch(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
 
 
 def texts(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
-    """Strings or bytes come together as the list or tuple that they are in."""
+    """Strings or bytes come together as the list or tuple that they are in, whatever else is there."""
     kind = type(samples)
-    if leaves.pickles and sum(map(len, samples)) > _MAX_TEXT:
+    if leaves.pickles and not all(type(sample) in _TEXT and leaves.has_room(len(sample)) for sample in samples):
         return leaves.object(samples)
     return (tree.TUPLE if kind is tuple else tree.LIST, tuple((tree.VALUE, sample) for sample in samples))
 
@@ -323,12 +332,20 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
 
 def single(sample: Any, leaves: Leaves) -> Plan:
     """default_convert: one sample without a batch dimension; numbers and strings stay what they are. The plan, its leaves
-    appended to `leaves`."""
+    appended to `leaves`, which has no others."""
+    try:
+        return _single(sample, leaves)
+    except Unusual:
+        leaves.forget()
+        return leaves.object(sample)
+
+
+def _single(sample: Any, leaves: Leaves) -> Plan:
     if is_tensor(sample):
         return _of_tensor(sample, leaves, tree.ANY)
     if isinstance(sample, (np.ndarray, np.generic)) and sample.dtype.kind not in "OSU":
         return leaves.plan(array_leaf([np.asarray(sample)], False))
-    return _nested(sample, leaves, single, (tree.LIST,))
+    return _nested(sample, leaves, _single, (tree.LIST,))
 
 
 def whole(value: Any, leaves: Leaves) -> Plan:
@@ -347,7 +364,7 @@ def part(value: Any, leaves: Leaves) -> Plan:
     if is_tensor(value):
         return _of_tensor(value, leaves, tree.TORCH)
     if leaves.pickles:
-        return _atom(value)
+        return _atom(value, leaves)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
         return leaves.plan(array_leaf([value], False), tree.NUMPY)
     if not isinstance(value, (abc.Sequence, abc.Mapping, np.generic)) and hasattr(value, "__array__"):
@@ -355,11 +372,11 @@ def part(value: Any, leaves: Leaves) -> Plan:
     return _nested(value, leaves, part, (tree.TUPLE,))
 
 
-def _atom(value: Any) -> Plan:
+def _atom(value: Any, leaves: Leaves) -> Plan:
     kind = type(value)
-    if kind in (int, float, bool, complex, type(None)) or (kind in _TEXT and len(value) <= _MAX_TEXT):
-        if kind is not int or value.bit_length() <= _MAX_TEXT:
-            return (tree.VALUE, value)
+    if kind in (float, bool, complex, type(None)) or (kind in _TEXT and leaves.has_room(len(value))) or (
+            kind is int and leaves.has_room(value.bit_length() // 3)):
+        return (tree.VALUE, value)
     if isinstance(value, np.generic) and is_known(value.dtype):
         return (tree.VALUE, value)
     raise Unusual

@@ -41,12 +41,12 @@ def _close_all() -> None:
     for iteration in list(_iterations):
         try:
             iteration._shutdown_workers()
-        except errors.Busy:
+        except errors.FeedlaneError:
             pass
     for loader in list(_open):
         try:
             loader.close()
-        except errors.Busy:
+        except errors.FeedlaneError:
             pass
     _core.Pool.end_unused()
     _core.end()

@@ -132,8 +132,10 @@ class Maker:
 
     by_python = False  # each batch is `make`s, not the compiled loop's
     rows: _core.Rows | None = None  # makes the batches of a BatchDataset in place of `make`
-    batch: Callable[[Any, collate.Leaves], Any] = staticmethod(collate.batch)  # puts samples together
+    # Puts samples together that core/collate.cpp does not know.
+    batch: Callable[[Any, collate.Leaves], Any] = staticmethod(collate.batch)
     loader_class = "Loader"  # the user's, in messages
+    counts = True  # __getitems__ must return as many samples as it was asked for
 
     _shard: Any  # an iterator
 
@@ -215,7 +217,7 @@ class Maker:
         if self.job.collate_fn is not None:
             return collate.whole(self.job.collate_fn(samples if self.job.batched else samples[0]), leaves), rows
         if self.job.batched:
-            return self.batch(samples, leaves), rows
+            return _core.collate_batch(samples, leaves, self.batch), rows
         return collate.single(samples[0], leaves), rows
 
     def _samples(self, task: _core.Task) -> tuple[Any, int]:
@@ -228,7 +230,7 @@ class Maker:
         wanted = indices.unpacked(words)
         if not job.batched and wanted is not words:
             wanted = [wanted]
-        if job.batched and job.policy is None and hasattr(job.dataset, "__getitems__"):
+        if job.batched and job.policy is None and getattr(job.dataset, "__getitems__", None):
             return self._at_once(wanted), len(wanted) or 1
         samples = self._by_index(wanted, task)
         return samples, len(samples) or (1 if wanted is not words else 0)  # a batch sampler may yield none
@@ -253,8 +255,9 @@ class Maker:
         samples = self.job.dataset.__getitems__(indices)
         if self.job.collate_fn is not None:
             return samples
-        samples = list(samples)
-        if len(samples) != len(indices):
+        if not isinstance(samples, tuple):
+            samples = list(samples)
+        if self.counts and len(samples) != len(indices):
             raise RuntimeError(f"__getitems__ was asked for {len(indices)} samples and returned {len(samples)}")
         return samples
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+import traceback
 from collections.abc import Callable
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
@@ -36,17 +37,22 @@ class Object:
     def __init__(self, value: Any) -> None:
         """Raises what pickle does."""
         stream = io.BytesIO()
-        pickler = _Pickler(stream)
-        pickler.dump(value)
-        storages = [storage.bytes() for storage in pickler.storages]
+        buffers: list[memoryview] = []
+        pickler = _Pickler(stream, buffers)
+        try:
+            pickler.dump(value)
+            shown = pickler.storages
+            storages = [storage.bytes() for storage in shown]
+        finally:
+            pickler.release()
         places, end = [], 0
-        for buffer in (*pickler.buffers, *storages):
+        for buffer in (*buffers, *storages):
             places.append((end, len(buffer)))
             end = _aligned(end + len(buffer))
-        count = len(pickler.buffers)
-        header = pickle.dumps((places[:count], [(*place, storage.first) for place, storage
-                                                in zip(places[count:], pickler.storages)]), pickle.HIGHEST_PROTOCOL)
-        self._buffers = [np.frombuffer(buffer, np.uint8) for buffer in (*pickler.buffers, *storages)]
+        count = len(buffers)
+        header = pickle.dumps((places[:count], [(*place, storage.first) for place, storage in zip(places[count:], shown)]),
+                              pickle.HIGHEST_PROTOCOL)
+        self._buffers = [np.frombuffer(buffer, np.uint8) for buffer in (*buffers, *storages)]
         self._places, self._head = places, (header, stream.getbuffer())
         self.start = _aligned(len(header) + len(stream.getbuffer()))  # of the buffers
         self.bytes = self.start + end
@@ -79,19 +85,21 @@ class _Storage:
 
 
 class _Pickler(reduction.ForkingPickler):
-    def __init__(self, stream: io.BytesIO) -> None:
-        self.buffers: list[memoryview] = []
+    def __init__(self, stream: io.BytesIO, buffers: list[memoryview]) -> None:
         self.storages: list[_Storage] = []
         self._numbers: dict[int, int] = {}  # of storages, by their address in torch
-        super().__init__(stream, pickle.HIGHEST_PROTOCOL, True, self._keep)
+        super().__init__(stream, pickle.HIGHEST_PROTOCOL, True, lambda buffer: buffers.append(buffer.raw()))
+        table: Any = self.dispatch_table
+        table[np.ndarray] = _array
         torch = sys.modules.get("torch")
         if torch is not None:
-            table: Any = self.dispatch_table
             self._by_torch = {kind: table[kind] for kind in (torch.Tensor, torch.nn.Parameter, torch.UntypedStorage)}
             table.update({torch.Tensor: self._tensor, torch.nn.Parameter: self._tensor, torch.UntypedStorage: self._storage})
 
-    def _keep(self, buffer: pickle.PickleBuffer) -> None:
-        self.buffers.append(buffer.raw())
+    def release(self) -> None:
+        """Drops what it has pickled. Its own methods are in its table: without this it would live until the garbage collection."""
+        self.clear_memo()
+        self.dispatch_table = {}
 
     def _number_of(self, storage: Any) -> int:
         number = self._numbers.setdefault(storage._cdata, len(self.storages))
@@ -123,6 +131,11 @@ class _Pickler(reduction.ForkingPickler):
         return (_tensor, (type(tensor) is not torch.Tensor, number, tensor.dtype, offset, size, stride, tensor.requires_grad))
 
 
+def _array(array: npt.NDArray[Any]) -> Any:
+    """Torch's loader sends a copy, which can be written."""
+    return (array if array.flags.writeable else array.copy("K")).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+
 def _untyped(tensor: Any) -> Any:
     """Its storage. torch 1 has no untyped_storage()."""
     return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage().untyped()
@@ -140,12 +153,21 @@ def _storage(*_: Any) -> Any:
 
 def load(memory: Bytes, start: int) -> Any:
     """The value of an Object that was written to `memory`, its buffers from `start` on. Arrays and tensors of it are in that memory,
-    which must be writable. Malformed: there is none, or what pickle says."""
+    which must be writable. Malformed: there is none, or what pickle says. What the classes of the value raise."""
     stream = io.BytesIO(memory[:start].data)
     try:
         buffers, storages = pickle.load(stream)
-        return _Unpickler(stream, memory[start:], buffers, storages).load()
+        unpickler = _Unpickler(stream, memory[start:], buffers, storages)
+        try:
+            return unpickler.load()
+        finally:
+            unpickler.memo.clear()  # its own methods are in there: see _Pickler.release
+    except MemoryError:
+        raise
     except Exception as reason:
+        *_, (frame, _) = traceback.walk_tb(reason.__traceback__)
+        if frame.f_code.co_filename != __file__:  # Python code of the value's own
+            raise
         raise Malformed(f"a pickled value that can't be read: {type(reason).__name__}: {reason}") from reason
 
 

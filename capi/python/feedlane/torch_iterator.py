@@ -9,6 +9,7 @@ import functools
 import gc
 import resource
 import time
+import types
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,6 +30,8 @@ _LOOK_EVERY_NS = 50_000_000  # at workers that have ended
 # With in_order=False torch gives a batch to a worker that has room since 2.7, and to each in turn before.
 _IS_FREE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
 _OF_WORKERS = (_core.E_PEER_DEAD, _core.E_QUARANTINED, _core.E_RESTARTS, _core.E_HUNG)
+_profiler: Any = torch.autograd.profiler if hasattr(torch.autograd.profiler, "_is_profiler_enabled") else types.SimpleNamespace(
+    _is_profiler_enabled=False)  # torch 1 does not say
 _PLAIN_SAMPLERS = (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler, torch.utils.data.WeightedRandomSampler,
                    torch.utils.data.DistributedSampler)
 
@@ -193,8 +196,9 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             batch_size = loader.batch_size if self._auto_collation else _core.UNBATCHED
         else:
             is_batch = self._auto_collation or not self._are_integers
-            rows = indices.LARGEST if not self._are_integers else self._index_sampler.batch_size if is_batch else 0
-            batch_size, sampler = 0 if is_batch else _core.UNBATCHED, self._queue.sampler(rows)
+            rows = (getattr(self._index_sampler, "batch_size", None) or 0) if is_batch else 0
+            self._largest = rows if self._are_integers else max(rows, indices.LARGEST)
+            batch_size, sampler = 0 if is_batch else _core.UNBATCHED, self._queue.sampler(self._largest)
         self._core = lifetime.create(
             {"workers": self._num_workers, "prefetch_factor": loader.prefetch_factor, "start": _core.START_EXTERNAL,
              "dispatch": _core.DISPATCH_ROUND_ROBIN if self._in_order or not _IS_FREE else _core.DISPATCH_LEAST_LOADED,
@@ -239,7 +243,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         if not self.position.is_plain:
             self.position.drew()
         if not self._are_integers:
-            self._queue.push(indices.sent(wanted, self._auto_collation))
+            self._queue.push(indices.sent(wanted, self._auto_collation, self._largest))
         else:
             self._queue.push(wanted if self._auto_collation else (wanted,))
 
@@ -248,14 +252,18 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             if self._iterable and self._IterableDataset_len_called is not None:
                 data = super().__next__()  # which looks whether the data set is as long as it said
             else:
-                data = self._next_data()
+                data = self._profiled_data() if _profiler._is_profiler_enabled else self._next_data()
                 self._num_yielded += 1
         except StopIteration:
             self.is_over = self.position.finished = True
-            self.position.on_known()
+            self.position.all_known()
             raise
         self.position.step = self._num_yielded
         return data
+
+    def _profiled_data(self) -> Any:
+        with torch.autograd.profiler.record_function(self._profile_name):  # as torch's iterator does
+            return self._next_data()
 
     def _next_data(self) -> Any:
         position = self.position
@@ -355,7 +363,7 @@ class _Outcomes:
         i._batch_failed = status in (_core.E_SAMPLE, _core.E_QUARANTINED)
         i._has_pushed = i._has_pushed and not i._batch_failed
         if status in (_core.E_SAMPLE, _core.E_INIT):
-            torch_worker.reraise(exception)
+            torch_worker.reraise(exception, i._allow_pickle)
         if status in _OF_WORKERS:
             raise errors.with_more(exception, i._crew.ends())
         raise exception
@@ -363,7 +371,7 @@ class _Outcomes:
     def unusual(self, batch: Batch) -> Any:
         """Beyond `held` batches it is copied here: what is pickled can be copied in no other way."""
         i = self._i
-        convert = _convert_copy if i._core.stats()["slots_held"] > i._options["held"] else _convert
+        convert = _convert_copy if i._core.stats()["slots_held"] >= i._options["held"] else _convert
         with batch.adopt(convert, i._allow_pickle):
             return batch.data
 

@@ -26,7 +26,7 @@ def batch(samples: abc.Sequence[Any], leaves: collate.Leaves) -> Plan:
     if kind is np.ndarray and collate.is_known(first.dtype) and all(
             type(a) is np.ndarray and a.dtype == first.dtype and a.shape == first.shape for a in samples):
         return leaves.plan(collate.array_leaf(samples, True))
-    if kind is str or kind is bytes:
+    if isinstance(first, (str, bytes)):
         return collate.texts(samples, leaves)
     if all(type(sample) is kind for sample in samples):
         if kind in (collections.OrderedDict, collections.defaultdict):
@@ -48,3 +48,4 @@ class Maker(maker.Maker):
 
     batch = staticmethod(batch)
     loader_class = "DataLoader"
+    counts = False

@@ -265,6 +265,10 @@ def beginning(loader: DataLoader[Any]) -> State:
 
 # ---- the trainer's side of workers ----
 
+def _nothing() -> None:
+    pass
+
+
 class Progress:
     """What the trainer knows of one epoch: enough for a state, without the workers.
 
@@ -285,7 +289,7 @@ class Progress:
         self._stale: set[int] = set()
         self._mains: collections.deque[tuple[int, State]] = collections.deque()
         self._saved: Any = None  # a snapshot, from `begin` on
-        self.on_known: Callable[[], object] = lambda: None  # called when no worker is unknown any more
+        self.on_known: Callable[[], object] = _nothing  # called once, when no worker is unknown any more
         if self.is_plain and rounds > 1:
             self._rounds = 1  # a number says it all
 
@@ -333,7 +337,12 @@ class Progress:
             self._states[told["worker"]] = told["first"]
             self.unknown.discard(told["worker"])
             if not self.unknown:
-                self.on_known()
+                self.all_known()
+
+    def all_known(self) -> None:
+        """No worker is unknown any more."""
+        on_known, self.on_known = self.on_known, _nothing
+        on_known()
 
     def told(self, told: State) -> None:
         """With a batch of a worker, or with its end."""

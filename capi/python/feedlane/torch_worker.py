@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import functools
+import importlib
 import itertools
 import multiprocessing
 import multiprocessing.reduction
@@ -219,7 +221,9 @@ def state_told(state: Any, allow_pickle: bool) -> Any:
 
 def _collate_fn(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
     """None: what torch's default does is done by this package, into the slot."""
-    if loader.collate_fn is torch_collate.default_collate and loader._auto_collation and not _is_extended():
+    function: Any = loader.collate_fn
+    is_torchs = function is torch_collate.default_collate and function.__module__ == torch_collate.__name__  # nobody replaced it
+    if is_torchs and loader._auto_collation and not _is_extended():
         return None
     return loader.collate_fn
 
@@ -244,6 +248,8 @@ def serve(descriptor: _Descriptor, work: Any) -> None:
         code = 0
     except KeyboardInterrupt:
         pass  # the trainer's to tell
+    except SystemExit as reason:
+        code = reason.code if isinstance(reason.code, int) else int(reason.code is not None)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -251,6 +257,8 @@ def serve(descriptor: _Descriptor, work: Any) -> None:
         sys.stderr.flush()
         if multiprocessing.get_start_method(allow_none=True) != "fork":
             os._exit(code)  # taking torch down takes longer than all the rest
+    if code:
+        sys.exit(code)
 
 
 def _prepare(dataset: Any, number: int, count: int, base_seed: int) -> None:
@@ -321,11 +329,12 @@ def _tagged(reason: BaseException) -> bytes:
 
 _TAG = re.compile(r"\b([\w.]+:[\w.<>]+): ")
 
-def reraise(error: errors.FeedlaneError) -> None:
-    """Raises what a worker's data set raised, by torch's ExceptionWrapper. error: the library's."""
+def reraise(error: errors.FeedlaneError, allow_import: bool) -> None:
+    """Raises what a worker's data set raised, by torch's ExceptionWrapper. error: the library's. allow_import: of the module of the
+    exception's class."""
     text, story = error.reason, error.traceback
     tag = _TAG.search(text)
-    kind = (_exception_named(tag[1]) if tag else None) or RuntimeError
+    kind = (_exception_named(tag[1], allow_import) if tag else None) or RuntimeError
     told = story or (text[tag.end():] if tag else text)
     if issubclass(kind, StopIteration):  # raised by `next` it would end the loop as if all batches had come
         sample = f"sample {error.sample}" if error.sample >= 0 else f"batch {error.batch}"
@@ -369,9 +378,12 @@ def _words(reason: BaseException) -> str:
         return ""
 
 
-def _exception_named(name: str) -> type[Exception] | None:
-    """Of a module that is imported already; None: there is no such exception."""
+def _exception_named(name: str, allow_import: bool) -> type[Exception] | None:
+    """None: there is no such exception, or its module would have to be imported."""
     module, _, path = name.partition(":")
+    if allow_import and module not in sys.modules:
+        with contextlib.suppress(Exception):  # whatever the module does
+            importlib.import_module(module)
     found: Any = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, "__dict__", {}).get(part)

@@ -86,18 +86,12 @@ class Glue:
         self.ordinary = not job.iterable and job.policy is None and not batches.by_python
         self.batched = job.batched
         self.dataset, self.collate_fn = job.dataset, job.collate_fn
-        self.get_all = getattr(job.dataset, "__getitems__", None) if job.batched else None
-        self.leaves, self.batch, self.single, self.whole = batches.leaves, batches.batch, collate.single, collate.part
-        self.unusual = collate.Unusual if job.allow_pickle else None
+        self.get_all, self.counts = (job.batched and getattr(job.dataset, "__getitems__", None)) or None, batches.counts
+        self.leaves, self.batch, self.single, self.whole = batches.leaves, batches.batch, collate.single, collate.whole
         self.compare = batches.compare if job.fields is not None else None
         self.names = [batches.name_of(i) for i in range(len(job.fields) if job.fields else _core.MAX_TENSORS)]
         self.rows = batches.rows
         self.write = batches.write_leaf  # a collate.Leaf, which is not of the compiled kind
-
-    def pickled(self, value: Any, leaves: collate.Leaves) -> Plan:
-        """The plan of a value that is pickled, in place of the leaves that were collected of it."""
-        leaves.forget()
-        return leaves.object(value)
 
     def dump(self, plan: Plan) -> bytes:
         """The metadata of a batch. Raises what tree.dump does."""

@@ -39,6 +39,7 @@ class Types(unittest.TestCase):
     def test_bfloat16_is_a_tensor_of_the_batch(self):
         with feedlane.Loader(Typed("bfloat16"), 4, num_workers=1) as loader, next(loader.batches()) as batch:
             self.assertEqual((batch.tensors[0].dtype, batch.tensors[0].numpy().dtype), ("bfloat16", ml_dtypes.bfloat16))
+            self.assertEqual(np.asarray(batch.tensors[0]).astype(float)[1].tolist(), [1, 1, 1])
 
     def test_fields_are_declared_by_any_name_of_it(self):
         spellings = ["bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)]

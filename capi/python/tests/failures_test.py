@@ -2,6 +2,8 @@
 """Exceptions of a data set, as feedlane.DataLoader raises them: of the type that torch's loader raises, where that works, and always
 with the worker's traceback."""
 import asyncio
+import os
+import subprocess
 import sys
 import traceback
 import unittest
@@ -80,6 +82,14 @@ class Raising:
         raise MAKE[i]() if i else IndexError("the marked line")
 
 
+class Leaving(Raising):
+    def __init__(self, leave):
+        self.leave = leave
+
+    def __getitem__(self, i):
+        self.leave(3)
+
+
 class Nested(Raising):
     def __getitem__(self, i):
         asyncio.run(gather())
@@ -128,6 +138,24 @@ class Failures(unittest.TestCase):
                     self.assertIs(type(our), type(their))
         self.assertIs(type(ours[2]), Message)
         self.assertIs(type(ours[8]), ExceptionGroup)
+
+    def test_of_a_module_that_only_the_worker_has_imported(self):
+        program = ("import sys, torch, feedlane\n"
+                   "class Data:\n"
+                   "    def __len__(self): return 1\n"
+                   "    def __getitem__(self, i): import sqlite3; raise sqlite3.OperationalError('the marked line')\n"
+                   "assert 'sqlite3' not in sys.modules\n"
+                   "for kind in torch.utils.data.DataLoader, feedlane.DataLoader:\n"
+                   "    try: next(iter(kind(Data(), num_workers=1)))\n"
+                   "    except Exception as error: print(type(error).__module__, type(error).__name__)\n"
+                   "    del sys.modules['sqlite3']\n")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.stdout.split(), ["sqlite3", "OperationalError"] * 2, done.stderr)
+
+    def test_a_worker_that_exits_says_its_status(self):
+        for leave in sys.exit, os._exit:
+            with self.subTest(leave), self.assertRaisesRegex(RuntimeError, r"exited unexpectedly.* 3\b"):
+                list(feedlane.DataLoader(Leaving(leave), num_workers=1, max_restarts=1))
 
     def test_a_group_of_a_task_group_can_be_taken_apart(self):
         try:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import weakref
 
 from numpy_or_skip import np
 
@@ -32,8 +33,20 @@ class Marked(torch.Tensor):
     """A subclass."""
 
 
+class Attributed(Point):
+    """A named tuple that can have attributes."""
+
+
 class Row(list):
     """A list of its own kind."""
+
+
+class Unloadable:
+    def __setstate__(self, state):
+        raise KeyError("of the class")
+
+    def __getstate__(self):
+        return 1
 
 
 @dataclasses.dataclass
@@ -202,6 +215,71 @@ class Values(Case):
         del kept
         gc.collect()
 
+    def test_kept_values_stay_what_they_are(self):
+        def made(i):
+            leaf = torch.full((2,), float(i), requires_grad=True)
+            knot = {"leaf": leaf, "again": leaf, "parameter": torch.nn.Parameter(torch.ones(2)), "row": torch.ones(1, 3).expand(4, 3)}
+            knot["itself"] = knot
+            return knot
+        for i, batch in enumerate(list(feedlane.DataLoader(Made(made, 12), None, num_workers=1, collate_fn=itself))):
+            self.assertTrue(batch["leaf"].is_leaf and batch["leaf"].requires_grad)
+            self.assertEqual((batch["leaf"][0].item(), batch["row"].stride(), type(batch["parameter"])), (i, (0, 1), torch.nn.Parameter))
+            self.assertIs(batch["again"], batch["leaf"])
+            self.assertIs(batch["itself"], batch)
+
+    def test_dropped_values_free_their_slots_at_once(self):
+        gc.disable()
+        self.addCleanup(gc.enable)
+        loader = feedlane.DataLoader(Made(lambda i: Record(torch.ones(4), "r"), 60), None, num_workers=1)
+        iterator = iter(loader)
+        for _ in iterator:
+            self.assertLessEqual(iterator._core.stats()["slots_held"], 2)
+
+    def test_arrays_can_be_written(self):
+        def frozen(_):
+            array = np.frombuffer(b"12345678", np.int8)
+            return {"bare": array, "within": Record(array, "r")}
+        for batch in feedlane.DataLoader(Made(frozen), None, num_workers=1, collate_fn=itself):
+            batch["bare"][0] = batch["within"].x[0] = 1
+
+    def test_named_tuples_with_attributes(self):
+        def made(_):
+            point = Attributed(torch.zeros(2), 1)
+            point.extra = 5
+            return point
+        for batch in feedlane.DataLoader(Made(made), None, num_workers=1, collate_fn=itself):
+            self.assertEqual((type(batch), batch.extra, batch.y), (Attributed, 5, 1))
+
+    def test_texts_among_other_values(self):
+        self.same(Made(lambda i: {"c": "a" if i % 2 == 0 else None}), batch_size=4)
+        self.same(Made(lambda i: (b"a" if i % 2 == 0 else 7, i)), batch_size=4)
+
+    def test_many_texts(self):
+        self.same(Made(lambda i: [f"{i} {k}" for k in range(400)], 256), batch_size=256)
+        self.same(Made(lambda _: ["x" * 60_000] * 400, 2), batch_size=2, collate_fn=itself)
+
+    def test_other_numbers_of_samples_at_once(self):
+        class Odd(Made):
+            def __getitems__(self, indices):
+                return self.make([torch.tensor(i) for i in indices if i % 2])
+        for make in list, tuple, lambda rows: tuple(str(row) for row in rows), lambda rows: rows * 3, lambda rows: rows[:0]:
+            self.same(Odd(make), batch_size=4)
+
+    def test_no_method_for_samples_at_once(self):
+        class Never(Made):
+            __getitems__ = None
+        for arguments in {}, {"sampler": np.arange(4)}:
+            self.same(Never(lambda i: torch.tensor(int(i))), batch_size=2, **arguments)
+
+    def test_samples_of_a_shard_go_into_the_slot_without_torchs_collating(self):
+        class Shard(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                torch.utils.data._utils.collate.default_collate = None  # in the worker
+                for i in range(4):
+                    yield {"x": torch.ones(2), "n": np.zeros(3), "i": i, "f": 0.5, "t": "text", "pair": (i, [1.5])}
+        for batch in feedlane.DataLoader(Shard(), 2, num_workers=1):
+            self.assertEqual((batch["x"].shape, batch["n"].shape, batch["pair"][1][0].dtype), ((2, 2), (2, 3), torch.float64))
+
     def test_errors_are_of_torchs_types(self):
         for make in (lambda i: torch.ones(i), lambda i: [1] * i, lambda _: None, lambda i: 2**80 + i, lambda _: object(),
                      lambda _: torch.ones(3, requires_grad=True), lambda _: np.array(["a"]), lambda _: torch.eye(3).to_sparse()):
@@ -253,6 +331,17 @@ class Indices(Case):
         self.assertEqual([key for batch in loader for key in batch], [f"tuple {key!r}" for key in keys])
         self.assertTrue(os.path.exists(path))
 
+    def test_many_of_a_batch(self):
+        sampler = torch.utils.data.SubsetRandomSampler(range(100_000))
+        torch.manual_seed(3)
+        [ours] = feedlane.DataLoader(range(100_000), 100_000, sampler=sampler, num_workers=1)
+        torch.manual_seed(3)
+        [theirs] = torch.utils.data.DataLoader(range(100_000), 100_000, sampler=sampler)
+        self.assertTrue(torch.equal(ours, theirs))
+
+        with self.assertRaisesRegex(ValueError, "70000 indices, 65536 at most"):
+            list(feedlane.DataLoader(range(100_000), batch_sampler=[range(70_000)], num_workers=1))
+
     def test_too_long_a_key_is_refused_with_its_length(self):
         with self.assertRaisesRegex(ValueError, "524272 at most"):
             list(feedlane.DataLoader(Keys(), 1, sampler=["k" * 600_000], num_workers=1))
@@ -268,6 +357,27 @@ class Objects(unittest.TestCase):
         for start in 0, 7, made.start - 64:
             self.assertRaises(feedlane.values.Malformed, objects.load, memory, max(start, 0))
         self.assertRaises(feedlane.values.Malformed, objects.load, memory[:made.start + 8], made.start)
+
+    def test_nothing_lives_until_the_garbage_collection(self):
+        gc.disable()
+        self.addCleanup(gc.enable)
+        value = Record(torch.ones(8), np.ones(8))
+        before = weakref.ref(value)
+        made = objects.Object(value)
+        memory = np.zeros(made.bytes, np.uint8)
+        made.write(memory)
+        found = objects.load(memory, made.start)
+        after = weakref.ref(found)
+        del value, made, found
+        self.assertIsNone(before())
+        self.assertIsNone(after())
+
+    def test_what_its_class_raises_is_raised(self):
+        made = objects.Object(Unloadable())
+        memory = np.zeros(made.bytes, np.uint8)
+        made.write(memory)
+        with self.assertRaisesRegex(KeyError, "of the class"):
+            objects.load(memory, made.start)
 
     def test_gradients_that_cannot_travel(self):
         with self.assertRaisesRegex(RuntimeError, "non-leaf"):
