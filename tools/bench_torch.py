@@ -66,6 +66,13 @@ class Copies(torch.utils.data.Dataset):
 
 
 WAYS = ("tensors", "arrays", "bytes")
+# multiprocessing reads a pickle by os.read, which allocates what is still to come for each 64 KiB. Beyond what malloc takes from
+# its heap that is a mapping each time: seconds to minutes for a batch, by how fragmented the machine's memory is.
+PIPED = 32 * MIB
+
+
+def ways(size, quick):
+    return WAYS[:1] if quick and size > PIPED else WAYS
 
 
 def as_it_is(sample):
@@ -183,7 +190,8 @@ def measure_handoff(feedlane, group, chosen, say):
     say(f"\n{'batch':>8} {'torch by':>8} {'workers':>8} {'prefetch':>9} {'torch/s':>24} {'feedlane/s':>26} {'ratio':>24}   feedlane's own best")
     for size, batches in (QUICK if chosen.quick else SIZES).items():
         (way, workers, prefetch), tried = search(
-            size, lambda way, w, p, size=size, n=max(batches // 4, 5): torch_rate(torch_loader(way, size, n, w, p)), searched, WAYS)
+            size, lambda way, w, p, size=size, n=max(batches // 4, 5): torch_rate(torch_loader(way, size, n, w, p)), searched,
+            ways(size, chosen.quick))
         (_, *our_best), our_tried = ((way, workers, prefetch), []) if chosen.quick else search(
             size, lambda _, w, p, size=size: feedlane.rate(size, w, p), searched, ["slots"])
         loader = torch_loader(way, size, batches, workers, prefetch)

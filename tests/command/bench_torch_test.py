@@ -25,7 +25,7 @@ for row in handoff:
     assert row["ratio"] == group["ratios"][f"torch.{row['bytes']}.over_best"]
     best = max(row["torch_searched"], key=lambda tried: tried["batches_s"])
     assert (best["workers"], best["prefetch"], best["way"]) == (row["workers"], row["prefetch"], row["way"]), "both run with torch's best"
-    assert {tried["way"] for tried in row["torch_searched"]} == {"tensors", "arrays", "bytes"}
+    assert {tried["way"] for tried in row["torch_searched"]} == {"tensors"} | ({"arrays", "bytes"} if row["bytes"] <= 32 << 20 else set())
 assert [row["workers"] for row in startup] == [1, 2]
 for row in startup:
     for name in ("first_batch_ms", "new_epoch_ms", "end_ms"):
