@@ -202,8 +202,9 @@ typedef struct feedlane_diagnosis {
 } feedlane_diagnosis;
 
 /**
- * What bounded the present epoch since it began, or the newest one. It reads from /proc how long workers and the trainer
- * waited for a processor and, for FEEDLANE_BOUND_WORKER, the worker's state.
+ * What bounded the present epoch since it began, or the newest one. It reads from /proc how long workers that were started in
+ * this epoch waited for a processor (feedlane_monitor_diagnose: all workers and the trainer) and, for FEEDLANE_BOUND_WORKER,
+ * the worker's state.
  *
  * Thread safety: any thread.
  */

@@ -31,14 +31,16 @@ Status Monitor::open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor
   std::vector<os::OpenFile> memfds;
   Status s = list_memfds(pid, memfds, error);
   if (s != FEEDLANE_OK) return s;
-  const std::vector<File> datas = files_of(pid, memfds, shm::data_name);
+  std::vector<File> datas = files_of(pid, memfds, shm::data_name);
+  std::ranges::sort(datas, {}, &File::id);
   for (const File& file : files_of(pid, memfds, shm::control_name)) {
     os::Fd control;
     if (s = open_file(pid, file, control, error); s != FEEDLANE_OK) return s;
     Beginning beginning;
     if (!control || !is_control(control.get(), beginning)) continue;
     const os::FileId id{beginning.geometry.data_device, beginning.geometry.data_inode};
-    const auto data = std::find_if(datas.begin(), datas.end(), [&](const File& f) { return f.id == id; });
+    auto data = std::ranges::lower_bound(datas, id, {}, &File::id);
+    if (data != datas.end() && data->id != id) data = datas.end();
     // A loader that is being created may have no data segment yet. With another layout the offsets are unknown.
     const bool is_ours = beginning.header.layout_hash == shm::layout_hash;
     if (is_ours && (data == datas.end() || beginning.geometry.slots == 0)) continue;

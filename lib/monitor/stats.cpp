@@ -65,8 +65,9 @@ feedlane_stats read_stats(const shm::Segments& segments) {
 
 namespace {
 
-// Slots that are looked at for all workers together, so that a segment of any size costs milliseconds.
-constexpr std::uint64_t most_looks = std::uint64_t{1} << 18;
+// Slots that are looked at for all workers together, so that a segment of any size costs a tenth of a second. Loaders with 4096
+// workers have no more slots than this allows.
+constexpr std::uint64_t most_looks = std::uint64_t{1} << 26;
 
 // Which batch a task is, if a slot has it. What a worker says of its task may be anything.
 void find_batch(const shm::Segments& segments, std::uint64_t task, std::uint32_t w, feedlane_worker_stats& out) {

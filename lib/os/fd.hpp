@@ -23,6 +23,20 @@ inline int keep_above_stdio(int fd) {
   return moved;
 }
 
+// Fills `pair` by `make`, until both are above 2. A pipe or socket is not moved like other descriptors: what another thread
+// prints until then would stay in it. What gets a low number keeps it until another pair is there.
+template <class Make>
+bool make_pair_above_stdio(int (&pair)[2], const Make& make) {
+  if (make(pair) != 0) return false;
+  if (pair[0] > 2 && pair[1] > 2) return true;
+  const int low[2] = {pair[0], pair[1]};
+  const bool made = make_pair_above_stdio(pair, make);
+  const int reason = errno;
+  for (const int fd : low) (void)::close(fd);
+  errno = reason;
+  return made;
+}
+
 }  // namespace detail
 
 // Closes its descriptor in the destructor. Every descriptor that the library opens is close-on-exec and above 2, because whatever
@@ -55,7 +69,7 @@ class Fd {
 // Both ends never block. False, with errno.
 [[nodiscard]] inline bool open_pipe(Fd& read_end, Fd& write_end) {
   int pair[2];
-  if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+  if (!detail::make_pair_above_stdio(pair, [](int* ends) { return ::pipe2(ends, O_CLOEXEC | O_NONBLOCK); })) return false;
   read_end.reset(pair[0]);
   write_end.reset(pair[1]);
   return read_end && write_end;

@@ -30,13 +30,13 @@ Status file_size(int fd, std::uint64_t& bytes, Error& error);
 struct FileId {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
-  bool operator==(const FileId&) const = default;
+  auto operator<=>(const FileId&) const = default;
 };
 Status file_id(int fd, FileId& out, Error& error);
 
 // From here on `fd` can't be opened for writing again, by /proc: only its user and root can change that, by fchmod.
 Status forbid_opening_for_writing(int fd, Error& error);
-// Whether somebody has changed that since.
+// Whether its mode allows it now. Who changed it and put it back is not found.
 bool may_be_opened_for_writing(int fd);
 // The same memory, opened for reading only: no mapping by this descriptor can be made writable.
 Status open_for_reading(int fd, Fd& out, Error& error);

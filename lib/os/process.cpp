@@ -183,12 +183,11 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-// A program with more privileges than its user does not trust that user's PATH.
 void open_working_directory(Fd& out) { out.reset(::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC)); }
 
 std::vector<std::string> find_program(const std::string& program) {
   if (program.empty() || program.find('/') != std::string::npos) return {program};
-  const char* const path = ::secure_getenv("PATH");
+  const char* const path = ::secure_getenv("PATH");  // a privileged program does not trust its user's PATH
   const std::string folders = path == nullptr ? "/bin:/usr/bin" : path;
   std::vector<std::string> files;
   for (std::size_t at = 0; at <= folders.size();) {

@@ -58,7 +58,9 @@ bool names_senders(int socket) {
 
 Status create_socket_pair(Fd& mine, Fd& theirs, Error& error) {
   int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return error.os(errno, "socketpair");
+  if (!detail::make_pair_above_stdio(
+          pair, [](int* ends) { return ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends); }))
+    return error.os(errno, "socketpair");
   mine.reset(pair[0]);
   theirs.reset(pair[1]);
   if (!mine || !theirs) return error.os(errno, "socketpair");
@@ -117,9 +119,9 @@ bool take_control(msghdr& message, Received& out) {
       for (std::size_t i = 0; i < bytes / sizeof(int); i++) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+        forget_linger(fd);  // first: Fd closes a number of standard input, output or error
         Fd owned(fd);
         has_all = has_all && owned;
-        forget_linger(owned.get());
         if (out.fd_count < max_passed_fds) out.fds[out.fd_count++] = std::move(owned);
         else out.truncated = true;
       }

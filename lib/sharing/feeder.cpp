@@ -19,8 +19,10 @@ Status Feeder::create(std::unique_ptr<loader::Loader> loader, const os::SystemFi
   std::unique_ptr<Feeder> feeder(new Feeder(std::move(loader), files));
   feeder->gathered_.reserve(feeder->round_size());
   Status s = feeder->audience_.open(error);
-  if (s == FEEDLANE_OK && feeder->loader_->crew().size() != 0)  // with the audience's open
-    s = feeder->loader_->crew().starter().check_descriptors(error);
+  // With the audience's open. Threads have most of theirs already.
+  supervisor::Crew& crew = feeder->loader_->crew();
+  if (s == FEEDLANE_OK && crew.size() != 0 && !crew.starter().launcher().starts_early())
+    s = crew.starter().check_descriptors(error);
   if (s == FEEDLANE_OK) s = feeder->loader_->use(*feeder, error);
   if (s == FEEDLANE_OK) out = std::move(feeder);
   return s;

@@ -127,7 +127,7 @@ void Crew::handle_message(std::uint32_t w) {
   error.worker = static_cast<std::int32_t>(w);
   events_.push(is_nonsense ? FEEDLANE_EVENT_INVALID : FEEDLANE_EVENT_WARNING, error);
   // A child is started again, and the error is returned if it never attaches. The host's process costs the offer.
-  if (is_nonsense || !peer.has_attached()) m.verdict = error;
+  m.verdict = error;
   if (!is_nonsense && !peer.has_attached() && starter_.launcher().starts_workers()) {
     m.lost_message = true;
     starter_.error() = error;
@@ -153,8 +153,10 @@ namespace {
 Error death_of(std::uint32_t w, const Peer& peer, const Gone& gone, std::int64_t epoch, std::int64_t batch) {
   const char* const why = peer.why_not_attached();
   Error error;
-  (void)error.fail(FEEDLANE_E_PEER_DEAD, "worker {}: process {} {}{}{}", w, gone.pid, gone.how,
-                   *why == '\0' ? "" : " before it attached: ", first(280, why));
+  if (gone.pid == 0) (void)error.fail(FEEDLANE_E_PEER_DEAD, "worker {}: {}", w, gone.how);
+  else
+    (void)error.fail(FEEDLANE_E_PEER_DEAD, "worker {}: process {} {}{}{}", w, gone.pid, gone.how,
+                     *why == '\0' ? "" : " before it attached: ", first(280, why));
   error.worker = static_cast<std::int32_t>(w);
   error.epoch = batch < 0 ? -1 : epoch;
   error.batch = batch;
@@ -170,9 +172,9 @@ Error leaving_of(std::uint32_t w, pid_t pid) {
 
 }  // namespace
 
-// By the out-of-memory killer, since the loader was created; -1: unknown.
+// By the out-of-memory killer, since the loader was created; -1: unknown. Processes of the host may be in another cgroup.
 std::int64_t Crew::new_oom_kills() const {
-  const std::int64_t now = oom_kills_ < 0 ? -1 : os::oom_kills(files_);
+  const std::int64_t now = oom_kills_ < 0 || !starter_.launcher().owns_processes() ? -1 : os::oom_kills(files_);
   return now < 0 ? -1 : now - oom_kills_;
 }
 

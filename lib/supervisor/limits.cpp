@@ -37,14 +37,12 @@ void Crew::give_up_start(std::uint32_t w) {
   const bool is_child = starter_.launcher().owns_processes();
   m.was_late = m.is_late = true;
   m.start_deadline_ns = FEEDLANE_FOREVER;
+  Error& error = m.verdict;
+  (void)error.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", settings_.start_timeout_ns, settings_.start_timeout_ns,
+                     "worker {} (pid {}) has not {} within {} ms", w, peer.pid(),
+                     peer.has_attached() ? "opened its data set" : "attached", settings_.start_timeout_ns / 1'000'000);
+  error.worker = static_cast<std::int32_t>(w);
   if (is_child || peer.has_attached()) {
-    Error error;
-    (void)error.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", settings_.start_timeout_ns,
-                       settings_.start_timeout_ns, "worker {} (pid {}) has not {} within {} ms", w, peer.pid(),
-                       peer.has_attached() ? "opened its data set" : "attached",
-                       settings_.start_timeout_ns / 1'000'000);
-    error.worker = static_cast<std::int32_t>(w);
-    m.verdict = error;
     if (is_replaced || !starter_.launcher().starts_workers()) events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
     else owner_.on_failure(error);
   }
