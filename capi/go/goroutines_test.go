@@ -44,6 +44,19 @@ func TestModes(t *testing.T) {
 	})
 }
 
+// Worker goroutines that are about to end when the next epoch begins are not missed.
+func TestStops(t *testing.T) {
+	loader := newLoader(t, func(c *feedlane.Config) { c.Start = feedlane.Goroutines })
+	for epoch := int64(0); epoch < 300; epoch++ {
+		list, err := hashes(loader, epoch)
+		must(t, err)
+		if len(list) != batches {
+			t.Fatal("batches are missing")
+		}
+		must(t, loader.Stop())
+	}
+}
+
 // A second goroutine in Next gets ErrBusy. Batches may be released by any goroutine.
 func TestBusy(t *testing.T) {
 	loader := newLoader(t, func(c *feedlane.Config) { c.WorkerConfig = []byte("stuck") })

@@ -34,8 +34,8 @@ type Loader struct {
 	waiter  *waiter
 	arm     func() C.int32_t
 	config  Config
-	dataset *kept         // if the library calls the data set, otherwise nil
-	local   *atomic.Int32 // worker goroutines that run; not a part of the Loader, which they must not keep
+	dataset *kept      // if the library calls the data set, otherwise nil
+	local   *localCrew // not a part of the Loader, which worker goroutines must not keep
 	drained sync.Once
 }
 
@@ -59,7 +59,7 @@ func NewLoader(config Config) (*Loader, error) {
 // newLoader owns c and dataset in every case.
 func newLoader(c *C.feedlane_loader, config Config, dataset cgo.Handle) (*Loader, error) {
 	l := &Loader{c: c, call: C.feedlane_go_call_new(), config: config, dataset: keep(dataset),
-		local: new(atomic.Int32)}
+		local: new(localCrew)}
 	l.arm = func() C.int32_t { return C.feedlane_loader_arm(c) }
 	l.owned.Store(1)
 	// A second reference: Close gives one back, the last call that is in flight the other.
@@ -182,23 +182,55 @@ func (l *Loader) Begin(epoch int64) error {
 	}
 }
 
+// A localCrew counts worker goroutines.
+type localCrew struct {
+	mutex   sync.Mutex
+	running int
+	called  int // how often startLocal was called
+}
+
+// calls returns how often startLocal was called.
+func (crew *localCrew) calls() int {
+	crew.mutex.Lock()
+	defer crew.mutex.Unlock()
+	return crew.called
+}
+
+// leave takes a goroutine out of the crew, unless startLocal was called after `seen`: it has counted this one, which may have
+// looked for work before there was any.
+func (crew *localCrew) leave(seen int) bool {
+	crew.mutex.Lock()
+	defer crew.mutex.Unlock()
+	if crew.called != seen {
+		return false
+	}
+	crew.running--
+	return true
+}
+
 // startLocal starts the worker goroutines that are missing.
 func (l *Loader) startLocal() {
 	if l.config.Start != Goroutines || l.config.Workers == 0 {
 		return
 	}
-	c, dataset, handle, running := l.c, l.config.Dataset, l.dataset, l.local
-	for i := int(running.Load()); i < l.config.Workers; i++ {
+	c, dataset, handle, crew := l.c, l.config.Dataset, l.dataset, l.local
+	crew.mutex.Lock()
+	defer crew.mutex.Unlock()
+	for crew.called++; crew.running < l.config.Workers; crew.running++ {
 		if C.feedlane_loader_ref(c) != C.FEEDLANE_OK {
 			return
 		}
-		running.Add(1)
 		handle.add()
 		go func() {
 			defer handle.release()
 			defer C.feedlane_loader_unref(c)
-			defer running.Add(-1)
-			for serveLocal(c, dataset) {
+			for {
+				seen := crew.calls()
+				for serveLocal(c, dataset) {
+				}
+				if crew.leave(seen) {
+					return
+				}
 			}
 		}()
 	}
