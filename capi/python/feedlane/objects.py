@@ -132,7 +132,9 @@ class _Pickler(reduction.ForkingPickler):
 
 
 def _array(array: npt.NDArray[Any]) -> Any:
-    """Torch's loader sends a copy, which can be written."""
+    """As numpy's older pickles, which torch's loader sends: what comes can be written, and numbers are in this machine's order."""
+    if not array.dtype.isnative and array.dtype.names is None and array.dtype.subdtype is None:
+        array = array.astype(array.dtype.newbyteorder("="))
     return (array if array.flags.writeable else array.copy("K")).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 

@@ -242,6 +242,10 @@ class Values(Case):
         for batch in feedlane.DataLoader(Made(frozen), None, num_workers=1, collate_fn=itself):
             batch["bare"][0] = batch["within"].x[0] = 1
 
+    def test_arrays_of_another_byte_order(self):
+        for kind in ">i4", ">f8", ">M8[s]", ">c8", ">U2", [("a", ">i4")]:
+            self.same(Made(lambda i, kind=kind: [np.full(3, i).astype(kind), np.zeros((2, 3), kind, "F")]), batch_size=2, collate_fn=itself)
+
     def test_named_tuples_with_attributes(self):
         def made(_):
             point = Attributed(torch.zeros(2), 1)
