@@ -23,19 +23,28 @@ inline int keep_above_stdio(int fd) {
   return moved;
 }
 
-// Fills `pair` by `make`, until both are above 2. A pipe or socket is not moved like other descriptors: what another thread
-// prints until then would stay in it. What gets a low number keeps it until another pair is there.
-template <class Make>
-bool make_pair_above_stdio(int (&pair)[2], const Make& make) {
-  if (make(pair) != 0) return false;
-  if (pair[0] > 2 && pair[1] > 2) return true;
-  const int low[2] = {pair[0], pair[1]};
-  const bool made = make_pair_above_stdio(pair, make);
-  const int reason = errno;
-  for (const int fd : low) (void)::close(fd);
-  errno = reason;
-  return made;
-}
+// Holds the free ones of 0, 1 and 2, so that a pipe or socket that is made meanwhile gets none of them, not even until it is moved:
+// what another thread prints there would stay in it, or end this process by SIGPIPE. Who writes to what this opens gets EBADF, as
+// from a closed descriptor.
+class StdioHeld {
+ public:
+  StdioHeld() {
+    for (int fd = 0; fd >= 0 && fd <= 2;) {
+      fd = ::open("/", O_PATH | O_CLOEXEC);
+      if (fd > 2) (void)::close(fd);
+      else if (fd >= 0) is_held_[fd] = true;
+    }
+  }
+  StdioHeld(const StdioHeld&) = delete;
+  StdioHeld& operator=(const StdioHeld&) = delete;
+  ~StdioHeld() {
+    for (int fd = 0; fd <= 2; fd++)
+      if (is_held_[fd]) (void)::close(fd);
+  }
+
+ private:
+  bool is_held_[3] = {};
+};
 
 }  // namespace detail
 
@@ -69,7 +78,8 @@ class Fd {
 // Both ends never block. False, with errno.
 [[nodiscard]] inline bool open_pipe(Fd& read_end, Fd& write_end) {
   int pair[2];
-  if (!detail::make_pair_above_stdio(pair, [](int* ends) { return ::pipe2(ends, O_CLOEXEC | O_NONBLOCK); })) return false;
+  const detail::StdioHeld held;
+  if (::pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) return false;
   read_end.reset(pair[0]);
   write_end.reset(pair[1]);
   return read_end && write_end;

@@ -58,9 +58,8 @@ bool names_senders(int socket) {
 
 Status create_socket_pair(Fd& mine, Fd& theirs, Error& error) {
   int pair[2];
-  if (!detail::make_pair_above_stdio(
-          pair, [](int* ends) { return ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends); }))
-    return error.os(errno, "socketpair");
+  const detail::StdioHeld held;
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return error.os(errno, "socketpair");
   mine.reset(pair[0]);
   theirs.reset(pair[1]);
   if (!mine || !theirs) return error.os(errno, "socketpair");
@@ -435,6 +434,7 @@ void unlink_socket(const SocketFile& file) {
 }
 
 Status accept_same_user(int listener, Fd& out, Error& error) {
+  const detail::StdioHeld held;
   Fd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket)
     return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? FEEDLANE_AGAIN : error.os(errno, "accept4");
