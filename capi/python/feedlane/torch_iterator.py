@@ -70,6 +70,8 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
     source: observe.Source | None = None  # None: of an iteration that was over when it was loaded
 
     def __init__(self, loader: DataLoader[Any], state: torch_state.State | None = None) -> None:
+        if loader.prefetch_factor is not None and loader.prefetch_factor < 1:
+            raise AssertionError(f"prefetch_factor is {loader.prefetch_factor}: it must be greater than 0")  # torch's type
         resume = None if state is None else torch_state.Resume(state, loader.num_workers)
         with torch_state.no_draw(loader.generator) if resume else contextlib.nullcontext():
             super().__init__(loader)

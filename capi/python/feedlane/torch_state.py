@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 
 
 def is_stateful(thing: Any) -> bool:
-    """Whether it has state_dict() and load_state_dict(state)."""
-    return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
+    """Whether it has state_dict() and load_state_dict(state). A class has none that could be called."""
+    return not isinstance(thing, type) and callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
 
 
 def state_of(thing: Any) -> Any:

@@ -304,6 +304,14 @@ class OfItsOwn(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "timed out after 0.1 seconds"):
             next(iter(feedlane.DataLoader(Slow(), num_workers=1, timeout=0.1)))
 
+    def test_arguments_that_torch_refuses(self):
+        for kind in torch.utils.data.DataLoader, feedlane.DataLoader:
+            with self.assertRaisesRegex(AssertionError, "prefetch_factor"):
+                iter(kind([1, 2], num_workers=1, prefetch_factor=0))
+
+    def test_a_class_in_the_place_of_a_data_set_has_no_state(self):
+        self.assertIsNone(feedlane.DataLoader(feedlane.DataLoader).state_dict()["dataset_state"])
+
     def test_what_a_collate_fn_returns(self):
         loader = feedlane.DataLoader(Augmented(), 8, num_workers=1, collate_fn=first)
         self.assertEqual([batch["i"] for batch in loader], [0, 8, 16, 24, 32])
