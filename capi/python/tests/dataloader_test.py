@@ -306,7 +306,7 @@ class OfItsOwn(unittest.TestCase):
 
     def test_arguments_that_torch_refuses(self):
         for kind in torch.utils.data.DataLoader, feedlane.DataLoader:
-            with self.assertRaisesRegex(AssertionError, "prefetch_factor"):
+            with self.assertRaises(AssertionError):
                 iter(kind([1, 2], num_workers=1, prefetch_factor=0))
 
     def test_a_class_in_the_place_of_a_data_set_has_no_state(self):
