@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import importlib
 import io
 import multiprocessing.process
 import multiprocessing.reduction
+import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _HINT = ("a worker that isn't forked gets the data set and its functions pickled: define them in a module, or install "
@@ -64,8 +66,25 @@ def start(make: Callable[[Any], Any], arguments: Any, is_forked: bool) -> Any:
 
 
 def _started(process: Any) -> Any:
-    process.start()
+    with _stdio_held():
+        process.start()
     return process
+
+
+@contextlib.contextmanager
+def _stdio_held() -> Iterator[None]:
+    """Closed ones of the descriptors 0, 1 and 2 are /dev/null until its end, and in processes that are started. Otherwise they would be
+    multiprocessing's pipes, and a worker that prints would wait for ever when nobody reads it."""
+    held: list[int] = []
+    try:
+        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+            os.set_inheritable(number, True)
+            held.append(number)
+        os.close(number)
+        yield
+    finally:
+        for number in held:
+            os.close(number)
 
 
 def opened(arguments: Any) -> Any:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker processes of feedlane.DataLoader, whoever reaps them: hosts that ignore SIGCHLD or reap every child, children that the
 program forks, the interpreter's end, and contexts whose workers are threads."""
+import contextlib
 import multiprocessing
 import multiprocessing.context
 import multiprocessing.process
@@ -44,6 +45,31 @@ def reap(*_):
             pass
     except ChildProcessError:
         pass
+
+
+class Printing(Pids):
+    def __getitem__(self, i):
+        for number in 1, 2:
+            with contextlib.suppress(OSError):
+                os.write(number, b"x" * 4096)
+        return i
+
+
+class Closed(unittest.TestCase):
+    def test_a_worker_that_prints_where_the_trainer_has_closed_its_descriptors(self):
+        for method in "fork", "spawn", "forkserver":
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    for number in range(3):
+                        os.close(number)
+                    loader = feedlane.DataLoader(Printing(), 4, num_workers=2, multiprocessing_context=method)
+                    code = 0 if [i for batch in loader for i in batch.tolist()] == list(range(60)) else 2
+                finally:
+                    os._exit(code)
+            with self.subTest(method):
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
 
 
 class Reaped(unittest.TestCase):
