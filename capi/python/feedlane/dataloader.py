@@ -7,6 +7,7 @@ pipes, it is torch's own loader."""
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 import typing
 import weakref
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _T = typing.TypeVar("_T", covariant=True)
+_ITERATORS = (torch_iterator.Iterator, torch_inline.Iterator)
 
 
 class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
@@ -133,9 +135,11 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         if self._torchs_own():
             return super().__iter__()
         kept: Any = self._iterator
-        if kept is not None and not kept.is_own:  # the parent process's, whose workers this forked one has not
+        if isinstance(kept, _ITERATORS) and not kept.is_own:  # the parent process's, whose workers this forked one has not
             self._iterator = None
         iterator: Any = super().__iter__()
+        if not isinstance(iterator, _ITERATORS):  # of a subclass that makes its own
+            return iterator
         if iterator.is_over:  # it was loaded: the next epoch follows
             iterator = super().__iter__()
         self._position, self._live = iterator.position, weakref.ref(iterator)
@@ -194,3 +198,14 @@ def _let_go(loader: weakref.ref[Any], position: torch_state.Progress) -> None:
     found = loader()
     if found is not None and found._position is position:
         found._kept = None
+
+
+def _signature() -> inspect.Signature:
+    """Of the constructor: torch's parameters and this package's. Lightning makes loaders anew by what it says."""
+    theirs = inspect.signature(torch.utils.data.DataLoader.__init__).parameters.values()
+    ours = [p for p in inspect.signature(DataLoader.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return inspect.Signature([*theirs, *ours])
+
+
+_constructor: Any = DataLoader.__init__
+_constructor.__signature__ = _signature()

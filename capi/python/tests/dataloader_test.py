@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """feedlane.DataLoader beside torch's: the same batches, and what it does that torch's doesn't."""
+import inspect
 import gc
 import itertools
 import os
@@ -308,6 +309,17 @@ class OfItsOwn(unittest.TestCase):
         for kind in torch.utils.data.DataLoader, feedlane.DataLoader:
             with self.assertRaises(AssertionError):
                 iter(kind([1, 2], num_workers=1, prefetch_factor=0))
+
+    def test_its_signature_is_torchs_and_more(self):
+        theirs, ours = (list(inspect.signature(kind).parameters) for kind in (torch.utils.data.DataLoader, feedlane.DataLoader))
+        self.assertEqual(ours[:len(theirs)], theirs)
+        self.assertIn("task_timeout", ours)
+
+    def test_a_subclass_may_make_iterators_of_its_own(self):
+        class Other(feedlane.DataLoader):
+            def _get_iterator(self):
+                return iter([1, 2])
+        self.assertEqual(list(Other([0])), [1, 2])
 
     def test_a_class_in_the_place_of_a_data_set_has_no_state(self):
         self.assertIsNone(feedlane.DataLoader(feedlane.DataLoader).state_dict()["dataset_state"])
