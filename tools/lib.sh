@@ -201,10 +201,11 @@ want_packages() {
 
 # ---- packages of PyPI -------------------------------------------------------------------------------------------------
 
-# torch_of_pypi DIR: a virtual environment with the newest torch, some 3 GB, most of it for GPUs that need not be there.
+# torch_of_pypi DIR: a virtual environment with the newest torch, some 3 GB, most of it for GPUs that need not be there, and the
+# packages that tests use beside it.
 torch_of_pypi() {
   if [[ ! -x $1/bin/python3 ]]; then python3 -m venv "$1" || return 1; fi
-  "$1/bin/python3" -c 'import torch, numpy, PIL' 2>/dev/null || "$1/bin/pip" install -q torch numpy pillow
+  "$1/bin/python3" -c 'import torch, numpy, PIL, ml_dtypes' 2>/dev/null || "$1/bin/pip" install -q torch numpy pillow ml_dtypes
 }
 
 # ---- build directories -----------------------------------------------------------------------------------------------
