@@ -152,11 +152,11 @@ namespace {
 
 Error death_of(std::uint32_t w, const Peer& peer, const Gone& gone, std::int64_t epoch, std::int64_t batch) {
   const char* const why = peer.why_not_attached();
+  char who[32] = "";
+  if (gone.pid != 0) (void)format_to(who, "process {} ", gone.pid);
   Error error;
-  if (gone.pid == 0) (void)error.fail(FEEDLANE_E_PEER_DEAD, "worker {}: {}", w, gone.how);
-  else
-    (void)error.fail(FEEDLANE_E_PEER_DEAD, "worker {}: process {} {}{}{}", w, gone.pid, gone.how,
-                     *why == '\0' ? "" : " before it attached: ", first(280, why));
+  (void)error.fail(FEEDLANE_E_PEER_DEAD, "worker {}: {}{}{}{}", w, who, gone.how,
+                   *why == '\0' ? "" : " before it attached: ", first(280, why));
   error.worker = static_cast<std::int32_t>(w);
   error.epoch = batch < 0 ? -1 : epoch;
   error.batch = batch;

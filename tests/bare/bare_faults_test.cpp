@@ -327,7 +327,7 @@ TEST_CASE(
                         {breach_never_ready, "without Ready"},
                         {breach_shaped_bit, "slot.shaped is 8 in the slot"}}) {
     CAPTURE(c.why);
-    Bare b(300, 1, 1);
+    Bare b(20000, 1, 1);  // more than six lives make, however long it takes until the breach is seen
     b.o.breach = c.breach;
     b.s.config.max_restarts = 5;
     const Loader l = b.create();
