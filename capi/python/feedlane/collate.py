@@ -65,7 +65,12 @@ def torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
         if tensor.requires_grad:
             raise RuntimeError("a tensor of the batch requires gradients, which don't cross the border of a process: detach() it")
     kind = functools.reduce(torch.promote_types, (t.dtype for t in tensors))
-    shape = _same(tensors, "shape", lambda t: tuple(t.shape))
+    return leaf_of_tensors(tensors, kind, _same(tensors, "shape", lambda t: tuple(t.shape)), stacked)
+
+
+def leaf_of_tensors(tensors: abc.Sequence[Any], kind: Any, shape: tuple[int, ...], stacked: bool) -> Leaf:
+    """The same of dense tensors on the CPU without gradients, of this shape, which become one of the type `kind`."""
+    torch = sys.modules["torch"]
     shape = (len(tensors), *shape) if stacked else shape
     name = str(kind).removeprefix("torch.")
     dtype: DType | str

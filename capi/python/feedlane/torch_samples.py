@@ -22,7 +22,7 @@ def batch(samples: abc.Sequence[Any], leaves: collate.Leaves) -> Plan:
     first = samples[0]
     kind = type(first)
     if kind is torch.Tensor and _are_stackable(samples):
-        return leaves.plan(collate.torch_leaf(samples, True))
+        return leaves.plan(collate.leaf_of_tensors(samples, first.dtype, tuple(first.shape), True))
     if kind is np.ndarray and collate.is_known(first.dtype) and all(
             type(a) is np.ndarray and a.dtype == first.dtype and a.shape == first.shape for a in samples):
         return leaves.plan(collate.array_leaf(samples, True))
@@ -39,8 +39,16 @@ def batch(samples: abc.Sequence[Any], leaves: collate.Leaves) -> Plan:
 
 
 def _are_stackable(tensors: abc.Sequence[Any]) -> bool:
+    """Whether they are plain (see collate.is_plain) and alike. It is asked of each sample of each batch."""
     first = tensors[0]
-    return all(collate.is_plain(t) and t.dtype is first.dtype and t.shape == first.shape for t in tensors)
+    if not collate.is_plain(first):
+        return False
+    kind, strided, dtype, shape = torch.Tensor, torch.strided, first.dtype, first.shape  # of one type, none is quantized
+    for tensor in tensors:
+        if (type(tensor) is not kind or tensor.dtype is not dtype or tensor.requires_grad or tensor.layout is not strided or
+                not tensor.is_cpu or tensor.is_nested or tensor.shape != shape):
+            return False
+    return True
 
 
 class Maker(maker.Maker):
