@@ -135,7 +135,7 @@ bool has_fields(PyObject* tuple) {
   return fields && PyTuple_Check(fields.get()) != 0 && PyTuple_Size(fields.get()) == PyTuple_Size(tuple);
 }
 
-// Whether it has attributes of its own.
+// Whether the instance has attributes.
 bool has_attributes(PyObject* value) {
   const Ref attributes(PyObject_GetAttrString(value, "__dict__"));
   PyErr_Clear();

@@ -71,7 +71,7 @@ TEST_CASE("an ending that is not known says why, if the worker was a child") {
   CHECK(words_of(m, {}) == "ended, and other code of this process has taken its exit status");
 }
 
-TEST_CASE("a place of the host's in which nobody has attached says so, not that a process was killed") {
+TEST_CASE("a place in which no external worker has attached says so, not that a process was killed") {
   Member m;
   m.is_late = m.was_late = true;
   (void)m.verdict.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", 2'000'000'000, 2'000'000'000, "late");
