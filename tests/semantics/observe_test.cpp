@@ -187,22 +187,24 @@ TEST_CASE("a host that sleeps on the loader's descriptor waits for the batch too
   std::int32_t fd = -1;
   REQUIRE(feedlane_loader_wait_fd(l.get(), &fd) == FEEDLANE_OK);
   begin(l.get(), 0);
-  std::uint64_t outside = 0, exposed = 0;
+  std::vector<double> shares;
   std::uint64_t since = now_ns();
   auto b = fresh<feedlane_batch>();
   for (std::int32_t status = FEEDLANE_TIMEOUT; status != FEEDLANE_END;) {
     status = feedlane_loader_next(l.get(), 0, &b, nullptr);
     if (status == FEEDLANE_OK) {
-      outside += now_ns() - since;
-      exposed += b.exposed_ns;
+      const std::uint64_t outside = now_ns() - since;
+      CHECK(b.exposed_ns <= outside);
+      shares.push_back(static_cast<double>(b.exposed_ns) / static_cast<double>(outside));
       REQUIRE(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
       since = now_ns();
     } else if (status == FEEDLANE_TIMEOUT && feedlane_loader_arm(l.get()) == FEEDLANE_OK) {
       REQUIRE(wait_readable(fd));
     }
   }
-  CHECK(exposed <= outside);
-  CHECK(static_cast<double>(exposed) >= 0.95 * static_cast<double>(outside));
+  REQUIRE(shares.size() == 40);
+  std::nth_element(shares.begin(), shares.begin() + 20, shares.end());
+  CHECK_MESSAGE(shares[20] >= 0.9, "the median: other processes may run between the two clocks");
   const feedlane_diagnosis d = diagnosis_of(l.get());
   CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_DATA, d.text);
 }
