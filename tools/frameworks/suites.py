@@ -43,7 +43,9 @@ SUITES = (
                  "tests/ignite/handlers/test_lr_finder.py"),
           arguments=("-k", "not distrib and not gloo and not nccl and not hvd and not xla")),
     Suite("webdataset", "webdataset", tests=("tests/test_loaders.py", "tests/test_pipeline.py", "tests/test_shuffles.py"),
-          arguments=("-k", "not download and not http and not gopen")),
+          arguments=[f"--deselect=tests/{case}" for case in (
+              "test_loaders.py::test_dataloader", *(f"test_pipeline.py::test_{name}" for name in (
+                  "dataloader", "decode_handlers", "decoder", "pipe", "torchvision", "batched", "unbatched")))]),
     Suite("timm", "timm", sdist=True,
           tests=("tests/test_data.py", "tests/test_naflex_dataset.py", "tests/test_scheduled_sampler.py")),
     Suite("ultralytics", "ultralytics"),
