@@ -104,6 +104,55 @@ func TestIterable(t *testing.T) {
 	})
 }
 
+// forgetful is a shard that cannot continue where a dead worker was: it saves nothing.
+type forgetful struct{ numbers counting }
+
+func (f *forgetful) Len() int64 { return 100 }
+
+func (f *forgetful) Open(info *feedlane.WorkerInfo) (feedlane.Dataset, error) {
+	return &forgetful{counting{info.Shard, info.Shards, 0}}, nil
+}
+
+func (f *forgetful) Restart(epoch int64) error { return f.numbers.Restart(epoch) }
+
+func (f *forgetful) Get(row *feedlane.Row) error { return f.numbers.Get(row) }
+
+func withLostShard(c *feedlane.Config) {
+	c.Dataset, c.BatchSize, c.SkipBudget = &forgetful{}, 1, 1
+	c.Fields = []feedlane.Field{feedlane.FieldOf[int64]("number")}
+	c.Env = append(syscall.Environ(), "FEEDLANE_GO_DATASET=forgetful")
+}
+
+// A shard that is lost with its worker is one error; Next then yields what the other shard has.
+func TestLostShard(t *testing.T) {
+	loader := newLoader(t, withLostShard)
+	must(t, loader.Begin(0))
+	odd, lost := 0, 0
+	for {
+		batch, err := loader.Next(context.Background())
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			wants(t, err, feedlane.ErrPeerDead)
+			if lost++; !feedlane.MayContinue(err) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		list, err := feedlane.View[int64](batch.Tensor(0))
+		must(t, err)
+		odd += int(list[0] % 2)
+		if batch.Number() == 4 {
+			must(t, syscall.Kill(pidsOf(t, loader)[0], syscall.SIGKILL))
+		}
+		must(t, batch.Release())
+	}
+	if odd != 50 || lost != 1 {
+		t.Fatal(odd, " of the 50 numbers of the other shard, ", lost, " shards lost")
+	}
+}
+
 func numbersOf(t *testing.T, loader *feedlane.Loader, epoch int64) (numbers []int64) {
 	must(t, loader.Begin(epoch))
 	for {

@@ -8,6 +8,7 @@ package feedlane
 
 import (
 	"context"
+	"errors"
 	"iter"
 )
 
@@ -19,7 +20,7 @@ import (
 //	}
 //
 // A batch is released when the loop moves on: keep one by Batch.Retain. The sequence ends with the epoch, and after an
-// error after which the epoch cannot go on; after others (see MayContinue) a loop that does not leave gets the next batch.
+// error after which the epoch cannot continue; after others (see MayContinue) a loop that does not leave gets the next batch.
 func (l *Loader) Batches(ctx context.Context, epoch int64) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		if err := l.Begin(epoch); err != nil {
@@ -32,7 +33,7 @@ func (l *Loader) Batches(ctx context.Context, epoch int64) iter.Seq2[*Batch, err
 				return
 			}
 			if err != nil {
-				if !yield(nil, err) || !MayContinue(err) {
+				if !yield(nil, err) || !MayContinue(err) || l.consumer && isEndOfConsumer(err) {
 					return
 				}
 			} else if !lend(batch, yield) {
@@ -41,6 +42,9 @@ func (l *Loader) Batches(ctx context.Context, epoch int64) iter.Seq2[*Batch, err
 		}
 	}
 }
+
+// isEndOfConsumer: the feeder has ended, or has evicted this consumer.
+func isEndOfConsumer(err error) bool { return errors.Is(err, ErrPeerDead) || errors.Is(err, ErrHung) }
 
 // lend yields a batch and releases it, unless the loop did.
 func lend(batch *Batch, yield func(*Batch, error) bool) bool {

@@ -7,6 +7,7 @@ package feedlane_test
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 
 	"feedlane"
@@ -55,5 +56,27 @@ func TestBatches(t *testing.T) {
 	}
 	for _, err := range loader.Batches(context.Background(), -1) {
 		wants(t, err, feedlane.ErrArgument)
+	}
+}
+
+// A range loop continues after a lost shard too.
+func TestBatchesAfterLostShard(t *testing.T) {
+	loader := newLoader(t, withLostShard)
+	odd, lost := 0, 0
+	for batch, err := range loader.Batches(context.Background(), 0) {
+		if err != nil {
+			wants(t, err, feedlane.ErrPeerDead)
+			lost++
+			continue
+		}
+		list, err := feedlane.View[int64](batch.Tensor(0))
+		must(t, err)
+		odd += int(list[0] % 2)
+		if batch.Number() == 4 {
+			must(t, syscall.Kill(pidsOf(t, loader)[0], syscall.SIGKILL))
+		}
+	}
+	if odd != 50 || lost != 1 {
+		t.Fatal(odd, " of the 50 numbers of the other shard, ", lost, " shards lost")
 	}
 }

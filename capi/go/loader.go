@@ -26,17 +26,18 @@ import (
 // Thread safety: Begin, Next, Poll, Stop, State, OpenWorker, OpenConsumer, Serve, Consumers and NextEpoch: one goroutine at
 // a time, another one gets ErrBusy. The other methods: any goroutine. After Close every method returns ErrState.
 type Loader struct {
-	c       *C.feedlane_loader
-	call    *C.feedlane_go_call // of the goroutine that is in a call
-	calls   guard
-	busy    atomic.Bool
-	owned   atomic.Int32 // references to c
-	waiter  *waiter
-	arm     func() C.int32_t
-	config  Config
-	dataset *kept      // if the library calls the data set, otherwise nil
-	local   *localCrew // not a part of the Loader, which worker goroutines must not keep
-	drained sync.Once
+	c        *C.feedlane_loader
+	call     *C.feedlane_go_call // of the goroutine that is in a call
+	calls    guard
+	busy     atomic.Bool
+	owned    atomic.Int32 // references to c
+	waiter   *waiter
+	arm      func() C.int32_t
+	config   Config
+	dataset  *kept      // if the library calls the data set, otherwise nil
+	local    *localCrew // not a part of the Loader, which worker goroutines must not keep
+	drained  sync.Once
+	consumer bool // made by Join or JoinPath
 }
 
 // NewLoader checks the configuration and reserves all memory. Processes start with the first Begin. Close the loader at

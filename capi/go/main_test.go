@@ -31,8 +31,11 @@ const (
 var programs = map[string]func(){}
 
 func TestMain(m *testing.M) {
-	if os.Getenv("FEEDLANE_GO_DATASET") == "counting" {
+	switch os.Getenv("FEEDLANE_GO_DATASET") {
+	case "counting":
 		feedlane.WorkerMain(&counting{})
+	case "forgetful":
+		feedlane.WorkerMain(&forgetful{})
 	}
 	feedlane.WorkerMain(numbers{})
 	if program := programs[os.Getenv("FEEDLANE_GO_PROGRAM")]; program != nil {

@@ -147,7 +147,11 @@ func join(timeout time.Duration,
 	if err != nil {
 		return nil, err
 	}
-	return newLoader(*out, Config{}, 0)
+	l, err := newLoader(*out, Config{}, 0)
+	if l != nil {
+		l.consumer = true
+	}
+	return l, err
 }
 
 // NextEpoch returns the smallest epoch that Begin accepts on this consumer: the one that the feeder was in when it joined,

@@ -151,10 +151,16 @@ func check(f func(err *C.feedlane_error) C.int32_t) error {
 	return nil
 }
 
-// MayContinue reports whether an epoch goes on after err: the following Next yields the following batch, or tries again.
-// After other errors Begin is needed.
+// MayContinue reports whether an epoch continues after err: the following Next yields the following batch, or tries again. What
+// err reports may be lost nevertheless: a batch, or the rest of a shard. After other errors Begin is needed. A consumer's epoch
+// does not continue after ErrPeerDead and ErrHung: its feeder has ended, or has evicted it.
 func MayContinue(err error) bool {
-	for _, status := range []Status{ErrSample, ErrQuarantined, ErrInterrupted, ErrSlotsHeld, ErrTimeout} {
+	var e *Error
+	if errors.Is(err, ErrHung) && errors.As(err, &e) && e.Argument == "config.start_timeout_ns" {
+		return false // no worker has started
+	}
+	for _, status := range []Status{ErrSample, ErrQuarantined, ErrInterrupted, ErrSlotsHeld, ErrTimeout, ErrPeerDead, ErrHung,
+		ErrOS, ErrMemory, ErrDevice} {
 		if errors.Is(err, status) {
 			return true
 		}
