@@ -3,7 +3,7 @@
  * @file feedlane.h
  * The C interface of Feedlane, which feeds training loops through shared memory. C99, self-contained, Linux.
  *
- * This file has the rules that hold for every function, the glossary and the version, and includes a header for each
+ * This file contains the rules that apply to every function, the glossary and the version. It includes one header per
  * subject. C programs include it; other languages bind to it.
  *
  * Results
@@ -12,47 +12,50 @@
  *    FEEDLANE_SLOTS_HELD. Set its `size` with feedlane_init first.
  *  - Output parameters are written on 0 only, unless stated otherwise. A create function that fails sets `*out` to
  *    NULL.
- *  - A function lists the outcomes that it is called for. Every function may also return FEEDLANE_E_ARGUMENT for a bad
- *    argument, FEEDLANE_E_ABI for a bad struct size and FEEDLANE_E_MEMORY.
+ *  - A function's comment lists its specific outcomes, without the prefix FEEDLANE_. Every function may also return
+ *    FEEDLANE_E_ARGUMENT for a bad argument, FEEDLANE_E_ABI for a bad struct size and FEEDLANE_E_MEMORY.
  *
  * Waits
  *  - `timeout_ns` is relative. 0 tries once, FEEDLANE_FOREVER sets no limit, a negative value is FEEDLANE_E_ARGUMENT.
- *  - A signal that arrives in a waiting thread ends the wait with FEEDLANE_INTERRUPTED, and err->os_errno is EINTR.
- *    Nothing is lost: call again. After feedlane_loader_interrupt err->os_errno is 0.
- *  - A signal does not end feedlane_loader_begin, stop and destroy, which the stop timeouts bound, and the attach
- *    functions. A wait polls for up to 100 us before it sleeps; a signal that arrives while it polls does not end it.
+ *  - A signal that arrives in a waiting thread ends the wait with FEEDLANE_INTERRUPTED and err->os_errno EINTR.
+ *    Nothing is lost: call again. After feedlane_loader_interrupt, err->os_errno is 0.
+ *  - Signals do not end the waits in feedlane_loader_begin, stop and destroy, which the stop timeouts limit, or in the
+ *    attach functions. A wait polls for up to 100 us before it sleeps; a signal during polling does not end it.
  *
  * Threads
  *  - "Thread safety: any thread." Any thread may call at any time, as long as it has a reference to the handle.
  *  - "Thread safety: one thread at a time." Calls on one handle must not overlap, but may come from different threads.
  *    A call that overlaps another one returns FEEDLANE_E_BUSY and has no effect. feedlane_rx_peek, feedlane_rx_release,
  *    feedlane_tx_reserve and feedlane_tx_commit detect a call in progress, but not one that starts at the same instant.
- *    feedlane_worker_get_info, feedlane_worker_check, feedlane_pool_destroy and calls on an inline task detect none.
- *  - "Waits." The call may sleep. A runtime with a lock or a stop-the-world collector releases its thread around it.
+ *    feedlane_worker_get_info, feedlane_worker_check, feedlane_pool_destroy and calls on an inline task do not detect
+ *    overlapping calls.
+ *  - "Waits." The call may sleep. A language runtime with a global lock or a stop-the-world collector must let its
+ *    other threads run during the call.
  *  - "Calls back: ..." The call runs callbacks of these tables in the calling thread. A backend's callbacks may run in
  *    every function that registers memory or uses a stream.
  *
  * Handles
  *  - Loaders, workers, ring ends and monitors are reference-counted and freed with their last reference. A create
  *    function gives the caller one reference, *_ref adds one; *_unref, *_destroy, feedlane_worker_detach and
- *    feedlane_monitor_close release one. A thread needs a reference during a call: its own, or one that nobody releases
- *    meanwhile.
- *  - feedlane_*_close ends every wait on the handle with FEEDLANE_E_STATE, from any thread, and does not wait itself.
- *    Later calls return FEEDLANE_E_STATE, except destroy, ref, unref, close and the calls that take a batch's token.
+ *    feedlane_monitor_close release one. During a call a thread needs a reference: its own, or one that nobody releases
+ *    before the call returns.
+ *  - feedlane_*_close may be called from any thread. It ends every wait on the handle with FEEDLANE_E_STATE and does
+ *    not wait itself. Later calls return FEEDLANE_E_STATE, except destroy, ref, unref, close and calls with a batch's
+ *    token.
  *  - feedlane_*_destroy closes the handle, then waits until calls of other threads have returned. It returns
  *    FEEDLANE_E_BUSY inside a callback of a call on the same handle.
- *  - In a forked child every call on a handle of the parent returns FEEDLANE_E_FORKED, except *_destroy,
+ *  - In a forked child, every call on a handle of the parent returns FEEDLANE_E_FORKED, except *_destroy,
  *    feedlane_worker_detach and feedlane_monitor_close, which only clear the pointer.
  *
  * Structs
  *  - A struct that begins with `size` is versioned. Zero in any other field means the default.
- *  - A shorter struct than this header's is accepted. A longer one is accepted if the part that the library does not
- *    know is zero, and is FEEDLANE_E_ABI otherwise.
- *  - The size of a configuration struct or a table of callbacks is a multiple of 8; another size is FEEDLANE_E_ABI.
+ *  - A struct shorter than this header's is accepted. A longer one is accepted if the part unknown to the library is
+ *    zero; otherwise the call returns FEEDLANE_E_ABI.
+ *  - The size of a configuration struct or a table of callbacks is a multiple of 8; any other size is FEEDLANE_E_ABI.
  *  - An output struct is written as far as its size allows.
  *
  * Memory and exceptions
- *  - Inputs are copied. Only the `user_data` of a table of callbacks is kept.
+ *  - Inputs are copied, except the `user_data` of a table of callbacks: the library keeps this pointer.
  *  - No C++ exception leaves the library. Callbacks must not throw or longjmp into it.
  *
  * Glossary
@@ -67,16 +70,17 @@
  *  - sample: one element of the data set. Row: the place of a sample in a batch.
  *  - field: type and shape of one part of a sample, as declared. Tensor: all rows of a field in one batch.
  *  - batch: the tensors that the trainer receives at once. It is held until its last reference is released.
- *  - token: identifies one handed-out batch or buffer. It is never reused.
+ *  - token: identifies one batch or buffer given to the caller. It is never reused.
  *  - task: a request to a worker for one batch.
- *  - attempt: how often the same batch was requested before; counted from 0.
- *  - generation: how often a worker was replaced before; counted from 0.
+ *  - attempt: number of earlier requests for the same batch; 0 for the first request.
+ *  - generation: number of earlier workers with this id; 0 for the first, +1 with each replacement.
  *  - segment: shared memory created by the library. A loader has two: control, and data for tensors.
  *  - arena: the slots in the data segment. Slot: the memory of one batch.
  *  - ring: a queue in shared memory. Lane: the part of a ring that one sender writes. Cell: the memory of one message.
  *  - doorbell: wakes a process that sleeps on its rings.
  *  - inline: without workers; the data set runs in the trainer's thread.
- *  - pool: memory that is registered with a device, and buffers in it. Backend: the device's functions for that.
+ *  - pool: memory registered with a device, and buffers in it. Backend: functions that register memory with a device
+ *    and use its streams.
  *  - stream: a queue of device operations, such as a CUDA stream.
  */
 #ifndef FEEDLANE_H
@@ -87,12 +91,12 @@
 #define FEEDLANE_VERSION_MINOR 1
 #define FEEDLANE_VERSION_PATCH 0
 /** @} */
-/** Grows with every release: 10000 for each major, 100 for each minor, 1 for each patch number. */
+/** A number that grows with every release: 10000 * major + 100 * minor + patch. */
 #define FEEDLANE_VERSION (FEEDLANE_VERSION_MAJOR * 10000 + FEEDLANE_VERSION_MINOR * 100 + FEEDLANE_VERSION_PATCH)
 /** The ABI's major number, also the number in the library's soname. */
 #define FEEDLANE_ABI 1
 
-/* In the order in which they build on each other. */
+/* Each header uses only the ones above it. */
 /* clang-format off */
 #include "feedlane/status.h"
 #include "feedlane/tensor.h"

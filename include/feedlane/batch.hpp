@@ -19,8 +19,8 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** A batch that the trainer holds; the destructor releases it. Move-only; may outlive its loader. After a release or a move it
- *  is empty: it has no tensors, rows or indices, and functions that need the batch fail with E_STATE. */
+/** A batch that the trainer holds; the destructor releases it. Move-only; may outlive its loader. After a release or a
+ *  move it is empty: it has no tensors, rows or indices, and functions that need the batch fail with E_STATE. */
 class Batch {
  public:
   /** An empty batch. */
@@ -29,7 +29,7 @@ class Batch {
   Batch(Batch&& other) noexcept : loader_(std::exchange(other.loader_, nullptr)), batch_(other.batch_) {
     other.empty();
   }
-  /** Swaps the two. */
+  /** Swaps the two objects. */
   Batch& operator=(Batch&& other) noexcept {
     std::swap(loader_, other.loader_);
     std::swap(batch_, other.batch_);
@@ -41,7 +41,7 @@ class Batch {
     if (loader_ != nullptr) (void)feedlane_batch_release(loader_, batch_.token);
   }
 
-  /** Releases the batch before its destruction. Views of its tensors must not be used any more. */
+  /** Releases the batch now. Views of its tensors must not be used afterwards. */
   void release() noexcept {
     if (loader_ != nullptr) (void)feedlane_batch_release(loader_, batch_.token);
     loader_ = nullptr;
@@ -52,19 +52,19 @@ class Batch {
 
   /** The epoch, as passed to start_epoch. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return batch_.epoch; }
-  /** Its number in the epoch, from 0. */
+  /** The batch's number in the epoch, from 0. */
   [[nodiscard]] std::int64_t index() const noexcept { return batch_.batch; }
   /** The number of samples. */
   [[nodiscard]] std::size_t rows() const noexcept { return static_cast<std::size_t>(batch_.count); }
-  /** The worker that made it; -1: inline. */
+  /** The worker that made the batch; -1: made inline. */
   [[nodiscard]] int worker() const noexcept { return batch_.worker; }
-  /** The attempt that made it, from 0. */
+  /** The attempt that made the batch, from 0. */
   [[nodiscard]] int attempt() const noexcept { return batch_.attempt; }
   /** The data set index of each row; empty if iterable. */
   [[nodiscard]] std::span<const std::int64_t> indices() const noexcept {
     return {batch_.indices, batch_.indices == nullptr ? 0 : rows()};
   }
-  /** Indices that were skipped, see LoaderOptions::skip_budget; empty if iterable. */
+  /** Data set indices that were skipped, see LoaderOptions::skip_budget; empty if iterable. */
   [[nodiscard]] std::span<const std::int64_t> skipped() const noexcept {
     return {batch_.skipped, batch_.skipped == nullptr ? 0 : skipped_count()};
   }
@@ -74,15 +74,15 @@ class Batch {
   [[nodiscard]] std::span<const std::byte> metadata() const noexcept {
     return {static_cast<const std::byte*>(batch_.metadata), static_cast<std::size_t>(batch_.metadata_bytes)};
   }
-  /** When it was dispatched, begun, committed, swept and yielded, and for how long next waited for it: the members of these
-   *  names. */
+  /** When each step of the batch happened: dispatched_ns, begun_ns, committed_ns, swept_ns and yielded_ns. exposed_ns
+   *  is how long next waited for the batch. */
   [[nodiscard]] const feedlane_batch& stamps() const noexcept { return batch_; }
-  /** The batch's token for the C interface; this object owns one reference. 0: empty. */
+  /** The batch's token for the C interface; 0: this object is empty. A held batch owns one reference. */
   [[nodiscard]] std::uint64_t token() const noexcept { return batch_.token; }
   /** The number of tensors. */
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(batch_.tensor_count); }
 
-  /** Throws E_ARGUMENT if there is no such tensor. */
+  /** Tensor number `i`. Throws E_ARGUMENT if there is none. */
   [[nodiscard]] Tensor operator[](std::size_t i) const {
     if (i < size()) [[likely]]
       return Tensor(batch_.tensors[i]);
@@ -90,7 +90,7 @@ class Batch {
     (void)at(i, error);
     detail::raise(error);
   }
-  /** By name. Throws E_ARGUMENT if there is none. */
+  /** The tensor of this name. Throws E_ARGUMENT if there is none. */
   [[nodiscard]] Tensor operator[](std::string_view name) const {
     if (const feedlane_tensor* t = find(name); t != nullptr) [[likely]]
       return Tensor(*t);
@@ -98,7 +98,7 @@ class Batch {
     (void)at(name, error);
     detail::raise(error);
   }
-  /** The same as operator[]; one of nothing, with the reason in `error`. */
+  /** Non-throwing form of operator[]: on failure an empty tensor, with the error in `error`. */
   [[nodiscard]] Tensor at(std::size_t i, Error& error) const noexcept {
     error.clear();
     if (i < size()) [[likely]]
@@ -106,7 +106,7 @@ class Batch {
     if (is_there(error)) detail::refuse_tensor(error, "batch", i, size());
     return {};
   }
-  /** By name. */
+  /** As above, by name. */
   [[nodiscard]] Tensor at(std::string_view name, Error& error) const noexcept {
     error.clear();
     if (const feedlane_tensor* t = find(name); t != nullptr) [[likely]]
@@ -120,22 +120,23 @@ class Batch {
     return {};
   }
 
-  /** Enqueues a copy of a tensor to device memory of size `bytes`. Throws. */
+  /** Enqueues a copy of tensor `i` to device memory, which is `bytes` long. Throws. */
   void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream) const {
     detail::or_raise([&](Error& error) { to_device(i, device_memory, bytes, stream, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream, Error& error) const noexcept {
     if (!is_there(error)) return;
     detail::checked(error, [&](feedlane_error* e) {
       return feedlane_batch_to_device(loader_, batch_.token, number(i), device_memory, bytes, stream, e);
     });
   }
-  /** Releases the batch when the stream has reached this point; this object becomes empty. Throws; then it still holds it. */
+  /** Releases the batch once the stream has completed all work enqueued so far. This object becomes empty at once. On
+   *  failure it throws, and this object still holds the batch. */
   void release_on(void* stream) {
     detail::or_raise([&](Error& error) { release_on(stream, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void release_on(void* stream, Error& error) noexcept {
     if (!is_there(error)) return;
     detail::checked(error,
@@ -144,19 +145,20 @@ class Batch {
     loader_ = nullptr;
     empty();
   }
-  /** Declares that the stream uses the batch. Its memory becomes free when all references (this object and exported tensors)
-   *  are gone and the stream has done all work that was enqueued until then. Throws. */
+  /** Records that the stream uses the batch. Its memory becomes free when all references (this object and exported
+   *  tensors) are gone and the stream has completed all work enqueued before the last reference went. Throws. */
   void record_stream(void* stream) const {
     detail::or_raise([&](Error& error) { record_stream(stream, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void record_stream(void* stream, Error& error) const noexcept {
     if (!is_there(error)) return;
     detail::checked(error,
                     [&](feedlane_error* e) { return feedlane_batch_record_stream(loader_, batch_.token, stream, e); });
   }
-  /** Exports a tensor in place to another library by DLPack. It holds the batch until its deleter is called. The caller owns
-   *  it. If copies of it are enqueued on a stream, call record_stream. Throws E_ARGUMENT if there is no such tensor. */
+  /** Exports tensor `i` in place to another library through DLPack. The caller owns the exported tensor, which holds
+   *  the batch until its deleter is called. If copies of the tensor are enqueued on a stream, call record_stream.
+   *  Throws E_ARGUMENT if there is no such tensor. */
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i) const {
     DLManagedTensorVersioned* out = nullptr;
     if (loader_ == nullptr) [[unlikely]]
@@ -165,7 +167,7 @@ class Batch {
         [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number(i), 0, &out, e); });
     return out;
   }
-  /** The same without exceptions: nullptr, with the error in `error`. */
+  /** Non-throwing form: on failure nullptr, with the error in `error`. */
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i, Error& error) const noexcept {
     DLManagedTensorVersioned* out = nullptr;
     if (!is_there(error)) return out;
@@ -173,14 +175,14 @@ class Batch {
         error, [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number(i), 0, &out, e); });
     return out;
   }
-  /** The C interface's struct; this object still owns the reference. */
+  /** The underlying struct of the C interface; this object still owns the reference. */
   [[nodiscard]] const feedlane_batch& c() const noexcept { return batch_; }
 
  private:
   friend class Loader;
   Batch(feedlane_loader* loader, const feedlane_batch& batch) noexcept : loader_(loader), batch_(batch) {}
 
-  // Epoch, index and so on stay; what it held goes.
+  // Clears the token, pointers and counts; epoch, index and so on stay.
   void empty() noexcept {
     batch_.token = 0;
     batch_.tensors = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file callback.hpp How failures of callbacks of data sets and samplers become errors. */
+/** @file callback.hpp Turns failures in callbacks of data sets and samplers into errors of the C interface. */
 #pragma once
 
 #include "language.hpp"
@@ -26,8 +26,8 @@ class Transient : public std::runtime_error {
 
 namespace detail {
 
-/** Writes a failure to `err`. A text that doesn't fit goes as a whole into the room for a traceback, before `traceback`.
- *  Allocates nothing, because memory may be short. Returns `code`. */
+/** Writes a failure to `err` and returns `code`. If `text` does not fit, the complete text also goes into err->detail,
+ *  before `traceback`. Allocates nothing, because memory may be exhausted. */
 inline std::int32_t say(feedlane_error* err, std::int32_t code, std::string_view text, bool transient = false,
                         std::string_view traceback = {}) noexcept {
   const bool fits = copy_text(err->text, sizeof err->text, text) == text.size();
@@ -47,15 +47,16 @@ inline std::int32_t say(feedlane_error* err, std::int32_t code, std::string_view
   return code;
 }
 
-/** If `own`, uses the Error's code and text, instead of `code` and its what(). */
+/** Writes `e` to `err`. With `own`, `err` gets the code and text of `e`. Otherwise it gets `code`, and as text
+ *  e.what(), or e.text() if the data set itself reported the failure. */
 inline std::int32_t say(feedlane_error* err, std::int32_t code, bool own, const Error& e) noexcept {
   const bool is_failure =
-      own || e.code() == FEEDLANE_E_SAMPLE;  // reported by the data set itself, not by a function that it has called
+      own || e.code() == FEEDLANE_E_SAMPLE;  // reported by the data set itself, not by a function that it called
   if (is_failure) err->sample = e.sample();
   return say(err, own ? e.code() : code, is_failure ? e.text() : e.what(), e.transient(), e.traceback());
 }
 
-/** Runs `f()` or `f(error)`, which returns a status. An exception, or an error in `error`, becomes the callback's error. */
+/** Returns the status of `f()` or `f(error)`. An exception, or an error in `error`, becomes the callback's error. */
 template <class F>
 std::int32_t guarded(feedlane_error* err, std::int32_t code, bool own, F&& f) noexcept {
 #if FEEDLANE_EXCEPTIONS

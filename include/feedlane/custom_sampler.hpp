@@ -17,7 +17,7 @@ namespace feedlane {
 inline namespace v1 {
 namespace detail {
 
-/** The callback table of an object; see Sampler::custom. */
+/** The callback table for an object; see Sampler::custom. */
 template <class T>
 feedlane_sampler_callbacks sampler_callbacks(T& object) {
   feedlane_sampler_callbacks c{};

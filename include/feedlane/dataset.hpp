@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file dataset.hpp
- * A data set is a class. It must have get, fetch or next; the other members below are optional.
+ * A data set is a class. It must have get, fetch or next; dataset_of<T>() also needs the constructor. The other members
+ * below are optional.
  *
  *     struct Digits {
  *       explicit Digits(const feedlane::WorkerInfo& info);       // once for each worker
@@ -19,13 +20,15 @@
  *       void load(std::span<const std::byte> state);             // after restart: continues from there
  *     };
  *
- * An exception of a member becomes the sample's error, with its what() as text (of the constructor, restart and load:
- * E_INIT). If the text is longer than 383 bytes, the trainer gets all of it by Error::traceback(). A Transient may be retried.
+ * An exception from a member becomes the sample's error, with what() as its text. From the constructor, restart and
+ * load it becomes E_INIT. If the text is longer than 383 bytes, the trainer finds all of it in Error::traceback(). A
+ * sample may be retried if the exception is a Transient.
  *
- * Without exceptions: get, fetch, next and the constructor may take an Error& as their last argument and report failures by
- * Error::fail(). Errors that functions of Task and Row write there count too.
+ * To report failures without exceptions, get, fetch, next and the constructor may take an Error& as their last argument
+ * and call Error::fail(). An error that a function of Task or Row stores there counts as a failure too.
  *
- * dataset_of<Digits>() is the table of callbacks for the C interface, dataset_of(object) the table of an existing object.
+ * dataset_of<Digits>() returns the callback table for the C interface. dataset_of(object) returns the table for an
+ * existing object.
  */
 #pragma once
 
@@ -52,7 +55,7 @@ inline namespace v1 {
 
 namespace detail {
 
-/** @{ The members of a data set; get, fetch and next with or without an Error& at the end. */
+/** @{ Which members a data set has; get, fetch and next may have an Error& as their last parameter. */
 template <class T>
 concept GetSays = requires(T& t, const Row& row, Error& error) {
   t.get(row, error);
@@ -106,7 +109,7 @@ auto call_fetch(T& dataset, const Task& task, Error& error) {
   if constexpr (FetchSays<T>) return dataset.fetch(task, error);
   else return dataset.fetch(task);
 }
-/** Whether its fetch returns whether a shard is exhausted. */
+/** Whether fetch returns bool, as for an iterable data set: false means that the shard is exhausted. */
 template <class T>
 concept FetchEnds = HasFetch<T> && requires(T& t, const Task& task, Error& error) {
   { call_fetch(t, task, error) } -> std::same_as<bool>;
@@ -180,7 +183,7 @@ void add_shard_callbacks(feedlane_dataset& d) {
     };
 }
 
-/** All but open and close. */
+/** All callbacks except open and close. */
 template <class T>
 feedlane_dataset member_callbacks() {
   static_assert(HasGet<T> || HasFetch<T> || HasNext<T>,
@@ -195,8 +198,8 @@ feedlane_dataset member_callbacks() {
 
 }  // namespace detail
 
-/** The callback table of a data-set class, for run_worker and LoaderOptions::dataset. Each worker creates an object of its
- *  own. The table owns nothing. */
+/** The callback table of a data set class, for run_worker and LoaderOptions::dataset. The table owns nothing. Each
+ *  worker creates its own object. */
 template <class T>
 feedlane_dataset dataset_of() {
   static_assert(std::is_constructible_v<T, WorkerInfo> || std::is_constructible_v<T, WorkerInfo, Error&>,
@@ -215,10 +218,16 @@ feedlane_dataset dataset_of() {
   return d;
 }
 
-/** The callback table of an existing object, which must outlive every loader that uses it. Inline, all tasks use the object;
- *  each forked worker uses its copy; threads share it, so its members must be safe to call from all of them at once (if it is
- *  iterable, give each thread an object of its own). Its `open(const WorkerInfo&)`, if any, is called once for each worker. An
- *  object with next(), or with a fetch() that returns bool, needs restart(), because no new object is created. */
+/**
+ * The callback table of an existing object, which must outlive every loader that uses it.
+ *  - Inline: all tasks use the object.
+ *  - Fork: each worker uses its copy.
+ *  - Thread: all workers share the object, so its members must be safe to call from several threads at once. If it is
+ *    iterable, give each thread its own object.
+ *
+ * The object's `open(const WorkerInfo&)`, if any, is called once per worker. An object with next(), or with a fetch()
+ * that returns bool, needs restart(), because no new object is created for an epoch.
+ */
 template <class T>
 feedlane_dataset dataset_of(T& object) {
   static_assert(!std::is_const_v<T>, "a data set's members may change it");

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file error.hpp
- * Errors of the C++ interface. Every function that can fail has two forms. One throws feedlane::Error. The other takes a
- * feedlane::Error& as its last argument (like std::filesystem's error_code overloads); it throws nothing, or only
- * std::bad_alloc if it is not noexcept. With -fno-exceptions the first form prints the error and aborts, as the standard
- * library does. Outcomes that are no errors (END, TIMEOUT, ...) are never exceptions, except in a range-for loop, see
+ * Errors of the C++ interface. Every function that can fail has two forms:
+ *  - The throwing form throws feedlane::Error. With -fno-exceptions it prints the error and aborts, as the standard
+ *    library does.
+ *  - The non-throwing form takes a feedlane::Error& as its last argument, like std::filesystem's error_code overloads.
+ *    If it is not noexcept, it may still throw std::bad_alloc.
+ *
+ * Outcomes that are not errors (END, TIMEOUT, ...) are never exceptions, except in a range-for loop, see
  * Loader::Interrupted.
  */
 #pragma once
@@ -33,7 +36,7 @@ inline namespace v1 {
 
 namespace detail {
 
-/** A struct of the C interface with its size set and all else zero. */
+/** Returns a struct of the C interface with `size` set and all other members zero. */
 template <class T>
 [[nodiscard]] T sized() noexcept {
   T object{};
@@ -60,7 +63,7 @@ constexpr feedlane_error blank_error() {
 }
 inline constexpr feedlane_error no_error = blank_error();
 
-/** Copies as many whole UTF-8 characters as fit, and terminates. Returns the number of bytes copied. */
+/** Copies as many complete UTF-8 characters as fit, then a NUL. Returns the number of bytes copied before the NUL. */
 inline std::size_t copy_text(char* out, std::size_t capacity, std::string_view text) noexcept {
   std::size_t length = std::min(text.size(), capacity - 1);
   if (length < text.size())
@@ -73,14 +76,14 @@ inline std::size_t copy_text(char* out, std::size_t capacity, std::string_view t
 }  // namespace detail
 
 /**
- * An error; also the out-parameter of the forms that don't throw. An empty one costs nothing. Copies share their contents, so
- * copying never throws. If memory is too short for the contents, only the code is kept.
+ * An error, and the out-parameter of non-throwing forms. An empty Error allocates nothing. Copies share their contents,
+ * so copying never throws. If memory for the contents cannot be allocated, only the code is kept.
  */
 class Error : public std::exception {
  public:
-  /** `code()` is 0. */
+  /** An empty error: `code()` is 0. */
   Error() noexcept = default;
-  /** An error of the C interface, with its traceback. */
+  /** Copies an error of the C interface, including its traceback. */
   [[gnu::cold]] explicit Error(const feedlane_error& said) noexcept : Error(said.code, said) {
     if (report_ == nullptr || said.detail == nullptr) return;
     const auto length = static_cast<std::size_t>(std::min(said.detail_len, said.detail_cap));
@@ -91,10 +94,10 @@ class Error : public std::exception {
   }
   /** Shares the report of `other`. */
   Error(const Error& other) noexcept : std::exception(other), code_(other.code_), report_(other.report_) {
-    // Relaxed: the copied object has a reference, so the count can't reach 0 meanwhile.
+    // Relaxed: the copied object has a reference, so the count can't reach 0 during the copy.
     if (report_ != nullptr) report_->references.fetch_add(1, std::memory_order_relaxed);
   }
-  /** Leaves `other` without a report. */
+  /** Leaves `other` empty. */
   Error(Error&& other) noexcept
       : code_(std::exchange(other.code_, 0)), report_(std::exchange(other.report_, nullptr)) {}
   /** Shares the report of `other`. */
@@ -105,56 +108,57 @@ class Error : public std::exception {
   }
   ~Error() override { drop(); }
 
-  /** A negative FEEDLANE_E_ number, or 0. Positive: FEEDLANE_SLOTS_HELD or FEEDLANE_INTERRUPTED, which are no errors but
-   *  come with text and numbers. */
+  /** A negative FEEDLANE_E_* number; 0: none. Positive: FEEDLANE_SLOTS_HELD or FEEDLANE_INTERRUPTED, which are not
+   *  errors but have text and numbers. */
   [[nodiscard]] std::int32_t code() const noexcept { return code_; }
-  /** "E_ARGUMENT" and so on. */
+  /** The name of the code, such as "E_ARGUMENT". */
   [[nodiscard]] const char* name() const noexcept { return feedlane_status_name(code_); }
-  /** The name, a colon and the text. */
+  /** The name, a colon and the text; without contents, the general text of the code. */
   [[nodiscard]] const char* what() const noexcept override {
     return report_ != nullptr ? report_->what : feedlane_status_text(code_);
   }
-  /** One line, without the status name. */
+  /** What went wrong, in one line, without the name of the code. */
   [[nodiscard]] std::string_view text() const noexcept {
     return report_ != nullptr ? report_->error.text : code_ != 0 ? feedlane_status_text(code_) : "";
   }
-  /** The offending argument, empty if none. */
+  /** The offending argument; empty: none. */
   [[nodiscard]] std::string_view argument() const noexcept { return c().argument; }
-  /** The number found, for a refused number. */
+  /** If a number was refused: the number found. */
   [[nodiscard]] std::int64_t found() const noexcept { return c().found; }
-  /** The number needed. */
+  /** If a number was refused: the number needed. */
   [[nodiscard]] std::int64_t needed() const noexcept { return c().needed; }
-  /** errno of the system call that failed, 0 if none. */
+  /** errno of the system call that failed; 0: none. */
   [[nodiscard]] int os_errno() const noexcept { return c().os_errno; }
   /** The worker concerned; -1: none. */
   [[nodiscard]] std::int32_t worker() const noexcept { return c().worker; }
   /** The epoch of the batch concerned; -1: none. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return c().epoch; }
-  /** The number in its epoch of the batch concerned; -1: none. */
+  /** The batch concerned, by its number in the epoch; -1: none. */
   [[nodiscard]] std::int64_t batch() const noexcept { return c().batch; }
   /** The data set index concerned; -1: none. */
   [[nodiscard]] std::int64_t sample() const noexcept { return c().sample; }
   /** Whether the data set marked the error as one that a retry may fix. */
   [[nodiscard]] bool transient() const noexcept { return c().transient != 0; }
-  /** A worker's traceback, or the complete text if it was too long for text(); empty if none. Valid as long as this object. */
+  /** A worker's traceback. If the text was too long for text(), the complete text precedes it. Empty: neither exists.
+   *  Valid as long as this object. */
   [[nodiscard]] std::string_view traceback() const noexcept {
     if (report_ == nullptr) return {};
     return {report_->traceback.get(), report_->traceback_bytes};
   }
-  /** Whether this is an error. */
+  /** Whether this is an error: code() is negative. */
   [[nodiscard]] explicit operator bool() const noexcept { return code_ < 0; }
-  /** The C interface's struct. */
+  /** The underlying struct of the C interface. */
   [[nodiscard]] const feedlane_error& c() const noexcept {
     return report_ != nullptr ? report_->error : detail::no_error;
   }
 
-  /** Makes it empty. */
+  /** Makes this object empty. */
   void clear() noexcept {
     if (report_ != nullptr) [[unlikely]]
       drop();
     code_ = 0;
   }
-  /** Refuses an argument before the C interface is called. */
+  /** Makes this the error of an argument that is refused before the C interface is called. */
   [[gnu::cold]] void refuse(std::string_view argument, std::int64_t found, std::int64_t needed, std::string_view text,
                             std::int32_t code = FEEDLANE_E_ARGUMENT) noexcept {
     feedlane_error e = detail::no_error;
@@ -165,14 +169,14 @@ class Error : public std::exception {
     (void)detail::copy_text(e.text, sizeof e.text, text);
     *this = Error(e);
   }
-  /** For a data set: a sample can't be made, or the data set can't be opened. `transient`: a retry may help. `sample`: for a
-   *  fetch, the data set index that failed, one of its task's; -1: none. */
+  /** For a data set: reports that a sample can't be made, or that the data set can't be opened. `transient`: a retry
+   *  may help. `sample`, in a fetch: the data set index that failed, one of the task's indices; -1: none. */
   [[gnu::cold]] void fail(std::string_view text, bool transient = false, std::int64_t sample = -1) noexcept {
     feedlane_error e = detail::no_error;
     e.code = FEEDLANE_E_SAMPLE;
     e.transient = transient ? 1 : 0;
     e.sample = sample;
-    // The complete text follows if it is too long, see traceback().
+    // If the text is too long, traceback() returns all of it.
     if (detail::copy_text(e.text, sizeof e.text, text) != text.size()) {
       e.detail = const_cast<char*>(text.data());
       e.detail_cap = e.detail_len = text.size();
@@ -193,7 +197,7 @@ class Error : public std::exception {
     (void)std::snprintf(report_->what, sizeof report_->what, "%s: %s", name(), e.text);
   }
   void drop() noexcept {
-    // Pairs with itself in other threads: their use of the report happens before it is freed.
+    // Pairs with this decrement in other threads: their use of the report happens before it is freed.
     if (report_ != nullptr && report_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete report_;
     report_ = nullptr;
   }
@@ -204,7 +208,7 @@ class Error : public std::exception {
 
 namespace detail {
 
-/** Throws the error. With -fno-exceptions prints it and aborts. */
+/** Throws the error; with -fno-exceptions, prints it and aborts. */
 template <class E>
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise(const E& error) {
 #if FEEDLANE_EXCEPTIONS
@@ -215,11 +219,12 @@ template <class E>
 #endif
 }
 
-/** Memory for a traceback, for calls that can return one. Allocated once and never cleared: untouched memory costs nothing. */
+/** Memory for the traceback that a call may return. Allocated once and never cleared, so pages that no traceback has
+ *  used take no memory. */
 class Room {
  public:
   static constexpr std::size_t bytes = std::size_t{64} * 1024;
-  /** If memory is short there is no traceback. */
+  /** Lends the memory to `error`. If it can't be allocated, the error has no traceback. */
   void lend(feedlane_error& error) noexcept {
     if (room_ == nullptr) room_.reset(new (std::nothrow) char[bytes]);
     error.detail = room_.get();
@@ -230,7 +235,8 @@ class Room {
   std::unique_ptr<char[]> room_;
 };
 
-/** A feedlane_error of which only the members that the library reads are set; it writes the others only on failure. */
+/** A feedlane_error with only the members set that the library reads. The library writes the others, on failure
+ *  only. */
 struct Said {
   Said() noexcept {  // NOLINT
     error.size = sizeof error;
@@ -254,7 +260,8 @@ inline bool has_words(std::int32_t status) noexcept {
   return status < 0 || status == FEEDLANE_SLOTS_HELD || status == FEEDLANE_INTERRUPTED;
 }
 
-/** Runs `call(feedlane_error*)`; if its status comes with contents, they go to `error`. */
+/** Returns the status of `call(feedlane_error*)`. If the status comes with text, stores the contents in `error`;
+ *  otherwise clears `error`. */
 template <class Call>
 std::int32_t checked(Error& error, Call&& call) {
   Said said;
@@ -264,7 +271,7 @@ std::int32_t checked(Error& error, Call&& call) {
   else error.clear();
   return status;
 }
-/** The same, for a call that may return a traceback. */
+/** As above, for a call that may return a traceback. */
 template <class Call>
 std::int32_t checked(Error& error, Room& room, Call&& call) {
   Said said;
@@ -280,7 +287,7 @@ std::int32_t checked(Error& error, Room& room, Call&& call) {
   keep(error, status, said);
   raise(error);
 }
-/** The same as checked(); an error is thrown. */
+/** Like checked(), but throws the error. */
 template <class Call>
 std::int32_t checked_or_raise(Call&& call) {
   Said said;
@@ -290,7 +297,7 @@ std::int32_t checked_or_raise(Call&& call) {
   return status;
 }
 
-/** Returns what `f(error)` returns; throws its error. */
+/** Returns the result of `f(error)`, or throws the error that it sets. */
 template <class F>
 auto or_raise(F&& f) {
   Error error;

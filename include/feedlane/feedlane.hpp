@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file feedlane.hpp
- * The C++20 interface: header-only RAII over feedlane.h, so that there is exactly one binary interface.
+ * The C++20 interface: header-only RAII classes over feedlane.h. The C interface is the only binary interface.
  *
  *     auto order = feedlane::Sampler::random(60000, seed);
  *     feedlane::Loader loader({.sampler = &order, .fields = {feedlane::field<float>("image", {28, 28})},

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file language.hpp
- * What the C++ interface needs of the compiler: C++20; without it these headers declare nothing. Exceptions are optional:
- * with -fno-exceptions the functions that throw print the error and abort; those that take an Error& stay the same.
+ * Compiler requirements of the C++ interface. It needs C++20; with an older standard these headers declare nothing.
+ * Exceptions are optional. With -fno-exceptions, functions that throw print the error and abort instead; functions that
+ * take an Error& are unaffected.
  */
 #pragma once
 
-/** @{ Whether the compiler's language is C++20 or later, and whether it has exceptions: 1 or 0. */
+/** @{ 1 or 0: whether the language standard is C++20 or later, and whether exceptions are enabled. */
 #if __cplusplus > 201703L
 #define FEEDLANE_CXX20 1
 #else

@@ -22,7 +22,8 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** A loader. Thread safety: one thread at a time, except interrupt, run_local, statistics and events: any thread. */
+/** A loader. Thread safety: one thread at a time. Any thread may call interrupt and run_local, and read statistics and
+ *  events. */
 class Loader {
  public:
   /** Reserves all memory; workers start with the first epoch. Throws. */
@@ -31,10 +32,10 @@ class Loader {
     create(options, error);
     if (error) detail::raise(error);
   }
-  /** Check `error`: on failure every call of the loader fails. */
+  /** Non-throwing form. Check `error`: after a failure every call of the loader fails. */
   Loader(const LoaderOptions& options, Error& error) { create(options, error); }
-  /** Owns a handle of the C interface. The first range-for loop runs the epoch that begin accepts: a consumer's feeder may be
-   *  in a later one than 0. */
+  /** Takes ownership of a handle of the C interface. The first range-for loop runs epoch 0. On a consumer it runs the
+   *  smallest epoch that start_epoch accepts, because the feeder may be in a later epoch than 0. */
   explicit Loader(feedlane_loader* handle) noexcept : handle_(handle) {
     (void)feedlane_loader_next_epoch(handle, &next_epoch_);
   }
@@ -44,7 +45,7 @@ class Loader {
         room_(std::move(other.room_)),
         next_epoch_(other.next_epoch_),
         outcome_(other.outcome_) {}
-  /** Swaps the two. */
+  /** Swaps the two objects. */
   Loader& operator=(Loader&& other) noexcept {
     std::swap(handle_, other.handle_);
     std::swap(room_, other.room_);
@@ -57,44 +58,46 @@ class Loader {
   /** Ends the workers. Batches that are still held stay valid. */
   ~Loader() { (void)feedlane_loader_destroy(&handle_); }
 
-  /** Starts an epoch; an unfinished one is abandoned. Throws. */
+  /** Starts an epoch and abandons an unfinished one. Throws. */
   void start_epoch(std::int64_t epoch) {
     detail::or_raise([&](Error& error) { start_epoch(epoch, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void start_epoch(std::int64_t epoch, Error& error) noexcept {
     detail::checked(error, room_, [&](feedlane_error* e) { return feedlane_loader_begin(handle_, epoch, e); });
     if (!error) next_epoch_ = epoch + 1;
   }
 
-  /** The epoch that a range-for loop runs: 0, the one after start_epoch's, or the one that LoaderOptions::state resumes. */
+  /** The epoch that the next range-for loop runs. Initially 0, or the epoch that LoaderOptions::state resumes; after
+   *  start_epoch, the following one. */
   [[nodiscard]] std::int64_t next_epoch() const noexcept { return next_epoch_; }
 
-  /** The progress after the newest batch, for LoaderOptions::state in this or another process. A few hundred bytes. Throws. */
+  /** The position after the newest batch, in a few hundred bytes. Pass it as LoaderOptions::state, in this or another
+   *  process, to resume there. Throws. */
   [[nodiscard]] std::vector<std::byte> state() {
     return detail::or_raise([&](Error& error) { return state_at(0, error); });
   }
-  /** The same without exceptions: empty, with the error in `error`. */
+  /** Non-throwing form: on failure empty, with the error in `error`. */
   [[nodiscard]] std::vector<std::byte> state(Error& error) { return state_at(0, error); }
-  /** The progress after `batch`, which must still be held: for the checkpoint of a model trained up to that batch. Throws. */
+  /** The position after `batch`, for the checkpoint of a model trained up to it. `batch` must still be held. Throws. */
   [[nodiscard]] std::vector<std::byte> state(const Batch& batch) {
     return detail::or_raise([&](Error& error) { return state(batch, error); });
   }
-  /** The same without exceptions: empty, with the error in `error`. */
+  /** Non-throwing form: on failure empty, with the error in `error`. */
   [[nodiscard]] std::vector<std::byte> state(const Batch& batch, Error& error) {
     if (batch.held()) return state_at(batch.token(), error);
     error.refuse("batch", 0, 1, "the batch was released or moved away", FEEDLANE_E_STATE);
     return {};
   }
 
-  /** The next batch; nullopt at the end of the epoch. Throws. After an error of one batch (E_SAMPLE, E_QUARANTINED) the next
-   *  call yields the following batch. nullopt also after a timeout, a signal, interrupt(), or with too many held batches:
-   *  see outcome(). */
+  /** The next batch. Returns nullopt at the end of the epoch, after a timeout, a signal or interrupt(), and if the
+   *  trainer holds every slot; outcome() says which. Throws. After an error of one batch (E_SAMPLE, E_QUARANTINED) the
+   *  next call yields the following batch. */
   std::optional<Batch> next(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max()) {
     return detail::or_raise([&](Error& error) { return next(timeout, error); });
   }
-  /** The same; what went wrong is in `error`, and what SLOTS_HELD and INTERRUPTED have to say: for the latter os_errno() is
-   *  EINTR if it was a signal, 0 if it was interrupt(). */
+  /** Non-throwing form: the error is in `error`. SLOTS_HELD and INTERRUPTED also store text and numbers there. For
+   *  INTERRUPTED, os_errno() is EINTR after a signal and 0 after interrupt(). */
   std::optional<Batch> next(std::chrono::nanoseconds timeout, Error& error) noexcept {
     feedlane_batch batch{};
     batch.size = sizeof batch;
@@ -103,49 +106,50 @@ class Loader {
     if (outcome_ != FEEDLANE_OK) return std::nullopt;
     return Batch(handle_, batch);
   }
-  /** What the last `next` returned: FEEDLANE_OK, _END, _TIMEOUT, _INTERRUPTED, _SLOTS_HELD or the error. */
+  /** The status of the last `next`: FEEDLANE_OK, _END, _TIMEOUT, _INTERRUPTED, _SLOTS_HELD or the code of the error. */
   [[nodiscard]] std::int32_t outcome() const noexcept { return outcome_; }
 
-  /** For an event loop: the descriptor that it polls for reading after arm() has returned true. The loader owns it; -1: the loader
-   *  could not be created. Thread safety: any thread. */
+  /** The descriptor that an event loop polls for reading after arm() has returned true. The loader owns it. -1: the
+   *  loader could not be created. Thread safety: any thread. */
   [[nodiscard]] int wait_fd() const noexcept {
     std::int32_t fd = -1;
     (void)feedlane_loader_wait_fd(handle_, &fd);
     return fd;
   }
-  /** Prepares to sleep on wait_fd(). False: call next or poll now. Throws. */
+  /** Prepares to sleep on wait_fd(). Returns false if next or poll must be called now instead. Throws. */
   [[nodiscard]] bool arm() {
     return detail::or_raise([&](Error& error) { return arm(error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   [[nodiscard]] bool arm(Error& error) noexcept {
     return detail::checked(error, [&](feedlane_error*) { return feedlane_loader_arm(handle_); }) == FEEDLANE_OK;
   }
-  /** Does the work of next without yielding a batch and without waiting: sends tasks, replaces workers that died. True: next has
-   *  a batch or another outcome to return. Throws. */
+  /** Does the work of next without yielding a batch and without waiting: sends tasks, replaces workers that died.
+   *  Returns true if next has a batch or another outcome to return. Throws. */
   bool poll() {
     return detail::or_raise([&](Error& error) { return poll(error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   bool poll(Error& error) noexcept {
     return detail::checked(error, room_, [&](feedlane_error* e) { return feedlane_loader_poll(handle_, e); }) ==
            FEEDLANE_AGAIN;
   }
 
-  /** Ends the epoch and all workers, and waits for them. Throws. */
+  /** Ends the epoch and all workers, and waits until the workers have ended. Throws. */
   void stop() {
     detail::or_raise([&](Error& error) { stop(error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void stop(Error& error) noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_stop(handle_, e); });
   }
-  /** Start::external: a connected socket for one worker process; the caller owns it and passes it on. nullopt if no worker is
-   *  missing. `id` is the worker wanted, or -1 for any; set to the actual one. Throws. */
+  /** Start::external: returns a connected socket for one worker process; nullopt: no worker is missing. The caller owns
+   *  the socket and passes it to the process. `id` is the worker wanted, or -1 for any; it is set to the actual id.
+   *  Throws. */
   [[nodiscard]] std::optional<int> open_worker(std::int32_t& id) {
     return detail::or_raise([&](Error& error) { return open_worker(id, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   [[nodiscard]] std::optional<int> open_worker(std::int32_t& id, Error& error) noexcept {
     std::int32_t fd = -1;
     const std::int32_t status =
@@ -153,29 +157,30 @@ class Loader {
     if (status != FEEDLANE_OK) return std::nullopt;
     return fd;
   }
-  /** Start::thread: the calling thread is a worker with LoaderOptions::dataset until the trainer ends it. False: no worker is
-   *  missing. Thread safety: any thread, but the call must begin before the loader's destructor. Throws. */
+  /** Start::thread: runs LoaderOptions::dataset as a worker in the calling thread until the trainer ends it. Returns
+   *  false if no worker is missing. Thread safety: any thread, but the call must begin before the loader's destructor.
+   *  Throws. */
   bool run_local() {
     return detail::or_raise([&](Error& error) { return run_local(error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   bool run_local(Error& error) noexcept {
-    detail::Room room;  // not the member, which the trainer's thread uses
+    detail::Room room;  // not room_, which the trainer's thread uses
     return detail::checked(error, room, [&](feedlane_error* e) { return feedlane_loader_run_local(handle_, e); }) ==
            FEEDLANE_OK;
   }
-  /** LoaderOptions::staged: the calling thread copies batches until the loader is destroyed. The call must begin before that.
-   *  Throws. */
+  /** LoaderOptions::staged: copies batches in the calling thread until the loader is destroyed. The call must begin
+   *  before the loader's destructor. Throws. */
   void run_stager() {
     detail::or_raise([&](Error& error) { run_stager(error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void run_stager(Error& error) noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_loader_run_stager(handle_, e); });
   }
-  /** Ends a range-for loop, and the present or the next wait in `next`. Thread safety: any thread, and signal handlers. */
+  /** Ends a range-for loop, and the current or next wait in `next`. Thread safety: any thread, and signal handlers. */
   void interrupt() noexcept { (void)feedlane_loader_interrupt(handle_); }
-  /** Number of batches of an epoch; -1: unknown. */
+  /** Number of batches in an epoch; -1: unknown. */
   [[nodiscard]] std::int64_t length() const noexcept {
     std::int64_t batches = 0;
     (void)feedlane_loader_length(handle_, &batches);
@@ -196,34 +201,34 @@ class Loader {
     for (std::int32_t w = 0; feedlane_loader_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
   }
-  /** What the loader is, and where its epoch is. Thread safety: any thread. */
+  /** The loader's configuration and its position in the epoch. Thread safety: any thread. */
   [[nodiscard]] feedlane_loader_info info() const noexcept {
     auto i = detail::sized<feedlane_loader_info>();
     (void)feedlane_loader_get_info(handle_, &i);
     return i;
   }
-  /** How long the steps of batches took: of one worker's, or with -1 of all. Thread safety: any thread. */
+  /** How long each step took, for batches of one worker or, with -1, for all batches. Thread safety: any thread. */
   [[nodiscard]] feedlane_timings timings(std::int32_t worker = -1) const noexcept {
     auto t = detail::sized<feedlane_timings>();
     (void)feedlane_loader_get_timings(handle_, worker, &t);
     return t;
   }
-  /** What bounded the present epoch since it began, or the newest one. Thread safety: any thread. */
+  /** The bottleneck of the current epoch since it began, or of the newest epoch. Thread safety: any thread. */
   [[nodiscard]] feedlane_diagnosis diagnose() const noexcept {
     auto d = detail::sized<feedlane_diagnosis>();
     (void)feedlane_loader_diagnose(handle_, &d);
     return d;
   }
-  /** A short text about the epoch: rates, waits, workers, what bounded it, what to change. Thread safety: any thread. */
+  /** A short report on the epoch: rates, waits, workers, bottleneck and what to change. Thread safety: any thread. */
   [[nodiscard]] std::string report() const {
     std::string text(4096, '\0');
     std::uint64_t bytes = 0;
     while (feedlane_loader_report(handle_, text.data(), text.size(), &bytes, nullptr) == FEEDLANE_E_LIMIT)
-      text.resize(static_cast<std::size_t>(bytes) + 1024);  // it may grow meanwhile
+      text.resize(static_cast<std::size_t>(bytes) + 1024);  // it may grow before the next call
     text.resize(static_cast<std::size_t>(bytes));
     return text;
   }
-  /** The oldest event not read yet; nullopt if there is none. Thread safety: any thread. */
+  /** The oldest unread event; nullopt: there is none. Thread safety: any thread. */
   std::optional<feedlane_event> event() noexcept {
     feedlane_event e{};
     e.size = sizeof e;
@@ -233,19 +238,21 @@ class Loader {
   /** The handle for the C interface; this object still owns it. */
   [[nodiscard]] feedlane_loader* c() const noexcept { return handle_; }
 
-  /** Thrown by a range-for loop that can't continue: interrupt() was called, or the trainer holds every slot. code() is
-   *  FEEDLANE_INTERRUPTED, or FEEDLANE_SLOTS_HELD with the numbers. The loader stays usable: next() continues the epoch. */
+  /** Thrown by a range-for loop that can't continue. code() is FEEDLANE_INTERRUPTED after interrupt(), or, with its
+   *  numbers, FEEDLANE_SLOTS_HELD if the trainer holds every slot. The loader stays usable: next() continues the
+   *  epoch. */
   class Interrupted : public Error {
    public:
-    /** From the outcome of `next`. */
+    /** Made from the outcome of `next`. */
     explicit Interrupted(const Error& said) noexcept : Error(said) {}
-    /** The same as code(). */
+    /** Returns code(). */
     [[nodiscard]] std::int32_t outcome() const noexcept { return code(); }
   };
 
-  /** `for (auto& batch : loader)` runs next_epoch(). Each batch is released before the next one, unless it was moved away.
-   *  Errors throw, also those of one batch. A signal that the program handles doesn't end the loop. interrupt(), also from a
-   *  signal handler, and SLOTS_HELD end it by throwing Interrupted. */
+  /** `for (auto& batch : loader)` runs the epoch next_epoch(). Each batch is released before the next one is taken,
+   *  unless it was moved away. All errors throw, including errors of a single batch. A signal that the program handles
+   *  doesn't end the loop. interrupt(), also in a signal handler, and SLOTS_HELD end the loop by throwing
+   *  Interrupted. */
   class iterator {
    public:
     /** @{ Required of an input iterator. */
@@ -293,7 +300,7 @@ class Loader {
   void create(const LoaderOptions& options, Error& error) {
     handle_ = detail::create_loader(options, error);
     if (error || options.state.empty()) return;
-    const StateInfo info = read_state(options.state, error);  // the loader has accepted it
+    const StateInfo info = read_state(options.state, error);  // the loader has accepted the state
     next_epoch_ = info.epoch + (info.ended ? 1 : 0);
     if (error) (void)feedlane_loader_destroy(&handle_);
   }

@@ -23,10 +23,10 @@ inline namespace v1 {
 
 /** How workers are started. */
 enum class Start : std::int32_t {
-  spawn = FEEDLANE_START_SPAWN,       /**< the library starts argv, or this program again */
+  spawn = FEEDLANE_START_SPAWN,       /**< the library starts `argv`, or this program again */
   fork = FEEDLANE_START_FORK,         /**< the library forks this process: `dataset` runs in the children */
   thread = FEEDLANE_START_THREAD,     /**< the host calls Loader::run_local in its threads */
-  external = FEEDLANE_START_EXTERNAL, /**< the host starts processes, with Loader::open_worker */
+  external = FEEDLANE_START_EXTERNAL, /**< the host starts processes, each with a socket from Loader::open_worker */
 };
 
 /** Which worker gets a batch. */
@@ -35,40 +35,41 @@ enum class Dispatch : std::int32_t {
   round_robin = FEEDLANE_DISPATCH_ROUND_ROBIN,   /**< batch i goes to worker i mod workers */
 };
 
-/** To whom a shared loader's batches go. */
+/** Which consumers get the batches of a shared loader. */
 enum class Share : std::int32_t {
-  none = FEEDLANE_SHARE_NONE,   /**< the loader's own next */
+  none = FEEDLANE_SHARE_NONE,   /**< not shared: the loader's own next yields all batches */
   every = FEEDLANE_SHARE_EVERY, /**< every consumer gets every batch */
   deal = FEEDLANE_SHARE_DEAL,   /**< batch k goes to consumer k mod consumers */
 };
 
-/** A batch_size: one sample for each task, tensors without a batch dimension. */
+/** A value of batch_size: each task has one sample, and tensors have no batch dimension. */
 inline constexpr std::int64_t unbatched = FEEDLANE_UNBATCHED;
 
-/** A prefetch_factor: grown from 2 while that shortens waits, within arena_bytes; see FEEDLANE_PREFETCH_AUTO. */
+/** A value of prefetch_factor: starts with 2 and grows while that shortens waits, within arena_bytes; see
+ *  FEEDLANE_PREFETCH_AUTO. */
 inline constexpr int prefetch_auto = FEEDLANE_PREFETCH_AUTO;
 
-/** An aggregate for designated initialisers. Defaults are those of feedlane_loader_config. */
+/** An aggregate for designated initialisers. The defaults are those of feedlane_loader_config. */
 struct LoaderOptions {
-  const Sampler* sampler = nullptr;           /**< required unless iterable, then null; copied */
-  std::vector<Field> fields{};                /**< may be empty with slot_bytes: the data set shapes all tensors */
-  std::optional<std::int64_t> batch_size{};   /**< rows, or `unbatched`; nullopt: 1, or the batch sampler's */
+  const Sampler* sampler = nullptr;           /**< required; null if iterable; copied */
+  std::vector<Field> fields{};                /**< empty, with slot_bytes: the data set shapes all tensors */
+  std::optional<std::int64_t> batch_size{};   /**< rows, or `unbatched`; nullopt: 1, or the batch sampler's size */
   bool drop_last = false;                     /**< drops an incomplete last batch */
   std::optional<std::uint64_t> seed{};        /**< the base seed; nullopt: drawn from the system */
-  const feedlane_dataset* dataset = nullptr;  /**< inline, fork and thread: see dataset_of in dataset.hpp */
-  int workers = 0;                            /**< 0: the data set runs inline, in the caller of next */
+  const feedlane_dataset* dataset = nullptr;  /**< for inline, fork and thread; see dataset_of in dataset.hpp */
+  int workers = 0;                            /**< 0: the data set runs inline, in the thread that calls next */
   Start start = Start::spawn;                 /**< how workers are started */
   int prefetch_factor = 0;                    /**< batches in flight per worker; 0: 2; or prefetch_auto */
-  bool keep_workers = false;                  /**< workers outlive the epoch */
-  int held = 0;                               /**< batches held at once; 0: 1 */
-  std::vector<std::string> argv{};            /**< spawn; empty: this program again */
+  bool keep_workers = false;                  /**< workers outlive an epoch */
+  int held = 0;                               /**< batches that the trainer holds at once; 0: 1 */
+  std::vector<std::string> argv{};            /**< spawn: a worker's command line; empty: this program again */
   std::span<const std::byte> worker_config{}; /**< passed to every worker unchanged; copied */
-  std::chrono::nanoseconds start_timeout{0};  /**< from start to attach; 0: 60 s */
-  std::chrono::nanoseconds stop_timeout{0};   /**< from the request to end to SIGTERM; 0: 5 s */
-  std::chrono::nanoseconds term_timeout{0};   /**< from SIGTERM to SIGKILL; 0: 1 s */
+  std::chrono::nanoseconds start_timeout{0};  /**< from a worker's start until it attaches; 0: 60 s */
+  std::chrono::nanoseconds stop_timeout{0};   /**< from the request to stop until SIGTERM; 0: 5 s */
+  std::chrono::nanoseconds term_timeout{0};   /**< from SIGTERM until SIGKILL; 0: 1 s */
   int max_restarts = 0;                       /**< replacements of dead workers; 0: 1000; -1: none */
-  int max_kills_per_batch = 0;                /**< deaths after which a batch is quarantined; 0: 3 */
-  bool no_lifeline = false;                   /**< workers outlive the trainer until their next task */
+  int max_kills_per_batch = 0;                /**< worker deaths after which a batch is quarantined; 0: 3 */
+  bool no_lifeline = false;                   /**< the trainer's death ends workers only after their current task */
 
   bool iterable = false;                      /**< no sampler: each worker iterates a shard */
   bool deterministic = false;                 /**< iterable: a reopened shard yields the same samples */
@@ -77,39 +78,39 @@ struct LoaderOptions {
   Dispatch dispatch = Dispatch::least_loaded; /**< which worker gets a batch */
 
   std::uint64_t slot_bytes =
-      0;                      /**< payload of a slot, for tensors shaped by the data set and metadata; 0: little room */
-  std::string worker_cpus{};  /**< spawn, fork: "0-15", or a list for each worker: "0-7;8-15"; empty: any */
-  std::string memory_nodes{}; /**< that the slots' memory comes from: "1", "0-1"; empty: as the kernel decides */
-  std::uint64_t arena_bytes = 0; /**< budget for the slots' reserved memory; 0: none */
+      0;                      /**< address space of a slot, for dynamic shapes and metadata; 0: the fields and 64 KiB */
+  std::string worker_cpus{};  /**< spawn, fork: processors, "0-15", or one list per worker, "0-7;8-15"; empty: any */
+  std::string memory_nodes{}; /**< nodes of the slots' memory, such as "1" or "0-1"; empty: as the kernel decides */
+  std::uint64_t arena_bytes = 0; /**< limit for the slots' reserved memory; 0: no limit */
 
   int retries = 0;                           /**< retries of a sample whose error is Transient */
-  std::chrono::nanoseconds retry_backoff{0}; /**< before the first retry; doubles with each further one; 0: 10 ms */
-  bool substitute = false;                   /**< the data set's substitute() names another sample in its place */
-  std::int64_t skip_budget = 0;              /**< samples of an epoch that may be skipped; -1: any number */
+  std::chrono::nanoseconds retry_backoff{0}; /**< before the first retry, doubled for each further one; 0: 10 ms */
+  bool substitute = false;                   /**< the data set's substitute() names a sample to use instead */
+  std::int64_t skip_budget = 0;              /**< samples that may be skipped per epoch; -1: any number */
 
-  const Pool* pinned = nullptr; /**< registers the slots; must outlive the loader and its batches */
-  int staged = 0;               /**< batches go into this many of its buffers, filled by Loader::run_stager */
+  const Pool* pinned = nullptr; /**< registers the slots; must outlive the loader and its batches; null: none */
+  int staged = 0;               /**< batches go through this many buffers of the pool, see Loader::run_stager; 0: off */
 
   std::chrono::nanoseconds task_timeout{0}; /**< a worker without progress for this long is replaced; 0: no deadline */
 
-  std::span<const std::byte> state{}; /**< from Loader::state: the loader resumes after it; copied */
+  std::span<const std::byte> state{}; /**< from Loader::state: where the loader resumes; copied */
 
   std::string name{};      /**< shown by monitors, at most 63 bytes */
-  std::uint64_t trace = 0; /**< the newest batches that the trace keeps; 0: what FEEDLANE_TRACE says, or no trace */
+  std::uint64_t trace = 0; /**< number of newest batches that the trace keeps; 0: $FEEDLANE_TRACE, or no trace */
 
   int world = 0; /**< iterable: number of ranks that share the data set; 0: 1. See detect_rank in sampler.hpp */
   int rank = 0;  /**< iterable: 0 .. world - 1 */
-  std::int64_t max_batches = 0; /**< batches of an epoch, after which it ends; 0: no limit */
+  std::int64_t max_batches = 0; /**< the epoch ends after this many batches; 0: no limit */
 
-  Share share = Share::none; /**< consumers in other processes take the batches: share.hpp */
-  int consumers = 0;         /**< Share::every: at most; Share::deal: exactly; 0: 1 */
-  std::string share_path{};  /**< a Unix socket to make, by which consumers may join; empty: none */
-  bool share_tail = false;   /**< Share::deal: the last batches go to the first consumers if they are too few for all */
+  Share share = Share::none; /**< whether consumers in other processes take the batches, see share.hpp */
+  int consumers = 0;         /**< number of consumers. Share::every: at most; Share::deal: exactly; 0: 1 */
+  std::string share_path{};  /**< path of a Unix socket to create, through which consumers may join; empty: none */
+  bool share_tail = false;   /**< Share::deal: if the last batches are too few for all, the first consumers get them */
 };
 
 namespace detail {
 
-/** Fields of the C interface, whose names are those of `fields`. */
+/** Returns fields of the C interface, whose names point into `fields`. */
 inline std::vector<feedlane_field> c_fields(const std::vector<Field>& fields) {
   std::vector<feedlane_field> all;
   for (const Field& f : fields) {
@@ -117,16 +118,16 @@ inline std::vector<feedlane_field> c_fields(const std::vector<Field>& fields) {
     c.size = sizeof c;
     c.name = f.name.c_str();
     c.dtype = f.dtype;
-    c.ndim = static_cast<std::int32_t>(f.shape.size());  // the library refuses it if it is too large
+    c.ndim = static_cast<std::int32_t>(f.shape.size());  // the library refuses too many dimensions
     for (std::size_t d = 0; d < f.shape.size() && d < FEEDLANE_MAX_NDIM; d++) c.shape[d] = f.shape[d];
     all.push_back(c);
   }
   return all;
 }
 
-/** Creates a loader of the C interface; nullptr with `error`. */
+/** Creates a loader of the C interface. On failure nullptr, with the error in `error`. */
 inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
-  if (o.batch_size == 0) {  // 0 means the default to the C interface
+  if (o.batch_size == 0) {  // in the C interface 0 selects the default
     error.refuse("batch_size", 0, 1, "batch_size is 0: at least 1");
     return nullptr;
   }

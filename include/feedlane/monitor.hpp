@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file monitor.hpp Looks at another process's loader: statistics, timings, its trace, its errors, what bounds it. */
+/** @file monitor.hpp Observes another process's loader: statistics, timings, trace, errors and bottleneck. */
 #pragma once
 
 #include "language.hpp"
@@ -15,14 +15,14 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** Looks at a loader in another process of the same user, without affecting it. Thread safety: any thread. */
+/** Observes a loader in another process of the same user, without affecting it. Thread safety: any thread. */
 class Monitor {
  public:
-  /** Opens loader `nth` of process `pid`, counted from 0; nullopt if there is none. Throws. */
+  /** Opens loader `nth` (from 0) of process `pid`; nullopt: there is none. Throws. */
   [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth = 0) {
     return detail::or_raise([&](Error& error) { return open(pid, nth, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth, Error& error) noexcept {
     Monitor monitor;
     const std::int32_t status =
@@ -32,7 +32,7 @@ class Monitor {
   }
   /** `other` becomes empty. */
   Monitor(Monitor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  /** Swaps the two. */
+  /** Swaps the two objects. */
   Monitor& operator=(Monitor&& other) noexcept {
     std::swap(handle_, other.handle_);
     return *this;
@@ -41,7 +41,7 @@ class Monitor {
   Monitor& operator=(const Monitor&) = delete;
   ~Monitor() { (void)feedlane_monitor_close(&handle_); }
 
-  /** The loader's counters; after its end the last ones. */
+  /** The loader's counters; after the loader's end, their last values. */
   [[nodiscard]] feedlane_stats stats() const noexcept {
     feedlane_stats s{};
     s.size = sizeof s;
@@ -56,26 +56,26 @@ class Monitor {
     for (std::int32_t w = 0; feedlane_monitor_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
     return all;
   }
-  /** What the loader is, and where its epoch is. */
+  /** The loader's configuration and its position in the epoch. */
   [[nodiscard]] feedlane_loader_info info() const noexcept {
     auto i = detail::sized<feedlane_loader_info>();
     (void)feedlane_monitor_get_info(handle_, &i);
     return i;
   }
-  /** How long the steps of batches took: of one worker's, or with -1 of all. */
+  /** How long each step took, for batches of one worker or, with -1, for all batches. */
   [[nodiscard]] feedlane_timings timings(std::int32_t worker = -1) const noexcept {
     auto t = detail::sized<feedlane_timings>();
     (void)feedlane_monitor_get_timings(handle_, worker, &t);
     return t;
   }
-  /** The batch in each slot, or the last one that was there; `task` is 0 where there was none. */
+  /** The current or last batch of each slot; `task` is 0 for a slot that was not used yet or is being reused. */
   [[nodiscard]] std::vector<feedlane_batch_record> slots() const {
     std::vector<feedlane_batch_record> all;
     auto r = detail::sized<feedlane_batch_record>();
     for (std::uint64_t slot = 0; feedlane_monitor_get_slot(handle_, slot, &r) == FEEDLANE_OK; slot++) all.push_back(r);
     return all;
   }
-  /** Records of the trace with a sequence of at least `from`, oldest first. Empty: there are none, or config.trace is 0. */
+  /** The trace's records whose sequence is at least `from`, oldest first. Empty: none, or config.trace is 0. */
   [[nodiscard]] std::vector<feedlane_batch_record> trace(std::uint64_t from = 0) const {
     std::vector<feedlane_batch_record> all(info().trace, detail::sized<feedlane_batch_record>());
     std::uint64_t count = 0;
@@ -91,7 +91,7 @@ class Monitor {
     for (std::int32_t i = 0; feedlane_monitor_get_error(handle_, i, &e) == FEEDLANE_OK; i++) all.push_back(e);
     return all;
   }
-  /** What bounded the loader since the last call; the first call: since it was opened. */
+  /** The loader's bottleneck since the last call; in the first call, since the monitor was opened. */
   [[nodiscard]] feedlane_diagnosis diagnose() noexcept {
     auto d = detail::sized<feedlane_diagnosis>();
     (void)feedlane_monitor_diagnose(handle_, &d);

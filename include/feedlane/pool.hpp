@@ -18,26 +18,26 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** An aggregate for designated initialisers. Defaults are those of feedlane_pool_config. */
+/** An aggregate for designated initialisers. The defaults are those of feedlane_pool_config. */
 struct PoolOptions {
   std::string backend{};                    /**< "none", "mlock" or "cuda"; empty: "none" */
-  const feedlane_backend* custom = nullptr; /**< instead of `backend`; copied */
-  int device = 0;                           /**< "cuda": ordinal */
-  std::uint32_t buffers = 0;                /**< number of buffers, allocated and registered at once */
+  const feedlane_backend* custom = nullptr; /**< used instead of `backend`; copied */
+  int device = 0;                           /**< "cuda": ordinal of the device */
+  std::uint32_t buffers = 0;                /**< number of buffers, which the constructor allocates and registers */
   std::uint64_t buffer_bytes = 0;           /**< size of each buffer */
-  std::uint64_t budget_bytes = 0;           /**< most bytes that may be registered; 0: any number */
+  std::uint64_t budget_bytes = 0;           /**< most bytes that may be registered; 0: no limit */
 };
 
 /** A pool. Thread safety: any thread. Its buffers and the loaders that use it must be destroyed before it. */
 class Pool {
  public:
-  /** A buffer that the caller holds; the destructor gives it back. Move-only. */
+  /** A buffer that the caller holds; the destructor returns it to the pool. Move-only. */
   class Buffer {
    public:
     /** `other` becomes empty. */
     Buffer(Buffer&& other) noexcept
         : pool_(std::exchange(other.pool_, nullptr)), buffer_(std::exchange(other.buffer_, {})) {}
-    /** Swaps the two. */
+    /** Swaps the two objects. */
     Buffer& operator=(Buffer&& other) noexcept {
       std::swap(pool_, other.pool_);
       std::swap(buffer_, other.buffer_);
@@ -52,21 +52,22 @@ class Pool {
     [[nodiscard]] std::span<std::byte> bytes() const {
       return {static_cast<std::byte*>(buffer_.data), static_cast<std::size_t>(buffer_.bytes)};
     }
-    /** Enqueues a copy of the first `bytes` to device memory. Throws. */
+    /** Enqueues a copy of the buffer's first `bytes` bytes to device memory. Throws. */
     void to_device(void* device_memory, std::uint64_t bytes, void* stream) const {
       detail::or_raise([&](Error& error) { to_device(device_memory, bytes, stream, error); });
     }
-    /** The same without exceptions: the error is in `error`. */
+    /** Non-throwing form: the error is in `error`. */
     void to_device(void* device_memory, std::uint64_t bytes, void* stream, Error& error) const noexcept {
       detail::checked(error, [&](feedlane_error* e) {
         return feedlane_pool_to_device(pool_, buffer_.token, device_memory, bytes, stream, e);
       });
     }
-    /** Gives the buffer back when the stream has reached this point; then this object is empty. Throws, and keeps it then. */
+    /** Returns the buffer to the pool once the stream has completed all work enqueued so far. This object becomes empty
+     *  at once. On failure it throws, and this object still holds the buffer. */
     void release_on(void* stream) {
       detail::or_raise([&](Error& error) { release_on(stream, error); });
     }
-    /** The same without exceptions: the error is in `error`. */
+    /** Non-throwing form: the error is in `error`. */
     void release_on(void* stream, Error& error) noexcept {
       detail::checked(error,
                       [&](feedlane_error* e) { return feedlane_pool_release_on(pool_, buffer_.token, stream, e); });
@@ -88,11 +89,11 @@ class Pool {
   explicit Pool(const PoolOptions& o) {
     detail::or_raise([&](Error& error) { create(o, error); });
   }
-  /** Check `error`: on failure every call of the pool fails. */
+  /** Non-throwing form. Check `error`: after a failure every call of the pool fails. */
   Pool(const PoolOptions& o, Error& error) noexcept { create(o, error); }
-  /** `other` can then only be destroyed. */
+  /** Afterwards `other` can only be destroyed. */
   Pool(Pool&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  /** Swaps the two. */
+  /** Swaps the two objects. */
   Pool& operator=(Pool&& other) noexcept {
     std::swap(handle_, other.handle_);
     return *this;
@@ -101,11 +102,11 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
   ~Pool() { (void)feedlane_pool_destroy(&handle_); }
 
-  /** Waits for a buffer; nullopt after the timeout or a signal. Throws. */
+  /** Waits for a buffer; nullopt: the timeout has passed, or a signal came. Throws. */
   [[nodiscard]] std::optional<Buffer> acquire(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max()) {
     return detail::or_raise([&](Error& error) { return acquire(timeout, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   [[nodiscard]] std::optional<Buffer> acquire(std::chrono::nanoseconds timeout, Error& error) noexcept {
     feedlane_buffer b{};
     b.size = sizeof b;
@@ -114,20 +115,20 @@ class Pool {
     if (status != FEEDLANE_OK) return std::nullopt;
     return Buffer(handle_, b);
   }
-  /** Registers the pages that contain the user's memory. Throws. */
+  /** Registers the pages that contain `memory`. Throws. */
   void add(std::span<std::byte> memory) {
     detail::or_raise([&](Error& error) { add(memory, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void add(std::span<std::byte> memory, Error& error) noexcept {
     detail::checked(
         error, [&](feedlane_error* e) { return feedlane_pool_register(handle_, memory.data(), memory.size(), e); });
   }
-  /** Unregisters the memory that was added at this address. Throws. */
+  /** Unregisters the memory that was added at `address`. Throws. */
   void remove(std::byte* address) {
     detail::or_raise([&](Error& error) { remove(address, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void remove(std::byte* address, Error& error) noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_pool_unregister(handle_, address, e); });
   }

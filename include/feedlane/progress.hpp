@@ -16,7 +16,7 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** FEEDLANE_BOUND_* in a word: "trainer", "data", "worker", "slots", "starting", "processors", or "nothing". */
+/** The name of a FEEDLANE_BOUND_*: "trainer", "data", "worker", "slots", "starting", "processors", or "nothing". */
 [[nodiscard]] inline const char* bound_name(std::int32_t bound) noexcept {
   switch (bound) {
     case FEEDLANE_BOUND_TRAINER: return "trainer";
@@ -30,7 +30,8 @@ inline namespace v1 {
 }
 
 /**
- * Shows an epoch's progress: batches, their rate, the share of time in which next waited for them, and what bounds the run.
+ * Shows an epoch's progress: the number of batches, their rate, the share of time that next waited for them, and the
+ * bottleneck.
  *
  *     feedlane::Progress progress(loader);
  *     for (const feedlane::Batch& batch : loader) {
@@ -38,22 +39,22 @@ inline namespace v1 {
  *       progress.update();
  *     }
  *
- * On a terminal the line is rewritten, four times a second at most. Elsewhere one line is written at the end. Thread
+ * On a terminal the line is rewritten at most four times a second. Otherwise one line is written at the end. Thread
  * safety: one thread at a time.
  */
 class Progress {
  public:
-  /** `loader` must outlive this object, which writes to `out`. */
+  /** Shows the progress of `loader` on `out`. `loader` must outlive this object. */
   explicit Progress(const Loader& loader, std::FILE* out = stderr) noexcept
       : loader_(loader), out_(out), is_terminal_(::isatty(::fileno(out)) == 1) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  /** Writes the line for the last time. */
+  /** Writes the final line. */
   ~Progress() {
     write();
     std::fputc('\n', out_);
   }
-  /** Call it after each batch: the line is brought up to date if it is time to. */
+  /** Call this after each batch: it rewrites the line when that is due. */
   void update() noexcept {
     if (!is_terminal_ || Clock::now() < next_) return;
     next_ = Clock::now() + std::chrono::milliseconds(250);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file ring.h
- * Standalone rings: messages of one size from several senders to one receiver, possibly in different processes.
+ * Standalone rings: fixed-size messages from several senders to one receiver, possibly in different processes.
  */
 #ifndef FEEDLANE_RING_H
 #define FEEDLANE_RING_H
@@ -15,25 +15,25 @@ extern "C" {
 typedef struct feedlane_rx feedlane_rx; /**< the receiving end of a ring */
 typedef struct feedlane_tx feedlane_tx; /**< a sending end of a ring */
 
-/** A ring. With one lane it is SPSC, with several MPSC: each sender's messages stay in order, without an order across
- *  senders. */
+/** A ring. It is SPSC with one lane and MPSC with several. Each sender's messages stay in order; messages of different
+ *  senders have no order. */
 typedef struct feedlane_ring_config {
   size_t size;
-  uint32_t message_bytes; /**< 1 .. 1 MiB; a cell takes 8 more, rounded up to 64 */
+  uint32_t message_bytes; /**< 1 .. 1 MiB; a cell takes 8 more, rounded up to a multiple of 64 */
   uint32_t capacity;      /**< messages in a lane: a power of two up to 2^24 */
   uint32_t lanes;         /**< senders at the same time, up to 4096; 0: 1 */
   uint32_t reserved;
-  const char *path; /**< NULL: senders attach by feedlane_rx_offer. Otherwise they may also connect to this Unix socket,
-                         which has mode 0600 and accepts processes of the same user only. The library removes the
-                         socket with the receiver, and no other file */
+  const char *path; /**< NULL: senders attach by feedlane_rx_offer only. Otherwise they may also connect to this Unix
+                         socket, which has mode 0600 and accepts only processes of the same user. The library removes
+                         the socket, but no other file, together with the receiver */
 } feedlane_ring_config;
 
-/** Messages in place, `stride` bytes apart. */
+/** Messages that are read or written in place, `stride` bytes apart. */
 typedef struct feedlane_span {
   void *data;      /**< the first message */
   uint64_t stride; /**< bytes from one message to the next */
-  uint32_t count;  /**< may be less than requested: a span never wraps around the end of a lane */
-  uint32_t lane;   /**< the lane of all messages */
+  uint32_t count;  /**< may be less than requested, because a span never wraps around the end of a lane */
+  uint32_t lane;   /**< the lane of all these messages */
 } feedlane_span;
 
 /**
@@ -54,15 +54,15 @@ FEEDLANE_API int32_t feedlane_rx_create(const feedlane_ring_config *config, feed
  */
 FEEDLANE_API int32_t feedlane_rx_offer(feedlane_rx *rx, int32_t *fd, feedlane_error *err);
 /**
- * Waits for messages and returns up to `want` (>= 1) of one lane. Lanes are served in round-robin order. Messages stay
- * in place until feedlane_rx_release; a second peek before that returns messages of the next lane.
- *  - END: all senders that attached have left or died, and all their messages were received. Returned on each call
- *    until another sender attaches. A process that has connected to the path is admitted first, if it asks for a lane
- *    within 100 ms and within `timeout_ns`.
+ * Waits for messages and returns up to `want` (>= 1) messages of one lane. Lanes are served in round-robin order.
+ * Messages stay in place until feedlane_rx_release; a second peek before the release returns messages of the next lane.
+ *  - END: all senders that attached have left or died, and all their messages were received. Each call returns END
+ *    until another sender attaches. Before END is returned, a process that has connected to the path is admitted if it
+ *    asks for a lane within 100 ms and within `timeout_ns`.
  *  - TIMEOUT: no message came in time.
  *  - INTERRUPTED: a signal ended the wait.
- *  - E_OS: there is no message, and the process lacks descriptors to admit a sender at the path. feedlane_rx_arm and
- *    feedlane_rx_offer return it too.
+ *  - E_OS: there is no message, and the process has too few descriptors to admit a sender at the path. feedlane_rx_arm
+ *    and feedlane_rx_offer return this error too.
  *
  * Thread safety: one thread at a time. Waits.
  */
@@ -75,10 +75,10 @@ FEEDLANE_API int32_t feedlane_rx_peek(feedlane_rx *rx, uint32_t want, int64_t ti
  */
 FEEDLANE_API int32_t feedlane_rx_release(feedlane_rx *rx, uint32_t lane, uint32_t count, feedlane_error *err);
 /**
- * Waits for messages, copies up to `want` (>= 1) of one lane to `messages`, `message_bytes` apart, and releases them.
- * `*got` is their number, and 0 with every other result than 0; `*lane` is their lane, `lane` may be NULL. Lanes are
- * served in round-robin order. A peek before it is void: what was not released of it is received like other messages,
- * and can't be released any more.
+ * Waits for messages, copies up to `want` (>= 1) messages of one lane to `messages`, `message_bytes` apart, and
+ * releases them. `*got` is their number, 0 unless the call returns 0. `*lane` is their lane; `lane` may be NULL. Lanes
+ * are served in round-robin order. The call cancels an earlier peek: messages of it that were not released are received
+ * like any other message and can no longer be released.
  *  - END, TIMEOUT, INTERRUPTED, E_OS: see feedlane_rx_peek.
  *
  * Thread safety: one thread at a time. Waits.
@@ -93,9 +93,9 @@ FEEDLANE_API int32_t feedlane_rx_receive(feedlane_rx *rx, void *messages, uint32
 FEEDLANE_API int32_t feedlane_rx_wait_fd(const feedlane_rx *rx, int32_t *fd);
 /**
  * Prepares to sleep on the descriptor of feedlane_rx_wait_fd.
- *  - 0: there is no message; sleep. Also after END, so that a program can wait for the next sender.
+ *  - 0: there is no message; sleep. Also returned after END, so that a program can wait for the next sender.
  *  - AGAIN: call feedlane_rx_peek now.
- *  - E_OS: see feedlane_rx_peek; also if the system now refuses membarrier(2), which it allowed for feedlane_rx_create.
+ *  - E_OS: see feedlane_rx_peek. Also if the system now refuses membarrier(2) but allowed it in feedlane_rx_create.
  *
  * Thread safety: one thread at a time.
  */
@@ -106,42 +106,44 @@ FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx);
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);
-/** Ends the current wait with E_STATE and refuses later calls with E_STATE. Thread safety: any thread. */
+/** Ends the current wait with E_STATE; later calls return E_STATE. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_rx_close(feedlane_rx *rx);
-/** Adds a reference. E_STATE: the last one was released. Thread safety: any thread. */
+/** Adds a reference. E_STATE: the last reference was released. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_rx_ref(feedlane_rx *rx);
 /**
- * Releases a reference. The last one ends the ring: senders get E_PEER_DEAD from their next wait. NULL is allowed.
+ * Releases a reference. Releasing the last one ends the ring: senders get E_PEER_DEAD from their next wait. NULL is
+ * allowed.
  *
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_rx_unref(feedlane_rx *rx);
 
 /**
- * Becomes a sender: by the descriptor of an offer or, with fd -1, by the socket at `path`. The library takes ownership
- * of `fd` in every case and makes it close-on-exec. The receiver admits senders in feedlane_rx_peek, feedlane_rx_arm
- * and feedlane_rx_offer. After 0 it receives everything that is committed. With an offer from the same process this
- * call does not wait.
+ * Becomes a sender through the descriptor of an offer or, with fd -1, through the socket at `path`. The library takes
+ * ownership of `fd` in every case and makes it close-on-exec. The receiver admits senders in feedlane_rx_peek,
+ * feedlane_rx_arm and feedlane_rx_offer. Once this call has returned 0, the receiver gets every message that is
+ * committed. With an offer from the same process this call does not wait.
  *  - TIMEOUT: the receiver did not answer in time.
  *  - E_PEER_DEAD: there is no receiver.
  *  - E_LIMIT: every lane is taken.
- *  - E_STATE: the receiver belongs to another user; or, before Linux 6.5, it cannot see this process, which is in
- *    another PID namespace.
+ *  - E_STATE: the receiver belongs to another user. Before Linux 6.5 also if the receiver cannot see this process
+ *    because it is in another PID namespace.
  *  - E_ABI, E_CORRUPT: the receiver's library lays out memory differently, or its message is invalid.
- *  - E_OS: a system call failed, or the receiver lacks descriptors or memory; another attempt may succeed.
+ *  - E_OS: a system call failed, or the receiver has too few descriptors or too little memory; a retry may succeed.
  *
  * Thread safety: any thread. Waits.
  */
 FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
                                         feedlane_error *err);
 /**
- * The ring's message_bytes: how many bytes feedlane_tx_send reads for each message.
+ * The ring's message_bytes: the number of bytes that feedlane_tx_send reads for each message.
  *
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_tx_message_bytes(const feedlane_tx *tx, uint32_t *bytes);
 /**
- * Waits for space and returns up to `want` (>= 1) messages to fill. It replaces a reservation that was not committed.
+ * Waits for space and returns up to `want` (>= 1) messages to fill. An earlier reservation that was not committed is
+ * dropped.
  *  - TIMEOUT: the lane stayed full.
  *  - INTERRUPTED: a signal ended the wait.
  *  - E_PEER_DEAD: the lane is full and the receiver is gone.
@@ -151,22 +153,22 @@ FEEDLANE_API int32_t feedlane_tx_message_bytes(const feedlane_tx *tx, uint32_t *
 FEEDLANE_API int32_t feedlane_tx_reserve(feedlane_tx *tx, uint32_t want, int64_t timeout_ns, feedlane_span *got,
                                          feedlane_error *err);
 /**
- * Publishes the first `count` reserved messages in order; 0 drops the reservation. If this process is killed meanwhile,
- * the receiver gets either all of them, each complete, or none.
+ * Publishes the first `count` reserved messages in order; 0 drops the reservation. If this process is killed during the
+ * call, the receiver gets either all of these messages, each complete, or none.
  *
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_tx_commit(feedlane_tx *tx, uint32_t count, feedlane_error *err);
 /**
- * Copies `count` (>= 1) messages, which lie `message_bytes` apart, into the lane and publishes them in order; waits for
- * space. It replaces a reservation that was not committed.
+ * Waits for space, copies `count` (>= 1) messages, which lie `message_bytes` apart, into the lane and publishes them in
+ * order. An earlier reservation that was not committed is dropped.
  *
- * It publishes in parts: a part is all messages that there is space for at that moment, up to the end of the lane. One
- * message is one part, and so are several if there is space for all before the end of the lane. If this process is
- * killed meanwhile, the receiver gets each part complete or not at all, and none without those before it.
+ * The messages are published in parts. A part is as many messages as currently fit before the end of the lane, so
+ * `count` messages are one part if all of them fit there. If this process is killed during the call, the receiver gets
+ * each part completely or not at all, and no part without the earlier ones.
  *
- * `*sent` is the number of messages that were published, with every result; `sent` may be NULL. Those are received;
- * another call continues with the others.
+ * `*sent` is the number of published messages, whatever the result; `sent` may be NULL. The receiver gets these
+ * messages. To send the others, call again.
  *  - TIMEOUT: the lane stayed full.
  *  - INTERRUPTED: a signal ended the wait.
  *  - E_PEER_DEAD: the lane is full and the receiver is gone.
@@ -181,13 +183,13 @@ FEEDLANE_API int32_t feedlane_tx_send(feedlane_tx *tx, const void *messages, uin
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_tx_destroy(feedlane_tx **tx);
-/** Ends the current wait with E_STATE and refuses later calls with E_STATE. Thread safety: any thread. */
+/** Ends the current wait with E_STATE; later calls return E_STATE. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_tx_close(feedlane_tx *tx);
-/** Adds a reference. E_STATE: the last one was released. Thread safety: any thread. */
+/** Adds a reference. E_STATE: the last reference was released. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_tx_ref(feedlane_tx *tx);
 /**
- * Releases a reference. With the last one the sender leaves; the receiver still gets what was committed. NULL is
- * allowed.
+ * Releases a reference. When the last one is released, the sender leaves; the receiver still gets all committed
+ * messages. NULL is allowed.
  *
  * Thread safety: any thread.
  */

@@ -23,8 +23,8 @@ inline namespace v1 {
 /** How a sampler shuffles. */
 enum class Shuffle : std::int32_t {
   torch =
-      FEEDLANE_SHUFFLE_TORCH, /**< torch's order with a generator seeded with seed + epoch; 8 bytes for each index */
-  feistel = FEEDLANE_SHUFFLE_FEISTEL, /**< computed index by index, in constant memory */
+      FEEDLANE_SHUFFLE_TORCH, /**< torch's order with a generator seeded with seed + epoch; takes 8 bytes per index */
+  feistel = FEEDLANE_SHUFFLE_FEISTEL, /**< a permutation computed index by index, in constant memory */
   torch_loader =
       FEEDLANE_SHUFFLE_TORCH_LOADER, /**< the order of torch's DataLoader(shuffle=True) after torch.manual_seed(seed) */
 };
@@ -34,64 +34,64 @@ struct RandomOptions {
   std::int64_t length = 0;          /**< size of the data set, > 0 */
   std::uint64_t seed = 0;           /**< epoch e is shuffled with seed + e */
   std::int64_t num_samples = 0;     /**< indices in an epoch; 0: length */
-  bool replacement = false;         /**< whether every index is drawn from all of them */
-  Shuffle shuffle = Shuffle::torch; /**< how */
+  bool replacement = false;         /**< each index is drawn from all of them, with repetitions */
+  Shuffle shuffle = Shuffle::torch; /**< how to shuffle */
 };
 
 /** Configuration of Sampler::weighted. */
 struct WeightedOptions {
   std::uint64_t seed = 0;           /**< epoch e is drawn with seed + e */
   std::int64_t num_samples = 0;     /**< indices in an epoch; 0: the number of weights */
-  bool without_replacement = false; /**< whether each index comes at most once */
+  bool without_replacement = false; /**< each index is drawn at most once */
 };
 
 /** Configuration of Sampler::distributed. */
 struct DistributedOptions {
   std::int64_t length = 0; /**< size of the data set */
-  std::uint64_t seed = 0;  /**< epoch e is shuffled with seed + e; the same in every rank */
-  int world = 0;           /**< number of ranks; 0: world and rank by detect_rank() */
+  std::uint64_t seed = 0;  /**< epoch e is shuffled with seed + e; all ranks need the same seed */
+  int world = 0;           /**< number of ranks; 0: detect_rank() gives world and rank */
   int rank = 0;            /**< 0 .. world - 1 */
   bool no_shuffle = false; /**< keeps the data set's order */
-  bool drop_last = false;  /**< to give every rank the same number, cuts the list instead of repeating its start */
-  Shuffle shuffle = Shuffle::torch; /**< how */
-  bool detect_off = false;          /**< with world 0: rank 0 of 1, the environment is not read */
+  bool drop_last = false;  /**< to give every rank the same number, cuts the list; otherwise repeats its start */
+  Shuffle shuffle = Shuffle::torch; /**< how to shuffle */
+  bool detect_off = false;          /**< with world 0: rank 0 of 1, without reading the environment */
 };
 
 /** Configuration of Sampler::tokens. */
 struct TokensOptions {
-  std::int64_t max_tokens = 0; /**< tokens in a batch, at most */
-  std::int64_t max_rows = 0;   /**< samples in a batch, at most */
-  std::uint64_t seed = 0;      /**< epoch e is shuffled with seed + e; the same in every rank */
-  std::int64_t window = 0;     /**< shuffled samples that are sorted by length together; 0: 8192; 1: none are sorted */
-  bool padded = false;         /**< counts rows * the longest length instead of the sum of the lengths */
+  std::int64_t max_tokens = 0; /**< largest number of tokens in a batch */
+  std::int64_t max_rows = 0;   /**< largest number of samples in a batch */
+  std::uint64_t seed = 0;      /**< epoch e is shuffled with seed + e; all ranks need the same seed */
+  std::int64_t window = 0;     /**< number of shuffled samples to sort by length at a time; 0: 8192; 1: no sorting */
+  bool padded = false;         /**< a batch's tokens are rows * longest length; otherwise the sum of the lengths */
   bool no_shuffle = false;     /**< keeps the data set's order, except within windows */
-  bool drop_last = false;      /**< to give every rank the same number, omits batches instead of splitting some */
-  bool drop_long = false;      /**< omits samples with more than max_tokens instead of refusing them */
-  int world = 0;               /**< number of ranks; 0: world and rank by detect_rank() */
+  bool drop_last = false;      /**< to give every rank the same number, omits batches; otherwise splits some */
+  bool drop_long = false;      /**< omits samples with more than max_tokens; otherwise refuses them */
+  int world = 0;               /**< number of ranks; 0: detect_rank() gives world and rank */
   int rank = 0;                /**< 0 .. world - 1 */
-  bool detect_off = false;     /**< with world 0: rank 0 of 1, the environment is not read */
+  bool detect_off = false;     /**< with world 0: rank 0 of 1, without reading the environment */
 };
 
 /** Configuration of Sampler::mixture. */
 struct MixtureOptions {
   std::int64_t num_samples =
-      0;                   /**< indices in an epoch, of all ranks together; 0: the samples of all sources together */
-  std::uint64_t seed = 0;  /**< the same in every rank */
-  std::int64_t window = 0; /**< samples of the stream that are shuffled together; 0: 1024; 1: none */
-  std::span<const std::int64_t> from = {}; /**< where in the stream each stage begins: 0, ascending; empty: one stage */
+      0;                   /**< indices in an epoch, over all ranks; 0: the number of samples of all sources together */
+  std::uint64_t seed = 0;  /**< all ranks need the same seed */
+  std::int64_t window = 0; /**< number of the stream's samples to shuffle at a time; 0: 1024; 1: no shuffling */
+  std::span<const std::int64_t> from = {}; /**< start of each stage in the stream, ascending from 0; empty: one stage */
   bool no_shuffle = false;                 /**< keeps each source's own order */
-  bool drop_last = false;  /**< to give every rank the same number, cuts the epoch instead of repeating its start */
-  int world = 0;           /**< number of ranks; 0: world and rank by detect_rank() */
+  bool drop_last = false;  /**< to give every rank the same number, cuts the epoch; otherwise repeats its start */
+  int world = 0;           /**< number of ranks; 0: detect_rank() gives world and rank */
   int rank = 0;            /**< 0 .. world - 1 */
-  bool detect_off = false; /**< with world 0: rank 0 of 1, the environment is not read */
+  bool detect_off = false; /**< with world 0: rank 0 of 1, without reading the environment */
 };
 
-/** Rank of this process and number of ranks. */
+/** The rank of this process and the number of ranks. */
 struct Rank {
   int rank = 0;        /**< 0 .. world - 1 */
   int world = 1;       /**< at least 1 */
-  std::string source;  /**< the launcher whose variables were used; "none": 0 of 1 */
-  std::string warning; /**< names another source with other numbers; empty if there is none */
+  std::string source;  /**< the launcher whose variables were used; "none": rank 0 of 1 */
+  std::string warning; /**< names another source whose numbers differ; empty: there is none */
 };
 /** Reads the launcher's environment variables; see feedlane_rank_detect. The error is in `error`. */
 inline Rank detect_rank(Error& error) {
@@ -101,7 +101,7 @@ inline Rank detect_rank(Error& error) {
   if (error) return {};
   return {r.rank, r.world, r.source, r.warning};
 }
-/** The same; an error is thrown. */
+/** Throwing form of the above. */
 inline Rank detect_rank() {
   return detail::or_raise([](Error& error) { return detect_rank(error); });
 }
@@ -112,31 +112,31 @@ inline std::uint64_t torch_base_seed(std::uint64_t manual_seed, std::int64_t epo
   detail::checked(error, [&](feedlane_error* e) { return feedlane_torch_base_seed(manual_seed, epoch, &seed, e); });
   return seed;
 }
-/** The same; an error is thrown. */
+/** Throwing form of the above. */
 inline std::uint64_t torch_base_seed(std::uint64_t manual_seed, std::int64_t epoch = 0) {
   return detail::or_raise([&](Error& error) { return torch_base_seed(manual_seed, epoch, error); });
 }
 
-/** A sampler. Move-only. Thread safety: one thread at a time. Loaders copy it. The functions that create one throw; with an
- *  Error& they return, on failure, a sampler whose every call fails. */
+/** A sampler. Move-only; loaders copy it. Thread safety: one thread at a time. The functions that create a sampler
+ *  throw; the non-throwing forms return, on failure, a sampler whose every call fails. */
 class Sampler {
  public:
-  /** 0, 1, ... length - 1. */
+  /** Yields 0, 1, ... length - 1. */
   static Sampler sequential(std::int64_t length) {
     return detail::or_raise([&](Error& error) { return sequential(length, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler sequential(std::int64_t length, Error& error) noexcept {
     return made(error,
                 [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_sequential(length, out, e); });
   }
-  /** torch.randperm(length) with generator seed `seed + epoch`. */
+  /** Yields torch.randperm(length) of a generator seeded with `seed + epoch`. */
   static Sampler random(std::int64_t length, std::uint64_t seed) { return random({.length = length, .seed = seed}); }
-  /** Permutations, or draws with replacement. */
+  /** Yields permutations, or draws with replacement. */
   static Sampler random(const RandomOptions& o) {
     return detail::or_raise([&](Error& error) { return random(o, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler random(const RandomOptions& o, Error& error) noexcept {
     feedlane_random_config config{};
     config.size = sizeof config;
@@ -149,27 +149,27 @@ class Sampler {
                 [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_random(&config, out, e); });
   }
 
-  /** These indices, shuffled anew for each epoch, as by torch's SubsetRandomSampler. */
+  /** Yields these indices, shuffled anew for each epoch as torch's SubsetRandomSampler does. */
   static Sampler subset(std::span<const std::int64_t> indices, std::uint64_t seed) {
     return detail::or_raise([&](Error& error) { return subset(indices, seed, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler subset(std::span<const std::int64_t> indices, std::uint64_t seed, Error& error) noexcept {
     return listed(indices, false, seed, error);
   }
-  /** These indices in the given order. */
+  /** Yields these indices in the given order. */
   static Sampler list(std::span<const std::int64_t> indices) {
     return detail::or_raise([&](Error& error) { return list(indices, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler list(std::span<const std::int64_t> indices, Error& error) noexcept {
     return listed(indices, true, 0, error);
   }
-  /** Indices from 0 to weights.size() - 1, with probabilities proportional to the weights. */
+  /** Yields indices from 0 to weights.size() - 1, with probabilities proportional to the weights. */
   static Sampler weighted(std::span<const double> weights, const WeightedOptions& o = {}) {
     return detail::or_raise([&](Error& error) { return weighted(weights, o, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler weighted(std::span<const double> weights, const WeightedOptions& o, Error& error) noexcept {
     feedlane_weighted_config config{};
     config.size = sizeof config;
@@ -180,21 +180,21 @@ class Sampler {
       return feedlane_sampler_weighted(weights.data(), weights.size(), &config, out, e);
     });
   }
-  /** Batches of a copy of `inner`: each next() returns one batch. */
+  /** Groups the indices of a copy of `inner` into batches: each next() returns one batch. */
   static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last = false) {
     return detail::or_raise([&](Error& error) { return batch(inner, batch_size, drop_last, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last, Error& error) noexcept {
     return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
       return feedlane_sampler_batch(inner.handle_, batch_size, drop_last ? 1 : 0, out, e);
     });
   }
-  /** This rank's share, as of torch's DistributedSampler. */
+  /** Yields this rank's share of the indices, as torch's DistributedSampler does. */
   static Sampler distributed(const DistributedOptions& o) {
     return detail::or_raise([&](Error& error) { return distributed(o, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler distributed(const DistributedOptions& o, Error& error) noexcept {
     feedlane_distributed_config config{};
     config.size = sizeof config;
@@ -210,11 +210,11 @@ class Sampler {
       return feedlane_sampler_distributed(&config, out, e);
     });
   }
-  /** Batches of samples within a budget of tokens; lengths[i] is the number of tokens of sample i. */
+  /** Yields batches of samples within a budget of tokens; lengths[i] is the number of tokens of sample i. */
   static Sampler tokens(std::span<const std::int64_t> lengths, const TokensOptions& o) {
     return detail::or_raise([&](Error& error) { return tokens(lengths, o, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler tokens(std::span<const std::int64_t> lengths, const TokensOptions& o, Error& error) noexcept {
     feedlane_tokens_config config{};
     config.size = sizeof config;
@@ -233,13 +233,13 @@ class Sampler {
       return feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, out, e);
     });
   }
-  /** Sources in proportion to weights. Source i has the lengths[i] indices behind those of source i - 1. `weights` has as many
-   *  numbers as `lengths` for each stage. */
+  /** Mixes sources in proportion to weights. Source i has lengths[i] indices, which follow those of source i - 1.
+   *  `weights` has one row of lengths.size() numbers for each stage. */
   static Sampler mixture(std::span<const std::int64_t> lengths, std::span<const double> weights,
                          const MixtureOptions& o = {}) {
     return detail::or_raise([&](Error& error) { return mixture(lengths, weights, o, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   static Sampler mixture(std::span<const std::int64_t> lengths, std::span<const double> weights,
                          const MixtureOptions& o, Error& error) noexcept {
     const std::size_t stages = o.from.empty() ? 1 : o.from.size();
@@ -266,7 +266,7 @@ class Sampler {
     });
   }
   /**
-   * A custom sampler: an object with
+   * A custom sampler. `object` is an object with
    *     std::size_t next(std::span<std::int64_t> indices);           // number of indices written; 0: the end
    * and optionally
    *     void restart(std::int64_t epoch, std::uint64_t seed);
@@ -274,14 +274,14 @@ class Sampler {
    *     std::int64_t batch_rows() const;                             // called once; > 0: each next returns one batch
    *     std::vector<std::byte> save() const;
    *     void load(std::span<const std::byte> state);
-   * or a function with the signature of next. An exception becomes the error of the call; without exceptions next may take an
-   * Error& as its last argument and report there. Copies (such as a loader's) share the object.
+   * or a function with the signature of next. An exception becomes the error of the call. To report errors without
+   * exceptions, next may take an Error& as its last argument. Copies (such as a loader's) share the object.
    */
   template <class T>
   static Sampler custom(T object) {
     return detail::or_raise([&](Error& error) { return custom(std::move(object), error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   template <class T>
   static Sampler custom(T object, Error& error) {
     auto kept = std::make_unique<T>(std::move(object));
@@ -292,9 +292,9 @@ class Sampler {
     return s;
   }
 
-  /** `other` can then only be assigned to or destroyed. */
+  /** Afterwards `other` can only be assigned to or destroyed. */
   Sampler(Sampler&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)), room_(std::move(other.room_)) {}
-  /** Swaps the two. */
+  /** Swaps the two objects. */
   Sampler& operator=(Sampler&& other) noexcept {
     std::swap(handle_, other.handle_);
     std::swap(room_, other.room_);
@@ -308,15 +308,16 @@ class Sampler {
   void restart(std::int64_t epoch) {
     detail::or_raise([&](Error& error) { restart(epoch, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void restart(std::int64_t epoch, Error& error) noexcept {
     detail::checked(error, room_, [&](feedlane_error* e) { return feedlane_sampler_restart(handle_, epoch, e); });
   }
-  /** Writes the next indices and returns their number: fewer than `indices` holds only at the end, 0 after it. Throws. */
+  /** Writes the next indices and returns their number: less than indices.size() only at the end, 0 afterwards. A batch
+   *  sampler writes one batch. Throws. */
   std::size_t next(std::span<std::int64_t> indices) {
     return detail::or_raise([&](Error& error) { return next(indices, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   std::size_t next(std::span<std::int64_t> indices, Error& error) noexcept {
     std::uint64_t got = 0;
     const std::int32_t s = detail::checked(error, room_, [&](feedlane_error* e) {
@@ -324,26 +325,26 @@ class Sampler {
     });
     return s == FEEDLANE_OK ? static_cast<std::size_t>(got) : 0;
   }
-  /** The present position, for load(). Throws. */
+  /** The current position, for load(). Throws. */
   [[nodiscard]] std::vector<std::byte> save() {
     return detail::or_raise([&](Error& error) { return save(error); });
   }
-  /** The same without exceptions: empty, with the error in `error`. */
+  /** Non-throwing form: on failure empty, with the error in `error`. */
   [[nodiscard]] std::vector<std::byte> save(Error& error) {
     return detail::saved(error, room_, [&](void* buffer, std::uint64_t cap, std::uint64_t* bytes, feedlane_error* e) {
       return feedlane_sampler_save(handle_, buffer, cap, bytes, e);
     });
   }
-  /** Call after restart() with the state's epoch: continues after the saved position. Throws. */
+  /** Continues after the saved position. Call this after restart() with the state's epoch. Throws. */
   void load(std::span<const std::byte> state) {
     detail::or_raise([&](Error& error) { load(state, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void load(std::span<const std::byte> state, Error& error) noexcept {
     detail::checked(error, room_,
                     [&](feedlane_error* e) { return feedlane_sampler_load(handle_, state.data(), state.size(), e); });
   }
-  /** Number of indices of an epoch, or of batches for a batch sampler; -1: unknown. */
+  /** Number of indices in an epoch, or of batches if this is a batch sampler; -1: unknown. */
   [[nodiscard]] std::int64_t length() const noexcept {
     std::int64_t length = 0;
     (void)feedlane_sampler_length(handle_, &length);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file share.hpp One loader, many trainers: places for consumers, the feeder's loop, joining. See feedlane/share.h. */
+/** @file share.hpp Sharing one loader among trainers: consumers' places, the feeder's loop, joining. See share.h. */
 #pragma once
 
 #include "language.hpp"
@@ -20,28 +20,28 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** What the feeder does when it lacks the slots that a consumer holds. */
+/** What the feeder does when it has no free slot because a consumer has not released its batches. */
 enum class Lag : std::int32_t {
-  block = FEEDLANE_LAG_BLOCK,     /**< waits */
-  evict = FEEDLANE_LAG_EVICT,     /**< waits for evict_after without progress of the consumer, then ends its place */
-  observe = FEEDLANE_LAG_OBSERVE, /**< takes back what the consumer has not taken: it misses batches */
+  block = FEEDLANE_LAG_BLOCK,     /**< waits for the consumer */
+  evict = FEEDLANE_LAG_EVICT,     /**< waits; evicts the consumer after evict_after without progress */
+  observe = FEEDLANE_LAG_OBSERVE, /**< takes back batches that the consumer has not taken, so it misses them */
 };
 
-/** A consumer's place. */
+/** Options of a consumer's place. */
 struct ConsumerOptions {
-  std::int32_t id = -1;                    /**< Share::deal: the rank; -1: any that has no consumer */
-  Lag lag = Lag::block;                    /**< Share::deal: not observe */
-  std::chrono::nanoseconds evict_after{0}; /**< 0: 60 s */
+  std::int32_t id = -1;                    /**< the place, with Share::deal the rank; -1: any without a consumer */
+  Lag lag = Lag::block;                    /**< with Share::deal not observe */
+  std::chrono::nanoseconds evict_after{0}; /**< for Lag::evict; 0: 60 s */
 };
 
-/** A place that was opened, until its descriptor is passed on. */
+/** An opened place. Owns the place's descriptor until release(). */
 class Place {
  public:
-  /** Owns `fd`. */
+  /** Takes ownership of `fd`. */
   Place(std::int32_t id, int fd) noexcept : id_(id), fd_(fd) {}
-  /** Nothing is left in `other`. */
+  /** Takes the descriptor from `other`. */
   Place(Place&& other) noexcept : id_(other.id_), fd_(std::exchange(other.fd_, -1)) {}
-  /** Swaps the two. */
+  /** Swaps the two objects. */
   Place& operator=(Place&& other) noexcept {
     std::swap(id_, other.id_);
     std::swap(fd_, other.fd_);
@@ -49,15 +49,15 @@ class Place {
   }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
-  /** Closes the descriptor: nobody else can join by it. */
+  /** Closes the descriptor, so nobody else can join through it. */
   ~Place() {
     if (fd_ >= 0) (void)::close(fd_);
   }
-  /** The consumer's number. */
+  /** The number of the place. */
   [[nodiscard]] std::int32_t id() const noexcept { return id_; }
   /** The descriptor; this object still owns it. */
   [[nodiscard]] int fd() const noexcept { return fd_; }
-  /** The descriptor, which the caller owns. */
+  /** Returns the descriptor; the caller now owns it. */
   [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
  private:
@@ -67,7 +67,7 @@ class Place {
 
 namespace detail {
 
-/** The C form. */
+/** Returns the struct of the C interface. */
 inline feedlane_consumer_config to_c(const ConsumerOptions& options) noexcept {
   auto c = sized<feedlane_consumer_config>();
   c.id = options.id;
@@ -78,7 +78,8 @@ inline feedlane_consumer_config to_c(const ConsumerOptions& options) noexcept {
 
 }  // namespace detail
 
-/** Opens a place for a consumer of a shared loader. nullopt with `error`. Thread safety: one thread at a time. */
+/** Opens a place for a consumer of a shared loader; on failure nullopt, with the error in `error`. Thread safety: one
+ *  thread at a time. */
 inline std::optional<Place> open_consumer(Loader& feeder, const ConsumerOptions& options, Error& error) noexcept {
   const feedlane_consumer_config c = detail::to_c(options);
   std::int32_t id = -1, fd = -1;
@@ -86,18 +87,23 @@ inline std::optional<Place> open_consumer(Loader& feeder, const ConsumerOptions&
   if (error) return std::nullopt;
   return Place(id, fd);
 }
-/** The same. Throws. */
+/** Throwing form of the above. */
 inline Place open_consumer(Loader& feeder, const ConsumerOptions& options = {}) {
   return *detail::or_raise([&](Error& error) { return open_consumer(feeder, options, error); });
 }
 
-/** The feeder's loop, until the epoch is over (FEEDLANE_END), FEEDLANE_TIMEOUT, or FEEDLANE_INTERRUPTED. Before the first
- *  epoch: until LoaderOptions::consumers consumers have joined. After an epoch: until the last consumer has left. Any other status is an error, told in `error`. */
+/**
+ * The feeder's loop. Returns:
+ *  - FEEDLANE_END: the epoch is over. Before the first epoch: LoaderOptions::consumers consumers have joined. After an
+ *    epoch: all consumers have left or were evicted, and hold no batch.
+ *  - FEEDLANE_TIMEOUT, FEEDLANE_INTERRUPTED: call again.
+ *  - Any other status: an error, described in `error`.
+ */
 inline std::int32_t serve(Loader& feeder, std::chrono::nanoseconds timeout, Error& error) noexcept {
   return detail::checked(error,
                          [&](feedlane_error* e) { return feedlane_loader_serve(feeder.c(), timeout.count(), e); });
 }
-/** The same; a signal that the program handles doesn't end it. Throws. */
+/** Throwing form, without a timeout. A signal that the program handles doesn't end the loop. */
 inline void serve(Loader& feeder) {
   Error error;
   std::int32_t status = FEEDLANE_TIMEOUT;
@@ -108,7 +114,7 @@ inline void serve(Loader& feeder) {
   if (error) detail::raise(error);
 }
 
-/** The feeder's consumers, those included that have ended but still hold batches. */
+/** The feeder's consumers, including consumers that have ended but still hold batches. */
 [[nodiscard]] inline std::vector<feedlane_consumer_stats> consumer_stats(Loader& feeder) {
   std::vector<feedlane_consumer_stats> all;
   auto s = detail::sized<feedlane_consumer_stats>();
@@ -116,8 +122,8 @@ inline void serve(Loader& feeder) {
   return all;
 }
 
-/** Joins a feeder by a place's descriptor, which is consumed. The loader yields what the feeder delivers; range-for loops
- *  begin with the feeder's present epoch. Tensors are read-only. Throws. */
+/** Joins a feeder through a place's descriptor. Closes `fd`, also on failure. The loader yields the batches that the
+ *  feeder delivers; the first range-for loop runs the feeder's current epoch. Tensors are read-only. Throws. */
 [[nodiscard]] inline Loader join(int fd, std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
   feedlane_loader* handle = nullptr;
   detail::or_raise([&](Error& error) {
@@ -126,7 +132,7 @@ inline void serve(Loader& feeder) {
   });
   return Loader(handle);
 }
-/** The same at the feeder's LoaderOptions::share_path. */
+/** As above, through the feeder's LoaderOptions::share_path. */
 [[nodiscard]] inline Loader join(const std::string& path, const ConsumerOptions& options = {},
                                  std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
   const feedlane_consumer_config c = detail::to_c(options);

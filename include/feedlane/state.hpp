@@ -19,27 +19,27 @@ inline namespace v1 {
 struct StateInfo {
   std::int64_t epoch = 0;      /**< the epoch that start_epoch resumes */
   std::int64_t batch = 0;      /**< all batches before this one were yielded; iterable: number of yielded batches */
-  std::int64_t samples = 0;    /**< indices of these batches; iterable: samples yielded */
-  std::uint64_t base_seed = 0; /**< the resumed loader uses it */
-  bool ended = false;          /**< the epoch has ended: the next one follows */
-  bool iterable = false;       /**< of an iterable data set */
+  std::int64_t samples = 0;    /**< number of indices in these batches; iterable: number of yielded samples */
+  std::uint64_t base_seed = 0; /**< the base seed, which the resumed loader uses */
+  bool ended = false;          /**< the epoch has ended; the resumed loader runs the next one */
+  bool iterable = false;       /**< whether the data set is iterable */
 };
 
-/** Reads a state. E_CORRUPT: damaged, or no state. */
+/** Reads a state. E_CORRUPT: the bytes are damaged or are not a state. */
 inline StateInfo read_state(std::span<const std::byte> state, Error& error) noexcept {
   feedlane_state_info info{};
   info.size = sizeof info;
   detail::checked(error, [&](feedlane_error* e) { return feedlane_state_read(state.data(), state.size(), &info, e); });
   return {info.epoch, info.batch, info.samples, info.base_seed, info.ended != 0, info.iterable != 0};
 }
-/** The same; an error is thrown. */
+/** Throwing form of the above. */
 inline StateInfo read_state(std::span<const std::byte> state) {
   return detail::or_raise([&](Error& error) { return read_state(state, error); });
 }
 
 namespace detail {
 
-/** Returns what `call(buffer, cap, bytes, err)` writes, of any length; empty with an error. */
+/** Returns all bytes that `call(buffer, cap, bytes, err)` writes. On failure empty, with the error in `error`. */
 template <class Call>
 std::vector<std::byte> saved(Error& error, Room& room, Call&& call) {
   std::vector<std::byte> state(512);

@@ -22,7 +22,7 @@ extern "C" {
 /** A timeout without a limit. */
 #define FEEDLANE_FOREVER INT64_MAX
 
-/** Every status: name, number, text. The names defined below are the same; a test compares them. */
+/** Every status: name, number, text. The constants below have the same names and numbers; a test compares them. */
 #define FEEDLANE_STATUS_TABLE(X)                                           \
   X(OK, 0, "done")                                                         \
   X(END, 1, "the epoch or the tasks have ended")                           \
@@ -50,7 +50,7 @@ extern "C" {
   X(E_DEVICE, -17, "the accelerator's driver failed")                      \
   X(E_UNSUPPORTED, -18, "not in this build, or not on this system")
 
-/** @{ A status; FEEDLANE_STATUS_TABLE says what each means. */
+/** @{ The statuses; FEEDLANE_STATUS_TABLE has the meaning of each. */
 #define FEEDLANE_OK 0
 #define FEEDLANE_END 1
 #define FEEDLANE_TIMEOUT 2
@@ -79,40 +79,41 @@ extern "C" {
 /** @} */
 
 /**
- * What went wrong, in the caller's memory. -1 in worker, attempt, epoch, batch or sample means "none". `text` is one
- * line and always terminated. For a traceback set `detail` and `detail_cap` before the call; `detail_len` is its whole
- * length in bytes, even if less fitted.
+ * Describes an error, in the caller's memory. -1 in worker, attempt, epoch, batch or sample means "none". `text` is one
+ * line and always terminated. To get a traceback, set `detail` and `detail_cap` before the call; `detail_len` is then
+ * its full length in bytes, even if the buffer was too small for it.
  */
 typedef struct feedlane_error {
   size_t size;
   int32_t code;      /**< the status returned */
   int32_t os_errno;  /**< errno of the failed system call, 0 if none */
   int32_t worker;    /**< worker id */
-  int32_t attempt;   /**< which attempt at the batch, from 0 */
-  int32_t transient; /**< set by a callback: 1 if a retry may succeed */
+  int32_t attempt;   /**< attempt at the batch, from 0 */
+  int32_t transient; /**< 1: a retry may succeed; set by a callback */
   int32_t reserved;
-  int64_t epoch;       /**< of the batch */
-  int64_t batch;       /**< its number in the epoch, from 0 */
+  int64_t epoch;       /**< epoch of the batch */
+  int64_t batch;       /**< number of the batch in the epoch, from 0 */
   int64_t sample;      /**< data set index */
-  int64_t found;       /**< if the error has numbers: the one found ... */
-  int64_t needed;      /**< ... and the one needed */
+  int64_t found;       /**< the number found, for errors about a number */
+  int64_t needed;      /**< the number needed, for errors about a number */
   char argument[64];   /**< the offending argument, e.g. "config.batch_size"; empty if none */
-  char text[384];      /**< what went wrong */
+  char text[384];      /**< the error message */
   char *detail;        /**< the caller's buffer for a traceback, or NULL */
-  uint64_t detail_cap; /**< its bytes */
-  uint64_t detail_len; /**< bytes of the whole traceback, which is not terminated */
+  uint64_t detail_cap; /**< size of that buffer in bytes */
+  uint64_t detail_len; /**< bytes of the full traceback, which is not terminated */
 } feedlane_error;
 
-/** The ABI's major number of this library. Thread safety: any thread. */
+/** The library's FEEDLANE_ABI. Thread safety: any thread. */
 FEEDLANE_API uint32_t feedlane_abi_version(void);
-/** "major.minor.patch", static. Thread safety: any thread. */
+/** The library's version as "major.minor.patch". Static. Thread safety: any thread. */
 FEEDLANE_API const char *feedlane_version(void);
 /** The name of a status, such as "E_ARGUMENT" for -1, or "UNKNOWN". Static, never NULL. Thread safety: any thread. */
 FEEDLANE_API const char *feedlane_status_name(int32_t status);
 /** The meaning of a status in one line. Static, never NULL. Thread safety: any thread. */
 FEEDLANE_API const char *feedlane_status_text(int32_t status);
 /**
- * Zeroes `size` bytes of any struct of this interface and sets its `size` field. NULL or a size below 8 does nothing.
+ * Zeroes `size` bytes of any struct of this interface and sets its `size` field. Does nothing if `object` is NULL or
+ * `size` is below 8.
  * Thread safety: any thread.
  */
 FEEDLANE_API void feedlane_init(void *object, size_t size);

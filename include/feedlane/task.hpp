@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file task.hpp Arguments of a data set: its worker, the batch to make, the sample to make. */
+/** @file task.hpp What a data set receives: a description of its worker, the batch to make, the sample to make. */
 #pragma once
 
 #include "language.hpp"
@@ -24,25 +24,25 @@ class WorkerInfo {
  public:
   /** A view of `info`, which must outlive it. */
   explicit WorkerInfo(const feedlane_worker_info& info) noexcept : info_(&info) {}
-  /** 0 .. count() - 1; -1 inline. */
+  /** The worker's id, 0 .. count() - 1; -1: inline. */
   [[nodiscard]] int id() const noexcept { return info_->id; }
   /** The number of workers. */
   [[nodiscard]] int count() const noexcept { return info_->count; }
-  /** 0, plus 1 for each replacement. */
+  /** 0, plus 1 for each replacement of this worker. */
   [[nodiscard]] int generation() const noexcept { return info_->generation; }
   /** Iterable: the rank of the loader, 0 .. world() - 1; map-style: 0. */
   [[nodiscard]] int rank() const noexcept { return info_->rank; }
   /** Iterable: the number of ranks; map-style: 1. */
   [[nodiscard]] int world() const noexcept { return info_->world; }
-  /** Iterable: the number of this worker's shard, 0 .. shards() - 1: rank() * count() + id(), inline rank(). */
+  /** Iterable: the number of this worker's shard, rank() * count() + id(), or rank() inline; 0 .. shards() - 1. */
   [[nodiscard]] std::int64_t shard() const noexcept { return info_->shard; }
-  /** Iterable: shards of all ranks: world() * count(), inline world(). */
+  /** Iterable: the number of shards of all ranks, world() * count(), or world() inline. */
   [[nodiscard]] std::int64_t shards() const noexcept { return info_->shards; }
   /** The base seed + shard(), the same in every epoch. */
   [[nodiscard]] std::uint64_t seed() const noexcept { return info_->seed; }
-  /** The epoch begun last, 0 before the first. Kept workers outlive it. */
+  /** The epoch that began last; 0 before the first. Kept workers outlive an epoch. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return info_->epoch; }
-  /** Whether tasks have no indices: this worker iterates shard shard() of shards(). */
+  /** Whether the data set is iterable: tasks have no indices, and this worker iterates shard shard() of shards(). */
   [[nodiscard]] bool iterable() const noexcept { return info_->iterable != 0; }
   /** The loader's worker_config, read-only. */
   [[nodiscard]] std::span<const std::byte> config() const {
@@ -53,7 +53,7 @@ class WorkerInfo {
   const feedlane_worker_info* info_;
 };
 
-/** What was done about a sample that failed. */
+/** How a failed sample was handled. */
 enum class SampleOutcome : std::int32_t {
   retried = FEEDLANE_SAMPLE_RETRIED,         /**< a retry succeeded */
   substituted = FEEDLANE_SAMPLE_SUBSTITUTED, /**< another sample took its place */
@@ -62,32 +62,32 @@ enum class SampleOutcome : std::int32_t {
 
 /** Argument of Task::record. */
 struct SampleRecord {
-  std::size_t position = 0;                       /**< in the task's indices; iterable: in the samples taken for it */
-  SampleOutcome outcome = SampleOutcome::skipped; /**< what was done about it */
-  std::int32_t code = FEEDLANE_E_SAMPLE;          /**< of its last failure */
+  std::size_t position = 0;                       /**< among the task's indices; iterable: among the task's samples */
+  SampleOutcome outcome = SampleOutcome::skipped; /**< how the sample was handled */
+  std::int32_t code = FEEDLANE_E_SAMPLE;          /**< status of its last failure */
   std::uint32_t retries = 0;                      /**< number of retries */
-  std::int64_t other = 0;                         /**< the index that took its place */
+  std::int64_t other = 0;                         /**< the index of the sample that took its place */
   std::string text{};                             /**< the reason; up to 223 bytes are kept */
 };
 
-/** A task that waits behind the one in hand, see Task::ahead. */
+/** A task queued behind the current one, see Task::ahead. */
 struct Ahead {
-  std::uint64_t id = 0;                    /**< greater than that of every task before it */
+  std::uint64_t id = 0;                    /**< greater than the id of every earlier task */
   std::int64_t epoch = 0;                  /**< the epoch */
-  std::int64_t batch = 0;                  /**< its number in the epoch, from 0 */
+  std::int64_t batch = 0;                  /**< the batch's number in the epoch, from 0 */
   std::span<const std::int64_t> indices{}; /**< a copy, valid until the worker's next call of Task::ahead */
 };
 
-/** A batch to make. Its functions throw when the library refuses what a data set adds to it. */
+/** A batch to make. Functions that add to the batch throw if the library refuses the addition. */
 class Task {
  public:
   /** A view of `task`, which must outlive it. */
   explicit Task(const feedlane_task& task) noexcept : task_(&task) {}
-  /** Unique within a loader; tasks of one worker come in ascending order. */
+  /** The task's id, unique within a loader. A worker gets tasks in ascending order of their ids. */
   [[nodiscard]] std::uint64_t id() const noexcept { return task_->id; }
   /** The epoch. */
   [[nodiscard]] std::int64_t epoch() const noexcept { return task_->epoch; }
-  /** Its number in the epoch, from 0. */
+  /** The batch's number in the epoch, from 0. */
   [[nodiscard]] std::int64_t batch() const noexcept { return task_->batch; }
   /** 0, plus 1 each time the batch is dispatched again. */
   [[nodiscard]] int attempt() const noexcept { return task_->attempt; }
@@ -97,11 +97,11 @@ class Task {
   [[nodiscard]] std::span<const std::int64_t> indices() const {
     return {task_->indices, task_->indices == nullptr ? 0 : count()};
   }
-  /** One for each row, the same on every worker and attempt. */
+  /** One seed for each row, independent of worker and attempt. */
   [[nodiscard]] std::span<const std::uint64_t> seeds() const { return {task_->seeds, count()}; }
   /** The number of tensors. */
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(task_->tensor_count); }
-  /** In the order of declaration. Throws E_ARGUMENT if there is no such tensor. */
+  /** Tensor number `i`, in the order of declaration. Throws E_ARGUMENT if there is none. */
   [[nodiscard]] Tensor operator[](std::size_t i) const {
     if (i < size()) [[likely]]
       return Tensor(task_->tensors[i]);
@@ -109,7 +109,7 @@ class Task {
     (void)at(i, error);
     detail::raise(error);
   }
-  /** The same without exceptions: an empty tensor, with the error in `error`. */
+  /** Non-throwing form: on failure an empty tensor, with the error in `error`. */
   [[nodiscard]] Tensor at(std::size_t i, Error& error) const noexcept {
     error.clear();
     if (i < size()) [[likely]]
@@ -118,12 +118,13 @@ class Task {
     return {};
   }
 
-  /** Gives field `index` another shape than declared: `full`, including the batch dimension; or adds a tensor at size(). The
-   *  view is valid until the next call of this. Throws E_LIMIT: needed() is the LoaderOptions::slot_bytes required. */
+  /** Gives field `index` another shape than declared, or adds a tensor if `index` is size(). `full` includes the batch
+   *  dimension. The returned view is valid until the next call of tensor(). Throws E_LIMIT, with the required
+   *  LoaderOptions::slot_bytes in needed(). */
   Tensor tensor(std::size_t index, const Field& full) const {  // NOLINT: it changes the viewed task
     return detail::or_raise([&](Error& error) { return tensor(index, full, error); });
   }
-  /** The same without exceptions: an empty tensor, with the error in `error`. */
+  /** Non-throwing form: on failure an empty tensor, with the error in `error`. */
   Tensor tensor(std::size_t index, const Field& full, Error& error) const noexcept {  // NOLINT
     feedlane_field field{};
     field.size = sizeof field;
@@ -135,40 +136,40 @@ class Task {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_task_tensor(task_, number, &field, nullptr, e); });
     return error ? Tensor() : Tensor(task_->tensors[index]);
   }
-  /** The same by element type; returns the elements. A declared field keeps its name and needs none here. */
+  /** As above, for elements of type T; returns the elements. A declared field keeps its name and needs none here. */
   template <class T>
   std::span<T> tensor(std::size_t index, std::vector<std::int64_t> shape, std::string name = {}) const {
     return tensor(index, feedlane::field<T>(std::move(name), std::move(shape))).template as<T>();
   }
-  /** The same without exceptions: empty, with the error in `error`. */
+  /** Non-throwing form: on failure empty, with the error in `error`. */
   template <class T>
   std::span<T> tensor(std::size_t index, std::vector<std::int64_t> shape, std::string name, Error& error) const {
     const Tensor made = tensor(index, feedlane::field<T>(std::move(name), std::move(shape)), error);
     return error ? std::span<T>() : made.as<T>(error);
   }
-  /** Opaque bytes that are delivered with the batch: Batch::metadata(). The last call counts. Throws E_LIMIT as above. */
+  /** Adds opaque bytes to the batch, see Batch::metadata(). The last call counts. Throws E_LIMIT as tensor() does. */
   void metadata(std::span<const std::byte> bytes) const {
     detail::or_raise([&](Error& error) { metadata(bytes, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void metadata(std::span<const std::byte> bytes, Error& error) const noexcept {
     detail::checked(error,
                     [&](feedlane_error* e) { return feedlane_task_metadata(task_, bytes.data(), bytes.size(), e); });
   }
-  /** For `fetch`: `made` rows (1 .. count()) were made. */
+  /** For `fetch`: sets the number of rows that were made, 1 .. count(). */
   void rows(std::size_t made) const {
     detail::or_raise([&](Error& error) { rows(made, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void rows(std::size_t made, Error& error) const noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_task_rows(task_, made, e); });
   }
-  /** The first task behind this one with an id above `after`, to begin its reads early: a hint, see feedlane_task_ahead. Empty:
-   *  none is known; always so for iterable data sets and inline. */
+  /** The first task queued behind this one with an id above `after`, so that its reads can begin early. This is a hint,
+   *  see feedlane_task_ahead. nullopt: no such task is known, which is always so for iterable data sets and inline. */
   [[nodiscard]] std::optional<Ahead> ahead(std::uint64_t after = 0) const {
     return detail::or_raise([&](Error& error) { return ahead(after, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   [[nodiscard]] std::optional<Ahead> ahead(std::uint64_t after, Error& error) const noexcept {
     feedlane_ahead found{};
     found.size = sizeof found;
@@ -177,19 +178,19 @@ class Task {
     if (status != FEEDLANE_OK) return std::nullopt;
     return Ahead{found.id, found.epoch, found.batch, {found.indices, static_cast<std::size_t>(found.count)}};
   }
-  /** For a `fetch` that handles failing samples itself: one record for each sample, in ascending order of positions. Throws
-   *  E_LIMIT if the loader's policies don't allow it. */
+  /** For a `fetch` that handles failing samples itself: records the outcome of one sample. Records come in ascending
+   *  order of positions, one per sample. Throws E_LIMIT if the loader's policies don't allow the outcome. */
   void record(const SampleRecord& r) const {
     detail::or_raise([&](Error& error) { record(r, error); });
   }
-  /** The same without exceptions: the error is in `error`. */
+  /** Non-throwing form: the error is in `error`. */
   void record(const SampleRecord& r, Error& error) const noexcept {
     detail::checked(error, [&](feedlane_error* e) {
       return feedlane_task_record(task_, r.position, static_cast<std::int32_t>(r.outcome), r.code, r.retries, r.other,
                                   r.text.c_str(), e);
     });
   }
-  /** The C interface's struct. */
+  /** The underlying struct of the C interface. */
   [[nodiscard]] const feedlane_task& c() const { return *task_; }
 
  private:
@@ -203,13 +204,14 @@ class Row {
   explicit Row(const feedlane_row& row) noexcept : row_(&row) {}
   /** The data set index; iterable: the sample's number in the shard, from 0. */
   [[nodiscard]] std::int64_t index() const noexcept { return row_->index; }
-  /** The same on every worker and attempt. */
+  /** The sample's seed, independent of worker and attempt. */
   [[nodiscard]] std::uint64_t seed() const noexcept { return row_->seed; }
-  /** Its row in the batch: less than its position in the indices once samples were skipped. */
+  /** The row's number in the batch. After skipped samples it is less than the sample's position in the indices. */
   [[nodiscard]] std::size_t row() const noexcept { return static_cast<std::size_t>(row_->row); }
   /** The batch of this row. */
   [[nodiscard]] Task task() const noexcept { return Task(*row_->task); }
-  /** This row of field `f`, in the order of declaration. Throws E_ARGUMENT if T isn't its dtype, or there is no such field. */
+  /** This row of field number `f`, in the order of declaration. Throws E_ARGUMENT if there is no such field, or T isn't
+   *  its dtype. */
   template <class T>
   [[nodiscard]] std::span<T> field(std::size_t f) const {
     if (holds<T>(f)) [[likely]]
@@ -218,7 +220,7 @@ class Row {
     (void)field<T>(f, error);
     detail::raise(error);
   }
-  /** The same without exceptions: empty, with the error in `error`. */
+  /** Non-throwing form: on failure empty, with the error in `error`. */
   template <class T>
   [[nodiscard]] std::span<T> field(std::size_t f, Error& error) const noexcept {
     error.clear();
@@ -228,7 +230,7 @@ class Row {
     if (!error) detail::refuse_dtype(error, tensor.c(), dtype_of<T>());
     return {};
   }
-  /** The C interface's struct. */
+  /** The underlying struct of the C interface. */
   [[nodiscard]] const feedlane_row& c() const { return *row_; }
 
  private:

@@ -21,27 +21,28 @@ extern "C" {
 /** An element's type in DLPack's numbers: code 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool. */
 typedef struct feedlane_dtype {
   uint8_t code;   /**< DLPack's type code */
-  uint8_t bits;   /**< bits of a lane */
-  uint16_t lanes; /**< lanes of a vector type; 0 means 1 */
+  uint8_t bits;   /**< bits of each vector lane */
+  uint16_t lanes; /**< lanes of a vector type; 0: 1 */
 } feedlane_dtype;
 
-/** One field of a sample as the trainer declares it. `shape` is WITHOUT the batch dimension, so ndim is at most 7. */
+/** One field of a sample, as the trainer declares it. `shape` is WITHOUT the batch dimension, so ndim is at most 7. */
 typedef struct feedlane_field {
   size_t size;
   const char *name;                 /**< up to 31 bytes, unique within the sample; copied */
-  feedlane_dtype dtype;             /**< of an element */
+  feedlane_dtype dtype;             /**< type of an element */
   int32_t ndim;                     /**< dimensions of one sample, 0 .. 7 */
-  int64_t shape[FEEDLANE_MAX_NDIM]; /**< the first `ndim` count */
+  int64_t shape[FEEDLANE_MAX_NDIM]; /**< only the first `ndim` entries are used */
 } feedlane_field;
 
-/** A tensor in place, row-major. The library fills it; its pointers are valid as long as the batch or the task. */
+/** A row-major tensor, read or written in place. The library fills in this struct. Its pointers are valid as long as
+ *  the batch or the task. */
 typedef struct feedlane_tensor {
-  const char *name;                   /**< the field's */
+  const char *name;                   /**< name of the field */
   void *data;                         /**< 256-byte aligned */
-  uint64_t bytes;                     /**< of all rows */
-  uint64_t offset;                    /**< of `data` in the data segment: the same in the worker and in the trainer */
-  feedlane_dtype dtype;               /**< of an element */
-  int32_t ndim;                       /**< the field's plus one */
+  uint64_t bytes;                     /**< size of all rows together */
+  uint64_t offset;                    /**< of `data` in the data segment; equal in the worker and in the trainer */
+  feedlane_dtype dtype;               /**< type of an element */
+  int32_t ndim;                       /**< dimensions, the batch dimension included */
   int64_t shape[FEEDLANE_MAX_NDIM];   /**< shape[0] is the number of rows */
   int64_t strides[FEEDLANE_MAX_NDIM]; /**< in elements */
 } feedlane_tensor;

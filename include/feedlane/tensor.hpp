@@ -24,18 +24,18 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** IEEE 754 binary16, which the compiler may not have, for as<>() and field<>(). */
+/** IEEE 754 binary16 for as<>() and field<>(), because the compiler may not have the type. */
 struct Half {
   std::uint16_t bits; /**< sign, exponent, fraction */
 };
-/** The upper half of an IEEE 754 binary32, which the compiler may not have, for as<>() and field<>(). */
+/** The upper half of an IEEE 754 binary32 for as<>() and field<>(), because the compiler may not have the type. */
 struct BFloat16 {
   std::uint16_t bits; /**< sign, exponent, fraction */
 };
 
 /**
- * DLPack's numbers for a type: arithmetic types, std::byte, Half and BFloat16, C++23's 16-bit floats. Specialise it for a
- * type of another library:
+ * DLPack's numbers for a C++ type: an arithmetic type, std::byte, Half, BFloat16 or one of C++23's 16-bit floats.
+ * Specialise it for a type of another library:
  *     template <> struct feedlane::Dtype<c10::Half> { static constexpr feedlane_dtype value{2, 16, 1}; };
  */
 template <class T>
@@ -48,7 +48,7 @@ struct Dtype {
                                                                                                 : 1),
                                         static_cast<std::uint8_t>(sizeof(T) * 8), 1};
 };
-/** A byte is uint8. */
+/** std::byte is uint8. */
 template <>
 struct Dtype<std::byte> {
   /** Code, bits and lanes. */
@@ -75,7 +75,7 @@ struct Dtype<std::bfloat16_t> {
 };
 #endif
 
-/** DLPack's numbers for a type. */
+/** DLPack's numbers for type T. */
 template <class T>
 constexpr feedlane_dtype dtype_of() {
   using U = std::remove_cv_t<T>;
@@ -86,7 +86,7 @@ constexpr feedlane_dtype dtype_of() {
 
 namespace detail {
 
-/** "float32", "bfloat16", "int8x4". */
+/** The name of a dtype, such as "float32", "bfloat16" or "int8x4". */
 struct DtypeName {
   explicit DtypeName(feedlane_dtype d) noexcept {
     constexpr const char* kinds[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
@@ -122,7 +122,7 @@ constexpr bool is_same(feedlane_dtype a, feedlane_dtype b) noexcept {
                         static_cast<long long>(rows));
   error.refuse("row", static_cast<std::int64_t>(index), rows, text);
 }
-/** E_ARGUMENT: there is no tensor of this number. */
+/** Reports E_ARGUMENT: there is no tensor with this number. */
 [[gnu::cold, gnu::noinline]] inline void refuse_tensor(Error& error, const char* of, std::size_t index,
                                                        std::size_t count) noexcept {
   char text[96];
@@ -139,19 +139,19 @@ inline constexpr feedlane_tensor no_tensor = nameless();
 
 }  // namespace detail
 
-/** One field of a sample; `shape` without the batch dimension. */
+/** One field of a sample. `shape` has no batch dimension. */
 struct Field {
   std::string name;                  /**< up to 31 bytes, unique within the sample */
-  feedlane_dtype dtype{};            /**< of an element */
+  feedlane_dtype dtype{};            /**< type of an element */
   std::vector<std::int64_t> shape{}; /**< up to 7 dimensions */
 };
-/** field<float>("image", {3, 224, 224}) */
+/** Declares a field: field<float>("image", {3, 224, 224}). */
 template <class T>
 Field field(std::string name, std::vector<std::int64_t> shape = {}) {
   return {std::move(name), dtype_of<T>(), std::move(shape)};
 }
 
-/** A row-major tensor of a batch or a task, in place. A view, valid as long as its batch or task. */
+/** A view of a row-major tensor of a batch or a task, in place. Valid as long as the batch or task. */
 class Tensor {
  public:
   /** An empty tensor: no dtype, no bytes. */
@@ -163,17 +163,17 @@ class Tensor {
   [[nodiscard]] const char* name() const noexcept { return tensor_->name; }
   /** The type of its elements. */
   [[nodiscard]] feedlane_dtype dtype() const noexcept { return tensor_->dtype; }
-  /** Of a batch: the number of rows first, unless the data set gave it another shape. */
+  /** The dimensions. In a batch the first is the number of rows, unless the data set gave the tensor another shape. */
   [[nodiscard]] std::span<const std::int64_t> shape() const noexcept {
     return {tensor_->shape, static_cast<std::size_t>(tensor_->ndim)};
   }
-  /** All bytes, for any dtype. */
+  /** All bytes, whatever the dtype. */
   [[nodiscard]] std::span<std::byte> bytes() const noexcept {
     return {static_cast<std::byte*>(tensor_->data), static_cast<std::size_t>(tensor_->bytes)};
   }
-  /** Its offset in the data segment: the same in the worker and in the trainer. */
+  /** The tensor's offset in the data segment, the same in the worker and in the trainer. */
   [[nodiscard]] std::uint64_t offset() const noexcept { return tensor_->offset; }
-  /** The C interface's struct. */
+  /** The underlying struct of the C interface. */
   [[nodiscard]] const feedlane_tensor& c() const noexcept { return *tensor_; }
 
   /** All elements. Throws E_ARGUMENT if T isn't the tensor's dtype. */
@@ -185,7 +185,7 @@ class Tensor {
     detail::refuse_dtype(error, *tensor_, dtype_of<T>());
     detail::raise(error);
   }
-  /** The same without exceptions: empty, with the error in `error`, if T isn't the tensor's dtype. */
+  /** Non-throwing form: empty, with the error in `error`, if T isn't the tensor's dtype. */
   template <class T>
   [[nodiscard]] std::span<T> as(Error& error) const noexcept {
     error.clear();
@@ -194,8 +194,8 @@ class Tensor {
     detail::refuse_dtype(error, *tensor_, dtype_of<T>());
     return {};
   }
-  /** The elements of one row. Throws E_ARGUMENT if T isn't the tensor's dtype, or if there is no such row: the data set may
-   *  have given the tensor fewer rows than the batch has, or no dimension. */
+  /** The elements of row `index`. Throws E_ARGUMENT if T isn't the tensor's dtype or there is no such row: the data set
+   *  may have given the tensor fewer rows than the batch has, or no dimension. */
   template <class T>
   [[nodiscard]] std::span<T> row(std::size_t index) const {
     if (holds<T>() && has_row(index)) [[likely]]
@@ -204,7 +204,7 @@ class Tensor {
     (void)row<T>(index, error);
     detail::raise(error);
   }
-  /** The same without exceptions: empty, with the error in `error`. */
+  /** Non-throwing form: on failure empty, with the error in `error`. */
   template <class T>
   [[nodiscard]] std::span<T> row(std::size_t index, Error& error) const noexcept {
     error.clear();

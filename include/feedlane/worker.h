@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file worker.h
- * The worker's side of a loader: the pull form, in which the worker asks for tasks, and the callback form.
+ * The worker's side of a loader: the pull form, in which the worker requests tasks, and the callback form.
  */
 #ifndef FEEDLANE_WORKER_H
 #define FEEDLANE_WORKER_H
@@ -14,24 +14,24 @@ extern "C" {
 #endif
 
 /**
- * The descriptor named by $FEEDLANE_WORKER_FD if a trainer started this process, otherwise -1. Clears the variable,
- * makes the descriptor close-on-exec and marks the process as a worker, which cannot create a loader with workers. Call
- * it early in main, before other threads use the environment. A setuid, setgid or otherwise privileged program (AT_SECURE)
- * gets -1: it must not work for the user who starts it.
+ * Returns the descriptor named by $FEEDLANE_WORKER_FD if a trainer started this process, otherwise -1. Clears the
+ * variable, makes the descriptor close-on-exec and marks the process as a worker, which cannot create a loader with
+ * workers. Call it early in main, before other threads use the environment. A setuid, setgid or otherwise privileged
+ * program (AT_SECURE) gets -1, because it must not become a worker of the user who starts it.
  *
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_worker_fd(void);
 /**
  * Attaches to the trainer at the other end of `fd`. The library takes ownership of `fd` in every case and makes it
- * close-on-exec; if it is 0, 1 or 2, the library moves it to a higher number and closes that one, so that nothing is
- * printed into it. From here on the kernel kills this process when the trainer dies (but see
- * feedlane_loader_config.no_lifeline). It does not kill programs that this process has started: let those ask for
- * PR_SET_PDEATHSIG. Calls on the worker may come from any thread, one at a time.
+ * close-on-exec. If `fd` is 0, 1 or 2, the library moves it to a higher number and closes `fd`, so that nothing is
+ * printed into it. From then on the kernel kills this process when the trainer dies (but see
+ * feedlane_loader_config.no_lifeline). It does not kill programs that this process has started; these must request
+ * PR_SET_PDEATHSIG themselves. Calls on the worker may come from any thread, one at a time.
  *  - TIMEOUT: the trainer did not answer in time.
  *  - E_PEER_DEAD: there is no trainer.
  *  - E_ABI, E_CORRUPT: the trainer's library lays out memory differently, or its message is invalid.
- *  - E_ARGUMENT: also if the trainer is this process: its threads attach by feedlane_loader_local_worker.
+ *  - E_ARGUMENT: also if this process is the trainer; its threads attach with feedlane_loader_local_worker.
  *  - E_OS: a system call failed.
  *
  * Thread safety: any thread. Waits.
@@ -40,16 +40,16 @@ FEEDLANE_API int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feed
 /** The worker's identity and configuration. Thread safety: one thread at a time. */
 FEEDLANE_API int32_t feedlane_worker_get_info(const feedlane_worker *w, feedlane_worker_info *info);
 /**
- * Reports that the data set is open (`status` 0), or could not be opened (negative) because of `text` (may be NULL).
- * Call it once, before the first feedlane_worker_next. The trainer's first feedlane_loader_next returns a failure as
- * E_INIT.
+ * Reports that the data set is open (`status` 0) or could not be opened (`status` negative); `text` (may be NULL) is
+ * the reason. Call it once, before the first feedlane_worker_next. The trainer's first feedlane_loader_next returns a
+ * failure as E_INIT.
  *
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_worker_ready(feedlane_worker *w, int32_t status, const char *text, feedlane_error *err);
 /**
  * Waits for a task.
- *  - END: the trainer needs no more tasks, or is gone.
+ *  - END: the trainer no longer needs this worker, or has ended.
  *  - TIMEOUT: no task came in time.
  *  - INTERRUPTED: a signal ended the wait.
  *  - E_STATE: the previous task was neither committed nor failed.
@@ -59,11 +59,11 @@ FEEDLANE_API int32_t feedlane_worker_ready(feedlane_worker *w, int32_t status, c
 FEEDLANE_API int32_t feedlane_worker_next(feedlane_worker *w, int64_t timeout_ns, const feedlane_task **task,
                                           feedlane_error *err);
 /**
- * Checks between samples whether to go on; two loads. Does not notice the trainer's death. Call it also for each sample
- * that is left out at the start of a shard because it was delivered before: it counts as progress.
- *  - 0: go on.
- *  - ABANDONED: the task will be dropped; fail or commit it now.
- *  - END: the trainer needs no more tasks.
+ * Checks between samples whether to continue. Costs two loads. Does not detect the trainer's death. Also call it for
+ * each sample that is left out at the start of a shard because it was already delivered; the call counts as progress.
+ *  - 0: continue.
+ *  - ABANDONED: the trainer will drop the task; fail or commit it now.
+ *  - END: the trainer no longer needs this worker.
  *
  * Thread safety: one thread at a time.
  */
@@ -90,22 +90,22 @@ FEEDLANE_API int32_t feedlane_worker_arm(feedlane_worker *w);
  */
 FEEDLANE_API void *feedlane_worker_scratch(feedlane_worker *w, uint64_t bytes, uint64_t align);
 /**
- * Delivers the batch: `rows` (1 .. task->count) rows of every tensor are written, and declared tensors are cut to them.
- * With samples left out `rows` is at most task->count less their number, and 0 if that is all.
+ * Delivers the batch. `rows` (1 .. task->count) rows of every tensor must have been written; declared tensors are cut
+ * to this number. If samples were left out, `rows` is at most task->count minus their number; 0 if all were left out.
  *  - 0: the task is over.
- *  - E_STALE: the task was given up, and is over.
+ *  - E_STALE: the trainer has given up the task, and the task is over.
  *  - E_ARGUMENT: the task is still current.
- *  - E_STATE: the task belongs to a callback, whose return ends it.
+ *  - E_STATE: the task belongs to a callback and ends when the callback returns.
  *
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_task_commit(const feedlane_task *task, uint64_t rows, feedlane_error *err);
 /**
  * Reports that the batch cannot be made. `position` is the row that failed, -1 for none. `text` and `traceback` (each
- * may be NULL) travel to the trainer, cut if too long; feedlane_loader_next returns them with E_SAMPLE. Iterable: the
- * shard's samples up to and including `position` count as consumed and are not made again; with -1 none of this task's
- * samples is consumed.
- *  - E_STATE: the task belongs to a callback, whose return ends it.
+ * may be NULL) are sent to the trainer, truncated if too long; feedlane_loader_next returns them with E_SAMPLE.
+ * Iterable: the shard's samples up to and including `position` count as consumed and are not made again; with -1 none
+ * of this task's samples are consumed.
+ *  - E_STATE: the task belongs to a callback and ends when the callback returns.
  *
  * Thread safety: one thread at a time.
  */
@@ -113,15 +113,15 @@ FEEDLANE_API int32_t feedlane_task_fail(const feedlane_task *task, int64_t posit
                                         const char *text, const char *traceback, feedlane_error *err);
 /**
  * Iterable: reports that the shard has no more samples in this epoch. The task is over.
- *  - E_STATE: the loader is map-style, or the task belongs to a callback, whose return ends it.
+ *  - E_STATE: the loader is map-style, or the task belongs to a callback and ends when the callback returns.
  *
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_task_exhausted(const feedlane_task *task, feedlane_error *err);
 
 /**
- * The callback form: attaches by `fd`, opens the data set, works on tasks until the trainer needs no more, closes the
- * data set and detaches. It behaves as a loop of the functions above, and takes ownership of `fd`.
+ * The callback form: attaches through `fd`, opens the data set, processes tasks until the trainer no longer needs this
+ * worker, closes the data set and detaches. Behaves as a loop of the functions above, and takes ownership of `fd`.
  *
  * Thread safety: any thread. Waits. Calls back: data set.
  */
@@ -133,16 +133,16 @@ FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset *dat
  */
 FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
 /**
- * Ends the current wait with E_STATE and refuses later calls with E_STATE. The current task goes to another worker
- * after this one has left.
+ * Ends the current wait with E_STATE; later calls return E_STATE. The current task goes to another worker after this
+ * one has left.
  *
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_worker_close(feedlane_worker *w);
-/** Adds a reference. E_STATE: the last one was released. Thread safety: any thread. */
+/** Adds a reference. E_STATE: the last reference was released. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_worker_ref(feedlane_worker *w);
 /**
- * Releases a reference. With the last one the worker leaves. NULL is allowed.
+ * Releases a reference. When the last one is released, the worker leaves. NULL is allowed.
  *
  * Thread safety: any thread. Calls back: sampler.
  */

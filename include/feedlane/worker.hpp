@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file worker.hpp
- * The worker's side: a program runs a data set (see dataset.hpp), often the trainer's own.
+ * The worker's side: running a data set (see dataset.hpp) in a worker process, often the trainer's own program.
  *
  *     int main() {
  *       if (feedlane::is_worker()) return feedlane::run_worker<Digits>();
@@ -20,7 +20,7 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** The descriptor that the trainer passed to this process, for run_worker; negative: none. Call early in main. */
+/** The descriptor that the trainer passed to this process, for run_worker; negative: none. Call this early in main. */
 inline std::int32_t& worker_descriptor() {
   static std::int32_t fd = feedlane_worker_fd();
   return fd;
@@ -28,8 +28,8 @@ inline std::int32_t& worker_descriptor() {
 /** Whether a trainer started this process as a worker. */
 inline bool is_worker() { return worker_descriptor() >= 0; }
 
-/** Runs a worker until the trainer ends it, with an object of T created here. Returns an exit status for main; the error is
- *  in `error`. */
+/** Creates an object of T and runs a worker with it until the trainer ends the worker. Returns an exit status for main;
+ *  the error is in `error`. */
 template <class T>
 int run_worker(std::int32_t fd, Error& error) {
   const feedlane_dataset dataset = dataset_of<T>();
@@ -37,7 +37,7 @@ int run_worker(std::int32_t fd, Error& error) {
   detail::checked(error, room, [&](feedlane_error* e) { return feedlane_worker_run(fd, &dataset, e); });
   return error ? 1 : 0;
 }
-/** The same with an existing object, see dataset_of. */
+/** As above, with an existing object; see dataset_of. */
 template <class T>
 int run_worker(std::int32_t fd, T& object, Error& error) {
   const feedlane_dataset dataset = dataset_of(object);
@@ -45,13 +45,13 @@ int run_worker(std::int32_t fd, T& object, Error& error) {
   detail::checked(error, room, [&](feedlane_error* e) { return feedlane_worker_run(fd, &dataset, e); });
   return error ? 1 : 0;
 }
-/** The same for a process for which is_worker() is true; the error is not returned. */
+/** As above, in a process where is_worker() is true. The error is not returned. */
 template <class T>
 int run_worker() {
   Error error;
   return run_worker<T>(worker_descriptor(), error);
 }
-/** The same with an existing object. */
+/** As above, with an existing object. */
 template <class T>
 int run_worker(T& object) {
   Error error;
