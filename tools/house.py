@@ -247,6 +247,16 @@ def nothing_is_left_over(root):
                 yield f"{path}:{number}: {line.strip()}"
 
 
+def packages_install_every_file(root):
+    """A file that its folder's meson.build does not name is in the tree and not in the wheel."""
+    folder = os.path.join(root, "capi/python/feedlane")
+    with open(os.path.join(root, "capi/python/meson.build"), encoding="utf-8") as file:
+        named = set(re.findall(r"'feedlane/([^']+)'", file.read()))
+    for name in sorted({name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name))
+                        and not name.endswith((".so", ".pyc"))} ^ named):
+        yield f"capi/python/meson.build: {name} is {'not installed' if name not in named else 'not there'}"
+
+
 def commands_can_be_run(root):
     for path in COMMANDS:
         if not os.access(os.path.join(root, path), os.X_OK):
@@ -263,6 +273,7 @@ CHECKS = (
     atomics_name_their_order,
     descriptors_come_from_one_room,
     nothing_is_left_over,
+    packages_install_every_file,
     commands_can_be_run,
     pages_name_what_exists,
 )
