@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tables of docs/performance.md anew from the raw figures in docs/performance/: what stands between
-`<!-- table: NAME -->` and `<!-- end -->`. No figure there is typed.
+`<!-- table: NAME -->` and `<!-- end -->`. Draws the picture of the README, docs/figures/torch.svg, from the same figures. No figure there
+is typed.
 
-Usage: bench_page.py [--check]    --check: fails if the page isn't what the raw files say"""
+Usage: bench_page.py [--check]    --check: fails if the page or the picture isn't what the raw files say"""
 import json
 import pathlib
 import re
@@ -13,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import bench_goals
 
-PAGE, RAW = ROOT / "docs/performance.md", ROOT / "docs/performance"
+PAGE, RAW, PICTURE = ROOT / "docs/performance.md", ROOT / "docs/performance", ROOT / "docs/figures/torch.svg"
 KIB, MIB = 1 << 10, 1 << 20
 MISSING = "Not measured yet: `tools/bench_all`."
 
@@ -156,10 +157,11 @@ def images():
 
 
 def python():
-    return group_table("python", ["batch", "samples", "workers", "prefetch", "torch by", "torch's DataLoader, batches/s", "Loader", "ratio"],
+    return group_table("python", ["batch", "samples", "workers", "prefetch", "torch by", "torch's DataLoader, batches/s", "feedlane.DataLoader",
+                                  "ratio", "Loader", "ratio"],
                        lambda r: (size(r["bytes"]), "at once" if r["at_once"] else "each", r["workers"], r["prefetch"],
-                                  r.get("torch_way", "tensors"), cell(r["torch_batches_s"]),
-                                  cell(r["feedlane_batches_s"]), cell(r["ratio"])))
+                                  r["torch_way"], cell(r["torch_batches_s"]), cell(r.get("in_place_batches_s")),
+                                  cell(r.get("in_place_ratio")), cell(r["feedlane_batches_s"]), cell(r["ratio"])))
 
 
 def rows():
@@ -237,14 +239,52 @@ def render(page):
     return page
 
 
+# ---- the picture ----
+
+BARS = (("torch", "torch's DataLoader, the fastest of its ways", "#9aa0a6"), ("in_place", "feedlane.DataLoader in its place", "#4c8bf5"),
+        ("feedlane", "feedlane.Loader", "#174ea6"))
+
+
+def picture():
+    """Batches per second by one worker, relative to torch's; a group of bars per size."""
+    got = raw("python")
+    chosen = [row for row in got["rows"] if row["workers"] == 1 and not row["at_once"]]
+    left, width, bar, gap, top = 70, 470, 16, 14, 64
+    scale = width / max(row[f"{name}_batches_s"]["median"] / row["torch_batches_s"]["median"] for row in chosen for name, _, _ in BARS)
+    height = top + len(chosen) * (len(BARS) * bar + gap) + 20
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height}" font-family="sans-serif" font-size="12">',
+             f'<rect width="720" height="{height}" fill="#ffffff"/>',
+             '<text x="12" y="20" font-size="14" font-weight="bold">Batches per second, one worker, Python on both sides</text>']
+    x = 12
+    for name, label, colour in BARS:
+        parts += [f'<rect x="{x}" y="34" width="12" height="12" fill="{colour}"/>', f'<text x="{x + 17}" y="44">{label}</text>']
+        x += 40 + 6.4 * len(label)
+    y = top
+    for row in chosen:
+        parts.append(f'<text x="{left - 8}" y="{y + 1.5 * bar + 4:g}" text-anchor="end">{size(row["bytes"])}</text>')
+        for name, _, colour in BARS:
+            rate = row[f"{name}_batches_s"]["median"]
+            ratio = rate / row["torch_batches_s"]["median"]
+            words = f"{number(rate)}" if name == "torch" else f"{number(rate)} ({ratio:.1f} times)"
+            parts += [f'<rect x="{left}" y="{y}" width="{ratio * scale:.1f}" height="{bar - 2}" fill="{colour}"/>',
+                      f'<text x="{left + ratio * scale + 6:.1f}" y="{y + bar - 5}">{words}</text>']
+            y += bar
+        y += gap
+    machine = got["machine"]
+    parts.append(f'<text x="12" y="{height - 8}" font-size="10" fill="#5f6368">{got["date"]}, {machine["processors"]} x '
+                 f'{machine["processor"].replace("(R)", "")}, torch {machine["torch"].split("+")[0]}, bars relative to torch within each size</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
 def main():
-    page = PAGE.read_text(encoding="utf-8")
-    rendered = render(page)
+    written = {PAGE: render(PAGE.read_text(encoding="utf-8")), PICTURE: picture()}
     if sys.argv[1:] == ["--check"]:
-        if rendered != page:
-            sys.exit(f"{PAGE.name} isn't what docs/performance/ says: run tools/bench_page.py")
+        for path, text in written.items():
+            if path.read_text(encoding="utf-8") != text:
+                sys.exit(f"{path.name} isn't what docs/performance/ says: run tools/bench_page.py")
     else:
-        PAGE.write_text(rendered, encoding="utf-8")
+        for path, text in written.items():
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches a second by torch's DataLoader and by Feedlane's Loader over the same data set, Python on both sides, alternating in
-one process: the same workers and prefetch factor, kept workers, the first epoch of each left out.
+"""Batches per second by torch's DataLoader, by feedlane.DataLoader in its place, and by feedlane.Loader over the same data set, Python
+on both sides, alternating in one process: the same workers and prefetch factor, kept workers, the first epoch of each left out.
 
 A sample is an array of random bytes out of a pool of up to 128 MiB that each worker writes before the first epoch. The data set
 returns samples one by one (__getitem__) or a batch's as a list (__getitems__), so what is measured is collating and the way of a
-batch. Both loops read a byte of every page of every batch; the sums over an epoch must be equal. torch's loader hands batches over
+batch. Each loop reads a byte of every page of every batch; the sums over an epoch must be equal. torch's loader hands batches over
 in the way that a search finds fastest for that size and number of workers: as tensors (its default collating), as one array by
-np.stack, or as one bytes object; the two go through its pipe. The processor time per batch is the trainer's, all its threads, and
-that of all workers.
+np.stack, or as one bytes object; the two go through its pipe. feedlane.DataLoader uses torch's default collating. The processor time
+per batch is the trainer's, all its threads, and that of all workers.
 
 With --command, between the two: the same bytes by a data set in C, from `feedlane bench handoff`.
 
@@ -133,38 +133,42 @@ def measure(torch, kind, size, batches, workers, rounds, command):
     arguments = dict(batch_size=ROWS, num_workers=workers, persistent_workers=True, prefetch_factor=PREFETCH)
     way, tried = best_way(torch, kind, size, batches, arguments)
     theirs = torch.utils.data.DataLoader(dataset, collate_fn=WAYS[way], **arguments)
-    found = []
+    in_place = feedlane.DataLoader(dataset, **arguments)
+    found = []  # for each round: what epoch() returned of each loader
     with feedlane.Loader(dataset, tensors="torch", **arguments) as ours:
+        loaders = {"torch": theirs, "in_place": in_place, "feedlane": ours}
         for number in range(rounds + 1):
             if number == 0:  # the workers start
-                for loader in theirs, ours:
+                for loader in loaders.values():
                     epoch(loader, [])
-                pids = [worker.pid for worker in theirs._iterator._workers], [worker["pid"] for worker in ours.workers()]
+                pids = {"torch": [worker.pid for worker in theirs._iterator._workers], "in_place": [],
+                        "feedlane": [worker["pid"] for worker in ours.workers()]}
                 continue
-            c = c_rate(command, size, workers) if command else None
-            found.append((epoch(theirs, pids[0]), c, epoch(ours, pids[1])))
-            if found[-1][0][3] != found[-1][2][3]:
+            found.append({name: epoch(loader, pids[name]) for name, loader in loaders.items()})
+            if len({sum_of_bytes for _, _, _, sum_of_bytes in found[-1].values()}) != 1:
                 sys.exit("compare_torch.py: the loaders' batches have different bytes")
+            if command:
+                found[-1]["c"] = c_rate(command, size, workers)
     row = {"bytes": size, "workers": workers, "prefetch": PREFETCH, "at_once": kind is ReadyAtOnce, "torch_way": way,
-           "torch_searched": tried,
-           "torch_batches_s": spread([their[0] for their, _, _ in found]),
-           "feedlane_batches_s": spread([our[0] for _, _, our in found]),
-           "torch_trainer_us": spread([their[1] for their, _, _ in found]),
-           "feedlane_trainer_us": spread([our[1] for _, _, our in found]),
-           "torch_workers_us": spread([their[2] for their, _, _ in found]),
-           "feedlane_workers_us": spread([our[2] for _, _, our in found]),
-           "ratio": spread([our[0] / their[0] for their, _, our in found])}
+           "torch_searched": tried}
+    for name in loaders:
+        rates, trainers, crews, _ = zip(*(measured[name] for measured in found))
+        row |= {f"{name}_batches_s": spread(rates), f"{name}_trainer_us": spread(trainers)}
+        if pids[name]:
+            row[f"{name}_workers_us"] = spread(crews)
+    row["ratio"] = spread([measured["feedlane"][0] / measured["torch"][0] for measured in found])
+    row["in_place_ratio"] = spread([measured["in_place"][0] / measured["torch"][0] for measured in found])
     if command:
-        row["c_batches_s"] = spread([c for _, c, _ in found])
-        row["ratio_to_c"] = spread([our[0] / c for _, c, our in found])
+        row["c_batches_s"] = spread([measured["c"] for measured in found])
+        row["ratio_to_c"] = spread([measured["feedlane"][0] / measured["c"] for measured in found])
     return row
 
 
 def show(row):
     m = {name: value["median"] for name, value in row.items() if isinstance(value, dict) and "median" in value}
     print(f"{row['bytes']:>9} {row['workers']:>7} {'at once' if row['at_once'] else 'each':>8} {row['torch_way']:>8} {m['torch_batches_s']:8.0f} "
-          f"{m['feedlane_batches_s']:10.0f} {m['ratio']:6.2f} {m['torch_trainer_us']:7.1f} {m['feedlane_trainer_us']:7.1f} "
-          f"{m['torch_workers_us']:7.1f} {m['feedlane_workers_us']:7.1f}"
+          f"{m['in_place_batches_s']:10.0f} {m['in_place_ratio']:6.2f} {m['feedlane_batches_s']:10.0f} {m['ratio']:6.2f} "
+          f"{m['torch_trainer_us']:7.1f} {m['in_place_trainer_us']:7.1f} {m['feedlane_trainer_us']:7.1f}"
           + (f" {m['ratio_to_c']:7.2f}" if "ratio_to_c" in m else ""))
 
 
@@ -186,8 +190,8 @@ def main():
     if not chosen.json:
         print(f"torch {torch.__version__}, numpy {np.__version__}, prefetch {PREFETCH}, medians of {chosen.rounds} rounds; "
               f"us: of a processor, a batch")
-        print(f"{'bytes':>9} {'workers':>7} {'samples':>8} {'torch by':>8} {'torch/s':>8} {'feedlane/s':>10} {'ratio':>6} {'trainer us':>15} "
-              f"{'workers us':>15}" + "  over C" * bool(chosen.command))
+        print(f"{'bytes':>9} {'workers':>7} {'samples':>8} {'torch by':>8} {'torch/s':>8} {'in place/s':>10} {'ratio':>6} {'Loader/s':>10} {'ratio':>6} "
+              f"{'trainer us: torch, in place, Loader':>23}" + "  over C" * bool(chosen.command))
     for size, batches in (QUICK if chosen.quick else SIZES).items():
         if chosen.bytes and size not in chosen.bytes:
             continue
