@@ -73,7 +73,8 @@
  *  - token: identifies one batch or buffer given to the caller. It is never reused.
  *  - task: a request to a worker for one batch.
  *  - attempt: number of earlier requests for the same batch; 0 for the first request.
- *  - generation: number of earlier workers with this id; 0 for the first, +1 with each replacement.
+ *  - generation: number of earlier workers with this id; 0 for the first, +1 with each replacement, and with each epoch
+ *    that starts the worker anew.
  *  - segment: shared memory created by the library. A loader has two: control, and data for tensors.
  *  - arena: the slots in the data segment. Slot: the memory of one batch.
  *  - ring: a queue in shared memory. Lane: the part of a ring that one sender writes. Cell: the memory of one message.

@@ -31,7 +31,7 @@ typedef struct feedlane_batch {
   uint64_t tensor_count;          /**< number of tensors */
   const int64_t *indices;         /**< `count` data set indices, one per row; NULL: iterable */
   uint64_t count;                 /**< number of rows */
-  const int64_t *skipped;         /**< `skipped_count` data set indices that were left out; NULL: iterable */
+  const int64_t *skipped;         /**< `skipped_count` data set indices that were left out; NULL: none, or iterable */
   uint64_t skipped_count;         /**< number of samples that were left out */
   const void *metadata;           /**< bytes that the data set attached with feedlane_task_metadata, or NULL */
   uint64_t metadata_bytes;        /**< length of `metadata` */

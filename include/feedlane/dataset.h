@@ -52,7 +52,7 @@ typedef struct feedlane_worker_info {
   size_t size;
   int32_t id;                   /**< 0 .. count - 1; -1: inline */
   int32_t count;                /**< number of workers */
-  int32_t generation;           /**< 0, +1 for each replacement */
+  int32_t generation;           /**< number of earlier workers with this id */
   int32_t iterable;             /**< 1: tasks have no indices, and this worker iterates shard `shard` of `shards` */
   uint64_t seed;                /**< base seed + shard */
   const void *config;           /**< the loader's worker_config, read-only; NULL if it has none */

@@ -167,8 +167,9 @@ FEEDLANE_API int32_t feedlane_loader_create(const feedlane_loader_config *config
 /**
  * Closes the loader, waits until calls of other threads have returned, stops the workers as feedlane_loader_stop does
  * and releases a reference. The wait has a limit, except for the time that callbacks take. The loader's memory remains
- * while batches are held or local worker threads are attached. Until the last batch is released, functions that take a
- * batch's token accept a copy of the handle. `*l` becomes NULL, also on E_HUNG. NULL is allowed.
+ * while batches are held, local worker threads are attached or a thread is in feedlane_loader_run_stager. Until the
+ * last batch is released, functions that take a batch's token accept a copy of the handle. `*l` becomes NULL, also on
+ * E_HUNG. NULL is allowed.
  *  - E_BUSY: called in a callback of a call on this loader; `*l` is unchanged.
  *  - E_HUNG: a worker did not end, see feedlane_loader_stop.
  *
@@ -332,7 +333,7 @@ FEEDLANE_API int32_t feedlane_loader_state(feedlane_loader *l, uint64_t token, v
 typedef struct feedlane_state_info {
   size_t size;
   int64_t epoch;      /**< the epoch that feedlane_loader_begin continues */
-  int64_t batch;      /**< number of the next batch, all earlier ones were yielded; iterable: batches yielded */
+  int64_t batch;      /**< all batches before this one were yielded; iterable: number of batches yielded */
   int64_t samples;    /**< indices in the yielded batches; iterable: samples yielded */
   uint64_t base_seed; /**< used by the resumed loader; config.seed need not be set */
   int32_t ended;      /**< 1: the epoch has returned END; begin the next one */

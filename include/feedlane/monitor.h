@@ -39,7 +39,7 @@ typedef struct feedlane_stats {
   uint64_t substituted;         /**< samples replaced by other samples */
   uint64_t skipped;             /**< samples left out */
   uint64_t hung;                /**< workers that exceeded config.task_timeout_ns */
-  char rank_source[16];         /**< source of the sampler's rank, see feedlane_rank; empty: a sampler without ranks */
+  char rank_source[16];         /**< source of the sampler's rank, see feedlane_rank; empty: no ranks, or a monitor */
   uint64_t huge_bytes;          /**< part of data_bytes that was in huge pages at creation. 0 if the system has none
                                      for shared memory (transparent_hugepage/shmem_enabled), or if the segment is
                                      below 8 MiB. If not 0, all of a slot may take memory */
@@ -63,7 +63,7 @@ typedef struct feedlane_worker_stats {
   size_t size;
   int64_t pid;             /**< 0: unknown; the pid of an external worker is known once it has attached */
   int32_t state;           /**< FEEDLANE_WORKER_* */
-  int32_t generation;      /**< 0, +1 for each replacement */
+  int32_t generation;      /**< number of earlier workers with this id */
   uint64_t tasks;          /**< tasks committed, failed or dropped */
   uint64_t samples;        /**< rows committed */
   uint64_t bytes;          /**< tensor bytes committed */

@@ -34,7 +34,7 @@ typedef struct feedlane_loader_info {
   int64_t batch_size;        /**< most rows in a batch */
   int64_t task_timeout_ns;   /**< 0: none */
   int32_t iterable;          /**< 1: an iterable data set */
-  int32_t in_epoch;          /**< 1: begin was called, and next has not returned END since then */
+  int32_t in_epoch;          /**< 1: begin was called, and since then next has not returned END, nor was stop called */
   int64_t epoch;             /**< the newest epoch; -1: none has begun */
   int64_t batch;             /**< number of the batch after the newest one yielded */
   int64_t batches;           /**< batches in the epoch; -1: unknown */
@@ -204,8 +204,8 @@ typedef struct feedlane_diagnosis {
 
 /**
  * Finds the bottleneck of the current epoch since its beginning, or of the newest epoch. Reads from /proc how long
- * workers that were started in this epoch waited for a processor (feedlane_monitor_diagnose: all workers and the
- * trainer). For FEEDLANE_BOUND_WORKER also reads the worker's state.
+ * workers waited for a processor if they started after feedlane_loader_begin had returned (feedlane_monitor_diagnose:
+ * all workers and the trainer). For FEEDLANE_BOUND_WORKER also reads the worker's state.
  *
  * Thread safety: any thread.
  */

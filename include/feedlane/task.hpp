@@ -28,7 +28,7 @@ class WorkerInfo {
   [[nodiscard]] int id() const noexcept { return info_->id; }
   /** The number of workers. */
   [[nodiscard]] int count() const noexcept { return info_->count; }
-  /** 0, plus 1 for each replacement of this worker. */
+  /** The number of earlier workers with this id. */
   [[nodiscard]] int generation() const noexcept { return info_->generation; }
   /** Iterable: the rank of the loader, 0 .. world() - 1; map-style: 0. */
   [[nodiscard]] int rank() const noexcept { return info_->rank; }

@@ -40,10 +40,10 @@ typedef struct feedlane_tensor {
   const char *name;                   /**< name of the field */
   void *data;                         /**< 256-byte aligned */
   uint64_t bytes;                     /**< size of all rows together */
-  uint64_t offset;                    /**< of `data` in the data segment; equal in the worker and in the trainer */
+  uint64_t offset;                    /**< of `data` in the data segment, equal on both sides; staged: in its buffer */
   feedlane_dtype dtype;               /**< type of an element */
-  int32_t ndim;                       /**< dimensions, the batch dimension included */
-  int64_t shape[FEEDLANE_MAX_NDIM];   /**< shape[0] is the number of rows */
+  int32_t ndim;                       /**< number of dimensions, with the batch dimension if there is one */
+  int64_t shape[FEEDLANE_MAX_NDIM];   /**< shape[0]: number of rows, unless unbatched or shaped by the data set */
   int64_t strides[FEEDLANE_MAX_NDIM]; /**< in elements */
 } feedlane_tensor;
 

@@ -163,7 +163,8 @@ class Tensor {
   [[nodiscard]] const char* name() const noexcept { return tensor_->name; }
   /** The type of its elements. */
   [[nodiscard]] feedlane_dtype dtype() const noexcept { return tensor_->dtype; }
-  /** The dimensions. In a batch the first is the number of rows, unless the data set gave the tensor another shape. */
+  /** The dimensions. The first is the number of rows, unless the loader is unbatched or the data set gave the tensor
+   *  another shape. */
   [[nodiscard]] std::span<const std::int64_t> shape() const noexcept {
     return {tensor_->shape, static_cast<std::size_t>(tensor_->ndim)};
   }
