@@ -26,20 +26,21 @@ struct Measurement {
 constexpr int exit_skipped = 77;  // as test programs say it
 
 constexpr Measurement measurements[] = {
-    {"floor", "a line of 56 bytes between two processes, and nothing else", bench::floor},
-    {"ring", "a ring between two processes, beside queues of Boost and others, a pipe, an eventfd", bench::ring},
-    {"latency", "messages at a fixed rate, from when each was due, beside Boost's queue, an eventfd, a pipe",
-     bench::latency},
-    {"lanes", "several producers to one consumer, beside Boost's queues", bench::lanes},
-    {"handoff", "batches from workers to a trainer, beside as many threads that copy into the same slots",
+    {"floor", "Send a cache line of 56 bytes between two processes", bench::floor},
+    {"ring", "Send messages through a ring, and through queues of Boost and others, a pipe and an eventfd",
+     bench::ring},
+    {"latency", "Send messages at a fixed rate, and measure from the time when each was due", bench::latency},
+    {"lanes", "Send messages from several producers to one consumer, compared with Boost's queues", bench::lanes},
+    {"handoff", "Pass batches from workers to a trainer, compared with threads that copy into the same slots",
      bench::handoff},
-    {"loader", "samples collated into batches, beside loops; many workers, beside eventfds", bench::loader},
-    {"small", "what a small sample costs inline: the batch, the call, the cache misses", bench::small},
-    {"cpp", "rows, tensors and DLPack by the C++ interface, beside the raw C calls", bench::cpp},
-    {"startup", "first batch, next epoch, end", bench::startup},
-    {"reads", "samples that take 20 ms to read, with reads ahead of the task in hand and without", bench::reads},
-    {"sharing", "one loader for several consumers, beside as many loaders", bench::sharing},
-    {"device", "copies to a GPU out of registered slots, beside other memory; skipped where there is no GPU",
+    {"loader", "Collate samples into batches, compared with plain loops; run more workers than processors",
+     bench::loader},
+    {"small", "Break down the cost of a small sample without workers: batch, call, cache misses", bench::small},
+    {"cpp", "Access rows, tensors and DLPack through the C++ interface, compared with the C interface", bench::cpp},
+    {"startup", "Time the first batch, the next epoch and the end", bench::startup},
+    {"reads", "Load samples that take 20 ms to read, with and without reading ahead", bench::reads},
+    {"sharing", "Share one loader among several consumers, compared with one loader for each", bench::sharing},
+    {"device", "Copy batches to a GPU from registered slots and from other memory; skipped without a GPU",
      bench::device, bench::device_missing},
 };
 
@@ -90,20 +91,22 @@ bench::Json measure(const Measurement& m, const bench::Options& options) {
 int main(int argc, char** argv) {
   (void)bench::processors();  // before anything is pinned
   if (const int fd = feedlane_worker_fd(); fd >= 0) return bench::work_as_spawned(fd);
-  CLI::App app{"Feedlane: a shared-memory runtime that feeds training loops"};
+  CLI::App app{"Observe and benchmark Feedlane loaders"};
   app.require_subcommand(1);
   app.set_version_flag("--version", FEEDLANE_COMMAND_VERSION);
 
   bench::Options options;
-  CLI::App* command = app.add_subcommand("bench", "Measures, beside a floor and peers, in alternating rounds");
+  CLI::App* command = app.add_subcommand(
+      "bench", "Benchmark the library against a hardware floor and comparable libraries, in alternating rounds");
   command->require_subcommand(1);
   command->fallthrough();
-  command->add_option("--rounds", options.rounds, "rounds, of which the median is taken")->check(CLI::Range(1, 1001));
-  command->add_flag("--json", options.json, "JSON instead of a table");
-  command->add_flag("--quick", options.quick, "fewer messages and batches in a round");
-  command->add_flag("--tiny", options.tiny, "hardly any of them, for tests of this command: the figures say nothing");
+  command->add_option("--rounds", options.rounds, "Run this many rounds and print their median (default: 9)")
+      ->check(CLI::Range(1, 1001));
+  command->add_flag("--json", options.json, "Print one JSON value instead of tables");
+  command->add_flag("--quick", options.quick, "Use fewer messages and batches per round");
+  command->add_flag("--tiny", options.tiny, "Use hardly any, to test this command; the figures mean nothing");
   bool free = false;
-  command->add_flag("--no-pin", free, "leave it to the system which processors processes run on");
+  command->add_flag("--no-pin", free, "Let the system choose processors (default: each process is pinned)");
 
   bench::Json groups = bench::Json::object();
   const auto run = [&](const Measurement* first, std::size_t count) {
@@ -122,17 +125,21 @@ int main(int argc, char** argv) {
     CLI::App* sub = command->add_subcommand(m.name, m.what)->callback([&run, &m] { run(&m, 1); });
     const std::string name = m.name;
     if (name == "ring" || name == "handoff")
-      sub->add_option("--plot", options.plot, "a picture over sizes, as SVG, by gnuplot")->type_name("FILE");
+      sub->add_option("--plot", options.plot,
+                      "Draw the results over sizes into this SVG file, with gnuplot (default: no picture)")
+          ->type_name("FILE");
     if (name == "handoff" || name == "startup")
-      sub->add_option("--workers", options.workers, "how many; several are several rows")->check(CLI::Range(1, 256));
+      sub->add_option("--workers", options.workers, "Use these numbers of workers, one row each (default: 1 and 2)")
+          ->check(CLI::Range(1, 256));
     if (name != "handoff") continue;
-    sub->add_option("--bytes", options.bytes, "of a batch; several are several rows")
+    sub->add_option("--bytes", options.bytes, "Use batches of these sizes, one row each (default: 4 KiB to 147 MiB)")
         ->check(CLI::Range(1ULL, 1ULL << 33));
-    sub->add_option("--prefetch", options.prefetch, "batches in flight for each worker; default 32 below 1 MiB, else 2")
+    sub->add_option("--prefetch", options.prefetch,
+                    "Keep this many batches in flight per worker (default: 32 below 1 MiB, else 2)")
         ->check(CLI::Range(1, 1024));
-    sub->add_flag("--rate-only", options.rate_only, "nothing but the batches a second");
+    sub->add_flag("--rate-only", options.rate_only, "Measure only batches per second");
   }
-  command->add_subcommand("all", "all of these that can be measured here")->callback([&run] {
+  command->add_subcommand("all", "Run every benchmark that this machine supports")->callback([&run] {
     run(measurements, std::size(measurements));
   });
 
