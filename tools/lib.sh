@@ -35,6 +35,7 @@ declare -A package_use=(
   [gcc]='the compiler'
   [meson]='configures the build'
   [ninja-build]='runs the build'
+  [ccache]='keeps compiled files, so that the next clean build takes a fraction of the time'
   [pkg-config]='finds installed libraries'
   [python3]='runs the helper scripts'
   [python3-venv]='takes torch from PyPI'
@@ -212,14 +213,14 @@ torch_of_pypi() {
 
 # With ccache, a clean build takes a fraction of the time. Sources are named relative to the build directory, so a clone in another
 # folder finds its objects too.
-launcher=$(command -v ccache || true)
-[[ ! $launcher ]] || export CCACHE_NOHASHDIR=1
+export CCACHE_NOHASHDIR=1
 
 # setup_build DIR CC CXX [-Doption=value...]: leaves DIR (relative to the root) configured with that compiler and at
 # least those options. Does nothing if it is so already; starts it afresh if another compiler, Meson or tree made it.
 setup_build() {
-  local dir=$root/$1 name=$1 cc=$2 cxx=$3 state
+  local dir=$root/$1 name=$1 cc=$2 cxx=$3 state launcher
   shift 3
+  launcher=$(command -v ccache || true)
   state=$(python3 "$root/tools/build_state.py" "$dir" "$root" "$cxx" "$@") || return 1
   case $state in
     foreign)
