@@ -13,11 +13,11 @@ import (
 	"unsafe"
 )
 
-// A Batch is held by the trainer until it is released. It may outlive its loader.
+// A Batch is a batch that the trainer holds until it is released. It may outlive its loader.
 //
-// The collector releases a forgotten batch, if no slice of its memory was handed out: see View.
+// The garbage collector releases a forgotten batch, but only if no slice of its memory was handed out: see View.
 //
-// Thread safety: any goroutine, as long as none releases the batch meanwhile.
+// Thread safety: any goroutine, as long as no other one releases the batch at the same time.
 type Batch struct {
 	lease
 	c      C.feedlane_batch
@@ -36,8 +36,8 @@ func (b *Batch) finalize() {
 	}
 }
 
-// Release gives the memory of the batch back to the workers. Slices of it must not be used afterwards.
-//   - ErrStale: the batch was released before.
+// Release gives the memory of the batch back to the workers. Do not use slices of it afterwards.
+//   - ErrStale: the batch was already released.
 func (b *Batch) Release() error {
 	if b.over.Swap(true) {
 		return refuse(ErrStale, "batch %d of epoch %d was released before", b.Number(), b.Epoch())
@@ -49,8 +49,8 @@ func (b *Batch) Release() error {
 	return nil
 }
 
-// Retain returns the same batch as another object, to be released by itself: for one that is kept beyond the loop of
-// Loader.Batches.
+// Retain returns a second reference to the batch, which must be released separately. Use it to keep a batch after the
+// loop over Loader.Batches has moved on.
 //   - ErrStale: the batch was released.
 func (b *Batch) Retain() (*Batch, error) {
 	if b.over.Load() {
@@ -73,16 +73,17 @@ func (b *Batch) Number() int64 { return int64(b.c.batch) }
 // Worker returns the worker that made the batch, -1 if it was made inline.
 func (b *Batch) Worker() int { return int(b.c.worker) }
 
-// Attempt returns which attempt made the batch, from 0.
+// Attempt returns the number of the attempt that made the batch, from 0.
 func (b *Batch) Attempt() int { return int(b.c.attempt) }
 
 // Rows returns the number of samples.
 func (b *Batch) Rows() int { return int(b.c.count) }
 
-// Tensors returns how many tensors there are: one a field, in the order of declaration, then those that the data set added.
+// Tensors returns the number of tensors: one per field, in declaration order, followed by tensors that the data set
+// added.
 func (b *Batch) Tensors() int { return int(b.c.tensor_count) }
 
-// Tensor returns tensor i. View of a tensor that does not exist is an error.
+// Tensor returns tensor i. If there is no such tensor, View of the result is an error.
 func (b *Batch) Tensor(i int) Tensor {
 	switch {
 	case b.over.Load():
@@ -93,7 +94,7 @@ func (b *Batch) Tensor(i int) Tensor {
 	return whole(&unsafe.Slice(b.c.tensors, b.c.tensor_count)[i], &b.lease)
 }
 
-// Field returns the tensor of a field by its name. View of a tensor that does not exist is an error.
+// Field returns the tensor of the field with this name. If there is no such tensor, View of the result is an error.
 func (b *Batch) Field(name string) Tensor {
 	if b.over.Load() {
 		return Tensor{c: &released, lease: &b.lease}
@@ -101,14 +102,15 @@ func (b *Batch) Field(name string) Tensor {
 	return find(b.c.tensors, b.Tensors(), name, &b.lease)
 }
 
-// released stands for the tensors of a batch that was released; nothing reads it.
+// released stands for the tensors of a released batch; nothing reads it.
 var released C.feedlane_tensor
 
 // Indices returns a copy of the data set indices of the rows; nil if the data set is iterable.
 //   - ErrStale: the batch was released.
 func (b *Batch) Indices() ([]int64, error) { return b.copyInt64(b.c.indices, b.c.count) }
 
-// Skipped returns a copy of the indices that were left out; nil if there are none, or the data set is iterable.
+// Skipped returns a copy of the data set indices that were left out; nil if there are none, or if the data set is
+// iterable.
 //   - ErrStale: the batch was released.
 func (b *Batch) Skipped() ([]int64, error) { return b.copyInt64(b.c.skipped, b.c.skipped_count) }
 
@@ -124,7 +126,7 @@ func (b *Batch) copyInt64(from *C.int64_t, count C.uint64_t) ([]int64, error) {
 	return list, nil
 }
 
-// Metadata returns a copy of what the data set attached by Task.SetMetadata, or nil.
+// Metadata returns a copy of the bytes that the data set attached with Task.SetMetadata, or nil.
 //   - ErrStale: the batch was released.
 func (b *Batch) Metadata() ([]byte, error) {
 	if b.over.Load() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Data sets that the library calls: those of inline loaders, and all iterable ones.
+// Data sets whose methods the library calls: the ones of inline loaders, and all iterable ones.
 
 package feedlane
 
@@ -23,7 +23,7 @@ type opened struct {
 
 func openedOf(handle C.uintptr_t) *opened { return cgo.Handle(handle).Value().(*opened) }
 
-// of returns the Go object of the task, the same for all its rows.
+// of returns the Go object of a task, which is shared by all its rows.
 func (d *opened) of(c *C.feedlane_task) *Task {
 	if d.task == nil || d.task.over.Load() || d.task.c != c || d.task.Batch() != int64(c.batch) {
 		d.finish()
@@ -32,7 +32,7 @@ func (d *opened) of(c *C.feedlane_task) *Task {
 	return d.task
 }
 
-// finish ends the lease of the present task.
+// finish ends the lease of the current task.
 func (d *opened) finish() {
 	if d.task != nil {
 		d.task.over.Store(true)
@@ -54,7 +54,7 @@ func feedlaneGoOpen(handle C.uintptr_t, info *C.feedlane_worker_info, own *C.uin
 	return C.FEEDLANE_OK
 }
 
-// sameKind checks that Open has returned a data set of the kind that the table of callbacks was made for.
+// sameKind checks that Open returned a data set of the kind for which the table of callbacks was made.
 func sameKind(dataset Dataset, maker *maker) error {
 	_, byBatches := dataset.(Batcher)
 	_, iterable := dataset.(Iterable)
@@ -119,7 +119,7 @@ func feedlaneGoSubstitute(handle C.uintptr_t, failed C.int64_t, seed C.uint64_t,
 	return C.FEEDLANE_OK
 }
 
-// answer turns the result of a shard's method into a status.
+// answer turns the error of a shard's method into a status.
 func answer(failed error, err *C.feedlane_error) C.int32_t {
 	if failed == nil {
 		return C.FEEDLANE_OK
@@ -168,7 +168,7 @@ func feedlaneGoLoad(handle C.uintptr_t, buffer unsafe.Pointer, bytes C.uint64_t,
 	}), err)
 }
 
-// callbackTable makes the table of callbacks for a data set, and the handle that keeps it.
+// callbackTable makes the table of callbacks for a data set, and the handle that keeps the data set alive.
 func callbackTable(dataset Dataset, m *memory) (*C.feedlane_dataset, cgo.Handle) {
 	handle := cgo.NewHandle(dataset)
 	table := (*C.feedlane_dataset)(m.allocate(1, C.sizeof_feedlane_dataset))
@@ -179,8 +179,8 @@ func callbackTable(dataset Dataset, m *memory) (*C.feedlane_dataset, cgo.Handle)
 	return table, handle
 }
 
-// A kept is a handle that the loader and its worker goroutines share: callbacks may run until the last of them ends. nil
-// keeps nothing.
+// A kept is a handle that the loader shares with its worker goroutines. The last of them deletes it, because callbacks
+// may run until then. A nil *kept has no handle.
 type kept struct {
 	handle cgo.Handle
 	users  atomic.Int32

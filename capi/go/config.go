@@ -13,92 +13,92 @@ import (
 	"time"
 )
 
-// A Start says what the workers of a loader are.
+// A Start is the kind of a loader's workers.
 type Start int32
 
 const (
 	Processes  Start = C.FEEDLANE_START_SPAWN    // this program started again, or Config.Command
 	Goroutines Start = C.FEEDLANE_START_THREAD   // goroutines of this process
-	External   Start = C.FEEDLANE_START_EXTERNAL // processes that the program starts, see Loader.OpenWorker
-	Forked     Start = C.FEEDLANE_START_FORK     // forked copies of the trainer: only in a LoaderInfo of another language's, as Go cannot fork
+	External   Start = C.FEEDLANE_START_EXTERNAL // processes that this program starts, see Loader.OpenWorker
+	Forked     Start = C.FEEDLANE_START_FORK     // forked copies of the trainer; Go cannot fork, so only a LoaderInfo of another language has it
 )
 
-// PrefetchAuto as Config.Prefetch begins with two batches in flight per worker, and takes more while that shortens the trainer's
-// waits, within Config.ArenaBytes.
+// PrefetchAuto is a value of Config.Prefetch that adapts: it starts with two batches in flight per worker, and grows as
+// long as that shortens the trainer's waits, within Config.ArenaBytes.
 const PrefetchAuto = C.FEEDLANE_PREFETCH_AUTO
 
-// Config says what to load, by which workers, and what to do about failures. Zero is the default of every field.
+// Config configures a loader: its data, its workers, and how it handles failures. Zero is the default of every field.
 type Config struct {
 	// The data and its order.
 
-	Dataset   Dataset  // required for inline loaders and goroutines, and without Sampler: for its length
-	Sampler   *Sampler // nil: Random with Seed if Shuffle is set, otherwise Sequential. It is copied
+	Dataset   Dataset  // required for inline loaders and goroutines; also without Sampler, for its length
+	Sampler   *Sampler // nil: Random with Seed if Shuffle is set, otherwise Sequential. The definition is copied
 	Shuffle   bool
 	Fields    []Field // nil only with SlotBytes, if the data set shapes all tensors
 	BatchSize int     // 0: 1; must be 0 with a BatchSampler
-	Iterable  bool    // implied if Dataset is an Iterable: no sampler, each worker iterates over its own shard
+	Iterable  bool    // implied if Dataset is an Iterable. No sampler; each worker iterates its own shard
 	Unbatched bool    // a task has one sample, and tensors have no batch dimension
-	DropLast  bool    // no incomplete last batch
+	DropLast  bool    // drops an incomplete last batch
 	World     int     // Iterable: number of ranks that share the data set; 0: 1. See DetectRank
 	Rank      int     // Iterable: 0 .. World - 1
 
 	OutOfOrder    bool  // batches are yielded as they arrive
-	MaxBatches    int64 // batches of an epoch, after which it ends; 0: no limit
-	Deterministic bool  // Iterable: a shard restarted yields the same samples, so that the replacement of a dead worker continues
+	MaxBatches    int64 // batches in an epoch, after which it ends; 0: no limit
+	Deterministic bool  // Iterable: a restarted shard yields the same samples, so a dead worker's replacement continues
 
 	// Random numbers, and the position to resume from.
 
 	Seed       uint64 // the base seed
-	SystemSeed bool   // it is drawn from the system
-	State      []byte // of Loader.State: Begin of its epoch continues after it
+	SystemSeed bool   // the system draws the base seed, and Seed is ignored
+	State      []byte // from Loader.State: Begin of its epoch resumes after it
 
 	// The workers.
 
-	Workers      int // 0: inline, the data set runs in the goroutine that calls Next
+	Workers      int // 0: inline: the data set runs in the goroutine that calls Next
 	Start        Start
 	Prefetch     int      // batches in flight per worker; 0: 2; or PrefetchAuto
-	RoundRobin   bool     // batch i to worker i mod Workers, otherwise to the worker with the fewest unfinished ones
-	KeepWorkers  bool     // processes outlive the epoch; goroutines always do
+	RoundRobin   bool     // batch i goes to worker i mod Workers; otherwise to the one with the fewest unfinished tasks
+	KeepWorkers  bool     // worker processes outlive the epoch; goroutines always do
 	NoLifeline   bool     // the trainer's death does not kill workers
 	Command      []string // Processes: the worker program and its arguments; nil: this program with its arguments
-	Env          []string // Processes: "NAME=value"; nil: this process's environment
-	WorkerConfig []byte   // WorkerInfo.Config of every worker
+	Env          []string // Processes: the environment, as "NAME=value"; nil: this process's environment
+	WorkerConfig []byte   // passed to every worker as WorkerInfo.Config
 
 	// Workers and samples that fail.
 
-	StartTimeout     time.Duration // from start to attach; 0: 60 s
-	StopTimeout      time.Duration // from the request to stop to SIGTERM; 0: 5 s
-	TermTimeout      time.Duration // from SIGTERM to SIGKILL; 0: 1 s
-	TaskTimeout      time.Duration // longest time without a task finished or started; 0: no limit
-	MaxRestarts      int           // dead workers replaced; 0: 1000; -1: none
-	MaxKillsPerBatch int           // deaths after which a batch is ErrQuarantined; 0: 3
-	Retries          int           // of a sample (with Batcher: a batch) whose error is Transient
-	RetryBackoff     time.Duration // before the first retry, doubled before each further one; 0: 10 ms
-	Substitute       bool          // the data set's Substituter names another sample
-	SkipBudget       int64         // samples of an epoch that may be left out; -1: no limit
+	StartTimeout     time.Duration // limit from start to attach; 0: 60 s
+	StopTimeout      time.Duration // time from the request to stop to SIGTERM; 0: 5 s
+	TermTimeout      time.Duration // time from SIGTERM to SIGKILL; 0: 1 s
+	TaskTimeout      time.Duration // longest time in which a worker may neither finish nor start a task; 0: no limit
+	MaxRestarts      int           // maximum number of dead workers replaced in the loader's life; 0: 1000; -1: none
+	MaxKillsPerBatch int           // number of its workers' deaths after which a batch is ErrQuarantined; 0: 3
+	Retries          int           // retries of a sample (with Batcher: a batch) whose error is Transient
+	RetryBackoff     time.Duration // wait before the first retry, doubled before each further one; 0: 10 ms
+	Substitute       bool          // the data set's Substituter names a sample to use in place of a failed one
+	SkipBudget       int64         // samples that an epoch may leave out; -1: no limit
 
 	// Memory.
 
-	SlotBytes   uint64 // address space of a batch, for tensors that the data set shapes; 0: the fields and 64 KiB
-	ArenaBytes  uint64 // a limit for the memory that Fields reserve; 0: none
-	WorkerCPUs  string // processors that workers run on: "0-15", or a list for each worker: "0-7;8-15"; with Spawn
-	MemoryNodes string // that the batches' memory comes from: "1", or in turn: "0-1"
-	Held        int    // batches that the trainer holds at the same time, without fewer in flight; 0: 1
+	SlotBytes   uint64 // address space of a slot, for tensors that the data set shapes; 0: size of Fields plus 64 KiB
+	ArenaBytes  uint64 // a limit for the reserved memory of all slots; 0: none
+	WorkerCPUs  string // Processes: processors for workers: one list for all, "0-15", or one per worker, "0-7;8-15"
+	MemoryNodes string // memory nodes for the batches' memory: one, "1", or several in turn, "0-1"
+	Held        int    // batches that the trainer may hold at once without fewer batches in flight; 0: 1
 
 	// Consumers in other processes, see OpenConsumer and Serve. Such a loader has workers.
 
 	Share     Share
-	Consumers int    // ShareEvery: at the same time, at most; ShareDeal: exactly. 0: 1
-	SharePath string // a Unix socket to make, by which consumers of this user may join, see JoinPath; "": none
-	ShareTail bool   // ShareDeal: the last batches go to the first consumers when they are fewer than Consumers; otherwise they are left out
+	Consumers int    // ShareEvery: maximum number of consumers at a time; ShareDeal: exact number. 0: 1
+	SharePath string // a Unix socket to create, where consumers of this user may join with JoinPath; "": none
+	ShareTail bool   // ShareDeal: the first consumers get a last round of fewer than Consumers batches; otherwise it is left out
 
-	// What can be seen of the run.
+	// Observation.
 
 	Name  string // shown by monitors, at most 63 bytes
-	Trace uint64 // the newest batches that Loader.Trace keeps; 0: as many as the environment's FEEDLANE_TRACE says, or no trace
+	Trace uint64 // number of newest batches that Loader.Trace keeps; 0: the value of $FEEDLANE_TRACE, or no trace
 }
 
-// isIterable reports whether the workers iterate over shards.
+// isIterable reports whether workers iterate shards.
 func (c *Config) isIterable() bool {
 	_, ok := c.Dataset.(Iterable)
 	return ok || c.Iterable
@@ -110,7 +110,7 @@ func (c *Config) sampler() (*Sampler, error) {
 	case c.isIterable() && c.Shuffle:
 		return nil, refuse(ErrArgument, "Config.Shuffle is set, and the data set is iterable")
 	case c.isIterable() && c.Sampler == nil:
-		return &Sampler{}, nil // none
+		return &Sampler{}, nil // no sampler
 	case c.Sampler != nil:
 		return c.Sampler, nil
 	case c.Dataset == nil:
@@ -132,7 +132,7 @@ func (c *Config) fields(m *memory) (*C.feedlane_field, error) {
 	return first, nil
 }
 
-// create makes the loader, and the handle of its data set if the library calls that.
+// create creates the loader, and a handle for its data set if the library calls the data set's methods.
 func (c *Config) create() (l *C.feedlane_loader, dataset cgo.Handle, err error) {
 	var m memory
 	defer m.free()
@@ -162,7 +162,7 @@ func (c *Config) create() (l *C.feedlane_loader, dataset cgo.Handle, err error) 
 	return *out, dataset, err
 }
 
-// fill sets what is not a pointer to another object.
+// fill sets the members that are not pointers to other objects.
 func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 	switch {
 	case c.Dataset == nil && (c.Workers == 0 || c.Start == Goroutines):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Samplers in Go.
+// User-defined samplers.
 
 package feedlane
 
@@ -14,22 +14,22 @@ import (
 	"unsafe"
 )
 
-// An Order is a sampler in Go, see Custom. If it is a Saver too, its position is part of Loader.State.
+// An Order is a user-defined sampler, see Custom. If it is also a Saver, its position is part of Loader.State.
 type Order interface {
 	// Len returns the number of indices in an epoch, or 0 if it is unknown.
 	Len() int64
 	// Restart starts an epoch. seed is the loader's base seed, 0 without a loader.
 	Restart(epoch int64, seed uint64) error
-	// Next writes at least one index and returns how many. io.EOF: the epoch has ended, and none was written.
+	// Next writes at least one index and returns their number. io.EOF: the epoch has ended, and no index was written.
 	Next(to []int64) (int, error)
 }
 
-// Custom yields the indices of an Order. Copies of the sampler share it: use one at a time. It is called by the goroutine
-// that calls Loader.Begin, Next or Poll, or a method of the sampler. After an error, which Loader.Next returns once all
-// earlier batches were yielded, the failed call is repeated.
+// Custom yields the indices of an Order. Copies of the sampler share the Order: use only one copy at a time. The
+// methods run in the goroutine that calls Loader.Begin, Next or Poll, or a method of the sampler. Loader.Next first
+// yields all earlier batches, then returns the error of a failed method. The next call repeats the failed method.
 func Custom(order Order) (*Sampler, error) { return custom(order, 0) }
 
-// CustomBatches yields batches: each Order.Next writes one batch, of at most rows indices, and Len counts batches.
+// CustomBatches yields batches. Each Order.Next writes one batch of at most rows indices, and Len counts batches.
 func CustomBatches(order Order, rows int) (*Sampler, error) {
 	if rows <= 0 {
 		return nil, refuse(ErrArgument, "rows is %d", rows)
@@ -57,7 +57,7 @@ func custom(order Order, rows int) (*Sampler, error) {
 
 func orderOf(handle C.uintptr_t) Order { return cgo.Handle(handle).Value().(Order) }
 
-// answerOrder turns the result of an Order's method into a status.
+// answerOrder turns the error of an Order's method into a status.
 func answerOrder(failed error, err *C.feedlane_error) C.int32_t {
 	var e *Error
 	switch {

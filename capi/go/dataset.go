@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a program implements: data sets; and what they get: rows, tasks, and the worker's identity.
+// Data sets, which a program implements, and their arguments: rows, tasks, and the worker's identity.
 
 package feedlane
 
@@ -13,48 +13,50 @@ import (
 	"unsafe"
 )
 
-// A Dataset makes samples by their indices.
+// A Dataset makes samples by index.
 //
-// Worker processes are this program again, and each has its own Dataset. Worker goroutines share the one of the Config, so
-// its methods must allow calls from several goroutines, unless it is an Opener. A panic in a method fails the sample, with
-// the stack as Error.Detail.
+// A worker process is this program, started again, and has its own Dataset. Worker goroutines share the Dataset of the
+// Config. Its methods must therefore allow concurrent calls, unless it is an Opener. A panic in a method fails the
+// sample, and Error.Detail contains the stack.
 type Dataset interface {
 	// Len returns the number of samples.
 	Len() int64
-	// Get writes one sample into its row. An error fails the sample: the trainer gets it with ErrSample.
+	// Get writes one sample into its row. An error fails the sample, and the trainer gets it with ErrSample.
 	Get(row *Row) error
 }
 
-// An Iterable is a Dataset that makes samples one after another instead of by index. Each worker iterates over its own
-// shard, for which it is an Opener: WorkerInfo has the worker's ID and Count. Get writes the shard's next sample, of which
-// Row.Index is the number in the shard, or returns io.EOF at its end. Len is the expected number of samples of all shards,
-// or 0. Worker goroutines of an Iterable wait in C, each in a thread.
+// An Iterable is a Dataset that makes samples one after another instead of by index. Each worker iterates its own
+// shard. To know its shard, the data set is also an Opener: WorkerInfo has Shard and Shards. Get writes the shard's
+// next sample, or returns io.EOF at the end of the shard; Row.Index is the sample's number in the shard. Len is the
+// expected number of samples of all shards, or 0. Worker goroutines of an Iterable wait in C, and each of them blocks a
+// thread.
 type Iterable interface {
 	Dataset
-	// Restart begins the shard again; called before the first sample of each epoch.
+	// Restart starts the shard over. It is called before the first sample of each epoch.
 	Restart(epoch int64) error
 }
 
-// A Saver is an Iterable that continues at a position which it has saved: in the replacement of a worker that died, and in
-// a run resumed from Loader.State. Save returns up to 64 KiB. Load is called after Restart.
+// A Saver is an Iterable that can continue from a position that it has saved. This happens in the replacement of a dead
+// worker, and in a run that is resumed from Loader.State. Save returns up to 64 KiB. Load is called after Restart.
 type Saver interface {
 	Save() ([]byte, error)
 	Load(position []byte) error
 }
 
-// A Batcher is a Dataset that makes whole batches; its Get is not called.
+// A Batcher is a Dataset that makes complete batches. Its Get is not called.
 type Batcher interface {
 	GetBatch(task *Task) error
 }
 
-// An Opener is a Dataset of which each worker has its own, such as one with open files: Open is called once in each worker
-// before its first task. If what it returns is an io.Closer it is closed at the worker's end.
+// An Opener is a Dataset that must be opened separately in each worker, for example because it has open files. Open is
+// called once per worker, before its first task. If the Dataset that it returns is an io.Closer, it is closed when the
+// worker ends.
 type Opener interface {
 	Open(info *WorkerInfo) (Dataset, error)
 }
 
-// A Substituter names another sample in the place of one that failed, with Config.Substitute. tries counts earlier
-// substitutes of this sample, seed is the row's. An error: there is none.
+// A Substituter names a sample to use in place of one that failed, with Config.Substitute. tries is the number of
+// earlier substitutes for this sample, and seed is the row's seed. An error means that there is no substitute.
 type Substituter interface {
 	Substitute(failed int64, seed uint64, tries int) (int64, error)
 }
@@ -70,7 +72,7 @@ func Transient(err error) error { return transient{err} }
 // A Row is the place of one sample. It is valid during Get.
 type Row struct {
 	Index int64  // data set index; Iterable: the sample's number in the shard, from 0
-	Seed  uint64 // of this sample; depends on base seed, epoch and position, not on the worker
+	Seed  uint64 // seed of this sample, from base seed, epoch and position; independent of the worker
 	task  *Task
 	row   uintptr // in the batch
 }
@@ -78,7 +80,8 @@ type Row struct {
 // Task returns the batch of this row.
 func (r *Row) Task() *Task { return r.task }
 
-// Tensor returns this sample's row of tensor i, without the batch dimension. View of one that does not exist is an error.
+// Tensor returns this sample's row of tensor i, without the batch dimension. If there is no such tensor, View of the
+// result is an error.
 func (r *Row) Tensor(i int) Tensor {
 	t := r.task.Tensor(i)
 	if t.c == nil {
@@ -90,7 +93,7 @@ func (r *Row) Tensor(i int) Tensor {
 	return t
 }
 
-// Field returns this sample's row of a field, by its name. Tensor takes less time.
+// Field returns this sample's row of the field with this name. Tensor is faster.
 func (r *Row) Field(name string) Tensor {
 	for i := 0; i < r.task.Tensors(); i++ {
 		if equal(unsafe.Slice(r.task.c.tensors, r.task.c.tensor_count)[i].name, name) {
@@ -114,7 +117,7 @@ func Copy[T Element](to Tensor, from []T) error {
 	return nil
 }
 
-// A Task is one batch to make. It is valid during GetBatch, or Get of one of its rows.
+// A Task is one batch to make. It is valid during GetBatch, or during Get of one of its rows.
 //
 // Thread safety: one goroutine at a time.
 type Task struct {
@@ -128,22 +131,23 @@ func newTask(c *C.feedlane_task, w *C.feedlane_worker) *Task {
 	return &Task{c: c, w: w, rows: int(c.count)}
 }
 
-// ID returns a number that is unique within the loader. The tasks of one worker come in ascending order.
+// ID returns a number that is unique within the loader. The ids of one worker's tasks ascend.
 func (t *Task) ID() uint64 { return uint64(t.c.id) }
 
-// Epoch returns the epoch as the trainer numbered it.
+// Epoch returns the epoch as given to Loader.Begin.
 func (t *Task) Epoch() int64 { return int64(t.c.epoch) }
 
 // Batch returns the batch's number in the epoch, from 0.
 func (t *Task) Batch() int64 { return int64(t.c.batch) }
 
-// Attempt returns how often the batch was sent out before.
+// Attempt returns the number of this attempt at the batch, from 0.
 func (t *Task) Attempt() int { return int(t.c.attempt) }
 
 // Rows returns the number of samples to make.
 func (t *Task) Rows() int { return int(t.c.count) }
 
-// Indices returns the data set indices of the rows: memory of the task, read-only; nil if the data set is Iterable.
+// Indices returns the data set indices of the rows, or nil if the data set is Iterable. The slice is read-only memory
+// of the task.
 func (t *Task) Indices() []int64 {
 	if t.c.indices == nil {
 		return nil
@@ -151,15 +155,15 @@ func (t *Task) Indices() []int64 {
 	return unsafe.Slice((*int64)(unsafe.Pointer(t.c.indices)), t.c.count)
 }
 
-// Seeds returns the seeds of the rows: memory of the task, read-only.
+// Seeds returns the seeds of the rows. The slice is read-only memory of the task.
 func (t *Task) Seeds() []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(t.c.seeds)), t.c.count)
 }
 
-// Tensors returns how many tensors there are: the declared fields, then those added by NewTensor.
+// Tensors returns the number of tensors: the declared fields, followed by tensors added by NewTensor.
 func (t *Task) Tensors() int { return int(t.c.tensor_count) }
 
-// Tensor returns tensor i, all rows. View of one that does not exist is an error.
+// Tensor returns all rows of tensor i. If there is no such tensor, View of the result is an error.
 func (t *Task) Tensor(i int) Tensor {
 	if i < 0 || i >= t.Tensors() {
 		return Tensor{why: fmt.Sprintf("%d: the task has %d", i, t.Tensors())}
@@ -167,24 +171,24 @@ func (t *Task) Tensor(i int) Tensor {
 	return whole(&unsafe.Slice(t.c.tensors, t.c.tensor_count)[i], &t.lease)
 }
 
-// Field returns the tensor of a field by its name, all rows.
+// Field returns all rows of the field with this name.
 func (t *Task) Field(name string) Tensor { return find(t.c.tensors, t.Tensors(), name, &t.lease) }
 
-// Abandoned reports whether the trainer has given up this batch or needs no more: a GetBatch that takes long may return
-// then.
+// Abandoned reports whether the trainer has given up this batch or no longer needs this worker. A long GetBatch may
+// then return early.
 func (t *Task) Abandoned() bool { return t.w != nil && C.feedlane_worker_check(t.w) != C.FEEDLANE_OK }
 
-// An Ahead is a task that waits behind the one in hand, see Task.Ahead.
+// An Ahead is a task that is queued behind the current one, see Task.Ahead.
 type Ahead struct {
-	ID      uint64 // Task.ID, if the task comes
+	ID      uint64 // Task.ID, if this worker gets the task
 	Epoch   int64
 	Batch   int64   // the batch's number in the epoch, from 0
 	Indices []int64 // data set indices of its rows
 }
 
-// Ahead returns the first task behind this one with an ID above after (0: the first of all), so that a data set can begin
-// its reads early, and whether there is one. It is a hint: the task comes with these indices, or never. Inline and for an
-// Iterable there is none.
+// Ahead returns the first queued task with an ID above after (0: the first of all), and whether there is one, so that a
+// data set can start reading early. The result is a hint: this worker gets the task with these indices, or never.
+// Inline and for an Iterable there is no such task.
 func (t *Task) Ahead(after uint64) (Ahead, bool) {
 	var m memory
 	defer m.free()
@@ -197,12 +201,12 @@ func (t *Task) Ahead(after uint64) (Ahead, bool) {
 	return Ahead{uint64(found.id), int64(found.epoch), int64(found.batch), append([]int64(nil), indices...)}, true
 }
 
-// SetRows says that GetBatch made fewer rows than the task has.
+// SetRows sets the number of rows that GetBatch made, if it is less than Rows.
 func (t *Task) SetRows(rows int) { t.rows = rows }
 
-// NewTensor allocates a tensor of another shape than declared, batch dimension included. It replaces field i, or is added
-// if i is Tensors().
-//   - ErrLimit: Needed of the error is the Config.SlotBytes that it takes.
+// NewTensor allocates a tensor whose shape differs from the declared one; full includes the batch dimension. The tensor
+// replaces field i, or is added if i is Tensors().
+//   - ErrLimit: the slot is too small; Error.Needed is the Config.SlotBytes required.
 func (t *Task) NewTensor(i int, full Field) (Tensor, error) {
 	var m memory
 	defer m.free()
@@ -219,8 +223,8 @@ func (t *Task) NewTensor(i int, full Field) (Tensor, error) {
 	return t.Tensor(i), nil
 }
 
-// SetMetadata attaches bytes to the batch, see Batch.Metadata. They are copied; the last call counts.
-//   - ErrLimit: Needed of the error is the Config.SlotBytes that they take.
+// SetMetadata attaches a copy of bytes to the batch, see Batch.Metadata. The last call replaces earlier ones.
+//   - ErrLimit: the slot is too small; Error.Needed is the Config.SlotBytes required.
 func (t *Task) SetMetadata(bytes []byte) error {
 	var m memory
 	defer m.free()
@@ -230,7 +234,7 @@ func (t *Task) SetMetadata(bytes []byte) error {
 	})
 }
 
-// WorkerInfo says who a worker is and what the trainer has configured.
+// WorkerInfo is a worker's identity and configuration.
 type WorkerInfo struct {
 	ID         int    // 0 .. Count - 1; -1: inline
 	Count      int    // number of workers
@@ -238,11 +242,11 @@ type WorkerInfo struct {
 	Seed       uint64 // base seed + Shard
 	Config     []byte // Config.WorkerConfig of the trainer
 	Fields     []Field
-	Epoch      int64 // begun last, 0 before the first
+	Epoch      int64 // the newest epoch begun, 0 before the first
 	Rank       int   // Iterable: Config.Rank; otherwise 0
 	World      int   // Iterable: Config.World, at least 1; otherwise 1
-	Shard      int64 // of an Iterable, 0 .. Shards - 1: Rank * Count + ID, inline Rank
-	Shards     int64 // World * Count, inline World
+	Shard      int64 // Iterable: 0 .. Shards - 1: Rank * Count + ID; inline: Rank
+	Shards     int64 // World * Count; inline: World
 
 	retries int
 	backoff time.Duration

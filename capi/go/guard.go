@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeps a handle of C's until the last call that uses it has returned.
+// Keeps a handle of C valid until the last call that uses it has returned.
 
 package feedlane
 
@@ -13,13 +13,14 @@ const guardClosed = 1 << 62
 // Thread safety: any goroutine.
 type guard struct{ state atomic.Int64 }
 
-// enter begins a call, which leave ends in every case. False: the handle was closed.
+// enter begins a call, which leave must end in every case. It returns false if the handle was closed.
 func (g *guard) enter() bool { return g.state.Add(1)&guardClosed == 0 }
 
-// leave ends a call. True: the handle was closed, and nobody uses it any more.
+// leave ends a call. It returns true if the handle was closed and this was the last call in progress.
 func (g *guard) leave() bool { return g.state.Add(-1) == guardClosed }
 
-// close refuses further calls, and begins one of its own, which leave ends. False: it was closed before.
+// close refuses further calls, and begins a call, which leave must end. It returns false if the handle was closed
+// before.
 func (g *guard) close() bool {
 	for {
 		state := g.state.Load()

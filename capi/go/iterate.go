@@ -2,7 +2,7 @@
 
 //go:build go1.23
 
-// An epoch as a sequence, for range loops.
+// Epochs as sequences, for range loops.
 
 package feedlane
 
@@ -19,8 +19,9 @@ import (
 //		...
 //	}
 //
-// A batch is released when the loop moves on: keep one by Batch.Retain. The sequence ends with the epoch, and after an
-// error after which the epoch cannot continue; after others (see MayContinue) a loop that does not leave gets the next batch.
+// A batch is released when the loop moves on; Batch.Retain keeps it. The sequence ends with the epoch, or after an
+// error after which the epoch cannot continue. After any other error (see MayContinue), a loop that does not break gets
+// the next batch.
 func (l *Loader) Batches(ctx context.Context, epoch int64) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		if err := l.Begin(epoch); err != nil {
@@ -43,10 +44,10 @@ func (l *Loader) Batches(ctx context.Context, epoch int64) iter.Seq2[*Batch, err
 	}
 }
 
-// isEndOfConsumer: the feeder has ended, or has evicted this consumer.
+// isEndOfConsumer reports whether the feeder has ended, or has evicted this consumer.
 func isEndOfConsumer(err error) bool { return errors.Is(err, ErrPeerDead) || errors.Is(err, ErrHung) }
 
-// lend yields a batch and releases it, unless the loop did.
+// lend yields a batch and then releases it, unless the loop has released it.
 func lend(batch *Batch, yield func(*Batch, error) bool) bool {
 	defer batch.Release() // also when the loop's body panics
 	return yield(batch, nil)

@@ -23,29 +23,30 @@ import (
 
 // A Loader owns shared memory, the order of the batches, and the workers that make them.
 //
-// Thread safety: Begin, Next, Poll, Stop, State, OpenWorker, OpenConsumer, Serve, Consumers and NextEpoch: one goroutine at
-// a time, another one gets ErrBusy. The other methods: any goroutine. After Close every method returns ErrState.
+// Thread safety: one goroutine at a time may call Begin, Next, Poll, Stop, State, OpenWorker, OpenConsumer, Serve,
+// Consumers and NextEpoch; another one gets ErrBusy. Any goroutine may call the other methods. After Close every method
+// returns ErrState.
 type Loader struct {
 	c        *C.feedlane_loader
-	call     *C.feedlane_go_call // of the goroutine that is in a call
+	call     *C.feedlane_go_call // for the one goroutine that is in a call
 	calls    guard
 	busy     atomic.Bool
 	owned    atomic.Int32 // references to c
 	waiter   *waiter
 	arm      func() C.int32_t
 	config   Config
-	dataset  *kept      // if the library calls the data set, otherwise nil
-	local    *localCrew // not a part of the Loader, which worker goroutines must not keep
+	dataset  *kept      // the data set whose methods the library calls, otherwise nil
+	local    *localCrew // separate from the Loader, which worker goroutines must not keep alive
 	drained  sync.Once
-	consumer bool // made by Join or JoinPath
+	consumer bool // created by Join or JoinPath
 }
 
-// NewLoader checks the configuration and reserves all memory. Processes start with the first Begin. Close the loader at
-// the end; the collector ends a forgotten one, and kills its worker processes.
-//   - ErrArgument: the configuration; Error.Argument names it.
+// NewLoader checks the configuration and reserves all memory. Worker processes start with the first Begin. Close the
+// loader at the end. If a loader is forgotten, the garbage collector ends it and kills its worker processes.
+//   - ErrArgument: the configuration is invalid; Error.Argument names the setting.
 //   - ErrMemory, ErrLimit, ErrOS: a resource of the system is missing, or a limit is too low.
 //   - ErrState: this process is a worker: call WorkerMain first in main.
-//   - ErrCorrupt, ErrABI: Config.State is damaged, or of a later library.
+//   - ErrCorrupt, ErrABI: Config.State is damaged, or was written by a later library.
 func NewLoader(config Config) (*Loader, error) {
 	if err := checkABI(); err != nil {
 		return nil, err
@@ -57,13 +58,13 @@ func NewLoader(config Config) (*Loader, error) {
 	return newLoader(c, config, dataset)
 }
 
-// newLoader owns c and dataset in every case.
+// newLoader takes ownership of c and dataset in every case.
 func newLoader(c *C.feedlane_loader, config Config, dataset cgo.Handle) (*Loader, error) {
 	l := &Loader{c: c, call: C.feedlane_go_call_new(), config: config, dataset: keep(dataset),
 		local: new(localCrew)}
 	l.arm = func() C.int32_t { return C.feedlane_loader_arm(c) }
 	l.owned.Store(1)
-	// A second reference: Close gives one back, the last call that is in flight the other.
+	// A second reference: Close releases one, and the last call in progress releases the other.
 	if status := C.feedlane_loader_ref(c); status == C.FEEDLANE_OK {
 		l.owned.Add(1)
 	}
@@ -90,10 +91,10 @@ func fieldAt(first *C.feedlane_field, i int) *C.feedlane_field {
 	return (*C.feedlane_field)(unsafe.Add(unsafe.Pointer(first), i*C.sizeof_feedlane_field))
 }
 
-// drain gives back everything that is left. It never waits.
+// drain releases everything that is left. It never waits.
 func (l *Loader) drain() {
 	l.drained.Do(func() {
-		if l.config.Start == Goroutines { // they have references of their own
+		if l.config.Start == Goroutines { // worker goroutines have their own references
 			C.feedlane_loader_close(l.c)
 		}
 		for ; l.owned.Load() > 0; l.owned.Add(-1) {
@@ -139,11 +140,11 @@ func (l *Loader) leaveOne() {
 	l.leave()
 }
 
-// failed makes the error of the call.
+// failed makes an error from the outcome of the current call.
 func (l *Loader) failed(status C.int32_t) error { return newError(status, &l.call.err) }
 
-// Close ends the loader: a Next in progress returns ErrState, workers finish their tasks and end, by the configuration's
-// stop timeouts. Held batches stay valid. Closing it again does nothing.
+// Close ends the loader. A Next in progress returns ErrState. Workers may finish their tasks, within the configured
+// stop timeouts. Held batches stay valid. Closing a loader again has no effect.
 //   - ErrHung: a worker did not end.
 //   - ErrBusy: called by the data set of an inline loader.
 func (l *Loader) Close() error {
@@ -152,10 +153,10 @@ func (l *Loader) Close() error {
 	}
 	defer l.leave()
 	C.feedlane_loader_close(l.c)
-	l.waiter.end() // destroy takes the event by which close has woken a sleeper on the poller
+	l.waiter.end() // wakes a goroutine that sleeps on the poller, because destroy consumes the event of close
 	status := C.feedlane_go_loader_destroy(l.c)
 	if status == C.FEEDLANE_E_BUSY {
-		return Status(status) // the references go with the call that is in progress
+		return Status(status) // the call in progress releases the references
 	}
 	l.owned.Add(-1)
 	if status != C.FEEDLANE_OK {
@@ -164,14 +165,14 @@ func (l *Loader) Close() error {
 	return nil
 }
 
-// Begin starts an epoch (>= 0), and the workers if none run. An epoch in progress is abandoned.
+// Begin starts an epoch (>= 0), and workers that are not running. An epoch in progress is abandoned.
 func (l *Loader) Begin(epoch int64) error {
 	if err := l.enterOne(); err != nil {
 		return err
 	}
 	defer l.leaveOne()
 	l.startLocal()
-	defer l.startLocal() // those that Begin has ended after a failure
+	defer l.startLocal() // replaces goroutines that Begin has ended after a failure
 	for {
 		status := C.feedlane_loader_begin(l.c, C.int64_t(epoch), &l.call.err)
 		if status == C.FEEDLANE_OK {
@@ -187,18 +188,18 @@ func (l *Loader) Begin(epoch int64) error {
 type localCrew struct {
 	mutex   sync.Mutex
 	running int
-	called  int // how often startLocal was called
+	called  int // number of calls of startLocal
 }
 
-// calls returns how often startLocal was called.
+// calls returns the number of calls of startLocal.
 func (crew *localCrew) calls() int {
 	crew.mutex.Lock()
 	defer crew.mutex.Unlock()
 	return crew.called
 }
 
-// leave takes a goroutine out of the crew, unless startLocal was called after `seen`: it has counted this one, which may have
-// looked for work before there was any.
+// leave removes a goroutine from the crew. It returns false, and does not remove it, if startLocal was called after
+// `seen`. Such a call has counted this goroutine, which may have looked for work before there was any.
 func (crew *localCrew) leave(seen int) bool {
 	crew.mutex.Lock()
 	defer crew.mutex.Unlock()
@@ -240,15 +241,16 @@ func (l *Loader) startLocal() {
 // Next waits for the next batch, in the sampler's order. The goroutine sleeps on Go's poller. The caller releases the
 // batch. io.EOF: the epoch is over.
 //
-// Of one batch, the following call continues with the following batch:
-//   - ErrSample: a sample failed; Error names worker, batch and sample, and Detail is the traceback.
+// Errors of one batch; the next call continues with the next batch:
+//   - ErrSample: a sample failed. The Error names worker, batch and sample; Detail is the traceback.
 //   - ErrQuarantined: the batch killed its worker Config.MaxKillsPerBatch times.
 //
-// Of the loader, until Begin: ErrInit, ErrRestarts, ErrHung, ErrCorrupt, ErrABI. Of the present state:
-//   - ErrSlotsHeld: the program holds every batch that there is memory for: release one, or raise Config.Held.
+// Errors of the loader, returned by every call until Begin: ErrInit, ErrRestarts, ErrCorrupt, ErrABI, and ErrHung if a
+// worker did not start in time. Errors of the current state:
+//   - ErrSlotsHeld: the program holds a batch in every slot: release one, or raise Config.Held.
 //   - ErrInterrupted: see Interrupt.
-//   - ErrState: there was no Begin, or the loader was closed, by another goroutine perhaps.
-//   - ctx.Err(): the context ended. Nothing is lost: call again with another.
+//   - ErrState: Begin was not called, or the loader was closed, possibly by another goroutine.
+//   - ctx.Err(): the context ended. No batch is lost: call again with another context.
 func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -274,7 +276,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 				continue
 			}
 		case C.FEEDLANE_SLOTS_HELD:
-			// The collector may release some.
+			// The garbage collector may release batches.
 			if collections++; collections <= 3 {
 				runtime.GC()
 				time.Sleep(time.Millisecond)
@@ -285,7 +287,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	}
 }
 
-// Interrupt ends the present Next, or the following one, with ErrInterrupted.
+// Interrupt ends the current or the next wait in Next with ErrInterrupted.
 func (l *Loader) Interrupt() error {
 	if err := l.enter(); err != nil {
 		return err
@@ -294,8 +296,8 @@ func (l *Loader) Interrupt() error {
 	return asError(C.feedlane_loader_interrupt(l.c))
 }
 
-// Poll does the work of Next without yielding a batch and without waiting: call it during long computations. It reports
-// whether Next has something to return.
+// Poll does the work of Next without yielding a batch and without waiting. Call it during long computations. It reports
+// whether Next has an outcome to return.
 func (l *Loader) Poll() (bool, error) {
 	if err := l.enterOne(); err != nil {
 		return false, err
@@ -324,7 +326,7 @@ func (l *Loader) Stop() error {
 	return nil
 }
 
-// Len returns the number of batches in an epoch; -1: the sampler does not know, or the loader is closed.
+// Len returns the number of batches in an epoch; -1: unknown to the sampler, or the loader is closed.
 func (l *Loader) Len() int64 {
 	if l.enter() != nil {
 		return -1
@@ -337,9 +339,9 @@ func (l *Loader) Len() int64 {
 	return int64(batches)
 }
 
-// State returns the position in the epoch just after the batch was yielded, or the newest one if it is nil: what a
-// checkpoint of the model after that batch must contain. A loader created with it as Config.State continues with exactly
-// the remaining batches.
+// State returns the position in the epoch just after the batch was yielded (nil: after the newest batch), for a model
+// checkpoint taken after that batch. A loader created with this state as Config.State continues with exactly the
+// remaining batches.
 //   - ErrStale: the batch was released.
 //   - ErrState: the batch belongs to an earlier epoch.
 func (l *Loader) State(after *Batch) ([]byte, error) {
@@ -367,8 +369,8 @@ func (l *Loader) State(after *Batch) ([]byte, error) {
 	}
 }
 
-// OpenWorker returns the socket for one worker process of an External loader, which calls ServeWorker with it, and that
-// worker's id. id is the one wanted, or -1 for any that is missing. io.EOF: none is missing.
+// OpenWorker returns the id of a worker of an External loader, and the socket for its process, which calls ServeWorker
+// with it. id is the worker wanted, or -1 for any missing worker. io.EOF: no worker is missing.
 func (l *Loader) OpenWorker(id int) (int, *os.File, error) {
 	if err := l.enterOne(); err != nil {
 		return 0, nil, err

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes the batches of tasks by a data set: retries, substitutes and samples left out, as the library does for callbacks.
+// Makes the batches of tasks with a data set. Retries, substitutes and samples left out are handled as the library does
+// for callbacks.
 
 package feedlane
 
@@ -16,17 +17,17 @@ import (
 	"time"
 )
 
-// Most indices that are tried in place of one that fails.
+// Maximum number of substitutes tried for one sample.
 const maxSubstitutes = 16
 
-// Longest pause before a retry.
+// Maximum wait before a retry.
 const longestBackoff = time.Hour
 
 // A maker makes batches of one data set in one worker.
 type maker struct {
 	info    *WorkerInfo
 	dataset Dataset
-	batcher Batcher // nil: by samples
+	batcher Batcher // nil: sample by sample
 	opened  bool
 	row     Row
 }
@@ -80,10 +81,10 @@ func (m *maker) close() {
 	}
 }
 
-// A failure is why a batch could not be made.
+// A failure is the reason why a batch could not be made.
 type failure struct {
 	err      error
-	position int // of the sample among the task's, -1: none
+	position int // of the sample in the task; -1: none
 }
 
 // describe returns the text, the traceback, and whether a retry may succeed.
@@ -98,7 +99,7 @@ func describe(err error) (text, detail string, retry bool) {
 	return strings.ReplaceAll(err.Error(), "\n", "; "), detail, errors.As(err, &t)
 }
 
-// make writes the rows of a task and returns how many.
+// make writes the rows of a task and returns their number.
 func (m *maker) make(task *Task) (int, *failure) {
 	if m.batcher != nil {
 		return m.makeBatch(task)
@@ -138,7 +139,7 @@ func (m *maker) makeBatch(task *Task) (int, *failure) {
 	}
 }
 
-// get makes the present row; a panic is an error.
+// get makes the current row. It returns a panic as an error.
 func (m *maker) get() (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -148,8 +149,8 @@ func (m *maker) get() (err error) {
 	return m.dataset.Get(&m.row)
 }
 
-// rescue makes the present row after its first failure, by a retry or a substitute, or leaves the sample out (false). The
-// library refuses the record of an outcome that the trainer does not allow.
+// rescue handles the first failure of the current row: it retries, takes substitutes, or leaves the sample out, and
+// then returns false. The library refuses to record an outcome that the trainer does not allow.
 func (m *maker) rescue(position int, err error) (bool, error) {
 	task, first, seed := m.row.task, m.row.Index, m.row.Seed
 	substituter, _ := m.dataset.(Substituter)
@@ -204,7 +205,7 @@ func (m *maker) pause(retry int) {
 	time.Sleep(pause)
 }
 
-// record tells the trainer of a sample that failed.
+// record reports the outcome of a failed sample to the trainer.
 func record(task *Task, position int, outcome C.int32_t, retries int, other int64, failed error) error {
 	text, _, _ := describe(failed)
 	var m memory
@@ -216,7 +217,7 @@ func record(task *Task, position int, outcome C.int32_t, retries int, other int6
 	return nil
 }
 
-// report fills in the error of a callback.
+// report fills in the error struct of a callback.
 func report(to *C.feedlane_error, failed *failure, sample int64) {
 	text, detail, retry := describe(failed.err)
 	var m memory

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory of C's for configurations: what they point to must not be Go memory.
+// C memory for configurations, which must not point to Go memory.
 
 package feedlane
 
@@ -9,7 +9,7 @@ import "C"
 
 import "unsafe"
 
-// A memory owns allocations, until free.
+// A memory owns allocations until free is called.
 type memory []unsafe.Pointer
 
 func (m *memory) free() {
@@ -56,7 +56,7 @@ func (m *memory) strings(list []string) **C.char {
 	return p
 }
 
-// flag is C's int32_t of a bool.
+// flag converts a bool to an int32_t.
 func flag(b bool) C.int32_t {
 	if b {
 		return 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Counters and events of a loader, and what can be seen of another process's loader.
+// Counters and events of a loader, and the observation of loaders of other processes.
 
 package feedlane
 
@@ -15,14 +15,14 @@ import (
 	"unsafe"
 )
 
-// Stats are totals over a loader's life, and its present state.
+// Stats are totals over a loader's life, and its current state.
 type Stats struct {
-	Batches        uint64        // yielded
+	Batches        uint64        // batches yielded
 	Samples        uint64        // rows yielded
 	Bytes          uint64        // tensor bytes yielded
-	Epochs         uint64        // begun
-	Wait           time.Duration // time in the library's next without a batch to yield; not what Go's poller waits
-	Restarts       uint64        // workers that replaced one that died
+	Epochs         uint64        // epochs begun
+	Wait           time.Duration // time without a batch to yield: in Next, also while it sleeps on Go's poller
+	Restarts       uint64        // workers that replaced a dead one
 	Redispatched   uint64        // tasks sent out again
 	Quarantined    uint64        // batches given up
 	InvalidResults uint64        // results refused by validation
@@ -32,21 +32,21 @@ type Stats struct {
 	SlotsHeld      uint64        // now: slots of batches that the trainer holds
 	ControlBytes   uint64        // now: size of the control segment
 	DataBytes      uint64        // now: size of the data segment
-	ReservedBytes  uint64        // memory reserved for both from the start
-	Retried        uint64        // samples (or batches, by Batcher) that were retried
-	Substituted    uint64        // samples that others replaced
+	ReservedBytes  uint64        // memory reserved at creation for both segments
+	Retried        uint64        // samples (with Batcher: batches) that were retried
+	Substituted    uint64        // samples replaced by other samples
 	Skipped        uint64        // samples left out
 	Hung           uint64        // workers that exceeded Config.TaskTimeout
-	RankSource     string        // of a distributed sampler, see Rank; empty: another sampler
-	HugeBytes      uint64        // of DataBytes, in huge pages from the start
-	StartWait      time.Duration // of Wait, that for the first batch of each epoch
+	RankSource     string        // source of the sampler's rank, see Rank; empty: the sampler has no ranks
+	HugeBytes      uint64        // part of DataBytes that was in huge pages at creation
+	StartWait      time.Duration // part of Wait that was spent waiting for the first batch of each epoch
 
-	// Of Restarts, by what ended the worker before.
+	// Parts of Restarts, by the end of the replaced worker.
 
 	RestartsSignal     uint64 // a signal killed it
 	RestartsExit       uint64 // it exited
 	RestartsHung       uint64 // it exceeded a deadline
-	RestartsInvalid    uint64 // it sent something invalid
+	RestartsInvalid    uint64 // it sent invalid data
 	RestartsUnattached uint64 // it ended before it attached
 }
 
@@ -62,13 +62,13 @@ func newStats(c *C.feedlane_stats) Stats {
 	}
 }
 
-// A WorkerState says what a worker does.
+// A WorkerState is the state of a worker.
 type WorkerState int32
 
 const (
 	WorkerNone     WorkerState = C.FEEDLANE_WORKER_NONE     // does not exist, or has ended
-	WorkerStarting WorkerState = C.FEEDLANE_WORKER_STARTING // started or offered, not attached
-	WorkerOpening  WorkerState = C.FEEDLANE_WORKER_OPENING  // attached, opens its data set
+	WorkerStarting WorkerState = C.FEEDLANE_WORKER_STARTING // started or offered, but not attached yet
+	WorkerOpening  WorkerState = C.FEEDLANE_WORKER_OPENING  // attached, and opening its data set
 	WorkerReady    WorkerState = C.FEEDLANE_WORKER_READY    // accepts tasks
 	WorkerStopping WorkerState = C.FEEDLANE_WORKER_STOPPING // was asked to end
 	WorkerFailed   WorkerState = C.FEEDLANE_WORKER_FAILED   // could not open its data set
@@ -79,17 +79,17 @@ type WorkerStats struct {
 	PID        int // 0: unknown
 	State      WorkerState
 	Generation int           // 0, +1 for each replacement
-	Tasks      uint64        // committed, failed or dropped
+	Tasks      uint64        // tasks committed, failed or dropped
 	Samples    uint64        // rows committed
 	Bytes      uint64        // tensor bytes committed
 	Errors     uint64        // tasks failed
-	Work       time.Duration // from receipt of a task to its commit or failure
-	Wait       time.Duration // asleep
-	StateSince time.Duration // since when it has been in this state: CLOCK_MONOTONIC
-	TaskSince  time.Duration // since when it has its present task in hand; 0: it has none
-	Epoch      int64         // of the task in hand, or -1
-	Batch      int64         // likewise
-	Row        int64         // its row in progress, or -1
+	Work       time.Duration // time from receipt of a task to its commit or failure
+	Wait       time.Duration // time asleep
+	StateSince time.Duration // when it entered this state: CLOCK_MONOTONIC
+	TaskSince  time.Duration // when it got its current task; 0: it has none
+	Epoch      int64         // epoch of the current task, or -1
+	Batch      int64         // batch of the current task, or -1
+	Row        int64         // row of this batch that is in progress, or -1
 }
 
 func newWorkerStats(c *C.feedlane_worker_stats) WorkerStats {
@@ -98,7 +98,7 @@ func newWorkerStats(c *C.feedlane_worker_stats) WorkerStats {
 		time.Duration(c.task_since_ns), int64(c.epoch), int64(c.batch), int64(c.row)}
 }
 
-// readStats reads counters by a function of a loader or a monitor.
+// readStats reads counters with a function of a loader or a monitor.
 func readStats(get func(*C.feedlane_stats) C.int32_t) (Stats, error) {
 	c := C.feedlane_stats{size: C.sizeof_feedlane_stats}
 	if status := get(&c); status != C.FEEDLANE_OK {
@@ -131,7 +131,7 @@ func (l *Loader) Stats() (Stats, error) {
 	return readStats(func(c *C.feedlane_stats) C.int32_t { return C.feedlane_loader_get_stats(l.c, c) })
 }
 
-// Workers returns the counters of all workers, by their ids.
+// Workers returns the counters of all workers, in order of their ids.
 func (l *Loader) Workers() ([]WorkerStats, error) {
 	if err := l.enter(); err != nil {
 		return nil, err
@@ -142,20 +142,20 @@ func (l *Loader) Workers() ([]WorkerStats, error) {
 	})
 }
 
-// An EventKind says what happened.
+// An EventKind is the kind of an Event.
 type EventKind int32
 
 const (
 	EventWarning           EventKind = C.FEEDLANE_EVENT_WARNING            // see What.Text
-	EventWorkerDied        EventKind = C.FEEDLANE_EVENT_WORKER_DIED        // What.Worker; What.Batch it worked on, or -1
-	EventWorkerStarted     EventKind = C.FEEDLANE_EVENT_WORKER_STARTED     // a replacement of a dead worker
-	EventWorkerWanted      EventKind = C.FEEDLANE_EVENT_WORKER_WANTED      // OpenWorker would return one
+	EventWorkerDied        EventKind = C.FEEDLANE_EVENT_WORKER_DIED        // What.Worker died; What.Batch: its batch, or -1
+	EventWorkerStarted     EventKind = C.FEEDLANE_EVENT_WORKER_STARTED     // a replacement of a dead worker was started
+	EventWorkerWanted      EventKind = C.FEEDLANE_EVENT_WORKER_WANTED      // a worker is missing, call OpenWorker
 	EventQuarantined       EventKind = C.FEEDLANE_EVENT_QUARANTINED        // What.Batch was given up
-	EventInvalid           EventKind = C.FEEDLANE_EVENT_INVALID            // What.Worker sent something invalid
-	EventSampleRetried     EventKind = C.FEEDLANE_EVENT_SAMPLE_RETRIED     // What.Found retries; What.Text is the failure
-	EventSampleSubstituted EventKind = C.FEEDLANE_EVENT_SAMPLE_SUBSTITUTED // What.Needed is the substitute
+	EventInvalid           EventKind = C.FEEDLANE_EVENT_INVALID            // What.Worker sent invalid data
+	EventSampleRetried     EventKind = C.FEEDLANE_EVENT_SAMPLE_RETRIED     // What.Found: retries; What.Text: the failure
+	EventSampleSubstituted EventKind = C.FEEDLANE_EVENT_SAMPLE_SUBSTITUTED // What.Needed: index of the substitute
 	EventSampleSkipped     EventKind = C.FEEDLANE_EVENT_SAMPLE_SKIPPED     // see EventSampleRetried
-	EventWorkerHung        EventKind = C.FEEDLANE_EVENT_WORKER_HUNG        // What.Worker, Batch and Sample
+	EventWorkerHung        EventKind = C.FEEDLANE_EVENT_WORKER_HUNG        // What.Worker, What.Batch and What.Sample
 	EventDeviceFailed      EventKind = C.FEEDLANE_EVENT_DEVICE_FAILED      // a stream failed
 	EventConsumerLeft      EventKind = C.FEEDLANE_EVENT_CONSUMER_LEFT      // a consumer has left or ended, see What.Text
 	EventConsumerLags      EventKind = C.FEEDLANE_EVENT_CONSUMER_LAGS      // the feeder waits for a consumer, see What.Text
@@ -167,10 +167,10 @@ type Event struct {
 	Kind EventKind
 	Time time.Duration // CLOCK_MONOTONIC
 	Lost uint64        // earlier events that were overwritten: the queue keeps the newest 4096
-	What Error         // who, where, and the description; Status is 0 where nothing failed
+	What Error         // worker, batch, sample and description; Status is 0 if nothing failed
 }
 
-// Event returns the oldest event that was not read yet. io.EOF: none.
+// Event returns the oldest event that was not read yet. io.EOF: there is none.
 func (l *Loader) Event() (Event, error) {
 	if err := l.enter(); err != nil {
 		return Event{}, err
@@ -192,7 +192,7 @@ func (l *Loader) Event() (Event, error) {
 	return Event{EventKind(c.kind), time.Duration(c.time_ns), uint64(c.lost), *what}, nil
 }
 
-// A Monitor looks at a loader in another process of the same user, without that process's help.
+// A Monitor reads a loader of another process of the same user. Reading does not involve that process.
 //
 // Thread safety: any goroutine.
 type Monitor struct {
@@ -201,10 +201,10 @@ type Monitor struct {
 	once  sync.Once
 }
 
-// OpenMonitor opens loader number nth, from 0, of a process. The loader's memory is kept until Close.
+// OpenMonitor opens loader number nth, from 0, of a process. The monitor keeps the loader's memory alive until Close.
 //   - io.EOF: the process has no such loader.
 //   - ErrPeerDead: there is no such process.
-//   - ErrOS: it belongs to another user, or a system call failed.
+//   - ErrOS: the process belongs to another user, or a system call failed.
 func OpenMonitor(pid, nth int) (*Monitor, error) {
 	var m memory
 	defer m.free()
@@ -234,7 +234,7 @@ func (m *Monitor) leave() {
 	}
 }
 
-// Close ends the monitor. Closing it again does nothing.
+// Close ends the monitor. Closing a monitor again has no effect.
 func (m *Monitor) Close() error {
 	if m.calls.close() {
 		m.leave()

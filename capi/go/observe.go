@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Why a run is as fast as it is: stamps, timings, the trace, distinct errors, what bounds the run, and a report of it.
+// The speed of a run: stamps, timings, the trace, distinct errors, the bottleneck, and a report.
 
 package feedlane
 
@@ -13,14 +13,14 @@ import (
 	"unsafe"
 )
 
-// Stamps say when each step of a batch happened: CLOCK_MONOTONIC. They never decrease. 0: it has not happened yet.
+// Stamps are the times of the steps of a batch: CLOCK_MONOTONIC. They never decrease. 0: the step has not happened yet.
 type Stamps struct {
-	Dispatched time.Duration // sent to its worker
-	Begun      time.Duration // the worker began it
-	Committed  time.Duration // the worker committed it
-	Swept      time.Duration // the trainer read its result
-	Yielded    time.Duration // the library's next yielded it
-	Exposed    time.Duration // not a time but a duration: how long the library's next waited for it; 0: it was there
+	Dispatched time.Duration // when the batch was sent to its worker
+	Begun      time.Duration // when the worker began it
+	Committed  time.Duration // when the worker committed it
+	Swept      time.Duration // when the trainer read the result
+	Yielded    time.Duration // when Next yielded it
+	Exposed    time.Duration // a duration: how long Next waited for the batch; 0: it was ready
 }
 
 func newStamps(dispatched, begun, committed, swept, yielded, exposed C.uint64_t) Stamps {
@@ -28,7 +28,7 @@ func newStamps(dispatched, begun, committed, swept, yielded, exposed C.uint64_t)
 		time.Duration(yielded), time.Duration(exposed)}
 }
 
-// Stamps returns when each step of the batch happened.
+// Stamps returns the times of the steps of the batch.
 func (b *Batch) Stamps() Stamps {
 	return newStamps(b.c.dispatched_ns, b.c.begun_ns, b.c.committed_ns, b.c.swept_ns, b.c.yielded_ns, b.c.exposed_ns)
 }
@@ -36,15 +36,15 @@ func (b *Batch) Stamps() Stamps {
 // HistogramBuckets is the number of buckets of a Histogram.
 const HistogramBuckets = C.FEEDLANE_HISTOGRAM_BUCKETS
 
-// A Histogram says how often which duration occurred. Bucket 0 counts durations of 0 ns, b those of 2^(b-1) to 2^b - 1 ns,
-// the last one all longer ones.
+// A Histogram counts durations. Bucket 0 counts durations of 0 ns, bucket b durations of 2^(b-1) to 2^b - 1 ns, the
+// last bucket all longer durations.
 type Histogram struct {
 	Count   uint64        // the sum of all buckets
-	Sum     time.Duration // of all durations
+	Sum     time.Duration // the sum of all durations
 	Buckets [HistogramBuckets]uint64
-	P50     time.Duration // one half of the durations lasted at most so long, to an eighth; 0: there are none
-	P90     time.Duration // 90 % of them
-	P99     time.Duration // 99 % of them
+	P50     time.Duration // the median, to within an eighth of the exact value; 0: there are no durations
+	P90     time.Duration // 90 % lasted no longer, to within an eighth
+	P99     time.Duration // 99 % lasted no longer, to within an eighth
 }
 
 func newHistogram(c *C.feedlane_histogram, at *C.feedlane_percentiles) Histogram {
@@ -56,14 +56,14 @@ func newHistogram(c *C.feedlane_histogram, at *C.feedlane_percentiles) Histogram
 	return h
 }
 
-// Timings say how long the steps of batches took, over the loader's life.
+// Timings are the durations of the steps of batches, over the loader's life.
 type Timings struct {
-	Exposed Histogram // how long the library's next waited for the batch; without the first batches of epochs
-	Start   Histogram // the same for the first batch of each epoch
-	Queue   Histogram // from its dispatch until the worker began it
-	Work    Histogram // from there until the worker committed it
-	Ready   Histogram // from there until it was yielded
-	Hold    Histogram // from there until its slot was free; counted when the slot is used again, or the epoch ends
+	Exposed Histogram // how long Next waited for the batch; without the first batch of each epoch
+	Start   Histogram // as Exposed, for the first batch of each epoch
+	Queue   Histogram // from the batch's dispatch to a worker until the worker began it
+	Work    Histogram // from then until the worker committed it
+	Ready   Histogram // from then until Next yielded it
+	Hold    Histogram // from then until the slot was free; counted when the slot is reused or the epoch ends
 }
 
 func newTimings(c *C.feedlane_timings) Timings {
@@ -75,17 +75,17 @@ func newTimings(c *C.feedlane_timings) Timings {
 // A BatchRecord is one batch of the trace.
 type BatchRecord struct {
 	Stamps
-	Sequence uint64 // its number in the trace, from 1
+	Sequence uint64 // number of the record in the trace, from 1
 	Task     uint64 // unique in the loader, also among attempts
 	Epoch    int64
 	Batch    int64
 	Worker   int // -1: made inline
 	Attempt  int // from 0
 	Slot     int
-	Status   Status // OK, or the error that Next returned for it
+	Status   Status // OK, or the error that Next returned for the batch
 	Rows     uint64
 	Bytes    uint64
-	Released time.Duration // its slot became free
+	Released time.Duration // when the slot became free
 }
 
 func newBatchRecord(c *C.feedlane_batch_record) BatchRecord {
@@ -96,27 +96,27 @@ func newBatchRecord(c *C.feedlane_batch_record) BatchRecord {
 	}
 }
 
-// LoaderInfo says what a loader is, and where its epoch is.
+// LoaderInfo has facts about a loader, and its position in the epoch.
 type LoaderInfo struct {
 	Pid            int
-	Created        time.Duration // when the loader was created: CLOCK_MONOTONIC, as the other times
+	Created        time.Duration // when the loader was created: CLOCK_MONOTONIC, as all times here
 	Start          Start
 	Workers        int           // 0: inline
-	PrefetchFactor int           // batches in flight per worker, at the moment
+	PrefetchFactor int           // current number of batches in flight per worker
 	Held           int           // Config.Held
-	BatchSize      int64         // rows of a batch at most
+	BatchSize      int64         // maximum number of rows in a batch
 	TaskTimeout    time.Duration // 0: none
 	Iterable       bool
-	InEpoch        bool          // an epoch has begun, and Next has not returned io.EOF since
+	InEpoch        bool          // Begin was called, and since then Next has not returned io.EOF, nor was Stop called
 	Epoch          int64         // the newest epoch; -1: none has begun
-	Batch          int64         // the number of the batch after the newest one yielded
+	Batch          int64         // number of the batch after the newest one yielded
 	Batches        int64         // batches in the epoch; -1: unknown
-	Begun          time.Duration // when the epoch began; 0: none has
-	Yielded        time.Duration // when the newest batch was yielded; 0: none was
-	WaitingSince   time.Duration // since when the library's next has waited for the next batch; 0: it does not wait now
+	Begun          time.Duration // when the epoch began; 0: none has begun
+	Yielded        time.Duration // when the newest batch was yielded; 0: none was yielded
+	WaitingSince   time.Duration // when the current wait for a batch began; 0: not waiting now
 	Trace          int           // records that the trace keeps; 0: off
 	Name           string        // Config.Name, or empty
-	Version        string        // of the trainer's library
+	Version        string        // version of the trainer's library
 }
 
 func newLoaderInfo(c *C.feedlane_loader_info) LoaderInfo {
@@ -128,35 +128,35 @@ func newLoaderInfo(c *C.feedlane_loader_info) LoaderInfo {
 	}
 }
 
-// A Bound says what bounds a run.
+// A Bound is the bottleneck of a run.
 type Bound int32
 
 const (
-	BoundNothing  Bound = C.FEEDLANE_BOUND_NOTHING  // no epoch is in progress, or too little has happened to tell
-	BoundTrainer  Bound = C.FEEDLANE_BOUND_TRAINER  // batches were there when the trainer wanted them
-	BoundData     Bound = C.FEEDLANE_BOUND_DATA     // workers were busy, and the trainer waited
+	BoundNothing  Bound = C.FEEDLANE_BOUND_NOTHING  // unknown: no epoch is in progress, or too little has happened
+	BoundTrainer  Bound = C.FEEDLANE_BOUND_TRAINER  // the trainer: batches were ready when it requested them
+	BoundData     Bound = C.FEEDLANE_BOUND_DATA     // the data set: workers were busy, and the trainer waited
 	BoundWorker   Bound = C.FEEDLANE_BOUND_WORKER   // one worker, which is slow, stopped or stuck
-	BoundSlots    Bound = C.FEEDLANE_BOUND_SLOTS    // the trainer holds the slots that workers would need
-	BoundStarting Bound = C.FEEDLANE_BOUND_STARTING // workers start, or open their data sets
-	// Processes could run and did not, or workers idled while the trainer waited.
+	BoundSlots    Bound = C.FEEDLANE_BOUND_SLOTS    // memory: the trainer holds the slots that workers would need
+	BoundStarting Bound = C.FEEDLANE_BOUND_STARTING // start: workers are starting or opening their data sets
+	// Processors: processes that were ready to run did not run, or workers idled while the trainer waited.
 	BoundProcessors Bound = C.FEEDLANE_BOUND_PROCESSORS
 )
 
-// A Diagnosis says what bounded a run for some time, and why.
+// A Diagnosis is the bottleneck of a run in an interval, with figures.
 type Diagnosis struct {
 	Bound    Bound
-	Worker   int           // BoundWorker: which one; otherwise -1
-	Interval time.Duration // how long the time was; the following fields are of it
-	Batches  uint64        // yielded
-	Samples  uint64        // rows
-	Bytes    uint64        // of tensors
-	Exposed  time.Duration // how long the library's next waited
-	Start    time.Duration // of that, for the first batch of an epoch
-	Busy     time.Duration // how long workers had a task in hand, in all
-	Ready    uint64        // batches that were there when asked for
-	Asked    uint64        // of how many
-	Text     string        // what bounds the run, one or two sentences
-	Advice   string        // what to change, or empty
+	Worker   int           // BoundWorker: the worker's id; otherwise -1
+	Interval time.Duration // length of the interval, to which the fields that follow refer
+	Batches  uint64        // batches yielded
+	Samples  uint64        // rows yielded
+	Bytes    uint64        // tensor bytes yielded
+	Exposed  time.Duration // time that Next waited
+	Start    time.Duration // part of Exposed that was spent waiting for the first batch of an epoch
+	Busy     time.Duration // time with a task in hand, summed over all workers
+	Ready    uint64        // batches that were ready when requested, without the first batch of each epoch
+	Asked    uint64        // all batches requested, without the first batch of each epoch
+	Text     string        // the bottleneck in one or two sentences
+	Advice   string        // suggested change, or empty
 }
 
 func newDiagnosis(c *C.feedlane_diagnosis) Diagnosis {
@@ -216,7 +216,7 @@ func readTrace(room C.uint64_t, get func(*C.feedlane_batch_record, C.uint64_t, *
 	return list, nil
 }
 
-// Timings returns how long the steps of batches took: of those that one worker made, or with -1 of all.
+// Timings returns the durations of the steps of the batches that one worker made or, with -1, of all batches.
 //   - io.EOF: there are fewer workers.
 func (l *Loader) Timings(worker int) (Timings, error) {
 	if err := l.enter(); err != nil {
@@ -228,8 +228,8 @@ func (l *Loader) Timings(worker int) (Timings, error) {
 	})
 }
 
-// Trace returns the records with a sequence of at least from, oldest first. The trace keeps the newest ones; a batch's record
-// is written when its memory is used again, or the epoch ends.
+// Trace returns the records whose sequence is at least from, oldest first. The trace keeps the newest records. A record
+// is written when the batch's slot is reused or the epoch ends.
 //   - ErrState: Config.Trace is 0.
 func (l *Loader) Trace(from uint64) ([]BatchRecord, error) {
 	if err := l.enter(); err != nil {
@@ -245,7 +245,7 @@ func (l *Loader) Trace(from uint64) ([]BatchRecord, error) {
 	})
 }
 
-// Info returns what the loader is, and where its epoch is.
+// Info returns facts about the loader, and its position in the epoch.
 func (l *Loader) Info() (LoaderInfo, error) {
 	if err := l.enter(); err != nil {
 		return LoaderInfo{}, err
@@ -254,7 +254,7 @@ func (l *Loader) Info() (LoaderInfo, error) {
 	return readInfo(func(c *C.feedlane_loader_info) C.int32_t { return C.feedlane_loader_get_info(l.c, c) })
 }
 
-// Diagnose returns what bounded the present epoch since it began, or the newest one.
+// Diagnose finds the bottleneck of the current epoch since its beginning, or of the newest epoch.
 func (l *Loader) Diagnose() (Diagnosis, error) {
 	if err := l.enter(); err != nil {
 		return Diagnosis{}, err
@@ -263,8 +263,8 @@ func (l *Loader) Diagnose() (Diagnosis, error) {
 	return readDiagnosis(func(c *C.feedlane_diagnosis) C.int32_t { return C.feedlane_loader_diagnose(l.c, c) })
 }
 
-// Report returns a short text for people about the present epoch, or the newest one: rates, each worker, what bounded it,
-// what to change, and the errors that occurred. Its form may change; Diagnose is for programs.
+// Report returns a short report for people about the current or newest epoch: rates, each worker, the bottleneck,
+// advice, and the errors that occurred. The format may change; programs use Diagnose.
 func (l *Loader) Report() (string, error) {
 	if err := l.enter(); err != nil {
 		return "", err
@@ -309,7 +309,7 @@ func (m *Monitor) Info() (LoaderInfo, error) {
 	return readInfo(func(c *C.feedlane_loader_info) C.int32_t { return C.feedlane_monitor_get_info(m.c, c) })
 }
 
-// Diagnose returns what bounded the loader in that process since the last call; the first call: since OpenMonitor.
+// Diagnose finds the bottleneck of the loader in that process since the last call; the first call: since OpenMonitor.
 func (m *Monitor) Diagnose() (Diagnosis, error) {
 	defer m.leave()
 	if !m.calls.enter() {

@@ -12,12 +12,12 @@ import (
 	"unsafe"
 )
 
-// A Sampler yields the indices of an epoch, in order. Loaders copy it; the collector frees it.
+// A Sampler yields the indices of an epoch, in order. Loaders copy its definition; the garbage collector frees it.
 //
 // Thread safety: one goroutine at a time.
 type Sampler struct{ c *C.feedlane_sampler }
 
-// A Shuffle is the way in which a sampler shuffles.
+// A Shuffle is a method of shuffling.
 type Shuffle int32
 
 const (
@@ -26,7 +26,7 @@ const (
 	ShuffleTorchLoader Shuffle = C.FEEDLANE_SHUFFLE_TORCH_LOADER // as torch's DataLoader(shuffle=True) after manual_seed
 )
 
-// newSampler calls create with memory that lives until it returns.
+// newSampler calls create with memory that is freed when create has returned.
 func newSampler(create func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t) (*Sampler, error) {
 	var m memory
 	defer m.free()
@@ -46,17 +46,17 @@ func Sequential(length int64) (*Sampler, error) {
 	})
 }
 
-// RandomConfig describes a sampler of Random.
+// RandomConfig is the configuration of Random.
 type RandomConfig struct {
 	Length      int64  // size of the data set, > 0; with ShuffleFeistel up to 2^62
 	Seed        uint64 // epoch e is shuffled with Seed + e
 	NumSamples  int64  // indices in an epoch; 0: Length
-	Replacement bool   // draws each index from all of them, with repetitions
+	Replacement bool   // draws every index from the full range, with repetitions
 	Shuffle     Shuffle
 }
 
-// Random yields a permutation of [0, Length), or draws with replacement, different in each epoch: by default exactly as
-// torch's RandomSampler on CPU.
+// Random yields a permutation of [0, Length), or draws with replacement; the order differs in each epoch. By default
+// the indices are exactly those of torch's RandomSampler on CPU.
 func Random(config RandomConfig) (*Sampler, error) {
 	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
 		c := (*C.feedlane_random_config)(m.allocate(1, C.sizeof_feedlane_random_config))
@@ -70,11 +70,11 @@ func Random(config RandomConfig) (*Sampler, error) {
 	})
 }
 
-// Subset yields the given indices, shuffled in each epoch as torch's SubsetRandomSampler with a generator seeded with
-// seed + epoch.
+// Subset yields the given indices. Each epoch shuffles them as torch's SubsetRandomSampler does with a generator seeded
+// with seed + epoch.
 func Subset(indices []int64, seed uint64) (*Sampler, error) { return subset(indices, false, seed) }
 
-// InOrder yields the given indices as they are.
+// InOrder yields the given indices in the given order.
 func InOrder(indices []int64) (*Sampler, error) { return subset(indices, true, 0) }
 
 func subset(indices []int64, inOrder bool, seed uint64) (*Sampler, error) {
@@ -87,15 +87,15 @@ func subset(indices []int64, inOrder bool, seed uint64) (*Sampler, error) {
 	})
 }
 
-// WeightedConfig describes a sampler of Weighted.
+// WeightedConfig is the configuration of Weighted.
 type WeightedConfig struct {
 	NumSamples         int64  // indices in an epoch; 0: the number of weights
 	Seed               uint64 // epoch e is drawn with Seed + e
-	WithoutReplacement bool   // each index at most once
+	WithoutReplacement bool   // yields each index at most once
 }
 
-// Weighted yields indices of weights with probabilities in proportion to them. They are finite and not negative, and at
-// least one is positive.
+// Weighted yields indices of weights, with probabilities in proportion to the weights. Weights are finite and not
+// negative, and at least one is positive.
 func Weighted(weights []float64, config WeightedConfig) (*Sampler, error) {
 	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
 		c := (*C.feedlane_weighted_config)(m.allocate(1, C.sizeof_feedlane_weighted_config))
@@ -111,7 +111,7 @@ func Weighted(weights []float64, config WeightedConfig) (*Sampler, error) {
 	})
 }
 
-// BatchSampler yields batches of batchSize indices of a copy of inner. With one, Config.BatchSize is 0.
+// BatchSampler yields batches of batchSize indices of a copy of inner. Config.BatchSize must be 0 then.
 func BatchSampler(inner *Sampler, batchSize int, dropLast bool) (*Sampler, error) {
 	if inner == nil {
 		return nil, refuse(ErrArgument, "inner is nil")
@@ -122,19 +122,19 @@ func BatchSampler(inner *Sampler, batchSize int, dropLast bool) (*Sampler, error
 	})
 }
 
-// DistributedConfig describes a sampler of Distributed.
+// DistributedConfig is the configuration of Distributed.
 type DistributedConfig struct {
 	Length    int64  // size of the data set
-	World     int    // number of ranks; 0: World and Rank come from the launcher's environment, see DetectRank
+	World     int    // number of ranks; 0: DetectRank finds World and Rank
 	Rank      int    // 0 .. World - 1
-	Seed      uint64 // epoch e is shuffled with Seed + e; the same in every rank
+	Seed      uint64 // epoch e is shuffled with Seed + e; must be equal in all ranks
 	NoShuffle bool   // the data set's own order
-	DropLast  bool   // so that all ranks get the same number of indices: cuts the list, otherwise repeats its start
+	DropLast  bool   // cuts the list, otherwise repeats its start, so that all ranks get the same number of indices
 	Shuffle   Shuffle
 }
 
-// Distributed yields every World-th index, from the Rank-th on, of an order that all ranks share: exactly torch's
-// DistributedSampler after set_epoch.
+// Distributed yields every World-th index, starting with the Rank-th, of an order that all ranks share. The order is
+// exactly that of torch's DistributedSampler after set_epoch.
 func Distributed(config DistributedConfig) (*Sampler, error) {
 	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
 		c := (*C.feedlane_distributed_config)(m.allocate(1, C.sizeof_feedlane_distributed_config))
@@ -150,22 +150,22 @@ func Distributed(config DistributedConfig) (*Sampler, error) {
 	})
 }
 
-// TokensConfig describes a sampler of Tokens.
+// TokensConfig is the configuration of Tokens.
 type TokensConfig struct {
-	MaxTokens int64  // tokens in a batch, at most
-	MaxRows   int    // samples in a batch, at most
-	Seed      uint64 // epoch e is shuffled with Seed + e; the same in every rank
-	Window    int64  // shuffled samples that are sorted by length together; 0: 8192; 1: none are sorted
-	Padded    bool   // counts rows * the longest length, otherwise the sum of the lengths
-	NoShuffle bool   // the data set's own order, except within windows
-	DropLast  bool   // so that all ranks get the same number of batches: omits some, otherwise splits some
-	DropLong  bool   // omits samples with more than MaxTokens, otherwise refuses them
-	World     int    // number of ranks; 0: World and Rank come from the launcher's environment, see DetectRank
+	MaxTokens int64  // maximum number of tokens in a batch
+	MaxRows   int    // maximum number of samples in a batch
+	Seed      uint64 // epoch e is shuffled with Seed + e; must be equal in all ranks
+	Window    int64  // number of shuffled samples that are sorted by length together; 0: 8192; 1: no sorting
+	Padded    bool   // tokens are counted as rows * the longest length, otherwise as the sum of the lengths
+	NoShuffle bool   // windows follow the data set's own order, and batches are not shuffled
+	DropLast  bool   // omits batches, otherwise splits batches, so that all ranks get the same number of batches
+	DropLong  bool   // omits samples with more than MaxTokens tokens, otherwise refuses them
+	World     int    // number of ranks; 0: DetectRank finds World and Rank
 	Rank      int    // 0 .. World - 1
 }
 
-// Tokens yields batches of samples within a budget of tokens; lengths has the number of tokens of each sample. With one,
-// Config.BatchSize is 0.
+// Tokens yields batches of samples whose lengths together stay within a budget of tokens. lengths has the number of
+// tokens of each sample. Config.BatchSize must be 0 then.
 func Tokens(lengths []int64, config TokensConfig) (*Sampler, error) {
 	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
 		c := (*C.feedlane_tokens_config)(m.allocate(1, C.sizeof_feedlane_tokens_config))
@@ -188,20 +188,20 @@ func Tokens(lengths []int64, config TokensConfig) (*Sampler, error) {
 	})
 }
 
-// MixtureConfig describes a sampler of Mixture.
+// MixtureConfig is the configuration of Mixture.
 type MixtureConfig struct {
-	NumSamples int64   // indices in an epoch, of all ranks together; 0: the samples of all sources together
-	Seed       uint64  // the same in every rank
-	Window     int64   // samples of the stream that are shuffled together; 0: 1024; 1: none
-	From       []int64 // the sample of the stream at which each stage begins: 0, and ascending; nil: one stage
-	NoShuffle  bool    // each source in its own order
-	DropLast   bool    // so that all ranks get the same number of indices: cuts the epoch, otherwise repeats its start
-	World      int     // number of ranks; 0: World and Rank come from the launcher's environment, see DetectRank
+	NumSamples int64   // indices in an epoch over all ranks; 0: the number of samples in all sources
+	Seed       uint64  // must be equal in all ranks
+	Window     int64   // number of samples of the stream that are shuffled together; 0: 1024; 1: no shuffling
+	From       []int64 // sample of the stream at which each stage begins: 0 first, then ascending; nil: one stage
+	NoShuffle  bool    // each source's samples come in their own order
+	DropLast   bool    // cuts the epoch, otherwise repeats its start, so that all ranks get the same number of indices
+	World      int     // number of ranks; 0: DetectRank finds World and Rank
 	Rank       int     // 0 .. World - 1
 }
 
-// Mixture yields indices of sources in proportion to weights. Source i has the lengths[i] indices behind those of source i - 1.
-// weights has as many numbers as lengths for each stage.
+// Mixture mixes sources in proportion to weights. Source i has lengths[i] indices, which follow those of source i - 1.
+// weights has one row of len(lengths) numbers per stage.
 func Mixture(lengths []int64, weights []float64, config MixtureConfig) (*Sampler, error) {
 	stages := len(config.From)
 	if stages == 0 {
@@ -231,15 +231,16 @@ func Mixture(lengths []int64, weights []float64, config MixtureConfig) (*Sampler
 	})
 }
 
-// A Rank is the place of this process among those of a training run.
+// A Rank is the rank of this process in a training run.
 type Rank struct {
 	Rank    int    // 0 .. World - 1
 	World   int    // at least 1
-	Source  string // "torchrun", "slurm" and so on; "none": 0 of 1
+	Source  string // "torchrun", "slurm" and so on; "none": rank 0 of 1
 	Warning string // names another source that disagrees; empty if there is none
 }
 
-// DetectRank finds the rank of this process by the variables of torchrun, Open MPI, MVAPICH, PMI, Flux or Slurm.
+// DetectRank finds the rank of this process in the environment variables of torchrun, Open MPI, MVAPICH, PMI, Flux or
+// Slurm.
 func DetectRank() (Rank, error) {
 	var m memory
 	defer m.free()
@@ -251,13 +252,14 @@ func DetectRank() (Rank, error) {
 	return Rank{int(c.rank), int(c.world), C.GoString(&c.source[0]), C.GoString(&c.warning[0])}, nil
 }
 
-// Restart starts an epoch (>= 0) from its beginning. Loaders do that with their own copy.
+// Restart starts an epoch (>= 0) from its beginning. Loaders restart their own copies.
 func (s *Sampler) Restart(epoch int64) error {
 	defer runtime.KeepAlive(s)
 	return check(func(err *C.feedlane_error) C.int32_t { return C.feedlane_sampler_restart(s.c, C.int64_t(epoch), err) })
 }
 
-// Next writes up to len(to) indices and returns how many: 0 at the end of the epoch. A batch sampler writes one batch.
+// Next writes up to len(to) indices and returns their number; 0 at the end of the epoch. A batch sampler writes one
+// batch.
 func (s *Sampler) Next(to []int64) (int, error) {
 	defer runtime.KeepAlive(s)
 	if len(to) == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One loader, many trainers: a feeder's places for consumers and its loop, and the loaders of consumers.
+// One loader, many trainers: a feeder's places for consumers and its loop, and consumers' loaders.
 
 package feedlane
 
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A Share says who gets which batch of a loader with consumers in other processes.
+// A Share is the way in which the batches of a loader are divided among consumers in other processes.
 type Share int32
 
 const (
@@ -23,19 +23,19 @@ const (
 	ShareDeal  Share = C.FEEDLANE_SHARE_DEAL  // batch k goes to consumer k mod Config.Consumers
 )
 
-// A Lag says what the feeder does when it has no free slot because a consumer has not released its batches.
+// A Lag is how the feeder acts when it has no free slot because a consumer has not released its batches.
 type Lag int32
 
 const (
-	LagBlock   Lag = C.FEEDLANE_LAG_BLOCK   // waits for it
-	LagEvict   Lag = C.FEEDLANE_LAG_EVICT   // waits for EvictAfter without progress of the consumer, then ends its place
-	LagObserve Lag = C.FEEDLANE_LAG_OBSERVE // takes back what the consumer has not taken: it misses those batches. Not with ShareDeal
+	LagBlock   Lag = C.FEEDLANE_LAG_BLOCK   // waits for the consumer
+	LagEvict   Lag = C.FEEDLANE_LAG_EVICT   // evicts a consumer that took and returned no batch for EvictAfter
+	LagObserve Lag = C.FEEDLANE_LAG_OBSERVE // revokes batches not taken yet, so the consumer skips them; not with ShareDeal
 )
 
-// AnyPlace is a place that has no consumer.
+// AnyPlace stands for any free place.
 const AnyPlace = -1
 
-// ConsumerConfig is what a consumer's place is like. Zero is the default of every field.
+// ConsumerConfig configures a consumer's place. Zero is the default of every field.
 type ConsumerConfig struct {
 	Lag        Lag
 	EvictAfter time.Duration // with LagEvict; 0: 60 s
@@ -50,13 +50,13 @@ func (c *ConsumerConfig) create(id int, m *memory) *C.feedlane_consumer_config {
 	return to
 }
 
-// OpenConsumer opens a place of a loader with Config.Share for one consumer. It returns the place's number and a socket
-// to pass to that process, which calls Join with it; close it then. From here on batches are kept for the place. id is
-// AnyPlace, or, with ShareDeal, the rank. With ShareDeal a place whose consumer has ended is opened again by the same
-// call.
+// OpenConsumer opens a place of a loader with Config.Share for one consumer. It returns the place's number and a
+// socket, which the caller passes to that process and closes. The process calls Join with it. From now on batches are
+// kept for the place. id is AnyPlace or the place, with ShareDeal the rank. With ShareDeal, call this again to replace
+// a consumer that has ended.
 //   - ErrState: the loader is not shared.
 //   - ErrLimit: all places have a consumer.
-//   - ErrArgument: id is out of range, or has a consumer.
+//   - ErrArgument: id is out of range, or this place has a consumer.
 func (l *Loader) OpenConsumer(id int, config ConsumerConfig) (int, *os.File, error) {
 	if err := l.enterOne(); err != nil {
 		return 0, nil, err
@@ -73,14 +73,16 @@ func (l *Loader) OpenConsumer(id int, config ConsumerConfig) (int, *os.File, err
 	return int(place), os.NewFile(uintptr(fd), "feedlane consumer"), nil
 }
 
-// Serve is the feeder's loop: it delivers batches to the consumers, takes them back, admits consumers and observes their
-// ends, until the epoch is over. Before the first epoch: until Config.Consumers have joined, for those that join by a path
-// and are to miss no batch. After an epoch: until all have left. The goroutine sleeps on Go's poller.
-//   - ErrPeerDead: there is no consumer, or, with ShareDeal, a place has none: see OpenConsumer.
-//   - ErrHung: every slot is held by consumers that were evicted.
+// Serve is the feeder's loop: it delivers batches to the consumers, receives released slots, admits consumers and
+// detects their ends, until the epoch is over. Before the first epoch it returns when Config.Consumers consumers have
+// joined; call it then if consumers join by a path and none may miss a batch. After an epoch it returns when all
+// consumers have left. The goroutine sleeps on Go's poller.
+//   - ErrPeerDead: there is no consumer. With ShareDeal also if a place has none and the batches kept for it prevent
+//     progress: see OpenConsumer.
+//   - ErrHung: consumers that were evicted or have left hold every slot.
 //   - ErrInterrupted: see Interrupt.
-//   - ctx.Err(): the context ended. Nothing is lost: call again with another.
-//   - Other errors of Next that are not of one batch; those go to the consumers.
+//   - ctx.Err(): the context ended. No batch is lost: call again with another context.
+//   - Other errors of Next, except errors of one batch, which go to the consumers.
 func (l *Loader) Serve(ctx context.Context) error {
 	if err := l.enterOne(); err != nil {
 		return err
@@ -104,17 +106,17 @@ func (l *Loader) Serve(ctx context.Context) error {
 	}
 }
 
-// Join returns the loader of a consumer, by the socket of its feeder's OpenConsumer, which it closes in every case. A place
-// takes one consumer. Begin, Next, Batches, Poll, Stop, State and Close are those of any loader; what concerns workers
-// is the feeder's.
+// Join returns the loader of a consumer. socket is the one of the feeder's OpenConsumer; Join closes it in every case.
+// A place takes one consumer. Begin, Next, Batches, Poll, Stop, State and Close work as on any loader. Only the feeder
+// has workers and their functions.
 //
-// The tensors are memory that this process cannot write: a write to a slice of View is a segmentation fault. timeout 0:
-// 60 s.
-//   - ErrPeerDead: the feeder has ended. ErrTimeout: it did not answer.
-//   - ErrCorrupt, ErrABI: the socket leads to no feeder, or to another version's.
+// The tensors are read-only memory: a write to a slice of View is a segmentation fault. timeout 0: 60 s.
+//   - ErrPeerDead: the feeder has ended.
+//   - ErrTimeout: the feeder did not answer in time.
+//   - ErrCorrupt, ErrABI: the socket is not connected to a feeder, or the feeder's library is of another version.
 //
-// Next returns ErrPeerDead after the feeder's end, ErrHung after this consumer was evicted, ErrState if the feeder is in
-// a later epoch or has stopped this one.
+// Next returns ErrPeerDead after the feeder's end, ErrHung after this consumer was evicted, and ErrState if the feeder
+// is in a later epoch or has stopped this one.
 func Join(socket *os.File, timeout time.Duration) (*Loader, error) {
 	defer socket.Close()
 	fd := C.feedlane_go_duplicate(C.int(socket.Fd()))
@@ -123,8 +125,9 @@ func Join(socket *os.File, timeout time.Duration) (*Loader, error) {
 	})
 }
 
-// JoinPath is Join at the feeder's Config.SharePath. The feeder opens a place, as OpenConsumer does, when it serves next.
-//   - ErrPeerDead: no feeder listens there.
+// JoinPath joins a feeder at its Config.SharePath. The feeder opens a place, as OpenConsumer does, at its next Serve or
+// Poll.
+//   - ErrPeerDead: no feeder listens at this path.
 //   - ErrLimit, ErrArgument: see OpenConsumer.
 func JoinPath(path string, id int, config ConsumerConfig, timeout time.Duration) (*Loader, error) {
 	return join(timeout, func(wait C.int64_t, out **C.feedlane_loader, err *C.feedlane_error, m *memory) C.int32_t {
@@ -154,9 +157,9 @@ func join(timeout time.Duration,
 	return l, err
 }
 
-// NextEpoch returns the smallest epoch that Begin accepts on this consumer: the one that the feeder was in when it joined,
-// or the one after the last that it has begun.
-//   - ErrState: the loader is not a consumer's.
+// NextEpoch returns the smallest epoch that Begin accepts on this consumer. Before the first Begin this is the feeder's
+// epoch at the time of the join, afterwards one more than the last epoch begun here.
+//   - ErrState: the loader is not a consumer.
 func (l *Loader) NextEpoch() (int64, error) {
 	if err := l.enterOne(); err != nil {
 		return 0, err
@@ -167,30 +170,30 @@ func (l *Loader) NextEpoch() (int64, error) {
 	return int64(epoch), asError(status)
 }
 
-// A ConsumerState says where a consumer is.
+// A ConsumerState is the state of a consumer.
 type ConsumerState int32
 
 const (
-	ConsumerNone     ConsumerState = C.FEEDLANE_CONSUMER_NONE     // ShareDeal: the place has none; its batches wait for a replacement
-	ConsumerOffered  ConsumerState = C.FEEDLANE_CONSUMER_OFFERED  // opened, not joined
+	ConsumerNone     ConsumerState = C.FEEDLANE_CONSUMER_NONE     // ShareDeal: no consumer; batches are kept for the next one
+	ConsumerOffered  ConsumerState = C.FEEDLANE_CONSUMER_OFFERED  // the place was opened, but nobody has joined yet
 	ConsumerAttached ConsumerState = C.FEEDLANE_CONSUMER_ATTACHED // has joined
-	ConsumerEvicted  ConsumerState = C.FEEDLANE_CONSUMER_EVICTED  // was evicted, and still holds batches
-	ConsumerLeft     ConsumerState = C.FEEDLANE_CONSUMER_LEFT     // has left, and still holds batches
+	ConsumerEvicted  ConsumerState = C.FEEDLANE_CONSUMER_EVICTED  // was evicted, but still holds batches
+	ConsumerLeft     ConsumerState = C.FEEDLANE_CONSUMER_LEFT     // has left, but still holds batches
 )
 
-// ConsumerStats are a consumer as its feeder sees it.
+// ConsumerStats describe a consumer, as its feeder sees it.
 type ConsumerStats struct {
 	ID        int // the place
 	State     ConsumerState
-	PID       int // 0: unknown, or it has not joined
+	PID       int // 0: unknown, or the consumer has not joined
 	Lag       Lag
-	Delivered uint64 // batches
-	TakenBack uint64 // batches that it had not taken when the feeder needed their slots
-	Waiting   uint64 // batches delivered and not taken
-	Held      uint64 // batches taken and not returned
+	Delivered uint64 // batches delivered
+	TakenBack uint64 // batches revoked before the consumer took them, or not delivered because its ring was full
+	Waiting   uint64 // batches delivered but not yet taken
+	Held      uint64 // batches taken but not yet returned
 }
 
-// Consumers returns the consumers of this feeder, those included that have ended and still hold batches.
+// Consumers returns the consumers of this feeder, including the ones that have ended and still hold batches.
 func (l *Loader) Consumers() ([]ConsumerStats, error) {
 	if err := l.enterOne(); err != nil {
 		return nil, err
@@ -211,5 +214,5 @@ func (l *Loader) Consumers() ([]ConsumerStats, error) {
 	}
 }
 
-// Missed returns how many batches just before this one the feeder took back, see LagObserve.
+// Missed returns the number of batches just before this one that the feeder revoked, see LagObserve.
 func (b *Batch) Missed() uint64 { return uint64(b.c.missed) }

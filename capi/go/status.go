@@ -18,38 +18,39 @@ import (
 	"unsafe"
 )
 
-// A Status is an outcome of the library other than success. Each is an error by itself, to compare with by errors.Is:
+// A Status is an outcome of the library other than success. Each Status is an error, for comparison by errors.Is:
 //
 //	if errors.Is(err, feedlane.ErrSample) { ... }
 type Status int32
 
-// The statuses that this package returns. The end of an epoch is io.EOF, and a context that ends a wait is its Err().
+// The statuses that this package returns. The end of an epoch is io.EOF. If a context ends a wait, the error is its
+// Err().
 const (
 	ErrTimeout     Status = C.FEEDLANE_TIMEOUT       // nothing came in time
 	ErrInterrupted Status = C.FEEDLANE_INTERRUPTED   // Loader.Interrupt
 	ErrSlotsHeld   Status = C.FEEDLANE_SLOTS_HELD    // every slot is held: release a batch
 	ErrAbandoned   Status = C.FEEDLANE_ABANDONED     // the trainer has given up this task: drop it
-	ErrArgument    Status = C.FEEDLANE_E_ARGUMENT    // an argument is out of its domain
-	ErrState       Status = C.FEEDLANE_E_STATE       // not possible in this state, as after Close
-	ErrBusy        Status = C.FEEDLANE_E_BUSY        // another goroutine is in a call that allows one at once
+	ErrArgument    Status = C.FEEDLANE_E_ARGUMENT    // an argument is out of its range
+	ErrState       Status = C.FEEDLANE_E_STATE       // not possible in this state, for example after Close
+	ErrBusy        Status = C.FEEDLANE_E_BUSY        // another goroutine is in a call that only one may make at a time
 	ErrForked      Status = C.FEEDLANE_E_FORKED      // the handle belongs to the parent process
-	ErrStale       Status = C.FEEDLANE_E_STALE       // the batch or task was released before
+	ErrStale       Status = C.FEEDLANE_E_STALE       // the batch or task was already released
 	ErrMemory      Status = C.FEEDLANE_E_MEMORY      // too little memory
 	ErrLimit       Status = C.FEEDLANE_E_LIMIT       // a limit of the system or of the configuration
 	ErrOS          Status = C.FEEDLANE_E_OS          // a system call failed
 	ErrABI         Status = C.FEEDLANE_E_ABI         // versions or layouts differ
-	ErrCorrupt     Status = C.FEEDLANE_E_CORRUPT     // the peer's memory or message does not hold together
-	ErrPeerDead    Status = C.FEEDLANE_E_PEER_DEAD   // the peer has died or was never there
+	ErrCorrupt     Status = C.FEEDLANE_E_CORRUPT     // the peer's memory or message is invalid
+	ErrPeerDead    Status = C.FEEDLANE_E_PEER_DEAD   // the peer has died or never existed
 	ErrSample      Status = C.FEEDLANE_E_SAMPLE      // the data set failed for a sample
 	ErrInit        Status = C.FEEDLANE_E_INIT        // a worker could not set up its data set
-	ErrHung        Status = C.FEEDLANE_E_HUNG        // a worker passed its deadline
+	ErrHung        Status = C.FEEDLANE_E_HUNG        // a worker exceeded its deadline
 	ErrQuarantined Status = C.FEEDLANE_E_QUARANTINED // this batch has killed its worker too often
 	ErrRestarts    Status = C.FEEDLANE_E_RESTARTS    // workers die more often than MaxRestarts allows
 	ErrDevice      Status = C.FEEDLANE_E_DEVICE      // the accelerator's driver failed
 	ErrUnsupported Status = C.FEEDLANE_E_UNSUPPORTED // not in this build, or not on this system
 )
 
-// Outcomes that become nil, io.EOF or another call.
+// Outcomes that are returned as nil or io.EOF, or lead to another call.
 const (
 	statusOK    Status = C.FEEDLANE_OK
 	statusEnd   Status = C.FEEDLANE_END
@@ -64,28 +65,28 @@ func (s Status) Error() string {
 	return "feedlane: " + s.String() + ": " + C.GoString(C.feedlane_status_text(C.int32_t(s)))
 }
 
-// Timeout reports whether s is ErrTimeout, as net.Error has it.
+// Timeout reports whether s is ErrTimeout. net.Error has this method too.
 func (s Status) Timeout() bool { return s == ErrTimeout }
 
-// An Error says what went wrong, and where. -1 in Worker, Attempt, Epoch, Batch or Sample means none.
+// An Error describes a failure. -1 in Worker, Attempt, Epoch, Batch or Sample means "none".
 type Error struct {
 	Status   Status
 	Errno    syscall.Errno // of the failed system call, 0 if none
 	Argument string        // the offending argument in the C interface's terms, such as "config.batch_size"; or empty
-	Text     string        // one line
+	Text     string        // the error message, in one line
 	Detail   string        // the traceback of the data set's failure, or empty
 	Worker   int
-	Attempt  int   // which attempt at the batch, from 0
-	Epoch    int64 // of the batch
-	Batch    int64 // its number in the epoch, from 0
+	Attempt  int   // attempt at the batch, from 0
+	Epoch    int64 // epoch of the batch
+	Batch    int64 // number of the batch in the epoch, from 0
 	Sample   int64 // data set index
-	Found    int64 // if the error has numbers: the one found ...
-	Needed   int64 // ... and the one needed
+	Found    int64 // the number found, for errors about a number
+	Needed   int64 // the number needed, for errors about a number
 
 	Transient bool // a retry may succeed
 }
 
-// Error returns one line: status, text, and the worker, batch and sample as far as they are known.
+// Error returns one line: status, text, and the worker, epoch, batch and sample if they are known.
 func (e *Error) Error() string {
 	var line strings.Builder
 	fmt.Fprintf(&line, "feedlane: %s: %s", e.Status.String(), e.Text)
@@ -110,7 +111,7 @@ func (e *Error) Is(target error) bool {
 	return target == error(e.Status) || e.Errno != 0 && target == error(e.Errno)
 }
 
-// Timeout reports whether the status is ErrTimeout, as net.Error has it.
+// Timeout reports whether the status is ErrTimeout. net.Error has this method too.
 func (e *Error) Timeout() bool { return e.Status == ErrTimeout }
 
 // newError makes the error of a call that returned status.
@@ -135,7 +136,7 @@ func newError(status C.int32_t, err *C.feedlane_error) *Error {
 	return e
 }
 
-// refuse makes an error of this package's own.
+// refuse makes an error of this package.
 func refuse(status Status, format string, arguments ...any) *Error {
 	return &Error{Status: status, Text: fmt.Sprintf(format, arguments...), Worker: -1, Attempt: -1, Epoch: -1, Batch: -1,
 		Sample: -1}
@@ -151,13 +152,13 @@ func check(f func(err *C.feedlane_error) C.int32_t) error {
 	return nil
 }
 
-// MayContinue reports whether an epoch continues after err: the following Next yields the following batch, or tries again. What
-// err reports may be lost nevertheless: a batch, or the rest of a shard. After other errors Begin is needed. A consumer's epoch
-// does not continue after ErrPeerDead and ErrHung: its feeder has ended, or has evicted it.
+// MayContinue reports whether an epoch continues after err: the next call of Next yields the next batch, or tries
+// again. A batch, or the rest of a shard, may be lost nevertheless. After other errors, call Begin. The epoch of a
+// consumer does not continue after ErrPeerDead and ErrHung, because its feeder has ended or has evicted it.
 func MayContinue(err error) bool {
 	var e *Error
 	if errors.Is(err, ErrHung) && errors.As(err, &e) && e.Argument == "config.start_timeout_ns" {
-		return false // no worker has started
+		return false // a worker did not start in time
 	}
 	for _, status := range []Status{ErrSample, ErrQuarantined, ErrInterrupted, ErrSlotsHeld, ErrTimeout, ErrPeerDead, ErrHung,
 		ErrOS, ErrMemory, ErrDevice} {
@@ -168,10 +169,10 @@ func MayContinue(err error) bool {
 	return false
 }
 
-// Version returns the version of the library in use, "major.minor.patch".
+// Version returns the version of the library in use, as "major.minor.patch".
 func Version() string { return C.GoString(C.feedlane_version()) }
 
-// checkABI compares the library in use with the header that this package was built with.
+// checkABI compares the ABI of the library in use with that of the header of this build.
 func checkABI() error {
 	if found := C.feedlane_abi_version(); found != C.FEEDLANE_ABI {
 		e := refuse(ErrABI, "libfeedlane has ABI %d, this program was built for %d", found, C.FEEDLANE_ABI)

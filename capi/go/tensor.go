@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Types, fields, and tensors as typed slices of the shared memory.
+// Types, fields, and tensors as typed slices of shared memory.
 
 package feedlane
 
@@ -13,14 +13,14 @@ import (
 	"unsafe"
 )
 
-// A DType is the type of an element, in DLPack's numbers. Lanes 0 means 1.
+// A DType is an element's type in DLPack's numbers. Lanes 0 means 1.
 type DType struct {
 	Code  uint8
 	Bits  uint8
 	Lanes uint16
 }
 
-// The element types of DLPack that Go programs meet.
+// The element types of DLPack that Go programs use.
 var (
 	Int8       = DType{0, 8, 1}
 	Int16      = DType{0, 16, 1}
@@ -39,7 +39,7 @@ var (
 	Bool       = DType{6, 8, 1}
 )
 
-// String returns a name as numpy has it, such as "float32".
+// String returns a name as in numpy, such as "float32".
 func (d DType) String() string {
 	kind := map[uint8]string{0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}[d.Code]
 	switch {
@@ -54,12 +54,12 @@ func (d DType) String() string {
 	return fmt.Sprintf("%s%d", kind, d.Bits)
 }
 
-// An Element is a Go type of which every pattern of bits is a value.
+// An Element is a Go type for which every bit pattern is a valid value.
 type Element interface {
 	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32 | float64 | complex64 | complex128
 }
 
-// dtypeOf returns the dtype whose elements T has.
+// dtypeOf returns the dtype of T.
 func dtypeOf[T Element]() DType {
 	var zero T
 	switch any(zero).(type) {
@@ -90,7 +90,7 @@ func dtypeOf[T Element]() DType {
 	}
 }
 
-// A Field declares one part of a sample. Shape is that of one sample, without the batch dimension, row-major.
+// A Field declares one field of a sample. Shape is row-major and does not include the batch dimension.
 type Field struct {
 	Name  string // up to 31 bytes, unique within the sample
 	DType DType
@@ -116,28 +116,28 @@ func (f *Field) fill(to *C.feedlane_field, m *memory) error {
 	return nil
 }
 
-// A lease is what tensors share with the batch or task that they belong to.
+// A lease is shared by a batch or task and its tensors.
 type lease struct {
 	over   atomic.Bool // released, committed or failed
 	viewed atomic.Bool // a slice of its memory was handed out
 }
 
-// A Tensor is all rows of a field in a batch, or one row of it in a sample, where it lies. It keeps its batch alive. The
+// A Tensor is all rows of a field in a batch, or one row of it in a sample, in place. It keeps its batch alive. The
 // zero Tensor has no elements.
 //
-// Thread safety: any goroutine, as long as none releases the batch meanwhile.
+// Thread safety: any goroutine, as long as no other one releases the batch at the same time.
 type Tensor struct {
 	c     *C.feedlane_tensor
 	data  unsafe.Pointer
 	bytes uintptr
 	isRow bool
 	lease *lease
-	why   string // the zero Tensor: what there is none of
+	why   string // for the zero Tensor: the tensor that does not exist
 }
 
 func (t Tensor) isValid() bool { return t.c != nil && !t.lease.over.Load() }
 
-// Name returns the field's name, or "" once the batch is released.
+// Name returns the field's name, or "" after the batch was released.
 func (t Tensor) Name() string {
 	if !t.isValid() {
 		return ""
@@ -153,7 +153,7 @@ func (t Tensor) DType() DType {
 	return DType{uint8(t.c.dtype.code), uint8(t.c.dtype.bits), uint16(t.c.dtype.lanes)}
 }
 
-// Shape returns the extents, row-major. That of a whole tensor begins with the number of rows.
+// Shape returns the row-major dimensions. The first dimension of a tensor of all rows is the number of rows.
 func (t Tensor) Shape() []int64 {
 	if !t.isValid() {
 		return nil
@@ -177,7 +177,7 @@ func (t Tensor) Len() int {
 	return int(t.bytes)
 }
 
-// Bytes returns the memory itself, whatever the elements are. See View.
+// Bytes returns the memory itself, whatever the element type is. See View.
 func (t Tensor) Bytes() ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -185,16 +185,17 @@ func (t Tensor) Bytes() ([]byte, error) {
 	return slice[byte](t), nil
 }
 
-// View returns the memory of a tensor as a slice, without a copy. T is the Go type of the tensor's dtype; uint8 views bool
-// too, and uint16 the two 16-bit floats.
+// View returns the memory of a tensor as a slice, without a copy. T is the Go type of the tensor's dtype. uint8 is also
+// valid for bool, and uint16 for the two 16-bit floats.
 //
-// The slice is valid until the batch is released: afterwards its memory is another batch's, or is gone. Go's collector
-// cannot see that a slice uses a batch. Therefore a batch that has handed out a slice is never released by the collector,
-// only by Batch.Release or the loop of Loader.Batches, and stays readable until then, beyond the loader's end too.
+// The slice is valid until the batch is released. After the release, its memory belongs to another batch, or is
+// unmapped. Go's garbage collector cannot see that a slice uses a batch. So it never releases a batch that has handed
+// out a slice; only Batch.Release and the loop of Loader.Batches do. Until then the slice stays readable, even after
+// the loader's end.
 //
-// Of a consumer (see Join) the memory is read-only: a write is a segmentation fault, which ends the program.
+// On a consumer (see Join) the memory is read-only: a write is a segmentation fault, which ends the program.
 //
-//   - ErrArgument: the tensor has other elements, or there is no such tensor.
+//   - ErrArgument: the tensor has another element type, or there is no such tensor.
 //   - ErrStale: the batch was released, or the task is over.
 func View[T Element](t Tensor) ([]T, error) {
 	if err := t.check(); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Waits on Go's own poller: no thread is blocked.
+// Waits on Go's own poller, so that no thread is blocked.
 
 package feedlane
 
@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// spinNanoseconds is how long a call may poll in C before the goroutine sleeps on the poller: a batch that is about to come
-// arrives sooner than a sleeper wakes up.
+// spinNanoseconds is how long a call polls in C before the goroutine sleeps on the poller. A batch that is almost ready
+// arrives sooner than a sleeping goroutine wakes up.
 const spinNanoseconds = 50_000
 
 // A waiter sleeps until a descriptor of the library is readable.
 //
-// Thread safety: one goroutine at a time; end: any.
+// Thread safety: one goroutine at a time; any goroutine may call end.
 type waiter struct {
-	file *os.File // a duplicate: the poller closes what it is given
+	file *os.File // a duplicate, because the poller closes its descriptors
 	raw  syscall.RawConn
 }
 
@@ -35,7 +35,7 @@ func newWaiter(fd C.int32_t) (*waiter, error) {
 	}
 	w := &waiter{file: os.NewFile(uintptr(duplicate), "feedlane")}
 	if w.raw, err = w.file.SyscallConn(); err == nil {
-		err = w.file.SetReadDeadline(time.Time{}) // an error: the file is not in the poller
+		err = w.file.SetReadDeadline(time.Time{}) // fails if the file is not in the poller
 	}
 	if err != nil {
 		w.file.Close()
@@ -46,18 +46,18 @@ func newWaiter(fd C.int32_t) (*waiter, error) {
 
 func (w *waiter) close() { w.file.Close() }
 
-// end ends the present wait, and every later one at once.
+// end ends the current wait, and every later one at once.
 func (w *waiter) end() { _ = w.file.SetReadDeadline(past) }
 
-// past is a deadline that has passed.
+// past is a deadline in the past.
 var past = time.Unix(1, 0)
 
-// wait sleeps until something may have happened, or until the context ends, whose error it returns then. `arm` prepares
-// the sleep: a result other than OK ends the wait at once.
+// wait sleeps until something may have happened, or until the context ends; then it returns the context's error. `arm`
+// prepares the sleep; if it returns another status than OK, the wait ends at once.
 func (w *waiter) wait(ctx context.Context, arm func() C.int32_t) error {
 	stop := w.watch(ctx)
 	armed := false
-	// The poller drops what was readable before the first call of this function, and arm looks again after that.
+	// The poller drops events from before the first call of this function. arm checks again after that.
 	err := w.raw.Read(func(uintptr) bool {
 		if armed {
 			return true
@@ -75,7 +75,7 @@ func (w *waiter) wait(ctx context.Context, arm func() C.int32_t) error {
 	return nil
 }
 
-// watch ends the wait with the context, until the function that it returns is called.
+// watch ends the wait when the context ends, until the returned function is called.
 func (w *waiter) watch(ctx context.Context) (stop func()) {
 	if ctx.Done() == nil {
 		return func() {}

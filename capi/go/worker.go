@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Workers: this program started again, goroutines, and processes that a program starts by itself.
+// Workers: this program started again, goroutines, and processes that another program starts.
 
 package feedlane
 
@@ -14,11 +14,11 @@ import (
 	"unsafe"
 )
 
-// workerFD is the descriptor by which a trainer reaches this process, -1 if none started it.
+// workerFD is the descriptor that leads to the trainer; -1: no trainer started this process.
 var workerFD C.int32_t
 
-// Runs before main and before the goroutines that it starts. Go keeps a copy of the environment, in which the variable
-// would be passed to programs that this one starts.
+// Runs before main and before the goroutines of main. Go keeps a copy of the environment; without Unsetenv, programs
+// that this one starts would inherit the variable.
 func init() {
 	workerFD = C.feedlane_worker_fd()
 	os.Unsetenv("FEEDLANE_WORKER_FD")
@@ -28,8 +28,8 @@ func init() {
 // workers: call WorkerMain in it.
 func IsWorker() bool { return workerFD >= 0 }
 
-// WorkerMain is the whole life of a worker process: it serves the trainer and exits. In any other process it returns at
-// once. Call it early in main, before what only the trainer needs.
+// WorkerMain serves the trainer and exits, if this is a worker process. In any other process it returns at once. Call
+// it early in main, before code that only the trainer needs.
 func WorkerMain(dataset Dataset) {
 	if !IsWorker() {
 		return
@@ -41,8 +41,8 @@ func WorkerMain(dataset Dataset) {
 	os.Exit(0)
 }
 
-// ServeWorker serves a trainer whose Loader.OpenWorker returned the socket, until it needs no more. It closes the file in
-// every case. The process ends with the trainer, unless Config.NoLifeline is set.
+// ServeWorker serves the trainer whose Loader.OpenWorker returned the socket, until the trainer no longer needs this
+// worker. It closes the socket in every case. The process ends with the trainer, unless Config.NoLifeline is set.
 //   - ErrPeerDead: there is no trainer.
 func ServeWorker(socket *os.File, dataset Dataset) error {
 	defer socket.Close()
@@ -53,7 +53,7 @@ func ServeWorker(socket *os.File, dataset Dataset) error {
 func serve(fd C.int32_t, dataset Dataset) error {
 	var m memory
 	defer m.free()
-	if _, ok := dataset.(Iterable); ok { // by callbacks: the library knows what a shard needs
+	if _, ok := dataset.(Iterable); ok { // with callbacks, because the library handles shards
 		table, handle := callbackTable(dataset, &m)
 		defer handle.Delete()
 		return check(func(err *C.feedlane_error) C.int32_t {
@@ -121,7 +121,7 @@ func (s *server) run(dataset Dataset) error {
 	return newError(status, &s.call.err)
 }
 
-// next waits for a task: in C, or on the poller.
+// next waits for a task, in C or on the poller.
 func (s *server) next() C.int32_t {
 	timeout := C.int64_t(C.FEEDLANE_FOREVER)
 	if s.waiter != nil {
@@ -136,12 +136,12 @@ func (s *server) next() C.int32_t {
 			continue
 		}
 		if s.waiter.wait(context.Background(), func() C.int32_t { return C.feedlane_worker_arm(s.w) }) != nil {
-			timeout = C.FEEDLANE_FOREVER // a system without a poller: a thread waits
+			timeout = C.FEEDLANE_FOREVER // a system without a poller: the thread waits in C
 		}
 	}
 }
 
-// serve makes the batch of the present task.
+// serve makes the batch of the current task.
 func (s *server) serve(maker *maker) C.int32_t {
 	task := newTask(s.call.task, s.w)
 	rows, failed := maker.make(task)
@@ -149,7 +149,7 @@ func (s *server) serve(maker *maker) C.int32_t {
 	status := C.int32_t(C.FEEDLANE_OK)
 	if failed == nil {
 		status = C.feedlane_task_commit(s.call.task, C.uint64_t(rows), &s.call.err)
-		if status == C.FEEDLANE_E_ARGUMENT { // the data set's number of rows
+		if status == C.FEEDLANE_E_ARGUMENT { // the data set made an invalid number of rows
 			failed = &failure{newError(status, &s.call.err), -1}
 		}
 	}
@@ -162,8 +162,8 @@ func (s *server) serve(maker *maker) C.int32_t {
 	return status
 }
 
-// serveLocal is a worker in this goroutine, until the trainer needs no more. Returns whether it should be called again:
-// the worker had to leave although it was not asked to.
+// serveLocal is a worker in this goroutine, until the trainer no longer needs it. It returns whether it should be
+// called again, because the worker had to leave although it was not asked to.
 func serveLocal(loader *C.feedlane_loader, dataset Dataset) (again bool) {
 	if _, ok := dataset.(Iterable); ok {
 		C.feedlane_loader_run_local(loader, nil)
@@ -173,13 +173,13 @@ func serveLocal(loader *C.feedlane_loader, dataset Dataset) (again bool) {
 	defer m.free()
 	w := (**C.feedlane_worker)(m.allocate(1, unsafe.Sizeof((*C.feedlane_worker)(nil))))
 	if C.feedlane_loader_local_worker(loader, w, nil) != C.FEEDLANE_OK {
-		return false // none is missing, or the loader is closed
+		return false // no worker is missing, or the loader is closed
 	}
 	s := &server{w: *w, call: C.feedlane_go_call_new()}
 	defer s.end()
 	var fd C.int32_t
 	if C.feedlane_worker_wait_fd(s.w, &fd) == C.FEEDLANE_OK {
-		s.waiter, _ = newWaiter(fd) // nil: a thread waits
+		s.waiter, _ = newWaiter(fd) // nil: the thread waits in C
 	}
 	err := s.run(dataset)
 	e, ok := err.(*Error)

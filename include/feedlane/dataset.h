@@ -21,7 +21,7 @@ typedef struct feedlane_task {
   uint64_t id;                    /**< unique within a loader, across epochs, attempts and crashes */
   int64_t epoch;                  /**< as given to feedlane_loader_begin */
   int64_t batch;                  /**< number of the batch in the epoch, from 0 */
-  int32_t attempt;                /**< 0, +1 each time the batch is sent out again */
+  int32_t attempt;                /**< 0, +1 each time a worker with the batch dies or gets stuck */
   int32_t tensor_count;           /**< the number of fields, plus tensors added by feedlane_task_tensor */
   const int64_t *indices;         /**< `count` data set indices, read-only shared memory; NULL: iterable */
   uint64_t count;                 /**< rows wanted */

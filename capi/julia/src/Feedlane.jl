@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Feeds training loops: worker processes make batches in shared memory, a `Loader` yields them as arrays that lie there.
+Feeds training loops: worker processes make batches in shared memory, and a `Loader` yields their arrays in place.
 
     loader = Loader(data; batchsize=32, shuffle=true, seed=1, workers=2)
     for epoch in 1:3, batch in loader

@@ -2,23 +2,23 @@
 # Arrays in shared memory: of a batch that the trainer holds, and of rows that a worker writes.
 
 """
-A reference to a batch, or to the task of a worker. Arrays refer to it, so that the memory stays while there is one of them; it
-refers to the loader's handle, so that this is not finalized before.
+A reference to a batch, or to the task of a worker. Arrays refer to their token, so the memory remains while one of them
+is reachable. A token refers to the loader's handle, so the handle is not finalized before the token.
 """
 mutable struct Token <: AnyToken
-    live::Bool                       # arrays look at this
+    live::Bool                       # arrays check this
     kept::Bool                       # the loop does not release it
     claim::Threads.Atomic{Int}       # 1: released, or being released
-    number::UInt64                   # the library's token; 0: of a worker's task
+    number::UInt64                   # the library's token; 0: a worker's task
     address::Ptr{L.feedlane_loader}  # stays valid for the release
     handle::Union{Nothing,Handle}
 end
 
 Token(number, address, handle) = Token(true, false, Threads.Atomic{Int}(0), number, address, handle)
-"The memory of a worker's task: `live` until the task is over."
+"The memory of a worker's task. `live` until the task is over."
 Token() = Token(0, C_NULL, nothing)
 
-"Gives the memory back to the workers. False: somebody has done so before. Any task or finalizer."
+"Gives the memory back to the workers. Returns false if that was done before. Any task or finalizer may call it."
 function release(token::Token)
     Threads.atomic_cas!(token.claim, 0, 1) == 0 || return false
     token.live = false
@@ -33,9 +33,10 @@ end
 """
     BatchArray{T,N} <: DenseArray{T,N}
 
-One field of all samples of a batch, in shared memory: no copy. The last dimension is the sample's. It keeps its batch as long
-as it is reachable, unless the batch is released; any use after that throws a `FeedlaneError` (`E_STALE`). Code that holds
-the batch may write to it. `pointer(array)` and calls into C are good while the batch is held.
+One field of all samples of a batch, in shared memory, without a copy. The last dimension counts the samples. The array
+keeps its batch as long as the array is reachable, unless the batch is released. Any use after the release throws a
+`FeedlaneError` (`E_STALE`). The holder of the batch may write to the array. `pointer(array)` and calls into C are valid
+while the batch is held.
 """
 struct BatchArray{T,N} <: DenseArray{T,N}
     token::Token
@@ -61,7 +62,7 @@ end
     return a
 end
 
-"Copies out of a batch at once, instead of element by element."
+"Copies out of a batch in one step, instead of element by element."
 function Base.copyto!(to::Array{T}, from::BatchArray{T}) where {T}
     length(to) >= length(from) || throw(BoundsError(to, length(from)))
     GC.@preserve to from unsafe_copyto!(pointer(to), address(from), length(from))
@@ -73,7 +74,7 @@ Base.copy(a::BatchArray) = Array(a)
 """
     Feedlane.unsafe_array(array)
 
-The same memory as an `Array`, for loops where the check of each access costs. It does not keep the batch: use it while the batch
-is held (`GC.@preserve array`, or inside the loop that yielded it).
+The same memory as an `Array`, for loops in which the check of each access takes too long. It does not keep the batch:
+use it only while the batch is held (with `GC.@preserve array`, or inside the loop that yielded the batch).
 """
 unsafe_array(a::BatchArray{T,N}) where {T,N} = unsafe_wrap(Array, address(a), a.dims)

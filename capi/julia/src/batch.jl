@@ -4,13 +4,13 @@
 """
     Batch
 
-A batch: its arrays (`BatchArray`), by name if samples are named tuples (`batch.image`), else by number (`batch[1]`), or all
-of them (`image, label = batch`). The last dimension of each is the sample's.
+A batch. Its arrays (`BatchArray`) are accessed by name if samples are named tuples (`batch.image`), otherwise by number
+(`batch[1]`), or all together (`image, label = batch`). The last dimension of each array counts the samples.
 
-A `for` loop over a loader releases the batch when it goes on; `keep(batch)` prevents that. A batch that is kept, and one of
-`next!`, is released by `release!`, or by a finalizer when neither it nor one of its arrays is reachable.
+A `for` loop over a loader releases the batch when it moves on, unless `keep(batch)` was called. A kept batch, and a
+batch of `next!`, is released by `release!`, or by a finalizer when the batch and all its arrays are unreachable.
 
-`Feedlane.indices(batch)`, `epoch`, `number`, `worker`, `attempt`, `skipped` and `metadata` say more about it.
+`Feedlane.indices(batch)`, `epoch`, `number`, `worker`, `attempt`, `skipped` and `metadata` return further facts.
 """
 struct Batch{names,A<:Tuple}
     token::Token
@@ -34,7 +34,7 @@ Base.firstindex(::Batch) = 1
 Base.lastindex(batch::Batch) = length(batch)
 Base.iterate(batch::Batch, state...) = iterate(arrays(batch), state...)
 Base.eltype(::Type{Batch{names,A}}) where {names,A} = eltype(A)
-"The arrays by their names."
+"The arrays, with their names."
 Base.NamedTuple(batch::Batch{names}) where {names} = NamedTuple{names}(arrays(batch))
 
 function Base.show(io::IO, batch::Batch{names}) where {names}
@@ -44,14 +44,15 @@ function Base.show(io::IO, batch::Batch{names}) where {names}
           isreleased(batch) ? ", released" : "", ")")
 end
 
-"Whether the memory of the batch was given back."
+"Whether the batch was released."
 isreleased(batch::Batch) = !token(batch).live
 
 """
     keep(batch)
 
-Keeps the batch of a `for` loop beyond the round. Returns it. Release it, or drop it and its arrays: a loader has a fixed number
-of slots, of which `held` batches can be kept without fewer in preparation. Throws `E_STALE` if it was released before.
+Keeps the batch of a `for` loop when the loop moves on, and returns the batch. Release it later, or drop it and its
+arrays: a loader has a fixed number of slots. `held` batches can be kept without fewer batches in preparation. Throws
+`E_STALE` if the batch was already released.
 """
 function keep(batch::Batch)
     held = token(batch)
@@ -66,23 +67,23 @@ end
 """
     release!(batch)
 
-Gives the memory of a batch back to the workers; using its arrays is an error from then on. Throws `E_STALE` if it was released
-before. Any task.
+Gives the memory of a batch back to the workers. Any use of its arrays afterwards is an error. Throws `E_STALE` if the
+batch was already released. Any task may call it.
 """
 function release!(batch::Batch)
     release(token(batch)) || throw_released()
     return nothing
 end
 
-"The epoch, as the trainer numbered it."
+"The epoch, as given to `begin!`."
 epoch(batch::Batch) = Int(raw(batch).epoch)
-"Its number in the epoch, from 0."
+"The number of the batch in the epoch, from 0."
 number(batch::Batch) = Int(raw(batch).batch)
-"Which worker made it, from 0; -1: none, it was made inline."
+"The worker that made the batch, from 0; -1: made inline."
 worker(batch::Batch) = Int(raw(batch).worker)
-"Which attempt made it, from 0."
+"The attempt that made the batch, from 0."
 attempt(batch::Batch) = Int(raw(batch).attempt)
-"How many samples it has."
+"The number of samples."
 numrows(batch::Batch) = Int(raw(batch).count)
 
 function shifted(batch::Batch, address, count)

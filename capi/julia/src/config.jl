@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# The configuration of a loader, from Julia's values to the library's struct.
+# Converts the configuration of a loader from Julia's values to the library's struct.
 
 nanoseconds(seconds) = seconds == Inf ? L.FEEDLANE_FOREVER : round(Int64, seconds * 1e9)
 
-"A table of texts as C has it, and what must be kept while it is used."
+"A table of C strings, and the objects that must be preserved while the table is used."
 function table(texts)
     kept = [Base.cconvert(Cstring, String(text)) for text in texts]
     return [[pointer(text) for text in kept]; Ptr{UInt8}(C_NULL)], kept
 end
 
 """
-Creates the library's loader. `specs` are the fields, `texts` members that are texts, empty ones left out, `members` go into the configuration as they are. Returns the handle.
+Creates the library's loader and returns its handle. `specs` are the fields. `texts` are members that are strings; an
+empty one becomes NULL. `members` are copied into the configuration unchanged.
 """
 function create(specs, sampler::Sampler, maker, argv, worker_config, env, state, texts; members...)
     names = [Base.cconvert(Cstring, spec.name) for spec in specs]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a status of the library becomes.
+# Converts the library's statuses to exceptions.
 
 """
 An error that the library reported, or a misuse of this package.
 
-`status` is the number and `name` its name, such as `"E_SAMPLE"`. `text` says in one line what went wrong; `argument`,
-`found` and `needed` say it in parts where the library knows them. `worker`, `attempt`, `epoch` and `batch` count from 0, -1
-is none. `sample` is the index as `getobs` takes it, or `nothing`. `detail` is the traceback of the data set's exception,
-empty if there is none.
+`status` is the status's number, and `name` its name, such as `"E_SAMPLE"`. `text` is the error message in one line.
+`argument`, `found` and `needed` are the offending argument, the number found and the number needed, if the library
+reports them. `worker`, `attempt`, `epoch` and `batch` count from 0; -1 means none. `sample` is the index as passed to
+`getobs`, or `nothing`. `detail` is the traceback of the data set's exception, or empty.
 """
 struct FeedlaneError <: Exception
     status::Int32
@@ -27,7 +27,7 @@ end
 
 status_name(status) = unsafe_string(L.feedlane_status_name(status))
 
-"An error of this package's own."
+"An error of this package."
 FeedlaneError(status, text::AbstractString; argument="") =
     FeedlaneError(status, status_name(status), text, argument, -1, -1, -1, -1, nothing, 0, 0, 0, "")
 
@@ -41,7 +41,7 @@ end
 
 const DETAIL_BYTES = 16384
 
-"Where calls write their errors: one for each loader or worker, since the buffer is written by one call at a time."
+"The struct and the buffer to which calls write errors. Each loader or worker has its own, for one call at a time."
 struct Report
     raw::Base.RefValue{L.feedlane_error}
     detail::Vector{UInt8}
@@ -61,11 +61,11 @@ function error_of(status, report::Report)
                          raw.os_errno, String(report.detail[1:length]))
 end
 
-"The status, unless it is an error."
+"Returns the status, or throws if it is an error."
 check(status, report::Report) = status < 0 ? throw(error_of(status, report)) : status
 check(status) = status < 0 ? throw(FeedlaneError(status, unsafe_string(L.feedlane_status_text(status)))) : status
 
-"Calls `f` with a new report's struct, for calls that are made once."
+"Calls `f` with the struct of a new report, for calls that are made once."
 function checked(f)
     report = Report()
     return GC.@preserve report check(f(report.raw), report)

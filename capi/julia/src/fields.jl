@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The fields of a sample: element types, shapes and names, as Julia has them and as the library has them.
+# The fields of a sample: element types, shapes and names, in Julia's form and in the library's.
 
-"One field: elements of type T, `dims` as Julia has them, without the batch dimension."
+"One field: elements of type T, and `dims` in Julia's order, without the batch dimension."
 struct Spec{T,N}
     name::String
     dims::NTuple{N,Int}
@@ -27,8 +27,8 @@ function type_of(dtype::L.feedlane_dtype)
 end
 
 """
-The names of a sample's fields, `nothing` for those of a tuple or a single value, and a `Spec` for each. Shown one sample,
-which all others must be like.
+The names of a sample's fields (`nothing` for a tuple or a single value), and a `Spec` for each field. All other samples
+must have the same fields as this one.
 """
 specs_of(sample::NamedTuple{names}) where {names} = names, map(spec_of, String.(names), Tuple(sample))
 specs_of(sample::Tuple) = nothing, ntuple(k -> spec_of(string(k), sample[k]), length(sample))
@@ -39,18 +39,18 @@ spec_of(name, value::AbstractArray{T,N}) where {T,N} = (dtype_of(T); Spec{T,N}(n
 spec_of(name, value) =
     throw(ArgumentError("field $name of the sample is a $(typeof(value)): must be a number or an array of numbers"))
 
-"Fields as a user declares them: `(x=(Float32, (64,)), label=(Int64, ()))`, or a tuple of such pairs."
+"Fields in the user's form: `(x=(Float32, (64,)), label=(Int64, ()))`, or a tuple of such pairs."
 declared(fields::NamedTuple{names}) where {names} = names, map(declare, String.(names), Tuple(fields))
 declared(fields::Tuple) = nothing, ntuple(k -> declare(string(k), fields[k]), length(fields))
 declare(name, (T, dims)) = (dtype_of(T); Spec{T,length(dims)}(name, Tuple(dims)))
 
-"As the library has it: row-major, so the dimensions are reversed. `name` is the terminated text of the name."
+"The field in the library's form: row-major, so the dimensions are reversed. `name` is terminated."
 function field_of(spec::Spec{T,N}, name::Ptr{UInt8}) where {T,N}
     shape = ntuple(k -> k <= N ? Int64(spec.dims[N - k + 1]) : Int64(0), 8)
     return L.feedlane_field(sizeof(L.feedlane_field), name, dtype_of(T), N, shape)
 end
 
-"The names and specs of the fields that a trainer declared, as a worker is told them."
+"The names and specs of the fields that the trainer declared, from the worker's info."
 function specs_of(fields::Ptr{L.feedlane_field}, count)
     list = [unsafe_load(fields, k) for k in 1:count]
     texts = [unsafe_string(field.name) for field in list]
@@ -63,7 +63,7 @@ end
 
 bytes_of(spec::Spec{T}) where {T} = sizeof(T) * prod(spec.dims)
 
-"The type of the arrays of a batch: with a dimension for the samples, unless samples come one by one."
+"The type of a batch's array. It has a dimension for the samples, unless samples are not batched."
 array_type(::Spec{T,N}, is_batched) where {T,N} = BatchArray{T,N + is_batched}
 
 @inline function array_of(::Type{BatchArray{T,M}}, token::Token, tensor::Ptr{L.feedlane_tensor}) where {T,M}

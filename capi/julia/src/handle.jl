@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# The library's loader: references for calls from any task, sleeping in Julia's event loop, and its two ends.
+# The library's loader: references for calls from any task, sleeping in Julia's event loop, `close` and the finalizer.
 
 """
-A descriptor that tasks sleep on. It is a duplicate, so that the event loop never watches one that the library has closed.
+A descriptor that tasks sleep on. It is a duplicate, so the event loop never watches a descriptor that the library has
+closed.
 """
 mutable struct Waiter
     fd::RawFD
@@ -15,7 +16,7 @@ function Waiter(descriptor::Integer)
     return Waiter(RawFD(fd), FDWatcher(RawFD(fd), true, false))
 end
 
-"Sleeps until the descriptor is readable, the time in seconds is over, or the waiter is closed."
+"Sleeps until the descriptor is readable, `seconds` have passed, or the waiter is closed."
 function sleep_on(waiter::Waiter, seconds)
     try
         seconds == Inf ? wait(waiter.watcher) : poll_fd(waiter.fd, seconds; readable=true)
@@ -35,15 +36,15 @@ end
 
 abstract type AnyToken end
 
-"The library's loader. A task that calls into it has a reference meanwhile: see `enter`."
+"The library's loader. A task holds a reference during each call: see `enter`."
 mutable struct Handle
     address::Ptr{L.feedlane_loader}            # NULL: closed
-    lock::Threads.SpinLock                     # of `address`
-    driving::Threads.Atomic{Int}               # 1: a task is in a call that allows one at a time
+    lock::Threads.SpinLock                     # protects `address`
+    driving::Threads.Atomic{Int}               # 1: a task is in a call that only one task may make at a time
     waiter::Union{Nothing,Waiter}
-    current::Union{Nothing,AnyToken}           # what the loop over the loader holds
+    current::Union{Nothing,AnyToken}           # the batch that the loop over the loader holds
     is_inline::Bool
-    callbacks::Any                             # what the library has a pointer to
+    callbacks::Any                             # kept alive because the library has a pointer to it
     function Handle(address, is_inline, callbacks)
         handle = new(address, Threads.SpinLock(), Threads.Atomic{Int}(0), nothing, nothing, is_inline, callbacks)
         return finalizer(finish, handle)
@@ -52,7 +53,7 @@ end
 
 const CLOSED = "the loader is closed"
 
-"Takes a reference for the duration of a call. `leave` gives it back."
+"Takes a reference for the duration of a call. `leave` releases it."
 function enter(handle::Handle)
     lock(handle.lock)
     address = handle.address
@@ -64,7 +65,7 @@ end
 
 leave(address) = L.feedlane_loader_unref(address)
 
-"Runs `f` with the loader's address. Any task."
+"Runs `f` with the loader's address. Any task may call it."
 function calling(f, handle::Handle)
     address = enter(handle)
     try
@@ -74,7 +75,7 @@ function calling(f, handle::Handle)
     end
 end
 
-"Runs `f` with the loader's address, as the one task in a call that allows one at a time."
+"Runs `f` with the loader's address, for calls that only one task may make at a time."
 function driving(f, handle::Handle)
     Threads.atomic_cas!(handle.driving, 0, 1) == 0 ||
         throw(FeedlaneError(L.FEEDLANE_E_BUSY, "another task is in a call on this loader"))
@@ -93,8 +94,8 @@ function waiter(handle::Handle, address)
 end
 
 """
-Closes the loader, ends the wait of another task, and waits until the workers have ended. It waits for a busy one by the stop
-timeouts; collections in other threads go on.
+Closes the loader, ends the wait of another task, and waits until the workers have ended. A busy worker has the time of
+the stop timeouts to finish. Garbage collections in other threads do not wait for this call.
 """
 function Base.close(handle::Handle)
     lock(handle.lock)
@@ -111,7 +112,7 @@ function Base.close(handle::Handle)
     return nothing
 end
 
-"The finalizer: returns at once, busy workers are killed."
+"The finalizer. It returns at once, and busy workers are killed."
 function finish(handle::Handle)
     handle.current === nothing || release(handle.current)
     address, handle.address = handle.address, Ptr{L.feedlane_loader}(C_NULL)

@@ -1,55 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 # The trainer's side: a loader, its epochs and their batches.
 
-# A wait polls in C for so long before the task sleeps in Julia's event loop: a batch that comes soon costs no system call.
+# A wait polls in C for this long before the task sleeps in Julia's event loop. A batch that comes soon costs no system
+# call.
 const POLL_NS = 20_000
 const DISPATCHES = (least_loaded=L.FEEDLANE_DISPATCH_LEAST_LOADED, round_robin=L.FEEDLANE_DISPATCH_ROUND_ROBIN)
 
 """
     Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, ...)
 
-Yields the batches of `data`, made by worker processes in shared memory. Each iteration is an epoch.
+Yields the batches of `data`, which worker processes make in shared memory. Each iteration is an epoch.
 
-`data` is anything with `numobs` and `getobs` as MLUtils has them: an array (the last dimension is the observation's), a tuple or
-named tuple of arrays, or anything with `length` and `getindex`. All observations have the same fields, of the same types and
-sizes: numbers and arrays of numbers.
+`data` is anything with `numobs` and `getobs` as in MLUtils: an array, whose last dimension counts the observations; a
+tuple or named tuple of arrays; or anything with `length` and `getindex`. Observations consist of numbers and arrays of
+numbers. All observations have the same fields, with equal types and sizes.
 
 The order and the batches:
-- `batchsize`; 0: observations one by one, without a batch dimension.
-- `shuffle`, `seed`: another order in each epoch. The same seed gives the same batches with any number of workers.
-- `sampler`: a `Sampler` or a vector of indices instead of `shuffle`.
-- `partial`: false leaves out an incomplete last batch.
-- `fields`: `(image=(UInt8, (8, 8)), label=(Int64, ()))`; by default those of the first observation.
-- `out_of_order`: batches come as they are ready.
-- `state`: of `Feedlane.state`; goes on after it.
+- `batchsize`: observations per batch; 0: single observations, without a batch dimension.
+- `shuffle`, `seed`: a different order in each epoch. Equal seeds give equal batches with any number of workers.
+- `sampler`: a `Sampler` or a vector of indices, instead of `shuffle`.
+- `partial`: false drops an incomplete last batch.
+- `fields`: `(image=(UInt8, (8, 8)), label=(Int64, ()))`; by default the fields of the first observation.
+- `out_of_order`: batches are yielded as they become ready.
+- `state`: from `Feedlane.state`; the loader resumes after it.
 
 The workers:
-- `workers`: their number; 0: observations are made in the trainer's task.
-- `worker`: a command (`Cmd`) that runs a worker of any language. By default: this script again if it has called
-  `Feedlane.worker_main`; otherwise this Julia with the same project, which gets the data set serialized. Types that the
-  script or the REPL has defined in `Main` must then be defined by `setup`, a file or an expression for the worker's `Main`.
+- `workers`: number of workers; 0: observations are made in the trainer's task.
+- `worker`: a command (`Cmd`) that runs a worker in any language. By default a worker is this script, started again, if
+  the script has called `Feedlane.worker_main`. Otherwise it is this Julia with the same project, which receives the
+  data set serialized. Types that the script or the REPL has defined in `Main` must then be defined by `setup`: a file
+  or an expression for the worker's `Main`.
 - `worker_config`: a text for the worker program.
-- `keep_workers`: they stay for the next epoch.
-- `prefetch`: batches in preparation per worker (2); `:auto`: as many as shorten the trainer's waits, within `arena_bytes`.
-- `held`: batches that the trainer keeps without fewer in preparation (1).
-- `dispatch`: `:least_loaded` or `:round_robin`. `env`: pairs, the workers' whole environment.
-- `name`: a text of at most 63 bytes that monitors show. `trace`: how many batches `Feedlane.trace` keeps (0: as many as the
-  environment's FEEDLANE_TRACE says, or none).
+- `keep_workers`: workers stay for the next epoch.
+- `prefetch`: batches in preparation per worker (2). `:auto` adapts this number to shorten the trainer's waits, within
+  `arena_bytes`.
+- `held`: batches that the trainer may hold without fewer batches in preparation (1).
+- `dispatch`: `:least_loaded` or `:round_robin`. `env`: pairs that form the workers' complete environment.
+- `name`: a text of at most 63 bytes that monitors show. `trace`: number of batches that `Feedlane.trace` keeps (0: the
+  value of the environment variable FEEDLANE_TRACE, or none).
 - `arena_bytes`: a limit for the memory that is reserved for batches; 0: none.
-- `worker_cpus`: processors that workers run on, `"0-15"`, or a list for each worker, `"0-7;8-15"`. `memory_nodes`: nodes that the
-  batches' memory comes from, `"1"`, or several in turn, `"0-1"`.
-- `max_batches`: batches of an epoch, after which it ends; 0: no limit.
-- `max_restarts`, `max_kills_per_batch`, `task_timeout`, `start_timeout`, `stop_timeout` (seconds): for workers that die or hang.
+- `worker_cpus`: processors for workers: one list for all, `"0-15"`, or one list per worker, `"0-7;8-15"`.
+  `memory_nodes`: memory nodes for the batches' memory: one, `"1"`, or several in turn, `"0-1"`.
+- `max_batches`: batches in an epoch, after which it ends; 0: no limit.
+- `max_restarts`, `max_kills_per_batch`, `task_timeout`, `start_timeout`, `stop_timeout` (seconds): for workers that die
+  or hang.
 
-Consumers in other processes, see `Feedlane.serve`, `Feedlane.open_consumer` and `join_feeder`; such a loader has workers:
+Consumers in other processes; such a loader has workers. See `Feedlane.serve`, `Feedlane.open_consumer` and
+`join_feeder`:
 - `share`: `:every` (every consumer gets every batch) or `:deal` (batch k goes to consumer k mod `consumers`).
-- `consumers`: with `:every` at most so many at the same time, with `:deal` exactly; 0: 1.
-- `share_path`: a Unix socket to make, by which consumers of this user may join; `""`: none.
-- `share_tail`: with `:deal` the last batches go to the first consumers when they are fewer than `consumers`; otherwise they are
-  left out, so that all get equally many.
+- `consumers`: with `:every` the maximum number of consumers at a time, with `:deal` the exact number; 0: 1.
+- `share_path`: a Unix socket to create, where consumers of this user may join; `""`: none.
+- `share_tail`: with `:deal`, for a last round of fewer than `consumers` batches. True: the first consumers get them.
+  False: they are left out, so that all consumers get the same number.
 
-Throws a `FeedlaneError` that names the argument if the library refuses one. One task at a time drives a loader; another gets
-`E_BUSY`. `close`, `Feedlane.stats`, `Feedlane.events` and `Feedlane.interrupt` may be called by any task.
+If the library refuses an argument, this throws a `FeedlaneError` that names it. One task at a time drives a loader;
+another one gets `E_BUSY`. Any task may call `close`, `Feedlane.stats`, `Feedlane.events` and `Feedlane.interrupt`.
 """
 mutable struct Loader{names,A<:Tuple}
     handle::Handle
@@ -87,13 +92,13 @@ function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampl
     return Loader{names,kinds}(handle, struct_of(L.feedlane_batch), Report(), first_epoch)
 end
 
-Base.IteratorSize(::Type{<:Loader}) = Base.SizeUnknown()   # of a resumed epoch, or one with errors, fewer batches come
+Base.IteratorSize(::Type{<:Loader}) = Base.SizeUnknown()   # a resumed epoch, or one with errors, yields fewer batches
 Base.eltype(::Type{Loader{names,A}}) where {names,A} = Batch{names,A}
 
 """
     length(loader)
 
-Batches in an epoch.
+The number of batches in an epoch.
 """
 function Base.length(loader::Loader)
     out = Ref{Int64}(-1)
@@ -110,8 +115,8 @@ Base.show(io::IO, loader::Loader) =
 """
     begin!(loader[, epoch])
 
-Starts an epoch (from 0; by default the next one) and the workers, if none run. One in progress is abandoned. A `for` loop calls
-it; call it before `next!`.
+Starts an epoch (from 0; by default the next one), and workers that are not running. An epoch in progress is abandoned.
+A `for` loop calls this function itself; call it before `next!`.
 """
 function begin!(loader::Loader, epoch::Integer=loader.next_epoch)
     let_go(loader)
@@ -125,7 +130,7 @@ function begin!(loader::Loader, epoch::Integer=loader.next_epoch)
     return loader
 end
 
-"Releases what the loop holds, if the user has not kept it."
+"Releases the batch that the loop holds, unless the user has kept it."
 function let_go(loader::Loader)
     current = loader.handle.current
     current === nothing && return
@@ -135,8 +140,8 @@ function let_go(loader::Loader)
 end
 
 """
-One call of the library after another until there is an outcome other than TIMEOUT, or the time is over. It never sleeps
-in C: other tasks run, and collections in other threads are not held up.
+Repeats a call of the library until its outcome is not TIMEOUT, or the time is over. It never sleeps in C, so other
+tasks run, and garbage collections in other threads do not wait for it.
 """
 function wait_next(loader::Loader, address, timeout)
     deadline = timeout == Inf ? Inf : time() + timeout
@@ -157,19 +162,19 @@ end
 
 const COLLECTIONS = 4
 
-"As `wait_next`. With every slot held, batches that nobody refers to any more are collected first."
+"As `wait_next`. If every slot is held, it first collects batches that are unreachable."
 function wait_collecting(loader::Loader, address, timeout)
     status = wait_next(loader, address, timeout)
     for round in 1:COLLECTIONS
         status == L.FEEDLANE_SLOTS_HELD || break
         GC.gc(round > 1)
-        round > 1 && sleep(0.001)   # finalizers of other threads
+        round > 1 && sleep(0.001)   # time for finalizers of other threads
         status = wait_next(loader, address, timeout)
     end
     return status
 end
 
-"The next batch's status; the loader's `raw` is filled in with OK."
+"The status of the next batch. If it is OK, the loader's `raw` is filled in."
 take_next(loader::Loader, timeout) =
     GC.@preserve loader driving(address -> wait_collecting(loader, address, timeout), loader.handle)
 
@@ -179,7 +184,7 @@ function batch_of(loader::Loader{names,A}) where {names,A}
     return Batch{names,A}(token, arrays_held(A, token, raw), raw)
 end
 
-"The arrays; a batch that has others than declared goes back."
+"The arrays. A batch that lacks declared tensors, or has other ones, is released."
 function arrays_held(::Type{A}, token, raw) where {A}
     try
         raw.tensor_count >= fieldcount(A) || throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "a batch without all declared fields"))
@@ -190,7 +195,7 @@ function arrays_held(::Type{A}, token, raw) where {A}
     end
 end
 
-"Throws what is neither a batch nor the end. SLOTS_HELD and INTERRUPTED too: the loop cannot go on by itself."
+"Returns true for a batch and false for END. Throws for any other status, also for SLOTS_HELD and INTERRUPTED."
 function outcome(loader::Loader, status)
     status == L.FEEDLANE_OK && return true
     status == L.FEEDLANE_END && return false
@@ -200,9 +205,10 @@ end
 """
     next!(loader; timeout=Inf)
 
-The next batch of the epoch that `begin!` has started, or `nothing` at its end. The batch is the caller's until `release!`,
-or until it is collected. Throws a `FeedlaneError`: `TIMEOUT` after so many seconds, `SLOTS_HELD` if batches that are in use take
-every slot, `E_SAMPLE` if an observation could not be made. After these three the next call goes on with the epoch.
+The next batch of the epoch that `begin!` has started, or `nothing` at its end. The caller holds the batch until
+`release!`, or until it is garbage-collected. Throws a `FeedlaneError`: `TIMEOUT` if no batch came within `timeout`
+seconds, `SLOTS_HELD` if batches in use occupy every slot, `E_SAMPLE` if an observation could not be made. After these
+three, the next call continues with the epoch.
 """
 function next!(loader::Loader; timeout=Inf)
     outcome(loader, take_next(loader, timeout)) || return nothing
@@ -225,29 +231,29 @@ end
 """
     Feedlane.poll(loader)
 
-Replaces dead workers and dispatches, without waiting: for the time that a device computes. True: a batch is ready.
+Replaces dead workers and dispatches tasks, without waiting. Call it while a device computes. True: a batch is ready.
 """
 poll(loader::Loader) = GC.@preserve loader driving(loader.handle) do address
     check(L.feedlane_loader_poll(address, loader.report.raw), loader.report) == L.FEEDLANE_AGAIN
 end
 
-"Ends the present or the following wait for a batch: it throws INTERRUPTED. Any task."
+"Ends the current or the next wait for a batch, which throws INTERRUPTED. Any task may call it."
 interrupt(loader::Loader) = (calling(address -> check(L.feedlane_loader_interrupt(address)), loader.handle); nothing)
 
 """
     close(loader)
 
-Ends the workers and waits for them; a task that waits for a batch gets `E_STATE`. Batches that are held stay readable. A
-second call does nothing. A loader that is not closed is ended by its finalizer, which does not wait: busy workers are killed.
-Any task.
+Ends the workers and waits for them. A task that waits for a batch gets `E_STATE`. Held batches stay readable. A second
+call has no effect. If a loader is not closed, its finalizer ends it without waiting, and busy workers are killed. Any
+task may call `close`.
 """
 Base.close(loader::Loader) = close(loader.handle)
 
 """
     Feedlane.state(loader[, batch])
 
-The position in the epoch just after `batch`, or after the newest one, as bytes: `Loader(...; state=bytes)` goes on from there, with
-any number of workers.
+The position in the epoch just after `batch`, or after the newest batch, as bytes. `Loader(...; state=bytes)` resumes
+there, with any number of workers.
 """
 state(loader::Loader) = state_after(loader, 0)
 state(loader::Loader, batch::Batch) = state_after(loader, token(batch).number)
@@ -255,7 +261,7 @@ state_after(loader, number) = driving(loader.handle) do address
     written((buffer, cap, bytes, err) -> L.feedlane_loader_state(address, number, buffer, cap, bytes, err))
 end
 
-"What a state contains: epoch, batch, samples, base_seed and whether the epoch has ended."
+"The contents of a state: epoch, batch, samples, base_seed, and whether the epoch has ended."
 function state_info(state::Vector{UInt8})
     info = struct_of(L.feedlane_state_info)
     checked(err -> L.feedlane_state_read(state, length(state), info, err))

@@ -2,8 +2,8 @@
 # Makes samples: in a worker, and inline in the trainer.
 
 """
-The place of one sample: its fields as arrays in shared memory, by name or number, to be written. Numbers are arrays without
-dimensions: `row.label[] = 3`.
+The place of one sample: its fields as arrays in shared memory, to be written, by name or by number. Numbers are arrays
+without dimensions: `row.label[] = 3`.
 """
 struct Row{names,S<:Tuple,A<:Tuple}
     specs::S
@@ -25,20 +25,20 @@ const seed = Ref{UInt64}(0)
 """
     Feedlane.sample_seed()
 
-In `getobs`: the seed of the sample, made of the loader's seed, the epoch and the sample's place in it, the same in any worker. Use it
-for augmentation: `MersenneTwister(Feedlane.sample_seed())`.
+In `getobs`: the seed of the sample. It depends on the loader's seed, the epoch and the sample's position in the epoch,
+but not on the worker. Use it for augmentation: `MersenneTwister(Feedlane.sample_seed())`.
 """
 sample_seed() = seed[]
 
 """
     Feedlane.getobs!(row, data, index)
 
-Writes observation number `index` into its row of the batch (`row.image .= ...`, `row.label[] = ...`). By default it copies what
-`getobs(data, index)` returns; a method for a data set of one's own saves that copy.
+Writes observation number `index` into its row of the batch (`row.image .= ...`, `row.label[] = ...`). By default it
+copies the result of `getobs(data, index)`. A method for a user-defined data set avoids that copy.
 """
 getobs!(row::Row, data, index) = store!(row, getobs(data, index))
 
-"Copies a sample into its row, and throws an error that names the field if it is not as declared."
+"Copies a sample into its row. If the sample differs from the declaration, throws an error that names the field."
 @inline function store!(row::Row{names}, sample::NamedTuple{own}) where {names,own}
     if names !== nothing
         Set(own) == Set(names) || throw(ArgumentError("the fields $(join(names, ", ")) were declared, the sample has $(join(own, ", "))"))
@@ -78,15 +78,15 @@ end
     throw(ArgumentError("field $(spec.name) was declared as $T $(spec.dims), the sample has $found"))
 end
 
-"An exception in one line, for the library's text of 383 bytes, and with its backtrace."
+"An exception as one line (of which the library keeps 383 bytes), and with its backtrace."
 function describe(reason, backtrace)
     line = replace(first(split(sprint(showerror, reason), '\n'; limit=2)), '\0' => ' ')
     return line, replace(sprint(showerror, reason, backtrace), '\0' => ' ')
 end
 
-# ---- inline: the library calls these in the trainer's thread ----
+# ---- inline: the library calls these functions in the trainer's thread ----
 
-"What the library has a pointer to: the data set and its fields."
+"The data set and its fields. The library has a pointer to this object."
 mutable struct InlineMaker{names,D,S<:Tuple}
     data::D
     specs::S
@@ -119,7 +119,7 @@ function report_inline(err::Ptr{L.feedlane_error}, reason, backtrace)
     unsafe_store!(member(err, Val(:detail_len)), UInt64(ncodeunits(story)))
 end
 
-"Writes a terminated text, cut at a character's start."
+"Writes a terminated text. A text that is too long is cut before a character."
 function write_text(to::Ptr{UInt8}, text::String, room)
     count = ncodeunits(text) < room ? ncodeunits(text) : thisind(text, room) - 1
     GC.@preserve text unsafe_copyto!(to, pointer(text), count)

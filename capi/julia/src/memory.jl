@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Structs of the C interface in Julia's memory: zeroed ones with their size set, members by name, texts out of them.
+# Structs of the C interface in Julia's memory: zeroed structs with their size, members by name, texts in structs.
 const L = LibFeedlane
 
-"A struct of the interface, zero but for its `size` and the members given."
+"A struct of the interface: zero, except for its `size` and the given members."
 function struct_of(::Type{T}; members...) where {T}
     reference = Ref{T}()
     GC.@preserve reference begin
@@ -23,8 +23,8 @@ end
     return :(Ptr{$(fieldtype(T, number))}(address + $(fieldoffset(T, number))))
 end
 
-"The text in an array of characters, up to its terminator."
+"The text in an array of characters, without the terminator."
 text_of(bytes::NTuple{N,UInt8}) where {N} = String(collect(Iterators.takewhile(!iszero, bytes)))
 
-"The address of what a reference holds, for calls in the form `_gc_safe`. Preserve the reference."
+"The address of a reference's value, for functions named `_gc_safe`. The caller must preserve the reference."
 address_of(reference::Base.RefValue{T}) where {T} = Base.unsafe_convert(Ptr{T}, reference)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Counters and events of a loader.
 
-"A struct of counters as a named tuple, without its size; arrays of characters become texts."
+"A struct of counters as a named tuple, without its size. Arrays of characters become strings."
 function named(raw::T) where {T}
     names = Tuple(name for name in fieldnames(T) if name != :size && name != :reserved)
     values = map(name -> getfield(raw, name), names)
@@ -11,7 +11,8 @@ end
 """
     Feedlane.stats(loader)
 
-Totals over the loader's life and its present state: a named tuple with the members of `feedlane_stats`. Any task.
+Totals over the loader's life, and its current state: a named tuple with the members of `feedlane_stats`. Any task may
+call it.
 """
 function stats(loader::Loader)
     out = struct_of(L.feedlane_stats)
@@ -24,7 +25,7 @@ const WORKER_STATES = (:none, :starting, :opening, :ready, :stopping, :failed)
 """
     Feedlane.workers(loader)
 
-A named tuple for each worker, with the members of `feedlane_worker_stats`; `state` is a symbol. Any task.
+A named tuple for each worker, with the members of `feedlane_worker_stats`; `state` is a symbol. Any task may call it.
 """
 workers(loader::Loader) = calling(loader.handle) do address
     list = []
@@ -42,8 +43,8 @@ const EVENTS = (:warning, :worker_died, :worker_started, :worker_wanted, :quaran
 """
     Feedlane.events(loader)
 
-What has happened since the last call, oldest first: named tuples of `kind` (a symbol), `text`, `worker`, `batch`, `sample` (from 1,
-or `nothing`), `time_ns` and `lost`. Any task.
+The events since the last call, oldest first: named tuples of `kind` (a symbol), `text`, `worker`, `batch`, `sample`
+(from 1, or `nothing`), `time_ns` and `lost`. Any task may call it.
 """
 events(loader::Loader) = calling(loader.handle) do address
     list = NamedTuple[]

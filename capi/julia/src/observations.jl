@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Data sets by MLUtils' conventions, without a dependency on it: `numobs` and `getobs`.
+# Data sets with the conventions of MLUtils, `numobs` and `getobs`, without a dependency on MLUtils.
 
 const MLCORE = Base.PkgId(Base.UUID("c2834f40-e789-41da-a90e-33b280584a8c"), "MLCore")
 const MLUTILS = Base.PkgId(Base.UUID("f1d291b0-491e-4a28-83b9-f70985020b54"), "MLUtils")
 
-"MLCore or MLUtils, if the program has loaded one of them; their functions know the types that implement them."
+"MLCore or MLUtils, if the program has loaded one of them. Their functions have methods for further types."
 function conventions()
     for id in (MLCORE, MLUTILS)
         loaded = get(Base.loaded_modules, id, nothing)
@@ -16,8 +16,9 @@ end
 """
     Feedlane.numobs(data)
 
-The number of observations: the last dimension of an array, that of each part of a tuple, named tuple or `Dict`. Of another
-type what `MLUtils.numobs` returns, if MLUtils is loaded, otherwise its `length`. May be given methods.
+The number of observations. For an array this is the size of its last dimension. All parts of a tuple or named tuple
+must have the same number. For other types it is the result of `numobs` of MLCore or MLUtils if one of them is loaded,
+otherwise `length(data)`. Data sets may add methods.
 """
 function numobs(data)
     loaded = conventions()
@@ -34,9 +35,10 @@ end
 """
     Feedlane.getobs(data, index)
 
-Observation number `index`, from 1: a number, an array of numbers, or a tuple or named tuple of them. Of an array it is a view
-of the last dimension. Of a type that is neither array nor tuple it is what `MLUtils.getobs` returns, if MLUtils is
-loaded, otherwise `data[index]`. May be given methods.
+Observation number `index`, from 1: a number, an array of numbers, or a tuple or named tuple of them. For a vector this
+is an element, for an array with more dimensions a view at this index of the last dimension. A tuple or named tuple has
+an observation of each part. For other types it is the result of `getobs` of MLCore or MLUtils if one of them is loaded,
+otherwise `data[index]`. Data sets may add methods.
 """
 function getobs(data, index)
     loaded = conventions()

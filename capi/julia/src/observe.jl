@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Why a run is as fast as it is: stamps, timings, the trace, what bounds the run, and a report of it.
+# The speed of a run: stamps, timings, the trace, the bottleneck, and a report.
 
 """
     Feedlane.stamps(batch)
 
-When each step of the batch happened: a named tuple of `dispatched_ns`, `begun_ns`, `committed_ns`, `swept_ns` and `yielded_ns`
-(CLOCK_MONOTONIC), which never decrease, and `exposed_ns`, for how long the library's `next` waited for it.
+The times of the steps of the batch: a named tuple of `dispatched_ns`, `begun_ns`, `committed_ns`, `swept_ns` and
+`yielded_ns` (CLOCK_MONOTONIC), which never decrease. `exposed_ns` is how long the loader waited for the batch.
 """
 stamps(batch::Batch) = stamps_of(raw(batch))
 stamps_of(r) = (dispatched_ns=Int(r.dispatched_ns), begun_ns=Int(r.begun_ns), committed_ns=Int(r.committed_ns),
@@ -16,9 +16,10 @@ histogram(h::L.feedlane_histogram) = (count=Int(h.count), sum_ns=Int(h.sum_ns), 
 """
     Feedlane.timings(loader; worker=-1)
 
-How long the steps of batches took, of those that one worker made or (-1) of all: a named tuple with the members of
-`feedlane_timings`, each a histogram: `count`, `sum_ns`, and `buckets`. The first bucket counts durations of 0 ns, bucket b
-(from 1) those of 2^(b-2) to 2^(b-1) - 1 ns, the last one all longer ones. `nothing`: there are fewer workers. Any task.
+Durations of the steps of the batches that one worker made or, with -1, of all batches: a named tuple with the members
+of `feedlane_timings`. Each is a histogram with `count`, `sum_ns` and `buckets`. The first bucket counts durations of 0
+ns, bucket b (from 1) durations of 2^(b-2) to 2^(b-1) - 1 ns, the last bucket all longer durations. `nothing`: there are
+fewer workers. Any task may call it.
 """
 timings(loader::Loader; worker=-1) = calling(loader.handle) do address
     out = struct_of(L.feedlane_timings)
@@ -31,9 +32,10 @@ end
 """
     Feedlane.trace(loader; from=1)
 
-Records of the trace with a sequence of at least `from`, oldest first: named tuples with the members of
-`feedlane_batch_record`. A batch's record is written when its memory is used again, or the epoch ends. The trace keeps as many
-as `Loader(...; trace=1000)` says; without it this throws `E_STATE`. Any task.
+Records of the trace whose sequence is at least `from`, oldest first: named tuples with the members of
+`feedlane_batch_record`. A record is written when the batch's slot is reused or the epoch ends. `Loader(...;
+trace=1000)` sets the number of records that the trace keeps. Throws `E_STATE` if the trace is off. Any task may call
+it.
 """
 trace(loader::Loader; from=1) = calling(loader.handle) do address
     info = struct_of(L.feedlane_loader_info)
@@ -49,9 +51,9 @@ const STARTS = (:spawn, :fork, :thread, :external)
 """
     Feedlane.info(loader)
 
-What the loader is, and where its epoch is: a named tuple with the members of `feedlane_loader_info`; `start` is one of `:spawn`,
-`:fork`, `:thread` and `:external`. `prefetch_factor` is the number of batches in flight for each worker at the moment, also where
-the loader chooses it. Any task.
+Facts about the loader, and its position in the epoch: a named tuple with the members of `feedlane_loader_info`. `start`
+is `:spawn`, `:fork`, `:thread` or `:external`. `prefetch_factor` is the current number of batches in flight per worker,
+also if the loader chooses it. Any task may call it.
 """
 info(loader::Loader) = calling(loader.handle) do address
     out = struct_of(L.feedlane_loader_info)
@@ -65,8 +67,9 @@ const BOUNDS = (:nothing, :trainer, :data, :worker, :slots, :starting, :processo
 """
     Feedlane.diagnose(loader)
 
-What bounded the present epoch since it began, or the newest one: a named tuple with the members of `feedlane_diagnosis`;
-`bound` is one of `:nothing`, `:trainer`, `:data`, `:worker`, `:slots`, `:starting` and `:processors`. Any task.
+The bottleneck of the current epoch since its beginning, or of the newest epoch: a named tuple with the members of
+`feedlane_diagnosis`. `bound` is `:nothing`, `:trainer`, `:data`, `:worker`, `:slots`, `:starting` or `:processors`. Any
+task may call it.
 """
 diagnose(loader::Loader) = calling(loader.handle) do address
     out = struct_of(L.feedlane_diagnosis)
@@ -78,8 +81,8 @@ end
 """
     Feedlane.report(loader)
 
-A short text for people about the present epoch, or the newest one: rates, each worker, what bounded it, what to change, and the
-errors that occurred. Its form may change; `diagnose` is for programs. Any task.
+A short report for people about the current or newest epoch: rates, each worker, the bottleneck, advice, and the errors
+that occurred. The format may change; programs use `diagnose`. Any task may call it.
 """
 report(loader::Loader) = calling(loader.handle) do address
     buffer, bytes, failure = Vector{UInt8}(undef, 4096), Ref{UInt64}(0), Report()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Samplers: the orders in which a loader goes through its data. Indices count from 1 here.
+# Samplers: the order of the indices of an epoch. Indices count from 1 here.
 
 """
     Sampler
 
-Yields the indices of an epoch, from 1, in order. A loader copies its definition. Made by `sequential_sampler`,
-`random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler`, `batch_sampler`,
-`tokens_sampler` and `mixture_sampler`. One task at a time.
+Yields the indices of an epoch, from 1, in order. A loader copies its definition. Created by `sequential_sampler`,
+`random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler`, `batch_sampler`, `tokens_sampler` and
+`mixture_sampler`. One task at a time may use it.
 """
 mutable struct Sampler
     address::Ptr{L.feedlane_sampler}
@@ -25,15 +25,15 @@ const SHUFFLES = (torch=L.FEEDLANE_SHUFFLE_TORCH, feistel=L.FEEDLANE_SHUFFLE_FEI
 shuffle_of(name::Symbol) = haskey(SHUFFLES, name) ? SHUFFLES[name] :
     throw(ArgumentError("shuffle=:$name: must be one of $(join(keys(SHUFFLES), ", "))"))
 
-"`1:length`, in this order."
+"Yields `1:length`, in this order."
 sequential_sampler(length::Integer) = Sampler((out, err) -> L.feedlane_sampler_sequential(length, out, err))
 
 """
     random_sampler(length; seed=0, num_samples=length, replacement=false, shuffle=:torch)
 
-A permutation of `1:length`, another one in each epoch: that of torch's RandomSampler whose generator is seeded with seed +
-epoch. `replacement`: draws instead. `shuffle`: `:torch`, `:torch_loader` (as `DataLoader(shuffle=True)` after
-`manual_seed(seed)`), or `:feistel` (takes no memory).
+Yields a permutation of `1:length`, which differs in each epoch. By default it is that of torch's RandomSampler with a
+generator seeded with seed + epoch. `replacement`: draws with replacement instead. `shuffle`: `:torch`, `:torch_loader`
+(as `DataLoader(shuffle=True)` after `manual_seed(seed)`), or `:feistel` (takes no memory).
 """
 function random_sampler(length::Integer; seed=0, num_samples=0, replacement=false, shuffle=:torch)
     config = struct_of(L.feedlane_random_config; length=length, seed=seed % UInt64, num_samples=num_samples,
@@ -44,7 +44,7 @@ end
 """
     subset_sampler(indices; in_order=false, seed=0)
 
-The given indices, shuffled in each epoch, or as they are.
+Yields the given indices, shuffled in each epoch, or with `in_order` in the given order.
 """
 function subset_sampler(indices; in_order=false, seed=0)
     list = Int64[index - 1 for index in indices]
@@ -54,7 +54,7 @@ end
 """
     weighted_sampler(weights; num_samples=length(weights), replacement=true, seed=0)
 
-Indices with probabilities in proportion to their weights.
+Yields indices with probabilities in proportion to their weights.
 """
 function weighted_sampler(weights; num_samples=0, replacement=true, seed=0)
     list = collect(Float64, weights)
@@ -66,8 +66,9 @@ end
 """
     distributed_sampler(length; rank=nothing, world=nothing, seed=0, shuffle=:torch, drop_last=false)
 
-Every `world`-th index of an order that all ranks share, from the `rank`-th on (from 0). Without `rank` and `world` the
-launcher's environment variables count. `shuffle`: `:torch`, `:feistel`, or `nothing` for the order of the data.
+Yields every `world`-th index, starting with the `rank`-th (from 0), of an order that all ranks share. Without `rank`
+and `world`, the launcher's environment variables determine both. `shuffle`: `:torch`, `:feistel`, or `nothing` for the
+order of the data.
 """
 function distributed_sampler(length::Integer; rank=nothing, world=nothing, seed=0, shuffle=:torch, drop_last=false)
     (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
@@ -80,7 +81,7 @@ end
 """
     batch_sampler(inner, batchsize; partial=true)
 
-Batches of the indices of another sampler. A loader with it takes no `batchsize`.
+Yields batches of the indices of another sampler. A loader with it takes no `batchsize`.
 """
 batch_sampler(inner::Sampler, batchsize::Integer; partial=true) =
     GC.@preserve inner Sampler(makes_batches=true) do out, err
@@ -91,10 +92,11 @@ batch_sampler(inner::Sampler, batchsize::Integer; partial=true) =
     tokens_sampler(lengths, max_tokens, max_rows; seed=0, window=0, padded=false, shuffle=true, drop_last=false,
                    drop_long=false, rank=nothing, world=nothing)
 
-Batches of samples that have at most `max_tokens` together and are at most `max_rows`; `lengths` has the number of tokens of each
-sample. `padded`: a batch counts as rows * the longest length. `window`: shuffled samples that are sorted by length together; 0:
-8192. All ranks get the same number of batches: some are split, or omitted with `drop_last`. `drop_long`: omits samples above
-the budget instead of refusing them. Without `rank` and `world` the launcher's environment variables count.
+Yields batches of at most `max_rows` samples, which have at most `max_tokens` tokens together. `lengths` has the number
+of tokens of each sample. `padded`: tokens are counted as rows * the longest length. `window`: number of shuffled
+samples that are sorted by length together; 0: 8192. All ranks get the same number of batches: some batches are split
+or, with `drop_last`, omitted. `drop_long`: omits samples with more than `max_tokens` tokens instead of refusing them.
+Without `rank` and `world`, the launcher's environment variables determine both.
 """
 function tokens_sampler(lengths, max_tokens::Integer, max_rows::Integer; seed=0, window=0, padded=false, shuffle=true,
                         drop_last=false, drop_long=false, rank=nothing, world=nothing)
@@ -110,11 +112,11 @@ end
     mixture_sampler(lengths, weights; num_samples=0, seed=0, window=0, stages=[0], shuffle=true, drop_last=false,
                     rank=nothing, world=nothing)
 
-Sources in proportion to weights. Each source has as many indices as `lengths` says, behind those of the source before it.
-`weights` has a number for each source; with several `stages`, which say how many samples of training come before each, it has a
-column of them for each stage. An epoch has `num_samples` indices, of all ranks together, and goes on in each source where the
-epoch before ended. `window`: samples that are shuffled together; 0: 1024. Without `rank` and `world` the launcher's environment
-variables count.
+Mixes sources in proportion to weights. Source i has `lengths[i]` indices, which follow those of source i - 1. `weights`
+has one number per source or, with several `stages`, one column of such numbers per stage. `stages` are the samples of
+the training at which the stages begin; the first is 0. An epoch has `num_samples` indices over all ranks. Each source
+continues where it stopped in the epoch before. `window`: number of samples that are shuffled together; 0: 1024. Without
+`rank` and `world`, the launcher's environment variables determine both.
 """
 function mixture_sampler(lengths, weights; num_samples=0, seed=0, window=0, stages=[0], shuffle=true, drop_last=false,
                          rank=nothing, world=nothing)
@@ -130,7 +132,7 @@ function mixture_sampler(lengths, weights; num_samples=0, seed=0, window=0, stag
     end
 end
 
-"What a user gives as `sampler`: a `Sampler`, or indices in the order in which they are wanted."
+"Converts the argument `sampler`: a `Sampler`, or indices in the order in which they are to be yielded."
 sampler_of(sampler::Sampler) = sampler
 sampler_of(indices) = subset_sampler(indices; in_order=true)
 
@@ -146,7 +148,7 @@ function restart!(sampler::Sampler, epoch::Integer)
     return sampler
 end
 
-"Up to `count` indices more of the epoch, from 1; empty at its end. A batch sampler returns one batch."
+"The next indices of the epoch, from 1, at most `count`; empty at its end. A batch sampler returns one batch."
 function Base.take!(sampler::Sampler, count::Integer)
     list, got = Vector{Int64}(undef, count), Ref{UInt64}(0)
     GC.@preserve sampler checked(err -> L.feedlane_sampler_next(sampler.address, list, count, got, err))
@@ -163,7 +165,7 @@ function load!(sampler::Sampler, state::Vector{UInt8})
     return sampler
 end
 
-"Bytes that a function writes: asked for their number first."
+"The bytes that a function writes. The first call of `f` asks for their number."
 function written(f)
     bytes, report = Ref{UInt64}(0), Report()
     status = GC.@preserve report f(C_NULL, 0, bytes, report.raw)

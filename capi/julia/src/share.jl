@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# One loader, many trainers: a feeder's places for consumers and its loop, and the loaders of consumers.
+# One loader, many trainers: a feeder's places for consumers and its loop, and consumers' loaders.
 
 const SHARES = (none=L.FEEDLANE_SHARE_NONE, every=L.FEEDLANE_SHARE_EVERY, deal=L.FEEDLANE_SHARE_DEAL)
 const LAGS = (block=L.FEEDLANE_LAG_BLOCK, evict=L.FEEDLANE_LAG_EVICT, observe=L.FEEDLANE_LAG_OBSERVE)
 const CONSUMER_STATES = (:none, :offered, :attached, :evicted, :left)
 const JOIN_SECONDS = 60
 
-"The number of a symbol, or an error that names the argument."
+"The value of a symbol in `choices`, or an error that names the argument."
 choice(what, choices::NamedTuple, name::Symbol) = haskey(choices, name) ? choices[name] :
     throw(ArgumentError("$what=:$name: must be one of $(join(keys(choices), ", "))"))
 
@@ -14,8 +14,8 @@ consumer_config(id, lag, evict_after) = struct_of(L.feedlane_consumer_config; id
                                                   evict_after_ns=nanoseconds(evict_after))
 
 """
-A place that was opened for a consumer: its number `id`, and the descriptor `fd` to pass to that process. `close` it when the process
-has it; nobody else can join by it then.
+A place that was opened for a consumer: its number `id`, and the descriptor `fd` to pass to the consumer's process. Call
+`close` when that process has it; after that nobody else can join with it.
 """
 mutable struct Place
     id::Int
@@ -31,14 +31,15 @@ end
 """
     Feedlane.open_consumer(loader; id=nothing, lag=:block, evict_after=0)
 
-Opens a place of a loader with `share` for one consumer and returns it: `place.id`, and `place.fd` to pass to the process that calls
-`join_feeder`. From here on batches are kept for the place. With `share=:deal` `id` is the rank, and a place whose
-consumer has ended is opened again by the same call.
+Opens a place of a loader with `share` for one consumer and returns it: `place.id`, and `place.fd` to pass to the
+process that calls `join_feeder`. From now on batches are kept for the place. `id` is the place, with `share=:deal` the
+rank. With `share=:deal`, call this again to replace a consumer that has ended.
 
-`lag` is what the feeder does when it has no free slot because this consumer has not released its batches: `:block` waits,
-`:evict` ends its place after `evict_after` seconds without progress (0: 60), `:observe` takes back what it has not taken
-(`Feedlane.missed`; not with `:deal`). Throws a `FeedlaneError`: `E_LIMIT` if all places have a consumer, `E_ARGUMENT` for an `id`
-that is out of range or has a consumer, `E_STATE` if the loader is not shared.
+`lag` is how the feeder acts when it has no free slot because this consumer has not released its batches. `:block`
+waits. `:evict` waits, then evicts a consumer that took and returned no batch for `evict_after` seconds (0: 60).
+`:observe` revokes batches that the consumer has not taken yet (`Feedlane.missed`; not allowed with `:deal`). Throws a
+`FeedlaneError`: `E_LIMIT` if all places have a consumer, `E_ARGUMENT` if `id` is out of range or this place has a
+consumer, `E_STATE` if the loader is not shared.
 """
 function open_consumer(loader::Loader; id=nothing, lag=:block, evict_after=0)
     config, number, fd = consumer_config(id, lag, evict_after), Ref{Int32}(-1), Ref{Int32}(-1)
@@ -51,12 +52,14 @@ end
 """
     Feedlane.serve(loader; timeout=Inf)
 
-The feeder's loop: delivers batches to the consumers, takes them back, admits consumers and observes their ends. It returns `true`
-when every batch of the epoch was delivered; before the first epoch when `consumers` have joined, for those that join by a path
-and are to miss no batch; after an epoch when all have left. `false`: so many seconds have passed. Other tasks run meanwhile.
+The feeder's loop: delivers batches to the consumers, receives released slots, admits consumers and detects their ends.
+It returns `true` when every batch of the epoch was delivered. Before the first epoch it returns `true` when `consumers`
+consumers have joined; call it then if consumers join by a path and none may miss a batch. After an epoch it returns
+`true` when all consumers have left. `false`: `timeout` seconds have passed. Other tasks run while it waits.
 
-Throws a `FeedlaneError`: `E_PEER_DEAD` if there is no consumer, or with `share=:deal` a place has none (see
-`Feedlane.open_consumer`); `E_HUNG` if every slot is held by consumers that were evicted; `INTERRUPTED`.
+Throws a `FeedlaneError`: `E_PEER_DEAD` if there is no consumer, or with `share=:deal` if a place has none and the
+batches kept for it prevent progress (see `Feedlane.open_consumer`); `E_HUNG` if consumers that were evicted or have
+left hold every slot; `INTERRUPTED`.
 """
 serve(loader::Loader; timeout=Inf) = GC.@preserve loader driving(address -> serve(loader, address, timeout), loader.handle)
 
@@ -80,8 +83,8 @@ end
 """
     Feedlane.consumers(loader)
 
-The consumers of a feeder, those included that have ended and still hold batches: named tuples with the members of
-`feedlane_consumer_stats`; `state` and `lag` are symbols.
+The consumers of a feeder, including the ones that have ended and still hold batches: named tuples with the members of
+`feedlane_consumer_stats`. `state` and `lag` are symbols.
 """
 consumers(loader::Loader) = driving(loader.handle) do address
     list = []
@@ -96,19 +99,20 @@ end
     join_feeder(place; fields, batchsize=1, timeout=60)
     join_feeder(path; fields, id=nothing, lag=:block, evict_after=0, batchsize=1, timeout=60)
 
-The `Loader` of a consumer: it yields what a feeder in another process delivers. The first form takes the descriptor (a `RawFD`)
-of the feeder's `Feedlane.open_consumer`, which it closes in every case; the second the feeder's `share_path`, and
-the options of `open_consumer`, which the feeder does when it serves next.
+The `Loader` of a consumer, which yields the batches of a feeder in another process. The first form takes the descriptor
+(a `RawFD`) of the feeder's `Feedlane.open_consumer`, and closes it in every case. The second form takes the feeder's
+`share_path` and the options of `open_consumer`; the feeder opens the place at its next `serve` or `poll`.
 
-`fields` are the feeder's, as `Loader` takes them: `(x=(Float32, (4, 3)), y=(Int64, ()))`; `batchsize` is 0 if its is. The first epoch
-is the one that the feeder was in when this consumer joined.
+`fields` are the feeder's, in the form that `Loader` takes: `(x=(Float32, (4, 3)), y=(Int64, ()))`. `batchsize` must be
+0 if the feeder's is 0. The first epoch is the feeder's epoch at the time of the join.
 
-A consumer's arrays are memory that its process cannot write: a write throws a `ReadOnlyMemoryError` (x86-64), and ends the process
-if C code makes it. Of what a `Loader` does only workers are missing: they are the feeder's.
+A consumer's arrays are read-only memory: a write throws a `ReadOnlyMemoryError` (x86-64), and a write in C code ends
+the process. A consumer's loader works like any `Loader`, except that only the feeder has workers.
 
-Throws a `FeedlaneError`: `E_PEER_DEAD` if the feeder has ended or none listens at the path, `TIMEOUT`, `E_CORRUPT` or `E_ABI` if
-the descriptor leads to no feeder or to another version's. A loop over the loader throws `E_PEER_DEAD` after the feeder's end,
-`E_HUNG` after this consumer was evicted, `E_STATE` if the feeder is in a later epoch or has stopped this one.
+Throws a `FeedlaneError`: `E_PEER_DEAD` if the feeder has ended or no feeder listens at the path, `TIMEOUT` if it did
+not answer in time, `E_CORRUPT` or `E_ABI` if the descriptor is not connected to a feeder or the feeder's library is of
+another version. A loop over the loader throws `E_PEER_DEAD` after the feeder's end, `E_HUNG` after this consumer was
+evicted, and `E_STATE` if the feeder is in a later epoch or has stopped this one.
 """
 join_feeder(fd::RawFD; fields, batchsize=1, timeout=JOIN_SECONDS) = consumer_of(fields, batchsize) do out, err
     L.feedlane_loader_join_gc_safe(reinterpret(Int32, fd), nanoseconds(timeout), out, err)
@@ -133,5 +137,5 @@ function consumer_of(join, fields, batchsize)
     return Loader{names,kinds}(handle, struct_of(L.feedlane_batch), report, epoch[])
 end
 
-"Batches just before this one that the feeder took back: of a consumer with `lag=:observe`."
+"Number of batches just before this one that the feeder revoked, on a consumer with `lag=:observe`."
 missed(batch::Batch) = Int(raw(batch).missed)

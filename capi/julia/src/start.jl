@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# How worker processes are started, and what they are told: the program's own script again, or the data set serialized.
+# Starts worker processes: the program's own script again, or a Julia process that receives the data set serialized.
 
-"The script that called worker_main, if it did: its workers are itself."
+"The script, if it has called worker_main. Its workers are the script itself, started again."
 const script = Ref{Union{Nothing,String}}(nothing)
 
-"This Julia with the flags that it was started with, in the same project."
+"The command of this Julia with its flags and the same project."
 function julia_command()
     project = Base.active_project()
     flags = project === nothing ? String[] : ["--project=$project"]
     return [Base.julia_cmd().exec; flags; "--startup-file=no"]
 end
 
-"What a worker is told that gets its data set serialized."
+"The message to a worker that receives its data set serialized."
 struct Job
     load_path::Vector{String}
     depot_path::Vector{String}
@@ -43,7 +43,7 @@ function serialized(value)
 end
 
 """
-Packages that the value's types are from are loaded when they turn up, and it is read again.
+Deserializes a value. If this needs a package that is not loaded, loads the package and tries again.
 """
 function deserialized(bytes)
     while true
@@ -57,7 +57,7 @@ function deserialized(bytes)
     end
 end
 
-"The data set of a job, in this process."
+"Opens the data set of a job in this process."
 function open_job(bytes)
     job = deserialized(bytes)::Job
     append!(empty!(LOAD_PATH), job.load_path)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# A worker process: attaches to the trainer that has started it and makes batches until it needs no more.
+# A worker process: attaches to its trainer and makes batches until the trainer no longer needs it.
 
-"The library's worker, and what its calls write."
+"The library's worker, and the report to which its calls write errors."
 struct Attached
     address::Ptr{L.feedlane_worker}
     report::Report
@@ -11,9 +11,10 @@ end
     Feedlane.worker_main(data)
     Feedlane.worker_main(open::Function)
 
-For scripts that are their own workers. In a worker process it makes batches of `data`, or of `open(config)` with the loader's
-`worker_config`, and exits when the trainer needs no more. In the trainer it returns at once, and loaders of this script start it
-again as their workers, with the same arguments: call it after the data set is defined and before the first loader.
+For scripts that are their own workers. In a worker process it makes batches of `data`, or of `open(config)` with the
+loader's `worker_config`, and exits when the trainer no longer needs the worker. In the trainer it returns at once.
+Loaders of this script then start the script again as their workers, with the same arguments. Call it after the data set
+is defined and before the first loader is created.
 """
 function worker_main(data)
     fd = L.feedlane_worker_fd()
@@ -24,14 +25,14 @@ function worker_main(data)
     exit(run_worker(fd, config -> data isa Function ? Base.invokelatest(data, String(config)) : data))
 end
 
-"A worker that gets its data set serialized: what `worker.jl` runs."
+"Runs a worker that receives its data set serialized. The script `worker.jl` calls it."
 function job_main()
     fd = L.feedlane_worker_fd()
     fd < 0 && error("to be started by a trainer")
     exit(run_worker(fd, open_job))
 end
 
-"SIGTERM ends the process as in other programs: Julia would print a backtrace of whatever is in work."
+"Makes SIGTERM end the process silently. Julia's own handler would print a backtrace of the current work."
 function end_by_sigterm()
     signals = zeros(UInt8, 128)   # a sigset_t
     ccall(:sigemptyset, Cint, (Ptr{UInt8},), signals)
@@ -61,7 +62,7 @@ function run_worker(fd, open)
     end
 end
 
-"The data set, in a `Some`; `nothing` if it could not be opened, which the trainer has been told."
+"The data set in a `Some`. `nothing`: it could not be opened, and this was reported to the trainer."
 function try_open(worker, info, open)
     try
         config = info.config == C_NULL ? UInt8[] : copy(unsafe_wrap(Array, Ptr{UInt8}(info.config), Int(info.config_bytes)))
@@ -70,13 +71,13 @@ function try_open(worker, info, open)
         return Some(data)
     catch reason
         line, story = describe(reason, catch_backtrace())
-        println(stderr, story)   # the trainer's error has room for one line
+        println(stderr, story)   # the trainer's error has only one line
         L.feedlane_worker_ready(worker.address, L.FEEDLANE_E_INIT, line, worker.report.raw)
         return nothing
     end
 end
 
-"Takes tasks until there are no more. Other tasks of Julia run while it waits."
+"Processes tasks until there are no more. Other Julia tasks run while it waits."
 function serve(worker::Attached, data, ::Val{names}, specs::Tuple) where {names}
     task, descriptor, waiter = Ref{Ptr{L.feedlane_task}}(C_NULL), Ref{Int32}(-1), nothing
     while true
@@ -93,14 +94,14 @@ function serve(worker::Attached, data, ::Val{names}, specs::Tuple) where {names}
             end
             sleep_on(waiter, Inf)
         else
-            check(status, worker.report)   # INTERRUPTED: again
+            check(status, worker.report)   # INTERRUPTED: call again
         end
     end
     waiter === nothing || close(waiter)
     return nothing
 end
 
-"One task: makes its batch and commits it, or fails it with the exception."
+"Processes one task: makes its batch and commits it, or fails the task with the exception."
 function work(worker, address::Ptr{L.feedlane_task}, data, names::Val, specs)
     task, token, position = unsafe_load(address), Token(), Ref(0)
     err = worker.report.raw
@@ -108,7 +109,7 @@ function work(worker, address::Ptr{L.feedlane_task}, data, names::Val, specs)
         make!(data, names, specs, task, token, position)
         token.live = false
         status = L.feedlane_task_commit(address, task.count, err)
-        status == L.FEEDLANE_E_STALE || check(status, worker.report)   # stale: the trainer has given it up
+        status == L.FEEDLANE_E_STALE || check(status, worker.report)   # stale: the trainer has given up the task
     catch reason
         token.live = false
         line, story = describe(reason, catch_backtrace())
@@ -118,7 +119,7 @@ function work(worker, address::Ptr{L.feedlane_task}, data, names::Val, specs)
     return nothing
 end
 
-"Writes all rows of a task. `position` is the one in work, from 0."
+"Writes all rows of a task. `position` is the current row, from 0."
 function make!(data, ::Val{names}, specs::S, task::L.feedlane_task, token, position) where {names,S<:Tuple}
     bases = ntuple(k -> unsafe_load(member(task.tensors + (k - 1) * sizeof(L.feedlane_tensor), Val(:data))), Val(fieldcount(S)))
     strides = map(bytes_of, specs)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The numbers of `feedlane.h`.
+//! The constants of `feedlane.h`.
 
 pub const FEEDLANE_VERSION_MAJOR: u32 = 0;
 pub const FEEDLANE_VERSION_MINOR: u32 = 1;
@@ -12,7 +12,7 @@ pub const FEEDLANE_MAX_TENSORS: usize = 64;
 pub const FEEDLANE_MAX_RECORDED_STREAMS: usize = 4;
 pub const FEEDLANE_HISTOGRAM_BUCKETS: usize = 47;
 
-// Outcomes: 0 done, above it another normal one, below it an error.
+// Statuses. 0: done; above 0: another normal outcome; below 0: an error.
 pub const FEEDLANE_OK: i32 = 0;
 pub const FEEDLANE_END: i32 = 1;
 pub const FEEDLANE_TIMEOUT: i32 = 2;
@@ -44,12 +44,12 @@ pub const FEEDLANE_SHUFFLE_TORCH: i32 = 0;
 pub const FEEDLANE_SHUFFLE_FEISTEL: i32 = 1;
 pub const FEEDLANE_SHUFFLE_TORCH_LOADER: i32 = 2;
 
-// What became of a sample.
+// The outcome of a sample that failed.
 pub const FEEDLANE_SAMPLE_RETRIED: i32 = 1;
 pub const FEEDLANE_SAMPLE_SUBSTITUTED: i32 = 2;
 pub const FEEDLANE_SAMPLE_SKIPPED: i32 = 3;
 
-// A loader's configuration.
+// Values of a loader's configuration.
 pub const FEEDLANE_UNBATCHED: i64 = -1;
 pub const FEEDLANE_PREFETCH_AUTO: i32 = -1;
 pub const FEEDLANE_DISPATCH_LEAST_LOADED: i32 = 0;
@@ -72,7 +72,7 @@ pub const FEEDLANE_WORKER_READY: i32 = 3;
 pub const FEEDLANE_WORKER_STOPPING: i32 = 4;
 pub const FEEDLANE_WORKER_FAILED: i32 = 5;
 
-// What an event tells of.
+// Kinds of events.
 pub const FEEDLANE_EVENT_WARNING: i32 = 1;
 pub const FEEDLANE_EVENT_WORKER_DIED: i32 = 2;
 pub const FEEDLANE_EVENT_WORKER_STARTED: i32 = 3;
@@ -88,7 +88,7 @@ pub const FEEDLANE_EVENT_CONSUMER_LEFT: i32 = 12;
 pub const FEEDLANE_EVENT_CONSUMER_LAGS: i32 = 13;
 pub const FEEDLANE_EVENT_CONSUMER_EVICTED: i32 = 14;
 
-// What a feeder does when it has no free slot because of a consumer.
+// How a feeder acts when it has no free slot because of a consumer.
 pub const FEEDLANE_LAG_BLOCK: i32 = 0;
 pub const FEEDLANE_LAG_EVICT: i32 = 1;
 pub const FEEDLANE_LAG_OBSERVE: i32 = 2;
@@ -100,7 +100,7 @@ pub const FEEDLANE_CONSUMER_ATTACHED: i32 = 2;
 pub const FEEDLANE_CONSUMER_EVICTED: i32 = 3;
 pub const FEEDLANE_CONSUMER_LEFT: i32 = 4;
 
-// What bounded a run.
+// The bottleneck of a run.
 pub const FEEDLANE_BOUND_NOTHING: i32 = 0;
 pub const FEEDLANE_BOUND_TRAINER: i32 = 1;
 pub const FEEDLANE_BOUND_DATA: i32 = 2;

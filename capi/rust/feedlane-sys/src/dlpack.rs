@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of DLPack 1.0 and of its older form, which `feedlane.h` only names: see
+//! The structs of DLPack 1.0 and of the form before it. `feedlane.h` only declares their names. See
 //! <https://dmlc.github.io/dlpack>.
 use std::ffi::c_void;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLDevice {
-    /// 1 the CPU, 3 CPU memory registered with CUDA.
+    /// 1: the CPU; 3: CPU memory registered with CUDA.
     pub device_type: i32,
     pub device_id: i32,
 }
@@ -32,7 +32,7 @@ pub struct DLTensor {
     pub byte_offset: u64,
 }
 
-/// Before 1.0; capsules of it are named "dltensor".
+/// The form before DLPack 1.0, for capsules named "dltensor".
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DLManagedTensor {
@@ -48,7 +48,7 @@ pub struct DLPackVersion {
     pub minor: u32,
 }
 
-/// From 1.0 on; capsules of it are named "dltensor_versioned".
+/// The form of DLPack 1.0, for capsules named "dltensor_versioned".
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DLManagedTensorVersioned {

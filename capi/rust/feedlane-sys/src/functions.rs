@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The functions of `feedlane.h`, in its order.
+//! The functions of `feedlane.h`, in the header's order.
 use std::ffi::c_void;
 use std::os::raw::c_char;
 

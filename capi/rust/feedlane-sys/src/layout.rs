@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How structs and handles are declared, so that a test can compare every member with C.
+//! Macros that declare structs and handles, so that a test can compare every member with C.
 
 /// Declares an opaque handle. It is neither `Send` nor `Sync` nor `Unpin`.
 macro_rules! handles {
@@ -12,7 +12,7 @@ macro_rules! handles {
     )* };
 }
 
-/// One member as the compiler has laid it out: for the test that compares it with C.
+/// One member of a struct as the compiler has laid it out, for the test that compares it with C.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
@@ -22,10 +22,11 @@ pub struct Member {
     pub size: usize,
 }
 
-/// Called with a struct's name, its size, and what shows its members.
+/// Called with a struct's name, its size, and a function that visits its members.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)));
 
-/// Declares structs as C lays them out. All of them are plain data: `zeroed()` of each is valid, and means "default".
+/// Declares structs with the layout of C. All of them are plain data: `zeroed()` is a valid value of each, and means
+/// "default".
 macro_rules! structs {
     ($($(#[$about:meta])* pub struct $name:ident { $(pub $field:ident: $type:ty,)* })*) => {
         $(
@@ -37,12 +38,14 @@ macro_rules! structs {
             }
 
             impl $name {
-                /// All zero, with its `size` set where it has one: what `feedlane_init` makes of it.
+                /// All zero, with `size` set if the struct has one, as `feedlane_init` sets it.
                 pub fn new() -> Self {
-                    // SAFETY: integers, arrays of them, raw pointers and Option<fn> only: zero is a value of each.
+                    // SAFETY: members are integers, arrays of integers, raw pointers and Option<fn>. Zero is a valid
+                    // value of each.
                     let mut made: Self = unsafe { std::mem::zeroed() };
                     if [$(stringify!($field)),*][0] == "size" {
-                        // SAFETY: repr(C): the first member, a usize by the layout test, begins where the struct does.
+                        // SAFETY: by repr(C) the first member, a usize by the layout test, begins where the struct
+                        // begins.
                         unsafe { (&mut made as *mut Self).cast::<usize>().write(std::mem::size_of::<Self>()) };
                     }
                     made
@@ -53,7 +56,7 @@ macro_rules! structs {
                     let place = std::mem::MaybeUninit::<Self>::uninit();
                     let start = place.as_ptr();
                     $(
-                        // SAFETY: the address of a member of memory that is there; nothing is read.
+                        // SAFETY: takes the address of a member of existing memory; nothing is read.
                         let at = unsafe { std::ptr::addr_of!((*start).$field) };
                         visit(Member {
                             name: stringify!($field),
@@ -72,7 +75,7 @@ macro_rules! structs {
             }
         )*
 
-        /// Every struct here: its name, its size, its members.
+        /// Visits every struct of this module: its name, its size and its members.
         pub(crate) fn layouts(visit: crate::layout::Visit<'_>) {
             $(visit(stringify!($name), std::mem::size_of::<$name>(), $name::members);)*
         }

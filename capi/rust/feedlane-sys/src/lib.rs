@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `feedlane.h` in Rust: every struct, constant and function under its own name. What each means is said there, in
-//! `include/feedlane.h` and the headers that it includes; what it takes to call them safely is in the crate `feedlane`.
+//! `feedlane.h` in Rust: every struct, constant and function under its C name. `include/feedlane.h` and the headers
+//! that it includes describe what each of them means. The crate `feedlane` wraps them in a safe interface.
 //!
-//! The tests beside this crate read the header and compare: names, values, prototypes, sizes, offsets, types.
+//! The tests of this crate compare it with the record of the interface, `capi/abi/interface.json`: names, values,
+//! prototypes, sizes, offsets and types.
 #![allow(non_camel_case_types)]
 
 #[macro_use]
@@ -27,9 +28,9 @@ pub use sampler::*;
 pub use share::*;
 pub use structs::*;
 
-/// Every struct: its name, its size, its members.
+/// Visits every struct: its name, its size and its members.
 #[doc(hidden)]
-#[allow(clippy::type_complexity)] // it is one type, named `Visit` inside
+#[allow(clippy::type_complexity)] // a single type, which is named `Visit` in this crate
 pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)))) {
     structs::layouts(visit);
     pool::layouts(visit);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `observe.h`, in its order.
+//! The structs of `observe.h`, in the header's order.
 use std::os::raw::c_char;
 
 use crate::constants::FEEDLANE_HISTOGRAM_BUCKETS;
 use crate::layout::Member;
 
 structs! {
-    /// What a loader is, and where its epoch is.
+    /// Facts about a loader, and its position in the epoch.
     pub struct feedlane_loader_info {
         pub size: usize,
         pub pid: i64,
@@ -30,21 +30,21 @@ structs! {
         pub version: [c_char; 16],
     }
 
-    /// How often which duration occurred.
+    /// A histogram of durations.
     pub struct feedlane_histogram {
         pub count: u64,
         pub sum_ns: u64,
         pub buckets: [u64; FEEDLANE_HISTOGRAM_BUCKETS],
     }
 
-    /// How long parts of the durations lasted at most.
+    /// Percentiles of durations.
     pub struct feedlane_percentiles {
         pub p50_ns: u64,
         pub p90_ns: u64,
         pub p99_ns: u64,
     }
 
-    /// How long the steps of batches took.
+    /// Durations of the steps of batches.
     pub struct feedlane_timings {
         pub size: usize,
         pub exposed: feedlane_histogram,
@@ -83,7 +83,7 @@ structs! {
         pub exposed_ns: u64,
     }
 
-    /// Errors of one kind.
+    /// Errors or events of one kind.
     pub struct feedlane_error_record {
         pub size: usize,
         pub kind: i32,
@@ -98,7 +98,7 @@ structs! {
         pub text: [c_char; 192],
     }
 
-    /// What bounded a run.
+    /// The bottleneck of a run.
     pub struct feedlane_diagnosis {
         pub size: usize,
         pub bound: i32,

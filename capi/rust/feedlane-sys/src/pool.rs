@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `feedlane.h` for pinned memory.
+//! The structs of `pool.h`: memory registered with a device.
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
@@ -9,7 +9,7 @@ use crate::structs::feedlane_error;
 handles! { feedlane_pool }
 
 structs! {
-    /// How memory is registered with a device, and what streams do.
+    /// A user-defined backend: registers memory with a device and uses its streams.
     pub struct feedlane_backend {
         pub size: usize,
         pub user_data: *mut c_void,
@@ -50,7 +50,7 @@ structs! {
         >,
     }
 
-    /// What a pool registers, with whom.
+    /// The device with which a pool registers memory, and the pool's buffers.
     pub struct feedlane_pool_config {
         pub size: usize,
         pub backend: *const c_char,
@@ -61,7 +61,7 @@ structs! {
         pub budget_bytes: u64,
     }
 
-    /// A buffer in the caller's hands.
+    /// A buffer that the caller holds.
     pub struct feedlane_buffer {
         pub size: usize,
         pub token: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `feedlane.h` for samplers.
+//! The structs of `sampler.h`.
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
@@ -9,7 +9,7 @@ use crate::structs::feedlane_error;
 handles! { feedlane_sampler }
 
 structs! {
-    /// What `feedlane_sampler_random` shuffles.
+    /// Configuration of `feedlane_sampler_random`.
     pub struct feedlane_random_config {
         pub size: usize,
         pub length: i64,
@@ -19,7 +19,7 @@ structs! {
         pub shuffle: i32,
     }
 
-    /// What `feedlane_sampler_weighted` draws.
+    /// Configuration of `feedlane_sampler_weighted`.
     pub struct feedlane_weighted_config {
         pub size: usize,
         pub num_samples: i64,
@@ -28,7 +28,7 @@ structs! {
         pub reserved: i32,
     }
 
-    /// What `feedlane_sampler_distributed` yields.
+    /// Configuration of `feedlane_sampler_distributed`.
     pub struct feedlane_distributed_config {
         pub size: usize,
         pub length: i64,
@@ -41,7 +41,7 @@ structs! {
         pub detect_off: i32,
     }
 
-    /// What `feedlane_sampler_tokens` yields.
+    /// Configuration of `feedlane_sampler_tokens`.
     pub struct feedlane_tokens_config {
         pub size: usize,
         pub max_tokens: i64,
@@ -58,7 +58,7 @@ structs! {
         pub reserved: i32,
     }
 
-    /// What `feedlane_sampler_mixture` yields.
+    /// Configuration of `feedlane_sampler_mixture`.
     pub struct feedlane_mixture_config {
         pub size: usize,
         pub num_samples: i64,
@@ -74,7 +74,7 @@ structs! {
         pub reserved: i32,
     }
 
-    /// Which process of how many this is.
+    /// The rank of this process.
     pub struct feedlane_rank {
         pub size: usize,
         pub rank: i32,
@@ -83,7 +83,7 @@ structs! {
         pub warning: [c_char; 384],
     }
 
-    /// A sampler of the user's own.
+    /// A user-defined sampler.
     pub struct feedlane_sampler_callbacks {
         pub size: usize,
         pub user_data: *mut c_void,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `share.h`, in its order.
+//! The structs of `share.h`, in the header's order.
 use crate::layout::Member;
 
 structs! {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `feedlane.h`, in its order, but for those of pools, samplers, monitors and sharing. Handles are opaque: they exist
-//! behind pointers only.
+//! The structs of `feedlane.h`, in the header's order, except the ones of `pool.h`, `sampler.h`, `observe.h` and
+//! `share.h`. Handles are opaque: they exist behind pointers only.
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
@@ -12,7 +12,7 @@ use crate::sampler::feedlane_sampler;
 handles! { feedlane_loader feedlane_worker feedlane_rx feedlane_tx feedlane_monitor }
 
 structs! {
-    /// What went wrong.
+    /// An error.
     pub struct feedlane_error {
         pub size: usize,
         pub code: i32,
@@ -43,7 +43,7 @@ structs! {
         pub path: *const c_char,
     }
 
-    /// Messages in place.
+    /// Messages that are read or written in place.
     pub struct feedlane_span {
         pub data: *mut c_void,
         pub stride: u64,
@@ -51,7 +51,7 @@ structs! {
         pub lane: u32,
     }
 
-    /// An element, in DLPack's numbers.
+    /// An element's type in DLPack's numbers.
     pub struct feedlane_dtype {
         pub code: u8,
         pub bits: u8,
@@ -100,7 +100,7 @@ structs! {
         pub library: *mut c_void,
     }
 
-    /// One sample to make.
+    /// The place of one sample.
     pub struct feedlane_row {
         pub size: usize,
         pub index: i64,
@@ -111,7 +111,7 @@ structs! {
         pub row: u64,
     }
 
-    /// A task that waits behind the one in hand.
+    /// A task that is queued behind the current one.
     pub struct feedlane_ahead {
         pub size: usize,
         pub id: u64,
@@ -121,7 +121,7 @@ structs! {
         pub count: u64,
     }
 
-    /// Who a worker is.
+    /// A worker's identity and configuration.
     pub struct feedlane_worker_info {
         pub size: usize,
         pub id: i32,
@@ -197,7 +197,7 @@ structs! {
         >,
     }
 
-    /// What to load, by whom, and how patient to be.
+    /// The configuration of a loader: its data, its workers, and how it handles failures.
     pub struct feedlane_loader_config {
         pub size: usize,
         pub sampler: *const feedlane_sampler,
@@ -254,7 +254,7 @@ structs! {
         pub memory_nodes: *const c_char,
     }
 
-    /// One batch in the trainer's hands.
+    /// A batch that the trainer holds.
     pub struct feedlane_batch {
         pub size: usize,
         pub token: u64,
@@ -279,7 +279,7 @@ structs! {
         pub missed: u64,
     }
 
-    /// What a state says.
+    /// The contents of a state.
     pub struct feedlane_state_info {
         pub size: usize,
         pub epoch: i64,
@@ -290,7 +290,7 @@ structs! {
         pub iterable: i32,
     }
 
-    /// Totals over the loader's life, then the state now.
+    /// Totals over the loader's life, and its current state.
     pub struct feedlane_stats {
         pub size: usize,
         pub batches: u64,
@@ -342,7 +342,7 @@ structs! {
         pub row: i64,
     }
 
-    /// What must be told without being asked.
+    /// Something that happened in a loader.
     pub struct feedlane_event {
         pub size: usize,
         pub kind: i32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One batch in the trainer's hands.
+//! A batch that the trainer holds.
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use crate::sys;
 use crate::tensor::{Tensor, TensorMut};
 use crate::values::Values;
 
-/// A batch, where it lies in shared memory. Dropping it gives the memory back to the workers. Who keeps more than
-/// [`LoaderBuilder::held`](crate::LoaderBuilder::held) of them has fewer made ahead; who keeps all that there is room for is
-/// told SLOTS_HELD. It may outlive its loader.
+/// A batch that the trainer holds, in shared memory. Dropping it gives its memory back to the workers. If the trainer
+/// holds more than [`LoaderBuilder::held`](crate::LoaderBuilder::held) batches, fewer are prepared; if it holds a batch
+/// in every slot, `next` returns SLOTS_HELD. A batch may outlive its loader.
 pub struct Batch {
     loader: NonNull<sys::feedlane_loader>,
-    /// Its token is 0 once it was given back.
+    /// The token is 0 once the batch was released.
     raw: sys::feedlane_batch,
-    /// Where it lies, if the loader has one. After the rest: the pool ends after its batches.
+    /// The pool that the memory is registered with, if there is one. It is dropped after the batch was released.
     pool: Option<Arc<Pool>>,
-    /// A consumer's: the kernel refuses writes to its tensors.
+    /// The loader is a consumer: the kernel refuses writes to the tensors.
     is_read_only: bool,
 }
 
-// SAFETY: any thread may release, which takes a copy of the handle even after the loader's end; the rest is memory that only
-// this batch reaches.
+// SAFETY: any thread may release; a release works with a copy of the handle even after the loader's end. All other
+// memory is reached only through this batch.
 unsafe impl Send for Batch {}
-// SAFETY: through a shared reference it is only read.
+// SAFETY: shared references only read.
 unsafe impl Sync for Batch {}
 
 impl Batch {
     /// # Safety
-    /// `raw` was just yielded by `loader`, and its reference is the new batch's.
+    /// `loader` has just yielded `raw`. The new batch takes over the reference.
     pub(crate) unsafe fn new(
         loader: NonNull<sys::feedlane_loader>,
         raw: sys::feedlane_batch,
@@ -46,17 +46,18 @@ impl Batch {
         self.raw.epoch
     }
 
-    /// Its number in the epoch, from 0.
+    /// The number of the batch in its epoch, from 0.
     pub fn number(&self) -> i64 {
         self.raw.batch
     }
 
-    /// Who made it; none: inline, in the trainer.
+    /// The worker that made the batch. `None`: it was made inline, in the trainer.
     pub fn worker(&self) -> Option<i32> {
         Some(self.raw.worker).filter(|w| *w != -1)
     }
 
-    /// Which attempt made it, from 0: each death of a worker that had it in hand makes one more.
+    /// The attempt that made the batch, from 0. The next attempt begins when a worker that was sent the batch dies or
+    /// is stuck.
     pub fn attempt(&self) -> i32 {
         self.raw.attempt
     }
@@ -65,32 +66,33 @@ impl Batch {
         self.raw.count as usize
     }
 
-    /// Batches just before it that the feeder took back: of a consumer with [`Lag::Observe`](crate::Lag::Observe).
+    /// Number of batches just before this one that the feeder revoked, on a consumer with
+    /// [`Lag::Observe`](crate::Lag::Observe).
     pub fn missed(&self) -> u64 {
         self.raw.missed
     }
 
-    /// When each of its steps happened.
+    /// When each step of the batch happened.
     pub fn stamps(&self) -> Stamps {
         Stamps::of_batch(&self.raw)
     }
 
-    /// What its rows are; empty for an iterable data set.
+    /// The data set indices, one per row; empty for an iterable data set.
     pub fn indices(&self) -> &[i64] {
-        // SAFETY: `count` indices that live as long as the batch, in memory that only this process can write, or
-        // a consumer's feeder, which keeps it; NULL if there are none.
+        // SAFETY: NULL, or `count` indices that live as long as the batch. Only this process can write to them or, on a
+        // consumer, the feeder, which does not change them.
         unsafe { slice_at(self.raw.indices, self.raw.count) }
     }
 
-    /// Indices that were left out; empty for an iterable data set.
+    /// The data set indices of samples that were left out; empty for an iterable data set.
     pub fn skipped(&self) -> &[i64] {
-        // SAFETY: as above.
+        // SAFETY: see `indices`.
         unsafe { slice_at(self.raw.skipped, self.raw.skipped_count) }
     }
 
-    /// What the data set gave along.
+    /// The bytes that the data set attached to the batch.
     pub fn metadata(&self) -> Values<'_, u8> {
-        // SAFETY: as many bytes, which are mapped as long as the batch lives.
+        // SAFETY: `metadata_bytes` bytes, mapped as long as the batch lives.
         unsafe { Values::new(self.raw.metadata.cast(), self.raw.metadata_bytes as usize) }
     }
 
@@ -99,37 +101,37 @@ impl Batch {
     }
 
     fn raw_tensors(&self) -> &[sys::feedlane_tensor] {
-        // SAFETY: as many descriptors, which live as long as the batch.
+        // SAFETY: `tensor_count` descriptors that live as long as the batch.
         unsafe { slice_at(self.raw.tensors, self.raw.tensor_count) }
     }
 
-    /// Tensors in the order of declaration. E_ARGUMENT beyond the last one.
+    /// A tensor by its number, in declaration order. E_ARGUMENT: there is no such tensor.
     pub fn tensor(&self, index: usize) -> Result<Tensor<'_>, Error> {
         let raw = self.raw_tensors().get(index).ok_or_else(|| self.no_tensor(index))?;
-        // SAFETY: the library's descriptor of memory that is the batch's as long as it is borrowed.
+        // SAFETY: the library's descriptor; its memory belongs to the batch, which is borrowed.
         Ok(unsafe { Tensor::new(raw) })
     }
 
-    /// The tensor of a field by its name.
+    /// The tensor of the field with this name.
     pub fn field(&self, name: &str) -> Result<Tensor<'_>, Error> {
         let found = self.tensors().find(|t| t.name() == name);
         found.ok_or_else(|| Error::argument("name", format!("the batch has no tensor {:?}", name)))
     }
 
     pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
-        // SAFETY: as in `tensor`.
+        // SAFETY: see `tensor`.
         self.raw_tensors().iter().map(|raw| unsafe { Tensor::new(raw) })
     }
 
-    /// A tensor to write to, in place: normalise, mask, shuffle. E_STATE: the loader is a consumer, whose tensors are
-    /// read-only.
+    /// A tensor to change in place: to normalise, mask or shuffle it. E_STATE: the loader is a consumer, whose tensors
+    /// are read-only.
     pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
         if self.is_read_only {
             let text = "the tensors of a consumer are read-only".into();
             return Err(Error::new(Status::STATE, "batch", 0, 0, text));
         }
         let raw = *self.raw_tensors().get(index).ok_or_else(|| self.no_tensor(index))?;
-        // SAFETY: the batch's memory, which is this batch's alone and borrowed mutably.
+        // SAFETY: only this batch, which is borrowed mutably, reaches the memory.
         Ok(unsafe { TensorMut::new(raw) })
     }
 
@@ -137,17 +139,17 @@ impl Batch {
         Error::beyond("tensor", index, "batch", self.tensor_count())
     }
 
-    /// Gives it back: what dropping does. It takes the batch, so nothing can be used or released again.
+    /// Releases the batch, as dropping it does. The method consumes the batch, so it cannot be used or released again.
     pub fn release(self) {}
 
-    /// Enqueues a copy of a tensor to device memory, of which there are `bytes`. E_STATE: the loader was made without
+    /// Enqueues a copy of a tensor to `device_memory`, which has `bytes` bytes. E_STATE: the loader was created without
     /// [`pinned`](crate::LoaderBuilder::pinned).
     ///
     /// # Safety
-    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none", "mlock": not looked at) and
-    /// `device_memory` memory there ("none", "mlock": in this process) with room for `bytes` bytes. Until the stream has
-    /// come so far nobody else touches that memory, and this batch is neither written to nor dropped: it may go back by
-    /// [`release_on`](Batch::release_on) the same stream.
+    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none" and "mlock" ignore it).
+    /// `device_memory` is memory of that device ("none" and "mlock": memory of this process) with room for `bytes`
+    /// bytes. Until the stream has completed the copy, nobody else accesses that memory, and this batch is neither
+    /// changed nor dropped. It may be released by [`release_on`](Batch::release_on) with this stream.
     pub unsafe fn to_device(
         &self,
         tensor: usize,
@@ -157,20 +159,20 @@ impl Batch {
     ) -> Result<(), Error> {
         let number = i32::try_from(tensor).map_err(|_| self.no_tensor(tensor))?;
         let (loader, token, bytes) = (self.loader.as_ptr(), self.raw.token, bytes as u64);
-        // SAFETY: the batch is held, so handle and token are valid; the rest is the caller's promise.
+        // SAFETY: the batch is held, so handle and token are valid. The caller promises the rest.
         call(|err| unsafe { sys::feedlane_batch_to_device(loader, token, number, device_memory, bytes, stream, err) })
             .map(drop)
     }
 
-    /// Gives it back when `stream` has done all that is enqueued now, or has failed
-    /// ([`EventKind::DeviceFailed`](crate::EventKind::DeviceFailed)). `next` waits for that.
+    /// Releases the batch when `stream` has completed all work enqueued so far, or has failed
+    /// ([`EventKind::DeviceFailed`](crate::EventKind::DeviceFailed)). `next` waits for such slots.
     ///
     /// # Safety
-    /// `stream` is a stream of the pool's device, and stays one until it has come so far.
-    #[allow(clippy::result_large_err)] // the error has the batch
+    /// `stream` is a stream of the pool's device, and remains valid until it has completed this work.
+    #[allow(clippy::result_large_err)] // the error contains the batch
     pub unsafe fn release_on(mut self, stream: *mut c_void) -> Result<(), NotReleased<Self>> {
         let (loader, token) = (self.loader.as_ptr(), self.raw.token);
-        // SAFETY: the batch is held, so handle and token are valid; the rest is the caller's promise.
+        // SAFETY: the batch is held, so handle and token are valid. The caller promises the rest.
         match call(|err| unsafe { sys::feedlane_batch_release_on(loader, token, stream, err) }) {
             Ok(_) => {
                 self.raw.token = 0;
@@ -180,14 +182,15 @@ impl Batch {
         }
     }
 
-    /// `stream` uses the batch: its memory isn't free before the stream has done all that is enqueued when the last of this
-    /// and the tensors exported from it is gone. For copies that others enqueue; up to four streams.
+    /// Records that `stream` uses the batch. After the batch and all tensors exported from it were released, the slot
+    /// is kept until `stream` has completed all work enqueued before the last release. Intended for copies that other
+    /// libraries enqueue. Up to four streams.
     ///
     /// # Safety
-    /// `stream` is a stream of the pool's device, and stays one until then.
+    /// `stream` is a stream of the pool's device, and remains valid until then.
     pub unsafe fn record_stream(&self, stream: *mut c_void) -> Result<(), Error> {
         let (loader, token) = (self.loader.as_ptr(), self.raw.token);
-        // SAFETY: the batch is held, so handle and token are valid; the rest is the caller's promise.
+        // SAFETY: the batch is held, so handle and token are valid. The caller promises the rest.
         call(|err| unsafe { sys::feedlane_batch_record_stream(loader, token, stream, err) }).map(drop)
     }
 
@@ -207,7 +210,8 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         if self.raw.token != 0 {
-            // SAFETY: the token's one reference that is ours. In a forked child it answers E_FORKED and does nothing.
+            // SAFETY: this batch's reference, released once. In a forked child the call returns E_FORKED and has no
+            // effect.
             unsafe { sys::feedlane_batch_release(self.loader.as_ptr(), self.raw.token) };
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to load, by whom, and how patient to be.
+//! The configuration of a loader: its data, its workers, and how it handles failures.
 use std::ffi::{CStr, CString, OsStr};
 use std::os::raw::c_char;
 use std::os::unix::ffi::OsStrExt;
@@ -26,12 +26,12 @@ pub struct Field {
 }
 
 impl Field {
-    /// `shape` is without the batch dimension; `&[]` is a scalar.
+    /// `shape` does not include the batch dimension; `&[]` declares a scalar.
     pub fn new<T: Element>(name: &str, shape: &[i64]) -> Self {
         Field::of(name, T::DTYPE, shape)
     }
 
-    /// Of a dtype that no Rust type here has.
+    /// A field with a dtype that has no type in this crate.
     pub fn of(name: &str, dtype: Dtype, shape: &[i64]) -> Self {
         Field { name: name.into(), dtype, shape: shape.into() }
     }
@@ -64,21 +64,21 @@ impl Field {
     }
 }
 
-/// As [`prefetch_factor`](LoaderBuilder::prefetch_factor): two at first, and more while that shortens the trainer's waits,
-/// within [`arena_bytes`](LoaderBuilder::arena_bytes).
+/// A [`prefetch_factor`](LoaderBuilder::prefetch_factor) that adapts: it starts at 2 and grows as long as that shortens
+/// the trainer's waits, within [`arena_bytes`](LoaderBuilder::arena_bytes).
 pub const PREFETCH_AUTO: i32 = sys::FEEDLANE_PREFETCH_AUTO;
 
-/// To whom the next batch goes.
+/// The worker that gets the next batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dispatch {
     /// The worker with the fewest unfinished tasks.
     #[default]
     LeastLoaded,
-    /// Batch i to worker i mod workers.
+    /// Batch i goes to worker i mod workers.
     RoundRobin,
 }
 
-/// Made by [`Loader::builder`]. What isn't said has the C interface's default.
+/// Configures a loader. Created by [`Loader::builder`]. Settings that are not set have the defaults of the C interface.
 pub struct LoaderBuilder<'a> {
     config: sys::feedlane_loader_config,
     sampler: Option<&'a Sampler>,
@@ -99,7 +99,7 @@ fn c_text(argument: &'static str, text: &str) -> Result<CString, Error> {
     CString::new(text).map_err(|_| Error::argument(argument, format!("{:?} has a zero in it", text)))
 }
 
-/// Setters of one member each.
+/// Setters that each set one member.
 macro_rules! setters {
     ($($(#[$about:meta])* $name:ident: $type:ty => $convert:expr;)*) => { $(
         $(#[$about])*
@@ -129,27 +129,27 @@ impl<'a> LoaderBuilder<'a> {
         }
     }
 
-    /// Required with indices. Its definition is copied, not its position.
+    /// Required unless the data set is iterable. The sampler's definition is copied, not its position.
     pub fn sampler(mut self, sampler: &'a Sampler) -> Self {
         self.sampler = Some(sampler);
         self
     }
 
-    /// What runs where this very process makes batches: inline (no workers), in forked workers, and in threads that call
-    /// [`Handle::run_local`](crate::Handle::run_local). Worker programs say it themselves, by
+    /// The data set for batches that this process makes: inline (no workers), in forked workers, and in threads that
+    /// call [`Handle::run_local`](crate::Handle::run_local). Worker programs name their data set themselves, in
     /// [`worker_main`](crate::worker_main).
     pub fn dataset<D: Dataset + Send>(mut self) -> Self {
         self.table = Some(dataset_table::<D>());
         self
     }
 
-    /// The same with an iterable data set, which the loader then is for.
+    /// As [`dataset`](LoaderBuilder::dataset), for an iterable data set. Makes the loader iterable.
     pub fn shards<S: Shard + Send>(mut self) -> Self {
         self.table = Some(shard_table::<S>());
         self.iterable(true)
     }
 
-    /// One more field of a sample: tensors come in the order of declaration.
+    /// Adds a field of a sample. Tensors come in the order in which fields were added.
     pub fn field<T: Element>(self, name: &str, shape: &[i64]) -> Self {
         self.add_field(Field::new::<T>(name, shape))
     }
@@ -159,83 +159,84 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
-    /// The base seed of rows; without one it is drawn from the system.
+    /// The base seed of rows. Without this call, the system draws one.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
         self.config.has_seed = 1;
         self
     }
 
-    /// No batching: one index a task, tensors without a batch dimension.
+    /// No batching: each task has one index, and tensors have no batch dimension.
     pub fn unbatched(self) -> Self {
         self.batch_size(sys::FEEDLANE_UNBATCHED)
     }
 
     setters! {
-        /// 1 unless said otherwise.
+        /// Rows in a batch (default: 1).
         batch_size: i64 => i64::from;
-        /// No incomplete last batch.
+        /// Drops an incomplete last batch.
         drop_last: bool => i32::from;
-        /// How many; 0: the data set runs inline, in the caller of `next`.
+        /// Number of workers; 0: the data set runs inline, in the thread that calls `next`.
         workers: i32 => i32::from;
-        /// Batches in flight per worker; 0: 2; [`PREFETCH_AUTO`](crate::PREFETCH_AUTO).
+        /// Batches in flight per worker; 0: 2; or [`PREFETCH_AUTO`](crate::PREFETCH_AUTO).
         prefetch_factor: i32 => i32::from;
         /// Workers outlive the epoch.
         keep_workers: bool => i32::from;
-        /// Batches that the trainer means to hold at once, while as many as ever are made; 0: 1.
+        /// Batches that the trainer may hold at once without fewer batches in flight; 0: 1.
         held: i32 => i32::from;
-        /// From start to attach; 60 s unless said otherwise.
+        /// Limit from a worker's start to its attach (default: 60 s).
         start_timeout_ns: Duration => at_least_a_nanosecond;
-        /// From the done-event to SIGTERM; 5 s unless said otherwise.
+        /// Time from the request to stop to SIGTERM (default: 5 s).
         stop_timeout_ns: Duration => at_least_a_nanosecond;
-        /// From SIGTERM to SIGKILL; 1 s unless said otherwise.
+        /// Time from SIGTERM to SIGKILL (default: 1 s).
         term_timeout_ns: Duration => at_least_a_nanosecond;
-        /// A worker that neither finishes a task nor begins another for so long is killed and replaced.
+        /// A worker that neither finishes nor starts a task for this long is killed and replaced.
         task_timeout_ns: Duration => at_least_a_nanosecond;
-        /// Before the first retry, doubled before each further one; 10 ms unless said otherwise.
+        /// Wait before the first retry, doubled before each further one (default: 10 ms).
         retry_backoff_ns: Duration => at_least_a_nanosecond;
-        /// Replacements of dead workers over the loader's life; 0: 1000; -1: none.
+        /// Maximum number of dead workers replaced in the loader's life; 0: 1000; -1: none.
         max_restarts: i32 => i32::from;
-        /// Deaths after which a batch is E_QUARANTINED; 0: 3.
+        /// Number of its workers' deaths after which a batch is E_QUARANTINED; 0: 3.
         max_kills_per_batch: i32 => i32::from;
-        /// The trainer's death doesn't kill workers; each ends with its next task.
+        /// The trainer's death does not kill workers; they finish their current task, then end.
         no_lifeline: bool => i32::from;
-        /// No sampler, each worker iterates a shard of its own.
+        /// No sampler; each worker iterates its own shard.
         iterable: bool => i32::from;
-        /// Iterable: a shard opened again yields the same samples.
+        /// Iterable: a shard that is opened again yields the same samples.
         deterministic: bool => i32::from;
         /// Batches are yielded as they arrive.
         out_of_order: bool => i32::from;
-        /// Iterable: samples expected; 0: unknown.
+        /// Iterable: expected number of samples; 0: unknown.
         iterable_length: i64 => i64::from;
-        /// Address space of a slot, for tensors shaped by the data set, and metadata.
+        /// Address space of a slot, for tensors that the data set shapes and for metadata.
         slot_bytes: u64 => u64::from;
-        /// A budget for the slots' memory; 0: none.
+        /// A limit for the reserved memory of all slots; 0: none.
         arena_bytes: u64 => u64::from;
-        /// Tries more of a sample whose failure is [`Transient`](crate::Transient).
+        /// Retries of a sample whose failure is [`Transient`](crate::Transient).
         retries: i32 => i32::from;
-        /// [`Dataset::substitute`] names another sample in a failed one's place.
+        /// [`Dataset::substitute`] names a sample to use in place of a failed one.
         substitute: bool => i32::from;
-        /// Samples of an epoch that may be left out; -1: any number.
+        /// Samples that an epoch may leave out; -1: no limit.
         skip_budget: i64 => i64::from;
-        /// With [`pinned`](LoaderBuilder::pinned): the slots aren't registered; batches are copied to so many of the pool's
-        /// buffers, more than `held`, by the thread in [`Handle::run_stager`](crate::Handle::run_stager), inline by `next`.
+        /// With [`pinned`](LoaderBuilder::pinned): slots are not registered. Instead, batches are copied to up to this
+        /// many buffers of the pool, which must be more than `held`. The thread in
+        /// [`Handle::run_stager`](crate::Handle::run_stager) makes the copies; inline, `next` does.
         staged: i32 => i32::from;
-        /// The newest batches that the trace keeps, see [`Handle::trace`](crate::Handle::trace); 0: as many as the
-        /// environment's FEEDLANE_TRACE says, or no trace.
+        /// Number of newest batches that the trace keeps, see [`Handle::trace`](crate::Handle::trace); 0: the value of
+        /// the environment variable FEEDLANE_TRACE, or no trace.
         trace: u64 => u64::from;
         /// Iterable: number of ranks that share the data set; 0: 1. See [`Rank::detect`](crate::Rank::detect).
         world: i32 => i32::from;
         /// Iterable: 0 .. world - 1.
         rank: i32 => i32::from;
-        /// Batches of an epoch, after which it ends; 0: no limit.
+        /// Batches in an epoch, after which it ends; 0: no limit.
         max_batches: i64 => i64::from;
-        /// [`Share::Every`]: consumers at the same time, at most; [`Share::Deal`]: exactly. 0: 1.
+        /// [`Share::Every`]: maximum number of consumers at a time; [`Share::Deal`]: exact number. 0: 1.
         consumers: i32 => i32::from;
-        /// [`Share::Deal`]: the last batches go to the first consumers when they are fewer than `consumers`; otherwise they
-        /// are left out, so that all get equally many.
+        /// [`Share::Deal`], for a last round of fewer than `consumers` batches: the first consumers get them. Otherwise
+        /// they are left out, so that all consumers get the same number.
         share_tail: bool => i32::from;
-        /// Consumers in other processes get the batches: see [`Loader::open_consumer`] and [`Loader::serve`].
+        /// Consumers in other processes get the batches, see [`Loader::open_consumer`] and [`Loader::serve`].
         share: Share => Share::to_c;
     }
 
@@ -247,13 +248,13 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
-    /// Workers are another program, looked up in PATH; unless said, this one again with its own arguments.
+    /// The workers' program, looked up in PATH, and its arguments (default: this program with its own arguments).
     pub fn argv<S: AsRef<OsStr>>(mut self, argv: impl IntoIterator<Item = S>) -> Self {
         self.argv = Some(c_strings("argv", argv));
         self
     }
 
-    /// The workers' environment, "NAME=value" each; unless said, this process's.
+    /// The workers' environment, as "NAME=value" (default: this process's environment).
     pub fn envp<S: AsRef<OsStr>>(mut self, envp: impl IntoIterator<Item = S>) -> Self {
         self.envp = Some(c_strings("envp", envp));
         self
@@ -266,7 +267,7 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
-    /// Workers are processes that this one starts, with [`Loader::open_worker`]'s descriptor.
+    /// Workers are processes that this program starts with descriptors of [`Loader::open_worker`].
     pub fn external(mut self) -> Self {
         self.config.start = sys::FEEDLANE_START_EXTERNAL;
         self
@@ -275,57 +276,57 @@ impl<'a> LoaderBuilder<'a> {
     /// Workers are forked from this process, inside `begin` and `next`.
     ///
     /// # Safety
-    /// Whenever these are called, the data set must work in a copy of the process that has but the calling thread: what
-    /// other threads hold locked stays locked there.
+    /// At each of these calls, the data set must work in a copy of the process that has only the calling thread: locks
+    /// that other threads hold stay locked there.
     pub unsafe fn fork(mut self) -> Self {
         self.config.start = sys::FEEDLANE_START_FORK;
         self
     }
 
-    /// Handed to every worker as it is: values, never pointers.
+    /// Passed to every worker unchanged. It must not contain pointers.
     pub fn worker_config(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.worker_config = bytes.into();
         self
     }
 
-    /// What [`Loader::state`] wrote: `begin` of its epoch goes on behind it.
+    /// A state that [`Loader::state`] wrote: `begin` of its epoch resumes after it.
     pub fn state(mut self, state: impl Into<Vec<u8>>) -> Self {
         self.state = state.into();
         self
     }
 
-    /// Shown by monitors, at most 63 bytes.
+    /// The name that monitors show, at most 63 bytes.
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(c_text("name", name));
         self
     }
 
-    /// Workers that the library starts run on these processors: "0-15", or a list for each worker, "0-7;8-15", begun anew
-    /// when there are more workers.
+    /// Processors for workers that the library starts: one list for all, "0-15", or one list per worker, "0-7;8-15".
+    /// The lists are reused from the start if there are more workers than lists.
     pub fn worker_cpus(mut self, lists: &str) -> Self {
         self.worker_cpus = Some(c_text("worker_cpus", lists));
         self
     }
 
-    /// The batches' memory comes from these nodes: "1", or from several in turn, "0-1".
+    /// Memory nodes for the batches' memory: one, "1", or several in turn, "0-1".
     pub fn memory_nodes(mut self, list: &str) -> Self {
         self.memory_nodes = Some(c_text("memory_nodes", list));
         self
     }
 
-    /// A Unix socket to make, by which consumers of this user may join: [`Loader::join_path`].
+    /// A Unix socket to create, where consumers of this user may join with [`Loader::join_path`].
     pub fn share_path(mut self, path: impl AsRef<Path>) -> Self {
         self.share_path = Some(c_path(path.as_ref()));
         self
     }
 
-    /// Batches lie in memory that is registered with this pool, which lives on with the loader and each of its batches.
+    /// Registers the batches' memory with this pool. The loader and each of its batches keep the pool alive.
     pub fn pinned(mut self, pool: &Arc<Pool>) -> Self {
         self.pool = Some(pool.clone());
         self
     }
 
-    /// Checks everything and reserves all memory. Workers start with the first epoch.
+    /// Checks the configuration and reserves all memory. Workers start with the first epoch.
     pub fn build(self) -> Result<Loader, Error> {
         check_abi()?;
         let names: Vec<CString> = c_strings("field.name", self.fields.iter().map(Field::name))?;
@@ -343,7 +344,7 @@ impl<'a> LoaderBuilder<'a> {
         config.worker_cpus = worker_cpus.as_ref().map_or(null(), |lists| lists.as_ptr());
         config.memory_nodes = memory_nodes.as_ref().map_or(null(), |list| list.as_ptr());
         config.sampler = self.sampler.map_or(null(), Sampler::as_ptr);
-        // The others are programs that say themselves what they run.
+        // Other workers are programs that name their data set themselves.
         let in_this_process =
             config.workers == 0 || matches!(config.start, sys::FEEDLANE_START_FORK | sys::FEEDLANE_START_THREAD);
         config.dataset = self.table.as_ref().filter(|_| in_this_process).map_or(null(), |table| table as *const _);
@@ -361,16 +362,16 @@ impl<'a> LoaderBuilder<'a> {
         }
         config.pinned = self.pool.as_ref().map_or(null_mut(), |pool| pool.as_ptr());
         let mut raw = null_mut();
-        // SAFETY: what the configuration points to lives until the end of this function, and is copied. The callbacks
-        // have no user_data; a `D` that they make is Send, as the loader is.
+        // SAFETY: the configuration's pointers are valid until the end of this function, and the library copies their
+        // contents. The callbacks have no user_data. A `D` that they create is Send, as the loader is.
         call(|err| unsafe { sys::feedlane_loader_create(&config, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a handle on success");
-        // SAFETY: a handle that is nobody else's.
+        // SAFETY: nobody else has this handle.
         Ok(unsafe { Loader::new(raw, self.pool) })
     }
 }
 
-/// 0 would mean the default.
+/// Limits a duration to at least 1 ns, because 0 means the default.
 fn at_least_a_nanosecond(time: Duration) -> i64 {
     nanoseconds(Some(time)).max(1)
 }
@@ -385,7 +386,7 @@ fn c_strings<S: AsRef<OsStr>>(what: &str, texts: impl IntoIterator<Item = S>) ->
     texts.into_iter().map(c_string).collect()
 }
 
-/// NULL-terminated.
+/// A NULL-terminated table.
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|s| s.as_ptr()).chain(Some(null())).collect()
 }

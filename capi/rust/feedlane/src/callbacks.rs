@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Data sets: what a worker runs, and the C callbacks that lead to it. An error or a panic in there becomes the sample's
-//! failure; nothing unwinds into C.
+//! Data sets, which workers run, and the C callbacks that call them. An error or a panic of a data set becomes the
+//! sample's failure; nothing unwinds into C.
 use std::ffi::{c_void, CStr};
 use std::marker::PhantomData;
 use std::os::raw::c_char;
@@ -14,18 +14,18 @@ use crate::task::Work;
 use crate::tensor::elements_of;
 use crate::values::ValuesMut;
 
-/// A data set with an index for each sample. One value a worker, all calls in one thread.
+/// A data set with an index for each sample. Each worker has one value and makes all calls in one thread.
 pub trait Dataset: Sized + 'static {
-    /// [`Dataset::fetch`] makes whole batches; `get` is not called then.
+    /// Batches are made by [`Dataset::fetch`], and `get` is not called.
     const WHOLE_BATCHES: bool = false;
 
-    /// Once a worker. A failure is E_INIT in the trainer.
+    /// Called once per worker. The trainer gets an error as E_INIT.
     fn open(info: &WorkerInfo<'_>) -> Result<Self, Failure>;
 
-    /// One sample into its row.
+    /// Writes one sample into its row.
     fn get(&mut self, row: &mut Row<'_>) -> Result<(), Failure>;
 
-    /// The whole batch: every row of every tensor.
+    /// Makes one batch: every row of every tensor.
     fn fetch(&mut self, _work: &mut Work<'_>) -> Result<(), Failure> {
         Err("this data set has no fetch".into())
     }
@@ -36,32 +36,32 @@ pub trait Dataset: Sized + 'static {
     }
 }
 
-/// An iterable data set: each worker goes through a shard of its own.
+/// An iterable data set. Each worker iterates its own shard.
 pub trait Shard: Sized + 'static {
-    /// [`Shard::save`] and [`Shard::load`] are to be called.
+    /// [`Shard::save`] and [`Shard::load`] are implemented.
     const SAVES: bool = false;
 
-    /// Shard `info.id()` of `info.count()`.
+    /// Opens shard `info.shard()` of `info.shards()`.
     fn open(info: &WorkerInfo<'_>) -> Result<Self, Failure>;
 
-    /// Starts over, before the first sample of each epoch.
+    /// Starts the shard over. Called before the first sample of each epoch.
     fn restart(&mut self, epoch: i64) -> Result<(), Failure>;
 
-    /// The next sample into its row; false: there is none.
+    /// Writes the next sample into its row, or returns false if the shard is exhausted.
     fn next(&mut self, row: &mut Row<'_>) -> Result<bool, Failure>;
 
-    /// Where it stands, up to 64 KiB.
+    /// The position in the shard, up to 64 KiB.
     fn save(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// After `restart`: goes on from there.
+    /// Called after `restart`: continues from a saved position.
     fn load(&mut self, _state: &[u8]) -> Result<(), Failure> {
         Ok(())
     }
 }
 
-/// Who a worker is.
+/// A worker's identity and configuration.
 pub struct WorkerInfo<'a> {
     raw: sys::feedlane_worker_info,
     owner: PhantomData<&'a ()>,
@@ -69,12 +69,12 @@ pub struct WorkerInfo<'a> {
 
 impl<'a> WorkerInfo<'a> {
     /// # Safety
-    /// The library filled `raw` in; what it points to lives for 'a.
+    /// The library filled in `raw`; its pointers are valid for 'a.
     pub(crate) unsafe fn new(raw: sys::feedlane_worker_info) -> Self {
         WorkerInfo { raw, owner: PhantomData }
     }
 
-    /// 0 .. count; none: inline, in the trainer.
+    /// 0 .. count - 1. `None`: inline, in the trainer.
     pub fn id(&self) -> Option<i32> {
         Some(self.raw.id).filter(|id| *id != -1)
     }
@@ -92,7 +92,7 @@ impl<'a> WorkerInfo<'a> {
         self.raw.iterable != 0
     }
 
-    /// Iterable: the rank of the loader, 0 .. world; map-style: 0.
+    /// Iterable: the loader's rank, 0 .. world - 1; map-style: 0.
     pub fn rank(&self) -> i32 {
         self.raw.rank
     }
@@ -102,38 +102,39 @@ impl<'a> WorkerInfo<'a> {
         self.raw.world
     }
 
-    /// Iterable: the number of the shard to iterate: rank * count + id, inline the rank.
+    /// Iterable: number of the shard to iterate: rank * count + id; inline: rank.
     pub fn shard(&self) -> i64 {
         self.raw.shard
     }
 
-    /// Iterable: the shards of all ranks: world * count, inline world.
+    /// Iterable: number of shards of all ranks: world * count; inline: world.
     pub fn shards(&self) -> i64 {
         self.raw.shards
     }
 
-    /// The base seed and the shard: the same in every epoch.
+    /// The base seed plus the shard. Equal in every epoch.
     pub fn seed(&self) -> u64 {
         self.raw.seed
     }
 
-    /// The one begun last, 0 before the first; kept workers outlive it.
+    /// The newest epoch begun, 0 before the first. Kept workers outlive epochs.
     pub fn epoch(&self) -> i64 {
         self.raw.epoch
     }
 
-    /// What the trainer gave to all its workers.
+    /// The bytes of the loader's `worker_config`.
     pub fn config(&self) -> &'a [u8] {
-        // SAFETY: as many bytes, by `new`'s promise.
+        // SAFETY: `config_bytes` bytes, by `new`'s promise.
         unsafe { bytes_at(self.raw.config, self.raw.config_bytes) }
     }
 
-    /// As the trainer declared them.
+    /// The fields, as the trainer declared them.
     pub fn fields(&self) -> Vec<Field> {
         if self.raw.fields.is_null() {
             return Vec::new();
         }
-        // SAFETY: as many fields, by `new`'s promise, each as long as the library's own is, which its `size` says.
+        // SAFETY: `field_count` fields, by `new`'s promise. Each is as long as the library's struct, whose length is
+        // its `size`.
         unsafe {
             let apart = (*self.raw.fields).size;
             (0..self.raw.field_count as usize)
@@ -147,7 +148,7 @@ impl<'a> WorkerInfo<'a> {
     }
 }
 
-/// One sample to make: where to put it.
+/// The place of one sample to make.
 pub struct Row<'a> {
     raw: &'a sys::feedlane_row,
     task: &'a sys::feedlane_task,
@@ -157,16 +158,16 @@ impl<'a> Row<'a> {
     /// # Safety
     /// The library gave `raw` to a callback that lasts for 'a.
     unsafe fn new(raw: *const sys::feedlane_row) -> Self {
-        // SAFETY: the caller's promise; a row always has its task.
+        // SAFETY: the caller's promise. A row always has a task.
         unsafe { Row { raw: &*raw, task: &*(*raw).task } }
     }
 
-    /// The data set's index; iterable: its number in the shard, from 0.
+    /// The data set index; iterable: the sample's number in the shard, from 0.
     pub fn index(&self) -> i64 {
         self.raw.index
     }
 
-    /// The same in any worker: use it for augmentation.
+    /// The sample's seed, which does not depend on the worker. Use it for augmentation.
     pub fn seed(&self) -> u64 {
         self.raw.seed
     }
@@ -175,30 +176,30 @@ impl<'a> Row<'a> {
         self.task.epoch
     }
 
-    /// Of the batch, from 0.
+    /// The number of the batch in the epoch, from 0.
     pub fn batch(&self) -> i64 {
         self.task.batch
     }
 
-    /// Its row in the batch.
+    /// The row in the batch.
     pub fn row(&self) -> usize {
         self.raw.row as usize
     }
 
-    /// This row of field `field`, to be written where it lies. E_ARGUMENT if there is no such one, or if it isn't made of
-    /// `T`s.
+    /// This row of field number `field`, to be written in place. E_ARGUMENT: there is no such field, or its elements
+    /// are not `T`s.
     pub fn field_mut<T: Element>(&mut self, field: usize) -> Result<ValuesMut<'_, T>, Error> {
-        // SAFETY: the task's own number of tensors.
+        // SAFETY: the task has `tensor_count` tensors.
         let tensors = unsafe { slice_at(self.task.tensors, self.task.tensor_count as u64) };
         let tensor = tensors.get(field).ok_or_else(|| Error::beyond("field", field, "sample", tensors.len()))?;
-        // SAFETY: one pointer and one length a tensor.
+        // SAFETY: there is one pointer and one length per tensor.
         let (data, bytes) = unsafe { (*self.raw.fields.add(field), *self.raw.bytes.add(field)) };
         let count = elements_of::<T>(tensor.dtype, data.cast(), bytes, "field")?;
-        // SAFETY: `count` aligned elements that are this row's alone.
+        // SAFETY: `count` aligned elements that belong to this row alone.
         Ok(unsafe { ValuesMut::new(data.cast(), count) })
     }
 
-    /// Copies all of a field's elements. E_ARGUMENT also if there are more or fewer.
+    /// Copies `values` to the field. E_ARGUMENT: see `field_mut`, or the number of elements differs.
     pub fn write<T: Element>(&mut self, field: usize, values: &[T]) -> Result<(), Error> {
         let mut elements = self.field_mut::<T>(field)?;
         let (found, needed) = (values.len(), elements.len());
@@ -210,18 +211,18 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Writes a field of one element, or the same to all of its elements.
+    /// Writes `value` to every element of a field, which may be a single one.
     pub fn fill<T: Element>(&mut self, field: usize, value: T) -> Result<(), Error> {
         self.field_mut::<T>(field).map(|mut elements| elements.fill(value))
     }
 }
 
-/// Tells the library of a failure.
+/// Reports a failure to the library.
 ///
 /// # Safety
-/// `err` is what the library gave to the callback.
+/// `err` is the struct that the library gave to the callback.
 unsafe fn say(err: *mut sys::feedlane_error, said: &Said) {
-    // SAFETY: the callback's own, or NULL.
+    // SAFETY: the callback's struct, or NULL.
     if let Some(err) = unsafe { err.as_mut() } {
         let room = err.text.len() - 1;
         for (to, from) in err.text[..room].iter_mut().zip(said.text.bytes()) {
@@ -238,10 +239,10 @@ unsafe fn say(err: *mut sys::feedlane_error, said: &Said) {
     }
 }
 
-/// A callback's whole body: `f`'s status, or its failure told.
+/// The body of a callback: returns `f`'s status, or reports its failure and returns `code`.
 ///
 /// # Safety
-/// As `say`.
+/// See `say`.
 pub(crate) unsafe fn answer(err: *mut sys::feedlane_error, code: i32, f: impl FnOnce() -> Result<i32, Failure>) -> i32 {
     guarded(f).unwrap_or_else(|failure| {
         // SAFETY: the caller's promise.
@@ -250,10 +251,11 @@ pub(crate) unsafe fn answer(err: *mut sys::feedlane_error, code: i32, f: impl Fn
     })
 }
 
-/// Writes a state where a `save` callback is to, and its length; false: it is longer than `cap`, only the length is written.
+/// Writes a state and its length for a `save` callback. Returns false if the state is longer than `cap`; then only the
+/// length is written.
 ///
 /// # Safety
-/// `cap` bytes of room at `buffer`, and room for their number at `bytes`.
+/// There is room for `cap` bytes at `buffer`, and for one number at `bytes`.
 pub(crate) unsafe fn write_state(state: &[u8], buffer: *mut c_void, cap: u64, bytes: *mut u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
@@ -266,10 +268,10 @@ pub(crate) unsafe fn write_state(state: &[u8], buffer: *mut c_void, cap: u64, by
     true
 }
 
-/// The callbacks that every data set `D` has.
+/// The callbacks that map-style and iterable data sets share.
 fn table<D: 'static>(open: OpenCallback) -> sys::feedlane_dataset {
     unsafe extern "C" fn close<D>(this: *mut c_void) {
-        // SAFETY: what `open` made, given back this once.
+        // SAFETY: `open` made it; it is freed once.
         let_go(unsafe { Box::from_raw(this.cast::<D>()) });
     }
     let mut table = sys::feedlane_dataset::new();
@@ -285,7 +287,7 @@ type OpenCallback = unsafe extern "C" fn(
     *mut sys::feedlane_error,
 ) -> i32;
 
-/// What `open` of either kind does.
+/// The `open` callback of both kinds of data sets.
 ///
 /// # Safety
 /// The arguments are those of the C callback.
@@ -304,7 +306,7 @@ unsafe fn opened<D>(
     }
 }
 
-/// The callbacks of a data set with indices.
+/// The callbacks of a map-style data set.
 pub(crate) fn dataset_table<D: Dataset>() -> sys::feedlane_dataset {
     unsafe extern "C" fn open<D: Dataset>(
         _user: *mut c_void,
@@ -320,7 +322,7 @@ pub(crate) fn dataset_table<D: Dataset>() -> sys::feedlane_dataset {
         row: *const sys::feedlane_row,
         err: *mut sys::feedlane_error,
     ) -> i32 {
-        // SAFETY: what `open` made, used by one thread at a time; the library's row.
+        // SAFETY: `open` made it, and one thread at a time uses it; the library's row.
         unsafe {
             answer(err, sys::FEEDLANE_E_SAMPLE, || {
                 (*this.cast::<D>()).get(&mut Row::new(row)).map(|()| sys::FEEDLANE_OK)
@@ -384,7 +386,7 @@ pub(crate) fn shard_table<S: Shard>() -> sys::feedlane_dataset {
         row: *const sys::feedlane_row,
         err: *mut sys::feedlane_error,
     ) -> i32 {
-        // SAFETY: what `open` made, used by one thread at a time; the library's row.
+        // SAFETY: `open` made it, and one thread at a time uses it; the library's row.
         unsafe {
             answer(err, sys::FEEDLANE_E_SAMPLE, || {
                 let made = (*this.cast::<S>()).next(&mut Row::new(row))?;
@@ -403,7 +405,7 @@ pub(crate) fn shard_table<S: Shard>() -> sys::feedlane_dataset {
         bytes: *mut u64,
         err: *mut sys::feedlane_error,
     ) -> i32 {
-        // SAFETY: as in `next`; `cap` bytes of room and room for their number.
+        // SAFETY: as in `next`; there is room for `cap` bytes and for one number.
         unsafe {
             answer(err, sys::FEEDLANE_E_SAMPLE, || {
                 let state = (*this.cast::<S>()).save();
@@ -420,7 +422,7 @@ pub(crate) fn shard_table<S: Shard>() -> sys::feedlane_dataset {
         bytes: u64,
         err: *mut sys::feedlane_error,
     ) -> i32 {
-        // SAFETY: as in `next`; `bytes` bytes to read.
+        // SAFETY: as in `next`; there are `bytes` bytes to read.
         unsafe {
             answer(err, sys::FEEDLANE_E_INIT, || {
                 (*this.cast::<S>()).load(bytes_at(buffer, bytes)).map(|()| sys::FEEDLANE_OK)

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ends a worker or a ring's end from another thread than the one that is in it.
+//! Closes a worker or an end of a ring from another thread than the one that uses it.
 use std::ptr::NonNull;
 
 use crate::error::{plain, Error};
 use crate::sys;
 
-/// Which handle it has a reference to.
+/// The handle of which the closer has a reference.
 enum Raw {
     Worker(NonNull<sys::feedlane_worker>),
     Receiver(NonNull<sys::feedlane_rx>),
     Sender(NonNull<sys::feedlane_tx>),
 }
 
-/// Ends the present wait of a [`Worker`](crate::Worker), [`Receiver`](crate::Receiver) or [`Sender`](crate::Sender) with
-/// E_STATE, and refuses its later calls. What it holds, a task or messages, stays until it is dropped.
+/// Ends the current wait of a [`Worker`](crate::Worker), [`Receiver`](crate::Receiver) or [`Sender`](crate::Sender)
+/// with E_STATE; later calls return E_STATE. A task or messages that the closed object holds stay valid until that
+/// object is dropped.
 pub struct Closer {
     raw: Raw,
 }
 
-// SAFETY: only functions for any thread are called through it, and its reference keeps what they use.
+// SAFETY: only functions that any thread may call are called through it. Its reference keeps the handle valid.
 unsafe impl Send for Closer {}
 // SAFETY: as above.
 unsafe impl Sync for Closer {}
 
 impl Closer {
     /// # Safety
-    /// As in all three: the caller has a reference.
+    /// In all three functions, the caller has a reference.
     pub(crate) unsafe fn of_worker(raw: NonNull<sys::feedlane_worker>) -> Self {
         // SAFETY: the caller's promise.
         unsafe { sys::feedlane_worker_ref(raw.as_ptr()) };
@@ -33,7 +34,7 @@ impl Closer {
     }
 
     /// # Safety
-    /// As above.
+    /// See `of_worker`.
     pub(crate) unsafe fn of_receiver(raw: NonNull<sys::feedlane_rx>) -> Self {
         // SAFETY: the caller's promise.
         unsafe { sys::feedlane_rx_ref(raw.as_ptr()) };
@@ -41,16 +42,16 @@ impl Closer {
     }
 
     /// # Safety
-    /// As above.
+    /// See `of_worker`.
     pub(crate) unsafe fn of_sender(raw: NonNull<sys::feedlane_tx>) -> Self {
         // SAFETY: the caller's promise.
         unsafe { sys::feedlane_tx_ref(raw.as_ptr()) };
         Closer { raw: Raw::Sender(raw) }
     }
 
-    /// Does it; any thread, any number of times.
+    /// Closes the handle. Any thread may call this, any number of times.
     pub fn close(&self) -> Result<(), Error> {
-        // SAFETY: this reference keeps the handle; any thread.
+        // SAFETY: this reference keeps the handle valid; any thread may call these functions.
         plain(unsafe {
             match self.raw {
                 Raw::Worker(raw) => sys::feedlane_worker_close(raw.as_ptr()),
@@ -64,7 +65,7 @@ impl Closer {
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        // SAFETY: this one's own reference, given back this once.
+        // SAFETY: this closer's reference, released once.
         unsafe {
             match self.raw {
                 Raw::Worker(raw) => sys::feedlane_worker_unref(raw.as_ptr()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A batch's tensors for other libraries, in place, by DLPack.
+//! Exports a batch's tensors to other libraries, in place, with DLPack.
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ macro_rules! exports {
         $(#[$about])*
         pub struct $name {
             raw: NonNull<sys::$raw>,
-            /// Where it lies, if the loader has one.
+            /// The pool that the memory is registered with, if there is one.
             pool: Option<Arc<Pool>>,
         }
 
-        // SAFETY: the deleter may be called on any thread, and nothing else is behind it.
+        // SAFETY: any thread may call the deleter, and the pointer leads to nothing else.
         unsafe impl Send for $name {}
 
         impl $name {
@@ -38,7 +38,7 @@ macro_rules! exports {
                 self.raw.as_ptr()
             }
 
-            /// The caller that takes the pointer must call its deleter, once, on any thread.
+            /// The caller takes over the pointer and must call its deleter once, on any thread.
             pub fn into_raw(mut self) -> *mut sys::$raw {
                 let raw = self.raw.as_ptr();
                 drop(self.pool.take());
@@ -49,7 +49,7 @@ macro_rules! exports {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the library's own struct, which nobody else has; its deleter is called this once.
+                // SAFETY: the library's struct, which nobody else has. Its deleter is called once, here.
                 unsafe {
                     if let Some(deleter) = self.raw.as_ref().deleter {
                         deleter(self.raw.as_ptr());
@@ -59,13 +59,15 @@ macro_rules! exports {
         }
 
         impl Batch {
-            /// All its tensors, in order, for other libraries. The batch is given up: what they may write is nobody
-            /// else's to read as a slice. Its memory goes back with the last of them.
+            /// Exports all tensors of the batch, in order, to other libraries. The method consumes the batch, so that
+            /// no slice shows tensors to which other libraries may write. When the last tensor is dropped, the memory
+            /// goes back to the workers.
             pub fn $method(self) -> Result<Vec<$name>, Error> {
                 $name::exported(&self, 0)
             }
 
-            /// The same, but its device is CUDA's pinned host memory. E_STATE: it isn't registered with CUDA.
+            /// As the export without `cuda_host`, but the tensors' device is CUDA's pinned host memory. E_STATE: the
+            /// memory is not registered with CUDA.
             pub fn $pinned(self) -> Result<Vec<$name>, Error> {
                 $name::exported(&self, sys::FEEDLANE_DLPACK_CUDA_HOST)
             }
@@ -74,12 +76,12 @@ macro_rules! exports {
 }
 
 exports! {
-    /// A tensor by DLPack 1.0, for a capsule named "dltensor_versioned". Dropping it calls its deleter.
+    /// A tensor in the form of DLPack 1.0, for a capsule named "dltensor_versioned". Dropping it calls its deleter.
     DlpackTensor, DLManagedTensorVersioned, feedlane_batch_dlpack, into_dlpack, into_dlpack_cuda_host
 }
 
 exports! {
-    /// A tensor in the form before DLPack 1.0, for a capsule named "dltensor". Dropping it calls its deleter.
+    /// A tensor in the form used before DLPack 1.0, for a capsule named "dltensor". Dropping it calls its deleter.
     DlpackLegacy, DLManagedTensor, feedlane_batch_dlpack_legacy, into_dlpack_legacy,
     into_dlpack_legacy_cuda_host
 }

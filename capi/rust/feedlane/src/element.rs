@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The types that a tensor's elements may have.
+//! The types of a tensor's elements.
 use std::fmt;
 
 use crate::sys;
@@ -9,7 +9,7 @@ use crate::sys;
 pub struct Dtype {
     /// 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool.
     pub code: u8,
-    /// Bits a lane.
+    /// Bits of each lane.
     pub bits: u8,
     pub lanes: u16,
 }
@@ -53,35 +53,36 @@ impl fmt::Debug for Dtype {
     }
 }
 
-/// A type that lies in tensors.
+/// A type of elements in tensors.
 ///
 /// # Safety
-/// `DTYPE` describes the type, every pattern of bits is a value of it, for another process wrote them, and none of its bytes
-/// is padding.
+/// `DTYPE` describes the type. Every bit pattern is a valid value of it, because another process wrote the bits. None
+/// of its bytes is padding.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     const DTYPE: Dtype;
 }
 
 macro_rules! elements {
     ($($type:ty: $code:expr, $bits:expr;)*) => { $(
-        // SAFETY: these are DLPack's code and width of the type; it has no padding, and each of its bit patterns is a value.
+        // SAFETY: code and width are DLPack's for this type. The type has no padding, and every bit pattern is a valid
+        // value.
         unsafe impl Element for $type {
             const DTYPE: Dtype = Dtype::new($code, $bits);
         }
     )* };
 }
 
-/// A bool as it lies in memory; anything but 0 is true. (Rust's `bool` may not be anything else than 0 or 1.)
+/// A bool of one byte; every value but 0 is true. (Rust's `bool` allows only 0 and 1.)
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bool8(pub u8);
 
-/// The bits of an IEEE half.
+/// The bits of an IEEE half-precision float.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct F16(pub u16);
 
-/// The bits of a bfloat16: the upper half of a float's.
+/// The bits of a bfloat16: the upper half of a float's bits.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bf16(pub u16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes wrong, with everything that the library knows of it.
+//! Errors, with all details that the library reports.
 use std::ffi::{c_void, CStr};
 use std::fmt;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::os::raw::c_char;
 
 use crate::sys;
 
-/// An outcome's number: 0 done, above it another normal one, below it an error.
+/// An outcome's number. 0: done; above 0: another normal outcome; below 0: an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub i32);
 
@@ -28,7 +28,7 @@ statuses! {
     UNSUPPORTED = FEEDLANE_E_UNSUPPORTED,
 }
 
-/// The text of a string that the library keeps for ever.
+/// The text of a string that the library never frees.
 ///
 /// # Safety
 /// `text` is a terminated string that nobody changes or frees.
@@ -38,13 +38,13 @@ pub(crate) unsafe fn static_text(text: *const c_char) -> &'static str {
 }
 
 impl Status {
-    /// "E_ARGUMENT" and so on; "UNKNOWN" for a number that is none.
+    /// The name, such as "E_ARGUMENT"; "UNKNOWN" for a number that is not a status.
     pub fn name(self) -> &'static str {
         // SAFETY: static, never NULL.
         unsafe { static_text(sys::feedlane_status_name(self.0)) }
     }
 
-    /// What it means, one line.
+    /// The meaning, in one line.
     pub fn text(self) -> &'static str {
         // SAFETY: static, never NULL.
         unsafe { static_text(sys::feedlane_status_text(self.0)) }
@@ -63,10 +63,10 @@ impl fmt::Display for Status {
     }
 }
 
-/// What went wrong, where, and the numbers that did not fit together: see [`Details`] for what it has.
+/// An error: its cause, its place, and the numbers that did not match. [`Details`] lists the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Apart, so that a `Result` stays small.
+    /// Boxed, to keep `Result` small.
     details: Box<Details>,
 }
 
@@ -77,35 +77,35 @@ impl Deref for Error {
     }
 }
 
-/// All that an [`Error`] says.
+/// The fields of an [`Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
     pub status: Status,
-    /// errno of the system call that failed, 0 if none did.
+    /// errno of the failed system call, 0 if none.
     pub os_errno: i32,
     pub worker: Option<i32>,
-    /// Which attempt at the batch, from 0.
+    /// The attempt at the batch, from 0.
     pub attempt: Option<i32>,
-    /// Another try may help.
+    /// A retry may succeed.
     pub transient: bool,
     pub epoch: Option<i64>,
-    /// Its number in the epoch, from 0.
+    /// The number of the batch in the epoch, from 0.
     pub batch: Option<i64>,
-    /// The data set's index.
+    /// The data set index.
     pub sample: Option<i64>,
-    /// The number found, and the number needed, in every refusal that has numbers.
+    /// The number found, for errors about a number. `needed` is the number needed.
     pub found: i64,
     pub needed: i64,
     /// The offending argument, such as "config.batch_size"; empty if none.
     pub argument: String,
-    /// What went wrong, one line.
+    /// The error message, in one line.
     pub text: String,
-    /// What a worker said besides: a traceback, the causes of an error.
+    /// Further text from a worker: a traceback, or the causes of the error.
     pub detail: String,
 }
 
 impl Error {
-    /// One of this crate's own.
+    /// An error of this crate.
     pub(crate) fn new(status: Status, argument: &str, found: i64, needed: i64, text: String) -> Self {
         let details = Details {
             status,
@@ -125,12 +125,12 @@ impl Error {
         Error { details: Box::new(details) }
     }
 
-    /// One of which nothing but the outcome is known.
+    /// An error of which only the status is known.
     pub(crate) fn bare(status: Status) -> Self {
         Error::new(status, "", 0, 0, String::new())
     }
 
-    /// Of a number beyond the last one that there is.
+    /// An error for an index beyond the last valid one.
     pub(crate) fn beyond(argument: &str, index: usize, owner: &str, count: usize) -> Self {
         let text = format!("{} is {}, the {} has {}", argument, index, owner, count);
         Error::new(Status::ARGUMENT, argument, index as i64, count as i64, text)
@@ -140,23 +140,24 @@ impl Error {
         Error::new(Status::ARGUMENT, argument, 0, 0, text)
     }
 
-    /// Whether it concerns one batch alone, so that the following call goes on with the following one.
+    /// Whether the error concerns only one batch, so that the next call continues with the next batch.
     pub fn is_of_one_batch(&self) -> bool {
         matches!(self.status, Status::SAMPLE | Status::QUARANTINED)
     }
 
-    /// Whether a following call of the same kind may do better. What it tells of may be lost all the same: a batch, or the
-    /// rest of a shard.
+    /// Whether another call of the same function may succeed. A batch, or the rest of a shard, may be lost
+    /// nevertheless.
     pub fn may_go_on(&self) -> bool {
-        // Who hangs in its start ends the epoch; a thread that hangs in a task is one of several, or may come back.
+        // A worker that does not start in time ends the epoch. After a hang in a task, it or other workers may
+        // continue.
         let is_of_tasks = self.status == Status::HUNG && self.argument != "config.start_timeout_ns";
         self.is_of_one_batch()
             || is_of_tasks
             || matches!(self.status, Status::INTERRUPTED | Status::SLOTS_HELD | Status::PEER_DEAD)
-            || matches!(self.status, Status::OS | Status::MEMORY)
+            || matches!(self.status, Status::OS | Status::MEMORY | Status::DEVICE)
     }
 
-    /// Takes over what the library has written. `detail`: the room that it was given.
+    /// Converts the struct that the library filled in. `detail` is the buffer that it was given.
     pub(crate) fn from_c(status: i32, raw: &sys::feedlane_error, detail: &[u8]) -> Self {
         let known = |number: i64| Some(number).filter(|n| *n != -1);
         let fitted = (raw.detail_len as usize).min(detail.len());
@@ -179,7 +180,7 @@ impl Error {
     }
 }
 
-/// A terminated text within an array; all of the array if it isn't.
+/// The terminated text in an array, or all of the array if there is no terminator.
 pub(crate) fn text_of(array: &[c_char]) -> String {
     let bytes: Vec<u8> = array.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -211,10 +212,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Room for a traceback: longer ones are cut.
+/// Size of the buffer for a traceback; longer ones are truncated.
 const DETAIL_BYTES: usize = 16 * 1024;
 
-/// The room that a call writes its error to.
+/// The struct that a call writes its error to.
 pub(crate) struct Report {
     raw: sys::feedlane_error,
     detail: Vec<u8>,
@@ -225,12 +226,12 @@ impl Report {
         Report { raw: sys::feedlane_error::new(), detail: Vec::new() }
     }
 
-    /// With room for a traceback.
+    /// With a buffer for a traceback.
     pub(crate) fn with_detail() -> Self {
         Report { raw: sys::feedlane_error::new(), detail: vec![0; DETAIL_BYTES] }
     }
 
-    /// The pointer to give to one call.
+    /// The pointer to pass to one call.
     pub(crate) fn room(&mut self) -> *mut sys::feedlane_error {
         self.raw = sys::feedlane_error::new();
         if !self.detail.is_empty() {
@@ -245,7 +246,7 @@ impl Report {
     }
 }
 
-/// Makes one call with room for its error. A negative status is an error; what else it may be is the caller's to tell.
+/// Calls `f` with an error struct. A negative status becomes an error; the caller handles the other outcomes.
 pub(crate) fn call(f: impl FnOnce(*mut sys::feedlane_error) -> i32) -> Result<Status, Error> {
     let mut report = Report::new();
     match f(report.room()) {
@@ -254,7 +255,7 @@ pub(crate) fn call(f: impl FnOnce(*mut sys::feedlane_error) -> i32) -> Result<St
     }
 }
 
-/// For functions without an error's room.
+/// For functions that take no error struct.
 pub(crate) fn plain(status: i32) -> Result<Status, Error> {
     if status >= 0 {
         return Ok(Status(status));
@@ -262,7 +263,7 @@ pub(crate) fn plain(status: i32) -> Result<Status, Error> {
     Err(Error::bare(Status(status)))
 }
 
-/// For functions whose other normal outcomes are errors here.
+/// For functions whose other normal outcomes are errors in this crate.
 pub(crate) fn only_ok(status: Status) -> Result<(), Error> {
     if status == Status::OK {
         return Ok(());
@@ -270,9 +271,9 @@ pub(crate) fn only_ok(status: Status) -> Result<(), Error> {
     Err(Error::bare(status))
 }
 
-/// That the library in use is of the ABI that this crate is written for.
+/// Checks that the library has the ABI that this crate was written for.
 pub(crate) fn check_abi() -> Result<(), Error> {
-    // SAFETY: takes nothing, looks at nothing.
+    // SAFETY: the function has no arguments and reads no memory.
     let (found, needed) = (unsafe { sys::feedlane_abi_version() }, sys::FEEDLANE_ABI);
     if found == needed {
         return Ok(());
@@ -281,7 +282,7 @@ pub(crate) fn check_abi() -> Result<(), Error> {
     Err(Error::new(Status::ABI, "library", found.into(), needed.into(), text))
 }
 
-/// Bytes behind a pointer that may be NULL when there are none.
+/// The bytes at a pointer, which may be NULL if there are none.
 ///
 /// # Safety
 /// `bytes` bytes are readable there for all of `'a`.
@@ -290,10 +291,10 @@ pub(crate) unsafe fn bytes_at<'a>(data: *const c_void, bytes: u64) -> &'a [u8] {
     unsafe { slice_at(data.cast(), bytes) }
 }
 
-/// Elements behind a pointer that may be NULL when there are none.
+/// The elements at a pointer, which may be NULL if there are none.
 ///
 /// # Safety
-/// `count` elements are readable there for all of `'a`, and aligned.
+/// `count` aligned elements are readable there for all of `'a`.
 pub(crate) unsafe fn slice_at<'a, T>(data: *const T, count: u64) -> &'a [T] {
     if data.is_null() || count == 0 {
         return &[];

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What data sets fail with: errors and panics, in words that the library can carry. Nothing of theirs unwinds from here.
+//! Failures of data sets: turns errors and panics into texts for the library. No panic of a data set leaves this
+//! module.
 use std::any::Any;
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// What a data set fails with: anything that is an error, `"text".into()` too.
+/// The failure of a data set: any error type, or `"text".into()`.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// A failure that another try may undo: [`LoaderBuilder::retries`](crate::LoaderBuilder::retries) says how many it gets.
+/// A failure after which a retry may succeed. [`LoaderBuilder::retries`](crate::LoaderBuilder::retries) sets the number
+/// of retries.
 #[derive(Debug)]
 pub struct Transient(pub String);
 
@@ -19,21 +21,21 @@ impl fmt::Display for Transient {
 
 impl std::error::Error for Transient {}
 
-/// What a panic said.
+/// The message of a panic.
 fn panic_text(payload: &(dyn Any + Send)) -> String {
     let said = payload.downcast_ref::<&str>().copied();
     let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     format!("panicked: {}", said.unwrap_or("with something that is no text"))
 }
 
-/// A failure in words.
+/// A failure as text.
 pub(crate) struct Said {
     pub text: String,
     pub causes: String,
     pub transient: bool,
 }
 
-/// Takes a failure, whose own Display, source and Drop may panic, apart.
+/// Converts a failure to text. Its Display, source and Drop may panic.
 pub(crate) fn said(failure: Failure) -> Said {
     let safely = |words: &dyn Fn() -> String| guarded(|| Ok(words())).unwrap_or_else(|panicked| panicked.to_string());
     let text = safely(&|| failure.to_string());
@@ -43,10 +45,10 @@ pub(crate) fn said(failure: Failure) -> Said {
     Said { text, causes, transient }
 }
 
-/// More causes than anybody reads: one that is its own ends here.
+/// Maximum number of causes listed. The limit also ends a chain in which an error is its own cause.
 const MOST_CAUSES: usize = 100;
 
-/// What led to a failure, line by line.
+/// The causes of a failure, one per line.
 fn causes(failure: &Failure) -> String {
     let (mut lines, mut cause) = (Vec::new(), failure.source());
     while let (Some(error), true) = (cause, lines.len() < MOST_CAUSES) {
@@ -56,14 +58,14 @@ fn causes(failure: &Failure) -> String {
     lines.join("\n")
 }
 
-/// Drops what is a data set's. That may panic, and what it panicked with may do so again when dropped: it is left.
+/// Drops a value of a data set. If the drop panics, the panic's payload is leaked, because dropping it may panic again.
 pub(crate) fn let_go<T>(theirs: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(theirs))) {
         std::mem::forget(payload);
     }
 }
 
-/// Runs `f`; its error and its panic both become a failure.
+/// Runs `f` and turns its error or its panic into a failure.
 pub(crate) fn guarded<R>(f: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         let text = panic_text(&*payload);

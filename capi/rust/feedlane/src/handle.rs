@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What any thread may do with a loader while another one is in it: interrupt, close, watch, work.
+//! What any thread may do with a loader while another thread drives it: interrupt, close, observe, and work for it.
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,35 +9,36 @@ use crate::pool::Pool;
 use crate::sys;
 use crate::worker::Worker;
 
-/// A loader as other threads see it: one of its references. It keeps neither workers nor batches: after the loader's end
-/// every call says E_STATE.
+/// A reference to a loader, for other threads. It does not keep workers or batches: after the loader's end every call
+/// returns E_STATE.
 pub struct Handle {
     raw: NonNull<sys::feedlane_loader>,
-    /// Which the loader's memory is registered with. After the rest: the pool ends after its loaders.
+    /// The pool that the loader's memory is registered with. The last member, because the pool must be dropped after
+    /// its loaders.
     pool: Option<Arc<Pool>>,
 }
 
-// SAFETY: only functions for any thread are called through it, and its reference keeps what they use. A data set and a
-// sampler that end with the last reference are Send.
+// SAFETY: only functions that any thread may call are called through it. Its reference keeps the loader valid. A data
+// set or a sampler that is freed with the last reference is Send.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        // SAFETY: a handle of which this is one reference. In a forked child it refuses, as it refuses to take it back.
+        // SAFETY: this handle holds a reference. In a forked child, both `ref` and `unref` have no effect.
         unsafe { Handle::of(self.raw, self.pool.clone()) }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: this one's own reference, given back this once; it never waits.
+        // SAFETY: this handle's reference, released once. The call never waits.
         unsafe { sys::feedlane_loader_unref(self.raw.as_ptr()) };
     }
 }
 
-/// An outcome without words of the library's.
+/// A status as a result. Adds a text to E_STATE, for functions that take no error struct.
 pub(crate) fn spoken(status: i32) -> Result<Status, Error> {
     plain(status).map_err(|error| match error.status {
         Status::STATE => Error::new(Status::STATE, "loader", 0, 0, "the loader has ended".into()),
@@ -46,10 +47,10 @@ pub(crate) fn spoken(status: i32) -> Result<Status, Error> {
 }
 
 impl Handle {
-    /// Another reference.
+    /// Takes another reference.
     ///
     /// # Safety
-    /// The caller has a reference to `raw`, which was made with this pool.
+    /// The caller has a reference to `raw`, which was created with this pool.
     pub(crate) unsafe fn of(raw: NonNull<sys::feedlane_loader>, pool: Option<Arc<Pool>>) -> Self {
         // SAFETY: the caller's promise.
         unsafe { sys::feedlane_loader_ref(raw.as_ptr()) };
@@ -60,14 +61,14 @@ impl Handle {
         self.raw.as_ptr()
     }
 
-    /// Ends the present wait in `next`, or the following one, with INTERRUPTED.
+    /// Ends the current or the next wait in `next` with INTERRUPTED.
     pub fn interrupt(&self) -> Result<(), Error> {
-        // SAFETY: this reference keeps the loader; any thread. So in all calls here.
+        // SAFETY: this reference keeps the loader valid; any thread may call these functions. So in all calls here.
         spoken(unsafe { sys::feedlane_loader_interrupt(self.as_ptr()) }).map(drop)
     }
 
-    /// Ends the loader without waiting: the present call and all later ones say E_STATE, and the workers are asked to
-    /// end. Batches that are held stay as they are.
+    /// Ends the loader without waiting. The current call and all later ones return E_STATE, and workers are asked to
+    /// end. Held batches stay valid.
     pub fn close(&self) -> Result<(), Error> {
         // SAFETY: as above.
         spoken(unsafe { sys::feedlane_loader_close(self.as_ptr()) }).map(drop)
@@ -75,18 +76,18 @@ impl Handle {
 
     pub fn stats(&self) -> Result<Stats, Error> {
         let mut out = sys::feedlane_stats::new();
-        // SAFETY: as above; a struct of ours to fill in.
+        // SAFETY: as above; `out` is a local struct.
         spoken(unsafe { sys::feedlane_loader_get_stats(self.as_ptr(), &mut out) })?;
         Ok(Stats::from_c(&out))
     }
 
-    /// Every worker, by its id.
+    /// All workers, in order of their ids.
     pub fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
         // SAFETY: as above.
         all_workers(|id, out| unsafe { sys::feedlane_loader_get_worker_stats(self.as_ptr(), id, out) })
     }
 
-    /// The oldest event that nobody has read; none: there is none.
+    /// The oldest event that was not read yet, or `None`.
     pub fn event(&self) -> Result<Option<Event>, Error> {
         let mut out = sys::feedlane_event::new();
         // SAFETY: as above.
@@ -94,31 +95,31 @@ impl Handle {
         Ok(Some(out).filter(|_| status == Status::OK).map(|raw| Event::from_c(&raw)))
     }
 
-    /// What the loader is, and where its epoch is.
+    /// Facts about the loader, and its position in the epoch.
     pub fn info(&self) -> Result<LoaderInfo, Error> {
         // SAFETY: as above.
         observe::info(|out| unsafe { sys::feedlane_loader_get_info(self.as_ptr(), out) })
     }
 
-    /// How long the steps of batches took: of those that one worker made, or of all. None: there are fewer workers.
+    /// Durations of the steps of the batches that one worker made, or of all batches. `None`: there are fewer workers.
     pub fn timings(&self, worker: Option<i32>) -> Result<Option<Timings>, Error> {
         let worker = worker.unwrap_or(-1);
         // SAFETY: as above.
         observe::timings(|out| unsafe { sys::feedlane_loader_get_timings(self.as_ptr(), worker, out) })
     }
 
-    /// The batch in each slot, or the last one that was there.
+    /// For each slot, the batch in it, or the last one that was there.
     pub fn slots(&self) -> Result<Vec<BatchRecord>, Error> {
         // SAFETY: as above.
         observe::slots(|slot, out| unsafe { sys::feedlane_loader_get_slot(self.as_ptr(), slot, out) })
     }
 
-    /// Records of the trace with a sequence of at least `from`, oldest first. E_STATE: it is off, see
+    /// Records of the trace whose sequence is at least `from`, oldest first. E_STATE: the trace is off, see
     /// [`LoaderBuilder::trace`](crate::LoaderBuilder::trace).
     pub fn trace(&self, from: u64) -> Result<Vec<BatchRecord>, Error> {
         let room = self.info()?.trace;
         observe::trace(room, |records, cap, count| {
-            // SAFETY: as above; room of ours for `cap` records.
+            // SAFETY: as above; there is room for `cap` records.
             unsafe { sys::feedlane_loader_get_trace(self.as_ptr(), from, records, cap, count) }
         })
     }
@@ -129,43 +130,44 @@ impl Handle {
         observe::errors(|index, out| unsafe { sys::feedlane_loader_get_error(self.as_ptr(), index, out) })
     }
 
-    /// What bounded the present epoch since it began, or the newest one.
+    /// The bottleneck of the current epoch since its beginning, or of the newest epoch.
     pub fn diagnose(&self) -> Result<Diagnosis, Error> {
         // SAFETY: as above.
         observe::diagnosis(|out| unsafe { sys::feedlane_loader_diagnose(self.as_ptr(), out) })
     }
 
-    /// A short text for people about the present epoch, or the newest one: rates, each worker, what bounded it, what to
-    /// change, and the errors that occurred.
+    /// A short report for people about the current or newest epoch: rates, each worker, the bottleneck, advice, and the
+    /// errors that occurred.
     pub fn report(&self) -> Result<String, Error> {
         let text = crate::state::written(|buffer, cap, bytes, err| {
-            // SAFETY: as above; `cap` bytes of room.
+            // SAFETY: as above; there is room for `cap` bytes.
             unsafe { sys::feedlane_loader_report(self.as_ptr(), buffer.cast(), cap, bytes, err) }
         })?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Thread mode: makes the calling thread a worker. None: none is missing. The loader's memory lives until it leaves.
+    /// Thread mode: makes the calling thread a worker. `None`: no worker is missing. The loader's memory remains until
+    /// the worker leaves.
     pub fn local_worker(&self) -> Result<Option<Worker>, Error> {
         check_abi()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: as above.
         call(|err| unsafe { sys::feedlane_loader_local_worker(self.as_ptr(), &mut raw, err) })?;
-        // SAFETY: a handle that is nobody else's, or NULL.
+        // SAFETY: nobody else has this handle, which may be NULL.
         Ok(NonNull::new(raw).map(|raw| unsafe { Worker::new(raw, self.pool.clone()) }))
     }
 
-    /// Thread mode: runs the data set of [`LoaderBuilder::dataset`](crate::LoaderBuilder::dataset) or
-    /// [`shards`](crate::LoaderBuilder::shards) on the calling thread, until the trainer wants no more. False: no worker
-    /// is missing.
+    /// Thread mode: the calling thread runs the data set of [`LoaderBuilder::dataset`](crate::LoaderBuilder::dataset)
+    /// or [`shards`](crate::LoaderBuilder::shards) until the trainer no longer needs this worker. False: no worker is
+    /// missing.
     pub fn run_local(&self) -> Result<bool, Error> {
         // SAFETY: as above.
         let status = call(|err| unsafe { sys::feedlane_loader_run_local(self.as_ptr(), err) })?;
         Ok(status == Status::OK)
     }
 
-    /// Copies the batches of a [`staged`](crate::LoaderBuilder::staged) loader on the calling thread until its end.
-    /// E_STATE: not staged, inline, ended, or another thread does.
+    /// The calling thread copies the batches of a [`staged`](crate::LoaderBuilder::staged) loader until the loader is
+    /// closed. E_STATE: the loader is not staged, is inline or has ended, or another thread is in this call.
     pub fn run_stager(&self) -> Result<(), Error> {
         // SAFETY: as above.
         call(|err| unsafe { sys::feedlane_loader_run_stager(self.as_ptr(), err) }).and_then(only_ok)
@@ -200,48 +202,48 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Totals over a loader's life, then its state now; `rank_source` is a distributed sampler's.
+    /// Totals over a loader's life, and its current state. `rank_source` is the source of a distributed sampler's rank.
     Stats, feedlane_stats {
         batches, samples, bytes, epochs,
         /// Time in `next` without a batch to yield.
         wait_ns,
-        /// Of `wait_ns`, that for the first batch of each epoch.
+        /// Part of `wait_ns` that was spent waiting for the first batch of each epoch.
         start_wait_ns,
-        /// Workers that took the place of one that died.
+        /// Workers that replaced a dead one.
         restarts,
-        /// Of `restarts`: killed by a signal, ended by itself, exceeded a deadline, sent something invalid, ended before it
-        /// attached.
+        /// This and the next four are parts of `restarts`. The replaced worker was killed by a signal; exited by
+        /// itself; exceeded a deadline; sent invalid data; ended before it attached.
         restarts_signal, restarts_exit, restarts_hung, restarts_invalid, restarts_unattached,
         /// Tasks sent out again.
         redispatched,
         quarantined, invalid_results, late_results, slots, slots_free, slots_held, control_bytes, data_bytes,
         reserved_bytes, retried, substituted, skipped, hung,
-        /// Of `data_bytes`, in huge pages.
+        /// Part of `data_bytes` that is in huge pages.
         huge_bytes,
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerState {
-    /// Not there, or ended.
+    /// Does not exist, or has ended.
     None,
-    /// Started or offered, not attached.
+    /// Started or offered, but not attached yet.
     Starting,
-    /// Attached, setting up its data set.
+    /// Attached, and opening its data set.
     Opening,
-    /// Takes tasks.
+    /// Accepts tasks.
     Ready,
     Stopping,
     /// Its data set could not be opened.
     Failed,
-    /// Of a later library.
+    /// A state of a later library.
     Other(i32),
 }
 
-/// One worker; its counters add up over its replacements.
+/// One worker. Its replacements add to the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerStats {
-    /// None: not known.
+    /// `None`: unknown.
     pub pid: Option<i64>,
     pub state: WorkerState,
     /// 0, and one more for each replacement.
@@ -252,14 +254,14 @@ pub struct WorkerStats {
     pub errors: u64,
     pub work_ns: u64,
     pub wait_ns: u64,
-    /// Since when it has been in this state, CLOCK_MONOTONIC.
+    /// When it entered this state, CLOCK_MONOTONIC.
     pub state_since_ns: u64,
-    /// Since when it has its present task in hand; none: it has none.
+    /// When it got its current task. `None`: it has no task.
     pub task_since_ns: Option<u64>,
-    /// Of the task in hand.
+    /// The epoch of the current task. `batch` is its batch.
     pub epoch: Option<i64>,
     pub batch: Option<i64>,
-    /// Its row in progress.
+    /// The row of this batch that is in progress.
     pub row: Option<i64>,
 }
 
@@ -296,9 +298,9 @@ impl WorkerStats {
 pub enum EventKind {
     Warning,
     WorkerDied,
-    /// A replacement of a dead one.
+    /// A replacement of a dead worker was started.
     WorkerStarted,
-    /// External: [`Loader::open_worker`](crate::Loader::open_worker) has one to give.
+    /// External: a worker is missing, call [`Loader::open_worker`](crate::Loader::open_worker).
     WorkerWanted,
     Quarantined,
     Invalid,
@@ -306,14 +308,14 @@ pub enum EventKind {
     SampleSubstituted,
     SampleSkipped,
     WorkerHung,
-    /// A stream failed with a release of a batch on it.
+    /// A stream failed while the release of a batch on it was pending.
     DeviceFailed,
     /// A consumer has left or ended.
     ConsumerLeft,
     /// The feeder waits for a consumer.
     ConsumerLags,
     ConsumerEvicted,
-    /// Of a later library.
+    /// An event of a later library.
     Other(i32),
 }
 
@@ -339,15 +341,15 @@ impl EventKind {
     }
 }
 
-/// What must be told without being asked.
+/// Something that happened in a loader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub kind: EventKind,
     /// CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// Events before this one that were overwritten.
+    /// Earlier events that were overwritten.
     pub lost: u64,
-    /// Who, where and in words; `status` 0 where nothing failed.
+    /// Worker, batch, sample and description. `status` is 0 if nothing failed.
     pub what: Error,
 }
 

@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Feedlane for Rust: batches made by workers, read where they lie in shared memory.
+//! Feedlane for Rust: workers make batches, and the trainer reads them in place, in shared memory.
 //!
-//! The trainer has a [`Sampler`], a [`Loader`] made by [`Loader::builder`], and iterates over [`Loader::epoch`]: an
-//! iterator of `Result<Batch, Error>`. A [`Batch`] goes back to the workers when it is dropped. The workers run a
-//! [`Dataset`]: as a rule in this very program, started again, whose `main` begins with [`worker_main`].
+//! The trainer creates a [`Sampler`], and a [`Loader`] with [`Loader::builder`]. It iterates over [`Loader::epoch`],
+//! which yields `Result<Batch, Error>`. Dropping a [`Batch`] gives its memory back to the workers. The workers run a
+//! [`Dataset`]. By default a worker is this program, started again; its `main` begins with [`worker_main`].
 //!
-//! What the C interface forbids doesn't compile: a tensor can't be used after its batch's release, no batch is released
-//! twice, one thread at a time drives a loader. What only shows at run time is an [`Error`]: a tensor of another dtype
-//! than asked for, a worker that died too often.
+//! Uses that the C interface forbids do not compile: a tensor used after its batch's release, a batch released twice, a
+//! loader driven by two threads at a time. Failures that show only at run time are an [`Error`]: a tensor of another
+//! dtype than requested, a worker that died too often.
 //!
 //! # Memory that other processes can write
 //!
-//! Worker processes have the memory of all batches mapped for writing, also while the trainer holds one. Those that keep
-//! to the protocol don't touch it then; one with a stray pointer, or a hostile one, may at any time, and nothing short of
-//! a copy prevents it. Rust may assume that nobody writes to what a `&[T]` shows: it may read an element twice and rely on
-//! getting the same, after a check of bounds for one. So safe code gets no such slice:
+//! Worker processes have the memory of all batches mapped for writing, even while the trainer holds a batch. Workers
+//! that follow the protocol do not touch a batch that the trainer holds. A worker with a stray pointer, or a hostile
+//! one, may write to it; only a copy prevents that. Rust assumes that nobody writes to the memory of a `&[T]`: the
+//! compiler may read an element again after a bounds check and rely on the first value. Safe code therefore gets no
+//! slice of memory that another process can write:
 //!
-//! - [`Values`], of [`Tensor::values`] and [`Tensor::bytes`], reads elements, or copies all of them to memory of one's own,
-//!   as volatile accesses. Whatever another process does meanwhile, what comes of it is some value of the type.
-//! - [`ValuesMut`], of [`Row::field_mut`] and [`TensorMut::values_mut`], writes in the same way.
-//! - [`Values::as_slice`] and [`ValuesMut::as_mut_slice`] are the memory itself, without a copy, and `unsafe`: they take
-//!   the promise that no other process writes there meanwhile. Who trusts the worker programs can give it.
+//! - [`Values`], from [`Tensor::values`] and [`Tensor::bytes`], reads single elements, or copies all of them to private
+//!   memory, with volatile accesses. Whatever another process writes at that time, each element read is a valid value
+//!   of its type.
+//! - [`ValuesMut`], from [`Row::field_mut`] and [`TensorMut::values_mut`], writes with volatile accesses.
+//! - [`Values::as_slice`] and [`ValuesMut::as_mut_slice`] return the memory itself, without a copy. They are `unsafe`:
+//!   the caller promises that no other process writes to the memory while the slice lives. Code that trusts its worker
+//!   programs can promise this.
 //!
-//! [`Batch::indices`], [`Work::indices`] and the like are slices: they lie where only the trainer can write, and a worker
-//! trusts its trainer. Names, shapes and errors are the process's own copies. A pool's buffers are no other process's.
+//! [`Batch::indices`], [`Work::indices`] and similar methods return slices, because only the trainer can write to that
+//! memory, and a worker trusts its trainer. Names, shapes and errors are private copies of this process. A pool's
+//! buffers belong to this process alone.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod batch;
@@ -72,7 +76,7 @@ pub use tensor::{Tensor, TensorMut};
 pub use values::{Values, ValuesMut};
 pub use worker::{run_shard_worker, run_worker, shard_worker_main, worker_descriptor, worker_main, NextTask, Worker};
 
-/// The C interface as it is, for what this crate has no words for.
+/// The C interface itself, for functions that this crate does not wrap.
 pub use feedlane_sys as sys;
 
 /// The version of the library in use, "major.minor.patch".
@@ -81,22 +85,23 @@ pub fn version() -> &'static str {
     unsafe { error::static_text(sys::feedlane_version()) }
 }
 
-/// The seed of the sample at `position` of an epoch's order: what rows carry. Pure.
+/// The seed of the sample at `position` of an epoch's order, which rows carry. A pure function.
 pub fn row_seed(base_seed: u64, epoch: i64, position: i64) -> u64 {
-    // SAFETY: numbers only.
+    // SAFETY: it takes numbers only.
     unsafe { sys::feedlane_row_seed(base_seed, epoch, position) }
 }
 
-/// The base seed that torch's DataLoader(shuffle=True) draws for `epoch` after `torch.manual_seed(manual_seed)`: torch seeds
-/// worker w with it and w. Pure. E_ARGUMENT: no epoch that it can be drawn for.
+/// The base seed that torch's DataLoader(shuffle=True) draws for `epoch` after `torch.manual_seed(manual_seed)`. Torch
+/// seeds worker w with the sum of the base seed and w. A pure function. E_ARGUMENT: there is no base seed for this
+/// epoch.
 pub fn torch_base_seed(manual_seed: u64, epoch: i64) -> Result<u64, Error> {
     let mut seed = 0;
-    // SAFETY: room of ours for a number.
+    // SAFETY: the number is a local variable.
     error::call(|err| unsafe { sys::feedlane_torch_base_seed(manual_seed, epoch, &mut seed, err) })?;
     Ok(seed)
 }
 
-/// Compiles only where a type may go to another thread: these may.
+/// Compiles only if these types may move to another thread, or be shared with one.
 const _: fn() = || {
     fn moves<T: Send>() {}
     fn is_shared<T: Sync>() {}

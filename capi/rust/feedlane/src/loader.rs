@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trainer's side.
+//! The trainer's side: a loader and its epochs.
 use std::iter::FusedIterator;
 use std::os::unix::io::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -14,45 +14,45 @@ use crate::observe::{Diagnosis, Timings};
 use crate::pool::Pool;
 use crate::sys;
 
-/// Feeds a training loop. One thread at a time drives it, which `&mut self` sees to; it may move between threads. What
-/// any thread may do meanwhile is in [`Loader::handle`].
+/// Feeds a training loop. It may move between threads; one thread at a time drives it, as `&mut self` ensures. Other
+/// threads use [`Loader::handle`].
 ///
-/// Two ways to end it: [`close`](Loader::close) lets workers finish, waits for them and says how that went. Dropping it
-/// never waits: a worker process that is busy is killed, at the latest when the last [`Handle`] goes too; threads are
-/// asked to end. Batches that are held live on.
+/// There are two ways to end a loader. [`close`](Loader::close) lets the workers finish, waits for them and returns an
+/// error if one did not end. Dropping a loader never waits: a busy worker process is killed, at the latest when the
+/// last [`Handle`] is dropped, and threads are asked to end. Held batches stay valid.
 pub struct Loader {
-    /// NULL once it was closed.
+    /// NULL after `close`.
     raw: *mut sys::feedlane_loader,
     report: Report,
-    /// Which its slots, or the buffers that its batches are copied to, are registered with.
+    /// The pool that the slots, or the buffers of a staged loader, are registered with.
     pool: Option<Arc<Pool>>,
-    /// Its batches are a feeder's, in another process.
+    /// The batches come from a feeder in another process.
     is_consumer: bool,
 }
 
-// SAFETY: nothing of a loader is bound to the thread that made it; an inline data set is Send too.
+// SAFETY: a loader is not bound to the thread that created it. An inline data set is Send too.
 unsafe impl Send for Loader {}
 
-/// What [`Loader::next`] came back with.
+/// The outcome of [`Loader::next`].
 #[derive(Debug)]
 pub enum Next {
     Batch(Batch),
     /// The epoch is over.
     End,
-    /// Nothing came in time.
+    /// No batch came in time.
     Timeout,
-    /// A signal, or [`Handle::interrupt`]. Nothing is lost: call again.
+    /// A signal or [`Handle::interrupt`] ended the wait. No batch is lost: call again.
     Interrupted,
-    /// The trainer holds every slot: drop a batch, or raise `held`. The error has the numbers.
+    /// The trainer holds every slot: drop a batch, or raise `held`. The error contains the numbers.
     SlotsHeld(Error),
 }
 
-/// A consumer's feeder has ended, or has evicted it.
+/// Whether the feeder has ended, or has evicted this consumer.
 fn is_end_of_consumer(error: &Error) -> bool {
     matches!(error.status, Status::PEER_DEAD | Status::HUNG)
 }
 
-/// None: no limit. Longer than 292 years is no limit either.
+/// `None`: no limit. A timeout of more than 292 years is no limit either.
 pub(crate) fn nanoseconds(timeout: Option<Duration>) -> i64 {
     timeout.and_then(|t| i64::try_from(t.as_nanos()).ok()).unwrap_or(sys::FEEDLANE_FOREVER)
 }
@@ -63,13 +63,13 @@ impl Loader {
     }
 
     /// # Safety
-    /// The handle is valid and nobody else's, and was made with this pool.
+    /// The handle is valid, belongs to nobody else, and was created with this pool.
     pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_loader>, pool: Option<Arc<Pool>>) -> Self {
         Loader { raw: raw.as_ptr(), report: Report::with_detail(), pool, is_consumer: false }
     }
 
     /// # Safety
-    /// The handle is valid, nobody else's, and a consumer's.
+    /// The handle is valid, belongs to nobody else, and is a consumer.
     pub(crate) unsafe fn new_consumer(raw: NonNull<sys::feedlane_loader>) -> Self {
         Loader { raw: raw.as_ptr(), report: Report::with_detail(), pool: None, is_consumer: true }
     }
@@ -82,10 +82,11 @@ impl Loader {
         NonNull::new(self.raw).expect("a loader that was closed was given up")
     }
 
-    /// Starts an epoch, and workers if none run. In mid-epoch the old one is abandoned first.
+    /// Starts an epoch, and workers that are not running. An epoch in progress is abandoned first.
     pub fn begin(&mut self, epoch: i64) -> Result<(), Error> {
         self.call(|raw, err| {
-            // SAFETY: the handle lives, and `&mut self` is the one thread in it. So in all calls here.
+            // SAFETY: the handle is valid, and `&mut self` makes this the only thread that drives it. So in all calls
+            // here.
             unsafe { sys::feedlane_loader_begin(raw, epoch, err) }
         })
         .map(drop)
@@ -97,15 +98,15 @@ impl Loader {
         Ok(Epoch { loader: self, is_over: false })
     }
 
-    /// The next batch. Without a timeout it waits for ever; `Duration::ZERO` tries once. An error that
-    /// [is of one batch](Error::is_of_one_batch) leaves the following ones as they are.
+    /// Waits for the next batch. No timeout means no limit; `Duration::ZERO` tries once. An error for which
+    /// [`Error::is_of_one_batch`] returns true does not affect the batches that follow.
     pub fn next(&mut self, timeout: Option<Duration>) -> Result<Next, Error> {
         let mut batch = sys::feedlane_batch::new();
         let timeout = nanoseconds(timeout);
-        // SAFETY: as above; a struct of ours to fill in.
+        // SAFETY: as above; `batch` is a local struct.
         let status = self.call(|raw, err| unsafe { sys::feedlane_loader_next(raw, timeout, &mut batch, err) })?;
         Ok(match status {
-            // SAFETY: just yielded, with a reference that is the batch's.
+            // SAFETY: it was just yielded; the new batch takes over the reference.
             Status::OK => Next::Batch(unsafe { Batch::new(self.there(), batch, self.pool.clone(), self.is_consumer) }),
             Status::END => Next::End,
             Status::INTERRUPTED => Next::Interrupted,
@@ -114,13 +115,14 @@ impl Loader {
         })
     }
 
-    /// Reaps, restarts and dispatches, without waiting: for the time that a device works. True: `next` has something.
+    /// Reaps and restarts workers and dispatches tasks, without waiting. Call it while a device works. True: `next` has
+    /// an outcome to return.
     pub fn poll(&mut self) -> Result<bool, Error> {
         // SAFETY: as above.
         self.call(|raw, err| unsafe { sys::feedlane_loader_poll(raw, err) }).map(|status| status == Status::AGAIN)
     }
 
-    /// For a foreign event loop: true: something is there, call `next`; false: sleep until `wait_fd` is readable.
+    /// Prepares to sleep in an event loop. True: call `next` now. False: sleep until `wait_fd` is readable.
     pub fn arm(&mut self) -> Result<bool, Error> {
         // SAFETY: as above.
         plain(unsafe { sys::feedlane_loader_arm(self.raw) }).map(|status| status == Status::AGAIN)
@@ -128,9 +130,9 @@ impl Loader {
 
     pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let mut fd = -1;
-        // SAFETY: any thread.
+        // SAFETY: any thread may call this.
         plain(unsafe { sys::feedlane_loader_wait_fd(self.raw, &mut fd) })?;
-        // SAFETY: the loader's own, open as long as it lives.
+        // SAFETY: the loader owns the descriptor, which is open as long as the loader lives.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
@@ -140,23 +142,23 @@ impl Loader {
         self.call(|raw, err| unsafe { sys::feedlane_loader_stop(raw, err) }).map(drop)
     }
 
-    /// Ends the workers, each after its task, and waits for that: up to the stop timeouts, then they are killed. E_HUNG:
-    /// one is there still.
+    /// Lets each worker finish its task and waits for the workers. After the stop timeouts, the remaining workers are
+    /// killed. E_HUNG: a worker still exists.
     pub fn close(mut self) -> Result<(), Error> {
-        // SAFETY: the one handle that may be destroyed; the pointer is NULL after, which dropping leaves alone.
+        // SAFETY: this handle may be destroyed. The call sets the pointer to NULL, so `drop` does nothing.
         plain(unsafe { sys::feedlane_loader_destroy(&mut self.raw) }).map(drop)
     }
 
-    /// Batches in an epoch; none: not known.
+    /// The number of batches in an epoch. `None`: unknown.
     pub fn length(&self) -> Result<Option<i64>, Error> {
         let mut batches = -1;
-        // SAFETY: any thread.
+        // SAFETY: any thread may call this.
         plain(unsafe { sys::feedlane_loader_length(self.raw, &mut batches) })?;
         Ok(Some(batches).filter(|n| *n >= 0))
     }
 
-    /// How far the epoch has come just after `batch`, or after the newest one: what a checkpoint of the model after that
-    /// batch must hold. A loader built with it goes on with exactly the remaining batches.
+    /// The position in the epoch just after `batch`, or after the newest batch, for a model checkpoint taken after that
+    /// batch. A loader that is created with this state continues with exactly the remaining batches.
     pub fn state(&mut self, batch: Option<&Batch>) -> Result<Vec<u8>, Error> {
         let token = match batch {
             Some(other) if other.loader().as_ptr() != self.raw => {
@@ -167,24 +169,24 @@ impl Loader {
         };
         let raw = self.raw;
         crate::state::written(|buffer, cap, bytes, err| {
-            // SAFETY: as above; `cap` bytes of room.
+            // SAFETY: as above; there is room for `cap` bytes.
             unsafe { sys::feedlane_loader_state(raw, token, buffer, cap, bytes, err) }
         })
     }
 
-    /// External mode: the id and the descriptor of a worker to start, of `wanted` or of any that is missing. None: none
-    /// is. Close the descriptor once the worker has it.
+    /// External mode: the id and the descriptor of a worker to start, either `wanted` or any missing one. `None`: no
+    /// worker is missing. Close the descriptor after the worker process has inherited it.
     pub fn open_worker(&mut self, wanted: Option<i32>) -> Result<Option<(i32, OwnedFd)>, Error> {
         let (mut id, mut fd) = (wanted.unwrap_or(-1), -1);
-        // SAFETY: as above; room of ours for both numbers.
+        // SAFETY: as above; `id` and `fd` are local variables.
         let status = self.call(|raw, err| unsafe { sys::feedlane_loader_open_worker(raw, &mut id, &mut fd, err) })?;
-        // SAFETY: the descriptor is the caller's to close.
+        // SAFETY: the descriptor belongs to the caller.
         Ok(Some(id).filter(|_| status == Status::OK).map(|id| (id, unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// The loader as other threads see it.
+    /// A reference to this loader, for other threads.
     pub fn handle(&self) -> Handle {
-        // SAFETY: this is one reference.
+        // SAFETY: this loader holds a reference.
         unsafe { Handle::of(self.there(), self.pool.clone()) }
     }
 
@@ -192,32 +194,33 @@ impl Loader {
         self.handle().stats()
     }
 
-    /// Every worker, by its id.
+    /// All workers, in order of their ids.
     pub fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
         self.handle().workers()
     }
 
-    /// The oldest event that nobody has read; none: there is none.
+    /// The oldest event that was not read yet, or `None`.
     pub fn event(&self) -> Result<Option<Event>, Error> {
         self.handle().event()
     }
 
-    /// How long the steps of batches took. By worker, and much else that can be watched: [`Handle::timings`].
+    /// Durations of the steps of batches. [`Handle::timings`] also returns them by worker; [`Handle`] has further
+    /// functions for observation.
     pub fn timings(&self) -> Result<Timings, Error> {
         self.handle().timings(None)?.ok_or_else(|| Error::bare(Status::END))
     }
 
-    /// What bounded the present epoch since it began, or the newest one.
+    /// The bottleneck of the current epoch since its beginning, or of the newest epoch.
     pub fn diagnose(&self) -> Result<Diagnosis, Error> {
         self.handle().diagnose()
     }
 
-    /// A short text for people about the present epoch, or the newest one: see [`Handle::report`].
+    /// A short report for people about the current or newest epoch, see [`Handle::report`].
     pub fn report(&self) -> Result<String, Error> {
         self.handle().report()
     }
 
-    /// A call whose error may bring a traceback.
+    /// Makes a call whose error may have a traceback.
     pub(crate) fn call(
         &mut self,
         f: impl FnOnce(*mut sys::feedlane_loader, *mut sys::feedlane_error) -> i32,
@@ -232,7 +235,7 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: the handle's first reference, given back this once. Neither waits.
+            // SAFETY: the handle's first reference, released once. Neither call waits.
             unsafe {
                 sys::feedlane_loader_close(self.raw);
                 sys::feedlane_loader_unref(self.raw);
@@ -241,15 +244,15 @@ impl Drop for Loader {
     }
 }
 
-/// The batches of an epoch. After an error that [may go on](Error::may_go_on) (a failed sample, a signal, slots held, a lost
-/// shard) it can be asked for the next one; after any other there is none.
+/// The batches of an epoch. After an error for which [`may_go_on`](Error::may_go_on) returns true (a failed sample, a
+/// signal, slots held, a lost shard), it can be asked for the next batch. After any other error it ends.
 pub struct Epoch<'a> {
     loader: &'a mut Loader,
     is_over: bool,
 }
 
 impl Epoch<'_> {
-    /// For what is to be done between two batches: `poll`, `state`, statistics.
+    /// The loader, for calls between two batches: `poll`, `state`, statistics.
     pub fn loader(&mut self) -> &mut Loader {
         self.loader
     }

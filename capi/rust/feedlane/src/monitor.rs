@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A look at another process's loader.
+//! Observes a loader of another process.
 use std::ptr::NonNull;
 
 use crate::error::{call, check_abi, plain, Error, Status};
@@ -7,43 +7,43 @@ use crate::handle::{all_workers, Stats, WorkerStats};
 use crate::observe::{self, BatchRecord, Diagnosis, ErrorRecord, LoaderInfo, Timings};
 use crate::sys;
 
-/// A loader of another process of the same user: for reading only, without its help. What that loader
-/// took of memory is not freed before the monitor is dropped too.
+/// A loader of another process of the same user, for reading only. Reading does not involve that process. The monitor
+/// keeps the loader's memory alive.
 pub struct Monitor {
     raw: NonNull<sys::feedlane_monitor>,
 }
 
-// SAFETY: any thread may read; closing takes the value itself.
+// SAFETY: any thread may read. Closing consumes the value.
 unsafe impl Send for Monitor {}
 // SAFETY: as above.
 unsafe impl Sync for Monitor {}
 
 impl Monitor {
-    /// The `nth` loader of process `pid`, from 0; none: it has no such one.
+    /// Opens loader number `nth`, from 0, of process `pid`. `None`: the process has no such loader.
     pub fn open(pid: i64, nth: i32) -> Result<Option<Self>, Error> {
         check_abi()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: room of ours for the handle.
+        // SAFETY: `raw` is a local variable.
         let status = call(|err| unsafe { sys::feedlane_monitor_open(pid, nth, &mut raw, err) })?;
         Ok(NonNull::new(raw).filter(|_| status == Status::OK).map(|raw| Monitor { raw }))
     }
 
     pub fn stats(&self) -> Result<Stats, Error> {
         let mut out = sys::feedlane_stats::new();
-        // SAFETY: the handle lives; any thread.
+        // SAFETY: the handle is valid; any thread may call this.
         plain(unsafe { sys::feedlane_monitor_get_stats(self.raw.as_ptr(), &mut out) })?;
         Ok(Stats::from_c(&out))
     }
 
-    /// Every worker, by its id.
+    /// All workers, in order of their ids.
     pub fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
-        // SAFETY: the handle lives; any thread.
+        // SAFETY: the handle is valid; any thread may call this.
         all_workers(|id, out| unsafe { sys::feedlane_monitor_get_worker_stats(self.raw.as_ptr(), id, out) })
     }
 
-    /// What the loader is, and where its epoch is.
+    /// Facts about the loader, and its position in the epoch.
     pub fn info(&self) -> Result<LoaderInfo, Error> {
-        // SAFETY: the handle lives; any thread. So in all calls here.
+        // SAFETY: the handle is valid; any thread may call this. So in all calls here.
         observe::info(|out| unsafe { sys::feedlane_monitor_get_info(self.raw.as_ptr(), out) })
     }
 
@@ -54,7 +54,7 @@ impl Monitor {
         observe::timings(|out| unsafe { sys::feedlane_monitor_get_timings(self.raw.as_ptr(), worker, out) })
     }
 
-    /// The batch in each slot, or the last one that was there.
+    /// For each slot, the batch in it, or the last one that was there.
     pub fn slots(&self) -> Result<Vec<BatchRecord>, Error> {
         // SAFETY: as above.
         observe::slots(|slot, out| unsafe { sys::feedlane_monitor_get_slot(self.raw.as_ptr(), slot, out) })
@@ -64,7 +64,7 @@ impl Monitor {
     pub fn trace(&self, from: u64) -> Result<Vec<BatchRecord>, Error> {
         let room = self.info()?.trace;
         observe::trace(room, |records, cap, count| {
-            // SAFETY: as above; room of ours for `cap` records.
+            // SAFETY: as above; there is room for `cap` records.
             unsafe { sys::feedlane_monitor_get_trace(self.raw.as_ptr(), from, records, cap, count) }
         })
     }
@@ -75,23 +75,23 @@ impl Monitor {
         observe::errors(|index, out| unsafe { sys::feedlane_monitor_get_error(self.raw.as_ptr(), index, out) })
     }
 
-    /// What bounded the loader since the last call; the first call: since it was opened.
+    /// The bottleneck of the loader since the last call; the first call: since the monitor was opened.
     pub fn diagnose(&self) -> Result<Diagnosis, Error> {
         // SAFETY: as above.
         observe::diagnosis(|out| unsafe { sys::feedlane_monitor_diagnose(self.raw.as_ptr(), out) })
     }
 }
 
-/// A standalone ring of a process.
+/// A standalone ring of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingInfo {
-    /// Of the receiver.
+    /// The process that was passed: the receiver.
     pub pid: i64,
-    /// Largest message.
+    /// Size of a message.
     pub message_bytes: u64,
     /// Messages in a lane.
     pub capacity: u64,
-    /// Senders at most.
+    /// Maximum number of senders at the same time.
     pub lanes: u64,
     /// Messages that the receiver has released, in all lanes.
     pub received: u64,
@@ -99,11 +99,11 @@ pub struct RingInfo {
 }
 
 impl RingInfo {
-    /// The `nth` ring of process `pid`, from 0; none: it has no such one.
+    /// Reads ring number `nth`, from 0, of process `pid`. `None`: the process has no such ring.
     pub fn read(pid: i64, nth: i32) -> Result<Option<Self>, Error> {
         check_abi()?;
         let mut out = sys::feedlane_ring_info::new();
-        // SAFETY: a struct of ours to fill in.
+        // SAFETY: `out` is a local struct.
         let status = call(|err| unsafe { sys::feedlane_monitor_ring(pid, nth, &mut out, err) })?;
         Ok(Some(out).filter(|_| status == Status::OK).map(|raw| RingInfo {
             pid: raw.pid,
@@ -119,7 +119,7 @@ impl RingInfo {
 impl Drop for Monitor {
     fn drop(&mut self) {
         let mut raw = self.raw.as_ptr();
-        // SAFETY: the one handle, which nobody uses any more.
+        // SAFETY: the monitor's handle, which is not used afterwards.
         unsafe { sys::feedlane_monitor_close(&mut raw) };
     }
 }

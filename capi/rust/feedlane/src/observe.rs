@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a run is as fast as it is: stamps, timings, the trace, distinct errors, and what bounds the run. All times are
-//! CLOCK_MONOTONIC in nanoseconds.
+//! The speed of a run: stamps, timings, the trace, distinct errors, and the bottleneck. All times are CLOCK_MONOTONIC
+//! in nanoseconds.
 use crate::error::{text_of, Error, Status};
 use crate::handle::{spoken, EventKind};
 use crate::sys;
 
-/// When each step of a batch happened. They never decrease.
+/// When each step of a batch happened. The stamps of a batch never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// Sent to its worker.
+    /// When the batch was sent to its worker.
     pub dispatched_ns: u64,
-    /// The worker began it.
+    /// When the worker began it.
     pub begun_ns: u64,
-    /// The worker committed it.
+    /// When the worker committed it.
     pub committed_ns: u64,
-    /// The trainer read its result.
+    /// When the trainer read the result.
     pub swept_ns: u64,
-    /// `next` yielded it.
+    /// When `next` yielded it.
     pub yielded_ns: u64,
-    /// For how long `next` waited for it; 0: it was there. A duration.
+    /// A duration: how long `next` waited for the batch; 0: it was ready.
     pub exposed_ns: u64,
 }
 
@@ -35,10 +35,10 @@ impl Stamps {
     }
 }
 
-/// What a loader is, and where its epoch is.
+/// Facts about a loader, and its position in the epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoaderInfo {
-    /// Of the trainer, in its own PID namespace.
+    /// Of the trainer, in the trainer's PID namespace.
     pub pid: i64,
     pub created_ns: u64,
     /// `sys::FEEDLANE_START_*`.
@@ -52,17 +52,17 @@ pub struct LoaderInfo {
     pub task_timeout_ns: i64,
     pub iterable: bool,
     pub in_epoch: bool,
-    /// None has begun: none.
+    /// The newest epoch. `None`: none has begun.
     pub epoch: Option<i64>,
     /// The number of the batch after the newest one yielded.
     pub batch: i64,
-    /// Batches in the epoch; none: unknown.
+    /// Batches in the epoch. `None`: unknown.
     pub batches: Option<i64>,
-    /// 0: no epoch has begun.
+    /// When the epoch began; 0: none has begun.
     pub begun_ns: u64,
-    /// 0: no batch was yielded.
+    /// When the newest batch was yielded; 0: none was yielded.
     pub yielded_ns: u64,
-    /// 0: `next` does not wait now.
+    /// When the current wait for a batch began; 0: `next` is not waiting now.
     pub waiting_since_ns: u64,
     /// Records that the trace keeps; 0: off.
     pub trace: u64,
@@ -96,20 +96,21 @@ impl LoaderInfo {
     }
 }
 
-/// How often which duration occurred.
+/// A histogram of durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Histogram {
     /// The sum of all buckets.
     pub count: u64,
-    /// Of all durations.
+    /// The sum of all durations.
     pub sum_ns: u64,
-    /// 0 counts durations of 0 ns, b those of 2^(b-1) to 2^b - 1 ns, the last one all longer ones.
+    /// Bucket 0 counts durations of 0 ns, bucket b durations of 2^(b-1) to 2^b - 1 ns, the last bucket all longer
+    /// durations.
     pub buckets: [u64; sys::FEEDLANE_HISTOGRAM_BUCKETS],
-    /// One half of the durations lasted at most so long, to an eighth; 0: there are none.
+    /// The median, to within an eighth of the exact value; 0: there are no durations.
     pub p50_ns: u64,
-    /// 90 % of them.
+    /// 90 % lasted no longer, to within an eighth.
     pub p90_ns: u64,
-    /// 99 % of them.
+    /// 99 % lasted no longer, to within an eighth.
     pub p99_ns: u64,
 }
 
@@ -126,42 +127,42 @@ impl Histogram {
     }
 }
 
-/// How long the steps of batches took, over the loader's life.
+/// Durations of the steps of batches, over the loader's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// For how long `next` waited for the batch; without the first batches of epochs.
+    /// How long `next` waited for the batch, without the first batch of each epoch.
     pub exposed: Histogram,
-    /// The same for the first batch of each epoch.
+    /// As `exposed`, for the first batch of each epoch.
     pub start: Histogram,
-    /// From the dispatch until the worker began.
+    /// From the batch's dispatch to a worker until the worker began it.
     pub queue: Histogram,
-    /// From there until the commit.
+    /// From then until the worker committed the batch.
     pub work: Histogram,
-    /// From there until `next` yielded the batch.
+    /// From then until `next` yielded the batch.
     pub ready: Histogram,
-    /// From there until its slot was free; counted when the slot is used again, or the epoch ends.
+    /// From then until the slot was free; counted when the slot is reused or the epoch ends.
     pub hold: Histogram,
 }
 
-/// One batch of the trace, or in a slot. A stamp of 0 has not happened yet.
+/// One batch of the trace, or in a slot. A stamp of 0: the step has not happened yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRecord {
-    /// In the trace: its number, from 1; 0: a batch that is in a slot.
+    /// Number of the record in the trace, from 1; 0: read from a slot.
     pub sequence: u64,
-    /// Unique in the loader, also among attempts; 0: the slot is free.
+    /// Unique in the loader, also among attempts; 0: the slot has not been used yet or is being reused.
     pub task: u64,
     pub epoch: i64,
     pub batch: i64,
-    /// None: made inline.
+    /// `None`: made inline.
     pub worker: Option<i32>,
     pub attempt: i32,
     pub slot: i32,
-    /// OK, or the error that `next` returned for it.
+    /// OK, or the error that `next` returned for the batch.
     pub status: Status,
     pub rows: u64,
     pub bytes: u64,
     pub stamps: Stamps,
-    /// Its slot became free.
+    /// When the slot became free.
     pub released_ns: u64,
 }
 
@@ -191,21 +192,21 @@ impl BatchRecord {
     }
 }
 
-/// Errors and events of one kind whose texts differ in numbers only.
+/// Errors or events of one kind whose texts differ only in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorRecord {
-    /// None: an error that `next` returned.
+    /// `None`: an error that `next` returned.
     pub kind: Option<EventKind>,
-    /// An error of the library, or what the data set's callback returned; 0: nothing failed.
+    /// An error of the library, or the result of the data set's callback; 0: nothing failed.
     pub code: i32,
-    /// Of the newest one; none: of no worker, batch or sample.
+    /// Worker, batch and sample of the newest occurrence, or `None`.
     pub worker: Option<i32>,
     pub batch: Option<i64>,
     pub sample: Option<i64>,
     pub count: u64,
     pub first_ns: u64,
     pub last_ns: u64,
-    /// The beginning of the newest one's text.
+    /// The beginning of the newest occurrence's text.
     pub text: String,
 }
 
@@ -225,51 +226,51 @@ impl ErrorRecord {
     }
 }
 
-/// What bounds a run.
+/// The bottleneck of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// No epoch is in progress, or too little has happened to tell.
+    /// Unknown: no epoch is in progress, or too little has happened.
     Nothing,
-    /// Batches were there when the trainer wanted them.
+    /// The trainer: batches were ready when it requested them.
     Trainer,
-    /// Workers were busy, and the trainer waited.
+    /// The data set: workers were busy, and the trainer waited.
     Data,
     /// One worker, which is slow, stopped or stuck.
     Worker,
-    /// The trainer holds the slots that workers would need.
+    /// Memory: the trainer holds the slots that workers would need.
     Slots,
-    /// Workers start, or open their data sets.
+    /// Start: workers are starting or opening their data sets.
     Starting,
-    /// Processes could run and did not, or workers idled while the trainer waited.
+    /// Processors: processes that were ready to run did not run, or workers idled while the trainer waited.
     Processors,
-    /// Of a later library.
+    /// A bottleneck of a later library.
     Other(i32),
 }
 
-/// What bounded a run for some time, and why.
+/// The bottleneck of a run in an interval, with figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
     pub bound: Bound,
-    /// With [`Bound::Worker`]: which one.
+    /// With [`Bound::Worker`]: the worker's id.
     pub worker: Option<i32>,
-    /// How long the time was. The following ones are of it.
+    /// Length of the interval, to which the fields that follow refer.
     pub interval_ns: u64,
     pub batches: u64,
     pub samples: u64,
     pub bytes: u64,
-    /// For how long `next` waited.
+    /// Time that `next` waited.
     pub exposed_ns: u64,
-    /// Of that, for the first batch of an epoch.
+    /// Part of `exposed_ns` that was spent waiting for the first batch of an epoch.
     pub start_ns: u64,
-    /// For how long workers had a task in hand, in all.
+    /// Time with a task in hand, summed over all workers.
     pub busy_ns: u64,
-    /// Batches that were there when `next` was called ...
+    /// Batches that were ready when `next` was called, without the first batch of each epoch.
     pub ready: u64,
-    /// ... of how many.
+    /// All batches requested, without the first batch of each epoch.
     pub asked: u64,
-    /// What bounds the run, one or two sentences.
+    /// The bottleneck in one or two sentences.
     pub text: String,
-    /// What to change, or empty.
+    /// Suggested change, or empty.
     pub advice: String,
 }
 
@@ -312,7 +313,7 @@ pub(crate) fn info(read: impl FnOnce(*mut sys::feedlane_loader_info) -> i32) -> 
     Ok(LoaderInfo::from_c(&out))
 }
 
-/// None: there are fewer workers.
+/// `None`: there are fewer workers.
 pub(crate) fn timings(read: impl FnOnce(*mut sys::feedlane_timings) -> i32) -> Result<Option<Timings>, Error> {
     let mut out = sys::feedlane_timings::new();
     let status = spoken(read(&mut out))?;
@@ -326,7 +327,8 @@ pub(crate) fn timings(read: impl FnOnce(*mut sys::feedlane_timings) -> i32) -> R
     }))
 }
 
-/// What `read` gives for 0, 1, 2 and so on, until it gives nothing. `value` has the size that the library reads.
+/// The results of `read` for 0, 1, 2 and so on, until it has none. `value` returns a struct with the `size` that the
+/// library reads.
 fn all_of<C, T>(
     value: impl Fn() -> C,
     read: impl Fn(usize, *mut C) -> i32,
@@ -350,7 +352,7 @@ pub(crate) fn errors(read: impl Fn(i32, *mut sys::feedlane_error_record) -> i32)
     all_of(sys::feedlane_error_record::new, |index, out| read(index as i32, out), ErrorRecord::from_c)
 }
 
-/// `read` copies to as many records as it is given, and says how many.
+/// `read` copies up to as many records as there is room for, and returns their number.
 pub(crate) fn trace(
     room: u64,
     read: impl FnOnce(*mut sys::feedlane_batch_record, u64, *mut u64) -> i32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Samplers of the user's own, and the C callbacks that lead to them.
+//! User-defined samplers, and the C callbacks that call them.
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard};
@@ -11,40 +11,42 @@ use crate::sampler::Sampler;
 use crate::sys;
 use crate::tensor::slice_at_mut;
 
-/// An order of the user's own, for [`Sampler::custom`]. A loader that takes such a sampler shares it: one epoch at a time.
-/// A failure and a panic end the call that asked, which is the loader's `begin`, `next` or `poll`, and may be asked again.
+/// A user-defined order, for [`Sampler::custom`]. All copies of the sampler, such as a loader's, share the order: use
+/// only one copy at a time. An error or a panic becomes the error of the call that needed the order: the loader's
+/// `begin`, `next` or `poll`. The next such call repeats the failed method.
 pub trait Order: Send + 'static {
-    /// [`Order::save`] and [`Order::load`] are to be called: the loader's state can be saved.
+    /// [`Order::save`] and [`Order::load`] are implemented, so the loader's state can be saved.
     const SAVES: bool = false;
 
     /// Starts an epoch. `seed` is the loader's base seed, 0 without a loader.
     fn restart(&mut self, epoch: i64, seed: u64) -> Result<(), Failure>;
 
-    /// Writes the next indices, as many as there is room for or fewer; how many, which is 0 at the end of the epoch.
+    /// Writes the next indices and returns their number, which may be less than the slice's length; 0 at the end of the
+    /// epoch.
     fn next(&mut self, indices: &mut [i64]) -> Result<usize, Failure>;
 
-    /// Indices in an epoch, or batches if `batch_rows` says so; none: unknown. Asked once.
+    /// Indices in an epoch, or batches if `batch_rows` returns a number. `None`: unknown. Called once.
     fn length(&self) -> Option<i64> {
         None
     }
 
-    /// Each `next` is a batch, of at most so many rows; none: it isn't. Asked once.
+    /// Each `next` writes one batch of at most this many rows. `None`: `next` does not write batches. Called once.
     fn batch_rows(&self) -> Option<i64> {
         None
     }
 
-    /// Where it stands in its epoch.
+    /// The position in the epoch.
     fn save(&mut self) -> Result<Vec<u8>, Failure> {
         Ok(Vec::new())
     }
 
-    /// After `restart`: goes on from there.
+    /// Called after `restart`: continues from a saved position.
     fn load(&mut self, _state: &[u8]) -> Result<(), Failure> {
         Ok(())
     }
 }
 
-/// An iterator for each epoch.
+/// An order made of an iterator for each epoch.
 struct Iterated<F, I> {
     begin: F,
     length: Option<i64>,
@@ -63,7 +65,7 @@ where
 
     fn next(&mut self, indices: &mut [i64]) -> Result<usize, Failure> {
         let begin = &mut self.begin;
-        let now = self.now.get_or_insert_with(|| begin(0, 0)); // a sampler begins at epoch 0
+        let now = self.now.get_or_insert_with(|| begin(0, 0)); // a new sampler is at the start of epoch 0
         Ok(indices.iter_mut().zip(now).map(|(to, index)| *to = index).count())
     }
 
@@ -73,7 +75,7 @@ where
 }
 
 impl Sampler {
-    /// Yields what `order` does.
+    /// Yields the indices of `order`.
     pub fn custom<O: Order>(order: O) -> Result<Self, Error> {
         let mut table = table::<O>();
         let zero_if_unknown = |wanted: Option<i64>, name: &str| match wanted {
@@ -83,17 +85,18 @@ impl Sampler {
         table.length = zero_if_unknown(order.length(), "length")?;
         table.batch_rows = zero_if_unknown(order.batch_rows(), "batch_rows")?;
         table.user_data = Box::into_raw(Box::new(Mutex::new(order))).cast();
-        // SAFETY: the table is copied; its callbacks are for this user_data, which `drop` takes back once.
+        // SAFETY: the library copies the table. Its callbacks are for this user_data, which `drop` frees once.
         let made = Sampler::made(|out, err| unsafe { sys::feedlane_sampler_custom(&table, out, err) });
         if made.is_err() {
-            // SAFETY: the library has not taken it.
+            // SAFETY: the library has not taken ownership of it.
             unsafe { drop_order::<O>(table.user_data) };
         }
         made
     }
 
-    /// Yields what an iterator does: `begin` makes one for each epoch, of its number and the loader's base seed. `length`:
-    /// indices in an epoch; none: unknown. Its position can't be saved: see [`Order`].
+    /// Yields the indices of iterators. `begin` gets the number of an epoch and the loader's base seed, and returns the
+    /// epoch's iterator. `length` is the number of indices in an epoch; `None`: unknown. The position cannot be saved;
+    /// see [`Order`] for orders whose position can.
     ///
     /// ```
     /// # fn main() -> Result<(), feedlane::Error> {
@@ -110,11 +113,11 @@ impl Sampler {
     }
 }
 
-/// The order behind a callback's `user_data`. All copies of a sampler share it, and may be on several threads: one that
-/// comes while another is in there is refused.
+/// The order behind a callback's `user_data`. All copies of a sampler share it, possibly on several threads. A call
+/// that finds another one in progress is refused.
 ///
 /// # Safety
-/// `user_data` is `Sampler::custom`'s, and lives for 'a.
+/// `user_data` is the pointer of `Sampler::custom`, and is valid for 'a.
 unsafe fn order_at<'a, O: Order>(user_data: *mut c_void) -> Result<MutexGuard<'a, O>, Failure> {
     // SAFETY: the caller's promise.
     let order = unsafe { &*user_data.cast::<Mutex<O>>() };
@@ -131,7 +134,7 @@ unsafe extern "C" fn restart_order<O: Order>(
     seed: u64,
     err: *mut sys::feedlane_error,
 ) -> i32 {
-    // SAFETY: the library's arguments, and what `custom` gave it.
+    // SAFETY: the library's arguments, and the pointer that `custom` passed.
     unsafe {
         answer(err, sys::FEEDLANE_E_SAMPLE, || {
             order_at::<O>(user_data)?.restart(epoch, seed).map(|()| sys::FEEDLANE_OK)
@@ -146,7 +149,7 @@ unsafe extern "C" fn next_indices<O: Order>(
     got: *mut u64,
     err: *mut sys::feedlane_error,
 ) -> i32 {
-    // SAFETY: as above; room for `cap` indices, which only this process writes, and for their number.
+    // SAFETY: as above; there is room for `cap` indices, which only this process writes, and for their number.
     unsafe {
         answer(err, sys::FEEDLANE_E_SAMPLE, || {
             let room = slice_at_mut(indices, cap as usize);
@@ -167,12 +170,12 @@ unsafe extern "C" fn save_order<O: Order>(
     bytes: *mut u64,
     err: *mut sys::feedlane_error,
 ) -> i32 {
-    // SAFETY: as above; `cap` bytes of room, and room for their number.
+    // SAFETY: as above; there is room for `cap` bytes and for their number.
     unsafe {
         answer(err, sys::FEEDLANE_E_SAMPLE, || {
             let state = order_at::<O>(user_data)?.save()?;
             let fits = write_state(&state, buffer, cap, bytes);
-            Ok(if fits { sys::FEEDLANE_OK } else { Status::LIMIT.0 }) // LIMIT: it comes again, with more room
+            Ok(if fits { sys::FEEDLANE_OK } else { Status::LIMIT.0 }) // LIMIT: the library calls again with more room
         })
     }
 }
@@ -183,7 +186,7 @@ unsafe extern "C" fn load_order<O: Order>(
     bytes: u64,
     err: *mut sys::feedlane_error,
 ) -> i32 {
-    // SAFETY: as above; `bytes` bytes, which are this process's own.
+    // SAFETY: as above; there are `bytes` bytes, in memory of this process alone.
     unsafe {
         answer(err, sys::FEEDLANE_E_SAMPLE, || {
             order_at::<O>(user_data)?.load(bytes_at(buffer, bytes)).map(|()| sys::FEEDLANE_OK)
@@ -192,7 +195,7 @@ unsafe extern "C" fn load_order<O: Order>(
 }
 
 unsafe extern "C" fn drop_order<O: Order>(user_data: *mut c_void) {
-    // SAFETY: what `custom` made, taken back this once.
+    // SAFETY: `custom` made it; it is freed once.
     let_go(unsafe { Box::from_raw(user_data.cast::<Mutex<O>>()) });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory registered with a device: buffers of one's own, and what a loader's batches lie in.
+//! Memory registered with a device: buffers, the user's memory, and the memory of a loader's batches.
 use std::ffi::{c_void, CString};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,49 +12,54 @@ use crate::loader::nanoseconds;
 use crate::sys;
 use crate::tensor::slice_at_mut;
 
-/// What a pool registers, with whom. What isn't said is 0: the C interface's default.
+/// The device with which a pool registers memory, and the pool's buffers. Fields that are not set are 0, the default of
+/// the C interface.
 #[derive(Clone, Debug, Default)]
 pub struct PoolOptions {
-    /// "none" or empty: nothing is pinned, the device is this memory; "mlock": the same, but pages stay resident; "cuda".
+    /// "none" or empty: memory is not pinned, and device memory is memory of this process. "mlock": as "none", but
+    /// pages stay resident. "cuda": the CUDA driver.
     pub backend: String,
-    /// "cuda": ordinal.
+    /// "cuda": ordinal of the device.
     pub device: i32,
-    /// Made and registered at once; 0: none, which does for [`LoaderBuilder::pinned`](crate::LoaderBuilder::pinned).
+    /// Number of buffers, created and registered at once; 0: none.
+    /// [`LoaderBuilder::pinned`](crate::LoaderBuilder::pinned) needs none.
     pub buffers: u32,
-    /// Of each; rounded up to whole pages.
+    /// Size of each buffer; rounded up to whole pages.
     pub buffer_bytes: u64,
-    /// Registered at a time at most, whatever for; 0: any number.
+    /// Limit for all memory registered at the same time; 0: no limit.
     pub budget_bytes: u64,
 }
 
-/// The handle alone: dropping it does nothing.
+/// The handle without ownership: dropping it has no effect.
 struct Raw(NonNull<sys::feedlane_pool>);
 
-// SAFETY: all functions but destroy are for any thread, and destroy is called with the last owner's.
+// SAFETY: any thread may call all functions but destroy, and only the last owner calls destroy.
 unsafe impl Send for Raw {}
 // SAFETY: as above.
 unsafe impl Sync for Raw {}
 
 impl Raw {
-    /// Whether it is gone. It isn't while a stream is to give something back, or a DLPack tensor without its owner here.
+    /// Destroys the pool. Returns false if it is still in use: by a release that waits for a stream, or by an exported
+    /// DLPack tensor that this crate no longer owns.
     fn destroy(&mut self) -> bool {
         let mut raw = self.0.as_ptr();
-        // SAFETY: the handle lives, and nobody else uses it. With E_STATE nothing happens to it.
+        // SAFETY: the handle is valid, and nobody else uses it. If the call returns E_STATE, it has no effect.
         unsafe { sys::feedlane_pool_destroy(&mut raw) };
         raw.is_null()
     }
 }
 
-/// Registered memory. Its users keep it: loaders made with it, their batches, and its buffers each have the `Arc`.
+/// Registered memory. Loaders created with the pool, their batches, and its buffers each hold an `Arc` of it, which
+/// keeps it alive.
 pub struct Pool {
     raw: Raw,
 }
 
-/// Pools that a device was still reading from when the last `Arc` went. What waits for a stream is known to the library
-/// alone, so their end is tried again whenever a pool is made or dropped.
+/// Pools that were still in use by a device when their last `Arc` was dropped. Only the library knows when a stream has
+/// finished, so destroying them is tried again whenever a pool is created or dropped.
 static LEFT_OVER: Mutex<Vec<Raw>> = Mutex::new(Vec::new());
 
-/// Those that are left after another try.
+/// Tries again, and returns the pools that are still left.
 fn left_over() -> MutexGuard<'static, Vec<Raw>> {
     let mut pools = LEFT_OVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     pools.retain_mut(|pool| !pool.destroy());
@@ -65,31 +70,33 @@ fn left_over() -> MutexGuard<'static, Vec<Raw>> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     pub buffers: u64,
-    /// Now: in callers' hands, loaders' too.
+    /// Buffers that callers and loaders hold now.
     pub in_use: u64,
-    /// Now: released on a stream that hasn't come so far.
+    /// Buffers that were released on a stream which has not completed its work yet.
     pub pending: u64,
-    /// Now: buffers and loaders' slots.
+    /// Memory registered now: buffers, slots of loaders and the user's memory.
     pub registered_bytes: u64,
-    /// Buffers handed out so far.
+    /// Buffers acquired so far.
     pub acquired: u64,
-    /// Time spent asleep in `acquire`.
+    /// Time asleep in `acquire`.
     pub waited_ns: u64,
-    /// Streams that failed before a release on them was due.
+    /// Pending releases whose stream failed.
     pub failures: u64,
 }
 
 impl Pool {
-    /// Makes a pool and its buffers.
+    /// Creates a pool and its buffers.
     pub fn new(wanted: &PoolOptions) -> Result<Arc<Self>, Error> {
         Pool::made(wanted, null())
     }
 
-    /// With functions of a device that the library doesn't know, in place of `backend`. They are copied.
+    /// Creates a pool with a user-defined backend in place of `backend`, for devices that the library does not support.
+    /// The functions are copied.
     ///
     /// # Safety
-    /// The functions do what `feedlane_backend` says in `feedlane/pool.h`, on any thread, several at the same time, until
-    /// the pool and everything in it is gone; nothing unwinds out of them.
+    /// The functions behave as the documentation of `feedlane_backend` in `feedlane/pool.h` requires. They may be
+    /// called on any thread, also concurrently, until the pool and all users of its memory are gone. They do not
+    /// unwind.
     pub unsafe fn with_backend(wanted: &PoolOptions, functions: &sys::feedlane_backend) -> Result<Arc<Self>, Error> {
         Pool::made(wanted, functions)
     }
@@ -108,33 +115,33 @@ impl Pool {
         config.buffer_bytes = wanted.buffer_bytes;
         config.budget_bytes = wanted.budget_bytes;
         let mut raw = null_mut();
-        // SAFETY: the configuration and the name are copied; room of ours for the handle.
+        // SAFETY: the configuration and the name are copied; `raw` is a local variable.
         call(|err| unsafe { sys::feedlane_pool_create(&config, &mut raw, err) })?;
         Ok(Arc::new(Pool { raw: Raw(NonNull::new(raw).expect("a handle on success")) }))
     }
 
-    /// Waits for a buffer, for ever without a timeout. TIMEOUT and INTERRUPTED are errors here; nothing is lost with them.
+    /// Waits for a buffer. No timeout means no limit. TIMEOUT and INTERRUPTED are errors here; after them, call again.
     pub fn acquire(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Buffer, Error> {
         let mut raw = sys::feedlane_buffer::new();
-        // SAFETY: the handle lives; a struct of ours to fill in.
+        // SAFETY: the handle is valid; `raw` is a local struct.
         let status =
             call(|err| unsafe { sys::feedlane_pool_acquire(self.as_ptr(), nanoseconds(timeout), &mut raw, err) })?;
         only_ok(status)?;
         Ok(Buffer { pool: self.clone(), raw })
     }
 
-    /// Registers memory of one's own, the whole pages that contain it, for as long as the result is there. E_STATE: a part
-    /// of these pages is registered.
+    /// Registers the caller's memory, including all of each page that contains a part of it, until the result is
+    /// dropped. E_STATE: a part of these pages is already registered.
     pub fn register<'a, T>(self: &Arc<Self>, memory: &'a mut [T]) -> Result<Registered<'a, T>, Error> {
         let (address, bytes) = (memory.as_mut_ptr().cast(), std::mem::size_of_val(memory) as u64);
-        // SAFETY: memory of this process, which is mapped for all of 'a and a range of its own.
+        // SAFETY: the range is memory of this process, mapped for all of 'a.
         call(|err| unsafe { sys::feedlane_pool_register(self.as_ptr(), address, bytes, err) })?;
         Ok(Registered { pool: self.clone(), memory })
     }
 
     pub fn stats(&self) -> Result<PoolStats, Error> {
         let mut out = sys::feedlane_pool_stats::new();
-        // SAFETY: the handle lives; a struct of ours to fill in.
+        // SAFETY: the handle is valid; `out` is a local struct.
         plain(unsafe { sys::feedlane_pool_get_stats(self.as_ptr(), &mut out) })?;
         Ok(PoolStats {
             buffers: out.buffers,
@@ -168,21 +175,21 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A buffer of a pool, page-aligned and registered. Dropping it gives it back.
+/// A page-aligned, registered buffer of a pool. Dropping it releases it.
 pub struct Buffer {
     pool: Arc<Pool>,
-    /// Its token is 0 once it was given back.
+    /// The token is 0 once the buffer was released.
     raw: sys::feedlane_buffer,
 }
 
-// SAFETY: any thread may release; the rest is memory that only this buffer reaches.
+// SAFETY: any thread may release. All other memory is reached only through this buffer.
 unsafe impl Send for Buffer {}
-// SAFETY: through a shared reference it is only read.
+// SAFETY: shared references only read.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: zeros or what was written since, mapped and this buffer's alone until it is given back.
+        // SAFETY: the memory is mapped and initialised, and belongs to this buffer alone until the release.
         unsafe { bytes_at(self.raw.data, self.raw.bytes) }
     }
 
@@ -194,25 +201,25 @@ impl Buffer {
     /// Enqueues a copy of the first `bytes` bytes to device memory.
     ///
     /// # Safety
-    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none", "mlock": not looked at) and
-    /// `device_memory` memory there ("none", "mlock": in this process) with room for `bytes` bytes. Until the stream has
-    /// come so far nobody else touches that memory, and this buffer is neither written to nor dropped: it may go back by
-    /// [`release_on`](Buffer::release_on) the same stream.
+    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none" and "mlock" ignore it).
+    /// `device_memory` is memory of that device ("none" and "mlock": memory of this process) with room for `bytes`
+    /// bytes. Until the stream has completed the copy, nobody else accesses that memory, and this buffer is neither
+    /// changed nor dropped. It may be released by [`release_on`](Buffer::release_on) with this stream.
     pub unsafe fn to_device(&self, device_memory: *mut c_void, bytes: usize, stream: *mut c_void) -> Result<(), Error> {
         let (pool, token) = (self.pool.as_ptr(), self.raw.token);
-        // SAFETY: pool and buffer are there; the rest is the caller's promise.
+        // SAFETY: pool and buffer are valid. The caller promises the rest.
         call(|err| unsafe { sys::feedlane_pool_to_device(pool, token, device_memory, bytes as u64, stream, err) })
             .map(drop)
     }
 
-    /// Gives it back when `stream` has done all that is enqueued now, or has failed.
+    /// Releases the buffer when `stream` has completed all work enqueued so far, or has failed.
     ///
     /// # Safety
-    /// `stream` is a stream of the pool's device, and stays one until it has come so far.
-    #[allow(clippy::result_large_err)] // the error has the buffer
+    /// `stream` is a stream of the pool's device, and remains valid until it has completed this work.
+    #[allow(clippy::result_large_err)] // the error contains the buffer
     pub unsafe fn release_on(mut self, stream: *mut c_void) -> Result<(), NotReleased<Self>> {
         let (pool, token) = (self.pool.as_ptr(), self.raw.token);
-        // SAFETY: pool and buffer are there; the rest is the caller's promise.
+        // SAFETY: pool and buffer are valid. The caller promises the rest.
         match call(|err| unsafe { sys::feedlane_pool_release_on(pool, token, stream, err) }) {
             Ok(_) => {
                 self.raw.token = 0;
@@ -226,7 +233,8 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.raw.token != 0 {
-            // SAFETY: this buffer's token, given back once. In a forked child it answers E_FORKED and does nothing.
+            // SAFETY: this buffer's token, released once. In a forked child the call returns E_FORKED and has no
+            // effect.
             unsafe { sys::feedlane_pool_release(self.pool.as_ptr(), self.raw.token) };
         }
     }
@@ -238,7 +246,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Memory of one's own that is registered with a pool. Dropping it unregisters it.
+/// The caller's memory, registered with a pool. Dropping it unregisters the memory.
 pub struct Registered<'a, T> {
     pool: Arc<Pool>,
     memory: &'a mut [T],
@@ -260,13 +268,14 @@ impl<T> DerefMut for Registered<'_, T> {
 impl<T> Drop for Registered<'_, T> {
     fn drop(&mut self) {
         let address = self.memory.as_mut_ptr().cast();
-        // SAFETY: what was registered at this address, this once. What a backend refuses stays registered, which harms
-        // nobody: only unsafe code makes a device read it.
+        // SAFETY: this value registered the memory at this address, and unregisters it once. If the backend refuses,
+        // the memory stays registered. This is harmless, because only unsafe code can make a device read it.
         unsafe { sys::feedlane_pool_unregister(self.pool.as_ptr(), address, null_mut()) };
     }
 }
 
-/// Why something wasn't released on a stream. It is in here, still held: the stream may be reading it.
+/// The error of a release on a stream. `held` is the batch or buffer, which was not released, because the stream may be
+/// reading it.
 #[derive(Debug)]
 pub struct NotReleased<T> {
     pub held: T,

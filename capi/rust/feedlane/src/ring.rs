@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rings without a loader: messages of one size from several senders to one receiver.
+//! Standalone rings: fixed-size messages from several senders to one receiver.
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -13,26 +13,26 @@ use crate::loader::nanoseconds;
 use crate::sys;
 use crate::values::{Values, ValuesMut};
 
-/// A ring to make.
+/// The configuration of a ring.
 #[derive(Clone, Debug, Default)]
 pub struct RingConfig {
-    /// 1 to 1 MiB.
+    /// Size of a message, 1 byte to 1 MiB.
     pub message_bytes: u32,
-    /// Messages a lane holds: a power of two.
+    /// Messages in a lane: a power of two.
     pub capacity: u32,
-    /// Senders at a time; 0: 1.
+    /// Senders at the same time; 0: 1.
     pub lanes: u32,
-    /// Senders may also come to this Unix socket.
+    /// A Unix socket, to which senders may also connect.
     pub path: Option<PathBuf>,
 }
 
-/// The receiving end.
+/// The receiving end of a ring.
 pub struct Receiver {
     raw: NonNull<sys::feedlane_rx>,
     message_bytes: usize,
 }
 
-// SAFETY: one thread at a time, not always the same one.
+// SAFETY: one thread at a time uses it, but not always the same thread.
 unsafe impl Send for Receiver {}
 
 fn c_path(path: &Path) -> Result<CString, Error> {
@@ -41,7 +41,8 @@ fn c_path(path: &Path) -> Result<CString, Error> {
 }
 
 impl Receiver {
-    /// Makes the ring; all its memory is reserved.
+    /// Creates the ring and checks that there is enough memory for all lanes. A lane's memory is reserved when its
+    /// sender attaches.
     pub fn new(wanted: &RingConfig) -> Result<Self, Error> {
         check_abi()?;
         let path = wanted.path.as_deref().map(c_path).transpose()?;
@@ -51,61 +52,62 @@ impl Receiver {
         config.lanes = wanted.lanes;
         config.path = path.as_ref().map_or(null(), |p| p.as_ptr());
         let mut raw = null_mut();
-        // SAFETY: the configuration and its path are copied; room of ours for the handle.
+        // SAFETY: the configuration and its path are copied; `raw` is a local variable.
         call(|err| unsafe { sys::feedlane_rx_create(&config, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a handle on success");
         Ok(Receiver { raw, message_bytes: wanted.message_bytes as usize })
     }
 
-    /// A socket for one sender: for [`Sender::attach`] in the process that gets it.
+    /// Reserves a lane and returns a socket for its sender, which calls [`Sender::attach`] with it.
     pub fn offer(&mut self) -> Result<OwnedFd, Error> {
         let mut fd = -1;
-        // SAFETY: the handle lives, and one thread has it. So in all calls here.
+        // SAFETY: the handle is valid, and one thread at a time uses it. So in all calls here.
         call(|err| unsafe { sys::feedlane_rx_offer(self.raw.as_ptr(), &mut fd, err) })?;
-        // SAFETY: the caller's to close.
+        // SAFETY: the descriptor belongs to the caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Waits for up to `want` messages of one sender. An error with status END: every sender that came has left, and all
-    /// was taken; TIMEOUT and INTERRUPTED are errors here too.
+    /// Waits for messages and returns up to `want` messages of one sender. All outcomes without a message are errors,
+    /// also TIMEOUT and INTERRUPTED. END: all senders that attached have left or died, and all their messages were
+    /// received.
     pub fn receive(&mut self, want: u32, timeout: Option<Duration>) -> Result<Received<'_>, Error> {
         let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
         let mut span = sys::feedlane_span::new();
-        // SAFETY: as above; a struct of ours to fill in.
+        // SAFETY: as above; `span` is a local struct.
         let status = call(|err| unsafe { sys::feedlane_rx_peek(raw, want, timeout, &mut span, err) })?;
         only_ok(status)?;
         Ok(Received { span, ring: self })
     }
 
-    /// Waits for messages of one sender and copies as many as `buffer` has room for, one after another; they are released.
-    /// Returns how many, and whose. Errors as for [`Receiver::receive`].
+    /// Waits for messages, copies as many messages of one sender as fit into `buffer`, one after another, and releases
+    /// them. Returns their number and lane. Errors: see [`Receiver::receive`].
     pub fn receive_into(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Copied, Error> {
         let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
         let want = u32::try_from(buffer.len() / self.message_bytes).unwrap_or(u32::MAX);
         let mut copied = Copied { count: 0, lane: 0 };
         let (got, lane) = (&mut copied.count, &mut copied.lane);
-        // SAFETY: as above; `want` messages have room in the buffer.
+        // SAFETY: as above; the buffer has room for `want` messages.
         let status =
             call(|err| unsafe { sys::feedlane_rx_receive(raw, buffer.as_mut_ptr().cast(), want, timeout, got, lane, err) })?;
         only_ok(status)?;
         Ok(copied)
     }
 
-    /// For a foreign event loop: true: something is there; false: sleep until `wait_fd` is readable.
+    /// Prepares to sleep in an event loop. True: call `receive` now. False: sleep until `wait_fd` is readable.
     pub fn arm(&mut self) -> Result<bool, Error> {
         // SAFETY: as above.
         plain(unsafe { sys::feedlane_rx_arm(self.raw.as_ptr()) }).map(|status| status == Status::AGAIN)
     }
 
-    /// Ends a wait of this end from another thread.
+    /// A closer, with which another thread can end a wait of this end.
     pub fn closer(&self) -> Closer {
-        // SAFETY: this is one reference.
+        // SAFETY: this receiver holds a reference.
         unsafe { Closer::of_receiver(self.raw) }
     }
 
     pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let mut fd = -1;
-        // SAFETY: any thread; the ring's own, open as long as it lives.
+        // SAFETY: any thread may call this. The ring owns the descriptor, which is open as long as the ring lives.
         unsafe {
             plain(sys::feedlane_rx_wait_fd(self.raw.as_ptr(), &mut fd))?;
             Ok(BorrowedFd::borrow_raw(fd))
@@ -116,21 +118,21 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let mut raw = self.raw.as_ptr();
-        // SAFETY: the one handle, which nobody uses any more.
+        // SAFETY: the receiver's handle, which is not used afterwards.
         unsafe { sys::feedlane_rx_destroy(&mut raw) };
     }
 }
 
-/// What [`Receiver::receive_into`] has copied.
+/// The messages that [`Receiver::receive_into`] has copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// Messages; never 0.
+    /// Number of messages; never 0.
     pub count: u32,
-    /// Whose they were: 0 .. lanes.
+    /// The sender's lane: 0 .. lanes - 1.
     pub lane: u32,
 }
 
-/// Messages where they lie. Dropping it gives them all back to their sender.
+/// Messages in place. Dropping the value releases all of them.
 pub struct Received<'a> {
     span: sys::feedlane_span,
     ring: &'a mut Receiver,
@@ -143,16 +145,16 @@ impl Received<'_> {
         self.span.count as usize
     }
 
-    /// Whose they are: 0 .. lanes.
+    /// The sender's lane: 0 .. lanes - 1.
     pub fn lane(&self) -> u32 {
         self.span.lane
     }
 
-    /// Message by message. Its sender has them mapped for writing until they are given back: see [`Values`].
+    /// The messages, one by one. The sender can write to their memory until they are released: see [`Values`].
     pub fn iter(&self) -> impl Iterator<Item = Values<'_, u8>> {
         let (start, stride) = (self.span.data.cast::<u8>(), self.span.stride as usize);
         let bytes = self.ring.message_bytes;
-        // SAFETY: `count` messages, `stride` bytes apart, which stay mapped until they are given back.
+        // SAFETY: `count` messages, `stride` bytes apart, which stay mapped until they are released.
         (0..self.len()).map(move |i| unsafe { Values::new(start.add(i * stride), bytes) })
     }
 }
@@ -160,33 +162,33 @@ impl Received<'_> {
 impl Drop for Received<'_> {
     fn drop(&mut self) {
         let raw = self.ring.raw.as_ptr();
-        // SAFETY: what the last peek showed, all of it.
+        // SAFETY: releases all messages of the last peek.
         unsafe { sys::feedlane_rx_release(raw, self.span.lane, self.span.count, null_mut()) };
     }
 }
 
-/// A sending end. Dropping it leaves; what was committed is still taken.
+/// A sending end of a ring. Dropping it leaves the ring; the receiver still gets all committed messages.
 pub struct Sender {
     raw: NonNull<sys::feedlane_tx>,
     message_bytes: usize,
 }
 
-// SAFETY: one thread at a time, not always the same one.
+// SAFETY: one thread at a time uses it, but not always the same thread.
 unsafe impl Send for Sender {}
 
 impl Sender {
-    /// By an offer's descriptor. The receiver lets senders in while it is in one of its own calls.
+    /// Becomes a sender through the descriptor of an offer. The receiver admits senders only during its own calls.
     pub fn attach(fd: OwnedFd, timeout: Option<Duration>) -> Result<Self, Error> {
         Sender::made(|out, err| {
-            // SAFETY: the descriptor is taken in every case; room of ours for the handle.
+            // SAFETY: the library takes ownership of the descriptor in every case; `out` is valid.
             unsafe { sys::feedlane_tx_attach(fd.into_raw_fd(), null(), nanoseconds(timeout), out, err) }
         })
     }
 
-    /// By the receiver's socket.
+    /// Becomes a sender through the receiver's socket.
     pub fn connect(path: &Path, timeout: Option<Duration>) -> Result<Self, Error> {
         let path = c_path(path)?;
-        // SAFETY: a terminated path; room of ours for the handle.
+        // SAFETY: the path is terminated; `out` is valid.
         Sender::made(|out, err| unsafe { sys::feedlane_tx_attach(-1, path.as_ptr(), nanoseconds(timeout), out, err) })
     }
 
@@ -197,15 +199,15 @@ impl Sender {
         only_ok(status)?;
         let mut sender = Sender { raw: NonNull::new(raw).expect("a handle on success"), message_bytes: 0 };
         let mut bytes = 0;
-        // SAFETY: the handle lives; room of ours for the number.
+        // SAFETY: the handle is valid; `bytes` is a local variable.
         plain(unsafe { sys::feedlane_tx_message_bytes(raw, &mut bytes) })?;
         sender.message_bytes = bytes as usize;
         Ok(sender)
     }
 
-    /// Ends a wait of this end from another thread.
+    /// A closer, with which another thread can end a wait of this end.
     pub fn closer(&self) -> Closer {
-        // SAFETY: this is one reference.
+        // SAFETY: this sender holds a reference.
         unsafe { Closer::of_sender(self.raw) }
     }
 
@@ -214,8 +216,9 @@ impl Sender {
         self.message_bytes
     }
 
-    /// Copies the messages in `messages`, one after another, into the ring; waits for room. Returns how many were published:
-    /// fewer than given if the wait ended before. It is an error, TIMEOUT and INTERRUPTED too, if none was.
+    /// Waits for space and copies `messages`, which lie one after another, into the ring. Returns the number of
+    /// published messages, which is less than given if the wait ended early. If none was published, the outcome is an
+    /// error, also for TIMEOUT and INTERRUPTED.
     pub fn send(&mut self, messages: &[u8], timeout: Option<Duration>) -> Result<u32, Error> {
         let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
         if messages.len() % self.message_bytes != 0 {
@@ -224,7 +227,7 @@ impl Sender {
         }
         let count = u32::try_from(messages.len() / self.message_bytes).unwrap_or(u32::MAX);
         let mut sent = 0;
-        // SAFETY: the handle lives, and one thread has it; `count` messages are there.
+        // SAFETY: the handle is valid, and one thread at a time uses it. There are `count` messages.
         match call(|err| unsafe { sys::feedlane_tx_send(raw, messages.as_ptr().cast(), count, timeout, &mut sent, err) }) {
             Err(error) if sent == 0 => Err(error),
             Ok(status) if sent == 0 => only_ok(status).map(|()| 0),
@@ -232,11 +235,11 @@ impl Sender {
         }
     }
 
-    /// Waits for room for up to `want` messages. TIMEOUT and INTERRUPTED are errors here.
+    /// Waits for space and returns up to `want` messages to fill. TIMEOUT and INTERRUPTED are errors here.
     pub fn reserve(&mut self, want: u32, timeout: Option<Duration>) -> Result<Reserved<'_>, Error> {
         let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
         let mut span = sys::feedlane_span::new();
-        // SAFETY: the handle lives, and one thread has it; a struct of ours to fill in.
+        // SAFETY: the handle is valid, and one thread at a time uses it; `span` is a local struct.
         let status = call(|err| unsafe { sys::feedlane_tx_reserve(raw, want, timeout, &mut span, err) })?;
         only_ok(status)?;
         Ok(Reserved { span, ring: self })
@@ -246,12 +249,12 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         let mut raw = self.raw.as_ptr();
-        // SAFETY: the one handle, which nobody uses any more.
+        // SAFETY: the sender's handle, which is not used afterwards.
         unsafe { sys::feedlane_tx_destroy(&mut raw) };
     }
 }
 
-/// Room for messages, in place. What isn't committed is given back.
+/// Space for messages, in place. Messages that are not committed are not sent.
 pub struct Reserved<'a> {
     span: sys::feedlane_span,
     ring: &'a mut Sender,
@@ -264,21 +267,22 @@ impl Reserved<'_> {
         self.span.count as usize
     }
 
-    /// One message's room: its bytes, then up to 63 more that nobody looks at.
+    /// The space of one message, followed by up to 63 bytes that nobody reads.
     ///
     /// # Panics
-    /// Beyond the last one.
+    /// If there is no such message.
     pub fn cell_mut(&mut self, index: usize) -> ValuesMut<'_, u8> {
         assert!(index < self.len(), "cell {} of {}", index, self.len());
         let stride = self.span.stride as usize;
-        // SAFETY: a cell of the reservation, this sender's alone but for the ring's own 8 bytes of each.
+        // SAFETY: a cell of the reservation. It belongs to this sender alone, except for the ring's 8 bytes in each
+        // cell.
         unsafe { ValuesMut::new(self.span.data.cast::<u8>().add(index * stride), stride - 8) }
     }
 
     /// Publishes the first `count` messages, in order.
     pub fn commit(self, count: u32) -> Result<(), Error> {
         let raw = self.ring.raw.as_ptr();
-        // SAFETY: the handle lives, and one thread has it. Dropping then gives back nothing that is published.
+        // SAFETY: the handle is valid, and one thread at a time uses it. Dropping `self` has no further effect.
         call(|err| unsafe { sys::feedlane_tx_commit(raw, count, err) }).map(drop)
     }
 }

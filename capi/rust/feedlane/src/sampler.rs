@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which samples come in which order.
+//! Samplers: the order of the indices of an epoch.
 use std::ptr::{null_mut, NonNull};
 
 use crate::error::{call, plain, text_of, Error, Status};
 use crate::sys;
 
-/// Yields the data set's indices, epoch by epoch. A loader takes a copy of its own.
+/// Yields the data set's indices, epoch by epoch. A loader copies its definition.
 pub struct Sampler {
     raw: NonNull<sys::feedlane_sampler>,
 }
 
-// SAFETY: a single-threaded object without ties to the thread that made it.
+// SAFETY: a single-threaded object that is not bound to the thread that created it.
 unsafe impl Send for Sampler {}
 
 /// How a sampler shuffles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shuffle {
-    /// Exactly as torch on CPU, its generator seeded with seed + epoch.
+    /// Exactly as torch on CPU, with its generator seeded with seed + epoch.
     #[default]
     Torch,
-    /// Computed index by index, without memory.
+    /// Computed index by index. Takes no memory.
     Feistel,
     /// Exactly as torch's DataLoader(shuffle=True) after torch.manual_seed(seed).
     TorchLoader,
@@ -35,7 +35,7 @@ impl Shuffle {
     }
 }
 
-/// What [`Sampler::random`] shuffles.
+/// Configuration of [`Sampler::random`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Random {
     /// Size of the data set.
@@ -44,104 +44,104 @@ pub struct Random {
     pub seed: u64,
     /// Indices in an epoch; 0: length.
     pub num_samples: i64,
-    /// Every index is drawn from all of them, as often as it comes.
+    /// Draws every index from the full range, with repetitions.
     pub replacement: bool,
     pub shuffle: Shuffle,
 }
 
-/// What [`Sampler::weighted`] draws.
+/// Configuration of [`Sampler::weighted`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weighted {
-    /// Indices in an epoch; 0: as many as there are weights.
+    /// Indices in an epoch; 0: the number of weights.
     pub num_samples: i64,
     pub seed: u64,
-    /// Each index at most once.
+    /// Yields each index at most once.
     pub without_replacement: bool,
 }
 
-/// Which part of an order that all ranks share [`Sampler::distributed`] yields.
+/// Configuration of [`Sampler::distributed`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Distributed {
     pub length: i64,
-    /// Number of ranks; 0: both numbers from the launcher's environment, see [`Rank::detect`].
+    /// Number of ranks; 0: [`Rank::detect`] finds world and rank.
     pub world: i32,
     pub rank: i32,
-    /// The same in every rank.
+    /// Must be equal in all ranks.
     pub seed: u64,
-    /// In the data set's order.
+    /// The data set's own order.
     pub no_shuffle: bool,
-    /// The list is cut until every rank gets as many indices; else it is repeated from its start.
+    /// Cuts the list; otherwise repeats its start, so that all ranks get the same number of indices.
     pub drop_last: bool,
     /// `Torch` or `Feistel`.
     pub shuffle: Shuffle,
-    /// With `world` 0: rank 0 of 1, whatever the environment says.
+    /// With `world` 0: this is rank 0 of 1, and the environment is ignored.
     pub detect_off: bool,
 }
 
-/// Which batches [`Sampler::tokens`] yields.
+/// Configuration of [`Sampler::tokens`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tokens {
-    /// Tokens in a batch, at most.
+    /// Maximum number of tokens in a batch.
     pub max_tokens: i64,
-    /// Samples in a batch, at most.
+    /// Maximum number of samples in a batch.
     pub max_rows: i64,
-    /// The same in every rank.
+    /// Must be equal in all ranks.
     pub seed: u64,
-    /// Shuffled samples that are sorted by length together; 0: 8192; 1: none are sorted.
+    /// Number of shuffled samples that are sorted by length together; 0: 8192; 1: no sorting.
     pub window: i64,
-    /// A batch counts as rows * the longest length, not as the sum of the lengths.
+    /// Tokens are counted as rows * the longest length, not as the sum of the lengths.
     pub padded: bool,
-    /// In the data set's order, except within windows.
+    /// Windows follow the data set's own order, and batches are not shuffled.
     pub no_shuffle: bool,
-    /// So that every rank gets as many batches, some are omitted; else some are split.
+    /// Omits batches; otherwise splits batches, so that all ranks get the same number of batches.
     pub drop_last: bool,
-    /// Samples above `max_tokens` are omitted; else they are refused.
+    /// Omits samples with more than `max_tokens` tokens; otherwise refuses them.
     pub drop_long: bool,
-    /// Number of ranks; 0: both numbers from the launcher's environment, see [`Rank::detect`].
+    /// Number of ranks; 0: [`Rank::detect`] finds world and rank.
     pub world: i32,
     pub rank: i32,
-    /// With `world` 0: rank 0 of 1, whatever the environment says.
+    /// With `world` 0: this is rank 0 of 1, and the environment is ignored.
     pub detect_off: bool,
 }
 
-/// Which indices [`Sampler::mixture`] yields.
+/// Configuration of [`Sampler::mixture`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mixture<'a> {
-    /// Indices in an epoch, of all ranks together; 0: the samples of all sources together.
+    /// Indices in an epoch over all ranks; 0: the number of samples in all sources.
     pub num_samples: i64,
-    /// The same in every rank.
+    /// Must be equal in all ranks.
     pub seed: u64,
-    /// Samples of the stream that are shuffled together; 0: 1024; 1: none.
+    /// Number of samples of the stream that are shuffled together; 0: 1024; 1: no shuffling.
     pub window: i64,
-    /// The sample of the stream at which each stage begins: 0, and ascending. Empty: one stage.
+    /// The sample of the stream at which each stage begins. The first is 0, the others ascend. Empty: one stage.
     pub from: &'a [i64],
-    /// Each source in its own order.
+    /// Each source's samples come in their own order.
     pub no_shuffle: bool,
-    /// The epoch is cut until every rank gets as many indices; else its start is repeated.
+    /// Cuts the epoch; otherwise repeats its start, so that all ranks get the same number of indices.
     pub drop_last: bool,
-    /// Number of ranks; 0: both numbers from the launcher's environment, see [`Rank::detect`].
+    /// Number of ranks; 0: [`Rank::detect`] finds world and rank.
     pub world: i32,
     pub rank: i32,
-    /// With `world` 0: rank 0 of 1, whatever the environment says.
+    /// With `world` 0: this is rank 0 of 1, and the environment is ignored.
     pub detect_off: bool,
 }
 
-/// Which process of how many this is.
+/// The rank of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
     pub rank: i32,
     pub world: i32,
-    /// "feedlane", "torchrun", "openmpi", "mvapich", "pmi", "flux", "slurm"; "none": 0 of 1.
+    /// "feedlane", "torchrun", "openmpi", "mvapich", "pmi", "flux" or "slurm"; "none": rank 0 of 1.
     pub source: String,
-    /// Another source that says something else; empty if none does.
+    /// Names another source that disagrees; empty if none does.
     pub warning: String,
 }
 
 impl Rank {
-    /// By the launcher's environment.
+    /// Finds the rank in the launcher's environment variables.
     pub fn detect() -> Result<Rank, Error> {
         let mut out = sys::feedlane_rank::new();
-        // SAFETY: a struct of ours to be filled in.
+        // SAFETY: `out` is a local struct.
         call(|err| unsafe { sys::feedlane_rank_detect(&mut out, err) })?;
         Ok(Rank { rank: out.rank, world: out.world, source: text_of(&out.source), warning: text_of(&out.warning) })
     }
@@ -156,13 +156,13 @@ impl Sampler {
         Ok(Sampler { raw: NonNull::new(raw).expect("a handle on success") })
     }
 
-    /// 0, 1, ... length - 1.
+    /// Yields 0, 1, ... length - 1.
     pub fn sequential(length: i64) -> Result<Self, Error> {
-        // SAFETY: `out` and `err` are room of ours, here and below.
+        // SAFETY: `out` and `err` are valid, here and below.
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_sequential(length, out, err) })
     }
 
-    /// Permutations of 0 .. length, another one for each epoch, or draws with replacement.
+    /// Yields a permutation of 0 .. length - 1, or draws with replacement; the order differs in each epoch.
     pub fn random(wanted: Random) -> Result<Self, Error> {
         let mut config = sys::feedlane_random_config::new();
         config.length = wanted.length;
@@ -174,7 +174,7 @@ impl Sampler {
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_random(&config, out, err) })
     }
 
-    /// These indices, in another order for each epoch, or `in_order`.
+    /// Yields these indices, in a different order in each epoch, or with `in_order` in the given order.
     pub fn subset(indices: &[i64], in_order: bool, seed: u64) -> Result<Self, Error> {
         let count = indices.len() as u64;
         Sampler::made(|out, err| {
@@ -183,7 +183,7 @@ impl Sampler {
         })
     }
 
-    /// Indices of `weights`, each as likely as its weight says.
+    /// Yields indices of `weights`, with probabilities in proportion to the weights.
     pub fn weighted(weights: &[f64], wanted: Weighted) -> Result<Self, Error> {
         let mut config = sys::feedlane_weighted_config::new();
         config.num_samples = wanted.num_samples;
@@ -194,14 +194,14 @@ impl Sampler {
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_weighted(weights.as_ptr(), count, &config, out, err) })
     }
 
-    /// Batches of indices of a copy of this one: the loader's own batch size is then left alone.
+    /// Yields batches of the indices of a copy of this sampler. Leave the loader's `batch_size` unset then.
     pub fn batches(&self, batch_size: i64, drop_last: bool) -> Result<Self, Error> {
         let inner = self.as_ptr();
-        // SAFETY: `inner` lives, and is copied.
+        // SAFETY: `inner` is valid, and is copied.
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_batch(inner, batch_size, drop_last.into(), out, err) })
     }
 
-    /// Every world-th index of an order that all ranks share.
+    /// Yields every world-th index, starting with the rank-th, of an order that all ranks share.
     pub fn distributed(wanted: Distributed) -> Result<Self, Error> {
         let mut config = sys::feedlane_distributed_config::new();
         config.length = wanted.length;
@@ -216,7 +216,8 @@ impl Sampler {
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_distributed(&config, out, err) })
     }
 
-    /// Batches of samples within a budget of tokens; `lengths` has the number of tokens of each sample.
+    /// Yields batches of samples whose lengths together stay within a budget of tokens. `lengths` has the number of
+    /// tokens of each sample.
     pub fn tokens(lengths: &[i64], wanted: Tokens) -> Result<Self, Error> {
         let mut config = sys::feedlane_tokens_config::new();
         config.max_tokens = wanted.max_tokens;
@@ -235,8 +236,8 @@ impl Sampler {
         Sampler::made(|out, err| unsafe { sys::feedlane_sampler_tokens(lengths.as_ptr(), count, &config, out, err) })
     }
 
-    /// Sources in proportion to weights. Source i has the `lengths[i]` indices behind those of source i - 1. `weights` has as many
-    /// numbers as `lengths` for each stage.
+    /// Mixes sources in proportion to weights. Source i has `lengths[i]` indices, which follow those of source i - 1.
+    /// `weights` has one row of `lengths.len()` numbers per stage.
     pub fn mixture(lengths: &[i64], weights: &[f64], wanted: Mixture) -> Result<Self, Error> {
         let stages = wanted.from.len().max(1);
         if weights.len() != lengths.len() * stages {
@@ -258,48 +259,49 @@ impl Sampler {
         config.rank = wanted.rank;
         config.detect_off = wanted.detect_off.into();
         let count = lengths.len() as u64;
-        // SAFETY: `count` lengths, as many weights for each stage, and the configuration with its stages, which are copied.
+        // SAFETY: `count` lengths, `count` weights per stage, and the configuration with its stages, which are all
+        // copied.
         Sampler::made(|out, err| unsafe {
             sys::feedlane_sampler_mixture(lengths.as_ptr(), count, weights.as_ptr(), &config, out, err)
         })
     }
 
-    /// Starts an epoch over.
+    /// Starts an epoch from its beginning.
     pub fn restart(&mut self, epoch: i64) -> Result<(), Error> {
-        // SAFETY: the handle lives, and one thread has it.
+        // SAFETY: the handle is valid, and one thread at a time uses it.
         call(|err| unsafe { sys::feedlane_sampler_restart(self.raw.as_ptr(), epoch, err) }).map(drop)
     }
 
-    /// Writes the next indices; how many, which is 0 at the end of the epoch. A batch sampler writes one batch.
+    /// Writes the next indices and returns their number; 0 at the end of the epoch. A batch sampler writes one batch.
     pub fn next_indices(&mut self, indices: &mut [i64]) -> Result<usize, Error> {
         let (raw, cap) = (self.raw.as_ptr(), indices.len() as u64);
         let mut got = 0;
-        // SAFETY: room for `cap` indices.
+        // SAFETY: there is room for `cap` indices.
         let status = call(|err| unsafe { sys::feedlane_sampler_next(raw, indices.as_mut_ptr(), cap, &mut got, err) })?;
         Ok(if status == Status::OK { got as usize } else { 0 })
     }
 
-    /// Indices in an epoch, batches of a batch sampler; none: unknown.
+    /// Indices in an epoch, or batches of a batch sampler. `None`: unknown.
     pub fn length(&self) -> Result<Option<i64>, Error> {
         let mut length = -1;
-        // SAFETY: the handle lives.
+        // SAFETY: the handle is valid.
         plain(unsafe { sys::feedlane_sampler_length(self.as_ptr(), &mut length) })?;
         Ok(Some(length).filter(|n| *n >= 0))
     }
 
-    /// Where it stands in its epoch.
+    /// The position in the epoch.
     pub fn save(&mut self) -> Result<Vec<u8>, Error> {
         let raw = self.raw.as_ptr();
         crate::state::written(|buffer, cap, bytes, err| {
-            // SAFETY: `cap` bytes of room.
+            // SAFETY: there is room for `cap` bytes.
             unsafe { sys::feedlane_sampler_save(raw, buffer, cap, bytes, err) }
         })
     }
 
-    /// After `restart` of the state's epoch: goes on behind what was saved.
+    /// Continues after a saved position. Call it after `restart` of the state's epoch.
     pub fn load(&mut self, state: &[u8]) -> Result<(), Error> {
         let (raw, bytes) = (self.raw.as_ptr(), state.len() as u64);
-        // SAFETY: `bytes` bytes, which are only read.
+        // SAFETY: there are `bytes` bytes, which are only read.
         call(|err| unsafe { sys::feedlane_sampler_load(raw, state.as_ptr().cast(), bytes, err) }).map(drop)
     }
 
@@ -311,7 +313,7 @@ impl Sampler {
 impl Drop for Sampler {
     fn drop(&mut self) {
         let mut raw = self.raw.as_ptr();
-        // SAFETY: the one handle, which nobody uses any more.
+        // SAFETY: the sampler's handle, which is not used afterwards.
         unsafe { sys::feedlane_sampler_destroy(&mut raw) };
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One loader, many trainers: places for consumers, the feeder's loop, joining.
+//! One loader, many trainers: places for consumers, the feeder's loop, and joining a feeder.
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use crate::error::{call, check_abi, only_ok, plain, Error, Status};
 use crate::loader::{nanoseconds, Loader};
 use crate::sys;
 
-/// Who gets which batch of a loader with consumers in other processes. Such a loader has workers, and no
+/// How the batches of a loader are divided among consumers in other processes. Such a loader has workers, and no
 /// [`pinned`](crate::LoaderBuilder::pinned).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
@@ -30,23 +30,23 @@ impl Share {
     }
 }
 
-/// What the feeder does when it has no free slot because a consumer has not released its batches.
+/// How the feeder acts when it has no free slot because a consumer has not released its batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lag {
-    /// Waits for it.
+    /// Waits for the consumer.
     #[default]
     Block,
-    /// Waits for `after` without progress of the consumer (none: 60 s), then ends its place.
+    /// Waits, then evicts a consumer that took and returned no batch for `after` (`None`: 60 s).
     Evict { after: Option<Duration> },
-    /// Takes back what the consumer has not taken: it misses those batches, see [`Batch::missed`](crate::Batch::missed).
-    /// Not with [`Share::Deal`].
+    /// Revokes batches that the consumer has not taken yet. The consumer skips them, see
+    /// [`Batch::missed`](crate::Batch::missed). Not allowed with [`Share::Deal`].
     Observe,
 }
 
 /// A consumer's place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerOptions {
-    /// [`Share::Deal`]: the rank; none: any that has no consumer.
+    /// The place, with [`Share::Deal`] the rank. `None`: any free place.
     pub id: Option<i32>,
     pub lag: Lag,
 }
@@ -67,31 +67,31 @@ impl ConsumerOptions {
     }
 }
 
-/// How [`Loader::serve`] ended.
+/// The outcome of [`Loader::serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// Every batch of the epoch was delivered. Before the first epoch:
-    /// [`consumers`](crate::LoaderBuilder::consumers) have joined. After an epoch: all have left.
+    /// Every batch of the epoch was delivered. Before the first epoch: [`consumers`](crate::LoaderBuilder::consumers)
+    /// consumers have joined. After an epoch: all consumers have left.
     End,
-    /// The time has passed: call again.
+    /// The timeout has passed: call again.
     Timeout,
-    /// A signal, or [`Handle::interrupt`](crate::Handle::interrupt): call again.
+    /// A signal or [`Handle::interrupt`](crate::Handle::interrupt) ended the wait: call again.
     Interrupted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsumerState {
-    /// [`Share::Deal`]: the place has no consumer; its batches wait for a replacement.
+    /// [`Share::Deal`]: the place has no consumer; its batches are kept for the next one.
     None,
-    /// Opened, not joined.
+    /// The place was opened, but nobody has joined yet.
     Offered,
     /// Has joined.
     Attached,
-    /// Was evicted, and still holds batches.
+    /// Was evicted, but still holds batches.
     Evicted,
-    /// Has left, and still holds batches.
+    /// Has left, but still holds batches.
     Left,
-    /// Of a later library.
+    /// A state of a later library.
     Other(i32),
 }
 
@@ -101,17 +101,17 @@ pub struct ConsumerStats {
     /// The place.
     pub id: i32,
     pub state: ConsumerState,
-    /// None: unknown, or it has not joined.
+    /// `None`: unknown, or the consumer has not joined.
     pub pid: Option<i64>,
     /// `sys::FEEDLANE_LAG_*`.
     pub lag: i32,
-    /// Batches.
+    /// Batches delivered.
     pub delivered: u64,
-    /// Batches that it had not taken when the feeder needed their slots.
+    /// Batches revoked before the consumer took them, or not delivered because its ring was full.
     pub taken_back: u64,
-    /// Batches delivered and not taken.
+    /// Batches delivered but not yet taken.
     pub waiting: u64,
-    /// Batches taken and not returned.
+    /// Batches taken but not yet returned.
     pub held: u64,
 }
 
@@ -137,31 +137,34 @@ impl ConsumerStats {
     }
 }
 
-/// Of a loader with [`LoaderBuilder::share`](crate::LoaderBuilder::share), which feeds consumers.
+/// Functions of a feeder: a loader with [`LoaderBuilder::share`](crate::LoaderBuilder::share).
 impl Loader {
-    /// Opens a place for one consumer: its number, and the descriptor to pass to that process, which calls
-    /// [`Loader::join`] with it. Close it once that process has it. From here on batches are kept for the place.
-    /// [`Share::Deal`]: a place whose consumer has ended is opened again by the same call.
+    /// Opens a place for one consumer. Returns the place's number and a descriptor, which the caller passes to that
+    /// process and closes. The process calls [`Loader::join`] with it. From now on batches are kept for the place.
+    /// [`Share::Deal`]: call this again to replace a consumer that has ended.
     ///  - E_STATE: the loader is not shared.
     ///  - E_LIMIT: all places have a consumer.
-    ///  - E_ARGUMENT: the id is out of range, or has a consumer.
+    ///  - E_ARGUMENT: the id is out of range, or this place has a consumer.
     pub fn open_consumer(&mut self, options: &ConsumerOptions) -> Result<(i32, OwnedFd), Error> {
         let config = options.to_c();
         let (mut id, mut fd) = (-1, -1);
         self.call(|raw, err| {
-            // SAFETY: the handle lives, and `&mut self` is the one thread in it; structs of ours. So in all calls here.
+            // SAFETY: the handle is valid, and `&mut self` makes this the only thread that drives it. So in all calls
+            // here.
             unsafe { sys::feedlane_loader_open_consumer(raw, &config, &mut id, &mut fd, err) }
         })
         .and_then(only_ok)?;
-        // SAFETY: the descriptor is the caller's to close.
+        // SAFETY: the descriptor belongs to the caller.
         Ok((id, unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The feeder's loop: delivers batches to the consumers, takes them back, admits consumers and observes their ends,
-    /// until the epoch is over or the time has passed (none: no limit). Before the first epoch: until all consumers have
-    /// joined, for those that join by a path and are to miss no batch. After an epoch: until all have left.
-    ///  - E_PEER_DEAD: there is no consumer, or with [`Share::Deal`] a place has none: see [`Loader::open_consumer`].
-    ///  - E_HUNG: every slot is held by consumers that were evicted.
+    /// The feeder's loop: delivers batches to the consumers, receives released slots, admits consumers and detects
+    /// their ends, until the epoch is over or the timeout has passed (`None`: no limit). Before the first epoch it
+    /// returns when all consumers have joined; call it then if consumers join by a path and none may miss a batch.
+    /// After an epoch it returns when all consumers have left.
+    ///  - E_PEER_DEAD: there is no consumer. With [`Share::Deal`] also if a place has none and the batches kept for it
+    ///    prevent progress: see [`Loader::open_consumer`].
+    ///  - E_HUNG: consumers that were evicted or have left hold every slot.
     pub fn serve(&mut self, timeout: Option<Duration>) -> Result<Served, Error> {
         let timeout = nanoseconds(timeout);
         // SAFETY: as above.
@@ -173,7 +176,7 @@ impl Loader {
         })
     }
 
-    /// The consumers, those included that have ended and still hold batches.
+    /// The consumers, including the ones that have ended and still hold batches.
     pub fn consumers(&mut self) -> Result<Vec<ConsumerStats>, Error> {
         let mut all = Vec::new();
         loop {
@@ -188,29 +191,32 @@ impl Loader {
     }
 }
 
-/// Of a consumer: a loader that yields what a feeder in another process delivers.
+/// Functions of a consumer: a loader that yields the batches of a feeder in another process.
 impl Loader {
-    /// Joins a feeder by the descriptor of its [`Loader::open_consumer`]. A place takes one consumer. Batches are read as
-    /// those of any loader; their tensors are memory that this process cannot write, so
-    /// [`Batch::tensor_mut`](crate::Batch::tensor_mut) is E_STATE. The feeder's order is trusted, as by a worker.
-    ///  - E_PEER_DEAD: the feeder has ended. TIMEOUT: it did not answer in time; none: no limit.
-    ///  - E_CORRUPT, E_ABI: the descriptor leads to no feeder, or to another version's.
+    /// Joins a feeder through the descriptor of its [`Loader::open_consumer`]. A place takes one consumer. Batches are
+    /// read like those of any loader. Their tensors are read-only memory, so
+    /// [`Batch::tensor_mut`](crate::Batch::tensor_mut) returns E_STATE. A consumer trusts its feeder's indices, as a
+    /// worker trusts its trainer's.
+    ///  - E_PEER_DEAD: the feeder has ended.
+    ///  - TIMEOUT: the feeder did not answer in time. A `timeout` of `None` means no limit.
+    ///  - E_CORRUPT, E_ABI: the descriptor is not connected to a feeder, or the feeder's library is of another version.
     ///
-    /// `next` returns E_PEER_DEAD after the feeder's end, E_HUNG after this consumer was evicted, E_STATE if the feeder is
-    /// in a later epoch or has stopped this one.
+    /// `next` returns E_PEER_DEAD after the feeder's end, E_HUNG after this consumer was evicted, and E_STATE if the
+    /// feeder is in a later epoch or has stopped this one.
     pub fn join(fd: OwnedFd, timeout: Option<Duration>) -> Result<Loader, Error> {
         check_abi()?;
         let mut raw = null_mut();
         let timeout = nanoseconds(timeout);
-        // SAFETY: the library owns the descriptor in every case; room of ours for a handle.
+        // SAFETY: the library takes ownership of the descriptor in every case; `raw` is a local variable.
         call(|err| unsafe { sys::feedlane_loader_join(fd.into_raw_fd(), timeout, &mut raw, err) }).and_then(only_ok)?;
-        // SAFETY: a handle that is nobody else's.
+        // SAFETY: nobody else has this handle.
         Ok(unsafe { Loader::new_consumer(NonNull::new(raw).expect("a handle on success")) })
     }
 
-    /// Joins a feeder at its [`LoaderBuilder::share_path`](crate::LoaderBuilder::share_path). The feeder opens the place
-    /// when it serves next.
-    ///  - E_PEER_DEAD: no feeder listens there. E_LIMIT, E_ARGUMENT: see [`Loader::open_consumer`].
+    /// Joins a feeder at its [`LoaderBuilder::share_path`](crate::LoaderBuilder::share_path). The feeder opens the
+    /// place at its next `serve` or `poll`.
+    ///  - E_PEER_DEAD: no feeder listens at this path.
+    ///  - E_LIMIT, E_ARGUMENT: see [`Loader::open_consumer`].
     pub fn join_path(
         path: impl AsRef<Path>,
         options: &ConsumerOptions,
@@ -221,15 +227,16 @@ impl Loader {
         let config = options.to_c();
         let mut raw = null_mut();
         let timeout = nanoseconds(timeout);
-        // SAFETY: a terminated path and structs of ours.
+        // SAFETY: the path is terminated; `config` and `raw` are local variables.
         call(|err| unsafe { sys::feedlane_loader_join_path(path.as_ptr(), &config, timeout, &mut raw, err) })
             .and_then(only_ok)?;
-        // SAFETY: a handle that is nobody else's.
+        // SAFETY: nobody else has this handle.
         Ok(unsafe { Loader::new_consumer(NonNull::new(raw).expect("a handle on success")) })
     }
 
-    /// The smallest epoch that [`Loader::begin`] accepts on this consumer: the one that the feeder was in when it joined,
-    /// or the one after the last that it has begun. E_STATE: not a consumer.
+    /// The smallest epoch that [`Loader::begin`] accepts on this consumer. Before the first `begin` this is the
+    /// feeder's epoch at the time of the join, afterwards one more than the last epoch begun here. E_STATE: the loader
+    /// is not a consumer.
     pub fn next_epoch(&mut self) -> Result<i64, Error> {
         let mut epoch = -1;
         // SAFETY: as above.
@@ -238,7 +245,7 @@ impl Loader {
     }
 }
 
-/// As the library takes it.
+/// A path as a terminated string.
 pub(crate) fn c_path(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| Error::argument("path", format!("{:?} has a zero in it", path)))

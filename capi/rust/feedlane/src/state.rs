@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Saved states: what a checkpoint holds besides the model.
+//! Saved states, which belong in a checkpoint together with the model.
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use crate::error::{call, Error, Report, Status};
 use crate::sys;
 
-/// What a state of a loader says.
+/// The contents of a loader's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateInfo {
-    /// Which epoch goes on.
+    /// The epoch that continues.
     pub epoch: i64,
-    /// All batches before this one were yielded; iterable: how many.
+    /// All batches before this one were yielded; iterable: number of batches yielded.
     pub batch: i64,
     pub samples: i64,
     pub base_seed: u64,
-    /// The epoch's end was seen: the next one is to begin.
+    /// The epoch has ended: begin the next one.
     pub ended: bool,
-    /// Of an iterable data set.
+    /// The data set is iterable.
     pub iterable: bool,
 }
 
 impl StateInfo {
-    /// Looks into what [`Loader::state`](crate::Loader::state) wrote. E_CORRUPT: damaged, or no state.
+    /// Reads a state that [`Loader::state`](crate::Loader::state) wrote. E_CORRUPT: the bytes are damaged, or are not a
+    /// state.
     pub fn read(state: &[u8]) -> Result<Self, Error> {
         let mut out = sys::feedlane_state_info::new();
         let bytes = state.len() as u64;
-        // SAFETY: `bytes` bytes to read and a struct of ours to fill in.
+        // SAFETY: there are `bytes` bytes to read; `out` is a local struct.
         call(|err| unsafe { sys::feedlane_state_read(state.as_ptr().cast(), bytes, &mut out, err) })?;
         Ok(StateInfo {
             epoch: out.epoch,
@@ -39,7 +40,8 @@ impl StateInfo {
     }
 }
 
-/// Calls a function that writes as much as there is room for and says how much it has: with as much room as it takes.
+/// Calls a function that writes bytes and returns E_LIMIT with the length needed if there is too little room. Repeats
+/// the call until there is enough room.
 pub(crate) fn written(
     mut write: impl FnMut(*mut c_void, u64, *mut u64, *mut sys::feedlane_error) -> i32,
 ) -> Result<Vec<u8>, Error> {
@@ -53,7 +55,7 @@ pub(crate) fn written(
             buffer.truncate(bytes as usize);
             return Ok(buffer);
         }
-        // A state may have grown since it was asked for its size.
+        // A state may have grown since the call that returned its length.
         if Status(status) != Status::LIMIT || bytes as usize <= buffer.len() {
             return Err(report.error(status));
         }

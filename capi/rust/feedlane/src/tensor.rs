@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tensors where they lie: of a batch in the trainer's hands, or of a task that a worker fills.
+//! Tensors in place: of a batch that the trainer holds, or of a task that a worker fills.
 use std::ffi::CStr;
 use std::marker::PhantomData;
 
@@ -8,31 +8,31 @@ use crate::error::{Error, Status};
 use crate::sys;
 use crate::values::{Values, ValuesMut};
 
-/// A tensor to read, where it lies: in memory that worker processes have mapped too, see [`Values`]. Lives no longer than
-/// what it is of.
+/// A tensor to read in place, in memory that worker processes have mapped too: see [`Values`]. It cannot outlive its
+/// batch or task.
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     raw: &'a sys::feedlane_tensor,
 }
 
-// SAFETY: what it points to stays mapped for 'a, and is only read through it.
+// SAFETY: the memory stays mapped for 'a, and is only read through this value.
 unsafe impl Send for Tensor<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Tensor<'_> {}
 
 impl<'a> Tensor<'a> {
     /// # Safety
-    /// The library filled `raw` in, and what it points to stays for all of 'a.
+    /// The library filled in `raw`, and its pointers are valid for all of 'a.
     pub(crate) unsafe fn new(raw: &'a sys::feedlane_tensor) -> Self {
         Tensor { raw }
     }
 
-    /// The field's.
+    /// The name of the field.
     pub fn name(&self) -> &'a str {
         if self.raw.name.is_null() {
             return "";
         }
-        // SAFETY: the library's terminated string, which lives as long as the tensor.
+        // SAFETY: the library's terminated string, which is valid as long as the tensor.
         unsafe { CStr::from_ptr(self.raw.name) }.to_str().unwrap_or("?")
     }
 
@@ -50,7 +50,7 @@ impl<'a> Tensor<'a> {
         &self.raw.strides[..self.raw.ndim as usize]
     }
 
-    /// Where it lies in the data segment: the same in the worker and in the trainer.
+    /// Offset of the tensor in the data segment, equal in the worker and the trainer. Staged: offset in its buffer.
     pub fn offset(&self) -> u64 {
         self.raw.offset
     }
@@ -59,21 +59,21 @@ impl<'a> Tensor<'a> {
         self.raw.data.cast()
     }
 
-    /// All rows, whatever they are made of.
+    /// The bytes of all rows, whatever the element type is.
     pub fn bytes(&self) -> Values<'a, u8> {
         // SAFETY: `bytes` bytes of the batch's or the task's memory, by `new`'s promise.
         unsafe { Values::new(self.raw.data.cast(), self.raw.bytes as usize) }
     }
 
-    /// All rows as `T`, to be read or copied from where they lie. E_ARGUMENT if it isn't made of `T`s.
+    /// All rows as elements of type `T`, to be read or copied. E_ARGUMENT: the elements are not `T`s.
     pub fn values<T: Element>(&self) -> Result<Values<'a, T>, Error> {
         let count = elements::<T>(self.raw)?;
-        // SAFETY: `count` elements lie there, aligned, by `new`'s promise.
+        // SAFETY: by `new`'s promise there are `count` aligned elements.
         Ok(unsafe { Values::new(self.raw.data.cast(), count) })
     }
 }
 
-/// A tensor to write, where it lies: see [`ValuesMut`].
+/// A tensor to write in place: see [`ValuesMut`].
 pub struct TensorMut<'a> {
     raw: sys::feedlane_tensor,
     memory: PhantomData<&'a mut [u8]>,
@@ -81,38 +81,39 @@ pub struct TensorMut<'a> {
 
 impl<'a> TensorMut<'a> {
     /// # Safety
-    /// The library filled `raw` in, what it points to stays for all of 'a, and nothing else reaches it meanwhile.
+    /// The library filled in `raw`, its pointers are valid for all of 'a, and nothing else reaches the memory during
+    /// 'a.
     pub(crate) unsafe fn new(raw: sys::feedlane_tensor) -> Self {
         TensorMut { raw, memory: PhantomData }
     }
 
-    /// The same, to read.
+    /// The same tensor, to read.
     pub fn as_tensor(&self) -> Tensor<'_> {
         Tensor { raw: &self.raw }
     }
 
     pub fn bytes_mut(&mut self) -> ValuesMut<'_, u8> {
-        // SAFETY: as many bytes that are ours alone, by `new`'s promise.
+        // SAFETY: `bytes` bytes that only this value reaches, by `new`'s promise.
         unsafe { ValuesMut::new(self.raw.data.cast(), self.raw.bytes as usize) }
     }
 
-    /// All rows as `T`, to be written where they lie. E_ARGUMENT if it isn't made of `T`s.
+    /// All rows as elements of type `T`, to be written in place. E_ARGUMENT: the elements are not `T`s.
     pub fn values_mut<T: Element>(&mut self) -> Result<ValuesMut<'_, T>, Error> {
         let count = elements::<T>(&self.raw)?;
-        // SAFETY: `count` aligned elements that are ours alone.
+        // SAFETY: `count` aligned elements that only this value reaches.
         Ok(unsafe { ValuesMut::new(self.raw.data.cast(), count) })
     }
 
-    /// As `values_mut`, for as long as the tensor itself was borrowed.
+    /// As `values_mut`, but valid for the lifetime of the tensor's own borrow.
     pub fn into_values_mut<T: Element>(self) -> Result<ValuesMut<'a, T>, Error> {
         let count = elements::<T>(&self.raw)?;
-        // SAFETY: `count` aligned elements that are ours alone for 'a, as `self` is given up.
+        // SAFETY: `count` aligned elements. Only this value, which is consumed, reaches them during 'a.
         Ok(unsafe { ValuesMut::new(self.raw.data.cast(), count) })
     }
 }
 
 /// # Safety
-/// `count` elements lie there, aligned, and nothing else reaches them during 'a.
+/// There are `count` aligned elements, and nothing else reaches them during 'a.
 pub(crate) unsafe fn slice_at_mut<'a, T>(data: *mut T, count: usize) -> &'a mut [T] {
     if data.is_null() || count == 0 {
         return &mut [];
@@ -121,12 +122,13 @@ pub(crate) unsafe fn slice_at_mut<'a, T>(data: *mut T, count: usize) -> &'a mut 
     unsafe { std::slice::from_raw_parts_mut(data, count) }
 }
 
-/// How many `T`s a tensor holds; an error if it holds something else.
+/// The number of `T`s in a tensor. E_ARGUMENT: the elements are not `T`s.
 fn elements<T: Element>(raw: &sys::feedlane_tensor) -> Result<usize, Error> {
     elements_of::<T>(raw.dtype, raw.data.cast(), raw.bytes, "tensor")
 }
 
-/// How many `T`s lie in `bytes` bytes of `what`: whole, aligned ones, of this dtype.
+/// The number of `T`s in `bytes` bytes of `what`. E_ARGUMENT: the dtype differs, the address is not aligned, or a part
+/// of an element is left.
 pub(crate) fn elements_of<T: Element>(
     dtype: sys::feedlane_dtype,
     data: *const u8,

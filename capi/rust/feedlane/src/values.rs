@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elements in memory that other processes have mapped for writing.
 //!
-//! Rust may assume that nobody writes to what a `&[T]` shows, so memory that another process can write is no `&[T]` without
-//! a promise. It is read and written here by volatile accesses, one for each element, or for each 16 bytes of a copy: what
-//! comes of a concurrent write is a mixture of old and new elements, and nothing else.
+//! Rust assumes that nobody writes to the memory of a `&[T]`. So a `&[T]` of memory that another process can write
+//! needs a promise of the caller. Without the promise, this module reads and writes the memory by volatile accesses:
+//! one per element, or one per 16 bytes of a copy. If another process writes at the same time, the result is a mixture
+//! of old and new elements.
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -18,7 +19,7 @@ type Block = u64;
 const BLOCK: usize = std::mem::size_of::<Block>();
 const AT_ONCE: usize = 4;
 
-/// How many of `count` elements come before the first block on the shared side, and how many blocks follow.
+/// The number of the `count` elements before the first block in shared memory, and the number of blocks that follow.
 fn blocks<T>(shared: usize, count: usize) -> (usize, usize) {
     let size = std::mem::size_of::<T>();
     if size == 0 || BLOCK % size != 0 {
@@ -28,13 +29,14 @@ fn blocks<T>(shared: usize, count: usize) -> (usize, usize) {
     (before, (count - before) * size / BLOCK)
 }
 
-/// Copies from shared memory to one's own.
+/// Copies from shared memory to private memory.
 ///
 /// # Safety
-/// `count` elements are at `from`, aligned, and `to` has room for as many, which don't overlap.
+/// There are `count` aligned elements at `from`, and room for as many at `to`. The ranges do not overlap.
 unsafe fn copy_out<T: Element>(from: *const T, to: *mut T, count: usize) {
     let (before, whole) = blocks::<T>(from as usize, count);
-    // SAFETY: within both; the blocks are aligned at `from`, and any bytes are elements.
+    // SAFETY: all accesses are within the ranges. Blocks are aligned at `from`, and every bit pattern is a valid
+    // element.
     unsafe {
         for i in 0..before {
             to.add(i).write(from.add(i).read_volatile());
@@ -61,13 +63,13 @@ unsafe fn copy_out<T: Element>(from: *const T, to: *mut T, count: usize) {
     }
 }
 
-/// Copies from one's own memory to shared memory.
+/// Copies from private memory to shared memory.
 ///
 /// # Safety
-/// `count` elements are at `from`, and `to` has room for as many, aligned, which don't overlap.
+/// There are `count` elements at `from`, and room for as many aligned elements at `to`. The ranges do not overlap.
 unsafe fn copy_in<T: Element>(from: *const T, to: *mut T, count: usize) {
     let (before, whole) = blocks::<T>(to as usize, count);
-    // SAFETY: within both; the blocks are aligned at `to`, and elements have no bytes without a value.
+    // SAFETY: all accesses are within the ranges. Blocks are aligned at `to`, and elements have no uninitialised bytes.
     unsafe {
         for i in 0..before {
             to.add(i).write_volatile(from.add(i).read());
@@ -92,7 +94,7 @@ unsafe fn copy_in<T: Element>(from: *const T, to: *mut T, count: usize) {
     }
 }
 
-/// The first one, and one past the last. Panics as slices do.
+/// The index of the first element, and one past the last. Panics as slices do.
 fn bounds(range: impl RangeBounds<usize>, count: usize) -> (usize, usize) {
     let start = match range.start_bound() {
         Bound::Included(at) => *at,
@@ -108,8 +110,8 @@ fn bounds(range: impl RangeBounds<usize>, count: usize) -> (usize, usize) {
     (start, end)
 }
 
-/// Elements in shared memory, to read: each read is a copy, of one element or of many. For a `&[T]` in place see
-/// [`as_slice`](Values::as_slice).
+/// Elements in shared memory, to read. Each read copies one element or several. [`as_slice`](Values::as_slice) returns
+/// a `&[T]` in place.
 pub struct Values<'a, T> {
     data: *const T,
     count: usize,
@@ -124,15 +126,15 @@ impl<T> Clone for Values<'_, T> {
 
 impl<T> Copy for Values<'_, T> {}
 
-// SAFETY: what it points to is only read through it, stays mapped for 'a, and nobody in this process writes there.
+// SAFETY: the memory is only read through this value, stays mapped for 'a, and nobody in this process writes to it.
 unsafe impl<T: Element> Send for Values<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Element> Sync for Values<'_, T> {}
 
 impl<'a, T: Element> Values<'a, T> {
     /// # Safety
-    /// `count` elements are at `data`, aligned, mapped for all of 'a; nothing in this process writes there meanwhile. It may
-    /// be NULL if there are none.
+    /// There are `count` aligned elements at `data`, mapped for all of 'a, and nothing in this process writes to them
+    /// during 'a. `data` may be NULL if `count` is 0.
     pub(crate) unsafe fn new(data: *const T, count: usize) -> Self {
         let data = if count == 0 { std::ptr::NonNull::dangling().as_ptr() } else { data };
         Values { data, count, memory: PhantomData }
@@ -146,36 +148,36 @@ impl<'a, T: Element> Values<'a, T> {
         self.count == 0
     }
 
-    /// None beyond the last one.
+    /// One element. `None`: there is no element with this index.
     pub fn get(&self, index: usize) -> Option<T> {
-        // SAFETY: one of those that are there.
+        // SAFETY: the index is in range.
         (index < self.count).then(|| unsafe { self.data.add(index).read_volatile() })
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + ExactSizeIterator + 'a {
         let data = *self;
-        // SAFETY: one of those that are there.
+        // SAFETY: the index is in range.
         (0..self.count).map(move |i| unsafe { data.at(i).read_volatile() })
     }
 
     /// # Safety
-    /// `index` is one of those that are there.
+    /// `index` is less than the number of elements.
     unsafe fn at(self, index: usize) -> *const T {
         // SAFETY: the caller's promise.
         unsafe { self.data.add(index) }
     }
 
-    /// A part of them.
+    /// A range of the elements.
     ///
     /// # Panics
-    /// Beyond the last one.
+    /// If the range exceeds the elements.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Values<'a, T> {
         let (start, end) = bounds(range, self.count);
-        // SAFETY: within what is there.
+        // SAFETY: the range is within the elements.
         unsafe { Values::new(self.data.add(start), end - start) }
     }
 
-    /// Parts of `size` elements, the last one maybe of fewer: rows.
+    /// The elements in parts of `size`, such as rows. The last part may be shorter.
     ///
     /// # Panics
     /// If `size` is 0.
@@ -184,21 +186,21 @@ impl<'a, T: Element> Values<'a, T> {
         (0..count).step_by(size).map(move |start| all.slice(start..count.min(start.saturating_add(size))))
     }
 
-    /// Copies all of them, about as fast as memory is read.
+    /// Copies all elements, about as fast as memory can be read.
     ///
     /// # Panics
-    /// If `to` isn't as long.
+    /// If `to` has another length.
     pub fn copy_to_slice(&self, to: &mut [T]) {
         assert_eq!(to.len(), self.count, "the length to copy to, and the elements that there are");
-        // SAFETY: as many elements on both sides; what is shared is nobody's `&mut`.
+        // SAFETY: both sides have this many elements. Shared memory cannot overlap a `&mut [T]`.
         unsafe { copy_out(self.data, to.as_mut_ptr(), self.count) }
     }
 
-    /// The same into a vector, whose former elements go and whose memory stays: for a loop.
+    /// Copies all elements into a vector and replaces its former contents. A loop can reuse the vector's memory.
     pub fn copy_to_vec(&self, to: &mut Vec<T>) {
         to.clear();
         to.reserve(self.count);
-        // SAFETY: there is room, and after the copy there are as many elements.
+        // SAFETY: the vector has room for the elements, and the copy initialises all of them.
         unsafe {
             copy_out(self.data, to.as_mut_ptr(), self.count);
             to.set_len(self.count);
@@ -218,13 +220,15 @@ impl<'a, T: Element> Values<'a, T> {
     /// The memory itself, without a copy.
     ///
     /// # Safety
-    /// No other process writes there for all of 'a. It could: worker processes have a loader's memory mapped for writing, and
-    /// a sender its ring's. None does that keeps to the protocol: a batch that the trainer holds, a task's tensors and the
-    /// messages that a receiver holds have one owner. So this promises that the programs at the other end, and what they
-    /// run, don't write where they shouldn't. It always holds where no other process has the memory: inline, with threads
-    /// for workers, and for batches of a loader with workers that are staged.
+    /// No other process writes to the memory during 'a. Other processes can: worker processes have a loader's memory
+    /// mapped for writing, and a sender has its ring's. Programs that follow the protocol do not write to a batch that
+    /// the trainer holds, to another worker's task, or to messages that the receiver holds. So the caller promises that
+    /// the programs at the other end, and all code that they run, follow the protocol. The promise always holds if no
+    /// other process maps the memory: for inline loaders, for thread workers, and for the tensors of staged batches. It
+    /// does not always hold for the metadata of staged batches, which is not copied.
     pub unsafe fn as_slice(&self) -> &'a [T] {
-        // SAFETY: mapped, aligned, any bytes are elements; unchanged by the caller's promise.
+        // SAFETY: the memory is mapped and aligned, and every bit pattern is an element. By the caller's promise it
+        // does not change.
         unsafe { std::slice::from_raw_parts(self.data, self.count) }
     }
 }
@@ -235,30 +239,30 @@ impl<T: Element + fmt::Debug> fmt::Debug for Values<'_, T> {
     }
 }
 
-/// Elements in shared memory, to write. For a `&mut [T]` in place see [`as_mut_slice`](ValuesMut::as_mut_slice).
+/// Elements in shared memory, to write. [`as_mut_slice`](ValuesMut::as_mut_slice) returns a `&mut [T]` in place.
 pub struct ValuesMut<'a, T> {
     data: *mut T,
     count: usize,
     memory: PhantomData<&'a mut T>,
 }
 
-// SAFETY: in this process it is the only way to what it points to, which stays mapped for 'a.
+// SAFETY: in this process only this value reaches the memory, which stays mapped for 'a.
 unsafe impl<T: Element> Send for ValuesMut<'_, T> {}
-// SAFETY: through a shared reference it is only read.
+// SAFETY: shared references only read.
 unsafe impl<T: Element> Sync for ValuesMut<'_, T> {}
 
 impl<'a, T: Element> ValuesMut<'a, T> {
     /// # Safety
-    /// `count` elements are at `data`, aligned, mapped for all of 'a; nothing else in this process reaches them meanwhile. It
-    /// may be NULL if there are none.
+    /// There are `count` aligned elements at `data`, mapped for all of 'a, and nothing else in this process reaches
+    /// them during 'a. `data` may be NULL if `count` is 0.
     pub(crate) unsafe fn new(data: *mut T, count: usize) -> Self {
         let data = if count == 0 { std::ptr::NonNull::dangling().as_ptr() } else { data };
         ValuesMut { data, count, memory: PhantomData }
     }
 
-    /// The same, to read.
+    /// The same elements, to read.
     pub fn as_values(&self) -> Values<'_, T> {
-        // SAFETY: `new`'s promise, for as long as `self` is borrowed.
+        // SAFETY: `new`'s promise holds for as long as `self` is borrowed.
         unsafe { Values::new(self.data, self.count) }
     }
 
@@ -270,16 +274,16 @@ impl<'a, T: Element> ValuesMut<'a, T> {
         self.count == 0
     }
 
-    /// None beyond the last one.
+    /// One element. `None`: there is no element with this index.
     pub fn get(&self, index: usize) -> Option<T> {
         self.as_values().get(index)
     }
 
     /// # Panics
-    /// Beyond the last one.
+    /// If there is no element with this index.
     pub fn set(&mut self, index: usize, value: T) {
         assert!(index < self.count, "element {} of {}", index, self.count);
-        // SAFETY: one of those that are there.
+        // SAFETY: the index is in range.
         unsafe { self.data.add(index).write_volatile(value) }
     }
 
@@ -287,46 +291,46 @@ impl<'a, T: Element> ValuesMut<'a, T> {
         (0..self.count).for_each(|i| self.set(i, value));
     }
 
-    /// Replaces each by what `f` makes of it.
+    /// Replaces each element by the result of `f` for it.
     pub fn map_in_place(&mut self, mut f: impl FnMut(T) -> T) {
         for i in 0..self.count {
-            // SAFETY: one of those that are there.
+            // SAFETY: the index is in range.
             unsafe { self.data.add(i).write_volatile(f(self.data.add(i).read_volatile())) }
         }
     }
 
-    /// Copies `values` to the elements from `start` on, about as fast as memory is written.
+    /// Copies `values` to the elements, beginning with element `start`, about as fast as memory can be written.
     ///
     /// # Panics
-    /// Beyond the last one.
+    /// If fewer elements follow `start`.
     pub fn write_at(&mut self, start: usize, values: &[T]) {
         let fits = start <= self.count && values.len() <= self.count - start;
         assert!(fits, "{} elements from {} on, of {}", values.len(), start, self.count);
-        // SAFETY: within what is there; `values` is memory of this process's own.
+        // SAFETY: the range is within the elements. `values` is private memory of this process.
         unsafe { copy_in(values.as_ptr(), self.data.add(start), values.len()) }
     }
 
-    /// Writes all of them.
+    /// Copies `values` to all elements.
     ///
     /// # Panics
-    /// If `values` isn't as long.
+    /// If `values` has another length.
     pub fn copy_from_slice(&mut self, values: &[T]) {
         assert_eq!(values.len(), self.count, "the elements to copy, and those that there are");
         self.write_at(0, values);
     }
 
-    /// Writes what an iterator yields, until either ends; how many that was.
+    /// Writes the values of an iterator until either side ends. Returns the number of values written.
     pub fn copy_from_iter(&mut self, values: impl IntoIterator<Item = T>) -> usize {
         (0..self.count).zip(values).map(|(i, value)| self.set(i, value)).count()
     }
 
-    /// A part of them.
+    /// A range of the elements.
     ///
     /// # Panics
-    /// Beyond the last one.
+    /// If the range exceeds the elements.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> ValuesMut<'_, T> {
         let (start, end) = bounds(range, self.count);
-        // SAFETY: within what is there, and borrowed mutably.
+        // SAFETY: the range is within the elements, and borrowed mutably.
         unsafe { ValuesMut::new(self.data.add(start), end - start) }
     }
 
@@ -334,22 +338,23 @@ impl<'a, T: Element> ValuesMut<'a, T> {
         self.data
     }
 
-    /// The memory itself, to write in place: what a decoder wants.
+    /// The memory itself, to write in place, for example by a decoder.
     ///
     /// # Safety
-    /// No other process writes there, or reads what is written half, for as long as the slice is used: see
-    /// [`Values::as_slice`]. In a worker those that could are its loader's other workers and the trainer.
+    /// While the slice is in use, no other process writes to the memory, or reads values that are half written: see
+    /// [`Values::as_slice`]. For a worker, such processes are its loader's other workers and the trainer.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: mapped, aligned, any bytes are elements; ours alone by `new`'s and the caller's promises.
+        // SAFETY: the memory is mapped and aligned, and every bit pattern is an element. By the promises of `new` and
+        // of the caller, nobody else accesses it.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.count) }
     }
 
-    /// As `as_mut_slice`, for as long as the memory was borrowed.
+    /// As `as_mut_slice`, but valid for the lifetime of the memory's own borrow.
     ///
     /// # Safety
     /// See [`as_mut_slice`](ValuesMut::as_mut_slice).
     pub unsafe fn into_mut_slice(self) -> &'a mut [T] {
-        // SAFETY: as above, for 'a, as `self` is given up.
+        // SAFETY: as above, for 'a, because `self` is consumed.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.count) }
     }
 }

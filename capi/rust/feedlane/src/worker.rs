@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The worker's side: with a data set, or task by task.
+//! The worker's side: the callback form, and the pull form, in which the worker requests tasks.
 use std::os::unix::io::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::ptr::{null, null_mut, NonNull};
@@ -16,8 +16,8 @@ use crate::pool::Pool;
 use crate::sys;
 use crate::task::{c_text, Task, Work};
 
-/// First thing in `main`, before any thread: if a trainer started this process, it is a worker here until the trainer
-/// wants no more; then the code to end with. None: it is no worker.
+/// Call this first in `main`, before any thread is started. If a trainer started this process, it becomes a worker
+/// until the trainer no longer needs it. Then the function returns the exit code. `None`: this process is not a worker.
 ///
 /// ```no_run
 /// # struct Digits;
@@ -35,13 +35,13 @@ use crate::task::{c_text, Task, Work};
 /// ```
 ///
 /// # Panics
-/// In a worker process that has more than one thread by now, or no /proc to count them in. And where `FEEDLANE_WORKER_FD`
-/// names a descriptor that this process opened itself, or one of std's three.
+/// In a worker process that already has more than one thread, or no /proc to count them. Also if `FEEDLANE_WORKER_FD`
+/// names a descriptor that this process opened itself, or a standard stream.
 pub fn worker_main<D: Dataset>() -> Option<ExitCode> {
     inherited_descriptor().map(|fd| exit_code(run_worker::<D>(fd)))
 }
 
-/// The same with an iterable data set.
+/// As [`worker_main`], for an iterable data set.
 pub fn shard_worker_main<S: Shard>() -> Option<ExitCode> {
     inherited_descriptor().map(|fd| exit_code(run_shard_worker::<S>(fd)))
 }
@@ -63,22 +63,23 @@ extern "C" {
     fn fcntl(fd: i32, command: i32, ...) -> i32;
 }
 
-/// The descriptor that leads to the trainer, for the safe ways to it: once, and none that this process opened itself.
+/// The descriptor that leads to the trainer, for safe functions. It is returned once, and only if this process did not
+/// open it itself.
 fn inherited_descriptor() -> Option<OwnedFd> {
     static IS_TAKEN: AtomicBool = AtomicBool::new(false);
     let number: i32 = std::env::var(VARIABLE).ok()?.parse().ok()?;
     refuse_threads();
-    // SAFETY: asks for the flags of any number; -1 if it is no descriptor.
+    // SAFETY: `fcntl` accepts any number, and returns -1 if it is not a descriptor.
     let flags = unsafe { fcntl(number, F_GETFD) };
-    // What Rust opens has the one flag there is, to be closed on exec. What came here by exec hasn't, and is nobody's
-    // yet but for std's three.
+    // Descriptors that Rust opens have the close-on-exec flag, the only flag that exists. Descriptors inherited through
+    // exec do not have it, and nobody owns them yet, except for the three standard streams.
     let is_inherited = number > 2 && flags == 0;
     assert!(is_inherited || flags == -1, "{}={} is a descriptor of this process's own, or std's", VARIABLE, number);
-    // Relaxed: a flag by itself.
+    // Relaxed: the flag guards no other memory.
     if IS_TAKEN.swap(true, Ordering::Relaxed) {
         return None;
     }
-    // SAFETY: who started this process gave it the descriptor for this use, and it is taken this once.
+    // SAFETY: the parent process passed this descriptor for this purpose, and it is taken once.
     unsafe { worker_descriptor() }
 }
 
@@ -88,81 +89,82 @@ fn refuse_threads() {
     assert!(threads == 1, "a worker looks for its trainer first thing in main, before it starts threads");
 }
 
-/// The descriptor that leads to the trainer, if one started this process. It is in the environment, and taken out of
-/// there, so no other thread may be there yet. [`Worker::from_environment`] takes it without `unsafe`.
+/// The descriptor that leads to the trainer, if a trainer started this process. Removes the variable from the
+/// environment, so no other thread may be running. [`Worker::from_environment`] takes the descriptor without `unsafe`.
 ///
 /// # Safety
-/// If `FEEDLANE_WORKER_FD` is in the environment, it names a descriptor that nobody else owns: so it is in a process
-/// that a trainer started, until somebody takes it.
+/// If `FEEDLANE_WORKER_FD` is in the environment, it names a descriptor that nobody else owns. This is true in a
+/// process that a trainer started, until the descriptor is taken.
 ///
 /// # Panics
-/// In a worker process that has more than one thread by now, or no /proc to count them in.
+/// In a worker process that already has more than one thread, or no /proc to count them.
 pub unsafe fn worker_descriptor() -> Option<OwnedFd> {
     std::env::var_os(VARIABLE)?;
     refuse_threads();
-    // SAFETY: changes the environment, which this one thread has for itself.
+    // SAFETY: changes the environment while there is only one thread.
     let fd = unsafe { sys::feedlane_worker_fd() };
-    // SAFETY: nobody else's, by the caller's promise; the library names it once.
+    // SAFETY: by the caller's promise nobody else owns the descriptor. The library returns it once.
     Some(fd).filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A worker with a data set, until the trainer wants no more.
+/// Runs a worker with a data set until the trainer no longer needs it.
 pub fn run_worker<D: Dataset>(fd: OwnedFd) -> Result<(), Error> {
     run(fd, &dataset_table::<D>())
 }
 
-/// A worker with a shard of an iterable data set, until the trainer wants no more.
+/// Runs a worker with a shard of an iterable data set until the trainer no longer needs it.
 pub fn run_shard_worker<S: Shard>(fd: OwnedFd) -> Result<(), Error> {
     run(fd, &shard_table::<S>())
 }
 
 fn run(fd: OwnedFd, table: &sys::feedlane_dataset) -> Result<(), Error> {
     check_abi()?;
-    // SAFETY: the descriptor is taken in every case; the table is copied.
+    // SAFETY: the library takes ownership of the descriptor in every case; the table is copied.
     call(|err| unsafe { sys::feedlane_worker_run(fd.into_raw_fd(), table, err) }).map(drop)
 }
 
-/// A worker that takes task by task. Dropping it leaves the trainer.
+/// A worker in the pull form. When it is dropped, it leaves the trainer.
 pub struct Worker {
     raw: NonNull<sys::feedlane_worker>,
-    /// A thread's keeps its loader's memory, and so what that is registered with.
+    /// A thread worker keeps its loader's memory alive, and so also the pool that the memory is registered with.
     _pool: Option<Arc<Pool>>,
 }
 
-// SAFETY: one thread at a time, not always the same one.
+// SAFETY: one thread at a time uses it, but not always the same thread.
 unsafe impl Send for Worker {}
 
-/// What [`Worker::next_task`] came back with.
+/// The outcome of [`Worker::next_task`].
 pub enum NextTask<'a> {
     Task(Task<'a>),
-    /// The trainer wants no more, or is gone.
+    /// The trainer no longer needs this worker, or has ended.
     End,
     Timeout,
-    /// A signal: call again.
+    /// A signal ended the wait: call again.
     Interrupted,
 }
 
 impl Worker {
     /// # Safety
-    /// The handle is valid and nobody else's.
+    /// The handle is valid and belongs to nobody else.
     pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_worker>, pool: Option<Arc<Pool>>) -> Self {
         Worker { raw, _pool: pool }
     }
 
-    /// First thing in `main`, before any thread: joins the trainer that started this process. None: none did, or its
-    /// descriptor was taken before.
+    /// Call this first in `main`, before any thread is started: attaches to the trainer that started this process.
+    /// `None`: no trainer did, or the descriptor was taken before.
     ///
     /// # Panics
-    /// As [`worker_main`].
+    /// See [`worker_main`].
     pub fn from_environment(timeout: Option<Duration>) -> Result<Option<Self>, Error> {
         inherited_descriptor().map(|fd| Worker::attach(fd, timeout)).transpose()
     }
 
-    /// Joins the trainer at the other end, in the thread that will work. From here on the process dies with its trainer.
+    /// Attaches to the trainer at the other end of `fd`. Call it in the thread that makes the batches. From then on the
+    /// process is killed when its trainer dies.
     pub fn attach(fd: OwnedFd, timeout: Option<Duration>) -> Result<Self, Error> {
         check_abi()?;
         let mut raw = null_mut();
-        // SAFETY: the descriptor is taken in every case; room of ours for the handle.
+        // SAFETY: the library takes ownership of the descriptor in every case; `raw` is a local variable.
         let status =
             call(|err| unsafe { sys::feedlane_worker_attach(fd.into_raw_fd(), nanoseconds(timeout), &mut raw, err) })?;
         match NonNull::new(raw) {
@@ -173,33 +175,35 @@ impl Worker {
 
     pub fn info(&self) -> Result<WorkerInfo<'_>, Error> {
         let mut out = sys::feedlane_worker_info::new();
-        // SAFETY: the handle lives, and with it what the struct points to.
+        // SAFETY: the handle is valid, and the struct's pointers are valid as long as the handle.
         plain(unsafe { sys::feedlane_worker_get_info(self.raw.as_ptr(), &mut out) })?;
         // SAFETY: as above.
         Ok(unsafe { WorkerInfo::new(out) })
     }
 
-    /// Once, before the first task: the data set is open.
+    /// Reports that the data set is open. Call it once, before the first task.
     pub fn ready(&mut self) -> Result<(), Error> {
-        // SAFETY: the handle lives, and one thread has it.
+        // SAFETY: the handle is valid, and one thread at a time uses it.
         call(|err| unsafe { sys::feedlane_worker_ready(self.raw.as_ptr(), sys::FEEDLANE_OK, null(), err) }).map(drop)
     }
 
-    /// In place of `ready`: it can't be opened. The trainer's first `next` says E_INIT and this text.
+    /// Reports, in place of `ready`, that the data set could not be opened. The trainer's first `next` returns E_INIT
+    /// with this text.
     pub fn refuse(&mut self, text: &str) -> Result<(), Error> {
         let (raw, text) = (self.raw.as_ptr(), c_text(text));
         // SAFETY: as in `ready`; the text is copied.
         call(|err| unsafe { sys::feedlane_worker_ready(raw, sys::FEEDLANE_E_INIT, text.as_ptr(), err) }).map(drop)
     }
 
-    /// Waits for a task, for ever without a timeout.
+    /// Waits for a task. No timeout means no limit.
     pub fn next_task(&mut self, timeout: Option<Duration>) -> Result<NextTask<'_>, Error> {
         let raw = self.raw.as_ptr();
         let mut task = null();
-        // SAFETY: as in `ready`; room of ours for the pointer.
+        // SAFETY: as in `ready`; `task` is a local variable.
         let status = call(|err| unsafe { sys::feedlane_worker_next(raw, nanoseconds(timeout), &mut task, err) })?;
         Ok(match status {
-            // SAFETY: the library's task, valid until it is committed or failed, which `Task` does before 'a ends.
+            // SAFETY: the library's task, valid until it is committed or failed, which `Task` does before its lifetime
+            // ends.
             Status::OK => NextTask::Task(unsafe { Task::new(task) }),
             Status::END => NextTask::End,
             Status::INTERRUPTED => NextTask::Interrupted,
@@ -207,7 +211,7 @@ impl Worker {
         })
     }
 
-    /// For a foreign event loop: true: call `next_task`; false: sleep until `wait_fd` is readable.
+    /// Prepares to sleep in an event loop. True: call `next_task` now. False: sleep until `wait_fd` is readable.
     pub fn arm(&mut self) -> Result<bool, Error> {
         // SAFETY: as in `ready`.
         plain(unsafe { sys::feedlane_worker_arm(self.raw.as_ptr()) }).map(|status| status == Status::AGAIN)
@@ -215,21 +219,22 @@ impl Worker {
 
     pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let mut fd = -1;
-        // SAFETY: any thread; the worker's own, open as long as it lives.
+        // SAFETY: any thread may call this. The worker owns the descriptor, which is open as long as the worker lives.
         unsafe {
             plain(sys::feedlane_worker_wait_fd(self.raw.as_ptr(), &mut fd))?;
             Ok(BorrowedFd::borrow_raw(fd))
         }
     }
 
-    /// Ends a wait of this worker from another thread. It leaves the trainer when both are dropped.
+    /// A closer, with which another thread can end a wait of this worker. The worker leaves the trainer when both are
+    /// dropped.
     pub fn closer(&self) -> Closer {
-        // SAFETY: this is one reference.
+        // SAFETY: this worker holds a reference.
         unsafe { Closer::of_worker(self.raw) }
     }
 
-    /// Says that it is ready, then makes batch after batch with `make`, which fills every row of every tensor, until the
-    /// trainer wants no more. What `make` returns as an error, and a panic in it, fails its batch and no other.
+    /// Reports that it is ready, then makes batches until the trainer no longer needs this worker. `make` fills every
+    /// row of every tensor. An error or a panic of `make` fails its batch only.
     pub fn run(&mut self, mut make: impl FnMut(&mut Work<'_>) -> Result<(), Failure>) -> Result<(), Error> {
         self.ready()?;
         loop {
@@ -249,7 +254,7 @@ impl Worker {
                 }
             };
             match told {
-                Err(error) if error.status == Status::STALE => {} // the trainer has given this one up
+                Err(error) if error.status == Status::STALE => {} // the trainer has given up this task
                 other => other?,
             }
         }
@@ -259,7 +264,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         let mut raw = self.raw.as_ptr();
-        // SAFETY: the one handle, which nobody uses any more.
+        // SAFETY: the worker's handle, which is not used afterwards.
         unsafe { sys::feedlane_worker_detach(&mut raw) };
     }
 }
