@@ -72,7 +72,7 @@
  *  - batch: the tensors that the trainer receives at once. It is held until its last reference is released.
  *  - token: identifies one batch or buffer given to the caller. It is never reused.
  *  - task: a request to a worker for one batch.
- *  - attempt: number of earlier requests for the same batch; 0 for the first request.
+ *  - attempt: number of earlier requests for the same batch whose workers died or got stuck; 0 for the first request.
  *  - generation: number of earlier workers with this id; 0 for the first, +1 with each replacement, and with each epoch
  *    that starts the worker anew.
  *  - segment: shared memory created by the library. A loader has two: control, and data for tensors.

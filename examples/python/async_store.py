@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data set on a store that takes 20 ms for each object, read by coroutines and one object at a time.
+"""Reads objects from a store with 20 ms latency: many at once with coroutines, then one at a time.
 Usage: PYTHONPATH=capi/python async_store.py [--samples N] [--reads N]"""
 import argparse
 import asyncio
@@ -31,7 +31,7 @@ class OneByOne(Store):
 
 
 def samples_per_second(dataset, batches_ahead):
-    """Of a whole epoch, by workers that run already."""
+    """Measures a complete epoch, with workers that are already running."""
     with feedlane.Loader(dataset, BATCH_SIZE, num_workers=WORKERS, prefetch_factor=batches_ahead,
                          persistent_workers=True) as loader:
         for _ in range(2):

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches per second by torch's DataLoader, by feedlane.DataLoader in its place, and by feedlane.Loader over the same data set, Python
-on both sides, alternating in one process: the same workers and prefetch factor, kept workers, the first epoch of each left out.
+"""Measures batches per second of torch's DataLoader, of feedlane.DataLoader in its place, and of feedlane.Loader, all with the
+same data set in Python. The loaders alternate in one process, with the same workers and prefetch factor. Workers are kept, and
+the first epoch of each loader does not count.
 
-A sample is an array of random bytes out of a pool of up to 128 MiB that each worker writes before the first epoch. The data set
-returns samples one by one (__getitem__) or a batch's as a list (__getitems__), so what is measured is collating and the way of a
-batch. Each loop reads a byte of every page of every batch; the sums over an epoch must be equal. torch's loader hands batches over
-in the way that a search finds fastest for that size and number of workers: as tensors (its default collating), as one array by
-np.stack, or as one bytes object; the two go through its pipe. feedlane.DataLoader uses torch's default collating. The processor time
-per batch is the trainer's, all its threads, and that of all workers.
+A sample is an array of random bytes from a pool of up to 128 MiB, which each worker fills at its first sample, in the epoch
+that does not count. The data set returns samples one by one (__getitem__) or all samples of a batch as a list (__getitems__), so
+collating and the transport of batches are measured. Each loop reads a byte of every page of every batch; the sums over an epoch
+must be equal.
 
-With --command, between the two: the same bytes by a data set in C, from `feedlane bench handoff`.
+torch's loader transports batches in the form that a search finds fastest for that size and number of workers: as tensors (its
+default collating), as one array made by np.stack, or as one bytes object. The latter two go through its pipe.
+feedlane.DataLoader uses torch's default collating. Processor time per batch is measured for the trainer, with all its threads,
+and for all workers together.
+
+With --command, each round also measures a data set in C with the same number of bytes, by `feedlane bench handoff`.
 
 Usage: PYTHONPATH=capi/python compare_torch.py [--quick] [--json] [--rounds N] [--workers N]... [--bytes N]... [--command FEEDLANE]"""
 import argparse
@@ -34,12 +38,12 @@ SIZES = {4 << 10: 5000, 64 << 10: 5000, 1 << 20: 1000, 16 << 20: 60}
 QUICK = {4 << 10: 200, 64 << 10: 200, 1 << 20: 100, 16 << 20: 16}
 
 
-POOL = 128 << 20  # bytes of different samples in each worker: more than a processor's caches
+POOL = 128 << 20  # size of the samples in each worker, in bytes: more than a processor's caches
 PAGE = 4096
 
 
 class Ready:
-    """Samples of `size` bytes that were written before. The pool is made by each worker at its first sample."""
+    """Samples of `size` bytes that are made in advance: each worker makes the pool when it gets its first sample."""
 
     def __init__(self, samples, size):
         self.samples, self.size, self.pool = samples, size, None
@@ -55,7 +59,7 @@ class Ready:
 
 
 class ReadyAtOnce(Ready):
-    """The same, asked for a batch's samples at once."""
+    """As Ready, but returns all samples of a batch at once."""
 
     def __getitems__(self, indices):
         return [self[i] for i in indices]
@@ -69,7 +73,7 @@ def as_bytes(samples):
     return b"".join(samples)
 
 
-# Ways of a batch through torch's loader: its collate_fn, None for the default.
+# Forms in which torch's loader transports a batch: its collate_fn, None for the default.
 WAYS = {"tensors": None, "arrays": as_array, "bytes": as_bytes}
 
 
@@ -81,13 +85,14 @@ def look(batch):
 
 
 def processor_s(pids):
-    """What these processes have had of a processor, in seconds, up to now: /proc/PID/schedstat lacks the time since a running thread
-    was last switched or ticked."""
-    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)  # as clock_getcpuclockid of the C library makes the clock's number
+    """Returns the processor time that these processes have used so far, in seconds. /proc/PID/schedstat is not used, because it
+    lacks a running thread's time since its last switch or tick."""
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)  # the clock's number, computed as in the C library's clock_getcpuclockid
 
 
 def epoch(loader, pids):
-    """Batches a second; microseconds of processor a batch in the trainer and in the workers; the sum of the bytes that were read."""
+    """Returns batches per second, microseconds of processor time per batch in the trainer and in the workers, and the sum of
+    the bytes read."""
     batches, sum_of_bytes, workers = 0, 0, processor_s(pids)
     trainer, began = time.process_time(), time.perf_counter()
     for batch in loader:
@@ -98,7 +103,7 @@ def epoch(loader, pids):
 
 
 def c_rate(command, size, workers):
-    """Batches a second of a data set in C."""
+    """Returns batches per second of a data set in C."""
     said = subprocess.run([command, "bench", "--json", "--rounds", "1", "--quick", "--no-pin", "handoff", "--rate-only", "--bytes",
                            str(size), "--workers", str(workers), "--prefetch", str(PREFETCH)], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
@@ -118,7 +123,7 @@ def machine(torch):
 
 
 def best_way(torch, kind, size, batches, arguments):
-    """The fastest of WAYS, by the second of two short epochs, and the batches per second of each."""
+    """Returns the fastest of WAYS, by the second of two short epochs, and the batches per second of each."""
     found = {}
     for way, collate in WAYS.items():
         loader = torch.utils.data.DataLoader(kind(max(batches // 4, 8) * ROWS, size // ROWS), collate_fn=collate, **arguments)
@@ -134,7 +139,7 @@ def measure(torch, kind, size, batches, workers, rounds, command):
     way, tried = best_way(torch, kind, size, batches, arguments)
     theirs = torch.utils.data.DataLoader(dataset, collate_fn=WAYS[way], **arguments)
     in_place = feedlane.DataLoader(dataset, **arguments)
-    found = []  # for each round: what epoch() returned of each loader
+    found = []  # for each round: the result of epoch() for each loader
     with feedlane.Loader(dataset, tensors="torch", **arguments) as ours:
         loaders = {"torch": theirs, "in_place": in_place, "feedlane": ours}
         for number in range(rounds + 1):
@@ -182,7 +187,7 @@ def main():
     parser.add_argument("--command", help="the program `feedlane`")
     chosen = parser.parse_args()
     try:
-        import torch  # here, since Feedlane's workers import this module, and need none of torch's
+        import torch  # imported here, because Feedlane's workers import this module and do not need torch
     except ImportError as missing:
         print("skipped:", missing)
         return 77

@@ -14,7 +14,7 @@ HELD_OUT, ORDER = 360, np.random.default_rng(7).permutation(1797)
 
 
 class Digits:
-    """Image and label number i, as they are in the files."""
+    """Image and label number i, unchanged from the files."""
 
     def __init__(self):
         self.images = np.fromfile(FOLDER + "images-idx3-ubyte", np.uint8, offset=16).reshape(-1, 8, 8)
@@ -28,7 +28,8 @@ class Digits:
 
 
 class Moved(Digits):
-    """To train on: those that aren't held out, in [0, 1], moved by up to a pixel each way as the sample's seed says."""
+    """The training set: images that are not held out, scaled to [0, 1] and moved by up to a pixel in each direction, as
+    determined by the sample's seed."""
 
     held_out = HELD_OUT
 
@@ -75,14 +76,14 @@ def train(workers, epochs, kill_at):
         for batch in loader:
             losses.append(network.learn(*batch, 0.2 * 0.96**epoch))
             if epoch * len(loader) + len(losses) == kill_at:
-                os.kill(loader.workers()[0]["pid"], signal.SIGKILL)  # the batches are the same all the same
+                os.kill(loader.workers()[0]["pid"], signal.SIGKILL)  # the batches are still the same
         accuracy = (network.forward(images.reshape(-1, 64) / np.float32(16))[1].argmax(1) == labels).mean()
         print(f"epoch {epoch + 1}: loss {np.mean(losses):.4f}, test accuracy {accuracy:.3f}")
     print(f"restarts: {loader.stats()['restarts']}\ntest accuracy: {accuracy:.3f}")
 
 
 def digest(workers):
-    """Ten epochs' bytes in one number: see ../README.md."""
+    """Prints a digest of ten epochs' bytes: see ../README.md."""
     value, sampler = 0xCBF29CE484222325, feedlane.samplers.random(1797, seed=1)
     loader = feedlane.Loader(Digits(), 64, sampler=sampler, num_workers=workers, persistent_workers=workers > 0)
     for _ in range(10):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three runs that are slow, each for a reason of its own, and the report that names it. See docs/observing.md.
+"""Three slow runs, each with a different bottleneck, and the report that names it. See docs/observing.md.
 Usage: PYTHONPATH=capi/python observing.py slow-dataset|slow-trainer|bad-worker [--seconds N] [--workers N] [--out-of-order]"""
 import argparse
 import time
@@ -14,8 +14,8 @@ BAD_WORKER = 2
 
 
 class Case(typing.NamedTuple):
-    """Seconds that a sample takes to read, and a batch to train on; how many times longer the bad worker reads; and how many
-    batches that makes a second with four workers."""
+    """Seconds to read a sample, seconds to train on a batch, the factor by which the bad worker reads more slowly, and the
+    resulting batches per second with four workers."""
 
     read_s: float
     train_s: float
@@ -31,7 +31,7 @@ CASES = {
 
 
 class Images:
-    """Images of 64 x 64 behind a storage that takes `read_s` for each."""
+    """Images of 64 x 64 pixels on a storage that takes `read_s` for each."""
 
     def __init__(self, count, case):
         self.count, self.case = count, case

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training script, two loaders: torch's DataLoader or Feedlane's Loader, by --loader. The losses are the same.
+"""One training script with two loaders, torch's DataLoader or Feedlane's Loader, selected by --loader. The losses are the same.
 Usage: PYTHONPATH=capi/python train_torch.py [--loader torch|feedlane] [--workers N] [--epochs N]"""
 import argparse
 import time

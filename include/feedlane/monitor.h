@@ -27,7 +27,7 @@ typedef struct feedlane_stats {
   uint64_t restarts;     /**< workers that replaced a dead one */
   uint64_t redispatched; /**< tasks sent out again */
   uint64_t quarantined;  /**< batches given up */
-  uint64_t invalid_results;     /**< results refused by validation */
+  uint64_t invalid_results;     /**< results, messages, rows and lanes refused by validation */
   uint64_t late_results;        /**< results of abandoned tasks */
   uint64_t slots;               /**< now: all slots */
   uint64_t slots_free;          /**< now: free slots */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feedlane for Python: batches made by worker processes in shared memory, used where they lie. See ../README.md."""
+"""Feedlane for Python: worker processes make batches in shared memory, and the trainer uses them in place. See ../README.md."""
 import typing as _typing
 
 from . import _library
@@ -33,7 +33,7 @@ if _typing.TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """DataLoader needs torch, which the rest does without."""
+    """DataLoader needs torch; the rest of the package does not."""
     if name == "DataLoader":
         from .dataloader import DataLoader
         return DataLoader

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled module: feedlane.h as Python objects, and what runs once a batch.
+"""The compiled module: feedlane.h as Python objects, and the work that is done once per batch.
 
-Constants have the names of feedlane.h, without its prefix. Any function may raise the FeedlaneError of errors.py that belongs to
-the library's status, TypeError for an argument of another type, and OverflowError for an integer beyond the width of its
+Constants have the names of feedlane.h, without the prefix. Any function may raise the exception of errors.py that belongs to
+the library's status, TypeError for an argument of the wrong type, and OverflowError for an integer that does not fit into its
 field."""
 from _typeshed import ReadableBuffer
 from collections.abc import Callable, Iterable, Iterator
@@ -75,44 +75,44 @@ CONSUMER_ATTACHED: int
 CONSUMER_EVICTED: int
 CONSUMER_LEFT: int
 
-# ---- what the module calls ----
+# ---- objects that the module calls ----
 
 class _Target(Protocol):
-    """What is called back in the process of the trainer. It keeps what its own code raised: `interruption` is a KeyboardInterrupt
-    or SystemExit that nobody was told of yet."""
+    """An object that the module calls in the trainer's process. It keeps the exceptions that its own code raised.
+    `interruption` is a KeyboardInterrupt or SystemExit that was not raised in the loop yet."""
 
     interruption: BaseException | None
     def restart(self) -> None:
         """An epoch begins."""
     def failed(self, reason: BaseException, /) -> tuple[bytes, bytes]:
-        """The text and the traceback of what a method has raised."""
+        """Returns the text and the traceback of an exception that a method has raised."""
 
 class _Indices(_Target, Protocol):
     """See `custom`."""
 
     def draw(self, cap: int, /) -> ReadableBuffer | None:
-        """At most `cap` indices, of int64; one batch of a batch sampler. None: the epoch is at its end."""
+        """Returns at most `cap` int64 indices; of a batch sampler, one batch. None: the epoch has ended."""
 
 class _Dataset(_Target, Protocol):
     """See `Loader`."""
 
     def fetch(self, task: Task, /) -> int | None:
-        """Writes the batch. Its number of rows; None: an iterable data set is at its end."""
+        """Writes the batch and returns its number of rows. None: the shard of an iterable data set has ended."""
 
 class _Epoch(Protocol):
-    """See `Cursor`."""
+    """See `Cursor`. If `is_whole`, the cursor also calls `arrived`, for every batch. If `held` is not 0, it also calls `copy`,
+    for the data of batches beyond `held`."""
 
     def __len__(self) -> int: ...
     def end(self) -> None:
         """The last batch was yielded."""
     def refuse(self, status: int, /) -> object:
-        """Raises what a `next` raises that can't be called."""
+        """Raises the error of a `next` that is not allowed now."""
     def outcome(self, status: int, exception: errors.FeedlaneError, is_again: bool, /) -> object:
-        """Raises what a `next` raises that got no batch, or returns NotImplemented: it waits on. is_again: the status is that of
-        the wait before."""
+        """Raises the error of a `next` that got no batch, or returns NotImplemented to wait again. `exception` is None if
+        `status` is not negative. is_again: the previous wait of this `next` ended with this status too."""
     def unusual(self, batch: _Batch, /) -> Any:
-        """The data of a batch whose plan has parts that Cursor doesn't know. Releases the batch. With is_whole the method
-        `arrived` is called for every batch, and with `held` the method `copy`, for the data of other batches."""
+        """Returns the data of a batch whose plan has parts that Cursor does not support, and releases the batch."""
 
 class _Glue(Protocol):
     """See `Worker.run` and worker.Glue."""
@@ -150,196 +150,212 @@ class _Glue(Protocol):
 # ---- functions ----
 
 def collate_batch(samples: list[Any] | tuple[Any, ...], leaves: list[Any], fallback: Callable[[Any, Any], Plan], /) -> Plan:
-    """The plan of samples that come together, its leaves appended to `leaves`. fallback: of samples that this doesn't know."""
+    """Returns the plan of a batch of samples, and appends its leaves to `leaves`. `fallback` makes the plan of samples that
+    this function does not support."""
 def collate_whole(value: Any, leaves: list[Any], fallback: Callable[[Any, Any], Plan], unusual: type[Exception] | None,
                   /) -> Plan:
-    """The plan of a value as it is, its leaves appended to `leaves`. fallback: of a part that this doesn't know. unusual: what is raised
-    for a value that a plan would change, or None."""
+    """Returns the plan of a value, unchanged, and appends its leaves to `leaves`. `fallback` makes the plan of a part that this
+    function does not support. `unusual` is raised for a value that a plan would change; None: no exception."""
 def set_up(ndarray: type[npt.NDArray[Any]], dtypes: dict[int, np.dtype[Any]], error: Callable[..., errors.FeedlaneError],
            batch: type[Batch], malformed: type[Exception], /) -> None:
-    """Once, before all else: numpy's array type; its element types by `code << 8 | bits`; what makes an exception of an error of
-    the library; the class of batches; what is raised for a plan that is none."""
+    """Called once, first. ndarray: numpy's array type. dtypes: numpy's element types, by `code << 8 | bits`. error: makes an
+    exception of an error of the library. batch: the class of batches. malformed: the exception for an invalid plan."""
 
 
 def end() -> None:
-    """The interpreter ends: threads that come back from the library stay where they are."""
+    """The interpreter ends: from now on, threads that return from the library block."""
 
 def status_text(status: int, /) -> str:
-    """The meaning of a status, in one line."""
+    """Returns the meaning of a status, in one line."""
 
 def seed() -> int | None:
-    """The seed, of 64 bits, of the sample that this thread is making in `Worker.run`; None: it makes none."""
+    """Returns the 64-bit seed of the sample that this thread is making in `Worker.run`; None: it is not making a sample."""
 
 def task_id() -> int | None:
-    """The id of the task that this thread makes; None: it makes none, or one of an iterable data set."""
+    """Returns the id of this thread's current task; None: there is no task, or the data set is iterable."""
 
 def tasks(after: int, /) -> list[tuple[int, int, int, list[int]]]:
-    """That task and those that wait behind it, if their ids are above `after`: id, epoch, batch, indices. StaleBatch: the task is
-    over."""
+    """Returns the current task and the tasks queued behind it, if their ids are above `after`, as (id, epoch, batch, indices).
+    Raises StaleBatch if the current task is over."""
 
 def sequential(length: int, /) -> Sampler:
-    """Of 0, 1, ... length - 1. ArgumentError: a negative length."""
+    """Yields 0, 1, ... length - 1. Raises ArgumentError if `length` is negative."""
 
 def random(config: dict[str, Any], /) -> Sampler:
-    """By the fields of feedlane_random_config. ArgumentError, LimitError, OutOfMemory; TypeError: no such field."""
+    """Yields a permutation, or draws with replacement, as configured by the fields of feedlane_random_config. Raises
+    ArgumentError, LimitError or OutOfMemory, or TypeError if there is no such field."""
 
 def subset(indices: ReadableBuffer, in_order: bool, seed: int, /) -> Sampler:
-    """Of these indices, of int64, which are copied. BufferError: not contiguous."""
+    """Yields these int64 indices, which are copied. Raises BufferError, or numpy's ValueError, if they are not contiguous."""
 
 def weighted(weights: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
-    """Of indices as likely as these weights of float64, by the fields of feedlane_weighted_config. ArgumentError: a weight is
-    negative or not finite, all are 0, or more indices are wanted than there are without replacement."""
+    """Yields indices with probabilities in proportion to these float64 weights, as configured by the fields of
+    feedlane_weighted_config. Raises ArgumentError if a weight is negative or not finite, if all weights are 0, or if more
+    indices are requested without replacement than there are positive weights."""
 
 def distributed(config: dict[str, Any], /) -> Sampler:
-    """By the fields of feedlane_distributed_config. ArgumentError: the rank isn't one of the world's."""
+    """Yields one rank's part of the indices, as configured by the fields of feedlane_distributed_config. Raises ArgumentError
+    if the rank is not below the number of ranks."""
 
 def tokens(lengths: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
-    """Batches within a budget of tokens, of samples with these lengths of int64, by the fields of feedlane_tokens_config.
-    ArgumentError: a length is negative or above the budget, or a field is out of its domain."""
+    """Yields batches of samples within a budget of tokens, as configured by the fields of feedlane_tokens_config. `lengths` has
+    the number of tokens of each sample, as int64. Raises ArgumentError if a length is negative or above the budget, or if a
+    field is out of its domain."""
 
 def mixture(lengths: ReadableBuffer, weights: ReadableBuffer, stages: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
-    """Sources of these lengths by weights of float64, a row for each stage that begins at these samples, by the fields of
-    feedlane_mixture_config. ArgumentError: a length, a weight, a stage or a field is out of its domain. ValueError: not as many
-    weights as sources in each stage."""
+    """Mixes sources of these lengths in proportion to float64 weights, as configured by the fields of feedlane_mixture_config.
+    `stages` has the sample at which each stage begins; `weights` has one row per stage. Raises ArgumentError if a length, a
+    weight, a stage or a field is out of its domain, and ValueError if a row does not have one weight per source."""
 
 def batch(inner: Sampler, batch_size: int, drop_last: bool, /) -> Sampler:
-    """Batches of what `inner` yields, of which it takes a copy."""
+    """Yields batches of the indices of `inner`, of which it takes a copy."""
 
 def custom(target: _Indices, rows: int, /) -> Sampler:
-    """Of what `target` draws. rows: the most indices of a batch; 0: single indices. It is called with the GIL held."""
+    """Yields the indices that `target` draws. rows: the largest size of a batch; 0: single indices. `target` is called with the
+    GIL held."""
 
 def rank_detect() -> RankInfo:
-    """What the launcher's variables say. ArgumentError: half of a pair of them is missing, or one is no number."""
+    """Returns the rank found in the launcher's environment variables. Raises ArgumentError if one variable of a pair is missing
+    or invalid."""
 
 def torch_base_seed(seed: int, /) -> int:
-    """The base seed that torch's DataLoader draws after manual_seed(seed)."""
+    """Returns the base seed that torch's DataLoader draws after manual_seed(seed)."""
 
 # ---- the trainer's side ----
 
 class Sampler:
-    """A feedlane_sampler; the functions above make it. One thread at a time."""
+    """A feedlane_sampler, made by the functions above. Use it from one thread at a time."""
 
     def restart(self, epoch: int, /) -> None:
-        """From the first index of this epoch on. SampleError: what the callbacks raised."""
+        """Starts this epoch from its first index. Raises SampleError if a callback raised."""
     def next(self, cap: int, /) -> list[int] | None:
-        """Up to `cap` indices, one batch of a batch sampler; None at the end. SampleError: what the callbacks raised."""
+        """Returns up to `cap` indices; of a batch sampler, one batch. None: the epoch has ended. Raises SampleError if a
+        callback raised."""
     def length(self) -> int:
-        """Indices, or batches, of an epoch; -1: unknown."""
+        """Returns the number of indices, or batches, in an epoch; -1: unknown."""
 
 class Pool:
-    """A feedlane_pool: memory registered with a device. It lasts as long as loaders, batches and streams use it."""
+    """A feedlane_pool: memory registered with a device. It exists as long as loaders, batches and streams use it."""
 
     def __new__(cls, backend: str | None, custom: int, config: dict[str, int], /) -> Pool:
-        """custom: the address of a feedlane_backend, or 0; config: fields of feedlane_pool_config. Unsupported: there is no
-        driver, or no such backend. DeviceError, LimitError, OutOfMemory."""
+        """custom: the address of a feedlane_backend, or 0. config: fields of feedlane_pool_config. Raises Unsupported if there
+        is no driver or no such backend, and DeviceError, LimitError or OutOfMemory."""
     def stats(self) -> PoolStats:
-        """Its counters."""
+        """Returns its counters."""
     @staticmethod
     def end_unused() -> int:
-        """Ends the pools without an object that nothing uses any more. The number of those that are left."""
+        """Ends the pools that have no Python object and are not in use. Returns the number of pools without an object that are
+        left."""
 
 class Loader:
-    """A feedlane_loader. One thread at a time, except close. Any call after close is a StateError, and in a process that was
-    forked from the loader's a Forked."""
+    """A feedlane_loader. Use it from one thread at a time, except for `close`. Calls after `close` raise StateError. Calls in a
+    forked child raise Forked."""
 
     def __new__(cls, config: dict[str, Any], fields: tuple[tuple[bytes, DType, tuple[int, ...]], ...] | None = None,
                 data: _Dataset | None = None, sampler: Sampler | None = None, pool: Pool | None = None,
                 worker_config: bytes | None = None, argv: list[bytes] | None = None, state: bytes | None = None,
                 name: str | None = None, share_path: bytes | None = None,
                 worker_cpus: str | None = None, memory_nodes: str | None = None) -> Loader:
-        """config: fields of feedlane_loader_config. fields: name, element type and shape of the tensors. data: instead of
-        workers. worker_config: what each worker is told. argv: the command that starts one. state: where the epoch goes on.
-        name: what monitors show. share_path: where consumers may join. worker_cpus: processors of the workers. memory_nodes: of the slots.
-        ArgumentError, LimitError, OutOfMemory, SystemCallError; CorruptError, AbiError: of the state."""
+        """config: fields of feedlane_loader_config. fields: name, element type and shape of each tensor. data: makes the
+        batches if there are no workers. worker_config: bytes passed to each worker. argv: the command that starts a worker.
+        state: the state to resume from. name: shown by monitors. share_path: the socket at which consumers may join.
+        worker_cpus: processors of the workers. memory_nodes: memory nodes of the slots. Raises ArgumentError, LimitError,
+        OutOfMemory or SystemCallError, and CorruptError or AbiError if `state` cannot be read."""
     @property
     def is_closed(self) -> bool:
-        """Whether close was called."""
+        """Whether `close` was called."""
     @property
     def turn(self) -> int:
-        """The number of epochs that were begun."""
+        """The number of epochs begun."""
     def close(self) -> None:
-        """Ends the calls of other threads, then the workers, and waits for them. Busy: in a callback of this loader."""
+        """Ends calls of other threads, then the workers, and waits for both. Raises Busy in a callback of this loader."""
     def begin(self, epoch: int, /) -> None:
-        """Begins an epoch; the one before is over."""
+        """Begins an epoch and ends the previous one."""
     def stop(self) -> None:
         """Ends the epoch and all workers, and waits for them."""
     def length(self) -> int:
-        """Batches in an epoch; -1: unknown."""
+        """Returns the number of batches in an epoch; -1: unknown."""
     def state(self, batch: Batch | None = None) -> bytes:
-        """The position after the newest batch. Unsupported: the sampler has no state."""
+        """Returns the position after `batch`, a batch that is held; None: after the newest batch. Raises Unsupported if the
+        sampler has no state."""
     def open_worker(self) -> tuple[int, int] | None:
-        """The number of a worker that is missing, and a descriptor for it, which the caller closes. None: none is missing."""
+        """Returns the number of a missing worker and a descriptor for it, which the caller closes. None: no worker is missing."""
     def open_consumer(self, id: int, lag: int, evict_after_ns: int, /) -> tuple[int, int]:
-        """A place's number and a descriptor for it, which the caller closes, by the fields of feedlane_consumer_config."""
+        """Returns a place's number and a descriptor for it, which the caller closes. The arguments are the fields of
+        feedlane_consumer_config."""
     def serve(self, timeout_ns: int, /) -> int:
-        """The feeder's loop, without the GIL: END or TIMEOUT. Raises what feedlane_loader_serve says, and what a callback left."""
+        """The feeder's loop, without the GIL. Returns END or TIMEOUT. Raises the errors of feedlane_loader_serve, and
+        exceptions of callbacks."""
     def attend(self, timeout_ns: int, /) -> int:
-        """Waits without the GIL until something may have happened, at most so long, and handles it by feedlane_loader_poll: its status."""
+        """Waits, without the GIL and for at most `timeout_ns`, until something may have happened. Handles it with
+        feedlane_loader_poll and returns that function's status."""
     def consumer(self, nth: int, /) -> ConsumerCounters | None:
-        """A consumer, as its feeder sees it; None: there are fewer."""
+        """Returns the counters of consumer `nth`, as its feeder sees it; None: there are fewer consumers."""
     def next_epoch(self) -> int:
-        """The smallest epoch that this consumer may begin. StateError: it is none."""
+        """Returns the smallest epoch that this consumer may begin. Raises StateError if this is not a consumer."""
     @staticmethod
     def join(descriptor: int, timeout_ns: int, /) -> Loader:
-        """A consumer's. The descriptor belongs to the library from here on. Waits without the GIL."""
+        """Joins a feeder and returns the consumer's loader. Takes ownership of the descriptor in every case. Waits without the
+        GIL."""
     @staticmethod
     def join_path(path: bytes, id: int, lag: int, evict_after_ns: int, timeout_ns: int, /) -> Loader:
-        """The same by a feeder's path, and the fields of feedlane_consumer_config."""
+        """Joins a feeder at its path. `id`, `lag` and `evict_after_ns` are the fields of feedlane_consumer_config."""
     def stats(self) -> Stats:
-        """The loader's counters."""
+        """Returns the loader's counters."""
     def worker_stats(self, worker: int, /) -> WorkerStats | None:
-        """A worker's counters; None: there are fewer workers."""
+        """Returns a worker's counters; None: there are fewer workers."""
     def event(self) -> tuple[int, str, int, int, int] | None:
-        """The next event: (kind, text, worker, batch, sample), -1 for "none". None: there is no more."""
+        """Returns the next event as (kind, text, worker, batch, sample); -1 means "none". None: there are no more events."""
     def info(self) -> LoaderInfo:
-        """What it is, and where its epoch stands."""
+        """Returns facts about the loader, and its position in the epoch."""
     def timings(self, worker: int, /) -> Timings | None:
-        """Of batches that this worker made, or -1: of all. None: there are fewer workers."""
+        """Returns the timings of the batches that this worker made or, with -1, of all batches. None: there are fewer workers."""
     def diagnose(self) -> Diagnosis:
-        """What bounded the present epoch, or the newest one."""
+        """Returns the bottleneck of the current or newest epoch."""
     def report(self) -> str:
-        """The same for people, with figures."""
+        """Returns a report for people about the current or newest epoch."""
     def trace(self, from_: int, /) -> bytes:
-        """The records of the trace from this sequence number on, for read_trace. StateError: there is no trace."""
+        """Returns the records of the trace from this sequence number on, for `read_trace`. Raises StateError if no trace is
+        kept."""
     @staticmethod
     def read_trace(records: bytes, /) -> list[BatchRecord]:
-        """The records in what `trace` returned."""
+        """Decodes the records that `trace` returned."""
     @staticmethod
     def read_state(state: bytes, /) -> StateInfo:
-        """What a saved state says of itself. CorruptError, AbiError: it is none that this library reads."""
+        """Returns the facts recorded in a saved state. Raises CorruptError or AbiError if this library cannot read it."""
     @staticmethod
     def config_layout() -> dict[str, tuple[int, int]]:
-        """By field of `config`: its offset and its size in feedlane_loader_config, in bytes."""
+        """Returns, for each field allowed in `config`, its offset and size in feedlane_loader_config, in bytes."""
 
 class Cursor(Iterator[Any]):
     """Iterates over the batches of the epoch that the loader has begun."""
 
     def __new__(cls, loader: Loader, epoch: _Epoch, read: Callable[[bytes, int], Plan],
                 from_dlpack: Callable[[Any], Any] | None, timeout_ns: int, held: int, is_whole: bool, /) -> Cursor:
-        """read: metadata and the number of tensors to the plan. from_dlpack: None: arrays are numpy's. timeout_ns: for a batch,
-        or FOREVER. held: what comes while so many batches are held is copied; 0: never. is_whole: batches are yielded as Batch
-        objects."""
+        """read: makes a plan of a batch's metadata and number of tensors. from_dlpack: None: arrays are numpy's. timeout_ns:
+        the limit for a batch, or FOREVER. held: while this many batches are held, further ones are copied; 0: never. is_whole:
+        yields Batch objects."""
     def __iter__(self) -> Cursor: ...
     def __next__(self) -> Any:
-        """The next batch. Waits for it without the GIL. What is raised, `epoch` decides."""
+        """Returns the next batch. Waits for it without the GIL. `epoch` decides what is raised."""
     def __len__(self) -> int:
-        """The length of `epoch`. TypeError: it doesn't know."""
+        """Returns the length of `epoch`. Raises TypeError if it is unknown."""
 
 class IndexQueue:
-    """Batches of indices that are pushed ahead of what the library draws."""
+    """Batches of indices that Python code pushes before the library draws them."""
 
     def __new__(cls) -> IndexQueue: ...
     def push(self, indices: Iterable[Any], /) -> None:
-        """The next batch. TypeError: an index is no integer. OverflowError: it is beyond 64 bits."""
+        """Adds a batch. Raises TypeError if an index is not an integer, and OverflowError if an index exceeds 64 bits."""
     def end(self) -> None:
-        """No batch follows in this epoch."""
+        """No further batch follows in this epoch."""
     def restart(self) -> None:
         """Empties the queue, before the library begins an epoch."""
     def sampler(self, rows: int, /) -> Sampler:
-        """Of the batches of this queue, at most `rows` indices each; 0: of single indices."""
+        """Returns a sampler of the batches in this queue, of at most `rows` indices each; 0: of single indices."""
 
 class Batch:
-    """A batch that the trainer holds; a Cursor makes it."""
+    """A batch that the trainer holds, made by a Cursor."""
 
     @property
     def epoch(self) -> int:
@@ -349,7 +365,7 @@ class Batch:
         """Its number in the epoch, from 0."""
     @property
     def worker(self) -> int:
-        """The number of the worker that made it; -1: the trainer itself."""
+        """The number of the worker that made it; -1: the trainer made it."""
     @property
     def attempt(self) -> int:
         """The number of the attempt that made it, from 0."""
@@ -358,67 +374,69 @@ class Batch:
         """The number of its rows."""
     @property
     def missed(self) -> int:
-        """The number of batches just before it that the feeder took back: of a consumer with lag="observe"."""
+        """The number of batches just before it that the feeder took back from a consumer with lag="observe"."""
     @property
     def is_read_only(self) -> bool:
-        """Whether its memory can't be written: a consumer's."""
+        """Whether its memory is read-only, as in a consumer."""
     @property
     def tensor_count(self) -> int:
         """The number of its tensors."""
     @property
     def _stamps(self) -> tuple[int, int, int, int, int, int]:
-        """What batch.Stamps consists of."""
+        """The fields of batch.Stamps."""
     @property
     def is_held(self) -> bool:
         """False: it was released."""
     @property
     def indices(self) -> list[int] | None:
-        """The data set's index of each row; None: of an iterable data set. StaleBatch."""
+        """The data set's index of each row; None: the data set is iterable. Raises StaleBatch if it was released."""
     @property
     def skipped(self) -> list[int]:
-        """The data set's indices of the samples that were left out of it. StaleBatch."""
+        """The data set's indices of the samples that were left out. Raises StaleBatch if it was released."""
     def _check_held(self) -> None:
-        """StaleBatch: it was released. Forked: it is the parent process's."""
+        """Raises StaleBatch if it was released, and Forked if it belongs to the parent process."""
     def _metadata(self, most: int, /) -> bytes:
-        """A copy of at most so many bytes of the metadata."""
+        """Returns a copy of at most `most` bytes of the metadata."""
     def _tensor(self, number: int, /) -> tuple[str, DType, tuple[int, ...], int, int, int]:
-        """(name, element type, shape, bytes, offset in the slot, address). IndexError: there is no such tensor."""
+        """Returns (name, element type, shape, bytes, offset in the slot, address). Raises IndexError if there is no such
+        tensor."""
     def _array(self, number: int, /) -> npt.NDArray[Any] | None:
-        """A numpy array over the tensor, which holds a reference of the batch; None: numpy has no such element type."""
+        """Returns a numpy array that views the tensor and holds a reference to the batch; None: numpy has no such element type."""
     def _capsule(self, number: int, is_versioned: bool, /) -> Any:
-        """A capsule of DLPack's over the tensor, which holds a reference of the batch."""
+        """Returns a DLPack capsule that views the tensor and holds a reference to the batch."""
     def _record_stream(self, address: int, /) -> None:
-        """What is enqueued on this stream may read the memory. StateError: the loader has no pool. LimitError: more than
-        four streams."""
+        """Keeps the memory for the work enqueued on this stream. Raises StateError if the loader has no pool, and LimitError
+        beyond four streams."""
     def _release(self) -> None:
-        """Gives up the object's reference. StaleBatch: it was released before."""
+        """Releases the object's reference. Raises StaleBatch if it was already released."""
 
 class View:
-    """The memory of a tensor, as the owner of an array. It holds a reference of its batch."""
+    """The memory of a tensor, as the owner of an array. It holds a reference to its batch."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 # ---- the worker's side ----
 
 class Worker:
-    """A feedlane_worker: the trainer's peer in a worker process."""
+    """A feedlane_worker: the worker's side of a loader, in a worker process."""
 
     def __new__(cls, descriptor: int, /) -> Worker:
-        """Attaches to the trainer. The descriptor belongs to the library from here on. PeerDead, AbiError, CorruptError."""
+        """Attaches to the trainer. Takes ownership of the descriptor. Raises PeerDead, AbiError or CorruptError."""
     @staticmethod
     def descriptor() -> int:
-        """The descriptor that the trainer has left in this process; -1: none has started it."""
+        """Returns the descriptor that the trainer passed to this process; -1: no trainer has started it."""
     def info(self) -> WorkerSetup:
-        """What the trainer says of this worker."""
+        """Returns the worker's identity and configuration."""
     def ready(self, status: int, text: bytes, /) -> None:
-        """The data set is open (OK), or couldn't be opened because of `text`."""
+        """Reports that the data set is open (OK), or could not be opened because of `text`."""
     def run(self, glue: _Glue, /) -> None:
-        """Makes batches until the trainer wants no more. KeyboardInterrupt and SystemExit of the data set end it."""
+        """Makes batches until the trainer no longer needs this worker. A KeyboardInterrupt or SystemExit of the data set ends
+        it."""
     def detach(self) -> None:
-        """Leaves the trainer. A second time it does nothing."""
+        """Detaches from the trainer. A second call has no effect."""
 
 class Task:
-    """A batch to be made, in a worker or without one. Any use after it is over is a StateError."""
+    """A batch to make, in a worker or inline. Any use after its end raises StateError."""
 
     @property
     def epoch(self) -> int:
@@ -431,45 +449,46 @@ class Task:
         """How often the batch was sent out before."""
     @property
     def count(self) -> int:
-        """The number of rows that are wanted."""
+        """The number of rows wanted."""
     @property
     def first(self) -> int:
-        """1: the shard of an iterable data set begins; else 0."""
+        """1: the shard of an iterable data set begins; otherwise 0."""
     @property
     def delivered(self) -> int:
-        """The number of samples of the shard that were delivered before."""
+        """The number of the shard's samples that were already delivered."""
     @property
     def indices(self) -> list[int]:
-        """The data set's index of each row. Of an iterable data set it is None, and nobody asks."""
+        """The data set's index of each row. For an iterable data set it is None, and is not used."""
     @property
     def seeds(self) -> list[int]:
-        """A seed of 64 bits for each row."""
+        """A 64-bit seed for each row."""
     def tensor(self, number: int, name: bytes, dtype: DType, shape: tuple[int, ...], /) -> memoryview:
-        """The bytes of a tensor in the slot, to be written; valid as long as the task. LimitError: the slot is too small;
-        `needed` is the slot_bytes that it takes."""
+        """Returns a tensor's bytes in the slot, to be written. They are valid as long as the task. Raises LimitError if the
+        slot is too small; `needed` is then the slot_bytes required."""
     def metadata(self, blob: bytes, /) -> None:
-        """Attaches these bytes to the batch; the last call counts. LimitError, as above."""
+        """Attaches these bytes to the batch; the last call replaces earlier ones. Raises LimitError as `tensor` does."""
     def record(self, position: int, outcome: int, retries: int, other: int, text: bytes, /) -> None:
-        """What became of the sample of row `position`, which has failed: SAMPLE_RETRIED, SAMPLE_SUBSTITUTED by index `other`, or
-        SAMPLE_SKIPPED."""
+        """Records the outcome of the failed sample at `position` among the task's indices: SAMPLE_RETRIED, SAMPLE_SUBSTITUTED
+        by index `other`, or SAMPLE_SKIPPED."""
     def is_wanted(self) -> bool:
-        """False: the batch will be dropped. Counts as progress before the task's deadline."""
+        """Returns False if the batch will be dropped. The call counts as progress for the task's deadline."""
     def commit(self, rows: int, /) -> bool:
-        """Delivers the batch. Whether it was still wanted. ArgumentError: not what was declared; the task goes on."""
+        """Delivers the batch. Returns whether it was still wanted. Raises ArgumentError if the batch differs from the
+        declaration; the task is then still open."""
     def fail(self, position: int, text: bytes, traceback: bytes, /) -> bool:
-        """The batch can't be made. position: of the row that has failed; -1: none. Whether it was still wanted."""
+        """Fails the batch. position: the row that failed; -1: none. Returns whether the batch was still wanted."""
     def exhausted(self) -> bool:
-        """The shard has no more samples. Whether the batch was still wanted."""
+        """Reports that the shard has no more samples. Returns whether the batch was still wanted."""
 
 class Rows:
-    """Makes the batches of a BatchDataset by its `fetch`."""
+    """Makes the batches of a BatchDataset with its `fetch`."""
 
     def __new__(cls, fields: list[tuple[str, bytes, DType, np.dtype[Any], tuple[int, ...]]], metadata: bytes, /) -> Rows:
-        """fields: the name, the same for the library, DLPack's element type, numpy's, and the shape without the rows. metadata: of
-        each batch."""
+        """fields: for each field its name, its name as bytes, DLPack's element type, numpy's element type, and the shape
+        without the rows. metadata: attached to each batch."""
 
 class Leaf:
-    """A tensor that is to be written into a slot, and where its rows come from; `Worker.run` makes it."""
+    """A tensor to write into a slot, and the memory that its rows come from; made by `Worker.run`."""
 
     @property
     def dtype(self) -> DType:
@@ -478,4 +497,4 @@ class Leaf:
     def shape(self) -> tuple[int, ...]:
         """Its shape, in elements."""
     def fill(self, memory: ReadableBuffer, /) -> None:
-        """Writes it there. ValueError: the memory hasn't exactly its bytes."""
+        """Writes the tensor to `memory`. Raises ValueError if the size of `memory` differs."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds and loads the compiled module, feedlane._core: of this package where it was installed; in a tree, of the build folder."""
+"""Finds and loads the compiled module, feedlane._core: in an installed package from its folder, in a source tree from the build
+folder."""
 from __future__ import annotations
 
 import importlib.machinery
@@ -13,8 +14,8 @@ _FILE = "_core.abi3.so"
 
 
 def _paths() -> Iterator[str]:
-    """Where the module may be. $FEEDLANE_LIBRARY names the libfeedlane.so.1 of a build folder, which has the module for it
-    too."""
+    """Yields the paths where the module may be. $FEEDLANE_LIBRARY names the libfeedlane.so.1 of a build folder, which also
+    contains the matching module."""
     named = os.environ.get("FEEDLANE_LIBRARY")
     if named:
         yield os.path.join(os.path.dirname(os.path.abspath(named)), "python", _FILE)
@@ -23,7 +24,8 @@ def _paths() -> Iterator[str]:
 
 
 def load() -> None:
-    """Imports the module under the name feedlane._core. ImportError: there is none, or it doesn't fit to libfeedlane."""
+    """Imports the module under the name feedlane._core. Raises ImportError if it is missing, or if its binary interface differs
+    from libfeedlane's."""
     if "feedlane._core" in sys.modules:
         return
     tried = list(_paths())

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class AsyncDataset:
-    """A map-style data set that reads samples by `async def fetch(index)`. Each worker keeps up to `reads_in_flight` reads going: of
-    the batch in hand and of those behind it, so that Loader(prefetch_factor=) batches must hold more samples than that. A subclass
-    has `fetch` and `__len__`.
+    """A map-style data set that reads samples with `async def fetch(index)`. Each worker keeps up to `reads_in_flight` reads in
+    flight: of its current batch and of the batches queued behind it. So the loader's `prefetch_factor` batches must hold more
+    samples than `reads_in_flight`. A subclass defines `fetch` and `__len__`.
 
-    The coroutines run in an event loop of their own, in a thread of the worker that starts with the first sample. What `fetch`
-    raises fails its sample alone, when that is asked for; the loader's retries and substitutes read anew. Reads of batches that
-    never come, because the trainer gave them to another worker or ended their epoch, are cancelled when the next batch is begun.
-    When the worker ends all reads are cancelled, then `close` is awaited.
+    The coroutines run in their own event loop, in a thread of the worker that starts with the first sample. An exception of
+    `fetch` fails only its own sample, when the loader requests that sample. Retries and substitutes start new reads. When a
+    worker begins its next batch, it cancels the reads of batches that the trainer gave to another worker or whose epoch was
+    ended. When the worker ends, it cancels all reads and then awaits `close`.
 
     Random augmentation belongs in `__getitem__`, where sample_seed() is known: `augment(super().__getitem__(index))`.
     """
@@ -25,14 +25,14 @@ class AsyncDataset:
     _reads: Reads | None = None
 
     async def fetch(self, index: int) -> Any:
-        """The sample of this index."""
+        """Returns the sample with this index."""
         raise NotImplementedError
 
     async def open(self) -> None:
-        """Before the first `fetch`, in each process: connections belong here. What it raises fails each sample."""
+        """Awaited before the first `fetch` in each process, for example to open connections. An exception fails each sample."""
 
     async def close(self) -> None:
-        """After the last `fetch`, if `open` has returned. Not in a worker that is killed."""
+        """Awaited after the last `fetch`, if `open` has returned, but not in a worker that is killed."""
 
     def __getitem__(self, index: int) -> Any:
         from .reads import Reads
@@ -42,8 +42,8 @@ class AsyncDataset:
         return reads.sample(index)
 
     def stop_reads(self) -> None:
-        """Cancels all reads, awaits `close` and ends the thread. Workers call it at their end; call it in a process that has asked
-        for samples by itself. A later sample starts anew."""
+        """Cancels all reads, awaits `close` and ends the thread. Workers call it when they end. Call it yourself in a process
+        that has read samples without a loader. Reading another sample starts again."""
         reads, self._reads = self._reads, None
         if reads is not None and reads.is_mine():
             reads.stop()

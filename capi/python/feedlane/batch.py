@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch in the trainer's hands, and its tensors where they lie in shared memory."""
+"""A batch that the trainer holds, and its tensors in shared memory."""
 from __future__ import annotations
 
 import warnings
@@ -21,8 +21,8 @@ _CPU = (1, 0)  # kDLCPU, device 0
 
 
 class BatchTensor:
-    """One tensor of a batch. Made to be handed to np.from_dlpack or torch.from_dlpack, which copy nothing: what they
-    return keeps the batch's memory, whatever becomes of this object, of the batch and of the loader.
+    """One tensor of a batch. np.from_dlpack and torch.from_dlpack accept it and copy nothing. Their results keep the batch's
+    memory valid, even after this object, the batch and the loader have ended.
 
     shape (in elements), dtype ("float32"), nbytes, offset (bytes from the start of the batch's slot)."""
 
@@ -34,15 +34,15 @@ class BatchTensor:
 
     @property
     def name(self) -> str:
-        """The field's. Without declared fields the keys and positions that lead to it in the batch, joined by dots; its number, if
-        there are none."""
+        """The field's name. Without declared fields: the keys and positions that lead to the tensor in the batch, joined by
+        dots, or its number if there are none."""
         if self._name == str(self._index):
             return self._batch._names().get(self._index) or self._name
         return self._name
 
     @property
     def address(self) -> int:
-        """The address of its first byte in this process. StaleBatch: the batch was released."""
+        """The address of its first byte in this process. Raises StaleBatch if the batch was released."""
         return self._batch._tensor(self._index)[-1]
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -62,8 +62,8 @@ class BatchTensor:
         return self._batch._capsule(self._index, is_versioned)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """A numpy array over its memory, of its shape and dtype; a consumer's isn't writeable. TypeError: numpy has no such dtype.
-        StaleBatch: the batch was released."""
+        """Returns a numpy array that views its memory, with its shape and dtype. A consumer's array is not writeable. Raises
+        TypeError if numpy has no such dtype, and StaleBatch if the batch was released."""
         array = self._batch._array(self._index)
         if array is None and dtypes.find_beyond_numpy(self.dtype):
             array = self._batch._array(self._index)
@@ -72,7 +72,7 @@ class BatchTensor:
         return array
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """For np.asarray: the array of numpy(), which keeps the batch's memory."""
+        """For np.asarray: the array of numpy(), which keeps the batch's memory valid."""
         array = self.numpy()
         if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
             raise ValueError(f"{self.dtype} can't become {np.dtype(dtype)} without a copy")
@@ -80,27 +80,27 @@ class BatchTensor:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """As numpy's arrays have it. Its data is an object that keeps the batch's memory."""
+        """As in numpy's arrays. Its data is an object that keeps the batch's memory valid."""
         array = self.numpy()
-        if array.dtype.kind == "V":  # a type of ml_dtypes, which the interface cannot name: numpy asks __array__ next
+        if array.dtype.kind == "V":  # a type of ml_dtypes, which the interface cannot name; numpy then calls __array__
             raise AttributeError(f"no __array_interface__ of {self.dtype}")
         described = array.__array_interface__
         return {"version": 3, "shape": array.shape, "typestr": described["typestr"], "descr": described["descr"],
                 "data": array.reshape(-1).view(np.uint8) if array.size else b""}
 
     def torch(self) -> Tensor:
-        """A torch tensor over its memory, of its shape and dtype. ImportError: there is no torch. StaleBatch: the batch was
-        released. A consumer's memory is read-only, which torch doesn't know: a ReadOnlyWarning says so."""
+        """Returns a torch tensor that views its memory, with its shape and dtype. Raises ImportError if torch is missing, and
+        StaleBatch if the batch was released. Torch does not support read-only memory, so a consumer gets a ReadOnlyWarning."""
         if self._batch.is_read_only:
             warn_of_torch(stacklevel=3)
         return self.as_torch()
 
     def as_torch(self) -> Tensor:
-        """The same without the warning, for those who know."""
+        """As torch(), without the warning."""
         import torch
         from torch.utils import dlpack
         if self.dtype == "bool" and not self._batch.is_read_only:
-            return torch.from_numpy(self.numpy())  # by DLPack torch takes none before 2.2
+            return torch.from_numpy(self.numpy())  # torch before 2.2 does not accept bool through DLPack
         tensor: Tensor = dlpack.from_dlpack(self._batch._capsule(self._index, False))
         return tensor
 
@@ -109,15 +109,15 @@ class BatchTensor:
 
 
 def warn_of_torch(stacklevel: int) -> None:
-    """That torch tensors over a consumer's memory must not be written."""
+    """Warns that torch tensors over a consumer's memory must not be written."""
     warnings.warn("torch tensors of a shared loader are in read-only memory, which torch doesn't know: an operation in place ends the "
                   "process with SIGSEGV. clone() them before, or copy them to a device", errors.ReadOnlyWarning,
                   stacklevel=stacklevel + 1)
 
 
 class Stamps(NamedTuple):
-    """When the steps of a batch happened, in nanoseconds of CLOCK_MONOTONIC (time.monotonic_ns()); each is at least the one before
-    it. exposed_ns, a duration, is for how long `next` waited for the batch; 0: it was there."""
+    """Times of a batch's steps, in nanoseconds of CLOCK_MONOTONIC (time.monotonic_ns()); none is earlier than the one before
+    it. exposed_ns is a duration: how long `next` waited for the batch; 0: it was ready."""
 
     dispatched_ns: int
     begun_ns: int
@@ -128,49 +128,50 @@ class Stamps(NamedTuple):
 
 
 class Batch(_core.Batch):
-    """Holds one reference of the batch: until release(), the end of a `with`, or its own end. `data` is what the data set
-    made, with numpy arrays or torch tensors that hold references of their own."""
+    """Holds a reference to the batch until release(), the end of a `with` block, or the end of this object. `data` is the data
+    set's result, with numpy arrays or torch tensors that hold their own references."""
 
     _convert: Callable[[BatchTensor, int], Any]
     _allow_pickle: bool = False
     _data: tuple[Any] | None = None
 
     def adopt(self, convert: Callable[[BatchTensor, int], Any], allow_pickle: bool) -> Self:
-        """Itself. convert: makes an array or a tensor of a BatchTensor and its owner, see tree.py."""
+        """Sets how tensors are converted, and returns this object. convert: makes an array or tensor of a BatchTensor and its
+        owner, see tree.py."""
         self._convert, self._allow_pickle = convert, allow_pickle
         return self
 
     @property
     def stamps(self) -> Stamps:
-        """When it was sent to its worker, begun, committed, read by the trainer and yielded. Valid after release() too."""
+        """When it was sent to its worker, begun, committed, read by the trainer, and yielded. Also valid after release()."""
         return Stamps(*self._stamps)
 
     @property
     def tensors(self) -> list[BatchTensor]:
-        """Its tensors, in the order of the data set's leaves. StaleBatch: it was released."""
+        """Its tensors, in the order of the data set's leaves. Raises StaleBatch if it was released."""
         return [BatchTensor(self, i) for i in range(self.tensor_count)]
 
     @property
     def data(self) -> Any:
-        """What the data set made. StaleBatch: it was released. CorruptError: what its worker wrote doesn't hold together."""
+        """The data set's result. Raises StaleBatch if it was released, and CorruptError if the worker wrote inconsistent data."""
         self._check_held()
         if self._data is None:
             self._data = (self._read(),)
         return self._data[0]
 
     def _plan(self) -> Plan:
-        """Any worker may have written there: it is copied once, and checked before it is used."""
+        """Reads the plan. Any worker may write this memory, so it is copied once, and checked before it is used."""
         return tree.load(self._metadata(tree.MAX_BYTES + 1), self.tensor_count, self._allow_pickle)
 
     def _names(self) -> dict[int, str]:
-        """What tree.names says of its plan. {}: it has none that holds together."""
+        """Returns tree.names of its plan, or {} if the plan is malformed."""
         try:
             return tree.names(self._plan())
         except values.Malformed:
             return {}
 
     def _fields(self) -> Any:
-        """The tensors of a worker that says nothing else, by name."""
+        """For a worker that writes no plan: returns the tensors by name, or as a list if a name occurs twice."""
         tensors = self.tensors
         by_name = {tensor._name: self._convert(tensor, tree.ANY) for tensor in tensors}
         return by_name if len(by_name) == len(tensors) else [self._convert(tensor, tree.ANY) for tensor in tensors]
@@ -181,20 +182,20 @@ class Batch(_core.Batch):
             if plan[0] == tree.FIELDS:
                 return self._fields()
             return tree.build(plan, lambda leaf, owner: self._convert(BatchTensor(self, leaf), owner))
-        except (values.Malformed, ImportError) as reason:  # the latter of a tensor of torch's, where there is no torch
+        except (values.Malformed, ImportError) as reason:  # ImportError: a torch tensor, but torch is missing
             raise errors.make(_core.E_CORRUPT, f"what the worker wrote of the batch's structure: {reason}", worker=self.worker,
                               attempt=self.attempt, epoch=self.epoch, batch=self.number) from reason
 
     def record_stream(self, stream: Any) -> None:
-        """For a Loader with pin_memory: copies of these arrays are enqueued on this stream (torch's, or its address), so the
-        memory isn't given back before it has done what is enqueued when the last array is gone. Up to four streams:
-        LimitError. StateError: the loader has no pin_memory. StaleBatch: it was released."""
+        """For a Loader with pin_memory: copies of these arrays are enqueued on this stream (torch's, or its address). The
+        memory is kept until the stream has completed all work that was enqueued when the last array was dropped. Raises
+        LimitError beyond four streams, StateError if the loader has no pin_memory, and StaleBatch if the batch was released."""
         self._record_stream(getattr(stream, "cuda_stream", stream))
 
     def release(self) -> None:
-        """Gives the memory back to the workers, once no array of it is left either. A second time: StaleBatch."""
+        """Returns the memory to the workers, as soon as no array of the batch is left. Raises StaleBatch if called twice."""
         self._data = None
-        self._release()  # StaleBatch even while arrays keep the token good: the library couldn't tell this reference from theirs
+        self._release()  # StaleBatch even while arrays keep the token valid: the library cannot tell references apart
 
     def __enter__(self) -> Self:
         self._check_held()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets that write whole batches in place."""
+"""Data sets that write complete batches in place."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,30 +15,32 @@ if TYPE_CHECKING:
 
 
 class BatchDataset:
-    """A map-style data set whose `fetch` writes the rows of a whole batch straight into the memory that the trainer reads, without
-    a call and an array for each sample. For Loader(fields=...), without collate_fn, retries, substitute and skip_budget. A batch is
-    a dict of the fields. A subclass has `fetch` and `__len__`.
+    """A map-style data set whose `fetch` writes all rows of a batch directly into the memory that the trainer reads, without
+    one call and one array per sample. It needs Loader(fields=...) and excludes collate_fn, retries, substitute and skip_budget.
+    A batch is a dict of the fields. A subclass defines `fetch` and `__len__`.
 
-    numpy's functions write in place by their argument `out`:
+    numpy's functions write in place with their argument `out`:
 
         def fetch(self, indices, seeds, out):
             np.take(self.tokens, indices, axis=0, out=out["tokens"], mode="clip")
     """
 
     def fetch(self, indices: npt.NDArray[np.int64], seeds: npt.NDArray[np.uint64], out: dict[str, npt.NDArray[Any]]) -> None:
-        """Writes row r of each array of `out`, of shape (rows, *shape of the field), for sample indices[r]. `seeds`: of each row,
-        what sample_seed() is elsewhere: the same in any worker, after a crash and a resume too. `indices` and `seeds` can't be
-        written. All arrays are the loader's again when this returns: one that is kept fails the batch. So does what it raises, whose
-        traceback has no local variables then. What an array is a view of (its `base`) is the loader's, to be left alone."""
+        """Writes row r of each array in `out`, of shape (rows, *shape of the field), for sample indices[r]. `seeds` has one
+        seed per row, the one that sample_seed() returns in other data sets: it is the same in any worker, and after a crash or
+        a resume. `indices` and `seeds` are read-only.
+
+        When `fetch` returns, all arrays belong to the loader again. Keeping an array fails the batch. An exception fails the
+        batch too, and its traceback then has no local variables. Do not use the `base` of an array: it belongs to the loader."""
         raise NotImplementedError
 
     def __getitem__(self, index: int) -> NoReturn:
-        """TypeError: there are only batches."""
+        """Raises TypeError, because there are only batches."""
         raise TypeError("a BatchDataset makes whole batches: it is for Loader(fields=...)")
 
 
 def check(dataset: object, *, fields: bool, batched: bool, iterable: bool, collate_fn: bool, policy: bool) -> None:
-    """ValueError: a Loader's arguments that don't go with a BatchDataset."""
+    """Raises ValueError if a Loader's arguments are not allowed with a BatchDataset."""
     if not isinstance(dataset, BatchDataset):
         return
     if iterable:
@@ -54,7 +56,7 @@ def check(dataset: object, *, fields: bool, batched: bool, iterable: bool, colla
 
 
 def rows_of(job: Job) -> _core.Rows | None:
-    """What makes the batches of a BatchDataset; None: of another data set."""
+    """Returns the object that makes a BatchDataset's batches; None: the data set is of another kind."""
     if not isinstance(job.dataset, BatchDataset) or not job.fields:
         return None
     fields, sample = [], {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that multiprocessing has started, watched and signalled by its pidfd alone. So it does not matter whether this process
-ignores SIGCHLD or reaps all its children, and no other process that has got the same pid is signalled."""
+"""A process started by multiprocessing, watched and signalled only through its pidfd. So this process may ignore SIGCHLD or
+reap all its children, and a signal never reaches another process that got the same pid."""
 from __future__ import annotations
 
 import fcntl
@@ -11,17 +11,17 @@ import signal
 import weakref
 from typing import Any
 
-_STATUS_S = 5          # for a fork server to report the exit status of a process that has ended
-_UNKNOWN_STATUS = 255  # as multiprocessing has it for a fork server that is gone
+_STATUS_S = 5          # for a fork server to report the exit status of an ended process
+_UNKNOWN_STATUS = 255  # as multiprocessing reports it if the fork server has ended
 
 
 class Child:
     """Owns the pidfd of `process`, a multiprocessing Process that was started."""
 
-    code: int | None = None  # how it ended, as Process.exitcode has it; None: it runs, or something else has reaped it
+    code: int | None = None  # how it ended, as Process.exitcode; None: it runs, or was reaped by other code
 
     def __init__(self, process: Any) -> None:
-        """OSError: no descriptor is left; the process is killed."""
+        """Raises OSError if no descriptor is free; the process is then killed."""
         self.process, self.pid, self._has_ended = process, process.pid, False
         self._popen = getattr(process, "_popen", None)
         self._fd = -1
@@ -29,7 +29,7 @@ class Child:
             self._fd = _pidfd(self.pid)
             if self._popen is not None and self._popen.method != "forkserver":
                 os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except (ProcessLookupError, ChildProcessError):  # reaped already; the latter: its pid is another process's by now
+        except (ProcessLookupError, ChildProcessError):  # already reaped; ChildProcessError: its pid belongs to another process now
             self._settle()
         except OSError:
             process.kill()
@@ -38,7 +38,7 @@ class Child:
         _children.add(self)
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended, or ends within so many seconds."""
+        """Returns whether it has ended, or ends within this many seconds."""
         if not self._has_ended:
             poll = select.poll()
             poll.register(self._fd, select.POLLIN)
@@ -47,7 +47,7 @@ class Child:
         return self._has_ended
 
     def send(self, number: int) -> None:
-        """A signal, unless it has ended."""
+        """Sends a signal, unless the process has ended."""
         if not self.wait(0):
             try:
                 signal.pidfd_send_signal(self._fd, number)
@@ -55,7 +55,7 @@ class Child:
                 pass
 
     def end(self, seconds: float) -> None:
-        """Waits for its end so many seconds, then sends SIGTERM, then SIGKILL."""
+        """Waits this many seconds for its end, then sends SIGTERM, then SIGKILL."""
         for number in signal.SIGTERM, signal.SIGKILL:
             if self.wait(seconds):
                 return
@@ -64,18 +64,19 @@ class Child:
         self.wait(seconds)
 
     def story(self) -> str:
-        """How it ended, in torch's words."""
+        """Describes how it ended, in torch's words."""
         if self.code is None:
             return ("has ended; its exit code is unknown, because something else in this process reaps its children (SIGCHLD is "
                     "ignored, or a handler or thread calls waitpid)")
         return f"is killed by signal: {_signal_name(-self.code)}" if self.code < 0 else f"exited with code {self.code}"
 
     def _settle(self) -> None:
-        """It has ended: multiprocessing is told, or it would signal the pid at the interpreter's exit, whoever has it then."""
+        """The process has ended. Records this in multiprocessing, which would otherwise signal the pid at the interpreter's
+        exit, even if the pid then belongs to another process."""
         self._has_ended, popen = True, self._popen
         if popen is None:
             return
-        if popen.method == "forkserver":  # which has the exit status, and passes it on by a pipe
+        if popen.method == "forkserver":  # the fork server has the exit status, and sends it through a pipe
             self.process.join(_STATUS_S)
         if popen.returncode is None:
             self.code = self._reap()
@@ -100,7 +101,7 @@ class Child:
             os.close(fd)
 
     def forget(self) -> None:
-        """In a forked child, whose multiprocessing would otherwise end its parent's workers at exit."""
+        """Called in a forked child, whose multiprocessing would otherwise end its parent's workers at exit."""
         self._has_ended = True
         self._close()
         getattr(multiprocessing.process, "_children", set()).discard(self.process)
@@ -110,7 +111,7 @@ class Child:
 
 
 def _pidfd(pid: int) -> int:
-    """Above the standard descriptors."""
+    """Opens a pidfd whose number is above the standard descriptors."""
     fd = os.pidfd_open(pid)
     if fd > 2:
         return fd

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From samples to a plan (see tree.py) and leaves. What comes together, and as what, is what torch's default_collate and
-default_convert do; other than there no tensor is made: each leaf knows how to write its samples into a batch's slot."""
+"""Makes plans (see tree.py) and leaves of samples. Samples are collated as by torch's default_collate and default_convert, but
+without making tensors: each leaf can write its samples into a batch's slot."""
 from __future__ import annotations
 
 import array
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from .records import DType, Plan
 
 _TEXT = (str, bytes)
-# Of the values that stand in a plan, where they may be pickled instead: bytes, in all.
+# If values may be pickled: the bytes that all values in a plan may take; further ones are pickled.
 _MAX_VALUES = 1 << 20
-_VALUE_BYTES = 8  # that a short one takes, about
+_VALUE_BYTES = 8  # approximate size of a short value
 
 
 class Leaf:
-    """A tensor to be: its type (DLPack's, or torch's name of one that DLPack doesn't have), the one that numpy stores it as, its
-    shape, and `fill(view)`, which writes it through a numpy view of its place."""
+    """A tensor to write: its element type (DLPack's, or torch's name of a type that DLPack does not have), the numpy type that
+    stores it, its shape, and `fill(view)`, which writes it through a numpy view of its place."""
 
     __slots__ = ("dtype", "stored", "shape", "fill", "place")
 
     shape: tuple[int, ...]
-    place: tuple[int, int]  # address and bytes of its one source, where that is known, for core/collate.cpp
+    place: tuple[int, int]  # address and size of its only source, if known, for core/collate.cpp
 
     def __init__(self, dtype: DType | str, stored: np.dtype[Any], shape: abc.Iterable[int],
                  fill: abc.Callable[[npt.NDArray[Any]], None]) -> None:
@@ -41,7 +41,7 @@ class Leaf:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor of torch's, which this doesn't import."""
+    """Whether it is a torch tensor. Does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -55,7 +55,8 @@ def _same(samples: abc.Sequence[Any], what: str, describe: abc.Callable[[Any], A
 
 
 def torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
-    """One tensor of the batch, of tensors that are alike; not stacked: of one. TypeError, RuntimeError: they can't be one."""
+    """Makes one tensor of the batch from equal tensors or, if not `stacked`, from a single one. Raises TypeError or
+    RuntimeError if the tensors cannot become one."""
     torch = sys.modules["torch"]
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
@@ -69,7 +70,7 @@ def torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
 
 
 def leaf_of_tensors(tensors: abc.Sequence[Any], kind: Any, shape: tuple[int, ...], stacked: bool) -> Leaf:
-    """The same of dense tensors on the CPU without gradients, of this shape, which become one of the type `kind`."""
+    """As torch_leaf, for dense CPU tensors of this shape without gradients; the leaf gets the type `kind`."""
     torch = sys.modules["torch"]
     shape = (len(tensors), *shape) if stacked else shape
     name = str(kind).removeprefix("torch.")
@@ -79,7 +80,7 @@ def leaf_of_tensors(tensors: abc.Sequence[Any], kind: Any, shape: tuple[int, ...
     else:
         try:
             dtype, stored = dtypes.of_numpy(name)
-        except TypeError:  # one that neither numpy nor DLPack has
+        except TypeError:  # a type that neither numpy nor DLPack has
             dtype, stored = name, np.dtype(f"V{dtypes.torch_itemsize(kind)}")
 
     def fill(view: npt.NDArray[Any]) -> None:
@@ -107,12 +108,12 @@ def _is_dense(tensor: Any) -> bool:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether a leaf carries all of a tensor, but for its strides."""
+    """Whether a leaf preserves the complete tensor, except for its strides."""
     return type(tensor) is sys.modules["torch"].Tensor and not tensor.requires_grad and _is_dense(tensor)
 
 
 def _of_tensor(tensor: Any, leaves: Leaves, owner: int) -> Plan:
-    """One tensor, as it is. Unusual: no leaf can carry it, and it may be pickled."""
+    """Makes the plan of one tensor, unchanged. Raises Unusual if no leaf can hold the tensor and it may be pickled."""
     if not leaves.pickles:
         return leaves.plan(torch_leaf([tensor], False), owner)
     if (not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or leaves.is_full() or
@@ -126,7 +127,8 @@ def _of_tensor(tensor: Any, leaves: Leaves, owner: int) -> Plan:
 
 
 def _stacked(tensors: abc.Sequence[Any], leaves: Leaves) -> Plan:
-    """Tensors of a batch. What subclasses come together as they say themselves."""
+    """Makes the plan of the tensors of a batch. If values may be pickled, torch's default_collate collates tensors that are not
+    plain, such as subclasses."""
     if leaves.pickles and not all(map(is_plain, tensors)):
         from torch.utils.data._utils import collate as torch_collate
         default_collate: Any = torch_collate.default_collate
@@ -135,7 +137,7 @@ def _stacked(tensors: abc.Sequence[Any], leaves: Leaves) -> Plan:
 
 
 def array_leaf(arrays: abc.Sequence[Any], stacked: bool) -> Leaf:
-    """The same of arrays."""
+    """As torch_leaf, for arrays."""
     for position, found in enumerate(arrays):
         if not isinstance(found, (np.ndarray, np.generic)):
             raise TypeError(f"the batch's sample {position} is of {type(found)}, its first one an array")
@@ -155,7 +157,7 @@ def array_leaf(arrays: abc.Sequence[Any], stacked: bool) -> Leaf:
 
 
 def _common_type(found: list[np.dtype[Any]]) -> np.dtype[Any]:
-    """As torch promotes: the widest of the highest kind, so that an integer never makes a float wider."""
+    """Promotes as torch does: to the widest type of the highest kind, so that an integer never makes a float wider."""
     kinds = "biufc"
     if any(dtype.kind not in kinds for dtype in found):
         return functools.reduce(np.promote_types, found)
@@ -179,8 +181,8 @@ def _number_leaf(numbers: Any, dtype: npt.DTypeLike) -> Leaf:
 
 
 def _mixed_leaf(numbers: abc.Sequence[Any]) -> Leaf:
-    """As torch: bool if all are, int64 for int, and a float among them makes float32. Numpy would go on to uint64, then to
-    float64 without a word."""
+    """As in torch: all bool give bool, int gives int64, and a float among them gives float32. Numpy would silently promote to
+    uint64, then to float64."""
     dtype = _common_type([_type_of(number) for number in numbers])
     try:
         return _number_leaf(numbers, dtype)
@@ -189,14 +191,15 @@ def _mixed_leaf(numbers: abc.Sequence[Any]) -> Leaf:
 
 
 class Unusual(Exception):
-    """A plan would change this value, and it may be pickled: it is pickled as it is, with what is around it."""
+    """A plan would change this value, and it may be pickled. So it is pickled unchanged, together with the value that contains
+    it."""
 
 
 class Leaves(list[Any]):
-    """Collects the leaves while a plan is made. Those that don't fit share one tensor: beyond the most tensors of a batch, or
-    of more dimensions than a tensor's, or of a type that DLPack doesn't have.
+    """Collects the leaves while a plan is made. Some leaves share one tensor: those beyond the largest number of tensors in a
+    batch, those with more dimensions than a tensor may have, and those of a type that DLPack does not have.
 
-    packs: False where the leaves are declared, as many as there are. pickles: whether values may be pickled."""
+    packs: False if the leaves are declared, so that their number is fixed. pickles: whether values may be pickled."""
 
     _pack: Pack | None
 
@@ -206,16 +209,17 @@ class Leaves(list[Any]):
         self._room = _MAX_VALUES
 
     def has_room(self, size: int) -> bool:
-        """Whether a value of `size` bytes may stand in the plan, where it may be pickled instead. Counts it."""
+        """Counts a value of `size` bytes and returns whether it may be stored in the plan. For values that could also be
+        pickled."""
         self._room -= size + _VALUE_BYTES
         return self._room >= 0
 
     def is_full(self) -> bool:
-        """Whether a further leaf would share one tensor with others."""
+        """Whether another leaf would share a tensor with others."""
         return len(self) >= _core.MAX_TENSORS - (self.packs and self._pack is None)
 
     def object(self, value: Any) -> Plan:
-        """Collects a value that is pickled. Its plan. What pickle raises."""
+        """Collects a value that is pickled, and returns its plan. Raises pickle's errors."""
         if not self.packs:  # all leaves are declared
             return (tree.VALUE, value)
         made = objects.Object(value)
@@ -224,12 +228,12 @@ class Leaves(list[Any]):
         return (tree.OBJECT, number, offset, made.start, made.bytes)
 
     def forget(self) -> None:
-        """What was collected of a value that is pickled instead."""
+        """Discards all leaves, because the value is pickled instead."""
         self.clear()
         self._pack = None
 
     def _packed(self, leaf: Leaf) -> tuple[int, int]:
-        """The number of the shared tensor, and where the leaf lies in it."""
+        """Returns the number of the shared tensor and the leaf's offset in it."""
         if self._pack is None:
             self._pack = Pack()
             self.append(self._pack)
@@ -237,8 +241,8 @@ class Leaves(list[Any]):
         return self.index(self._pack), offset
 
     def plan(self, leaf: Leaf, owner: int = tree.ANY) -> Plan:
-        """Collects a leaf. Its plan: a tensor of the batch, or a part of the shared one. TypeError: the leaves were
-        declared, and this is none that a tensor can be."""
+        """Collects a leaf and returns its plan: a tensor of the batch, or a part of the shared one. Raises TypeError if the
+        leaves are declared and this leaf cannot be a tensor."""
         if not self.is_full() and len(leaf.shape) <= _core.MAX_NDIM and not isinstance(leaf.dtype, str):
             self.append(leaf)
             return (tree.LEAF, len(self) - 1, owner)
@@ -251,7 +255,7 @@ class Leaves(list[Any]):
 
 
 class Pack(Leaf):
-    """Leaves one after the other in a tensor of bytes."""
+    """Leaves stored one after the other in a tensor of bytes."""
 
     __slots__ = ("_parts",)
     _ALIGNMENT = 64
@@ -261,7 +265,7 @@ class Pack(Leaf):
         self._parts: list[tuple[Leaf, int, int]] = []
 
     def add(self, leaf: Leaf) -> int:
-        """Where in the tensor it will lie, in bytes from its start."""
+        """Adds a leaf and returns its offset in the tensor, in bytes."""
         offset = -(-self.shape[0] // self._ALIGNMENT) * self._ALIGNMENT
         size = math.prod(leaf.shape) * leaf.stored.itemsize
         self._parts.append((leaf, offset, size))
@@ -275,10 +279,10 @@ class Pack(Leaf):
 
 
 def mapping_plan(example: abc.Mapping[Any, Any], keys: tuple[Any, ...], children: tuple[Plan, ...]) -> Plan:
-    """The plan of a mapping of the example's kind, with what else the example has."""
+    """Makes the plan of a mapping of the example's class, with the example's other attributes."""
     if type(example) is dict:
         return (tree.MAPPING, keys, {}, children)
-    try:  # one of its own kind: what else it has comes along
+    try:  # a mapping of the same class, with its other attributes
         shell: Any = copy.copy(example)
         for key in keys:
             shell[key] = None
@@ -288,8 +292,8 @@ def mapping_plan(example: abc.Mapping[Any, Any], keys: tuple[Any, ...], children
 
 
 def batch(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
-    """default_collate: a list of samples that are alike. The plan of the batch, its leaves, of shape [samples, ...], appended to
-    `leaves`. TypeError, RuntimeError, OverflowError: the samples can't be put together."""
+    """As default_collate: collates a list of samples of equal structure. Returns the plan of the batch, and appends its leaves,
+    of shape [samples, ...], to `leaves`. Raises TypeError, RuntimeError or OverflowError if the samples cannot be collated."""
     first = samples[0]
     if is_tensor(first):
         return _stacked(samples, leaves)
@@ -310,14 +314,14 @@ def batch(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
         if any(len(sample) != len(first) for sample in samples):
             raise RuntimeError("sequences in the samples of a batch must have the same length")
         return (tree.LIST, tuple(batch(column, leaves) for column in zip(*samples)))
-    if hasattr(first, "__array__") or hasattr(first, "__dlpack__"):  # of JAX, Arrow, polars
+    if hasattr(first, "__array__") or hasattr(first, "__dlpack__"):  # arrays of JAX, Arrow, polars
         return leaves.plan(array_leaf([_as_array(sample) for sample in samples], True))
     raise TypeError(f"samples of {type(first)} can't be put together: use arrays, tensors, numbers, strings, and dicts, "
                     "tuples and lists of them, or a collate_fn")
 
 
 def texts(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
-    """Strings or bytes come together as the list or tuple that they are in, whatever else is there."""
+    """Makes the plan of strings or bytes: they stay in the list or tuple that contains them, with any other elements."""
     kind = type(samples)
     if leaves.pickles and not all(type(sample) in _TEXT and leaves.has_room(len(sample)) for sample in samples):
         return leaves.object(samples)
@@ -325,7 +329,7 @@ def texts(samples: abc.Sequence[Any], leaves: Leaves) -> Plan:
 
 
 def _as_array(value: Any) -> npt.NDArray[Any]:
-    """Of an array that isn't numpy's. A view, where it can be one."""
+    """Makes a numpy array of another kind of array, as a view if possible."""
     if hasattr(value, "__array__"):
         return np.asarray(value)
     try:
@@ -336,8 +340,8 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
 
 
 def single(sample: Any, leaves: Leaves) -> Plan:
-    """default_convert: one sample without a batch dimension; numbers and strings stay what they are. The plan, its leaves
-    appended to `leaves`, which has no others."""
+    """As default_convert: converts one sample without a batch dimension; numbers and strings stay unchanged. Returns the plan,
+    and appends its leaves to `leaves`, which must be empty."""
     try:
         return _single(sample, leaves)
     except Unusual:
@@ -354,8 +358,8 @@ def _single(sample: Any, leaves: Leaves) -> Plan:
 
 
 def whole(value: Any, leaves: Leaves) -> Plan:
-    """What a collate_fn returned, as it is: arrays come back as numpy's, tensors as torch's. The plan, its leaves appended to
-    `leaves`. Where values may be pickled, what a plan would change is pickled, with all that is in it."""
+    """Makes the plan of a collate_fn's result, unchanged: arrays become numpy arrays again, tensors torch tensors. Appends the
+    leaves to `leaves`. If values may be pickled, and a plan would change a part of the result, all of it is pickled."""
     before = len(leaves)
     try:
         return _core.collate_whole(value, leaves, part, Unusual if leaves.pickles else None)
@@ -365,7 +369,8 @@ def whole(value: Any, leaves: Leaves) -> Plan:
 
 
 def part(value: Any, leaves: Leaves) -> Plan:
-    """Of a part of it that core/collate.cpp doesn't know. Unusual: it may be pickled."""
+    """Makes the plan of a part that core/collate.cpp does not support. Raises Unusual if a plan would change the part, and it
+    may be pickled."""
     if is_tensor(value):
         return _of_tensor(value, leaves, tree.TORCH)
     if leaves.pickles:
@@ -388,7 +393,7 @@ def _atom(value: Any, leaves: Leaves) -> Plan:
 
 
 def is_known(dtype: np.dtype[Any]) -> bool:
-    """Whether a tensor can be of this type."""
+    """Whether a tensor can have this type."""
     try:
         dtypes.of_numpy(dtype)
     except TypeError:
@@ -409,5 +414,5 @@ def _nested(value: Any, leaves: Any, inner: abc.Callable[[Any, Any], Plan], tupl
 
 
 def values_alone(value: Any) -> Plan:
-    """A plan without leaves: arrays and tensors are values like others, which only pickle can carry."""
+    """Makes a plan without leaves: arrays and tensors are ordinary values, which only pickle can store."""
     return _nested(value, None, lambda inner, _: values_alone(inner), (tree.TUPLE,))

@@ -12,14 +12,16 @@ from . import _core, batch, errors, feeding, iteration, lifetime, observe
 
 
 class Consumer(iteration.Batches):
-    """What feedlane.join returns: iterated as a Loader is. Arrays are in read-only memory: numpy refuses to write to them, torch
-    does not, see join. The first iteration is of the feeder's present epoch, each further one of the next. A loop that ends early
-    gives back the rest of its epoch. `timeout`: seconds to wait for a batch, 0: any time; it may be set.
+    """Returned by feedlane.join, and iterated like a Loader. Its arrays are in read-only memory: numpy refuses writes to them,
+    torch does not, see join. The first iteration yields the feeder's current epoch, each further one the next epoch. A loop
+    that ends early returns the rest of its epoch to the feeder. `timeout`: seconds to wait for a batch, 0: no limit; it may be
+    set.
 
-    `next` raises what the data set has raised as a SampleError, Quarantined, Timeout and SlotsHeld as a Loader's does, and
-      PeerDead      the feeder has ended; after all batches that it had delivered
+    `next` raises SampleError (for an exception of the data set), Quarantined, Timeout and SlotsHeld, as a Loader's `next` does,
+    and
+      PeerDead      the feeder has ended; raised after all batches that it had delivered
       Hung          the feeder has evicted this consumer. Batches that it holds stay valid
-      StateError    the feeder is in a later epoch, `needed` of the exception, or stopped the epoch
+      StateError    the feeder is in a later epoch, which is the exception's `needed`, or has stopped the epoch
     """
 
     name = None
@@ -28,22 +30,22 @@ class Consumer(iteration.Batches):
     _streams = False
 
     def __init__(self, core: _core.Loader, torch: ModuleType | None, timeout: float, allow_pickle: bool) -> None:
-        """For join."""
+        """Called by join."""
         self._core, self._torch, self._wanted = core, torch, -1
         self.timeout, self.allow_pickle = timeout, allow_pickle
 
     def close(self) -> None:
-        """Leaves the feeder. Batches and arrays that are left stay as they are, and keep their slots. Another thread's `next` ends
-        with a StateError."""
+        """Leaves the feeder. Remaining batches and arrays stay valid and keep their slots. A `next` in another thread raises
+        StateError."""
         self._core.close()
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the next epoch. Without it the first one is the feeder's present one, and each iteration counts one up. An
-        epoch can be iterated once. StateError, by the iteration: it is over, or was iterated."""
+        """Sets the number of the next epoch. Without this call, the first epoch is the feeder's current one, and each iteration
+        adds one. An epoch can be iterated once: the iteration raises StateError if the epoch is over or was already iterated."""
         self._wanted = epoch
 
     def __len__(self) -> int:
-        """Batches in an epoch, for this consumer. TypeError: the feeder doesn't know."""
+        """The number of batches in an epoch for this consumer. Raises TypeError if the feeder does not know it."""
         length = self._core.length()
         if length < 0:
             raise TypeError("this loader doesn't know how many batches there are")
@@ -57,12 +59,12 @@ class Consumer(iteration.Batches):
         return self._core
 
     def _stop(self, core: _core.Loader, turn: int) -> None:
-        """What is left of the epoch goes back to the feeder."""
+        """Returns the rest of the epoch to the feeder."""
         if turn == core.turn and not core.is_closed:
             core.stop()
 
     def load_state_dict(self, state: Mapping[str, bytes]) -> NoReturn:
-        """StateError: the feeder's loader goes on from a state."""
+        """Raises StateError: only the feeder's loader can load a state."""
         raise errors.make(_core.E_STATE, "the order is the feeder's: load the state there, before consumers come")
 
     def _figures(self) -> observe.Figures:
@@ -72,17 +74,18 @@ class Consumer(iteration.Batches):
 def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None = None, lag: feeding.Lag | None = None,
          evict_after: float | None = None, timeout: float | None = 60, tensors: Literal["numpy", "torch"] = "numpy",
          batch_timeout: float = 0, allow_pickle: bool = False) -> Consumer:
-    """Joins a feeder, a Loader with `share` in another process: by the descriptor of Feeder.open_consumer or a Place, which is
-    consumed in every case, or by the Loader's share_path.
-      id, lag, evict_after   by path: as for Feeder.open_consumer
-      timeout                seconds until the feeder has answered, by its serve, wait_for_consumers or finish; None: any time
-      tensors                "numpy" or "torch": what the arrays of a batch are. Torch doesn't know of read-only memory: an
+    """Joins a feeder, which is a Loader with `share` in another process. Pass the descriptor of Feeder.open_consumer, a Place,
+    or the Loader's share_path. A descriptor or Place is consumed, even if joining fails, unless an argument is invalid.
+      id, lag, evict_after   with a path: as for Feeder.open_consumer
+      timeout                seconds to wait for the feeder's reply, in its serve, wait_for_consumers or finish; None: no limit
+      tensors                "numpy" or "torch": type of the arrays of a batch. Torch does not support read-only memory: an
                              operation in place on a tensor of a batch (add_, copy_ into it, out=) ends the process with
-                             SIGSEGV. clone() it before, or copy it to a device. A ReadOnlyWarning says so, once
-      batch_timeout          seconds that `next` waits for a batch; 0: any time
+                             SIGSEGV. clone() the tensor before, or copy it to a device. `join` issues one ReadOnlyWarning
+      batch_timeout          seconds that `next` waits for a batch; 0: no limit
       allow_pickle           see Loader: a worker, or the feeder, can then run any code in this process
-    PeerDead: the feeder has ended, or none listens there. Timeout. LimitError, ArgumentError: see Feeder.open_consumer.
-    CorruptError, AbiError: no feeder is there, or another version's. ImportError: there is no torch."""
+    Raises PeerDead if the feeder has ended or none listens at the path, and Timeout if it does not reply in time. Raises
+    LimitError or ArgumentError as Feeder.open_consumer does. Raises CorruptError or AbiError if the other end is not a feeder,
+    or is one of another version. Raises ImportError if torch is missing."""
     if tensors not in ("numpy", "torch"):
         raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
     if batch_timeout < 0:

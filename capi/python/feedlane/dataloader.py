@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DataLoader: torch.utils.data.DataLoader whose worker processes make their batches in shared memory.
 
-It is a subclass: arguments, samplers, generators and what frameworks look for are torch's. What differs is the way of a batch
-from a worker to the loop, and what happens when a worker dies: another one takes its place. Without workers, and for torch's data
-pipes, it is torch's own loader."""
+It is a subclass: arguments, samplers, generators and the attributes that frameworks use are torch's. It differs in the
+transport of batches from workers to the loop, and in its handling of dead workers, which are replaced. Without workers, for
+workers that are threads, and for torch's data pipes, it uses torch's own loader."""
 from __future__ import annotations
 
 import functools
@@ -28,34 +28,35 @@ _ITERATORS = (torch_iterator.Iterator, torch_inline.Iterator)
 
 
 class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
-    """As torch's, with these arguments besides, by keyword:
+    """As torch's DataLoader, with these additional keyword arguments:
 
-    held          batches that the loop may keep in shared memory; what it keeps beyond is copied. Default 4.
-    slot_bytes    the largest batch. Address space: only what is written takes memory. Default: 16 GiB, or what `ulimit -v` and
-                  `ulimit -f` leave of that.
-    task_timeout  seconds after which a worker that is stuck in a batch is replaced; 0, the default: never.
-    max_restarts  of dead workers over an iteration; 0: 1000, -1: none.
-    allow_pickle  values that are neither tensors, arrays, numbers, strings, bytes nor containers of such travel pickled, as with
-                  torch. Default True: a worker, and a process that can write its memory, can then run any code in this one. With
-                  False such a value is a TypeError in the worker.
-    snapshot_every_n_steps
-                  a data set's state comes from its worker with about every n-th batch; a loader that goes on from a state makes
-                  up to n batches again. Default 1; 0 or None: all are made again.
-    name          what monitors of other processes show of it, at most 63 bytes.
-    trace         the number of batches of an iteration whose records are kept, the newest ones, for `trace()` and for monitors;
-                  0, the default: as many as the environment's FEEDLANE_TRACE says, or none.
-    progress      True: each iteration shows its progress on stderr, by tqdm where it is installed; or a text stream to show it
-                  on. If that is no terminal, in one line at the end. Default False.
+      held          batches that the loop may keep in shared memory; further ones are copied. Default 4.
+      slot_bytes    size of the largest batch, in address space: only pages that are written take memory. Default: 16 GiB, or less if
+                    `ulimit -v` and `ulimit -f` require it.
+      task_timeout  seconds after which a worker that is stuck in a batch is replaced; 0, the default: never.
+      max_restarts  most dead workers replaced in an iteration, or in all iterations with persistent_workers; 0: 1000, -1: none.
+      allow_pickle  values other than tensors, arrays, numbers, strings, bytes and containers of them are pickled, as with torch.
+                    Default True: a worker, and a process that can write its memory, can then run any code in this process. With
+                    False such a value raises TypeError in the worker.
+      snapshot_every_n_steps
+                    a worker sends its data set's state with about every n-th batch; a loader that resumes from a state makes up to
+                    n batches again. Default 1; 0 or None: all batches are made again.
+      name          shown by monitors of other processes, at most 63 bytes.
+      trace         number of an iteration's newest batches whose records are kept, for `trace()` and for monitors; 0, the default:
+                    the value of the environment variable FEEDLANE_TRACE, or no trace.
+      progress      True: shows the progress of each iteration on stderr, with tqdm if it is installed. A text stream: shows it
+                    there. A stream that is not a terminal gets one line at the end. Default False.
 
-    report(), diagnose(), timings(), info() and trace() say where the time of the newest iteration went, also after its end.
-    Where torch makes the batches (num_workers=0, data pipes, a multiprocessing_context whose workers are threads), the first two say
-    that nothing is measured, and the others raise Unsupported.
+    report(), diagnose(), timings(), info() and trace() describe the newest iteration, also after its end. If torch makes the
+    batches (num_workers=0, data pipes, a multiprocessing_context whose workers are threads), the first two report that nothing
+    is measured, and the others raise Unsupported.
 
-    state_dict() and load_state_dict(state) are those of torchdata's StatefulDataLoader: the next iteration goes on in mid-epoch.
-    Samplers, their iterators, data sets and those of iterable ones may have state_dict() and load_state_dict(state) too.
+    state_dict() and load_state_dict(state) work like those of torchdata's StatefulDataLoader: the next iteration resumes in
+    mid-epoch. Samplers, their iterators, data sets and the iterators of iterable data sets may have state_dict() and
+    load_state_dict(state) too.
 
-    Errors of the data set are raised as torch raises them: as their own type, with the worker's traceback. The iteration can go
-    on after them."""
+    Errors of the data set are raised as torch raises them: as their own type, with the worker's traceback. The iteration can
+    continue after them."""
 
     _next_random: torch.Tensor | None
     _resume: torch_state.State | None
@@ -89,18 +90,18 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
     def __init__(self, *args: Any, held: int = 4, slot_bytes: int | None = None, task_timeout: float = 0, max_restarts: int = 0,
                  allow_pickle: bool = True, snapshot_every_n_steps: int | None = 1, name: str | None = None, trace: int = 0,
                  progress: bool | TextIO = False, **kwargs: Any) -> None:
-        # By these names, since frameworks make a loader anew with what they read off it.
+        # The attributes have the arguments' names, because frameworks read them to create another loader.
         self.held = errors.whole("held", held, 1, 4096)
         self.slot_bytes = None if slot_bytes is None else errors.whole("slot_bytes", slot_bytes, 1, 1 << 40)
         self.max_restarts = errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)
         self.task_timeout, self.allow_pickle = task_timeout, bool(allow_pickle)
         self.snapshot_every_n_steps = errors.whole("snapshot_every_n_steps", snapshot_every_n_steps or 0, 0, 2**31 - 1)
         self.name, self.progress, self._trace = name, progress, errors.whole("trace", trace, 0, 2**64 - 1)
-        self._source = None                  # of the newest iteration's figures
-        self._next_random = None             # torch's default generator's state for the next epoch, of a state that was loaded
-        self._resume = None                  # a state that was loaded
-        self._position = self._live = None   # of the newest iteration: what says where it is; the iterator, weakly
-        self._kept = None                    # the same, until all is known of it
+        self._source = None                  # the figures of the newest iteration
+        self._next_random = None             # from a loaded state: state of torch's default generator for the next epoch
+        self._resume = None                  # a state that was loaded, until an iteration uses it
+        self._position = self._live = None   # of the newest iteration: its position; a weak reference to its iterator
+        self._kept = None                    # its iterator, until all first states are known
         super().__init__(*args, **kwargs)
 
     def _get_iterator(self) -> Any:
@@ -109,14 +110,15 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         if self.num_workers == 0:
             resume, self._resume = self._resume, None
             return torch_inline.Iterator(self, resume)
-        self.check_worker_number_rationality()  # type: ignore[no-untyped-call]  # torch's has no types, here and below
+        self.check_worker_number_rationality()  # type: ignore[no-untyped-call]  # torch's method has no types
         resume, self._resume = self._resume, None
         iterator = torch_iterator.Iterator(self, resume)
         self._source = iterator.source
         return iterator
 
     def _torchs_own(self) -> str:
-        """What torch's own loader makes the batches of, or "". Threads have nothing to gain from memory that processes share."""
+        """Names the case in which torch's own loader makes the batches; otherwise "". Worker threads would gain nothing from
+        shared memory."""
         if isinstance(self.dataset, (torch.utils.data.IterDataPipe, torch.utils.data.MapDataPipe)):
             return "data pipes"
         kind = getattr(self.multiprocessing_context, "Process", None) if self.num_workers > 0 else None
@@ -126,7 +128,7 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         iterator = self._iterate()
         if not self.progress:
             return iterator
-        said = self._IterableDataset_len_called  # torch takes len(loader) as a promise
+        said = self._IterableDataset_len_called  # after len(loader), torch compares the number of batches with it
         epoch = progress_line.epoch_of(self.name or "", self, iterator._num_yielded)
         self._IterableDataset_len_called = said
         return progress_line.Bar(iterator, self._figures, epoch, self.progress)
@@ -135,19 +137,20 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         if self._torchs_own():
             return super().__iter__()
         kept: Any = self._iterator
-        if isinstance(kept, _ITERATORS) and not kept.is_own:  # the parent process's, whose workers this forked one has not
+        if isinstance(kept, _ITERATORS) and not kept.is_own:  # the parent's iterator, whose workers this forked child does not have
             self._iterator = None
         iterator: Any = super().__iter__()
-        if not isinstance(iterator, _ITERATORS):  # of a subclass that makes its own
+        if not isinstance(iterator, _ITERATORS):  # made by a subclass
             return iterator
-        if iterator.is_over:  # it was loaded: the next epoch follows
+        if iterator.is_over:  # a state of an epoch's end was loaded: begin the next epoch
             iterator = super().__iter__()
         self._position, self._live = iterator.position, weakref.ref(iterator)
         self._keep_until_known(iterator)
         return iterator
 
     def _keep_until_known(self, iterator: Any) -> None:
-        """A state may be asked for when the loop has dropped its iterator: not before workers have told their first ones."""
+        """Keeps the iterator until all workers have sent their first states, because a state may be requested after the loop
+        has dropped it."""
         self._kept = iterator if iterator.position.unknown else None
         if self._kept is not None:
             iterator.position.on_known = functools.partial(_let_go, weakref.ref(self), iterator.position)
@@ -163,11 +166,12 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         return self._source.figures
 
     def state_dict(self, behind: int = 0) -> torch_state.State:
-        """Where the newest iteration stands, after the batches that it has yielded, or after so many fewer: what a loop has taken
-        ahead and not used. Without an iteration, where the next one begins: it is not begun for that, nothing is drawn, and the
-        states of workers' data sets are not in it. Waits for the first batch of each worker, if its data set may have a state.
-        Unsupported: data pipes and workers that are threads have none. ValueError, StateError: `behind` is more than have come, or
-        than is known of states."""
+        """Returns the state after the batches that the newest iteration has yielded, or `behind` batches earlier, for a loop
+        that takes batches ahead of their use. Without an iteration: the state at the beginning of the next one. That call does
+        not begin the iteration and draws nothing, and the states of workers' data sets are not included. Waits for each
+        worker's first batch if its data set may have a state. Raises Unsupported for data pipes and for workers that are
+        threads. Raises ValueError if fewer than `behind` batches have come, and StateError if the states that far back are no
+        longer known."""
         if self._torchs_own():
             raise errors.make(_core.E_UNSUPPORTED, f"{self._torchs_own()} have no state: torch's own loader makes their batches")
         if self._resume is not None:
@@ -183,13 +187,14 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         return state
 
     def load_state_dict(self, state: torch_state.State) -> None:
-        """The next iteration goes on after what was yielded before `state`. {}: it begins anew. The iteration raises
-        AssertionError if the state isn't of such a loader, or is of another number of workers that have states."""
+        """The next iteration continues after the batches that had been yielded when `state` was saved. {}: it starts from the
+        beginning. The iteration raises AssertionError if the state is not one of such a loader, or if workers have states and
+        their number differs."""
         self._iterator = self._position = self._kept = None
         self._resume = state if state else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """To be copied and pickled: without iterators."""
+        """For copying and pickling: omits iterators."""
         return {**self.__dict__, "_iterator": None, "_position": None, "_live": None, "_kept": None,
                 "_source": None}
 
@@ -201,7 +206,7 @@ def _let_go(loader: weakref.ref[Any], position: torch_state.Progress) -> None:
 
 
 def _signature() -> inspect.Signature:
-    """Of the constructor: torch's parameters and this package's. Lightning makes loaders anew by what it says."""
+    """Returns the constructor's signature: torch's parameters and this package's. Lightning uses it to create loaders."""
     theirs = inspect.signature(torch.utils.data.DataLoader.__init__).parameters.values()
     ours = [p for p in inspect.signature(DataLoader.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
     return inspect.Signature([*theirs, *ours])

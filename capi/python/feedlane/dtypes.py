@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DLPack's element types and numpy's. bfloat16 and types of less than 16 bits aren't numpy's own: they come and go as torch's, or as
-those of ml_dtypes, which JAX has too, where it is installed."""
+"""DLPack's and numpy's element types. numpy itself lacks bfloat16 and types of less than 16 bits. These are read and returned
+as torch's types or, if ml_dtypes is installed (JAX needs it), as types of ml_dtypes."""
 from __future__ import annotations
 
 import sys
@@ -19,8 +19,9 @@ BFLOAT16: DType = (4, 16)
 
 
 def of_numpy(dtype: npt.DTypeLike | str) -> tuple[DType, np.dtype[Any]]:
-    """((code, bits) of DLPack, as numpy stores it here): another byte order becomes this machine's. dtype: numpy's, torch's, that of
-    ml_dtypes, or a name. TypeError: DLPack or a tensor has no such type, such as texts, objects and floats of 128 bits."""
+    """Returns DLPack's (code, bits) and the numpy type that stores such elements here, in this machine's byte order. dtype: a
+    type of numpy, torch or ml_dtypes, or a name. Raises TypeError if DLPack or a tensor has no such type, for example for
+    texts, objects and 128-bit floats."""
     name = _name_beyond_numpy(dtype)
     if name == "bfloat16":
         return BFLOAT16, _beyond_numpy(name) or np.dtype(np.int16)
@@ -36,7 +37,7 @@ def _is_of_torch(dtype: object) -> bool:
 
 
 def _name_beyond_numpy(dtype: Any) -> str | None:
-    """Of a type of ml_dtypes, or of bfloat16 in any spelling; None: another one."""
+    """Returns the name of a type of ml_dtypes, or of bfloat16 in any spelling; None: another type."""
     if isinstance(dtype, str) or _is_of_torch(dtype):
         return "bfloat16" if str(dtype).removeprefix("torch.") == "bfloat16" else None
     kind = dtype.type if isinstance(dtype, np.dtype) else dtype
@@ -45,13 +46,14 @@ def _name_beyond_numpy(dtype: Any) -> str | None:
 
 
 def beyond_dlpack(dtype: np.dtype[Any]) -> str | None:
-    """The name, torch's too, of a type of ml_dtypes that no tensor of a batch can be of, but a part of one; None: another one."""
+    """For a type of ml_dtypes that a tensor of a batch cannot have, but a part of one (tree.PART) can: returns its name, which
+    is also torch's. None: another type."""
     name = _name_beyond_numpy(dtype)
     return name if name != "bfloat16" else None
 
 
 def _beyond_numpy(name: str) -> np.dtype[Any] | None:
-    """The type of ml_dtypes; None: it isn't installed, or has none such."""
+    """Returns the type of ml_dtypes; None: ml_dtypes is not installed, or has no such type."""
     try:
         import ml_dtypes
     except ImportError:
@@ -61,7 +63,7 @@ def _beyond_numpy(name: str) -> np.dtype[Any] | None:
 
 
 def numpy_named(name: str) -> np.dtype[Any]:
-    """numpy's type, or that of ml_dtypes. TypeError: neither has one of this name."""
+    """Returns the type of this name of numpy or of ml_dtypes. Raises TypeError if neither has one."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -72,7 +74,7 @@ def numpy_named(name: str) -> np.dtype[Any]:
 
 
 def find_beyond_numpy(dtype: str) -> bool:
-    """Looks for bfloat16 in ml_dtypes: arrays are of it from then on. Whether it is there."""
+    """Looks for bfloat16 in ml_dtypes, and returns whether it was found. If so, bfloat16 arrays have this type from now on."""
     found = _beyond_numpy(dtype) if dtype == "bfloat16" else None
     if found is not None:
         BY_KEY[BFLOAT16[0] << 8 | BFLOAT16[1]] = found
@@ -80,13 +82,13 @@ def find_beyond_numpy(dtype: str) -> bool:
 
 
 def torch_itemsize(kind: Any) -> int:
-    """Bytes of an element of a torch dtype, which says so itself from torch 2.1 on."""
+    """Returns the size of an element of a torch dtype, in bytes. The dtype has this itself only since torch 2.1."""
     size: int = sys.modules["torch"].empty((), dtype=kind, device="cpu").element_size()
     return size
 
 
 def name_of(dtype: DType) -> str:
-    """(code, bits) as numpy and torch call it: "float32", "bfloat16", "bool"."""
+    """Returns the name of (code, bits) in numpy and torch: "float32", "bfloat16", "bool"."""
     code, bits = dtype
     name = _NAMES.get(code, f"code {code} ")
     return name if name == "bool" else f"{name}{bits}"

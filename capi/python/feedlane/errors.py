@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exception for each status of feedlane.h that is an error, and for the two outcomes that a loop can't go on with."""
+"""An exception class for each error status of feedlane.h, and for the outcomes TIMEOUT and SLOTS_HELD."""
 from __future__ import annotations
 
 import operator
@@ -13,9 +13,9 @@ _V = TypeVar("_V")
 
 
 class FeedlaneError(Exception):
-    """What the library says went wrong. -1 in worker, attempt, epoch, batch or sample means "none". `reason`: the text alone,
-    without the place and the traceback. `argument`: the name of the one that is refused, or "". `found` and `needed`: of a limit,
-    in its unit. `os_errno`: the system's number, or 0."""
+    """An error of the library. -1 in worker, attempt, epoch, batch or sample means "none". `reason`: the text without the place
+    and the traceback. `argument`: the name of the refused argument, or "". `found` and `needed`: of a limit, in its unit.
+    `os_errno`: the system's error number, or 0."""
 
     status: int = 0
 
@@ -29,11 +29,11 @@ class FeedlaneError(Exception):
 
 
 class SlotsHeld(FeedlaneError, RuntimeError):
-    """The trainer keeps so many batches that no slot is left for another one: drop some, or make `held` larger."""
+    """The trainer keeps so many batches that no slot is free: drop some, or increase `held`."""
 
 
 class Timeout(FeedlaneError, TimeoutError, RuntimeError):
-    """No batch came in time. The loop can go on: nothing is lost. A RuntimeError too, as torch's is."""
+    """No batch came in time. Nothing is lost, and the loop can continue. Like torch's, this is also a RuntimeError."""
 
 
 class ArgumentError(FeedlaneError, ValueError):
@@ -41,11 +41,11 @@ class ArgumentError(FeedlaneError, ValueError):
 
 
 class StateError(FeedlaneError, RuntimeError):
-    """Not possible in this state."""
+    """The call is not possible in this state."""
 
 
 class Busy(FeedlaneError, RuntimeError):
-    """Another thread is in a call that allows one at a time."""
+    """Another thread is in a call that allows only one thread at a time."""
 
 
 class Forked(FeedlaneError, RuntimeError):
@@ -53,19 +53,19 @@ class Forked(FeedlaneError, RuntimeError):
 
 
 class StaleBatch(FeedlaneError, RuntimeError):
-    """The batch was released already."""
+    """The batch was already released."""
 
 
 class OutOfMemory(FeedlaneError, MemoryError):
-    """Too little memory; `needed` and `found` are bytes."""
+    """There is too little memory; `needed` and `found` are bytes."""
 
 
 class LimitError(FeedlaneError, RuntimeError):
-    """A limit of the system or of the configuration."""
+    """A limit of the system or of the configuration was exceeded."""
 
 
 class SystemCallError(FeedlaneError, OSError):
-    """A system call failed; `errno` is the system's number."""
+    """A system call failed; `errno` is the system's error number."""
 
     def __init__(self, text: str, **where: Any) -> None:
         super().__init__(text, **where)
@@ -74,23 +74,23 @@ class SystemCallError(FeedlaneError, OSError):
 
 
 class AbiError(FeedlaneError, RuntimeError):
-    """Versions or layouts differ."""
+    """Versions or memory layouts differ."""
 
 
 class CorruptError(FeedlaneError, RuntimeError):
-    """A worker's memory or message does not hold together."""
+    """A worker's memory or message is inconsistent."""
 
 
 class PeerDead(FeedlaneError, RuntimeError):
-    """The peer has died, and what it had can't be made again."""
+    """The peer has died, and what it had cannot be made again."""
 
 
 class SampleError(FeedlaneError, RuntimeError):
-    """The data set failed; `traceback` is the worker's, `sample` its index. The loop can go on with the next batch."""
+    """The data set failed; `traceback` is the worker's, `sample` the index. The loop can continue with the next batch."""
 
 
 class ReadOnlyWarning(UserWarning):
-    """A torch tensor over memory that can't be written, which torch doesn't know: an operation in place ends the process."""
+    """A torch tensor views memory that cannot be written. Torch does not know this, so an operation in place ends the process."""
 
 
 class InitError(FeedlaneError, RuntimeError):
@@ -98,15 +98,15 @@ class InitError(FeedlaneError, RuntimeError):
 
 
 class Hung(FeedlaneError, RuntimeError):
-    """A worker passed its deadline."""
+    """A worker exceeded its deadline."""
 
 
 class Quarantined(FeedlaneError, RuntimeError):
-    """This batch has killed its worker too often. The loop can go on with the next one."""
+    """This batch has killed its worker too often. The loop can continue with the next batch."""
 
 
 class TooManyRestarts(FeedlaneError, RuntimeError):
-    """Workers die more often than max_restarts allows."""
+    """Workers have died more often than max_restarts allows."""
 
 
 class DeviceError(FeedlaneError, RuntimeError):
@@ -114,7 +114,7 @@ class DeviceError(FeedlaneError, RuntimeError):
 
 
 class Unsupported(FeedlaneError, NotImplementedError):
-    """Not in this build, or not on this system."""
+    """Not available in this build or on this system."""
 
 
 BY_STATUS: dict[int, type[FeedlaneError]] = {
@@ -131,19 +131,19 @@ for _status, _class in BY_STATUS.items():
 
 def from_library(status: int, text: str, argument: str, traceback: str, worker: int, attempt: int, epoch: int, batch: int,
                  sample: int, found: int, needed: int, os_errno: int) -> FeedlaneError:
-    """What to raise for a status and the feedlane_error that came with it. For core/failure.cpp."""
+    """Makes the exception for a status and the feedlane_error that came with it. For core/failure.cpp."""
     return make(status, text, argument=argument, traceback=traceback, worker=worker, attempt=attempt, epoch=epoch, batch=batch,
                 sample=sample, found=found, needed=needed, os_errno=os_errno)
 
 
 def with_more(e: FeedlaneError, more: str) -> FeedlaneError:
-    """The same exception with something added to its text."""
+    """Makes a copy of the exception, with an addition to its text."""
     return make(e.status, e.reason + more, argument=e.argument, traceback=e.traceback, worker=e.worker, attempt=e.attempt,
                 epoch=e.epoch, batch=e.batch, sample=e.sample, found=e.found, needed=e.needed, os_errno=e.os_errno)
 
 
 def make(status: int, text: str = "", *, traceback: str = "", **where: Any) -> FeedlaneError:
-    """An exception for a status, its message with what is known of the place and with the worker's traceback."""
+    """Makes the exception for a status. Its message includes the known place and the worker's traceback."""
     reason = text = text or _core.status_text(status)
     places = [f"{name} {where[name]}" for name in ("worker", "batch", "sample") if where.get(name, -1) >= 0]
     if places:
@@ -154,7 +154,7 @@ def make(status: int, text: str = "", *, traceback: str = "", **where: Any) -> F
 
 
 def choice(name: str, found: str, known: Mapping[str, _V]) -> _V:
-    """known[found], or a ValueError that says what there is."""
+    """Returns known[found]. Raises ValueError, with all valid values, if there is no such value."""
     try:
         return known[found]
     except (KeyError, TypeError):
@@ -162,7 +162,7 @@ def choice(name: str, found: str, known: Mapping[str, _V]) -> _V:
 
 
 def whole(name: str, found: Any, least: int, most: int) -> int:
-    """An integer of that range, both ends included. ValueError: it is none."""
+    """Returns `found` as an integer. Raises ValueError if it is not an integer from `least` to `most`."""
     try:
         number = operator.index(found)
     except TypeError:
@@ -173,8 +173,8 @@ def whole(name: str, found: Any, least: int, most: int) -> int:
 
 
 def one_line(reason: BaseException) -> bytes:
-    """An exception as the library takes it: its type's name and its text, in UTF-8 without a zero. No Exception is raised in here,
-    whatever the one that is asked does."""
+    """Returns an exception in the form that the library takes: its type's name and its text, in UTF-8 without a zero byte.
+    Raises no Exception, even if the exception's __str__ fails."""
     try:
         said = str(reason)
     except Exception as failure:
@@ -183,7 +183,7 @@ def one_line(reason: BaseException) -> bytes:
 
 
 def story(reason: BaseException) -> bytes:
-    """The same with its traceback."""
+    """As one_line, with the traceback."""
     try:
         return _text("".join(traceback.format_exception(type(reason), reason, reason.__traceback__)))
     except Exception:

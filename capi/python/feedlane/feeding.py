@@ -22,29 +22,29 @@ _STATE_WORDS: dict[int, State] = {_core.CONSUMER_NONE: "none", _core.CONSUMER_OF
 
 
 class Place:
-    """A consumer's place that a feeder has opened: `id`, and a descriptor by which one process joins. To be passed to that
-    process, and closed here: it inherits `fd` (subprocess's pass_fds), or gets this object as an argument of
+    """A consumer's place that a feeder has opened: its `id`, and a descriptor through which one process joins. Pass it to that
+    process, then close it here. The process inherits `fd` (subprocess's pass_fds), or gets this object as an argument of
     multiprocessing's Process, and calls feedlane.join with it."""
 
     def __init__(self, id: int, fd: int) -> None:
-        """Owns the descriptor."""
+        """Takes ownership of the descriptor."""
         self.id, self._fd = id, fd
 
     @property
     def fd(self) -> int:
-        """The descriptor, which this object owns. ValueError: it was closed or detached."""
+        """The descriptor, which this object owns. Raises ValueError if it was closed or detached."""
         if self._fd < 0:
             raise ValueError("the place's descriptor was closed or detached")
         return self._fd
 
     def detach(self) -> int:
-        """The descriptor, which is the caller's from here on. ValueError: it was closed or detached."""
+        """Returns the descriptor, which the caller owns from now on. Raises ValueError if it was closed or detached."""
         fd = self.fd
         self._fd = -1
         return fd
 
     def close(self) -> None:
-        """Nobody can join by it any more, but by a copy of the descriptor."""
+        """Closes the descriptor. A process can then join only through a copy of it."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -59,7 +59,7 @@ class Place:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For multiprocessing, which passes descriptors on to processes that it spawns."""
+        """For multiprocessing, which passes descriptors to processes that it spawns."""
         from multiprocessing import reduction
         return _received, (self.id, reduction.DupFd(self.fd))
 
@@ -72,9 +72,10 @@ def _received(id: int, fd: Any) -> Place:
 
 
 class ConsumerStats(NamedTuple):
-    """A consumer, as its feeder sees it. state "none": a dealt place that has none, whose batches wait for a replacement; "evicted"
-    and "left": it still holds batches. pid: 0: unknown. `delivered`, and of those `taken_back` (it hadn't taken them when the feeder
-    needed their slots), `waiting` (not taken yet) and `held` (taken and not returned) are numbers of batches."""
+    """A consumer, as its feeder sees it. state "none": a place with share="deal" that has no consumer, and whose batches wait
+    for a replacement; "evicted" and "left": the consumer still holds batches. pid: 0: unknown. `delivered` is the number of
+    batches delivered. Of these, `taken_back` were taken back because the consumer had not taken them when the feeder needed
+    their slots, `waiting` are not taken yet, and `held` are taken but not returned."""
 
     id: int
     state: State
@@ -87,7 +88,7 @@ class ConsumerStats(NamedTuple):
 
 
 def consumer_config(id: int | None, lag: Lag, evict_after: float | None) -> tuple[int, int, int]:
-    """As the compiled module takes them. ValueError: out of their domain."""
+    """Returns the arguments as the compiled module takes them. Raises ValueError if one is out of its domain."""
     number = -1 if id is None else errors.whole("id", id, 0, 2**31 - 1)
     if evict_after is not None and (lag != "evict" or not 0 < evict_after < 2**33):
         raise ValueError(f'evict_after={evict_after!r}: must be above 0 seconds, and goes with lag="evict"')
@@ -95,7 +96,7 @@ def consumer_config(id: int | None, lag: Lag, evict_after: float | None) -> tupl
 
 
 def nanoseconds(timeout: float | None) -> int:
-    """Of seconds; None: for ever. ValueError: a negative time."""
+    """Converts a time in seconds; None: no limit. Raises ValueError if the time is negative."""
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout={timeout!r}: a time can't be negative")
     return _core.FOREVER if timeout is None else int(min(timeout, 2**33) * 1e9)
@@ -103,7 +104,8 @@ def nanoseconds(timeout: float | None) -> int:
 
 def configuration(share: str | None, consumers: int | None, path: str | os.PathLike[str] | None, tail: bool, tensors: str,
                   progress: object) -> dict[str, int]:
-    """Fields of feedlane_loader_config from Loader's arguments. ValueError: they exclude each other."""
+    """Returns the fields of feedlane_loader_config for Loader's arguments. Raises ValueError if the arguments exclude each
+    other."""
     if share is None:
         if consumers is not None or path is not None or tail:
             raise ValueError("consumers, share_path and share_tail go with share")
@@ -120,8 +122,8 @@ def configuration(share: str | None, consumers: int | None, path: str | os.PathL
 
 
 class Feeder(iteration.Batches):
-    """What a Loader with `share` does: it isn't iterated, it delivers its batches to consumers in other processes, which get them
-    from feedlane.join. It needs workers. A feeder and its trainers:
+    """The methods of a Loader with `share`. Such a loader is not iterated: it delivers its batches to consumers in other
+    processes, which get them from feedlane.join. It needs workers. A feeder and its trainers:
 
         with feedlane.Loader(dataset, 64, shuffle=True, seed=1, num_workers=8, share="deal", consumers=2) as feeder:
             for rank in range(2):
@@ -136,30 +138,31 @@ class Feeder(iteration.Batches):
             for batch in consumer:
                 ...
 
-    With share_path="/run/user/1000/train.sock" the trainers are started by themselves and say feedlane.join of that path;
-    `feeder.wait_for_consumers()` takes the place of the loop over the ranks."""
+    With share_path="/run/user/1000/train.sock" the trainers are started separately and call feedlane.join with that path. Then
+    `feeder.wait_for_consumers()` replaces the loop over the ranks."""
 
     share: str | None
     _config: dict[str, Any]
     _is_serving = False
-    _end_untold = False  # wait_for_consumers has seen the end of the epoch, which is serve's to tell
+    _end_untold = False  # wait_for_consumers has seen the end of the epoch; the next serve returns it
 
     def open_consumer(self, id: int | None = None, lag: Lag = "block", evict_after: float | None = None) -> Place:
-        """A place for one consumer; from here on batches are kept for it. id: with "deal" the rank; None: any that has none. What
-        the feeder does when it has no free slot because of this consumer:
+        """Opens a place for one consumer; from now on batches are kept for it. id: the place, with "deal" the rank; None: any
+        place without a consumer. `lag` determines how the feeder acts when it has no free slot because of this consumer:
           lag="block"     it waits
-          lag="evict"     it waits for `evict_after` seconds (None: 60) without progress of the consumer, whose place ends then
-          lag="observe"   it takes back what the consumer has not taken, see Batch.missed; not with "deal"
-        With "deal" a place whose consumer has ended is opened again: the replacement gets what the former had not taken.
-        StateError: the loader isn't shared. LimitError: all places have a consumer. ArgumentError: there is no such place, or it
-        has a consumer."""
+          lag="evict"     it waits for `evict_after` seconds (None: 60) without progress of the consumer, then ends its place
+          lag="observe"   it takes back batches that the consumer has not taken, see Batch.missed; not with "deal"
+        With "deal", a place whose consumer has ended can be opened again: the replacement gets the batches that its predecessor
+        had not taken. Raises StateError if the loader is not shared, LimitError if all places have a consumer, and
+        ArgumentError if there is no such place or it has a consumer."""
         return Place(*self._core.open_consumer(*consumer_config(id, lag, evict_after)))
 
     def serve(self, timeout: float | None = None) -> bool:
-        """Begins the next epoch, or goes on with the one in progress, and delivers batches until the epoch is over: True. False:
-        `timeout` seconds have passed, call it again. Errors of single batches are raised in the consumers. PeerDead: there is no
-        consumer, or with "deal" a place has none and no slot is free: open_consumer or wait_for_consumers, and call it again.
-        Hung: all slots are held by consumers that were evicted. StateError: the loader isn't shared. Others: see __iter__."""
+        """Begins the next epoch, or continues the one in progress, and delivers batches. Returns True when the epoch is over,
+        and False after `timeout` seconds; then call it again. Errors of single batches are raised in the consumers. Raises
+        PeerDead if there is no consumer, or if with "deal" a place has no consumer and no slot is free: call open_consumer or
+        wait_for_consumers, then serve again. Raises Hung if evicted consumers hold all slots, StateError if the loader is not
+        shared, and other errors as __iter__ does."""
         timeout_ns = nanoseconds(timeout)
         self._check_shared()
         if self._end_untold and not self._core.is_closed:
@@ -175,8 +178,9 @@ class Feeder(iteration.Batches):
         return not self._is_serving
 
     def finish(self, timeout: float | None = None) -> bool:
-        """After the last epoch: waits until all consumers have left and returned their batches: True. Meanwhile they may ask for
-        states. False: `timeout` seconds have passed. StateError: an epoch is in progress, or the loader isn't shared."""
+        """Called after the last epoch: waits until all consumers have left and returned their batches, then returns True. While
+        it waits, consumers may request states. Returns False after `timeout` seconds. Raises StateError if an epoch is in
+        progress or the loader is not shared."""
         timeout_ns = nanoseconds(timeout)
         self._check_shared()
         if self._is_serving:
@@ -185,8 +189,9 @@ class Feeder(iteration.Batches):
         return self._core.serve(timeout_ns) == _core.END
 
     def wait_for_consumers(self, count: int | None = None, timeout: float | None = None) -> bool:
-        """Waits until so many consumers have joined (None: as many as the argument `consumers` says): True. False: `timeout`
-        seconds have passed. In an epoch those that are there get their batches meanwhile. StateError: the loader isn't shared."""
+        """Waits until `count` consumers have joined (None: the loader's `consumers`), then returns True. Returns False after
+        `timeout` seconds. During an epoch, consumers that have joined get their batches while this waits. Raises StateError if
+        the loader is not shared."""
         wanted = self._config.get("consumers", 1) if count is None else errors.whole("count", count, 0, 2**31 - 1)
         end_ns = time.monotonic_ns() + nanoseconds(timeout) if timeout is not None else None
         while sum(consumer.state == "attached" for consumer in self.consumers()) < wanted:
@@ -197,7 +202,8 @@ class Feeder(iteration.Batches):
         return True
 
     def _attend(self, timeout_ns: int) -> None:
-        """Until something may have happened. That no consumer is there, or only evicted ones are, is no error: one is waited for."""
+        """Waits until something may have happened. Having no consumers, or only evicted ones, is not an error here, because the
+        caller waits for a consumer."""
         try:
             if self._core.attend(timeout_ns) == _core.AGAIN and self._is_serving and self._core.serve(0) == _core.END:
                 self._is_serving, self._end_untold = False, True
@@ -207,8 +213,8 @@ class Feeder(iteration.Batches):
                 self._raise(exception)
 
     def consumers(self) -> list[ConsumerStats]:
-        """The consumers, those included that have ended but still hold batches; with "deal" also places that have none.
-        StateError: the loader isn't shared."""
+        """Returns the consumers, including those that have ended but still hold batches, and with "deal" places without a
+        consumer. Raises StateError if the loader is not shared."""
         self._check_shared()
         return list(self._consumers())
 
@@ -229,10 +235,10 @@ class Feeder(iteration.Batches):
         return super()._cursor(whole)
 
     def _leave_consumers(self) -> None:
-        """Before the loader is made anew. StateError: somebody has joined this one."""
+        """Called before the loader is created again. Raises StateError if a consumer has joined this one."""
         if self.share is None:
             return
         if not self._core.is_closed and any(consumer.state != "none" for consumer in self._consumers()):
             raise errors.make(_core.E_STATE, "load the state before consumers come: they have joined the loader as it is")
-        self.close()  # two can't have one share_path
+        self.close()  # two loaders cannot have the same share_path
         self._is_serving = self._end_untold = False

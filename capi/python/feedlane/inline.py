@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No workers: the library calls back for each batch, in the thread that is in next. See core/callbacks.cpp."""
+"""Loaders without workers: the library calls back for each batch, in the thread that is in `next`. See core/callbacks.cpp."""
 from __future__ import annotations
 
 import traceback
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Inline:
-    """The data set's side over a maker. What it raises is kept for the loader."""
+    """The data set's side, over a maker. Keeps the data set's exceptions for the loader."""
 
-    interruption: BaseException | None = None  # what a signal's handler raised outside of the data set's own code
+    interruption: BaseException | None = None  # raised by a signal handler outside the data set's code
 
     _failure: BaseException | None
 
@@ -23,16 +23,16 @@ class Inline:
         self.rows, self.dataset = batches.rows, batches.job.dataset
 
     def take_failure(self) -> BaseException | None:
-        """What the data set has raised since the last call, or None."""
+        """Returns the data set's exception since the last call, or None."""
         failure, self._failure = self._failure, None
         return failure
 
     def restart(self) -> None:
-        """An epoch begins: the data set is iterated anew with its first batch."""
-        self._begins = True  # with the first batch, as in a worker: a failure is that batch's
+        """An epoch begins: its first batch starts a new iteration of the data set."""
+        self._begins = True  # with the first batch, as in a worker: a failure belongs to that batch
 
     def fetch(self, task: _core.Task) -> int | None:
-        """Writes the batch. Its number of rows; None at the end of an iterable data set."""
+        """Writes the batch and returns its number of rows. None: an iterable data set has ended."""
         if not self._batches.job.iterable:
             return self._batches.make(task)
         with maker.inline_shard(self._batches.job):
@@ -42,7 +42,7 @@ class Inline:
             return self._batches.make(task) or None
 
     def failed(self, reason: BaseException) -> tuple[bytes, bytes]:
-        """Text and traceback for the library."""
+        """Returns text and traceback for the library."""
         self._failure = reason = self._batches.in_words(reason)
         if isinstance(reason, maker.SampleFailed):
             reason = reason.__cause__ or reason
@@ -53,8 +53,8 @@ class Inline:
 
 
 def _forget_arrays(reason: BaseException | None) -> None:
-    """Clears the frames of an exception of a BatchDataset: they have arrays over the slot, which is used again, and whose memory may
-    be gone while the exception is still there."""
+    """Clears the frames of an exception of a BatchDataset. They hold arrays over the slot, which is reused, and whose memory
+    may be unmapped while the exception still exists."""
     seen = set()
     while reason is not None and id(reason) not in seen:
         seen.add(id(reason))

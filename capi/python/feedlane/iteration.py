@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers iterate: the part that Loader and Consumer share."""
+"""The iteration over batches, as shared by Loader and Consumer."""
 from __future__ import annotations
 
 import functools
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """What has happened to a loader. kind: "warning", "worker died", "worker started", "quarantined" and so on; worker, batch and
-    sample: -1 if it isn't about one."""
+    """Something that happened in a loader. kind: "warning", "worker died", "worker started", "quarantined" and others. worker,
+    batch, sample: -1 if the event does not concern one."""
 
     kind: str
     text: str
@@ -34,7 +34,7 @@ _EVENTS = ["", "warning", "worker died", "worker started", "worker wanted", "qua
 
 
 class Batches(observe.Observed):
-    """Epochs of batches: a Loader, which makes them, or a Consumer, which gets them from another process's Loader."""
+    """Epochs of batches, from a Loader, which makes them, or from a Consumer, which gets them from another process's Loader."""
 
     timeout: float
     allow_pickle: bool
@@ -43,14 +43,14 @@ class Batches(observe.Observed):
     _core: core_module.Loader
     _torch: ModuleType | None
     _pool: pinned.Pool | None
-    _streams: bool  # batches are recorded on torch's stream
+    _streams: bool  # batches are recorded on torch's current stream
 
     # ---- life ----
 
     def close(self) -> None:
-        """Ends the workers and waits for them. Batches and arrays that are left stay as they are. The loader can't be used any
-        more: another thread's `next` ends with a StateError. Busy: called by the data set or sampler of a loader without
-        workers; nothing has happened."""
+        """Ends the workers and waits for them. Remaining batches and arrays stay valid. The loader cannot be used afterwards; a
+        `next` in another thread raises StateError. Raises Busy, without effect, if called by the data set or sampler of a
+        loader without workers."""
         if self._core is not None:
             self._core.close()
 
@@ -63,22 +63,23 @@ class Batches(observe.Observed):
     # ---- epochs ----
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the next epoch. Without it each iteration counts one up."""
+        """Sets the number of the next epoch. Without this call, each iteration adds one."""
         raise NotImplementedError
 
     def __len__(self) -> int:
-        """Batches in an epoch. TypeError: nobody knows."""
+        """The number of batches in an epoch. Raises TypeError if it is unknown."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
-        """An epoch's batches: what the samples are made of, with arrays of shape [rows, ...] in place of their arrays and
-        numbers. StateError: the loader was closed. Forked: it is the parent process's. `next` raises Timeout, SlotsHeld, what the
-        data set has raised as a SampleError (without workers with it as the cause), InitError, PeerDead, Quarantined,
-        TooManyRestarts."""
+        """Yields an epoch's batches. A batch has the structure of a sample, with arrays of shape [rows, ...] in place of the
+        sample's arrays and numbers. Raises StateError if the loader was closed, and Forked if it belongs to the parent process.
+        `next` raises Timeout, SlotsHeld, InitError, PeerDead, Quarantined, TooManyRestarts, and SampleError for an exception of
+        the data set, which without workers is its cause."""
         return self._cursor(whole=False)
 
     def batches(self) -> Iterator[Batch]:
-        """The same as Batch objects, to be released: they say where a batch comes from, and its tensors' addresses."""
+        """As __iter__, but yields Batch objects, which the loop releases. They provide a batch's origin and its tensors'
+        addresses."""
         return self._cursor(whole=True)
 
     def _cursor(self, whole: bool) -> Iterator[Any]:
@@ -104,11 +105,11 @@ class Batches(observe.Observed):
         raise NotImplementedError
 
     def _raise(self, exception: errors.FeedlaneError) -> NoReturn:
-        """What the library says."""
+        """Raises the library's error."""
         raise exception
 
     def _stop(self, core: core_module.Loader, turn: int) -> None:
-        """Nobody goes on with this epoch."""
+        """The loop has abandoned this epoch."""
 
     def _convert(self, tensor: BatchTensor, owner: int) -> Any:
         if self._torch is not None and owner != tree.NUMPY:
@@ -118,38 +119,39 @@ class Batches(observe.Observed):
     # ---- state and numbers ----
 
     def state_dict(self, batch: Batch | None = None) -> dict[str, bytes]:
-        """Where the epoch stands after the newest batch, or after `batch`, one of batches() that was not released: what a checkpoint
-        after that batch must hold. A loop that takes batches ahead of their use needs the latter. StaleBatch: it was released.
-        StateError: it is of an earlier epoch. ArgumentError: of another loader."""
+        """Returns the position in the epoch after the newest batch, or after `batch`, which is one of batches() that was not
+        released. A checkpoint taken after that batch must contain this state. Loops that take batches ahead of their use need
+        `batch`. Raises StaleBatch if it was released, StateError if it belongs to an earlier epoch, and ArgumentError if it
+        belongs to another loader."""
         return {"feedlane": self._core.state(batch)}
 
     def load_state_dict(self, state: Mapping[str, bytes]) -> None:
-        """The next iteration goes on with exactly the remaining batches."""
+        """The next iteration continues with exactly the remaining batches."""
         raise NotImplementedError
 
     def stats(self) -> Stats:
-        """The library's counters, by name: see feedlane_stats in feedlane.h. `rank_source`: what said the rank of a distributed
-        sampler, or ""."""
+        """Returns the library's counters, by name: see feedlane_stats in feedlane.h. `rank_source`: the source of a distributed
+        sampler's rank, or ""."""
         return self._core.stats()
 
     def workers(self) -> list[WorkerStats]:
-        """A dict for each worker: see feedlane_worker_stats in feedlane.h."""
+        """Returns a dict for each worker: see feedlane_worker_stats in feedlane.h."""
         counters = map(self._core.worker_stats, itertools.count())
         return list(itertools.takewhile(bool, counters))  # type: ignore[arg-type]  # up to the first None
 
     def events(self) -> list[Event]:
-        """What has happened since the last call and wasn't asked for: deaths, replacements, warnings."""
+        """Returns the events since the last call, such as deaths, replacements and warnings."""
         return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), text, worker, batch, sample)
                 for kind, text, worker, batch, sample in iter(self._core.event, None)]
 
 
 def closed() -> errors.FeedlaneError:
-    """For a loader that was closed."""
+    """Makes the error for a loader that was closed."""
     return errors.make(_core.E_STATE, "the loader was closed")
 
 
 class _Epoch:
-    """What the compiled iterator asks, see core/cursor.cpp. The epoch ends with it, or when the next one begins."""
+    """Called by the compiled iterator, see core/cursor.cpp. The epoch ends with this object, or when the next epoch begins."""
 
     _ended = False
 
@@ -163,20 +165,21 @@ class _Epoch:
         self._ended = True
 
     def refuse(self, status: int) -> NoReturn:
-        """Of a `next` that can't be called."""
+        """Raises the error of a `next` that is not allowed now."""
         if self._ended:
             raise StopIteration
         text = "another iteration over this loader has begun since" if status == _core.E_STATE else ""
         raise errors.make(status, text)
 
     def outcome(self, status: int, exception: errors.FeedlaneError, is_again: bool) -> Any:
-        """Of a `next` that yielded no batch: raises, or waits for one. is_again: this status came just before, too."""
+        """Handles a `next` that got no batch: raises, or returns NotImplemented to wait again. is_again: the previous wait
+        ended with this status too."""
         loader = self._loader
         if status == _core.SLOTS_HELD:
             if is_again:
                 raise errors.make(status, f"the loop keeps {self._core.stats()['slots_held']} batches or arrays of them, and "
                                   f"there is no slot for another: drop some, copy them, or Loader(held=...)")
-            gc.collect()  # perhaps they are kept by garbage
+            gc.collect()  # perhaps garbage keeps them
             return NotImplemented
         if status == _core.TIMEOUT:
             raise errors.make(status, f"no batch came in {loader.timeout} s")
@@ -187,12 +190,12 @@ class _Epoch:
         loader._raise(exception)
 
     def unusual(self, batch: Batch) -> Any:
-        """The data of a batch whose plan the compiled iterator doesn't know."""
+        """Returns the data of a batch whose plan the compiled iterator does not support."""
         with batch.adopt(self._loader._convert, self._loader.allow_pickle):
             return batch.data
 
     def arrived(self, batch: Batch) -> Any:
-        """What becomes of a Batch, where that is asked for."""
+        """Returns a batch in the form in which it is yielded. Called if Batch objects are requested or streams are recorded."""
         if self._loader._streams and self._loader._pool is not None:
             batch.record_stream(self._loader._pool.current_stream())
         return batch.adopt(self._loader._convert, self._loader.allow_pickle) if self._whole else self.unusual(batch)

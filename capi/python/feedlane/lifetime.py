@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders of the library end before the interpreter does."""
+"""Closes the library's loaders before the interpreter ends."""
 from __future__ import annotations
 
 import atexit
-import multiprocessing.util  # noqa: F401  # whose exit handler ends children: it is registered first, and runs after this one
+import multiprocessing.util  # noqa: F401  # its exit handler ends children: registered before ours, it runs after ours
 import weakref
 from typing import Any, Protocol
 
@@ -19,25 +19,25 @@ _iterations: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def create(config: dict[str, Any], **rest: Any) -> _core.Loader:
-    """A _core.Loader, which is closed at the interpreter's end. `config`: a dict of feedlane_loader_config; `rest`: see
-    core/loader.cpp. Raises what _core.Loader does."""
+    """Creates a _core.Loader, which is closed at the interpreter's end. `config`: fields of feedlane_loader_config. `rest`: see
+    core/loader.cpp. Raises the errors of _core.Loader."""
     return keep(_core.Loader(config, **rest))
 
 
 def keep(loader: _core.Loader) -> _core.Loader:
-    """The same loader, which is closed at the interpreter's end."""
+    """Returns the same loader, which will be closed at the interpreter's end."""
     _open.add(loader)
     return loader
 
 
 def end_at_exit(iteration: _Iteration) -> None:
-    """Its workers end before the interpreter does, and while modules that their end takes are whole."""
+    """Ends the iteration's workers before the interpreter ends, while the modules that this needs still work."""
     _iterations.add(iteration)
 
 
 @atexit.register
 def _close_all() -> None:
-    """Before modules are taken apart."""
+    """Runs before the interpreter dismantles modules."""
     for iteration in list(_iterations):
         try:
             iteration._shutdown_workers()

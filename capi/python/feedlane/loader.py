@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainer's side: a Loader over a data set, with the arguments that torch's DataLoader has for the same things."""
+"""The trainer's side: a Loader over a data set. Its arguments that match torch's DataLoader have the same names."""
 from __future__ import annotations
 
 import os
@@ -15,56 +15,57 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .records import DType, Indexed
 
-# Address space of a slot where the samples' sizes aren't declared. Only what is written takes memory.
+# Address space of a slot if the samples' sizes are not declared. Only pages that are written take memory.
 _SLOT_BYTES = 256 << 20
 
 
 class Loader(feeding.Feeder):
-    """Batches of `dataset`, made by worker processes in shared memory and used where they lie.
+    """Batches of `dataset`, made by worker processes in shared memory and used in place.
 
-    Named as torch's DataLoader has them, with the same meaning: batch_size (None: no batches), shuffle, sampler,
-    batch_sampler, num_workers, collate_fn, drop_last, timeout, worker_init_fn, prefetch_factor, persistent_workers,
-    in_order, generator. Its own:
-      tensors       "numpy" or "torch": what the arrays of a batch are
-      seed          of order and workers. shuffle=True gives the order that DataLoader has after torch.manual_seed(seed).
-                    None: with tensors="torch" what torch's generator says, as DataLoader draws it; else from the system
-      held          batches that the loop means to keep at once
-      fields        {name: (dtype, shape)} of the samples' arrays in order: memory is reserved from the start, and samples
+    These arguments have the names and meanings of torch's DataLoader: batch_size (None: no batches), shuffle, sampler,
+    batch_sampler, num_workers, collate_fn, drop_last, timeout, worker_init_fn, prefetch_factor, persistent_workers, in_order,
+    generator. Further arguments:
+      tensors       "numpy" or "torch": type of the arrays of a batch
+      seed          seed of the order and of the workers. shuffle=True gives the order of a DataLoader after torch.manual_seed(seed).
+                    None: with tensors="torch" drawn from torch's generator, as DataLoader does; otherwise from the system
+      held          batches that the loop keeps at the same time
+      fields        {name: (dtype, shape)} of the samples' arrays, in order: memory is reserved from the start, and samples
                     of another type are an error
-      slot_bytes    the largest batch, without `fields`
-      arena_bytes   a limit for the memory that is reserved for batches, by `fields`; 0: none. With prefetch_factor="auto" as many
-                    batches are in flight, within this limit, as shorten the loop's waits; without `fields` each counts as
-                    `slot_bytes`. `info()` tells the number of the moment
-      worker_cpus   processors that workers run on: "0-15", or a list for each worker, "0-7;8-15", begun anew when there are more
-      memory_nodes  memory nodes that the batches' memory comes from: "1", or several in turn, "0-1"
-      dispatch      "least_loaded" or "round_robin" (batch i from worker i mod num_workers, as torch has it)
-      pin_memory    a Pool with which the batches' memory is registered, which needs `fields`; True: CUDA's, of torch's current
-                    device. Copies may be enqueued (`.to(device, non_blocking=True)`) and the arrays be dropped: the memory is
-                    kept for them on the stream that was torch's current one when the batch came, see Batch.record_stream
-      task_timeout  seconds after which a worker that gets nowhere is replaced; 0: never
-      deterministic an iterable data set yields the same samples when it is iterated again: a dead worker can be replaced
-      max_restarts  of dead workers over the loader's life; 0: 1000, -1: none
-      allow_pickle  values that are neither arrays, tensors, numbers, strings, bytes nor lists, tuples, dicts, sets and named
-                    tuples of such travel pickled: a worker, and whatever it reads, can then run any code in the trainer
-      name          what monitors of other processes show of it, at most 63 bytes
-      trace         the number of batches whose records are kept, the newest ones, for `trace()` and for monitors; 0: as many as
-                    the environment's FEEDLANE_TRACE says, or none
-      progress      True: each epoch shows its progress on stderr, by tqdm where it is installed; or a text stream to show it on.
-                    If that is no terminal, in one line at the epoch's end
-      world, rank   of an iterable data set: the number of ranks that share it, and which one this is, as `rank_detect()` says.
-                    See `get_shard()`. world=0: one rank, whatever the launcher says
-      max_batches   batches of an epoch, after which it ends; 0: no limit
-      share         "every" or "deal": the batches are for consumers in other processes, see feeding.Feeder for what such a loader
-                    does. "every": each consumer gets every batch; "deal": batch k is for consumer k mod `consumers`
-      consumers     with "every" at the same time, at most; with "deal" exactly
-      share_path    a Unix socket to make, by which consumers of this user may join
-      share_tail    with "deal", True: the last batches go to the first consumers when they are fewer than `consumers`; False:
-                    they are left out, so that all get equally many
-    and, of map-style data sets, for samples that fail, in this order (`__getitem__` makes them then):
-      retries       more tries of a sample that raised one of `retry_on`, after `retry_backoff` seconds, then twice as many ...
-      substitute    substitute(index, seed, tries) says which index to take instead, or None; up to 16 times. A function that
-                    can be pickled; what it raises is the batch's error
-      skip_budget   samples that an epoch may leave out before that is an error; -1: any number
+      slot_bytes    size of the largest batch, without `fields`
+      arena_bytes   limit for the memory that is reserved for batches, according to `fields`; 0: none. prefetch_factor="auto" grows the
+                    number of batches in flight, within this limit, as long as that shortens the loop's waits; without `fields`
+                    each batch counts as `slot_bytes`. `info()` reports the current number
+      worker_cpus   processors for workers: "0-15", or one list per worker, "0-7;8-15", reused from the start if there are more workers
+      memory_nodes  memory nodes for the batches' memory: "1", or several in turn, "0-1"
+      dispatch      "least_loaded", or "round_robin" as in torch: batch i comes from worker i mod num_workers
+      pin_memory    a Pool that registers the batches' memory, which needs `fields`; True: CUDA's, for torch's current device. Arrays may
+                    be dropped while copies are enqueued (`.to(device, non_blocking=True)`). Their memory is kept for the stream that
+                    was torch's current one when the batch arrived, see Batch.record_stream
+      task_timeout  seconds after which a worker without progress is replaced; 0: never
+      deterministic an iterable data set yields the same samples when it is iterated again, so a dead worker can be replaced
+      max_restarts  most dead workers replaced in the loader's life; 0: 1000, -1: none is replaced
+      allow_pickle  values other than arrays, tensors, numbers, strings, bytes and lists, tuples, dicts, sets and named tuples of
+                    them are pickled. Then a worker, and whatever it reads, can run any code in the trainer
+      name          shown by monitors of other processes, at most 63 bytes
+      trace         number of newest batches whose records are kept, for `trace()` and for monitors; 0: the value of the
+                    environment variable FEEDLANE_TRACE, or no trace
+      progress      True: shows the progress of each epoch on stderr, with tqdm if it is installed. A text stream: shows it there.
+                    A stream that is not a terminal gets one line at the epoch's end
+      world, rank   of an iterable data set: number of ranks that share it, and this process's rank, as `rank_detect()` returns
+                    them. See `get_shard()`. world=0: one rank, whatever the launcher's environment contains
+      max_batches   batches in an epoch, after which it ends; 0: no limit
+      share         "every" or "deal": the batches are for consumers in other processes, see feeding.Feeder. "every": each consumer
+                    gets every batch; "deal": batch k is for consumer k mod `consumers`
+      consumers     with "every" the largest number at the same time; with "deal" the exact number
+      share_path    a Unix socket to create, where consumers of this user may join
+      share_tail    with "deal", if fewer than `consumers` batches remain at the end. True: the first consumers get them; False:
+                    they are left out, so that all consumers get the same number
+    These arguments of map-style data sets handle samples that fail, in this order; `__getitem__` then makes all samples:
+      retries       retries of a sample that raised one of `retry_on`. The first waits `retry_backoff` seconds, each further one
+                    twice as long as the one before
+      substitute    substitute(index, seed, tries) returns an index to use instead, or None; called up to 16 times. It must be
+                    picklable; its exception is the batch's error
+      skip_budget   samples that an epoch may leave out; one more is an error. -1: no limit
     """
 
     def __init__(self, dataset: Indexed | Iterable[Any], batch_size: int | None = 1, *, shuffle: bool | None = None,
@@ -84,14 +85,14 @@ class Loader(feeding.Feeder):
                  share: Literal["every", "deal"] | None = None, consumers: int | None = None,
                  share_path: str | os.PathLike[str] | None = None, share_tail: bool = False,
                  arena_bytes: int = 0, worker_cpus: str | None = None, memory_nodes: str | None = None) -> None:
-        """ValueError: an argument out of its domain, or arguments that exclude each other. ImportError: torch is asked for and
-        isn't there. What pickle raises of a data set or a function that workers can't get. ArgumentError, LimitError,
-        OutOfMemory, SystemCallError: the library says so. Workers begin with the first iteration."""
+        """Raises ValueError if an argument is out of its domain or excludes another one, and ImportError if torch is requested
+        but missing. Raises pickle's error if the data set or a function cannot be sent to workers. Raises ArgumentError,
+        LimitError, OutOfMemory or SystemCallError as the library does. Workers start with the first iteration."""
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
         self.share = share
         shared = feeding.configuration(share, consumers, share_path, share_tail, tensors, progress)
-        # Which of these numbers make sense the library says.
+        # The library checks whether these numbers are valid.
         num_workers, held, max_restarts, retries, world, rank = (
             errors.whole(name, number, -2**31, 2**31 - 1)
             for name, number in (("num_workers", num_workers), ("held", held), ("max_restarts", max_restarts),
@@ -103,14 +104,14 @@ class Loader(feeding.Feeder):
         if prefetch_factor is not None and prefetch_factor != "auto":
             prefetch_factor = errors.whole("prefetch_factor", prefetch_factor, 1, 2**31 - 1)
         if seed is not None:
-            seed = errors.whole("seed", seed, -2**63, 2**64 - 1) % 2**64  # negative ones are torch's too
+            seed = errors.whole("seed", seed, -2**63, 2**64 - 1) % 2**64  # torch accepts negative seeds too
         if timeout < 0 or task_timeout < 0 or retry_backoff < 0:
             raise ValueError("a time can't be negative")
         if num_workers == 0 and prefetch_factor is not None:
             raise ValueError("prefetch_factor needs num_workers above 0")
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
         self.batch_size, self.drop_last = (None if batch_sampler is not None else batch_size), drop_last
-        # As they were passed, for those who read them off torch's loader.
+        # As they were passed, for programs that read these attributes of torch's loader.
         self.sampler, self.batch_sampler, self.collate_fn, self.generator = sampler, batch_sampler, collate_fn, generator
         self.worker_init_fn, self.prefetch_factor, self.in_order = worker_init_fn, prefetch_factor, in_order
         self.persistent_workers, self.allow_pickle = persistent_workers, bool(allow_pickle)
@@ -122,13 +123,13 @@ class Loader(feeding.Feeder):
         self.pin_memory, self._pool = pin_memory, pinned.pool_for(pin_memory, self._torch)
         if self._pool is not None and not fields:
             raise ValueError("with pin_memory, memory is registered when the Loader is made: give fields")
-        # Torch's copies can't say which memory they read; nor can its streams be told from others' but by the device.
+        # A copy in torch does not report the memory that it reads, so streams are recorded. Only the device identifies torch's streams.
         self._streams = self._pool is not None and self._torch is not None and self._pool.device is not None
         self._iterable = order.is_iterable(dataset)
         self._order = order.Order(dataset, self._iterable, shuffle, sampler, batch_sampler, batch_size, drop_last,
                                   generator, seed, self._torch, persistent_workers, num_workers)
         retry_on = retry_on if isinstance(retry_on, type) else tuple(retry_on)
-        issubclass(Exception, retry_on)  # TypeError: these are no classes
+        issubclass(Exception, retry_on)  # raises TypeError if these are not classes
         policy = None
         if retries or skip_budget or substitute is not None:
             if self._iterable:
@@ -160,7 +161,7 @@ class Loader(feeding.Feeder):
                              "batch_size")
         if self._iterable:
             self._config["iterable_length"] = order.length_of(dataset) or 0
-        # Whatever becomes of the data set here: workers get what it was, for another seed and after a resume too.
+        # Workers get the data set as it is now, whatever happens to it here later, also for another seed and after a resume.
         self._blob = worker.configuration(self._job) if num_workers > 0 else b""
         self._next_epoch, self._is_numbered = 0, False
         self._told_epoch = order.epoch_of(dataset)
@@ -190,12 +191,13 @@ class Loader(feeding.Feeder):
     # ---- epochs ----
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the next epoch: it seeds the order. Without it each iteration counts one up, or takes the number that the
-        data set's own set_epoch was told. Such a data set is told each epoch that begins, in every worker too."""
+        """Sets the number of the next epoch, which seeds the order. Without this call, each iteration adds one, or uses the
+        number passed to the data set's own set_epoch. The data set's set_epoch is called for each epoch that begins, also in
+        every worker."""
         self._next_epoch, self._is_numbered = epoch, True
 
     def __len__(self) -> int:
-        """Batches in an epoch. TypeError: nobody knows."""
+        """The number of batches in an epoch. Raises TypeError if it is unknown."""
         length = self._core.length()
         if length >= 0:
             return length
@@ -208,11 +210,11 @@ class Loader(feeding.Feeder):
             raise iteration.closed()
         fresh = self._order.start()
         if fresh is not None:
-            self.close()  # it was never used, and there need not be memory for two
+            self.close()  # it was never used, and memory for two loaders may be missing
             self._create(fresh)
         self._tell_epoch()
         if self._inline is not None:
-            self._inline.take_failure()  # of an epoch that is over
+            self._inline.take_failure()  # from an epoch that is over
         try:
             self._core.begin(self._next_epoch)
         except errors.FeedlaneError as exception:
@@ -221,7 +223,8 @@ class Loader(feeding.Feeder):
         return self._core
 
     def _tell_epoch(self) -> None:
-        """The data set's set_epoch: here, while workers tell their copies. Told another epoch since, it says which one begins."""
+        """Calls the data set's set_epoch here; workers call it for their copies. If the program has called it with another
+        epoch since, that epoch begins."""
         tell = getattr(self.dataset, "set_epoch", None)
         if tell is None:
             return
@@ -232,7 +235,7 @@ class Loader(feeding.Feeder):
         self._told_epoch, self._is_numbered = order.epoch_of(self.dataset), False
 
     def _raise(self, exception: errors.FeedlaneError) -> NoReturn:
-        """What the library says, or what a callback raised, if it says that one did."""
+        """Raises the library's error, or the exception of a callback if the error comes from one."""
         reason: BaseException | None = None
         try:
             if exception.argument.startswith("callbacks.") and self._order.sampler is not None:
@@ -249,7 +252,7 @@ class Loader(feeding.Feeder):
             del exception, reason  # their tracebacks hold this frame
 
     def _raise_interruption(self) -> None:
-        """Ctrl-C in a sampler isn't kept until the batches before it are used up."""
+        """Raises Ctrl-C in a sampler now, not after the batches drawn before it."""
         interruption = self._order.take_interruption()
         try:
             if interruption is not None:
@@ -258,14 +261,14 @@ class Loader(feeding.Feeder):
             del interruption  # its traceback holds this frame, and those of an earlier `next` with its batch
 
     def _stop(self, core: _core.Loader, turn: int) -> None:
-        """Nobody goes on with this epoch: workers that aren't kept end now, and not when the next one begins."""
+        """The loop has abandoned this epoch: workers that are not kept end now, not when the next epoch begins."""
         if turn == core.turn and self.num_workers > 0 and not self.persistent_workers and not core.is_closed:
             core.stop()
 
     # ---- state and numbers ----
 
     def state_dict(self, batch: Batch | None = None) -> dict[str, bytes]:
-        """As for Batches. Unsupported: the order comes from a Python sampler."""
+        """As in Batches. Raises Unsupported if the order comes from a Python sampler."""
         try:
             return super().state_dict(batch)
         except errors.Unsupported:
@@ -275,15 +278,15 @@ class Loader(feeding.Feeder):
                           "set to where it stands: say Loader(seed=...), or take one of feedlane.samplers")
 
     def load_state_dict(self, state: Mapping[str, bytes]) -> None:
-        """The next iteration goes on with exactly the remaining batches, whatever the number of workers; of an iterable data set
-        with as many as there were. CorruptError, AbiError: this is no state, or another version's. ArgumentError: it is of
-        another order. StateError: a shared loader that has consumers."""
+        """The next iteration continues with exactly the remaining batches. The number of workers may differ, except for an
+        iterable data set. Raises CorruptError or AbiError if this is not a state or is another version's, ArgumentError if it
+        is of another order, and StateError if a shared loader has consumers."""
         blob = state["feedlane"]
         info = _core.Loader.read_state(blob)
         self._leave_consumers()
         try:
             self._create(info["base_seed"], state=blob)
-        except (errors.LimitError, errors.OutOfMemory):  # not enough for two
+        except (errors.LimitError, errors.OutOfMemory):  # too little for two loaders
             self.close()
             self._create(info["base_seed"], state=blob)
         self._order.take_base_seed(info["base_seed"])
@@ -291,5 +294,5 @@ class Loader(feeding.Feeder):
 
 
 def _declare(fields: Iterable[tuple[Any, ...]]) -> tuple[tuple[bytes, DType, tuple[int, ...]], ...]:
-    """As _core.Loader takes them."""
+    """Converts fields to the form of _core.Loader."""
     return tuple((name.encode(), dtypes.of_numpy(dtype)[0], tuple(shape)) for name, dtype, shape in fields)

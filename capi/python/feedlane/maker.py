@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes batches of a user's data set, in a worker process or inline: samples, collating, one copy into the slot."""
+"""Makes batches of a user's data set, in a worker process or inline: gets samples, collates them, and copies them once into the
+slot."""
 from __future__ import annotations
 
 import contextlib
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class WorkerInfo(NamedTuple):
-    """Who this worker is; see get_worker_info. generation: how many workers had its number before. An iterable data set iterates
-    shard number `shard` of `shards` (rank * num_workers + id, of world * num_workers): those of all ranks, where the Loader was
-    told of them."""
+    """This worker's identity; see get_worker_info. generation: number of earlier workers with this id. An iterable data set
+    iterates shard number `shard` of `shards`, which are rank * num_workers + id and world * num_workers. This includes all
+    ranks if the Loader was given `world`."""
 
     id: int
     num_workers: int
@@ -34,9 +35,9 @@ class WorkerInfo(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a worker is told, pickled. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: of failing samples,
-    or None. `rank`: of this process among those that share the seed. `shard`: without workers, the number of the shard of an
-    iterable data set, and how many there are."""
+    """The configuration that is pickled for a worker. `fields`: (name, numpy dtype, shape) of each leaf, or None. `policy`: for
+    failing samples, or None. `rank`: this process's rank among the ranks that share the seed. `shard`: for an iterable data set
+    without workers, the number of its shard and the number of shards."""
 
     dataset: Any
     batched: bool
@@ -51,7 +52,7 @@ class Job(NamedTuple):
     shard: tuple[int, int] = (0, 1)
 
 
-_PLAN_BYTES = 65536  # room behind the tensors for what holds them together
+_PLAN_BYTES = 65536  # room after the tensors for the plan
 _NOTHING = object()
 _MASK = 2**64 - 1
 
@@ -66,35 +67,35 @@ class _Inline(threading.local):
     shard: tuple[int, int] = (0, 1)  # of the loader without workers whose data set runs in this thread
 
 
-_seeds = _Seeds()  # each thread's own: two loaders without workers may be in use at once
+_seeds = _Seeds()  # one per thread: two loaders without workers may be in use at the same time
 _inline = _Inline()
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker: its id, the number of workers, its seed, its copy of the data set. In the trainer: None."""
+    """In a worker: its id, the number of workers, its seed, and its copy of the data set. In the trainer: None."""
     return _worker_info
 
 
 def get_shard() -> tuple[int, int]:
-    """In an iterable data set: the number of the shard to iterate, and the number of shards, of all workers of all ranks. Without
-    workers those of the ranks. (0, 1) elsewhere."""
+    """In an iterable data set: the number of the shard to iterate and the number of shards, over all workers of all ranks;
+    without workers, over all ranks. Elsewhere: (0, 1)."""
     return (_worker_info.shard, _worker_info.shards) if _worker_info is not None else _inline.shard
 
 
 def sample_seed() -> int | None:
-    """The seed, of 64 bits, of the sample that is being made: the same in any worker, after a crash and a resume too. None
-    outside of __getitem__ and in iterable data sets."""
+    """Returns the 64-bit seed of the sample that is being made. It is the same in any worker, and after a crash or a resume.
+    None: called outside __getitem__, or in an iterable data set."""
     return _core.seed() if _seeds.now is None else _seeds.now
 
 
 def set_worker_info(number: int, count: int, seed: int, dataset: Any) -> None:
-    """For get_worker_info."""
+    """Sets the result of get_worker_info."""
     global _worker_info
     _worker_info = WorkerInfo(number, count, seed, dataset, 0, 0, 1, number, count)
 
 
 def copied(data: Any) -> Any:
-    """The same with its arrays and tensors copied."""
+    """Returns the data with copies of its arrays and tensors."""
     if isinstance(data, np.ndarray):
         return data.copy()
     if collate.is_tensor(data):
@@ -104,14 +105,14 @@ def copied(data: Any) -> Any:
     if isinstance(data, tuple):  # a named tuple
         return tuple.__new__(type(data), [copied(item) for item in data])
     if isinstance(data, dict):
-        for key, value in data.items():  # the batch's own, which nobody else has
+        for key, value in data.items():  # in place: no other object uses the batch's dict
             data[key] = copied(value)
     return data
 
 
 @contextlib.contextmanager
 def inline_shard(job: Job) -> Iterator[None]:
-    """For get_shard, while the data set of a loader without workers runs."""
+    """Sets the result of get_shard while the data set of a loader without workers runs."""
     before, _inline.shard = _inline.shard, job.shard
     try:
         yield
@@ -120,7 +121,7 @@ def inline_shard(job: Job) -> Iterator[None]:
 
 
 class SampleFailed(Exception):
-    """Row `position` of the task couldn't be made; its cause is the data set's exception."""
+    """Row `position` of the task could not be made; `__cause__` is the data set's exception."""
 
     def __init__(self, position: int, index: int | None) -> None:
         super().__init__(position, index)
@@ -130,11 +131,11 @@ class SampleFailed(Exception):
 class Maker:
     """Makes the batches of one worker, or of a loader without workers."""
 
-    by_python = False  # each batch is `make`s, not the compiled loop's
+    by_python = False  # True: `make` makes every batch, not the compiled loop
     rows: _core.Rows | None = None  # makes the batches of a BatchDataset in place of `make`
-    # Puts samples together that core/collate.cpp does not know.
+    # Collates samples that core/collate.cpp does not support.
     batch: Callable[[Any, collate.Leaves], Any] = staticmethod(collate.batch)
-    loader_class = "Loader"  # the user's, in messages
+    loader_class = "Loader"  # the user's class, for messages
     counts = True  # __getitems__ must return as many samples as it was asked for
 
     _shard: Any  # an iterator
@@ -146,7 +147,8 @@ class Maker:
         self.rows = batch_dataset.rows_of(job)
 
     def open_worker(self, info: WorkerSetup) -> None:
-        """Once a worker process, before its first task. `info`: of _core.Worker. Raises what worker_init_fn does."""
+        """Called once per worker process, before its first task. `info`: from _core.Worker. Raises exceptions of
+        worker_init_fn."""
         global _worker_info
         job = self.job
         seed = worker_seed(info["seed"], info["epoch"], job.rank)
@@ -158,31 +160,31 @@ class Maker:
             job.worker_init_fn(info["id"])
 
     def close_worker(self) -> None:
-        """After the last task of a worker process: ends the reads of an AsyncDataset."""
+        """Called after the last task of a worker process: ends the reads of an AsyncDataset."""
         if isinstance(self.job.dataset, async_dataset.AsyncDataset):
             self.job.dataset.stop_reads()
 
     # ---- samples ----
 
     def restart(self) -> None:
-        """The shard from its start. Raises what iter(dataset) does, and the shard is at its end."""
+        """Starts the shard over. If iter(dataset) raises, the exception is raised here, and the shard has ended."""
         self._shard, self._ended = iter(()), True
         self._shard = iter(self.job.dataset)
         self._ended = False
 
     def skip(self, task: _core.Task) -> None:
-        """Drops the samples of the task's shard that were delivered before."""
-        self._ended = True  # if it raises, or has no more
+        """Drops the samples of the task's shard that were already delivered."""
+        self._ended = True  # in case the iterator raises or ends
         for _ in range(task.delivered):
             if next(self._shard, _NOTHING) is _NOTHING:
                 return
-            task.is_wanted()  # or a deadline could take it for hung
+            task.is_wanted()  # counts as progress, so that the worker does not exceed a deadline
         self._ended = False
 
     def make(self, task: _core.Task) -> int:
-        """Writes the batch of a feedlane_task, tensors and metadata. Its number of rows; 0: the shard is exhausted, or all
-        samples are left out. SampleFailed; LimitError: the batch is larger than its slot; TypeError: the samples can't be put
-        together, or aren't what was declared; what collate_fn raises."""
+        """Writes the batch of a feedlane_task: tensors and metadata. Returns its number of rows; 0: the shard is exhausted, or
+        all samples were left out. Raises SampleFailed, LimitError if the batch is larger than its slot, TypeError if the
+        samples cannot be collated or differ from the declaration, and exceptions of collate_fn."""
         leaves = self.leaves()
         plan, rows = self.plan(task, leaves)
         if not rows:
@@ -196,21 +198,22 @@ class Maker:
         return rows
 
     def too_large(self, exception: errors.FeedlaneError) -> errors.FeedlaneError:
-        """The same in the words of the loader."""
+        """Returns the same error, with a text that names the loader's argument."""
         needed = exception.needed + _PLAN_BYTES
         return errors.make(_core.E_LIMIT, f"the batch takes {needed} bytes, slots have {exception.found}: say "
                            f"{self.loader_class}(slot_bytes={needed}) or more", needed=needed, found=exception.found)
 
     def in_words(self, reason: BaseException) -> BaseException:
-        """What `rows` has raised: a LimitError says which argument of the loader to change."""
+        """Converts an exception of `rows`: a LimitError then names the loader's argument to change."""
         return self.too_large(reason) if self.rows is not None and isinstance(reason, errors.LimitError) else reason
 
     def leaves(self) -> collate.Leaves:
-        """An empty collection for the leaves of a batch."""
+        """Returns an empty collection for the leaves of a batch."""
         return collate.Leaves(self.job.fields is None, self.job.allow_pickle)
 
     def plan(self, task: _core.Task, leaves: collate.Leaves) -> tuple[Any, int]:
-        """The plan of the batch, its leaves appended to `leaves`, and its number of rows: None and 0 at the end of a shard."""
+        """Returns the plan of the batch and its number of rows, and appends its leaves to `leaves`. At the end of a shard: None
+        and 0."""
         samples, rows = self._samples(task)
         if not rows:
             return None, 0
@@ -221,7 +224,7 @@ class Maker:
         return collate.single(samples[0], leaves), rows
 
     def _samples(self, task: _core.Task) -> tuple[Any, int]:
-        """What the collate_fn gets, and how many rows it stands for."""
+        """Returns the input of the collate_fn, and the number of rows that it stands for."""
         job = self.job
         if job.iterable:
             samples = self._from_shard(task.count)
@@ -238,7 +241,7 @@ class Maker:
     def _by_index(self, indices: Any, task: _core.Task) -> list[Any]:
         dataset, seeds, policy = self.job.dataset, task.seeds, self.job.policy
         samples: list[Any] = []
-        outer = _seeds.now  # of a data set that itself goes through a loader
+        outer = _seeds.now  # set if a data set iterates over another loader
         try:
             for position, index in enumerate(indices):
                 _seeds.now = seeds[position]
@@ -251,7 +254,7 @@ class Maker:
         return samples
 
     def _at_once(self, indices: Any) -> Any:
-        """What __getitems__ says: a list of samples, or whatever the collate_fn makes something of."""
+        """Returns the result of __getitems__: a list of samples, or any object that the collate_fn accepts."""
         samples = self.job.dataset.__getitems__(indices)
         if self.job.collate_fn is not None:
             return samples
@@ -281,15 +284,16 @@ class Maker:
             self.write_leaf(task, number, leaf)
 
     def name_of(self, number: int) -> bytes:
-        """What tensor `number` of a batch is called."""
+        """Returns the name of tensor `number` of a batch."""
         name: str = self.job.fields[number][0] if self.job.fields else str(number)
         return name.encode()
 
     def write_leaf(self, task: _core.Task, number: int, leaf: collate.Leaf | _core.Leaf) -> None:
-        """Writes tensor `number` of the batch. TypeError: it has too many dimensions. LimitError: the slot is too small."""
+        """Writes tensor `number` of the batch. Raises TypeError if it has too many dimensions, and LimitError if the slot is
+        too small."""
         if len(leaf.shape) > _core.MAX_NDIM:
             raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_core.MAX_NDIM}")
-        assert not isinstance(leaf.dtype, str)  # only parts of a Pack are of such
+        assert not isinstance(leaf.dtype, str)  # only parts of a Pack have such a type
         try:
             memory = task.tensor(number, self.name_of(number), leaf.dtype, leaf.shape)
         except errors.LimitError as reason:
@@ -300,7 +304,7 @@ class Maker:
             leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
 
     def compare(self, leaves: collate.Leaves) -> None:
-        """TypeError: the leaves aren't what was declared, in number, element type or shape."""
+        """Raises TypeError if the leaves differ from the declaration in number, element type or shape."""
         declared = self.job.fields or ()
         if len(leaves) != len(declared):
             raise TypeError(f"{len(declared)} fields were declared, the samples have {len(leaves)}")
@@ -313,9 +317,10 @@ class Maker:
 
 
 def worker_seed(seed: int, epoch: int, rank: int = 0) -> int:
-    """Of a worker that was started in this epoch: the library's in epoch 0, another one in each further epoch, so that
-    workers which don't outlive it don't repeat their random numbers. Two workers of a rank never have the same one: the
-    mixing, the output function of SplitMix64, is a permutation. Other ranks mix theirs once more, by their number."""
+    """Returns the seed of a worker that was started in this epoch: the library's seed in epoch 0, another one in each further
+    epoch. So workers that end with their epoch do not repeat their random numbers. Two workers of a rank never have the same
+    seed, because the mixing, the output function of SplitMix64, is a permutation. Ranks above 0 mix the seed once more, with
+    their number."""
     if rank:
         seed = _mix(seed ^ _mix(rank * 0xd1342543de82ef95))
     return _mix(seed + epoch * 0x9e3779b97f4a7c15) if epoch else seed
@@ -338,8 +343,8 @@ def _seed_generators(seed: int) -> None:
 
 
 def _tell_torch(info: WorkerInfo) -> None:
-    """torch.utils.data.get_worker_info() for data sets written for torch's DataLoader; where this torch has it elsewhere,
-    they see None."""
+    """Sets torch.utils.data.get_worker_info() for data sets written for torch's DataLoader. If this version of torch stores it
+    elsewhere, it stays None."""
     torch = sys.modules.get("torch")
     if torch is None:
         return

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that travel pickled, as with torch's loader: by the reducers of multiprocessing and of torch, so that a value comes back as
-what it was, with what is in it twice. Large memory is not in the pickle but beside it, where the trainer's arrays and tensors
-show it: that of arrays by pickle's out-of-band buffers, that of tensors by storage, each once. Of a storage travels what tensors
-show of it.
+"""Values that are pickled, as in torch's loader, by the reducers of multiprocessing and of torch. So a value keeps its type,
+and an object that occurs in it twice remains one object. Large memory is stored next to the pickle, where the trainer's arrays
+and tensors view it: arrays through pickle's out-of-band buffers, tensors by storage. Each storage is stored once, and only the
+range that tensors view.
 
-In the batch's slot an object is a row of bytes: a header, the pickle, the buffers. Only a loader that allows pickles reads it."""
+In the batch's slot, an object is a row of bytes: a header, the pickle, the buffers. Only a loader with allow_pickle reads it."""
 from __future__ import annotations
 
 import io
@@ -32,10 +32,10 @@ def _aligned(size: int) -> int:
 
 
 class Object:
-    """A pickled value and its buffers. bytes: how many it takes."""
+    """A pickled value and its buffers. bytes: their total size."""
 
     def __init__(self, value: Any) -> None:
-        """Raises what pickle does."""
+        """Raises pickle's errors."""
         stream = io.BytesIO()
         buffers: list[memoryview] = []
         pickler = _Pickler(stream, buffers)
@@ -54,11 +54,11 @@ class Object:
                               pickle.HIGHEST_PROTOCOL)
         self._buffers = [np.frombuffer(buffer, np.uint8) for buffer in (*buffers, *storages)]
         self._places, self._head = places, (header, stream.getbuffer())
-        self.start = _aligned(len(header) + len(stream.getbuffer()))  # of the buffers
+        self.start = _aligned(len(header) + len(stream.getbuffer()))  # offset of the buffers
         self.bytes = self.start + end
 
     def write(self, place: Bytes) -> None:
-        """Into its place of `bytes` bytes."""
+        """Writes it to its place of `bytes` bytes."""
         end = 0
         for part in self._head:
             place[end:end + len(part)] = np.frombuffer(part, np.uint8)
@@ -68,7 +68,7 @@ class Object:
 
 
 class _Storage:
-    """A storage of torch's, and which of its bytes tensors show."""
+    """A torch storage, and the range of its bytes that tensors view."""
 
     def __init__(self, storage: Any) -> None:
         self._storage, self.first, self._end = storage, storage.nbytes(), 0
@@ -87,7 +87,7 @@ class _Storage:
 class _Pickler(reduction.ForkingPickler):
     def __init__(self, stream: io.BytesIO, buffers: list[memoryview]) -> None:
         self.storages: list[_Storage] = []
-        self._numbers: dict[int, int] = {}  # of storages, by their address in torch
+        self._numbers: dict[int, int] = {}  # number of each storage, by its address in torch
         super().__init__(stream, pickle.HIGHEST_PROTOCOL, True, lambda buffer: buffers.append(buffer.raw()))
         table: Any = self.dispatch_table
         table[np.ndarray] = _array
@@ -97,7 +97,8 @@ class _Pickler(reduction.ForkingPickler):
             table.update({torch.Tensor: self._tensor, torch.nn.Parameter: self._tensor, torch.UntypedStorage: self._storage})
 
     def release(self) -> None:
-        """Drops what it has pickled. Its own methods are in its table: without this it would live until the garbage collection."""
+        """Drops the pickled objects. Its dispatch table contains its own methods, so otherwise it would live until garbage
+        collection."""
         self.clear_memo()
         self.dispatch_table = {}
 
@@ -115,7 +116,8 @@ class _Pickler(reduction.ForkingPickler):
         return (_storage, (number,))
 
     def _tensor(self, tensor: Any) -> Any:
-        """Torch would send the storage as it is, which may be all of a data set, and lose what is said of values beside them."""
+        """Replaces torch's reducer, which would send the complete storage, possibly all of a data set, and would lose
+        properties besides the values, such as a quantizer or a conjugate bit."""
         torch = sys.modules["torch"]
         if not (tensor.layout is torch.strided and tensor.device.type == "cpu" and (tensor.is_leaf or not tensor.requires_grad)) or (
                 tensor.is_nested or any(getattr(tensor, "names", ()))):
@@ -132,30 +134,32 @@ class _Pickler(reduction.ForkingPickler):
 
 
 def _array(array: npt.NDArray[Any]) -> Any:
-    """As numpy's older pickles, which torch's loader sends: what comes can be written, and numbers are in this machine's order."""
+    """Reproduces numpy's older pickles, which torch's loader sends: the result is writeable, and numbers are in this machine's
+    byte order."""
     if not array.dtype.isnative and array.dtype.names is None and array.dtype.subdtype is None:
         array = array.astype(array.dtype.newbyteorder("="))
     return (array if array.flags.writeable else array.copy("K")).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
 def _untyped(tensor: Any) -> Any:
-    """Its storage. torch 1 has no untyped_storage()."""
+    """Returns its storage. torch 1 has no untyped_storage()."""
     return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage().untyped()
 
 
 def _tensor(*_: Any) -> Any:
-    """In a pickle: the reader's method of this name."""
+    """In a pickle, this name stands for the reader's method of the same name."""
     raise NotImplementedError
 
 
 def _storage(*_: Any) -> Any:
-    """The same."""
+    """As _tensor."""
     raise NotImplementedError
 
 
 def load(memory: Bytes, start: int) -> Any:
-    """The value of an Object that was written to `memory`, its buffers from `start` on. Arrays and tensors of it are in that memory,
-    which must be writable. Malformed: there is none, or what pickle says. What the classes of the value raise."""
+    """Returns the value of an Object that was written to `memory`, with its buffers starting at `start`. The value's arrays and
+    tensors view this memory, which must be writable. Raises Malformed if there is no such value or pickle fails, and exceptions
+    of the value's classes."""
     stream = io.BytesIO(memory[:start].data)
     try:
         buffers, storages = pickle.load(stream)
@@ -163,12 +167,12 @@ def load(memory: Bytes, start: int) -> Any:
         try:
             return unpickler.load()
         finally:
-            unpickler.memo.clear()  # its own methods are in there: see _Pickler.release
+            unpickler.memo.clear()  # it contains its own methods, see _Pickler.release
     except MemoryError:
         raise
     except Exception as reason:
         *_, (frame, _) = traceback.walk_tb(reason.__traceback__)
-        if frame.f_code.co_filename != __file__:  # Python code of the value's own
+        if frame.f_code.co_filename != __file__:  # Python code of the value's classes
             raise
         raise Malformed(f"a pickled value that can't be read: {type(reason).__name__}: {reason}") from reason
 

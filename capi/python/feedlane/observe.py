@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why an epoch is as fast as it is: what loaders say of it, also when their workers have ended."""
+"""The speed of an epoch: what loaders report about it, also after their workers have ended."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 
 class Figures(Protocol):
-    """Where the figures come from: a _core.Loader, or what is left of one."""
+    """The source of the figures: a _core.Loader, or a copy of its last figures."""
 
     def report(self) -> str:
-        """See Observed.report; likewise the others."""
+        """See Observed.report. The other methods also correspond to those of Observed."""
 
     def diagnose(self) -> Diagnosis:
-        """What bounded the epoch."""
+        """The bottleneck of the epoch."""
 
     def info(self) -> LoaderInfo:
         """The loader's configuration and position."""
 
     def timings(self, worker: int, /) -> Timings | None:
-        """Of this worker, or -1: of all. None: there are fewer workers."""
+        """The timings of this worker or, with -1, of all. None: there are fewer workers."""
 
     def trace(self, from_: int, /) -> bytes:
         """Records for _core.Loader.read_trace."""
 
 
 class Last:
-    """The figures of a _core.Loader as they were when this was made: it may be closed then."""
+    """A copy of a _core.Loader's figures, made by the constructor. The loader may then be closed."""
 
     def __init__(self, core: Figures) -> None:
         self._report, self._diagnosis, self._info = core.report(), core.diagnose(), core.info()
@@ -38,23 +38,23 @@ class Last:
         self._trace = core.trace(0) if self._info["trace"] else None
 
     def report(self) -> str:
-        """As it was."""
+        """The copied report."""
         return self._report
 
     def diagnose(self) -> Diagnosis:
-        """As it was."""
+        """The copied diagnosis."""
         return self._diagnosis
 
     def info(self) -> LoaderInfo:
-        """As it was."""
+        """The copied facts."""
         return self._info
 
     def timings(self, worker: int) -> Timings | None:
-        """As they were."""
+        """The copied timings."""
         return self._timings[worker + 1] if -1 <= worker < len(self._timings) - 1 else None
 
     def trace(self, from_: int) -> bytes:
-        """As it was. StateError: none was kept."""
+        """The copied records from `from_` on. Raises StateError if no trace was kept."""
         if self._trace is None:
             raise errors.make(_core.E_STATE, "no trace was kept: say trace=, or set FEEDLANE_TRACE")
         records = _core.Loader.read_trace(self._trace)
@@ -63,14 +63,15 @@ class Last:
 
 
 class Source:
-    """The figures of a _core.Loader while it is open, and its last ones afterwards."""
+    """The figures of a _core.Loader while it is open, then its last ones."""
 
     def __init__(self, core: _core.Loader) -> None:
         self._core: _core.Loader | None = core
         self.figures: Figures = core
 
     def freeze(self) -> None:
-        """Before it is closed. Lets go of it. Nothing is left of one that is closed already, or is another process's."""
+        """Called before the loader is closed: copies its figures and drops the reference to it. Copies nothing if the loader is
+        already closed or belongs to another process."""
         core, self._core = self._core, None
         if core is None or core.is_closed:
             return
@@ -81,7 +82,7 @@ class Source:
 
 
 class Nothing:
-    """In place of figures where there are none. `reason` says why, in a sentence."""
+    """Stands for figures that do not exist. `reason` is a sentence that says why."""
 
     def __init__(self, status: int, reason: str) -> None:
         self._status, self._reason = status, reason
@@ -94,12 +95,12 @@ class Nothing:
         return self._reason + "\n"
 
     def diagnose(self) -> Diagnosis:
-        """Zeros, and the reason as the text."""
+        """Zeros, with the reason as the text."""
         return {"bound": "nothing", "worker": -1, "interval_ns": 0, "batches": 0, "samples": 0, "bytes": 0, "exposed_ns": 0,
                 "start_ns": 0, "busy_ns": 0, "ready": 0, "asked": 0, "text": self._reason, "advice": ""}
 
     def info(self) -> LoaderInfo:
-        """Raises StateError or Unsupported, with the reason; so do the following."""
+        """Raises StateError or Unsupported, with the reason; so do the following methods."""
         raise self._raise()
 
     def timings(self, worker: int) -> Timings | None:
@@ -112,35 +113,36 @@ class Nothing:
 
 
 class Observed:
-    """What Loader and DataLoader have in common: where the time of an epoch goes. All of it is of the present epoch or, after
-    it, of the newest one; timings and trace are of all that the loader has made. A monitor in another process reads the same."""
+    """The methods that Loader and DataLoader share to show where an epoch's time goes. They describe the current epoch or,
+    after its end, the newest one; timings and trace cover all batches of the loader. A monitor in another process reads the
+    same figures."""
 
     def _figures(self) -> Figures:
         raise NotImplementedError
 
     def report(self) -> str:
-        """A short text for people: rates, exposed wait, each worker, what bounded the epoch, what to change, errors. Its form may
-        change; `diagnose` is for programs. StateError: the loader was closed; so with the methods below."""
+        """Returns a short text for people: rates, exposed wait, each worker, the bottleneck, advice, errors. Its format may
+        change; programs use `diagnose`. Raises StateError if the loader was closed; so do the methods below."""
         return self._figures().report()
 
     def diagnose(self) -> Diagnosis:
-        """What bounded the epoch: `bound` is "trainer", "data", "worker" (`worker` says which), "slots", "starting", "processors", or
-        "nothing" where no epoch has begun; `text` and `advice` say it in words."""
+        """Returns the bottleneck of the epoch: `bound` is "trainer", "data", "worker" (`worker` is its number), "slots",
+        "starting", "processors", or "nothing" if no epoch has begun; `text` and `advice` explain it."""
         return self._figures().diagnose()
 
     def timings(self, worker: int | None = None) -> Timings:
-        """Histograms of how long the steps of batches took, of all or of those that one worker made. IndexError: there are fewer
-        workers."""
+        """Returns histograms of the durations of each step, for all batches or for the batches of one worker. Raises IndexError
+        if there are fewer workers."""
         timings = self._figures().timings(-1 if worker is None else errors.whole("worker", worker, 0, 2**31 - 1))
         if timings is None:
             raise IndexError(f"worker {worker} of {self._figures().info()['workers']}")
         return timings
 
     def info(self) -> LoaderInfo:
-        """What the loader is, and where its epoch stands."""
+        """Returns facts about the loader, and its position in the epoch."""
         return self._figures().info()
 
     def trace(self, from_: int = 0) -> list[BatchRecord]:
-        """The records that the trace keeps, from sequence number `from_` on, oldest first. A batch's record is written when its
-        slot is used again, or the epoch ends. StateError: the loader keeps no trace, see the argument `trace`."""
+        """Returns the records that the trace keeps, from sequence number `from_` on, oldest first. A batch's record is written
+        when its slot is reused or the epoch ends. Raises StateError if the loader keeps no trace, see the argument `trace`."""
         return _core.Loader.read_trace(self._figures().trace(errors.whole("from_", from_, 0, 2**64 - 1)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sampler a Loader's arguments ask for, and where its randomness comes from."""
+"""The sampler that a Loader's arguments request, and the source of its random numbers."""
 from __future__ import annotations
 
 import collections.abc as abc
@@ -12,7 +12,7 @@ from . import _core, errors, samplers
 
 
 def is_iterable(dataset: Any) -> bool:
-    """Whether it is iterated rather than asked by index. Torch's class for that inherits a __getitem__ that only raises."""
+    """Whether the data set is iterated, not indexed. torch's class for such data sets inherits a __getitem__ that only raises."""
     data = sys.modules.get("torch.utils.data")
     if data is not None and isinstance(dataset, data.IterableDataset):
         return True
@@ -20,7 +20,7 @@ def is_iterable(dataset: Any) -> bool:
 
 
 def length_of(thing: Any) -> int | None:
-    """Its length, or None if it doesn't say."""
+    """Returns its length, or None if it has none."""
     try:
         return len(thing)
     except (TypeError, NotImplementedError):
@@ -28,7 +28,8 @@ def length_of(thing: Any) -> int | None:
 
 
 def epoch_of(dataset: Any) -> int | None:
-    """The epoch that its set_epoch was told, where an attribute of it says so: `epoch`, or `_epoch` as that of Hugging Face's."""
+    """Returns the epoch passed to the data set's set_epoch, if its attribute `epoch` or `_epoch` (as in Hugging Face's) shows
+    it."""
     for name in "epoch", "_epoch":
         try:
             return int(getattr(dataset, name))
@@ -38,22 +39,23 @@ def epoch_of(dataset: Any) -> int | None:
 
 
 def _rank_of(sampler: Any) -> int:
-    """Of a sampler that is one rank's (torch's DistributedSampler says `rank` too), else what the launcher says."""
-    inner = getattr(sampler, "sampler", None)  # of torch's BatchSampler
+    """Returns the rank of a distributed sampler (torch's DistributedSampler also has an attribute `rank`), otherwise the
+    launcher's rank."""
+    inner = getattr(sampler, "sampler", None)  # set if `sampler` is torch's BatchSampler
     for candidate in sampler, inner:
         rank = getattr(candidate, "rank", None)
         if isinstance(rank, int) and rank >= 0:
             return rank
     try:
         return samplers.rank_detect().rank
-    except errors.ArgumentError:  # half of a launcher's variables: an order that needs them says so
+    except errors.ArgumentError:  # one of a launcher's variables is missing: an order that needs it reports this
         return 0
 
 
 class Order:
-    """`sampler`, or None for an iterable data set; the base seed of the workers, and the rank that they mix into theirs:
-    with `seed`, the same in all ranks, their random numbers would be the same too. Where torch's generator gives the base
-    seed it is as with torch, which leaves that to the program."""
+    """The order of a Loader. `sampler` is None for an iterable data set. `base_seed` is the workers' base seed. Workers mix
+    `rank` into their seeds, because with `seed` the workers of all ranks would otherwise draw the same random numbers. If
+    torch's generator gives the base seed, `rank` is 0, as with torch, which leaves this to the program."""
 
     _torch: ModuleType | None
     _generator: Any
@@ -62,7 +64,7 @@ class Order:
     def __init__(self, dataset: Any, iterable: bool, shuffle: bool | None, sampler: Any, batch_sampler: Any,
                  batch_size: int | None, drop_last: bool, generator: Any, seed: int | None, torch: ModuleType | None,
                  persistent: bool, workers: int) -> None:
-        """ValueError: arguments that exclude each other."""
+        """Raises ValueError if arguments exclude each other."""
         self._dataset, self._persistent, self._torch, self._generator = dataset, persistent, None, None
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError("an iterable data set has an order of its own: no shuffle, sampler or batch_sampler")
@@ -81,7 +83,7 @@ class Order:
         elif torch is not None:
             self._torch, self._generator = torch, generator
         self.sampler = None if iterable else self._sampler(shuffle, sampler, batch_sampler, seed)
-        # Of a Python iterable that torch iterates itself. Any other is iterated by torch's BatchSampler, with its first batch.
+        # Set for a Python iterable that torch iterates itself. torch's BatchSampler iterates any other one, with its first batch.
         itself = batch_sampler is not None or batch_size is None
         starts = self._torch is not None and self.sampler is not None and itself
         self._starts = self.sampler.python if starts and self.sampler is not None else None
@@ -100,8 +102,8 @@ class Order:
         return samplers.random(len(self._dataset), drawn, shuffle="torch_loader")
 
     def start(self) -> int | None:
-        """What torch's DataLoader does when an iteration begins, so that what is drawn after it is the same: it iterates its
-        sampler, then draws. Not None: the workers' seeds begin there."""
+        """Repeats the steps of torch's DataLoader at the start of an iteration, so that later draws are the same: it iterates
+        its sampler, then draws. Returns the workers' base seed if it was not known before, otherwise None."""
         if self._torch is None or (self._persistent and self.base_seed is not None):
             return None
         if self._starts is not None:
@@ -113,22 +115,22 @@ class Order:
         return drawn
 
     def take_base_seed(self, seed: int) -> None:
-        """A resumed run has its own."""
+        """Sets the base seed of a resumed run."""
         self.base_seed = seed
 
     def take_interruption(self) -> BaseException | None:
-        """A KeyboardInterrupt or SystemExit that a Python sampler has raised meanwhile."""
+        """Returns a KeyboardInterrupt or SystemExit that a Python sampler has raised and that was not raised in the loop yet."""
         callbacks = self.sampler.python if self.sampler is not None else None
         return callbacks.take_interruption() if callbacks is not None else None
 
     def says_no_batch_size(self) -> bool:
-        """Whether it is a batch sampler of the user's that doesn't say how many indices a batch may have."""
+        """Whether this is a user-defined batch sampler that does not declare the largest size of a batch."""
         callbacks = self.sampler.python if self.sampler is not None else None
         return callbacks is not None and callbacks.rows > 0 and not callbacks.says_rows
 
     def length(self, batch_size: int | None, drop_last: bool) -> int:
-        """Batches in an epoch, where the library doesn't know: of a Python sampler or an iterable data set that says how many
-        samples there are. TypeError: it doesn't say."""
+        """Returns the number of batches in an epoch if the library does not know it: for a Python sampler or an iterable data
+        set that has a length. Raises TypeError if it has none."""
         count = length_of(self._dataset if self.sampler is None else self.sampler)
         if count is None:
             raise TypeError("this loader doesn't know how many batches there are")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory registered with a device, so that copies from it needn't wait for the processor."""
+"""Memory registered with a device, so that copies from it do not wait for the processor."""
 from __future__ import annotations
 
 import warnings
@@ -15,35 +15,36 @@ _of_devices: dict[int, Pool] = {}
 
 
 class Pool:
-    """What Loader(pin_memory=...) registers its slots with. It may be dropped before loaders and batches that have it.
+    """A pool for Loader(pin_memory=...), which registers the loader's slots with it. It may be dropped before loaders and
+    batches that use it.
 
-    backend     "cuda": by the driver's library; "mlock": pages stay resident; "none"
-    device      "cuda": which, by its number
-    custom      instead of both: the address of a feedlane_backend (feedlane.h) whose functions aren't Python's
-    budget_bytes  registered at a time at most; 0: any number
+      backend       "cuda": through the driver's library; "mlock": pages stay resident; "none"
+      device        "cuda": number of the device
+      custom        instead of both: address of a feedlane_backend (feedlane.h) whose functions are not Python's
+      budget_bytes  limit for the memory registered at the same time; 0: no limit
 
-    Unsupported: there is no driver, or no such backend. DeviceError: the driver failed. LimitError: the system or the budget
-    allows too little.
+    Raises Unsupported if there is no driver or no such backend, DeviceError if the driver failed, and LimitError if the system
+    or the budget allows too little memory.
     """
 
     def __init__(self, backend: str = "cuda", device: int = 0, *, custom: int | None = None, budget_bytes: int = 0) -> None:
-        self.device = device if backend == "cuda" and custom is None else None  # of CUDA's
+        self.device = device if backend == "cuda" and custom is None else None  # number of a CUDA device, or None
         self.handle = _core.Pool(None if custom else backend, custom or 0, {"device": device, "budget_bytes": budget_bytes})
 
     def stats(self) -> PoolStats:
-        """The library's counters, by name: buffers, in_use, pending, registered_bytes, acquired, waited_ns, failures."""
+        """Returns the library's counters, by name: buffers, in_use, pending, registered_bytes, acquired, waited_ns, failures."""
         return self.handle.stats()
 
     def current_stream(self) -> int:
-        """The address of torch's stream of this thread on this device. ImportError: there is no torch."""
+        """Returns the address of this thread's current torch stream on this device. Raises ImportError if torch is missing."""
         import torch
         stream: int = torch.cuda.current_stream(self.device).cuda_stream
         return stream
 
 
 def pool_for(pin_memory: Pool | bool, torch: ModuleType | None) -> Pool | None:
-    """The Pool that Loader's argument asks for, or None. `torch`: the module, if tensors are torch's. ValueError: True without
-    torch."""
+    """Returns the Pool that Loader's argument requests, or None. `torch`: the module, if tensors are torch's. Raises ValueError
+    for True without torch."""
     if isinstance(pin_memory, Pool) or not pin_memory:
         return pin_memory or None
     if torch is None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a sample that fails: made by another try, replaced by another one, or left out. Each leaves a record with
-its batch, and the trainer hears of it in events()."""
+"""Handling of a failed sample: it is retried, replaced by another sample, or left out. Each of these outcomes is recorded in
+the sample's batch, and the trainer reports it in events()."""
 from __future__ import annotations
 
 import operator
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Policy(NamedTuple):
-    """What Loader's arguments say of samples that fail. retry_backoff: seconds before the first retry. `substitute`: (index,
-    seed, tries before this one) -> another index, or None."""
+    """Loader's arguments for samples that fail. retry_backoff: seconds before the first retry. `substitute`: (index, seed,
+    earlier substitutes) -> another index, or None."""
 
     retries: int
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -26,21 +26,21 @@ class Policy(NamedTuple):
 
 
 _MOST_SUBSTITUTES = 16  # for one sample, as in the library's own loop
-_LONGEST_PAUSE_S = 3600  # and this too
+_LONGEST_PAUSE_S = 3600  # this limit too is the library's
 _LOOK_EVERY_S = 0.05
 
 
 class Abandoned(Exception):
-    """Nobody wants the batch any more."""
+    """The trainer no longer needs the batch."""
 
 
 def sample(dataset: Indexed, task: _core.Task, position: int, policy: Policy) -> list[Any]:
-    """The sample for row `position` of a task: a list of it, or of nothing if it is left out. What the data set raised, if no
-    policy helps: first retries, then other indices with retries of their own, then leaving it out. What `substitute` raises
-    is raised as it is."""
+    """Returns the sample for row `position` of a task, in a list, or an empty list if it is left out. First retries, then takes
+    other indices, each with its own retries, then leaves the sample out. If no policy helps, raises the data set's exception.
+    Also raises exceptions of `substitute`."""
     index, seed = task.indices[position], task.seeds[position]
     tries = retries = substitutes = 0
-    reason: Any = None  # what the newest try has raised
+    reason: Any = None  # the newest exception
     try:
         while True:
             try:
@@ -82,8 +82,8 @@ def _other(policy: Policy, index: int, seed: int, tries: int, reason: Exception)
 
 
 def _pause(task: _core.Task, seconds: float) -> None:
-    """Ends early, by Abandoned, when the trainer wants no more of this task, or nothing at all. Without workers that is never
-    known: the trainer is waiting."""
+    """Waits. Raises Abandoned earlier if the trainer no longer needs this task or this worker. Without workers this is never
+    known, because the trainer is waiting."""
     until = time.monotonic() + min(seconds, _LONGEST_PAUSE_S)
     while (left := until - time.monotonic()) > 0:
         if not task.is_wanted():

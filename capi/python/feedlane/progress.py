@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of an epoch on a stream: by tqdm where it is installed, else in a line of its own.
+"""Shows the progress of an epoch on a stream: with tqdm if it is installed, otherwise as a line of text.
 
-On a terminal, and in a notebook, it is shown while the epoch runs, some times a second. Elsewhere one line is written at its
-end."""
+On a terminal and in a notebook, the progress is updated several times a second. Elsewhere, one line is written at the end of
+the epoch."""
 from __future__ import annotations
 
 import importlib
@@ -21,8 +21,8 @@ _EVERY_S = 0.25
 
 
 class Epoch(NamedTuple):
-    """What is shown of an epoch. label: what it is called, or "". total: its batches, or None: nobody knows. first: how many of
-    them were yielded before, by another loader."""
+    """The epoch to show. label: its name, or "". total: its number of batches, or None: unknown. first: number of its batches
+    that another loader had already yielded."""
 
     label: str
     total: int | None
@@ -35,7 +35,7 @@ class _Display(Protocol):
 
 
 class Bar(Iterator[Any]):
-    """Iterates over `batches` and shows how far it is. It ends with them, or when the loop drops it."""
+    """Iterates over `batches` and shows the progress. Ends with them, or when the loop drops it."""
 
     def __init__(self, batches: Iterator[Any], figures: Callable[[], Figures], epoch: Epoch, progress: bool | TextIO) -> None:
         """progress: True: on sys.stderr."""
@@ -47,7 +47,7 @@ class Bar(Iterator[Any]):
         self._due = time.monotonic() + _EVERY_S
 
     def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]  # those of this package have one
+        return len(self._batches)  # type: ignore[arg-type]  # the iterators of this package have a length
 
     def __next__(self) -> Any:
         try:
@@ -63,13 +63,13 @@ class Bar(Iterator[Any]):
         return data
 
     def close(self) -> None:
-        """Shows the state at the end. A second time it does nothing."""
+        """Shows the final state. A second call has no effect."""
         display, self._display = self._display, None
         if display is not None:
             self._tell(display.close)
 
     def _tell(self, show: Callable[[int, str], None]) -> None:
-        """A stream that was closed, or whose reader has gone, doesn't end the loop."""
+        """Updates the display. A closed stream, or one whose reader has ended, does not end the loop."""
         try:
             said = _said(self._figures().diagnose())
         except errors.FeedlaneError:  # the loader was closed
@@ -85,7 +85,7 @@ class Bar(Iterator[Any]):
 
 
 def epoch_of(label: str, loader: Any, first: int) -> Epoch:
-    """With the length of `loader`, if it has one."""
+    """Makes an Epoch with the length of `loader`, if it has one."""
     try:
         total = len(loader)
     except (TypeError, NotImplementedError):
@@ -94,7 +94,8 @@ def epoch_of(label: str, loader: Any, first: int) -> Epoch:
 
 
 def _said(d: Diagnosis) -> str:
-    """The share of the time that was spent waiting, and what bounds the epoch. "": nothing is measured, or nothing happened."""
+    """Describes the share of the time that was spent waiting, and the bottleneck. "": nothing is measured, or nothing has
+    happened."""
     if d["interval_ns"] == 0:
         return ""
     share = f"waits {100 * min(1.0, d['exposed_ns'] / d['interval_ns']):.0f} %"
@@ -134,7 +135,7 @@ class _Tqdm:
 
 
 class _Line:
-    """One line, written over while it is live."""
+    """One line, overwritten while it is live."""
 
     def __init__(self, epoch: Epoch, stream: TextIO, is_live: bool) -> None:
         self._epoch, self._stream, self._is_live = epoch, stream, is_live

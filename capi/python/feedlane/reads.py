@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reads of an AsyncDataset in one process: an event loop in a thread, and which reads are for which task."""
+"""The reads of an AsyncDataset in one process: an event loop in a thread, and the reads that belong to each task."""
 from __future__ import annotations
 
 import asyncio
@@ -14,21 +14,21 @@ from . import _core
 if TYPE_CHECKING:
     from .async_dataset import AsyncDataset
 
-_PATIENCE_S = 5  # with reads that were cancelled, and with `close`
+_PATIENCE_S = 5  # for cancelled reads, and for `close`
 
 _Future = concurrent.futures.Future[Any]
 _Started = dict[int, collections.deque[_Future]]  # by index
 
 
 class Reads:
-    """Any thread may ask for samples, one at a time."""
+    """Any thread may request samples, one at a time."""
 
     def __init__(self, dataset: AsyncDataset) -> None:
         self._dataset, self._pid = dataset, os.getpid()
-        self._started: dict[int, _Started] = {}  # by task: the one in hand and those behind it
+        self._started: dict[int, _Started] = {}  # by task: the current one and the ones queued behind it
         self._in_hand: int | None = None
-        self._newest = 0  # task whose reads were started
-        self._follows = True  # the loader's indices are those that this data set is asked for
+        self._newest = 0  # newest task whose reads were started
+        self._follows = True  # True: the loader's indices are the ones requested here
         self._loop = asyncio.new_event_loop()
         self._opened: asyncio.Task[None] | None = None
         self._room = asyncio.Semaphore(dataset.reads_in_flight)
@@ -36,11 +36,11 @@ class Reads:
         self._thread.start()
 
     def is_mine(self) -> bool:
-        """False in a forked child, which has no such thread."""
+        """False in a forked child, which does not have this thread."""
         return self._pid == os.getpid()
 
     def sample(self, index: int) -> Any:
-        """Waits for the sample. What `fetch` raises."""
+        """Waits for the sample. Raises exceptions of `fetch`."""
         in_hand = _core.task_id() if self._follows else None
         if in_hand is not None:
             self._follow(in_hand, index)
@@ -49,21 +49,21 @@ class Reads:
         try:
             return read.result()
         except BaseException:
-            read.cancel()  # if it is a signal's handler that has raised
+            read.cancel()  # in case a signal handler has raised
             raise
 
     # ---- which reads ----
 
     def _follow(self, in_hand: int, index: int) -> None:
-        """Starts the reads of the tasks that are new, and ends those of tasks that don't come any more."""
+        """Starts the reads of new tasks, and cancels the reads of tasks that will not come."""
         if in_hand != self._in_hand:
-            is_another_loaders = self._in_hand is not None and in_hand < self._in_hand  # without workers
+            is_another_loaders = self._in_hand is not None and in_hand < self._in_hand  # only without workers
             for task in [task for task in self._started if task < in_hand or is_another_loaders]:
                 self._drop(task)
             self._newest = in_hand - 1 if is_another_loaders else max(self._newest, in_hand - 1)
             self._in_hand = in_hand
         for task, _, _, indices in _core.tasks(self._newest):
-            if task == in_hand and index not in indices:  # behind a data set that maps indices
+            if task == in_hand and index not in indices:  # a data set around this one maps the indices
                 self._follows = False
                 for started in list(self._started):
                     self._drop(started)
@@ -91,13 +91,13 @@ class Reads:
             return await self._dataset.fetch(index)
 
     def stop(self) -> None:
-        """Ends it."""
+        """Cancels all reads, awaits `close` and ends the thread."""
         if self._loop.is_closed():
             return
         ended = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         try:
             ended.result(2 * _PATIENCE_S)
-        except Exception:  # a `close` that fails or hangs, at the end of a worker
+        except Exception:  # `close` failed or hung, at the end of a worker
             pass
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE_S)

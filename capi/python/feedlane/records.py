@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types for annotations: what the package takes and returns that is a plain dict or tuple, or an object of the user's. Names of
-counters are those of feedlane.h, where each is described."""
+"""Types for annotations: arguments and results that are plain dicts or tuples, or user-defined objects. Counters have the names
+of feedlane.h, which describes them."""
 from __future__ import annotations
 
 from typing import Any, Literal, Protocol, TypedDict
 
 DType = tuple[int, int]
-"""An element type as DLPack has it: (code, bits)."""
+"""An element type in DLPack's form: (code, bits)."""
 
 Plan = tuple[Any, ...]
-"""What holds the tensors of a batch together: a kind, what that kind needs, the plans of its children. See tree.py."""
+"""The structure of a batch: a kind, the data of that kind, the plans of its children. See tree.py."""
 
 
 class Indexed(Protocol):
-    """A map-style data set. It has `__len__` too, unless a sampler says which indices there are."""
+    """A map-style data set. It also has `__len__`, unless a sampler determines the indices."""
 
     def __getitem__(self, index: int, /) -> Any:
-        """The sample at this index."""
+        """Returns the sample at this index."""
 
 
 class Stats(TypedDict):
-    """Counters of a loader (feedlane_stats). Names that end in _ns are nanoseconds, in _bytes bytes. rank_source is what said the
-    rank of a distributed sampler, or ""."""
+    """Counters of a loader (feedlane_stats). Names ending in _ns are nanoseconds, names ending in _bytes are bytes.
+    rank_source: the source of a distributed sampler's rank, or ""."""
 
     batches: int
     samples: int
@@ -86,7 +86,7 @@ class WorkerStats(TypedDict):
 
 
 class LoaderInfo(TypedDict):
-    """What a loader is, and where its epoch stands (feedlane_loader_info)."""
+    """Facts about a loader, and its position in the epoch (feedlane_loader_info)."""
 
     pid: int
     created_ns: int
@@ -110,8 +110,8 @@ class LoaderInfo(TypedDict):
 
 
 class Histogram(TypedDict):
-    """How often which duration occurred (feedlane_histogram). buckets[0] counts durations of 0 ns, buckets[b] those of 2**(b-1) to
-    2**b - 1 ns, the last one all longer ones."""
+    """A histogram of durations (feedlane_histogram). buckets[0] counts durations of 0 ns, buckets[b] durations of 2**(b-1) to
+    2**b - 1 ns, the last bucket all longer ones."""
 
     count: int
     sum_ns: int
@@ -119,7 +119,8 @@ class Histogram(TypedDict):
 
 
 class Percentiles(TypedDict):
-    """How long one half, 90 % and 99 % of the durations lasted at most, to an eighth; 0: there are none (feedlane_percentiles)."""
+    """The durations that half, 90 % and 99 % of all durations did not exceed, accurate to an eighth; 0: there are none
+    (feedlane_percentiles)."""
 
     p50_ns: int
     p90_ns: int
@@ -127,7 +128,7 @@ class Percentiles(TypedDict):
 
 
 class Timings(TypedDict):
-    """How long the steps of batches took (feedlane_timings)."""
+    """Durations of the steps of batches (feedlane_timings)."""
 
     exposed: Histogram
     start: Histogram
@@ -144,7 +145,7 @@ class Timings(TypedDict):
 
 
 class BatchRecord(TypedDict):
-    """A batch and its stamps, in the trace (feedlane_batch_record). A stamp of 0 has not happened."""
+    """A batch and its stamps in the trace (feedlane_batch_record). Stamp 0: the step has not happened."""
 
     sequence: int
     task: int
@@ -166,11 +167,11 @@ class BatchRecord(TypedDict):
 
 
 Bound = Literal["nothing", "trainer", "data", "worker", "slots", "starting", "processors"]
-"""What bounds a run (FEEDLANE_BOUND_*)."""
+"""The bottleneck of a run (FEEDLANE_BOUND_*)."""
 
 
 class Diagnosis(TypedDict):
-    """What bounded a run for some time, and why (feedlane_diagnosis)."""
+    """The bottleneck of a run in an interval, with figures (feedlane_diagnosis)."""
 
     bound: Bound
     worker: int
@@ -200,7 +201,7 @@ class PoolStats(TypedDict):
 
 
 class StateInfo(TypedDict):
-    """What a loader's saved state says of itself (feedlane_state_info)."""
+    """The contents of a loader's saved state (feedlane_state_info)."""
 
     epoch: int
     batch: int
@@ -211,7 +212,7 @@ class StateInfo(TypedDict):
 
 
 class RankInfo(TypedDict):
-    """Which process of how many this is (feedlane_rank)."""
+    """The rank of this process and the number of ranks (feedlane_rank)."""
 
     rank: int
     world: int
@@ -220,7 +221,7 @@ class RankInfo(TypedDict):
 
 
 class WorkerSetup(TypedDict):
-    """What the library tells a worker (feedlane_worker_info). config: the bytes that the trainer passed for it."""
+    """A worker's identity and configuration (feedlane_worker_info). config: the bytes that the trainer passed for it."""
 
     id: int
     count: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's samplers, and any Python iterable of indices as one."""
+"""The library's samplers, and an adapter for any Python iterable of indices."""
 from __future__ import annotations
 
 import array
@@ -13,11 +13,11 @@ from . import _core, errors
 _A = TypeVar("_A")
 _R = TypeVar("_R")
 
-_LARGEST_BATCH = 65536  # rows of a batch sampler that doesn't say
+_LARGEST_BATCH = 65536  # most rows of a batch sampler without an attribute batch_size
 
 
 class Rank(NamedTuple):
-    """Which process of how many this is, and what said so; see feedlane_rank in feedlane.h."""
+    """The rank of this process, the number of ranks, and their source; see feedlane_rank in feedlane.h."""
 
     rank: int
     world: int
@@ -26,34 +26,35 @@ class Rank(NamedTuple):
 
 
 def rank_detect() -> Rank:
-    """As the launcher's variables have it: torchrun's, Open MPI's, PMI's, Slurm's, or FEEDLANE_RANK and FEEDLANE_WORLD_SIZE.
-    Without any it is rank 0 of 1 by "none"; half of a pair is an ArgumentError."""
+    """Reads the rank from the launcher's environment variables: torchrun's, Open MPI's, MVAPICH's, PMI's, Flux's or Slurm's, or
+    FEEDLANE_RANK and FEEDLANE_WORLD_SIZE. Without any of them: rank 0 of 1, source "none". Raises ArgumentError if one variable
+    of a pair is missing or invalid."""
     return Rank(**_core.rank_detect())
 
 
 class Sampler:
-    """Yields indices, or lists of them if it is a batch sampler, of the epoch that set_epoch named (0 at first). A loader
-    takes a copy of its own."""
+    """Yields the indices of an epoch, or lists of indices if it is a batch sampler. The epoch is 0 until set_epoch is called. A
+    loader takes its own copy."""
 
-    rank: int | None = None  # whose part of the indices it yields, if it is distributed
+    rank: int | None = None  # the rank whose indices it yields, if it is distributed
 
     def __init__(self, handle: _core.Sampler, *, batch_rows: int = 0, python: _Iterated | None = None,
                  length: Callable[[], int] | None = None) -> None:
         self.handle, self.batch_rows, self.epoch, self._turn = handle, batch_rows, 0, 0
-        self.python = python  # the callbacks over a Python iterable that it draws from in the end, or None
-        self._length = length  # says how many there are where the library can't
+        self.python = python  # the callbacks over the Python iterable that supplies the indices, or None
+        self._length = length  # returns the length if the library does not know it
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch whose indices the next iteration yields. It doesn't count by itself."""
+        """Sets the epoch whose indices the next iteration yields. Iterations do not advance it."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """The number of indices, or of batches, in an epoch. TypeError: nobody knows."""
+        """The number of indices, or batches, in an epoch. Raises TypeError if it is unknown."""
         length = self.handle.length()
         if length >= 0:
             return length
         try:
-            return self._length()  # type: ignore[misc]  # None: the TypeError below
+            return self._length()  # type: ignore[misc]  # if it is None: the TypeError below
         except (TypeError, NotImplementedError) as reason:
             raise TypeError("this sampler doesn't say how many there are") from reason
 
@@ -67,10 +68,10 @@ class Sampler:
         raise raised
 
     def failure(self, exception: errors.FeedlaneError) -> BaseException:
-        """What to raise when the library says this: with what the Python iterable raised as its cause. A KeyboardInterrupt
-        or a SystemExit is itself what is raised, once."""
+        """Returns the exception to raise for this error of the library: the error, with the Python iterable's exception as its
+        cause. A KeyboardInterrupt or SystemExit of the iterable is returned itself, once."""
         if self.python is None or not exception.argument.startswith("callbacks."):
-            return exception  # not the iterable's
+            return exception  # not from the iterable
         interruption = self.python.take_interruption()
         if interruption is not None:
             return interruption
@@ -78,7 +79,7 @@ class Sampler:
         return exception
 
     def __iter__(self) -> Iterator[Any]:
-        """The indices, or batches of them as lists. StateError: another iteration has begun since."""
+        """Yields the indices, or batches of them as lists. Raises StateError if another iteration has begun since."""
         self._turn += 1
         turn = self._turn
         self._run(self.handle.restart, self.epoch)
@@ -95,42 +96,44 @@ class Sampler:
 
 
 def _seed(seed: int) -> int:
-    return errors.whole("seed", seed, -2**63, 2**64 - 1) % 2**64  # negative ones are torch's too
+    return errors.whole("seed", seed, -2**63, 2**64 - 1) % 2**64  # torch accepts negative seeds too
 
 
 def sequential(length: int) -> Sampler:
-    """0, 1, ... length - 1. ArgumentError: a negative length."""
+    """Yields 0, 1, ... length - 1. Raises ArgumentError if `length` is negative."""
     return Sampler(_core.sequential(length))
 
 
 def random(length: int, seed: int = 0, *, num_samples: int = 0, replacement: bool = False,
            shuffle: Literal["torch", "torch_loader", "feistel"] = "torch") -> Sampler:
-    """Shuffled. "torch": as torch's RandomSampler with a generator seeded with seed + epoch; "torch_loader": as torch's
-    DataLoader(shuffle=True) after manual_seed(seed), epoch after epoch; "feistel": without memory, up to 2^62. num_samples:
-    indices in an epoch; 0: `length`. replacement: each is drawn from all. ValueError, ArgumentError: a number out of its
-    domain."""
+    """Yields shuffled indices. shuffle="torch": as torch's RandomSampler with a generator seeded with seed + epoch;
+    "torch_loader": as torch's DataLoader(shuffle=True) after manual_seed(seed), epoch after epoch; "feistel": takes no memory,
+    up to 2^62 indices. num_samples: indices in an epoch; 0: `length`. replacement: draws each index from all indices. Raises
+    ValueError or ArgumentError if a number is out of its domain."""
     kind = {"torch": _core.SHUFFLE_TORCH, "feistel": _core.SHUFFLE_FEISTEL, "torch_loader": _core.SHUFFLE_TORCH_LOADER}
     return Sampler(_core.random({"length": length, "seed": _seed(seed), "num_samples": num_samples, "replacement": replacement,
                                  "shuffle": errors.choice("shuffle", shuffle, kind)}))
 
 
 def subset(indices: Iterable[int], seed: int = 0, *, shuffle: bool = True) -> Sampler:
-    """These indices only, in another order each epoch, or as they are given. TypeError: one is no integer. OverflowError: one is
-    beyond 64 bits."""
+    """Yields only these indices, in another order in each epoch, or without `shuffle` in the given order. Raises TypeError if
+    one is not an integer, and OverflowError if one exceeds 64 bits."""
     return Sampler(_core.subset(_integers(indices), not shuffle, _seed(seed)))
 
 
 def weighted(weights: Iterable[float], num_samples: int = 0, seed: int = 0, *, replacement: bool = True) -> Sampler:
-    """Each index as likely as its weight says. num_samples: indices in an epoch; 0: as many as weights. ArgumentError: a weight
-    that is negative or not finite, none above 0, or too few for so many samples without replacement."""
+    """Draws indices with probabilities in proportion to their weights. num_samples: indices in an epoch; 0: the number of
+    weights. Raises ArgumentError if a weight is negative or not finite, if no weight is above 0, or if there are too few
+    positive weights for `num_samples` without replacement."""
     config = {"num_samples": num_samples, "seed": _seed(seed), "without_replacement": not replacement}
     return Sampler(_core.weighted(array.array("d", weights), config))
 
 
 def distributed(length: int, rank: int = 0, world: int = 0, seed: int = 0, *, shuffle: bool = True,
                 drop_last: bool = False) -> Sampler:
-    """This rank's part of 0 ... length - 1; with world 0 the launcher's variables say which that is. drop_last: what can't be
-    shared out evenly is left out, else indices are repeated. ArgumentError: no such rank, or half of a launcher's variables."""
+    """Yields this rank's part of 0 ... length - 1. With world 0, the launcher's environment variables give rank and world. So
+    that all ranks get the same number of indices, drop_last leaves some out; otherwise some are repeated. Raises ArgumentError
+    if there is no such rank, or if one of a launcher's variables is missing."""
     sampler = Sampler(_core.distributed({"length": length, "world": world, "rank": rank, "seed": _seed(seed),
                                          "no_shuffle": not shuffle, "drop_last": drop_last}))
     sampler.rank = rank if world else rank_detect().rank
@@ -139,11 +142,11 @@ def distributed(length: int, rank: int = 0, world: int = 0, seed: int = 0, *, sh
 
 def tokens(lengths: Iterable[int], max_tokens: int, max_rows: int, seed: int = 0, *, padded: bool = False, window: int = 0,
            shuffle: bool = True, drop_last: bool = False, drop_long: bool = False, rank: int = 0, world: int = 0) -> Sampler:
-    """Batches, as lists, of samples that have at most `max_tokens` together and are at most `max_rows`. lengths: tokens of each
-    sample. padded: a batch counts as rows * the longest length. window: shuffled samples that are sorted by length together; 0:
-    8192. Every rank gets as many batches: some are split, or left out with drop_last; with world 0 the launcher's variables say
-    which rank this is. drop_long: samples above the budget are left out. ArgumentError: such a sample without drop_long, a
-    negative length, no such rank."""
+    """Yields batches, as lists, of at most `max_rows` samples that have at most `max_tokens` tokens together. lengths: tokens
+    of each sample. padded: a batch counts as rows * the longest length. window: number of shuffled samples that are sorted by
+    length together; 0: 8192. Every rank gets the same number of batches, so some batches are split or, with drop_last, left
+    out. With world 0, the launcher's environment variables give rank and world. drop_long: samples above the budget are left
+    out. Raises ArgumentError for such a sample without drop_long, for a negative length, and if there is no such rank."""
     config = {"max_tokens": max_tokens, "max_rows": max_rows, "seed": _seed(seed), "window": window, "padded": padded,
               "no_shuffle": not shuffle, "drop_last": drop_last, "drop_long": drop_long, "world": world, "rank": rank}
     sampler = Sampler(_core.tokens(_integers(lengths), config), batch_rows=max_rows)
@@ -154,13 +157,13 @@ def tokens(lengths: Iterable[int], max_tokens: int, max_rows: int, seed: int = 0
 def mixture(lengths: Iterable[int], weights: Iterable[float] | Mapping[int, Iterable[float]], num_samples: int = 0,
             seed: int = 0, *, window: int = 0, shuffle: bool = True, drop_last: bool = False, rank: int = 0,
             world: int = 0) -> Sampler:
-    """Sources in proportion to weights. Source i has the lengths[i] indices behind those of source i - 1, as in a
-    torch.utils.data.ConcatDataset. weights: a number for each source, or such lists by the sample of training from which they
-    count, {0: ..., 1_000_000: ...}. num_samples: indices in an epoch, of all ranks together; 0: those of all sources. An epoch
-    goes on where the one before ended, in each source. window: samples that are shuffled together; 0: 1024. shuffle=False: each
-    source in its own order. With world 0 the launcher's variables say which rank this is. ArgumentError: a length or weight that
-    is negative, only weights of 0, stages that don't begin at 0 or don't ascend, no such rank. ValueError: lists of weights that
-    aren't as long as lengths."""
+    """Mixes sources in proportion to weights. Source i has lengths[i] indices, which follow those of source i - 1, as in a
+    torch.utils.data.ConcatDataset. weights: one number per source; or a dict of such lists, whose keys are the samples of
+    training from which they apply, {0: ..., 1_000_000: ...}. num_samples: indices in an epoch over all ranks; 0: the number of
+    samples in all sources. In each source, an epoch continues where the previous one ended. window: number of samples that are
+    shuffled together; 0: 1024. shuffle=False: each source in its own order. With world 0, the launcher's environment variables
+    give rank and world. Raises ArgumentError if a length or weight is negative, if all weights are 0, if stages do not begin at
+    0 or do not ascend, or if there is no such rank. Raises ValueError if a list of weights is not as long as `lengths`."""
     stages = weights if isinstance(weights, Mapping) else {0: weights}
     rows = array.array("d")
     for row in stages.values():
@@ -173,8 +176,8 @@ def mixture(lengths: Iterable[int], weights: Iterable[float] | Mapping[int, Iter
 
 
 def batch(inner: Sampler, batch_size: int, drop_last: bool = False) -> Sampler:
-    """Batches of another one's indices, as lists of `batch_size`. drop_last: a last one that is shorter is left out.
-    ArgumentError: a size below 1, or `inner` yields batches."""
+    """Yields batches of another sampler's indices, as lists of `batch_size`. drop_last: a shorter last batch is left out.
+    Raises ArgumentError if the size is below 1 or `inner` yields batches."""
     def length() -> int:
         return len(inner) // batch_size if drop_last else -(-len(inner) // batch_size)
     sampler = Sampler(_core.batch(inner.handle, batch_size, drop_last), batch_rows=batch_size, python=inner.python,
@@ -184,15 +187,15 @@ def batch(inner: Sampler, batch_size: int, drop_last: bool = False) -> Sampler:
 
 
 class _Iterated:
-    """The callbacks over a Python iterable, which is iterated anew each epoch: until it ends, as some draw a last random
-    number there, and what __len__ says need not be so. To the library its length is unknown."""
+    """The callbacks over a Python iterable. In each epoch the iterable is iterated again, to its end, regardless of its
+    __len__, because some iterables draw a last random number there. The library treats its length as unknown."""
 
     def __init__(self, iterable: Any, batches: bool) -> None:
         self._iterable, self._batches = iterable, batches
         self._iterator: Iterator[Any] = iter(())
-        self._begin: Callable[[], Iterator[Any]] | None = None  # what `start` has brought
-        self.interruption: BaseException | None = None  # a KeyboardInterrupt or SystemExit that nobody was told of yet
-        # What it raised in this epoch. A generator is at its end then, which would look like the epoch's.
+        self._begin: Callable[[], Iterator[Any]] | None = None  # set by `start`
+        self.interruption: BaseException | None = None  # a KeyboardInterrupt or SystemExit not raised in the loop yet
+        # Its exception in this epoch. A generator ends when it raises, which would look like the end of the epoch.
         self.reason: BaseException | None = None
         self.says_rows = bool(getattr(iterable, "batch_size", None))
         self.rows: int = 0 if not batches else iterable.batch_size if self.says_rows else _LARGEST_BATCH
@@ -201,8 +204,8 @@ class _Iterated:
         return len(self._iterable)
 
     def start(self, again: bool) -> None:
-        """Calls the iterable's __iter__ now, for the restart that follows; `again`: that one does too, as torch's loader with
-        workers."""
+        """Calls the iterable's __iter__ now, for the restart that follows. `again`: the restart calls it too, as torch's loader
+        with workers does."""
         try:
             iterator: Iterator[Any] = iter(self._iterable)
             self._begin = None if again else lambda: iterator
@@ -221,7 +224,7 @@ class _Iterated:
     # ---- for core/callbacks.cpp ----
 
     def failed(self, reason: BaseException) -> tuple[bytes, bytes]:
-        """Text and traceback for the library."""
+        """Returns text and traceback for the library."""
         if reason is not self.reason:
             self._keep(reason)
         return b"the sampler: " + errors.one_line(reason), b""
@@ -233,7 +236,7 @@ class _Iterated:
         self._iterator = iter(self._iterable) if begin is None else begin()
 
     def draw(self, cap: int) -> array.array[int] | None:
-        """Up to `cap` indices, one batch of a batch sampler; None at the end."""
+        """Returns up to `cap` indices; of a batch sampler, one batch. None: the epoch has ended."""
         if self.reason is not None:
             raise self.reason
         if self._batches:
@@ -251,12 +254,13 @@ class _Iterated:
         except BaseException as reason:
             if not drawn:
                 raise
-            self._keep(reason)  # told when what came before it is used up
+            self._keep(reason)  # raised after the indices before it are used up
         return drawn or None
 
 
 def _integers(iterable: Iterable[Any]) -> array.array[int]:
-    """TypeError for what is no integer, OverflowError for one beyond 64 bits."""
+    """Converts to an array of 64-bit integers. Raises TypeError for an item that is not an integer, and OverflowError beyond 64
+    bits."""
     found: array.array[int] = array.array("q")
     found.extend(iter(iterable))
     return found
@@ -267,8 +271,8 @@ def _raise(reason: BaseException) -> NoReturn:
 
 
 def of(iterable: Iterable[Any], batches: bool = False) -> Sampler:
-    """A sampler over anything that yields indices, or lists of them (`batches`); a Sampler is taken as it is. ValueError: a
-    Sampler of single indices where batches are wanted."""
+    """Makes a sampler over any object that yields indices, or lists of them (`batches`). A Sampler is returned unchanged.
+    Raises ValueError for a Sampler of single indices if `batches` is set."""
     if isinstance(iterable, Sampler):
         if batches and not iterable.batch_rows:
             raise ValueError("batch_sampler: a sampler of single indices, not of batches")

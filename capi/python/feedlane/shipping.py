@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker process gets when it isn't forked: pickled as multiprocessing does it, and by cloudpickle what that can't."""
+"""The objects that a worker process gets if it is not forked: pickled as by multiprocessing, or by cloudpickle if that fails."""
 from __future__ import annotations
 
 import collections
@@ -18,17 +18,17 @@ _HINT = ("a worker that isn't forked gets the data set and its functions pickled
          "cloudpickle, which pickles lambdas, local classes and what a notebook's cell defines")
 _GUARD = ("processes that aren't forked import the main module: what starts workers must be under "
           "`if __name__ == \"__main__\":` there")
-_CANNOT = (pickle.PicklingError, AttributeError, TypeError)  # what pickle raises of a value that it can't pickle
+_CANNOT = (pickle.PicklingError, AttributeError, TypeError)  # pickle's errors for a value that cannot be pickled
 
 
 class ByValue:
-    """Pickles what it holds by cloudpickle. Tensors and descriptors go as multiprocessing's pickler sends them."""
+    """Pickles its value with cloudpickle. Tensors and descriptors are sent as by multiprocessing's pickler."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __reduce__(self) -> tuple[Callable[[bytes], ByValue], tuple[bytes]]:
-        cloudpickle: Any = importlib.import_module("cloudpickle")  # it has no types
+        cloudpickle: Any = importlib.import_module("cloudpickle")  # cloudpickle has no types
         buffer = io.BytesIO()
         pickler = cloudpickle.CloudPickler(buffer)
         theirs = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # typeshed lacks it
@@ -42,15 +42,16 @@ def _received(blob: bytes) -> ByValue:
 
 
 def start(make: Callable[[Any], Any], arguments: Any, is_forked: bool) -> Any:
-    """Starts make(arguments), a process, and returns it. If they can't be pickled they go by value; `opened` undoes that in the
-    process. Raises what pickle does, with a note on what to do: PicklingError, AttributeError, TypeError."""
+    """Starts and returns the process make(arguments). If the arguments cannot be pickled, or another process cannot import
+    __main__, they are sent by value; `opened` undoes this in the process. Raises pickle's errors, with a note on what to do:
+    PicklingError, AttributeError, TypeError."""
     if is_forked:
         return _started(make(arguments))
     if is_main_nowhere():
         try:
             return _started(make(ByValue(arguments)))
         except ImportError:
-            pass  # what isn't of __main__ needs no cloudpickle
+            pass  # no cloudpickle: works if nothing is defined in __main__
     try:
         return _started(make(arguments))
     except _CANNOT as reason:
@@ -73,8 +74,8 @@ def _started(process: Any) -> Any:
 
 @contextlib.contextmanager
 def _stdio_held() -> Iterator[None]:
-    """Closed ones of the descriptors 0, 1 and 2 are /dev/null until its end, and in processes that are started. Otherwise they would be
-    multiprocessing's pipes, and a worker that prints would wait for ever when nobody reads it."""
+    """While it is active, closed descriptors among 0, 1 and 2 are /dev/null, also in started processes. Otherwise
+    multiprocessing's pipes would get these numbers, and a worker that prints would wait forever if nobody reads the pipe."""
     held: list[int] = []
     try:
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -88,23 +89,23 @@ def _stdio_held() -> Iterator[None]:
 
 
 def opened(arguments: Any) -> Any:
-    """The arguments that `start` was given, in the process."""
+    """Called in the process: returns the arguments that were passed to `start`."""
     return arguments.value if isinstance(arguments, ByValue) else arguments
 
 
 def is_main_nowhere() -> bool:
-    """Whether __main__ can't be imported by another process: an interactive session's, a notebook's."""
+    """Whether another process cannot import __main__, as in an interactive session or a notebook."""
     main = sys.modules["__main__"]
     return getattr(main, "__spec__", None) is None and not hasattr(main, "__file__")
 
 
 def check_main() -> None:
-    """RuntimeError: the main module is being imported by a process that it has started."""
+    """Raises RuntimeError in a process that was started by the main module and is still importing it."""
     if getattr(multiprocessing.process.current_process(), "_inheriting", False):
         raise RuntimeError(f"workers can't be started while the main module is imported: {_GUARD}")
 
 
 def hint() -> str:
-    """What may be wrong when processes that aren't forked end as soon as they have begun."""
+    """Names the likely mistake if processes that are not forked end as soon as they have started."""
     text = _HINT if is_main_nowhere() else _GUARD
     return f" {text[0].upper()}{text[1:]}."

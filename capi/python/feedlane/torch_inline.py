@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One iteration of a DataLoader without workers: torch's, which knows where it stands."""
+"""One iteration of a DataLoader without workers: torch's own iterator, extended by its position."""
 from __future__ import annotations
 
 import functools
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
-    """`state`: of a loader, or None."""
+    """`state`: a loader's state, or None."""
 
     unknown: tuple[int, ...] = ()
 
     def __init__(self, loader: DataLoader[Any], state: torch_state.State | None) -> None:
-        self._failed: list[int] = []  # how many batches had been yielded before each that failed
+        self._failed: list[int] = []  # for each failed batch, the number of batches yielded before it
         if state is None:
-            super().__init__(loader)  # type: ignore[no-untyped-call]  # torch's has no types
+            super().__init__(loader)  # type: ignore[no-untyped-call]  # torch's constructor has no types
             self._indices, self.is_over = torch_state.Indices(self._index_sampler, self._sampler_iter), False
             random = torch_state.draw_as_saved(loader, self)
             if random is not None:
@@ -38,7 +38,7 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         self._num_yielded, self.is_over = resume.step, False
         self._IterableDataset_len_called = resume.main["_IterableDataset_len_called"]
         torch_state.load(self._dataset, resume.dataset)
-        self._dataset_fetcher = torch_dataloader._DatasetKind.create_fetcher(  # type: ignore[no-untyped-call]  # nor has this
+        self._dataset_fetcher = torch_dataloader._DatasetKind.create_fetcher(  # type: ignore[no-untyped-call]  # nor has this method
             self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn, self._drop_last)
         self._guard_collate_fn()
         forward = resume.since + self._restore_shard(resume.fetcher)
@@ -54,7 +54,8 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         self.is_over = resume.finished
 
     def _restore_shard(self, fetcher: Any) -> int:
-        """How many batches must be made again, because nothing else says where the iterable data set stands."""
+        """Restores the iterable data set's position. Returns how many batches must be made again, if no state contains this
+        position."""
         if fetcher is None:
             return 0
         if not torch_state.is_stateful(self._dataset) and not torch_state.is_stateful(self._dataset_fetcher.dataset_iter):
@@ -66,17 +67,17 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         return 0
 
     def _guard_collate_fn(self) -> None:
-        """A StopIteration of an iterable data set's fetcher is the end of the data set."""
+        """Ensures that a StopIteration of the collate_fn does not count as the end of an iterable data set."""
         if self._dataset_kind == torch_dataloader._DatasetKind.Iterable:
             self._dataset_fetcher.collate_fn = functools.partial(_collated, self._collate_fn)
 
     @property
     def position(self) -> Iterator:
-        """What has state_dict: the iteration itself."""
+        """The object that has state_dict: the iteration itself."""
         return self
 
     def look_ahead(self) -> None:
-        """Nothing: all is known. See the iteration with workers."""
+        """Has no effect, because all states are known. See the iteration with workers."""
 
     def __next__(self) -> Any:
         try:
@@ -88,7 +89,8 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
     next = __next__
 
     def _next_data(self) -> Any:
-        """As torch's, but that a StopIteration of the data set's or the collate_fn's does not end the loop as if all had come."""
+        """As torch's method, but a StopIteration of the data set or the collate_fn does not end the loop as if all batches had
+        come."""
         index = self._next_index()  # type: ignore[no-untyped-call]
         try:
             data = self._dataset_fetcher.fetch(index)
@@ -103,8 +105,9 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         return pin_memory.pin_memory(data, self._pin_memory_device) if self._pin_memory else data  # type: ignore[no-untyped-call]
 
     def state_dict(self, behind: int = 0) -> torch_state.State:
-        """Where it stands, in torchdata's form: after the newest batch, or so many before it. ValueError: so many have not come.
-        StateError: the data set or the sampler has states, which are those after the newest batch."""
+        """Returns the position in torchdata's format, after the newest batch or `behind` batches earlier. Raises ValueError if
+        fewer than `behind` batches have come, and StateError with `behind` if the data set or the sampler has a state, which is
+        always the one after the newest batch."""
         torch_state.check_behind(behind, self._num_yielded)
         if behind:
             return self._state_before(behind)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One iteration of a DataLoader with workers: the crew of its processes, the batches of indices that they are given, and what
-becomes of a batch that can't be made."""
+"""One iteration of a DataLoader with workers: the crew of its processes, the batches of indices that they get, and the handling
+of batches that cannot be made."""
 from __future__ import annotations
 
 import collections
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from .dataloader import DataLoader
 
 _LARGEST_SLOT, _ADDRESS_SPACE = 16 << 30, 8 << 40
-_LOOK_EVERY_NS = 50_000_000  # at workers that have ended
-# With in_order=False torch gives a batch to a worker that has room since 2.7, and to each in turn before.
+_LOOK_EVERY_NS = 50_000_000  # interval between checks for workers that have ended
+# With in_order=False, torch 2.7 and later give a batch to a worker that has room; earlier versions go round-robin.
 _IS_FREE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
 _OF_WORKERS = (_core.E_PEER_DEAD, _core.E_QUARANTINED, _core.E_RESTARTS, _core.E_HUNG)
 _profiler: Any = torch.autograd.profiler if hasattr(torch.autograd.profiler, "_is_profiler_enabled") else types.SimpleNamespace(
-    _is_profiler_enabled=False)  # torch 1 does not say
+    _is_profiler_enabled=False)  # torch 1 does not have it
 _PLAIN_SAMPLERS = (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler, torch.utils.data.WeightedRandomSampler,
                    torch.utils.data.DistributedSampler)
 
 
 def _yields_integers(loader: DataLoader[Any]) -> bool:
-    """Whether its samplers are torch's, and yield integers, or lists of them where samples are put together."""
+    """Whether its samplers are torch's and yield integers or, if samples are collated, lists of integers."""
     if not loader._auto_collation:
         return type(loader.sampler) in _PLAIN_SAMPLERS
     batches: Any = loader.batch_sampler
@@ -45,14 +45,14 @@ def _yields_integers(loader: DataLoader[Any]) -> bool:
 
 
 def _slot_bytes(loader: DataLoader[Any]) -> int:
-    """The address space of a slot: far more than a batch takes, if nothing limits it."""
+    """Returns the address space of a slot. Without a limit this is far more than a batch takes."""
     slots = loader.num_workers * ((loader.prefetch_factor or 2) + 1) + loader.held + 2
     bounds = [_LARGEST_SLOT, _ADDRESS_SPACE // slots]
     for kind, is_used in (resource.RLIMIT_AS, True), (resource.RLIMIT_FSIZE, False):
         limit = resource.getrlimit(kind)[0]
         if limit != resource.RLIM_INFINITY:
             left = limit - (_address_space_in_use() if is_used else 0)
-            bounds.append(left // (4 * slots) if is_used else left // slots)  # the rest is the program's
+            bounds.append(left // (4 * slots) if is_used else left // slots)  # the rest is left for the program
     return max(min(bounds) >> 20 << 20, 1 << 20)
 
 
@@ -62,16 +62,16 @@ def _address_space_in_use() -> int:
 
 
 class Iterator(torch_dataloader._BaseDataLoaderIter):
-    """One iteration with its own workers; with persistent_workers, one after the other."""
+    """One iteration with its own workers; with persistent_workers, all iterations, one after the other."""
 
     _core: Any = None  # a _core.Loader
-    _base_seed: Any  # an int, of torch's generator
+    _base_seed: Any  # an int, drawn from torch's generator
     is_over = _is_shut = False
-    source: observe.Source | None = None  # None: of an iteration that was over when it was loaded
+    source: observe.Source | None = None  # None: the iteration was over when it was loaded
 
     def __init__(self, loader: DataLoader[Any], state: torch_state.State | None = None) -> None:
         if loader.prefetch_factor is not None and loader.prefetch_factor < 1:
-            raise AssertionError(f"prefetch_factor is {loader.prefetch_factor}: it must be greater than 0")  # torch's type
+            raise AssertionError(f"prefetch_factor is {loader.prefetch_factor}: it must be greater than 0")  # the type that torch raises
         resume = None if state is None else torch_state.Resume(state, loader.num_workers)
         with torch_state.no_draw(loader.generator) if resume else contextlib.nullcontext():
             super().__init__(loader)
@@ -95,7 +95,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         self._plan_states(loader, resume)
         random = self._prepare(resume, loader)
         self._are_integers = self._iterable or _yields_integers(loader)
-        self._start_workers(loader)  # before torch asks for the sampler's iterator a second time, and draws: see docs of _draw
+        self._start_workers(loader)  # before the sampler's iterator is requested a second time, see _draw
         self._draw(resume, random)
         self._begin()
         if resume:
@@ -113,16 +113,16 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
     # ---- states ----
 
     def _plan_states(self, loader: DataLoader[Any], resume: torch_state.Resume | None) -> None:
-        """Who has a state, and what a worker starts with."""
+        """Determines which objects have states, and the state with which each worker starts."""
         self._has_states = self._iterable or torch_state.is_stateful(self._dataset)
         self._states = resume.states if resume else {}
         if all(state is None or torch_state.is_empty(state) for state in self._states.values()):
-            self._states = {}  # an iterable data set without states begins anew
+            self._states = {}  # an iterable data set without states starts over
         every = loader.snapshot_every_n_steps
         self._rounds = max(1, every // self._num_workers) if every else 0
         if not self._iterable and not self._in_order:
-            self._rounds = 0  # which batches have come is no position of the sampler
-        # The workers before the one whose turn it is answer first, with nothing.
+            self._rounds = 0  # the batches that have come do not determine the sampler's position
+        # Workers before the one whose turn it is first return empty batches.
         self._lead = (resume.last + 1) % self._num_workers if resume and self._states and self._in_order else 0
 
     def _keeping(self, worker: int) -> torch_worker.Keeping | None:
@@ -135,7 +135,8 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         return torch_worker.Keeping(state, self._rounds, self._lead if self._epoch == 0 else 0)
 
     def _prepare(self, resume: torch_state.Resume | None, loader: DataLoader[Any]) -> torch.Tensor | None:
-        """What is known of the epoch before anything is drawn. Returns what its order is drawn from, if a state says so."""
+        """Sets up the epoch's position before anything is drawn. Returns the generator state from which the order is drawn, if
+        a loaded state contains one."""
         random = torch_state.draw_as_saved(loader, self, self._epoch == 0) if resume is None else None
         self._indices = torch_state.Indices(self._index_sampler)
         if resume:
@@ -147,9 +148,9 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         return random
 
     def _draw(self, resume: torch_state.Resume | None, random: torch.Tensor | None) -> None:
-        """The sampler, from its start or where the state says. torch asks for the index sampler's iterator when the iteration is
-        made, draws the seed, starts the workers, and asks for the iterator again, which it uses: so does this. When kept workers
-        begin another epoch it asks once."""
+        """Starts the sampler, from its beginning or from the position in the state. torch requests the index sampler's iterator
+        when the iteration is created, draws the seed, starts the workers, and requests the iterator again to use it. This class
+        does the same. When kept workers begin another epoch, the iterator is requested once."""
         step = taken = 0
         if resume and not self._iterable:
             self._indices.load_state_dict(resume.main)
@@ -177,7 +178,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             collections.deque(self, 0)
 
     def _pass_over(self, resume: torch_state.Resume) -> None:
-        """An epoch that is over: of it only generators and samplers are left."""
+        """Skips an epoch that is over: only its generators and samplers are restored."""
         self.is_over = True
         if self._dataset_kind == torch_dataloader._DatasetKind.Map:
             indices = torch_state.Indices(self._index_sampler)
@@ -185,7 +186,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             indices.exhaust()
 
     def look_ahead(self) -> None:
-        """Takes batches until every worker has told its first state. The loop gets them later."""
+        """Takes batches until every worker has sent its first state. The loop gets these batches later."""
         while self.position.unknown and not (self._ahead and self._ahead[-1][1]):
             try:
                 self._ahead.append((self._take(), None))
@@ -210,7 +211,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         self.source = observe.Source(self._core)
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
-        # Not torch's own, which would ask for the sampler's iterator once more.
+        # Replaces torch's method, which would request the sampler's iterator once more.
         self._IterableDataset_len_called = loader._IterableDataset_len_called
         self._epoch += 1
         states = self.position.states
@@ -224,7 +225,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         self._has_indices, self._ended = not self._iterable, False
         if self._has_indices and self._epoch == 0:
             for _ in range(self._lead):
-                self._queue.push((0,))  # not asked for
+                self._queue.push((0,))  # an empty batch, see _plan_states
         for _ in range(self._prefetch):
             self._push()
         self._core.begin(self._epoch)
@@ -233,7 +234,8 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         self._next_of_cursor = self._cursor.__next__
 
     def _push(self) -> None:
-        """The library draws one batch ahead of what it has yielded: it is there before it does."""
+        """Pushes one batch of indices. The library draws one batch ahead of the ones that it has yielded, so each batch is
+        pushed before the library draws it."""
         if not self._has_indices:
             return
         try:
@@ -252,7 +254,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
     def __next__(self) -> Any:
         try:
             if self._iterable and self._IterableDataset_len_called is not None:
-                data = super().__next__()  # which looks whether the data set is as long as it said
+                data = super().__next__()  # torch's method checks the data set's length
             else:
                 data = self._profiled_data() if _profiler._is_profiler_enabled else self._next_data()
                 self._num_yielded += 1
@@ -272,7 +274,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         try:
             data = self._taken() if self._ahead or self._has_states else self._take()
         except Exception:
-            if self._batch_failed:  # it was one all the same
+            if self._batch_failed:  # a failed batch counts too
                 self._batch_failed = False
                 position.failed()
             raise
@@ -282,7 +284,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         return pin_memory.pin_memory(data, self._pin_memory_device)  # type: ignore[no-untyped-call]
 
     def _taken(self) -> Any:
-        """The next batch, if workers may tell states, or batches were taken ahead."""
+        """Returns the next batch. Used if workers may send states or batches were taken ahead."""
         while True:
             data, reason = self._ahead.popleft() if self._ahead else (self._take(), None)
             if reason is not None:
@@ -295,7 +297,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
                 return data.data
 
     def _take(self) -> Any:
-        if not self._has_pushed:  # after a timeout it has been
+        if not self._has_pushed:  # after a timeout it was already pushed
             self._push()
             self._has_pushed = True
         self._deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
@@ -309,13 +311,13 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
 
     next = __next__
     is_own = property(lambda self: self._crew.is_own(), doc="False in a forked child.")
-    # As torch's iterator has them: the processes, by worker.
+    # The processes, by worker, as in torch's iterator.
     _workers = property(lambda self: self._crew.processes())
 
     # ---- the end ----
 
     def _shutdown_workers(self) -> None:
-        if self._core is None or self._is_shut:  # the former: the constructor has raised
+        if self._core is None or self._is_shut:  # None: the constructor has raised
             return
         if self.source is not None:
             self.source.freeze()
@@ -324,14 +326,14 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         self._is_shut = True
 
     def __del__(self) -> None:
-        self._shutdown_workers()  # which it is before the interpreter ends: see lifetime.py
+        self._shutdown_workers()  # also called before the interpreter ends: see lifetime.py
 
 
 class _Outcomes:
-    """What the compiled iterator asks: see core/cursor.cpp."""
+    """Called by the compiled iterator, see core/cursor.cpp."""
 
     def __init__(self, iterator: Iterator) -> None:
-        self._weak = weakref.ref(iterator)  # an iterator that is dropped ends its workers
+        self._weak = weakref.ref(iterator)  # weak, because dropping the iterator must end its workers
 
     _i = property(lambda self: self._weak())
 
@@ -351,7 +353,7 @@ class _Outcomes:
         i = self._i
         if i._ended and status == _core.E_STATE:
             raise StopIteration
-        # Without a worker: none is attached yet. With one: its shard is lost with it.
+        # E_PEER_DEAD without a worker: none is attached yet. With a worker: its shard is lost.
         if status == _core.TIMEOUT or (status == _core.E_PEER_DEAD and exception.worker < 0):
             i._crew.fill(i._core)
             if i._deadline is not None and time.monotonic() >= i._deadline:
@@ -371,7 +373,7 @@ class _Outcomes:
         raise exception
 
     def unusual(self, batch: Batch) -> Any:
-        """Beyond `held` batches it is copied here: what is pickled can be copied in no other way."""
+        """Makes the data. Beyond `held` batches it is copied here, because pickled values cannot be copied in any other way."""
         i = self._i
         convert = _convert_copy if i._core.stats()["slots_held"] >= i._options["held"] else _convert
         with batch.adopt(convert, i._allow_pickle):

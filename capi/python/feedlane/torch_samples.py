@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a DataLoader's samples come together: as torch's default_collate puts them, with its errors. Tensors, arrays and texts that are
-alike go into the batch's slot at once; anything else is collated by torch, and then copied there."""
+"""Collates a DataLoader's samples like torch's default_collate, with the same errors. Tensors, arrays and texts of equal type
+and shape are written directly into the batch's slot; torch collates anything else, and the result is then copied there."""
 from __future__ import annotations
 
 import collections
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def batch(samples: abc.Sequence[Any], leaves: collate.Leaves) -> Plan:
-    """For core/collate.cpp, of samples that it doesn't know. A tuple: they are elements of sequences, as torch hands them on."""
+    """Called by core/collate.cpp for samples that it does not support. A tuple contains elements of sequences, as torch passes
+    them on."""
     first = samples[0]
     kind = type(first)
     if kind is torch.Tensor and _are_stackable(samples):
@@ -34,16 +35,17 @@ def batch(samples: abc.Sequence[Any], leaves: collate.Leaves) -> Plan:
             return collate.mapping_plan(first, keys, tuple(batch([s[key] for s in samples], leaves) for key in keys))
         if getattr(kind, "__bases__", None) == (tuple,) and hasattr(first, "_fields"):
             return (tree.NAMED, kind, tuple(batch(column, leaves) for column in zip(*samples)))
-    default_collate: Any = torch_collate.default_collate  # torch's has no types
+    default_collate: Any = torch_collate.default_collate  # torch's function has no types
     return collate.whole(default_collate(samples), leaves)
 
 
 def _are_stackable(tensors: abc.Sequence[Any]) -> bool:
-    """Whether they are plain (see collate.is_plain) and alike. It is asked of each sample of each batch."""
+    """Whether they are plain (see collate.is_plain) and have the same type and shape. This check runs for each sample of each
+    batch."""
     first = tensors[0]
     if not collate.is_plain(first):
         return False
-    kind, strided, dtype, shape = torch.Tensor, torch.strided, first.dtype, first.shape  # of one type, none is quantized
+    kind, strided, dtype, shape = torch.Tensor, torch.strided, first.dtype, first.shape  # equal dtypes: none is quantized
     for tensor in tensors:
         if (type(tensor) is not kind or tensor.dtype is not dtype or tensor.requires_grad or tensor.layout is not strided or
                 not tensor.is_cpu or tensor.is_nested or tensor.shape != shape):

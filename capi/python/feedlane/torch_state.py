@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an iteration of a DataLoader stands, in the form of torchdata's StatefulDataLoader: the position in the sampler, the
-states of samplers, data sets and their iterators, and what random orders were drawn from."""
+"""The position of a DataLoader's iteration, in the format of torchdata's StatefulDataLoader: the position in the sampler, the
+states of samplers, data sets and their iterators, and the generator states from which random orders were drawn."""
 from __future__ import annotations
 
 import collections
@@ -28,24 +28,24 @@ _log = logging.getLogger(__name__)
 
 
 def is_stateful(thing: Any) -> bool:
-    """Whether it has state_dict() and load_state_dict(state). A class has none that could be called."""
+    """Whether it has state_dict() and load_state_dict(state). False for a class, whose methods cannot be called."""
     return not isinstance(thing, type) and callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
 
 
 def state_of(thing: Any) -> Any:
-    """Its state, or None."""
+    """Returns its state, or None."""
     return thing.state_dict() if is_stateful(thing) else None
 
 
 def load(thing: Any, state: Any) -> None:
-    """Sets it to a state of its own; without one, or if it takes none, it stays as it is."""
+    """Sets it to this state. It stays unchanged if `state` is None or it is not stateful."""
     if state is not None and is_stateful(thing):
         thing.load_state_dict(state)
 
 
 @contextlib.contextmanager
 def no_draw(generator: torch.Generator | None) -> Iterator[None]:
-    """What is drawn inside is put back: loading a state leaves the generator (None: torch's default one) as it was."""
+    """Undoes draws made inside, so that loading a state leaves the generator (None: torch's default one) unchanged."""
     generator = generator if generator is not None else torch.default_generator
     before = generator.get_state()
     try:
@@ -55,9 +55,8 @@ def no_draw(generator: torch.Generator | None) -> Iterator[None]:
 
 
 def draw_as_saved(loader: DataLoader[Any], iterator: Any, with_seed: bool = True) -> torch.Tensor | None:
-    """For the first epoch after one whose end was loaded: torch's default generator is as it was then, for the workers' seed too,
-    if they start with it.
-    Returns its state after that, or None: it isn't such an epoch."""
+    """For the first epoch after one whose end was loaded. Draws the workers' seed, if they start with this epoch, from the
+    saved state of torch's default generator. Returns the generator state after that draw, or None if this is not such an epoch."""
     random, loader._next_random = loader._next_random, None
     if random is None:
         return None
@@ -71,12 +70,12 @@ def draw_as_saved(loader: DataLoader[Any], iterator: Any, with_seed: bool = True
 # ---- the data set's side, in a worker or inline ----
 
 def worker_state(number: int | None, is_iterable: bool, dataset: Any, iterator: Any, ended: bool) -> State:
-    """Of one worker; `number` None: inline."""
+    """Returns the state of one worker; `number` None: inline."""
     fetcher = None
     if is_iterable:
         fetcher = {"dataset_iter_state": state_of(iterator), "fetcher_ended": ended}
     state = {"fetcher_state": fetcher,
-             # of a data set that is its own iterator once
+             # saved only once for a data set that is its own iterator
              "dataset_state": None if is_iterable and iterator is dataset else state_of(dataset)}
     return state if number is None else {"worker_id": number, **state}
 
@@ -88,42 +87,42 @@ def is_empty(state: State) -> bool:
 
 
 def warn_of_forwarding(steps: int) -> None:
-    """Says in the log that so many batches are made again and dropped."""
+    """Logs a warning that this many batches are made again and dropped."""
     _log.warning("neither the data set nor its iterator has state_dict and load_state_dict: the first %d batches are made again "
                  "and dropped", steps)
 
 
 def stopped(what: str) -> str:
-    """Of a StopIteration, which would end the loop as if all batches had come."""
+    """Returns the message for a StopIteration that would end the loop as if all batches had come."""
     return f"StopIteration was raised for {what}: only the iterator of an iterable data set may raise it"
 
 
 # ---- the sampler's side ----
 
 def generator_state(loader: DataLoader[Any]) -> State:
-    """For a state: of the loader's own generator, when an epoch begins."""
+    """Returns the state of the loader's own generator at the beginning of an epoch, for a saved state."""
     return {} if loader.generator is None else {"_generator": loader.generator.get_state()}
 
 
 class Indices:
-    """One pass over an index sampler that yields what iter(index_sampler) does, and knows its position.
+    """One pass over an index sampler. Yields the same as iter(index_sampler), and knows its position.
 
-    What a state consists of, in this order: the sampler's own state_dict; that of its iterator; for torch's random samplers the
-    generator's state at the first draw, and a number of indices to skip."""
+    A state consists of, in this order: the sampler's own state_dict, its iterator's state_dict and, for torch's random
+    samplers, the generator's state at the first draw and the number of indices to skip."""
 
     _iterator: Any  # None before the first draw
     _random: State | None
 
     def __init__(self, index_sampler: Any, iterator: Any = None) -> None:
-        """iterator: of the index sampler, which torch has asked for; None: the first draw asks for it."""
+        """iterator: of the index sampler, already requested by torch; None: the first draw requests it."""
         self._whole = index_sampler
         # torch's BatchSampler hides the iterator of the sampler inside it.
         self._is_batcher = type(index_sampler) is torch.utils.data.BatchSampler
         self._sampler = index_sampler.sampler if self._is_batcher else index_sampler
         self._is_random = isinstance(self._sampler, _RANDOM)
-        self._iterator = self._random = None  # from the first draw on
-        self._yielded = self._samples = 0     # batches, and indices of them
-        # A generator does nothing before its first draw: another one is as good.
+        self._iterator = self._random = None  # set by the first draw
+        self._yielded = self._samples = 0     # batches drawn, and their indices
+        # A Python generator does nothing before its first draw, so a new one is equivalent.
         if not self._is_batcher and not (self._is_random and isinstance(iterator, types.GeneratorType)):
             self._iterator = iterator
 
@@ -144,7 +143,7 @@ class Indices:
             yield batch
 
     def start(self) -> None:
-        """Asks for the sampler's iterator, as the first draw would."""
+        """Requests the sampler's iterator, as the first draw would."""
         if self._iterator is None:
             self._random = self._random_state()
             self._iterator = iter(self._sampler)
@@ -157,13 +156,13 @@ class Indices:
         return {"default_generator": torch.get_rng_state()}
 
     def start_as_saved(self, random: torch.Tensor) -> None:
-        """With the order that torch's default generator gives in this state."""
+        """Starts with the order that torch's default generator gives in this state."""
         if self.draws_by_default:
             self._restart_random({"yielded": 0, "default_generator": random})
 
     @property
     def yielded(self) -> int:
-        """Batches that were drawn."""
+        """The number of batches drawn."""
         return self._yielded
 
     @property
@@ -173,11 +172,11 @@ class Indices:
 
     @property
     def is_stateful(self) -> bool:
-        """Its states must be asked for while it is drawn from: they can't be told from a number of batches."""
+        """Whether its states must be saved while it is drawn from, because a number of batches does not determine them."""
         return is_stateful(self._sampler) or is_stateful(self._iterator)
 
     def state_dict(self, batches: int | None = None) -> State:
-        """After the newest batch, or, unless it is stateful, after so many."""
+        """Returns the state after the newest batch or, unless it is stateful, after this number of batches."""
         batches = self._yielded if batches is None else batches
         inner = state_of(self._iterator)
         if inner is None and self._is_random and not is_stateful(self._sampler):
@@ -195,7 +194,7 @@ class Indices:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Before the first draw."""
+        """Loads a state. Called before the first draw."""
         inner, own = state["_sampler_iter_state"], state["_index_sampler_state"]
         self._yielded = skip = state["_sampler_iter_yielded"]
         if self._is_batcher:
@@ -213,7 +212,7 @@ class Indices:
             next(itertools.islice(self._iterator, skip, skip), None)
 
     def _restart_random(self, state: State) -> None:
-        """The order that was drawn from a generator in this state: the sampler's own, or torch's default one."""
+        """Starts with the order that was drawn from a generator in this state: the sampler's own, or torch's default one."""
         own, sampler = state.get("generator"), self._sampler
         self._random = {key: value for key, value in state.items() if key != "yielded"}
         if own is not None and sampler.generator is not None:
@@ -221,7 +220,7 @@ class Indices:
             self._iterator = iter(sampler)
             return
         if sampler.generator is None and not state["yielded"]:
-            next(iter(sampler), None)  # what the first draw of any epoch takes from the default generator
+            next(iter(sampler), None)  # takes from the default generator what the first draw of any epoch takes
         sampler = copy.copy(sampler)
         sampler.generator = None
         if own is not None:
@@ -235,19 +234,19 @@ class Indices:
             self._iterator = itertools.chain(list(itertools.islice(iterator, 1)), iterator)
 
     def exhaust(self) -> None:
-        """To the end of a pass that is over, so that a generator is as it was left."""
+        """Runs to the end of a pass that is over, so that generators get the state in which it left them."""
         if not isinstance(self._sampler, torch_dataloader._InfiniteConstantSampler):
             collections.deque(self, 0)
 
 
 def next_random(indices: Indices, finished: bool) -> State:
-    """Of an epoch that is over: what the next one's order is drawn from, if that is torch's default generator."""
+    """For an epoch that is over: returns the state of torch's default generator if the next epoch's order is drawn from it."""
     return {"_default_generator": torch.get_rng_state()} if finished and indices.draws_by_default else {}
 
 
 def beginning(loader: DataLoader[Any]) -> State:
-    """The state before the first batch. Nothing is drawn, iterated or started for it: with and without it the iteration is the
-    same."""
+    """Returns the state before the first batch. Generators stay unchanged, and nothing is iterated or started, so the iteration
+    is the same with or without this call."""
     workers, is_iterable = loader.num_workers, loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
     with no_draw(loader.generator):
         seeds = {"_base_seed": torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item(), **generator_state(loader)}
@@ -270,31 +269,31 @@ def _nothing() -> None:
 
 
 class Progress:
-    """What the trainer knows of one epoch: enough for a state, without the workers.
+    """The trainer's knowledge of one epoch, which is enough for a state without asking the workers.
 
-    A state holds a snapshot, and how many batches came since: those are made again. Workers with a state send it with every
-    `rounds`-th batch (0: never), so a snapshot can be taken when the newest batch of each has brought one."""
+    A state contains a snapshot and the number of batches since then, which are made again. Workers with a state send it with
+    every `rounds`-th batch (0: never). A snapshot can be taken when each worker's newest batch has brought a state."""
 
     def __init__(self, indices: Indices, workers: int, rounds: int, seeds: State, is_iterable: bool, has_states: bool,
                  states: dict[int, Any]) -> None:
-        self.step = self.taken = 0  # batches yielded; and with those that failed
-        self._failed: list[int] = []  # how many had been yielded before each batch that failed
+        self.step = self.taken = 0  # batches yielded; the same plus failed batches
+        self._failed: list[int] = []  # for each failed batch, the number of batches yielded before it
         self.finished = False
-        self.length_called: int | None = None  # what len(loader) found the iterable data set's length to be, before the epoch
-        self.unknown = set(range(workers)) if has_states and not states else set()  # workers that haven't told their first state
-        self.is_plain = not has_states and not indices.is_stateful  # nothing to note but numbers
+        self.length_called: int | None = None  # length of the iterable data set, if len(loader) was called before the epoch
+        self.unknown = set(range(workers)) if has_states and not states else set()  # workers that have not sent their first state
+        self.is_plain = not has_states and not indices.is_stateful  # only numbers have to be recorded
         self._indices, self._workers, self._rounds, self._seeds = indices, workers, rounds, seeds
         self._is_iterable, self._has_states, self._last = is_iterable, has_states, workers - 1
         self._states, self._drawn = dict(states), 0
         self._stale: set[int] = set()
         self._mains: collections.deque[tuple[int, State]] = collections.deque()
-        self._saved: Any = None  # a snapshot, from `begin` on
-        self.on_known: Callable[[], object] = _nothing  # called once, when no worker is unknown any more
+        self._saved: Any = None  # a snapshot, set by `begin`
+        self.on_known: Callable[[], object] = _nothing  # called once, when all first states are known
         if self.is_plain and rounds > 1:
-            self._rounds = 1  # a number says it all
+            self._rounds = 1  # the number of batches determines the position
 
     def begin(self, step: int = 0, taken: int = 0, last: int | None = None) -> None:
-        """Before the first draw of the epoch, or where a state says."""
+        """Called before the first draw of the epoch, or with the position in a state."""
         self.step, self.taken, self._drawn = step, taken, taken
         self._last = self._workers - 1 if last is None else last
         self._note_main()
@@ -302,18 +301,18 @@ class Progress:
 
     @property
     def states(self) -> dict[int, Any]:
-        """By worker, the newest."""
+        """The newest state of each worker."""
         return self._states
 
     def keep(self, states: dict[int, Any]) -> None:
-        """Of workers that go on with another epoch: a new shard's first state is to come."""
+        """Keeps the states of workers that continue with another epoch. A new shard's first state is still to come."""
         self._states = dict(states)
         if not self._is_iterable:
             self.unknown -= set(states)
         self._saved = self._snapshot()
 
     def state_for(self, worker: int) -> Any:
-        """What a worker that takes another one's place starts with."""
+        """Returns the state with which a worker's replacement starts."""
         return self._states.get(worker)
 
     # ---- what happens ----
@@ -332,7 +331,7 @@ class Progress:
                 self._mains.append((self._drawn, self._indices.state_dict()))
 
     def told_first(self, told: State) -> None:
-        """A batch was taken; it may count later."""
+        """A batch was taken from the library; the loop may get it later."""
         if told["first"] is not None:
             self._states[told["worker"]] = told["first"]
             self.unknown.discard(told["worker"])
@@ -340,14 +339,14 @@ class Progress:
                 self.all_known()
 
     def all_known(self) -> None:
-        """No worker is unknown any more."""
+        """The first state of every worker is known."""
         on_known, self.on_known = self.on_known, _nothing
         on_known()
 
     def told(self, told: State) -> None:
-        """With a batch of a worker, or with its end."""
+        """Handles the state that came with a worker's batch or with its end."""
         if self._rounds > 1 and self._is_consistent():
-            self._saved = self._snapshot()  # it can't be told later
+            self._saved = self._snapshot()  # it cannot be taken later
         worker = told["worker"]
         if told["without"] == "lead":
             return
@@ -360,7 +359,7 @@ class Progress:
             self._stale.add(worker)
 
     def failed(self) -> None:
-        """A batch has failed, in its turn."""
+        """A batch that was due has failed."""
         self._failed.append(self.step)
         self.took()
 
@@ -396,8 +395,8 @@ class Progress:
         return {"worker_id": worker, "fetcher_state": fetcher, "dataset_state": None}
 
     def state_dict(self, behind: int = 0) -> State:
-        """The state of the loader, in torchdata's form: after the newest batch, or so many before it. ValueError: so many have not
-        come. StateError: a later state is all that is kept."""
+        """Returns the loader's state in torchdata's format, after the newest batch or `behind` batches earlier. Raises
+        ValueError if fewer than `behind` batches have come, and StateError if only a later state is kept."""
         check_behind(behind, self.step)
         finished = self.finished and not behind
         if behind and self.is_plain and not self._is_iterable:
@@ -413,14 +412,14 @@ class Progress:
 
 
 def check_behind(behind: int, step: int) -> None:
-    """ValueError: so many batches have not come."""
+    """Raises ValueError if fewer than `behind` batches have come."""
     if not 0 <= behind <= step:
         raise ValueError(f"behind={behind!r}: must be from 0 to {step}, the number of batches that have come")
 
 
 class Resume:
-    """A state that was loaded, as a loader with so many workers takes it. AssertionError, as torchdata has it: another number of
-    workers, where they or the data set have states."""
+    """A loaded state, converted for a loader with this number of workers. Raises AssertionError, as torchdata does, if the
+    number of workers differs and they or the data set have states."""
 
     main: State
     states: dict[int, Any]
@@ -449,7 +448,7 @@ class Resume:
         self.fetcher = self.dataset = None
 
     def restore_generator(self, loader: DataLoader[Any]) -> None:
-        """The loader's own is as it was when the epoch began."""
+        """Restores the loader's own generator to its state at the beginning of the epoch."""
         if loader.generator is not None and self.main.get("_generator") is not None:
             loader.generator.set_state(self.main["_generator"])
 

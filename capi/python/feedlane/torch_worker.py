@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker processes of a DataLoader: started by multiprocessing, as torch starts its own, and set up as those are."""
+"""The worker processes of a DataLoader: started by multiprocessing and set up as torch starts and sets up its own."""
 from __future__ import annotations
 
 import collections
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from .dataloader import DataLoader
     from .records import Plan
 
-_PATIENCE_S = 5  # with a process that was told to end
+_PATIENCE_S = 5  # for a process that was asked to end
 _MOST_IN_VAIN = 3
-_MOST_UNKNOWN_IN_VAIN = 10  # where nobody knows whether they were killed
+_MOST_UNKNOWN_IN_VAIN = 10  # if it is unknown whether they were killed
 _ENDS_TOLD = 4
 
 
 class _Descriptor:
-    """A descriptor that goes along when a process is started, whatever the way."""
+    """A descriptor that is passed to a process at its start, with any start method."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -53,13 +53,13 @@ def _received(duplicate: Any) -> _Descriptor:
 
 
 class Crew:
-    """The processes of one iterator. The library says when one is missing."""
+    """The processes of one iterator. The library reports when one is missing."""
 
     _job: maker.Job
 
     def __init__(self, loader: DataLoader[Any], base_seed: int, allow_pickle: bool, max_restarts: int,
                  keeping: Callable[[int], Any], taken: Callable[[], Any]) -> None:
-        """keeping(worker): a Keeping, or None if a worker has no state to tell. taken(): how many batches have come."""
+        """keeping(worker): a Keeping, or None if workers have no state to send. taken(): the number of batches that have come."""
         self._context: Any = loader.multiprocessing_context or torch.multiprocessing
         self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn
         is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
@@ -68,18 +68,18 @@ class Crew:
         self._job = maker.Job(dataset, loader._auto_collation, is_iterable, loader.drop_last,
                               collate_fn, None, None, None, allow_pickle, 0)
         self._children: dict[int, child.Child] = {}  # by worker
-        self._pid = os.getpid()  # whose children they are
+        self._pid = os.getpid()  # the parent of the processes
         self._keeping, self._taken = keeping, taken
         self._ends: collections.deque[child.Child] = collections.deque(maxlen=_ENDS_TOLD)
-        # By worker: how often it has ended in a row without a batch; and batches before.
+        # By worker: how often it has ended in a row without a batch, and the number of batches before.
         self._vain: dict[int, tuple[int, int]] = {}
-        self._restarts, self._max_restarts = 0, max_restarts or 1000
+        self._restarts, self._max_restarts = 0, max(0, max_restarts or 1000)
 
     def fill(self, core: _core.Loader) -> None:
-        """Starts the workers that are missing. RuntimeError: they die too often, or before they begin."""
-        for _ in iter(core.event, None):  # dropped
+        """Starts the missing workers. Raises RuntimeError if workers die too often or before they start."""
+        for _ in iter(core.event, None):  # discards the events
             pass
-        # One that ends at once is for `next` to tell of.
+        # If a worker ends at once, `next` reports it.
         for number, descriptor in itertools.islice(iter(core.open_worker, None), self._count):
             self._start(number, descriptor)
 
@@ -99,7 +99,8 @@ class Crew:
         return bool(self._context.get_start_method() == "fork")
 
     def _bury(self, number: int) -> None:
-        """The predecessor's end, if there was one. RuntimeError: it ends whenever it is started, and by itself."""
+        """Handles the end of the predecessor, if there was one. Raises RuntimeError if it ends by itself each time that it is
+        started, or if `max_restarts` is exceeded."""
         old = self._children.pop(number, None)
         if old is None:
             return
@@ -114,21 +115,21 @@ class Crew:
             raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly, as {vain - 1} before it, without a "
                                f"batch: it {old.story()}. What it wrote to stderr says why."
                                f"{'' if self._is_forked() else shipping.hint()}")
-        if self._max_restarts >= 0 and self._restarts > self._max_restarts:
+        if self._restarts > self._max_restarts:
             raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: it {old.story()}; "
                                f"{self._restarts} restarts are more than max_restarts")
 
     def ends(self) -> str:
-        """How workers have ended, in torch's words, to be added to a message; or ""."""
+        """Returns how workers have ended, in torch's words, as an addition to a message; or ""."""
         ended = [*self._ends, *(one for one in self._children.values() if one.wait(0))]
         return "".join(f"; DataLoader worker (pid {one.pid}) {one.story()}" for one in ended[-_ENDS_TOLD:] if one.code != 0)
 
     def processes(self) -> list[Any]:
-        """By worker, those that have ended too."""
+        """Returns the processes, by worker, including those that have ended."""
         return [one.process for _, one in sorted(self._children.items())]
 
     def is_own(self) -> bool:
-        """Whether the processes are children of this one. A forked child has copies of the parent's iterators."""
+        """Whether the processes are children of this process. A forked child has copies of its parent's iterators."""
         return os.getpid() == self._pid
 
     def join(self) -> None:
@@ -141,9 +142,9 @@ class Crew:
 
 
 class Keeping(NamedTuple):
-    """What a worker does about states. `state`: what it starts with, or None. `rounds`: with how many of its batches it tells
-    one; 0: with none. `lead`: batches of the first epoch that were yielded before the state was made, in the round that it is
-    of."""
+    """How a worker handles states. `state`: the state with which it starts, or None. `rounds`: it sends a state with every
+    `rounds`-th of its batches; 0: never. `lead`: number of batches of the first epoch that were yielded before the state was
+    made, in the same round."""
 
     state: Any
     rounds: int
@@ -151,8 +152,8 @@ class Keeping(NamedTuple):
 
 
 class Keeper(torch_samples.Maker):
-    """A Maker whose batches say where the data set stands. Before the first batch of an epoch that is a state as well, and after
-    the last one of a shard: a batch of its own."""
+    """A Maker whose batches carry the data set's state. The first batch of an epoch also carries the state before that batch.
+    After the last batch of a shard, a separate batch carries the state."""
 
     by_python = True
 
@@ -164,7 +165,7 @@ class Keeper(torch_samples.Maker):
             torch_state.load(job.dataset, self._state["dataset_state"])
 
     def restart(self) -> None:
-        """As a Maker's; then the shard's iterator gets the state that the worker has started with."""
+        """As in Maker. Then the shard's iterator gets the state with which the worker has started."""
         self._is_first_told = self._is_end_told = False
         self._made = 0
         super().restart()
@@ -175,15 +176,15 @@ class Keeper(torch_samples.Maker):
             self._ended = state["fetcher_state"]["fetcher_ended"] and not torch_state.is_empty(state)
 
     def skip(self, task: _core.Task) -> None:
-        """As a Maker's. With nothing to skip, whether the shard is at its end is as the state says."""
+        """As in Maker. If there is nothing to skip, the state determines whether the shard has ended."""
         if task.delivered:
             super().skip(task)
 
     def plan(self, task: _core.Task, leaves: collate.Leaves) -> tuple[Any, int]:
-        """As a Maker's, with what is told of the state."""
+        """As in Maker, with the state if one is due."""
         told: dict[str, Any] = {"worker": self._number, "first": None, "state": None, "without": None}
         if not self._is_first_told:
-            told["first"] = copy.deepcopy(self._now())  # making the batch may change it
+            told["first"] = copy.deepcopy(self._now())  # making the batch may change the state
             self._is_empty = torch_state.is_empty(told["first"])
         if task.epoch == 0 and task.batch < self._lead:
             plan, told["without"] = (tree.VALUE, None), "lead"
@@ -214,22 +215,22 @@ def _plan_of_state(told: torch_state.State, allow_pickle: bool, leaves: collate.
 
 
 def state_told(state: Any, allow_pickle: bool) -> Any:
-    """What `_plan_of_state` said, in the trainer."""
+    """Decodes, in the trainer, the state written by `_plan_of_state`."""
     blob: Any = state
     return pickle.loads(blob) if allow_pickle and isinstance(state, np.ndarray) else state
 
 
 def _collate_fn(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
-    """None: what torch's default does is done by this package, into the slot."""
+    """Returns the collate_fn. None: it is torch's default one, whose work this package does, directly in the slot."""
     function: Any = loader.collate_fn
-    is_torchs = function is torch_collate.default_collate and function.__module__ == torch_collate.__name__  # nobody replaced it
+    is_torchs = function is torch_collate.default_collate and function.__module__ == torch_collate.__name__  # it was not replaced
     if is_torchs and loader._auto_collation and not _is_extended():
         return None
     return loader.collate_fn
 
 
 def _is_extended() -> bool:
-    """Whether default_collate_fn_map has more than torch put there."""
+    """Whether default_collate_fn_map has entries in addition to torch's."""
     known: dict[Any, Any] = getattr(torch_collate, "default_collate_fn_map", {})
     kinds = [kind for key in known for kind in (key if isinstance(key, tuple) else (key,))]
     return (any(function.__module__ != torch_collate.__name__ for function in known.values()) or
@@ -239,7 +240,7 @@ def _is_extended() -> bool:
 # ---- in a worker ----
 
 def serve(descriptor: _Descriptor, work: Any) -> None:
-    """A worker's life. work: what Crew passes. Nothing is raised: what goes wrong is printed, and is the exit code 1."""
+    """Runs a worker. work: passed by Crew. An exception is printed and gives exit code 1."""
     code = 1
     try:
         job, number, count, base_seed, init, keeping = shipping.opened(work)
@@ -247,7 +248,7 @@ def serve(descriptor: _Descriptor, work: Any) -> None:
         _work(descriptor.number, job, number, init, keeping)
         code = 0
     except KeyboardInterrupt:
-        pass  # the trainer's to tell
+        pass  # the trainer reports it
     except SystemExit as reason:
         code = reason.code if isinstance(reason.code, int) else int(reason.code is not None)
     except BaseException:
@@ -256,13 +257,13 @@ def serve(descriptor: _Descriptor, work: Any) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         if multiprocessing.get_start_method(allow_none=True) != "fork":
-            os._exit(code)  # taking torch down takes longer than all the rest
+            os._exit(code)  # torch's cleanup takes longer than everything else
     if code:
         sys.exit(code)
 
 
 def _prepare(dataset: Any, number: int, count: int, base_seed: int) -> None:
-    handling: Any = signal_handling  # torch's private parts have no types
+    handling: Any = signal_handling  # torch's private modules have no types
     theirs: Any = torch_worker
     handling._set_worker_signal_handlers()
     torch.set_num_threads(1)
@@ -296,8 +297,8 @@ def _work(descriptor: int, job: maker.Job, number: int, init: Callable[[int], An
 
 
 class Unable(maker.Maker):
-    """Of a worker that could not begin: each of its batches fails by the reason, with its traceback, as the first does with torch.
-    A shard ends with its first."""
+    """The maker of a worker whose setup failed. As with torch, each of its batches fails with the reason and its traceback. A
+    shard ends after its first batch."""
 
     by_python = True
 
@@ -306,10 +307,10 @@ class Unable(maker.Maker):
         self._reason = reason
 
     def restart(self) -> None:
-        """Nothing: there is no shard."""
+        """Has no effect, because there is no shard."""
 
     def skip(self, task: _core.Task) -> None:
-        """Nothing."""
+        """Has no effect."""
 
     def plan(self, task: _core.Task, leaves: collate.Leaves) -> tuple[Any, int]:
         """Raises the reason."""
@@ -320,7 +321,7 @@ class Unable(maker.Maker):
 
 
 def _tagged(reason: BaseException) -> bytes:
-    """An exception in one line that begins with its class's name, by which `reraise` finds it."""
+    """Returns an exception in one line that begins with its class's name, by which `reraise` finds the class."""
     kind = type(reason)
     return f"{kind.__module__}:{kind.__qualname__}: ".encode() + errors.one_line(reason)
 
@@ -330,13 +331,13 @@ def _tagged(reason: BaseException) -> bytes:
 _TAG = re.compile(r"\b([\w.]+:[\w.<>]+): ")
 
 def reraise(error: errors.FeedlaneError, allow_import: bool) -> None:
-    """Raises what a worker's data set raised, by torch's ExceptionWrapper. error: the library's. allow_import: of the module of the
-    exception's class."""
+    """Raises the exception of a worker's data set, by torch's ExceptionWrapper. error: the library's. allow_import: whether the
+    module of the exception's class may be imported."""
     text, story = error.reason, error.traceback
     tag = _TAG.search(text)
     kind = (_exception_named(tag[1], allow_import) if tag else None) or RuntimeError
     told = story or (text[tag.end():] if tag else text)
-    if issubclass(kind, StopIteration):  # raised by `next` it would end the loop as if all batches had come
+    if issubclass(kind, StopIteration):  # in `next`, it would end the loop as if all batches had come
         sample = f"sample {error.sample}" if error.sample >= 0 else f"batch {error.batch}"
         kind, told = RuntimeError, f"{torch_state.stopped(sample)}\n{told}"
     wrapper: Any = torch._utils.ExceptionWrapper.__new__(torch._utils.ExceptionWrapper)
@@ -345,7 +346,8 @@ def reraise(error: errors.FeedlaneError, allow_import: bool) -> None:
 
 
 def _made(wrapper: Any) -> BaseException:
-    """What torch's ExceptionWrapper raises, or where that loses the worker's traceback, another one with it."""
+    """Returns the exception that torch's ExceptionWrapper raises or, if that loses the worker's traceback, another one that has
+    it."""
     text = f"Caught {wrapper.exc_type.__name__} {wrapper.where}.\nOriginal {wrapper.exc_msg}"
     try:
         wrapper.reraise()
@@ -379,7 +381,7 @@ def _words(reason: BaseException) -> str:
 
 
 def _exception_named(name: str, allow_import: bool) -> type[Exception] | None:
-    """None: there is no such exception, or its module would have to be imported."""
+    """Returns the exception class. None: there is no such class, or its module would have to be imported."""
     module, _, path = name.partition(":")
     if allow_import and module not in sys.modules:
         with contextlib.suppress(Exception):  # whatever the module does

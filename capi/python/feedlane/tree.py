@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a nested batch travels: its leaves are tensors in the slot, what holds them together is a plan in the batch's metadata.
+"""How a nested batch is sent: its leaves are tensors in the slot, and a plan in the batch's metadata describes its structure.
 
-In Python a plan is a tuple: a kind, what that kind needs, the plans of its children. In the metadata it is JSON, since any
-worker can write there and the trainer must be able to read it without running anything: a node is a list that begins with
-its kind, or a bare string, integer, float, true, false or null for itself. values.py has the other values.
+In Python a plan is a tuple: a kind, the data of that kind, the plans of its children. In the metadata the plan is JSON, because
+any worker can write there, and the trainer must be able to read it without running code. A node is a list that begins with its
+kind. A bare string, integer, float, true, false or null stands for itself. values.py describes the other values.
 
     ["leaf", owner]                      the next tensor of the slot, in the order of the text
     ["part", owner, dtype, offset, length ...]   an array of this shape in the one tensor of bytes that such arrays share
@@ -11,11 +11,11 @@ its kind, or a bare string, integer, float, true, false or null for itself. valu
     ["list", node ...]  ["tuple", node ...]
     ["dict", how, key, node ...]         how: "dict", "OrderedDict", a defaultdict's factory, or a pickled empty mapping
     ["named", "module:Class", node ...]  a named tuple
-    ["state", node, node]                the batch, and what its worker says besides; at the top alone
+    ["state", node, node]                the batch and its worker's state; only at the top
 
-A batch without metadata is one of a worker in another language: a dict of its tensors by their names.
+A batch without metadata comes from a worker in another language: a dict of its tensors by name.
 
-What breaks the form, or a limit, is Malformed. Pickled parts are read only where the loader says allow_pickle=True."""
+A violation of the format or of a limit raises Malformed. Pickled parts are read only if the loader has allow_pickle=True."""
 from __future__ import annotations
 
 import collections
@@ -36,10 +36,10 @@ from .values import Malformed
 if TYPE_CHECKING:
     from .records import Plan
 
-# What each needs: number and owner; -; -; keys and the empty mapping; class; the value; -; number, owner, dtype, offset
+# Data of each kind: number and owner; -; -; keys and the empty mapping; class; the value; -; number, owner, dtype, offset
 # and shape; number, offset, start and bytes; -.
 LEAF, LIST, TUPLE, MAPPING, NAMED, VALUE, STATE, PART, OBJECT, FIELDS = range(10)
-# Who the array of a leaf belongs to: the loader says, or what a collate_fn returned is kept.
+# Type of a leaf's array. ANY: the loader chooses it. NUMPY, TORCH: kept from the result of a collate_fn.
 ANY, NUMPY, TORCH = range(3)
 
 MAX_BYTES = 16 << 20
@@ -51,7 +51,7 @@ _FACTORIES: dict[str, type | None] = {
 
 
 class WithState(NamedTuple):
-    """A batch with what its worker says besides."""
+    """A batch with its worker's state."""
 
     data: Any
     state: Any
@@ -59,7 +59,7 @@ class WithState(NamedTuple):
 
 _DTYPE = re.compile(r"(bool|complex\d+|b?float\d+(_\w+)?|u?int\d+)")
 
-_newest: tuple[Any, Any] = (None, None)  # plans rarely change from one batch to the next
+_newest: tuple[Any, Any] = (None, None)  # plans rarely change between batches
 
 
 # ---- in the worker ----
@@ -68,7 +68,8 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_a
 
 
 def dump(plan: Plan, allow_pickle: bool = False) -> bytes:
-    """The metadata of a batch. TypeError: a value that only pickle can carry, and it may not. ValueError: beyond a limit."""
+    """Returns the metadata of a batch. Raises TypeError for a value that can only be pickled if pickling is not allowed, and
+    ValueError beyond a limit."""
     budget = values.Budget(MAX_NODES)
     blob = _encode(_node_of(plan, allow_pickle, budget, MAX_DEPTH)).encode(errors="surrogatepass")
     if len(blob) > MAX_BYTES:
@@ -85,7 +86,7 @@ def _node_of(plan: Plan, allow_pickle: bool, budget: values.Budget, depth: int) 
         return values.node_of(plan[1], allow_pickle, budget, depth)
     budget.take()
     if kind == LEAF:
-        return ["leaf", plan[2]]  # its number is its place
+        return ["leaf", plan[2]]  # its position gives its number
     if kind == PART:
         return ["part", *plan[2:5], *plan[5]]
     if kind == OBJECT:
@@ -106,7 +107,7 @@ def _node_of(plan: Plan, allow_pickle: bool, budget: values.Budget, depth: int) 
 
 
 def _how(empty: Any, allow_pickle: bool, budget: values.Budget) -> Any:
-    """How an empty mapping like this one is made."""
+    """Describes how to make an empty mapping like this one."""
     if type(empty) is dict:
         return "dict"
     if type(empty) is collections.OrderedDict and not vars(empty):
@@ -131,7 +132,7 @@ _decode = json.JSONDecoder(parse_int=values.bounded_int).decode
 
 
 def load(blob: bytes, tensors: int, allow_pickle: bool = False) -> Plan:
-    """The plan in a batch's metadata. Malformed: it is none for `tensors` tensors."""
+    """Returns the plan in a batch's metadata. Raises Malformed if it is invalid or has more leaves than `tensors`."""
     global _newest
     plan: Plan
     known, plan = _newest
@@ -155,19 +156,20 @@ _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 def _count_nodes(blob: bytes) -> None:
-    """Before any of them is made: each takes many times the bytes that it is written with. Malformed: too many."""
+    """Called before any node is made, because each takes many times the memory of its text. Raises Malformed if there are too
+    many."""
     if len(blob) <= MAX_NODES:
         return
     if sum(map(blob.count, (b",", b"[", b"{"))) > MAX_NODES:
         bare = _TEXT.sub(b"", blob)
-        if sum(map(bare.count, (b",", b"[", b"{"))) > 2 * MAX_NODES:  # a comma, and a bracket
+        if sum(map(bare.count, (b",", b"[", b"{"))) > 2 * MAX_NODES:  # a node has a comma and a bracket
             raise Malformed(f"more than {MAX_NODES} nodes")
 
 
 class _Reader:
     def __init__(self, tensors: int, allow_pickle: bool) -> None:
         self._leaves, self._tensors, self._allow_pickle = 0, tensors, allow_pickle
-        self._pack: int | None = None  # the number of the tensor that parts share
+        self._pack: int | None = None  # number of the tensor that parts share
         self._budget = values.Budget(MAX_NODES)
 
     def top(self, node: Any) -> Plan:
@@ -265,8 +267,8 @@ _OF_TYPE: Any = type.__dict__
 
 
 def _class_named(name: str) -> Any:
-    """The tuple class of this name in a module that is imported already, or None. Looked up in dictionaries alone: getattr
-    could import modules and run properties."""
+    """Returns the tuple class of this name in an imported module, or None. Looks only into dictionaries, because getattr could
+    import modules and run properties."""
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in path.split("."):
@@ -281,7 +283,7 @@ def _class_named(name: str) -> Any:
 
 
 def _imported(name: str) -> Any:
-    """The same of a module that is imported for it, as pickle does, or None."""
+    """As _class_named, after importing the module, as pickle does."""
     try:
         importlib.import_module(name.partition(":")[0])
     except Exception:
@@ -290,7 +292,7 @@ def _imported(name: str) -> Any:
 
 
 def names(plan: Plan) -> dict[int, str]:
-    """What the leaves of a plan are called, by number: the keys and positions that lead to them, joined by dots."""
+    """Returns the names of a plan's leaves, by number: the keys and positions that lead to them, joined by dots."""
     found: dict[int, str] = {}
 
     def visit(plan: Plan, path: tuple[str, ...]) -> None:
@@ -306,8 +308,8 @@ def names(plan: Plan) -> dict[int, str]:
 
 
 def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
-    """The nested batch; `leaf(number, owner)` makes each array. Malformed: the plan isn't what the arrays are. ImportError: an
-    element type of torch's, where there is no torch."""
+    """Makes the nested batch; `leaf(number, owner)` makes each array. Raises Malformed if the plan does not match the arrays,
+    and ImportError for one of torch's element types if torch is missing."""
     kind = plan[0]
     if kind == LEAF:
         return leaf(plan[1], plan[2])
@@ -327,9 +329,9 @@ def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
     if kind == STATE:
         return WithState(*children)
     if kind == NAMED:
-        return tuple.__new__(plan[1], children)  # its class may have a __new__ of its own
+        return tuple.__new__(plan[1], children)  # its class may define __new__
     mapping = plan[2]()
-    if not isinstance(mapping, abc.MutableMapping):  # only what was pickled can be another thing
+    if not isinstance(mapping, abc.MutableMapping):  # only a pickled mapping can be another object
         raise Malformed("a pickled mapping that is none")
     for key, child in zip(plan[1], children):
         mapping[key] = child
@@ -337,7 +339,7 @@ def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
 
 
 def _object_of(memory: Any, offset: int, start: int, size: int) -> Any:
-    """The value that is pickled in an array of bytes."""
+    """Returns the value that is pickled in an array of bytes."""
     if memory.ndim != 1 or memory.dtype != np.uint8 or not start <= size <= len(memory) - offset:
         raise Malformed("an object beyond its tensor")
     memory = memory[offset:offset + size]
@@ -345,7 +347,8 @@ def _object_of(memory: Any, offset: int, start: int, size: int) -> Any:
 
 
 def _part_of(whole: Any, dtype: str, offset: int, shape: tuple[int, ...]) -> Any:
-    """The array in a tensor of bytes, numpy's or torch's. ImportError: a type of torch's, where there is no torch."""
+    """Returns the array in a tensor of bytes, numpy's or torch's. Raises ImportError for one of torch's types if torch is
+    missing."""
     is_array = isinstance(whole, np.ndarray)
     try:
         kind: Any = dtypes.numpy_named(dtype) if is_array else getattr(sys.modules["torch"], dtype)
@@ -355,12 +358,12 @@ def _part_of(whole: Any, dtype: str, offset: int, shape: tuple[int, ...]) -> Any
                         (', of torch and of ml_dtypes: use tensors="torch", or install ml_dtypes' if is_array else "")) from None
     is_bytes = whole.dtype.itemsize == 1 if is_array else whole.element_size() == 1
     size = math.prod(shape) * item
-    if math.prod(length or 1 for length in shape) * item >= 2**63:  # torch makes an empty tensor of it
+    if math.prod(length or 1 for length in shape) * item >= 2**63:  # torch would make an empty tensor of it
         raise Malformed(f"a part of no shape {shape}")
     if whole.ndim != 1 or item == 0 or not is_bytes or offset % item or offset + size > len(whole):
         raise Malformed("a part beyond its tensor")
     try:
         part = whole[offset:offset + size].view(kind)
         return part.reshape(shape) if is_array else part.view(shape)
-    except (ValueError, RuntimeError, TypeError, OverflowError) as reason:  # such as a length of 2**62 beside one of 0
+    except (ValueError, RuntimeError, TypeError, OverflowError) as reason:  # such as a length of 2**62 next to one of 0
         raise Malformed(f"a part of no shape {shape}: {reason}") from None

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values in a batch's plan that are neither tensors nor what holds them together (see tree.py), as nodes of JSON:
+"""JSON nodes for the values in a batch's plan (see tree.py), which are neither tensors nor structure:
 
     "text"  1  0.5  true  null           themselves
     ["int", hex]                         an integer of more than 64 bits
     ["complex", real, imaginary]
     ["bytes", base64]  ["bytearray", base64]  ["path", text]
-    ["set", node ...]  ["frozenset", node ...]  ["tuple", node ...] of such values; the latter in keys and sets alone
-    ["numpy", dtype, base64]             a scalar of numpy's
-    ["texts", dtype, base64, length ...] an array of numpy's strings
-    ["pickle", base64]                   anything else"""
+    ["set", node ...]  ["frozenset", node ...]  ["tuple", node ...] of such values; a tuple only in keys and sets
+    ["numpy", dtype, base64]             a numpy scalar
+    ["texts", dtype, base64, length ...] an array of numpy strings
+    ["pickle", base64]                   any other value"""
 from __future__ import annotations
 
 import binascii
@@ -32,25 +32,25 @@ _DTYPE = re.compile(r"[<>|](?:[biufc]\d{1,2}|[SU]\d{1,9}|[mM]8(?:\[\d{0,9}(?:gen
 
 
 class Malformed(ValueError):
-    """What a worker wrote doesn't have the form."""
+    """The data that a worker wrote does not have the required format."""
 
 
 class Budget:
-    """How many nodes there may be."""
+    """Counts nodes against a limit."""
 
     def __init__(self, nodes: int) -> None:
         self._left = self._nodes = nodes
 
     def take(self) -> None:
-        """One node more. Malformed: it is too many."""
+        """Counts one node. Raises Malformed if the limit is exceeded."""
         self._left -= 1
         if self._left < 0:
             raise Malformed(f"more than {self._nodes} nodes")
 
 
 def bounded_int(text: str) -> int:
-    """The integer in JSON's text. ValueError: of more than 64 bits, as the time for long ones grows with the square of their
-    length."""
+    """Returns the integer in JSON's text. Raises ValueError beyond 64 bits, because the conversion time of long integers grows
+    with the square of their length."""
     if len(text) > _INT_TEXT:
         raise ValueError("an integer of more than 64 bits")
     return int(text)
@@ -63,7 +63,7 @@ def _base64(data: bytes | bytearray) -> str:
 # ---- in the worker ----
 
 def pickled(value: Any, allow_pickle: bool, budget: Budget) -> Any:
-    """The node of a value that is pickled. TypeError: it may not be. What pickle raises."""
+    """Returns the node of a value that is pickled. Raises TypeError if pickling is not allowed, and pickle's errors."""
     budget.take()
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if not allow_pickle:
@@ -74,7 +74,8 @@ def pickled(value: Any, allow_pickle: bool, budget: Budget) -> Any:
 
 
 def node_of(value: Any, allow_pickle: bool, budget: Budget, depth: int) -> Any:
-    """The node of any value; `depth`: how many levels there may be. ValueError: more. TypeError: see `pickled`."""
+    """Returns the node of any value; `depth`: number of levels allowed. Raises ValueError beyond this depth, and TypeError as
+    `pickled` does."""
     kind = type(value)
     if kind is str or kind is float or kind is bool or value is None:
         budget.take()
@@ -118,7 +119,8 @@ _WRITERS: dict[type, abc.Callable[[Any], list[Any]]] = {
 # ---- in the trainer ----
 
 def maker_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> abc.Callable[[], Any]:
-    """A function that makes the value: anew each time it is called if it can be changed. Malformed: the node is none."""
+    """Returns a function that makes the value. Each call makes a new one if the value is mutable. Raises Malformed if the node
+    is invalid."""
     if type(node) in (str, int, float, bool, type(None)):
         budget.take()
         return functools.partial(_itself, node)
@@ -144,7 +146,7 @@ def maker_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> abc.C
 
 
 def key_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> Any:
-    """A value that is in a set or is a mapping's key. Malformed: it can't be one."""
+    """Returns a value that is an element of a set or a mapping's key. Raises Malformed if it cannot be one."""
     if depth < 0:
         raise Malformed("too many levels")
     value = maker_of(node, allow_pickle, budget, depth)()
@@ -156,8 +158,8 @@ def key_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> Any:
 
 
 def check_hashes(keys: abc.Sequence[Any]) -> None:
-    """Malformed: so many have the same hash that a set or dict of them takes hours: the time grows with the square of their number.
-    Integers, complex numbers and tuples can be chosen so."""
+    """Raises Malformed if too many keys have the same hash. A set or dict of them could take hours, because the time grows with
+    the square of their number. Integers, complex numbers and tuples can be chosen to cause this."""
     if len(keys) > _FEW_KEYS:
         pairs = sum(count * count for count in collections.Counter(map(hash, keys)).values())
         if pairs > _FEW_KEYS * len(keys):

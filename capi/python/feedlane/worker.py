@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker process: attaches to the trainer that started it and makes batches until there is nothing more to do."""
+"""A worker process: attaches to the trainer that started it and makes batches until the trainer no longer needs it."""
 from __future__ import annotations
 
 import multiprocessing.process
@@ -21,19 +21,20 @@ _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import worke
 
 
 def command() -> list[str]:
-    """The command that starts a worker: this interpreter with this package, before anything of the user's is known."""
+    """Returns the command that starts a worker: this interpreter with this package, before any of the user's code is loaded."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     flags = multiprocessing.util._args_from_interpreter_flags()  # type: ignore[attr-defined]  # a name that typeshed lacks
     return [os.fsdecode(multiprocessing.spawn.get_executable()), *flags, "-c", _CODE, folder]
 
 
 def configuration(job: maker.Job) -> bytes:
-    """The bytes that the library hands to every worker. What pickle raises of a data set or a function that it can't pickle."""
+    """Returns the bytes that the library passes to every worker. Raises pickle's error for a data set or function that cannot
+    be pickled."""
     main = sys.modules["__main__"]
     preparation = {"name": "feedlane worker", "sys_path": list(sys.path), "sys_argv": sys.argv, "dir": os.getcwd(),
                    "authkey": bytes(multiprocessing.process.current_process().authkey)}  # for a manager's proxies
-    # As multiprocessing's spawn does it: the main module is imported under another name, so that what it defines can be
-    # unpickled while what is under `if __name__ == "__main__"` doesn't run.
+    # As in multiprocessing's spawn: the main module is imported under another name. So its definitions can be unpickled, but
+    # code under `if __name__ == "__main__"` does not run.
     module_name = getattr(getattr(main, "__spec__", None), "name", None)
     if module_name is not None:
         preparation["init_main_from_name"] = module_name
@@ -45,7 +46,7 @@ def configuration(job: maker.Job) -> bytes:
 def _job(blob: bytes) -> maker.Job:
     preparation, job = pickle.loads(blob)
     process: Any = multiprocessing.process.current_process()
-    process._inheriting = True  # code that starts processes while the main module is imported is told so
+    process._inheriting = True  # lets code that starts processes detect that the main module is being imported
     try:
         multiprocessing.spawn.prepare(preparation)
         received: maker.Job = pickle.loads(job)
@@ -61,13 +62,13 @@ def _one_line(reason: BaseException) -> bytes:
 
 
 def _open(worker: _core.Worker) -> maker.Maker | None:
-    """The maker, ready for tasks, or None: the trainer has been told why."""
+    """Returns the maker, ready for tasks. None: it failed, and the reason was sent to the trainer."""
     try:
         info = worker.info()
         batches = maker.Maker(_job(info["config"]))
         batches.open_worker(info)
     except (Exception, SystemExit) as reason:
-        traceback.print_exc()  # the trainer's error has room for one line
+        traceback.print_exc()  # the trainer's error holds only one line
         worker.ready(_core.E_INIT, _one_line(reason))
         return None
     worker.ready(_core.OK, b"")
@@ -75,11 +76,11 @@ def _open(worker: _core.Worker) -> maker.Maker | None:
 
 
 class Glue:
-    """What the compiled loop calls: see core/work.cpp. text_of: an exception in one line, for the trainer."""
+    """Called by the compiled loop, see core/work.cpp. text_of: describes an exception in one line for the trainer."""
 
     def __init__(self, batches: maker.Maker, text_of: Callable[[BaseException], bytes] = errors.one_line,
                  tells_epochs: bool = False) -> None:
-        """tells_epochs: a data set with set_epoch(epoch) is told each epoch that begins."""
+        """tells_epochs: calls the data set's set_epoch(epoch), if it has one, for each epoch that begins."""
         job = batches.job
         self.begins, self._epoch = getattr(job.dataset, "set_epoch", None) if tells_epochs else None, -1
         self._batches, self._text_of = batches, text_of
@@ -91,14 +92,14 @@ class Glue:
         self.compare = batches.compare if job.fields is not None else None
         self.names = [batches.name_of(i) for i in range(len(job.fields) if job.fields else _core.MAX_TENSORS)]
         self.rows = batches.rows
-        self.write = batches.write_leaf  # a collate.Leaf, which is not of the compiled kind
+        self.write = batches.write_leaf  # for a collate.Leaf, which is not a compiled Leaf
 
     def dump(self, plan: Plan) -> bytes:
-        """The metadata of a batch. Raises what tree.dump does."""
+        """Returns the metadata of a batch. Raises the errors of tree.dump."""
         return tree.dump(plan, self._batches.job.allow_pickle)
 
     def slow(self, task: _core.Task) -> None:
-        """Makes any batch. What goes wrong is told as the batch's error."""
+        """Makes a batch of any kind. Exceptions become the batch's error."""
         batches = self._batches
         try:
             if self.begins is not None and task.epoch != self._epoch:
@@ -116,15 +117,15 @@ class Glue:
             return
         try:
             task.commit(rows)
-        except errors.ArgumentError as reason:  # the task is still there: the batch's error
+        except errors.ArgumentError as reason:  # the task is still open: the batch fails with this error
             self._fail(task, reason)
 
     def refused(self, exception: errors.FeedlaneError) -> NoReturn:
-        """Raises what the library says of a batch that is being written, in the words of the loader."""
+        """Raises the library's error for a batch that is being written, with a text that names the loader's argument."""
         raise self._batches.too_large(exception) if isinstance(exception, errors.LimitError) else exception
 
     def failed(self, task: _core.Task, reason: BaseException, position: int, index: int | None) -> None:
-        """Tells the trainer why the batch couldn't be made. position: the row whose sample has failed; -1: none."""
+        """Reports to the trainer why the batch could not be made. position: the row whose sample has failed; -1: none."""
         reason = self._batches.in_words(reason)
         if position >= 0:
             failure = maker.SampleFailed(position, index)
@@ -140,7 +141,7 @@ class Glue:
 
 
 def main() -> None:
-    """A worker's life, from the command line of `command`. SystemExit: no trainer has started this process."""
+    """Runs a worker, started by `command`. Raises SystemExit if no trainer has started this process."""
     descriptor = _core.Worker.descriptor()
     if descriptor < 0:
         sys.exit("to be started by a trainer")

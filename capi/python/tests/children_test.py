@@ -133,6 +133,14 @@ class Reaped(unittest.TestCase):
             one.send(signal.SIGKILL)  # nothing happens
 
 
+class Restarts(unittest.TestCase):
+    def test_without_restarts_the_first_death_ends_the_iteration(self):
+        iterator = iter(feedlane.DataLoader(Pids(), 2, num_workers=2, max_restarts=-1))
+        os.kill(int(next(iterator)[1]), signal.SIGKILL)
+        with self.assertRaisesRegex(RuntimeError, "more than max_restarts"):
+            list(iterator)
+
+
 class Forking(unittest.TestCase):
     """Children that the program forks while an iteration is under way."""
 
