@@ -111,7 +111,7 @@ TEST_CASE("the bound of a run: a stopped worker is named, while next waits for i
   trainer.join();
 }
 
-TEST_CASE("the bound of a run: data sets that open are starting; without an epoch there is none") {
+TEST_CASE("bottleneck: data sets that open are starting; without an epoch there is none") {
   Setup s(10, 1);
   s.workers(2);
   const Gate gate;

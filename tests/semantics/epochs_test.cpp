@@ -169,7 +169,7 @@ TEST_CASE("begin during an epoch abandons it: its late results are counted and n
   CHECK_MESSAGE(pids_of(l.get(), 2) == pids, "an epoch given up costs no worker");
 }
 
-TEST_CASE("what was not begun of an epoch that is given up is not made") {
+TEST_CASE("tasks of an abandoned epoch that no worker has begun are not made") {
   Setup s(16);
   s.workers(1).config.keep_workers = 1;
   s.config.prefetch_factor = 8;

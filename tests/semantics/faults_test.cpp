@@ -85,7 +85,7 @@ TEST_CASE("a segfault in a worker is reported as one, with the batch in progress
   }
 }
 
-TEST_CASE("the death of a worker with the very first batch in hand is told with that batch") {
+TEST_CASE("the death of a worker in its first batch is reported with that batch") {
   Setup s(4);
   s.workers(1);
   s.plan.end_index = 0;

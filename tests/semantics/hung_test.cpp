@@ -176,7 +176,8 @@ TEST_CASE("a worker that makes progress isn't hung, although the trainer calls l
   while (all.size() < 7) all.push_back(take(l.get()));
   for (auto r = reports.wait_for(Report::began); r && r->index != 7;) r = reports.wait_for(Report::began);
   ::usleep(1'300'000);  // a training step, longer than the deadline; the worker has had its task in hand for all of it
-  CHECK_MESSAGE(take(l.get(), nullptr, millisecond).status == FEEDLANE_TIMEOUT, "it has the rest of its time from now on");
+  CHECK_MESSAGE(take(l.get(), nullptr, millisecond).status == FEEDLANE_TIMEOUT,
+                "it has the rest of its time from now on");
   gate.open();
   while (all.size() < 24) all.push_back(take(l.get()));
   check_sequence(all, 24, 1);
@@ -213,7 +214,7 @@ TEST_CASE("a hung thread is fenced: another one makes its batches, and its slot 
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
-TEST_CASE("what a thread has before it when its epoch is given up and it hangs comes to nobody") {
+TEST_CASE("tasks queued for a thread that hangs are dropped with their abandoned epoch") {
   int never[2] = {-1, -1};
   REQUIRE(::pipe(never) == 0);
   Reports reports;

@@ -261,7 +261,7 @@ TEST_CASE("skipping what a killed worker delivered may take longer than the dead
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("what a successor has passed over counts for it alone, not for the next one") {
+TEST_CASE("samples that a successor skips do not count for the next successor") {
   Iterable s({300}, 3);
   s.config.deterministic = 1;
   s.config.task_timeout_ns = 700'000'000;

@@ -234,7 +234,7 @@ TEST_CASE("a wait that goes on is counted before it ends") {
   CHECK_MESSAGE(stats_of(l.get()).wait_ns == waited, "nothing waits");
 }
 
-TEST_CASE("a batch that fails is in the trace, with its error, as soon as that is told") {
+TEST_CASE("a failed batch is in the trace, with its error, once next has reported it") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Setup s(6, 1);
@@ -278,7 +278,7 @@ TEST_CASE("the trace keeps the newest batches, and without one there is none") {
   CHECK(count == 0);
 }
 
-TEST_CASE("FEEDLANE_TRACE asks for a trace that the program did not; what is no number is refused") {
+TEST_CASE("FEEDLANE_TRACE enables a trace that the program did not ask for; a value that is not a number is refused") {
   REQUIRE(::setenv("FEEDLANE_TRACE", "16", 1) == 0);
   {
     Setup s(4, 1);

@@ -203,7 +203,7 @@ TEST_CASE("a batch whose samples were all left out needs no buffer, and one beyo
   }
 }
 
-TEST_CASE("while no batch is there to be copied nobody needs to copy") {
+TEST_CASE("without a batch to copy, a staged loader needs no copying thread") {
   Pinned p(2);
   Gate gate;
   Setup s(4);

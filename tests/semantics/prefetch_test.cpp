@@ -72,7 +72,7 @@ TEST_CASE(
   CHECK(prefetch_of(loader.get()) >= 8);
 }
 
-TEST_CASE("FEEDLANE_PREFETCH_AUTO counts what a data set may shape by itself, and rounds up what a worker gets") {
+TEST_CASE("FEEDLANE_PREFETCH_AUTO counts tensors that a data set may shape, and rounds up per worker") {
   Setup s(200);
   choose(s, 16);
   s.config.fields = nullptr;

@@ -260,7 +260,7 @@ TEST_CASE("mixture: its order is the same in every release") {
   CHECK(epoch_of(shuffled, 1) == Indices{1, 14, 10, 7, 4, 12, 11, 2, 15, 9, 7, 3, 13, 14});
 }
 
-TEST_CASE("mixture: what is as large as can be is right, and beyond it is refused") {
+TEST_CASE("mixture: the largest numbers work, and larger ones are refused") {
   constexpr std::int64_t most = std::int64_t{1} << 62;
   Sampler large = Sampler::mixture(Indices{most / 2, most / 2}, std::vector<double>{1e-300, 1e300},
                                    {.num_samples = most, .world = 1});

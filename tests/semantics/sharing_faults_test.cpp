@@ -215,7 +215,7 @@ TEST_CASE("deal: places may lose their consumers again and again, and every batc
   check_all_returned(feeder.get());
 }
 
-TEST_CASE("deal: who leaves, or never joins, leaves what it has not taken to the next one at its place") {
+TEST_CASE("deal: a consumer that leaves, or never joins, leaves its untaken batches to the next one at its place") {
   Shuffled s(60);  // 20 batches
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 1).create();

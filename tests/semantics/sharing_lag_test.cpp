@@ -105,7 +105,7 @@ TEST_CASE("who holds most is told SLOTS_HELD when the feeder has no free slot, a
   }
 }
 
-TEST_CASE("who takes the last batch that there is, while the feeder has long been short of slots, is told SLOTS_HELD") {
+TEST_CASE("a consumer that takes the last batch while the feeder lacks slots gets SLOTS_HELD") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());

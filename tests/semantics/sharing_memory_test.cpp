@@ -204,7 +204,7 @@ TEST_CASE("batches of forked workers and of threads can't be made writable, what
         }) == "");
 }
 
-TEST_CASE("of what a consumer is sent it can make nothing writable but the segment of its own returns") {
+TEST_CASE("a consumer can make none of the segments that it receives writable, except its own returns") {
   CHECK(in_child([](Findings& f) {
           if (::getuid() == 0) EXPECT(f, ::setgid(65534) == 0 && ::setuid(65534) == 0);
           EXPECT(f, ::prctl(PR_SET_DUMPABLE, 1) == 0);
@@ -308,7 +308,7 @@ TEST_CASE("a worker that is forked in the place of a killed one makes batches fo
   CHECK(stats_of(feeder.get()).restarts == 1);
 }
 
-TEST_CASE("what a process wrote that has changed the mode of data is not blamed on the worker alone") {
+TEST_CASE("if the mode of data was changed, an invalid word is not blamed on the worker alone") {
   Setup s(60);
   s.workers(1);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();

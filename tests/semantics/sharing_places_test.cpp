@@ -103,7 +103,7 @@ TEST_CASE("processes may join by the feeder's path, and get the place that they 
   CHECK_FALSE(at.exists());
 }
 
-TEST_CASE("who can't have a place is told why, by the path too; where no feeder listens it is E_PEER_DEAD") {
+TEST_CASE("a consumer that gets no place learns why, by the path too; without a feeder it is E_PEER_DEAD") {
   const SocketPath at;
   Shuffled s;
   s.config.share_path = at.path.c_str();
@@ -310,7 +310,7 @@ TEST_CASE("a consumer whose feeder stops the epoch is E_STATE after what was del
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
-TEST_CASE("END is returned again until the next begin, wherever the feeder is by then") {
+TEST_CASE("END is returned again until the next begin, whatever epoch the feeder is in") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());

@@ -213,7 +213,7 @@ TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has 
   CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 0; }));
 }
 
-TEST_CASE("what a consumer says between a feeder's poll and arm makes arm AGAIN") {
+TEST_CASE("a consumer's message between a feeder's poll and arm makes arm return AGAIN") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   Place place_of_late(feeder.get());
@@ -269,7 +269,7 @@ TEST_CASE("what a feeder's other calls handle while its host sleeps makes the de
   CHECK(wait_readable(fd_of(feeder.get()), 0));
 }
 
-TEST_CASE("consumers that are counted one after the other are those of one moment") {
+TEST_CASE("a feeder counts all its consumers at one point in time") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
   const Loader first = join_here(feeder.get());

@@ -93,7 +93,7 @@ struct Iterable {
 
 }  // namespace
 
-TEST_CASE("a state of shards is none of a map-style loader's, nor the other way round") {
+TEST_CASE("a map-style loader refuses a state of shards, and the reverse") {
   Shuffled map;
   const Loader m = map.create();
   begin(m.get(), 0);

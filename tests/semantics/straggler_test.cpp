@@ -137,7 +137,7 @@ TEST_CASE("with round-robin dispatch batches wait for their worker") {
   CHECK(made(l.get(), 4) == samples);
 }
 
-TEST_CASE("what waits for a worker that is still starting is made by an idle one, although another one is busy") {
+TEST_CASE("an idle worker takes the tasks of a worker that is still starting") {
   int never[2] = {-1, -1};
   REQUIRE(::pipe(never) == 0);
   const Gate gate;
