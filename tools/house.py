@@ -8,6 +8,7 @@ Prints "PASSED FAILED", appends what it found to REPORT, ends with 1 if anything
 check: it yields a line for each thing that is wrong.
 """
 
+import glob
 import os
 import re
 import sys
@@ -238,6 +239,28 @@ def descriptors_come_from_one_room(root):
                 yield f"{path}: {name}: use {advice}"
 
 
+# Words that a reader has to read twice, each with a plain one.
+PLAIN = {"mend": "fix", "mends": "fixes", "mended": "fixed", "is told": "gets, learns", "are told": "get, learn", "was told": "got, learned",
+         "tells": "returns, reports, prints", "go on": "continue", "goes on": "continues", "went on": "continued", "nonsense": "invalid",
+         "gone wild": "faulty", "at the door": "at attach", "so many": "the number", "for so long": "the time", "likewise": "also",
+         "in words": "in text", "by hand": "the command", "meanwhile": "the event", "by then": "the event", "of the moment": "current",
+         "those that": "the noun", "that which": "the noun"}
+TWICE = re.compile(r"\b(" + "|".join(PLAIN) + r")\b", re.I)
+
+
+def words_are_plain(root):
+    """Pages, headers and the manual. Names of tests stand in backticks, tables of figures between markers."""
+    pages = [os.path.relpath(path, root) for pattern in ("*.md", "docs/*.md", "capi/*/README.md", "examples/README.md", "include/feedlane.h",
+                                                         "include/feedlane/*", "tools/feedlane/feedlane.1")
+             for path in sorted(glob.glob(os.path.join(root, pattern)))]
+    for page in pages:
+        with open(os.path.join(root, page), encoding="utf-8") as file:
+            text = re.sub(r"<!-- table.*?<!-- end -->|```.*?```|`[^`]*`", lambda found: "\n" * found[0].count("\n"), file.read(), flags=re.S)
+        for number, line in enumerate(text.splitlines(), 1):
+            for found in TWICE.finditer(line):
+                yield f"{page}:{number}: {found[0]}: say {PLAIN[found[0].lower()]}"
+
+
 def nothing_is_left_over(root):
     # Put together from halves, so that this file doesn't find itself.
     words = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")
@@ -272,6 +295,7 @@ CHECKS = (
     differences_are_types,
     atomics_name_their_order,
     descriptors_come_from_one_room,
+    words_are_plain,
     nothing_is_left_over,
     packages_install_every_file,
     commands_can_be_run,

@@ -143,8 +143,8 @@ typedef struct feedlane_loader_config {
   /* Placement on machines with several memory nodes. Lists are in the kernel's format: "0-3,8". */
   const char *worker_cpus;  /**< spawn, fork: processors for workers: one list for all, "0-15", or one list per worker,
                                  separated by ';' and reused from the start if there are more workers than lists. NULL:
-                                 the processors of this process. E_ARGUMENT: a processor does not exist. If a worker may
-                                 use none of its processors, its start fails with E_OS */
+                                 the processors of this process. E_ARGUMENT: a processor does not exist. If a worker can
+                                 use no processor of its list, its start fails with E_OS */
   const char *memory_nodes; /**< memory nodes for the slots' memory: one, or several in turn, page by page; NULL: the
                                  kernel decides, mostly the node of this thread. E_ARGUMENT: a node does not exist or is
                                  forbidden by the cpuset. E_MEMORY: a node has too little memory */
@@ -219,7 +219,7 @@ FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, fe
  *  - E_RESTARTS: more than config.max_restarts workers died.
  *  - E_HUNG with argument config.start_timeout_ns: a worker did not attach, or did not open its data set, in time, and
  *    no other worker has attached.
- *  - E_CORRUPT, E_ABI: none of the started programs could attach.
+ *  - E_CORRUPT, E_ABI: every program that was started failed to attach.
  *
  * Errors that are returned once, or as long as the cause lasts:
  *  - E_HUNG: a worker with a shard hangs and cannot be killed; returned once per epoch. Also if all workers hang and
