@@ -94,6 +94,8 @@ TEST_CASE("memory that a faulty worker has touched beyond the reserved part of s
   s.forked(2, table).fields({field("bytes", uint8_type, {13})});
   s.config.slot_bytes = 4 << 20;
   s.config.held = 2;
+  // A worker that alone has a processor must not get all tasks: in the next case too.
+  s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
   const Loader l = s.create();
   const std::uint64_t before = segment_bytes_there();
   begin(l.get(), 0);
@@ -119,7 +121,6 @@ TEST_CASE("memory for large tensors is reserved before it is touched, also where
   Setup s(120, 2);
   s.forked(2, table).fields({field("bytes", uint8_type, {13})});
   s.config.slot_bytes = 2 << 20;
-  // A worker that alone has a processor must not get all tasks.
   s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
   const Loader l = s.create();
   int large = 0;
