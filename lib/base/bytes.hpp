@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serialization of saved states: numbers and blobs as little-endian bytes.
+// Serialization for saved states: numbers and blobs as little-endian bytes.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace feedlane {
 
-// Appends to a vector of the caller.
+// Appends to the caller's vector.
 class ByteWriter {
  public:
   explicit ByteWriter(std::vector<std::byte>& out) : out_(out) {}
@@ -30,7 +30,8 @@ class ByteWriter {
   std::vector<std::byte>& out_;
 };
 
-// Reads back. Beyond the end everything reads as zero or empty, and `ok()` stays false: one check at the end is enough.
+// Reads what ByteWriter wrote. A read beyond the end makes `ok()` false for good and returns zero or empty, like every later
+// read, so one check at the end is enough.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -65,7 +66,7 @@ class ByteReader {
   bool ok_ = true;
 };
 
-// FNV-1a with 64 bits (Fowler, Noll, Vo): detects every change of a single byte. Not cryptographic.
+// 64-bit FNV-1a (Fowler, Noll, Vo). Detects every change of a single byte. Not cryptographic.
 constexpr std::uint64_t checksum(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0xcbf29ce484222325;
   for (const std::byte b : bytes) sum = (sum ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3;

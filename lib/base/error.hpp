@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors are values: functions return a Status, and an Error argument takes the details. Status numbers and the structs of the
-// C interface are used throughout the library; feedlane/status.h is their one definition.
+// Errors are values: functions return a Status and store details in an Error argument. The library uses the status numbers
+// and structs of the C interface throughout; only the headers in feedlane/ define them.
 #pragma once
 
 #include <cerrno>
@@ -16,7 +16,7 @@ namespace feedlane {
 
 using Status = std::int32_t;
 
-// An integer of any type, for `found` and `needed` of an error, which have 64 bits.
+// Converts an integer of any type to the 64 bits of an error's `found` and `needed`.
 struct Number {
   template <std::integral T>
   Number(T number) : value(static_cast<std::int64_t>(number)) {}
@@ -35,25 +35,26 @@ struct Error {
   std::int64_t sample = -1;
   std::int64_t found = 0;
   std::int64_t needed = 0;
-  char argument[64];  // argument and text are not zeroed after their terminator: every call creates an Error
+  char argument[64];  // argument and text are only terminated, not zeroed, because every call creates an Error
   char text[384];
   std::string detail;
 
   Error() noexcept { argument[0] = text[0] = '\0'; }
 
-  // Each of these sets all members and returns the code, so that a refusal is one `return`. See format.hpp for the text.
+  // Each of these functions sets all members and returns the code, so a caller refuses in one `return`. For `format` see
+  // format.hpp.
   template <class... A>
   Status fail(Status status, FormatFor<A...> format, const A&... arguments) {
     return fill(status, format.text(), {FormatArgument(arguments)...});
   }
-  // An argument that is refused: its name, the number found and the number needed.
+  // For a refused argument: its name, the number found and the number needed.
   template <class... A>
   Status refuse(Status status, const char* name, Number number_found, Number number_needed, FormatFor<A...> format,
                 const A&... arguments) {
     (void)fill(status, format.text(), {FormatArgument(arguments)...});
     return blame(name, number_found.value, number_needed.value);
   }
-  // A failed system call: its purpose, and errno.
+  // For a failed system call: its purpose, and errno. The code is E_OS.
   template <class... A>
   Status os(int error_number, FormatFor<A...> format, const A&... arguments) {
     (void)fill(FEEDLANE_E_OS, format.text(), {FormatArgument(arguments)...});
@@ -66,16 +67,17 @@ struct Error {
   Status add_reason(int error_number);
 };
 
-// E_ARGUMENT for a number out of range: "NAME is FOUND: RULE".
+// Refuses a number that is out of range with E_ARGUMENT and the text "NAME is FOUND: RULE".
 Status refuse(Error& error, const char* name, Number found, Number needed, const char* rule);
 
-// The C form of an error, without the detail, whose memory is the caller's.
+// The C form of an error, without the text of `detail`, which belongs into a buffer of the caller.
 feedlane_error to_c(const Error& error) noexcept;
 
-// The error of the user's callback `name`: its negative return value and its report. E_ARGUMENT if the value is no status.
+// Makes the error of the user's callback `name` from its negative return value and its report. E_ARGUMENT if that value is
+// not an error status.
 Status from_callback(const char* name, Status returned, const feedlane_error& report, Error& error) noexcept;
 
-// Copies what fits and always terminates.
+// Copies as much of `text` as fits, and terminates it. Does nothing if `capacity` is 0.
 void copy_text(char* out, std::size_t capacity, const char* text) noexcept;
 
 }  // namespace feedlane

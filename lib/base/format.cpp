@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes formatted text; see format.hpp.
+// Writes formatted text.
 #include "base/format.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats text into a caller's array: each "{}" is replaced by the next argument. Integers of every type are taken as they are,
-// and the number of arguments is checked at compile time. Never allocates; text that doesn't fit is cut.
+// Formats text into an array of the caller: each "{}" is replaced by the next argument. Accepts integers of every type, and
+// checks the number of arguments at compile time. Never allocates. Text that doesn't fit is cut.
 #pragma once
 
 #include <concepts>
@@ -14,12 +14,12 @@
 
 namespace feedlane {
 
-// An integer to be written as 0x and hexadecimal digits.
+// An integer that is written as 0x and hexadecimal digits.
 struct Hex {
   std::uint64_t value;
 };
 
-// One value of a text.
+// The value for one "{}".
 class FormatArgument {
  public:
   template <std::signed_integral T>
@@ -32,7 +32,7 @@ class FormatArgument {
   FormatArgument(const std::string& text) : FormatArgument(std::string_view(text)) {}
   FormatArgument(std::string_view text) : kind_(Kind::text), text_(text.data(), text.size()) {}
 
-  // Appends the value at `at`, up to `end`, and returns the end of what was written.
+  // Writes the value at `at`, not beyond `end`, and returns the end of the written text.
   char* write(char* at, char* end) const;
 
  private:
@@ -46,7 +46,7 @@ class FormatArgument {
   };
 };
 
-// A format for arguments of types A. A literal with another number of "{}" does not compile.
+// A format for arguments of types A. A literal with a different number of "{}" does not compile.
 template <class... A>
 class Format {
  public:
@@ -61,11 +61,11 @@ class Format {
  private:
   const char* text_;
 };
-// Keeps the arguments of a call from being deduced from its format.
+// Prevents the compiler from deducing the types A from the format.
 template <class... A>
 using FormatFor = Format<std::type_identity_t<A>...>;
 
-// Writes into `out`, always terminated. Returns the length of what was written.
+// Writes into `out` and terminates the text. Returns its length. `capacity` must not be 0.
 std::size_t format_arguments(char* out, std::size_t capacity, const char* format,
                              std::initializer_list<FormatArgument> arguments);
 
@@ -74,7 +74,7 @@ std::size_t format_to(char (&out)[N], FormatFor<A...> format, const A&... argume
   return format_arguments(out, N, format.text(), {FormatArgument(arguments)...});
 }
 
-// The first `most` bytes of a text, which ends earlier at a zero byte.
+// The first `most` bytes of a text. A C string may end earlier, at its zero byte.
 inline std::string_view first(std::size_t most, const char* text) { return {text, strnlen(text, most)}; }
 inline std::string_view first(std::size_t most, std::string_view text) { return text.substr(0, most); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs that begin with `size`. Callers compiled with an older header have shorter ones, with a newer header longer ones.
+// Structs that begin with `size`. They are shorter in callers compiled with an older header, longer with a newer one.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace feedlane {
 
-// The size of every struct is a multiple of this, in every header.
+// In every version of the headers, the size of each struct is a multiple of this.
 constexpr std::size_t struct_step = 8;
 
-// Copies the caller's input struct; members that it doesn't have become zero. E_ARGUMENT for NULL; E_ABI for a size that no
-// version has (it could cut a member in two), or for non-zero bytes after the members that this library knows.
+// Copies the caller's input struct. Members that it doesn't have become zero. E_ARGUMENT for NULL. E_ABI for a size that no
+// version can have (it could cut a member in two), or for non-zero bytes after the members that this library knows.
 template <class T>
 Status read_versioned(const T* in, T& out, const char* argument, Error& error) {
   if (in == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
@@ -35,7 +35,7 @@ Status read_versioned(const T* in, T& out, const char* argument, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Checks an output struct before the work that fills it. E_ARGUMENT, E_ABI.
+// Checks an output struct, before any work is done. E_ARGUMENT for NULL, E_ABI for a size that is too small.
 template <class T>
 Status check_output(const T* out, const char* argument, Error& error) {
   if (out == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
@@ -45,7 +45,7 @@ Status check_output(const T* out, const char* argument, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Writes as much as the caller's struct holds and keeps its `size`. Further members of a longer struct keep their values.
+// Writes the members that the caller's struct has and keeps its `size`. Further members of a longer struct keep their values.
 template <class T>
 void write_versioned(T* out, const T& value) {
   const std::size_t size = out->size;

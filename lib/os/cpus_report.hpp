@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a forked child tells its parent whether it runs on the processors that it should.
+// Reports to a parent process whether its forked child could restrict itself to the requested processors.
 #pragma once
 
 #include <poll.h>
@@ -13,21 +13,21 @@
 
 namespace feedlane::os {
 
-// The result of run_on in a forked child, told to its parent. The child alone sets its processors: as soon as it runs, a data set's
-// `open` may set others.
+// Carries the result of run_on from a forked child to its parent. The child sets its processors itself, because its data set's
+// `open` may set others as soon as the child runs.
 class CpusReport {
  public:
   Status open(Error& error) {
     return open_pipe(read_end_, write_end_) ? FEEDLANE_OK : error.os(errno, "pipe2");
   }
-  // In the child, which ends if it can't run on them.
+  // In the child: sets its processors and reports the result. Exits on failure.
   void set(const NumberSet& cpus) const {
     const int reason = run_on(cpus);
     (void)!::write(write_end_.get(), &reason, sizeof reason);
     if (reason != 0) ::_exit(1);
   }
-  // In the parent: waits for the report, or for the child's end without one. Other children may have the write end, so that its
-  // end would say nothing. Returns 0, or errno.
+  // In the parent: waits for the report, or for the child's end without one. It watches the pidfd because end-of-file doesn't
+  // show the child's end: other children may hold the write end too. Returns 0, or the child's errno.
   [[nodiscard]] int wait(const Fd& pidfd) const {
     int reason = 0;
     pollfd entries[] = {{read_end_.get(), POLLIN, 0}, {pidfd.get(), POLLIN, 0}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// eventfds: doorbells between processes, and events within one. Timers.
+// eventfds, as doorbells between processes and as events within one, and timers.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -14,7 +14,7 @@
 
 namespace feedlane::os {
 
-// `flags`: EFD_SEMAPHORE, or none.
+// `flags`: EFD_SEMAPHORE or 0.
 inline Status create_event(Fd& out, Error& error, int flags = 0) {
   out.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | flags));
   return out ? FEEDLANE_OK : error.os(errno, "eventfd");
@@ -36,13 +36,14 @@ inline void add_to_event(int fd, std::uint64_t count) {
 
 }  // namespace detail
 
-// Rings a doorbell, whose eventfd both ends hold. All holders share the counter and O_NONBLOCK, and a faulty process may fill,
-// drain or change them at any moment, so nothing depends on either: ring_event adds 0, which never blocks, not even with a full
-// counter. It wakes a peer that watches by Poller::add_bell; the epoll set of that peer remembers the ring.
+// Rings a doorbell, whose eventfd both ends hold. The ends share its counter and O_NONBLOCK, and a faulty process may fill or
+// drain the counter or change the flag at any time, so nothing depends on either. ring_event adds 0, which doesn't block even
+// if writes have filled the counter. It wakes a peer that watches the eventfd through Poller::add_bell; that peer's epoll set
+// remembers the ring.
 inline void ring_event(int fd) { detail::add_to_event(fd, 0); }
 
-// What another process calls a doorbell must be no file that a write could block on: a pipe, a socket. The kernel's anonymous inodes
-// have no type; of those only eventfds can be written to. E_CORRUPT.
+// Refuses a descriptor that another process sent as a doorbell if a write to it could block, as on a pipe or a socket.
+// Anonymous inodes of the kernel have no file type, and of these only eventfds can be written to. E_CORRUPT.
 inline Status check_bell(int fd, Error& error) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) return error.os(errno, "fstat of a doorbell");
@@ -51,7 +52,7 @@ inline Status check_bell(int fd, Error& error) {
                       "what came for an eventfd is a file of type {}", status.st_mode & S_IFMT);
 }
 
-// Signals an event within this process: readable until it is drained. Async-signal-safe.
+// Signals an event within this process. It stays readable until it is drained. Async-signal-safe.
 inline void signal_event(int fd) { detail::add_to_event(fd, 1); }
 
 inline void drain_event(int fd) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An owned descriptor.
+// A descriptor with an owner.
 #pragma once
 
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 namespace feedlane::os {
 namespace detail {
 
-// Moves a descriptor away from 0, 1 and 2, which the kernel hands out while a program has them closed: whatever any code prints
-// would be written into the file behind them. Returns -1 with errno if no other number is free; then `fd` is closed.
+// Moves a descriptor to a number above 2. If a program has closed 0, 1 or 2, the kernel assigns these numbers to new files, and
+// text that any code prints would be written into them. Returns -1 with errno if no other number is free; `fd` is closed then.
 inline int keep_above_stdio(int fd) {
   if (fd < 0 || fd > 2) return fd;
   const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -23,9 +23,9 @@ inline int keep_above_stdio(int fd) {
   return moved;
 }
 
-// Holds the free ones of 0, 1 and 2, so that a pipe or socket that is made meanwhile gets none of them, not even until it is moved:
-// what another thread prints there would stay in it, or end this process by SIGPIPE. Who writes to what this opens gets EBADF, as
-// from a closed descriptor.
+// Occupies those of the numbers 0, 1 and 2 that are free, so a new pipe or socket never gets one, not even until Fd moves it.
+// Otherwise text that another thread prints in between would stay in the pipe or socket, or end this process by SIGPIPE. Writing
+// to a number held here fails with EBADF, as for a closed descriptor.
 class StdioHeld {
  public:
   StdioHeld() {
@@ -48,8 +48,8 @@ class StdioHeld {
 
 }  // namespace detail
 
-// Closes its descriptor in the destructor. Every descriptor that the library opens is close-on-exec and above 2, because whatever
-// becomes an Fd is moved there: without a free number it is invalid and errno is EMFILE, as when it could not be opened.
+// Closes its descriptor in the destructor. Every descriptor that the library opens is close-on-exec, and above 2 because Fd moves
+// it there. If no number is free, the Fd is invalid and errno is EMFILE, as if the descriptor could not be opened.
 class Fd {
  public:
   Fd() = default;
@@ -67,7 +67,7 @@ class Fd {
   explicit operator bool() const { return fd_ >= 0; }
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) (void)::close(fd_);  // errors are ignored; on Linux EINTR has closed it
+    if (fd_ >= 0) (void)::close(fd_);  // errors are ignored: on Linux even EINTR means that it is closed
     fd_ = detail::keep_above_stdio(fd);
   }
 
@@ -75,7 +75,7 @@ class Fd {
   int fd_ = -1;
 };
 
-// Both ends never block. False, with errno.
+// Creates a pipe whose ends never block. False on failure, with errno.
 [[nodiscard]] inline bool open_pipe(Fd& read_end, Fd& write_end) {
   int pair[2];
   const detail::StdioHeld held;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page behind fork stamps.
+// The page that the kernel zeroes in a forked child.
 #include "os/fork_stamp.hpp"
 
 #include <sys/mman.h>
@@ -11,8 +11,8 @@
 namespace feedlane::os {
 namespace {
 
-// One page for the life of the process. Its word is a random number, set by the first stamp and never 0. A child finds 0; if
-// it takes a stamp, it sets another number.
+// One page for the life of the process. Its first word is a random number, never 0, which the first stamp sets. A forked child
+// finds 0 there; if it takes a stamp, it sets another number.
 std::mutex page_mutex;
 volatile std::uint64_t* page = nullptr;
 
@@ -34,7 +34,7 @@ Status ForkStamp::take(Error& error) {
     }
     page = static_cast<volatile std::uint64_t*>(memory);
   }
-  // Not the pid: in a PID namespace of its own a child may have the same pid as its parent.
+  // Not the pid, because a child in another PID namespace may have the same pid as its parent.
   while (*page == 0) {
     std::uint64_t value = 0;
     if (::getrandom(&value, sizeof value, 0) != sizeof value) return error.os(errno, "getrandom");

@@ -8,13 +8,13 @@
 
 namespace feedlane::os {
 
-// Distinguishes a forked child from the process that created a handle, by one load: the stamp is on a page that the kernel
-// zeroes in the child (MADV_WIPEONFORK). No atfork handler, no getpid on the hot path.
+// Distinguishes a forked child from the process that created a handle, with one load: the stamp's word is on a page that the
+// kernel zeroes in the child (MADV_WIPEONFORK). Needs no atfork handler, and no getpid on the hot path.
 class ForkStamp {
  public:
-  // E_OS if the kernel offers no such page.
+  // E_OS if the kernel doesn't support such a page.
   Status take(Error& error);
-  // Held over a fork by this library, so that in the child the mutex isn't locked by a thread that doesn't exist there.
+  // Held by this library during a fork, so that in the child no thread that doesn't exist there holds the mutex.
   class Lock {
    public:
     Lock();

@@ -19,7 +19,7 @@ namespace feedlane::os {
 
 namespace {
 
-// The word in brackets: "never" of "always within_size advise [never] deny force". Empty: there is no such file.
+// The word in brackets: "never" for "always within_size advise [never] deny force". Empty if there is no such file.
 std::string chosen(const std::string& path) {
   std::ifstream file(path);
   for (std::string word; file >> word;)
@@ -32,13 +32,13 @@ bool gives_some(const std::string& word) { return !word.empty() && word != "neve
 }  // namespace
 
 std::uint64_t huge_page_bytes(const SystemFiles& files) {
-  // Kernels before 5.14 can't populate memory through a mapping; an empty range is enough to find out.
+  // Kernels before 5.14 can't populate memory through a mapping. A call with an empty range shows this.
   if (::madvise(nullptr, 0, MADV_POPULATE_WRITE) != 0) return 0;
   const std::string rule = chosen(files.huge_pages + "/shmem_enabled");
   std::ifstream size(files.huge_pages + "/hpage_pmd_size");
   std::uint64_t bytes = 0;
   if (rule.empty() || !(size >> bytes)) return 0;
-  // Kernels from 6.11 on also have a setting for each size.
+  // From 6.11 on kernels also have a setting for each size.
   const std::string of_size =
       chosen(files.huge_pages + "/hugepages-" + std::to_string(bytes / 1024) + "kB/shmem_enabled");
   const bool inherits = of_size.empty() || of_size == "inherit" || rule == "deny" || rule == "force";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the limits of memory and processors from /proc, cgroups and rlimits.
+// Reads the limits on memory and processors from /proc, cgroups and rlimits.
 #include "os/limits.hpp"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 namespace feedlane::os {
 namespace {
 
-// The number in a file; nothing if there is no such file, or it holds no number or "max".
+// The number in a file; nothing if there is no such file, or if it contains no number ("max").
 std::optional<std::uint64_t> read_number(const std::string& path) {
   std::ifstream file(path);
   std::optional<std::uint64_t> number(0);
@@ -25,7 +25,7 @@ std::optional<std::uint64_t> read_number(const std::string& path) {
   return number;
 }
 
-// The sum of the numbers of the lines "NAME NUMBER" with one of two names.
+// The sum of the numbers in lines "NAME NUMBER" with one of two names.
 std::uint64_t sum_of(const std::string& path, std::string_view first, std::string_view second) {
   std::ifstream file(path);
   std::uint64_t sum = 0;
@@ -35,7 +35,7 @@ std::uint64_t sum_of(const std::string& path, std::string_view first, std::strin
   return sum;
 }
 
-// The number of a line "NAME:  NUMBER kB", in bytes.
+// The number in a line "NAME:  NUMBER kB", in bytes.
 std::optional<std::uint64_t> read_kib(const std::string& path, std::string_view wanted) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -49,7 +49,7 @@ std::optional<std::uint64_t> read_kib(const std::string& path, std::string_view 
 
 struct CgroupFiles {
   const char* limit;
-  const char* throttle;  // beyond this limit processes are slowed down; nullptr: version 1 has none
+  const char* throttle;  // limit beyond which processes are slowed down; nullptr: version 1 has none
   const char* usage;
   const char* cache[2];  // in memory.stat
 };
@@ -57,7 +57,7 @@ constexpr CgroupFiles version2{"/memory.max", "/memory.high", "/memory.current",
 constexpr CgroupFiles version1{
     "/memory.limit_in_bytes", nullptr, "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 
-// Adds what is left under the limit of one cgroup, if it has a limit.
+// Adds the bytes left under the limit of one cgroup, if it has a limit.
 void add_room(const std::string& folder, const std::string& path, const CgroupFiles& names, std::vector<Room>& out) {
   constexpr std::uint64_t none = UINT64_MAX;
   std::uint64_t limit = read_number(folder + names.limit).value_or(none);
@@ -69,7 +69,7 @@ void add_room(const std::string& folder, const std::string& path, const CgroupFi
   out.push_back({"the memory limit of cgroup " + (path.empty() ? "/" : path), limit - std::min(limit, used)});
 }
 
-// Whether `name` is an element of a list separated by commas.
+// Whether `name` is an element of a comma-separated list.
 bool is_in(std::string_view list, std::string_view name) {
   while (!list.empty()) {
     const std::size_t end = std::min(list.find(','), list.size());
@@ -79,7 +79,7 @@ bool is_in(std::string_view list, std::string_view name) {
   return false;
 }
 
-// Calls `visit(mount, path, is_version2)` for this process's cgroup in the hierarchy of `controller`, for each version.
+// Calls `visit(mount, path, is_version2)` for this process's cgroup in the hierarchy of `controller`, once for each cgroup version.
 template <class F>
 void for_each_cgroup(const SystemFiles& files, std::string_view controller, F&& visit) {
   std::ifstream file(files.proc + "/self/cgroup");
@@ -96,7 +96,7 @@ void for_each_cgroup(const SystemFiles& files, std::string_view controller, F&& 
   }
 }
 
-// `path`, its parent and so on up to "/".
+// Visits `path`, its parent, and so on up to "/", which is passed as "".
 template <class F>
 void for_each_ancestor(std::string path, F&& visit) {
   for (;;) {
@@ -119,7 +119,8 @@ std::vector<Room> memory_room(const SystemFiles& files) {
   return rooms;
 }
 
-// In a cgroup namespace, or without one in a container, the nearest ancestor that is shown is this container's own.
+// Counts in the nearest ancestor whose file is visible. In a container, with or without a cgroup namespace, that is the
+// container's own cgroup.
 std::int64_t oom_kills(const SystemFiles& files) {
   std::int64_t kills = -1;
   for_each_cgroup(files, "memory", [&](const std::string& mount, const std::string& path, bool is_version2) {
@@ -172,7 +173,7 @@ Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Asks for each number: /proc may not be mounted, and reading it takes a descriptor.
+// Tests each number, because /proc may not be mounted and reading it needs a descriptor.
 Status check_descriptors(std::uint64_t needed, Error& error) {
   constexpr std::uint64_t first = 3;
   rlimit limit{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// membarrier(2), by system call: the C library has no wrapper.
+// membarrier(2), called directly because the C library has no wrapper.
 #include "os/membarrier.hpp"
 
 #include <linux/membarrier.h>

@@ -18,15 +18,15 @@
 namespace feedlane::os {
 namespace {
 
-// Blocks signals during fallocate: kernels before about 6.10 undo all of it when a signal is pending, so with frequent signals
-// it would never succeed. Returns 0, or errno.
+// Blocks signals during fallocate. Kernels before about 6.10 undo the entire allocation when a signal is pending, so with frequent
+// signals it would never succeed. Returns 0, or errno.
 int allocate_undisturbed(int fd, std::uint64_t offset, std::uint64_t bytes) {
   const SignalBlock block;
   return ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
 }
 
-// Not by moving it, as other descriptors: until then another thread could print into it. What gets a low number is empty and
-// keeps it until another one is there.
+// Doesn't move the memfd to a higher number, as is done with other descriptors, because another thread could print into it before
+// the move. A memfd with a low number stays open, to occupy the number, until one above 2 exists, and is then discarded.
 int create_above_stdio(const char* name, unsigned flags) {
   const int fd = ::memfd_create(name, flags);
   if (fd < 0 || fd > 2) return fd;
@@ -50,7 +50,7 @@ Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error
 }
 
 Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) {
-  // Takes about a millisecond: a signal of the host doesn't wait for longer.
+  // Allocating a chunk takes about a millisecond. A signal to the host waits no longer than that.
   constexpr std::uint64_t chunk = std::uint64_t{8} << 20;
   const std::uint64_t end = offset + bytes;
   while (offset < end) {
@@ -58,7 +58,7 @@ Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) 
     const int reason = allocate_undisturbed(fd, offset, part);
     if (reason == 0) {
       offset += part;
-    } else if (reason != EINTR) {  // EINTR: a signal that can't be blocked; it ends this process or comes once
+    } else if (reason != EINTR) {  // EINTR: a signal that can't be blocked, which ends this process or comes only once
       (void)error.os(reason, "reserving {} bytes of shared memory", bytes);
       if (reason == ENOSPC || reason == ENOMEM) error.code = FEEDLANE_E_MEMORY;
       error.needed = static_cast<std::int64_t>(bytes);

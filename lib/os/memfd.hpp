@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anonymous shared memory (memfd): not limited by the size of /dev/shm, without a name, freed with its last descriptor and
-// mapping.
+// Anonymous shared memory (memfd). It isn't limited by the size of /dev/shm, has no path, and is freed with its last descriptor
+// and mapping.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,24 @@
 
 namespace feedlane::os {
 
-// A memfd of `bytes`, all of them holes, that can still be sealed; never executable, from Linux 6.3. `name` shows in /proc/PID/maps.
+// Creates a memfd of `bytes` bytes, all holes. It can be sealed and, from Linux 6.3 on, can't become executable. `name` appears
+// in /proc/PID/maps.
 Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error);
 
-// Allocates memory for [offset, offset + bytes), in chunks, so that a later write can't raise SIGBUS. Signals to this thread
-// wait for the end of a chunk.
+// Allocates memory for [offset, offset + bytes), in chunks, so that later writes can't raise SIGBUS. Signals to this thread wait
+// until a chunk is allocated.
 Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
 
-// With F_SEAL_GROW no write(2) changes the memory any more, in any process that has got this descriptor, because it appends:
-// memory changes by mappings alone, whatever number the descriptor gets and whoever prints to it.
+// Adds seals, and O_APPEND for all holders of this descriptor. With F_SEAL_GROW every write(2) through it then fails, because it
+// would append. So only mappings can change the memory, whatever number the descriptor gets and whichever code prints to it.
 Status add_seals(int fd, int seals, Error& error);
 
-// The seals of `fd`, or -1 if it is no memfd.
+// The seals of `fd`, or -1 if it is not a memfd.
 int get_seals(int fd);
 
 Status file_size(int fd, std::uint64_t& bytes, Error& error);
 
-// Identifies the file of a descriptor (st_dev, st_ino): no two open files have the same id.
+// Identifies the file of a descriptor (st_dev, st_ino). Two files that are open have different ids.
 struct FileId {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -34,14 +35,14 @@ struct FileId {
 };
 Status file_id(int fd, FileId& out, Error& error);
 
-// From here on `fd` can't be opened for writing again, by /proc: only its user and root can change that, by fchmod.
+// After this, the file of `fd` can't be opened for writing through /proc. Only its owner and root can change that, by fchmod.
 Status forbid_opening_for_writing(int fd, Error& error);
-// Whether its mode allows it now. Who changed it and put it back is not found.
+// Whether the file's mode now allows opening it for writing. A change that was reverted is not detected.
 bool may_be_opened_for_writing(int fd);
-// The same memory, opened for reading only: no mapping by this descriptor can be made writable.
+// Opens the memory of `fd` again, for reading only: no mapping of the new descriptor can be made writable.
 Status open_for_reading(int fd, Fd& out, Error& error);
 
-// Punches a hole at [offset, offset + bytes): the memory goes back to the system, later reads return zeros. E_OS, with EPERM
+// Punches a hole at [offset, offset + bytes): the memory goes back to the system, and later reads return zeros. E_OS, with EPERM
 // if a seal forbids it.
 Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
 

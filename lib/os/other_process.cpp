@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads /proc/PID: descriptors and what a process is doing.
+// Reads /proc/PID: a process's descriptors, and what it is doing.
 #include "os/other_process.hpp"
 
 #include <dirent.h>
@@ -29,7 +29,7 @@ Status refuse_dead(std::int64_t pid, Error& error) {
   return error.refuse(FEEDLANE_E_PEER_DEAD, "pid", pid, 0, "there is no process {}, or it has ended", pid);
 }
 
-// What this process lacks; other reasons are about the other process or its descriptor.
+// Whether this process or the system lacks a resource. Other errors concern the other process or its descriptor.
 bool is_shortage(int reason) { return reason == EMFILE || reason == ENFILE || reason == ENOMEM; }
 
 Status read_folder(std::int64_t pid, std::string_view prefix, std::vector<OpenFile>& out, Error& error) {
@@ -51,7 +51,7 @@ Status read_folder(std::int64_t pid, std::string_view prefix, std::vector<OpenFi
     const ssize_t length = ::readlinkat(::dirfd(entries.get()), entry->d_name, target, sizeof target);
     if (length < 0 && is_shortage(errno))
       return error.os(errno, "reading descriptor {} of process {}", entry->d_name, pid);
-    // length < 0: it has been closed meanwhile.
+    // length < 0: the descriptor was closed after readdir listed it.
     if (length <= 0) continue;
     const std::string_view name(target, static_cast<std::size_t>(length));
     if (name.starts_with(prefix)) out.push_back({std::atoi(entry->d_name), std::string(name)});
@@ -67,17 +67,17 @@ Status list_open_files(std::int64_t pid, std::string_view prefix, std::vector<Op
   if (pid > INT_MAX) return refuse_dead(pid, error);
   Fd process;
   if (const Status s = open_pidfd(static_cast<pid_t>(pid), process, error); s != FEEDLANE_OK)
-    // EINVAL: the id of a thread that doesn't lead its process.
+    // EINVAL: `pid` is the id of a thread that doesn't lead its process.
     return error.os_errno == ESRCH || error.os_errno == EINVAL ? refuse_dead(pid, error) : s;
   out.clear();
   const Status s = read_folder(pid, prefix, out, error);
-  // A process that has ended but wasn't reaped has no descriptors, or none that may be read.
+  // A process that has ended but wasn't reaped has no descriptors, or they can't be read.
   return has_ended(process.get()) ? refuse_dead(pid, error) : s;
 }
 
 Status open_again(std::int64_t pid, int number, Fd& out, Error& error) {
   const std::string path = folder_of(pid) + "/" + std::to_string(number);
-  // The file may be anything: opening a FIFO must not wait, and a terminal must not become this process's controlling one.
+  // The file may be of any kind: opening a FIFO must not wait, and a terminal must not become this process's controlling terminal.
   Fd opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!opened && is_shortage(errno)) return error.os(errno, "opening descriptor {} of process {}", number, pid);
   struct statfs system {};
@@ -94,7 +94,7 @@ std::int64_t run_delay_ns(std::int64_t thread) {
   if (!file || ::read(file.get(), text, sizeof text - 1) <= 0) return -1;
   unsigned long long ran = 0;
   long long waited = 0;
-  // A kernel that does not count says "0 0 0".
+  // A kernel that does not count reports "0 0 0".
   return std::sscanf(text, "%llu %lld", &ran, &waited) == 2 && ran != 0 ? waited : -1;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets of processors and memory nodes, by system calls: libnuma would be a dependency for two of them.
+// Sets of processors and memory nodes, through system calls: libnuma would be a dependency for two calls only.
 #include "os/placement.hpp"
 
 #include <linux/mempolicy.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint32_t bits = 8 * sizeof(unsigned long);
 
-// The number at the front of `text`, which it takes off.
+// Reads the number at the front of `text` and removes it.
 bool take_number(std::string_view& text, std::uint32_t& number) {
   const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
   if (read.ec != std::errc() || number >= NumberSet::end) return false;
@@ -97,7 +97,7 @@ NumberSet allowed_nodes(const SystemFiles& files) {
 
 namespace {
 
-// Bytes that a node has left; UINT64_MAX: it does not say.
+// Bytes that a node has left; UINT64_MAX: unknown.
 std::uint64_t room_of(std::uint32_t node, const SystemFiles& files) {
   std::ifstream file(files.nodes + "/node" + std::to_string(node) + "/meminfo");
   std::uint64_t bytes = 0;
@@ -128,7 +128,7 @@ Status check_room_of_nodes(const NumberSet& nodes, std::uint64_t bytes, const Sy
 
 Status bind_memory(void* mapping, std::uint64_t bytes, const NumberSet& nodes, Error& error) {
   const int policy = nodes.count() == 1 ? MPOL_BIND : MPOL_INTERLEAVE;
-  // The kernel leaves out the last bit of as many as it is told.
+  // + 1 because the kernel ignores the last of the bits that it is told to read.
   if (::syscall(SYS_mbind, mapping, bytes, policy, nodes.words(), 8 * nodes.bytes() + 1, 0) == 0) return FEEDLANE_OK;
   const int reason = errno;
   return error.os(reason, "mbind of {} bytes to {} memory nodes up to {}{}", bytes, nodes.count(), nodes.last(),

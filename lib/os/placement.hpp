@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where processes run and where memory lies: sets of processors and of memory nodes.
+// Placement of threads on processors, and of memory on memory nodes.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace feedlane::os {
 
-// Numbers below `end`, a bit each, as sched_setaffinity and mbind take them.
+// A set of numbers below `end`, as the bit mask that sched_setaffinity and mbind take.
 class NumberSet {
  public:
-  static constexpr std::uint32_t end = 8192;  // processors of a Linux system, at most
+  static constexpr std::uint32_t end = 8192;  // the most processors that a Linux system has
 
-  // Reads the kernel's list format: numbers and ranges, "0-3,8". False, with the set unchanged: it is something else.
+  // Reads the kernel's list format: numbers and ranges, "0-3,8". For other text it returns false and leaves the set unchanged.
   bool read(std::string_view list);
 
   [[nodiscard]] bool is_empty() const { return words_.empty(); }
@@ -34,23 +34,23 @@ class NumberSet {
   std::vector<unsigned long> words_;  // the last one isn't zero
 };
 
-// The set in a file of the system's; empty if there is no such file.
+// Reads the set in a file of the system. Empty if there is no such file.
 NumberSet read_set(const std::string& path);
 
-// The memory nodes that the cpuset of this process allows; empty if the system does not say.
+// The memory nodes that the cpuset of this process allows; empty if unknown.
 NumberSet allowed_nodes(const SystemFiles& files);
 
-// Whether these nodes have `bytes` left, in equal parts, with a sixteenth more for what the kernel keeps. Page cache that it can drop
-// counts. E_MEMORY. A node that does not say has enough.
+// Checks that each of these nodes has room for an equal part of `bytes`, plus a sixteenth, because the kernel keeps some memory.
+// Page cache that the kernel can drop counts as room. A node that doesn't report its memory has enough. E_MEMORY.
 Status check_room_of_nodes(const NumberSet& nodes, std::uint64_t bytes, const SystemFiles& files, Error& error);
 
-// Memory of a mapping of shared memory comes from these nodes from now on, for all processes that map it: from one that is named
-// alone, in turn from several. What is populated already stays where it is. When a node that is named alone has no more, the kernel
-// ends processes; of several that are full it takes from others.
+// Binds a mapping of shared memory, for all processes that map it: from now on its memory comes from the given node, or in turn from
+// the given nodes. Memory that is already populated stays where it is. If a single node is full, the kernel kills processes (OOM).
+// If several nodes are given and are full, it takes memory from other nodes.
 Status bind_memory(void* mapping, std::uint64_t bytes, const NumberSet& nodes, Error& error);
 
-// This thread, and what it starts, run on these processors. Only a system call: a child between vfork and exec calls it. Returns 0,
-// or errno.
+// Restricts this thread, and the threads and processes that it starts, to these processors. Makes only a system call, because a child
+// between vfork and exec calls it. Returns 0, or errno.
 int run_on(const NumberSet& cpus);
 
 }  // namespace feedlane::os

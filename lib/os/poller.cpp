@@ -13,7 +13,8 @@
 namespace feedlane::os {
 namespace {
 
-// epoll_pwait2 (Linux 5.11) takes nanoseconds. Without it: milliseconds, rounded up; the caller checks its clock again.
+// Uses epoll_pwait2 (Linux 5.11), which takes nanoseconds. Without it, waits for milliseconds, rounded up; the caller checks the
+// time again.
 int epoll_wait_ns(int epoll, epoll_event* events, int capacity, Deadline deadline) {
   const std::int64_t left = deadline.remaining_ns();
 #ifdef SYS_epoll_pwait2
@@ -22,7 +23,7 @@ int epoll_wait_ns(int epoll, epoll_event* events, int capacity, Deadline deadlin
   time.tv_nsec = left % 1'000'000'000;
   const long result =
       ::syscall(SYS_epoll_pwait2, epoll, events, capacity, deadline.is_never() ? nullptr : &time, nullptr, 0);
-  // Without it: ENOSYS, or EPERM by a container's older filter of system calls.
+  // ENOSYS: the kernel doesn't have it. EPERM: an older system call filter of a container refuses it.
   if (result >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(result);
 #endif
   const std::int64_t ms = left > INT64_MAX - 999'999 ? INT_MAX : (left + 999'999) / 1'000'000;
@@ -39,7 +40,7 @@ Status Poller::open(Error& error) {
 
 Status Poller::add(int fd, std::uint64_t tag, Error& error) { return add(fd, tag, EPOLLIN, error); }
 
-// Every write to an eventfd is an edge, whatever the counter is, and with any counter an eventfd is readable, writable or both:
+// Every write to an eventfd is an edge, whatever the counter's value, and at any value an eventfd is readable, writable or both. So
 // no ring is lost.
 Status Poller::add_bell(int fd, std::uint64_t tag, Error& error) {
   return add(fd, tag, EPOLLIN | EPOLLOUT | EPOLLET, error);

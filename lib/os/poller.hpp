@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The poller: an epoll set.
+// Waiting for descriptors: an epoll set, and a wait for one or two descriptors.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace feedlane::os {
 
-// An epoll set whose members carry a tag.
+// An epoll set. Each member has a tag, which its events carry.
 class Poller {
  public:
   struct Event {
@@ -20,13 +20,13 @@ class Poller {
   };
 
   Status open(Error& error);
-  // Reports the descriptor as long as it is readable.
+  // Adds a descriptor that is reported as long as it is readable.
   Status add(int fd, std::uint64_t tag, Error& error);
-  // Adds an eventfd for ring_event: reports it once after one or more rings, and once at first.
+  // Adds an eventfd for ring_event. It is reported once at first, and then once after one or more rings.
   Status add_bell(int fd, std::uint64_t tag, Error& error);
   void remove(int fd);
   [[nodiscard]] int fd() const { return epoll_.get(); }
-  // Whether a wait would return at once. An edge-triggered poll of fd() doesn't report events that were there before.
+  // Whether a wait would return at once. An edge-triggered poll of fd() doesn't report earlier events.
   [[nodiscard]] bool has_events() const;
 
   // Waits until a member is readable. OK with `count` events; TIMEOUT; INTERRUPTED by a signal; E_OS.
@@ -37,7 +37,7 @@ class Poller {
   Fd epoll_;
 };
 
-// Waits for `fd`, or `other` if it isn't -1, to become readable or to hang up. OK, TIMEOUT, INTERRUPTED, E_OS.
+// Waits until `fd`, or `other` unless it is -1, is readable or hung up. OK, TIMEOUT, INTERRUPTED, E_OS.
 Status wait_readable(int fd, Deadline deadline, Error& error, int other = -1);
 
 }  // namespace feedlane::os

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MADV_POPULATE_WRITE, in pieces that threads take.
+// MADV_POPULATE_WRITE in several threads, piece by piece.
 #include "os/populate.hpp"
 
 #include <sys/mman.h>
@@ -20,7 +20,8 @@
 namespace feedlane::os {
 namespace {
 
-// A thread is worth its cost for some milliseconds of clearing. And a pending signal waits for the end of a call.
+// Size of a piece. Clearing it takes some milliseconds, which is worth starting a thread for. It isn't larger because a pending
+// signal waits until a call has ended.
 constexpr std::uint64_t worth_a_thread = std::uint64_t{16} << 20;
 constexpr std::uint64_t most_threads = 8;
 
@@ -38,7 +39,7 @@ void populate(void* mapping, const std::vector<Stretch>& stretches, std::uint64_
   }
   std::atomic<std::size_t> next{0};
   const auto fill = [&] {
-    // Relaxed: each piece is taken once, and join orders what the threads did.
+    // Relaxed: each piece is taken once, and join orders the threads' writes.
     for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces.size();)
       (void)::madvise(static_cast<std::byte*>(mapping) + pieces[i].offset, pieces[i].bytes, MADV_POPULATE_WRITE);
   };
@@ -46,11 +47,11 @@ void populate(void* mapping, const std::vector<Stretch>& stretches, std::uint64_
   const std::uint64_t threads = std::clamp<std::uint64_t>(bytes / worth_a_thread, 1, most);
   std::vector<std::thread> others;
   {
-    const SignalBlock block;  // the threads inherit it: signals must go to the host's
+    const SignalBlock block;  // the threads inherit it, so signals go to the host's threads
     try {
       others.reserve(threads);
       for (std::uint64_t i = 1; i < threads; i++) others.emplace_back(fill);
-    } catch (const std::system_error&) {  // no more threads: those that are there do it
+    } catch (const std::system_error&) {  // no further thread can start: the existing ones do the work
     } catch (const std::bad_alloc&) {
     }
   }

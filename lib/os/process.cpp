@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes by pidfd: start, signals, ends, lifelines.
+// Processes through pidfds: starting, signals, ends, lifelines.
 #include "os/process.hpp"
 
 #include <fcntl.h>
@@ -35,11 +35,11 @@ Status open_pidfd(pid_t pid, Fd& out, Error& error) {
 
 namespace {
 
-// The pid that /proc shows for the process of a pidfd: -1 if it was reaped, 0 if the descriptor is no pidfd or the process is
-// not in /proc's PID namespace.
+// The pid that /proc shows for the process of a pidfd: -1 if the process was reaped, 0 if the descriptor is not a pidfd or the
+// process is not in /proc's PID namespace.
 Status number_in_proc(int pidfd, pid_t& pid, Error& error) {
   pid = 0;
-  // fdinfo of a descriptor of another kind may contain anything, so ask the kernel whether this is a pidfd.
+  // fdinfo of another kind of descriptor may contain anything, so ask the kernel whether this is a pidfd.
   if (::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) != 0 && (errno == EBADF || errno == EINVAL))
     return FEEDLANE_OK;
   char path[64];
@@ -87,7 +87,7 @@ void send_signal(int pidfd, int signal) {
 }
 
 void send_signal_to_group(int pidfd, pid_t leader, int signal) {
-  // WNOWAIT does not reap, so the pid and the group's id stay reserved. An error: no child, or already reaped.
+  // WNOWAIT does not reap, so the pid and the group's id stay reserved. waitid fails if it is not a child or was reaped already.
   siginfo_t info{};
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
       leader > 0 && leader != ::getpgid(0))
@@ -96,18 +96,18 @@ void send_signal_to_group(int pidfd, pid_t leader, int signal) {
 
 namespace {
 
-// For a child without pidfd.
+// For a child without a pidfd.
 void kill_and_reap(pid_t pid) {
   (void)::kill(pid, SIGKILL);
   while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
-// Opens a pidfd of a child; if that fails, the child is killed.
+// Opens a pidfd of a child. If that fails, it kills the child.
 Status watch_child(pid_t pid, Fd& pidfd, Error& error) {
   const Status s = open_pidfd(pid, pidfd, error);
   if (s == FEEDLANE_OK) return s;
-  // If the host ignores SIGCHLD, the kernel reaps its children: this one has ended already.
+  // ESRCH: the host ignores SIGCHLD, so the kernel reaps its children, and this one has ended already.
   if (error.os_errno == ESRCH) return error.fail(FEEDLANE_E_PEER_DEAD, "process {} ended at once", pid);
   kill_and_reap(pid);
   return s;
@@ -115,7 +115,7 @@ Status watch_child(pid_t pid, Fd& pidfd, Error& error) {
 
 }  // namespace
 
-// The kernel shows a zombie to its tracer alone until that has waited for it, detaches or ends.
+// The kernel shows a traced zombie only to its tracer, until the tracer has waited for it, detaches or ends.
 Ending reap(int pidfd) {
   siginfo_t info{};
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0) return {};
@@ -150,7 +150,7 @@ bool reap_abandoned() noexcept {
   bool any_kept = false;
   try {
     Abandoned& all = abandoned();
-    // Not locked: another thread is reaping, or was when this process was forked.
+    // The lock fails if another thread is reaping, or was reaping when this process was forked.
     const std::unique_lock lock(all.mutex, std::try_to_lock);
     if (!lock.owns_lock()) return true;
     std::erase_if(all.children, [&](const Fd& child) {
@@ -166,7 +166,7 @@ bool reap_abandoned() noexcept {
 
 namespace {
 
-// Only system calls, because a child between vfork and exec calls it. Returns 0, or errno.
+// Makes only system calls, because a child between vfork and exec calls it. Returns 0, or errno.
 int arm_lifeline(int read_end, pid_t pid) {
   if (::fcntl(read_end, F_SETOWN, pid) != 0 || ::fcntl(read_end, F_SETSIG, SIGKILL) != 0) return errno;
   const int flags = ::fcntl(read_end, F_GETFL);
@@ -208,16 +208,16 @@ struct Start {
   int lifeline;
   const NumberSet* cpus;
   int directory;
-  int report;  // write end of a pipe that exec closes; a Failure goes there if exec fails
+  int report;  // write end of a pipe that exec closes; the child writes a Failure to it if it can't exec
 };
 
 // Why a child could not execute a program.
 struct Failure {
-  int reason = 0;  // errno; 0: it could
+  int reason = 0;  // errno; 0: no failure
   enum { program, cpus, directory } of = program;
 };
 
-// What a program opens first would otherwise become its standard output or error.
+// Otherwise the first files that a program opens would become its standard input, output or error.
 void open_missing_stdio() {
   for (int fd = 0; fd <= 2; fd++) {
     const int flags = ::fcntl(fd, F_GETFD);
@@ -227,7 +227,7 @@ void open_missing_stdio() {
   }
 }
 
-// Between vfork and exec this shares the parent's memory, so only system calls. Returns 0, or errno.
+// Makes only system calls, because a child between vfork and exec shares the parent's memory. Returns 0, or errno.
 int prepare_to_exec(const Start& start) {
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
@@ -236,8 +236,8 @@ int prepare_to_exec(const Start& start) {
   if (::setpgid(0, 0) != 0) return errno;
   if (start.inherited_fd >= 0 && ::fcntl(start.inherited_fd, F_SETFD, 0) != 0) return errno;
   open_missing_stdio();
-  // This child has a copy of the write end too. If it is the last one, because the parent is dead, exec closes it, which kills
-  // this child.
+  // This child has a copy of the lifeline's write end. If the parent is dead, that copy is the last one, and exec closes it, which
+  // kills this child.
   if (start.lifeline >= 0)
     if (const int reason = arm_lifeline(start.lifeline, ::getpid()); reason != 0) return reason;
   sigset_t none;
@@ -245,7 +245,7 @@ int prepare_to_exec(const Start& start) {
   return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0 ? 0 : errno;
 }
 
-// Returns only if nothing could be executed: errno, chosen as execvp does.
+// Returns only if no file could be executed, with the errno that execvp would choose.
 int exec_first(const Start& start) {
   bool is_forbidden = false;
   for (const std::string& file : start.files) {
@@ -274,7 +274,7 @@ int exec_first(const Start& start) {
   return pid;
 }
 
-// After vfork the child has reported it by now.
+// With vfork the parent runs only after the child has reported its failure or executed the program.
 Failure failure_of(int report) {
 #ifdef __SANITIZE_THREAD__
   pollfd entry{report, POLLIN, 0};  // with ThreadSanitizer vfork is fork
@@ -285,8 +285,8 @@ Failure failure_of(int report) {
   return ::read(report, &failure, sizeof failure) == sizeof failure ? failure : Failure{};
 }
 
-// The directory, unless this process is in it, or in one that it may not search: one that has dropped privileges may stay there,
-// and may not enter it again.
+// The directory that a child must enter; -1 if this process is in it, or is in a directory that it may not search. A process that
+// has dropped privileges may stay in such a directory, but can't enter it again.
 int to_enter(int directory) {
   struct stat wanted {};
   struct stat own {};
@@ -300,12 +300,12 @@ Status refuse_cpus(int reason, const NumberSet& cpus, Error& error) {
 
 }  // namespace
 
-// Not by posix_spawn: a trainer killed before it can tie the new process to the lifeline would leave that process behind.
+// Doesn't use posix_spawn: a trainer that is killed before it can tie the new process to the lifeline would leave it behind.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   const std::vector<std::string> files = request.files.empty() ? find_program(request.argv[0]) : request.files;
   const std::vector<char*> argv = pointers(request.argv);
   const std::vector<char*> environment = pointers(request.environment);
-  Fd read_end, write_end;  // non-blocking: a child that another thread forks at this moment may keep the other end open
+  Fd read_end, write_end;  // non-blocking, because a child that another thread forks now may keep the write end open
   if (!open_pipe(read_end, write_end)) return error.os(errno, "starting worker program {}", argv[0]);
   const Start start{files,
                     argv.data(),
@@ -347,7 +347,8 @@ Status this_program(std::vector<std::string>& argv, Error& error) {
   return FEEDLANE_OK;
 }
 
-// The kernel adds " (deleted)" to the path. By its own link the file that runs is executed, whatever is at the path by then.
+// If the file was removed, the kernel adds " (deleted)" to the path. /proc/self/exe executes the running file, whatever is at the
+// path now.
 std::string file_of_this_program() {
   static constexpr const char* own = "/proc/self/exe";
   char path[4096];
@@ -371,8 +372,8 @@ struct WriteEnds {
   std::vector<WriteEnd> ends;
   ForkStamp stamp;  // of the process that opened them
 
-  // Those of a process that has forked this one are closed, unless the host has done so: then other files may have the numbers.
-  // Takes no lock of the stamp: fork_process has it.
+  // In a forked child: closes the write ends that its parent had opened, unless the host has closed them and other files have their
+  // numbers. Doesn't lock the stamp, because fork_process holds its lock.
   void drop_inherited() {
     if (ends.empty() || !stamp.is_foreign()) return;
     struct stat file {};
@@ -422,7 +423,7 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline, const Num
   if (pid == 0) {
     (void)::setpgid(0, 0);
     all.drop_inherited();
-    // In the child, because the parent may be killed before it could do this.
+    // The child does this, because the parent may be killed before it could.
     if (lifeline >= 0 && tie_lifeline(lifeline, ::getpid(), error) != FEEDLANE_OK) ::_exit(1);
     if (cpus != nullptr) report.set(*cpus);  // before it can start a thread
     return FEEDLANE_OK;
@@ -441,14 +442,14 @@ Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline, const Num
 
 void drop_inherited_lifelines() {
   WriteEnds& all = write_ends();
-  // Not locked: another thread was opening or cutting a lifeline when this process was forked.
+  // The lock fails if another thread was opening or cutting a lifeline when this process was forked.
   const std::unique_lock lock(all.mutex, std::try_to_lock);
   if (lock.owns_lock()) all.drop_inherited();
 }
 
 Status tie_lifeline(int read_end, pid_t pid, Error& error) {
   if (const int reason = arm_lifeline(read_end, pid); reason != 0) return error.os(reason, "arming the lifeline");
-  // The kernel sends the signal at the event: an end closed before O_ASYNC was set causes none.
+  // The kernel sends the signal when the write end is closed. If it was closed before O_ASYNC was set, no signal comes.
   pollfd entry{read_end, POLLIN, 0};
   if (::poll(&entry, 1, 0) == 1) return error.fail(FEEDLANE_E_PEER_DEAD, "the trainer is gone");
   return FEEDLANE_OK;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting, watching and ending processes without SIGCHLD, handlers or threads: everything by pidfd.
+// Starting, watching and ending processes through pidfds, without SIGCHLD, signal handlers or threads.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +15,8 @@ namespace feedlane::os {
 
 Status open_pidfd(pid_t pid, Fd& out, Error& error);
 
-// Whether both are pidfds of the same process, not reaped yet. The pid itself is not compared with one of this process's PID
-// namespace: /proc may be of another one. E_OS: unknown.
+// Whether both are pidfds of one process that is not reaped yet. Compares the pids that /proc shows for them, and no pid of this
+// process's PID namespace, because /proc may belong to another namespace. E_OS: unknown.
 Status is_same_process(int pidfd, int other, bool& is_same, Error& error);
 
 // True once the process has ended, reaped or not.
@@ -25,28 +25,28 @@ bool has_ended(int pidfd);
 // Whether it is a pidfd of this process. False if /proc cannot be read.
 bool is_this_process(int pidfd);
 
-// Does nothing if the process has ended, or is this one: what a peer calls its pidfd may be a pidfd of this process.
+// Does nothing if the process has ended or is this process: a peer may have sent a pidfd of this process as its own.
 void send_signal(int pidfd, int signal);
-// Sends to the process group that a child leads; `leader` is its pid. Does nothing once the child is reaped, because the pid
-// may belong to another process, and nothing for the group of this process.
+// Signals the process group that a child leads; `leader` is the child's pid. Does nothing once the child is reaped, because another
+// process may have the pid, and nothing for the group of this process.
 void send_signal_to_group(int pidfd, pid_t leader, int signal);
 
-// Only for a process that is sure to end, after SIGKILL.
+// Only for a process that is sure to end, because it was sent SIGKILL.
 void wait_for_end(int pidfd);
 
-// How a process ended. `known` is false for a process that is no child of this one, or that the host has reaped itself.
+// How a process ended. `known` is false for a process that is not a child of this one, or that the host has reaped.
 struct Ending {
   bool known = false;
   bool signaled = false;
   int code = 0;          // exit status or signal number
-  bool is_kept = false;  // a child that has ended, but a tracer (a debugger, a sanitizer) still has it
+  bool is_kept = false;  // the child has ended, but a tracer (a debugger, a sanitizer) still holds it
 };
-// Reaps if it is a child that has ended, or says that it is kept. Never waits.
+// Reaps a child that has ended, unless a tracer keeps it (`is_kept`). Never waits.
 Ending reap(int pidfd);
 
-// Leaves a killed child to be reaped later by reap_abandoned, which creating, ending and destroying a loader call; else the
-// kernel reaps it after this process. Neither function blocks. reap_abandoned is false if tracers still have some. Thread safety:
-// any thread.
+// abandon_child leaves a killed child to reap_abandoned, which is called when a loader is created, ended or destroyed. Children that
+// are not reaped by then are reaped by the system after this process has ended. reap_abandoned returns false if tracers still hold
+// some. Neither function blocks. Thread safety: any thread.
 void abandon_child(Fd pidfd) noexcept;
 bool reap_abandoned() noexcept;
 
@@ -55,27 +55,27 @@ struct SpawnRequest {
   std::vector<std::string> environment;
   int inherited_fd = -1;             // stays open across exec under the same number
   int lifeline = -1;                 // read end of the lifeline that the process is tied to before it runs; -1: none
-  const NumberSet* cpus = nullptr;   // that it runs on; nullptr: where this process does
-  int directory = -1;                // that it runs in; -1: where this process does
-  std::vector<std::string> files{};  // the first that can be executed is the program; empty: those that argv[0] names
+  const NumberSet* cpus = nullptr;   // processors that it runs on; nullptr: the processors of this process
+  int directory = -1;                // directory that it runs in; -1: the directory of this process
+  std::vector<std::string> files{};  // the first that can be executed is the program; empty: find_program(argv[0])
 };
-// Starts a program in a new process group, with default signal dispositions and an empty signal mask. On failure no process
-// is left. At no moment can the process outlive the other end of its lifeline.
+// Starts a program in a new process group, with default signal dispositions and an empty signal mask. On failure no process is
+// left. The process can never outlive the other end of its lifeline.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error);
 
-// The directory that this process is in, to start programs there later. Invalid if it may not be opened.
+// Opens the working directory, to start programs there later. `out` is invalid if it may not be opened.
 void open_working_directory(Fd& out);
-// The files that execvp would try for argv[0] now, in that order. Some may be relative.
+// The files that execvp would now try for argv[0], in their order. Some may be relative paths.
 std::vector<std::string> find_program(const std::string& program);
 
 // This program's arguments, to start it again.
 Status this_program(std::vector<std::string>& argv, Error& error);
-// This program's file now. A file that was replaced or removed can still be executed.
+// The path of this program's file now. If the file was replaced or removed, the result still executes it.
 std::string file_of_this_program();
 
-// The write end of a pipe. The kernel kills every process tied to the read end when the last write end is closed. Needs no
-// thread and no handler; works for busy and stopped processes and those that block signals. (PR_SET_PDEATHSIG would fire at
-// the end of the thread that started the process.)
+// The write end of a pipe. When the last write end is closed, the kernel kills every process tied to the read end, even if it is busy,
+// stopped or blocking signals. Needs no thread and no signal handler. (PR_SET_PDEATHSIG would fire at the end of the thread that
+// started the process.)
 class Lifeline {
  public:
   Lifeline() = default;
@@ -91,14 +91,14 @@ class Lifeline {
 };
 // Ties this process or a child to a lifeline. E_PEER_DEAD if the other end is closed already.
 Status tie_lifeline(int read_end, pid_t pid, Error& error);
-// Unties this process. Closing the descriptor would not be enough, because children of this process may share it.
+// Unties this process. Closing the read end would not be enough, because children of this process may share it.
 void untie_lifeline(int read_end);
-// In a child that the host has forked: closes the write ends that it has inherited. As a worker it would otherwise hold its own
-// lifeline, and those of the workers before it, after the trainer's death.
+// In a child that the host has forked: closes the write ends that it has inherited. Otherwise the child, as a worker, would keep its
+// own lifeline and those of earlier workers open after the trainer's death.
 void drop_inherited_lifelines();
 
-// fork, with no lock of this library held by another thread. The child leads a process group and closes the write ends of all
-// lifelines of all loaders; otherwise workers would outlive the trainer as long as the child runs. `pid` is 0 in the child.
+// Forks while no other thread holds a lock of these functions. The child leads a process group and closes the write ends of all
+// lifelines of all loaders; otherwise workers would outlive the trainer while the child runs. `pid` is 0 in the child.
 Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline = -1, const NumberSet* cpus = nullptr);
 
 }  // namespace feedlane::os

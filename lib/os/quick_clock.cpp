@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact readings, and the counter's rate.
+// Exact readings of the clock, and measurement of the counter's rate.
 #include "os/quick_clock.hpp"
 
 #if defined(__x86_64__)
@@ -12,13 +12,13 @@ namespace feedlane::os {
 namespace {
 
 constexpr std::int64_t counts_on_ns = 100'000;
-// A rate is measured over this long at least, and over this long at most.
+// Shortest and longest interval over which the rate is measured.
 constexpr std::int64_t shortest_ns = 1'000'000;
 constexpr std::int64_t longest_ns = 1'000'000'000;
-// Of a reading of both clocks that nothing came between.
+// A reading of both clocks counts only if it took no longer than this, so nothing came between.
 constexpr std::uint64_t most_ticks_between = 2'000;
 
-// The kernel has checked that the counter has one rate and is the same on all processors, if it uses it for its own clock.
+// If the kernel uses the counter for its own clock, it has checked that the counter has one rate and agrees on all processors.
 bool is_kernels_clock() {
   std::ifstream file("/sys/devices/system/clocksource/clocksource0/current_clocksource");
   std::string name;

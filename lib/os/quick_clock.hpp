@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLOCK_MONOTONIC, read by the processor's time stamp counter where the kernel's clock is that counter.
+// CLOCK_MONOTONIC, read through the processor's time stamp counter if the kernel's clock uses that counter.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace feedlane::os {
 
-// The same time as now_ns, within a microsecond, for stamps that are taken several times a batch. now_ns orders the counter's
-// read after all earlier loads, and so waits for cache lines on their way from another processor; this does not. From a thread's
-// last exact reading it counts on for 100 us at most, so the counter's rate, which it measures itself, matters little, and a
-// clock that is slewed or a machine that was suspended does no harm. In one thread it never decreases. Thread safety: any
-// thread.
+// A clock that differs from os::now_ns by at most a microsecond, for stamps that are taken several times per batch. os::now_ns reads
+// the counter only after all earlier loads, so it waits for cache lines that are on their way from another processor; this clock
+// doesn't. A thread extrapolates from its last exact reading for at most 100 us. So the counter's rate, which this class measures,
+// matters little, and slewing of the clock or a suspended machine does no harm. In one thread the time never decreases. Thread
+// safety: any thread.
 class QuickClock {
  public:
   static std::int64_t now_ns() {
@@ -39,15 +39,16 @@ class QuickClock {
   std::int64_t read_exactly();
   void measure(std::uint64_t ticks, std::int64_t ns);
 
-  std::uint64_t ticks_ = 0;       // of the counter, and
-  std::int64_t exact_ns_ = 0;     // the time then
-  std::uint64_t most_ticks_ = 0;  // as far as it counts on; 0: the rate is not known
-  std::uint64_t scale_ = 0;       // nanoseconds a tick, in 1 / 2^32
+  std::uint64_t ticks_ = 0;       // the counter at the last exact reading
+  std::int64_t exact_ns_ = 0;     // the time at that reading
+  std::uint64_t most_ticks_ = 0;  // how far it extrapolates; 0: the rate is not known
+  std::uint64_t scale_ = 0;       // nanoseconds per tick, in units of 1 / 2^32
   std::int64_t last_ns_ = 0;
-  std::uint64_t first_ticks_ = 0;  // where the measurement of the rate began
+  std::uint64_t first_ticks_ = 0;  // the counter and the time when the measurement of the rate began
   std::int64_t first_ns_ = 0;
 
-  // Initial-exec: without a call for its address. Its few words are within what the loader keeps for opened libraries.
+  // Initial-exec: its address needs no call. Its few words fit into the static TLS that the dynamic linker keeps for libraries opened
+  // later.
   [[gnu::tls_model("initial-exec")]] static thread_local constinit QuickClock of_this_thread;
 #endif
 };

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which signals are blocked, and which are not.
+// Selects the signals to block, and names signals.
 #include "os/signals.hpp"
 
 namespace feedlane::os {
 namespace {
 
-// signal(7)
+// See signal(7).
 bool is_ignored_by_default(int number) {
   return number == SIGCHLD || number == SIGCONT || number == SIGURG || number == SIGWINCH;
 }
 
 }  // namespace
 
-// glibc has a function for this from 2.32 on.
+// From 2.32 on glibc has a function for this.
 const char* signal_name(int number) {
   static constexpr struct {
     int number;

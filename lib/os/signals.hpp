@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of signals, and keeping the host's signal handlers out of a few system calls.
+// Names of signals, and blocking of signals around a few system calls.
 #pragma once
 
 #include <csignal>
 
 namespace feedlane::os {
 
-// "SIGKILL"; "a real-time signal" for those without a name.
+// A name such as "SIGKILL"; "a real-time signal" for signals without a name.
 const char* signal_name(int number);
 
-// Blocks signals in this thread, as long as it exists. Those that this process ignores stay as they are: the kernel drops them,
-// but a blocked one it keeps and gives to another thread, whose wait ends with EINTR for nothing. SIGCHLD is the one that
-// happens: a worker ends while the next one is started.
+// Blocks signals in this thread for the lifetime of the object, except those that this process ignores. The kernel drops an ignored
+// signal, but it would keep a blocked one and give it to another thread, whose wait would end with EINTR for no reason. This matters
+// for SIGCHLD, which arrives if a worker ends while the next one is started.
 class SignalBlock {
  public:
   SignalBlock();

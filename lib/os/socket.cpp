@@ -39,7 +39,7 @@ namespace feedlane::os {
 
 namespace {
 
-// Messages that arrive here name their sender and carry no descriptors, as far as the kernel supports it.
+// Makes messages that arrive at this socket name their sender and carry no descriptors, as far as the kernel supports it.
 Status prepare_to_listen(int socket, Error& error) {
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return error.os(errno, "SO_PASSCRED");
@@ -93,13 +93,13 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 
 namespace {
 
-// Closing the last descriptor of a socket with SO_LINGER may block on its network; this prevents that.
+// Prevents a close from blocking: closing the last descriptor of a socket with SO_LINGER may wait for its network.
 void forget_linger(int fd) {
   const linger off{};
   (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);  // ENOTSOCK is fine
 }
 
-// False: this process has no number for one of the descriptors.
+// False: this process has no free number for one of the descriptors.
 bool take_control(msghdr& message, Received& out) {
   bool has_all = true;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
@@ -118,7 +118,7 @@ bool take_control(msghdr& message, Received& out) {
       for (std::size_t i = 0; i < bytes / sizeof(int); i++) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-        forget_linger(fd);  // first: Fd closes a number of standard input, output or error
+        forget_linger(fd);  // first, because Fd closes a descriptor whose number is 0, 1 or 2
         Fd owned(fd);
         has_all = has_all && owned;
         if (out.fd_count < max_passed_fds) out.fds[out.fd_count++] = std::move(owned);
@@ -134,7 +134,7 @@ bool take_control(msghdr& message, Received& out) {
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error) {
   out = Received{};
   iovec part{buffer.data(), buffer.size()};
-  // Room for as many descriptors as a message can carry: those that don't fit the kernel would close without forget_linger.
+  // Has room for all descriptors that a message can carry. The kernel would close the others, without forget_linger.
   alignas(cmsghdr) char
       control[CMSG_SPACE(sizeof(int) * kernel_passed_fds) + CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))];
   msghdr message{};
@@ -151,10 +151,10 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
     return error.os(errno, "recvmsg");
   }
   const bool has_all = take_control(message, out);
-  // On a SOCK_SEQPACKET socket an empty message looks like the end; no message of this library is empty.
+  // On a SOCK_SEQPACKET socket an empty message looks like the end. No message of this library is empty.
   if (got == 0) return FEEDLANE_END;
-  // The buffer is large enough, so descriptors are missing only if this process can't open more. Without them the message is
-  // useless.
+  // The buffer is large enough, so descriptors are missing only if this process can't open more. The message is useless without
+  // them.
   if (!has_all || ((message.msg_flags & MSG_CTRUNC) != 0 && out.fd_count < max_passed_fds)) {
     out = Received{};
     return error.os(EMFILE, "descriptors that came along with a message");
@@ -239,7 +239,7 @@ void refuse_descriptors(int socket) {
 }
 
 void discard_messages(int socket) {
-  constexpr int most = 1024;  // more than a socket's buffer holds; later messages are not read
+  constexpr int most = 1024;  // more messages than a socket's buffer holds; later ones are not read
   std::byte nowhere[8];
   Received received;
   Error ignored;
@@ -296,7 +296,7 @@ Status open_socket(Fd& out, Error& error) {
   return out ? FEEDLANE_OK : error.os(errno, "socket");
 }
 
-// Whether `uid` is how this user namespace shows every user that it has no number for: then equal numbers prove nothing.
+// Whether this user namespace shows `uid` for every user that it doesn't map. Then equal numbers prove nothing.
 bool is_any_user(uid_t uid) {
   constexpr uid_t overflow = 65534;
   if (uid != overflow) return false;
@@ -310,7 +310,7 @@ Status check_same_user(int socket, Error& error) {
   ucred who{};
   socklen_t size = sizeof who;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return error.os(errno, "SO_PEERCRED");
-  // A signal may be sent to a process of the same user, whatever the namespace calls it.
+  // A process of the same user may be signalled, whatever uid the namespace shows for it.
   if (who.uid == ::geteuid() && is_any_user(who.uid) && (who.pid <= 0 || ::kill(who.pid, 0) != 0))
     return error.refuse(FEEDLANE_E_STATE, "path", who.uid, ::geteuid(),
                         "the other end belongs to a user that this user namespace does not know");
@@ -319,9 +319,9 @@ Status check_same_user(int socket, Error& error) {
                       "the other end belongs to user {}, this one to {}", who.uid, ::geteuid());
 }
 
-// Locks a directory between the check for a stale socket and listen(2): of two receivers at once, one might take the other's
-// socket, bound but not listening yet, for stale, and so might who connects. If the lock can't be taken within a second, or until
-// `deadline`, continues without it, because any process may hold a directory's lock.
+// Locks a directory from the check for a stale socket to listen(2). Otherwise a second receiver, or a process that connects, might
+// take a socket that is bound but not listening yet for stale. If the lock can't be taken within a second, or by `deadline`, the
+// caller continues without it, because any process may hold a directory's lock.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& path, Deadline deadline = Deadline::never()) {
@@ -335,14 +335,14 @@ class DirectoryLock {
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
   ~DirectoryLock() {
-    if (directory_) (void)::flock(directory_.get(), LOCK_UN);  // a child forked meanwhile has a copy of the descriptor
+    if (directory_) (void)::flock(directory_.get(), LOCK_UN);  // a forked child may have a copy of the descriptor
   }
 
  private:
   Fd directory_;
 };
 
-// What is at a path and whose it is, to follow the reason of an error; "" if there is nothing.
+// The kind and the owner of the file at a path, for the text of an error; "" if there is none.
 std::string describe_file(const std::string& path) {
   struct stat file {};
   if (::lstat(path.c_str(), &file) != 0) return "";
@@ -367,8 +367,8 @@ std::string absolute(const std::string& path) {
 
 namespace {
 
-// Whether the process that listens at the other end of this socket has ended, and a child of it, which may be about to exec, keeps
-// its descriptor open.
+// Whether the process that listens at the other end of this socket has ended. Then a child of that process, which may be about to
+// exec, still has the descriptor open.
 bool is_orphaned(int socket) {
   const pid_t listener = peer_of(socket);
   if (listener <= 0) return false;  // in another PID namespace
@@ -378,7 +378,7 @@ bool is_orphaned(int socket) {
   return has_ended(process.get());
 }
 
-// What a umask has taken away from the owner. Follows no link that has come in the place of the socket.
+// Restores the owner's permissions, which a umask may have removed. Doesn't follow a link that has replaced the socket.
 bool allow_owner(const std::string& path, mode_t mode) {
   constexpr mode_t wanted = S_IRUSR | S_IWUSR;
   return (mode & wanted) == wanted || ::fchmodat(AT_FDCWD, path.c_str(), wanted, AT_SYMLINK_NOFOLLOW) == 0;
@@ -394,7 +394,7 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   const DirectoryLock lock(path);
   Fd probe;
   if (const Status s = open_socket(probe, error); s != FEEDLANE_OK) return s;
-  // The socket of a killed process refuses connections. A socket that accepts one, or whose backlog is full, is in use.
+  // The socket of a killed process refuses connections. A socket that accepts a connection, or whose backlog is full, is in use.
   const bool is_connected = ::connect(probe.get(), generic, sizeof address) == 0;
   const int refusal = is_connected ? ECONNREFUSED : errno;
   if (is_connected ? !is_orphaned(probe.get()) : refusal == EAGAIN)
@@ -405,9 +405,9 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
     (void)::unlink(path.c_str());
   Fd socket;
   if (const Status s = open_socket(socket, error); s != FEEDLANE_OK) return s;
-  // Accepted sockets inherit these options. Set on accepted sockets, they would miss earlier messages.
+  // Accepted sockets inherit these options. If they were set after accept, they would not apply to earlier messages.
   if (const Status s = prepare_to_listen(socket.get(), error); s != FEEDLANE_OK) return s;
-  // bind(2) gives the path the descriptor's mode less the umask, so that other users can't connect at any moment.
+  // bind(2) gives the path the socket's mode minus the umask, so other users can never connect.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) return error.os(errno, "fchmod of a socket");
   if (::bind(socket.get(), generic, sizeof address) != 0) {
     const int reason = errno;
@@ -415,7 +415,7 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
     if (found.empty()) return error.os(reason, "bind to {}", first(200, path));
     return error.os(reason, "there is {} at {}: remove it, or choose another path", found, first(200, path));
   }
-  // The largest backlog that the system allows: all senders of a ring may connect at once.
+  // Uses the largest backlog that the system allows, because all senders of a ring may connect at once.
   if (::lstat(path.c_str(), &status) != 0 || !allow_owner(path, status.st_mode) || ::listen(socket.get(), INT_MAX) != 0) {
     const int reason = errno;
     (void)::unlink(path.c_str());
@@ -451,13 +451,13 @@ Status connect_to(const std::string& path, Deadline deadline, Fd& out, Error& er
   bool may_be_bound_just_now = true;
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     const int reason = errno;
-    if (reason == EAGAIN) {  // the backlog is full; no event reports when it has room
+    if (reason == EAGAIN) {  // the backlog is full, and no event reports when it has room
       if (deadline.remaining_ns() == 0) return FEEDLANE_TIMEOUT;
       sleep_briefly(deadline);
       continue;
     }
     if (reason == ECONNREFUSED && std::exchange(may_be_bound_just_now, false)) {
-      const DirectoryLock lock(path, deadline);  // until it listens
+      const DirectoryLock lock(path, deadline);  // waits until the socket listens
       continue;
     }
     const std::string found = describe_file(path);
