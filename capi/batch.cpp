@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// feedlane/batch.h: references to batches, copies to devices, releases by streams.
+// feedlane/batch.h: references to batches, releases by streams.
 #include "feedlane/batch.h"
 
 #include "loader.hpp"
@@ -30,14 +30,6 @@ int32_t feedlane_batch_retain(feedlane_loader* l, uint64_t token) {
 int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
   const Status s = check_batches(l);
   return s == FEEDLANE_OK ? l->source->leases().give_back(token) : s;
-}
-
-int32_t feedlane_batch_to_device(feedlane_loader* l, uint64_t token, int32_t tensor, void* device_memory,
-                                 uint64_t bytes, void* stream, feedlane_error* err) {
-  return call_batches(l, err, [&](loader::Leases& leases, Error& error) {
-    if (device_memory == nullptr) return refuse_null(error, "device_memory");
-    return leases.copy_to_device(token, tensor, device_memory, bytes, stream, error);
-  });
 }
 
 int32_t feedlane_batch_release_on(feedlane_loader* l, uint64_t token, void* stream, feedlane_error* err) {

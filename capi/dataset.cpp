@@ -28,10 +28,6 @@ int32_t with_content(const feedlane_task* task, feedlane_error* err, F&& f) {
 
 extern "C" {
 
-uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position) {
-  return row_seed(epoch_key(base_seed, epoch), position);
-}
-
 int32_t feedlane_task_tensor(const feedlane_task* task, int32_t index, const feedlane_field* full, feedlane_tensor* out,
                              feedlane_error* err) {
   return with_content(task, err, [&](dataset::Task& t, Error& error) {
@@ -41,16 +37,15 @@ int32_t feedlane_task_tensor(const feedlane_task* task, int32_t index, const fee
   });
 }
 
-int32_t feedlane_task_metadata(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
-  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_metadata(bytes, count, error); });
-}
-
-int32_t feedlane_task_state(const feedlane_task* task, const void* bytes, uint64_t count, feedlane_error* err) {
-  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_state(bytes, count, error); });
-}
-
-int32_t feedlane_task_rows(const feedlane_task* task, uint64_t rows, feedlane_error* err) {
-  return with_content(task, err, [&](dataset::Task& t, Error& error) { return t.set_rows(rows, error); });
+int32_t feedlane_task_store(const feedlane_task* task, int32_t kind, const void* bytes, uint64_t count,
+                            feedlane_error* err) {
+  return with_content(task, err, [&](dataset::Task& t, Error& error) {
+    switch (kind) {
+      case FEEDLANE_STORE_METADATA: return t.set_metadata(bytes, count, error);
+      case FEEDLANE_STORE_STATE: return t.set_state(bytes, count, error);
+      default: return refuse(error, "kind", kind, FEEDLANE_STORE_STATE, "must be one of FEEDLANE_STORE_...");
+    }
+  });
 }
 
 int32_t feedlane_task_record(const feedlane_task* task, uint64_t position, int32_t outcome, int32_t code,

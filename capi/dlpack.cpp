@@ -16,14 +16,26 @@ void give_back(void* loader, std::uint64_t token) noexcept {
 }
 
 template <class Managed>
-int32_t export_tensor(feedlane_loader* l, uint64_t token, int32_t tensor, int32_t flags, Managed** out,
-                      feedlane_error* err) {
+void* wrap(const feedlane_tensor& t, bool is_cuda_host, feedlane_loader* l, uint64_t token) {
+  return &dlpack::wrap<Managed>(t, is_cuda_host ? dlpack::device_cuda_host : dlpack::device_cpu,
+                                l->source->leases().is_read_only(), give_back, l, token)
+              .release()
+              ->managed;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor, int32_t flags, void** out,
+                              feedlane_error* err) {
   if (out != nullptr) *out = nullptr;
   return call(err, [&](Error& error) -> Status {
     Status s = check_batches(l, error);
     if (s == FEEDLANE_OK && out == nullptr) return refuse_null(error, "out");
-    if (s == FEEDLANE_OK && (flags & ~FEEDLANE_DLPACK_CUDA_HOST) != 0)
-      return refuse(error, "flags", flags, FEEDLANE_DLPACK_CUDA_HOST, "only FEEDLANE_DLPACK_CUDA_HOST is known");
+    constexpr int32_t known = FEEDLANE_DLPACK_CUDA_HOST | FEEDLANE_DLPACK_LEGACY;
+    if (s == FEEDLANE_OK && (flags & ~known) != 0)
+      return refuse(error, "flags", flags, known, "only the sum of FEEDLANE_DLPACK_... is known");
     if (s != FEEDLANE_OK) return s;
     loader::Leases& leases = l->source->leases();
     loader::Reference reference;
@@ -31,28 +43,14 @@ int32_t export_tensor(feedlane_loader* l, uint64_t token, int32_t tensor, int32_
     const feedlane_tensor* t = nullptr;
     if (s == FEEDLANE_OK) s = leases.find_tensor(token, tensor, t, error);
     if (s != FEEDLANE_OK) return s;
-    if (flags != 0 && !leases.is_cuda_host(*t))
+    const bool is_cuda_host = (flags & FEEDLANE_DLPACK_CUDA_HOST) != 0;
+    if (is_cuda_host && !leases.is_cuda_host(*t))
       return error.fail(FEEDLANE_E_STATE, "the tensor's memory isn't registered with CUDA, so it can't be CUDAHost");
-    auto exported = dlpack::wrap<Managed>(*t, flags != 0 ? dlpack::device_cuda_host : dlpack::device_cpu,
-                                          leases.is_read_only(), give_back, l, token);
+    *out = (flags & FEEDLANE_DLPACK_LEGACY) != 0 ? wrap<DLManagedTensor>(*t, is_cuda_host, l, token)
+                                                 : wrap<DLManagedTensorVersioned>(*t, is_cuda_host, l, token);
     reference.pass_on();  // the export's
-    *out = &exported.release()->managed;
     return FEEDLANE_OK;
   });
-}
-
-}  // namespace
-
-extern "C" {
-
-int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor, int32_t flags,
-                              struct DLManagedTensorVersioned** out, feedlane_error* err) {
-  return export_tensor(l, token, tensor, flags, out, err);
-}
-
-int32_t feedlane_batch_dlpack_legacy(feedlane_loader* l, uint64_t token, int32_t tensor, int32_t flags,
-                                     struct DLManagedTensor** out, feedlane_error* err) {
-  return export_tensor(l, token, tensor, flags, out, err);
 }
 
 }  // extern "C"

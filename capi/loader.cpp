@@ -16,17 +16,6 @@ using namespace feedlane::capi;
 
 namespace {
 
-// The calling thread as a worker. Keeps the loader alive until it detaches, even one that is being destroyed meanwhile.
-Status attach_local(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
-  os::Fd socket;
-  if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
-  if (const Status s = l->loader->crew().starter().take_offer(socket, error); s != FEEDLANE_OK) return s;
-  loader::Hold hold(*l);
-  const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
-  if (s == FEEDLANE_OK) (void)hold.pass_on();  // the worker's now
-  return s;
-}
-
 // A loader, with a feeder around it if it is shared.
 Status make_source(const feedlane_loader_config* config, const sampler::Sampler* sampler, pinned::Pool* pool,
                    feedlane_loader& handle, Error& error) {
@@ -151,16 +140,11 @@ int32_t feedlane_loader_poll(feedlane_loader* l, feedlane_error* err) {
   return call_one(l, "l", err, [&](Error& error) { return l->source->poll(error); });
 }
 
-int32_t feedlane_loader_wait_fd(const feedlane_loader* l, int32_t* fd) {
-  return call_any(l, "l", nullptr, [&](Error& error) {
-    if (fd == nullptr) return refuse_null(error, "fd");
-    *fd = l->source->wait_fd();
-    return Status{FEEDLANE_OK};
+int32_t feedlane_loader_arm(feedlane_loader* l, int32_t* fd) {
+  return call_one(l, "l", nullptr, [&](Error& error) {
+    if (fd != nullptr) *fd = l->source->wait_fd();
+    return l->source->arm(error);
   });
-}
-
-int32_t feedlane_loader_arm(feedlane_loader* l) {
-  return call_one(l, "l", nullptr, [&](Error& error) { return l->source->arm(error); });
 }
 
 int32_t feedlane_loader_interrupt(feedlane_loader* l) {
@@ -176,14 +160,6 @@ int32_t feedlane_loader_stop(feedlane_loader* l, feedlane_error* err) {
   return call_one(l, "l", err, [&](Error& error) { return l->source->stop(false, error); });
 }
 
-int32_t feedlane_loader_length(const feedlane_loader* l, int64_t* batches) {
-  return call_any(l, "l", nullptr, [&](Error& error) {
-    if (batches == nullptr) return refuse_null(error, "batches");
-    *batches = l->source->epoch_batches();
-    return Status{FEEDLANE_OK};
-  });
-}
-
 int32_t feedlane_loader_open_worker(feedlane_loader* l, int32_t* id, int32_t* fd, feedlane_error* err) {
   return call_one(l, "l", err, [&](Error& error) {
     if (id == nullptr) return refuse_null(error, "id");
@@ -193,30 +169,6 @@ int32_t feedlane_loader_open_worker(feedlane_loader* l, int32_t* id, int32_t* fd
     const Status s = l->loader->crew().open_worker(*id, theirs, error);
     if (s == FEEDLANE_OK) *fd = theirs.release();
     return s;
-  });
-}
-
-int32_t feedlane_loader_local_worker(feedlane_loader* l, feedlane_worker** out, feedlane_error* err) {
-  if (out != nullptr) *out = nullptr;
-  return call_any(l, "l", err, [&](Error& error) {
-    if (out == nullptr) return refuse_null(error, "out");
-    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
-    const Status s = attach_local(l, handle, error);
-    if (s == FEEDLANE_OK) *out = handle.release();
-    return s;
-  });
-}
-
-int32_t feedlane_loader_run_local(feedlane_loader* l, feedlane_error* err) {
-  return call_any(l, "l", err, [&](Error& error) -> Status {
-    if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
-    const loader::Config& config = l->loader->config();
-    if (!config.has_dataset)
-      return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1,
-                          "the loader was made without a data set to run here");
-    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
-    const Status s = attach_local(l, handle, error);
-    return s == FEEDLANE_OK ? run_worker(*handle, config.table, error) : s;
   });
 }
 

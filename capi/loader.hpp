@@ -33,7 +33,7 @@ inline void finish(feedlane_loader& l) {
 // Whether the handle has workers of its own.
 inline Status check_loader(const feedlane_loader* l, Error& error) {
   if (l->loader != nullptr) return FEEDLANE_OK;
-  return error.fail(FEEDLANE_E_STATE, "this is a consumer: workers, and what observe.h tells, are its feeder's");
+  return error.fail(FEEDLANE_E_STATE, "this is a consumer: its workers and their figures belong to its feeder");
 }
 inline Status check_feeder(const feedlane_loader* l, Error& error) {
   if (l->feeder != nullptr) return FEEDLANE_OK;

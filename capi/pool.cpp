@@ -36,19 +36,16 @@ int32_t feedlane_pool_acquire(feedlane_pool* p, int64_t timeout_ns, feedlane_buf
   });
 }
 
-int32_t feedlane_pool_release(feedlane_pool* p, uint64_t token) {
-  return call_any(p, "p", nullptr, [&](Error&) { return p->pool->release(token); });
+int32_t feedlane_pool_release(feedlane_pool* p, uint64_t token, void* stream, feedlane_error* err) {
+  return call_any(p, "p", err, [&](Error& error) { return p->pool->release(token, stream, error); });
 }
 
-int32_t feedlane_pool_release_on(feedlane_pool* p, uint64_t token, void* stream, feedlane_error* err) {
-  return call_any(p, "p", err, [&](Error& error) { return p->pool->release_on(token, stream, error); });
-}
-
-int32_t feedlane_pool_to_device(feedlane_pool* p, uint64_t token, void* device_memory, uint64_t bytes, void* stream,
-                                feedlane_error* err) {
+int32_t feedlane_pool_copy(feedlane_pool* p, void* device_memory, const void* host, uint64_t bytes, void* stream,
+                           feedlane_error* err) {
   return call_any(p, "p", err, [&](Error& error) {
     if (device_memory == nullptr) return refuse_null(error, "device_memory");
-    return p->pool->to_device(token, device_memory, bytes, stream, error);
+    if (host == nullptr) return refuse_null(error, "host");
+    return p->pool->copy(device_memory, host, bytes, stream, error);
   });
 }
 

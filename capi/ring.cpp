@@ -90,6 +90,10 @@ Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket
 
 }  // namespace
 
+// Calls for messages start on a cache line. 16 bytes beyond one, the same instructions sent 25 million messages a second
+// one by one instead of 33.
+#define MESSAGE_CALL [[gnu::aligned(64)]]
+
 extern "C" {
 
 int32_t feedlane_rx_create(const feedlane_ring_config* config, feedlane_rx** out, feedlane_error* err) {
@@ -123,7 +127,8 @@ int32_t feedlane_rx_offer(feedlane_rx* rx, int32_t* fd, feedlane_error* err) {
   });
 }
 
-int32_t feedlane_rx_peek(feedlane_rx* rx, uint32_t want, int64_t timeout_ns, feedlane_span* got, feedlane_error* err) {
+MESSAGE_CALL int32_t feedlane_rx_peek(feedlane_rx* rx, uint32_t want, int64_t timeout_ns, feedlane_span* got,
+                                      feedlane_error* err) {
   return call_message(
       rx, "rx", err, [=] { return is_wait(want, timeout_ns, got) && rx->receiver.try_peek(want, *got); },
       [=](Error& error) {
@@ -132,14 +137,14 @@ int32_t feedlane_rx_peek(feedlane_rx* rx, uint32_t want, int64_t timeout_ns, fee
       });
 }
 
-int32_t feedlane_rx_release(feedlane_rx* rx, uint32_t lane, uint32_t count, feedlane_error* err) {
+MESSAGE_CALL int32_t feedlane_rx_release(feedlane_rx* rx, uint32_t lane, uint32_t count, feedlane_error* err) {
   return call_message(
       rx, "rx", err, [=] { return rx->receiver.try_release(lane, count); },
       [=](Error& error) { return rx->receiver.release(lane, count, error); });
 }
 
-int32_t feedlane_rx_receive(feedlane_rx* rx, void* messages, uint32_t want, int64_t timeout_ns, uint32_t* got,
-                            uint32_t* lane, feedlane_error* err) {
+MESSAGE_CALL int32_t feedlane_rx_receive(feedlane_rx* rx, void* messages, uint32_t want, int64_t timeout_ns,
+                                         uint32_t* got, uint32_t* lane, feedlane_error* err) {
   return try_message(
       rx,
       [=] {
@@ -151,16 +156,11 @@ int32_t feedlane_rx_receive(feedlane_rx* rx, void* messages, uint32_t want, int6
       [=] { return receive_in_full(rx, messages, want, timeout_ns, got, lane, err); });
 }
 
-int32_t feedlane_rx_wait_fd(const feedlane_rx* rx, int32_t* fd) {
-  return call_any(rx, "rx", nullptr, [&](Error& error) {
-    if (fd == nullptr) return refuse_null(error, "fd");
-    *fd = rx->receiver.wait_fd();
-    return Status{FEEDLANE_OK};
+int32_t feedlane_rx_arm(feedlane_rx* rx, int32_t* fd) {
+  return call_one(rx, "rx", nullptr, [&](Error& error) {
+    if (fd != nullptr) *fd = rx->receiver.wait_fd();
+    return rx->receiver.arm(error);
   });
-}
-
-int32_t feedlane_rx_arm(feedlane_rx* rx) {
-  return call_one(rx, "rx", nullptr, [&](Error& error) { return rx->receiver.arm(error); });
 }
 
 int32_t feedlane_rx_destroy(feedlane_rx** rx) {
@@ -168,10 +168,9 @@ int32_t feedlane_rx_destroy(feedlane_rx** rx) {
 }
 
 int32_t feedlane_rx_close(feedlane_rx* rx) { return capi::close(rx); }
-int32_t feedlane_rx_ref(feedlane_rx* rx) { return ref(rx); }
-int32_t feedlane_rx_unref(feedlane_rx* rx) { return unref(rx); }
 
-int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, feedlane_tx** out, feedlane_error* err) {
+int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, feedlane_tx** out, uint32_t* message_bytes,
+                           feedlane_error* err) {
   if (out != nullptr) *out = nullptr;
   return call(err, [&](Error& error) -> Status {
     const os::Deadline deadline = os::Deadline::after(timeout_ns);
@@ -184,21 +183,15 @@ int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, fee
     if (s == FEEDLANE_OK) s = reach(fd, path, deadline, socket, error);
     if (s == FEEDLANE_OK) s = handle->stamp.take(error);
     if (s == FEEDLANE_OK) s = channel::Sender::attach(std::move(socket), deadline, handle->sender, error);
-    if (s == FEEDLANE_OK) *out = handle.release();
+    if (s != FEEDLANE_OK) return s;
+    if (message_bytes != nullptr) *message_bytes = handle->sender->message_bytes();
+    *out = handle.release();
     return s;
   });
 }
 
-int32_t feedlane_tx_message_bytes(const feedlane_tx* tx, uint32_t* bytes) {
-  return call_any(tx, "tx", nullptr, [&](Error& error) {
-    if (bytes == nullptr) return refuse_null(error, "bytes");
-    *bytes = tx->sender->message_bytes();
-    return Status{FEEDLANE_OK};
-  });
-}
-
-int32_t feedlane_tx_reserve(feedlane_tx* tx, uint32_t want, int64_t timeout_ns, feedlane_span* got,
-                            feedlane_error* err) {
+MESSAGE_CALL int32_t feedlane_tx_reserve(feedlane_tx* tx, uint32_t want, int64_t timeout_ns, feedlane_span* got,
+                                         feedlane_error* err) {
   return call_message(
       tx, "tx", err, [=] { return is_wait(want, timeout_ns, got) && tx->sender->try_reserve(want, *got); },
       [=](Error& error) {
@@ -207,14 +200,14 @@ int32_t feedlane_tx_reserve(feedlane_tx* tx, uint32_t want, int64_t timeout_ns, 
       });
 }
 
-int32_t feedlane_tx_commit(feedlane_tx* tx, uint32_t count, feedlane_error* err) {
+MESSAGE_CALL int32_t feedlane_tx_commit(feedlane_tx* tx, uint32_t count, feedlane_error* err) {
   return call_message(
       tx, "tx", err, [=] { return tx->sender->try_commit(count); },
       [=](Error& error) { return tx->sender->commit(count, error); });
 }
 
-int32_t feedlane_tx_send(feedlane_tx* tx, const void* messages, uint32_t count, int64_t timeout_ns, uint32_t* sent,
-                         feedlane_error* err) {
+MESSAGE_CALL int32_t feedlane_tx_send(feedlane_tx* tx, const void* messages, uint32_t count, int64_t timeout_ns,
+                                      uint32_t* sent, feedlane_error* err) {
   return try_message(
       tx,
       [=] {
@@ -231,7 +224,5 @@ int32_t feedlane_tx_destroy(feedlane_tx** tx) {
 }
 
 int32_t feedlane_tx_close(feedlane_tx* tx) { return capi::close(tx); }
-int32_t feedlane_tx_ref(feedlane_tx* tx) { return ref(tx); }
-int32_t feedlane_tx_unref(feedlane_tx* tx) { return unref(tx); }
 
 }  // extern "C"

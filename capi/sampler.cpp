@@ -1,30 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// feedlane/sampler.h: samplers, ranks, torch's base seeds.
+// feedlane/sampler.h: samplers and ranks.
 #include "sampler.hpp"
 
 #include <cstdlib>
 #include <cstring>
 
 #include "feedlane/sampler.h"
-#include "sampler/torch_random.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;
 
 namespace {
-
-template <class Make>
-int32_t create(feedlane_sampler** out, feedlane_error* err, Make&& make) {
-  if (out != nullptr) *out = nullptr;
-  return call(err, [&](Error& error) -> Status {
-    if (out == nullptr) return refuse_null(error, "out");
-    auto handle = std::make_unique<feedlane_sampler>();
-    Status s = handle->stamp.take(error);
-    if (s == FEEDLANE_OK) s = make(handle->sampler, error);
-    if (s == FEEDLANE_OK) *out = handle.release();
-    return s;
-  });
-}
 
 const char* environment(const char* name) { return ::secure_getenv(name); }
 
@@ -32,76 +18,20 @@ const char* environment(const char* name) { return ::secure_getenv(name); }
 
 extern "C" {
 
-int32_t feedlane_sampler_sequential(int64_t length, feedlane_sampler** out, feedlane_error* err) {
-  return create(out, err,
-                [&](auto& sampler, Error& error) { return sampler::make_sequential(length, sampler, error); });
-}
-
-int32_t feedlane_sampler_random(const feedlane_random_config* config, feedlane_sampler** out, feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) {
-    feedlane_random_config c;
-    const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? sampler::make_random(c, sampler, error) : s;
-  });
-}
-
-int32_t feedlane_sampler_subset(const int64_t* indices, uint64_t count, int32_t in_order, uint64_t seed,
-                                feedlane_sampler** out, feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) {
-    return sampler::make_subset(indices, count, in_order, seed, sampler, error);
-  });
-}
-
-int32_t feedlane_sampler_weighted(const double* weights, uint64_t count, const feedlane_weighted_config* config,
-                                  feedlane_sampler** out, feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) {
-    feedlane_weighted_config c;
-    const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? sampler::make_weighted(weights, count, c, sampler, error) : s;
-  });
-}
-
-int32_t feedlane_sampler_batch(const feedlane_sampler* inner, int64_t batch_size, int32_t drop_last,
-                               feedlane_sampler** out, feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) {
-    const Status s = check_handle(inner, "inner", error);
-    return s == FEEDLANE_OK ? sampler::make_batch(*inner->sampler, batch_size, drop_last, sampler, error) : s;
-  });
-}
-
-int32_t feedlane_sampler_distributed(const feedlane_distributed_config* config, feedlane_sampler** out,
-                                     feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) {
-    feedlane_distributed_config c;
-    const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? sampler::make_distributed(c, environment, sampler, error) : s;
-  });
-}
-
-int32_t feedlane_sampler_tokens(const int64_t* lengths, uint64_t count, const feedlane_tokens_config* config,
-                                feedlane_sampler** out, feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) {
-    feedlane_tokens_config c;
-    const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? sampler::make_tokens(lengths, count, c, environment, sampler, error) : s;
-  });
-}
-
-int32_t feedlane_sampler_mixture(const int64_t* lengths, uint64_t count, const double* weights,
-                                 const feedlane_mixture_config* config, feedlane_sampler** out, feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) {
-    feedlane_mixture_config c;
-    const Status s = read_versioned(config, c, "config", error);
-    return s == FEEDLANE_OK ? sampler::make_mixture(lengths, count, weights, c, environment, sampler, error) : s;
-  });
-}
-
-int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks* callbacks, feedlane_sampler** out,
-                                feedlane_error* err) {
-  return create(out, err, [&](auto& sampler, Error& error) {
-    feedlane_sampler_callbacks c;
-    const Status s = read_versioned(callbacks, c, "callbacks", error);
-    return s == FEEDLANE_OK ? sampler::make_custom(c, sampler, error) : s;
+int32_t feedlane_sampler_create(const feedlane_sampler_config* config, feedlane_sampler** out, feedlane_error* err) {
+  if (out != nullptr) *out = nullptr;
+  return call(err, [&](Error& error) -> Status {
+    if (out == nullptr) return refuse_null(error, "out");
+    feedlane_sampler_config c;
+    Status s = read_versioned(config, c, "config", error);
+    if (s != FEEDLANE_OK) return s;
+    if (c.inner != nullptr) s = check_handle(c.inner, "config.inner", error);
+    auto handle = std::make_unique<feedlane_sampler>();
+    if (s == FEEDLANE_OK) s = handle->stamp.take(error);
+    const sampler::Sampler* const inner = c.inner == nullptr ? nullptr : c.inner->sampler.get();
+    if (s == FEEDLANE_OK) s = sampler::make(c, inner, environment, handle->sampler, error);
+    if (s == FEEDLANE_OK) *out = handle.release();
+    return s;
   });
 }
 
@@ -118,17 +48,6 @@ int32_t feedlane_rank_detect(feedlane_rank* out, feedlane_error* err) {
     copy_text(rank.warning, sizeof rank.warning, found.warning);
     write_versioned(out, rank);
     return s;
-  });
-}
-
-int32_t feedlane_torch_base_seed(uint64_t manual_seed, int64_t epoch, uint64_t* base_seed, feedlane_error* err) {
-  return call(err, [&](Error& error) -> Status {
-    if (base_seed == nullptr) return refuse_null(error, "base_seed");
-    if (epoch < 0 || epoch > sampler::TorchEpochs::most)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, epoch < 0 ? 0 : sampler::TorchEpochs::most,
-                          "epoch {} is not between 0 and {}", epoch, sampler::TorchEpochs::most);
-    *base_seed = sampler::TorchEpochs(manual_seed).at(epoch).base;
-    return FEEDLANE_OK;
   });
 }
 

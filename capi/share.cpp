@@ -17,21 +17,6 @@ Status read_consumer_config(const feedlane_consumer_config* config, feedlane_con
   return config == nullptr ? FEEDLANE_OK : read_versioned(config, out, "config", error);
 }
 
-// `join(consumer, error)` makes the consumer of a new handle.
-template <class F>
-Status make_consumer(feedlane_loader** out, Error& error, F&& join) {
-  auto handle = std::make_unique<feedlane_loader>();
-  Status s = handle->stamp.take(error);
-  std::unique_ptr<sharing::Consumer> consumer;
-  if (s == FEEDLANE_OK) s = join(consumer, error);
-  if (s != FEEDLANE_OK) return s;
-  handle->consumer = consumer.get();
-  handle->source = std::move(consumer);
-  handle->source->leases().use(*handle);
-  *out = handle.release();
-  return s;
-}
-
 }  // namespace
 
 extern "C" {
@@ -70,41 +55,35 @@ int32_t feedlane_loader_get_consumer(feedlane_loader* l, int32_t nth, feedlane_c
   });
 }
 
-int32_t feedlane_loader_join(int32_t fd, int64_t timeout_ns, feedlane_loader** out, feedlane_error* err) {
+int32_t feedlane_loader_join(int32_t fd, const char* path, const feedlane_consumer_config* config, int64_t timeout_ns,
+                             feedlane_loader** out, feedlane_error* err) {
   if (out != nullptr) *out = nullptr;
   return call(err, [&](Error& error) -> Status {
     os::Fd socket;
-    if (const Status s = take_descriptor(fd, socket, error); s != FEEDLANE_OK) return s;
+    if (path == nullptr || fd >= 0)
+      if (const Status s = take_descriptor(fd, socket, error); s != FEEDLANE_OK) return s;
     if (out == nullptr) return refuse_null(error, "out");
-    if (const Status s = check_timeout(timeout_ns, error); s != FEEDLANE_OK) return s;
-    return make_consumer(out, error, [&](std::unique_ptr<sharing::Consumer>& consumer, Error& e) {
-      return sharing::Consumer::join(std::move(socket), os::Deadline::after(timeout_ns), consumer, e);
-    });
-  });
-}
-
-int32_t feedlane_loader_join_path(const char* path, const feedlane_consumer_config* config, int64_t timeout_ns,
-                                  feedlane_loader** out, feedlane_error* err) {
-  if (out != nullptr) *out = nullptr;
-  return call(err, [&](Error& error) -> Status {
-    if (path == nullptr) return refuse_null(error, "path");
-    if (out == nullptr) return refuse_null(error, "out");
+    if (path != nullptr && socket)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
+    if (path == nullptr && config != nullptr)
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config", 1, 0, "config is of a place that is opened at a path");
     feedlane_consumer_config c;
     Status s = read_consumer_config(config, c, error);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
-    return make_consumer(out, error, [&](std::unique_ptr<sharing::Consumer>& consumer, Error& e) {
-      return sharing::Consumer::join(path, c, os::Deadline::after(timeout_ns), consumer, e);
-    });
-  });
-}
-
-int32_t feedlane_loader_next_epoch(feedlane_loader* l, int64_t* epoch) {
-  return call_one(l, "l", nullptr, [&](Error& error) {
-    if (epoch == nullptr) return refuse_null(error, "epoch");
-    if (l->consumer == nullptr) return error.fail(FEEDLANE_E_STATE, "not a consumer");
-    *epoch = l->consumer->next_epoch();
-    return Status{FEEDLANE_OK};
+    const os::Deadline deadline = os::Deadline::after(timeout_ns);
+    auto handle = std::make_unique<feedlane_loader>();
+    std::unique_ptr<sharing::Consumer> consumer;
+    s = handle->stamp.take(error);
+    if (s == FEEDLANE_OK)
+      s = path == nullptr ? sharing::Consumer::join(std::move(socket), deadline, consumer, error)
+                          : sharing::Consumer::join(path, c, deadline, consumer, error);
+    if (s != FEEDLANE_OK) return s;
+    handle->consumer = consumer.get();
+    handle->source = std::move(consumer);
+    handle->source->leases().use(*handle);
+    *out = handle.release();
+    return s;
   });
 }
 

@@ -51,10 +51,4 @@ const char* feedlane_status_text(int32_t status) {
   }
 }
 
-void feedlane_init(void* object, size_t size) {
-  if (object == nullptr || size < sizeof size) return;
-  std::memset(object, 0, size);
-  std::memcpy(object, &size, sizeof size);
-}
-
 }  // extern "C"

@@ -9,6 +9,7 @@
 
 #include "feedlane/worker.h"
 #include "handle.hpp"
+#include "loader.hpp"
 #include "process.hpp"
 #include "worker.hpp"
 
@@ -32,6 +33,36 @@ int32_t with_own_task(const feedlane_task* task, feedlane_error* err, F&& f) {
     if (w.has_callbacks()) return error.fail(FEEDLANE_E_STATE, "a callback's task is ended by the callback's return");
     return f(w, error);
   });
+}
+
+// The calling thread as a worker. Keeps the loader alive until it leaves, even one that is being destroyed.
+Status attach_thread(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
+  os::Fd socket;
+  if (const Status s = check_handle(l, "l", error); s != FEEDLANE_OK) return s;
+  if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
+  if (const Status s = l->loader->crew().starter().take_offer(socket, error); s != FEEDLANE_OK) return s;
+  loader::Hold hold(*l);
+  const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
+  if (s == FEEDLANE_OK) (void)hold.pass_on();  // the worker's now
+  return s;
+}
+
+Status refuse_both(int32_t fd, Error& error) {
+  return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, -1, "a descriptor or a loader, not both: fd is {}", fd);
+}
+
+Status run_thread(feedlane_loader* l, const feedlane_dataset* dataset, Error& error) {
+  Status s = check_handle(l, "l", error);
+  if (s == FEEDLANE_OK) s = check_loader(l, error);
+  if (s != FEEDLANE_OK) return s;
+  const loader::Config& config = l->loader->config();
+  if (dataset == nullptr && !config.has_dataset)
+    return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1, "the loader was made without a data set to run here");
+  dataset::DatasetRunner checked;  // before the trainer hears of us
+  s = checked.take(dataset == nullptr ? &config.table : dataset, "dataset", error);
+  std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
+  if (s == FEEDLANE_OK) s = attach_thread(l, handle, error);
+  return s == FEEDLANE_OK ? run_worker(*handle, checked.table(), error) : s;
 }
 
 Status run_at(int fd, const feedlane_dataset* dataset, shm::Segments* inherited, Error& error) {
@@ -102,15 +133,20 @@ int32_t feedlane_worker_fd(void) {
   return static_cast<int32_t>(fd);
 }
 
-int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker** out, feedlane_error* err) {
+int32_t feedlane_worker_attach(int32_t fd, feedlane_loader* l, int64_t timeout_ns, feedlane_worker** out,
+                               feedlane_error* err) {
   if (out != nullptr) *out = nullptr;
   return call(err, [&](Error& error) -> Status {
     os::Fd socket;
-    Status s = take_descriptor(fd, socket, error);
-    if (s != FEEDLANE_OK) return s;
-    if (out == nullptr) return refuse_null(error, "out");
+    Status s = FEEDLANE_OK;
+    if (l == nullptr || fd >= 0) s = take_descriptor(fd, socket, error);
+    if (s == FEEDLANE_OK && l != nullptr && socket) s = refuse_both(fd, error);
+    if (s == FEEDLANE_OK && out == nullptr) s = refuse_null(error, "out");
+    if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
-    s = attach_worker(std::move(socket), timeout_ns, nullptr, nullptr, handle, error);
+    if (s != FEEDLANE_OK) return s;
+    s = l != nullptr ? attach_thread(l, handle, error)
+                     : attach_worker(std::move(socket), timeout_ns, nullptr, nullptr, handle, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;
   });
@@ -146,16 +182,11 @@ int32_t feedlane_worker_check(const feedlane_worker* w) {
   return w->is_closed() ? FEEDLANE_E_STATE : w->worker->check();
 }
 
-int32_t feedlane_worker_wait_fd(const feedlane_worker* w, int32_t* fd) {
-  return call_any(w, "w", nullptr, [&](Error& error) {
-    if (fd == nullptr) return refuse_null(error, "fd");
-    *fd = w->worker->wait_fd();
-    return Status{FEEDLANE_OK};
+int32_t feedlane_worker_arm(feedlane_worker* w, int32_t* fd) {
+  return call_one(w, "w", nullptr, [&](Error&) {
+    if (fd != nullptr) *fd = w->worker->wait_fd();
+    return w->worker->arm();
   });
-}
-
-int32_t feedlane_worker_arm(feedlane_worker* w) {
-  return call_one(w, "w", nullptr, [&](Error&) { return w->worker->arm(); });
 }
 
 void* feedlane_worker_scratch(feedlane_worker* w, uint64_t bytes, uint64_t align) {
@@ -168,7 +199,9 @@ void* feedlane_worker_scratch(feedlane_worker* w, uint64_t bytes, uint64_t align
 }
 
 int32_t feedlane_task_commit(const feedlane_task* task, uint64_t rows, feedlane_error* err) {
-  return with_own_task(task, err, [&](worker::Worker& w, Error& error) { return w.commit(rows, error); });
+  return with_own_task(task, err, [&](worker::Worker& w, Error& error) {
+    return rows == FEEDLANE_EXHAUSTED ? w.exhausted(error) : w.commit(rows, error);
+  });
 }
 
 int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t transient, const char* text,
@@ -180,20 +213,20 @@ int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t 
   });
 }
 
-int32_t feedlane_task_exhausted(const feedlane_task* task, feedlane_error* err) {
-  return with_own_task(task, err, [&](worker::Worker& w, Error& error) { return w.exhausted(error); });
+int32_t feedlane_worker_run(int32_t fd, feedlane_loader* l, const feedlane_dataset* dataset, feedlane_error* err) {
+  return call(err, [&](Error& error) {
+    if (l == nullptr) return run_at(fd, dataset, nullptr, error);
+    os::Fd socket;
+    if (fd >= 0)
+      if (const Status s = take_descriptor(fd, socket, error); s != FEEDLANE_OK) return s;
+    return socket ? refuse_both(fd, error) : run_thread(l, dataset, error);
+  });
 }
 
-int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset* dataset, feedlane_error* err) {
-  return call(err, [&](Error& error) { return run_at(fd, dataset, nullptr, error); });
-}
-
-int32_t feedlane_worker_detach(feedlane_worker** w) {
+int32_t feedlane_worker_destroy(feedlane_worker** w) {
   return destroy(w, [](feedlane_worker*) { return Status{FEEDLANE_OK}; });
 }
 
 int32_t feedlane_worker_close(feedlane_worker* w) { return capi::close(w); }
-int32_t feedlane_worker_ref(feedlane_worker* w) { return ref(w); }
-int32_t feedlane_worker_unref(feedlane_worker* w) { return unref(w); }
 
 }  // extern "C"

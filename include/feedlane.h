@@ -6,6 +6,16 @@
  * This file contains the rules that apply to every function, the glossary and the version. It includes one header per
  * subject. C programs include it; other languages bind to it.
  *
+ * Two storeys
+ *  - The runtime, for any program: statuses and errors (status.h), tensors (tensor.h), rings (ring.h), registered
+ *    memory (pool.h).
+ *  - The loader on top of it: samplers (sampler.h), data sets (dataset.h), workers (worker.h), batches (batch.h),
+ *    loaders (loader.h), sharing (share.h), export (dlpack.h), monitors (monitor.h, observe.h).
+ *  - A binding to another language needs 17 functions: feedlane_abi_version, feedlane_status_name,
+ *    feedlane_sampler_create and _destroy, feedlane_loader_create, _begin, _next and _destroy, feedlane_batch_release,
+ *    feedlane_worker_fd, _attach, _get_info, _ready, _next and _destroy, feedlane_task_commit and _fail.
+ *    examples/luajit is such a binding.
+ *
  * Results
  *  - A function that can fail returns int32_t: 0 for success, > 0 for another normal outcome, < 0 for an error.
  *  - `err` is the last argument and may be NULL. It is written on every error, on FEEDLANE_INTERRUPTED and on
@@ -23,7 +33,7 @@
  *    attach functions. A wait polls for up to 100 us before it sleeps; a signal during polling does not end it.
  *
  * Threads
- *  - "Thread safety: any thread." Any thread may call at any time, as long as it has a reference to the handle.
+ *  - "Thread safety: any thread." Any thread may call at any time, as long as nobody frees the handle.
  *  - "Thread safety: one thread at a time." Calls on one handle must not overlap, but may come from different threads.
  *    A call that overlaps another one returns FEEDLANE_E_BUSY and has no effect. feedlane_rx_peek, feedlane_rx_release,
  *    feedlane_tx_reserve and feedlane_tx_commit detect a call in progress, but not one that starts at the same instant.
@@ -35,17 +45,16 @@
  *    every function that registers memory or uses a stream.
  *
  * Handles
- *  - Loaders, workers, ring ends and monitors are reference-counted and freed with their last reference. A create
- *    function gives the caller one reference, *_ref adds one; *_unref, *_destroy, feedlane_worker_detach and
- *    feedlane_monitor_close release one. During a call a thread needs a reference: its own, or one that nobody releases
- *    before the call returns.
+ *  - A create function gives the caller a handle, and *_destroy frees it. A loader is reference-counted, and freed with
+ *    its last reference: feedlane_loader_ref adds one, feedlane_loader_unref and feedlane_loader_destroy release one.
+ *    No thread may begin a call on a handle that another thread may be freeing.
  *  - feedlane_*_close may be called from any thread. It ends every wait on the handle with FEEDLANE_E_STATE and does
  *    not wait itself. Later calls return FEEDLANE_E_STATE, except destroy, ref, unref, close and calls with a batch's
  *    token.
- *  - feedlane_*_destroy closes the handle, then waits until calls of other threads have returned. It returns
- *    FEEDLANE_E_BUSY inside a callback of a call on the same handle.
+ *  - feedlane_*_destroy closes the handle, then waits for a call of another thread that allows one thread at a time.
+ *    It returns FEEDLANE_E_BUSY inside a callback of a call on the same handle.
  *  - In a forked child, every call on a handle of the parent returns FEEDLANE_E_FORKED, except *_destroy,
- *    feedlane_worker_detach and feedlane_monitor_close, which only clear the pointer.
+ *    which only clears the pointer.
  *
  * Structs
  *  - A struct that begins with `size` is versioned. Zero in any other field means the default.
@@ -99,10 +108,12 @@
 
 /* Each header uses only the ones above it. */
 /* clang-format off */
+/* The runtime. */
 #include "feedlane/status.h"
 #include "feedlane/tensor.h"
 #include "feedlane/ring.h"
 #include "feedlane/pool.h"
+/* The loader. */
 #include "feedlane/sampler.h"
 #include "feedlane/dataset.h"
 #include "feedlane/worker.h"

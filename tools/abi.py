@@ -66,6 +66,7 @@ def header():
 def interface():
     """The header without comments and without what is for the preprocessor alone: a declaration, or a member, a line."""
     code = re.sub(r"/\*.*?\*/", " ", header(), flags=re.S).replace("\\\n", " ")
+    code = re.sub(r"^static inline .*?^}$", "", code, flags=re.S | re.M)  # compiled into the caller
     lines, unfinished, struct = [], "", ""
     for line in (" ".join(line.split()) for line in code.splitlines()):
         if line.startswith("#"):

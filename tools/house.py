@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The house checks: what a reader would otherwise have to notice by hand.
 
-Usage: house.py ROOT REPORT
+Usage: house.py [ROOT [REPORT]]
 
-Prints "PASSED FAILED", appends what it found to REPORT, ends with 1 if anything failed. Each function below is one
-check: it yields a line for each thing that is wrong.
+Checks ROOT, by default the tree of this file. Appends what it found to REPORT, by default standard output, prints "PASSED
+FAILED", ends with 1 if anything failed. Each function below is one check: it yields a line for each thing that is wrong.
 """
 
 import glob
@@ -270,6 +270,41 @@ def nothing_is_left_over(root):
                 yield f"{path}:{number}: {line.strip()}"
 
 
+# Who calls the functions of feedlane.h: the packages, and the examples.
+PACKAGES = ("capi/python/core/*.[ch]pp", "capi/rust/feedlane/src/**/*.rs", "capi/go/*.[gch]*", "capi/julia/src/*.jl",
+            "include/feedlane/*.hpp")
+EXAMPLES = ("examples/**/*.c", "examples/**/*.cpp", "examples/**/*.lua")
+MOST_FUNCTIONS = 88
+# Functions that stay for another reason.
+OF_USE_ANYWAY = {
+    "feedlane_worker_close": "ends a worker's wait from any thread; Rust's Closer has it, the others end the process",
+}
+
+
+def names_called(root, *patterns):
+    names = set()
+    for pattern in patterns:
+        for path in glob.glob(pattern, root_dir=root, recursive=True):
+            if not path.endswith("_test.go"):
+                with open(os.path.join(root, path), encoding="utf-8") as file:
+                    names.update(re.findall(r"\bfeedlane_\w+", file.read()))
+    return names
+
+
+def functions_have_users(root):
+    """An exported function is called by two packages, or by one and an example; and there are not too many."""
+    with open(os.path.join(root, "capi/feedlane.map"), encoding="utf-8") as file:
+        functions = re.findall(r"^\s*(feedlane_\w+);", file.read(), flags=re.M)
+    if len(functions) > MOST_FUNCTIONS:
+        yield f"capi/feedlane.map: {len(functions)} functions, more than {MOST_FUNCTIONS}"
+    packages = [names_called(root, package) for package in PACKAGES]
+    examples = names_called(root, *EXAMPLES)
+    for name in functions:
+        users = sum(name in package for package in packages)
+        if users < 2 and not (users == 1 and name in examples) and name not in OF_USE_ANYWAY:
+            yield f"include: {name} is called by {users} packages, and {'an' if name in examples else 'no'} example"
+
+
 def packages_install_every_file(root):
     """A file that its folder's meson.build does not name is in the tree and not in the wheel."""
     folder = os.path.join(root, "capi/python/feedlane")
@@ -297,6 +332,7 @@ CHECKS = (
     descriptors_come_from_one_room,
     words_are_plain,
     nothing_is_left_over,
+    functions_have_users,
     packages_install_every_file,
     commands_can_be_run,
     pages_name_what_exists,
@@ -304,9 +340,12 @@ CHECKS = (
 
 
 def main():
-    root, report_path = sys.argv[1:]
+    if len(sys.argv) > 3 or any(argument.startswith("-") for argument in sys.argv[1:]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     failed = 0
-    with open(report_path, "a", encoding="utf-8") as report:
+    with open(sys.argv[2] if len(sys.argv) > 2 else "/dev/stdout", "a", encoding="utf-8") as report:
         for check in CHECKS:
             found = list(check(root))
             if found:

@@ -117,7 +117,7 @@ func TestPlacement(t *testing.T) {
 	})
 	must(t, loader.Begin(0))
 	next(t, loader)
-	workers, err := loader.Workers()
+	workers, err := monitorOf(t, loader).Workers()
 	must(t, err)
 	status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", workers[0].PID))
 	must(t, err)
@@ -185,7 +185,9 @@ func TestMisuse(t *testing.T) {
 	wants(t, err, feedlane.ErrState)
 	wants(t, loader.Begin(1), feedlane.ErrState)
 	wants(t, loader.Interrupt(), feedlane.ErrState)
-	_, err = loader.Stats()
+	_, err = loader.Monitor()
+	wants(t, err, feedlane.ErrState)
+	_, err = loader.Report()
 	wants(t, err, feedlane.ErrState)
 }
 

@@ -93,16 +93,11 @@ func feedlaneGoFetch(handle C.uintptr_t, task *C.feedlane_task, err *C.feedlane_
 	d := openedOf(handle)
 	t := newTask(task, nil)
 	defer t.over.Store(true)
-	failed := guarded(func() error { return d.maker.batcher.GetBatch(t) })
-	if failed == nil && t.rows != t.Rows() {
-		if status := C.feedlane_task_rows(task, C.uint64_t(t.rows), err); status != C.FEEDLANE_OK {
-			return status
-		}
-	}
-	if failed != nil {
+	if failed := d.maker.getBatch(t); failed != nil {
 		report(err, &failure{failed, -1}, -1)
 		return C.FEEDLANE_E_SAMPLE
 	}
+	*task.rows = C.uint64_t(t.rows)
 	return C.FEEDLANE_OK
 }
 

@@ -95,7 +95,7 @@ type Config struct {
 	// Observation.
 
 	Name  string // shown by monitors, at most 63 bytes
-	Trace uint64 // number of newest batches that Loader.Trace keeps; 0: the value of $FEEDLANE_TRACE, or no trace
+	Trace uint64 // number of newest batches that Monitor.Trace keeps; 0: the value of $FEEDLANE_TRACE, or no trace
 }
 
 // isIterable reports whether workers iterate shards.

@@ -42,13 +42,13 @@ func custom(order Order, rows int) (*Sampler, error) {
 		return nil, refuse(ErrArgument, "order is nil")
 	}
 	handle := cgo.NewHandle(order)
-	s, err := newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		table := (*C.feedlane_sampler_callbacks)(m.allocate(1, C.sizeof_feedlane_sampler_callbacks))
-		_, saves := order.(Saver)
-		C.feedlane_go_order(C.uintptr_t(handle), flag(saves), table)
-		table.length, table.batch_rows = C.int64_t(order.Len()), C.int64_t(rows)
-		return C.feedlane_sampler_custom(table, out, err)
-	})
+	var m memory
+	defer m.free()
+	table := (*C.feedlane_sampler_callbacks)(m.allocate(1, C.sizeof_feedlane_sampler_callbacks))
+	_, saves := order.(Saver)
+	C.feedlane_go_order(C.uintptr_t(handle), flag(saves), table)
+	table.length, table.batch_rows = C.int64_t(order.Len()), C.int64_t(rows)
+	s, err := newSampler(C.feedlane_sampler_config{kind: C.FEEDLANE_SAMPLER_CUSTOM, callbacks: table}, arrays{})
 	if err != nil {
 		handle.Delete()
 	}

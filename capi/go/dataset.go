@@ -230,7 +230,7 @@ func (t *Task) SetMetadata(bytes []byte) error {
 	defer m.free()
 	p := m.bytes(bytes)
 	return check(func(err *C.feedlane_error) C.int32_t {
-		return C.feedlane_task_metadata(t.c, p, C.uint64_t(len(bytes)), err)
+		return C.feedlane_task_store(t.c, C.FEEDLANE_STORE_METADATA, p, C.uint64_t(len(bytes)), err)
 	})
 }
 

@@ -91,7 +91,7 @@ func TestBusy(t *testing.T) {
 	group.Wait()
 	must(t, other.Begin(1))
 	releasedByFinalizer(t, next(t, other))
-	if stats, err := other.Stats(); err != nil || stats.SlotsHeld != 0 {
+	if stats, err := monitorOf(t, other).Stats(); err != nil || stats.SlotsHeld != 0 {
 		t.Fatalf("%+v %v", stats, err)
 	}
 }
@@ -161,8 +161,12 @@ func TestClose(t *testing.T) {
 					case <-stop:
 						return
 					default:
-						_, _ = loader.Stats()
-						_, _ = loader.Workers()
+						if monitor, err := loader.Monitor(); err == nil {
+							_, _ = monitor.Stats()
+							_, _ = monitor.Workers()
+							_ = monitor.Close()
+						}
+						_, _ = loader.Report()
 						_ = loader.Len()
 					}
 				}

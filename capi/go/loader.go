@@ -23,9 +23,9 @@ import (
 
 // A Loader owns shared memory, the order of the batches, and the workers that make them.
 //
-// Thread safety: one goroutine at a time may call Begin, Next, Poll, Stop, State, OpenWorker, OpenConsumer, Serve,
-// Consumers and NextEpoch; another one gets ErrBusy. Any goroutine may call the other methods. After Close every method
-// returns ErrState.
+// Thread safety: one goroutine at a time may call Begin, Next, Poll, Stop, State, OpenWorker, OpenConsumer, Serve and
+// Consumers; another one gets ErrBusy. Any goroutine may call the other methods. After Close every method returns
+// ErrState.
 type Loader struct {
 	c        *C.feedlane_loader
 	call     *C.feedlane_go_call // for the one goroutine that is in a call
@@ -62,20 +62,16 @@ func NewLoader(config Config) (*Loader, error) {
 func newLoader(c *C.feedlane_loader, config Config, dataset cgo.Handle) (*Loader, error) {
 	l := &Loader{c: c, call: C.feedlane_go_call_new(), config: config, dataset: keep(dataset),
 		local: new(localCrew)}
-	l.arm = func() C.int32_t { return C.feedlane_loader_arm(c) }
+	l.arm = func() C.int32_t { return C.feedlane_loader_arm(c, nil) }
 	l.owned.Store(1)
 	// A second reference: Close releases one, and the last call in progress releases the other.
 	if status := C.feedlane_loader_ref(c); status == C.FEEDLANE_OK {
 		l.owned.Add(1)
 	}
-	var fd C.int32_t
+	fd := C.int32_t(-1)
+	C.feedlane_loader_arm(c, &fd) // for the descriptor, which is valid whatever the result
 	var err error
-	if status := C.feedlane_loader_wait_fd(c, &fd); status != C.FEEDLANE_OK {
-		err = Status(status)
-	} else {
-		l.waiter, err = newWaiter(fd)
-	}
-	if err != nil {
+	if l.waiter, err = newWaiter(fd); err != nil {
 		l.drain()
 		return nil, err
 	}
@@ -328,15 +324,11 @@ func (l *Loader) Stop() error {
 
 // Len returns the number of batches in an epoch; -1: unknown to the sampler, or the loader is closed.
 func (l *Loader) Len() int64 {
-	if l.enter() != nil {
+	info, err := l.info()
+	if err != nil {
 		return -1
 	}
-	defer l.leave()
-	var batches C.int64_t
-	if C.feedlane_loader_length(l.c, &batches) != C.FEEDLANE_OK {
-		return -1
-	}
-	return int64(batches)
+	return info.Batches
 }
 
 // State returns the position in the epoch just after the batch was yielded (nil: after the newest batch), for a model

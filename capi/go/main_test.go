@@ -211,9 +211,18 @@ func waitForEnd(t testing.TB, limit time.Duration, pids ...int) {
 	}
 }
 
+// monitorOf opens a monitor that is closed with the test.
+func monitorOf(t testing.TB, loader *feedlane.Loader) *feedlane.Monitor {
+	t.Helper()
+	monitor, err := loader.Monitor()
+	must(t, err)
+	t.Cleanup(func() { must(t, monitor.Close()) })
+	return monitor
+}
+
 func pidsOf(t testing.TB, loader *feedlane.Loader) (pids []int) {
 	t.Helper()
-	workers, err := loader.Workers()
+	workers, err := monitorOf(t, loader).Workers()
 	must(t, err)
 	for _, worker := range workers {
 		if worker.PID != 0 && worker.PID != os.Getpid() {

@@ -128,7 +128,7 @@ func (m *maker) make(task *Task) (int, *failure) {
 
 func (m *maker) makeBatch(task *Task) (int, *failure) {
 	for try := 0; ; try++ {
-		err := guarded(func() error { return m.batcher.GetBatch(task) })
+		err := m.getBatch(task)
 		if err == nil {
 			return task.rows, nil
 		}
@@ -137,6 +137,15 @@ func (m *maker) makeBatch(task *Task) (int, *failure) {
 		}
 		m.pause(try)
 	}
+}
+
+// getBatch makes the rows of a task, whose number is then in task.rows. It returns a panic as an error.
+func (m *maker) getBatch(task *Task) error {
+	err := guarded(func() error { return m.batcher.GetBatch(task) })
+	if err == nil && task.rows < 0 { // the library would see a large number, or FEEDLANE_EXHAUSTED
+		err = refuse(ErrArgument, "SetRows was called with %d", task.rows)
+	}
+	return err
 }
 
 // get makes the current row. It returns a panic as an error.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Counters and events of a loader, and the observation of loaders of other processes.
+// Monitors of loaders, here and in other processes, their counters, and events.
 
 package feedlane
 
@@ -37,7 +37,7 @@ type Stats struct {
 	Substituted    uint64        // samples replaced by other samples
 	Skipped        uint64        // samples left out
 	Hung           uint64        // workers that exceeded Config.TaskTimeout
-	RankSource     string        // source of the sampler's rank, see Rank; empty: the sampler has no ranks
+	RankSource     string        // source of the sampler's rank, see Rank; empty: none, or another process
 	HugeBytes      uint64        // part of DataBytes that was in huge pages at creation
 	StartWait      time.Duration // part of Wait that was spent waiting for the first batch of each epoch
 
@@ -98,50 +98,6 @@ func newWorkerStats(c *C.feedlane_worker_stats) WorkerStats {
 		time.Duration(c.task_since_ns), int64(c.epoch), int64(c.batch), int64(c.row)}
 }
 
-// readStats reads counters with a function of a loader or a monitor.
-func readStats(get func(*C.feedlane_stats) C.int32_t) (Stats, error) {
-	c := C.feedlane_stats{size: C.sizeof_feedlane_stats}
-	if status := get(&c); status != C.FEEDLANE_OK {
-		return Stats{}, Status(status)
-	}
-	return newStats(&c), nil
-}
-
-func readWorkers(get func(C.int32_t, *C.feedlane_worker_stats) C.int32_t) ([]WorkerStats, error) {
-	var workers []WorkerStats
-	for id := C.int32_t(0); ; id++ {
-		c := C.feedlane_worker_stats{size: C.sizeof_feedlane_worker_stats}
-		switch status := get(id, &c); status {
-		case C.FEEDLANE_OK:
-			workers = append(workers, newWorkerStats(&c))
-		case C.FEEDLANE_END:
-			return workers, nil
-		default:
-			return workers, Status(status)
-		}
-	}
-}
-
-// Stats returns the loader's counters.
-func (l *Loader) Stats() (Stats, error) {
-	if err := l.enter(); err != nil {
-		return Stats{}, err
-	}
-	defer l.leave()
-	return readStats(func(c *C.feedlane_stats) C.int32_t { return C.feedlane_loader_get_stats(l.c, c) })
-}
-
-// Workers returns the counters of all workers, in order of their ids.
-func (l *Loader) Workers() ([]WorkerStats, error) {
-	if err := l.enter(); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	return readWorkers(func(id C.int32_t, c *C.feedlane_worker_stats) C.int32_t {
-		return C.feedlane_loader_get_worker_stats(l.c, id, c)
-	})
-}
-
 // An EventKind is the kind of an Event.
 type EventKind int32
 
@@ -192,26 +148,46 @@ func (l *Loader) Event() (Event, error) {
 	return Event{EventKind(c.kind), time.Duration(c.time_ns), uint64(c.lost), *what}, nil
 }
 
-// A Monitor reads a loader of another process of the same user. Reading does not involve that process.
+// A Monitor reads the counters of a loader, of this process or of another one of the same user. Reading does not involve
+// the loader's process. The monitor keeps the loader's memory until Close: after the loader has ended, the monitor
+// returns the last values. The garbage collector closes a forgotten monitor.
 //
-// Thread safety: any goroutine.
+// Thread safety: any goroutine. After Close every method returns ErrState.
 type Monitor struct {
 	c     *C.feedlane_monitor
 	calls guard
 	once  sync.Once
 }
 
-// OpenMonitor opens loader number nth, from 0, of a process. The monitor keeps the loader's memory alive until Close.
+// Monitor opens a monitor of the loader. If the loader is a consumer (see Join), the monitor has Stats and Info; its
+// other methods return ErrState, because the workers and the batches are the feeder's.
+func (l *Loader) Monitor() (*Monitor, error) {
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	return newMonitor(func(out **C.feedlane_monitor, err *C.feedlane_error) C.int32_t {
+		return C.feedlane_monitor_of(l.c, out, err)
+	})
+}
+
+// OpenMonitor opens a monitor of loader number nth, from 0, of a process.
 //   - io.EOF: the process has no such loader.
 //   - ErrPeerDead: there is no such process.
 //   - ErrOS: the process belongs to another user, or a system call failed.
 func OpenMonitor(pid, nth int) (*Monitor, error) {
+	return newMonitor(func(out **C.feedlane_monitor, err *C.feedlane_error) C.int32_t {
+		return C.feedlane_monitor_open(C.int64_t(pid), C.int32_t(nth), out, err)
+	})
+}
+
+func newMonitor(open func(out **C.feedlane_monitor, err *C.feedlane_error) C.int32_t) (*Monitor, error) {
 	var m memory
 	defer m.free()
 	out := (**C.feedlane_monitor)(m.allocate(1, unsafe.Sizeof((*C.feedlane_monitor)(nil))))
 	none := false
 	err := check(func(err *C.feedlane_error) C.int32_t {
-		status := C.feedlane_monitor_open(C.int64_t(pid), C.int32_t(nth), out, err)
+		status := open(out, err)
 		none = status == C.FEEDLANE_END
 		return status
 	})
@@ -226,7 +202,15 @@ func OpenMonitor(pid, nth int) (*Monitor, error) {
 	return monitor, nil
 }
 
-func (m *Monitor) drain() { m.once.Do(func() { C.feedlane_monitor_unref(m.c) }) }
+func (m *Monitor) drain() { m.once.Do(func() { C.feedlane_go_monitor_destroy(m.c) }) }
+
+func (m *Monitor) enter() error {
+	if !m.calls.enter() {
+		m.leave()
+		return refuse(ErrState, "the monitor is closed")
+	}
+	return nil
+}
 
 func (m *Monitor) leave() {
 	if m.calls.leave() {
@@ -242,22 +226,35 @@ func (m *Monitor) Close() error {
 	return nil
 }
 
-// Stats returns what Loader.Stats returns in that process.
+// Stats returns the loader's counters.
 func (m *Monitor) Stats() (Stats, error) {
-	defer m.leave()
-	if !m.calls.enter() {
-		return Stats{}, refuse(ErrState, "the monitor is closed")
+	if err := m.enter(); err != nil {
+		return Stats{}, err
 	}
-	return readStats(func(c *C.feedlane_stats) C.int32_t { return C.feedlane_monitor_get_stats(m.c, c) })
+	defer m.leave()
+	c := C.feedlane_stats{size: C.sizeof_feedlane_stats}
+	if status := C.feedlane_monitor_get_stats(m.c, &c); status != C.FEEDLANE_OK {
+		return Stats{}, Status(status)
+	}
+	return newStats(&c), nil
 }
 
-// Workers returns what Loader.Workers returns in that process.
+// Workers returns the counters of all workers, in order of their ids.
 func (m *Monitor) Workers() ([]WorkerStats, error) {
-	defer m.leave()
-	if !m.calls.enter() {
-		return nil, refuse(ErrState, "the monitor is closed")
+	if err := m.enter(); err != nil {
+		return nil, err
 	}
-	return readWorkers(func(id C.int32_t, c *C.feedlane_worker_stats) C.int32_t {
-		return C.feedlane_monitor_get_worker_stats(m.c, id, c)
-	})
+	defer m.leave()
+	var workers []WorkerStats
+	for id := C.int32_t(0); ; id++ {
+		c := C.feedlane_worker_stats{size: C.sizeof_feedlane_worker_stats}
+		switch status := C.feedlane_monitor_get_worker_stats(m.c, id, &c); status {
+		case C.FEEDLANE_OK:
+			workers = append(workers, newWorkerStats(&c))
+		case C.FEEDLANE_END:
+			return workers, nil
+		default:
+			return workers, Status(status)
+		}
+	}
 }

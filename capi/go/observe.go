@@ -117,6 +117,7 @@ type LoaderInfo struct {
 	Trace          int           // records that the trace keeps; 0: off
 	Name           string        // Config.Name, or empty
 	Version        string        // version of the trainer's library
+	NextEpoch      int64         // consumer: see Loader.NextEpoch; otherwise -1
 }
 
 func newLoaderInfo(c *C.feedlane_loader_info) LoaderInfo {
@@ -125,6 +126,7 @@ func newLoaderInfo(c *C.feedlane_loader_info) LoaderInfo {
 		int64(c.batch_size), time.Duration(c.task_timeout_ns), c.iterable != 0, c.in_epoch != 0, int64(c.epoch),
 		int64(c.batch), int64(c.batches), time.Duration(c.begun_ns), time.Duration(c.yielded_ns),
 		time.Duration(c.waiting_since_ns), int(c.trace), C.GoString(&c.name[0]), C.GoString(&c.version[0]),
+		int64(c.next_epoch),
 	}
 }
 
@@ -165,9 +167,15 @@ func newDiagnosis(c *C.feedlane_diagnosis) Diagnosis {
 		uint64(c.asked), C.GoString(&c.text[0]), C.GoString(&c.advice[0])}
 }
 
-func readTimings(get func(*C.feedlane_timings) C.int32_t) (Timings, error) {
+// Timings returns the durations of the steps of the batches that one worker made or, with -1, of all batches.
+//   - io.EOF: there are fewer workers.
+func (m *Monitor) Timings(worker int) (Timings, error) {
+	if err := m.enter(); err != nil {
+		return Timings{}, err
+	}
+	defer m.leave()
 	c := C.feedlane_timings{size: C.sizeof_feedlane_timings}
-	switch status := get(&c); status {
+	switch status := C.feedlane_monitor_get_timings(m.c, C.int32_t(worker), &c); status {
 	case C.FEEDLANE_OK:
 		return newTimings(&c), nil
 	case C.FEEDLANE_END:
@@ -177,32 +185,27 @@ func readTimings(get func(*C.feedlane_timings) C.int32_t) (Timings, error) {
 	}
 }
 
-func readDiagnosis(get func(*C.feedlane_diagnosis) C.int32_t) (Diagnosis, error) {
-	c := C.feedlane_diagnosis{size: C.sizeof_feedlane_diagnosis}
-	if status := get(&c); status != C.FEEDLANE_OK {
-		return Diagnosis{}, Status(status)
+// Trace returns the records whose sequence is at least from, oldest first. The trace keeps the newest records. A record
+// is written when the batch's slot is reused or the epoch ends.
+//   - ErrState: Config.Trace is 0.
+func (m *Monitor) Trace(from uint64) ([]BatchRecord, error) {
+	if err := m.enter(); err != nil {
+		return nil, err
 	}
-	return newDiagnosis(&c), nil
-}
-
-func readInfo(get func(*C.feedlane_loader_info) C.int32_t) (LoaderInfo, error) {
-	c := C.feedlane_loader_info{size: C.sizeof_feedlane_loader_info}
-	if status := get(&c); status != C.FEEDLANE_OK {
-		return LoaderInfo{}, Status(status)
+	defer m.leave()
+	info, err := m.Info()
+	if err != nil {
+		return nil, err
 	}
-	return newLoaderInfo(&c), nil
-}
-
-func readTrace(room C.uint64_t, get func(*C.feedlane_batch_record, C.uint64_t, *C.uint64_t) C.int32_t) ([]BatchRecord, error) {
-	if room == 0 {
+	if info.Trace == 0 {
 		return nil, refuse(ErrState, "Config.Trace is 0: there is no trace")
 	}
-	records := make([]C.feedlane_batch_record, room)
+	records := make([]C.feedlane_batch_record, info.Trace)
 	for i := range records {
 		records[i].size = C.sizeof_feedlane_batch_record
 	}
 	var count C.uint64_t
-	switch status := get(&records[0], room, &count); status {
+	switch status := C.feedlane_monitor_get_trace(m.c, C.uint64_t(from), &records[0], C.uint64_t(info.Trace), &count); status {
 	case C.FEEDLANE_OK:
 	case C.FEEDLANE_END:
 		return nil, nil
@@ -216,66 +219,47 @@ func readTrace(room C.uint64_t, get func(*C.feedlane_batch_record, C.uint64_t, *
 	return list, nil
 }
 
-// Timings returns the durations of the steps of the batches that one worker made or, with -1, of all batches.
-//   - io.EOF: there are fewer workers.
-func (l *Loader) Timings(worker int) (Timings, error) {
-	if err := l.enter(); err != nil {
-		return Timings{}, err
-	}
-	defer l.leave()
-	return readTimings(func(c *C.feedlane_timings) C.int32_t {
-		return C.feedlane_loader_get_timings(l.c, C.int32_t(worker), c)
-	})
-}
-
-// Trace returns the records whose sequence is at least from, oldest first. The trace keeps the newest records. A record
-// is written when the batch's slot is reused or the epoch ends.
-//   - ErrState: Config.Trace is 0.
-func (l *Loader) Trace(from uint64) ([]BatchRecord, error) {
-	if err := l.enter(); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	info, err := readInfo(func(c *C.feedlane_loader_info) C.int32_t { return C.feedlane_loader_get_info(l.c, c) })
-	if err != nil {
-		return nil, err
-	}
-	return readTrace(C.uint64_t(info.Trace), func(records *C.feedlane_batch_record, room C.uint64_t, count *C.uint64_t) C.int32_t {
-		return C.feedlane_loader_get_trace(l.c, C.uint64_t(from), records, room, count)
-	})
-}
-
 // Info returns facts about the loader, and its position in the epoch.
-func (l *Loader) Info() (LoaderInfo, error) {
-	if err := l.enter(); err != nil {
+func (m *Monitor) Info() (LoaderInfo, error) {
+	if err := m.enter(); err != nil {
 		return LoaderInfo{}, err
 	}
-	defer l.leave()
-	return readInfo(func(c *C.feedlane_loader_info) C.int32_t { return C.feedlane_loader_get_info(l.c, c) })
+	defer m.leave()
+	c := C.feedlane_loader_info{size: C.sizeof_feedlane_loader_info}
+	if status := C.feedlane_monitor_get_info(m.c, &c); status != C.FEEDLANE_OK {
+		return LoaderInfo{}, Status(status)
+	}
+	return newLoaderInfo(&c), nil
 }
 
-// Diagnose finds the bottleneck of the current epoch since its beginning, or of the newest epoch.
-func (l *Loader) Diagnose() (Diagnosis, error) {
-	if err := l.enter(); err != nil {
+// Diagnose finds the bottleneck. Of a loader of this process (see Loader.Monitor): in the current epoch since its
+// beginning, or in the newest epoch. Of a loader of another process: since the last call; the first call: since
+// OpenMonitor.
+func (m *Monitor) Diagnose() (Diagnosis, error) {
+	if err := m.enter(); err != nil {
 		return Diagnosis{}, err
 	}
-	defer l.leave()
-	return readDiagnosis(func(c *C.feedlane_diagnosis) C.int32_t { return C.feedlane_loader_diagnose(l.c, c) })
+	defer m.leave()
+	c := C.feedlane_diagnosis{size: C.sizeof_feedlane_diagnosis}
+	if status := C.feedlane_monitor_diagnose(m.c, &c); status != C.FEEDLANE_OK {
+		return Diagnosis{}, Status(status)
+	}
+	return newDiagnosis(&c), nil
 }
 
-// Report returns a short report for people about the current or newest epoch: rates, each worker, the bottleneck,
-// advice, and the errors that occurred. The format may change; programs use Diagnose.
-func (l *Loader) Report() (string, error) {
-	if err := l.enter(); err != nil {
+// Report returns a short report for people about the interval of Diagnose: rates, each worker, the bottleneck, advice,
+// and the errors that occurred. The format may change; programs use Diagnose.
+func (m *Monitor) Report() (string, error) {
+	if err := m.enter(); err != nil {
 		return "", err
 	}
-	defer l.leave()
+	defer m.leave()
 	for room := 4096; ; {
 		buffer := make([]byte, room)
 		var bytes C.uint64_t
 		status := C.int32_t(C.FEEDLANE_OK)
 		err := check(func(err *C.feedlane_error) C.int32_t {
-			status = C.feedlane_loader_report(l.c, (*C.char)(unsafe.Pointer(&buffer[0])), C.uint64_t(room), &bytes, err)
+			status = C.feedlane_monitor_report(m.c, (*C.char)(unsafe.Pointer(&buffer[0])), C.uint64_t(room), &bytes, err)
 			return status
 		})
 		if status == C.FEEDLANE_E_LIMIT && int(bytes) > room {
@@ -289,31 +273,22 @@ func (l *Loader) Report() (string, error) {
 	}
 }
 
-// Timings returns what Loader.Timings returns in that process.
-func (m *Monitor) Timings(worker int) (Timings, error) {
-	defer m.leave()
-	if !m.calls.enter() {
-		return Timings{}, refuse(ErrState, "the monitor is closed")
+// Report returns what Monitor.Report returns for this loader.
+func (l *Loader) Report() (string, error) {
+	monitor, err := l.Monitor()
+	if err != nil {
+		return "", err
 	}
-	return readTimings(func(c *C.feedlane_timings) C.int32_t {
-		return C.feedlane_monitor_get_timings(m.c, C.int32_t(worker), c)
-	})
+	defer monitor.Close()
+	return monitor.Report()
 }
 
-// Info returns what Loader.Info returns in that process.
-func (m *Monitor) Info() (LoaderInfo, error) {
-	defer m.leave()
-	if !m.calls.enter() {
-		return LoaderInfo{}, refuse(ErrState, "the monitor is closed")
+// info returns what Monitor.Info returns for this loader.
+func (l *Loader) info() (LoaderInfo, error) {
+	monitor, err := l.Monitor()
+	if err != nil {
+		return LoaderInfo{}, err
 	}
-	return readInfo(func(c *C.feedlane_loader_info) C.int32_t { return C.feedlane_monitor_get_info(m.c, c) })
-}
-
-// Diagnose finds the bottleneck of the loader in that process since the last call; the first call: since OpenMonitor.
-func (m *Monitor) Diagnose() (Diagnosis, error) {
-	defer m.leave()
-	if !m.calls.enter() {
-		return Diagnosis{}, refuse(ErrState, "the monitor is closed")
-	}
-	return readDiagnosis(func(c *C.feedlane_diagnosis) C.int32_t { return C.feedlane_monitor_diagnose(m.c, c) })
+	defer monitor.Close()
+	return monitor.Info()
 }

@@ -40,16 +40,19 @@ func TestObserve(t *testing.T) {
 			if err != io.EOF {
 				t.Fatal(err)
 			}
-			checkTrace(t, loader, stamps)
-			checkSums(t, loader, stamps)
-			checkReport(t, loader)
+			monitor := monitorOf(t, loader)
+			checkTrace(t, monitor, stamps)
+			checkSums(t, monitor, stamps)
+			checkReport(t, monitor)
+			report, err := loader.Report()
+			checkText(t, report, err)
 		})
 	}
 }
 
-func checkTrace(t *testing.T, loader *feedlane.Loader, stamps map[int64]feedlane.Stamps) {
+func checkTrace(t *testing.T, monitor *feedlane.Monitor, stamps map[int64]feedlane.Stamps) {
 	t.Helper()
-	trace, err := loader.Trace(1)
+	trace, err := monitor.Trace(1)
 	if err != nil || len(trace) != batches {
 		t.Fatal(len(trace), err)
 	}
@@ -58,14 +61,14 @@ func checkTrace(t *testing.T, loader *feedlane.Loader, stamps map[int64]feedlane
 			t.Errorf("%+v, not %+v", r, stamps[r.Batch])
 		}
 	}
-	if later, err := loader.Trace(batches + 1); err != nil || len(later) != 0 {
+	if later, err := monitor.Trace(batches + 1); err != nil || len(later) != 0 {
 		t.Error(later, err)
 	}
 }
 
-func checkSums(t *testing.T, loader *feedlane.Loader, stamps map[int64]feedlane.Stamps) {
+func checkSums(t *testing.T, monitor *feedlane.Monitor, stamps map[int64]feedlane.Stamps) {
 	t.Helper()
-	timings, err := loader.Timings(-1)
+	timings, err := monitor.Timings(-1)
 	must(t, err)
 	var work time.Duration
 	for _, s := range stamps {
@@ -78,23 +81,28 @@ func checkSums(t *testing.T, loader *feedlane.Loader, stamps map[int64]feedlane.
 	if timings.Work.Count != batches || counted != batches || timings.Work.Sum != work || timings.Start.Count != 1 {
 		t.Errorf("%+v, not %v", timings.Work, work)
 	}
-	if _, err := loader.Timings(100); err != io.EOF {
+	if _, err := monitor.Timings(100); err != io.EOF {
 		t.Error(err)
 	}
 }
 
-func checkReport(t *testing.T, loader *feedlane.Loader) {
+func checkReport(t *testing.T, monitor *feedlane.Monitor) {
 	t.Helper()
-	diagnosis, err := loader.Diagnose()
+	diagnosis, err := monitor.Diagnose()
 	if err != nil || diagnosis.Batches != batches || diagnosis.Samples != samples || diagnosis.Text == "" {
 		t.Errorf("%+v %v", diagnosis, err)
 	}
-	info, err := loader.Info()
+	info, err := monitor.Info()
 	if err != nil || info.Name != "digits" || info.Batch != batches || info.Batches != batches || info.InEpoch ||
-		info.Pid != os.Getpid() || info.Trace != 100 {
+		info.Pid != os.Getpid() || info.Trace != 100 || info.NextEpoch != -1 {
 		t.Errorf("%+v %v", info, err)
 	}
-	report, err := loader.Report()
+	report, err := monitor.Report()
+	checkText(t, report, err)
+}
+
+func checkText(t *testing.T, report string, err error) {
+	t.Helper()
 	if err != nil || !strings.Contains(report, "digits") || !strings.Contains(report, "batches") ||
 		!strings.Contains(report, "\nbound: ") {
 		t.Error(report, err)
@@ -103,6 +111,72 @@ func checkReport(t *testing.T, loader *feedlane.Loader) {
 
 // Without a trace there is nothing to read.
 func TestNoTrace(t *testing.T) {
-	_, err := newLoader(t, nil).Trace(1)
+	_, err := monitorOf(t, newLoader(t, nil)).Trace(1)
+	wants(t, err, feedlane.ErrState)
+}
+
+// Counters as another process sees them.
+func TestMonitor(t *testing.T) {
+	loader := newLoader(t, func(c *feedlane.Config) { c.Name, c.Trace = "digits", 100 })
+	must(t, loader.Begin(0))
+	must(t, next(t, loader).Release())
+	for nth := 0; ; nth++ { // other tests' loaders may be there
+		monitor, err := feedlane.OpenMonitor(os.Getpid(), nth)
+		must(t, err)
+		defer monitor.Close()
+		stats, err := monitor.Stats()
+		must(t, err)
+		workers, err := monitor.Workers()
+		must(t, err)
+		info, err := monitor.Info()
+		must(t, err)
+		if info.Pid != os.Getpid() || info.Workers != len(workers) {
+			t.Errorf("%+v", info)
+		}
+		if stats.Batches != 1 || len(workers) != 2 {
+			continue
+		}
+		_, err = hashes(loader, 1)
+		must(t, err)
+		if trace, err := monitor.Trace(1); err != nil || len(trace) < batches {
+			t.Error(len(trace), err)
+		}
+		report, err := monitor.Report()
+		checkText(t, report, err)
+		return
+	}
+}
+
+// A monitor keeps the last values of its loader, until it is closed itself.
+func TestMonitorOfEndedLoader(t *testing.T) {
+	loader := newLoader(t, nil)
+	_, err := hashes(loader, 0)
+	must(t, err)
+	monitor, err := loader.Monitor()
+	must(t, err)
+	must(t, loader.Close())
+	stats, err := monitor.Stats()
+	if err != nil || stats.Batches != batches {
+		t.Errorf("%+v %v", stats, err)
+	}
+	workers, err := monitor.Workers()
+	if err != nil || len(workers) != 2 || workers[0].Tasks+workers[1].Tasks != batches {
+		t.Errorf("%+v %v", workers, err)
+	}
+	must(t, monitor.Close())
+	must(t, monitor.Close())
+	_, err = monitor.Stats()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Workers()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Info()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Timings(-1)
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Trace(1)
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Diagnose()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Report()
 	wants(t, err, feedlane.ErrState)
 }

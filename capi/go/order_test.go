@@ -231,9 +231,42 @@ func TestPolicies(t *testing.T) {
 	loader := newLoader(t, func(c *feedlane.Config) { c.WorkerConfig, c.Retries = []byte("flaky"), 1 })
 	list, err := hashes(loader, 0)
 	must(t, err)
-	stats, err := loader.Stats()
+	stats, err := monitorOf(t, loader).Stats()
 	if err != nil || len(list) != batches || stats.Retried != 10 {
 		t.Fatalf("%+v %v", stats, err)
+	}
+}
+
+// A number of rows that the task does not have fails the batch, and the worker makes the next one.
+type miscounted struct{ numbers }
+
+func (m miscounted) Open(*feedlane.WorkerInfo) (feedlane.Dataset, error) { return m, nil }
+
+func (miscounted) GetBatch(task *feedlane.Task) error {
+	if made := []int{-1, 0, rows + 1}; task.Batch() < int64(len(made)) {
+		task.SetRows(made[task.Batch()])
+	}
+	return nil
+}
+
+func TestRowsMade(t *testing.T) {
+	for _, workers := range []int{0, 1} {
+		loader := newLoader(t, func(c *feedlane.Config) {
+			c.Dataset, c.Workers, c.KeepWorkers = miscounted{}, workers, false
+			if workers != 0 {
+				c.Start = feedlane.Goroutines
+			}
+		})
+		must(t, loader.Begin(0))
+		for range [3]int{} {
+			_, err := loader.Next(context.Background())
+			wants(t, err, feedlane.ErrSample)
+		}
+		batch := next(t, loader)
+		if batch.Number() != 3 || batch.Rows() != rows {
+			t.Fatal(batch.Number(), batch.Rows())
+		}
+		must(t, batch.Release())
 	}
 }
 
@@ -272,32 +305,6 @@ func TestShapes(t *testing.T) {
 			t.Fatal(image, err, string(metadata), batch.Rows())
 		}
 		must(t, batch.Release())
-	}
-}
-
-// Counters as another process sees them.
-func TestMonitor(t *testing.T) {
-	loader := newLoader(t, nil)
-	must(t, loader.Begin(0))
-	must(t, next(t, loader).Release())
-	for nth := 0; ; nth++ { // other tests' loaders may be there
-		monitor, err := feedlane.OpenMonitor(os.Getpid(), nth)
-		must(t, err)
-		stats, err := monitor.Stats()
-		must(t, err)
-		workers, err := monitor.Workers()
-		must(t, err)
-		info, err := monitor.Info()
-		must(t, err)
-		must(t, monitor.Close())
-		if info.Pid != os.Getpid() || info.Workers != len(workers) {
-			t.Errorf("%+v", info)
-		}
-		if stats.Batches == 1 && len(workers) == 2 {
-			_, err = monitor.Stats()
-			wants(t, err, feedlane.ErrState)
-			return
-		}
 	}
 }
 

@@ -44,7 +44,7 @@ func TestWorkerKilled(t *testing.T) {
 	if !reflect.DeepEqual(list, undisturbed) {
 		t.Fatal("the batches differ")
 	}
-	if stats, err := loader.Stats(); err != nil || stats.Restarts == 0 || stats.Batches != batches {
+	if stats, err := monitorOf(t, loader).Stats(); err != nil || stats.Restarts == 0 || stats.Batches != batches {
 		t.Fatalf("%+v %v", stats, err)
 	}
 	found := false
@@ -79,7 +79,9 @@ func begun(mode string) *feedlane.Loader {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	workers, _ := loader.Workers()
+	monitor, _ := loader.Monitor()
+	defer monitor.Close()
+	workers, _ := monitor.Workers()
 	fmt.Println(workers[0].PID, workers[1].PID)
 	return loader
 }

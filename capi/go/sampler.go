@@ -26,12 +26,22 @@ const (
 	ShuffleTorchLoader Shuffle = C.FEEDLANE_SHUFFLE_TORCH_LOADER // as torch's DataLoader(shuffle=True) after manual_seed
 )
 
-// newSampler calls create with memory that is freed when create has returned.
-func newSampler(create func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t) (*Sampler, error) {
+// arrays are the arrays of a sampler's configuration. The library copies them.
+type arrays struct {
+	indices, lengths, from []int64
+	weights                []float64
+}
+
+// newSampler creates a sampler. The library checks the configuration.
+func newSampler(config C.feedlane_sampler_config, data arrays) (*Sampler, error) {
 	var m memory
 	defer m.free()
 	out := (**C.feedlane_sampler)(m.allocate(1, unsafe.Sizeof((*C.feedlane_sampler)(nil))))
-	if err := check(func(err *C.feedlane_error) C.int32_t { return create(&m, out, err) }); err != nil {
+	err := check(func(err *C.feedlane_error) C.int32_t {
+		return C.feedlane_go_sampler_create(config, integers(data.indices), integers(data.lengths), doubles(data.weights),
+			integers(data.from), out, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	s := &Sampler{*out}
@@ -39,11 +49,23 @@ func newSampler(create func(m *memory, out **C.feedlane_sampler, err *C.feedlane
 	return s, nil
 }
 
+func integers(list []int64) *C.int64_t {
+	if len(list) == 0 {
+		return nil
+	}
+	return (*C.int64_t)(unsafe.Pointer(&list[0]))
+}
+
+func doubles(list []float64) *C.double {
+	if len(list) == 0 {
+		return nil
+	}
+	return (*C.double)(unsafe.Pointer(&list[0]))
+}
+
 // Sequential yields 0, 1, ... length - 1.
 func Sequential(length int64) (*Sampler, error) {
-	return newSampler(func(_ *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		return C.feedlane_sampler_sequential(C.int64_t(length), out, err)
-	})
+	return newSampler(C.feedlane_sampler_config{kind: C.FEEDLANE_SAMPLER_SEQUENTIAL, length: C.int64_t(length)}, arrays{})
 }
 
 // RandomConfig is the configuration of Random.
@@ -58,16 +80,11 @@ type RandomConfig struct {
 // Random yields a permutation of [0, Length), or draws with replacement; the order differs in each epoch. By default
 // the indices are exactly those of torch's RandomSampler on CPU.
 func Random(config RandomConfig) (*Sampler, error) {
-	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		c := (*C.feedlane_random_config)(m.allocate(1, C.sizeof_feedlane_random_config))
-		c.size = C.sizeof_feedlane_random_config
-		c.length = C.int64_t(config.Length)
-		c.seed = C.uint64_t(config.Seed)
-		c.num_samples = C.int64_t(config.NumSamples)
-		c.replacement = flag(config.Replacement)
-		c.shuffle = C.int32_t(config.Shuffle)
-		return C.feedlane_sampler_random(c, out, err)
-	})
+	return newSampler(C.feedlane_sampler_config{
+		kind: C.FEEDLANE_SAMPLER_RANDOM, length: C.int64_t(config.Length), seed: C.uint64_t(config.Seed),
+		num_samples: C.int64_t(config.NumSamples), replacement: flag(config.Replacement),
+		shuffle: C.int32_t(config.Shuffle),
+	}, arrays{})
 }
 
 // Subset yields the given indices. Each epoch shuffles them as torch's SubsetRandomSampler does with a generator seeded
@@ -78,13 +95,10 @@ func Subset(indices []int64, seed uint64) (*Sampler, error) { return subset(indi
 func InOrder(indices []int64) (*Sampler, error) { return subset(indices, true, 0) }
 
 func subset(indices []int64, inOrder bool, seed uint64) (*Sampler, error) {
-	return newSampler(func(_ *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		var first *C.int64_t
-		if len(indices) != 0 {
-			first = (*C.int64_t)(unsafe.Pointer(&indices[0]))
-		}
-		return C.feedlane_sampler_subset(first, C.uint64_t(len(indices)), flag(inOrder), C.uint64_t(seed), out, err)
-	})
+	return newSampler(C.feedlane_sampler_config{
+		kind: C.FEEDLANE_SAMPLER_SUBSET, count: C.uint64_t(len(indices)), no_shuffle: flag(inOrder),
+		seed: C.uint64_t(seed),
+	}, arrays{indices: indices})
 }
 
 // WeightedConfig is the configuration of Weighted.
@@ -97,18 +111,10 @@ type WeightedConfig struct {
 // Weighted yields indices of weights, with probabilities in proportion to the weights. Weights are finite and not
 // negative, and at least one is positive.
 func Weighted(weights []float64, config WeightedConfig) (*Sampler, error) {
-	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		c := (*C.feedlane_weighted_config)(m.allocate(1, C.sizeof_feedlane_weighted_config))
-		c.size = C.sizeof_feedlane_weighted_config
-		c.num_samples = C.int64_t(config.NumSamples)
-		c.seed = C.uint64_t(config.Seed)
-		c.without_replacement = flag(config.WithoutReplacement)
-		var first *C.double
-		if len(weights) != 0 {
-			first = (*C.double)(unsafe.Pointer(&weights[0]))
-		}
-		return C.feedlane_sampler_weighted(first, C.uint64_t(len(weights)), c, out, err)
-	})
+	return newSampler(C.feedlane_sampler_config{
+		kind: C.FEEDLANE_SAMPLER_WEIGHTED, count: C.uint64_t(len(weights)), num_samples: C.int64_t(config.NumSamples),
+		seed: C.uint64_t(config.Seed), without_replacement: flag(config.WithoutReplacement),
+	}, arrays{weights: weights})
 }
 
 // BatchSampler yields batches of batchSize indices of a copy of inner. Config.BatchSize must be 0 then.
@@ -117,9 +123,9 @@ func BatchSampler(inner *Sampler, batchSize int, dropLast bool) (*Sampler, error
 		return nil, refuse(ErrArgument, "inner is nil")
 	}
 	defer runtime.KeepAlive(inner)
-	return newSampler(func(_ *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		return C.feedlane_sampler_batch(inner.c, C.int64_t(batchSize), flag(dropLast), out, err)
-	})
+	return newSampler(C.feedlane_sampler_config{
+		kind: C.FEEDLANE_SAMPLER_BATCH, inner: inner.c, batch_size: C.int64_t(batchSize), drop_last: flag(dropLast),
+	}, arrays{})
 }
 
 // DistributedConfig is the configuration of Distributed.
@@ -136,18 +142,11 @@ type DistributedConfig struct {
 // Distributed yields every World-th index, starting with the Rank-th, of an order that all ranks share. The order is
 // exactly that of torch's DistributedSampler after set_epoch.
 func Distributed(config DistributedConfig) (*Sampler, error) {
-	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		c := (*C.feedlane_distributed_config)(m.allocate(1, C.sizeof_feedlane_distributed_config))
-		c.size = C.sizeof_feedlane_distributed_config
-		c.length = C.int64_t(config.Length)
-		c.world = C.int32_t(config.World)
-		c.rank = C.int32_t(config.Rank)
-		c.seed = C.uint64_t(config.Seed)
-		c.no_shuffle = flag(config.NoShuffle)
-		c.drop_last = flag(config.DropLast)
-		c.shuffle = C.int32_t(config.Shuffle)
-		return C.feedlane_sampler_distributed(c, out, err)
-	})
+	return newSampler(C.feedlane_sampler_config{
+		kind: C.FEEDLANE_SAMPLER_DISTRIBUTED, length: C.int64_t(config.Length), world: C.int32_t(config.World),
+		rank: C.int32_t(config.Rank), seed: C.uint64_t(config.Seed), no_shuffle: flag(config.NoShuffle),
+		drop_last: flag(config.DropLast), shuffle: C.int32_t(config.Shuffle),
+	}, arrays{})
 }
 
 // TokensConfig is the configuration of Tokens.
@@ -167,25 +166,12 @@ type TokensConfig struct {
 // Tokens yields batches of samples whose lengths together stay within a budget of tokens. lengths has the number of
 // tokens of each sample. Config.BatchSize must be 0 then.
 func Tokens(lengths []int64, config TokensConfig) (*Sampler, error) {
-	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		c := (*C.feedlane_tokens_config)(m.allocate(1, C.sizeof_feedlane_tokens_config))
-		c.size = C.sizeof_feedlane_tokens_config
-		c.max_tokens = C.int64_t(config.MaxTokens)
-		c.max_rows = C.int64_t(config.MaxRows)
-		c.seed = C.uint64_t(config.Seed)
-		c.window = C.int64_t(config.Window)
-		c.padded = flag(config.Padded)
-		c.no_shuffle = flag(config.NoShuffle)
-		c.drop_last = flag(config.DropLast)
-		c.drop_long = flag(config.DropLong)
-		c.world = C.int32_t(config.World)
-		c.rank = C.int32_t(config.Rank)
-		var first *C.int64_t
-		if len(lengths) != 0 {
-			first = (*C.int64_t)(unsafe.Pointer(&lengths[0]))
-		}
-		return C.feedlane_sampler_tokens(first, C.uint64_t(len(lengths)), c, out, err)
-	})
+	return newSampler(C.feedlane_sampler_config{
+		kind: C.FEEDLANE_SAMPLER_TOKENS, count: C.uint64_t(len(lengths)), max_tokens: C.int64_t(config.MaxTokens),
+		max_rows: C.int64_t(config.MaxRows), seed: C.uint64_t(config.Seed), window: C.int64_t(config.Window),
+		padded: flag(config.Padded), no_shuffle: flag(config.NoShuffle), drop_last: flag(config.DropLast),
+		drop_long: flag(config.DropLong), world: C.int32_t(config.World), rank: C.int32_t(config.Rank),
+	}, arrays{lengths: lengths})
 }
 
 // MixtureConfig is the configuration of Mixture.
@@ -210,25 +196,12 @@ func Mixture(lengths []int64, weights []float64, config MixtureConfig) (*Sampler
 	if len(lengths) == 0 || len(weights) != len(lengths)*stages {
 		return nil, refuse(ErrArgument, "%d weights, wanted are %d stages of %d sources", len(weights), stages, len(lengths))
 	}
-	return newSampler(func(m *memory, out **C.feedlane_sampler, err *C.feedlane_error) C.int32_t {
-		c := (*C.feedlane_mixture_config)(m.allocate(1, C.sizeof_feedlane_mixture_config))
-		c.size = C.sizeof_feedlane_mixture_config
-		c.num_samples = C.int64_t(config.NumSamples)
-		c.seed = C.uint64_t(config.Seed)
-		c.window = C.int64_t(config.Window)
-		if len(config.From) != 0 {
-			from := (*C.int64_t)(m.allocate(uintptr(len(config.From)), C.sizeof_int64_t))
-			copy(unsafe.Slice((*int64)(unsafe.Pointer(from)), len(config.From)), config.From)
-			c.from = from
-			c.stages = C.uint64_t(len(config.From))
-		}
-		c.no_shuffle = flag(config.NoShuffle)
-		c.drop_last = flag(config.DropLast)
-		c.world = C.int32_t(config.World)
-		c.rank = C.int32_t(config.Rank)
-		return C.feedlane_sampler_mixture((*C.int64_t)(unsafe.Pointer(&lengths[0])), C.uint64_t(len(lengths)),
-			(*C.double)(unsafe.Pointer(&weights[0])), c, out, err)
-	})
+	return newSampler(C.feedlane_sampler_config{
+		kind: C.FEEDLANE_SAMPLER_MIXTURE, count: C.uint64_t(len(lengths)), stages: C.uint64_t(len(config.From)),
+		num_samples: C.int64_t(config.NumSamples), seed: C.uint64_t(config.Seed), window: C.int64_t(config.Window),
+		no_shuffle: flag(config.NoShuffle), drop_last: flag(config.DropLast), world: C.int32_t(config.World),
+		rank: C.int32_t(config.Rank),
+	}, arrays{lengths: lengths, weights: weights, from: config.From})
 }
 
 // A Rank is the rank of this process in a training run.

@@ -121,7 +121,7 @@ func Join(socket *os.File, timeout time.Duration) (*Loader, error) {
 	defer socket.Close()
 	fd := C.feedlane_go_duplicate(C.int(socket.Fd()))
 	return join(timeout, func(wait C.int64_t, out **C.feedlane_loader, err *C.feedlane_error, _ *memory) C.int32_t {
-		return C.feedlane_loader_join(C.int32_t(fd), wait, out, err)
+		return C.feedlane_loader_join(C.int32_t(fd), nil, nil, wait, out, err)
 	})
 }
 
@@ -131,7 +131,7 @@ func Join(socket *os.File, timeout time.Duration) (*Loader, error) {
 //   - ErrLimit, ErrArgument: see OpenConsumer.
 func JoinPath(path string, id int, config ConsumerConfig, timeout time.Duration) (*Loader, error) {
 	return join(timeout, func(wait C.int64_t, out **C.feedlane_loader, err *C.feedlane_error, m *memory) C.int32_t {
-		return C.feedlane_loader_join_path(m.string(path), config.create(id, m), wait, out, err)
+		return C.feedlane_loader_join(-1, m.string(path), config.create(id, m), wait, out, err)
 	})
 }
 
@@ -161,13 +161,14 @@ func join(timeout time.Duration,
 // epoch at the time of the join, afterwards one more than the last epoch begun here.
 //   - ErrState: the loader is not a consumer.
 func (l *Loader) NextEpoch() (int64, error) {
-	if err := l.enterOne(); err != nil {
+	info, err := l.info()
+	if err != nil {
 		return 0, err
 	}
-	defer l.leaveOne()
-	var epoch C.int64_t
-	status := C.feedlane_loader_next_epoch(l.c, &epoch)
-	return int64(epoch), asError(status)
+	if info.NextEpoch < 0 {
+		return 0, refuse(ErrState, "the loader is not a consumer")
+	}
+	return info.NextEpoch, nil
 }
 
 // A ConsumerState is the state of a consumer.

@@ -282,6 +282,7 @@ func TestFeederEnds(t *testing.T) {
 	must(t, consumer.error)
 	t.Cleanup(func() { must(t, consumer.Close()) })
 	must(t, consumer.Begin(0))
+	checkMonitorOfConsumer(t, monitorOf(t, consumer.Loader))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := consumer.Next(ctx); !errors.Is(err, context.Canceled) {
@@ -293,6 +294,27 @@ func TestFeederEnds(t *testing.T) {
 	must(t, loader.Close())
 	_, err = consumer.Next(context.Background())
 	wants(t, err, feedlane.ErrPeerDead)
+}
+
+// checkMonitorOfConsumer checks that the monitor has the consumer's counters, and not the feeder's workers.
+func checkMonitorOfConsumer(t *testing.T, monitor *feedlane.Monitor) {
+	t.Helper()
+	if stats, err := monitor.Stats(); err != nil || stats.Epochs != 1 {
+		t.Errorf("%+v %v", stats, err)
+	}
+	if info, err := monitor.Info(); err != nil || info.Epoch != 0 || info.NextEpoch != 1 {
+		t.Errorf("%+v %v", info, err)
+	}
+	_, err := monitor.Workers()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Timings(-1)
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Trace(1)
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Diagnose()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Report()
+	wants(t, err, feedlane.ErrState)
 }
 
 func TestPlaces(t *testing.T) {

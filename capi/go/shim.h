@@ -35,7 +35,20 @@ static inline feedlane_go_call *feedlane_go_call_new(void) {
 /** Copies of a handle, because destroy functions clear the pointer. */
 static inline int32_t feedlane_go_loader_destroy(feedlane_loader *l) { return feedlane_loader_destroy(&l); }
 static inline int32_t feedlane_go_sampler_destroy(feedlane_sampler *s) { return feedlane_sampler_destroy(&s); }
-static inline int32_t feedlane_go_worker_detach(feedlane_worker *w) { return feedlane_worker_detach(&w); }
+static inline int32_t feedlane_go_worker_destroy(feedlane_worker *w) { return feedlane_worker_destroy(&w); }
+static inline int32_t feedlane_go_monitor_destroy(feedlane_monitor *m) { return feedlane_monitor_destroy(&m); }
+
+/** Creates a sampler with arrays of Go, which only C can put into a struct. `config` has no arrays. */
+static inline int32_t feedlane_go_sampler_create(feedlane_sampler_config config, const int64_t *indices,
+                                                 const int64_t *lengths, const double *weights, const int64_t *from,
+                                                 feedlane_sampler **out, feedlane_error *err) {
+  config.size = sizeof config;
+  config.indices = indices;
+  config.lengths = lengths;
+  config.weights = weights;
+  config.from = from;
+  return feedlane_sampler_create(&config, out, err);
+}
 
 /** A duplicate for Go's poller, or -1 and errno. */
 static inline int feedlane_go_duplicate(int fd) {

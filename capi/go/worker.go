@@ -57,7 +57,7 @@ func serve(fd C.int32_t, dataset Dataset) error {
 		table, handle := callbackTable(dataset, &m)
 		defer handle.Delete()
 		return check(func(err *C.feedlane_error) C.int32_t {
-			if status := C.feedlane_worker_run(fd, table, err); status < 0 {
+			if status := C.feedlane_worker_run(fd, nil, table, err); status < 0 {
 				return status
 			}
 			return C.FEEDLANE_OK
@@ -65,7 +65,7 @@ func serve(fd C.int32_t, dataset Dataset) error {
 	}
 	w := (**C.feedlane_worker)(m.allocate(1, unsafe.Sizeof((*C.feedlane_worker)(nil))))
 	err := check(func(err *C.feedlane_error) C.int32_t {
-		return C.feedlane_worker_attach(fd, C.FEEDLANE_FOREVER, w, err)
+		return C.feedlane_worker_attach(fd, nil, C.FEEDLANE_FOREVER, w, err)
 	})
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *server) end() {
 	if s.waiter != nil {
 		s.waiter.close()
 	}
-	C.feedlane_go_worker_detach(s.w)
+	C.feedlane_go_worker_destroy(s.w)
 	C.free(unsafe.Pointer(s.call))
 }
 
@@ -135,7 +135,7 @@ func (s *server) next() C.int32_t {
 		if s.waiter == nil {
 			continue
 		}
-		if s.waiter.wait(context.Background(), func() C.int32_t { return C.feedlane_worker_arm(s.w) }) != nil {
+		if s.waiter.wait(context.Background(), func() C.int32_t { return C.feedlane_worker_arm(s.w, nil) }) != nil {
 			timeout = C.FEEDLANE_FOREVER // a system without a poller: the thread waits in C
 		}
 	}
@@ -166,21 +166,20 @@ func (s *server) serve(maker *maker) C.int32_t {
 // called again, because the worker had to leave although it was not asked to.
 func serveLocal(loader *C.feedlane_loader, dataset Dataset) (again bool) {
 	if _, ok := dataset.(Iterable); ok {
-		C.feedlane_loader_run_local(loader, nil)
+		C.feedlane_worker_run(-1, loader, nil, nil)
 		return false
 	}
 	var m memory
 	defer m.free()
 	w := (**C.feedlane_worker)(m.allocate(1, unsafe.Sizeof((*C.feedlane_worker)(nil))))
-	if C.feedlane_loader_local_worker(loader, w, nil) != C.FEEDLANE_OK {
+	if C.feedlane_worker_attach(-1, loader, C.FEEDLANE_FOREVER, w, nil) != C.FEEDLANE_OK {
 		return false // no worker is missing, or the loader is closed
 	}
 	s := &server{w: *w, call: C.feedlane_go_call_new()}
 	defer s.end()
-	var fd C.int32_t
-	if C.feedlane_worker_wait_fd(s.w, &fd) == C.FEEDLANE_OK {
-		s.waiter, _ = newWaiter(fd) // nil: the thread waits in C
-	}
+	fd := C.int32_t(-1)
+	C.feedlane_worker_arm(s.w, &fd) // for the descriptor, which is valid whatever the result
+	s.waiter, _ = newWaiter(fd)     // nil: the thread waits in C
 	err := s.run(dataset)
 	e, ok := err.(*Error)
 	return ok && e.Status != ErrState && e.Status != ErrPeerDead

@@ -40,9 +40,10 @@ static uint64_t fnv1a(uint64_t hash, const unsigned char *bytes, uint64_t count)
 }
 
 static int32_t create_loader(feedlane_loader **loader, feedlane_error *error) {
-  feedlane_random_config order = {.size = sizeof order, .length = DIGITS, .seed = SEED};
+  feedlane_sampler_config order = {
+      .size = sizeof order, .kind = FEEDLANE_SAMPLER_RANDOM, .length = DIGITS, .seed = SEED};
   feedlane_sampler *sampler = NULL;
-  int32_t status = feedlane_sampler_random(&order, &sampler, error);
+  int32_t status = feedlane_sampler_create(&order, &sampler, error);
   if (status < 0) return status;
   feedlane_dataset dataset = {.size = sizeof dataset, .get = get};
   feedlane_field fields[] = {

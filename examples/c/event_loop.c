@@ -28,8 +28,10 @@ static double cpu_seconds(void) {
 }
 
 static int32_t create_loader(int64_t samples, feedlane_loader **loader, feedlane_error *error) {
+  feedlane_sampler_config sequential = {
+      .size = sizeof sequential, .kind = FEEDLANE_SAMPLER_SEQUENTIAL, .length = samples};
   feedlane_sampler *order = NULL;
-  int32_t status = feedlane_sampler_sequential(samples, &order, error);
+  int32_t status = feedlane_sampler_create(&sequential, &order, error);
   if (status < 0) return status;
   feedlane_field field = {.size = sizeof field, .name = "index", .dtype = {0, 64, 1}};
   // Without argv the library starts this very program as a worker.
@@ -74,7 +76,7 @@ static int32_t run(feedlane_loader *loader, int loop, int loader_fd, int64_t bat
     const int32_t status = take_batches(loader, &taken, error);
     if (status < 0) return status;
     if (status == FEEDLANE_END) continue;                         // all batches are taken
-    if (feedlane_loader_arm(loader) == FEEDLANE_AGAIN) continue;  // a batch came meanwhile
+    if (feedlane_loader_arm(loader, NULL) == FEEDLANE_AGAIN) continue;  // a batch came meanwhile
     if (wait_for_event(loop, -1) == loader_fd) feedlane_loader_poll(loader, error);
   }
   printf("batches %" PRId64 "\n", taken);
@@ -85,7 +87,7 @@ static int32_t run(feedlane_loader *loader, int loop, int loader_fd, int64_t bat
 // Sits idle for the seconds, or until standard input is readable, and prints the processor time used.
 static void idle(feedlane_loader *loader, int loop, int loader_fd, int seconds, feedlane_error *error) {
   const double before = cpu_seconds();
-  feedlane_loader_arm(loader);
+  feedlane_loader_arm(loader, NULL);
   while (seconds > 0 && wait_for_event(loop, seconds * 1000) == loader_fd) feedlane_loader_poll(loader, error);
   printf("idle %d s, cpu %.6f s\n", seconds, cpu_seconds() - before);
   fflush(stdout);
@@ -97,7 +99,7 @@ int main(int argc, char **argv) {
   const int32_t worker_fd = feedlane_worker_fd();
   if (worker_fd >= 0) {  // the library started this program as a worker
     feedlane_dataset dataset = {.size = sizeof dataset, .get = get};
-    return feedlane_worker_run(worker_fd, &dataset, NULL) < 0;
+    return feedlane_worker_run(worker_fd, NULL, &dataset, NULL) < 0;
   }
   const int64_t batches = argc > 1 ? atoll(argv[1]) : 1000;
   const int idle_seconds = argc > 2 ? atoi(argv[2]) : 0;
@@ -107,7 +109,7 @@ int main(int argc, char **argv) {
   if (status == FEEDLANE_OK) status = feedlane_loader_begin(loader, 0, &error);
   if (status == FEEDLANE_OK) {
     int32_t loader_fd = -1;
-    feedlane_loader_wait_fd(loader, &loader_fd);
+    feedlane_loader_arm(loader, &loader_fd);  // here for the number of the descriptor
     const int loop = epoll_create1(EPOLL_CLOEXEC);
     watch(loop, loader_fd);
     watch(loop, STDIN_FILENO);

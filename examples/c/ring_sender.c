@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
   feedlane_error error;
   feedlane_init(&error, sizeof error);
   feedlane_tx *tx = NULL;
-  int32_t status = feedlane_tx_attach(-1, argv[1], attach_timeout_ns, &tx, &error);
+  int32_t status = feedlane_tx_attach(-1, argv[1], attach_timeout_ns, &tx, NULL, &error);
   char line[MESSAGE_BYTES];
   while (status == FEEDLANE_OK && fgets(line, sizeof line, stdin) != NULL) {
     line[strcspn(line, "\n")] = '\0';

@@ -21,9 +21,10 @@ static uint64_t fnv1a(uint64_t hash, const unsigned char *bytes, uint64_t count)
 }
 
 static int32_t create_loader(const char *const *worker, feedlane_loader **loader, feedlane_error *error) {
-  feedlane_random_config order = {.size = sizeof order, .length = SAMPLES, .seed = SEED};
+  feedlane_sampler_config order = {
+      .size = sizeof order, .kind = FEEDLANE_SAMPLER_RANDOM, .length = SAMPLES, .seed = SEED};
   feedlane_sampler *sampler = NULL;
-  int32_t status = feedlane_sampler_random(&order, &sampler, error);
+  int32_t status = feedlane_sampler_create(&order, &sampler, error);
   if (status < 0) return status;
   // A sample is 64 floats and an integer. A dtype is DLPack's: type code, bits, lanes.
   feedlane_field fields[] = {

@@ -33,14 +33,14 @@ static int32_t make_batch(const feedlane_task *task, feedlane_error *error) {
 // The pull form: takes tasks until the trainer wants no more.
 static int32_t pull(int32_t fd, feedlane_error *error) {
   feedlane_worker *worker = NULL;
-  int32_t status = feedlane_worker_attach(fd, FEEDLANE_FOREVER, &worker, error);
+  int32_t status = feedlane_worker_attach(fd, NULL, FEEDLANE_FOREVER, &worker, error);
   if (status == FEEDLANE_OK) status = feedlane_worker_ready(worker, FEEDLANE_OK, NULL, error);
   while (status == FEEDLANE_OK || status == FEEDLANE_INTERRUPTED) {
     const feedlane_task *task;
     status = feedlane_worker_next(worker, FEEDLANE_FOREVER, &task, error);
     if (status == FEEDLANE_OK) status = make_batch(task, error);
   }
-  feedlane_worker_detach(&worker);
+  feedlane_worker_destroy(&worker);
   return status;
 }
 
@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
   feedlane_error error;
   feedlane_init(&error, sizeof error);
   feedlane_dataset dataset = {.size = sizeof dataset, .get = get};
-  const int32_t status = argc > 1 ? pull(fd, &error) : feedlane_worker_run(fd, &dataset, &error);
+  const int32_t status = argc > 1 ? pull(fd, &error) : feedlane_worker_run(fd, NULL, &dataset, &error);
   if (status < 0) {
     fprintf(stderr, "worker: %s: %s\n", feedlane_status_name(status), error.text);
     return 1;

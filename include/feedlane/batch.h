@@ -9,14 +9,13 @@
 #ifndef FEEDLANE_BATCH_H
 #define FEEDLANE_BATCH_H
 
+#include "dataset.h"
 #include "status.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct feedlane_loader feedlane_loader; /**< the trainer's side, see loader.h */
 
 /** A batch that the trainer holds, in the caller's struct. Pointers are valid until the last release of `token`. The
  *  struct may be copied. Releasing the batch more often than it was yielded and retained returns E_STALE. */
@@ -33,7 +32,7 @@ typedef struct feedlane_batch {
   uint64_t count;                 /**< number of rows */
   const int64_t *skipped;         /**< `skipped_count` data set indices that were left out; NULL: none, or iterable */
   uint64_t skipped_count;         /**< number of samples that were left out */
-  const void *metadata;           /**< bytes that the data set attached with feedlane_task_metadata, or NULL */
+  const void *metadata;           /**< bytes that the data set attached with feedlane_task_store, or NULL */
   uint64_t metadata_bytes;        /**< length of `metadata` */
   uint64_t dispatched_ns;         /**< when it was sent out. This and the next four: CLOCK_MONOTONIC, see observe.h */
   uint64_t begun_ns;              /**< when the worker began it */
@@ -63,16 +62,6 @@ FEEDLANE_API int32_t feedlane_batch_retain(feedlane_loader *l, uint64_t token);
  */
 FEEDLANE_API int32_t feedlane_batch_release(feedlane_loader *l, uint64_t token);
 
-/**
- * Enqueues a copy of tensor number `tensor` to `device_memory`, which has `bytes` bytes.
- *  - E_STATE: the loader has no config.pinned.
- *  - E_STALE: the batch was released.
- *  - E_DEVICE, E_UNSUPPORTED: nothing was enqueued.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_batch_to_device(feedlane_loader *l, uint64_t token, int32_t tensor, void *device_memory,
-                                              uint64_t bytes, void *stream, feedlane_error *err);
 /**
  * Releases a reference, but keeps the slot until `stream` has completed all work enqueued so far, or has failed
  * (FEEDLANE_EVENT_DEVICE_FAILED). feedlane_loader_next waits for such slots. After an error the caller still has the

@@ -120,17 +120,6 @@ class Batch {
     return {};
   }
 
-  /** Enqueues a copy of tensor `i` to device memory, which is `bytes` long. Throws. */
-  void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream) const {
-    detail::or_raise([&](Error& error) { to_device(i, device_memory, bytes, stream, error); });
-  }
-  /** Non-throwing form: the error is in `error`. */
-  void to_device(std::size_t i, void* device_memory, std::uint64_t bytes, void* stream, Error& error) const noexcept {
-    if (!is_there(error)) return;
-    detail::checked(error, [&](feedlane_error* e) {
-      return feedlane_batch_to_device(loader_, batch_.token, number(i), device_memory, bytes, stream, e);
-    });
-  }
   /** Releases the batch once the stream has completed all work enqueued so far. This object becomes empty at once. On
    *  failure it throws, and this object still holds the batch. */
   void release_on(void* stream) {
@@ -160,20 +149,20 @@ class Batch {
    *  the batch until its deleter is called. If copies of the tensor are enqueued on a stream, call record_stream.
    *  Throws E_ARGUMENT if there is no such tensor. */
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i) const {
-    DLManagedTensorVersioned* out = nullptr;
+    void* out = nullptr;
     if (loader_ == nullptr) [[unlikely]]
       detail::or_raise([&](Error& error) { (void)is_there(error); });
     detail::checked_or_raise(
         [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number(i), 0, &out, e); });
-    return out;
+    return static_cast<DLManagedTensorVersioned*>(out);
   }
   /** Non-throwing form: on failure nullptr, with the error in `error`. */
   [[nodiscard]] DLManagedTensorVersioned* dlpack(std::size_t i, Error& error) const noexcept {
-    DLManagedTensorVersioned* out = nullptr;
-    if (!is_there(error)) return out;
+    void* out = nullptr;
+    if (!is_there(error)) return nullptr;
     detail::checked(
         error, [&](feedlane_error* e) { return feedlane_batch_dlpack(loader_, batch_.token, number(i), 0, &out, e); });
-    return out;
+    return static_cast<DLManagedTensorVersioned*>(out);
   }
   /** The underlying struct of the C interface; this object still owns the reference. */
   [[nodiscard]] const feedlane_batch& c() const noexcept { return batch_; }

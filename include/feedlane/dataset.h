@@ -13,6 +13,7 @@
 extern "C" {
 #endif
 
+typedef struct feedlane_loader feedlane_loader; /**< the trainer's side, see loader.h */
 typedef struct feedlane_worker feedlane_worker; /**< the worker's side of a loader, see worker.h */
 
 /** One batch to make. Owned by the library. Valid until commit, fail or the next feedlane_worker_next. */
@@ -33,7 +34,9 @@ typedef struct feedlane_task {
   uint64_t delivered;   /**< iterable, first = 1: number of samples already delivered, to leave out of the shard */
   const void *state;    /**< iterable, first = 1: position saved with the last delivered batch; NULL: none */
   uint64_t state_bytes; /**< length of `state` */
-  void *library;        /**< internal */
+  uint64_t *rows; /**< `fetch`: set this to the number of rows made if it is less than `count`: at least 1, or 0 if
+                             all samples are recorded as left out. Ignored in the pull form */
+  void *library;  /**< internal */
 } feedlane_task;
 
 /** The place of one sample. */
@@ -47,7 +50,7 @@ typedef struct feedlane_row {
   uint64_t row;              /**< row in the batch; less than the sample's position if earlier ones were left out */
 } feedlane_row;
 
-/** A worker's identity and configuration. Pointers are valid until detach. */
+/** A worker's identity and configuration. Pointers are valid until feedlane_worker_destroy. */
 typedef struct feedlane_worker_info {
   size_t size;
   int32_t id;                   /**< 0 .. count - 1; -1: inline */
@@ -100,8 +103,8 @@ typedef struct feedlane_dataset {
   feedlane_dataset_open_fn open;
   /** Map-style: writes one sample into its row. */
   feedlane_dataset_get_fn get;
-  /** Writes all rows of all tensors of the task, or fewer rows as set by feedlane_task_rows. Iterable: returns END when
-   *  the shard is exhausted. */
+  /** Writes all rows of all tensors of the task, or the first `*task->rows`. Iterable: returns END when the shard is
+   *  exhausted. */
   feedlane_dataset_fetch_fn fetch;
   feedlane_dataset_close_fn close; /**< called once, if `open` succeeded */
   /** Iterable: writes the shard's next sample into its row, or returns END when the shard is exhausted. After an error
@@ -130,7 +133,19 @@ typedef struct feedlane_dataset {
  *
  * Thread safety: any thread.
  */
-FEEDLANE_API uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position);
+static inline uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64_t position) {
+  const uint64_t g = 0x9e3779b97f4a7c15u;
+  const uint64_t added[3] = {g, (uint64_t)epoch * g, ((uint64_t)position + 1) * g};
+  uint64_t x = base_seed;
+  int i;
+  for (i = 0; i < 3; i++) {
+    x += added[i];
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+  }
+  return x;
+}
 
 /* Call the functions below for the current task only: in callbacks, inline ones included, or in the pull form. */
 
@@ -148,29 +163,18 @@ FEEDLANE_API uint64_t feedlane_row_seed(uint64_t base_seed, int64_t epoch, int64
  */
 FEEDLANE_API int32_t feedlane_task_tensor(const feedlane_task *task, int32_t index, const feedlane_field *full,
                                           feedlane_tensor *out, feedlane_error *err);
+#define FEEDLANE_STORE_METADATA 0 /**< for the trainer, as batch->metadata */
+/** Iterable, pull form: the position in the shard after this batch, see feedlane_dataset.save. */
+#define FEEDLANE_STORE_STATE 1
 /**
- * Attaches a copy of these bytes to the batch, as batch->metadata for the trainer. The last call replaces earlier ones.
- *  - E_LIMIT: the slot is too small; err->needed is the config.slot_bytes required.
+ * Stores a copy of these bytes with the batch. `kind` is FEEDLANE_STORE_*. The last call of a kind replaces earlier
+ * ones.
+ *  - E_LIMIT: the slot is too small; for metadata err->needed is the config.slot_bytes required.
  *
  * Thread safety: one thread at a time.
  */
-FEEDLANE_API int32_t feedlane_task_metadata(const feedlane_task *task, const void *bytes, uint64_t count,
-                                            feedlane_error *err);
-/**
- * Iterable, pull form: saves the position in the shard after this batch, see feedlane_dataset.save. The bytes are
- * copied.
- *  - E_LIMIT: there is no space for this many bytes.
- *
- * Thread safety: one thread at a time.
- */
-FEEDLANE_API int32_t feedlane_task_state(const feedlane_task *task, const void *bytes, uint64_t count,
+FEEDLANE_API int32_t feedlane_task_store(const feedlane_task *task, int32_t kind, const void *bytes, uint64_t count,
                                          feedlane_error *err);
-/**
- * For `fetch`: sets the number of rows made, 1 .. task->count. 0 is allowed if all samples are recorded as left out.
- *
- * Thread safety: one thread at a time.
- */
-FEEDLANE_API int32_t feedlane_task_rows(const feedlane_task *task, uint64_t rows, feedlane_error *err);
 
 #define FEEDLANE_SAMPLE_RETRIED 1     /**< the sample failed, then succeeded */
 #define FEEDLANE_SAMPLE_SUBSTITUTED 2 /**< another sample took its place */

@@ -18,21 +18,21 @@ struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 /** A flag: report memory that is registered with CUDA as kDLCUDAHost instead of kDLCPU. */
 #define FEEDLANE_DLPACK_CUDA_HOST 1
+/** A flag: export in the form used before DLPack 1.0, a struct DLManagedTensor. */
+#define FEEDLANE_DLPACK_LEGACY 2
 
 /**
- * Exports tensor number `tensor` of a held batch in the form of DLPack 1.0. `flags`: 0 or FEEDLANE_DLPACK_CUDA_HOST.
- * The export holds a reference to the batch until its deleter is called. Deleters may run on any thread, in any order,
+ * Exports tensor number `tensor` of a held batch in the form of DLPack 1.0, a struct DLManagedTensorVersioned, unless
+ * `flags` has FEEDLANE_DLPACK_LEGACY. `*out` is a pointer to this struct. `flags` is a sum of FEEDLANE_DLPACK_*. The
+ * export holds a reference to the batch until its deleter is called. Deleters may run on any thread, in any order,
  * after feedlane_loader_destroy and at exit; in a forked child they release nothing.
  *  - E_STALE: the batch was released.
- *  - E_STATE: `flags` is FEEDLANE_DLPACK_CUDA_HOST, but the memory is not registered with CUDA.
+ *  - E_STATE: `flags` has FEEDLANE_DLPACK_CUDA_HOST, but the memory is not registered with CUDA.
  *
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_batch_dlpack(feedlane_loader *l, uint64_t token, int32_t tensor, int32_t flags,
-                                           struct DLManagedTensorVersioned **out, feedlane_error *err);
-/** As feedlane_batch_dlpack, but in the form used before DLPack 1.0. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_batch_dlpack_legacy(feedlane_loader *l, uint64_t token, int32_t tensor, int32_t flags,
-                                                  struct DLManagedTensor **out, feedlane_error *err);
+                                           void **out, feedlane_error *err);
 
 #ifdef __cplusplus
 }

@@ -21,6 +21,7 @@
 #include "monitor.hpp"
 #include "pool.hpp"
 #include "progress.hpp"
+#include "ring.hpp"
 #include "sampler.hpp"
 #include "share.hpp"
 #include "state.hpp"

@@ -29,7 +29,7 @@ extern "C" {
 
 #define FEEDLANE_START_SPAWN 0    /**< the library starts `argv`, or this program again */
 #define FEEDLANE_START_FORK 1     /**< the library forks this process; `dataset` runs in the children */
-#define FEEDLANE_START_THREAD 2   /**< threads of this process call feedlane_loader_run_local or _local_worker */
+#define FEEDLANE_START_THREAD 2   /**< threads of this process call feedlane_worker_run or _attach */
 #define FEEDLANE_START_EXTERNAL 3 /**< this program starts processes with descriptors of feedlane_loader_open_worker */
 
 /** A prefetch_factor that adapts: it starts at 2 and grows as long as that shortens the time that `next` waits for a
@@ -46,17 +46,18 @@ typedef struct feedlane_loader_config {
 
   /* The data and its order. */
   const feedlane_sampler *sampler; /**< required, NULL if iterable; its definition is copied, not its position */
-  const feedlane_dataset *dataset; /**< inline (workers 0) and fork: required; thread: for run_local; otherwise NULL */
-  const feedlane_field *fields;    /**< elements are fields[0].size bytes apart; NULL only with slot_bytes */
-  uint64_t field_count;            /**< 1 .. FEEDLANE_MAX_TENSORS; 0 if the data set shapes all tensors */
-  int64_t batch_size;              /**< 0: 1; or FEEDLANE_UNBATCHED; must be 0 with a batch sampler */
-  int64_t iterable_length;         /**< iterable: expected number of samples, more cause a warning; 0: unknown */
-  int32_t drop_last;               /**< 1: an incomplete last batch is dropped */
-  int32_t iterable;                /**< 1: no sampler; each worker iterates its own shard; dispatch is round-robin */
-  int32_t deterministic;           /**< iterable, 1: a shard that is opened again yields the same samples, so that the
+  const feedlane_dataset
+      *dataset; /**< inline (workers 0) and fork: required; thread: for feedlane_worker_run; otherwise NULL */
+  const feedlane_field *fields; /**< elements are fields[0].size bytes apart; NULL only with slot_bytes */
+  uint64_t field_count;         /**< 1 .. FEEDLANE_MAX_TENSORS; 0 if the data set shapes all tensors */
+  int64_t batch_size;           /**< 0: 1; or FEEDLANE_UNBATCHED; must be 0 with a batch sampler */
+  int64_t iterable_length;      /**< iterable: expected number of samples, more cause a warning; 0: unknown */
+  int32_t drop_last;            /**< 1: an incomplete last batch is dropped */
+  int32_t iterable;             /**< 1: no sampler; each worker iterates its own shard; dispatch is round-robin */
+  int32_t deterministic;        /**< iterable, 1: a shard that is opened again yields the same samples, so that the
                                         replacement of a dead worker can skip the delivered ones. Otherwise the shard
                                         of a dead worker is lost for the epoch, unless the data set has `save` */
-  int32_t out_of_order;            /**< 1: batches are yielded as they arrive */
+  int32_t out_of_order;         /**< 1: batches are yielded as they arrive */
 
   /* Random numbers, and the position to resume from. */
   uint64_t seed;        /**< the base seed; if seed and has_seed are 0, the system draws one */
@@ -243,19 +244,14 @@ FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns
  */
 FEEDLANE_API int32_t feedlane_loader_poll(feedlane_loader *l, feedlane_error *err);
 /**
- * A descriptor that an event loop polls for reading after feedlane_loader_arm has returned 0. The loader owns it.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_loader_wait_fd(const feedlane_loader *l, int32_t *fd);
-/**
- * Prepares to sleep on the descriptor of feedlane_loader_wait_fd.
+ * Prepares to sleep in an event loop. `*fd` is the descriptor to poll for reading; `fd` may be NULL. The loader owns
+ * the descriptor, and its number never changes. It is written whenever the handle is valid, whatever the result.
  *  - 0: nothing is ready; sleep.
  *  - AGAIN: call feedlane_loader_next or _poll now (a feeder: feedlane_loader_serve or _poll).
  *
  * Thread safety: one thread at a time.
  */
-FEEDLANE_API int32_t feedlane_loader_arm(feedlane_loader *l);
+FEEDLANE_API int32_t feedlane_loader_arm(feedlane_loader *l, int32_t *fd);
 /**
  * Ends the current or the next wait in feedlane_loader_next with INTERRUPTED.
  *
@@ -273,12 +269,6 @@ FEEDLANE_API int32_t feedlane_loader_interrupt(feedlane_loader *l);
  */
 FEEDLANE_API int32_t feedlane_loader_stop(feedlane_loader *l, feedlane_error *err);
 /**
- * The number of batches in an epoch, at most config.max_batches; -1: unknown to the sampler or the iterable data set.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_loader_length(const feedlane_loader *l, int64_t *batches);
-/**
  * External mode: returns a connected socket for one worker process, which the caller passes on and closes. `*id` is the
  * id of the worker wanted, or -1 for any missing worker, and is overwritten with the worker's id. The call first checks
  * for deaths, so a host that calls it from time to time (one system call) can replace every dead worker. max_restarts
@@ -289,21 +279,6 @@ FEEDLANE_API int32_t feedlane_loader_length(const feedlane_loader *l, int64_t *b
  */
 FEEDLANE_API int32_t feedlane_loader_open_worker(feedlane_loader *l, int32_t *id, int32_t *fd, feedlane_error *err);
 
-/**
- * Thread mode, pull form: makes the calling thread a worker. Call feedlane_worker_detach when feedlane_worker_next
- * returns END. The loader's memory remains until then.
- *  - END: no worker is missing.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_loader_local_worker(feedlane_loader *l, feedlane_worker **out, feedlane_error *err);
-/**
- * Thread mode, callback form: the calling thread runs config.dataset until the trainer no longer needs this worker.
- *  - END: no worker is missing.
- *
- * Thread safety: any thread. Waits. Calls back: data set.
- */
-FEEDLANE_API int32_t feedlane_loader_run_local(feedlane_loader *l, feedlane_error *err);
 /**
  * With config.staged: the calling thread copies batches into registered buffers until the loader is closed. Without
  * such a thread, feedlane_loader_next waits for one for start_timeout_ns and then returns E_PEER_DEAD.

@@ -5,6 +5,7 @@
 #include "language.hpp"
 #if FEEDLANE_CXX20
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -17,13 +18,13 @@
 
 #include "batch.hpp"
 #include "loader_options.hpp"
+#include "monitor.hpp"
 #include "state.hpp"
 
 namespace feedlane {
 inline namespace v1 {
 
-/** A loader. Thread safety: one thread at a time. Any thread may call interrupt and run_local, and read statistics and
- *  events. */
+/** A loader. Thread safety: one thread at a time. Any thread may call interrupt, run_worker, monitor and event. */
 class Loader {
  public:
   /** Reserves all memory; workers start with the first epoch. Throws. */
@@ -37,7 +38,9 @@ class Loader {
   /** Takes ownership of a handle of the C interface. The first range-for loop runs epoch 0. On a consumer it runs the
    *  smallest epoch that start_epoch accepts, because the feeder may be in a later epoch than 0. */
   explicit Loader(feedlane_loader* handle) noexcept : handle_(handle) {
-    (void)feedlane_loader_next_epoch(handle, &next_epoch_);
+    Error error;
+    const std::optional<Monitor> monitor = Monitor::of(handle, error);
+    if (monitor) next_epoch_ = std::max<std::int64_t>(monitor->info().next_epoch, 0);
   }
   /** Every later call of `other` fails. */
   Loader(Loader&& other) noexcept
@@ -109,20 +112,18 @@ class Loader {
   /** The status of the last `next`: FEEDLANE_OK, _END, _TIMEOUT, _INTERRUPTED, _SLOTS_HELD or the code of the error. */
   [[nodiscard]] std::int32_t outcome() const noexcept { return outcome_; }
 
-  /** The descriptor that an event loop polls for reading after arm() has returned true. The loader owns it. -1: the
-   *  loader could not be created. Thread safety: any thread. */
-  [[nodiscard]] int wait_fd() const noexcept {
-    std::int32_t fd = -1;
-    (void)feedlane_loader_wait_fd(handle_, &fd);
-    return fd;
-  }
-  /** Prepares to sleep on wait_fd(). Returns false if next or poll must be called now instead. Throws. */
-  [[nodiscard]] bool arm() {
+  /** Prepares to sleep in an event loop. Returns the descriptor to poll for reading, which the loader owns and which
+   *  never changes; nullopt: next or poll must be called now instead. Throws. */
+  [[nodiscard]] std::optional<int> arm() {
     return detail::or_raise([&](Error& error) { return arm(error); });
   }
   /** Non-throwing form: the error is in `error`. */
-  [[nodiscard]] bool arm(Error& error) noexcept {
-    return detail::checked(error, [&](feedlane_error*) { return feedlane_loader_arm(handle_); }) == FEEDLANE_OK;
+  [[nodiscard]] std::optional<int> arm(Error& error) noexcept {
+    std::int32_t fd = -1;
+    const std::int32_t status =
+        detail::checked(error, [&](feedlane_error*) { return feedlane_loader_arm(handle_, &fd); });
+    if (status != FEEDLANE_OK) return std::nullopt;
+    return fd;
   }
   /** Does the work of next without yielding a batch and without waiting: sends tasks, replaces workers that died.
    *  Returns true if next has a batch or another outcome to return. Throws. */
@@ -160,14 +161,15 @@ class Loader {
   /** Start::thread: runs LoaderOptions::dataset as a worker in the calling thread until the trainer ends it. Returns
    *  false if no worker is missing. Thread safety: any thread, but the call must begin before the loader's destructor.
    *  Throws. */
-  bool run_local() {
-    return detail::or_raise([&](Error& error) { return run_local(error); });
+  bool run_worker() {
+    return detail::or_raise([&](Error& error) { return run_worker(error); });
   }
   /** Non-throwing form: the error is in `error`. */
-  bool run_local(Error& error) noexcept {
+  bool run_worker(Error& error) noexcept {
     detail::Room room;  // not room_, which the trainer's thread uses
-    return detail::checked(error, room, [&](feedlane_error* e) { return feedlane_loader_run_local(handle_, e); }) ==
-           FEEDLANE_OK;
+    return detail::checked(error, room, [&](feedlane_error* e) {
+             return feedlane_worker_run(-1, handle_, nullptr, e);
+           }) == FEEDLANE_OK;
   }
   /** LoaderOptions::staged: copies batches in the calling thread until the loader is destroyed. The call must begin
    *  before the loader's destructor. Throws. */
@@ -180,54 +182,15 @@ class Loader {
   }
   /** Ends a range-for loop, and the current or next wait in `next`. Thread safety: any thread, and signal handlers. */
   void interrupt() noexcept { (void)feedlane_loader_interrupt(handle_); }
-  /** Number of batches in an epoch; -1: unknown. */
+  /** Number of batches in the epoch; -1: unknown. Thread safety: any thread. */
   [[nodiscard]] std::int64_t length() const noexcept {
-    std::int64_t batches = 0;
-    (void)feedlane_loader_length(handle_, &batches);
-    return batches;
+    Error error;
+    const std::optional<Monitor> monitor = Monitor::of(handle_, error);
+    return monitor ? monitor->info().batches : 0;
   }
-  /** The loader's counters. Thread safety: any thread. */
-  [[nodiscard]] feedlane_stats stats() const noexcept {
-    feedlane_stats s{};
-    s.size = sizeof s;
-    (void)feedlane_loader_get_stats(handle_, &s);
-    return s;
-  }
-  /** Each worker's counters, by id. Thread safety: any thread. */
-  [[nodiscard]] std::vector<feedlane_worker_stats> worker_stats() const {
-    std::vector<feedlane_worker_stats> all;
-    feedlane_worker_stats s{};
-    s.size = sizeof s;
-    for (std::int32_t w = 0; feedlane_loader_get_worker_stats(handle_, w, &s) == FEEDLANE_OK; w++) all.push_back(s);
-    return all;
-  }
-  /** The loader's configuration and its position in the epoch. Thread safety: any thread. */
-  [[nodiscard]] feedlane_loader_info info() const noexcept {
-    auto i = detail::sized<feedlane_loader_info>();
-    (void)feedlane_loader_get_info(handle_, &i);
-    return i;
-  }
-  /** How long each step took, for batches of one worker or, with -1, for all batches. Thread safety: any thread. */
-  [[nodiscard]] feedlane_timings timings(std::int32_t worker = -1) const noexcept {
-    auto t = detail::sized<feedlane_timings>();
-    (void)feedlane_loader_get_timings(handle_, worker, &t);
-    return t;
-  }
-  /** The bottleneck of the current epoch since it began, or of the newest epoch. Thread safety: any thread. */
-  [[nodiscard]] feedlane_diagnosis diagnose() const noexcept {
-    auto d = detail::sized<feedlane_diagnosis>();
-    (void)feedlane_loader_diagnose(handle_, &d);
-    return d;
-  }
-  /** A short report on the epoch: rates, waits, workers, bottleneck and what to change. Thread safety: any thread. */
-  [[nodiscard]] std::string report() const {
-    std::string text(4096, '\0');
-    std::uint64_t bytes = 0;
-    while (feedlane_loader_report(handle_, text.data(), text.size(), &bytes, nullptr) == FEEDLANE_E_LIMIT)
-      text.resize(static_cast<std::size_t>(bytes) + 1024);  // it may grow before the next call
-    text.resize(static_cast<std::size_t>(bytes));
-    return text;
-  }
+  /** Reads this loader's counters, timings, trace and bottleneck. It keeps the loader's memory. Throws. Thread safety:
+   *  any thread. */
+  [[nodiscard]] Monitor monitor() const { return Monitor::of(handle_); }
   /** The oldest unread event; nullopt: there is none. Thread safety: any thread. */
   std::optional<feedlane_event> event() noexcept {
     feedlane_event e{};

@@ -25,7 +25,7 @@ inline namespace v1 {
 enum class Start : std::int32_t {
   spawn = FEEDLANE_START_SPAWN,       /**< the library starts `argv`, or this program again */
   fork = FEEDLANE_START_FORK,         /**< the library forks this process: `dataset` runs in the children */
-  thread = FEEDLANE_START_THREAD,     /**< the host calls Loader::run_local in its threads */
+  thread = FEEDLANE_START_THREAD,     /**< the host calls Loader::run_worker in its threads */
   external = FEEDLANE_START_EXTERNAL, /**< the host starts processes, each with a socket from Loader::open_worker */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file monitor.h
- * Observing loaders: counters of a loader and its workers, also from another process, and events.
+ * Observing loaders, in this process or in another one: monitors, counters of a loader and its workers, events.
  */
 #ifndef FEEDLANE_MONITOR_H
 #define FEEDLANE_MONITOR_H
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-typedef struct feedlane_monitor feedlane_monitor; /**< reads the counters of another process's loader */
+typedef struct feedlane_monitor feedlane_monitor; /**< reads the counters of a loader */
 
 /** Totals over the loader's life, and its current state. */
 typedef struct feedlane_stats {
@@ -39,7 +39,7 @@ typedef struct feedlane_stats {
   uint64_t substituted;         /**< samples replaced by other samples */
   uint64_t skipped;             /**< samples left out */
   uint64_t hung;                /**< workers that exceeded config.task_timeout_ns */
-  char rank_source[16];         /**< source of the sampler's rank, see feedlane_rank; empty: no ranks, or a monitor */
+  char rank_source[16];         /**< source of the sampler's rank, see feedlane_rank; empty: none, or another process */
   uint64_t huge_bytes;          /**< part of data_bytes that was in huge pages at creation. 0 if the system has none
                                      for shared memory (transparent_hugepage/shmem_enabled), or if the segment is
                                      below 8 MiB. If not 0, all of a slot may take memory */
@@ -77,12 +77,14 @@ typedef struct feedlane_worker_stats {
   int64_t row;             /**< row of this batch that is in progress, or -1 */
 } feedlane_worker_stats;
 
-/** The loader's counters. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_loader_get_stats(const feedlane_loader *l, feedlane_stats *out);
-/** The counters of the worker with this id. END: there are fewer workers. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_loader_get_worker_stats(const feedlane_loader *l, int32_t worker,
-                                                      feedlane_worker_stats *out);
-
+/**
+ * Opens a monitor of a loader of this process. It keeps the loader's memory: after the loader was destroyed, the
+ * monitor returns the last values, and feedlane_pool_destroy returns E_STATE for the loader's pool. Of a consumer of a
+ * shared loader it reads what feedlane_monitor_get_stats and _get_info return; the rest belongs to the feeder.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_monitor_of(feedlane_loader *l, feedlane_monitor **out, feedlane_error *err);
 /**
  * Opens a loader of process `pid`, which must run as the same user, for reading its counters. Reading takes no system
  * call and does not wake the other process. `nth` counts the loaders of the process from 0, in the order of their
@@ -96,25 +98,17 @@ FEEDLANE_API int32_t feedlane_loader_get_worker_stats(const feedlane_loader *l, 
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_monitor_open(int64_t pid, int32_t nth, feedlane_monitor **out, feedlane_error *err);
-/** As feedlane_loader_get_stats, for the monitored loader. Thread safety: any thread. */
+/** The loader's counters. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_monitor_get_stats(const feedlane_monitor *m, feedlane_stats *out);
-/**
- * As feedlane_loader_get_worker_stats, for the monitored loader. END: there are fewer workers.
- *
- * Thread safety: any thread.
- */
+/** The counters of the worker with this id. END: there are fewer workers. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_monitor_get_worker_stats(const feedlane_monitor *m, int32_t worker,
                                                        feedlane_worker_stats *out);
 /**
- * Closes the monitor, so that later calls return E_STATE, and releases a reference. `*m` becomes NULL. NULL is allowed.
+ * Frees the monitor. No other thread may be in a call on it. `*m` becomes NULL. NULL is allowed.
  *
  * Thread safety: one thread at a time.
  */
-FEEDLANE_API int32_t feedlane_monitor_close(feedlane_monitor **m);
-/** Adds a reference. E_STATE: the last reference was released. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_monitor_ref(feedlane_monitor *m);
-/** Releases a reference; releasing the last one unmaps the loader. NULL is allowed. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_monitor_unref(feedlane_monitor *m);
+FEEDLANE_API int32_t feedlane_monitor_destroy(feedlane_monitor **m);
 
 #define FEEDLANE_EVENT_WARNING 1        /**< see what.text */
 #define FEEDLANE_EVENT_WORKER_DIED 2    /**< what.worker died; what.batch: its batch (iterable: task->batch), or -1 */

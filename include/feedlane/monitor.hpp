@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** @file monitor.hpp Observes another process's loader: statistics, timings, trace, errors and bottleneck. */
+/** @file monitor.hpp Observes a loader, here or in another process: statistics, timings, trace, errors, bottleneck. */
 #pragma once
 
 #include "language.hpp"
@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,9 +16,21 @@
 namespace feedlane {
 inline namespace v1 {
 
-/** Observes a loader in another process of the same user, without affecting it. Thread safety: any thread. */
+/** Observes a loader of this process, or of another one of the same user, without affecting it. Thread safety: any
+ *  thread. */
 class Monitor {
  public:
+  /** Opens the loader of a handle of the C interface, see Loader::monitor. Throws. */
+  [[nodiscard]] static Monitor of(feedlane_loader* loader) {
+    return *detail::or_raise([&](Error& error) { return of(loader, error); });
+  }
+  /** Non-throwing form: on failure nullopt, with the error in `error`. */
+  [[nodiscard]] static std::optional<Monitor> of(feedlane_loader* loader, Error& error) noexcept {
+    Monitor monitor;
+    detail::checked(error, [&](feedlane_error* e) { return feedlane_monitor_of(loader, &monitor.handle_, e); });
+    if (error) return std::nullopt;
+    return monitor;
+  }
   /** Opens loader `nth` (from 0) of process `pid`; nullopt: there is none. Throws. */
   [[nodiscard]] static std::optional<Monitor> open(std::int64_t pid, int nth = 0) {
     return detail::or_raise([&](Error& error) { return open(pid, nth, error); });
@@ -39,7 +52,7 @@ class Monitor {
   }
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
-  ~Monitor() { (void)feedlane_monitor_close(&handle_); }
+  ~Monitor() { (void)feedlane_monitor_destroy(&handle_); }
 
   /** The loader's counters; after the loader's end, their last values. */
   [[nodiscard]] feedlane_stats stats() const noexcept {
@@ -69,20 +82,10 @@ class Monitor {
     return t;
   }
   /** The current or last batch of each slot; `task` is 0 for a slot that was not used yet or is being reused. */
-  [[nodiscard]] std::vector<feedlane_batch_record> slots() const {
-    std::vector<feedlane_batch_record> all;
-    auto r = detail::sized<feedlane_batch_record>();
-    for (std::uint64_t slot = 0; feedlane_monitor_get_slot(handle_, slot, &r) == FEEDLANE_OK; slot++) all.push_back(r);
-    return all;
-  }
+  [[nodiscard]] std::vector<feedlane_batch_record> slots() const { return records(FEEDLANE_SLOTS, stats().slots); }
   /** The trace's records whose sequence is at least `from`, oldest first. Empty: none, or config.trace is 0. */
   [[nodiscard]] std::vector<feedlane_batch_record> trace(std::uint64_t from = 0) const {
-    std::vector<feedlane_batch_record> all(info().trace, detail::sized<feedlane_batch_record>());
-    std::uint64_t count = 0;
-    if (all.empty() || feedlane_monitor_get_trace(handle_, from, all.data(), all.size(), &count) != FEEDLANE_OK)
-      count = 0;
-    all.resize(count);
-    return all;
+    return records(from, info().trace);
   }
   /** Distinct errors, in the order of first occurrence. */
   [[nodiscard]] std::vector<feedlane_error_record> errors() const {
@@ -91,19 +94,51 @@ class Monitor {
     for (std::int32_t i = 0; feedlane_monitor_get_error(handle_, i, &e) == FEEDLANE_OK; i++) all.push_back(e);
     return all;
   }
-  /** The loader's bottleneck since the last call; in the first call, since the monitor was opened. */
+  /** The bottleneck. Of a loader of this process: in the current epoch since it began, or in the newest epoch. Of a
+   *  loader of another process: since the last call, at first since the monitor was opened. */
   [[nodiscard]] feedlane_diagnosis diagnose() noexcept {
     auto d = detail::sized<feedlane_diagnosis>();
     (void)feedlane_monitor_diagnose(handle_, &d);
     return d;
+  }
+  /** A short report on the same interval: rates, waits, workers, bottleneck and what to change. */
+  [[nodiscard]] std::string report() const {
+    std::string text(4096, '\0');
+    std::uint64_t bytes = 0;
+    while (feedlane_monitor_report(handle_, text.data(), text.size(), &bytes, nullptr) == FEEDLANE_E_LIMIT)
+      text.resize(static_cast<std::size_t>(bytes) + 1024);  // it may grow before the next call
+    text.resize(static_cast<std::size_t>(bytes));
+    return text;
   }
   /** The handle for the C interface; this object still owns it. */
   [[nodiscard]] const feedlane_monitor* c() const { return handle_; }
 
  private:
   Monitor() = default;
+  [[nodiscard]] std::vector<feedlane_batch_record> records(std::uint64_t from, std::uint64_t most) const {
+    std::vector<feedlane_batch_record> all(static_cast<std::size_t>(most), detail::sized<feedlane_batch_record>());
+    std::uint64_t count = 0;
+    if (all.empty() || feedlane_monitor_get_trace(handle_, from, all.data(), all.size(), &count) != FEEDLANE_OK)
+      count = 0;
+    all.resize(static_cast<std::size_t>(count));
+    return all;
+  }
   feedlane_monitor* handle_ = nullptr;
 };
+
+/** Reads ring `nth` (from 0) of process `pid`, see feedlane_monitor_ring. nullopt: there is none, or an error, which is
+ *  in `error`. */
+[[nodiscard]] inline std::optional<feedlane_ring_info> ring_info(std::int64_t pid, int nth, Error& error) noexcept {
+  auto info = detail::sized<feedlane_ring_info>();
+  const std::int32_t status =
+      detail::checked(error, [&](feedlane_error* e) { return feedlane_monitor_ring(pid, nth, &info, e); });
+  if (status != FEEDLANE_OK) return std::nullopt;
+  return info;
+}
+/** Throwing form of the above. */
+[[nodiscard]] inline std::optional<feedlane_ring_info> ring_info(std::int64_t pid, int nth = 0) {
+  return detail::or_raise([&](Error& error) { return ring_info(pid, nth, error); });
+}
 
 }  // namespace v1
 }  // namespace feedlane

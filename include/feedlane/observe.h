@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file observe.h
- * The speed of a run: how long each step of a batch took, a trace of batches, distinct errors, and the bottleneck. Each
- * figure can be read from the loader itself and, with a monitor, from another process. See docs/observing.md.
+ * The speed of a run: how long each step of a batch took, a trace of batches, distinct errors, and the bottleneck. All
+ * is read by a monitor, of a loader in this process or in another one. See docs/observing.md.
  *
  * All times are CLOCK_MONOTONIC in nanoseconds. Waiting is the time in feedlane_loader_next without a batch, and the
  * time from a feedlane_loader_arm that returned 0 until the next call. For a host that polls with timeout 0 and sleeps
@@ -44,11 +44,12 @@ typedef struct feedlane_loader_info {
   uint64_t trace;            /**< records that the trace keeps; 0: off */
   char name[64];             /**< config.name, or empty */
   char version[16];          /**< version of the trainer's library */
+  /** Consumer of a shared loader: the smallest epoch that feedlane_loader_begin accepts. At first this is the feeder's
+   *  epoch at the time of the join, afterwards one more than the last epoch begun here. Otherwise -1. */
+  int64_t next_epoch;
 } feedlane_loader_info;
 
 /** Facts about this loader, and its position in the epoch. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_loader_get_info(const feedlane_loader *l, feedlane_loader_info *out);
-/** As feedlane_loader_get_info, for the monitored loader. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_monitor_get_info(const feedlane_monitor *m, feedlane_loader_info *out);
 
 /** Number of buckets of a histogram. Bucket 0 counts durations of 0 ns, bucket b durations of 2^(b-1) to 2^b - 1 ns,
@@ -96,8 +97,6 @@ typedef struct feedlane_timings {
  *
  * Thread safety: any thread.
  */
-FEEDLANE_API int32_t feedlane_loader_get_timings(const feedlane_loader *l, int32_t worker, feedlane_timings *out);
-/** As feedlane_loader_get_timings, for the monitored loader. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_monitor_get_timings(const feedlane_monitor *m, int32_t worker, feedlane_timings *out);
 
 /** One batch and its stamps. A stamp of 0 means that the step has not happened yet. An array's elements are
@@ -123,31 +122,24 @@ typedef struct feedlane_batch_record {
   uint64_t exposed_ns;    /**< how long next waited for it */
 } feedlane_batch_record;
 
-/**
- * The batch in a slot or, if `released_ns` is not 0, the last batch that was there. `task` is 0 if the slot has not
- * been used yet or is being reused. END: there are fewer slots.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_loader_get_slot(const feedlane_loader *l, uint64_t slot, feedlane_batch_record *out);
-/** As feedlane_loader_get_slot, for the monitored loader. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_monitor_get_slot(const feedlane_monitor *m, uint64_t slot, feedlane_batch_record *out);
-
+/** For feedlane_monitor_get_trace: the batches in the slots. */
+#define FEEDLANE_SLOTS UINT64_MAX
 /**
  * Copies records of the trace whose sequence is at least `from`, oldest first, at most `cap` records. `*count` is the
  * number of copied records. A record is written when the batch's slot is reused, when the epoch ends or, for a batch
- * that is still held then, at a later begin or stop. Until then feedlane_loader_get_slot shows the batch. The trace
+ * that is still held then, at a later begin or stop. Until then FEEDLANE_SLOTS shows the batch. The trace
  * keeps the newest config.trace records. If older ones are lost, the sequence of the first record is larger than
  * `from`.
+ *
+ * With `from` FEEDLANE_SLOTS: one record for each slot, by number, at most `cap`, with or without a trace. A record is
+ * the batch in the slot or, if `released_ns` is not 0, the last batch that was there. `task` is 0 if the slot has not
+ * been used yet or is being reused.
  *  - END: there is no such record, or `cap` is 0.
- *  - E_STATE: config.trace is 0.
+ *  - E_STATE: config.trace is 0, and `from` is not FEEDLANE_SLOTS.
  *  - E_ABI: records[0].size is not the size of a struct of this header.
  *
  * Thread safety: any thread.
  */
-FEEDLANE_API int32_t feedlane_loader_get_trace(const feedlane_loader *l, uint64_t from, feedlane_batch_record *records,
-                                               uint64_t cap, uint64_t *count);
-/** As feedlane_loader_get_trace, for the monitored loader. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_monitor_get_trace(const feedlane_monitor *m, uint64_t from,
                                                 feedlane_batch_record *records, uint64_t cap, uint64_t *count);
 
@@ -172,8 +164,6 @@ typedef struct feedlane_error_record {
  *
  * Thread safety: any thread.
  */
-FEEDLANE_API int32_t feedlane_loader_get_error(const feedlane_loader *l, int32_t index, feedlane_error_record *out);
-/** As feedlane_loader_get_error, for the monitored loader. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_monitor_get_error(const feedlane_monitor *m, int32_t index, feedlane_error_record *out);
 
 #define FEEDLANE_BOUND_NOTHING 0    /**< unknown: no epoch is in progress, or too little has happened */
@@ -203,31 +193,26 @@ typedef struct feedlane_diagnosis {
 } feedlane_diagnosis;
 
 /**
- * Finds the bottleneck of the current epoch since its beginning, or of the newest epoch. Reads from /proc how long
- * workers waited for a processor if they started after feedlane_loader_begin had returned (feedlane_monitor_diagnose:
- * all workers and the trainer). For FEEDLANE_BOUND_WORKER also reads the worker's state.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_loader_diagnose(const feedlane_loader *l, feedlane_diagnosis *out);
-/**
- * Finds the bottleneck of the monitored loader since the last call with this monitor by any thread. The first call:
- * since the monitor was opened.
+ * Finds the bottleneck of a loader of this process (feedlane_monitor_of) in the current epoch since its beginning, or
+ * in the newest epoch; of a loader of another process since the last call with this monitor by any thread, at first
+ * since the monitor was opened. Reads from /proc how long workers and, in another process, the trainer waited for a
+ * processor; in this process only workers that started after feedlane_loader_begin had returned. For
+ * FEEDLANE_BOUND_WORKER also reads the worker's state.
  *
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_monitor_diagnose(feedlane_monitor *m, feedlane_diagnosis *out);
 
 /**
- * Writes a short report for people about the current or newest epoch: rates, exposed wait, each worker, the bottleneck,
- * advice, and the errors that occurred. `*bytes` is its length without the terminating zero, which is written if there
- * is room. The format may change; programs use feedlane_loader_diagnose.
+ * Writes a short report for people about the interval of feedlane_monitor_diagnose: rates, exposed wait, each worker,
+ * the bottleneck, advice, and the errors that occurred. `*bytes` is its length without the terminating zero, which is
+ * written if there is room. The format may change; programs use feedlane_monitor_diagnose.
  *  - E_LIMIT: `cap` is too small. To get the length, pass buffer NULL and cap 0.
  *
  * Thread safety: any thread.
  */
-FEEDLANE_API int32_t feedlane_loader_report(const feedlane_loader *l, char *buffer, uint64_t cap, uint64_t *bytes,
-                                            feedlane_error *err);
+FEEDLANE_API int32_t feedlane_monitor_report(feedlane_monitor *m, char *buffer, uint64_t cap, uint64_t *bytes,
+                                             feedlane_error *err);
 
 /** A standalone ring, see ring.h. */
 typedef struct feedlane_ring_info {

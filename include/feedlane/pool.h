@@ -99,25 +99,28 @@ FEEDLANE_API int32_t feedlane_pool_create(const feedlane_pool_config *config, fe
  */
 FEEDLANE_API int32_t feedlane_pool_acquire(feedlane_pool *p, int64_t timeout_ns, feedlane_buffer *out,
                                            feedlane_error *err);
-/** Releases a buffer. E_STALE: it was already released, possibly on a stream. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_pool_release(feedlane_pool *p, uint64_t token);
+/** No stream: the buffer is free at once. NULL is a stream, CUDA's default one. */
+#define FEEDLANE_NO_STREAM ((void *)-1)
 /**
- * Releases a buffer as soon as `stream` has completed all work enqueued so far, or has failed.
- *  - E_STALE: the buffer was already released.
+ * Releases a buffer: with FEEDLANE_NO_STREAM at once, otherwise as soon as `stream` has completed all work enqueued so
+ * far, or has failed. "cuda": `stream` is a CUstream or cudaStream_t.
+ *  - E_STALE: the buffer was already released, possibly on a stream.
  *  - E_DEVICE, E_UNSUPPORTED: the caller still holds the buffer.
  *
  * Thread safety: any thread.
  */
-FEEDLANE_API int32_t feedlane_pool_release_on(feedlane_pool *p, uint64_t token, void *stream, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_pool_release(feedlane_pool *p, uint64_t token, void *stream, feedlane_error *err);
 /**
- * Enqueues a copy of a buffer's first `bytes` bytes to device memory. "cuda": `stream` is a CUstream or cudaStream_t.
- *  - E_STALE: the buffer was already released.
+ * Enqueues a copy of `bytes` bytes at `host` to device memory. `host` lies in memory that is registered with this pool:
+ * a buffer, a tensor of a batch whose loader has this pool as config.pinned, or the user's memory. It must stay valid
+ * until the copy is complete. "cuda": `stream` is a CUstream or cudaStream_t.
+ *  - E_STATE: a part of this memory is not registered.
  *  - E_DEVICE, E_UNSUPPORTED: nothing was enqueued.
  *
  * Thread safety: any thread.
  */
-FEEDLANE_API int32_t feedlane_pool_to_device(feedlane_pool *p, uint64_t token, void *device_memory, uint64_t bytes,
-                                             void *stream, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_pool_copy(feedlane_pool *p, void *device_memory, const void *host, uint64_t bytes,
+                                        void *stream, feedlane_error *err);
 /**
  * Registers the user's memory: all pages that contain a part of it.
  *  - E_STATE: a part of these pages is already registered.

@@ -46,21 +46,11 @@ class Pool {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     ~Buffer() {
-      if (pool_ != nullptr) (void)feedlane_pool_release(pool_, buffer_.token);
+      if (pool_ != nullptr) (void)feedlane_pool_release(pool_, buffer_.token, FEEDLANE_NO_STREAM, nullptr);
     }
     /** The memory, page-aligned and registered. */
     [[nodiscard]] std::span<std::byte> bytes() const {
       return {static_cast<std::byte*>(buffer_.data), static_cast<std::size_t>(buffer_.bytes)};
-    }
-    /** Enqueues a copy of the buffer's first `bytes` bytes to device memory. Throws. */
-    void to_device(void* device_memory, std::uint64_t bytes, void* stream) const {
-      detail::or_raise([&](Error& error) { to_device(device_memory, bytes, stream, error); });
-    }
-    /** Non-throwing form: the error is in `error`. */
-    void to_device(void* device_memory, std::uint64_t bytes, void* stream, Error& error) const noexcept {
-      detail::checked(error, [&](feedlane_error* e) {
-        return feedlane_pool_to_device(pool_, buffer_.token, device_memory, bytes, stream, e);
-      });
     }
     /** Returns the buffer to the pool once the stream has completed all work enqueued so far. This object becomes empty
      *  at once. On failure it throws, and this object still holds the buffer. */
@@ -69,8 +59,7 @@ class Pool {
     }
     /** Non-throwing form: the error is in `error`. */
     void release_on(void* stream, Error& error) noexcept {
-      detail::checked(error,
-                      [&](feedlane_error* e) { return feedlane_pool_release_on(pool_, buffer_.token, stream, e); });
+      detail::checked(error, [&](feedlane_error* e) { return feedlane_pool_release(pool_, buffer_.token, stream, e); });
       if (!error) empty();
     }
 
@@ -131,6 +120,18 @@ class Pool {
   /** Non-throwing form: the error is in `error`. */
   void remove(std::byte* address, Error& error) noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_pool_unregister(handle_, address, e); });
+  }
+  /** Enqueues a copy to device memory. `host` lies in memory that is registered with this pool: a buffer, a tensor of a
+   *  loader with LoaderOptions::pinned, or memory that was added. It must stay valid until the copy is complete.
+   *  Throws. */
+  void copy(void* device_memory, std::span<const std::byte> host, void* stream) {
+    detail::or_raise([&](Error& error) { copy(device_memory, host, stream, error); });
+  }
+  /** Non-throwing form: the error is in `error`. */
+  void copy(void* device_memory, std::span<const std::byte> host, void* stream, Error& error) noexcept {
+    detail::checked(error, [&](feedlane_error* e) {
+      return feedlane_pool_copy(handle_, device_memory, host.data(), host.size(), stream, e);
+    });
   }
   /** The pool's counters. */
   [[nodiscard]] feedlane_pool_stats stats() const {

@@ -44,9 +44,9 @@ inline namespace v1 {
  */
 class Progress {
  public:
-  /** Shows the progress of `loader` on `out`. `loader` must outlive this object. */
-  explicit Progress(const Loader& loader, std::FILE* out = stderr) noexcept
-      : loader_(loader), out_(out), is_terminal_(::isatty(::fileno(out)) == 1) {}
+  /** Shows the progress of `loader` on `out`. Throws. */
+  explicit Progress(const Loader& loader, std::FILE* out = stderr)
+      : monitor_(loader.monitor()), out_(out), is_terminal_(::isatty(::fileno(out)) == 1) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   /** Writes the final line. */
@@ -65,8 +65,8 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   void write() const noexcept {
-    const feedlane_diagnosis d = loader_.diagnose();
-    const feedlane_loader_info i = loader_.info();
+    const feedlane_diagnosis d = monitor_.diagnose();
+    const feedlane_loader_info i = monitor_.info();
     const double seconds = static_cast<double>(d.interval_ns) / 1e9;
     const double waited =
         d.interval_ns == 0 ? 0 : 100 * static_cast<double>(d.exposed_ns) / static_cast<double>(d.interval_ns);
@@ -78,7 +78,7 @@ class Progress {
     std::fflush(out_);
   }
 
-  const Loader& loader_;
+  mutable Monitor monitor_;
   std::FILE* out_;
   bool is_terminal_;
   Clock::time_point next_{};

@@ -86,43 +86,31 @@ FEEDLANE_API int32_t feedlane_rx_release(feedlane_rx *rx, uint32_t lane, uint32_
 FEEDLANE_API int32_t feedlane_rx_receive(feedlane_rx *rx, void *messages, uint32_t want, int64_t timeout_ns,
                                          uint32_t *got, uint32_t *lane, feedlane_error *err);
 /**
- * A descriptor that an event loop polls for reading after feedlane_rx_arm has returned 0. The ring owns it.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_rx_wait_fd(const feedlane_rx *rx, int32_t *fd);
-/**
- * Prepares to sleep on the descriptor of feedlane_rx_wait_fd.
+ * Prepares to sleep in an event loop. `*fd` is the descriptor to poll for reading; `fd` may be NULL. The ring owns the
+ * descriptor, and its number never changes. It is written whenever the handle is valid, whatever the result.
  *  - 0: there is no message; sleep. Also returned after END, so that a program can wait for the next sender.
  *  - AGAIN: call feedlane_rx_peek now.
  *  - E_OS: see feedlane_rx_peek. Also if the system now refuses membarrier(2) but allowed it in feedlane_rx_create.
  *
  * Thread safety: one thread at a time.
  */
-FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx);
+FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx, int32_t *fd);
 /**
- * Closes the receiving end and releases a reference. `*rx` becomes NULL. NULL is allowed.
+ * Ends the ring: senders get E_PEER_DEAD from their next wait. Closes the receiving end, waits until a call of another
+ * thread has returned and frees it. `*rx` becomes NULL. NULL is allowed.
  *
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_rx_destroy(feedlane_rx **rx);
 /** Ends the current wait with E_STATE; later calls return E_STATE. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_rx_close(feedlane_rx *rx);
-/** Adds a reference. E_STATE: the last reference was released. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_rx_ref(feedlane_rx *rx);
-/**
- * Releases a reference. Releasing the last one ends the ring: senders get E_PEER_DEAD from their next wait. NULL is
- * allowed.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_rx_unref(feedlane_rx *rx);
 
 /**
  * Becomes a sender through the descriptor of an offer or, with fd -1, through the socket at `path`. The library takes
  * ownership of `fd` in every case and makes it close-on-exec. The receiver admits senders in feedlane_rx_peek,
  * feedlane_rx_arm and feedlane_rx_offer. Once this call has returned 0, the receiver gets every message that is
- * committed. With an offer from the same process this call does not wait.
+ * committed. With an offer from the same process this call does not wait. `*message_bytes` is the ring's message size;
+ * `message_bytes` may be NULL.
  *  - TIMEOUT: the receiver did not answer in time.
  *  - E_PEER_DEAD: there is no receiver.
  *  - E_LIMIT: every lane is taken.
@@ -134,13 +122,7 @@ FEEDLANE_API int32_t feedlane_rx_unref(feedlane_rx *rx);
  * Thread safety: any thread. Waits.
  */
 FEEDLANE_API int32_t feedlane_tx_attach(int32_t fd, const char *path, int64_t timeout_ns, feedlane_tx **out,
-                                        feedlane_error *err);
-/**
- * The ring's message_bytes: the number of bytes that feedlane_tx_send reads for each message.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_tx_message_bytes(const feedlane_tx *tx, uint32_t *bytes);
+                                        uint32_t *message_bytes, feedlane_error *err);
 /**
  * Waits for space and returns up to `want` (>= 1) messages to fill. An earlier reservation that was not committed is
  * dropped.
@@ -178,22 +160,14 @@ FEEDLANE_API int32_t feedlane_tx_commit(feedlane_tx *tx, uint32_t count, feedlan
 FEEDLANE_API int32_t feedlane_tx_send(feedlane_tx *tx, const void *messages, uint32_t count, int64_t timeout_ns,
                                       uint32_t *sent, feedlane_error *err);
 /**
- * Closes the sending end and releases a reference. `*tx` becomes NULL. NULL is allowed.
+ * Leaves the ring: the receiver still gets all committed messages. Closes the sending end, waits until a call of
+ * another thread has returned and frees it. `*tx` becomes NULL. NULL is allowed.
  *
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API int32_t feedlane_tx_destroy(feedlane_tx **tx);
 /** Ends the current wait with E_STATE; later calls return E_STATE. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_tx_close(feedlane_tx *tx);
-/** Adds a reference. E_STATE: the last reference was released. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_tx_ref(feedlane_tx *tx);
-/**
- * Releases a reference. When the last one is released, the sender leaves; the receiver still gets all committed
- * messages. NULL is allowed.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_tx_unref(feedlane_tx *tx);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,103 @@ extern "C" {
 
 typedef struct feedlane_sampler feedlane_sampler; /**< yields indices, epoch by epoch */
 
+/** @{ The kind of a sampler, for feedlane_sampler_config.kind. Each comment names the members that the kind reads. */
+/** Yields 0, 1, ... length - 1. Reads `length`, >= 0. */
+#define FEEDLANE_SAMPLER_SEQUENTIAL 0
+/**
+ * Yields a permutation of [0, length), or draws with replacement; the order differs in each epoch. By default the
+ * indices are those of torch's RandomSampler on CPU with a generator seeded with `seed + epoch`.
+ *
+ * Reads `length` (> 0; with FEEDLANE_SHUFFLE_FEISTEL up to 2^62), `seed`, `num_samples`, `replacement` and `shuffle`.
+ */
+#define FEEDLANE_SAMPLER_RANDOM 1
+/**
+ * Yields the `count` numbers at `indices`. Each epoch shuffles them as torch's SubsetRandomSampler does with a
+ * generator seeded with `seed + epoch`. With `no_shuffle` they are yielded in the given order. Takes 16 bytes per
+ * index.
+ *
+ * Reads `indices`, `count`, `seed` and `no_shuffle`.
+ */
+#define FEEDLANE_SAMPLER_SUBSET 2
+/**
+ * Yields indices from 0 to count - 1 with probabilities in proportion to their weights. Weights are finite and not
+ * negative, and at least one is positive. An index of weight zero is never yielded. With replacement the sampler uses
+ * alias tables: 16 bytes per weight, constant time per index. Without replacement it uses exponential keys: 8 bytes per
+ * weight and 8 bytes per index.
+ *
+ * Reads `weights`, `count`, `seed` (epoch e is drawn with seed + e), `num_samples` and `without_replacement`.
+ */
+#define FEEDLANE_SAMPLER_WEIGHTED 3
+/**
+ * Yields batches of `batch_size` (1 .. 2^30) indices of a copy of `inner`, which must not be a batch sampler. The last
+ * batch may be smaller; `drop_last` 1 omits a smaller one. Each feedlane_sampler_next yields one batch.
+ *
+ * Reads `inner`, `batch_size` and `drop_last`.
+ */
+#define FEEDLANE_SAMPLER_BATCH 4
+/**
+ * Yields every world-th index, starting with the rank-th, of an order that all ranks share. The order is exactly that
+ * of torch's DistributedSampler after set_epoch, or a Feistel shuffle, which takes no memory. With `drop_last` the list
+ * is cut, otherwise its start is repeated, so that all ranks get the same number of indices. A saved state may be
+ * loaded in a world of another size, see feedlane_sampler_load.
+ *
+ * Reads `length` (0 .. 2^62), `seed`, `world`, `rank`, `detect_off`, `no_shuffle` (the data set's own order),
+ * `drop_last` and `shuffle`, which is FEEDLANE_SHUFFLE_TORCH or _FEISTEL.
+ */
+#define FEEDLANE_SAMPLER_DISTRIBUTED 5
+/**
+ * Yields batches of samples whose lengths together stay within a budget of tokens. `lengths` has the number of tokens
+ * (>= 0) of each of `count` (< 2^31) samples. In each epoch the samples are shuffled, sorted by length within windows
+ * and cut into batches of at most max_tokens and max_rows. Then the batches are shuffled. The batches that the ranks
+ * get in one step are of similar length and stay together in this shuffle. Each feedlane_sampler_next yields one batch
+ * of at most max_rows indices.
+ *
+ * Every rank gets the same number of batches. This number may differ between epochs, unless the window covers all
+ * samples. feedlane_sampler_length returns it for the epoch that feedlane_sampler_restart has started. With drop_last,
+ * up to world - 1 batches are omitted. Without drop_last, the batches with the most rows are split; if there are fewer
+ * samples than batches needed, batches are repeated. Apart from such batches and samples omitted by drop_long, every
+ * sample is in exactly one batch of one rank.
+ *
+ * A saved state may be loaded in a world of another size, see feedlane_sampler_load: the remaining batches are split
+ * for the new ranks or, with drop_last, omitted. The indices are exactly the ones that would have followed. Row seeds
+ * also continue exactly if the world has the same size and each rank loads the state that it saved.
+ *
+ * Takes 4 bytes per sample. Epoch 0 and the current epoch each take another 4 bytes per sample and 8 bytes per batch.
+ * E_ARGUMENT: a length is negative, or more than max_tokens without drop_long; err->text names its index.
+ *
+ * Reads `lengths`, `count`, `max_tokens`, `max_rows`, `window` (0: 8192), `padded`, `drop_long`, `seed`, `no_shuffle`
+ * (windows follow the data set's own order, and batches are not shuffled), `drop_last`, `world` (up to 2^20), `rank`
+ * and `detect_off`.
+ */
+#define FEEDLANE_SAMPLER_TOKENS 6
+/**
+ * Mixes `count` (1 .. 65536) sources in proportion to weights, which may change during training. The data set is the
+ * concatenation of the sources: source i has lengths[i] (>= 0) indices, which follow those of source i - 1.
+ *
+ * The mixture is one endless stream of samples; epoch e begins at sample e * num_samples. Each source continues after
+ * its last picked sample, across epochs. When all its samples have been picked, it starts again in another order. After
+ * any number of samples, each source has been picked in proportion to its weights, to within log2(count) + 1 samples
+ * per stage. The order of the sources is then shuffled within windows, so that each rank and each batch gets its share
+ * of every source. A window at the boundary of two stages has samples of both. Each rank yields every world-th index of
+ * the stream.
+ *
+ * `weights` has one row of `count` numbers per stage. They are finite and not negative, and at least one is positive;
+ * only their ratios matter. The weight of a source without samples is 0. A stage lasts until the next one begins. To
+ * change a weight gradually, pass many short stages.
+ *
+ * The position is one number, so a saved state continues exactly. It may be loaded in a world of another size, see
+ * feedlane_sampler_load. Takes 24 bytes per weight, and time in proportion to log2(count) per index. E_ARGUMENT:
+ * err->text names the source and the stage.
+ *
+ * Reads `lengths`, `count`, `weights`, `from`, `stages`, `num_samples` (over all ranks, up to 2^62; 0: the number of
+ * samples in all sources), `seed`, `window` (0: 1024), `no_shuffle` (each source's samples come in their own order),
+ * `drop_last` (1 cuts the epoch, 0 repeats its start), `world`, `rank` and `detect_off`.
+ */
+#define FEEDLANE_SAMPLER_MIXTURE 7
+/** Yields the indices of the user's callbacks unchanged. Reads `callbacks`. */
+#define FEEDLANE_SAMPLER_CUSTOM 8
+/** @} */
+
 /** @{ How a sampler shuffles. */
 /** Exactly as torch on CPU, with its generator seeded with seed + epoch. Takes 8 bytes per index. */
 #define FEEDLANE_SHUFFLE_TORCH 0
@@ -23,81 +120,6 @@ typedef struct feedlane_sampler feedlane_sampler; /**< yields indices, epoch by 
  *  else draws from torch's default generator. */
 #define FEEDLANE_SHUFFLE_TORCH_LOADER 2
 /** @} */
-
-/** Configuration of feedlane_sampler_random. */
-typedef struct feedlane_random_config {
-  size_t size;
-  int64_t length;      /**< size of the data set, > 0; with FEEDLANE_SHUFFLE_FEISTEL up to 2^62 */
-  uint64_t seed;       /**< epoch e is shuffled with seed + e; torch uses the low 32 bits of the sum */
-  int64_t num_samples; /**< indices in an epoch; 0: length. More than length: full permutations, then part of another */
-  int32_t replacement; /**< 1: draws every index from the full range, with repetitions (torch.randint) */
-  int32_t shuffle;     /**< FEEDLANE_SHUFFLE_* */
-} feedlane_random_config;
-
-/** Configuration of feedlane_sampler_weighted. */
-typedef struct feedlane_weighted_config {
-  size_t size;
-  int64_t num_samples;         /**< indices in an epoch; 0: the number of weights */
-  uint64_t seed;               /**< epoch e is drawn with seed + e */
-  int32_t without_replacement; /**< 1: yields each index at most once; draws by the weights of the remaining indices */
-  int32_t reserved;            /**< 0 */
-} feedlane_weighted_config;
-
-/** Configuration of feedlane_sampler_distributed. */
-typedef struct feedlane_distributed_config {
-  size_t size;
-  int64_t length;     /**< size of the data set, 0 .. 2^62 */
-  int32_t world;      /**< number of ranks; 0: feedlane_rank_detect, which may fail, finds world and rank */
-  int32_t rank;       /**< 0 .. world - 1 */
-  uint64_t seed;      /**< epoch e is shuffled with seed + e; must be equal in all ranks */
-  int32_t no_shuffle; /**< 1: the data set's own order */
-  int32_t drop_last;  /**< 1: cuts the list, 0: repeats its start, so that all ranks get the same number of indices */
-  int32_t shuffle;    /**< FEEDLANE_SHUFFLE_TORCH or _FEISTEL */
-  int32_t detect_off; /**< 1: world 0 means rank 0 of 1; the environment is ignored */
-} feedlane_distributed_config;
-
-/** Configuration of feedlane_sampler_tokens. */
-typedef struct feedlane_tokens_config {
-  size_t size;
-  int64_t max_tokens; /**< most tokens in a batch; 1 .. 2^31 - 1 */
-  int64_t max_rows;   /**< most samples in a batch; 1 .. 2^30. A loader has room for this many rows in each batch */
-  uint64_t seed;      /**< epoch e is shuffled with seed + e; must be equal in all ranks */
-  int64_t window;     /**< number of shuffled samples that are sorted by length together; 0: 8192; 1: no sorting */
-  int32_t padded;     /**< how tokens are counted. 0: the sum of the lengths; 1: rows * the longest length */
-  int32_t no_shuffle; /**< 1: windows follow the data set's own order, and batches are not shuffled */
-  int32_t drop_last;  /**< 1: omits batches, 0: splits batches, so that all ranks get the same number of batches */
-  int32_t drop_long;  /**< 1: omits samples with more than max_tokens tokens; 0: refuses them with E_ARGUMENT */
-  int32_t world;      /**< number of ranks, up to 2^20; 0: feedlane_rank_detect, which may fail, finds world and rank */
-  int32_t rank;       /**< 0 .. world - 1 */
-  int32_t detect_off; /**< 1: world 0 means rank 0 of 1; the environment is ignored */
-  int32_t reserved;   /**< 0 */
-} feedlane_tokens_config;
-
-/** Configuration of feedlane_sampler_mixture. */
-typedef struct feedlane_mixture_config {
-  size_t size;
-  int64_t num_samples; /**< indices in an epoch over all ranks, up to 2^62; 0: the number of samples in all sources */
-  uint64_t seed;       /**< must be equal in all ranks */
-  int64_t window;      /**< number of samples of the stream that are shuffled together; 0: 1024; 1: no shuffling */
-  const int64_t *from; /**< sample of the stream at which each of `stages` stages begins: from[0] is 0, the others
-                            ascend. NULL: one stage */
-  uint64_t stages;     /**< rows of `weights`; 0: one, and `from` is NULL. stages * count is at most 2^24 */
-  int32_t no_shuffle;  /**< 1: each source's samples come in their own order */
-  int32_t drop_last;   /**< 1: cuts the epoch, 0: repeats its start, so that all ranks get the same number of indices */
-  int32_t world;       /**< number of ranks; 0: feedlane_rank_detect, which may fail, finds world and rank */
-  int32_t rank;        /**< 0 .. world - 1 */
-  int32_t detect_off;  /**< 1: world 0 means rank 0 of 1; the environment is ignored */
-  int32_t reserved;    /**< 0 */
-} feedlane_mixture_config;
-
-/** The rank of this process. */
-typedef struct feedlane_rank {
-  size_t size;
-  int32_t rank;      /**< 0 .. world - 1 */
-  int32_t world;     /**< at least 1 */
-  char source[16];   /**< "feedlane", "torchrun", "openmpi", "mvapich", "pmi", "flux" or "slurm"; "none": rank 0 of 1 */
-  char warning[384]; /**< one line that names another source which disagrees; empty if none does */
-} feedlane_rank;
 
 /** @{ The functions of feedlane_sampler_callbacks. */
 typedef int32_t (*feedlane_sampler_restart_fn)(void *user_data, int64_t epoch, uint64_t seed, feedlane_error *err);
@@ -134,110 +156,58 @@ typedef struct feedlane_sampler_callbacks {
   int64_t batch_rows;            /**< > 0: batch sampler. Each `next` yields a batch of at most this size; up to 2^30 */
 } feedlane_sampler_callbacks;
 
-/** Yields 0, 1, ... length - 1; `length` >= 0. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_sampler_sequential(int64_t length, feedlane_sampler **out, feedlane_error *err);
+/** What a sampler yields. Each kind reads the members that its comment names, and ignores the others. Arrays and
+ *  `inner` are copied. */
+typedef struct feedlane_sampler_config {
+  size_t size;
+  int32_t kind;                /**< FEEDLANE_SAMPLER_* */
+  int32_t shuffle;             /**< FEEDLANE_SHUFFLE_* */
+  int64_t length;              /**< size of the data set */
+  uint64_t seed;               /**< epoch e is shuffled with seed + e (torch: the low 32 bits); equal in all ranks */
+  int64_t num_samples;         /**< indices in an epoch; 0: as many as the data set, or `weights`, has. More than that:
+                                    full permutations, then part of another */
+  int32_t replacement;         /**< random, 1: draws each index from the full range, with repetitions (torch.randint) */
+  int32_t without_replacement; /**< weighted, 1: yields each index at most once, by the weights of the remaining ones */
+  int32_t no_shuffle;          /**< 1: does not shuffle */
+  int32_t drop_last;           /**< 1: omits what is left over, 0: yields or completes it */
+  int32_t world;               /**< number of ranks; 0: feedlane_rank_detect, which may fail, finds world and rank */
+  int32_t rank;                /**< 0 .. world - 1 */
+  int32_t detect_off;          /**< 1: world 0 means rank 0 of 1; the environment is ignored */
+  int32_t padded;              /**< how tokens are counted. 0: sum of the lengths; 1: rows * the longest length */
+  int32_t drop_long;           /**< samples with more than max_tokens tokens. 1: omitted, 0: refused with E_ARGUMENT */
+  int32_t reserved;            /**< 0 */
+  int64_t batch_size;          /**< most indices in a batch of FEEDLANE_SAMPLER_BATCH */
+  int64_t max_tokens;          /**< most tokens in a batch; 1 .. 2^31 - 1 */
+  int64_t max_rows;            /**< most samples in a batch; 1 .. 2^30. A loader has room for as many in each batch */
+  int64_t window;              /**< number of samples that are sorted by length, or shuffled, together; 0: the kind's
+                                    default; 1: no sorting, or no shuffling */
+  const int64_t *indices;      /**< `count` indices */
+  const int64_t *lengths;      /**< `count` lengths of samples (tokens) or of sources (mixture) */
+  const double *weights;       /**< `count` weights; mixture: a row of `count` weights per stage */
+  uint64_t count;              /**< length of `indices`, `lengths` or `weights` */
+  const int64_t *from;         /**< sample of the stream at which each of `stages` stages begins: from[0] is 0, the
+                                    others ascend. NULL: one stage */
+  uint64_t stages;             /**< rows of `weights`; 0: one, and `from` is NULL. stages * count is at most 2^24 */
+  const feedlane_sampler *inner;               /**< the sampler whose indices are grouped */
+  const feedlane_sampler_callbacks *callbacks; /**< the user's functions */
+} feedlane_sampler_config;
+
 /**
- * Yields a permutation of [0, length), or draws with replacement; the order differs in each epoch. By default the
- * indices are those of torch's RandomSampler on CPU with a generator seeded with `seed + epoch`.
+ * Creates a sampler of `config->kind`. If this call fails, `drop` of a custom sampler is not called.
  *
  * Thread safety: any thread.
  */
-FEEDLANE_API int32_t feedlane_sampler_random(const feedlane_random_config *config, feedlane_sampler **out,
+FEEDLANE_API int32_t feedlane_sampler_create(const feedlane_sampler_config *config, feedlane_sampler **out,
                                              feedlane_error *err);
-/**
- * Yields the `count` (>= 0) numbers at `indices`. Each epoch shuffles them as torch's SubsetRandomSampler does with a
- * generator seeded with `seed + epoch`. With `in_order` 1 they are yielded in the given order. Takes 16 bytes per
- * index.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_sampler_subset(const int64_t *indices, uint64_t count, int32_t in_order, uint64_t seed,
-                                             feedlane_sampler **out, feedlane_error *err);
-/**
- * Yields indices from 0 to count - 1 with probabilities in proportion to their weights. Weights are finite and not
- * negative, and at least one is positive. An index of weight zero is never yielded. With replacement the sampler uses
- * alias tables: 16 bytes per weight, constant time per index. Without replacement it uses exponential keys: 8 bytes per
- * weight and 8 bytes per index.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_sampler_weighted(const double *weights, uint64_t count,
-                                               const feedlane_weighted_config *config, feedlane_sampler **out,
-                                               feedlane_error *err);
-/**
- * Yields batches of `batch_size` (1 .. 2^30) indices of a copy of `inner`, which must not be a batch sampler. The last
- * batch may be smaller; `drop_last` 1 omits a smaller one. Each feedlane_sampler_next yields one batch.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_sampler_batch(const feedlane_sampler *inner, int64_t batch_size, int32_t drop_last,
-                                            feedlane_sampler **out, feedlane_error *err);
-/**
- * Yields every world-th index, starting with the rank-th, of an order that all ranks share. The order is exactly that
- * of torch's DistributedSampler after set_epoch, or a Feistel shuffle, which takes no memory. A saved state may be
- * loaded in a world of another size, see feedlane_sampler_load.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_sampler_distributed(const feedlane_distributed_config *config, feedlane_sampler **out,
-                                                  feedlane_error *err);
-/**
- * Yields batches of samples whose lengths together stay within a budget of tokens. `lengths` has the number of tokens
- * (>= 0) of each of `count` (< 2^31) samples, and is copied. In each epoch the samples are shuffled, sorted by length
- * within windows and cut into batches of at most max_tokens and max_rows. Then the batches are shuffled. The batches
- * that the ranks get in one step are of similar length and stay together in this shuffle. Each feedlane_sampler_next
- * yields one batch of at most max_rows indices.
- *
- * Every rank gets the same number of batches. This number may differ between epochs, unless the window covers all
- * samples. feedlane_sampler_length returns it for the epoch that feedlane_sampler_restart has started. With drop_last,
- * up to world - 1 batches are omitted. Without drop_last, the batches with the most rows are split; if there are fewer
- * samples than batches needed, batches are repeated. Apart from such batches and samples omitted by drop_long, every
- * sample is in exactly one batch of one rank.
- *
- * A saved state may be loaded in a world of another size, see feedlane_sampler_load: the remaining batches are split
- * for the new ranks or, with drop_last, omitted. The indices are exactly the ones that would have followed. Row seeds
- * also continue exactly if the world has the same size and each rank loads the state that it saved.
- *
- * Takes 4 bytes per sample. Epoch 0 and the current epoch each take another 4 bytes per sample and 8 bytes per batch.
- *  - E_ARGUMENT: a length is negative, or more than max_tokens without drop_long; err->text names its index.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_sampler_tokens(const int64_t *lengths, uint64_t count,
-                                             const feedlane_tokens_config *config, feedlane_sampler **out,
-                                             feedlane_error *err);
-/**
- * Mixes `count` (1 .. 65536) sources in proportion to weights, which may change during training. The data set is the
- * concatenation of the sources: source i has lengths[i] (>= 0) indices, which follow those of source i - 1.
- *
- * The mixture is one endless stream of samples; epoch e begins at sample e * num_samples. Each source continues after
- * its last picked sample, across epochs. When all its samples have been picked, it starts again in another order. After
- * any number of samples, each source has been picked in proportion to its weights, to within log2(count) + 1 samples
- * per stage. The order of the sources is then shuffled within windows, so that each rank and each batch gets its share
- * of every source. A window at the boundary of two stages has samples of both. Each rank yields every world-th index of
- * the stream.
- *
- * `weights` has one row of `count` numbers per stage. They are finite and not negative, and at least one is positive;
- * only their ratios matter. The weight of a source without samples is 0. A stage lasts until the next one begins. To
- * change a weight gradually, pass many short stages.
- *
- * The position is one number, so a saved state continues exactly. It may be loaded in a world of another size, see
- * feedlane_sampler_load. Takes 24 bytes per weight, and time in proportion to log2(count) per index. `lengths`,
- * `weights` and `from` are copied.
- *  - E_ARGUMENT: err->text names the source and the stage.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_sampler_mixture(const int64_t *lengths, uint64_t count, const double *weights,
-                                              const feedlane_mixture_config *config, feedlane_sampler **out,
-                                              feedlane_error *err);
-/**
- * Yields the indices of the user's callbacks unchanged. If this call fails, `drop` is not called.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks *callbacks, feedlane_sampler **out,
-                                             feedlane_error *err);
+/** The rank of this process. */
+typedef struct feedlane_rank {
+  size_t size;
+  int32_t rank;      /**< 0 .. world - 1 */
+  int32_t world;     /**< at least 1 */
+  char source[16];   /**< "feedlane", "torchrun", "openmpi", "mvapich", "pmi", "flux" or "slurm"; "none": rank 0 of 1 */
+  char warning[384]; /**< one line that names another source which disagrees; empty if none does */
+} feedlane_rank;
+
 /**
  * Finds the rank of this process from the first of these pairs of environment variables that is set:
  *  -# FEEDLANE_RANK and FEEDLANE_WORLD_SIZE
@@ -256,15 +226,6 @@ FEEDLANE_API int32_t feedlane_sampler_custom(const feedlane_sampler_callbacks *c
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_rank_detect(feedlane_rank *out, feedlane_error *err);
-/**
- * The base seed that torch's DataLoader(shuffle=True) draws for `epoch` (0 .. 2^24) after
- * torch.manual_seed(manual_seed). Trainers that migrate from torch use it: torch seeds worker w with base_seed + w.
- * Takes four draws per epoch. A pure function.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_torch_base_seed(uint64_t manual_seed, int64_t epoch, uint64_t *base_seed,
-                                              feedlane_error *err);
 /**
  * Starts `epoch` (>= 0) from its beginning.
  *  - E_MEMORY: there is too little memory for the epoch's order.

@@ -106,17 +106,6 @@ inline Rank detect_rank() {
   return detail::or_raise([](Error& error) { return detect_rank(error); });
 }
 
-/** The base seed that torch's DataLoader(shuffle=True) draws for `epoch` after torch.manual_seed(manual_seed). */
-inline std::uint64_t torch_base_seed(std::uint64_t manual_seed, std::int64_t epoch, Error& error) noexcept {
-  std::uint64_t seed = 0;
-  detail::checked(error, [&](feedlane_error* e) { return feedlane_torch_base_seed(manual_seed, epoch, &seed, e); });
-  return seed;
-}
-/** Throwing form of the above. */
-inline std::uint64_t torch_base_seed(std::uint64_t manual_seed, std::int64_t epoch = 0) {
-  return detail::or_raise([&](Error& error) { return torch_base_seed(manual_seed, epoch, error); });
-}
-
 /** A sampler. Move-only; loaders copy it. Thread safety: one thread at a time. The functions that create a sampler
  *  throw; the non-throwing forms return, on failure, a sampler whose every call fails. */
 class Sampler {
@@ -127,8 +116,9 @@ class Sampler {
   }
   /** Non-throwing form: the error is in `error`. */
   static Sampler sequential(std::int64_t length, Error& error) noexcept {
-    return made(error,
-                [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_sequential(length, out, e); });
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_SEQUENTIAL);
+    config.length = length;
+    return made(config, error);
   }
   /** Yields torch.randperm(length) of a generator seeded with `seed + epoch`. */
   static Sampler random(std::int64_t length, std::uint64_t seed) { return random({.length = length, .seed = seed}); }
@@ -138,15 +128,13 @@ class Sampler {
   }
   /** Non-throwing form: the error is in `error`. */
   static Sampler random(const RandomOptions& o, Error& error) noexcept {
-    feedlane_random_config config{};
-    config.size = sizeof config;
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_RANDOM);
     config.length = o.length;
     config.seed = o.seed;
     config.num_samples = o.num_samples;
     config.replacement = o.replacement ? 1 : 0;
     config.shuffle = static_cast<std::int32_t>(o.shuffle);
-    return made(error,
-                [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_random(&config, out, e); });
+    return made(config, error);
   }
 
   /** Yields these indices, shuffled anew for each epoch as torch's SubsetRandomSampler does. */
@@ -171,14 +159,13 @@ class Sampler {
   }
   /** Non-throwing form: the error is in `error`. */
   static Sampler weighted(std::span<const double> weights, const WeightedOptions& o, Error& error) noexcept {
-    feedlane_weighted_config config{};
-    config.size = sizeof config;
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_WEIGHTED);
+    config.weights = weights.data();
+    config.count = weights.size();
     config.num_samples = o.num_samples;
     config.seed = o.seed;
     config.without_replacement = o.without_replacement ? 1 : 0;
-    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
-      return feedlane_sampler_weighted(weights.data(), weights.size(), &config, out, e);
-    });
+    return made(config, error);
   }
   /** Groups the indices of a copy of `inner` into batches: each next() returns one batch. */
   static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last = false) {
@@ -186,9 +173,11 @@ class Sampler {
   }
   /** Non-throwing form: the error is in `error`. */
   static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last, Error& error) noexcept {
-    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
-      return feedlane_sampler_batch(inner.handle_, batch_size, drop_last ? 1 : 0, out, e);
-    });
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_BATCH);
+    config.inner = inner.handle_;
+    config.batch_size = batch_size;
+    config.drop_last = drop_last ? 1 : 0;
+    return made(config, error);
   }
   /** Yields this rank's share of the indices, as torch's DistributedSampler does. */
   static Sampler distributed(const DistributedOptions& o) {
@@ -196,8 +185,7 @@ class Sampler {
   }
   /** Non-throwing form: the error is in `error`. */
   static Sampler distributed(const DistributedOptions& o, Error& error) noexcept {
-    feedlane_distributed_config config{};
-    config.size = sizeof config;
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_DISTRIBUTED);
     config.length = o.length;
     config.world = o.world;
     config.rank = o.rank;
@@ -206,9 +194,7 @@ class Sampler {
     config.drop_last = o.drop_last ? 1 : 0;
     config.shuffle = static_cast<std::int32_t>(o.shuffle);
     config.detect_off = o.detect_off ? 1 : 0;
-    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
-      return feedlane_sampler_distributed(&config, out, e);
-    });
+    return made(config, error);
   }
   /** Yields batches of samples within a budget of tokens; lengths[i] is the number of tokens of sample i. */
   static Sampler tokens(std::span<const std::int64_t> lengths, const TokensOptions& o) {
@@ -216,8 +202,9 @@ class Sampler {
   }
   /** Non-throwing form: the error is in `error`. */
   static Sampler tokens(std::span<const std::int64_t> lengths, const TokensOptions& o, Error& error) noexcept {
-    feedlane_tokens_config config{};
-    config.size = sizeof config;
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_TOKENS);
+    config.lengths = lengths.data();
+    config.count = lengths.size();
     config.max_tokens = o.max_tokens;
     config.max_rows = o.max_rows;
     config.seed = o.seed;
@@ -229,9 +216,7 @@ class Sampler {
     config.world = o.world;
     config.rank = o.rank;
     config.detect_off = o.detect_off ? 1 : 0;
-    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
-      return feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, out, e);
-    });
+    return made(config, error);
   }
   /** Mixes sources in proportion to weights. Source i has lengths[i] indices, which follow those of source i - 1.
    *  `weights` has one row of lengths.size() numbers for each stage. */
@@ -249,8 +234,10 @@ class Sampler {
           "the number of weights is not that of the sources, of which there must be one, times that of the stages");
       return {};
     }
-    feedlane_mixture_config config{};
-    config.size = sizeof config;
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_MIXTURE);
+    config.lengths = lengths.data();
+    config.count = lengths.size();
+    config.weights = weights.data();
     config.num_samples = o.num_samples;
     config.seed = o.seed;
     config.window = o.window;
@@ -261,9 +248,7 @@ class Sampler {
     config.world = o.world;
     config.rank = o.rank;
     config.detect_off = o.detect_off ? 1 : 0;
-    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
-      return feedlane_sampler_mixture(lengths.data(), lengths.size(), weights.data(), &config, out, e);
-    });
+    return made(config, error);
   }
   /**
    * A custom sampler. `object` is an object with
@@ -286,8 +271,9 @@ class Sampler {
   static Sampler custom(T object, Error& error) {
     auto kept = std::make_unique<T>(std::move(object));
     const feedlane_sampler_callbacks callbacks = detail::sampler_callbacks(*kept);
-    Sampler s = made(
-        error, [&](feedlane_sampler** out, feedlane_error* e) { return feedlane_sampler_custom(&callbacks, out, e); });
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_CUSTOM);
+    config.callbacks = &callbacks;
+    Sampler s = made(config, error);
     if (!error) (void)kept.release();  // `drop` deletes it
     return s;
   }
@@ -355,17 +341,24 @@ class Sampler {
 
  private:
   Sampler() = default;
-  template <class Make>
-  static Sampler made(Error& error, Make&& make) noexcept {
+  static feedlane_sampler_config config_of(std::int32_t kind) noexcept {
+    auto config = detail::sized<feedlane_sampler_config>();
+    config.kind = kind;
+    return config;
+  }
+  static Sampler made(const feedlane_sampler_config& config, Error& error) noexcept {
     Sampler s;
-    detail::checked(error, [&](feedlane_error* e) { return make(&s.handle_, e); });
+    detail::checked(error, [&](feedlane_error* e) { return feedlane_sampler_create(&config, &s.handle_, e); });
     return s;
   }
   static Sampler listed(std::span<const std::int64_t> indices, bool in_order, std::uint64_t seed,
                         Error& error) noexcept {
-    return made(error, [&](feedlane_sampler** out, feedlane_error* e) {
-      return feedlane_sampler_subset(indices.data(), indices.size(), in_order ? 1 : 0, seed, out, e);
-    });
+    feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_SUBSET);
+    config.indices = indices.data();
+    config.count = indices.size();
+    config.no_shuffle = in_order ? 1 : 0;
+    config.seed = seed;
+    return made(config, error);
   }
   feedlane_sampler* handle_ = nullptr;
   detail::Room room_;

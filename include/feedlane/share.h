@@ -8,7 +8,8 @@
  * epoch. Epoch numbers must ascend; no epoch can be begun twice. A consumer joins through the place's descriptor or
  * through config.share_path, and gets a feedlane_loader. This handle works like an ordinary loader's with begin, next,
  * poll, arm, stop, state, close and destroy, and with the functions for batches, DLPack and events. Functions for
- * workers and functions of observe.h return E_STATE for it.
+ * workers return E_STATE for it. A monitor of it answers feedlane_monitor_get_stats and _get_info, and E_STATE
+ * otherwise.
  *
  * Tensors of a consumer are read-only: the kernel refuses writes to them (SIGSEGV). If workers are spawned or external,
  * a consumer process of the feeder's user can deliberately bypass this: see "What is protected from whom" in
@@ -72,10 +73,13 @@ FEEDLANE_API int32_t feedlane_loader_open_consumer(feedlane_loader *l, const fee
 FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_ns, feedlane_error *err);
 
 /**
- * Joins a feeder through the descriptor of feedlane_loader_open_consumer. Closes `fd`, also on failure. A place takes
- * one consumer. The handle is freed like that of a loader. feedlane_loader_destroy leaves the place, but held batches
- * keep their slots until they are released. On a consumer, begin does not wait for the feeder, next discards messages
- * of earlier epochs, and an epoch can be begun once. next returns:
+ * Joins a feeder through `fd`, a descriptor of feedlane_loader_open_consumer or, with fd -1, at `path`, its
+ * config.share_path. Closes `fd`, also on failure. A place takes one consumer. With `path`, the feeder opens a place at
+ * its next feedlane_loader_serve or _poll, as `config` says; NULL has the same meaning as in
+ * feedlane_loader_open_consumer. With `fd`, `path` and `config` are NULL. The handle is freed like that of a loader.
+ * feedlane_loader_destroy leaves the place, but held batches keep their slots until they are released. On a consumer,
+ * begin does not wait for the feeder, next discards messages of earlier epochs, and an epoch can be begun once. next
+ * returns:
  *  - END: the feeder has delivered the complete epoch. With share every, all consumers get END after the same batch;
  *    with share deal and without config.share_tail, after the same number of batches. With FEEDLANE_LAG_OBSERVE, next
  *    also returns END at once for an epoch that began and ended while this consumer read nothing.
@@ -95,32 +99,14 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  *  - TIMEOUT: the feeder did not answer in time.
  *  - E_PEER_DEAD: the feeder has ended.
  *  - E_HUNG: the feeder has closed the place, because nobody joined within its config.start_timeout_ns.
- *  - E_CORRUPT, E_ABI: `fd` is not connected to a feeder, or the feeder's library is of another version.
+ *  - E_CORRUPT, E_ABI: the other end is not a feeder, or the feeder's library is of another version.
+ *  - With `path`, E_LIMIT, E_ARGUMENT: see feedlane_loader_open_consumer. E_LIMIT also if too many connections have not
+ *    requested a place. E_STATE: the feeder belongs to another user.
  *
  * Thread safety: any thread. Waits.
  */
-FEEDLANE_API int32_t feedlane_loader_join(int32_t fd, int64_t timeout_ns, feedlane_loader **out, feedlane_error *err);
-/**
- * Joins a feeder at its config.share_path. The feeder opens a place at its next feedlane_loader_serve or _poll, as
- * `config` says; NULL has the same meaning as in feedlane_loader_open_consumer.
- *  - E_LIMIT, E_ARGUMENT: see feedlane_loader_open_consumer. E_LIMIT also if too many connections have not requested
- *    a place.
- *  - E_PEER_DEAD: no feeder listens at this path.
- *  - E_STATE: the feeder belongs to another user.
- *
- * Thread safety: any thread. Waits.
- */
-FEEDLANE_API int32_t feedlane_loader_join_path(const char *path, const feedlane_consumer_config *config,
-                                               int64_t timeout_ns, feedlane_loader **out, feedlane_error *err);
-
-/**
- * The smallest epoch that feedlane_loader_begin accepts on this consumer. Before the first begin this is the feeder's
- * epoch at the time of the join, afterwards one more than the last epoch begun here. E_STATE: `l` is not a consumer.
- *
- * Thread safety: one thread at a time.
- */
-FEEDLANE_API int32_t feedlane_loader_next_epoch(feedlane_loader *l, int64_t *epoch);
-
+FEEDLANE_API int32_t feedlane_loader_join(int32_t fd, const char *path, const feedlane_consumer_config *config,
+                                          int64_t timeout_ns, feedlane_loader **out, feedlane_error *err);
 #define FEEDLANE_CONSUMER_NONE 0     /**< share deal: no consumer; batches are kept for the next one */
 #define FEEDLANE_CONSUMER_OFFERED 1  /**< the place was opened, but nobody has joined yet */
 #define FEEDLANE_CONSUMER_ATTACHED 2 /**< has joined */

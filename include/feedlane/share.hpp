@@ -127,8 +127,9 @@ inline void serve(Loader& feeder) {
 [[nodiscard]] inline Loader join(int fd, std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
   feedlane_loader* handle = nullptr;
   detail::or_raise([&](Error& error) {
-    return detail::checked(error,
-                           [&](feedlane_error* e) { return feedlane_loader_join(fd, timeout.count(), &handle, e); });
+    return detail::checked(error, [&](feedlane_error* e) {
+      return feedlane_loader_join(fd, nullptr, nullptr, timeout.count(), &handle, e);
+    });
   });
   return Loader(handle);
 }
@@ -139,7 +140,7 @@ inline void serve(Loader& feeder) {
   feedlane_loader* handle = nullptr;
   detail::or_raise([&](Error& error) {
     return detail::checked(error, [&](feedlane_error* e) {
-      return feedlane_loader_join_path(path.c_str(), &c, timeout.count(), &handle, e);
+      return feedlane_loader_join(-1, path.c_str(), &c, timeout.count(), &handle, e);
     });
   });
   return Loader(handle);

@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -116,7 +117,11 @@ FEEDLANE_API const char *feedlane_status_text(int32_t status);
  * `size` is below 8.
  * Thread safety: any thread.
  */
-FEEDLANE_API void feedlane_init(void *object, size_t size);
+static inline void feedlane_init(void *object, size_t size) {
+  if (object == NULL || size < sizeof size) return;
+  memset(object, 0, size);
+  memcpy(object, &size, sizeof size);
+}
 
 #ifdef __cplusplus
 }

@@ -153,16 +153,16 @@ class Task {
   }
   /** Non-throwing form: the error is in `error`. */
   void metadata(std::span<const std::byte> bytes, Error& error) const noexcept {
-    detail::checked(error,
-                    [&](feedlane_error* e) { return feedlane_task_metadata(task_, bytes.data(), bytes.size(), e); });
+    detail::checked(error, [&](feedlane_error* e) {
+      return feedlane_task_store(task_, FEEDLANE_STORE_METADATA, bytes.data(), bytes.size(), e);
+    });
   }
-  /** For `fetch`: sets the number of rows that were made, 1 .. count(). */
-  void rows(std::size_t made) const {
-    detail::or_raise([&](Error& error) { rows(made, error); });
-  }
-  /** Non-throwing form: the error is in `error`. */
-  void rows(std::size_t made, Error& error) const noexcept {
-    detail::checked(error, [&](feedlane_error* e) { return feedlane_task_rows(task_, made, e); });
+  /** For `fetch`: sets the number of rows that were made, 1 .. count(); 0 if all samples are recorded as skipped. */
+  void rows(std::size_t made) const noexcept { *task_->rows = made; }
+  /** Memory that lives until this task ends; empty: too little memory, or inline. `align` is a power of two. */
+  [[nodiscard]] std::span<std::byte> scratch(std::size_t bytes, std::size_t align = 16) const noexcept {
+    void* const memory = task_->worker == nullptr ? nullptr : feedlane_worker_scratch(task_->worker, bytes, align);
+    return {static_cast<std::byte*>(memory), memory == nullptr ? 0 : bytes};
   }
   /** The first task queued behind this one with an id above `after`, so that its reads can begin early. This is a hint,
    *  see feedlane_task_ahead. nullopt: no such task is known, which is always so for iterable data sets and inline. */

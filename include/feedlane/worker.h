@@ -23,20 +23,25 @@ extern "C" {
  */
 FEEDLANE_API int32_t feedlane_worker_fd(void);
 /**
- * Attaches to the trainer at the other end of `fd`. The library takes ownership of `fd` in every case and makes it
- * close-on-exec. If `fd` is 0, 1 or 2, the library moves it to a higher number and closes `fd`, so that nothing is
- * printed into it. From then on the kernel kills this process when the trainer dies (but see
- * feedlane_loader_config.no_lifeline). It does not kill programs that this process has started; these must request
- * PR_SET_PDEATHSIG themselves. Calls on the worker may come from any thread, one at a time.
+ * Becomes a worker of the trainer at the other end of `fd` or, with fd -1, in thread mode, of the loader `l` of this
+ * process. `l` is NULL if `fd` is given. Calls on the worker may come from any thread, one at a time.
+ *
+ * The library takes ownership of `fd` in every case and makes it close-on-exec. If `fd` is 0, 1 or 2, the library moves
+ * it to a higher number and closes `fd`, so that nothing is printed into it. From then on the kernel kills this process
+ * when the trainer dies (but see feedlane_loader_config.no_lifeline). It does not kill programs that this process has
+ * started; these must request PR_SET_PDEATHSIG themselves. A worker of `l` keeps the loader's memory until it is
+ * destroyed.
+ *  - END, with `l`: no worker is missing.
  *  - TIMEOUT: the trainer did not answer in time.
  *  - E_PEER_DEAD: there is no trainer.
  *  - E_ABI, E_CORRUPT: the trainer's library lays out memory differently, or its message is invalid.
- *  - E_ARGUMENT: also if this process is the trainer; its threads attach with feedlane_loader_local_worker.
+ *  - E_ARGUMENT: also if `fd` is of a loader of this process; its threads pass the loader.
  *  - E_OS: a system call failed.
  *
  * Thread safety: any thread. Waits.
  */
-FEEDLANE_API int32_t feedlane_worker_attach(int32_t fd, int64_t timeout_ns, feedlane_worker **out, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_worker_attach(int32_t fd, feedlane_loader *l, int64_t timeout_ns, feedlane_worker **out,
+                                            feedlane_error *err);
 /** The worker's identity and configuration. Thread safety: one thread at a time. */
 FEEDLANE_API int32_t feedlane_worker_get_info(const feedlane_worker *w, feedlane_worker_info *info);
 /**
@@ -69,19 +74,14 @@ FEEDLANE_API int32_t feedlane_worker_next(feedlane_worker *w, int64_t timeout_ns
  */
 FEEDLANE_API int32_t feedlane_worker_check(const feedlane_worker *w);
 /**
- * A descriptor that an event loop polls for reading after feedlane_worker_arm has returned 0. The worker owns it.
- *
- * Thread safety: any thread.
- */
-FEEDLANE_API int32_t feedlane_worker_wait_fd(const feedlane_worker *w, int32_t *fd);
-/**
- * Prepares to sleep on the descriptor of feedlane_worker_wait_fd.
+ * Prepares to sleep in an event loop. `*fd` is the descriptor to poll for reading; `fd` may be NULL. The worker owns
+ * the descriptor, and its number never changes. It is written whenever the handle is valid, whatever the result.
  *  - 0: there is no task; sleep.
  *  - AGAIN: call feedlane_worker_next now.
  *
  * Thread safety: one thread at a time.
  */
-FEEDLANE_API int32_t feedlane_worker_arm(feedlane_worker *w);
+FEEDLANE_API int32_t feedlane_worker_arm(feedlane_worker *w, int32_t *fd);
 /**
  * Allocates memory that lives until the current task is committed or failed. `align` is a power of two; 0 means 16.
  * Returns NULL without memory or without a task.
@@ -89,13 +89,17 @@ FEEDLANE_API int32_t feedlane_worker_arm(feedlane_worker *w);
  * Thread safety: one thread at a time.
  */
 FEEDLANE_API void *feedlane_worker_scratch(feedlane_worker *w, uint64_t bytes, uint64_t align);
+/** For feedlane_task_commit. Iterable: the shard has no more samples in this epoch. */
+#define FEEDLANE_EXHAUSTED UINT64_MAX
 /**
  * Delivers the batch. `rows` (1 .. task->count) rows of every tensor must have been written; declared tensors are cut
  * to this number. If samples were left out, `rows` is at most task->count minus their number; 0 if all were left out.
+ * With `rows` FEEDLANE_EXHAUSTED no batch is delivered.
  *  - 0: the task is over.
  *  - E_STALE: the trainer has given up the task, and the task is over.
  *  - E_ARGUMENT: the task is still current.
- *  - E_STATE: the task belongs to a callback and ends when the callback returns.
+ *  - E_STATE: the task belongs to a callback and ends when the callback returns. Also FEEDLANE_EXHAUSTED if the loader
+ *    is map-style.
  *
  * Thread safety: one thread at a time.
  */
@@ -112,26 +116,22 @@ FEEDLANE_API int32_t feedlane_task_commit(const feedlane_task *task, uint64_t ro
 FEEDLANE_API int32_t feedlane_task_fail(const feedlane_task *task, int64_t position, int32_t transient,
                                         const char *text, const char *traceback, feedlane_error *err);
 /**
- * Iterable: reports that the shard has no more samples in this epoch. The task is over.
- *  - E_STATE: the loader is map-style, or the task belongs to a callback and ends when the callback returns.
- *
- * Thread safety: one thread at a time.
- */
-FEEDLANE_API int32_t feedlane_task_exhausted(const feedlane_task *task, feedlane_error *err);
-
-/**
- * The callback form: attaches through `fd`, opens the data set, processes tasks until the trainer no longer needs this
- * worker, closes the data set and detaches. Behaves as a loop of the functions above, and takes ownership of `fd`.
+ * The callback form: attaches as feedlane_worker_attach does, opens the data set, processes tasks until the trainer no
+ * longer needs this worker, closes the data set and leaves. Behaves as a loop of the functions above. With `l`,
+ * `dataset` NULL means its config.dataset.
+ *  - END, with `l`: no worker is missing.
  *
  * Thread safety: any thread. Waits. Calls back: data set.
  */
-FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, const feedlane_dataset *dataset, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, feedlane_loader *l, const feedlane_dataset *dataset,
+                                         feedlane_error *err);
 /**
- * Closes the worker and releases a reference. `*w` becomes NULL. NULL is allowed.
+ * Leaves: closes the worker, waits until a call of another thread has returned and frees it. `*w` becomes NULL. NULL is
+ * allowed.
  *
  * Thread safety: one thread at a time. Calls back: sampler.
  */
-FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
+FEEDLANE_API int32_t feedlane_worker_destroy(feedlane_worker **w);
 /**
  * Ends the current wait with E_STATE; later calls return E_STATE. The current task goes to another worker after this
  * one has left.
@@ -139,14 +139,6 @@ FEEDLANE_API int32_t feedlane_worker_detach(feedlane_worker **w);
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_worker_close(feedlane_worker *w);
-/** Adds a reference. E_STATE: the last reference was released. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_worker_ref(feedlane_worker *w);
-/**
- * Releases a reference. When the last one is released, the worker leaves. NULL is allowed.
- *
- * Thread safety: any thread. Calls back: sampler.
- */
-FEEDLANE_API int32_t feedlane_worker_unref(feedlane_worker *w);
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,7 @@ template <class T>
 int run_worker(std::int32_t fd, Error& error) {
   const feedlane_dataset dataset = dataset_of<T>();
   detail::Room room;
-  detail::checked(error, room, [&](feedlane_error* e) { return feedlane_worker_run(fd, &dataset, e); });
+  detail::checked(error, room, [&](feedlane_error* e) { return feedlane_worker_run(fd, nullptr, &dataset, e); });
   return error ? 1 : 0;
 }
 /** As above, with an existing object; see dataset_of. */
@@ -42,7 +42,7 @@ template <class T>
 int run_worker(std::int32_t fd, T& object, Error& error) {
   const feedlane_dataset dataset = dataset_of(object);
   detail::Room room;
-  detail::checked(error, room, [&](feedlane_error* e) { return feedlane_worker_run(fd, &dataset, e); });
+  detail::checked(error, room, [&](feedlane_error* e) { return feedlane_worker_run(fd, nullptr, &dataset, e); });
   return error ? 1 : 0;
 }
 /** As above, in a process where is_worker() is true. The error is not returned. */

@@ -133,12 +133,15 @@ Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& erro
       return s;
     }
     if (s == FEEDLANE_OK) {
-      // No more than the trainer accepts: samples skipped in a shard count as taken.
+      // What a commit accepts. Samples skipped in a shard count as taken.
+      const std::uint64_t count = task.view().count;
       const std::uint64_t limit = task.record_limit();
-      if (task.rows() + task.skipped() > limit)
-        return error.refuse(FEEDLANE_E_SAMPLE, "rows", task.rows(), limit - task.skipped(),
-                            "fetch made {} rows and left {} samples out, the task has {}: feedlane_task_rows",
-                            task.rows(), task.skipped(), limit);
+      const bool may_be_empty = task.is_iterable() ? task.records() != 0 : task.skipped() == count;
+      if (task.rows() > count || task.rows() + task.skipped() > limit || (task.rows() == 0 && !may_be_empty))
+        return error.refuse(FEEDLANE_E_SAMPLE, "task->rows", std::min<std::uint64_t>(task.rows(), INT64_MAX),
+                            std::min(count, limit - task.skipped()),
+                            "fetch made {} rows and left {} samples out, the task has {}", task.rows(), task.skipped(),
+                            count);
       p.made = task.rows();
       p.position = p.made + task.skipped();
       if (p.total_retries != 0) record_whole_batch(task, p);
@@ -285,7 +288,7 @@ Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error&
                           "{} samples were delivered before, and the shard doesn't yield them a second time: its data "
                           "set isn't deterministic",
                           task.view().delivered);
-    p.failures = s == FEEDLANE_OK ? 0 : p.failures + 1;
+    p.failures = s == FEEDLANE_OK && taken != 0 ? 0 : p.failures + 1;
     if (p.failures > max_failures) return error.code = FEEDLANE_E_INIT;  // with the last failure's text
     p.to_skip -= taken;
     task.start_over();  // drops what the callbacks have put into the slot

@@ -28,6 +28,7 @@ void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, s
   reserved_.assign(geometry.slots, geometry.reserved_bytes);
   view_.size = sizeof view_;
   view_.worker = owner;
+  view_.rows = &rows_;
   view_.library = this;
 }
 
@@ -226,15 +227,6 @@ Status Task::set_state(const void* bytes, std::uint64_t count, Error& error) {
                         count, geometry_.list_bytes);
   if (const Status s = copy_in("bytes", bytes, count, extras_.state, error); s != FEEDLANE_OK) return s;
   extras_.has_state = true;
-  return FEEDLANE_OK;
-}
-
-Status Task::set_rows(std::uint64_t rows, Error& error) {
-  const bool may_be_empty = is_iterable() ? records() != 0 : skipped_ == message_.rows;  // as in commit
-  if ((rows == 0 && !may_be_empty) || rows > message_.rows)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", rows, message_.rows, "{} rows made, the task has 1 to {}", rows,
-                        message_.rows);
-  rows_ = rows;
   return FEEDLANE_OK;
 }
 

@@ -45,8 +45,7 @@ class Task {
   Status shape_tensor(std::int32_t index, const feedlane_field& full, feedlane_tensor* out, Error& error);
   Status set_metadata(const void* bytes, std::uint64_t count, Error& error);
   Status set_state(const void* bytes, std::uint64_t count, Error& error);  // iterable
-  // Number of rows that a whole-batch fetch has made; by default all that were requested.
-  Status set_rows(std::uint64_t rows, Error& error);
+  // Number of rows that a whole-batch fetch says it has made, in view().rows; by default all that were requested.
   [[nodiscard]] std::uint64_t rows() const { return rows_; }
 
   // Adds a record of the sample at `position`: one record a sample, in order of position. E_LIMIT: no room.

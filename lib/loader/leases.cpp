@@ -62,20 +62,6 @@ Status Leases::record_stream(std::uint64_t token, void* stream, Error& error) {
   return s == FEEDLANE_OK ? streams_->add(*this, token, stream, error) : s;
 }
 
-Status Leases::copy_to_device(std::uint64_t token, std::int32_t number, void* device_memory, std::uint64_t bytes,
-                              void* stream, Error& error) {
-  Status s = check_pool(error);
-  Reference reference;
-  if (s == FEEDLANE_OK) s = reference.take(*this, token, error);
-  const feedlane_tensor* t = nullptr;
-  if (s == FEEDLANE_OK) s = find_tensor(token, number, t, error);
-  if (s != FEEDLANE_OK) return s;
-  if (bytes < t->bytes)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", bytes, t->bytes, "there is room for {} bytes, the tensor has {}",
-                        bytes, t->bytes);
-  return t->bytes == 0 ? FEEDLANE_OK : pool()->backend().copy(device_memory, t->data, t->bytes, stream, error);
-}
-
 Status Leases::check_pool(Error& error) const {
   if (pool() != nullptr) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_STATE, "config.pinned", 0, 1, "the loader was made without a pool");

@@ -38,9 +38,6 @@ class Leases {
   Status give_back_on(std::uint64_t token, void* stream, Error& error);
   // `stream` is asked when the last reference is released. E_LIMIT, E_STATE, E_STALE, E_UNSUPPORTED.
   Status record_stream(std::uint64_t token, void* stream, Error& error);
-  // Enqueues a copy of tensor `number` to `bytes` of the device's memory.
-  Status copy_to_device(std::uint64_t token, std::int32_t number, void* device_memory, std::uint64_t bytes,
-                        void* stream, Error& error);
 
   // ---- the slot alone ----
 

@@ -391,6 +391,12 @@ void Loader::abandon() noexcept {
   config_.dataset.close();
 }
 
+feedlane_loader_info Loader::info() const {
+  feedlane_loader_info info = monitor::read_info(memory_.segments);
+  if (info.epoch < 0) info.batches = config_.epoch_batches;
+  return info;
+}
+
 feedlane_stats Loader::stats() const {
   feedlane_stats s = monitor::read_stats(memory_.segments);
   if (const auto* const sampler = order_->sampler(); sampler != nullptr)

@@ -91,7 +91,8 @@ class Loader final : public Source {
   [[nodiscard]] const Memory& memory() const { return memory_; }
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] feedlane_stats stats() const override;
-  [[nodiscard]] std::int64_t epoch_batches() const override { return config_.epoch_batches; }
+  // Before the first epoch, `batches` are those of an epoch from its beginning.
+  [[nodiscard]] feedlane_loader_info info() const override;
 
  private:
   Loader();

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "feedlane/batch.h"
 #include "feedlane/monitor.h"
+#include "feedlane/observe.h"
 #include "loader/leases.hpp"
 
 namespace feedlane::loader {
@@ -45,8 +46,7 @@ class Source {
   [[nodiscard]] virtual Leases& leases() = 0;
   virtual bool next_event(feedlane_event& out) = 0;
   [[nodiscard]] virtual feedlane_stats stats() const = 0;
-  // Batches of an epoch; -1: unknown.
-  [[nodiscard]] virtual std::int64_t epoch_batches() const = 0;
+  [[nodiscard]] virtual feedlane_loader_info info() const = 0;
 };
 
 }  // namespace feedlane::loader

@@ -25,7 +25,8 @@ Status Staging::open(pinned::Pool& pool, std::uint32_t count, Error& error) {
 }
 
 Staging::~Staging() {
-  for (const Buffer& b : buffers_) (void)pool_->release(b.memory.token);
+  Error none;
+  for (const Buffer& b : buffers_) (void)pool_->release(b.memory.token, FEEDLANE_NO_STREAM, none);
 }
 
 // ---- the loader's thread ----

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "monitor/diagnosis.hpp"
 #include "monitor/files.hpp"
 
 namespace feedlane::monitor {
@@ -66,13 +65,11 @@ void Monitor::take(Snapshot& now) const {
   now.take_delays(segments_);
 }
 
-feedlane_diagnosis Monitor::diagnose() {
+void Monitor::read(Snapshot& before, Snapshot& after, bool advances) {
   const std::lock_guard lock(mutex_);
-  Snapshot now;
-  take(now);
-  const feedlane_diagnosis d = monitor::diagnose(seen_, now);
-  seen_ = std::move(now);
-  return d;
+  take(after);
+  before = seen_;
+  if (advances) seen_ = after;
 }
 
 }  // namespace feedlane::monitor

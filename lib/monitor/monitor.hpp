@@ -26,8 +26,8 @@ class Monitor {
     return read_worker_stats(segments_, worker, out);
   }
   [[nodiscard]] const shm::Segments& segments() const { return segments_; }
-  // What bounded the loader since the last call; the first call: since it was opened. Throws std::bad_alloc.
-  feedlane_diagnosis diagnose();
+  // The figures of now, and of the last call that `advances`, at first of the opening. Throws std::bad_alloc.
+  void read(Snapshot& before, Snapshot& after, bool advances);
 
  private:
   Monitor() = default;

@@ -97,6 +97,30 @@ Status read_slot(const shm::Segments& segments, std::uint64_t slot, feedlane_bat
 
 namespace {
 
+// Record number `i` of the caller's array.
+feedlane_batch_record* record_at(feedlane_batch_record* out, std::size_t stride, std::uint64_t i) {
+  return reinterpret_cast<feedlane_batch_record*>(reinterpret_cast<std::byte*>(out) + i * stride);
+}
+
+void write_record(feedlane_batch_record* out, std::size_t stride, std::uint64_t i,
+                  const feedlane_batch_record& record) {
+  feedlane_batch_record* const to = record_at(out, stride, i);
+  to->size = stride;
+  write_versioned(to, record);
+}
+
+}  // namespace
+
+Status read_slots(const shm::Segments& segments, feedlane_batch_record* out, std::uint64_t cap, std::uint64_t& count) {
+  const std::size_t stride = cap == 0 ? 0 : out->size;
+  feedlane_batch_record record;
+  for (count = 0; count < cap && read_slot(segments, count, record) == FEEDLANE_OK; count++)
+    write_record(out, stride, count, record);
+  return count == 0 ? FEEDLANE_END : FEEDLANE_OK;
+}
+
+namespace {
+
 // One look at the trace. Records that were overwritten while they were read are dropped from the front.
 struct Look {
   std::uint64_t count = 0;
@@ -108,9 +132,6 @@ Look look_at_trace(const shm::Segments& segments, std::uint64_t from, feedlane_b
   const shm::TraceHead& head = *segments.trace_head();
   const shm::BatchRecord* const cells = segments.trace();
   const std::size_t stride = cap == 0 ? sizeof *out : out->size;
-  const auto at = [&](std::uint64_t i) {
-    return reinterpret_cast<feedlane_batch_record*>(reinterpret_cast<std::byte*>(out) + i * stride);
-  };
   // The writer may be at the record after `written`, in the cell of the record `capacity` before it.
   const auto oldest_valid = [&](std::uint64_t written) { return written >= capacity ? written - capacity + 2 : 1; };
   // No loader has written so many: its trace is none.
@@ -125,8 +146,7 @@ Look look_at_trace(const shm::Segments& segments, std::uint64_t from, feedlane_b
     read_words(cells[(s - 1) % capacity], record);
     record.task = read(cells[(s - 1) % capacity].task);
     record.sequence = s;
-    at(look.count)->size = stride;
-    write_versioned(at(look.count), record);
+    write_record(out, stride, look.count, record);
   }
   // Acquire fence: pairs with the release fence in TraceWriter::append.
   std::atomic_thread_fence(std::memory_order_acquire);
@@ -134,7 +154,8 @@ Look look_at_trace(const shm::Segments& segments, std::uint64_t from, feedlane_b
   const std::uint64_t lost = std::min(look.count, valid > first ? valid - first : 0);
   look.is_overtaken = lost != 0 && lost == look.count;
   if (lost != 0)
-    for (std::uint64_t i = lost; i < look.count; i++) std::memcpy(at(i - lost), at(i), stride);
+    for (std::uint64_t i = lost; i < look.count; i++)
+      std::memcpy(record_at(out, stride, i - lost), record_at(out, stride, i), stride);
   look.count -= lost;
   return look;
 }

@@ -25,6 +25,9 @@ class TraceWriter {
 // The batch of a slot. `out.task` is 0 if there is none. END past the last slot.
 Status read_slot(const shm::Segments& segments, std::uint64_t slot, feedlane_batch_record& out);
 
+// The batches of all slots, at most `cap`, out[0].size bytes apart. END: `cap` is 0.
+Status read_slots(const shm::Segments& segments, feedlane_batch_record* out, std::uint64_t cap, std::uint64_t& count);
+
 // Copies at most `cap` records of the trace with a sequence of at least `from`, `stride` bytes apart. END: there is none.
 // E_STATE: there is no trace.
 Status read_trace(const shm::Segments& segments, std::uint64_t from, feedlane_batch_record* out, std::uint64_t cap,

@@ -170,6 +170,7 @@ feedlane_loader_info read_info(const shm::Segments& segments) {
   info.trace = geometry.trace_records == 0 ? 0 : geometry.trace_records - 1;  // see Memory::plan
   copy_text(info.name, sizeof info.name, facts.name);
   copy_text(info.version, sizeof info.version, facts.version);
+  info.next_epoch = -1;
   return info;
 }
 

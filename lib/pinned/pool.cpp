@@ -153,23 +153,18 @@ void Pool::put_back(std::uint32_t index) {
   wake_sleeper();
 }
 
-Status Pool::release(std::uint64_t token) {
-  const std::lock_guard lock(mutex_);
-  const Buffer* b = find(token);
-  if (b == nullptr) return FEEDLANE_E_STALE;
-  counters_.in_use--;
-  put_back(static_cast<std::uint32_t>(b - buffers_.data()));
-  return FEEDLANE_OK;
-}
-
-Status Pool::release_on(std::uint64_t token, void* stream, Error& error) {
+Status Pool::release(std::uint64_t token, void* stream, Error& error) {
   Buffer* b = nullptr;
   {
     const std::lock_guard lock(mutex_);
     b = find(token);
     if (b == nullptr) return error.fail(FEEDLANE_E_STALE, "the buffer was released, or there never was such a token");
-    b->state = State::pending;
     counters_.in_use--;
+    if (stream == FEEDLANE_NO_STREAM) {
+      put_back(static_cast<std::uint32_t>(b - buffers_.data()));
+      return FEEDLANE_OK;
+    }
+    b->state = State::pending;
     counters_.pending++;
   }
   const Status s = backend_->when_passed(stream, b->passed, error);
@@ -193,17 +188,10 @@ void Pool::on_passed(void* cookie, std::int32_t status) {
   pool.put_back(static_cast<std::uint32_t>(b - pool.buffers_.data()));
 }
 
-Status Pool::to_device(std::uint64_t token, void* device_memory, std::uint64_t bytes, void* stream, Error& error) {
-  const std::byte* host = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    const Buffer* b = find(token);
-    if (b == nullptr) return error.fail(FEEDLANE_E_STALE, "the buffer was released, or there never was such a token");
-    host = memory_ + static_cast<std::size_t>(b - buffers_.data()) * buffer_bytes_;
-  }
-  if (bytes > buffer_bytes_)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", std::min<std::uint64_t>(bytes, INT64_MAX), buffer_bytes_,
-                        "a buffer has {} bytes", buffer_bytes_);
+Status Pool::copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error) {
+  if (bytes == 0) return FEEDLANE_OK;
+  if (!covers(host, bytes))
+    return error.fail(FEEDLANE_E_STATE, "a part of the {} bytes at `host` isn't registered with this pool", bytes);
   return backend_->copy(device_memory, host, bytes, stream, error);
 }
 
@@ -270,7 +258,8 @@ bool Pool::covers(const void* address, std::uint64_t bytes) const {
   auto after = registered_.upper_bound(first);
   if (after == registered_.begin()) return false;
   --after;
-  return after->second.is_settled && first + bytes <= after->first + after->second.bytes;
+  const std::uintptr_t end = after->first + after->second.bytes;
+  return after->second.is_settled && first <= end && bytes <= end - first;
 }
 
 feedlane_pool_stats Pool::stats() const {

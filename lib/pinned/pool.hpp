@@ -30,9 +30,9 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   Status acquire(os::Deadline deadline, feedlane_buffer& out, Error& error);
-  Status release(std::uint64_t token);
-  Status release_on(std::uint64_t token, void* stream, Error& error);
-  Status to_device(std::uint64_t token, void* device_memory, std::uint64_t bytes, void* stream, Error& error);
+  // FEEDLANE_NO_STREAM: at once.
+  Status release(std::uint64_t token, void* stream, Error& error);
+  Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error);
   // Only its owner may unregister memory.
   enum class Owner { user, loader, pool };
   Status register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error);

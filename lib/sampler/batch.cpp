@@ -4,6 +4,7 @@
 
 #include "sampler/checks.hpp"
 #include "sampler/feistel.hpp"
+#include "sampler/kinds.hpp"
 #include "sampler/state.hpp"
 
 namespace feedlane::sampler {
@@ -102,19 +103,17 @@ Status Batch::load(std::span<const std::byte> state, Error& error) {
 
 }  // namespace
 
-Status make_batch(const Sampler& inner, std::int64_t batch_size, std::int32_t drop_last, std::unique_ptr<Sampler>& out,
+Status make_batch(const feedlane_sampler_config& config, const Sampler* inner, std::unique_ptr<Sampler>& out,
                   Error& error) {
+  if (inner == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "config.inner", 0, 1, "config.inner is NULL");
   constexpr std::int64_t most = std::int64_t{1} << 30;  // same limit as a loader's batch_size
-  if (inner.batch_rows() > 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "inner", inner.batch_rows(), 0,
-                        "inner yields batches already, of up to {}", inner.batch_rows());
-  if (batch_size < 1 || batch_size > most)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "batch_size", batch_size, batch_size < 1 ? 1 : most,
-                        "batch_size is {}: must be between 1 and {}", batch_size, most);
-  if (drop_last < 0 || drop_last > 1)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "drop_last", drop_last, drop_last < 0 ? 0 : 1,
-                        "drop_last is {}: must be 0 or 1", drop_last);
-  out = std::make_unique<Batch>(inner.clone(), batch_size, drop_last != 0);
+  if (inner->batch_rows() > 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.inner", inner->batch_rows(), 0,
+                        "config.inner yields batches already, of up to {} indices", inner->batch_rows());
+  const Ranged numbers[] = {{"config.batch_size", config.batch_size, 1, most},
+                            {"config.drop_last", config.drop_last, 0, 1}};
+  if (const Status s = check_ranges(numbers, error); s != FEEDLANE_OK) return s;
+  out = std::make_unique<Batch>(inner->clone(), config.batch_size, config.drop_last != 0);
   return FEEDLANE_OK;
 }
 

@@ -28,4 +28,8 @@ inline Status check_ranges(std::span<const Ranged> numbers, Error& error) {
   return FEEDLANE_OK;
 }
 
+inline Status check_flag(const char* name, std::int32_t value, Error& error) {
+  return check_ranges({{{name, value, 0, 1}}}, error);
+}
+
 }  // namespace feedlane::sampler

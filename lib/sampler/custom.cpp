@@ -4,7 +4,9 @@
 #include <cstring>
 #include <new>
 
+#include "base/versioned.hpp"
 #include "sampler/checks.hpp"
+#include "sampler/kinds.hpp"
 #include "sampler/state.hpp"
 
 namespace feedlane::sampler {
@@ -211,7 +213,10 @@ Status Custom::load(std::span<const std::byte> state, Error& error) {
 
 }  // namespace
 
-Status make_custom(const feedlane_sampler_callbacks& callbacks, std::unique_ptr<Sampler>& out, Error& error) {
+Status make_custom(const feedlane_sampler_config& config, Made& out, Error& error) {
+  feedlane_sampler_callbacks callbacks;
+  if (const Status s = read_versioned(config.callbacks, callbacks, "config.callbacks", error); s != FEEDLANE_OK)
+    return s;
   if (callbacks.next == nullptr)
     return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.next", 0, 1, "callbacks.next is NULL: nothing yields indices");
   if (callbacks.length < 0)

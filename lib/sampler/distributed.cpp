@@ -4,6 +4,7 @@
 
 #include "sampler/dealt.hpp"
 #include "sampler/feistel.hpp"
+#include "sampler/kinds.hpp"
 #include "sampler/torch_random.hpp"
 
 namespace feedlane::sampler {
@@ -12,7 +13,7 @@ namespace {
 // torch's DistributedSampler.
 class Distributed final : public Dealt {
  public:
-  Distributed(const feedlane_distributed_config& config, const RankSource& rank)
+  Distributed(const feedlane_sampler_config& config, const RankSource& rank)
       : Dealt(config.length, config.drop_last != 0, rank), config_(config) {}
   [[nodiscard]] std::unique_ptr<Sampler> clone() const override {
     return std::make_unique<Distributed>(config_, rank());
@@ -36,7 +37,7 @@ class Distributed final : public Dealt {
     return order_.empty() ? place : order_[static_cast<std::size_t>(place)];
   }
 
-  feedlane_distributed_config config_;
+  feedlane_sampler_config config_;
   std::vector<std::int64_t> order_;       // torch's order; else empty
   std::optional<Feistel> permutation_{};  // feistel
 };
@@ -53,7 +54,7 @@ Status Distributed::make_list(std::int64_t epoch, Error&) {
   return FEEDLANE_OK;
 }
 
-Status check(const feedlane_distributed_config& c, Error& error) {
+Status check(const feedlane_sampler_config& c, Error& error) {
   if (c.length < 0) return refuse(error, "config.length", c.length, 0, "must not be negative");
   if (c.length > Feistel::most)
     return refuse(error, "config.length", c.length, Feistel::most, "must not be more than 2^62");
@@ -79,8 +80,8 @@ Status check(const feedlane_distributed_config& c, Error& error) {
 
 }  // namespace
 
-Status make_distributed(const feedlane_distributed_config& config, const Environment& environment,
-                        std::unique_ptr<Sampler>& out, Error& error) {
+Status make_distributed(const feedlane_sampler_config& config, const Environment& environment, Made& out,
+                        Error& error) {
   Status s = check(config, error);
   if (s != FEEDLANE_OK) return s;
   RankSource rank;

@@ -9,6 +9,7 @@
 #include "sampler/content.hpp"
 #include "sampler/dealt.hpp"
 #include "sampler/feistel.hpp"
+#include "sampler/kinds.hpp"
 #include "sampler/sources.hpp"
 
 namespace feedlane::sampler {
@@ -38,7 +39,7 @@ struct Recipe {
 // shuffled, so that ranks and batches don't each get the same sources; a source's samples are, once in each pass over it.
 class Mixture final : public Dealt {
  public:
-  Mixture(std::shared_ptr<const Recipe> recipe, const feedlane_mixture_config& config, const RankSource& rank)
+  Mixture(std::shared_ptr<const Recipe> recipe, const feedlane_sampler_config& config, const RankSource& rank)
       : Dealt(config.num_samples, config.drop_last != 0, rank), recipe_(std::move(recipe)), config_(config) {}
   [[nodiscard]] std::unique_ptr<Sampler> clone() const override {
     return std::make_unique<Mixture>(recipe_, config_, rank());
@@ -60,7 +61,7 @@ class Mixture final : public Dealt {
   [[nodiscard]] std::int64_t index_of(const Sources::Pick& pick) const;
 
   std::shared_ptr<const Recipe> recipe_;
-  feedlane_mixture_config config_;
+  feedlane_sampler_config config_;
   std::int64_t start_ = 0;  // of the epoch, in the stream
 };
 
@@ -99,15 +100,14 @@ std::int64_t Mixture::index_of(const Sources::Pick& pick) const {
 
 // ---- creation ----
 
-Status check(const feedlane_mixture_config& c, Error& error) {
+Status check(const feedlane_sampler_config& c, Error& error) {
   const Ranged numbers[] = {{"config.num_samples", c.num_samples, 0, Feistel::most},
                             {"config.window", c.window, 0, Feistel::most},
                             {"config.no_shuffle", c.no_shuffle, 0, 1},
                             {"config.drop_last", c.drop_last, 0, 1},
                             {"config.detect_off", c.detect_off, 0, 1},
                             {"config.world", c.world, 0, INT32_MAX},
-                            {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0},
-                            {"config.reserved", c.reserved, 0, 0}};
+                            {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0}};
   return check_ranges(numbers, error);
 }
 
@@ -115,10 +115,10 @@ Status check_lengths(std::span<const std::int64_t> lengths, std::int64_t& sample
   samples = 0;
   for (std::size_t i = 0; i < lengths.size(); i++) {
     if (lengths[i] < 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", lengths[i], 0, "lengths[{}] is {}: must not be negative", i,
-                          lengths[i]);
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", lengths[i], 0,
+                          "lengths[{}] is {}: must not be negative", i, lengths[i]);
     if (lengths[i] > Feistel::most - samples)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", lengths[i], Feistel::most - samples,
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", lengths[i], Feistel::most - samples,
                           "lengths[{}] is {}: the sources have more than 2^62 samples together", i, lengths[i]);
     samples += lengths[i];
   }
@@ -145,15 +145,16 @@ Status read_weights(std::span<const double> weights, std::span<const std::int64_
   double sum = 0, largest = 0;
   for (std::size_t i = 0; i < weights.size(); i++) {
     if (!std::isfinite(weights[i]) || weights[i] < 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "weights", static_cast<std::int64_t>(i), 0,
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", static_cast<std::int64_t>(i), 0,
                           "the weight of source {} in stage {} is {}: must be finite and not negative", i, stage,
                           weights[i]);
     if (weights[i] > 0 && lengths[i] == 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "weights", static_cast<std::int64_t>(i), 0,
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", static_cast<std::int64_t>(i), 0,
                           "source {} has weight {} in stage {}, and no samples", i, weights[i], stage);
     largest = std::max(largest, weights[i]);
   }
-  if (largest == 0) return error.refuse(FEEDLANE_E_ARGUMENT, "weights", 0, 1, "all weights of stage {} are 0", stage);
+  if (largest == 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "all weights of stage {} are 0", stage);
   for (const double w : weights) sum += w / largest;
   for (const double w : weights) {
     const auto share = static_cast<std::uint64_t>(std::llround(w / largest / sum * static_cast<double>(Sources::unit)));
@@ -164,19 +165,21 @@ Status read_weights(std::span<const double> weights, std::span<const std::int64_
 
 }  // namespace
 
-Status make_mixture(const std::int64_t* lengths, std::uint64_t count, const double* weights,
-                    const feedlane_mixture_config& config, const Environment& environment,
-                    std::unique_ptr<Sampler>& out, Error& error) {
-  feedlane_mixture_config c = config;
+Status make_mixture(const feedlane_sampler_config& config, const Environment& environment, Made& out, Error& error) {
+  feedlane_sampler_config c = config;
+  const std::int64_t* const lengths = c.lengths;
+  const double* const weights = c.weights;
+  const std::uint64_t count = c.count;
   constexpr std::int64_t at_once = 0;
-  if (lengths == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", 0, 1, "lengths is NULL");
-  if (weights == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "weights", 0, 1, "weights is NULL");
+  if (lengths == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", 0, 1, "config.lengths is NULL");
+  if (weights == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "config.weights is NULL");
   const auto as_signed = [](std::uint64_t n) {
     return static_cast<std::int64_t>(std::min<std::uint64_t>(n, INT64_MAX));
   };
   if (count == 0 || count > Sources::most)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "count", as_signed(count), count == 0 ? 1 : as_signed(Sources::most),
-                        "there are {} sources: must be between 1 and {}", count, Sources::most);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.count", as_signed(count),
+                        count == 0 ? 1 : as_signed(Sources::most), "there are {} sources: must be between 1 and {}",
+                        count, Sources::most);
   if ((c.from == nullptr) != (c.stages == 0))
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.stages", as_signed(c.stages), c.from == nullptr ? 0 : 1,
                         "config.from is {}, and config.stages is {}", c.from == nullptr ? "NULL" : "given", c.stages);

@@ -4,6 +4,7 @@
 
 #include "base/splitmix.hpp"
 #include "sampler/feistel.hpp"
+#include "sampler/kinds.hpp"
 #include "sampler/listed.hpp"
 #include "sampler/torch_random.hpp"
 
@@ -13,7 +14,7 @@ namespace {
 // torch's RandomSampler. The whole epoch is a list in memory.
 class TorchRandom final : public Listed {
  public:
-  explicit TorchRandom(const feedlane_random_config& config) : config_(config), epochs_(config.seed) {}
+  explicit TorchRandom(const feedlane_sampler_config& config) : config_(config), epochs_(config.seed) {}
   [[nodiscard]] std::unique_ptr<Sampler> clone() const override { return std::make_unique<TorchRandom>(config_); }
   [[nodiscard]] std::int64_t length() const override { return config_.num_samples; }
 
@@ -25,7 +26,7 @@ class TorchRandom final : public Listed {
     std::copy_n(order_.begin() + static_cast<std::ptrdiff_t>(first), count, indices);
   }
 
-  feedlane_random_config config_;
+  feedlane_sampler_config config_;
   TorchEpochs epochs_;
   std::vector<std::int64_t> order_;
 };
@@ -33,7 +34,7 @@ class TorchRandom final : public Listed {
 // An order computed index by index, in constant memory.
 class ComputedRandom final : public Listed {
  public:
-  explicit ComputedRandom(const feedlane_random_config& config) : config_(config) {}
+  explicit ComputedRandom(const feedlane_sampler_config& config) : config_(config) {}
   [[nodiscard]] std::unique_ptr<Sampler> clone() const override { return std::make_unique<ComputedRandom>(config_); }
   [[nodiscard]] std::int64_t length() const override { return config_.num_samples; }
 
@@ -46,11 +47,11 @@ class ComputedRandom final : public Listed {
   }
   void read(std::int64_t first, std::int64_t* indices, std::uint64_t count) const override;
 
-  feedlane_random_config config_;
+  feedlane_sampler_config config_;
   std::uint64_t seed_ = 0;
 };
 
-std::vector<Fact> facts_of(const feedlane_random_config& c) {
+std::vector<Fact> facts_of(const feedlane_sampler_config& c) {
   return {{"length", static_cast<std::uint64_t>(c.length)},
           {"seed", c.seed},
           {"num_samples", static_cast<std::uint64_t>(c.num_samples)},
@@ -108,8 +109,8 @@ void ComputedRandom::read(std::int64_t first, std::int64_t* indices, std::uint64
 
 }  // namespace
 
-Status make_random(const feedlane_random_config& config, std::unique_ptr<Sampler>& out, Error& error) {
-  feedlane_random_config c = config;
+Status make_random(const feedlane_sampler_config& config, Made& out, Error& error) {
+  feedlane_sampler_config c = config;
   if (c.length <= 0)
     return refuse(error, "config.length", c.length, 1, "a random sampler needs a data set that isn't empty");
   if (c.num_samples < 0) return refuse(error, "config.num_samples", c.num_samples, 0, "must not be negative");

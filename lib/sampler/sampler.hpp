@@ -53,27 +53,9 @@ class Sampler {
   [[nodiscard]] virtual const char* rank_warning() const { return ""; }
 };
 
-// The structs come from read_versioned. Each factory checks their values.
-Status make_sequential(std::int64_t length, std::unique_ptr<Sampler>& out, Error& error);
-Status make_random(const feedlane_random_config& config, std::unique_ptr<Sampler>& out, Error& error);
-Status make_subset(const std::int64_t* indices, std::uint64_t count, std::int32_t in_order, std::uint64_t seed,
-                   std::unique_ptr<Sampler>& out, Error& error);
-Status make_weighted(const double* weights, std::uint64_t count, const feedlane_weighted_config& config,
-                     std::unique_ptr<Sampler>& out, Error& error);
-// Over a copy of `inner`.
-Status make_batch(const Sampler& inner, std::int64_t batch_size, std::int32_t drop_last, std::unique_ptr<Sampler>& out,
-                  Error& error);
-// If world is 0, the rank is detected from `environment`.
-Status make_distributed(const feedlane_distributed_config& config, const Environment& environment,
-                        std::unique_ptr<Sampler>& out, Error& error);
-// As for distributed samplers, if world is 0.
-Status make_tokens(const std::int64_t* lengths, std::uint64_t count, const feedlane_tokens_config& config,
-                   const Environment& environment, std::unique_ptr<Sampler>& out, Error& error);
-// As for distributed samplers, if world is 0. `weights` has a row of `count` for each stage.
-Status make_mixture(const std::int64_t* lengths, std::uint64_t count, const double* weights,
-                    const feedlane_mixture_config& config, const Environment& environment,
-                    std::unique_ptr<Sampler>& out, Error& error);
-// After success `drop` is called when the last copy is destroyed.
-Status make_custom(const feedlane_sampler_callbacks& callbacks, std::unique_ptr<Sampler>& out, Error& error);
+// A sampler of config.kind. `inner` is the sampler of config.inner, or nullptr. If world is 0, the rank is detected from
+// `environment`. The config comes from read_versioned; each kind checks the members that it reads.
+Status make(const feedlane_sampler_config& config, const Sampler* inner, const Environment& environment,
+            std::unique_ptr<Sampler>& out, Error& error);
 
 }  // namespace feedlane::sampler

@@ -2,6 +2,7 @@
 // The sequential sampler: 0 to n - 1.
 #include <numeric>
 
+#include "sampler/kinds.hpp"
 #include "sampler/listed.hpp"
 
 namespace feedlane::sampler {
@@ -26,10 +27,9 @@ class Sequential final : public Listed {
 
 }  // namespace
 
-Status make_sequential(std::int64_t length, std::unique_ptr<Sampler>& out, Error& error) {
-  if (length < 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "length", length, 0, "length is {}, must not be negative", length);
-  out = std::make_unique<Sequential>(length);
+Status make_sequential(const feedlane_sampler_config& config, Made& out, Error& error) {
+  if (config.length < 0) return refuse(error, "config.length", config.length, 0, "must not be negative");
+  out = std::make_unique<Sequential>(config.length);
   return FEEDLANE_OK;
 }
 

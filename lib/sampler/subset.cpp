@@ -2,7 +2,9 @@
 // The subset sampler.
 #include <algorithm>
 
+#include "sampler/checks.hpp"
 #include "sampler/content.hpp"
+#include "sampler/kinds.hpp"
 #include "sampler/listed.hpp"
 #include "sampler/torch_random.hpp"
 
@@ -54,18 +56,17 @@ class Subset final : public Listed {
 
 }  // namespace
 
-Status make_subset(const std::int64_t* indices, std::uint64_t count, std::int32_t in_order, std::uint64_t seed,
-                   std::unique_ptr<Sampler>& out, Error& error) {
-  if (indices == nullptr && count != 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "indices", 0, 1, "indices is NULL and count is {}", count);
-  if (in_order < 0 || in_order > 1)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "in_order", in_order, in_order < 0 ? 0 : 1,
-                        "in_order is {}: must be 0 or 1", in_order);
+Status make_subset(const feedlane_sampler_config& config, Made& out, Error& error) {
+  const std::uint64_t count = config.count;
+  if (config.indices == nullptr && count != 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.indices", 0, 1, "config.indices is NULL and config.count is {}",
+                        count);
+  if (const Status s = check_flag("config.no_shuffle", config.no_shuffle, error); s != FEEDLANE_OK) return s;
   auto list = std::make_shared<List>();
   list->indices.reserve(count);  // throws before anything is read if memory is short
-  if (count != 0) list->indices.assign(indices, indices + count);
+  if (count != 0) list->indices.assign(config.indices, config.indices + count);
   list->content = content_of(std::span<const std::int64_t>(list->indices));
-  out = std::make_unique<Subset>(std::move(list), in_order != 0, seed);
+  out = std::make_unique<Subset>(std::move(list), config.no_shuffle != 0, config.seed);
   return FEEDLANE_OK;
 }
 

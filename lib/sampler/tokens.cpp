@@ -6,6 +6,7 @@
 
 #include "sampler/checks.hpp"
 #include "sampler/content.hpp"
+#include "sampler/kinds.hpp"
 #include "sampler/state.hpp"
 #include "sampler/token_batches.hpp"
 
@@ -33,7 +34,7 @@ struct Stage {
 // are those that its ranks have not yielded, filled for this world.
 class Tokens final : public Sampler {
  public:
-  Tokens(std::shared_ptr<const Lengths> lengths, const feedlane_tokens_config& config, const RankSource& rank,
+  Tokens(std::shared_ptr<const Lengths> lengths, const feedlane_sampler_config& config, const RankSource& rank,
          std::shared_ptr<const TokenBatches> first)
       : lengths_(std::move(lengths)), config_(config), rank_(rank), first_(std::move(first)), batches_(first_) {}
   [[nodiscard]] std::unique_ptr<Sampler> clone() const override {
@@ -51,7 +52,7 @@ class Tokens final : public Sampler {
   [[nodiscard]] const char* rank_source() const override { return rank_.source; }
   [[nodiscard]] const char* rank_warning() const override { return rank_.warning; }
 
-  static TokenRules rules_of(const feedlane_tokens_config& config);
+  static TokenRules rules_of(const feedlane_sampler_config& config);
 
  private:
   [[nodiscard]] std::uint32_t world() const { return static_cast<std::uint32_t>(rank_.world); }
@@ -60,7 +61,7 @@ class Tokens final : public Sampler {
   Status follow(std::vector<Stage> stages, Error& error);
 
   std::shared_ptr<const Lengths> lengths_;
-  feedlane_tokens_config config_;
+  feedlane_sampler_config config_;
   RankSource rank_;
   std::shared_ptr<const TokenBatches> first_;    // of epoch 0, so that a new sampler has a length
   std::shared_ptr<const TokenBatches> batches_;  // of the epoch, from step `before_` on
@@ -70,7 +71,7 @@ class Tokens final : public Sampler {
   std::int64_t before_ = 0;
 };
 
-TokenRules Tokens::rules_of(const feedlane_tokens_config& config) {
+TokenRules Tokens::rules_of(const feedlane_sampler_config& config) {
   return {static_cast<std::uint32_t>(config.max_tokens),
           static_cast<std::uint32_t>(config.max_rows),
           static_cast<std::uint64_t>(config.window),
@@ -187,31 +188,26 @@ Status Tokens::follow(std::vector<Stage> stages, Error& error) {
   return FEEDLANE_OK;
 }
 
-Status check(const feedlane_tokens_config& c, Error& error) {
-  const Ranged numbers[] = {{"config.max_tokens", c.max_tokens, 1, INT32_MAX},
-                            {"config.max_rows", c.max_rows, 1, most_rows},
-                            {"config.window", c.window, 0, INT64_MAX},
-                            {"config.padded", c.padded, 0, 1},
-                            {"config.no_shuffle", c.no_shuffle, 0, 1},
-                            {"config.drop_last", c.drop_last, 0, 1},
-                            {"config.drop_long", c.drop_long, 0, 1},
-                            {"config.detect_off", c.detect_off, 0, 1},
-                            {"config.world", c.world, 0, most_ranks},
-                            {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0},
-                            {"config.reserved", c.reserved, 0, 0}};
+Status check(const feedlane_sampler_config& c, Error& error) {
+  const Ranged numbers[] = {
+      {"config.max_tokens", c.max_tokens, 1, INT32_MAX}, {"config.max_rows", c.max_rows, 1, most_rows},
+      {"config.window", c.window, 0, INT64_MAX},         {"config.padded", c.padded, 0, 1},
+      {"config.no_shuffle", c.no_shuffle, 0, 1},         {"config.drop_last", c.drop_last, 0, 1},
+      {"config.drop_long", c.drop_long, 0, 1},           {"config.detect_off", c.detect_off, 0, 1},
+      {"config.world", c.world, 0, most_ranks},          {"config.rank", c.rank, 0, c.world > 0 ? c.world - 1 : 0}};
   return check_ranges(numbers, error);
 }
 
 // Copies the lengths. One beyond the budget is refused, or left out later.
-Status read_lengths(std::span<const std::int64_t> lengths, const feedlane_tokens_config& c, Lengths& out,
+Status read_lengths(std::span<const std::int64_t> lengths, const feedlane_sampler_config& c, Lengths& out,
                     Error& error) {
   out.values.reserve(lengths.size());  // throws before anything is read if memory is short
   for (std::size_t i = 0; i < lengths.size(); i++) {
     if (lengths[i] < 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", lengths[i], 0, "lengths[{}] is {}: must not be negative", i,
-                          lengths[i]);
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", lengths[i], 0,
+                          "lengths[{}] is {}: must not be negative", i, lengths[i]);
     if (lengths[i] > c.max_tokens && c.drop_long == 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", lengths[i], c.max_tokens,
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", lengths[i], c.max_tokens,
                           "lengths[{}] is {}: a batch has {} tokens at most; drop_long leaves such samples out", i,
                           lengths[i], c.max_tokens);
     out.values.push_back(static_cast<std::uint32_t>(std::min<std::int64_t>(lengths[i], UINT32_MAX)));
@@ -222,13 +218,16 @@ Status read_lengths(std::span<const std::int64_t> lengths, const feedlane_tokens
 
 }  // namespace
 
-Status make_tokens(const std::int64_t* lengths, std::uint64_t count, const feedlane_tokens_config& config,
-                   const Environment& environment, std::unique_ptr<Sampler>& out, Error& error) {
-  feedlane_tokens_config c = config;
+Status make_tokens(const feedlane_sampler_config& config, const Environment& environment, std::unique_ptr<Sampler>& out,
+                   Error& error) {
+  feedlane_sampler_config c = config;
+  const std::int64_t* const lengths = c.lengths;
+  const std::uint64_t count = c.count;
   if (lengths == nullptr && count != 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "lengths", 0, 1, "lengths is NULL and count is {}", count);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", 0, 1, "config.lengths is NULL and config.count is {}",
+                        count);
   if (count > INT32_MAX)
-    return refuse(error, "count", std::min<std::uint64_t>(count, INT64_MAX), INT32_MAX, "must be below 2^31");
+    return refuse(error, "config.count", std::min<std::uint64_t>(count, INT64_MAX), INT32_MAX, "must be below 2^31");
   Status s = check(c, error);
   if (s != FEEDLANE_OK) return s;
   if (c.window == 0) c.window = default_window;

@@ -6,6 +6,7 @@
 #include "sampler/alias.hpp"
 #include "sampler/content.hpp"
 #include "sampler/feistel.hpp"
+#include "sampler/kinds.hpp"
 #include "sampler/listed.hpp"
 
 namespace feedlane::sampler {
@@ -21,7 +22,7 @@ struct Weights {
 
 class Weighted final : public Listed {
  public:
-  Weighted(std::shared_ptr<const Weights> weights, const feedlane_weighted_config& config)
+  Weighted(std::shared_ptr<const Weights> weights, const feedlane_sampler_config& config)
       : weights_(std::move(weights)), config_(config) {}
   [[nodiscard]] std::unique_ptr<Sampler> clone() const override {
     return std::make_unique<Weighted>(weights_, config_);
@@ -41,7 +42,7 @@ class Weighted final : public Listed {
   void read(std::int64_t first, std::int64_t* indices, std::uint64_t count) const override;
 
   std::shared_ptr<const Weights> weights_;
-  feedlane_weighted_config config_;
+  feedlane_sampler_config config_;
   std::uint64_t key_ = 0;
   std::vector<std::int64_t> order_;  // without replacement
 };
@@ -93,28 +94,28 @@ Status check(std::span<const double> weights, std::int64_t& positive, Error& err
   for (std::size_t i = 0; i < weights.size(); i++) {
     const double w = weights[i];
     if (!std::isfinite(w) || w < 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "weights", i, 0,
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", i, 0,
                           "weights[{}] is {}: must be a finite number that isn't negative", i, w);
     if (w > 0) positive++;
   }
   if (positive == 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "weights", 0, 1, "all of {} weights are zero: nothing can be drawn",
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "all of {} weights are zero: nothing can be drawn",
                         weights.size());
   return FEEDLANE_OK;
 }
 
 }  // namespace
 
-Status make_weighted(const double* weights, std::uint64_t count, const feedlane_weighted_config& config,
-                     std::unique_ptr<Sampler>& out, Error& error) {
-  feedlane_weighted_config c = config;
-  if (weights == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "weights", 0, 1, "weights is NULL");
-  if (count == 0) return refuse(error, "count", 0, 1, "there is nothing to draw from");
+Status make_weighted(const feedlane_sampler_config& config, Made& out, Error& error) {
+  feedlane_sampler_config c = config;
+  const double* const weights = c.weights;
+  const std::uint64_t count = c.count;
+  if (weights == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "config.weights is NULL");
+  if (count == 0) return refuse(error, "config.count", 0, 1, "there is nothing to draw from");
   if (c.num_samples < 0) return refuse(error, "config.num_samples", c.num_samples, 0, "must not be negative");
   if (c.without_replacement < 0 || c.without_replacement > 1)
     return refuse(error, "config.without_replacement", c.without_replacement, c.without_replacement < 0 ? 0 : 1,
                   "must be 0 or 1");
-  if (c.reserved != 0) return refuse(error, "config.reserved", c.reserved, 0, "must be 0");
   auto shared = std::make_shared<Weights>();
   std::vector<double>& values = shared->values;
   values.reserve(count);  // throws before anything is read if memory is short

@@ -46,7 +46,7 @@ Audience::~Audience() {
 
 // Of the consumer at `place`; -1: unknown.
 std::int64_t Audience::batches_of_consumer(std::int32_t place) const {
-  const std::int64_t batches = loader_.epoch_batches(), consumers = loader_.config().consumers;
+  const std::int64_t batches = loader_.config().epoch_batches, consumers = loader_.config().consumers;
   if (!deals() || batches < 0) return batches;
   return batches / consumers + (loader_.config().share_tail && place < batches % consumers ? 1 : 0);
 }

@@ -70,12 +70,13 @@ Status Consumer::begin(std::int64_t epoch, Error& error) {
   if (epoch > last_epoch)
     return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, last_epoch, "the last epoch that there is is {}",
                         last_epoch);
-  const std::int64_t least = next_epoch();
+  const std::int64_t least = next_epoch_.load(std::memory_order_relaxed);
   if (epoch < least)
     return error.refuse(FEEDLANE_E_STATE, "epoch", epoch, least,
                         "epoch {} is over, or was begun before: the next one of this consumer is {} at least", epoch,
                         least);
   at_.wanted = epoch;
+  next_epoch_.store(epoch + 1, std::memory_order_relaxed);  // only a number
   at_.is_begun = true;
   at_.is_over = false;
   set_newest(0);
@@ -337,6 +338,19 @@ Status Consumer::state(std::uint64_t token, std::vector<std::byte>& out, Error& 
     done += static_cast<std::size_t>(n);
   }
   return s;
+}
+
+feedlane_loader_info Consumer::info() const {
+  feedlane_loader_info info{};
+  info.size = sizeof info;
+  info.pid = ::getpid();
+  info.iterable = (segments_.plan().geometry.flags & shm::geometry_iterable) != 0 ? 1 : 0;
+  info.batch_size = segments_.plan().geometry.max_rows;
+  info.next_epoch = next_epoch_.load(std::memory_order_relaxed);
+  info.epoch = counters_.epochs.load(std::memory_order_relaxed) == 0 ? -1 : info.next_epoch - 1;
+  info.batch = -1;
+  info.batches = epoch_batches_.load(std::memory_order_relaxed);
+  return info;
 }
 
 feedlane_stats Consumer::stats() const {

@@ -45,9 +45,6 @@ class Consumer final : public loader::Source, private loader::Lender {
   // Leaves the feeder. All batches were returned before.
   ~Consumer() override;
 
-  // The smallest that begin accepts.
-  [[nodiscard]] std::int64_t next_epoch() const { return std::max(at_.wanted + 1, first_epoch_); }
-
   // ---- Source ----
 
   Status begin(std::int64_t epoch, Error& error) override;
@@ -64,9 +61,8 @@ class Consumer final : public loader::Source, private loader::Lender {
   [[nodiscard]] loader::Leases& leases() override { return leases_; }
   bool next_event(feedlane_event& out) override { return events_.pop(out); }
   [[nodiscard]] feedlane_stats stats() const override;
-  [[nodiscard]] std::int64_t epoch_batches() const override {
-    return epoch_batches_.load(std::memory_order_relaxed);  // only a number
-  }
+  // The epoch, its batches, and the next epoch that begin accepts: the rest is the feeder's.
+  [[nodiscard]] feedlane_loader_info info() const override;
 
  private:
   Consumer();
@@ -132,8 +128,8 @@ class Consumer final : public loader::Source, private loader::Lender {
   std::int32_t place_ = 0;
   std::int32_t share_ = 0;
   std::int32_t lag_ = 0;
-  std::int64_t first_epoch_ = 0;
   std::atomic<std::int64_t> epoch_batches_{-1};
+  std::atomic<std::int64_t> next_epoch_{0};  // the smallest that begin accepts
   ring::Waiter waiter_;
   loader::Wakeups wakeups_;
   ring::Consumer ring_;

@@ -44,7 +44,7 @@ class Feeder final : public loader::Source, private loader::Outlet {
   [[nodiscard]] loader::Leases& leases() override { return loader_->leases(); }
   bool next_event(feedlane_event& out) override { return loader_->next_event(out); }
   [[nodiscard]] feedlane_stats stats() const override { return loader_->stats(); }
-  [[nodiscard]] std::int64_t epoch_batches() const override { return loader_->epoch_batches(); }
+  [[nodiscard]] feedlane_loader_info info() const override { return loader_->info(); }
 
  private:
   explicit Feeder(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files);

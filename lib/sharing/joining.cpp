@@ -92,7 +92,7 @@ Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Er
   place_ = welcome.id;
   share_ = welcome.share;
   lag_ = welcome.lag;
-  first_epoch_ = welcome.epoch;
+  next_epoch_.store(welcome.epoch, std::memory_order_relaxed);  // only a number
   epoch_batches_.store(std::max<std::int64_t>(welcome.epoch_batches, -1), std::memory_order_relaxed);
   wants_pidfd_ = welcome.wants_pidfd != 0;
   slots_.reset(geometry.slots, counters_);

@@ -37,7 +37,7 @@ TEST_CASE("a bare worker attaches whatever the length of the trace is, and its s
     check_peace(l.get());
     std::vector<feedlane_batch_record> records(100, fresh<feedlane_batch_record>());
     std::uint64_t count = 0;
-    REQUIRE(feedlane_loader_get_trace(l.get(), 1, records.data(), records.size(), &count) == FEEDLANE_OK);
+    REQUIRE(observe(l.get(), feedlane_monitor_get_trace, 1, records.data(), records.size(), &count) == FEEDLANE_OK);
     CHECK(count == std::min<std::uint64_t>(trace, 21));
     for (std::uint64_t i = 0; i < count; i++) {
       const feedlane_batch_record& r = records[i];
@@ -74,14 +74,14 @@ TEST_CASE("a bare worker's batches are the same in each dispatch, out of order, 
     check_epoch(all, 20, 1, 0);
   }
   SUBCASE("a rank: seeds come from the places in the order of all ranks") {
-    auto c = fresh<feedlane_distributed_config>();
+    auto c = fresh<feedlane_sampler_config>();
     c.length = 40;
     c.rank = 1;
     c.world = 3;
     c.drop_last = 1;
     Bare b(40, 2, 2);
     feedlane_sampler* sampler = nullptr;
-    REQUIRE(feedlane_sampler_distributed(&c, &sampler, nullptr) == FEEDLANE_OK);
+    REQUIRE(distributed_sampler(&c, &sampler, nullptr) == FEEDLANE_OK);
     b.s.sampler.reset(sampler);
     const Loader l = b.create();
     std::int64_t place = 1;

@@ -66,7 +66,7 @@ struct DestroyAny : Destroy {
   void operator()(feedlane_rx* rx) const { (void)feedlane_rx_destroy(&rx); }
   void operator()(feedlane_tx* tx) const { (void)feedlane_tx_destroy(&tx); }
   void operator()(feedlane_pool* p) const { (void)feedlane_pool_destroy(&p); }
-  void operator()(feedlane_monitor* m) const { (void)feedlane_monitor_close(&m); }
+  void operator()(feedlane_monitor* m) const { (void)feedlane_monitor_destroy(&m); }
 };
 
 // Where functions put what they make: NULL after each failure, whatever was there before.

@@ -94,42 +94,44 @@ constexpr std::int64_t path_bytes = sizeof(sockaddr_un::sun_path) - 1;
       CALL("too many descriptors", FEEDLANE_E_CORRUPT, "fd", 6, needed, f.passing_descriptors())
 
 #define ATTACH(what, status, argument, found, needed, fd) \
-  REFUSES(feedlane_worker_attach, what, status, argument, found, needed, fd, patience_ns, f.worker.place(), e)
+  REFUSES(feedlane_worker_attach, what, status, argument, found, needed, fd, nullptr, patience_ns, f.worker.place(), e)
 #define RUN(what, status, argument, found, needed, fd) \
-  REFUSES(feedlane_worker_run, what, status, argument, found, needed, fd, f.table(), e)
+  REFUSES(feedlane_worker_run, what, status, argument, found, needed, fd, nullptr, f.table(), e)
 #define JOIN(what, status, argument, found, needed, fd) \
-  REFUSES(feedlane_tx_attach, what, status, argument, found, needed, fd, nullptr, patience_ns, f.tx.place(), e)
+  REFUSES(feedlane_tx_attach, what, status, argument, found, needed, fd, nullptr, patience_ns, f.tx.place(), nullptr, e)
 #define JOIN_AT(what, status, argument, found, needed, fd, path) \
-  REFUSES(feedlane_tx_attach, what, status, argument, found, needed, fd, path, 0, f.tx.place(), e)
+  REFUSES(feedlane_tx_attach, what, status, argument, found, needed, fd, path, 0, f.tx.place(), nullptr, e)
 
 constexpr std::size_t table_bytes = sizeof(feedlane_dataset);
 
 const Row<F> rows[] = {
     TAKES(feedlane_worker_attach, 56, ATTACH),
     ATTACH("fd -1", FEEDLANE_E_ARGUMENT, "fd", -1, 0, -1),
-    REFUSES(feedlane_worker_attach, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.silent(), 0, nullptr, e),
-    REFUSES(feedlane_worker_attach, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, f.silent(), -1,
+    REFUSES(feedlane_worker_attach, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.silent(), nullptr, 0, nullptr, e),
+    REFUSES(feedlane_worker_attach, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, f.silent(), nullptr, -1,
             f.worker.place(), e),
     REFUSES(feedlane_worker_attach, "the least timeout", FEEDLANE_E_ARGUMENT, "timeout_ns", INT64_MIN, 0, f.silent(),
-            INT64_MIN, f.worker.place(), e),
-    REFUSES(feedlane_worker_attach, "silence", FEEDLANE_TIMEOUT, "", 0, 0, f.silent(), 0, f.worker.place(), e),
+            nullptr, INT64_MIN, f.worker.place(), e),
+    REFUSES(feedlane_worker_attach, "silence", FEEDLANE_TIMEOUT, "", 0, 0, f.silent(), nullptr, 0, f.worker.place(), e),
 
     TAKES(feedlane_worker_run, 56, RUN),
     RUN("fd -1", FEEDLANE_E_ARGUMENT, "fd", -1, 0, -1),
-    REFUSES(feedlane_worker_run, "dataset NULL", FEEDLANE_E_ARGUMENT, "dataset", 0, 1, f.silent(), nullptr, e),
-    REFUSES(feedlane_worker_run, "no get, no fetch", FEEDLANE_E_ARGUMENT, "dataset", 0, 1, f.silent(), f.empty_table(),
+    REFUSES(feedlane_worker_run, "dataset NULL", FEEDLANE_E_ARGUMENT, "dataset", 0, 1, f.silent(), nullptr, nullptr, e),
+    REFUSES(feedlane_worker_run, "no get, no fetch", FEEDLANE_E_ARGUMENT, "dataset", 0, 1, f.silent(), nullptr,
+            f.empty_table(), e),
+    REFUSES(feedlane_worker_run, "size 0", FEEDLANE_E_ABI, "dataset", 0, table_bytes, f.silent(), nullptr, f.table(0),
             e),
-    REFUSES(feedlane_worker_run, "size 0", FEEDLANE_E_ABI, "dataset", 0, table_bytes, f.silent(), f.table(0), e),
-    REFUSES(feedlane_worker_run, "size only", FEEDLANE_E_ARGUMENT, "dataset", 0, 1, f.silent(), f.table(8), e),
-    REFUSES(feedlane_worker_run, "the largest size", FEEDLANE_E_ABI, "dataset", -1, table_bytes, f.silent(),
+    REFUSES(feedlane_worker_run, "size only", FEEDLANE_E_ARGUMENT, "dataset", 0, 1, f.silent(), nullptr, f.table(8), e),
+    REFUSES(feedlane_worker_run, "the largest size", FEEDLANE_E_ABI, "dataset", -1, table_bytes, f.silent(), nullptr,
             f.table(SIZE_MAX), e),
     REFUSES(feedlane_worker_run, "a tail that says something", FEEDLANE_E_ABI, "dataset", table_bytes + 8, table_bytes,
-            f.silent(), f.table(table_bytes + 8), e),
+            f.silent(), nullptr, f.table(table_bytes + 8), e),
 
     TAKES(feedlane_tx_attach, 32, JOIN),
-    REFUSES(feedlane_tx_attach, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.silent(), nullptr, 0, nullptr, e),
+    REFUSES(feedlane_tx_attach, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.silent(), nullptr, 0, nullptr, nullptr,
+            e),
     REFUSES(feedlane_tx_attach, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, f.silent(), nullptr, -1,
-            f.tx.place(), e),
+            f.tx.place(), nullptr, e),
     JOIN_AT("silence", FEEDLANE_TIMEOUT, "", 0, 0, f.silent(), nullptr),
     JOIN_AT("neither fd nor path", FEEDLANE_E_ARGUMENT, "fd", -1, 0, -1, nullptr),
     JOIN_AT("both", FEEDLANE_E_ARGUMENT, "path", 1, 0, f.silent(), "ring"),

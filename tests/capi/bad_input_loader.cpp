@@ -92,7 +92,7 @@ struct F {
   }
   feedlane_loader* joined() {
     feedlane_worker* w = nullptr;
-    REQUIRE(feedlane_loader_local_worker(threads(), &w, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_worker_attach(-1, threads(), FEEDLANE_FOREVER, &w, nullptr) == FEEDLANE_OK);
     worker.reset(w);
     return threads();
   }
@@ -122,8 +122,7 @@ struct F {
   feedlane_state_info info = fresh<feedlane_state_info>();
   char room[600] = {};
   std::uint64_t got = 0;
-  DLManagedTensorVersioned* dlpack = nullptr;
-  DLManagedTensor* dlpack_legacy = nullptr;
+  void* dlpack = nullptr;
   feedlane_stats stats = fresh<feedlane_stats>();
   feedlane_worker_stats worker_stats = fresh<feedlane_worker_stats>();
   feedlane_event event = fresh<feedlane_event>();
@@ -188,21 +187,12 @@ const Row<F> life_rows[] = {
     REFUSES(feedlane_loader_stop, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), e),
     ANSWERS(feedlane_loader_interrupt, "l NULL", FEEDLANE_E_ARGUMENT, nullptr),
     ANSWERS(feedlane_loader_interrupt, "destroyed", FEEDLANE_E_STATE, f.gone()),
-    ANSWERS(feedlane_loader_length, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.length),
-    ANSWERS(feedlane_loader_length, "batches NULL", FEEDLANE_E_ARGUMENT, f.l(), nullptr),
-    ANSWERS(feedlane_loader_length, "destroyed", FEEDLANE_E_STATE, f.gone(), &f.length),
-    ANSWERS(feedlane_loader_wait_fd, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.borrowed),
-    ANSWERS(feedlane_loader_wait_fd, "fd NULL", FEEDLANE_E_ARGUMENT, f.l(), nullptr),
-    ANSWERS(feedlane_loader_wait_fd, "destroyed", FEEDLANE_E_STATE, f.gone(), &f.borrowed),
-    ANSWERS(feedlane_loader_arm, "l NULL", FEEDLANE_E_ARGUMENT, nullptr),
-    ANSWERS(feedlane_loader_arm, "destroyed", FEEDLANE_E_STATE, f.gone()),
+    ANSWERS(feedlane_loader_arm, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, nullptr),
+    ANSWERS(feedlane_loader_arm, "destroyed", FEEDLANE_E_STATE, f.gone(), nullptr),
     REFUSES(feedlane_loader_poll, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, e),
     REFUSES(feedlane_loader_poll, "never begun", FEEDLANE_OK, "", 0, 0, f.spawn(), e),
     REFUSES(feedlane_loader_poll, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), e),
 };
-
-#define TO_DEVICE(what, status, argument, found, needed, ...) \
-  REFUSES(feedlane_batch_to_device, what, status, argument, found, needed, __VA_ARGS__, nullptr, e)
 
 #define DLPACK(function, out)                                                                                         \
   REFUSES(function, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, 0, &out, e),                             \
@@ -211,7 +201,7 @@ const Row<F> life_rows[] = {
               e),                                                                                                     \
       REFUSES(function, "tensor past the last", FEEDLANE_E_ARGUMENT, "tensor", 2, 2, f.holding(), f.held_token(), 2,  \
               0, &out, e),                                                                                            \
-      REFUSES(function, "unknown flags", FEEDLANE_E_ARGUMENT, "flags", 6, 1, f.holding(), f.held_token(), 0, 6, &out, \
+      REFUSES(function, "unknown flags", FEEDLANE_E_ARGUMENT, "flags", 6, 3, f.holding(), f.held_token(), 0, 6, &out, \
               e),                                                                                                     \
       REFUSES(function, "not registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.held_token(), 0,                 \
               FEEDLANE_DLPACK_CUDA_HOST, &out, e),                                                                    \
@@ -249,18 +239,6 @@ const Row<F> batch_rows[] = {
     ANSWERS(feedlane_batch_release, "a free slot's", FEEDLANE_E_STALE, f.holding(), f.held_token() ^ 1),
     ANSWERS(feedlane_batch_release, "twice", FEEDLANE_E_STALE, f.l(), f.stale_token()),
     DLPACK(feedlane_batch_dlpack, f.dlpack),
-    DLPACK(feedlane_batch_dlpack_legacy, f.dlpack_legacy),
-    TO_DEVICE("l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, f.room, sizeof f.room),
-    TO_DEVICE("device_memory NULL", FEEDLANE_E_ARGUMENT, "device_memory", 0, 1, f.pinned(), f.pinned_token(), 0,
-              nullptr, 8),
-    TO_DEVICE("no pool", FEEDLANE_E_STATE, "config.pinned", 0, 1, f.holding(), f.held_token(), 0, f.room,
-              sizeof f.room),
-    TO_DEVICE("token 0", FEEDLANE_E_STALE, "", 0, 0, f.pinned(), 0, 0, f.room, sizeof f.room),
-    TO_DEVICE("tensor -1", FEEDLANE_E_ARGUMENT, "tensor", -1, 2, f.pinned(), f.pinned_token(), -1, f.room,
-              sizeof f.room),
-    TO_DEVICE("tensor past the last", FEEDLANE_E_ARGUMENT, "tensor", 2, 2, f.pinned(), f.pinned_token(), 2, f.room,
-              sizeof f.room),
-    TO_DEVICE("a byte too little", FEEDLANE_E_ARGUMENT, "bytes", 15, 16, f.pinned(), f.pinned_token(), 0, f.room, 15),
     REFUSES(feedlane_batch_release_on, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, nullptr, e),
     REFUSES(feedlane_batch_release_on, "no pool", FEEDLANE_E_STATE, "config.pinned", 0, 1, f.holding(), f.held_token(),
             nullptr, e),
@@ -296,21 +274,6 @@ const Row<F> batch_rows[] = {
     REFUSES(feedlane_state_read, "zeroes", FEEDLANE_E_CORRUPT, "state", 600, 24, f.room, sizeof f.room, &f.info, e),
     REFUSES(feedlane_state_read, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.room, 1, nullptr, e),
     ANSWERS(feedlane_state_read, "out of size 7", FEEDLANE_E_ABI, f.room, 1, of_size(f.info, 7), e),
-    ANSWERS(feedlane_loader_get_stats, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.stats),
-    ANSWERS(feedlane_loader_get_stats, "out NULL", FEEDLANE_E_ARGUMENT, f.l(), nullptr),
-    ANSWERS(feedlane_loader_get_stats, "out of size 0", FEEDLANE_E_ABI, f.l(), of_size(f.stats, 0)),
-    ANSWERS(feedlane_loader_get_stats, "out of size 7", FEEDLANE_E_ABI, f.l(), of_size(f.stats, 7)),
-    ANSWERS(feedlane_loader_get_stats, "destroyed", FEEDLANE_E_STATE, f.gone(), &f.stats),
-    ANSWERS(feedlane_loader_get_worker_stats, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.worker_stats),
-    ANSWERS(feedlane_loader_get_worker_stats, "out NULL", FEEDLANE_E_ARGUMENT, f.spawn(), 0, nullptr),
-    ANSWERS(feedlane_loader_get_worker_stats, "out of size 0", FEEDLANE_E_ABI, f.spawn(), 0,
-            of_size(f.worker_stats, 0)),
-    ANSWERS(feedlane_loader_get_worker_stats, "worker -1", FEEDLANE_E_ARGUMENT, f.spawn(), -1, &f.worker_stats),
-    ANSWERS(feedlane_loader_get_worker_stats, "the least worker", FEEDLANE_E_ARGUMENT, f.l(), INT32_MIN,
-            &f.worker_stats),
-    ANSWERS(feedlane_loader_get_worker_stats, "one past the last", FEEDLANE_END, f.spawn(), 1, &f.worker_stats),
-    ANSWERS(feedlane_loader_get_worker_stats, "the largest", FEEDLANE_END, f.spawn(), INT32_MAX, &f.worker_stats),
-    ANSWERS(feedlane_loader_get_worker_stats, "destroyed", FEEDLANE_E_STATE, f.gone(), 0, &f.worker_stats),
     ANSWERS(feedlane_loader_event, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.event),
     ANSWERS(feedlane_loader_event, "out NULL", FEEDLANE_E_ARGUMENT, f.l(), nullptr),
     ANSWERS(feedlane_loader_event, "out of size 0", FEEDLANE_E_ABI, f.l(), of_size(f.event, 0)),
@@ -336,21 +299,23 @@ const Row<F> worker_rows[] = {
     OPEN("there already", FEEDLANE_E_STATE, "id", 0, -1, f.offered(), 0),
     OPEN("none missing", FEEDLANE_END, "", 0, 0, f.offered(), -1),
     OPEN("destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), -1),
-    REFUSES(feedlane_loader_local_worker, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, f.worker_out.place(), e),
-    REFUSES(feedlane_loader_local_worker, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.threads(), nullptr, e),
-    REFUSES(feedlane_loader_local_worker, "inline", FEEDLANE_E_STATE, "config.start", 0, FEEDLANE_START_THREAD, f.l(),
+    REFUSES(feedlane_worker_attach, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, -1, f.threads(), FEEDLANE_FOREVER,
+            nullptr, e),
+    REFUSES(feedlane_worker_attach, "inline", FEEDLANE_E_STATE, "config.start", 0, FEEDLANE_START_THREAD, -1, f.l(),
+            FEEDLANE_FOREVER, f.worker_out.place(), e),
+    REFUSES(feedlane_worker_attach, "spawn", FEEDLANE_E_STATE, "config.start", 0, FEEDLANE_START_THREAD, -1, f.spawn(),
+            FEEDLANE_FOREVER, f.worker_out.place(), e),
+    REFUSES(feedlane_worker_attach, "external", FEEDLANE_E_STATE, "config.start", 3, FEEDLANE_START_THREAD, -1,
+            f.external(), FEEDLANE_FOREVER, f.worker_out.place(), e),
+    REFUSES(feedlane_worker_attach, "none missing", FEEDLANE_END, "", 0, 0, -1, f.joined(), FEEDLANE_FOREVER,
             f.worker_out.place(), e),
-    REFUSES(feedlane_loader_local_worker, "spawn", FEEDLANE_E_STATE, "config.start", 0, FEEDLANE_START_THREAD,
-            f.spawn(), f.worker_out.place(), e),
-    REFUSES(feedlane_loader_local_worker, "external", FEEDLANE_E_STATE, "config.start", 3, FEEDLANE_START_THREAD,
-            f.external(), f.worker_out.place(), e),
-    REFUSES(feedlane_loader_local_worker, "none missing", FEEDLANE_END, "", 0, 0, f.joined(), f.worker_out.place(), e),
-    REFUSES(feedlane_loader_local_worker, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), f.worker_out.place(), e),
-    REFUSES(feedlane_loader_run_local, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, e),
-    REFUSES(feedlane_loader_run_local, "no data set", FEEDLANE_E_STATE, "config.dataset", 0, 1, f.threads(), e),
-    REFUSES(feedlane_loader_run_local, "spawn", FEEDLANE_E_STATE, "config.dataset", 0, 1, f.spawn(), e),
-    REFUSES(feedlane_loader_run_local, "inline", FEEDLANE_E_STATE, "config.start", 0, FEEDLANE_START_THREAD, f.l(), e),
-    REFUSES(feedlane_loader_run_local, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), e),
+    REFUSES(feedlane_worker_attach, "destroyed", FEEDLANE_E_STATE, "", 0, 0, -1, f.gone(), FEEDLANE_FOREVER,
+            f.worker_out.place(), e),
+    REFUSES(feedlane_worker_run, "no data set", FEEDLANE_E_STATE, "config.dataset", 0, 1, -1, f.threads(), nullptr, e),
+    REFUSES(feedlane_worker_run, "spawn", FEEDLANE_E_STATE, "config.dataset", 0, 1, -1, f.spawn(), nullptr, e),
+    REFUSES(feedlane_worker_run, "inline", FEEDLANE_E_STATE, "config.start", 0, FEEDLANE_START_THREAD, -1, f.l(),
+            nullptr, e),
+    REFUSES(feedlane_worker_run, "destroyed", FEEDLANE_E_STATE, "", 0, 0, -1, f.gone(), nullptr, e),
 };
 
 #define FORKED(function, ...) REFUSES(function, "forked", FEEDLANE_E_FORKED, "", 0, 0, __VA_ARGS__, e)
@@ -362,23 +327,17 @@ const Row<F> forked_rows[] = {
     FORKED(feedlane_loader_poll, f.held_by),
     FORKED(feedlane_loader_stop, f.held_by),
     FORKED(feedlane_loader_open_worker, f.held_by, &f.id, &f.borrowed),
-    FORKED(feedlane_loader_local_worker, f.held_by, f.worker_out.place()),
-    FORKED(feedlane_loader_run_local, f.held_by),
-    FORKED_ANSWER(feedlane_loader_wait_fd, f.held_by, &f.borrowed),
-    FORKED_ANSWER(feedlane_loader_arm, f.held_by),
+    FORKED(feedlane_worker_attach, -1, f.held_by, FEEDLANE_FOREVER, f.worker_out.place()),
+    FORKED(feedlane_worker_run, -1, f.held_by, nullptr),
+    FORKED_ANSWER(feedlane_loader_arm, f.held_by, nullptr),
     FORKED_ANSWER(feedlane_loader_interrupt, f.held_by),
-    FORKED_ANSWER(feedlane_loader_length, f.held_by, &f.length),
     FORKED_ANSWER(feedlane_batch_retain, f.held_by, f.token),
     FORKED_ANSWER(feedlane_batch_release, f.held_by, f.token),
-    FORKED(feedlane_batch_to_device, f.held_by, f.token, 0, f.room, sizeof f.room, nullptr),
     FORKED(feedlane_batch_release_on, f.held_by, f.token, nullptr),
     FORKED(feedlane_batch_record_stream, f.held_by, f.token, nullptr),
     FORKED(feedlane_loader_run_stager, f.held_by),
     FORKED(feedlane_batch_dlpack, f.held_by, f.token, 0, 0, &f.dlpack),
-    FORKED(feedlane_batch_dlpack_legacy, f.held_by, f.token, 0, 0, &f.dlpack_legacy),
-    FORKED_ANSWER(feedlane_loader_get_stats, f.held_by, &f.stats),
     FORKED_ANSWER(feedlane_loader_state, f.held_by, 0, f.room, sizeof f.room, &f.got, nullptr),
-    FORKED_ANSWER(feedlane_loader_get_worker_stats, f.held_by, 0, &f.worker_stats),
     FORKED_ANSWER(feedlane_loader_event, f.held_by, &f.event),
     FORKED_ANSWER(feedlane_loader_close, f.held_by),
     FORKED_ANSWER(feedlane_loader_ref, f.held_by),

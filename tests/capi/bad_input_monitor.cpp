@@ -62,21 +62,17 @@ const Row<F> rows[] = {
     ANSWERS(feedlane_monitor_get_worker_stats, "the least worker", FEEDLANE_E_ARGUMENT, f.m(), INT32_MIN, &f.worker),
     ANSWERS(feedlane_monitor_get_worker_stats, "past the last worker", FEEDLANE_END, f.m(), 0, &f.worker),
     ANSWERS(feedlane_monitor_get_worker_stats, "the largest worker", FEEDLANE_END, f.m(), INT32_MAX, &f.worker),
-    ANSWERS(feedlane_monitor_ref, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
-    ANSWERS(feedlane_monitor_unref, "NULL", FEEDLANE_OK, nullptr),
-    ANSWERS(feedlane_monitor_close, "NULL", FEEDLANE_OK, nullptr),
-    ANSWERS(feedlane_monitor_close, "a NULL handle", FEEDLANE_OK, &f.handle),
-    HOLDS(feedlane_monitor_close, "twice",
-          f.m() != nullptr && feedlane_monitor_close(f.copy()) == FEEDLANE_OK && f.handle == nullptr &&
-              feedlane_monitor_close(&f.handle) == FEEDLANE_OK),
+    ANSWERS(feedlane_monitor_destroy, "NULL", FEEDLANE_OK, nullptr),
+    ANSWERS(feedlane_monitor_destroy, "a NULL handle", FEEDLANE_OK, &f.handle),
+    HOLDS(feedlane_monitor_destroy, "twice",
+          f.m() != nullptr && feedlane_monitor_destroy(f.copy()) == FEEDLANE_OK && f.handle == nullptr &&
+              feedlane_monitor_destroy(&f.handle) == FEEDLANE_OK),
 };
 
 const Row<F> forked_rows[] = {
     ANSWERS(feedlane_monitor_get_stats, "forked", FEEDLANE_E_FORKED, f.monitor.get(), &f.stats),
     ANSWERS(feedlane_monitor_get_worker_stats, "forked", FEEDLANE_E_FORKED, f.monitor.get(), 0, &f.worker),
-    ANSWERS(feedlane_monitor_ref, "forked", FEEDLANE_E_FORKED, f.monitor.get()),
-    ANSWERS(feedlane_monitor_unref, "forked", FEEDLANE_E_FORKED, f.monitor.get()),
-    ANSWERS(feedlane_monitor_close, "forked", FEEDLANE_OK, f.copy()),
+    ANSWERS(feedlane_monitor_destroy, "forked", FEEDLANE_OK, f.copy()),
 };
 
 const Counted counted{rows}, counted_forked{forked_rows};

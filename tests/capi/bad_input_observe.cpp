@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bad input: what observes a loader, by its own handle and by a monitor's. The process looked at is this one.
+// Bad input: what a monitor reads of a loader, opened by its handle (own) and by the process, this one (m).
 #include "bad_input.hpp"
 
 using namespace feedlane::test;
@@ -12,10 +12,15 @@ struct F {
     loader = setup.create();
   }
   feedlane_loader* l() { return loader.get(); }
+  feedlane_monitor* own() {
+    if (local == nullptr) local = monitor_of(l());
+    return local.get();
+  }
   // Without a trace.
-  feedlane_loader* plain() {
+  feedlane_monitor* own_plain() {
     other = Setup(2).create();
-    return other.get();
+    local = monitor_of(other.get());
+    return local.get();
   }
   feedlane_monitor* m() {
     if (monitor == nullptr) {
@@ -41,10 +46,11 @@ struct F {
   }
   F(const F&) = delete;
   F& operator=(const F&) = delete;
-  [[nodiscard]] static bool is_clean() { return true; }
+  [[nodiscard]] bool is_clean() const { return !out.is_poisoned(); }
 
   Setup setup{6, 2};
   Loader loader, other;
+  MonitorHandle local;
   std::unique_ptr<feedlane_monitor, DestroyAny> monitor;
   feedlane_loader* held_by = nullptr;
   std::uint64_t token = 0;
@@ -56,6 +62,7 @@ struct F {
   feedlane_ring_info ring = fresh<feedlane_ring_info>();
   std::uint64_t count = 0;
   char text[16] = {};
+  Out<feedlane_monitor> out;
 };
 
 template <class T>
@@ -72,47 +79,51 @@ T* of_size(T& object, std::size_t size) {
       ANSWERS(function, "size only", FEEDLANE_OK, f.handle() __VA_OPT__(, ) __VA_ARGS__, of_size(f.out, 8))
 
 const Row<F> rows[] = {
-    OUTPUT(feedlane_loader_get_info, l, info),
-    ANSWERS(feedlane_loader_get_info, "destroyed", FEEDLANE_E_STATE, f.gone(), &f.info),
+    REFUSES(feedlane_monitor_of, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, f.out.place(), e),
+    REFUSES(feedlane_monitor_of, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.l(), nullptr, e),
+    REFUSES(feedlane_monitor_of, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), f.out.place(), e),
+    OUTPUT(feedlane_monitor_get_info, own, info),
     OUTPUT(feedlane_monitor_get_info, m, info),
-    OUTPUT(feedlane_loader_get_timings, l, timings, -1),
-    ANSWERS(feedlane_loader_get_timings, "worker -2", FEEDLANE_E_ARGUMENT, f.l(), -2, &f.timings),
-    ANSWERS(feedlane_loader_get_timings, "past the last worker", FEEDLANE_END, f.l(), 0, &f.timings),
-    ANSWERS(feedlane_loader_get_timings, "the least worker", FEEDLANE_E_ARGUMENT, f.l(), INT32_MIN, &f.timings),
-    ANSWERS(feedlane_loader_get_timings, "the largest worker", FEEDLANE_END, f.l(), INT32_MAX, &f.timings),
+    OUTPUT(feedlane_monitor_get_timings, own, timings, -1),
+    ANSWERS(feedlane_monitor_get_timings, "worker -2", FEEDLANE_E_ARGUMENT, f.own(), -2, &f.timings),
+    ANSWERS(feedlane_monitor_get_timings, "past the last worker", FEEDLANE_END, f.own(), 0, &f.timings),
+    ANSWERS(feedlane_monitor_get_timings, "the least worker", FEEDLANE_E_ARGUMENT, f.own(), INT32_MIN, &f.timings),
+    ANSWERS(feedlane_monitor_get_timings, "the largest worker", FEEDLANE_END, f.own(), INT32_MAX, &f.timings),
     OUTPUT(feedlane_monitor_get_timings, m, timings, -1),
     ANSWERS(feedlane_monitor_get_timings, "the largest worker", FEEDLANE_END, f.m(), INT32_MAX, &f.timings),
-    OUTPUT(feedlane_loader_get_slot, l, record, 0),
-    ANSWERS(feedlane_loader_get_slot, "the largest slot", FEEDLANE_END, f.l(), UINT64_MAX, &f.record),
-    OUTPUT(feedlane_monitor_get_slot, m, record, 0),
-    ANSWERS(feedlane_monitor_get_slot, "the largest slot", FEEDLANE_END, f.m(), UINT64_MAX, &f.record),
-    ANSWERS(feedlane_loader_get_trace, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.record, 1, &f.count),
-    ANSWERS(feedlane_loader_get_trace, "records NULL", FEEDLANE_E_ARGUMENT, f.l(), 0, nullptr, 1, &f.count),
-    ANSWERS(feedlane_loader_get_trace, "records of size 0", FEEDLANE_E_ABI, f.l(), 0, of_size(f.record, 0), 1,
+    ANSWERS(feedlane_monitor_get_trace, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.record, 1, &f.count),
+    ANSWERS(feedlane_monitor_get_trace, "records NULL", FEEDLANE_E_ARGUMENT, f.own(), 0, nullptr, 1, &f.count),
+    ANSWERS(feedlane_monitor_get_trace, "records of size 0", FEEDLANE_E_ABI, f.own(), 0, of_size(f.record, 0), 1,
             &f.count),
-    ANSWERS(feedlane_loader_get_trace, "count NULL", FEEDLANE_E_ARGUMENT, f.l(), 0, &f.record, 1, nullptr),
-    ANSWERS(feedlane_loader_get_trace, "no room", FEEDLANE_END, f.l(), 0, nullptr, 0, &f.count),
-    ANSWERS(feedlane_loader_get_trace, "nothing yet", FEEDLANE_END, f.l(), UINT64_MAX, &f.record, 1, &f.count),
-    ANSWERS(feedlane_loader_get_trace, "no trace", FEEDLANE_E_STATE, f.plain(), 0, &f.record, 1, &f.count),
+    ANSWERS(feedlane_monitor_get_trace, "slots, no room", FEEDLANE_END, f.own_plain(), FEEDLANE_SLOTS, nullptr, 0,
+            &f.count),
+    ANSWERS(feedlane_monitor_get_trace, "slots, no trace", FEEDLANE_OK, f.own_plain(), FEEDLANE_SLOTS, &f.record, 1,
+            &f.count),
+    ANSWERS(feedlane_monitor_get_trace, "slots of size 0", FEEDLANE_E_ABI, f.own(), FEEDLANE_SLOTS,
+            of_size(f.record, 0), 1, &f.count),
+    ANSWERS(feedlane_monitor_get_trace, "count NULL", FEEDLANE_E_ARGUMENT, f.own(), 0, &f.record, 1, nullptr),
+    ANSWERS(feedlane_monitor_get_trace, "no room", FEEDLANE_END, f.own(), 0, nullptr, 0, &f.count),
+    ANSWERS(feedlane_monitor_get_trace, "nothing yet", FEEDLANE_END, f.own(), UINT64_MAX - 1, &f.record, 1, &f.count),
+    ANSWERS(feedlane_monitor_get_trace, "no trace", FEEDLANE_E_STATE, f.own_plain(), 0, &f.record, 1, &f.count),
     ANSWERS(feedlane_monitor_get_trace, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.record, 1, &f.count),
     ANSWERS(feedlane_monitor_get_trace, "count NULL", FEEDLANE_E_ARGUMENT, f.m(), 0, &f.record, 1, nullptr),
     ANSWERS(feedlane_monitor_get_trace, "nothing yet", FEEDLANE_END, f.m(), 0, &f.record, 1, &f.count),
-    ANSWERS(feedlane_loader_get_error, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.error),
-    ANSWERS(feedlane_loader_get_error, "out NULL", FEEDLANE_E_ARGUMENT, f.l(), 0, nullptr),
-    ANSWERS(feedlane_loader_get_error, "index -1", FEEDLANE_E_ARGUMENT, f.l(), -1, &f.error),
-    ANSWERS(feedlane_loader_get_error, "past the last", FEEDLANE_END, f.l(), 0, &f.error),
-    ANSWERS(feedlane_loader_get_error, "the largest", FEEDLANE_END, f.l(), INT32_MAX, &f.error),
+    ANSWERS(feedlane_monitor_get_error, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.error),
+    ANSWERS(feedlane_monitor_get_error, "out NULL", FEEDLANE_E_ARGUMENT, f.own(), 0, nullptr),
+    ANSWERS(feedlane_monitor_get_error, "index -1", FEEDLANE_E_ARGUMENT, f.own(), -1, &f.error),
+    ANSWERS(feedlane_monitor_get_error, "past the last", FEEDLANE_END, f.own(), 0, &f.error),
+    ANSWERS(feedlane_monitor_get_error, "the largest", FEEDLANE_END, f.own(), INT32_MAX, &f.error),
     ANSWERS(feedlane_monitor_get_error, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.error),
     ANSWERS(feedlane_monitor_get_error, "the least", FEEDLANE_E_ARGUMENT, f.m(), INT32_MIN, &f.error),
     ANSWERS(feedlane_monitor_get_error, "past the last", FEEDLANE_END, f.m(), 0, &f.error),
-    OUTPUT(feedlane_loader_diagnose, l, diagnosis),
-    ANSWERS(feedlane_loader_diagnose, "destroyed", FEEDLANE_E_STATE, f.gone(), &f.diagnosis),
+    OUTPUT(feedlane_monitor_diagnose, own, diagnosis),
     OUTPUT(feedlane_monitor_diagnose, m, diagnosis),
-    ANSWERS(feedlane_loader_report, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, f.text, sizeof f.text, &f.count, e),
-    REFUSES(feedlane_loader_report, "bytes NULL", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.l(), f.text, sizeof f.text,
+    ANSWERS(feedlane_monitor_report, "m NULL", FEEDLANE_E_ARGUMENT, nullptr, f.text, sizeof f.text, &f.count, e),
+    REFUSES(feedlane_monitor_report, "bytes NULL", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.own(), f.text, sizeof f.text,
             nullptr, e),
-    REFUSES(feedlane_loader_report, "buffer NULL", FEEDLANE_E_ARGUMENT, "buffer", 0, 1, f.l(), nullptr, 1, &f.count, e),
-    ANSWERS(feedlane_loader_report, "no room", FEEDLANE_E_LIMIT, f.l(), f.text, sizeof f.text, &f.count, e),
+    REFUSES(feedlane_monitor_report, "buffer NULL", FEEDLANE_E_ARGUMENT, "buffer", 0, 1, f.own(), nullptr, 1, &f.count,
+            e),
+    ANSWERS(feedlane_monitor_report, "no room", FEEDLANE_E_LIMIT, f.own(), f.text, sizeof f.text, &f.count, e),
     REFUSES(feedlane_monitor_ring, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, ::getpid(), 0, nullptr, e),
     REFUSES(feedlane_monitor_ring, "nth -1", FEEDLANE_E_ARGUMENT, "nth", -1, 0, ::getpid(), -1, &f.ring, e),
     REFUSES(feedlane_monitor_ring, "pid 0", FEEDLANE_E_ARGUMENT, "pid", 0, 1, 0, 0, &f.ring, e),
@@ -122,16 +133,15 @@ const Row<F> rows[] = {
 };
 
 const Row<F> forked_rows[] = {
-    ANSWERS(feedlane_loader_get_info, "forked", FEEDLANE_E_FORKED, f.l(), &f.info),
-    ANSWERS(feedlane_loader_get_timings, "forked", FEEDLANE_E_FORKED, f.l(), -1, &f.timings),
-    ANSWERS(feedlane_loader_get_slot, "forked", FEEDLANE_E_FORKED, f.l(), 0, &f.record),
-    ANSWERS(feedlane_loader_get_trace, "forked", FEEDLANE_E_FORKED, f.l(), 0, &f.record, 1, &f.count),
-    ANSWERS(feedlane_loader_get_error, "forked", FEEDLANE_E_FORKED, f.l(), 0, &f.error),
-    ANSWERS(feedlane_loader_diagnose, "forked", FEEDLANE_E_FORKED, f.l(), &f.diagnosis),
-    ANSWERS(feedlane_loader_report, "forked", FEEDLANE_E_FORKED, f.l(), nullptr, 0, &f.count, nullptr),
+    ANSWERS(feedlane_monitor_of, "forked", FEEDLANE_E_FORKED, f.l(), f.out.place(), nullptr),
+    ANSWERS(feedlane_monitor_get_info, "forked", FEEDLANE_E_FORKED, f.local.get(), &f.info),
+    ANSWERS(feedlane_monitor_get_timings, "forked", FEEDLANE_E_FORKED, f.local.get(), -1, &f.timings),
+    ANSWERS(feedlane_monitor_get_trace, "forked", FEEDLANE_E_FORKED, f.local.get(), 0, &f.record, 1, &f.count),
+    ANSWERS(feedlane_monitor_get_error, "forked", FEEDLANE_E_FORKED, f.local.get(), 0, &f.error),
+    ANSWERS(feedlane_monitor_diagnose, "forked", FEEDLANE_E_FORKED, f.local.get(), &f.diagnosis),
+    ANSWERS(feedlane_monitor_report, "forked", FEEDLANE_E_FORKED, f.local.get(), nullptr, 0, &f.count, nullptr),
     ANSWERS(feedlane_monitor_get_info, "forked", FEEDLANE_E_FORKED, f.monitor.get(), &f.info),
     ANSWERS(feedlane_monitor_get_timings, "forked", FEEDLANE_E_FORKED, f.monitor.get(), -1, &f.timings),
-    ANSWERS(feedlane_monitor_get_slot, "forked", FEEDLANE_E_FORKED, f.monitor.get(), 0, &f.record),
     ANSWERS(feedlane_monitor_get_trace, "forked", FEEDLANE_E_FORKED, f.monitor.get(), 0, &f.record, 1, &f.count),
     ANSWERS(feedlane_monitor_get_error, "forked", FEEDLANE_E_FORKED, f.monitor.get(), 0, &f.error),
     ANSWERS(feedlane_monitor_diagnose, "forked", FEEDLANE_E_FORKED, f.monitor.get(), &f.diagnosis),
@@ -146,6 +156,7 @@ TEST_CASE("bad input: observing") { check_rows(rows); }
 TEST_CASE("bad input: observing in a forked child") {
   F f;
   (void)f.m();
+  (void)f.own();
   check_forked(f, forked_rows);
-  CHECK(feedlane_loader_get_info(f.l(), &f.info) == FEEDLANE_OK);
+  CHECK(observe(f.l(), feedlane_monitor_get_info, &f.info) == FEEDLANE_OK);
 }

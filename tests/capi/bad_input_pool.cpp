@@ -14,7 +14,7 @@ struct F {
     table.unregister_memory = accept;
   }
   ~F() {
-    if (token != 0) (void)feedlane_pool_release(p(), token);
+    if (token != 0) (void)feedlane_pool_release(p(), token, FEEDLANE_NO_STREAM, nullptr);
   }
   feedlane_pool* p() {
     if (pool != nullptr) return pool.get();
@@ -45,16 +45,25 @@ struct F {
     auto b = fresh<feedlane_buffer>();
     REQUIRE(feedlane_pool_acquire(of, 0, &b, nullptr) == FEEDLANE_OK);
     token = b.token;
+    buffer = b;
     return of;
   }
   std::uint64_t held() {
     (void)holding(p());
     return token;
   }
+  void* data() {
+    (void)held();
+    return buffer.data;
+  }
+  void* poor_data() {
+    (void)holding(poor());
+    return buffer.data;
+  }
   std::uint64_t stale() {
     const std::uint64_t old = held();
     token = 0;
-    REQUIRE(feedlane_pool_release(p(), old) == FEEDLANE_OK);
+    REQUIRE(feedlane_pool_release(p(), old, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
     return old;
   }
   feedlane_pool** copy() {
@@ -161,28 +170,33 @@ const Row<F> rows[] = {
     REFUSES(feedlane_pool_acquire, "no buffers", FEEDLANE_E_STATE, "config.buffers", 0, 1, f.without_buffers(),
             FEEDLANE_FOREVER, &f.buffer, e),
     REFUSES(feedlane_pool_acquire, "none left", FEEDLANE_TIMEOUT, "", 0, 0, f.holding(), 0, &f.buffer, e),
-    ANSWERS(feedlane_pool_release, "p NULL", FEEDLANE_E_ARGUMENT, nullptr, 1),
-    ANSWERS(feedlane_pool_release, "token 0", FEEDLANE_E_STALE, f.holding(), 0),
-    ANSWERS(feedlane_pool_release, "no such buffer", FEEDLANE_E_STALE, f.holding(), f.held() + 1),
+    ANSWERS(feedlane_pool_release, "p NULL", FEEDLANE_E_ARGUMENT, nullptr, 1, FEEDLANE_NO_STREAM, nullptr),
+    ANSWERS(feedlane_pool_release, "token 0", FEEDLANE_E_STALE, f.holding(), 0, FEEDLANE_NO_STREAM, nullptr),
+    ANSWERS(feedlane_pool_release, "no such buffer", FEEDLANE_E_STALE, f.holding(), f.held() + 1, FEEDLANE_NO_STREAM,
+            nullptr),
     ANSWERS(feedlane_pool_release, "a generation to come", FEEDLANE_E_STALE, f.holding(),
-            f.held() + (UINT64_C(1) << 32)),
-    ANSWERS(feedlane_pool_release, "any number", FEEDLANE_E_STALE, f.holding(), UINT64_MAX),
-    ANSWERS(feedlane_pool_release, "twice", FEEDLANE_E_STALE, f.holding(), f.stale()),
-    REFUSES(feedlane_pool_release_on, "p NULL", FEEDLANE_E_ARGUMENT, "p", 0, 1, nullptr, 1, nullptr, e),
-    REFUSES(feedlane_pool_release_on, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, nullptr, e),
-    REFUSES(feedlane_pool_release_on, "released", FEEDLANE_E_STALE, "", 0, 0, f.holding(), f.stale(), nullptr, e),
-    REFUSES(feedlane_pool_release_on, "not in the table", FEEDLANE_E_UNSUPPORTED, "", 0, 0, f.holding(f.poor()),
+            f.held() + (UINT64_C(1) << 32), FEEDLANE_NO_STREAM, nullptr),
+    ANSWERS(feedlane_pool_release, "any number", FEEDLANE_E_STALE, f.holding(), UINT64_MAX, FEEDLANE_NO_STREAM,
+            nullptr),
+    ANSWERS(feedlane_pool_release, "twice", FEEDLANE_E_STALE, f.holding(), f.stale(), FEEDLANE_NO_STREAM, nullptr),
+    REFUSES(feedlane_pool_release, "p NULL", FEEDLANE_E_ARGUMENT, "p", 0, 1, nullptr, 1, nullptr, e),
+    REFUSES(feedlane_pool_release, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, nullptr, e),
+    REFUSES(feedlane_pool_release, "released", FEEDLANE_E_STALE, "", 0, 0, f.holding(), f.stale(), nullptr, e),
+    REFUSES(feedlane_pool_release, "not in the table", FEEDLANE_E_UNSUPPORTED, "", 0, 0, f.holding(f.poor()),
             f.poor_token(), nullptr, e),
-    REFUSES(feedlane_pool_to_device, "p NULL", FEEDLANE_E_ARGUMENT, "p", 0, 1, nullptr, 1, f.room, 1, nullptr, e),
-    REFUSES(feedlane_pool_to_device, "device_memory NULL", FEEDLANE_E_ARGUMENT, "device_memory", 0, 1, f.holding(),
-            f.held(), nullptr, 1, nullptr, e),
-    REFUSES(feedlane_pool_to_device, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, f.room, 1, nullptr, e),
-    REFUSES(feedlane_pool_to_device, "more than a buffer", FEEDLANE_E_ARGUMENT, "bytes", 4097, 4096, f.holding(),
-            f.held(), f.room, 4097, nullptr, e),
-    REFUSES(feedlane_pool_to_device, "the largest bytes", FEEDLANE_E_ARGUMENT, "bytes", INT64_MAX, 4096, f.holding(),
-            f.held(), f.room, UINT64_MAX, nullptr, e),
-    REFUSES(feedlane_pool_to_device, "not in the table", FEEDLANE_E_UNSUPPORTED, "", 0, 0, f.holding(f.poor()),
-            f.poor_token(), f.room, 1, nullptr, e),
+    REFUSES(feedlane_pool_copy, "p NULL", FEEDLANE_E_ARGUMENT, "p", 0, 1, nullptr, f.room, f.room, 1, nullptr, e),
+    REFUSES(feedlane_pool_copy, "device_memory NULL", FEEDLANE_E_ARGUMENT, "device_memory", 0, 1, f.holding(), nullptr,
+            f.data(), 1, nullptr, e),
+    REFUSES(feedlane_pool_copy, "host NULL", FEEDLANE_E_ARGUMENT, "host", 0, 1, f.holding(), f.room, nullptr, 1,
+            nullptr, e),
+    REFUSES(feedlane_pool_copy, "not registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.room, f.room, 1, nullptr,
+            e),
+    REFUSES(feedlane_pool_copy, "more than is registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.room, f.data(),
+            4097, nullptr, e),
+    REFUSES(feedlane_pool_copy, "the largest bytes", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.room, f.data(),
+            UINT64_MAX, nullptr, e),
+    REFUSES(feedlane_pool_copy, "not in the table", FEEDLANE_E_UNSUPPORTED, "", 0, 0, f.poor(), f.room,
+            f.poor_data(), 1, nullptr, e),
     REFUSES(feedlane_pool_register, "p NULL", FEEDLANE_E_ARGUMENT, "p", 0, 1, nullptr, f.room, 1, e),
     REFUSES(feedlane_pool_register, "address NULL", FEEDLANE_E_ARGUMENT, "address", 0, 1, f.p(), nullptr, 1, e),
     REFUSES(feedlane_pool_register, "no bytes", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.p(), f.room, 0, e),
@@ -203,10 +217,9 @@ const Row<F> rows[] = {
 
 const Row<F> forked_rows[] = {
     REFUSES(feedlane_pool_acquire, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.pool.get(), FEEDLANE_FOREVER, &f.buffer, e),
-    ANSWERS(feedlane_pool_release, "forked", FEEDLANE_E_FORKED, f.pool.get(), f.token),
-    REFUSES(feedlane_pool_release_on, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.pool.get(), f.token, nullptr, e),
-    REFUSES(feedlane_pool_to_device, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.pool.get(), f.token, f.room, 1, nullptr,
-            e),
+    ANSWERS(feedlane_pool_release, "forked", FEEDLANE_E_FORKED, f.pool.get(), f.token, FEEDLANE_NO_STREAM, nullptr),
+    REFUSES(feedlane_pool_release, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.pool.get(), f.token, nullptr, e),
+    REFUSES(feedlane_pool_copy, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.pool.get(), f.room, f.room, 1, nullptr, e),
     REFUSES(feedlane_pool_register, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.pool.get(), f.room, 1, e),
     REFUSES(feedlane_pool_unregister, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.pool.get(), f.room, e),
     ANSWERS(feedlane_pool_get_stats, "forked", FEEDLANE_E_FORKED, f.pool.get(), &f.stats),
@@ -225,6 +238,6 @@ TEST_CASE("bad input: a pool in a forked child") {
   F f;
   (void)f.holding();
   check_forked(f, forked_rows);
-  CHECK(feedlane_pool_release(f.p(), f.token) == FEEDLANE_OK);
+  CHECK(feedlane_pool_release(f.p(), f.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
   f.token = 0;
 }

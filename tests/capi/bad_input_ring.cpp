@@ -34,7 +34,7 @@ struct F {
     if (sender != nullptr) return sender;
     std::int32_t offer = -1;
     REQUIRE(feedlane_rx_offer(rx(), &offer, nullptr) == FEEDLANE_OK);
-    REQUIRE(feedlane_tx_attach(offer, nullptr, patience_ns, &sender, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_tx_attach(offer, nullptr, patience_ns, &sender, nullptr, nullptr) == FEEDLANE_OK);
     return sender;
   }
   feedlane_tx* reserved() {
@@ -162,13 +162,9 @@ const Row<F> receiver_rows[] = {
     REFUSES(feedlane_rx_release, "no lane", FEEDLANE_E_ARGUMENT, "lane", UINT32_MAX, 0, f.peeked(), UINT32_MAX, 1, e),
     REFUSES(feedlane_rx_release, "twice", FEEDLANE_E_ARGUMENT, "count", 1, 0, f.released(), 0, 1, e),
     REFUSES(feedlane_rx_release, "none", FEEDLANE_OK, "", 0, 0, f.rx(), 0, 0, e),
-    ANSWERS(feedlane_rx_wait_fd, "rx NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.borrowed),
-    ANSWERS(feedlane_rx_wait_fd, "fd NULL", FEEDLANE_E_ARGUMENT, f.rx(), nullptr),
-    ANSWERS(feedlane_rx_arm, "rx NULL", FEEDLANE_E_ARGUMENT, nullptr),
-    ANSWERS(feedlane_rx_arm, "nobody there", FEEDLANE_OK, f.rx()),
+    ANSWERS(feedlane_rx_arm, "rx NULL", FEEDLANE_E_ARGUMENT, nullptr, nullptr),
+    ANSWERS(feedlane_rx_arm, "nobody there", FEEDLANE_OK, f.rx(), nullptr),
     ANSWERS(feedlane_rx_close, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
-    ANSWERS(feedlane_rx_ref, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
-    ANSWERS(feedlane_rx_unref, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_rx_destroy, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_rx_destroy, "a NULL handle", FEEDLANE_OK, &f.no_rx),
     HOLDS(feedlane_rx_destroy, "twice",
@@ -206,11 +202,7 @@ const Row<F> sender_rows[] = {
     REFUSES(feedlane_tx_commit, "all there can be", FEEDLANE_E_ARGUMENT, "count", UINT32_MAX, 2, f.reserved(),
             UINT32_MAX, e),
     REFUSES(feedlane_tx_commit, "twice", FEEDLANE_E_ARGUMENT, "count", 2, 0, f.committed(), 2, e),
-    ANSWERS(feedlane_tx_message_bytes, "tx NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.count),
-    ANSWERS(feedlane_tx_message_bytes, "bytes NULL", FEEDLANE_E_ARGUMENT, f.tx(), nullptr),
     ANSWERS(feedlane_tx_close, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
-    ANSWERS(feedlane_tx_ref, "NULL", FEEDLANE_E_ARGUMENT, nullptr),
-    ANSWERS(feedlane_tx_unref, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_tx_destroy, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_tx_destroy, "a NULL handle", FEEDLANE_OK, &f.no_tx),
     HOLDS(feedlane_tx_destroy, "twice, reserved",
@@ -228,15 +220,9 @@ const Row<F> forked_rows[] = {
     FORKED(feedlane_tx_reserve, f.sender, 1, FEEDLANE_FOREVER, &f.span),
     FORKED(feedlane_tx_commit, f.sender, 1),
     FORKED(feedlane_tx_send, f.sender, f.words, 1, FEEDLANE_FOREVER, &f.count),
-    ANSWERS(feedlane_rx_wait_fd, "forked", FEEDLANE_E_FORKED, f.receiver, &f.borrowed),
-    ANSWERS(feedlane_rx_arm, "forked", FEEDLANE_E_FORKED, f.receiver),
+    ANSWERS(feedlane_rx_arm, "forked", FEEDLANE_E_FORKED, f.receiver, nullptr),
     ANSWERS(feedlane_rx_close, "forked", FEEDLANE_E_FORKED, f.receiver),
-    ANSWERS(feedlane_rx_ref, "forked", FEEDLANE_E_FORKED, f.receiver),
-    ANSWERS(feedlane_rx_unref, "forked", FEEDLANE_E_FORKED, f.receiver),
-    ANSWERS(feedlane_tx_message_bytes, "forked", FEEDLANE_E_FORKED, f.sender, &f.count),
     ANSWERS(feedlane_tx_close, "forked", FEEDLANE_E_FORKED, f.sender),
-    ANSWERS(feedlane_tx_ref, "forked", FEEDLANE_E_FORKED, f.sender),
-    ANSWERS(feedlane_tx_unref, "forked", FEEDLANE_E_FORKED, f.sender),
     ANSWERS(feedlane_rx_destroy, "forked", FEEDLANE_OK, &f.receiver),
     ANSWERS(feedlane_tx_destroy, "forked", FEEDLANE_OK, &f.sender),
 };

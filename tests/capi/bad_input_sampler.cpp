@@ -25,30 +25,30 @@ struct F {
     weights[1] = b;
     return weights;
   }
-  feedlane_weighted_config* draws(std::int64_t num_samples, std::int32_t without, std::int32_t reserved = 0) {
+  feedlane_sampler_config* draws(std::int64_t num_samples, std::int32_t without, std::int32_t reserved = 0) {
     weighted.known.num_samples = num_samples;
     weighted.known.without_replacement = without;
     weighted.known.reserved = reserved;
     return &weighted.known;
   }
-  feedlane_distributed_config* ranks(std::int32_t world, std::int32_t which, std::int64_t samples = 10) {
+  feedlane_sampler_config* ranks(std::int32_t world, std::int32_t which, std::int64_t samples = 10) {
     distributed.known.length = samples;
     distributed.known.world = world;
     distributed.known.rank = which;
     return &distributed.known;
   }
-  feedlane_distributed_config* flag(std::int32_t feedlane_distributed_config::*member, std::int32_t value) {
+  feedlane_sampler_config* flag(std::int32_t feedlane_sampler_config::*member, std::int32_t value) {
     (void)ranks(2, 0);
     distributed.known.*member = value;
     return &distributed.known;
   }
-  feedlane_distributed_config* no_shuffle_but_feistel() {
+  feedlane_sampler_config* no_shuffle_but_feistel() {
     distributed.known.no_shuffle = 1;
-    return flag(&feedlane_distributed_config::shuffle, FEEDLANE_SHUFFLE_FEISTEL);
+    return flag(&feedlane_sampler_config::shuffle, FEEDLANE_SHUFFLE_FEISTEL);
   }
   // Two lengths, and a budget of 10 for 2 ranks; `member` has another value.
   template <class T>
-  feedlane_tokens_config* budget(T feedlane_tokens_config::*member, T value) {
+  feedlane_sampler_config* budget(T feedlane_sampler_config::*member, T value) {
     indices[0] = 3;
     indices[1] = 10;
     tokens.known.max_tokens = 10;
@@ -57,10 +57,10 @@ struct F {
     tokens.known.*member = value;
     return &tokens.known;
   }
-  feedlane_tokens_config* budget() { return budget(&feedlane_tokens_config::world, 2); }
+  feedlane_sampler_config* budget() { return budget(&feedlane_sampler_config::world, 2); }
   // Two sources and two stages, for 2 ranks; `member` has another value.
   template <class T>
-  feedlane_mixture_config* mix(T feedlane_mixture_config::*member, T value) {
+  feedlane_sampler_config* mix(T feedlane_sampler_config::*member, T value) {
     indices[0] = indices[1] = 3;
     std::fill(std::begin(weights), std::end(weights), 1.0);
     from[1] = 10;
@@ -70,10 +70,10 @@ struct F {
     mixture.known.*member = value;
     return &mixture.known;
   }
-  feedlane_mixture_config* mix() { return mix(&feedlane_mixture_config::world, 2); }
+  feedlane_sampler_config* mix() { return mix(&feedlane_sampler_config::world, 2); }
   // The same with another number among the lengths, weights or stages.
   template <class T>
-  feedlane_mixture_config* mix_with(T& place, T value) {
+  feedlane_sampler_config* mix_with(T& place, T value) {
     (void)mix();
     place = value;
     return &mixture.known;
@@ -83,7 +83,7 @@ struct F {
     return &negative;
   }
   // An environment with RANK and without WORLD_SIZE.
-  feedlane_distributed_config* half_a_source() {
+  feedlane_sampler_config* half_a_source() {
     (void)::setenv("RANK", "1", 1);
     return ranks(0, 0);
   }
@@ -115,13 +115,13 @@ struct F {
   }
   feedlane_sampler* batches() {
     feedlane_sampler* handle = nullptr;
-    (void)feedlane_sampler_batch(s(), 2, 0, &handle, nullptr);
+    (void)batch_sampler(s(), 2, 0, &handle, nullptr);
     sampler.reset(handle);
     return handle;
   }
   feedlane_sampler* custom() {
     feedlane_sampler* handle = nullptr;
-    (void)feedlane_sampler_custom(&callbacks.known, &handle, nullptr);
+    (void)custom_sampler(&callbacks.known, &handle, nullptr);
     sampler.reset(handle);
     return handle;
   }
@@ -137,10 +137,10 @@ struct F {
 
   Sampler sampler;
   Out<feedlane_sampler> out;
-  Later<feedlane_weighted_config> weighted{fresh<feedlane_weighted_config>()};
-  Later<feedlane_mixture_config> mixture{fresh<feedlane_mixture_config>()};
-  Later<feedlane_tokens_config> tokens{fresh<feedlane_tokens_config>()};
-  Later<feedlane_distributed_config> distributed{fresh<feedlane_distributed_config>()};
+  Later<feedlane_sampler_config> weighted{fresh<feedlane_sampler_config>()};
+  Later<feedlane_sampler_config> mixture{fresh<feedlane_sampler_config>()};
+  Later<feedlane_sampler_config> tokens{fresh<feedlane_sampler_config>()};
+  Later<feedlane_sampler_config> distributed{fresh<feedlane_sampler_config>()};
   Later<feedlane_sampler_callbacks> callbacks{fresh<feedlane_sampler_callbacks>()};
   feedlane_rank rank = fresh<feedlane_rank>();
   double weights[4] = {};
@@ -153,10 +153,10 @@ struct F {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
-using D = feedlane_distributed_config;
-using Tokens = feedlane_tokens_config;
-using Mixture = feedlane_mixture_config;
-constexpr std::int64_t weighted_bytes = sizeof(feedlane_weighted_config);
+using D = feedlane_sampler_config;
+using Tokens = feedlane_sampler_config;
+using Mixture = feedlane_sampler_config;
+constexpr std::int64_t weighted_bytes = sizeof(feedlane_sampler_config);
 constexpr std::int64_t tokens_bytes = sizeof(Tokens);
 constexpr std::int64_t mixture_bytes = sizeof(Mixture);
 constexpr std::int64_t distributed_bytes = sizeof(D);
@@ -165,58 +165,56 @@ constexpr std::int64_t callbacks_bytes = sizeof(feedlane_sampler_callbacks);
 constexpr std::uint64_t state_bytes = 4 + 4 + 4 + 8 + 8 + 8 + 8;
 
 #define SUBSET(what, status, argument, found, needed, ...) \
-  REFUSES(feedlane_sampler_subset, what, status, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+  REFUSES(subset_sampler, what, status, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 #define WEIGHTED(what, argument, found, needed, ...) \
-  REFUSES(feedlane_sampler_weighted, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+  REFUSES(weighted_sampler, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 #define BATCH(what, argument, found, needed, ...) \
-  REFUSES(feedlane_sampler_batch, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
-#define DISTRIBUTED(what, argument, found, needed, ...)                                                  \
-  REFUSES(feedlane_sampler_distributed, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, \
-          f.out.place(), e)
+  REFUSES(batch_sampler, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+#define DISTRIBUTED(what, argument, found, needed, ...) \
+  REFUSES(distributed_sampler, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 #define TOKENS(what, argument, found, needed, ...) \
-  REFUSES(feedlane_sampler_tokens, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+  REFUSES(tokens_sampler, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 #define MIXTURE(what, argument, found, needed, ...) \
-  REFUSES(feedlane_sampler_mixture, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+  REFUSES(mixture_sampler, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 #define CUSTOM(what, argument, found, needed, ...) \
-  REFUSES(feedlane_sampler_custom, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
+  REFUSES(custom_sampler, what, FEEDLANE_E_ARGUMENT, argument, found, needed, __VA_ARGS__, f.out.place(), e)
 
 const Row<F> rows[] = {
-    SUBSET("indices NULL", FEEDLANE_E_ARGUMENT, "indices", 0, 1, nullptr, 3, 0, 0),
-    SUBSET("in_order -1", FEEDLANE_E_ARGUMENT, "in_order", -1, 0, f.indices, 4, -1, 0),
-    SUBSET("in_order 2", FEEDLANE_E_ARGUMENT, "in_order", 2, 1, f.indices, 4, 2, 0),
+    SUBSET("indices NULL", FEEDLANE_E_ARGUMENT, "config.indices", 0, 1, nullptr, 3, 0, 0),
+    SUBSET("no_shuffle -1", FEEDLANE_E_ARGUMENT, "config.no_shuffle", -1, 0, f.indices, 4, -1, 0),
+    SUBSET("no_shuffle 2", FEEDLANE_E_ARGUMENT, "config.no_shuffle", 2, 1, f.indices, 4, 2, 0),
     SUBSET("more indices than memory", FEEDLANE_E_MEMORY, "", 0, 0, f.indices, UINT64_MAX, 0, 0),
-    REFUSES(feedlane_sampler_subset, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 4, 0, 0, nullptr, e),
+    REFUSES(subset_sampler, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 4, 0, 0, nullptr, e),
 
-    WEIGHTED("weights NULL", "weights", 0, 1, nullptr, 2, f.draws(0, 0)),
-    WEIGHTED("no weights", "count", 0, 1, f.weights, 0, f.draws(0, 0)),
+    WEIGHTED("weights NULL", "config.weights", 0, 1, nullptr, 2, f.draws(0, 0)),
+    WEIGHTED("no weights", "config.count", 0, 1, f.weights, 0, f.draws(0, 0)),
     WEIGHTED("config NULL", "config", 0, 1, f.weights, 2, nullptr),
-    WEIGHTED("a negative one", "weights", 1, 0, f.weigh(1, -0.5), 2, f.draws(0, 0)),
-    WEIGHTED("one that is no number", "weights", 0, 0, f.weigh(nan, 1), 2, f.draws(0, 0)),
-    WEIGHTED("an infinite one", "weights", 1, 0, f.weigh(1, infinity), 2, f.draws(0, 0)),
-    WEIGHTED("all zero", "weights", 0, 1, f.weigh(0, -0.0), 2, f.draws(0, 0)),
+    WEIGHTED("a negative one", "config.weights", 1, 0, f.weigh(1, -0.5), 2, f.draws(0, 0)),
+    WEIGHTED("one that is no number", "config.weights", 0, 0, f.weigh(nan, 1), 2, f.draws(0, 0)),
+    WEIGHTED("an infinite one", "config.weights", 1, 0, f.weigh(1, infinity), 2, f.draws(0, 0)),
+    WEIGHTED("all zero", "config.weights", 0, 1, f.weigh(0, -0.0), 2, f.draws(0, 0)),
     WEIGHTED("num_samples -1", "config.num_samples", -1, 0, f.weigh(1, 1), 2, f.draws(-1, 0)),
     WEIGHTED("without_replacement -1", "config.without_replacement", -1, 0, f.weigh(1, 1), 2, f.draws(0, -1)),
     WEIGHTED("without_replacement 2", "config.without_replacement", 2, 1, f.weigh(1, 1), 2, f.draws(0, 2)),
     WEIGHTED("more than there are", "config.num_samples", 3, 2, f.weigh(1, 1), 2, f.draws(3, 1)),
     WEIGHTED("more than are above zero", "config.num_samples", 2, 1, f.weigh(0, 1), 2, f.draws(0, 1)),
     WEIGHTED("reserved", "config.reserved", 1, 0, f.weigh(1, 1), 2, f.draws(0, 0, 1)),
-    REFUSES(feedlane_sampler_weighted, "more weights than memory", FEEDLANE_E_MEMORY, "", 0, 0, f.weights, UINT64_MAX,
+    REFUSES(weighted_sampler, "more weights than memory", FEEDLANE_E_MEMORY, "", 0, 0, f.weights, UINT64_MAX,
             f.draws(0, 0), f.out.place(), e),
-    REFUSES(feedlane_sampler_weighted, "size 7", FEEDLANE_E_ABI, "config", 7, weighted_bytes, f.weights, 2,
+    REFUSES(weighted_sampler, "size 7", FEEDLANE_E_ABI, "config", 7, weighted_bytes, f.weights, 2,
             f.sized(f.weighted, 7), f.out.place(), e),
-    REFUSES(feedlane_sampler_weighted, "a tail that says something", FEEDLANE_E_ABI, "config", weighted_bytes + 8,
+    REFUSES(weighted_sampler, "a tail that says something", FEEDLANE_E_ABI, "config", weighted_bytes + 8,
             weighted_bytes, f.weights, 2, f.sized(f.weighted, weighted_bytes + 8), f.out.place(), e),
-    REFUSES(feedlane_sampler_weighted, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.weights, 2, f.draws(0, 0),
-            nullptr, e),
+    REFUSES(weighted_sampler, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.weights, 2, f.draws(0, 0), nullptr, e),
 
-    BATCH("inner NULL", "inner", 0, 1, nullptr, 2, 0),
-    BATCH("inner yields batches", "inner", 2, 0, f.batches(), 2, 0),
-    BATCH("batch_size 0", "batch_size", 0, 1, f.s(), 0, 0),
-    BATCH("batch_size -1", "batch_size", -1, 1, f.s(), -1, 0),
-    BATCH("the largest batch_size", "batch_size", INT64_MAX, 1 << 30, f.s(), INT64_MAX, 0),
-    BATCH("drop_last -1", "drop_last", -1, 0, f.s(), 2, -1),
-    BATCH("drop_last 2", "drop_last", 2, 1, f.s(), 2, 2),
-    REFUSES(feedlane_sampler_batch, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.s(), 2, 0, nullptr, e),
+    BATCH("inner NULL", "config.inner", 0, 1, nullptr, 2, 0),
+    BATCH("inner yields batches", "config.inner", 2, 0, f.batches(), 2, 0),
+    BATCH("batch_size 0", "config.batch_size", 0, 1, f.s(), 0, 0),
+    BATCH("batch_size -1", "config.batch_size", -1, 1, f.s(), -1, 0),
+    BATCH("the largest batch_size", "config.batch_size", INT64_MAX, 1 << 30, f.s(), INT64_MAX, 0),
+    BATCH("drop_last -1", "config.drop_last", -1, 0, f.s(), 2, -1),
+    BATCH("drop_last 2", "config.drop_last", 2, 1, f.s(), 2, 2),
+    REFUSES(batch_sampler, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.s(), 2, 0, nullptr, e),
     REFUSES(feedlane_sampler_next, "no room for a batch", FEEDLANE_E_ARGUMENT, "cap", 1, 2, f.batches(), f.indices, 1,
             &f.got, e),
 
@@ -233,21 +231,23 @@ const Row<F> rows[] = {
     DISTRIBUTED("detect_off 2", "config.detect_off", 2, 1, f.flag(&D::detect_off, 2)),
     DISTRIBUTED("a shuffle and none", "config.shuffle", 1, 0, f.no_shuffle_but_feistel()),
     DISTRIBUTED("half a rank in the environment", "WORLD_SIZE", 0, 1, f.half_a_source()),
-    REFUSES(feedlane_sampler_distributed, "size 0", FEEDLANE_E_ABI, "config", 0, distributed_bytes,
-            f.sized(f.distributed, 0), f.out.place(), e),
-    REFUSES(feedlane_sampler_distributed, "a tail that says something", FEEDLANE_E_ABI, "config", distributed_bytes + 8,
+    REFUSES(distributed_sampler, "size 0", FEEDLANE_E_ABI, "config", 0, distributed_bytes, f.sized(f.distributed, 0),
+            f.out.place(), e),
+    REFUSES(distributed_sampler, "a tail that says something", FEEDLANE_E_ABI, "config", distributed_bytes + 8,
             distributed_bytes, f.sized(f.distributed, distributed_bytes + 8), f.out.place(), e),
-    REFUSES(feedlane_sampler_distributed, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.ranks(2, 0), nullptr, e),
+    REFUSES(distributed_sampler, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.ranks(2, 0), nullptr, e),
 
-    CUSTOM("callbacks NULL", "callbacks", 0, 1, nullptr),
+    CUSTOM("callbacks NULL", "config.callbacks", 0, 1, nullptr),
     CUSTOM("no next", "callbacks.next", 0, 1, f.no_next()),
     CUSTOM("length -1", "callbacks.length", -1, 0, f.table(-1, 0)),
     CUSTOM("batch_rows -1", "callbacks.batch_rows", -1, 0, f.table(0, -1)),
     CUSTOM("the largest batch_rows", "callbacks.batch_rows", INT64_MAX, 1 << 30, f.table(0, INT64_MAX)),
-    TOKENS("lengths NULL", "lengths", 0, 1, nullptr, 2, f.budget()),
-    TOKENS("2^31 lengths", "count", std::int64_t{1} << 31, INT32_MAX, f.indices, std::uint64_t{1} << 31, f.budget()),
-    TOKENS("a length above the budget", "lengths", 10, 9, f.indices, 2, f.budget(&Tokens::max_tokens, std::int64_t{9})),
-    TOKENS("a negative length", "lengths", -1, 0, f.negative_length(), 1, f.budget()),
+    TOKENS("lengths NULL", "config.lengths", 0, 1, nullptr, 2, f.budget()),
+    TOKENS("2^31 lengths", "config.count", std::int64_t{1} << 31, INT32_MAX, f.indices, std::uint64_t{1} << 31,
+           f.budget()),
+    TOKENS("a length above the budget", "config.lengths", 10, 9, f.indices, 2,
+           f.budget(&Tokens::max_tokens, std::int64_t{9})),
+    TOKENS("a negative length", "config.lengths", -1, 0, f.negative_length(), 1, f.budget()),
     TOKENS("no tokens", "config.max_tokens", 0, 1, f.indices, 2, f.budget(&Tokens::max_tokens, std::int64_t{0})),
     TOKENS("too many tokens", "config.max_tokens", std::int64_t{1} << 31, INT32_MAX, f.indices, 2,
            f.budget(&Tokens::max_tokens, std::int64_t{1} << 31)),
@@ -266,25 +266,26 @@ const Row<F> rows[] = {
     TOKENS("a negative rank", "config.rank", -1, 0, f.indices, 2, f.budget(&Tokens::rank, -1)),
     TOKENS("a rank outside its world", "config.rank", 2, 1, f.indices, 2, f.budget(&Tokens::rank, 2)),
     TOKENS("reserved", "config.reserved", 1, 0, f.indices, 2, f.budget(&Tokens::reserved, 1)),
-    REFUSES(feedlane_sampler_tokens, "size 0", FEEDLANE_E_ABI, "config", 0, tokens_bytes, f.indices, 2,
-            f.sized(f.tokens, 0), f.out.place(), e),
-    REFUSES(feedlane_sampler_tokens, "a tail that says something", FEEDLANE_E_ABI, "config", tokens_bytes + 8,
-            tokens_bytes, f.indices, 2, f.sized(f.tokens, tokens_bytes + 8), f.out.place(), e),
-    REFUSES(feedlane_sampler_tokens, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 2, f.budget(), nullptr,
-            e),
-    MIXTURE("lengths NULL", "lengths", 0, 1, nullptr, 2, f.weights, f.mix()),
-    MIXTURE("weights NULL", "weights", 0, 1, f.indices, 2, nullptr, f.mix()),
-    MIXTURE("no sources", "count", 0, 1, f.indices, 0, f.weights, f.mix()),
-    MIXTURE("too many sources", "count", 65537, 65536, f.indices, 65537, f.weights, f.mix()),
-    MIXTURE("a negative length", "lengths", -1, 0, f.indices, 2, f.weights, f.mix_with(f.indices[1], std::int64_t{-1})),
-    MIXTURE("too many samples", "lengths", INT64_MAX, (std::int64_t{1} << 62) - 3, f.indices, 2, f.weights,
+    REFUSES(tokens_sampler, "size 0", FEEDLANE_E_ABI, "config", 0, tokens_bytes, f.indices, 2, f.sized(f.tokens, 0),
+            f.out.place(), e),
+    REFUSES(tokens_sampler, "a tail that says something", FEEDLANE_E_ABI, "config", tokens_bytes + 8, tokens_bytes,
+            f.indices, 2, f.sized(f.tokens, tokens_bytes + 8), f.out.place(), e),
+    REFUSES(tokens_sampler, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 2, f.budget(), nullptr, e),
+    MIXTURE("lengths NULL", "config.lengths", 0, 1, nullptr, 2, f.weights, f.mix()),
+    MIXTURE("weights NULL", "config.weights", 0, 1, f.indices, 2, nullptr, f.mix()),
+    MIXTURE("no sources", "config.count", 0, 1, f.indices, 0, f.weights, f.mix()),
+    MIXTURE("too many sources", "config.count", 65537, 65536, f.indices, 65537, f.weights, f.mix()),
+    MIXTURE("a negative length", "config.lengths", -1, 0, f.indices, 2, f.weights,
+            f.mix_with(f.indices[1], std::int64_t{-1})),
+    MIXTURE("too many samples", "config.lengths", INT64_MAX, (std::int64_t{1} << 62) - 3, f.indices, 2, f.weights,
             f.mix_with(f.indices[1], INT64_MAX)),
-    MIXTURE("a negative weight", "weights", 1, 0, f.indices, 2, f.weights, f.mix_with(f.weights[3], -1.0)),
-    MIXTURE("a weight that is no number", "weights", 0, 0, f.indices, 2, f.weights, f.mix_with(f.weights[2], nan)),
-    MIXTURE("an infinite weight", "weights", 1, 0, f.indices, 2, f.weights, f.mix_with(f.weights[1], infinity)),
-    MIXTURE("a weight of no samples", "weights", 0, 0, f.indices, 2, f.weights,
+    MIXTURE("a negative weight", "config.weights", 1, 0, f.indices, 2, f.weights, f.mix_with(f.weights[3], -1.0)),
+    MIXTURE("a weight that is no number", "config.weights", 0, 0, f.indices, 2, f.weights,
+            f.mix_with(f.weights[2], nan)),
+    MIXTURE("an infinite weight", "config.weights", 1, 0, f.indices, 2, f.weights, f.mix_with(f.weights[1], infinity)),
+    MIXTURE("a weight of no samples", "config.weights", 0, 0, f.indices, 2, f.weights,
             f.mix_with(f.indices[0], std::int64_t{0})),
-    MIXTURE("a stage without weights", "weights", 0, 1, f.indices, 1, f.weights, f.mix_with(f.weights[1], 0.0)),
+    MIXTURE("a stage without weights", "config.weights", 0, 1, f.indices, 1, f.weights, f.mix_with(f.weights[1], 0.0)),
     MIXTURE("stages without from", "config.stages", 2, 0, f.indices, 2, f.weights,
             f.mix(&Mixture::from, static_cast<const std::int64_t*>(nullptr))),
     MIXTURE("from without stages", "config.stages", 0, 1, f.indices, 2, f.weights,
@@ -307,17 +308,17 @@ const Row<F> rows[] = {
     MIXTURE("a negative world", "config.world", -1, 0, f.indices, 2, f.weights, f.mix(&Mixture::world, -1)),
     MIXTURE("a rank outside its world", "config.rank", 2, 1, f.indices, 2, f.weights, f.mix(&Mixture::rank, 2)),
     MIXTURE("reserved", "config.reserved", 1, 0, f.indices, 2, f.weights, f.mix(&Mixture::reserved, 1)),
-    REFUSES(feedlane_sampler_mixture, "size 0", FEEDLANE_E_ABI, "config", 0, mixture_bytes, f.indices, 2, f.weights,
+    REFUSES(mixture_sampler, "size 0", FEEDLANE_E_ABI, "config", 0, mixture_bytes, f.indices, 2, f.weights,
             f.sized(f.mixture, 0), f.out.place(), e),
-    REFUSES(feedlane_sampler_mixture, "a tail that says something", FEEDLANE_E_ABI, "config", mixture_bytes + 8,
-            mixture_bytes, f.indices, 2, f.weights, f.sized(f.mixture, mixture_bytes + 8), f.out.place(), e),
-    REFUSES(feedlane_sampler_mixture, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 2, f.weights, f.mix(),
-            nullptr, e),
-    REFUSES(feedlane_sampler_custom, "size 7", FEEDLANE_E_ABI, "callbacks", 7, callbacks_bytes, f.sized(f.callbacks, 7),
+    REFUSES(mixture_sampler, "a tail that says something", FEEDLANE_E_ABI, "config", mixture_bytes + 8, mixture_bytes,
+            f.indices, 2, f.weights, f.sized(f.mixture, mixture_bytes + 8), f.out.place(), e),
+    REFUSES(mixture_sampler, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.indices, 2, f.weights, f.mix(), nullptr,
+            e),
+    REFUSES(custom_sampler, "size 7", FEEDLANE_E_ABI, "config.callbacks", 7, callbacks_bytes, f.sized(f.callbacks, 7),
             f.out.place(), e),
-    REFUSES(feedlane_sampler_custom, "a tail that says something", FEEDLANE_E_ABI, "callbacks", callbacks_bytes + 8,
+    REFUSES(custom_sampler, "a tail that says something", FEEDLANE_E_ABI, "config.callbacks", callbacks_bytes + 8,
             callbacks_bytes, f.sized(f.callbacks, callbacks_bytes + 8), f.out.place(), e),
-    REFUSES(feedlane_sampler_custom, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.table(0, 0), nullptr, e),
+    REFUSES(custom_sampler, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.table(0, 0), nullptr, e),
 
     REFUSES(feedlane_rank_detect, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, nullptr, e),
     REFUSES(feedlane_rank_detect, "size 0", FEEDLANE_E_ABI, "out", 0, sizeof(feedlane_rank), f.rank_sized(0), e),
@@ -354,7 +355,7 @@ const Row<F> rows[] = {
 };
 
 const Row<F> forked_rows[] = {
-    REFUSES(feedlane_sampler_batch, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.sampler.get(), 2, 0, f.out.place(), e),
+    REFUSES(batch_sampler, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.sampler.get(), 2, 0, f.out.place(), e),
     REFUSES(feedlane_sampler_save, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.sampler.get(), f.state, 256, &f.bytes, e),
     REFUSES(feedlane_sampler_load, "forked", FEEDLANE_E_FORKED, "", 0, 0, f.sampler.get(), f.state, 256, e),
 };

@@ -24,6 +24,10 @@ struct F {
     }
     return feeder.get();
   }
+  feedlane_monitor* of_consumer() {
+    local = monitor_of(c());
+    return local.get();
+  }
   feedlane_loader* plain() {
     if (other == nullptr) other = Setup(2).create();
     return other.get();
@@ -54,7 +58,7 @@ struct F {
   feedlane_loader* c() {
     if (consumer == nullptr) {
       feedlane_loader* joined = nullptr;
-      REQUIRE(feedlane_loader_join(place(), patience_ns, &joined, nullptr) == FEEDLANE_OK);
+      REQUIRE(feedlane_loader_join(place(), nullptr, nullptr, patience_ns, &joined, nullptr) == FEEDLANE_OK);
       consumer.reset(joined);
     }
     return consumer.get();
@@ -128,6 +132,7 @@ struct F {
   feedlane_error_record error = fresh<feedlane_error_record>();
   feedlane_diagnosis diagnosis = fresh<feedlane_diagnosis>();
   feedlane_batch batch = fresh<feedlane_batch>();
+  MonitorHandle local;
   Number places[2], peer, got;
   Out<feedlane_loader> out;
   std::int32_t id = -1;
@@ -139,10 +144,11 @@ constexpr const char* nowhere = "/nonexistent/feedlane";
 
 #define OPEN(what, status, argument, found, needed, feeder, config) \
   REFUSES(feedlane_loader_open_consumer, what, status, argument, found, needed, feeder, config, &f.id, &f.got.value, e)
-#define JOIN(what, status, argument, found, needed, fd) \
-  REFUSES(feedlane_loader_join, what, status, argument, found, needed, fd, patience_ns, f.out.place(), e)
+#define JOIN(what, status, argument, found, needed, fd)                                                   \
+  REFUSES(feedlane_loader_join, what, status, argument, found, needed, fd, nullptr, nullptr, patience_ns, \
+          f.out.place(), e)
 #define JOIN_PATH(what, status, argument, found, needed, path, config) \
-  REFUSES(feedlane_loader_join_path, what, status, argument, found, needed, path, config, patience_ns, f.out.place(), e)
+  REFUSES(feedlane_loader_join, what, status, argument, found, needed, -1, path, config, patience_ns, f.out.place(), e)
 
 const Row<F> rows[] = {
     OPEN("l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, nullptr),
@@ -182,20 +188,24 @@ const Row<F> rows[] = {
     JOIN("fd -1", FEEDLANE_E_ARGUMENT, "fd", -1, 0, -1),
     JOIN("fd that isn't open", FEEDLANE_E_ARGUMENT, "fd", 1000000, 0, 1000000),
     JOIN("the least fd", FEEDLANE_E_ARGUMENT, "fd", INT32_MIN, 0, INT32_MIN),
-    REFUSES(feedlane_loader_join, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.place(), 0, nullptr, e),
-    REFUSES(feedlane_loader_join, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, f.place(), -1, f.out.place(),
+    REFUSES(feedlane_loader_join, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.place(), nullptr, nullptr, 0, nullptr,
             e),
+    REFUSES(feedlane_loader_join, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, f.place(), nullptr, nullptr,
+            -1, f.out.place(), e),
     JOIN("a pipe", some_error, nullptr, 0, 0, f.pipe_end()),
     JOIN("a worker's socket", FEEDLANE_E_CORRUPT, nullptr, 0, 0, f.worker_socket()),
     JOIN("a socket that says something else", FEEDLANE_E_CORRUPT, nullptr, 0, 0, f.pair_end("hello")),
     JOIN("a socket whose other end is closed", FEEDLANE_E_PEER_DEAD, nullptr, 0, 0, f.pair_end(nullptr, true)),
-    ANSWERS(feedlane_loader_join, "a socket that says nothing", FEEDLANE_TIMEOUT, f.pair_end(nullptr), 0, f.out.place(),
-            e),
+    ANSWERS(feedlane_loader_join, "a socket that says nothing", FEEDLANE_TIMEOUT, f.pair_end(nullptr), nullptr, nullptr,
+            0, f.out.place(), e),
 
-    REFUSES(feedlane_loader_join_path, "path NULL", FEEDLANE_E_ARGUMENT, "path", 0, 1, nullptr, nullptr, 0,
+    JOIN_PATH("fd -1, no path", FEEDLANE_E_ARGUMENT, "fd", -1, 0, nullptr, nullptr),
+    REFUSES(feedlane_loader_join, "both", FEEDLANE_E_ARGUMENT, "path", 1, 0, f.place(), nowhere, nullptr, 0,
             f.out.place(), e),
-    REFUSES(feedlane_loader_join_path, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, nowhere, nullptr, 0, nullptr, e),
-    REFUSES(feedlane_loader_join_path, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, nowhere, nullptr, -1,
+    REFUSES(feedlane_loader_join, "a config without a path", FEEDLANE_E_ARGUMENT, "config", 1, 0, f.place(), nullptr,
+            f.as(-1), 0, f.out.place(), e),
+    REFUSES(feedlane_loader_join, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, -1, nowhere, nullptr, 0, nullptr, e),
+    REFUSES(feedlane_loader_join, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, -1, nowhere, nullptr, -1,
             f.out.place(), e),
     JOIN_PATH("size 0", FEEDLANE_E_ABI, "config", 0, config_bytes, nowhere, f.of_size(0)),
     JOIN_PATH("a tail", FEEDLANE_E_ABI, "config", config_bytes + 8, config_bytes, nowhere, f.of_size(config_bytes + 8)),
@@ -203,12 +213,6 @@ const Row<F> rows[] = {
     JOIN_PATH("too long a path", some_error, nullptr, 0, 0, std::string(200, 'x').c_str(), nullptr),
     JOIN_PATH("nothing there", FEEDLANE_E_PEER_DEAD, nullptr, 0, 0, nowhere, nullptr),
     JOIN_PATH("a folder", some_error, nullptr, 0, 0, "/tmp", nullptr),
-
-    ANSWERS(feedlane_loader_next_epoch, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.epoch),
-    ANSWERS(feedlane_loader_next_epoch, "epoch NULL", FEEDLANE_E_ARGUMENT, f.c(), nullptr),
-    ANSWERS(feedlane_loader_next_epoch, "a feeder", FEEDLANE_E_STATE, f.l(), &f.epoch),
-    ANSWERS(feedlane_loader_next_epoch, "not shared", FEEDLANE_E_STATE, f.plain(), &f.epoch),
-    ANSWERS(feedlane_loader_next_epoch, "closed", FEEDLANE_E_STATE, f.closed_consumer(), &f.epoch),
 
     ANSWERS(feedlane_loader_get_consumer, "l NULL", FEEDLANE_E_ARGUMENT, nullptr, 0, &f.stats),
     ANSWERS(feedlane_loader_get_consumer, "out NULL", FEEDLANE_E_ARGUMENT, f.l(), 0, nullptr),
@@ -238,20 +242,18 @@ const Row<F> wrong_side[] = {
             &f.bytes, e),
     ANSWERS(feedlane_batch_release, "no such token", FEEDLANE_E_STALE, f.begun(), 12345),
     ANSWERS(feedlane_batch_retain, "the largest token", FEEDLANE_E_STALE, f.begun(), UINT64_MAX),
-    ANSWERS(feedlane_batch_to_device, "a consumer", FEEDLANE_E_STATE, f.begun(), 12345, 0, &f, 8, nullptr, e),
     ANSWERS(feedlane_batch_release_on, "a consumer", FEEDLANE_E_STATE, f.begun(), 12345, nullptr, e),
     ANSWERS(feedlane_batch_record_stream, "a consumer", FEEDLANE_E_STATE, f.begun(), 12345, nullptr, e),
     ANSWERS(feedlane_loader_open_worker, "a consumer", FEEDLANE_E_STATE, f.c(), &f.id, &f.got.value, e),
-    ANSWERS(feedlane_loader_run_local, "a consumer", FEEDLANE_E_STATE, f.c(), e),
+    ANSWERS(feedlane_worker_run, "a consumer", FEEDLANE_E_STATE, -1, f.c(), nullptr, e),
     ANSWERS(feedlane_loader_run_stager, "a consumer", FEEDLANE_E_STATE, f.c(), e),
-    ANSWERS(feedlane_loader_get_worker_stats, "a consumer", FEEDLANE_E_STATE, f.c(), 0, &f.worker),
-    ANSWERS(feedlane_loader_get_info, "a consumer", FEEDLANE_E_STATE, f.c(), &f.info),
-    ANSWERS(feedlane_loader_get_timings, "a consumer", FEEDLANE_E_STATE, f.c(), -1, &f.timings),
-    ANSWERS(feedlane_loader_get_slot, "a consumer", FEEDLANE_E_STATE, f.c(), 0, &f.record),
-    ANSWERS(feedlane_loader_get_trace, "a consumer", FEEDLANE_E_STATE, f.c(), 0, &f.record, 1, &f.bytes),
-    ANSWERS(feedlane_loader_get_error, "a consumer", FEEDLANE_E_STATE, f.c(), 0, &f.error),
-    ANSWERS(feedlane_loader_diagnose, "a consumer", FEEDLANE_E_STATE, f.c(), &f.diagnosis),
-    ANSWERS(feedlane_loader_report, "a consumer", FEEDLANE_E_STATE, f.c(), nullptr, 0, &f.bytes, e),
+    ANSWERS(feedlane_monitor_get_worker_stats, "a consumer", FEEDLANE_E_STATE, f.of_consumer(), 0, &f.worker),
+    ANSWERS(feedlane_monitor_get_info, "a consumer", FEEDLANE_OK, f.of_consumer(), &f.info),
+    ANSWERS(feedlane_monitor_get_timings, "a consumer", FEEDLANE_E_STATE, f.of_consumer(), -1, &f.timings),
+    ANSWERS(feedlane_monitor_get_trace, "a consumer", FEEDLANE_E_STATE, f.of_consumer(), 0, &f.record, 1, &f.bytes),
+    ANSWERS(feedlane_monitor_get_error, "a consumer", FEEDLANE_E_STATE, f.of_consumer(), 0, &f.error),
+    ANSWERS(feedlane_monitor_diagnose, "a consumer", FEEDLANE_E_STATE, f.of_consumer(), &f.diagnosis),
+    ANSWERS(feedlane_monitor_report, "a consumer", FEEDLANE_E_STATE, f.of_consumer(), nullptr, 0, &f.bytes, e),
 };
 
 #define FORKED(function, ...) ANSWERS(function, "forked", FEEDLANE_E_FORKED, __VA_ARGS__)
@@ -259,7 +261,6 @@ const Row<F> forked_rows[] = {
     FORKED(feedlane_loader_open_consumer, f.feeder.get(), nullptr, &f.id, &f.got.value, e),
     FORKED(feedlane_loader_serve, f.feeder.get(), 0, e),
     FORKED(feedlane_loader_get_consumer, f.feeder.get(), 0, &f.stats),
-    FORKED(feedlane_loader_next_epoch, f.consumer.get(), &f.epoch),
     FORKED(feedlane_loader_begin, f.consumer.get(), 4, e),
     FORKED(feedlane_loader_next, f.consumer.get(), 0, f.room(), e),
     FORKED(feedlane_loader_state, f.consumer.get(), 0, nullptr, 0, &f.bytes, e),
@@ -288,7 +289,7 @@ TEST_CASE("bad input: shared loaders in a forked child") {
   (void)f.begun();
   check_forked(f, forked_rows);
   std::int64_t epoch = -1;
-  CHECK(feedlane_loader_next_epoch(f.c(), &epoch) == FEEDLANE_OK);
+  CHECK(next_epoch_of(f.c(), &epoch) == FEEDLANE_OK);
   CHECK(epoch == 4);
   CHECK(feedlane_loader_get_consumer(f.l(), 0, &f.stats) == FEEDLANE_OK);
 }

@@ -179,8 +179,8 @@ std::int32_t attach(const Side& side, int fd, feedlane_error* e, bool& is_null) 
   feedlane_worker* w = Out<feedlane_worker>::poison();
   feedlane_tx* tx = Out<feedlane_tx>::poison();
   const bool is_worker = side.welcome == welcome_of_loader;
-  const std::int32_t status =
-      is_worker ? feedlane_worker_attach(fd, patience_ns, &w, e) : feedlane_tx_attach(fd, nullptr, patience_ns, &tx, e);
+  const std::int32_t status = is_worker ? feedlane_worker_attach(fd, nullptr, patience_ns, &w, e)
+                                        : feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, e);
   is_null = is_worker ? w == nullptr : tx == nullptr;
   return status;
 }

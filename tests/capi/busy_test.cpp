@@ -55,7 +55,7 @@ TEST_CASE("functions for one thread at a time return E_BUSY during another call,
   CHECK(e.code == FEEDLANE_E_BUSY);
   CHECK(feedlane_loader_begin(l, 0, &e) == FEEDLANE_E_BUSY);
   CHECK(feedlane_loader_poll(l, &e) == FEEDLANE_E_BUSY);
-  CHECK(feedlane_loader_arm(l) == FEEDLANE_E_BUSY);
+  CHECK(feedlane_loader_arm(l, nullptr) == FEEDLANE_E_BUSY);
   CHECK(feedlane_loader_stop(l, &e) == FEEDLANE_E_BUSY);
   CHECK(feedlane_loader_open_worker(l, &number, &number, &e) == FEEDLANE_E_BUSY);
   o.leave();
@@ -71,13 +71,11 @@ TEST_CASE("functions for any thread work during another call") {
   Occupied o;
   feedlane_loader* l = o.loader.get();
   std::int64_t length = 0;
-  std::int32_t fd = -1;
-  CHECK(feedlane_loader_length(l, &length) == FEEDLANE_OK);
+  CHECK(length_of(l, &length) == FEEDLANE_OK);
   CHECK(length == 3);
-  CHECK(feedlane_loader_wait_fd(l, &fd) == FEEDLANE_OK);
   CHECK(stats_of(l).batches == 1);
   auto worker = fresh<feedlane_worker_stats>();
-  CHECK(feedlane_loader_get_worker_stats(l, 0, &worker) == FEEDLANE_END);
+  CHECK(observe(l, feedlane_monitor_get_worker_stats, 0, &worker) == FEEDLANE_END);
   CHECK(feedlane_batch_retain(l, o.held.token) == FEEDLANE_OK);
   CHECK(feedlane_batch_release(l, o.held.token) == FEEDLANE_OK);
   CHECK(feedlane_batch_release(l, o.held.token) == FEEDLANE_OK);
@@ -130,18 +128,16 @@ TEST_CASE("a NULL handle is E_ARGUMENT with its name, for every function") {
   refused(feedlane_worker_next(nullptr, 0, &task, &e), e, "w");
   refused(feedlane_task_commit(nullptr, 1, &e), e, "task");
   refused(feedlane_task_fail(nullptr, -1, 0, nullptr, nullptr, &e), e, "task");
-  CHECK(feedlane_loader_wait_fd(nullptr, &number) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_loader_arm(nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_loader_arm(nullptr, nullptr) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_loader_interrupt(nullptr) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_loader_length(nullptr, &length) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_loader_get_stats(nullptr, &stats) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_loader_get_worker_stats(nullptr, 0, &worker) == FEEDLANE_E_ARGUMENT);
+  CHECK(length_of(nullptr, &length) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(nullptr, feedlane_monitor_get_stats, &stats) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(nullptr, feedlane_monitor_get_worker_stats, 0, &worker) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_worker_get_info(nullptr, &info) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_worker_check(nullptr) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_worker_wait_fd(nullptr, &number) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_worker_arm(nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_worker_arm(nullptr, nullptr) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_worker_scratch(nullptr, 8, 8) == nullptr);
-  CHECK(feedlane_worker_detach(nullptr) == FEEDLANE_OK);
+  CHECK(feedlane_worker_destroy(nullptr) == FEEDLANE_OK);
 }
 
 TEST_CASE("a pointer for a result must not be NULL") {
@@ -149,8 +145,6 @@ TEST_CASE("a pointer for a result must not be NULL") {
   const Loader l = s.create();
   std::int32_t number = -1;
   Error e;
-  CHECK(feedlane_loader_length(l.get(), nullptr) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_loader_wait_fd(l.get(), nullptr) == FEEDLANE_E_ARGUMENT);
   CHECK(feedlane_loader_open_worker(l.get(), nullptr, &number, &e) == FEEDLANE_E_ARGUMENT);
   CHECK(std::string(e.argument) == "id");
   CHECK(feedlane_loader_open_worker(l.get(), &number, nullptr, &e) == FEEDLANE_E_ARGUMENT);

@@ -102,10 +102,10 @@ TEST_CASE("close ends a wait in next with E_STATE, and so does every later call"
   CHECK(next_of(g.loader) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_begin(g.loader, 1, nullptr) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_poll(g.loader, nullptr) == FEEDLANE_E_STATE);
-  CHECK(feedlane_loader_arm(g.loader) == FEEDLANE_E_STATE);
+  CHECK(feedlane_loader_arm(g.loader, nullptr) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_stop(g.loader, nullptr) == FEEDLANE_E_STATE);
-  CHECK(feedlane_loader_get_stats(g.loader, &stats) == FEEDLANE_E_STATE);
-  CHECK(feedlane_loader_length(g.loader, &length) == FEEDLANE_E_STATE);
+  CHECK(observe(g.loader, feedlane_monitor_get_stats, &stats) == FEEDLANE_E_STATE);
+  CHECK(length_of(g.loader, &length) == FEEDLANE_E_STATE);
   CHECK(feedlane_loader_interrupt(g.loader) == FEEDLANE_E_STATE);
   CHECK_MESSAGE(feedlane_loader_close(g.loader) == FEEDLANE_OK, "once more is nothing");
 }
@@ -205,7 +205,7 @@ TEST_CASE("destroy waits for a callback of next in another thread") {
   while (entered == 0) std::this_thread::yield();
   std::thread opener([&] {
     auto stats = fresh<feedlane_stats>();
-    while (feedlane_loader_get_stats(l, &stats) != FEEDLANE_E_STATE)
+    while (observe(l, feedlane_monitor_get_stats, &stats) != FEEDLANE_E_STATE)
       std::this_thread::yield();  // it is being destroyed
     gate.open();
   });
@@ -229,7 +229,7 @@ TEST_CASE(
       watchers.emplace_back([l] {
         auto stats = fresh<feedlane_stats>();
         auto event = fresh<feedlane_event>();
-        while (feedlane_loader_get_stats(l, &stats) == FEEDLANE_OK &&
+        while (observe(l, feedlane_monitor_get_stats, &stats) == FEEDLANE_OK &&
                feedlane_loader_event(l, &event) == FEEDLANE_END) {
         }
         CHECK(feedlane_loader_unref(l) == FEEDLANE_OK);

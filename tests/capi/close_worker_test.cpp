@@ -17,7 +17,7 @@ struct Threaded {
   Threaded() : setup(4, 2) {
     setup.external(1).config.start = FEEDLANE_START_THREAD;
     loader = setup.create();
-    REQUIRE(feedlane_loader_local_worker(loader.get(), &worker, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_worker_attach(-1, loader.get(), FEEDLANE_FOREVER, &worker, nullptr) == FEEDLANE_OK);
     REQUIRE(feedlane_worker_ready(worker, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
   }
   Setup setup;
@@ -53,17 +53,17 @@ TEST_CASE("closing a worker from another thread ends its wait with E_STATE, and 
   auto info = fresh<feedlane_worker_info>();
   CHECK(feedlane_worker_next(t.worker, 0, &task, nullptr) == FEEDLANE_E_STATE);
   CHECK(feedlane_worker_check(t.worker) == FEEDLANE_E_STATE);
-  CHECK(feedlane_worker_arm(t.worker) == FEEDLANE_E_STATE);
+  CHECK(feedlane_worker_arm(t.worker, nullptr) == FEEDLANE_E_STATE);
   CHECK(feedlane_worker_get_info(t.worker, &info) == FEEDLANE_E_STATE);
   CHECK(feedlane_worker_scratch(t.worker, 8, 8) == nullptr);
-  CHECK(feedlane_worker_detach(&t.worker) == FEEDLANE_OK);
+  CHECK(feedlane_worker_destroy(&t.worker) == FEEDLANE_OK);
   CHECK(t.worker == nullptr);
 }
 
 TEST_CASE("detach ends another thread's wait for a task with E_STATE, then frees the worker") {
   Threaded t;
   Sleeping s(t.worker);
-  CHECK(feedlane_worker_detach(&t.worker) == FEEDLANE_OK);
+  CHECK(feedlane_worker_destroy(&t.worker) == FEEDLANE_OK);
   CHECK(t.worker == nullptr);
   s.thread.join();
   CHECK(s.answer == FEEDLANE_E_STATE);
@@ -77,28 +77,26 @@ TEST_CASE("the unfinished task of a closed worker is made by the next one") {
   REQUIRE(feedlane_worker_next(t.worker, patience_ns, &task, nullptr) == FEEDLANE_OK);
   CHECK(feedlane_worker_close(t.worker) == FEEDLANE_OK);
   CHECK(feedlane_task_commit(task, 2, nullptr) == FEEDLANE_E_STATE);
-  CHECK(feedlane_worker_unref(t.worker) == FEEDLANE_OK);
+  CHECK(feedlane_worker_destroy(&t.worker) == FEEDLANE_OK);
   feedlane_worker* another = nullptr;
   REQUIRE(eventually([&] {
     (void)feedlane_loader_poll(t.loader.get(), nullptr);
-    return feedlane_loader_local_worker(t.loader.get(), &another, nullptr) == FEEDLANE_OK;
+    return feedlane_worker_attach(-1, t.loader.get(), FEEDLANE_FOREVER, &another, nullptr) == FEEDLANE_OK;
   }));
   REQUIRE(feedlane_worker_ready(another, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
   (void)feedlane_loader_poll(t.loader.get(), nullptr);
   REQUIRE(feedlane_worker_next(another, patience_ns, &task, nullptr) == FEEDLANE_OK);
   CHECK(task->batch == 0);
   CHECK(task->attempt == 1);
-  CHECK(feedlane_worker_detach(&another) == FEEDLANE_OK);
+  CHECK(feedlane_worker_destroy(&another) == FEEDLANE_OK);
 }
 
-TEST_CASE("a worker leaves when its last reference is released") {
+TEST_CASE("a closed worker leaves when it is destroyed") {
   Threaded t;
-  REQUIRE(feedlane_worker_ref(t.worker) == FEEDLANE_OK);
-  feedlane_worker* copy = t.worker;
-  CHECK(feedlane_worker_detach(&copy) == FEEDLANE_OK);
+  CHECK(feedlane_worker_close(t.worker) == FEEDLANE_OK);
   CHECK(feedlane_worker_check(t.worker) == FEEDLANE_E_STATE);
   CHECK_MESSAGE(worker_of(t.loader.get(), 0).generation == 0, "it hasn't left");
-  CHECK(feedlane_worker_unref(t.worker) == FEEDLANE_OK);
+  CHECK(feedlane_worker_destroy(&t.worker) == FEEDLANE_OK);
   CHECK(eventually([&] {
     (void)feedlane_loader_poll(t.loader.get(), nullptr);
     return worker_of(t.loader.get(), 0).generation == 1;

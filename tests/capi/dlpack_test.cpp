@@ -34,9 +34,9 @@ feedlane_batch next(feedlane_loader* l) {
 }
 
 Versioned exported(feedlane_loader* l, std::uint64_t token, std::int32_t tensor = 0) {
-  DLManagedTensorVersioned* out = nullptr;
+  void* out = nullptr;
   REQUIRE(feedlane_batch_dlpack(l, token, tensor, 0, &out, nullptr) == FEEDLANE_OK);
-  return Versioned(out);
+  return Versioned(static_cast<DLManagedTensorVersioned*>(out));
 }
 
 void check_same(const DLTensor& shown, const feedlane_tensor& tensor) {
@@ -67,9 +67,9 @@ TEST_CASE("dlpack: both forms export the tensor in place") {
     CHECK(now->version.major == 1);
     CHECK(now->flags == 0);
     check_same(now->dl_tensor, b.tensors[i]);
-    DLManagedTensor* out = nullptr;
-    REQUIRE(feedlane_batch_dlpack_legacy(l.get(), b.token, i, 0, &out, nullptr) == FEEDLANE_OK);
-    const Legacy before(out);
+    void* out = nullptr;
+    REQUIRE(feedlane_batch_dlpack(l.get(), b.token, i, FEEDLANE_DLPACK_LEGACY, &out, nullptr) == FEEDLANE_OK);
+    const Legacy before(static_cast<DLManagedTensor*>(out));
     check_same(before->dl_tensor, b.tensors[i]);
   }
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
@@ -89,7 +89,7 @@ TEST_CASE("dlpack: each export holds one reference to its batch") {
   CHECK(stats_of(l.get()).slots_held == 1);
   second.reset();
   CHECK(stats_of(l.get()).slots_held == 0);
-  DLManagedTensorVersioned* out = nullptr;
+  void* out = nullptr;
   CHECK(feedlane_batch_dlpack(l.get(), b.token, 0, 0, &out, nullptr) == FEEDLANE_E_STALE);
   CHECK_MESSAGE(take(l.get()).batch == 1, "what was refused held nothing");
 }

@@ -18,7 +18,7 @@ namespace feedlane::test {
 // In the child: an attached worker.
 inline Worker attach(int fd, Findings& f) {
   feedlane_worker* w = nullptr;
-  EXPECT(f, feedlane_worker_attach(fd, patience_ns, &w, nullptr) == FEEDLANE_OK);
+  EXPECT(f, feedlane_worker_attach(fd, nullptr, patience_ns, &w, nullptr) == FEEDLANE_OK);
   return Worker(w);
 }
 

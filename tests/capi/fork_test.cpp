@@ -23,14 +23,14 @@ void expect_forked(feedlane_loader* l, std::uint64_t token, Findings& f) {
   EXPECT(f, e.code == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_next(l, FEEDLANE_FOREVER, &b, nullptr) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_poll(l, nullptr) == FEEDLANE_E_FORKED);
-  EXPECT(f, feedlane_loader_wait_fd(l, &number) == FEEDLANE_E_FORKED);
-  EXPECT(f, feedlane_loader_arm(l) == FEEDLANE_E_FORKED);
+  EXPECT(f, wait_fd_of(l, &number) == FEEDLANE_E_FORKED);
+  EXPECT(f, feedlane_loader_arm(l, nullptr) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_interrupt(l) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_stop(l, nullptr) == FEEDLANE_E_FORKED);
-  EXPECT(f, feedlane_loader_length(l, &length) == FEEDLANE_E_FORKED);
+  EXPECT(f, length_of(l, &length) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_open_worker(l, &number, &number, nullptr) == FEEDLANE_E_FORKED);
-  EXPECT(f, feedlane_loader_get_stats(l, &stats) == FEEDLANE_E_FORKED);
-  EXPECT(f, feedlane_loader_get_worker_stats(l, 0, &worker) == FEEDLANE_E_FORKED);
+  EXPECT(f, observe(l, feedlane_monitor_get_stats, &stats) == FEEDLANE_E_FORKED);
+  EXPECT(f, observe(l, feedlane_monitor_get_worker_stats, 0, &worker) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_batch_retain(l, token) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_batch_release(l, token) == FEEDLANE_E_FORKED);
   EXPECT(f, feedlane_loader_destroy(&l) == FEEDLANE_OK);
@@ -78,7 +78,7 @@ TEST_CASE("a loader with worker processes returns E_FORKED in a forked child, wh
 
 TEST_CASE("a sampler in a forked child returns E_FORKED, and the parent's continues") {
   feedlane_sampler* s = nullptr;
-  REQUIRE(feedlane_sampler_sequential(3, &s, nullptr) == FEEDLANE_OK);
+  REQUIRE(sequential_sampler(3, &s, nullptr) == FEEDLANE_OK);
   std::int64_t index = -1;
   std::uint64_t got = 0;
   REQUIRE(feedlane_sampler_next(s, &index, 1, &got, nullptr) == FEEDLANE_OK);

@@ -26,7 +26,7 @@ TEST_CASE("the last batch has the remaining samples, or is dropped with drop_las
       s.config.drop_last = drop_last ? 1 : 0;
       const Loader l = s.create();
       std::int64_t length = -1;
-      REQUIRE(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK);
+      REQUIRE(length_of(l.get(), &length) == FEEDLANE_OK);
       const std::vector<Taken> taken = take_epoch(l.get(), 0);
       CHECK(length == (drop_last ? samples / 4 : (samples + 3) / 4));
       CHECK(static_cast<std::int64_t>(taken.size()) == length);
@@ -224,8 +224,9 @@ TEST_CASE("statistics count what was yielded") {
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
   CHECK(stats_of(l.get()).slots_held == 0);
   auto worker = fresh<feedlane_worker_stats>();
-  CHECK_MESSAGE(feedlane_loader_get_worker_stats(l.get(), 0, &worker) == FEEDLANE_END, "there are no workers");
-  CHECK(feedlane_loader_get_worker_stats(l.get(), -1, &worker) == FEEDLANE_E_ARGUMENT);
+  CHECK_MESSAGE(observe(l.get(), feedlane_monitor_get_worker_stats, 0, &worker) == FEEDLANE_END,
+                "there are no workers");
+  CHECK(observe(l.get(), feedlane_monitor_get_worker_stats, -1, &worker) == FEEDLANE_E_ARGUMENT);
 }
 
 TEST_CASE("poll, arm and open_worker have a defined result without workers") {
@@ -233,11 +234,11 @@ TEST_CASE("poll, arm and open_worker have a defined result without workers") {
   const Loader l = s.create();
   int fd = -1;
   CHECK(feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_OK);
-  CHECK(feedlane_loader_arm(l.get()) == FEEDLANE_OK);
+  CHECK(feedlane_loader_arm(l.get(), nullptr) == FEEDLANE_OK);
   begin(l.get(), 0);
   CHECK_MESSAGE(feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_AGAIN, "next makes a batch whenever it is called");
-  CHECK(feedlane_loader_arm(l.get()) == FEEDLANE_AGAIN);
-  CHECK(feedlane_loader_wait_fd(l.get(), &fd) == FEEDLANE_OK);
+  CHECK(feedlane_loader_arm(l.get(), nullptr) == FEEDLANE_AGAIN);
+  CHECK(wait_fd_of(l.get(), &fd) == FEEDLANE_OK);
   CHECK(fd >= 0);
   std::int32_t id = -1;
   Error e;

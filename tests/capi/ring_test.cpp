@@ -46,7 +46,7 @@ void send(std::int32_t fd, Refused refused, Findings& f) {
   Error e;
   feedlane_tx* tx = nullptr;
   EXPECT(f, refuse(refused, at_once));
-  EXPECT(f, feedlane_tx_attach(fd, nullptr, patience_ns, &tx, &e) == FEEDLANE_OK);
+  EXPECT(f, feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, &e) == FEEDLANE_OK);
   EXPECT(f, refuse(refused, once_attached));
   for (std::uint64_t i = 0; i < messages; i++) {
     feedlane_span room{};
@@ -122,7 +122,7 @@ struct Path {
 void send_one(const char* path, Findings& f) {
   feedlane_tx* tx = nullptr;
   feedlane_span room{};
-  EXPECT(f, feedlane_tx_attach(-1, path, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+  EXPECT(f, feedlane_tx_attach(-1, path, patience_ns, &tx, nullptr, nullptr) == FEEDLANE_OK);
   EXPECT(f, feedlane_tx_reserve(tx, 1, patience_ns, &room, nullptr) == FEEDLANE_OK);
   EXPECT(f, feedlane_tx_commit(tx, 1, nullptr) == FEEDLANE_OK);
   EXPECT(f, feedlane_tx_destroy(&tx) == FEEDLANE_OK);
@@ -192,12 +192,12 @@ TEST_CASE("arm fails when membarrier is refused later, because the event loop wo
           config.capacity = 2;
           feedlane_rx* rx = nullptr;
           EXPECT(f, feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
-          EXPECT(f, feedlane_rx_arm(rx) == FEEDLANE_OK);
+          EXPECT(f, feedlane_rx_arm(rx, nullptr) == FEEDLANE_OK);
           EXPECT(f, refuse_system_call(SYS_membarrier));
-          EXPECT(f, feedlane_rx_arm(rx) == FEEDLANE_E_OS);
+          EXPECT(f, feedlane_rx_arm(rx, nullptr) == FEEDLANE_E_OS);
           EXPECT(f, feedlane_rx_destroy(&rx) == FEEDLANE_OK);
           EXPECT(f, feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
-          EXPECT(f, feedlane_rx_arm(rx) == FEEDLANE_OK);
+          EXPECT(f, feedlane_rx_arm(rx, nullptr) == FEEDLANE_OK);
           EXPECT(f, feedlane_rx_destroy(&rx) == FEEDLANE_OK);
         }) == "");
 }
@@ -207,7 +207,7 @@ TEST_CASE("a sender is accepted when its attach returns, and not before the rece
   std::int32_t fd = ring.offer();
   Child sender({fd}, [&](Findings& f) {
     feedlane_tx* tx = nullptr;
-    EXPECT(f, feedlane_tx_attach(fd, nullptr, 100'000'000, &tx, nullptr) == FEEDLANE_TIMEOUT);
+    EXPECT(f, feedlane_tx_attach(fd, nullptr, 100'000'000, &tx, nullptr, nullptr) == FEEDLANE_TIMEOUT);
     EXPECT(f, tx == nullptr);
   });
   (void)::close(fd);
@@ -251,7 +251,8 @@ TEST_CASE(
     Child sender({fd}, [&](Findings& f) {
       feedlane_tx* tx = nullptr;
       Error e;
-      EXPECT(f, feedlane_tx_attach(fd, nullptr, patience_ns, &tx, &e) == (is_old ? FEEDLANE_E_STATE : FEEDLANE_OK));
+      EXPECT(f, feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, &e) ==
+                    (is_old ? FEEDLANE_E_STATE : FEEDLANE_OK));
       EXPECT(f, (tx == nullptr) == is_old);
       EXPECT(f, !is_old || e.says("PID namespace"));
     });  // its end, without a word
@@ -275,7 +276,7 @@ void let_in_and_lose(Findings& f) {
     Child sender({fd, is_in.fd()}, [&](Findings& g) {
       feedlane_tx* tx = nullptr;
       const std::int32_t s =
-          feedlane_tx_attach(by_path ? -1 : fd, by_path ? path.name() : nullptr, patience_ns, &tx, nullptr);
+          feedlane_tx_attach(by_path ? -1 : fd, by_path ? path.name() : nullptr, patience_ns, &tx, nullptr, nullptr);
       EXPECT(g, s == FEEDLANE_OK);
       is_in.open();
     });
@@ -321,7 +322,7 @@ TEST_CASE("a connection that doesn't ask for a lane gets none, and neither delay
   };
   feedlane_span got{};
   connect_bare(3);
-  for (int i = 0; i < 3; i++) CHECK(feedlane_rx_arm(ring.rx) == FEEDLANE_OK);  // they are in
+  for (int i = 0; i < 3; i++) CHECK(feedlane_rx_arm(ring.rx, nullptr) == FEEDLANE_OK);  // they are in
   const std::int32_t fd = ring.offer();
   CHECK_MESSAGE(fd >= 0, "the only lane is free");
   (void)::close(fd);
@@ -348,7 +349,7 @@ TEST_CASE("a sender's socket is not inherited by exec, however it was passed") {
   const std::int32_t fd = ring.offer();
   REQUIRE(::fcntl(fd, F_SETFD, 0) == 0);
   feedlane_tx* tx = nullptr;
-  REQUIRE(feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, nullptr) == FEEDLANE_OK);
   CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
   CHECK(feedlane_tx_destroy(&tx) == FEEDLANE_OK);
 }
@@ -357,17 +358,17 @@ TEST_CASE("after END the receiver may sleep, and accepts later senders") {
   const Path path;
   const Ring ring(path.name());
   std::int32_t wait_fd = -1;
-  REQUIRE(feedlane_rx_wait_fd(ring.rx, &wait_fd) == FEEDLANE_OK);
+  REQUIRE(wait_fd_of(ring.rx, &wait_fd) == FEEDLANE_OK);
   feedlane_span got{};
   for (int i = 0; i < 3; i++) {
     CAPTURE(i);
-    CHECK(feedlane_rx_arm(ring.rx) == FEEDLANE_OK);
+    CHECK(feedlane_rx_arm(ring.rx, nullptr) == FEEDLANE_OK);
     Child sender({}, [&](Findings& f) { send_one(path.name(), f); });
     CHECK(wait_readable(wait_fd));
     REQUIRE(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_OK);
     CHECK(feedlane_rx_release(ring.rx, got.lane, 1, nullptr) == FEEDLANE_OK);
     CHECK(sender.finish() == "");
-    CHECK_MESSAGE(feedlane_rx_arm(ring.rx) == FEEDLANE_AGAIN, "the end is news");
+    CHECK_MESSAGE(feedlane_rx_arm(ring.rx, nullptr) == FEEDLANE_AGAIN, "the end is news");
     for (int k = 0; k < 2; k++) CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_END);
   }
 }
@@ -380,7 +381,7 @@ TEST_CASE("a receiver's end is seen by its sender and in its listen backlog, alt
   Child sender({fd, is_full.fd()}, [&](Findings& f) {
     feedlane_tx* tx = nullptr;
     feedlane_span room{};
-    EXPECT(f, feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, nullptr) == FEEDLANE_OK);
     EXPECT(f, feedlane_tx_reserve(tx, 4, patience_ns, &room, nullptr) == FEEDLANE_OK);
     EXPECT(f, feedlane_tx_commit(tx, room.count, nullptr) == FEEDLANE_OK);
     is_full.open();
@@ -392,10 +393,10 @@ TEST_CASE("a receiver's end is seen by its sender and in its listen backlog, alt
   CHECK(wait_readable(is_full.fd()));
   Child at_the_door({}, [&](Findings& f) {
     feedlane_tx* tx = nullptr;
-    EXPECT(f, feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr) == FEEDLANE_E_PEER_DEAD);
+    EXPECT(f, feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr, nullptr) == FEEDLANE_E_PEER_DEAD);
   });
   std::int32_t wait_fd = -1;
-  REQUIRE(feedlane_rx_wait_fd(ring->rx, &wait_fd) == FEEDLANE_OK);
+  REQUIRE(wait_fd_of(ring->rx, &wait_fd) == FEEDLANE_OK);
   CHECK(wait_readable(wait_fd));
   const Child helper([](Findings&) { (void)::pause(); });  // has all descriptors
   ring.reset();
@@ -419,12 +420,12 @@ TEST_CASE("no sender waits for a killed receiver, although a forked child of it 
   REQUIRE(wait_readable(is_there.fd()));
   feedlane_tx* tx = nullptr;
   Child early({}, [&](Findings& f) {
-    EXPECT(f, feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr) == FEEDLANE_E_PEER_DEAD);
+    EXPECT(f, feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr, nullptr) == FEEDLANE_E_PEER_DEAD);
   });
   CHECK(eventually([&] { return state_of(early.pid()) == 'S'; }));
   (void)::kill(receiver.pid(), SIGKILL);
   CHECK(early.finish() == "");
-  CHECK(feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr) == FEEDLANE_E_PEER_DEAD);
+  CHECK(feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr, nullptr) == FEEDLANE_E_PEER_DEAD);
   may_end.open();
 }
 
@@ -450,13 +451,13 @@ TEST_CASE("a sender that has left and takes its message back blocks no lane") {
   const Ring ring;
   feedlane_tx* tx = nullptr;
   feedlane_span span{};
-  REQUIRE(feedlane_tx_attach(ring.offer(), nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_tx_attach(ring.offer(), nullptr, patience_ns, &tx, nullptr, nullptr) == FEEDLANE_OK);
   REQUIRE(feedlane_tx_reserve(tx, 1, 0, &span, nullptr) == FEEDLANE_OK);
   REQUIRE(feedlane_tx_commit(tx, 1, nullptr) == FEEDLANE_OK);
   REQUIRE(feedlane_rx_peek(ring.rx, 1, patience_ns, &span, nullptr) == FEEDLANE_OK);
   REQUIRE(feedlane_tx_destroy(&tx) == FEEDLANE_OK);
-  CHECK(feedlane_rx_arm(ring.rx) == FEEDLANE_AGAIN);          // has heard of it, and the message is there
-  std::memset(static_cast<std::byte*>(span.data) - 8, 0, 8);  // its sequence number
+  CHECK(feedlane_rx_arm(ring.rx, nullptr) == FEEDLANE_AGAIN);  // has heard of it, and the message is there
+  std::memset(static_cast<std::byte*>(span.data) - 8, 0, 8);   // its sequence number
   CHECK(feedlane_rx_peek(ring.rx, 1, 100'000'000, &span, nullptr) == FEEDLANE_END);
   const std::int32_t fd = ring.offer();
   CHECK(fd >= 0);
@@ -467,7 +468,7 @@ TEST_CASE("reserve keeps its timeout although the receiver rings without end") {
   const Ring ring;
   feedlane_tx* tx = nullptr;
   feedlane_span span{};
-  REQUIRE(feedlane_tx_attach(ring.offer(), nullptr, patience_ns, &tx, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_tx_attach(ring.offer(), nullptr, patience_ns, &tx, nullptr, nullptr) == FEEDLANE_OK);
   REQUIRE(feedlane_tx_reserve(tx, 4, 0, &span, nullptr) == FEEDLANE_OK);
   REQUIRE(feedlane_tx_commit(tx, span.count, nullptr) == FEEDLANE_OK);
   {

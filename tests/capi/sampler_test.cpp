@@ -121,54 +121,54 @@ TEST_CASE("a sampler's length is the number of its indices, at any position") {
 TEST_CASE("invalid samplers are refused with the numbers, and the pointer is NULL") {
   auto* s = reinterpret_cast<feedlane_sampler*>(1);
   Error e;
-  CHECK(feedlane_sampler_sequential(-3, &s, &e) == FEEDLANE_E_ARGUMENT);
-  check_refusal(e, FEEDLANE_E_ARGUMENT, "length", -3, 0);
+  CHECK(sequential_sampler(-3, &s, &e) == FEEDLANE_E_ARGUMENT);
+  check_refusal(e, FEEDLANE_E_ARGUMENT, "config.length", -3, 0);
   CHECK(s == nullptr);
-  auto config = fresh<feedlane_random_config>();
+  auto config = fresh<feedlane_sampler_config>();
   for (const std::int64_t length : {0, -1}) {
     config.length = length;
     s = reinterpret_cast<feedlane_sampler*>(1);
-    CHECK(feedlane_sampler_random(&config, &s, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(random_sampler(&config, &s, &e) == FEEDLANE_E_ARGUMENT);
     check_refusal(e, FEEDLANE_E_ARGUMENT, "config.length", length, 1);
     CHECK(s == nullptr);
   }
-  CHECK(feedlane_sampler_random(nullptr, &s, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(random_sampler(nullptr, &s, &e) == FEEDLANE_E_ARGUMENT);
   check_refusal(e, FEEDLANE_E_ARGUMENT, "config", 0, 1);
-  CHECK(feedlane_sampler_sequential(1, nullptr, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(sequential_sampler(1, nullptr, &e) == FEEDLANE_E_ARGUMENT);
   check_refusal(e, FEEDLANE_E_ARGUMENT, "out", 0, 1);
   config.length = 4;
-  CHECK(feedlane_sampler_random(&config, nullptr, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(random_sampler(&config, nullptr, &e) == FEEDLANE_E_ARGUMENT);
   check_refusal(e, FEEDLANE_E_ARGUMENT, "out", 0, 1);
 }
 
 TEST_CASE("a random configuration may be shorter, or longer with trailing zeros") {
   struct {
-    feedlane_random_config known;
+    feedlane_sampler_config known;
     std::uint64_t later = 0;
-  } config{fresh<feedlane_random_config>()};
+  } config{fresh<feedlane_sampler_config>()};
   config.known.length = 10;
   config.known.seed = 42;
   feedlane_sampler* handle = nullptr;
   Error e;
 
-  config.known.size = offsetof(feedlane_random_config, seed);
-  REQUIRE(feedlane_sampler_random(&config.known, &handle, &e) == FEEDLANE_OK);
+  config.known.size = offsetof(feedlane_sampler_config, seed);
+  REQUIRE(random_sampler(&config.known, &handle, &e) == FEEDLANE_OK);
   const Sampler shorter(handle);
   const Sampler seed_0 = shuffled(10, 0);
   CHECK_MESSAGE(epoch_of(shorter.get(), 0) == epoch_of(seed_0.get(), 0), "the seed behind its size does not count");
 
   config.known.size = sizeof config;
-  REQUIRE(feedlane_sampler_random(&config.known, &handle, &e) == FEEDLANE_OK);
+  REQUIRE(random_sampler(&config.known, &handle, &e) == FEEDLANE_OK);
   const Sampler longer(handle);
   const Sampler seed_42 = shuffled(10, 42);
   CHECK(epoch_of(longer.get(), 0) == epoch_of(seed_42.get(), 0));
 
   config.later = 1;
-  CHECK(feedlane_sampler_random(&config.known, &handle, &e) == FEEDLANE_E_ABI);
+  CHECK(random_sampler(&config.known, &handle, &e) == FEEDLANE_E_ABI);
   check_refusal(e, FEEDLANE_E_ABI, "config", sizeof config, sizeof config.known);
   CHECK(handle == nullptr);
   config.known.size = 4;
-  CHECK(feedlane_sampler_random(&config.known, &handle, &e) == FEEDLANE_E_ABI);
+  CHECK(random_sampler(&config.known, &handle, &e) == FEEDLANE_E_ABI);
   check_refusal(e, FEEDLANE_E_ABI, "config", 4, sizeof config.known);
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("invalid arguments of a sampler's functions are refused by name, and t
 
 TEST_CASE("destroying a sampler clears the pointer; destroying twice or NULL is allowed") {
   feedlane_sampler* s = nullptr;
-  REQUIRE(feedlane_sampler_sequential(3, &s, nullptr) == FEEDLANE_OK);
+  REQUIRE(sequential_sampler(3, &s, nullptr) == FEEDLANE_OK);
   CHECK(feedlane_sampler_destroy(&s) == FEEDLANE_OK);
   CHECK(s == nullptr);
   CHECK(feedlane_sampler_destroy(&s) == FEEDLANE_OK);

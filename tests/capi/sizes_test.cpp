@@ -87,10 +87,10 @@ TEST_CASE("a configuration's or a table's size that isn't a multiple of 8 is E_A
     s.config.substitute = 0;
   }
   feedlane_sampler* sampler = nullptr;
-  auto random = fresh<feedlane_random_config>();
+  auto random = fresh<feedlane_sampler_config>();
   random.length = 3;
-  random.size = offsetof(feedlane_random_config, seed) + 4;
-  CHECK(feedlane_sampler_random(&random, &sampler, &e) == FEEDLANE_E_ABI);
+  random.size = offsetof(feedlane_sampler_config, seed) + 4;
+  CHECK(random_sampler(&random, &sampler, &e) == FEEDLANE_E_ABI);
   auto ring = fresh<feedlane_ring_config>();
   ring.message_bytes = ring.capacity = 4;
   ring.size = offsetof(feedlane_ring_config, lanes) + 4;
@@ -200,11 +200,11 @@ TEST_CASE("an output struct whose size was not set is refused before anything ha
   CHECK(feedlane_loader_next(l.get(), patience_ns, nullptr, &e) == FEEDLANE_E_ARGUMENT);
   CHECK(std::string(e.argument) == "out");
   feedlane_stats stats{};
-  CHECK(feedlane_loader_get_stats(l.get(), &stats) == FEEDLANE_E_ABI);
-  CHECK(feedlane_loader_get_stats(l.get(), nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(l.get(), feedlane_monitor_get_stats, &stats) == FEEDLANE_E_ABI);
+  CHECK(observe(l.get(), feedlane_monitor_get_stats, nullptr) == FEEDLANE_E_ARGUMENT);
   feedlane_worker_stats worker{};
-  CHECK(feedlane_loader_get_worker_stats(l.get(), 0, &worker) == FEEDLANE_E_ABI);
-  CHECK(feedlane_loader_get_worker_stats(l.get(), 0, nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(l.get(), feedlane_monitor_get_worker_stats, 0, &worker) == FEEDLANE_E_ABI);
+  CHECK(observe(l.get(), feedlane_monitor_get_worker_stats, 0, nullptr) == FEEDLANE_E_ARGUMENT);
   check_sequence(take_rest(l.get()), 2, 2);
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("statistics of an older header get the members that they have") {
   feedlane_stats stats;
   std::memset(&stats, 0x5a, sizeof stats);
   stats.size = offsetof(feedlane_stats, epochs);
-  REQUIRE(feedlane_loader_get_stats(l.get(), &stats) == FEEDLANE_OK);
+  REQUIRE(observe(l.get(), feedlane_monitor_get_stats, &stats) == FEEDLANE_OK);
   CHECK(stats.batches == 2);
   CHECK(stats.samples == 4);
   CHECK(stats.bytes == 4 * 16);

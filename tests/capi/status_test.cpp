@@ -81,7 +81,7 @@ TEST_CASE("an error struct is written up to its size") {
     std::memset(&e, 0x5a, sizeof e);
     e.size = offsetof(feedlane_error, found);
     feedlane_sampler* s = nullptr;
-    REQUIRE(feedlane_sampler_sequential(-1, &s, &e) == FEEDLANE_E_ARGUMENT);
+    REQUIRE(sequential_sampler(-1, &s, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(e.code == FEEDLANE_E_ARGUMENT);
     CHECK(e.size == offsetof(feedlane_error, found));
     CHECK(e.found == 0x5a5a5a5a5a5a5a5a);
@@ -95,7 +95,7 @@ TEST_CASE("an error struct is written up to its size") {
     feedlane_init(&e.known, sizeof e.known);
     e.known.size = sizeof e;
     feedlane_sampler* s = nullptr;
-    REQUIRE(feedlane_sampler_sequential(-1, &s, &e.known) == FEEDLANE_E_ARGUMENT);
+    REQUIRE(sequential_sampler(-1, &s, &e.known) == FEEDLANE_E_ARGUMENT);
     CHECK(e.known.found == -1);
     CHECK(e.known.size == sizeof e);
     CHECK(e.later == 77);
@@ -104,18 +104,18 @@ TEST_CASE("an error struct is written up to its size") {
     feedlane_error e;
     std::memset(&e, 0, sizeof e);
     feedlane_sampler* s = nullptr;
-    CHECK(feedlane_sampler_sequential(-1, &s, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(sequential_sampler(-1, &s, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(e.code == 0);
     CHECK(e.text[0] == '\0');
   }
   SUBCASE("NULL is fine") {
     feedlane_sampler* s = nullptr;
-    CHECK(feedlane_sampler_sequential(-1, &s, nullptr) == FEEDLANE_E_ARGUMENT);
+    CHECK(sequential_sampler(-1, &s, nullptr) == FEEDLANE_E_ARGUMENT);
   }
   SUBCASE("what does not concern the error is -1 or empty") {
     Error e;
     feedlane_sampler* s = nullptr;
-    REQUIRE(feedlane_sampler_sequential(-1, &s, &e) == FEEDLANE_E_ARGUMENT);
+    REQUIRE(sequential_sampler(-1, &s, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(e.worker == -1);
     CHECK(e.attempt == -1);
     CHECK(e.epoch == -1);

@@ -95,7 +95,8 @@ def main():
     header = declared(code)
     if len(header) < 30:
         problems.append(f"only {len(header)} declarations found in the headers")
-    others = set(re.findall(r"\b(feedlane_\w+)\s*\(", code)) - header
+    inline = set(re.findall(r"^static inline [^;{]*?\b(feedlane_\w+)\s*\(", code, flags=re.M))
+    others = set(re.findall(r"\b(feedlane_\w+)\s*\(", code)) - header - inline
     problems += [f"feedlane.h: {name} is declared without FEEDLANE_API" for name in sorted(others)]
     problems += differences("feedlane.map", script, header)
     problems += differences("the library's dynamic symbols", exported(library), header)

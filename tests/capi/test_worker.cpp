@@ -114,10 +114,10 @@ int work(int fd, const std::string& form) {
     const feedlane_dataset table = form == "get"     ? scripted_dataset()
                                    : form == "fetch" ? scripted_fetch_dataset()
                                                      : scripted_shard_dataset();
-    return report("run", feedlane_worker_run(fd, &table, &e), e);
+    return report("run", feedlane_worker_run(fd, nullptr, &table, &e), e);
   }
   feedlane_worker* handle = nullptr;
-  std::int32_t s = feedlane_worker_attach(fd, FEEDLANE_FOREVER, &handle, &e);
+  std::int32_t s = feedlane_worker_attach(fd, nullptr, FEEDLANE_FOREVER, &handle, &e);
   Worker w(handle);
   if (s != FEEDLANE_OK) return report("attach", s, e);
   if (form == "quit") return quit(w.get());

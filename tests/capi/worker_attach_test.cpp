@@ -41,12 +41,12 @@ TEST_CASE("a number that is no open descriptor is refused") {
   for (const int fd : {-1, -7, free_number}) {
     auto* w = reinterpret_cast<feedlane_worker*>(1);
     Error e;
-    CHECK(feedlane_worker_attach(fd, 0, &w, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(feedlane_worker_attach(fd, nullptr, 0, &w, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "fd");
     CHECK(e.found == fd);
     CHECK(w == nullptr);
     const feedlane_dataset table = scripted_dataset();
-    CHECK(feedlane_worker_run(fd, &table, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(feedlane_worker_run(fd, nullptr, &table, &e) == FEEDLANE_E_ARGUMENT);
   }
 }
 
@@ -55,54 +55,54 @@ TEST_CASE("attach owns the descriptor in every case") {
   Error e;
   SUBCASE("nothing came in time") {
     const Pair pair;
-    CHECK(feedlane_worker_attach(pair.ends[1], 0, &w, &e) == FEEDLANE_TIMEOUT);
+    CHECK(feedlane_worker_attach(pair.ends[1], nullptr, 0, &w, &e) == FEEDLANE_TIMEOUT);
     CHECK_FALSE(is_open(pair.ends[1]));
     const Pair another;
-    CHECK(feedlane_worker_attach(another.ends[1], 1'000'000, &w, &e) == FEEDLANE_TIMEOUT);
+    CHECK(feedlane_worker_attach(another.ends[1], nullptr, 1'000'000, &w, &e) == FEEDLANE_TIMEOUT);
     CHECK_FALSE(is_open(another.ends[1]));
   }
   SUBCASE("the trainer has gone") {
     Pair pair;
     REQUIRE(::close(pair.ends[0]) == 0);
     pair.ends[0] = -1;
-    CHECK(feedlane_worker_attach(pair.ends[1], FEEDLANE_FOREVER, &w, &e) == FEEDLANE_E_PEER_DEAD);
+    CHECK(feedlane_worker_attach(pair.ends[1], nullptr, FEEDLANE_FOREVER, &w, &e) == FEEDLANE_E_PEER_DEAD);
     CHECK_FALSE(is_open(pair.ends[1]));
   }
   SUBCASE("what came is no welcome") {
     const Pair pair;
     REQUIRE(::send(pair.ends[0], "hello", 5, 0) == 5);
-    CHECK(feedlane_worker_attach(pair.ends[1], FEEDLANE_FOREVER, &w, &e) == FEEDLANE_E_CORRUPT);
+    CHECK(feedlane_worker_attach(pair.ends[1], nullptr, FEEDLANE_FOREVER, &w, &e) == FEEDLANE_E_CORRUPT);
     CHECK(e.found == 5);
     CHECK_FALSE(is_open(pair.ends[1]));
   }
   SUBCASE("a negative timeout") {
     const Pair pair;
-    CHECK(feedlane_worker_attach(pair.ends[1], -1, &w, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(feedlane_worker_attach(pair.ends[1], nullptr, -1, &w, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "timeout_ns");
     CHECK_FALSE(is_open(pair.ends[1]));
   }
   SUBCASE("no place for the handle") {
     const Pair pair;
-    CHECK(feedlane_worker_attach(pair.ends[1], 0, nullptr, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(feedlane_worker_attach(pair.ends[1], nullptr, 0, nullptr, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "out");
     CHECK_FALSE(is_open(pair.ends[1]));
   }
   SUBCASE("it is no socket") {
     const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    CHECK(feedlane_worker_attach(fd, 0, &w, &e) == FEEDLANE_E_OS);
+    CHECK(feedlane_worker_attach(fd, nullptr, 0, &w, &e) == FEEDLANE_E_OS);
     CHECK(e.os_errno == ENOTSOCK);
     CHECK_FALSE(is_open(fd));
   }
   SUBCASE("a data set without get and fetch") {
     const Pair pair;
     const auto table = fresh<feedlane_dataset>();
-    CHECK(feedlane_worker_run(pair.ends[1], &table, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(feedlane_worker_run(pair.ends[1], nullptr, &table, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "dataset");
     CHECK_FALSE(is_open(pair.ends[1]));
   }
   SUBCASE("no data set") {
     const Pair pair;
-    CHECK(feedlane_worker_run(pair.ends[1], nullptr, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(feedlane_worker_run(pair.ends[1], nullptr, nullptr, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "dataset");
     CHECK_FALSE(is_open(pair.ends[1]));
   }
@@ -158,7 +158,7 @@ TEST_CASE("an attached worker gets its number, generation and configuration") {
   Child worker({fd}, [&](Findings& f) {
     feedlane_worker* w = nullptr;
     Error e;
-    EXPECT(f, feedlane_worker_attach(fd, patience_ns, &w, &e) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_attach(fd, nullptr, patience_ns, &w, &e) == FEEDLANE_OK);
     auto info = fresh<feedlane_worker_info>();
     EXPECT(f, feedlane_worker_get_info(w, &info) == FEEDLANE_OK);
     EXPECT(f, info.id == 2 && info.count == 3 && info.generation == 0);
@@ -170,14 +170,15 @@ TEST_CASE("an attached worker gets its number, generation and configuration") {
     info.size = 0;
     EXPECT(f, feedlane_worker_get_info(w, &info) == FEEDLANE_E_ABI);
     EXPECT(f, feedlane_worker_get_info(w, nullptr) == FEEDLANE_E_ARGUMENT);
-    EXPECT(f, feedlane_worker_detach(&w) == FEEDLANE_OK && w == nullptr);
-    EXPECT(f, feedlane_worker_detach(&w) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_destroy(&w) == FEEDLANE_OK && w == nullptr);
+    EXPECT(f, feedlane_worker_destroy(&w) == FEEDLANE_OK);
   });
   (void)::close(fd);
   CHECK(worker.finish() == "");
 }
 
-TEST_CASE("a thread of the trainer is refused as an external worker, and neither the trainer nor another worker dies of it") {
+TEST_CASE(
+    "a thread of the trainer is refused as an external worker, and neither the trainer nor another worker dies of it") {
   Setup s(4, 2);
   s.external(2);
   const Loader l = s.create();
@@ -191,12 +192,13 @@ TEST_CASE("a thread of the trainer is refused as an external worker, and neither
   REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
   feedlane_worker* w = nullptr;
   Error e;
-  CHECK(feedlane_worker_attach(fd, patience_ns, &w, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_worker_attach(fd, nullptr, patience_ns, &w, &e) == FEEDLANE_E_ARGUMENT);
   CHECK(w == nullptr);
   CHECK_MESSAGE(std::string(e.text).find("FEEDLANE_START_THREAD") != std::string::npos, e.text);
   std::int64_t batches = 0;
   std::int32_t status = FEEDLANE_OK;
-  while ((status = take(l.get()).status) == FEEDLANE_OK || (status == FEEDLANE_E_PEER_DEAD && batches == 0)) batches += status == FEEDLANE_OK;
+  while ((status = take(l.get()).status) == FEEDLANE_OK || (status == FEEDLANE_E_PEER_DEAD && batches == 0))
+    batches += status == FEEDLANE_OK;
   CHECK(status == FEEDLANE_END);
   CHECK(batches == 2);
 }
@@ -214,7 +216,7 @@ TEST_CASE("a worker without configuration gets NULL") {
   REQUIRE(feedlane_loader_open_worker(l.get(), &id, &fd, nullptr) == FEEDLANE_OK);
   Child worker({fd}, [&](Findings& f) {
     feedlane_worker* w = nullptr;
-    EXPECT(f, feedlane_worker_attach(fd, patience_ns, &w, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_attach(fd, nullptr, patience_ns, &w, nullptr) == FEEDLANE_OK);
     auto info = fresh<feedlane_worker_info>();
     EXPECT(f, feedlane_worker_get_info(w, &info) == FEEDLANE_OK);
     EXPECT(f, info.config == nullptr && info.config_bytes == 0);
@@ -233,9 +235,9 @@ TEST_CASE("a worker's socket is not inherited by exec, however it was passed") {
   Child child({fd}, [&](Findings& f) {
     EXPECT(f, ::fcntl(fd, F_SETFD, 0) == 0);
     feedlane_worker* w = nullptr;
-    EXPECT(f, feedlane_worker_attach(fd, patience_ns, &w, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_attach(fd, nullptr, patience_ns, &w, nullptr) == FEEDLANE_OK);
     EXPECT(f, (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
-    EXPECT(f, feedlane_worker_detach(&w) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_destroy(&w) == FEEDLANE_OK);
   });
   (void)::close(fd);
   CHECK(child.finish() == "");

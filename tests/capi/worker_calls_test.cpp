@@ -19,7 +19,7 @@ void try_to_end(const feedlane_task* task, Findings& f) {
   Error e;
   EXPECT(f, feedlane_task_commit(task, task->count, &e) == FEEDLANE_E_STATE && e.says("the callback's return"));
   EXPECT(f, feedlane_task_fail(task, -1, 1, nullptr, nullptr, &e) == FEEDLANE_E_STATE);
-  EXPECT(f, feedlane_task_exhausted(task, &e) == FEEDLANE_E_STATE && e.says("the callback's return"));
+  EXPECT(f, feedlane_task_commit(task, FEEDLANE_EXHAUSTED, &e) == FEEDLANE_E_STATE && e.says("the callback's return"));
   const feedlane_task* other = nullptr;
   EXPECT(f, feedlane_worker_next(task->worker, 0, &other, &e) == FEEDLANE_E_STATE);
 }
@@ -48,7 +48,7 @@ TEST_CASE("a callback's task is ended by the callback's return, and by no call i
       table.user_data = &f;
       if (whole) table.fetch = fetch;
       else table.get = get;
-      EXPECT(f, feedlane_worker_run(fd, &table, nullptr) == FEEDLANE_OK);
+      EXPECT(f, feedlane_worker_run(fd, nullptr, &table, nullptr) == FEEDLANE_OK);
     });
     check_sequence(take_epoch(p.get(), 0), 6, 2);
     p.loader.reset();
@@ -65,14 +65,13 @@ TEST_CASE("a foreign loop uses arm, poll and next, and the next epoch abandons t
     const feedlane_task* task = nullptr;
     EXPECT(f, feedlane_worker_next(w.get(), 0, &task, nullptr) == FEEDLANE_TIMEOUT);
     int wait_fd = -1;
-    EXPECT(f, feedlane_worker_wait_fd(w.get(), &wait_fd) == FEEDLANE_OK);
-    EXPECT(f, feedlane_worker_wait_fd(w.get(), nullptr) == FEEDLANE_E_ARGUMENT);
-    EXPECT(f, feedlane_worker_arm(w.get()) == FEEDLANE_OK);
+    EXPECT(f, wait_fd_of(w.get(), &wait_fd) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_arm(w.get(), nullptr) == FEEDLANE_OK);
     EXPECT(f, !wait_readable(wait_fd, 0));
     send_report(reports.fd(), {Report::opened, 0, 0, 0, 0, 0});
     std::int32_t status = FEEDLANE_TIMEOUT;
     while (status == FEEDLANE_TIMEOUT) {
-      if (feedlane_worker_arm(w.get()) == FEEDLANE_OK) EXPECT(f, wait_readable(wait_fd));
+      if (feedlane_worker_arm(w.get(), nullptr) == FEEDLANE_OK) EXPECT(f, wait_readable(wait_fd));
       status = feedlane_worker_next(w.get(), 0, &task, nullptr);
     }
     EXPECT(f, status == FEEDLANE_OK && task->epoch == 0);
@@ -109,14 +108,12 @@ TEST_CASE("another thread's call on a waiting worker is E_BUSY") {
       while (status == FEEDLANE_E_BUSY) status = feedlane_worker_next(w.get(), 300'000'000, &task, nullptr);
     });
     // Sooner or later the thread is inside; from then on for long.
-    while (feedlane_worker_arm(w.get()) != FEEDLANE_E_BUSY) std::this_thread::yield();
+    while (feedlane_worker_arm(w.get(), nullptr) != FEEDLANE_E_BUSY) std::this_thread::yield();
     const feedlane_task* other = nullptr;
     Error e;
     EXPECT(f, feedlane_worker_next(w.get(), 0, &other, &e) == FEEDLANE_E_BUSY);
     EXPECT(f, feedlane_worker_ready(w.get(), 0, nullptr, &e) == FEEDLANE_E_BUSY);
     EXPECT(f, feedlane_worker_scratch(w.get(), 8, 8) == nullptr);
-    int wait_fd = -1;
-    EXPECT(f, feedlane_worker_wait_fd(w.get(), &wait_fd) == FEEDLANE_OK);
     waiting.join();
     EXPECT(f, status == FEEDLANE_TIMEOUT);
   });
@@ -138,12 +135,12 @@ TEST_CASE("a worker's handle in a forked child is E_FORKED, and the worker conti
       EXPECT(g, feedlane_worker_ready(copy, 0, nullptr, nullptr) == FEEDLANE_E_FORKED);
       EXPECT(g, feedlane_worker_get_info(copy, &info) == FEEDLANE_E_FORKED);
       EXPECT(g, feedlane_worker_check(copy) == FEEDLANE_E_FORKED);
-      EXPECT(g, feedlane_worker_wait_fd(copy, &number) == FEEDLANE_E_FORKED);
-      EXPECT(g, feedlane_worker_arm(copy) == FEEDLANE_E_FORKED);
+      EXPECT(g, wait_fd_of(copy, &number) == FEEDLANE_E_FORKED);
+      EXPECT(g, feedlane_worker_arm(copy, nullptr) == FEEDLANE_E_FORKED);
       EXPECT(g, feedlane_worker_scratch(copy, 8, 8) == nullptr);
       EXPECT(g, feedlane_task_commit(task, 1, nullptr) == FEEDLANE_E_FORKED);
       EXPECT(g, feedlane_task_fail(task, -1, 0, nullptr, nullptr, nullptr) == FEEDLANE_E_FORKED);
-      EXPECT(g, feedlane_worker_detach(&copy) == FEEDLANE_OK && copy == nullptr);
+      EXPECT(g, feedlane_worker_destroy(&copy) == FEEDLANE_OK && copy == nullptr);
     });
     f.expect(found.empty(), found.c_str(), __LINE__);
     EXPECT(f, make(task) == FEEDLANE_OK);
@@ -167,14 +164,14 @@ TEST_CASE("an edge-triggered foreign loop sees everything that a worker sends at
   Pair p(4, 1, work, {reports.fd(), start.fd(), end.fd()});
   begin(p.get(), 0);
   int fd = -1;
-  REQUIRE(feedlane_loader_wait_fd(p.get(), &fd) == FEEDLANE_OK);
+  REQUIRE(wait_fd_of(p.get(), &fd) == FEEDLANE_OK);
   const int set = ::epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
   REQUIRE(::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
   std::int32_t status = FEEDLANE_TIMEOUT;
   const auto sleeps = [&](int patience_ms) {
-    while (status == FEEDLANE_TIMEOUT && feedlane_loader_arm(p.get()) == FEEDLANE_AGAIN)
+    while (status == FEEDLANE_TIMEOUT && feedlane_loader_arm(p.get(), nullptr) == FEEDLANE_AGAIN)
       status = take(p.get(), nullptr, 0).status;
     return status == FEEDLANE_TIMEOUT && ::epoll_wait(set, &event, 1, patience_ms) == 0;
   };

@@ -44,8 +44,8 @@ TEST_CASE("a task is open until it is committed or failed, and only until then")
     EXPECT(f, task->indices[1] == 1 && task->seeds[1] == feedlane_row_seed(99, 1, 1));
     EXPECT(f, feedlane_worker_next(w.get(), 0, &other, &e) == FEEDLANE_E_STATE);
     EXPECT(f, feedlane_worker_check(w.get()) == FEEDLANE_OK);
-    EXPECT(f, feedlane_worker_arm(w.get()) == FEEDLANE_AGAIN);
-    for (const std::uint64_t rows : {std::uint64_t{0}, std::uint64_t{3}, UINT64_MAX}) {
+    EXPECT(f, feedlane_worker_arm(w.get(), nullptr) == FEEDLANE_AGAIN);
+    for (const std::uint64_t rows : {std::uint64_t{0}, std::uint64_t{3}, UINT64_MAX - 1}) {
       EXPECT(f, feedlane_task_commit(task, rows, &e) == FEEDLANE_E_ARGUMENT);
       EXPECT(f, std::string(e.argument) == "rows" && e.found == static_cast<std::int64_t>(rows) && e.needed == 2);
     }
@@ -63,7 +63,7 @@ TEST_CASE("a task is open until it is committed or failed, and only until then")
     EXPECT(f, make(next_task(w, f)) == FEEDLANE_OK);
     EXPECT(f, feedlane_worker_next(w.get(), patience_ns, &task, nullptr) == FEEDLANE_END);
     EXPECT(f, feedlane_worker_check(w.get()) == FEEDLANE_END);
-    EXPECT(f, feedlane_worker_arm(w.get()) == FEEDLANE_AGAIN);
+    EXPECT(f, feedlane_worker_arm(w.get(), nullptr) == FEEDLANE_AGAIN);
   });
   begin(p.get(), 1);
   CHECK(take(p.get()).batch == 0);

@@ -25,6 +25,8 @@
 #include <thread>
 #include <vector>
 
+#include "../support/api.hpp"
+
 namespace {
 
 using std::chrono::microseconds;
@@ -143,7 +145,7 @@ class Trainer {
     auto error = sized<feedlane_error>();
     feedlane_sampler* order = nullptr;
     const std::int64_t samples = fault.take != 0 ? 1000 * batch_rows : everything;
-    if (feedlane_sampler_sequential(samples, &order, &error) != 0) fail("sampler", error);
+    if (feedlane::test::sequential_sampler(samples, &order, &error) != 0) fail("sampler", error);
     auto field = sized<feedlane_field>();
     field.name = "bytes";
     field.dtype = {1, 8, 1};
@@ -182,7 +184,7 @@ class Trainer {
     held_.push_back(batch.token);
     std::this_thread::sleep_for(faults[which_].trainer);
     auto stats = sized<feedlane_stats>();
-    (void)feedlane_loader_get_stats(loader_, &stats);
+    (void)feedlane::test::observe(loader_, feedlane_monitor_get_stats, &stats);
     const std::size_t keep = faults[which_].hold ? static_cast<std::size_t>(stats.slots) - 1 : 0;
     for (; held_.size() > keep; held_.pop_front()) (void)feedlane_batch_release(loader_, held_.front());
     return true;
@@ -190,7 +192,7 @@ class Trainer {
 
   [[nodiscard]] feedlane_worker_stats worker(int id) const {
     auto stats = sized<feedlane_worker_stats>();
-    (void)feedlane_loader_get_worker_stats(loader_, id, &stats);
+    (void)feedlane::test::observe(loader_, feedlane_monitor_get_worker_stats, id, &stats);
     return stats;
   }
 
@@ -305,7 +307,7 @@ void run_ring(bool forks) {
   std::int32_t fd = -1;
   feedlane_span span{};
   if (feedlane_rx_create(&config, &rx, &error) != 0 || feedlane_rx_offer(rx, &fd, &error) != 0 ||
-      feedlane_tx_attach(fd, nullptr, FEEDLANE_FOREVER, &tx, &error) != 0 ||
+      feedlane_tx_attach(fd, nullptr, FEEDLANE_FOREVER, &tx, nullptr, &error) != 0 ||
       feedlane_tx_reserve(tx, 10, FEEDLANE_FOREVER, &span, &error) != 0)
     fail("ring", error);
   for (std::uint32_t i = 0; i < span.count; i++) std::memset(static_cast<char*>(span.data) + i * span.stride, 1, 64);
@@ -328,7 +330,7 @@ void run_ring(bool forks) {
 int main(int argc, char** argv) {
   if (const int fd = feedlane_worker_fd(); fd >= 0) {
     const feedlane_dataset d = dataset();
-    return feedlane_worker_run(fd, &d, nullptr) < 0 ? 1 : 0;
+    return feedlane_worker_run(fd, nullptr, &d, nullptr) < 0 ? 1 : 0;
   }
   for (std::size_t which = 0; which < std::size(faults) && argc >= 2; which++) {
     if (std::strcmp(argv[1], faults[which].name) != 0) continue;

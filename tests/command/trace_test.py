@@ -43,7 +43,7 @@ class Monitor:
         assert status == 0, status
 
     def close(self):
-        self.library.feedlane_monitor_close(ctypes.byref(self.handle))
+        self.library.feedlane_monitor_destroy(ctypes.byref(self.handle))
 
     def batches(self):
         stats = Stats(size=ctypes.sizeof(Stats))

@@ -24,6 +24,7 @@
 #include <thread>
 
 #include "feedlane.h"
+#include "support/api.hpp"
 
 namespace {
 
@@ -69,7 +70,7 @@ std::int32_t get(void* self, const feedlane_row* row, feedlane_error* err) {
 
 feedlane_loader* make_loader(const char* mode, std::int64_t samples, feedlane_error& err) {
   feedlane_sampler* sampler = nullptr;
-  fail_if(feedlane_sampler_sequential(samples, &sampler, &err), err);
+  fail_if(feedlane::test::sequential_sampler(samples, &sampler, &err), err);
   feedlane_field fields[2] = {};
   fields[0].size = fields[1].size = sizeof fields[0];
   fields[0].name = "bytes";
@@ -160,7 +161,7 @@ constexpr const char* stop_first = "CRASH_PROGRAM_STOP_FIRST";
   for (std::int32_t w = 0; w < 2; w++) {
     feedlane_worker_stats stats{};
     stats.size = sizeof stats;
-    fail_if(feedlane_loader_get_worker_stats(loader, w, &stats), err);
+    fail_if(feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, w, &stats), err);
     std::printf("worker %lld\n", static_cast<long long>(stats.pid));
   }
   std::printf("ready\n");
@@ -194,7 +195,7 @@ int start_stopped(feedlane_error& err) {
 void wait_for_workers(feedlane_loader* loader, feedlane_error& err) {
   feedlane_worker_stats stats;
   feedlane_init(&stats, sizeof stats);
-  for (std::int32_t w = 0; feedlane_loader_get_worker_stats(loader, w, &stats) == FEEDLANE_OK;) {
+  for (std::int32_t w = 0; feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, w, &stats) == FEEDLANE_OK;) {
     if (stats.state == FEEDLANE_WORKER_READY) {
       w++;
     } else if (const std::int32_t s = feedlane_loader_poll(loader, &err); s < 0) {
@@ -228,7 +229,7 @@ int show(feedlane_error& err) {
   std::memcpy(&in_worker, batch.tensors[1].data, sizeof in_worker);
   feedlane_worker_stats stats{};
   stats.size = sizeof stats;
-  fail_if(feedlane_loader_get_worker_stats(loader, batch.worker, &stats), err);
+  fail_if(feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, batch.worker, &stats), err);
   std::printf("worker %lld\ntrainer_address %llu\nworker_address %llu\noffset %llu\nbyte %d\n",
               static_cast<long long>(stats.pid),
               static_cast<unsigned long long>(reinterpret_cast<std::uint64_t>(batch.tensors[0].data)),
@@ -253,7 +254,7 @@ int main(int argc, char** argv) {
     feedlane_init(&dataset, sizeof dataset);
     dataset.open = open_worker;
     dataset.get = get;
-    return feedlane_worker_run(fd, &dataset, &err) == FEEDLANE_OK ? 0 : 1;
+    return feedlane_worker_run(fd, nullptr, &dataset, &err) == FEEDLANE_OK ? 0 : 1;
   }
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "busy" || mode == "idle" || mode == "stuck") return stay(mode, err);

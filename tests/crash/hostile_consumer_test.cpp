@@ -20,6 +20,7 @@
 
 #include "crash/hostile.hpp"
 #include "feedlane.h"
+#include "support/api.hpp"
 #include "sharing/greeting.hpp"
 #include "shm/share_layout.hpp"
 #include "stress/footprint.hpp"
@@ -114,7 +115,7 @@ class Wild {
     const Inside in;
     const auto most = static_cast<std::int64_t>(random_(40));
     std::int64_t epoch = -1;
-    (void)feedlane_loader_next_epoch(l, &epoch);
+    (void)feedlane::test::next_epoch_of(l, &epoch);
     (void)feedlane_loader_begin(l, epoch, &e);
     const std::int64_t end = chaos::now_ns() + life_ns(deed) - static_cast<std::int64_t>(random_(100)) * ms;
     for (std::int64_t n = 0; chaos::now_ns() < end; n++) {

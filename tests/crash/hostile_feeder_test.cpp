@@ -19,6 +19,7 @@
 
 #include "crash/hostile.hpp"
 #include "feedlane.h"
+#include "support/api.hpp"
 #include "sharing/greeting.hpp"
 #include "stress/sharing.hpp"
 
@@ -195,7 +196,7 @@ int consume(const sharing::Terms& terms, std::int32_t place) {
   std::vector<std::uint64_t> held;
   std::int64_t epoch = 0;
   const auto begin = [&] {
-    (void)feedlane_loader_next_epoch(l, &epoch);
+    (void)feedlane::test::next_epoch_of(l, &epoch);
     return feedlane_loader_begin(l, epoch, &e) == FEEDLANE_OK;
   };
   (void)begin();

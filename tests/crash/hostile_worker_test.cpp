@@ -22,6 +22,7 @@
 
 #include "crash/hostile.hpp"
 #include "feedlane.h"
+#include "support/api.hpp"
 #include "os/clock.hpp"
 #include "support/process.hpp"
 
@@ -170,7 +171,7 @@ struct Wild {
       const feedlane_tensor& t = row->task->tensors[f];
       std::memset(row->fields[f], static_cast<int>(row->index), t.bytes / static_cast<std::size_t>(t.shape[0]));
     }
-    if (wild(8) == 0) (void)feedlane_task_metadata(row->task, "what goes with it", 17, nullptr);
+    if (wild(8) == 0) (void)feedlane_task_store(row->task, FEEDLANE_STORE_METADATA, "what goes with it", 17, nullptr);
     if (wild(40) != 0) return FEEDLANE_OK;
     (void)std::snprintf(err->text, sizeof err->text, "sample %lld is damaged", static_cast<long long>(row->index));
     return FEEDLANE_E_SAMPLE;
@@ -260,7 +261,7 @@ int main() {
   inherited = feedlane::test::open_descriptors();
 
   feedlane_sampler* sampler = nullptr;
-  if (feedlane_sampler_sequential(samples, &sampler, nullptr) != FEEDLANE_OK) fail("sampler", 0, 1);
+  if (feedlane::test::sequential_sampler(samples, &sampler, nullptr) != FEEDLANE_OK) fail("sampler", 0, 1);
   feedlane_field fields[2];
   for (feedlane_field& f : fields) feedlane_init(&f, sizeof f);
   fields[0].name = "index";
@@ -301,7 +302,7 @@ int main() {
       take_epoch(loader, epoch, totals);
     feedlane_stats stats;
     feedlane_init(&stats, sizeof stats);
-    (void)feedlane_loader_get_stats(loader, &stats);
+    (void)feedlane::test::observe(loader, feedlane_monitor_get_stats, &stats);
     restarts += stats.restarts;
     invalid += stats.invalid_results;
     hung += stats.hung;
@@ -310,7 +311,7 @@ int main() {
     while (feedlane_loader_event(loader, &event) == FEEDLANE_OK) totals.sum += std::strlen(event.what.text);
     stage = "stop";
     if (const std::int32_t s = feedlane_loader_stop(loader, &err); s != FEEDLANE_OK) fail(err.text, s, FEEDLANE_OK);
-    (void)feedlane_loader_get_stats(loader, &stats);
+    (void)feedlane::test::observe(loader, feedlane_monitor_get_stats, &stats);
     if (stats.slots_free != stats.slots)
       fail("free slots", static_cast<std::int64_t>(stats.slots_free), static_cast<std::int64_t>(stats.slots));
     (void)feedlane_loader_destroy(&loader);

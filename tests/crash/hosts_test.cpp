@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "feedlane.h"
+#include "support/api.hpp"
 #include "support/namespaces.hpp"
 #include "support/skip.hpp"
 
@@ -49,7 +50,7 @@ struct Loader {
   explicit Loader(char mode, std::int32_t start = FEEDLANE_START_SPAWN, std::int64_t samples = 40) {
     feedlane_init(&err, sizeof err);
     feedlane_sampler* sampler = nullptr;
-    REQUIRE(feedlane_sampler_sequential(samples, &sampler, &err) == FEEDLANE_OK);
+    REQUIRE(feedlane::test::sequential_sampler(samples, &sampler, &err) == FEEDLANE_OK);
     feedlane_field field{};
     field.size = sizeof field;
     field.name = "index";
@@ -90,13 +91,13 @@ struct Loader {
   std::int64_t pid(std::int32_t worker) {
     feedlane_worker_stats stats{};
     stats.size = sizeof stats;
-    REQUIRE(feedlane_loader_get_worker_stats(handle, worker, &stats) == FEEDLANE_OK);
+    REQUIRE(feedlane::test::observe(handle, feedlane_monitor_get_worker_stats, worker, &stats) == FEEDLANE_OK);
     return stats.pid;
   }
   std::uint64_t restarts() {
     feedlane_stats stats{};
     stats.size = sizeof stats;
-    REQUIRE(feedlane_loader_get_stats(handle, &stats) == FEEDLANE_OK);
+    REQUIRE(feedlane::test::observe(handle, feedlane_monitor_get_stats, &stats) == FEEDLANE_OK);
     return stats.restarts;
   }
 
@@ -203,7 +204,7 @@ TEST_CASE("external workers in a pid namespace of their own work, and their deat
         feedlane_init(&dataset, sizeof dataset);
         dataset.open = open_worker;
         dataset.get = get;
-        ::_exit(feedlane_worker_run(fd, &dataset, nullptr) == FEEDLANE_OK ? 0 : 1);
+        ::_exit(feedlane_worker_run(fd, nullptr, &dataset, nullptr) == FEEDLANE_OK ? 0 : 1);
       }
       int status = 0;
       (void)::close(fd);
@@ -249,7 +250,7 @@ int main(int argc, char** argv) {
     feedlane_init(&dataset, sizeof dataset);
     dataset.open = open_worker;
     dataset.get = get;
-    return feedlane_worker_run(fd, &dataset, nullptr) == FEEDLANE_OK ? 0 : 1;
+    return feedlane_worker_run(fd, nullptr, &dataset, nullptr) == FEEDLANE_OK ? 0 : 1;
   }
   return doctest::Context(argc, argv).run();
 }

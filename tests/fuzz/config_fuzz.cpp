@@ -9,6 +9,7 @@
 
 #include "feedlane.h"
 #include "input.hpp"
+#include "support/monitors.hpp"
 
 using feedlane::fuzz::edit;
 using feedlane::fuzz::Input;
@@ -152,76 +153,81 @@ void bound_permutation(std::int64_t& length) {
   if (length > 10'000) length %= 10'000;
 }
 
+// A configuration of `kind`, mostly, and without arrays: of memory that isn't there nothing can be asked.
+feedlane_sampler_config edited(Input& in, std::int32_t kind, feedlane_sampler_config c) {
+  edit(in, &c, sizeof c);
+  c.size = sizeof c;
+  if (in.pick(8) != 7) c.kind = kind;
+  if (c.kind == FEEDLANE_SAMPLER_RANDOM || c.kind == FEEDLANE_SAMPLER_DISTRIBUTED) bound_permutation(c.length);
+  c.indices = c.lengths = c.from = nullptr;
+  c.weights = nullptr;
+  c.inner = nullptr;
+  c.callbacks = nullptr;
+  c.count = 0;
+  if (c.max_rows > 100 && c.max_rows <= 1 << 30) c.max_rows = 100;
+  if (c.world > 1000 && c.world <= 1 << 20) c.world = 1000;
+  return c;
+}
+
 Handle<feedlane_sampler> make_sampler(Input& in, Answers& answers) {
+  auto c = fresh<feedlane_sampler_config>();
+  c.world = 2;
   switch (in.pick(8)) {
     case 0: {
-      auto c = fresh<feedlane_random_config>();
       c.length = 1 + in.pick(20);
-      edit(in, &c, sizeof c);
-      bound_permutation(c.length);
-      return create<feedlane_sampler>(in, c, feedlane_sampler_random);
+      return create<feedlane_sampler>(in, edited(in, FEEDLANE_SAMPLER_RANDOM, c), feedlane_sampler_create);
     }
     case 1: {
-      auto c = fresh<feedlane_weighted_config>();
-      edit(in, &c, sizeof c);
+      c = edited(in, FEEDLANE_SAMPLER_WEIGHTED, c);
       std::vector<double> weights(in.pick(5), 1.0);
       if (!weights.empty() && in.flag()) weights[0] = in.take<double>();
-      const double* list = weights.empty() && in.flag() ? nullptr : weights.data();
-      return create<feedlane_sampler>(in, c, [&](const auto* config, auto** out, auto* err) {
-        return feedlane_sampler_weighted(list, weights.size(), config, out, err);
-      });
+      c.weights = weights.empty() && in.flag() ? nullptr : weights.data();
+      c.count = weights.size();
+      return create<feedlane_sampler>(in, c, feedlane_sampler_create);
     }
     case 2: {
-      auto c = fresh<feedlane_distributed_config>();
       c.length = in.pick(20);
-      c.world = 2;
-      edit(in, &c, sizeof c);
-      bound_permutation(c.length);
-      return create<feedlane_sampler>(in, c, feedlane_sampler_distributed);
+      return create<feedlane_sampler>(in, edited(in, FEEDLANE_SAMPLER_DISTRIBUTED, c), feedlane_sampler_create);
     }
     case 3: {
-      auto c = fresh<feedlane_sampler_callbacks>();
-      c.user_data = &answers;
-      edit(in, &c.length, sizeof c.length + sizeof c.batch_rows);
-      if (c.batch_rows > 100 && c.batch_rows <= 1 << 30) c.batch_rows = 100;
-      if (in.pick(8) != 7) c.next = &give;
-      if (in.flag()) c.restart = &restart;
-      if (in.flag()) c.save = &save;
-      if (in.flag()) c.load = &load;
-      return create<feedlane_sampler>(in, c, feedlane_sampler_custom);
+      auto table = fresh<feedlane_sampler_callbacks>();
+      table.user_data = &answers;
+      edit(in, &table.length, sizeof table.length + sizeof table.batch_rows);
+      if (table.batch_rows > 100 && table.batch_rows <= 1 << 30) table.batch_rows = 100;
+      if (in.pick(8) != 7) table.next = &give;
+      if (in.flag()) table.restart = &restart;
+      if (in.flag()) table.save = &save;
+      if (in.flag()) table.load = &load;
+      const Sized<feedlane_sampler_callbacks> callbacks(in, table);
+      c.kind = FEEDLANE_SAMPLER_CUSTOM;
+      c.callbacks = callbacks.get();
+      return create<feedlane_sampler>(in, c, feedlane_sampler_create);
     }
     case 4: {
-      auto c = fresh<feedlane_tokens_config>();
       c.max_tokens = 10;
       c.max_rows = 4;
-      c.world = 2;
-      edit(in, &c, sizeof c);
-      if (c.max_rows > 100 && c.max_rows <= 1 << 30) c.max_rows = 100;
-      if (c.world > 1000 && c.world <= 1 << 20) c.world = 1000;
+      c = edited(in, FEEDLANE_SAMPLER_TOKENS, c);
       std::vector<std::int64_t> lengths(in.pick(9), 4);
       if (!lengths.empty() && in.flag()) lengths[0] = in.i64();
-      const std::int64_t* list = lengths.empty() && in.flag() ? nullptr : lengths.data();
-      return create<feedlane_sampler>(in, c, [&](const auto* config, auto** out, auto* err) {
-        return feedlane_sampler_tokens(list, lengths.size(), config, out, err);
-      });
+      c.lengths = lengths.empty() && in.flag() ? nullptr : lengths.data();
+      c.count = lengths.size();
+      return create<feedlane_sampler>(in, c, feedlane_sampler_create);
     }
     case 5: {
-      auto c = fresh<feedlane_mixture_config>();
-      c.world = 2;
-      edit(in, &c, sizeof c);
+      c = edited(in, FEEDLANE_SAMPLER_MIXTURE, c);
       const std::vector<std::int64_t> lengths(1 + in.pick(4), 9), from{0, 5, 9};
       const std::vector<double> weights(lengths.size() * from.size(), in.flag() ? 1 : in.take<double>());
-      // Of memory that isn't there nothing can be asked.
-      c.from = c.from != nullptr || in.flag() ? from.data() : nullptr;
+      c.lengths = lengths.data();
+      c.count = lengths.size();
+      c.from = in.flag() ? from.data() : nullptr;
       c.stages = c.stages % (from.size() + 1);
-      const double* list = in.pick(8) == 7 ? nullptr : weights.data();
-      return create<feedlane_sampler>(in, c, [&](const auto* config, auto** out, auto* err) {
-        return feedlane_sampler_mixture(lengths.data(), lengths.size(), list, config, out, err);
-      });
+      c.weights = in.pick(8) == 7 ? nullptr : weights.data();
+      return create<feedlane_sampler>(in, c, feedlane_sampler_create);
     }
     default: {
       feedlane_sampler* s = nullptr;
-      (void)feedlane_sampler_sequential(in.pick(30), &s, nullptr);
+      c.length = in.pick(30);
+      (void)feedlane_sampler_create(&c, &s, nullptr);
       return Handle<feedlane_sampler>(s);
     }
   }
@@ -261,8 +267,12 @@ void make_samplers(Input& in) {
   if (s == nullptr || takes_memory(s.get())) return;
   feedlane_sampler* batches = nullptr;
   Report report(in);
-  const std::int64_t rows = in.flag() ? 1 + in.pick(8) : in.number();
-  report.check(feedlane_sampler_batch(s.get(), rows, static_cast<std::int32_t>(in.pick(3)), &batches, report.get()));
+  auto c = fresh<feedlane_sampler_config>();
+  c.kind = FEEDLANE_SAMPLER_BATCH;
+  c.inner = s.get();
+  c.batch_size = in.flag() ? 1 + in.pick(8) : in.number();
+  c.drop_last = static_cast<std::int32_t>(in.pick(3));
+  report.check(feedlane_sampler_create(&c, &batches, report.get()));
   const Handle<feedlane_sampler> owned(batches);
   use(in, s.get());
   if (batches != nullptr) use(in, batches);
@@ -295,8 +305,8 @@ std::int32_t get(void* self, const feedlane_row* row, feedlane_error* err) {
 }
 std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* err) {
   Input& in = *static_cast<Answers*>(self)->in;
-  if (in.pick(4) == 3) (void)feedlane_task_metadata(task, "metadata", in.pick(9), err);
-  if (in.pick(4) == 3) (void)feedlane_task_rows(task, in.u8(), err);
+  if (in.pick(4) == 3) (void)feedlane_task_store(task, FEEDLANE_STORE_METADATA, "metadata", in.pick(9), err);
+  if (in.pick(4) == 3) *task->rows = in.u8();
   return answer(self, err);
 }
 std::int32_t open(void* self, const feedlane_worker_info* info, void** out, feedlane_error* err) {
@@ -348,22 +358,23 @@ struct Parts {
 };
 
 // Whatever the loader has done, it can be looked into.
-void observe(const feedlane_loader* l) {
+void observe(feedlane_loader* l) {
+  const auto opened = feedlane::test::monitor_of(l);
+  feedlane_monitor* const m = opened.get();
+  PROMISE(m != nullptr);
   auto info = fresh<feedlane_loader_info>();
-  PROMISE(feedlane_loader_get_info(l, &info) == FEEDLANE_OK && std::strlen(info.name) < sizeof info.name);
+  PROMISE(feedlane_monitor_get_info(m, &info) == FEEDLANE_OK && std::strlen(info.name) < sizeof info.name);
   auto timings = fresh<feedlane_timings>();
-  PROMISE(feedlane_loader_get_timings(l, -1, &timings) == FEEDLANE_OK);
+  PROMISE(feedlane_monitor_get_timings(m, -1, &timings) == FEEDLANE_OK);
   auto record = fresh<feedlane_batch_record>();
-  std::uint64_t slot = 0;
-  while (feedlane_loader_get_slot(l, slot, &record) == FEEDLANE_OK) slot++;
-  PROMISE(slot != 0 && feedlane_loader_get_slot(l, slot, &record) == FEEDLANE_END);
   std::uint64_t count = 0;
-  const std::int32_t s = feedlane_loader_get_trace(l, 0, &record, 1, &count);
+  PROMISE(feedlane_monitor_get_trace(m, FEEDLANE_SLOTS, &record, 1, &count) == FEEDLANE_OK && count == 1);
+  const std::int32_t s = feedlane_monitor_get_trace(m, 0, &record, 1, &count);
   PROMISE(s == (info.trace == 0 ? FEEDLANE_E_STATE : count == 1 ? FEEDLANE_OK : FEEDLANE_END));
   auto diagnosis = fresh<feedlane_diagnosis>();
-  PROMISE(feedlane_loader_diagnose(l, &diagnosis) == FEEDLANE_OK && diagnosis.text[0] != '\0');
+  PROMISE(feedlane_monitor_diagnose(m, &diagnosis) == FEEDLANE_OK && diagnosis.text[0] != '\0');
   std::uint64_t bytes = 0;
-  PROMISE(feedlane_loader_report(l, nullptr, 0, &bytes, nullptr) == FEEDLANE_E_LIMIT && bytes != 0);
+  PROMISE(feedlane_monitor_report(m, nullptr, 0, &bytes, nullptr) == FEEDLANE_E_LIMIT && bytes != 0);
 }
 
 void make_loader(Input& in) {
@@ -408,9 +419,9 @@ void make_loader(Input& in) {
   const auto l = create<feedlane_loader>(in, c, feedlane_loader_create);
   if (l == nullptr) return;
   std::int64_t length = -2;
-  PROMISE(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK && length >= -1);
+  PROMISE(feedlane::test::length_of(l.get(), &length) == FEEDLANE_OK && length >= -1);
   auto stats = fresh<feedlane_stats>();
-  PROMISE(feedlane_loader_get_stats(l.get(), &stats) == FEEDLANE_OK && stats.slots_free == stats.slots);
+  PROMISE(feedlane::test::observe(l.get(), feedlane_monitor_get_stats, &stats) == FEEDLANE_OK && stats.slots_free == stats.slots);
   if (c.workers != 0) return;  // a worker's side is the other targets'
   Report report(in);
   report.check(feedlane_loader_begin(l.get(), in.pick(3), report.get()));

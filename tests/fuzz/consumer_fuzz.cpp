@@ -210,7 +210,7 @@ class Trainer {
   }
   void begin(fuzz::Input& in) {
     Error error;
-    check(c_->begin(c_->next_epoch() + in.pick(2), error), error);
+    check(c_->begin(c_->info().next_epoch + in.pick(2), error), error);
   }
   void ask_for_states() {
     for (const std::uint64_t token : {held_.empty() ? std::uint64_t{7} : held_.back(), std::uint64_t{0}}) {

@@ -12,6 +12,7 @@
 #include "messages.hpp"
 #include "sharing/greeting.hpp"
 #include "shm/share_layout.hpp"
+#include "support/api.hpp"
 
 using namespace feedlane;
 
@@ -109,7 +110,7 @@ class Honest {
     bool in_order = true;
   };
   Honest(std::int32_t fd, Expects expects) : expects_(expects) {
-    PROMISE(feedlane_loader_join(fd, 0, &l_, nullptr) == FEEDLANE_OK);
+    PROMISE(feedlane_loader_join(fd, nullptr, nullptr, 0, &l_, nullptr) == FEEDLANE_OK);
     begin();
   }
   Honest(const Honest&) = delete;
@@ -139,7 +140,7 @@ class Honest {
  private:
   void begin() {
     std::int64_t epoch = 0;
-    PROMISE(feedlane_loader_next_epoch(l_, &epoch) == FEEDLANE_OK);
+    PROMISE(test::next_epoch_of(l_, &epoch) == FEEDLANE_OK);
     PROMISE(feedlane_loader_begin(l_, epoch, nullptr) == FEEDLANE_OK);
     last_ = -1;
     seen_ = 0;
@@ -156,7 +157,7 @@ class Bench {
  public:
   explicit Bench(bool deals) : deals_(deals) {
     feedlane_sampler* sampler = nullptr;
-    PROMISE(feedlane_sampler_sequential(batches * rows, &sampler, nullptr) == FEEDLANE_OK);
+    PROMISE(test::sequential_sampler(batches * rows, &sampler, nullptr) == FEEDLANE_OK);
     auto field = fresh<feedlane_field>();
     field.name = "index";
     field.dtype = {0, 64, 1};
@@ -172,7 +173,7 @@ class Bench {
     c.consumers = 2;
     PROMISE(feedlane_loader_create(&c, &feeder_, nullptr) == FEEDLANE_OK);
     (void)feedlane_sampler_destroy(&sampler);
-    PROMISE(feedlane_loader_local_worker(feeder_, &worker_, nullptr) == FEEDLANE_OK);
+    PROMISE(feedlane_worker_attach(-1, feeder_, FEEDLANE_FOREVER, &worker_, nullptr) == FEEDLANE_OK);
     PROMISE(feedlane_worker_ready(worker_, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
   }
   Bench(const Bench&) = delete;
@@ -222,7 +223,7 @@ class Bench {
     honest_.reset();
     for (int looks = 0; serve() != FEEDLANE_END; looks++) PROMISE(looks < 100);
     auto stats = fresh<feedlane_stats>();
-    PROMISE(feedlane_loader_get_stats(feeder_, &stats) == FEEDLANE_OK);
+    PROMISE(test::observe(feeder_, feedlane_monitor_get_stats, &stats) == FEEDLANE_OK);
     std::uint64_t waiting = 0;
     auto c = fresh<feedlane_consumer_stats>();
     for (std::int32_t n = 0; feedlane_loader_get_consumer(feeder_, n, &c) == FEEDLANE_OK; n++) waiting += c.waiting;
@@ -279,7 +280,7 @@ class Bench {
     return s;
   }
   void look() {
-    PROMISE(feedlane_loader_arm(feeder_) >= FEEDLANE_OK);
+    PROMISE(feedlane_loader_arm(feeder_, nullptr) >= FEEDLANE_OK);
     (void)is_free(1);
     const std::int32_t s = feedlane_loader_poll(feeder_, nullptr);
     PROMISE(s >= 0 || s == FEEDLANE_E_PEER_DEAD || s == FEEDLANE_E_HUNG);

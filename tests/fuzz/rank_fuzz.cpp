@@ -5,7 +5,7 @@
 
 #include "input.hpp"
 #include "sampler/rank.hpp"
-#include "sampler/sampler.hpp"
+#include "sampler/kinds.hpp"
 
 using namespace feedlane;
 
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
 
   // A distributed sampler takes the same rank, or is refused for the same variable.
-  feedlane_distributed_config config{};
+  feedlane_sampler_config config{};
   config.size = sizeof config;
   config.length = in.u8();
   config.no_shuffle = 1;

@@ -14,6 +14,7 @@
 #include "loader/loader.hpp"
 #include "os/clock.hpp"
 #include "os/socket.hpp"
+#include "support/kinds.hpp"
 
 using namespace feedlane;
 
@@ -35,7 +36,7 @@ constexpr Kind kinds[] = {{false, false, false, false, false}, {false, true, fal
 std::unique_ptr<loader::Loader> make_loader(const Kind& k) {
   std::unique_ptr<sampler::Sampler> sampler;
   Error error;
-  if (!k.iterable) PROMISE(sampler::make_sequential(k.unbatched ? 8 : samples, sampler, error) == FEEDLANE_OK);
+  if (!k.iterable) PROMISE(test::make_sequential(k.unbatched ? 8 : samples, sampler, error) == FEEDLANE_OK);
   feedlane_field fields[2] = {};
   fields[0].size = fields[1].size = sizeof fields[0];
   fields[0].name = "image";

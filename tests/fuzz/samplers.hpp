@@ -46,12 +46,26 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
   const bool is_small = in.pick(4) != 3;
   const std::int64_t length = is_small ? in.pick(24) : in.i64();
   bound = length;
+  const auto no_environment = [](const char*) -> const char* { return nullptr; };
+  const auto config_of = [](std::int32_t which) {
+    feedlane_sampler_config c{};
+    c.size = sizeof c;
+    c.kind = which;
+    return c;
+  };
+  const auto make = [&](const feedlane_sampler_config& c) {
+    (void)sampler::make(c, nullptr, no_environment, s, error);
+  };
   switch (kind) {
-    case 0: (void)sampler::make_sequential(length, s, error); break;
+    case 0: {
+      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_SEQUENTIAL);
+      c.length = length;
+      make(c);
+      break;
+    }
     case 1:
     case 2: {
-      feedlane_random_config c{};
-      c.size = sizeof c;
+      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_RANDOM);
       c.length = length;
       c.seed = in.u8();
       c.num_samples = in.pick(4) == 3 ? in.number() : 0;
@@ -59,32 +73,36 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       c.shuffle = static_cast<std::int32_t>(in.pick(3));
       const bool takes_memory = c.shuffle != FEEDLANE_SHUFFLE_FEISTEL;
       if (takes_memory && (c.length > 4096 || c.num_samples > 4096)) c.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
-      (void)sampler::make_random(c, s, error);
+      make(c);
       break;
     }
     case 3: {
       std::vector<std::int64_t> indices;
       for (std::uint32_t i = in.pick(8); i > 0; i--) indices.push_back(in.pick(100));
       bound = 100;
-      const auto in_order = static_cast<std::int32_t>(in.pick(3));
-      (void)sampler::make_subset(indices.data(), indices.size(), in_order, in.u8(), s, error);
+      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_SUBSET);
+      c.indices = indices.data();
+      c.count = indices.size();
+      c.no_shuffle = static_cast<std::int32_t>(in.pick(3));
+      c.seed = in.u8();
+      make(c);
       break;
     }
     case 4: {
       std::vector<double> weights;
       for (std::uint32_t i = in.pick(8); i > 0; i--) weights.push_back(in.flag() ? in.u8() : in.take<double>());
-      feedlane_weighted_config c{};
-      c.size = sizeof c;
+      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_WEIGHTED);
       c.num_samples = in.pick(10);
       c.without_replacement = static_cast<std::int32_t>(in.pick(3));
       c.reserved = in.pick(8) == 7 ? 1 : 0;
       bound = static_cast<std::int64_t>(weights.size());
-      (void)sampler::make_weighted(weights.data(), weights.size(), c, s, error);
+      c.weights = weights.data();
+      c.count = weights.size();
+      make(c);
       break;
     }
     case 5: {
-      feedlane_distributed_config c{};
-      c.size = sizeof c;
+      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_DISTRIBUTED);
       c.length = length;
       c.world = in.flag() ? static_cast<std::int32_t>(in.pick(5)) : in.i32();
       c.rank = in.flag() || c.world <= 0 ? static_cast<std::int32_t>(in.pick(5)) : in.i32() % c.world;
@@ -93,15 +111,13 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       c.shuffle = static_cast<std::int32_t>(in.pick(2));
       if (length > 4096 && c.no_shuffle == 0) c.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
       c.detect_off = 1;
-      (void)sampler::make_distributed(
-          c, [](const char*) { return nullptr; }, s, error);
+      make(c);
       break;
     }
     case 6: {
       std::vector<std::int64_t> lengths;
       for (std::uint32_t i = in.pick(24); i > 0; i--) lengths.push_back(in.pick(8) == 7 ? in.i64() : in.pick(20));
-      feedlane_tokens_config c{};
-      c.size = sizeof c;
+      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_TOKENS);
       c.max_tokens = in.flag() ? 1 + in.pick(40) : in.i64();
       c.max_rows = 1 + in.pick(6);
       c.seed = in.u8();
@@ -114,8 +130,9 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       c.rank = c.world > 0 ? static_cast<std::int32_t>(in.pick(5)) : 0;
       c.detect_off = 1;
       bound = static_cast<std::int64_t>(lengths.size());
-      (void)sampler::make_tokens(
-          lengths.data(), lengths.size(), c, [](const char*) { return nullptr; }, s, error);
+      c.lengths = lengths.data();
+      c.count = lengths.size();
+      make(c);
       break;
     }
     case 8: {
@@ -129,8 +146,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       for (double& w : weights) w = in.pick(8) == 7 ? in.take<double>() : in.pick(4);
       for (std::size_t i = 1; i < from.size(); i++)
         from[i] = in.pick(8) == 7 ? in.number() : std::min(from[i - 1], INT64_MAX - 40) + in.pick(40);
-      feedlane_mixture_config c{};
-      c.size = sizeof c;
+      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_MIXTURE);
       c.num_samples = in.flag() ? in.pick(50) : in.number();
       c.seed = in.u8();
       c.window = in.flag() ? in.pick(20) : in.number();
@@ -141,8 +157,10 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       c.world = static_cast<std::int32_t>(in.pick(5));
       c.rank = c.world > 0 ? static_cast<std::int32_t>(in.pick(5)) : 0;
       c.detect_off = 1;
-      (void)sampler::make_mixture(
-          lengths.data(), lengths.size(), weights.data(), c, [](const char*) { return nullptr; }, s, error);
+      c.lengths = lengths.data();
+      c.count = lengths.size();
+      c.weights = weights.data();
+      make(c);
       break;
     }
     default: {
@@ -156,15 +174,19 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       if (in.flag()) c.load = &Counter::load;
       c.length = in.flag() ? 0 : in.number();
       c.batch_rows = in.flag() ? 0 : in.pick(4);
-      (void)sampler::make_custom(c, s, error);
+      feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_CUSTOM);
+      config.callbacks = &c;
+      make(config);
       bound = INT64_MAX;  // its state may say anything
       break;
     }
   }
   if (s == nullptr || in.pick(3) != 0) return s;
   std::unique_ptr<sampler::Sampler> batches;
-  const std::int64_t rows = in.pick(4) == 3 ? in.number() : 1 + in.pick(4);
-  (void)sampler::make_batch(*s, rows, static_cast<std::int32_t>(in.pick(2)), batches, error);
+  feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_BATCH);
+  c.batch_size = in.pick(4) == 3 ? in.number() : 1 + in.pick(4);
+  c.drop_last = static_cast<std::int32_t>(in.pick(2));
+  (void)sampler::make(c, s.get(), no_environment, batches, error);
   return batches != nullptr && batches->batch_rows() <= 64 ? std::move(batches) : std::move(s);
 }
 

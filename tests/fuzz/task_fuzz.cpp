@@ -262,7 +262,7 @@ void content(fuzz::Input& in, dataset::Task& task, int steps) {
         break;
       }
       case 2: (void)task.set_state(bytes.data(), in.u8() % (bytes.size() + 1), error); break;
-      case 3: (void)task.set_rows(static_cast<std::uint64_t>(in.number()), error); break;
+      case 3: *task.view().rows = static_cast<std::uint64_t>(in.number()); break;
       default: {
         const auto position = static_cast<std::uint64_t>(in.number());
         const auto what = static_cast<std::int32_t>(in.number());

@@ -51,7 +51,7 @@ TEST_CASE("a data set sees the tasks behind the one in hand with their indices, 
   options.prefetch_factor = 5;
   options.start = feedlane::Start::thread;
   feedlane::Loader loader(options);
-  std::thread worker([&] { (void)loader.run_local(); });
+  std::thread worker([&] { (void)loader.run_worker(); });
   int batches = 0;
   loader.start_epoch(0);
   while (const std::optional<feedlane::Batch> batch = loader.next()) batches += batch->size() == 1 ? 1 : 0;

@@ -56,7 +56,7 @@ TEST_CASE("a data set's own shapes, metadata and records reach the batch") {
   CHECK((*batch)["x"].as<std::int32_t>().size() == 9);
   CHECK((*batch)["weight"].as<float>()[2] == 0.5f);
   CHECK(std::memcmp(batch->metadata().data(), "word", 4) == 0);
-  CHECK(loader.stats().skipped == 1);
+  CHECK(loader.monitor().stats().skipped == 1);
 }
 
 TEST_CASE("rows of a tensor with fewer of them than the batch, or none, or no dimension, are refused, not made up") {
@@ -156,8 +156,8 @@ TEST_CASE("a tensor exported by DLPack keeps its batch") {
   CHECK_THROWS_AS((void)batch->dlpack(SIZE_MAX), feedlane::Error);
   DLManagedTensorVersioned* weight = batch->dlpack(1);
   batch.reset();
-  CHECK(loader.stats().slots_held == 1);
+  CHECK(loader.monitor().stats().slots_held == 1);
   CHECK(static_cast<const float*>(weight->dl_tensor.data)[2] == 0.5f);
   weight->deleter(weight);
-  CHECK(loader.stats().slots_held == 0);
+  CHECK(loader.monitor().stats().slots_held == 0);
 }

@@ -54,7 +54,7 @@ Result epoch_of(feedlane::LoaderOptions options) {
   result.code = error.code();
   result.text = error.text();
   result.transient = error.transient();
-  result.stats = loader.stats();
+  result.stats = loader.monitor().stats();
   return result;
 }
 

@@ -50,12 +50,12 @@ TEST_CASE("a loop sees stamps, and afterwards timings and a report") {
     CHECK(s.swept_ns <= s.yielded_ns);
     last = s.yielded_ns;
   }
-  CHECK(std::string(loader.info().name) == "numbers");
-  CHECK(loader.info().trace == 16);
-  CHECK(loader.timings().work.count == 10);
-  CHECK(loader.timings(0).work.count == 0);  // there is no worker
-  CHECK(loader.diagnose().batches == 10);
-  CHECK(loader.report().find("epoch 0 of numbers: 10 batches of 10") == 0);
+  CHECK(std::string(loader.monitor().info().name) == "numbers");
+  CHECK(loader.monitor().info().trace == 16);
+  CHECK(loader.monitor().timings().work.count == 10);
+  CHECK(loader.monitor().timings(0).work.count == 0);  // there is no worker
+  CHECK(loader.monitor().diagnose().batches == 10);
+  CHECK(loader.monitor().report().find("epoch 0 of numbers: 10 batches of 10") == 0);
 }
 
 TEST_CASE("progress is one line where there is no terminal, also if the loop is left early") {

@@ -10,7 +10,9 @@ def make_a_loader(path):
     c.CDLL("libstdc++.so.6", mode=c.RTLD_LOCAL)
     library = c.CDLL(path, mode=c.RTLD_LOCAL)
     sampler, loader = c.c_void_p(), c.c_void_p()
-    library.feedlane_sampler_sequential(c.c_int64(1000), c.byref(sampler), None)
+    order = (c.c_uint64 * 3)()  # feedlane_sampler_config, sequential
+    order[0], order[2] = c.sizeof(order), 1000
+    library.feedlane_sampler_create(c.byref(order), c.byref(sampler), None)
     config = (c.c_uint64 * 32)()  # feedlane_loader_config, by its offsets
     config[0], config[1] = c.sizeof(config), sampler.value
     config[5] = 4  # batch_size

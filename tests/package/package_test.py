@@ -23,7 +23,7 @@ HEADERS = {"feedlane.h"} | {
     f"feedlane/{name}.hpp"
     for name in (
         "batch", "callback", "custom_sampler", "dataset", "error", "feedlane", "language", "loader", "loader_options", "monitor",
-        "pool", "progress", "sampler", "share", "state", "task", "tensor", "worker",
+        "pool", "progress", "ring", "sampler", "share", "state", "task", "tensor", "worker",
     )
 } | {
     f"feedlane/{name}.h"

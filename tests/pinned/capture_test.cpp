@@ -11,7 +11,7 @@
 //    recorded streams can't use a stream that is captured. Whether it may be called for another stream meanwhile isn't said.
 //
 // What is promised: feedlane_loader_next, _poll, feedlane_batch_release without recorded streams and all that workers do call
-// nothing of CUDA, unless a worker has ended unexpectedly, whose slots are registered again. feedlane_batch_to_device is one
+// nothing of CUDA, unless a worker has ended unexpectedly, whose slots are registered again. feedlane_pool_copy is one
 // cuMemcpyHtoDAsync. Loaders and pools register when they are made and unregister when they end: not during a capture.
 #include <atomic>
 #include <cstring>
@@ -63,7 +63,7 @@ struct Captured {
     return b;
   }
   std::int32_t copy(const feedlane_batch& b, void* to, void* on, feedlane_error* err = nullptr) const {
-    return feedlane_batch_to_device(l(), b.token, 0, to, 4096, on, err);
+    return feedlane_pool_copy(pool, to, b.tensors[0].data, b.tensors[0].bytes, on, err);
   }
   // NULL: the capture was invalidated.
   [[nodiscard]] Graph end_capture() const {

@@ -83,14 +83,14 @@ TEST_CASE("pinned: buffers are apart, whole pages, each in one hand, and a token
       CHECK(feedlane_pool_acquire(p.get(), 0, &none, nullptr) == FEEDLANE_TIMEOUT);
       CHECK(feedlane_pool_acquire(p.get(), 1'000'000, &none, nullptr) == FEEDLANE_TIMEOUT);
       CHECK(stats_of(p.get()).in_use == 3);
-      CHECK(feedlane_pool_release(p.get(), taken[1].token) == FEEDLANE_OK);
-      CHECK(feedlane_pool_release(p.get(), taken[1].token) == FEEDLANE_E_STALE);
+      CHECK(feedlane_pool_release(p.get(), taken[1].token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
+      CHECK(feedlane_pool_release(p.get(), taken[1].token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_E_STALE);
       const feedlane_buffer again = acquire(p.get());
       CHECK(again.data == taken[1].data);
       CHECK(again.token != taken[1].token);
-      CHECK(feedlane_pool_release(p.get(), taken[1].token) == FEEDLANE_E_STALE);
+      CHECK(feedlane_pool_release(p.get(), taken[1].token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_E_STALE);
       for (const std::uint64_t token : {taken[0].token, again.token, taken[2].token})
-        CHECK(feedlane_pool_release(p.get(), token) == FEEDLANE_OK);
+        CHECK(feedlane_pool_release(p.get(), token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
       const feedlane_pool_stats s = stats_of(p.get());
       CHECK(s.buffers == 3);
       CHECK(s.in_use == 0);
@@ -111,7 +111,7 @@ TEST_CASE("pinned: who waits for a buffer gets the one that another thread gives
         while (s == FEEDLANE_INTERRUPTED) s = feedlane_pool_acquire(p.get(), patience_ns, &b, nullptr);
         if (s != FEEDLANE_OK) return;
         rounds += 1;
-        (void)feedlane_pool_release(p.get(), b.token);
+        (void)feedlane_pool_release(p.get(), b.token, FEEDLANE_NO_STREAM, nullptr);
       }
     };
     std::thread first(work), second(work), third(work);
@@ -129,17 +129,17 @@ TEST_CASE("pinned: a copy is on the device when its stream has come so far, and 
     for (int i = 0; i < 20; i++) {
       const feedlane_buffer b = acquire(p.get());
       std::memset(b.data, 'a' + i, b.bytes);
-      REQUIRE(feedlane_pool_to_device(p.get(), b.token, there.data, b.bytes, device.stream(), nullptr) == FEEDLANE_OK);
-      REQUIRE(feedlane_pool_release_on(p.get(), b.token, device.stream(), nullptr) == FEEDLANE_OK);
-      CHECK(feedlane_pool_release(p.get(), b.token) == FEEDLANE_E_STALE);
-      CHECK(feedlane_pool_release_on(p.get(), b.token, device.stream(), nullptr) == FEEDLANE_E_STALE);
+      REQUIRE(feedlane_pool_copy(p.get(), there.data, b.data, b.bytes, device.stream(), nullptr) == FEEDLANE_OK);
+      REQUIRE(feedlane_pool_release(p.get(), b.token, device.stream(), nullptr) == FEEDLANE_OK);
+      CHECK(feedlane_pool_release(p.get(), b.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_E_STALE);
+      CHECK(feedlane_pool_release(p.get(), b.token, device.stream(), nullptr) == FEEDLANE_E_STALE);
       device.wait(device.stream());
       CHECK(device.read(there.data, b.bytes) == std::string(b.bytes, static_cast<char>('a' + i)));
     }
     const feedlane_buffer one = acquire(p.get()), two = acquire(p.get());
     CHECK(stats_of(p.get()).pending == 0);
-    CHECK(feedlane_pool_release(p.get(), one.token) == FEEDLANE_OK);
-    CHECK(feedlane_pool_release(p.get(), two.token) == FEEDLANE_OK);
+    CHECK(feedlane_pool_release(p.get(), one.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
+    CHECK(feedlane_pool_release(p.get(), two.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
   });
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("pinned: a pool isn't destroyed while a buffer is out") {
     const feedlane_buffer b = acquire(p);
     CHECK(feedlane_pool_destroy(&p) == FEEDLANE_E_STATE);
     REQUIRE(p != nullptr);
-    CHECK(feedlane_pool_release(p, b.token) == FEEDLANE_OK);
+    CHECK(feedlane_pool_release(p, b.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
     CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
     CHECK(p == nullptr);
   });
@@ -197,9 +197,8 @@ TEST_CASE("pinned: threads fill, copy and release on a stream; every copy is who
           std::memset(b.data, (t * rounds + i) % 251, b.bytes);
           auto* const place =
               static_cast<std::byte*>(there.data) + static_cast<std::uint64_t>(t * rounds + i) * buffer_bytes;
-          if (feedlane_pool_to_device(p.get(), b.token, place, b.bytes, device.stream(), nullptr) != FEEDLANE_OK)
-            failed++;
-          if (feedlane_pool_release_on(p.get(), b.token, device.stream(), nullptr) != FEEDLANE_OK) failed++;
+          if (feedlane_pool_copy(p.get(), place, b.data, b.bytes, device.stream(), nullptr) != FEEDLANE_OK) failed++;
+          if (feedlane_pool_release(p.get(), b.token, device.stream(), nullptr) != FEEDLANE_OK) failed++;
         }
       });
     for (std::thread& t : all) t.join();
@@ -242,7 +241,8 @@ void check_epoch(Device& device, std::int32_t workers, std::int32_t staged) {
       if (status == FEEDLANE_INTERRUPTED) continue;
       if (status == FEEDLANE_END) break;
       REQUIRE(status == FEEDLANE_OK);
-      REQUIRE(feedlane_batch_to_device(l, b.token, 0, there.data, 4096, device.stream(), nullptr) == FEEDLANE_OK);
+      REQUIRE(feedlane_pool_copy(p.get(), there.data, b.tensors[0].data, b.tensors[0].bytes, device.stream(),
+                                 nullptr) == FEEDLANE_OK);
       if (epoch != 1) REQUIRE(feedlane_batch_release_on(l, b.token, device.stream(), nullptr) == FEEDLANE_OK);
       device.wait(device.stream());
       if (epoch == 1) REQUIRE(feedlane_batch_release(l, b.token) == FEEDLANE_OK);

@@ -18,8 +18,9 @@ TEST_CASE("pinned: a registered batch is CUDAHost to DLPack, when that is asked 
     begin(l.get(), 0);
     auto b = fresh<feedlane_batch>();
     REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
-    DLManagedTensorVersioned* t = nullptr;
-    REQUIRE(feedlane_batch_dlpack(l.get(), b.token, 0, FEEDLANE_DLPACK_CUDA_HOST, &t, nullptr) == FEEDLANE_OK);
+    void* out = nullptr;
+    REQUIRE(feedlane_batch_dlpack(l.get(), b.token, 0, FEEDLANE_DLPACK_CUDA_HOST, &out, nullptr) == FEEDLANE_OK);
+    auto* const t = static_cast<DLManagedTensorVersioned*>(out);
     CHECK(t->dl_tensor.device.device_type == 3);
     t->deleter(t);
     CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);

@@ -131,9 +131,9 @@ TEST_CASE("pinned: a stream that fails gives back what waits for it, and is told
   feedlane_pool* p = pool_on(device, 1);
   auto buffer = fresh<feedlane_buffer>();
   REQUIRE(feedlane_pool_acquire(p, 0, &buffer, nullptr) == FEEDLANE_OK);
-  CHECK_MESSAGE(feedlane_pool_release_on(p, buffer.token, nullptr, nullptr) == FEEDLANE_E_DEVICE, "no such stream");
+  CHECK_MESSAGE(feedlane_pool_release(p, buffer.token, nullptr, nullptr) == FEEDLANE_E_DEVICE, "no such stream");
   device.only_stream().hold();
-  REQUIRE(feedlane_pool_release_on(p, buffer.token, device.stream(), nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_pool_release(p, buffer.token, device.stream(), nullptr) == FEEDLANE_OK);
   {
     Setup s(8);
     s.config.pinned = p;
@@ -160,7 +160,7 @@ TEST_CASE("pinned: a stream that fails gives back what waits for it, and is told
   CHECK(s.pending == 0);
   CHECK(feedlane_pool_acquire(p, 0, &buffer, nullptr) == FEEDLANE_E_DEVICE);
   CHECK(feedlane_pool_acquire(p, 0, &buffer, nullptr) == FEEDLANE_OK);
-  CHECK(feedlane_pool_release(p, buffer.token) == FEEDLANE_OK);
+  CHECK(feedlane_pool_release(p, buffer.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("pinned: of two that sleep for a buffer, one is told that its stream f
     auto buffer = fresh<feedlane_buffer>();
     REQUIRE(feedlane_pool_acquire(p, 0, &buffer, nullptr) == FEEDLANE_OK);
     device.only_stream().hold();
-    REQUIRE(feedlane_pool_release_on(p, buffer.token, device.stream(), nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_pool_release(p, buffer.token, device.stream(), nullptr) == FEEDLANE_OK);
     std::atomic<int> told{0}, served{0};
     std::atomic<pid_t> ids[2] = {0, 0};
     std::vector<std::thread> both;
@@ -182,7 +182,8 @@ TEST_CASE("pinned: of two that sleep for a buffer, one is told that its stream f
         auto mine = fresh<feedlane_buffer>();
         const std::int32_t status = feedlane_pool_acquire(p, long_ns, &mine, nullptr);
         told += status == FEEDLANE_E_DEVICE ? 1 : 0;
-        if (status == FEEDLANE_OK && feedlane_pool_release(p, mine.token) == FEEDLANE_OK) served += 1;
+        if (status == FEEDLANE_OK && feedlane_pool_release(p, mine.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK)
+          served += 1;
       });
     CHECK(eventually([&] { return ids[0] != 0 && ids[1] != 0 && is_asleep(ids[0]) && is_asleep(ids[1]); }));
     const auto before = std::chrono::steady_clock::now();
@@ -265,7 +266,7 @@ TEST_CASE("pinned: staged, a pool with too few buffers left is E_LIMIT, with how
     CHECK(std::string(e.argument) == "config.staged");
     CHECK(e.found == 2);
     CHECK(e.needed == 3);
-    CHECK(feedlane_pool_release(p, b.token) == FEEDLANE_OK);
+    CHECK(feedlane_pool_release(p, b.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
     CHECK(s.try_create(l, &e) == FEEDLANE_OK);
   }
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
@@ -308,7 +309,8 @@ TEST_CASE("pinned: staged, an epoch given up in the middle leaves no buffer behi
   feedlane_pool* p = pool_on(device, 5);
   std::vector<feedlane_buffer> buffers(5, fresh<feedlane_buffer>());
   for (feedlane_buffer& b : buffers) REQUIRE(feedlane_pool_acquire(p, 0, &b, nullptr) == FEEDLANE_OK);
-  for (const feedlane_buffer& b : buffers) REQUIRE(feedlane_pool_release(p, b.token) == FEEDLANE_OK);
+  for (const feedlane_buffer& b : buffers)
+    REQUIRE(feedlane_pool_release(p, b.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
   const auto is_staged = [&](const void* data) {
     return std::any_of(buffers.begin(), buffers.end(), [&](const feedlane_buffer& b) { return b.data == data; });
   };

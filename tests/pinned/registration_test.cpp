@@ -249,7 +249,7 @@ TEST_CASE("pinned: forked workers can't take the memory of registered slots away
     const auto page = reinterpret_cast<std::uintptr_t>(task->tensors[0].data) / 4096 * 4096;
     const bool is_refused = ::madvise(reinterpret_cast<void*>(page), 4096, MADV_REMOVE) == -1 && errno == EPERM;
     const std::string beyond(5000, 'b');  // the reserved part: that memory can still be had
-    if (feedlane_task_metadata(task, beyond.data(), beyond.size(), nullptr) != FEEDLANE_OK)
+    if (feedlane_task_store(task, FEEDLANE_STORE_METADATA, beyond.data(), beyond.size(), nullptr) != FEEDLANE_OK)
       return std::int32_t{FEEDLANE_E_LIMIT};
     if (task->batch == 5 && *static_cast<std::int32_t*>(self) == 0) (void)::raise(SIGKILL);
     return is_refused ? std::int32_t{FEEDLANE_OK} : std::int32_t{FEEDLANE_E_SAMPLE};
@@ -299,7 +299,7 @@ TEST_CASE("pinned: a pool's buffers and a loader's slots aren't the user's to un
       CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
     }
     CHECK(registered_bytes(p) == 2 * c.buffer_bytes);
-    CHECK(feedlane_pool_release(p, buffer.token) == FEEDLANE_OK);
+    CHECK(feedlane_pool_release(p, buffer.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_OK);
     CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
   }
 }

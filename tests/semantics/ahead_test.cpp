@@ -223,7 +223,7 @@ TEST_CASE("tasks of an epoch that is given up are not seen ahead") {
   s.config.prefetch_factor = 3;
   const Loader l = s.create();
   feedlane_worker* w = nullptr;
-  REQUIRE(feedlane_loader_local_worker(l.get(), &w, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &w, nullptr) == FEEDLANE_OK);
   const Worker worker(w);
   REQUIRE(feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
   const feedlane_task* task = nullptr;

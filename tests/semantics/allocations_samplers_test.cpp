@@ -36,45 +36,45 @@ void live_as_sampler(const Make& make, std::uint64_t rows) {
 }
 
 std::int32_t make_random(std::int32_t replacement, feedlane_sampler** out) {
-  auto config = fresh<feedlane_random_config>();
+  auto config = fresh<feedlane_sampler_config>();
   config.length = 50;
   config.seed = 3;
   config.replacement = replacement;
-  return feedlane_sampler_random(&config, out, nullptr);
+  return random_sampler(&config, out, nullptr);
 }
 
 std::int32_t make_weighted(std::int32_t without_replacement, feedlane_sampler** out) {
   static const std::vector<double> weights(50, 1.5);
-  auto config = fresh<feedlane_weighted_config>();
+  auto config = fresh<feedlane_sampler_config>();
   config.num_samples = 40;
   config.without_replacement = without_replacement;
-  return feedlane_sampler_weighted(weights.data(), weights.size(), &config, out, nullptr);
+  return weighted_sampler(weights.data(), weights.size(), &config, out, nullptr);
 }
 
 std::int32_t make_distributed(feedlane_sampler** out) {
-  auto config = fresh<feedlane_distributed_config>();
+  auto config = fresh<feedlane_sampler_config>();
   config.length = 50;
   config.world = 2;
-  return feedlane_sampler_distributed(&config, out, nullptr);
+  return distributed_sampler(&config, out, nullptr);
 }
 
 std::int32_t make_tokens(feedlane_sampler** out) {
   static const std::vector<std::int64_t> lengths(50, 3);
-  auto config = fresh<feedlane_tokens_config>();
+  auto config = fresh<feedlane_sampler_config>();
   config.max_tokens = 10;
   config.max_rows = 4;
   config.world = 2;
-  return feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, out, nullptr);
+  return tokens_sampler(lengths.data(), lengths.size(), &config, out, nullptr);
 }
 
 std::int32_t make_mixture(feedlane_sampler** out) {
   static const std::vector<std::int64_t> lengths{30, 0, 20}, from{0, 10};
   static const std::vector<double> weights{1, 0, 2, 2, 0, 1};
-  auto config = fresh<feedlane_mixture_config>();
+  auto config = fresh<feedlane_sampler_config>();
   config.from = from.data();
   config.stages = from.size();
   config.world = 2;
-  return feedlane_sampler_mixture(lengths.data(), lengths.size(), weights.data(), &config, out, nullptr);
+  return mixture_sampler(lengths.data(), lengths.size(), weights.data(), &config, out, nullptr);
 }
 
 }  // namespace
@@ -87,14 +87,14 @@ TEST_CASE("too little memory at any allocation of a sampler's calls is E_MEMORY,
     Make make;
   };
   for (const Kind& kind :
-       {Kind{"sequential", [](auto** out) { return feedlane_sampler_sequential(50, out, nullptr); }},
+       {Kind{"sequential", [](auto** out) { return sequential_sampler(50, out, nullptr); }},
         {"random", [](auto** out) { return make_random(0, out); }},
         {"draws", [](auto** out) { return make_random(1, out); }},
         {"subset",
-         [](auto** out) { return feedlane_sampler_subset(subset.data(), subset.size(), 0, 3, out, nullptr); }},
+         [](auto** out) { return subset_sampler(subset.data(), subset.size(), 0, 3, out, nullptr); }},
         {"weighted", [](auto** out) { return make_weighted(0, out); }},
         {"weighted, without replacement", [](auto** out) { return make_weighted(1, out); }},
-        {"batch", [&](auto** out) { return feedlane_sampler_batch(inner.get(), 4, 0, out, nullptr); }},
+        {"batch", [&](auto** out) { return batch_sampler(inner.get(), 4, 0, out, nullptr); }},
         {"distributed", make_distributed},
         {"tokens", make_tokens},
         {"mixture", make_mixture}}) {
@@ -129,7 +129,7 @@ TEST_CASE("too little memory for a custom sampler and for the loader at once: ea
       return std::int32_t{FEEDLANE_OK};
     };
     feedlane_sampler* sampler = nullptr;
-    REQUIRE(feedlane_sampler_custom(&table, &sampler, nullptr) == FEEDLANE_OK);
+    REQUIRE(custom_sampler(&table, &sampler, nullptr) == FEEDLANE_OK);
     std::vector<std::int64_t> all;
     std::int64_t indices[4];
     std::uint64_t got = 0;

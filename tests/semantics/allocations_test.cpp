@@ -91,7 +91,7 @@ void live_as_feeder(std::int32_t share) {
     std::int32_t id = -1, fd = -1;
     feedlane_loader* l = nullptr;
     SUCCEEDS(feedlane_loader_open_consumer(feeder, nullptr, &id, &fd, nullptr));
-    REQUIRE(feedlane_loader_join(fd, patience_ns, &l, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_loader_join(fd, nullptr, nullptr, patience_ns, &l, nullptr) == FEEDLANE_OK);
     return Loader(l);
   };
   const auto next = [&](const Loader& l) {
@@ -139,11 +139,11 @@ void live_as_worker() {
   REQUIRE(feedlane_loader_begin(l.get(), 0, nullptr) == FEEDLANE_OK);
   feedlane_worker* w = nullptr;
   std::int32_t attached = FEEDLANE_OK;
-  attached = armed([&] { return feedlane_loader_local_worker(l.get(), &w, nullptr); });
+  attached = armed([&] { return feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &w, nullptr); });
   if (attached == FEEDLANE_E_MEMORY) {  // its socket is closed: another one is there when the trainer has heard of it
     CHECK(w == nullptr);
     REQUIRE(feedlane_loader_poll(l.get(), nullptr) >= 0);
-    attached = feedlane_loader_local_worker(l.get(), &w, nullptr);
+    attached = feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &w, nullptr);
   }
   REQUIRE(attached == FEEDLANE_OK);
   SUCCEEDS(feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr));
@@ -154,7 +154,7 @@ void live_as_worker() {
     std::memcpy(task->tensors[0].data, task->indices, 16);
     const feedlane_field extra = field("extra", uint8_type, {100});
     SUCCEEDS(feedlane_task_tensor(task, 2, &extra, nullptr, nullptr));
-    SUCCEEDS(feedlane_task_metadata(task, "words", 5, nullptr));
+    SUCCEEDS(feedlane_task_store(task, FEEDLANE_STORE_METADATA, "words", 5, nullptr));
     arm(true);
     void* scratch = feedlane_worker_scratch(w, 1 << 20, 0);
     arm(false);
@@ -169,7 +169,7 @@ void live_as_worker() {
   CHECK(all[0].value("index", 1) == 1);
   CHECK(all[0].metadata == "words");
   CHECK(all[1].status == FEEDLANE_E_SAMPLE);
-  end(feedlane_worker_detach, &w);
+  end(feedlane_worker_destroy, &w);
 }
 
 // Two workers that are threads of the trainer, here the same one. The first keeps its batch, so that ever more of the other's are
@@ -185,7 +185,7 @@ void live_out_of_order() {
   REQUIRE(feedlane_loader_begin(l.get(), 0, nullptr) == FEEDLANE_OK);
   feedlane_worker* workers[2] = {};
   for (feedlane_worker*& w : workers) {
-    REQUIRE(feedlane_loader_local_worker(l.get(), &w, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &w, nullptr) == FEEDLANE_OK);
     REQUIRE(feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
   }
   REQUIRE(feedlane_loader_poll(l.get(), nullptr) >= 0);
@@ -219,7 +219,7 @@ void live_out_of_order() {
   CHECK(std::find(came.begin(), came.end(), last) - came.begin() >= static_cast<std::ptrdiff_t>(ahead));
   auto batch = fresh<feedlane_batch>();
   CHECK(call([&] { return feedlane_loader_next(l.get(), patience_ns, &batch, nullptr); }) == FEEDLANE_END);
-  for (feedlane_worker*& w : workers) REQUIRE(feedlane_worker_detach(&w) == FEEDLANE_OK);
+  for (feedlane_worker*& w : workers) REQUIRE(feedlane_worker_destroy(&w) == FEEDLANE_OK);
 }
 
 // Attaches in a process of its own, which has nothing more open or mapped after it failed. Whether the allocation was made.
@@ -234,11 +234,11 @@ bool attach_elsewhere(feedlane_loader* l, long nth) {
     const std::size_t descriptors = open_descriptors().size();
     fail_allocation(nth);
     feedlane_worker* w = nullptr;
-    const std::int32_t s = armed([&] { return feedlane_worker_attach(fd, patience_ns, &w, nullptr); });
+    const std::int32_t s = armed([&] { return feedlane_worker_attach(fd, nullptr, patience_ns, &w, nullptr); });
     if (has_failed()) came_to_it.open();
     EXPECT(f, s == FEEDLANE_OK || (s == FEEDLANE_E_MEMORY && has_failed()));
     EXPECT(f, (s == FEEDLANE_OK) == (w != nullptr));
-    const std::int32_t detached = armed([&] { return feedlane_worker_detach(&w); });
+    const std::int32_t detached = armed([&] { return feedlane_worker_destroy(&w); });
     EXPECT(f, detached == FEEDLANE_OK);
     EXPECT(f, live_allocations() == before);
     EXPECT(f, mappings_of("feedlane-") == mappings);
@@ -263,11 +263,11 @@ void live_as_ring(bool by_path, std::uint32_t message_bytes) {
   feedlane_tx* tx = nullptr;
   std::int32_t fd = -1;
   SUCCEEDS(feedlane_rx_offer(rx, &fd, nullptr));
-  std::int32_t s = armed([&] { return feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr); });
+  std::int32_t s = armed([&] { return feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, nullptr); });
   if (s == FEEDLANE_E_MEMORY) {  // the offer is taken in any case
     CHECK(tx == nullptr);
     SUCCEEDS(feedlane_rx_offer(rx, &fd, nullptr));
-    s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr);
+    s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, nullptr);
   }
   REQUIRE(s == FEEDLANE_OK);
   feedlane_span span;
@@ -301,7 +301,7 @@ void live_as_monitor() {
   auto stats = fresh<feedlane_stats>();
   SUCCEEDS(feedlane_monitor_get_stats(m, &stats));
   CHECK(stats.slots != 0);
-  end(feedlane_monitor_close, &m);
+  end(feedlane_monitor_destroy, &m);
 }
 
 }  // namespace

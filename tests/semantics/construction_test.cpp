@@ -128,7 +128,7 @@ const Refusal refusals[] = {
 Sampler batches_of_two() {
   const Sampler inner = sequential(8);
   feedlane_sampler* s = nullptr;
-  REQUIRE(feedlane_sampler_batch(inner.get(), 2, 0, &s, nullptr) == FEEDLANE_OK);
+  REQUIRE(batch_sampler(inner.get(), 2, 0, &s, nullptr) == FEEDLANE_OK);
   return Sampler(s);
 }
 
@@ -196,20 +196,20 @@ TEST_CASE("with a batch sampler batch_size and drop_last are the sampler's") {
 TEST_CASE("an empty random sampler, num_samples below 1 and a rank outside its world are refused") {
   feedlane_sampler* s = nullptr;
   Error e;
-  auto random = fresh<feedlane_random_config>();
-  CHECK(feedlane_sampler_random(&random, &s, &e) == FEEDLANE_E_ARGUMENT);
+  auto random = fresh<feedlane_sampler_config>();
+  CHECK(random_sampler(&random, &s, &e) == FEEDLANE_E_ARGUMENT);
   CHECK(std::string(e.argument) == "config.length");
   random.length = 5;
   random.num_samples = -1;
-  CHECK(feedlane_sampler_random(&random, &s, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(random_sampler(&random, &s, &e) == FEEDLANE_E_ARGUMENT);
   CHECK(std::string(e.argument) == "config.num_samples");
   CHECK(e.found == -1);
   for (const std::int32_t rank : {-1, 3, 4}) {
-    auto distributed = fresh<feedlane_distributed_config>();
+    auto distributed = fresh<feedlane_sampler_config>();
     distributed.length = 10;
     distributed.world = 3;
     distributed.rank = rank;
-    CHECK(feedlane_sampler_distributed(&distributed, &s, &e) == FEEDLANE_E_ARGUMENT);
+    CHECK(distributed_sampler(&distributed, &s, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "config.rank");
     CHECK(e.found == rank);
   }
@@ -229,11 +229,11 @@ TEST_CASE("more workers than usable processors cause a warning with both numbers
 
 TEST_CASE("the loader's statistics name the source of the rank") {
   const auto source_of = [](std::int32_t world) {
-    auto config = fresh<feedlane_distributed_config>();
+    auto config = fresh<feedlane_sampler_config>();
     config.length = 8;
     config.world = world;
     feedlane_sampler* sampler = nullptr;
-    REQUIRE(feedlane_sampler_distributed(&config, &sampler, nullptr) == FEEDLANE_OK);
+    REQUIRE(distributed_sampler(&config, &sampler, nullptr) == FEEDLANE_OK);
     Setup s(8);
     s.sampler.reset(sampler);
     return std::string(stats_of(s.create().get()).rank_source);

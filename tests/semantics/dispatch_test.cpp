@@ -244,7 +244,7 @@ namespace {
 
 Sampler batches_over(const Sampler& inner, std::int64_t batch_size, std::int32_t drop_last) {
   feedlane_sampler* s = nullptr;
-  REQUIRE(feedlane_sampler_batch(inner.get(), batch_size, drop_last, &s, nullptr) == FEEDLANE_OK);
+  REQUIRE(batch_sampler(inner.get(), batch_size, drop_last, &s, nullptr) == FEEDLANE_OK);
   return Sampler(s);
 }
 
@@ -277,7 +277,7 @@ TEST_CASE("a batch sampler's batches are the loader's batches") {
       s.sampler = batches_over(sequential(10), 4, drop_last);
       const Loader l = s.create();
       std::int64_t length = 0;
-      REQUIRE(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK);
+      REQUIRE(length_of(l.get(), &length) == FEEDLANE_OK);
       CHECK(length == (drop_last != 0 ? 2 : 3));
       for (std::int64_t epoch = 0; epoch < 2; epoch++)
         check_sequence(take_epoch(l.get(), epoch), drop_last != 0 ? 8 : 10, 4);
@@ -294,13 +294,13 @@ TEST_CASE("a batch sampler's batches may have any size up to the sampler's batch
     callbacks.next = Growing::take;
     callbacks.batch_rows = 3;
     feedlane_sampler* made = nullptr;
-    REQUIRE(feedlane_sampler_custom(&callbacks, &made, nullptr) == FEEDLANE_OK);
+    REQUIRE(custom_sampler(&callbacks, &made, nullptr) == FEEDLANE_OK);
     Setup s(10, 0);
     if (workers != 0) s.workers(workers);
     s.sampler.reset(made);
     const Loader l = s.create();
     std::int64_t length = 0;
-    REQUIRE(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK);
+    REQUIRE(length_of(l.get(), &length) == FEEDLANE_OK);
     CHECK(length == -1);
     for (std::int64_t epoch = 0; epoch < 2; epoch++) {
       const std::vector<Taken> taken = take_epoch(l.get(), epoch);

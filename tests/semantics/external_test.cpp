@@ -50,7 +50,7 @@ std::unique_ptr<Child> start_visitor(feedlane_loader* l, int tasks, int gate) {
   REQUIRE(o.status == FEEDLANE_OK);
   auto child = std::make_unique<Child>(std::vector{o.fd, gate}, [&](Findings& f) {
     feedlane_worker* w = nullptr;
-    EXPECT(f, feedlane_worker_attach(o.fd, patience_ns, &w, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_attach(o.fd, nullptr, patience_ns, &w, nullptr) == FEEDLANE_OK);
     EXPECT(f, feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
     for (int i = 0; i < tasks; i++) {
       const feedlane_task* task = nullptr;
@@ -58,7 +58,7 @@ std::unique_ptr<Child> start_visitor(feedlane_loader* l, int tasks, int gate) {
       std::memcpy(task->tensors[0].data, task->indices, task->count * 8);
       EXPECT(f, feedlane_task_commit(task, task->count, nullptr) == FEEDLANE_OK);
     }
-    EXPECT(f, feedlane_worker_detach(&w) == FEEDLANE_OK);
+    EXPECT(f, feedlane_worker_destroy(&w) == FEEDLANE_OK);
     EXPECT(f, wait_readable(gate));
   });
   REQUIRE(::close(o.fd) == 0);
@@ -177,7 +177,7 @@ TEST_CASE("external: start_timeout_ns is the deadline of an offer") {
   CHECK(take(l.get()).status == FEEDLANE_E_PEER_DEAD);
   feedlane_worker* w = nullptr;
   CHECK_MESSAGE(in_child([&](Findings& f) {
-                  EXPECT(f, feedlane_worker_attach(o.fd, patience_ns, &w, nullptr) == FEEDLANE_E_PEER_DEAD);
+                  EXPECT(f, feedlane_worker_attach(o.fd, nullptr, patience_ns, &w, nullptr) == FEEDLANE_E_PEER_DEAD);
                 }) == "",
                 "who comes too late is told");
   CHECK(::close(o.fd) == 0);
@@ -249,7 +249,7 @@ TEST_CASE("external: threads may leave after any task and attach again without a
   std::thread visitor([&] {
     while (!is_over) {
       feedlane_worker* w = nullptr;
-      if (feedlane_loader_local_worker(l.get(), &w, nullptr) != FEEDLANE_OK) {
+      if (feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &w, nullptr) != FEEDLANE_OK) {
         std::this_thread::yield();
         continue;
       }
@@ -259,7 +259,7 @@ TEST_CASE("external: threads may leave after any task and attach again without a
         std::memcpy(task->tensors[0].data, task->indices, sizeof(std::int64_t));
         (void)feedlane_task_commit(task, 1, nullptr);
       }
-      (void)feedlane_worker_detach(&w);
+      (void)feedlane_worker_destroy(&w);
     }
   });
   begin(l.get(), 0);

@@ -90,7 +90,7 @@ struct Threads {
     REQUIRE_MESSAGE(feedlane_loader_create(&setup.config, &made, &err) == FEEDLANE_OK, err.text);
     loader.reset(made);
     for (std::int32_t i = 0; i < setup.config.workers; i++)
-      threads.emplace_back([made] { (void)feedlane_loader_run_local(made, nullptr); });
+      threads.emplace_back([made] { (void)feedlane_worker_run(-1, made, nullptr, nullptr); });
     wait_until_ready(made, setup.config.workers);
     begin(made, 0);
     return made;

@@ -198,7 +198,7 @@ TEST_CASE("a hung thread is fenced: another one makes its batches, and its slot 
   REQUIRE(feedlane_loader_create(&s.config, &made, nullptr) == FEEDLANE_OK);
   Loader l(made);
   std::vector<std::thread> threads;
-  for (int i = 0; i < 2; i++) threads.emplace_back([&] { (void)feedlane_loader_run_local(l.get(), nullptr); });
+  for (int i = 0; i < 2; i++) threads.emplace_back([&] { (void)feedlane_worker_run(-1, l.get(), nullptr, nullptr); });
   begin(l.get(), 0);
   std::vector<Taken> all;
   for (int i = 0; i < 2; i++) all.push_back(take(l.get()));
@@ -231,7 +231,7 @@ TEST_CASE("tasks queued for a thread that hangs are dropped with their abandoned
   REQUIRE(feedlane_loader_create(&s.config, &made, nullptr) == FEEDLANE_OK);
   const Loader l(made);
   std::vector<std::thread> threads;
-  const auto run = [&] { (void)feedlane_loader_run_local(l.get(), nullptr); };
+  const auto run = [&] { (void)feedlane_worker_run(-1, l.get(), nullptr, nullptr); };
   threads.emplace_back(run);
   wait_until_ready(l.get(), 1);
   begin(l.get(), 0);  // all three of its tasks, of which it begins the first one

@@ -30,7 +30,7 @@ struct Hung {
   }
   void join() {
     feedlane_worker* made = nullptr;
-    REQUIRE(feedlane_loader_local_worker(loader.get(), &made, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_worker_attach(-1, loader.get(), FEEDLANE_FOREVER, &made, nullptr) == FEEDLANE_OK);
     worker.reset(made);
     REQUIRE(feedlane_worker_ready(made, 0, nullptr, nullptr) == FEEDLANE_OK);
   }
@@ -114,7 +114,7 @@ TEST_CASE("a thread that leaves before an epoch has begun leaves a place for ano
     const Loader l = s.create();
     for (int i = 0; i < 3; i++) {
       feedlane_worker* made = nullptr;
-      REQUIRE(feedlane_loader_local_worker(l.get(), &made, nullptr) == FEEDLANE_OK);
+      REQUIRE(feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &made, nullptr) == FEEDLANE_OK);
       Worker worker(made);
       REQUIRE(feedlane_worker_ready(made, 0, nullptr, nullptr) == FEEDLANE_OK);
       wait_until_ready(l.get(), 1);
@@ -137,12 +137,12 @@ TEST_CASE("a thread that is late to open its data set is left alone, and works w
   REQUIRE(feedlane_loader_create(&s.config, &made, nullptr) == FEEDLANE_OK);
   const Loader l(made);
   feedlane_worker* late = nullptr;
-  REQUIRE(feedlane_loader_local_worker(l.get(), &late, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &late, nullptr) == FEEDLANE_OK);
   Worker worker(late);
   auto info = fresh<feedlane_worker_info>();
   REQUIRE(feedlane_worker_get_info(late, &info) == FEEDLANE_OK);
   const std::int32_t id = info.id;
-  std::thread other([&] { (void)feedlane_loader_run_local(l.get(), nullptr); });
+  std::thread other([&] { (void)feedlane_worker_run(-1, l.get(), nullptr, nullptr); });
   const std::vector<Taken> taken = take_epoch(l.get(), 0);
   check_sequence(taken, 40, 1);
   for (const Taken& t : taken) CHECK(t.worker != id);
@@ -165,9 +165,9 @@ TEST_CASE("a thread that is late before the first epoch loses no shard of it") {
   s.config.start_timeout_ns = s.config.task_timeout_ns = 100'000'000;
   const Loader l = s.create();
   feedlane_worker* made = nullptr;
-  REQUIRE(feedlane_loader_local_worker(l.get(), &made, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &made, nullptr) == FEEDLANE_OK);
   const Worker late(made);
-  REQUIRE(feedlane_loader_local_worker(l.get(), &made, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &made, nullptr) == FEEDLANE_OK);
   const Worker other(made);
   REQUIRE(feedlane_worker_ready(other.get(), 0, nullptr, nullptr) == FEEDLANE_OK);
   REQUIRE(eventually([&] {

@@ -286,7 +286,7 @@ TEST_CASE("records of delivered batches are not repeated after their worker was 
     s.config.deterministic = 1;
     s.config.skip_budget = -1;
     s.dataset.next = [](void* self, const feedlane_row* row, feedlane_error* err) {
-      if (at(self).position == 0) (void)feedlane_task_metadata(row->task, "first", 5, err);
+      if (at(self).position == 0) (void)feedlane_task_store(row->task, FEEDLANE_STORE_METADATA, "first", 5, err);
       return next(self, row, err);
     };
     // By fours, of which the second is left out.
@@ -295,12 +295,12 @@ TEST_CASE("records of delivered batches are not repeated after their worker was 
         Shards& shards = at(self);
         if (shards.position >= length_of(shards)) return std::int32_t{FEEDLANE_END};
         if (shards.generation == 0 && shards.position == shards.trouble_at) (void)::raise(SIGKILL);
-        if (shards.position == 0) (void)feedlane_task_metadata(task, "first", 5, err);
+        if (shards.position == 0) (void)feedlane_task_store(task, FEEDLANE_STORE_METADATA, "first", 5, err);
         std::int64_t row = 0;
         for (std::int64_t i = 0; i < 4; i++, shards.position++)
           if (i != 1) static_cast<std::int64_t*>(task->tensors[0].data)[row++] = shards.position;
         (void)feedlane_task_record(task, 1, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 0, 0, "second", err);
-        return feedlane_task_rows(task, 3, err);
+        return set_rows(task, 3);
       };
     if (by_fetch) s.dataset.next = nullptr;
     const Loader l = s.create();

@@ -227,7 +227,7 @@ TEST_CASE("max_batches: a sampler or shards of unknown length, far beyond it, ma
   for (const std::int32_t workers : {0, 2}) {
     Setup map(1, 3);
     feedlane_sampler* sampler = nullptr;
-    REQUIRE(feedlane_sampler_custom(&unknown, &sampler, nullptr) == FEEDLANE_OK);
+    REQUIRE(custom_sampler(&unknown, &sampler, nullptr) == FEEDLANE_OK);
     map.sampler.reset(sampler);
     with_workers(map, workers);
     Ranked shards(workers, 1, 0);
@@ -238,7 +238,7 @@ TEST_CASE("max_batches: a sampler or shards of unknown length, far beyond it, ma
       s->config.max_batches = 5;
       const Loader l = s->create();
       std::int64_t batches = 0;
-      CHECK(feedlane_loader_length(l.get(), &batches) == FEEDLANE_OK);
+      CHECK(length_of(l.get(), &batches) == FEEDLANE_OK);
       CHECK_MESSAGE(batches == -1, "there may be fewer");
       for (const std::int64_t epoch : {0, 1}) CHECK(take_epoch(l.get(), epoch).size() == 5);
     }
@@ -253,7 +253,7 @@ TEST_CASE("max_batches: a foreign loop is told of the end") {
   begin(l.get(), 0);
   for (int i = 0; i < 4; i++) REQUIRE(take(l.get()).status == FEEDLANE_OK);
   CHECK(feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_AGAIN);
-  CHECK(feedlane_loader_arm(l.get()) == FEEDLANE_AGAIN);
+  CHECK(feedlane_loader_arm(l.get(), nullptr) == FEEDLANE_AGAIN);
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
@@ -264,9 +264,9 @@ TEST_CASE("max_batches: a resumed epoch ends after as many batches in all, and l
         CAPTURE(iterable);
         CAPTURE(workers);
         CAPTURE(done);
-        const auto length_of = [](const Loader& l) {
+        const auto batches_of = [](const Loader& l) {
           std::int64_t batches = 0;
-          REQUIRE(feedlane_loader_length(l.get(), &batches) == FEEDLANE_OK);
+          REQUIRE(length_of(l.get(), &batches) == FEEDLANE_OK);
           return batches;
         };
         const auto set_up = [&](Setup& s) -> Setup& {
@@ -278,7 +278,7 @@ TEST_CASE("max_batches: a resumed epoch ends after as many batches in all, and l
         Shuffled map(3), map_again(3);
         with_workers(map, workers), with_workers(map_again, workers);
         const Loader l = set_up(iterable ? static_cast<Setup&>(shards) : map).create();
-        CHECK(length_of(l) == 5);
+        CHECK(batches_of(l) == 5);
         const std::vector<Taken> expected = take_epoch(l.get(), 0);
         begin(l.get(), 0);
         for (std::size_t i = 0; i < done; i++) (void)take(l.get());

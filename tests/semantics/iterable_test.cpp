@@ -177,7 +177,7 @@ TEST_CASE("a declared length is the loader's, and exceeding it only warns") {
       s.config.iterable_length = declared;
       const Loader l = s.create();
       std::int64_t length = 0;
-      REQUIRE(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK);
+      REQUIRE(length_of(l.get(), &length) == FEEDLANE_OK);
       CHECK(length == (declared == 0 ? -1 : (declared + 2) / 3));
       (void)events_of(l.get());
       for (std::int64_t epoch = 0; epoch < 2; epoch++) {
@@ -224,12 +224,12 @@ TEST_CASE("a foreign loop takes every shard to its end, and sleeps while there i
   s.config.keep_workers = 1;
   const Loader l = s.create();
   int fd = -1;
-  REQUIRE(feedlane_loader_wait_fd(l.get(), &fd) == FEEDLANE_OK);
+  REQUIRE(wait_fd_of(l.get(), &fd) == FEEDLANE_OK);
   for (std::int64_t epoch = 0; epoch < 20; epoch++) {
     begin(l.get(), epoch);
     std::vector<Taken> taken;
     for (bool ended = false; !ended;) {
-      if (feedlane_loader_arm(l.get()) == FEEDLANE_OK) REQUIRE_MESSAGE(wait_readable(fd), "asleep for ever");
+      if (feedlane_loader_arm(l.get(), nullptr) == FEEDLANE_OK) REQUIRE_MESSAGE(wait_readable(fd), "asleep for ever");
       if (feedlane_loader_poll(l.get(), nullptr) != FEEDLANE_AGAIN) continue;
       taken.push_back(take(l.get(), nullptr, 0));
       ended = taken.back().status == FEEDLANE_END;
@@ -244,7 +244,7 @@ TEST_CASE("a foreign loop that holds a batch doesn't sleep when a shard's end fr
   s.config.arena_bytes = 2 * 4096;
   const Loader l = s.create();
   int fd = -1;
-  REQUIRE(feedlane_loader_wait_fd(l.get(), &fd) == FEEDLANE_OK);
+  REQUIRE(wait_fd_of(l.get(), &fd) == FEEDLANE_OK);
   begin(l.get(), 0);
   // Both slots are in use; the second one's task ends its shard.
   REQUIRE(eventually([&] {
@@ -256,7 +256,7 @@ TEST_CASE("a foreign loop that holds a batch doesn't sleep when a shard's end fr
   auto second = fresh<feedlane_batch>();
   std::int32_t status = FEEDLANE_TIMEOUT;
   while (status == FEEDLANE_TIMEOUT) {
-    if (feedlane_loader_arm(l.get()) == FEEDLANE_OK) REQUIRE_MESSAGE(wait_readable(fd), "asleep for ever");
+    if (feedlane_loader_arm(l.get(), nullptr) == FEEDLANE_OK) REQUIRE_MESSAGE(wait_readable(fd), "asleep for ever");
     if (feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_AGAIN)
       status = feedlane_loader_next(l.get(), 0, &second, nullptr);
   }
@@ -270,7 +270,7 @@ namespace {
 // A shard of 10 samples by hand: rows of three, what it saves is its position; sample 4 is left out.
 void work_by_hand(feedlane_loader* l) {
   feedlane_worker* handle = nullptr;
-  if (feedlane_loader_local_worker(l, &handle, nullptr) != FEEDLANE_OK) return;
+  if (feedlane_worker_attach(-1, l, FEEDLANE_FOREVER, &handle, nullptr) != FEEDLANE_OK) return;
   const Worker worker(handle);
   auto info = fresh<feedlane_worker_info>();
   (void)feedlane_worker_get_info(handle, &info);
@@ -280,7 +280,7 @@ void work_by_hand(feedlane_loader* l) {
   while (feedlane_worker_next(handle, FEEDLANE_FOREVER, &task, nullptr) == FEEDLANE_OK) {
     if (task->first != 0) position = 0;
     if (position == 10) {
-      (void)feedlane_task_exhausted(task, nullptr);
+      (void)feedlane_task_commit(task, FEEDLANE_EXHAUSTED, nullptr);
       continue;
     }
     std::uint64_t rows = 0;
@@ -288,7 +288,7 @@ void work_by_hand(feedlane_loader* l) {
       if (position == 4)
         (void)feedlane_task_record(task, taken, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 0, 0, "by hand", nullptr);
       else static_cast<std::int64_t*>(task->tensors[0].data)[rows++] = info.id * 1000 + position;
-    (void)feedlane_task_state(task, &position, sizeof position, nullptr);
+    (void)feedlane_task_store(task, FEEDLANE_STORE_STATE, &position, sizeof position, nullptr);
     (void)feedlane_task_commit(task, rows, nullptr);
   }
 }
@@ -330,7 +330,7 @@ TEST_CASE("a task failed by the pull form has taken its samples up to the failed
   const feedlane_task* task = nullptr;
   const auto join = [&] {
     feedlane_worker* w = nullptr;
-    REQUIRE(feedlane_loader_local_worker(l.get(), &w, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &w, nullptr) == FEEDLANE_OK);
     REQUIRE(feedlane_worker_ready(w, 0, nullptr, nullptr) == FEEDLANE_OK);
     (void)feedlane_loader_poll(l.get(), nullptr);
     return Worker(w);
@@ -352,7 +352,7 @@ TEST_CASE("a task failed by the pull form has taken its samples up to the failed
   w = join();
   REQUIRE(feedlane_worker_next(w.get(), 0, &task, nullptr) == FEEDLANE_OK);
   CHECK(task->delivered == 5);
-  CHECK(feedlane_task_exhausted(task, nullptr) == FEEDLANE_OK);
+  CHECK(feedlane_task_commit(task, FEEDLANE_EXHAUSTED, nullptr) == FEEDLANE_OK);
 }
 
 TEST_CASE(
@@ -370,14 +370,14 @@ TEST_CASE(
     const feedlane_task* task = nullptr;
     const auto join = [&] {
       feedlane_worker* w = nullptr;
-      REQUIRE(feedlane_loader_local_worker(l.get(), &w, nullptr) == FEEDLANE_OK);
+      REQUIRE(feedlane_worker_attach(-1, l.get(), FEEDLANE_FOREVER, &w, nullptr) == FEEDLANE_OK);
       REQUIRE(feedlane_worker_ready(w, 0, nullptr, nullptr) == FEEDLANE_OK);
       (void)feedlane_loader_poll(l.get(), nullptr);
       return Worker(w);
     };
     const auto make = [&](const Worker& w) {
       REQUIRE(feedlane_worker_next(w.get(), 0, &task, nullptr) == FEEDLANE_OK);
-      REQUIRE(feedlane_task_state(task, "x", 1, nullptr) == FEEDLANE_OK);
+      REQUIRE(feedlane_task_store(task, FEEDLANE_STORE_STATE, "x", 1, nullptr) == FEEDLANE_OK);
       REQUIRE(feedlane_task_commit(task, 4, nullptr) == FEEDLANE_OK);
       CHECK(take(l.get()).status == FEEDLANE_OK);
     };
@@ -393,7 +393,7 @@ TEST_CASE(
       w = join();
       REQUIRE(feedlane_worker_next(w.get(), 0, &task, nullptr) == FEEDLANE_OK);
       CHECK(task->state_bytes == 1);
-      CHECK(feedlane_task_exhausted(task, nullptr) == FEEDLANE_OK);
+      CHECK(feedlane_task_commit(task, FEEDLANE_EXHAUSTED, nullptr) == FEEDLANE_OK);
     } else {
       Error e;
       CHECK(take(l.get(), &e).status == FEEDLANE_E_PEER_DEAD);

@@ -86,7 +86,7 @@ struct Counting {
     table.restart = restart;
     table.save = save;
     feedlane_sampler* s = nullptr;
-    REQUIRE(feedlane_sampler_custom(&table, &s, nullptr) == FEEDLANE_OK);
+    REQUIRE(custom_sampler(&table, &s, nullptr) == FEEDLANE_OK);
     return Sampler(s);
   }
 };

@@ -70,10 +70,10 @@ class Trainer {
     for (char what = 0; status >= 0 && ::read(steps_.fds[0], &what, 1) == 1;) {
       status = step_here(loader, what);
       Said said{status, fresh<feedlane_stats>(), {}};
-      (void)feedlane_loader_get_stats(loader, &said.stats);
+      (void)observe(loader, feedlane_monitor_get_stats, &said.stats);
       for (std::int32_t w = 0; w < worker_count; w++) {
         said.workers[w] = fresh<feedlane_worker_stats>();
-        (void)feedlane_loader_get_worker_stats(loader, w, &said.workers[w]);
+        (void)observe(loader, feedlane_monitor_get_worker_stats, w, &said.workers[w]);
       }
       (void)!::write(answers_.fds[1], &said, sizeof said);
     }
@@ -107,7 +107,7 @@ std::int32_t open_status(std::int64_t pid, std::int32_t nth, feedlane_error* e =
   feedlane_monitor* m = reinterpret_cast<feedlane_monitor*>(64);
   const std::int32_t status = feedlane_monitor_open(pid, nth, &m, e);
   if (status != FEEDLANE_OK) CHECK(m == nullptr);
-  else (void)feedlane_monitor_close(&m);
+  else (void)feedlane_monitor_destroy(&m);
   return status;
 }
 

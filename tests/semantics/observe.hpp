@@ -20,15 +20,15 @@ inline std::uint64_t now_ns() {
 
 inline feedlane_diagnosis diagnosis_of(const feedlane_loader* l) {
   auto d = fresh<feedlane_diagnosis>();
-  REQUIRE(feedlane_loader_diagnose(l, &d) == FEEDLANE_OK);
+  REQUIRE(observe(l, feedlane_monitor_diagnose, &d) == FEEDLANE_OK);
   return d;
 }
 
 inline std::string report_of(const feedlane_loader* l) {
   std::uint64_t bytes = 0;
-  CHECK(feedlane_loader_report(l, nullptr, 0, &bytes, nullptr) == FEEDLANE_E_LIMIT);
+  CHECK(observe(l, feedlane_monitor_report, nullptr, 0, &bytes, nullptr) == FEEDLANE_E_LIMIT);
   std::string text(bytes + 1000, '\0');  // it may grow meanwhile
-  REQUIRE(feedlane_loader_report(l, text.data(), text.size(), &bytes, nullptr) == FEEDLANE_OK);
+  REQUIRE(observe(l, feedlane_monitor_report, text.data(), text.size(), &bytes, nullptr) == FEEDLANE_OK);
   text.resize(bytes);
   return text;
 }

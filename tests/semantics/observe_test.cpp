@@ -27,7 +27,7 @@ namespace {
 std::vector<feedlane_batch_record> trace_of(const feedlane_loader* l, std::uint64_t from = 0) {
   std::vector<feedlane_batch_record> records(1000, fresh<feedlane_batch_record>());
   std::uint64_t count = 0;
-  const std::int32_t status = feedlane_loader_get_trace(l, from, records.data(), records.size(), &count);
+  const std::int32_t status = observe(l, feedlane_monitor_get_trace, from, records.data(), records.size(), &count);
   REQUIRE((status == FEEDLANE_OK || status == FEEDLANE_END));
   CHECK((count == 0) == (status == FEEDLANE_END));
   records.resize(count);
@@ -36,14 +36,14 @@ std::vector<feedlane_batch_record> trace_of(const feedlane_loader* l, std::uint6
 
 feedlane_timings timings_of(const feedlane_loader* l, std::int32_t worker = -1) {
   auto t = fresh<feedlane_timings>();
-  REQUIRE(feedlane_loader_get_timings(l, worker, &t) == FEEDLANE_OK);
+  REQUIRE(observe(l, feedlane_monitor_get_timings, worker, &t) == FEEDLANE_OK);
   return t;
 }
 
 std::vector<feedlane_error_record> errors_of(const feedlane_loader* l) {
   std::vector<feedlane_error_record> all;
   auto e = fresh<feedlane_error_record>();
-  for (std::int32_t i = 0; feedlane_loader_get_error(l, i, &e) == FEEDLANE_OK; i++) all.push_back(e);
+  for (std::int32_t i = 0; observe(l, feedlane_monitor_get_error, i, &e) == FEEDLANE_OK; i++) all.push_back(e);
   return all;
 }
 
@@ -143,8 +143,8 @@ TEST_CASE("histograms are the trace, added up, for each worker and for all") {
     check_same(t.hold, hold.h);
   }
   auto t = fresh<feedlane_timings>();
-  CHECK(feedlane_loader_get_timings(l.get(), 2, &t) == FEEDLANE_END);
-  CHECK(feedlane_loader_get_timings(l.get(), -2, &t) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(l.get(), feedlane_monitor_get_timings, 2, &t) == FEEDLANE_END);
+  CHECK(observe(l.get(), feedlane_monitor_get_timings, -2, &t) == FEEDLANE_E_ARGUMENT);
 }
 
 TEST_CASE("the exposed wait is that of a clock outside, within 1 %") {
@@ -185,7 +185,7 @@ TEST_CASE("a host that sleeps on the loader's descriptor waits for the batch too
   s.forked(1, slow_dataset(slow));
   const Loader l = s.create();
   std::int32_t fd = -1;
-  REQUIRE(feedlane_loader_wait_fd(l.get(), &fd) == FEEDLANE_OK);
+  REQUIRE(wait_fd_of(l.get(), &fd) == FEEDLANE_OK);
   begin(l.get(), 0);
   std::vector<double> shares;
   std::uint64_t since = now_ns();
@@ -198,7 +198,7 @@ TEST_CASE("a host that sleeps on the loader's descriptor waits for the batch too
       shares.push_back(static_cast<double>(b.exposed_ns) / static_cast<double>(outside));
       REQUIRE(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
       since = now_ns();
-    } else if (status == FEEDLANE_TIMEOUT && feedlane_loader_arm(l.get()) == FEEDLANE_OK) {
+    } else if (status == FEEDLANE_TIMEOUT && feedlane_loader_arm(l.get(), nullptr) == FEEDLANE_OK) {
       REQUIRE(wait_readable(fd));
     }
   }
@@ -223,7 +223,7 @@ TEST_CASE("a wait that goes on is counted before it ends") {
   });
   const auto info = [&] {
     auto i = fresh<feedlane_loader_info>();
-    REQUIRE(feedlane_loader_get_info(l.get(), &i) == FEEDLANE_OK);
+    REQUIRE(observe(l.get(), feedlane_monitor_get_info, &i) == FEEDLANE_OK);
     return i;
   };
   CHECK(eventually([&] { return info().waiting_since_ns != 0 && stats_of(l.get()).wait_ns > 10'000'000; }));
@@ -264,17 +264,17 @@ TEST_CASE("the trace keeps the newest batches, and without one there is none") {
   // With room for as many as the trace keeps, or for one.
   std::vector<feedlane_batch_record> room(8, fresh<feedlane_batch_record>());
   std::uint64_t copied = 0;
-  REQUIRE(feedlane_loader_get_trace(l.get(), 0, room.data(), 8, &copied) == FEEDLANE_OK);
+  REQUIRE(observe(l.get(), feedlane_monitor_get_trace, 0, room.data(), 8, &copied) == FEEDLANE_OK);
   CHECK(copied == 8);
   CHECK(room[7].sequence == 50);
-  REQUIRE(feedlane_loader_get_trace(l.get(), 0, room.data(), 1, &copied) == FEEDLANE_OK);
+  REQUIRE(observe(l.get(), feedlane_monitor_get_trace, 0, room.data(), 1, &copied) == FEEDLANE_OK);
   CHECK(room[0].sequence == 43);
   CHECK(trace_of(l.get(), 49).size() == 2);
   CHECK(trace_of(l.get(), 51).empty());
   Setup off(2, 1);
   const Loader without = off.create();
   std::uint64_t count = 1;
-  CHECK(feedlane_loader_get_trace(without.get(), 0, nullptr, 0, &count) == FEEDLANE_E_STATE);
+  CHECK(observe(without.get(), feedlane_monitor_get_trace, 0, nullptr, 0, &count) == FEEDLANE_E_STATE);
   CHECK(count == 0);
 }
 
@@ -305,7 +305,7 @@ TEST_CASE("a loader's name and place in its epoch are there for monitors; a name
   s.config.name = name.c_str();
   const Loader l = s.create();
   auto i = fresh<feedlane_loader_info>();
-  REQUIRE(feedlane_loader_get_info(l.get(), &i) == FEEDLANE_OK);
+  REQUIRE(observe(l.get(), feedlane_monitor_get_info, &i) == FEEDLANE_OK);
   CHECK(i.name == name);
   CHECK(i.epoch == -1);
   CHECK(i.in_epoch == 0);
@@ -316,13 +316,13 @@ TEST_CASE("a loader's name and place in its epoch are there for monitors; a name
   begin(l.get(), 7);
   CHECK(take(l.get()).batch == 0);
   CHECK(take(l.get()).batch == 1);
-  REQUIRE(feedlane_loader_get_info(l.get(), &i) == FEEDLANE_OK);
+  REQUIRE(observe(l.get(), feedlane_monitor_get_info, &i) == FEEDLANE_OK);
   CHECK(i.epoch == 7);
   CHECK(i.in_epoch == 1);
   CHECK(i.batch == 2);
   CHECK(i.batches == 5);
   (void)take_rest(l.get());
-  REQUIRE(feedlane_loader_get_info(l.get(), &i) == FEEDLANE_OK);
+  REQUIRE(observe(l.get(), feedlane_monitor_get_info, &i) == FEEDLANE_OK);
   CHECK(i.in_epoch == 0);
   CHECK(i.batch == 5);
   const std::string longer = name + "x";
@@ -344,8 +344,12 @@ TEST_CASE("a slot shows the batch that the trainer holds, until it is released")
   REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
   const auto held = [&] {
     std::vector<feedlane_batch_record> found;
-    auto r = fresh<feedlane_batch_record>();
-    for (std::uint64_t slot = 0; feedlane_loader_get_slot(l.get(), slot, &r) == FEEDLANE_OK; slot++)
+    std::vector<feedlane_batch_record> slots(64, fresh<feedlane_batch_record>());
+    std::uint64_t count = 0;
+    CHECK(observe(l.get(), feedlane_monitor_get_trace, FEEDLANE_SLOTS, slots.data(), slots.size(), &count) ==
+          FEEDLANE_OK);
+    CHECK(count == stats_of(l.get()).slots);
+    for (const feedlane_batch_record& r : slots)
       if (r.task != 0 && r.yielded_ns != 0 && r.released_ns == 0) found.push_back(r);
     return found;
   };
@@ -423,17 +427,15 @@ TEST_CASE("bad arguments of the observing functions are refused") {
   Setup s(2, 1);
   const Loader l = s.create();
   auto e = fresh<feedlane_error_record>();
-  CHECK(feedlane_loader_get_error(l.get(), -1, &e) == FEEDLANE_E_ARGUMENT);
-  CHECK(feedlane_loader_get_error(l.get(), 0, &e) == FEEDLANE_END);
-  auto r = fresh<feedlane_batch_record>();
-  CHECK(feedlane_loader_get_slot(l.get(), 1u << 20, &r) == FEEDLANE_END);
-  CHECK(feedlane_loader_get_info(l.get(), nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(l.get(), feedlane_monitor_get_error, -1, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(l.get(), feedlane_monitor_get_error, 0, &e) == FEEDLANE_END);
+  CHECK(observe(l.get(), feedlane_monitor_get_info, nullptr) == FEEDLANE_E_ARGUMENT);
   auto i = fresh<feedlane_loader_info>();
   i.size = 0;
-  CHECK(feedlane_loader_get_info(l.get(), &i) == FEEDLANE_E_ABI);
-  CHECK(feedlane_loader_get_info(nullptr, &i) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(l.get(), feedlane_monitor_get_info, &i) == FEEDLANE_E_ABI);
+  CHECK(observe(nullptr, feedlane_monitor_get_info, &i) == FEEDLANE_E_ARGUMENT);
   std::uint64_t bytes = 0;
-  CHECK(feedlane_loader_report(l.get(), nullptr, 1, &bytes, nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(l.get(), feedlane_monitor_report, nullptr, 1, &bytes, nullptr) == FEEDLANE_E_ARGUMENT);
   auto ring = fresh<feedlane_ring_info>();
   CHECK(feedlane_monitor_ring(::getpid(), 0, &ring, nullptr) == FEEDLANE_END);
   CHECK(feedlane_monitor_ring(::getpid(), -1, &ring, nullptr) == FEEDLANE_E_ARGUMENT);

@@ -140,7 +140,7 @@ TEST_CASE("drop_last drops the incomplete last batch, and length agrees") {
       s.config.keep_workers = 1;
       const Loader l = s.create();
       std::int64_t length = -1;
-      REQUIRE(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK);
+      REQUIRE(length_of(l.get(), &length) == FEEDLANE_OK);
       CHECK(length == samples / 4);
       check_sequence(take_epoch(l.get(), 0), samples / 4 * 4, 4);
     }

@@ -29,7 +29,7 @@ std::int32_t make(void*, const feedlane_task* task, feedlane_error*) {
 
 std::int32_t prefetch_of(const feedlane_loader* l) {
   auto info = fresh<feedlane_loader_info>();
-  REQUIRE(feedlane_loader_get_info(l, &info) == FEEDLANE_OK);
+  REQUIRE(observe(l, feedlane_monitor_get_info, &info) == FEEDLANE_OK);
   return info.prefetch_factor;
 }
 

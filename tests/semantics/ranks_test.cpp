@@ -26,11 +26,11 @@ constexpr std::int64_t samples = 103;
 [[noreturn]] void be_rank(int to, int rank, int world, int batches, const std::vector<std::byte>& state) {
   (void)::setenv("RANK", std::to_string(rank).c_str(), 1);
   (void)::setenv("WORLD_SIZE", std::to_string(world).c_str(), 1);
-  auto order = fresh<feedlane_distributed_config>();
+  auto order = fresh<feedlane_sampler_config>();
   order.length = samples;
   order.seed = 17;
   feedlane_sampler* sampler = nullptr;
-  if (feedlane_sampler_distributed(&order, &sampler, nullptr) != FEEDLANE_OK) ::_exit(1);
+  if (distributed_sampler(&order, &sampler, nullptr) != FEEDLANE_OK) ::_exit(1);
   Setup s(1, 4);
   s.sampler.reset(sampler);
   s.workers(2);
@@ -132,18 +132,18 @@ TEST_CASE("four ranks, each a process, share the data evenly, and two ranks resu
 
 TEST_CASE("the first batch of a feistel shuffle of 10^12 samples comes at once, in constant memory") {
   constexpr std::int64_t length = 1'000'000'000'000;
-  auto order = fresh<feedlane_random_config>();
+  auto order = fresh<feedlane_sampler_config>();
   order.length = length;
   order.seed = 5;
   order.shuffle = FEEDLANE_SHUFFLE_FEISTEL;
   const std::uint64_t before = resident_bytes();
   feedlane_sampler* sampler = nullptr;
-  REQUIRE(feedlane_sampler_random(&order, &sampler, nullptr) == FEEDLANE_OK);
+  REQUIRE(random_sampler(&order, &sampler, nullptr) == FEEDLANE_OK);
   Setup s(1, 64);
   s.sampler.reset(sampler);
   const Loader l = s.create();
   std::int64_t batches = 0;
-  REQUIRE(feedlane_loader_length(l.get(), &batches) == FEEDLANE_OK);
+  REQUIRE(length_of(l.get(), &batches) == FEEDLANE_OK);
   CHECK(batches == length / 64);
   begin(l.get(), 0);
   Indices seen;
@@ -169,10 +169,10 @@ TEST_CASE("a rank that launchers don't agree about is a warning of the loader") 
             for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK"}) (void)::setenv(name, "1", 1);
             for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"}) (void)::setenv(name, "4", 1);
             if (!agree) (void)::setenv("OMPI_COMM_WORLD_RANK", "2", 1);
-            auto order = fresh<feedlane_distributed_config>();
+            auto order = fresh<feedlane_sampler_config>();
             order.length = samples;
             feedlane_sampler* sampler = nullptr;
-            EXPECT(f, feedlane_sampler_distributed(&order, &sampler, nullptr) == FEEDLANE_OK);
+            EXPECT(f, distributed_sampler(&order, &sampler, nullptr) == FEEDLANE_OK);
             Setup s(1, 4);
             s.sampler.reset(sampler);
             const Loader l = s.create();

@@ -92,7 +92,7 @@ TEST_CASE("indices are 64 bits wide, also negative ones, and are passed on uncha
     CAPTURE(workers);
     Setup s(0, 2);
     feedlane_sampler* made = nullptr;
-    REQUIRE(feedlane_sampler_subset(some.data(), some.size(), 1, 0, &made, nullptr) == FEEDLANE_OK);
+    REQUIRE(subset_sampler(some.data(), some.size(), 1, 0, &made, nullptr) == FEEDLANE_OK);
     s.sampler.reset(made);
     if (workers != 0) s.workers(workers);
     const Loader l = s.create();

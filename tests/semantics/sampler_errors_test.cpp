@@ -58,7 +58,7 @@ struct Faulty {
     table.save = save;
     table.load = load;
     feedlane_sampler* s = nullptr;
-    REQUIRE(feedlane_sampler_custom(&table, &s, nullptr) == FEEDLANE_OK);
+    REQUIRE(custom_sampler(&table, &s, nullptr) == FEEDLANE_OK);
     return Sampler(s);
   }
 

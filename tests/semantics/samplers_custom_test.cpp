@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "support/make_sampler.hpp"
 #include "support/samplers.hpp"
 
 using namespace feedlane::test;
@@ -70,7 +71,7 @@ struct Answers {
     status = answer;
     got = indices;
     feedlane_sampler* s = nullptr;
-    REQUIRE(feedlane_sampler_custom(&table, &s, nullptr) == FEEDLANE_OK);
+    REQUIRE(custom_sampler(&table, &s, nullptr) == FEEDLANE_OK);
     feedlane_error e;
     feedlane_init(&e, sizeof e);
     std::int64_t room[4];
@@ -214,8 +215,8 @@ TEST_CASE("results of custom callbacks are checked") {
 TEST_CASE("copies of a custom sampler share its object, which is dropped with the last") {
   Answers a;
   feedlane_sampler *s = nullptr, *batches = nullptr;
-  REQUIRE(feedlane_sampler_custom(&a.table, &s, nullptr) == FEEDLANE_OK);
-  REQUIRE(feedlane_sampler_batch(s, 2, 0, &batches, nullptr) == FEEDLANE_OK);
+  REQUIRE(custom_sampler(&a.table, &s, nullptr) == FEEDLANE_OK);
+  REQUIRE(batch_sampler(s, 2, 0, &batches, nullptr) == FEEDLANE_OK);
   CHECK(feedlane_sampler_destroy(&s) == FEEDLANE_OK);
   CHECK(a.dropped == 0);
   CHECK(feedlane_sampler_destroy(&batches) == FEEDLANE_OK);

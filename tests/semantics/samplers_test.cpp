@@ -204,10 +204,3 @@ TEST_CASE("a distributed sampler without a world reads the launcher's variables,
   CHECK(rank.source == "torchrun");
   CHECK(rank.warning.find("PMI_RANK") != std::string::npos);
 }
-
-TEST_CASE("the base seed is torch's, epoch after epoch") {
-  CHECK(feedlane::torch_base_seed(0) == 900450186894289455);
-  CHECK(feedlane::torch_base_seed(42) == 6909045637428952499);
-  CHECK(feedlane::torch_base_seed(std::uint64_t{42} + (std::uint64_t{1} << 40)) == 6909045637428952499);
-  CHECK(feedlane::torch_base_seed(0, 1) != feedlane::torch_base_seed(0, 0));
-}

@@ -200,7 +200,7 @@ TEST_CASE("tokens: a sample above the budget is refused with its index and both 
   feedlane::Error error;
   (void)Sampler::tokens(lengths, {.max_tokens = 10, .max_rows = 8, .world = 1}, error);
   CHECK(error.code() == FEEDLANE_E_ARGUMENT);
-  CHECK(error.argument() == "lengths");
+  CHECK(error.argument() == "config.lengths");
   CHECK(error.found() == 11);
   CHECK(error.needed() == 10);
   CHECK(std::string(error.what()).find("lengths[2] is 11") != std::string::npos);

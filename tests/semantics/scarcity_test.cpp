@@ -313,7 +313,7 @@ TEST_CASE("a worker that lacks descriptors to attach reports that, and another a
       std::int32_t status = FEEDLANE_OK;
       {
         const FewDescriptors few(more);
-        status = feedlane_worker_attach(fd, patience_ns, &w, &e);
+        status = feedlane_worker_attach(fd, nullptr, patience_ns, &w, &e);
       }
       *attached = status == FEEDLANE_OK;
       EXPECT(f, (status == FEEDLANE_OK) == (w != nullptr));
@@ -323,7 +323,7 @@ TEST_CASE("a worker that lacks descriptors to attach reports that, and another a
         EXPECT(f, open_descriptors().size() == descriptors - 1);  // the offer's is taken
         EXPECT(f, mappings_of("feedlane-") == mappings);
       }
-      (void)feedlane_worker_detach(&w);
+      (void)feedlane_worker_destroy(&w);
     });
     (void)::close(fd);
     CHECK(child.finish() == "");
@@ -349,7 +349,7 @@ TEST_CASE("rings and monitors report too few descriptors, and leave nothing open
     std::int32_t fd = -1;
     const std::int32_t s = feedlane_rx_offer(rx, &fd, &e);
     if (s == FEEDLANE_OK) (void)::close(fd);
-    if (s == FEEDLANE_OK) (void)feedlane_rx_arm(rx);  // hears of the end
+    if (s == FEEDLANE_OK) (void)feedlane_rx_arm(rx, nullptr);  // hears of the end
     return s;
   });
   (void)feedlane_rx_destroy(&rx);
@@ -365,7 +365,7 @@ TEST_CASE("rings and monitors report too few descriptors, and leave nothing open
       limit(RLIMIT_NOFILE, all.rlim_cur + 8);  // what the receiver and the offer take
     }
     feedlane_tx* tx = nullptr;
-    const std::int32_t s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, &e);
+    const std::int32_t s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, &e);
     (void)feedlane_tx_destroy(&tx);
     (void)feedlane_rx_destroy(&receiver);
     return s;
@@ -376,7 +376,7 @@ TEST_CASE("rings and monitors report too few descriptors, and leave nothing open
   at_every_descriptor([&](Error& e) {
     feedlane_monitor* m = nullptr;
     const std::int32_t s = feedlane_monitor_open(::getpid(), 2, &m, &e);
-    (void)feedlane_monitor_close(&m);
+    (void)feedlane_monitor_destroy(&m);
     return s;
   });
 }
@@ -388,11 +388,11 @@ TEST_CASE(
   feedlane_rx* rx = nullptr;
   REQUIRE(feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
   std::int32_t wait_fd = -1;
-  REQUIRE(feedlane_rx_wait_fd(rx, &wait_fd) == FEEDLANE_OK);
-  REQUIRE(feedlane_rx_arm(rx) == FEEDLANE_OK);
+  REQUIRE(wait_fd_of(rx, &wait_fd) == FEEDLANE_OK);
+  REQUIRE(feedlane_rx_arm(rx, nullptr) == FEEDLANE_OK);
   Child sender({}, [&](Findings& f) {
     feedlane_tx* tx = nullptr;
-    EXPECT(f, feedlane_tx_attach(-1, path.c_str(), patience_ns, &tx, nullptr) == FEEDLANE_OK);
+    EXPECT(f, feedlane_tx_attach(-1, path.c_str(), patience_ns, &tx, nullptr, nullptr) == FEEDLANE_OK);
     feedlane_span span;
     EXPECT(f, feedlane_tx_reserve(tx, 1, patience_ns, &span, nullptr) == FEEDLANE_OK);
     EXPECT(f, feedlane_tx_commit(tx, 1, nullptr) == FEEDLANE_OK);
@@ -407,7 +407,7 @@ TEST_CASE(
     std::int32_t peeked = FEEDLANE_OK;
     {
       const FewDescriptors few(more);
-      armed = feedlane_rx_arm(rx);
+      armed = feedlane_rx_arm(rx, nullptr);
       peeked = feedlane_rx_peek(rx, 1, patience_ns, &span, &e);
     }
     CHECK((armed == FEEDLANE_E_OS || more == 3));  // it is in, and may not have asked for its lane yet
@@ -433,7 +433,7 @@ TEST_CASE("too few descriptors for a sender's RingAttached fail its attach, and 
     Child sender({fd}, [&](Findings& f) {
       feedlane_tx* tx = nullptr;
       Error e;
-      const std::int32_t s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, &e);
+      const std::int32_t s = feedlane_tx_attach(fd, nullptr, patience_ns, &tx, nullptr, &e);
       EXPECT(f, s == (is_enough ? FEEDLANE_OK : FEEDLANE_E_OS));
       EXPECT(f, is_enough || says_descriptors(e));
       feedlane_span span;

@@ -121,7 +121,7 @@ TEST_CASE("threads that work for a loader have the descriptors that it asked for
   CHECK(needed >= 3 * 10);
   const FewDescriptors few(static_cast<std::size_t>(needed) - 3 * 5);  // what the threads open by themselves
   std::vector<std::thread> threads;
-  for (int i = 0; i < 3; i++) threads.emplace_back([&] { (void)feedlane_loader_run_local(l.get(), nullptr); });
+  for (int i = 0; i < 3; i++) threads.emplace_back([&] { (void)feedlane_worker_run(-1, l.get(), nullptr, nullptr); });
   begin(l.get(), 0);
   wait_until_ready(l.get(), 3);
   check_sequence(take_rest(l.get()), 40, 1);

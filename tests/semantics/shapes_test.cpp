@@ -98,10 +98,10 @@ TEST_CASE("fewer rows than requested cut the declared tensors") {
     for (const std::uint64_t rows : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{4}}) {
       CAPTURE(workers);
       CAPTURE(rows);
-      Shaped s(workers, 10, 4, [rows](const feedlane_task* task, feedlane_error* err) {
+      Shaped s(workers, 10, 4, [rows](const feedlane_task* task, feedlane_error*) {
         fill_indices(task);
         std::memset(task->tensors[1].data, 'r', task->tensors[1].bytes);
-        return feedlane_task_rows(task, std::min(rows, task->count), err);
+        return set_rows(task, std::min(rows, task->count));
       });
       const Loader l = s.create();
       for (const Taken& t : take_epoch(l.get(), 0)) {
@@ -209,7 +209,7 @@ TEST_CASE("E_LIMIT for a tensor has the numbers, and the task stays as it was") 
     CHECK(task->tensors[1].shape[1] == 4);
     std::memset(task->tensors[1].data, 'x', task->tensors[1].bytes);  // AddressSanitizer permits it still
     const std::string bytes(70000, 'm');
-    CHECK(feedlane_task_metadata(task, bytes.data(), bytes.size(), &e) == FEEDLANE_E_LIMIT);
+    CHECK(feedlane_task_store(task, FEEDLANE_STORE_METADATA, bytes.data(), bytes.size(), &e) == FEEDLANE_E_LIMIT);
     CHECK(e.needed == 512 + 70000);
     // What is left is still there.
     return shape(task, 2, "more", uint8_type, {65536}, err);
@@ -340,8 +340,8 @@ TEST_CASE("an invalid tensor is refused by name, and the batch continues") {
       CHECK(std::string(e.argument) == "full->ndim");
       CHECK(e.found == ndim);
     }
-    CHECK(feedlane_task_metadata(task, nullptr, 1, nullptr) == FEEDLANE_E_ARGUMENT);
-    CHECK(feedlane_task_state(task, "x", 1, nullptr) == FEEDLANE_E_STATE);
+    CHECK(feedlane_task_store(task, FEEDLANE_STORE_METADATA, nullptr, 1, nullptr) == FEEDLANE_E_ARGUMENT);
+    CHECK(feedlane_task_store(task, FEEDLANE_STORE_STATE, "x", 1, nullptr) == FEEDLANE_E_STATE);
     CHECK(task->tensor_count == 2);
     return std::int32_t{FEEDLANE_OK};
   });
@@ -358,8 +358,8 @@ TEST_CASE("metadata is delivered with its batch; the last call counts; none is N
       fill_indices(task);
       const std::string text = "batch " + std::to_string(task->batch) + std::string(1000, '.');
       if (task->batch % 3 == 0) return std::int32_t{FEEDLANE_OK};
-      if (task->batch % 3 == 1) (void)feedlane_task_metadata(task, "something else", 14, err);
-      return feedlane_task_metadata(task, text.data(), text.size(), err);
+      if (task->batch % 3 == 1) (void)feedlane_task_store(task, FEEDLANE_STORE_METADATA, "something else", 14, err);
+      return feedlane_task_store(task, FEEDLANE_STORE_METADATA, text.data(), text.size(), err);
     });
     const Loader l = s.create();
     const std::vector<Taken> taken = take_epoch(l.get(), 0);
@@ -422,7 +422,7 @@ TEST_CASE("without batches each task has one index, and tensors have no batch di
     s.fields({field("index", int64_type), field("seed", uint64_type), field("noise", uint8_type, {3, 5})});
     const Loader l = s.create();
     std::int64_t length = 0;
-    REQUIRE(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK);
+    REQUIRE(length_of(l.get(), &length) == FEEDLANE_OK);
     CHECK(length == 7);
     const std::vector<Taken> taken = take_epoch(l.get(), 2);
     check_sequence(taken, 7, 1);

@@ -83,7 +83,7 @@ inline std::int32_t next(void* self, const feedlane_row* row, feedlane_error* er
   return FEEDLANE_OK;
 }
 
-inline std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* err) {
+inline std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error*) {
   Shards& s = at(self);
   if (s.position >= length_of(s)) return FEEDLANE_END;
   if (s.trouble == Shards::killed && s.worker == 0 && s.generation == 0 && s.position >= s.trouble_at)
@@ -93,7 +93,7 @@ inline std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error*
   const std::int64_t rows = std::min({wanted, count, length_of(s) - s.position});
   for (std::int64_t i = 0; i < rows; i++)
     static_cast<std::int64_t*>(task->tensors[0].data)[i] = s.worker * 1000 + s.position++;
-  return rows == count ? FEEDLANE_OK : feedlane_task_rows(task, static_cast<std::uint64_t>(rows), err);
+  return rows == count ? FEEDLANE_OK : set_rows(task, static_cast<std::uint64_t>(rows));
 }
 
 inline std::int32_t restart(void* self, std::int64_t epoch, feedlane_error* err) {

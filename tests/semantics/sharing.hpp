@@ -87,7 +87,7 @@ struct Place {
 inline Loader join(int fd) {
   feedlane_loader* l = nullptr;
   Error e;
-  const std::int32_t s = feedlane_loader_join(fd, patience_ns, &l, &e);
+  const std::int32_t s = feedlane_loader_join(fd, nullptr, nullptr, patience_ns, &l, &e);
   REQUIRE_MESSAGE(s == FEEDLANE_OK, e.text);
   return Loader(l);
 }
@@ -199,7 +199,7 @@ class Consumer {
       : place_(feeder, config), child_(with(std::move(keep), place_.fd), [fd = place_.fd, train](Findings& f) {
           feedlane_loader* l = nullptr;
           Error e;
-          f.expect(feedlane_loader_join(fd, patience_ns, &l, &e) == FEEDLANE_OK, e.text, __LINE__);
+          f.expect(feedlane_loader_join(fd, nullptr, nullptr, patience_ns, &l, &e) == FEEDLANE_OK, e.text, __LINE__);
           if (l == nullptr) return;
           train(l, f);
           EXPECT(f, feedlane_loader_destroy(&l) == FEEDLANE_OK);

@@ -130,7 +130,7 @@ TEST_CASE("of many connections that ask for nothing the oldest is told that it w
   CHECK(::recv(silent[0], message, sizeof message, 0) == 0);
   CHECK_FALSE(wait_readable(silent[1], 0));
   feedlane_loader* l = nullptr;
-  std::thread joining([&] { (void)feedlane_loader_join_path(path.c_str(), nullptr, patience_ns, &l, nullptr); });
+  std::thread joining([&] { (void)feedlane_loader_join(-1, path.c_str(), nullptr, patience_ns, &l, nullptr); });
   CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 1; }));
   joining.join();
   CHECK(l != nullptr);

@@ -66,7 +66,7 @@ TEST_CASE("deal: batch k goes to consumer k mod N; all see END after equally man
       for (const std::vector<Taken>& epoch : expected) part.push_back(dealt(epoch, i, consumers));
       all.push_back(std::make_unique<Consumer>(feeder.get(), [=](feedlane_loader* l, Findings& f) {
         std::int64_t length = 0;
-        EXPECT(f, feedlane_loader_length(l, &length) == FEEDLANE_OK);
+        EXPECT(f, length_of(l, &length) == FEEDLANE_OK);
         EXPECT(f, length == static_cast<std::int64_t>(16 / consumers));
         expect_epochs(l, part, f);
       }));
@@ -74,7 +74,7 @@ TEST_CASE("deal: batch k goes to consumer k mod N; all see END after equally man
     }
     serve_epochs(feeder.get(), 3);
     std::int64_t length = 0;
-    CHECK(feedlane_loader_length(feeder.get(), &length) == FEEDLANE_OK);
+    CHECK(length_of(feeder.get(), &length) == FEEDLANE_OK);
     CHECK(length == 16);
     CHECK(serve(feeder.get()) == FEEDLANE_END);
     for (const auto& c : all) CHECK(c->finish() == "");
@@ -95,7 +95,7 @@ TEST_CASE("deal: with share_tail the last batches go to the first consumers, and
     if (i == 0) part.push_back(expected[15]);
     all.push_back(std::make_unique<Consumer>(feeder.get(), [=](feedlane_loader* l, Findings& f) {
       std::int64_t length = 0;
-      EXPECT(f, feedlane_loader_length(l, &length) == FEEDLANE_OK);
+      EXPECT(f, length_of(l, &length) == FEEDLANE_OK);
       EXPECT(f, length == (i == 0 ? 4 : 3));
       expect_epochs(l, {part}, f);
     }));

@@ -35,7 +35,7 @@ Trainer dies_after(int count, bool holds, OverFork<Notes>& notes) {
 Trainer takes_all(OverFork<Notes>& notes) {
   return [&notes](feedlane_loader* l, Findings& f) {
     std::int64_t epoch = -1;
-    EXPECT(f, feedlane_loader_next_epoch(l, &epoch) == FEEDLANE_OK);
+    EXPECT(f, next_epoch_of(l, &epoch) == FEEDLANE_OK);
     begin(l, epoch);
     Taken t;
     while ((t = take(l)).status == FEEDLANE_OK) notes->add(t.batch);
@@ -93,7 +93,7 @@ struct OtherFeeder {
   [[nodiscard]] Loader join() const {
     feedlane_loader* l = nullptr;
     Error e;
-    const std::int32_t s = feedlane_loader_join_path(path.c_str(), nullptr, patience_ns, &l, &e);
+    const std::int32_t s = feedlane_loader_join(-1, path.c_str(), nullptr, patience_ns, &l, &e);
     REQUIRE_MESSAGE(s == FEEDLANE_OK, e.text);
     return Loader(l);
   }
@@ -272,7 +272,7 @@ TEST_CASE("when the feeder is killed, consumers get what it had delivered, then 
     while ((t = take(of.get(), &e)).status == FEEDLANE_OK) rest[i].push_back(t);
     CHECK(t.status == FEEDLANE_E_PEER_DEAD);
     CHECK(take(of.get()).status == FEEDLANE_E_PEER_DEAD);
-    CHECK(feedlane_loader_arm(of.get()) == FEEDLANE_AGAIN);
+    CHECK(feedlane_loader_arm(of.get(), nullptr) == FEEDLANE_AGAIN);
     CHECK(feedlane_loader_poll(of.get(), nullptr) == FEEDLANE_AGAIN);
   }
   // A round goes to one after the other, and the feeder may have been killed in between.
@@ -303,7 +303,7 @@ TEST_CASE("a consumer that sleeps is woken by the feeder's death, and one that j
   thread.join();
   CHECK(status == FEEDLANE_E_PEER_DEAD);
   feedlane_loader* other = nullptr;
-  CHECK(feedlane_loader_join_path(feeder.path.c_str(), nullptr, patience_ns, &other, nullptr) == FEEDLANE_E_PEER_DEAD);
+  CHECK(feedlane_loader_join(-1, feeder.path.c_str(), nullptr, patience_ns, &other, nullptr) == FEEDLANE_E_PEER_DEAD);
 }
 
 TEST_CASE("a feeder that is destroyed is E_PEER_DEAD for its consumers, after what it had delivered") {

@@ -251,7 +251,7 @@ TEST_CASE("a consumer of another user takes batches by the descriptor of its pla
     EXPECT(f, ::setgid(12345) == 0 && ::setuid(12345) == 0);
     feedlane_loader* l = nullptr;
     Error e;
-    f.expect(feedlane_loader_join(its.fd, patience_ns, &l, &e) == FEEDLANE_OK, e.text, __LINE__);
+    f.expect(feedlane_loader_join(its.fd, nullptr, nullptr, patience_ns, &l, &e) == FEEDLANE_OK, e.text, __LINE__);
     if (l == nullptr) return;
     begin(l, 0);
     EXPECT(f, take_rest(l).size() == 20);

@@ -47,7 +47,7 @@ Joined join_path(feedlane_loader* feeder, const std::string& path, const feedlan
   std::thread thread([&] {
     feedlane_loader* l = nullptr;
     Error e;
-    joined.status = feedlane_loader_join_path(path.c_str(), config, patience_ns, &l, &e);
+    joined.status = feedlane_loader_join(-1, path.c_str(), config, patience_ns, &l, &e);
     joined.argument = e.argument;
     joined.loader.reset(l);
     is_done = true;
@@ -59,7 +59,7 @@ Joined join_path(feedlane_loader* feeder, const std::string& path, const feedlan
 
 std::int64_t next_epoch_of(feedlane_loader* l) {
   std::int64_t epoch = -1;
-  CHECK(feedlane_loader_next_epoch(l, &epoch) == FEEDLANE_OK);
+  CHECK(feedlane::test::next_epoch_of(l, &epoch) == FEEDLANE_OK);
   return epoch;
 }
 
@@ -85,7 +85,7 @@ TEST_CASE("processes may join by the feeder's path, and get the place that they 
     all.push_back(std::make_unique<Child>(std::vector<int>{}, [&, id](Findings& f) {
       const feedlane_consumer_config config = place(FEEDLANE_LAG_BLOCK, static_cast<std::int32_t>(id));
       feedlane_loader* l = nullptr;
-      EXPECT(f, feedlane_loader_join_path(at.path.c_str(), &config, patience_ns, &l, nullptr) == FEEDLANE_OK);
+      EXPECT(f, feedlane_loader_join(-1, at.path.c_str(), &config, patience_ns, &l, nullptr) == FEEDLANE_OK);
       expect_epochs(l, {dealt(expected[0], id, 2)}, f);
       EXPECT(f, feedlane_loader_destroy(&l) == FEEDLANE_OK);
     }));
@@ -131,7 +131,7 @@ TEST_CASE("a consumer that gets no place learns why, by the path too; without a 
   CHECK(feedlane_loader_open_consumer(feeder.get(), nullptr, &id, &fd, nullptr) == FEEDLANE_E_LIMIT);
   feeder.reset();
   feedlane_loader* l = nullptr;
-  CHECK(feedlane_loader_join_path(at.path.c_str(), nullptr, patience_ns, &l, nullptr) == FEEDLANE_E_PEER_DEAD);
+  CHECK(feedlane_loader_join(-1, at.path.c_str(), nullptr, patience_ns, &l, nullptr) == FEEDLANE_E_PEER_DEAD);
   CHECK(l == nullptr);
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("a place that nobody joins within start_timeout_ns is taken back when 
   CHECK(count_consumers(feeder.get()) == 1);
   feedlane_loader* late = nullptr;
   Error e;
-  CHECK(feedlane_loader_join(nobody.release(), patience_ns, &late, &e) == FEEDLANE_E_HUNG);
+  CHECK(feedlane_loader_join(nobody.release(), nullptr, nullptr, patience_ns, &late, &e) == FEEDLANE_E_HUNG);
   CHECK(e.says("the feeder has closed place 0"));
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("a join that the feeder does not answer in time is TIMEOUT, and its pl
   Place place(feeder.get());
   CHECK(Child({place.fd}, [fd = place.fd](Findings& f) {
           feedlane_loader* l = nullptr;
-          EXPECT(f, feedlane_loader_join(fd, 1'000'000, &l, nullptr) == FEEDLANE_TIMEOUT);
+          EXPECT(f, feedlane_loader_join(fd, nullptr, nullptr, 1'000'000, &l, nullptr) == FEEDLANE_TIMEOUT);
           EXPECT(f, l == nullptr);
         }).finish() == "");
   (void)::close(place.release());
@@ -225,21 +225,21 @@ TEST_CASE("a place takes one consumer, and a descriptor that leads to no feeder 
   const int copy = ::dup(place.fd);
   const Loader l = join(place.release());
   feedlane_loader* other = nullptr;
-  CHECK(feedlane_loader_join(copy, 1'000'000, &other, nullptr) == FEEDLANE_TIMEOUT);
+  CHECK(feedlane_loader_join(copy, nullptr, nullptr, 1'000'000, &other, nullptr) == FEEDLANE_TIMEOUT);
   CHECK(other == nullptr);
   CHECK(::fcntl(copy, F_GETFD) == -1);
 
   int pair[2] = {-1, -1};
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
   REQUIRE(::send(pair[1], "hello", 5, 0) == 5);
-  CHECK(feedlane_loader_join(pair[0], patience_ns, &other, nullptr) == FEEDLANE_E_CORRUPT);
+  CHECK(feedlane_loader_join(pair[0], nullptr, nullptr, patience_ns, &other, nullptr) == FEEDLANE_E_CORRUPT);
   CHECK(::fcntl(pair[0], F_GETFD) == -1);
   (void)::close(pair[1]);
 
   Place nobody(feeder.get());
   const int fd = nobody.release();
   feeder.reset();
-  CHECK(feedlane_loader_join(fd, patience_ns, &other, nullptr) == FEEDLANE_E_PEER_DEAD);
+  CHECK(feedlane_loader_join(fd, nullptr, nullptr, patience_ns, &other, nullptr) == FEEDLANE_E_PEER_DEAD);
   CHECK(other == nullptr);
 }
 
@@ -335,7 +335,7 @@ TEST_CASE("serve waits for the first consumers; in an epoch without any it is E_
   for (int i = 0; i < 2; i++) CHECK(serve(feeder.get()) == FEEDLANE_E_PEER_DEAD);
   CHECK(eventually([&] {
     CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_E_PEER_DEAD);
-    return feedlane_loader_arm(feeder.get()) == FEEDLANE_OK;  // its workers may be making batches still
+    return feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_OK;  // its workers may be making batches still
   }));
   l = join_here(feeder.get());
   begin(l.get(), 0);

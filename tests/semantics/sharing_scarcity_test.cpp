@@ -28,7 +28,7 @@ TEST_CASE(
   Child child({}, [&](Findings& f) {
     feedlane_loader* l = nullptr;
     Error e;
-    f.expect(feedlane_loader_join_path(path.c_str(), nullptr, patience_ns, &l, &e) == FEEDLANE_OK, e.text, __LINE__);
+    f.expect(feedlane_loader_join(-1, path.c_str(), nullptr, patience_ns, &l, &e) == FEEDLANE_OK, e.text, __LINE__);
     EXPECT(f, feedlane_loader_destroy(&l) == FEEDLANE_OK);
   });
   std::vector<feedlane_event> told;
@@ -60,7 +60,7 @@ TEST_CASE(
   std::int32_t id = -1, fd = -1;
   REQUIRE(feedlane_loader_open_consumer(feeder.get(), nullptr, &id, &fd, nullptr) == FEEDLANE_OK);
   feedlane_loader* joined = nullptr;
-  REQUIRE(feedlane_loader_join(fd, patience_ns, &joined, nullptr) == FEEDLANE_OK);
+  REQUIRE(feedlane_loader_join(fd, nullptr, nullptr, patience_ns, &joined, nullptr) == FEEDLANE_OK);
   const Loader l(joined);
   const auto polled = [&] {
     std::int32_t status = FEEDLANE_TIMEOUT;

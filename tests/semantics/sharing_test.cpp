@@ -50,7 +50,7 @@ std::int32_t fetch_shaped(void*, const feedlane_task* task, feedlane_error* err)
   }
   if (task->batch % 3 == 0) return FEEDLANE_OK;
   const std::string words = "batch " + std::to_string(task->batch);
-  return feedlane_task_metadata(task, words.data(), words.size(), err);
+  return feedlane_task_store(task, FEEDLANE_STORE_METADATA, words.data(), words.size(), err);
 }
 
 bool is_broken(std::int64_t index) { return index % 7 == 3; }
@@ -169,7 +169,7 @@ TEST_CASE("a consumer knows the epoch's length, and counts what it took") {
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());
   std::int64_t length = -2;
-  CHECK(feedlane_loader_length(l.get(), &length) == FEEDLANE_OK);
+  CHECK(length_of(l.get(), &length) == FEEDLANE_OK);
   CHECK(length == 16);
   Serving serving(feeder.get(), 2);
   CHECK(take_epoch(l.get(), 0).size() == 16);
@@ -194,7 +194,7 @@ TEST_CASE("a consumer may be a thread of the feeder's own process") {
   for (int i = 0; i < 2; i++)
     threads[i] = std::thread([&, i, fd = Place(feeder.get()).release()] {
       feedlane_loader* l = nullptr;
-      EXPECT(found[i], feedlane_loader_join(fd, patience_ns, &l, nullptr) == FEEDLANE_OK);
+      EXPECT(found[i], feedlane_loader_join(fd, nullptr, nullptr, patience_ns, &l, nullptr) == FEEDLANE_OK);
       expect_epochs(l, expected, found[i]);
       EXPECT(found[i], feedlane_loader_destroy(&l) == FEEDLANE_OK);
     });
@@ -249,7 +249,7 @@ TEST_CASE("a consumer's handle is E_FORKED in a forked child, and the consumer's
                 std::int64_t epoch = 0;
                 EXPECT(g, feedlane_loader_begin(copy, 1, nullptr) == FEEDLANE_E_FORKED);
                 EXPECT(g, feedlane_loader_next(copy, 0, &b, nullptr) == FEEDLANE_E_FORKED);
-                EXPECT(g, feedlane_loader_next_epoch(copy, &epoch) == FEEDLANE_E_FORKED);
+                EXPECT(g, next_epoch_of(copy, &epoch) == FEEDLANE_E_FORKED);
                 EXPECT(g, feedlane_batch_release(copy, b.token) == FEEDLANE_E_FORKED);
                 EXPECT(g, feedlane_loader_destroy(&copy) == FEEDLANE_OK);
                 EXPECT(g, copy == nullptr);

@@ -43,7 +43,7 @@ void ignore(int) {}
 
 int fd_of(feedlane_loader* l) {
   std::int32_t fd = -1;
-  CHECK(feedlane_loader_wait_fd(l, &fd) == FEEDLANE_OK);
+  CHECK(wait_fd_of(l, &fd) == FEEDLANE_OK);
   return fd;
 }
 
@@ -51,7 +51,7 @@ int fd_of(feedlane_loader* l) {
 bool sleeps(feedlane_loader* feeder) {
   return eventually([&] {
     CHECK(feedlane_loader_poll(feeder, nullptr) == FEEDLANE_OK);
-    return feedlane_loader_arm(feeder) == FEEDLANE_OK;
+    return feedlane_loader_arm(feeder, nullptr) == FEEDLANE_OK;
   });
 }
 
@@ -166,11 +166,11 @@ TEST_CASE("consumer and feeder may live in event loops: poll, arm and the descri
           continue;
         }
         EXPECT(f, ready == FEEDLANE_OK);
-        if (feedlane_loader_arm(l) == FEEDLANE_OK && !wait_readable(fd))
+        if (feedlane_loader_arm(l, nullptr) == FEEDLANE_OK && !wait_readable(fd))
           return f.expect(false, "nothing came", __LINE__);
       }
       EXPECT(f, feedlane_loader_poll(l, nullptr) == FEEDLANE_AGAIN);  // END once more
-      EXPECT(f, feedlane_loader_arm(l) == FEEDLANE_AGAIN);
+      EXPECT(f, feedlane_loader_arm(l, nullptr) == FEEDLANE_AGAIN);
       expect_same(taken, expected[static_cast<std::size_t>(epoch)], f);
     }
   });
@@ -181,13 +181,13 @@ TEST_CASE("consumer and feeder may live in event loops: poll, arm and the descri
       const std::int32_t s2 = feedlane_loader_poll(feeder.get(), nullptr);
       if (s2 == FEEDLANE_AGAIN) break;
       REQUIRE(s2 == FEEDLANE_OK);
-      if (feedlane_loader_arm(feeder.get()) == FEEDLANE_OK) REQUIRE(wait_readable(fd));
+      if (feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_OK) REQUIRE(wait_readable(fd));
     }
     CHECK(feedlane_loader_serve(feeder.get(), 0, nullptr) == FEEDLANE_END);
   }
   while (count_consumers(feeder.get()) != 0) {
     CHECK(feedlane_loader_poll(feeder.get(), nullptr) >= 0);
-    if (feedlane_loader_arm(feeder.get()) == FEEDLANE_OK) REQUIRE(wait_readable(fd));
+    if (feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_OK) REQUIRE(wait_readable(fd));
   }
   CHECK(c.finish() == "");
 }
@@ -196,6 +196,7 @@ TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has 
   Shuffled s;
   s.config.keep_workers = 0;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const int feeder_fd = fd_of(feeder.get());
   Loader l = join_here(feeder.get());
   begin(feeder.get(), 0);
   begin(l.get(), 0);
@@ -206,10 +207,10 @@ TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has 
   const std::int64_t before = cpu_ns();
   constexpr std::int64_t wait_ns = 300'000'000;
   REQUIRE(sleep());
-  while (wait_readable(fd_of(feeder.get()), wait_ns)) REQUIRE(sleep());
+  while (wait_readable(feeder_fd, wait_ns)) REQUIRE(sleep());
   CHECK(cpu_ns() - before < wait_ns / 10);
   l.reset();
-  CHECK(wait_readable(fd_of(feeder.get())));
+  CHECK(wait_readable(feeder_fd));
   CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 0; }));
 }
 
@@ -219,7 +220,7 @@ TEST_CASE("a consumer's message between a feeder's poll and arm makes arm return
   Place place_of_late(feeder.get());
   CHECK(sleeps(feeder.get()));
   const Loader l = join(place_of_late.release());
-  CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
+  CHECK(feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_AGAIN);
   CHECK(poll_until(feeder.get(), [&] { return consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED; }));
 }
 
@@ -231,15 +232,15 @@ TEST_CASE("what a feeder's other calls handle between poll and arm makes arm AGA
   CHECK(sleep());
   const Loader l = join(first.release());
   CHECK(consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED);
-  CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
+  CHECK(feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_AGAIN);
   CHECK(sleep());
   const Loader other = join(second.release());
   std::int32_t third = -1, third_fd = -1;
   CHECK(feedlane_loader_open_consumer(feeder.get(), nullptr, &third, &third_fd, nullptr) == FEEDLANE_E_LIMIT);
-  CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
+  CHECK(feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_AGAIN);
   CHECK(sleep());
   begin(feeder.get(), 0);
-  CHECK(feedlane_loader_arm(feeder.get()) == FEEDLANE_AGAIN);
+  CHECK(feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_AGAIN);
 }
 
 TEST_CASE("a feeder that serves right after it has begun an epoch, or opened places, sleeps while it waits") {
@@ -262,11 +263,12 @@ TEST_CASE("a feeder that serves right after it has begun an epoch, or opened pla
 TEST_CASE("what a feeder's other calls handle while its host sleeps makes the descriptor readable") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const int feeder_fd = fd_of(feeder.get());
   Place place_of_late(feeder.get());
   CHECK(sleeps(feeder.get()));
   const Loader l = join(place_of_late.release());
   CHECK(consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED);
-  CHECK(wait_readable(fd_of(feeder.get()), 0));
+  CHECK(wait_readable(feeder_fd, 0));
 }
 
 TEST_CASE("a feeder counts all its consumers at one point in time") {
@@ -292,24 +294,25 @@ TEST_CASE("a feeder whose host was told that no consumer is there sleeps until o
   const std::string path = "/tmp/feedlane-waiting-" + std::to_string(::getpid());
   s.config.share_path = path.c_str();
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const int feeder_fd = fd_of(feeder.get());
   begin(feeder.get(), 0);
   CHECK(serve(feeder.get()) == FEEDLANE_E_PEER_DEAD);
   REQUIRE(eventually([&] {  // workers are starting
     CHECK(feedlane_loader_poll(feeder.get(), nullptr) == FEEDLANE_E_PEER_DEAD);
-    return feedlane_loader_arm(feeder.get()) == FEEDLANE_OK && !wait_readable(fd_of(feeder.get()), 50'000'000);
+    return feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_OK && !wait_readable(feeder_fd, 50'000'000);
   }));
   std::vector<Taken> taken;
   std::thread joining([&] {
     feedlane_loader* l = nullptr;
-    if (feedlane_loader_join_path(path.c_str(), nullptr, patience_ns, &l, nullptr) != FEEDLANE_OK) return;
+    if (feedlane_loader_join(-1, path.c_str(), nullptr, patience_ns, &l, nullptr) != FEEDLANE_OK) return;
     taken = take_epoch(l, 0);
     (void)feedlane_loader_destroy(&l);
   });
-  bool is_told = wait_readable(fd_of(feeder.get()));
+  bool is_told = wait_readable(feeder_fd);
   CHECK(is_told);
   std::int32_t status = FEEDLANE_E_PEER_DEAD;
   while (is_told && (status = serve(feeder.get())) == FEEDLANE_E_PEER_DEAD)
-    is_told = feedlane_loader_arm(feeder.get()) != FEEDLANE_OK || wait_readable(fd_of(feeder.get()));
+    is_told = feedlane_loader_arm(feeder.get(), nullptr) != FEEDLANE_OK || wait_readable(feeder_fd);
   CHECK(status == FEEDLANE_END);
   joining.join();
   check_same(taken, expected);
@@ -362,6 +365,7 @@ TEST_CASE("a consumer that waits for its feeder sleeps, and so does a feeder tha
 TEST_CASE("a feeder in an event loop that lacks a free slot is woken by the return of one") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const int feeder_fd = fd_of(feeder.get());
   const Loader l = join_here(feeder.get());
   begin(feeder.get(), 0);
   begin(l.get(), 0);
@@ -374,20 +378,21 @@ TEST_CASE("a feeder in an event loop that lacks a free slot is woken by the retu
   auto batch = fresh<feedlane_batch>();
   REQUIRE(feedlane_loader_next(l.get(), patience_ns, &batch, nullptr) == FEEDLANE_OK);
   REQUIRE(sleeps(feeder.get()));
-  CHECK(!wait_readable(fd_of(feeder.get()), 0));
+  CHECK(!wait_readable(feeder_fd, 0));
   CHECK(feedlane_batch_release(l.get(), batch.token) == FEEDLANE_OK);
-  CHECK(wait_readable(fd_of(feeder.get())));
+  CHECK(wait_readable(feeder_fd));
 }
 
 TEST_CASE("a feeder in an event loop is woken when a consumer's time is over, and evicts it") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  const int feeder_fd = fd_of(feeder.get());
   const Loader l = join_here(feeder.get(), place(FEEDLANE_LAG_EVICT, -1, 200'000'000));
   begin(feeder.get(), 0);
   begin(l.get(), 0);
   CHECK(poll_until(feeder.get(), [&] { return stats_of(feeder.get()).slots_free == 0; }));
   while (events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).empty()) {
-    if (feedlane_loader_arm(feeder.get()) == FEEDLANE_OK) REQUIRE(wait_readable(fd_of(feeder.get())));
+    if (feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_OK) REQUIRE(wait_readable(feeder_fd));
     (void)feedlane_loader_poll(feeder.get(), nullptr);  // E_PEER_DEAD once it is gone
   }
 }

@@ -447,8 +447,8 @@ TEST_CASE("counters of workers add up to what was yielded") {
   CHECK(samples == 31);
   CHECK(bytes == 31 * 16);
   auto past = fresh<feedlane_worker_stats>();
-  CHECK(feedlane_loader_get_worker_stats(l.get(), 3, &past) == FEEDLANE_END);
-  CHECK(feedlane_loader_get_worker_stats(l.get(), -1, &past) == FEEDLANE_E_ARGUMENT);
+  CHECK(observe(l.get(), feedlane_monitor_get_worker_stats, 3, &past) == FEEDLANE_END);
+  CHECK(observe(l.get(), feedlane_monitor_get_worker_stats, -1, &past) == FEEDLANE_E_ARGUMENT);
 }
 
 TEST_CASE("a worker that is ready late gets its share although next never has to wait") {

@@ -155,7 +155,7 @@ struct Own {
     callbacks.next = next;
     if (saves) callbacks.save = save, callbacks.load = load;
     feedlane_sampler* s = nullptr;
-    REQUIRE(feedlane_sampler_custom(&callbacks, &s, nullptr) == FEEDLANE_OK);
+    REQUIRE(custom_sampler(&callbacks, &s, nullptr) == FEEDLANE_OK);
     return Sampler(s);
   }
 };

@@ -78,7 +78,7 @@ TEST_CASE("with a sampler that makes the batches a state resumes after any of th
 
 TEST_CASE("with batches by tokens a state resumes after any of them, with the same bytes and seeds") {
   const auto set_up = [](Setup& s) {
-    auto config = fresh<feedlane_tokens_config>();
+    auto config = fresh<feedlane_sampler_config>();
     config.max_tokens = 20;
     config.max_rows = 4;
     config.seed = 11;
@@ -87,7 +87,7 @@ TEST_CASE("with batches by tokens a state resumes after any of them, with the sa
     std::vector<std::int64_t> lengths(43);
     for (std::size_t i = 0; i < lengths.size(); i++) lengths[i] = static_cast<std::int64_t>(i * 7 % 19);
     feedlane_sampler* tokens = nullptr;
-    REQUIRE(feedlane_sampler_tokens(lengths.data(), lengths.size(), &config, &tokens, nullptr) == FEEDLANE_OK);
+    REQUIRE(tokens_sampler(lengths.data(), lengths.size(), &config, &tokens, nullptr) == FEEDLANE_OK);
     s.sampler.reset(tokens);
     s.config.sampler = tokens;
     s.config.batch_size = 0;
@@ -287,14 +287,14 @@ TEST_CASE("a failed begin of a resumed loader can be repeated, and resumes") {
 namespace {
 
 Sampler distributed(std::int64_t length, std::int32_t world, std::int32_t rank) {
-  auto config = fresh<feedlane_distributed_config>();
+  auto config = fresh<feedlane_sampler_config>();
   config.length = length;
   config.world = world;
   config.rank = rank;
   config.seed = 3;
   feedlane_sampler* s = nullptr;
   Error e;
-  const std::int32_t status = feedlane_sampler_distributed(&config, &s, &e);
+  const std::int32_t status = distributed_sampler(&config, &s, &e);
   REQUIRE_MESSAGE(status == FEEDLANE_OK, e.text);
   return Sampler(s);
 }
@@ -479,7 +479,7 @@ TEST_CASE("a resumed loader says how many batches the epoch has, with those that
     begin(l.get(), 0);
     for (int i = 0; i < 3; i++) REQUIRE(take(l.get()).status == FEEDLANE_OK);
     auto info = fresh<feedlane_loader_info>();
-    REQUIRE(feedlane_loader_get_info(l.get(), &info) == FEEDLANE_OK);
+    REQUIRE(observe(l.get(), feedlane_monitor_get_info, &info) == FEEDLANE_OK);
     CHECK(info.batches == 11);
     CHECK(info.batch == (is_resumed ? 6 : 3));
     if (!is_resumed) state = state_of(l.get());

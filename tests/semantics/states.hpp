@@ -65,7 +65,7 @@ struct Shuffled : Setup {
 struct ShuffledBatches : Shuffled {
   ShuffledBatches() : Shuffled(0) {
     feedlane_sampler* batches = nullptr;
-    REQUIRE(feedlane_sampler_batch(sampler.get(), 5, 0, &batches, nullptr) == FEEDLANE_OK);
+    REQUIRE(batch_sampler(sampler.get(), 5, 0, &batches, nullptr) == FEEDLANE_OK);
     sampler.reset(batches);
   }
 };

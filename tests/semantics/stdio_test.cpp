@@ -131,7 +131,7 @@ constexpr std::uint64_t messages = 50;
 void send_all(Findings& f, int fd, const char* path, const Numbers& closed) {
   feedlane_tx* tx = nullptr;
   Error e;
-  f.expect(feedlane_tx_attach(fd, path, patience_ns, &tx, &e) == FEEDLANE_OK, e.text, __LINE__);
+  f.expect(feedlane_tx_attach(fd, path, patience_ns, &tx, nullptr, &e) == FEEDLANE_OK, e.text, __LINE__);
   EXPECT(f, are_closed(closed));
   for (std::uint64_t i = 0; tx != nullptr && i < messages; i++) {
     print();
@@ -194,7 +194,7 @@ TEST_CASE("closed stdio: workers of another parent, and threads, have no descrip
     const feedlane_dataset dataset = printing_dataset();
     while (work(l.get(), workers, [&](Findings& own, int fd) {
              Error e;
-             own.expect(feedlane_worker_run(fd, &dataset, &e) == FEEDLANE_OK, e.text, __LINE__);
+             own.expect(feedlane_worker_run(fd, nullptr, &dataset, &e) == FEEDLANE_OK, e.text, __LINE__);
            }) == FEEDLANE_OK) {
     }
     EXPECT(f, workers.size() == 2);
@@ -216,7 +216,7 @@ TEST_CASE("closed stdio: workers of another parent, and threads, have no descrip
     feedlane_loader* l = nullptr;
     EXPECT(f, feedlane_loader_create(&s.config, &l, nullptr) == FEEDLANE_OK);
     std::vector<std::thread> threads;
-    for (int i = 0; i < 2; i++) threads.emplace_back([&] { (void)feedlane_loader_run_local(l, nullptr); });
+    for (int i = 0; i < 2; i++) threads.emplace_back([&] { (void)feedlane_worker_run(-1, l, nullptr, nullptr); });
     wait_until_ready(l, 2);
     check_epoch(f, l);
     EXPECT(f, are_closed(closed));
@@ -263,7 +263,7 @@ TEST_CASE("closed stdio: feeders and consumers have no descriptor below 3, and p
     };
     const auto by_path = [&](Findings& own) {
       feedlane_loader* consumer = nullptr;
-      EXPECT(own, feedlane_loader_join_path(path.c_str(), nullptr, patience_ns, &consumer, nullptr) == FEEDLANE_OK);
+      EXPECT(own, feedlane_loader_join(-1, path.c_str(), nullptr, patience_ns, &consumer, nullptr) == FEEDLANE_OK);
       train(own, consumer);
     };
     std::int32_t id = -1;
@@ -272,7 +272,7 @@ TEST_CASE("closed stdio: feeders and consumers have no descriptor below 3, and p
     EXPECT(f, are_closed(closed));
     Child first({fd}, [&](Findings& own) {
       feedlane_loader* consumer = nullptr;
-      EXPECT(own, feedlane_loader_join(fd, patience_ns, &consumer, nullptr) == FEEDLANE_OK);
+      EXPECT(own, feedlane_loader_join(fd, nullptr, nullptr, patience_ns, &consumer, nullptr) == FEEDLANE_OK);
       train(own, consumer);
     });
     (void)::close(fd);
@@ -306,7 +306,7 @@ TEST_CASE("closed stdio: monitors and pools have no descriptor below 3") {
     EXPECT(f, feedlane_monitor_get_stats(monitor, &stats) == FEEDLANE_OK);
     EXPECT(f, stats.epochs == 1);
     EXPECT(f, feedlane_pool_destroy(&pool) == FEEDLANE_OK);
-    EXPECT(f, feedlane_monitor_close(&monitor) == FEEDLANE_OK);
+    EXPECT(f, feedlane_monitor_destroy(&monitor) == FEEDLANE_OK);
   });
 }
 
@@ -320,7 +320,7 @@ TEST_CASE("closed stdio: a worker's socket may be its standard input, which is c
           EXPECT(f, work(l.get(), workers, [&](Findings& own, int fd) {
                    EXPECT(own, ::dup2(fd, 0) == 0);
                    (void)::close(fd);
-                   EXPECT(own, feedlane_worker_run(0, &dataset, nullptr) == FEEDLANE_OK);
+                   EXPECT(own, feedlane_worker_run(0, nullptr, &dataset, nullptr) == FEEDLANE_OK);
                  }) == FEEDLANE_OK);
           check_epoch(f, l.get());
           EXPECT(f, feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
@@ -350,7 +350,7 @@ TEST_CASE("closed stdio: without free numbers above 2 each handle is E_OS, and n
     Error e;
     feedlane_tx* tx = nullptr;
     const FewDescriptors none(closed.size() == 3 ? 1 : 0);  // but for 2, where that is closed
-    EXPECT(f, feedlane_tx_attach(pair[0], nullptr, 0, &tx, &e) == FEEDLANE_E_OS);
+    EXPECT(f, feedlane_tx_attach(pair[0], nullptr, 0, &tx, nullptr, &e) == FEEDLANE_E_OS);
     EXPECT(f, e.os_errno == EMFILE);
     EXPECT(f, ::fcntl(pair[0], F_GETFD) < 0);
   });

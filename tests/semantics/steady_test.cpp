@@ -114,7 +114,7 @@ void run_in_one_thread(Findings& f) {
   const Loader loader = setup.create();
   begin(loader.get(), 0);
   feedlane_worker* w = nullptr;
-  EXPECT(f, feedlane_loader_local_worker(loader.get(), &w, nullptr) == FEEDLANE_OK);
+  EXPECT(f, feedlane_worker_attach(-1, loader.get(), FEEDLANE_FOREVER, &w, nullptr) == FEEDLANE_OK);
   EXPECT(f, feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
   wait_until_ready(loader.get(), 1);
   count_steadily(batches, [&] { return make(w) && take_made(loader.get()); });
@@ -138,7 +138,7 @@ bool wait_for(const std::atomic<T>& word, T least) {
   counts = &shared->worker;
   (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   feedlane_worker* w = nullptr;
-  if (feedlane_worker_attach(fd, patience_ns, &w, nullptr) != FEEDLANE_OK ||
+  if (feedlane_worker_attach(fd, nullptr, patience_ns, &w, nullptr) != FEEDLANE_OK ||
       feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) != FEEDLANE_OK)
     ::_exit(1);
   count_steadily(pair_batches, [&] {

@@ -32,7 +32,7 @@ void stop(pid_t pid) {
 
 std::int32_t worker_state(const Loader& l, std::int32_t worker) {
   auto stats = fresh<feedlane_worker_stats>();
-  return feedlane_loader_get_worker_stats(l.get(), worker, &stats) == FEEDLANE_OK ? stats.state : -1;
+  return observe(l.get(), feedlane_monitor_get_worker_stats, worker, &stats) == FEEDLANE_OK ? stats.state : -1;
 }
 
 struct Case {
@@ -78,7 +78,7 @@ void check(const Case& o) {
     }
     EXPECT(f, next(l, batch) == FEEDLANE_END);
     auto stats = fresh<feedlane_stats>();
-    EXPECT(f, feedlane_loader_get_stats(l.get(), &stats) == FEEDLANE_OK);
+    EXPECT(f, observe(l.get(), feedlane_monitor_get_stats, &stats) == FEEDLANE_OK);
     EXPECT(f, stats.hung == 0);
     EXPECT(f, stats.restarts == 0);
   });

@@ -31,7 +31,7 @@ struct Gated {
     setup.plan.report_fd = reports.fd();
     loader = setup.create();
     fd = -1;
-    REQUIRE(feedlane_loader_wait_fd(get(), &fd) == FEEDLANE_OK);
+    REQUIRE(wait_fd_of(get(), &fd) == FEEDLANE_OK);
   }
   feedlane_loader* get() const { return loader.get(); }
   Gate gate;
@@ -43,7 +43,7 @@ struct Gated {
 
 // One turn of a foreign loop: sleeps if arm says so. False if nothing came in time.
 bool sleep_if_armed(feedlane_loader* l, int fd, std::int64_t timeout_ns = patience_ns) {
-  const std::int32_t armed = feedlane_loader_arm(l);
+  const std::int32_t armed = feedlane_loader_arm(l, nullptr);
   CHECK((armed == FEEDLANE_OK || armed == FEEDLANE_AGAIN));
   return armed == FEEDLANE_AGAIN || wait_readable(fd, timeout_ns);
 }
@@ -181,7 +181,7 @@ TEST_CASE("after an interrupt poll returns AGAIN and leaves INTERRUPTED to next"
   begin(g.get(), 0);
   CHECK(feedlane_loader_interrupt(g.get()) == FEEDLANE_OK);
   CHECK(feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_AGAIN);
-  CHECK(feedlane_loader_arm(g.get()) == FEEDLANE_AGAIN);
+  CHECK(feedlane_loader_arm(g.get(), nullptr) == FEEDLANE_AGAIN);
   CHECK(take(g.get()).status == FEEDLANE_INTERRUPTED);
   CHECK(feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_OK);
   g.gate.open();
@@ -308,7 +308,7 @@ TEST_CASE("an edge-triggered foreign loop over a duplicate of the descriptor los
       continue;
     }
     REQUIRE(t.status == FEEDLANE_TIMEOUT);
-    if (feedlane_loader_arm(g.get()) != FEEDLANE_OK) continue;
+    if (feedlane_loader_arm(g.get(), nullptr) != FEEDLANE_OK) continue;
     epoll_event event{};
     REQUIRE(::epoll_wait(set, &event, 1, static_cast<int>(patience_ns / 1'000'000)) == 1);
     slept++;
@@ -369,7 +369,7 @@ TEST_CASE("a deadline wakes a foreign loop that is asleep") {
   s.workers(1);
   const Loader l = s.create();
   int fd = -1;
-  REQUIRE(feedlane_loader_wait_fd(l.get(), &fd) == FEEDLANE_OK);
+  REQUIRE(wait_fd_of(l.get(), &fd) == FEEDLANE_OK);
   begin(l.get(), 0);
   std::vector<Taken> taken;
   while (taken.size() < 4) {
@@ -386,7 +386,7 @@ TEST_CASE("a foreign loop's sleep is no wait for data before an epoch has begun,
   const auto sleep = [&] {
     REQUIRE(eventually([&] {
       (void)feedlane_loader_poll(g.get(), nullptr);
-      return feedlane_loader_arm(g.get()) == FEEDLANE_OK;
+      return feedlane_loader_arm(g.get(), nullptr) == FEEDLANE_OK;
     }));
     (void)wait_readable(g.fd, 5'000'000);
   };

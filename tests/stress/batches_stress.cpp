@@ -12,6 +12,7 @@
 
 #include "feedlane.h"
 #include "shared.hpp"
+#include "support/api.hpp"
 
 namespace {
 
@@ -58,7 +59,7 @@ int main() {
     feedlane_dataset dataset;
     feedlane_init(&dataset, sizeof dataset);
     dataset.get = get;
-    return feedlane_worker_run(fd, &dataset, &err) == FEEDLANE_OK ? 0 : 1;
+    return feedlane_worker_run(fd, nullptr, &dataset, &err) == FEEDLANE_OK ? 0 : 1;
   }
   const auto batches = static_cast<std::int64_t>(stress::length(100'000, 1'000'000));
   feedlane_field field{};
@@ -68,7 +69,7 @@ int main() {
   feedlane_loader_config config;
   feedlane_init(&config, sizeof config);
   feedlane_sampler* sampler = nullptr;
-  check(err, feedlane_sampler_sequential(batches, &sampler, &err));
+  check(err, feedlane::test::sequential_sampler(batches, &sampler, &err));
   config.sampler = sampler;
   config.fields = &field;
   config.field_count = 1;
@@ -96,11 +97,11 @@ int main() {
       for (std::int32_t w = 0; w < 2; w++) {
         feedlane_worker_stats stats{};
         stats.size = sizeof stats;
-        check(err, feedlane_loader_get_worker_stats(loader, w, &stats));
+        check(err, feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, w, &stats));
         pids[static_cast<std::size_t>(w) + 1] = stats.pid;
       }
       std::transform(pids.begin(), pids.end(), first.begin(), footprint);
-      check(err, feedlane_loader_get_stats(loader, &before));
+      check(err, feedlane::test::observe(loader, feedlane_monitor_get_stats, &before));
     }
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -113,7 +114,7 @@ int main() {
   }
   feedlane_stats after{};
   after.size = sizeof after;
-  check(err, feedlane_loader_get_stats(loader, &after));
+  check(err, feedlane::test::observe(loader, feedlane_monitor_get_stats, &after));
   must_be("data segment", after.data_bytes, before.data_bytes, 0);
   must_be("control segment", after.control_bytes, before.control_bytes, 0);
   const std::int32_t last = feedlane_loader_next(loader, FEEDLANE_FOREVER, &batch, &err);

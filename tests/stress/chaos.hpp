@@ -18,6 +18,7 @@
 #include "feedlane.h"
 #include "shared.hpp"
 #include "support/slowness.hpp"
+#include "support/api.hpp"
 
 namespace chaos {
 
@@ -83,11 +84,11 @@ inline feedlane_loader* create(const void* state, std::uint64_t state_bytes, std
   feedlane_error e;
   feedlane_init(&e, sizeof e);
   feedlane_sampler* sampler = nullptr;
-  feedlane_random_config order;
+  feedlane_sampler_config order;
   feedlane_init(&order, sizeof order);
   order.length = samples;
   order.seed = 7;
-  if (feedlane_sampler_random(&order, &sampler, &e) != FEEDLANE_OK) die("sampler", e);
+  if (feedlane::test::random_sampler(&order, &sampler, &e) != FEEDLANE_OK) die("sampler", e);
   feedlane_field fields[3];
   for (feedlane_field& f : fields) feedlane_init(&f, sizeof f);
   fields[0].name = "index";
@@ -183,7 +184,7 @@ class Disturber {
   [[nodiscard]] feedlane_worker_stats stats_of(std::int32_t w) const {
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
-    if (feedlane_loader_get_worker_stats(loader_, w, &s) != FEEDLANE_OK) s.pid = 0;
+    if (feedlane::test::observe(loader_, feedlane_monitor_get_worker_stats, w, &s) != FEEDLANE_OK) s.pid = 0;
     return s;
   }
   void run() {

@@ -100,7 +100,7 @@ void observe(std::int64_t pid) {
   feedlane_stats stats;
   feedlane_init(&stats, sizeof stats);
   (void)feedlane_monitor_get_stats(monitor, &stats);
-  (void)feedlane_monitor_close(&monitor);
+  (void)feedlane_monitor_destroy(&monitor);
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ int main() {
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) {
     feedlane_dataset d = chaos::dataset();
     d.get = get_and_print;
-    return feedlane_worker_run(fd, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
+    return feedlane_worker_run(fd, nullptr, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
   }
   const auto seconds = static_cast<std::int64_t>(stress::length(30, 600));
   stderr = ::fdopen(::fcntl(2, F_DUPFD_CLOEXEC, 3), "w");

@@ -11,6 +11,7 @@
 
 #include "chaos.hpp"
 #include "outside.hpp"
+#include "support/api.hpp"
 
 namespace {
 
@@ -76,7 +77,7 @@ int work(std::int32_t fd) {
   feedlane_dataset d = chaos::dataset();
   d.open = open_data;
   d.get = get;
-  return feedlane_worker_run(fd, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
+  return feedlane_worker_run(fd, nullptr, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
 }
 
 // ---- the trainer ----
@@ -160,7 +161,7 @@ int train() {
   }
   feedlane_stats stats;
   feedlane_init(&stats, sizeof stats);
-  (void)feedlane_loader_get_stats(loader, &stats);
+  (void)feedlane::test::observe(loader, feedlane_monitor_get_stats, &stats);
   if (feedlane_loader_destroy(&loader) != FEEDLANE_OK) stress::die("destroy", 1, 0);
   std::printf(
       "%llu batches, each once, in order, whole; %llu restarts, %llu hung, %llu sent again; longest wait %.0f ms\n",
@@ -180,7 +181,7 @@ class Outside {
  public:
   Outside(pid_t trainer, outside::Freezer& all, outside::Freezer& one, outside::Disk& disk, std::uint64_t seed)
       : trainer_(trainer), all_(all), one_(one), disk_(disk), random_{seed * 2 + 1} {}
-  ~Outside() { (void)feedlane_monitor_close(&monitor_); }
+  ~Outside() { (void)feedlane_monitor_destroy(&monitor_); }
 
   void do_something() {
     switch (random_(6)) {

@@ -88,7 +88,7 @@ double reap_all(pid_t trainer) {
 int main() {
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) {
     const feedlane_dataset d = chaos::dataset();
-    return feedlane_worker_run(fd, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
+    return feedlane_worker_run(fd, nullptr, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
   }
   const std::uint64_t lives = stress::length(20, 150);
   (void)::prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphaned workers come to us

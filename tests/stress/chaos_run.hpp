@@ -6,6 +6,7 @@
 
 #include "chaos.hpp"
 #include "footprint.hpp"
+#include "support/api.hpp"
 
 namespace chaos {
 
@@ -65,7 +66,7 @@ inline void end(feedlane_loader* loader, std::int64_t seconds, const Totals& t, 
     stress::check_growth(t.first, t.last, {.resident_kib = 2048, .descriptors = 2 * workers, .mappings = 0});
   feedlane_stats stats;
   feedlane_init(&stats, sizeof stats);
-  (void)feedlane_loader_get_stats(loader, &stats);
+  (void)feedlane::test::observe(loader, feedlane_monitor_get_stats, &stats);
   if (feedlane_loader_destroy(&loader) != FEEDLANE_OK) stress::die("destroy", 1, 0);
   const auto number = [](auto value) { return static_cast<unsigned long long>(value); };
   std::fprintf(out,

@@ -15,6 +15,7 @@
 
 #include "footprint.hpp"
 #include "sharing.hpp"
+#include "support/api.hpp"
 
 namespace {
 
@@ -94,7 +95,7 @@ class Consumer {
     c.evict_after_ns = evict_after_ns;
     const std::uint64_t feeder = read(board->feeder);
     e_ = sharing::make_error();
-    const std::int32_t s = feedlane_loader_join_path(terms_.path.c_str(), &c, chaos::patience_ns, &l_, &e_);
+    const std::int32_t s = feedlane_loader_join(-1, terms_.path.c_str(), &c, chaos::patience_ns, &l_, &e_);
     if (s == FEEDLANE_E_PEER_DEAD || s == FEEDLANE_E_LIMIT || s == FEEDLANE_E_ARGUMENT) {
       chaos::nap(2 * ms);
       return false;
@@ -125,7 +126,7 @@ class Consumer {
     bool stays = true;
     while (stays && !board->should_end.load(std::memory_order_seq_cst)) {
       std::int64_t epoch = -1;
-      compare("next_epoch", feedlane_loader_next_epoch(l_, &epoch), FEEDLANE_OK);
+      compare("next_epoch", feedlane::test::next_epoch_of(l_, &epoch), FEEDLANE_OK);
       if (feedlane_loader_begin(l_, epoch, &e_) != FEEDLANE_OK) chaos::die("begin", e_);
       while ((stays = taken++ < most) && next(epoch, hold)) continue;
       stays = stays && !is_over_;

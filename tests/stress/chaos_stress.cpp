@@ -8,7 +8,7 @@
 int main() {
   if (const std::int32_t fd = feedlane_worker_fd(); fd >= 0) {
     const feedlane_dataset d = chaos::dataset();
-    return feedlane_worker_run(fd, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
+    return feedlane_worker_run(fd, nullptr, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
   }
   const auto seconds = static_cast<std::int64_t>(stress::length(30, 180));
   feedlane_loader* loader = chaos::create(nullptr, 0);

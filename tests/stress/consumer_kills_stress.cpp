@@ -24,6 +24,7 @@
 #include "sharing.hpp"
 #include "shm/share_layout.hpp"
 #include "support/slowness.hpp"
+#include "support/api.hpp"
 
 namespace {
 
@@ -78,7 +79,7 @@ int be_killed(const sharing::Terms& terms, std::int64_t leave) {
   const sharing::Order order(terms, own_place);
   for (std::int64_t count = 0;;) {
     std::int64_t epoch = -1;
-    compare("next_epoch", feedlane_loader_next_epoch(l, &epoch), FEEDLANE_OK);
+    compare("next_epoch", feedlane::test::next_epoch_of(l, &epoch), FEEDLANE_OK);
     doing(Op::begin, [&] {
       if (feedlane_loader_begin(l, epoch, &e) != FEEDLANE_OK) chaos::die("begin", e);
     });
@@ -87,7 +88,7 @@ int be_killed(const sharing::Terms& terms, std::int64_t leave) {
         doing(Op::leave, [&] { (void)feedlane_loader_destroy(&l); });
         return 0;
       }
-      while (feedlane_loader_arm(l) == FEEDLANE_OK) sharing::await_something(l);  // else the walk is a wait
+      while (feedlane_loader_arm(l, nullptr) == FEEDLANE_OK) sharing::await_something(l);  // else the walk is a wait
       feedlane_batch batch;
       feedlane_init(&batch, sizeof batch);
       say({op});

@@ -15,6 +15,7 @@
 
 #include "feedlane.h"
 #include "shared.hpp"
+#include "support/api.hpp"
 
 namespace {
 
@@ -48,7 +49,7 @@ feedlane_loader* create(std::int32_t workers, std::int64_t samples, std::int64_t
   feedlane_error e;
   feedlane_init(&e, sizeof e);
   feedlane_sampler* sampler = nullptr;
-  if (feedlane_sampler_sequential(samples, &sampler, &e) != FEEDLANE_OK) die("sampler", e);
+  if (feedlane::test::sequential_sampler(samples, &sampler, &e) != FEEDLANE_OK) die("sampler", e);
   feedlane_dataset dataset;
   feedlane_init(&dataset, sizeof dataset);
   dataset.get = get;
@@ -87,7 +88,7 @@ void kill_worker(const feedlane_loader* loader, std::int32_t w) {
   const auto pid_of = [&] {
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
-    (void)feedlane_loader_get_worker_stats(loader, w, &s);
+    (void)feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, w, &s);
     return s.pid;
   };
   const std::int64_t pid = pid_of();
@@ -136,7 +137,7 @@ void deaths(std::int64_t runs) {
   }
   feedlane_stats stats;
   feedlane_init(&stats, sizeof stats);
-  (void)feedlane_loader_get_stats(loader, &stats);
+  (void)feedlane::test::observe(loader, feedlane_monitor_get_stats, &stats);
   const double middle = median(noticed);  // sorts
   std::printf(
       "arena %.0f MiB, %zu deaths: noticed after %.2f ms (worst %.2f), the batch there, by a new worker, after %.2f "
@@ -156,7 +157,7 @@ void ends(std::int32_t workers) {
     (void)feedlane_loader_poll(loader, nullptr);
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
-    (void)feedlane_loader_get_worker_stats(loader, w, &s);
+    (void)feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, w, &s);
     if (s.state == FEEDLANE_WORKER_READY) w++;
     else nap(1'000'000);
   }

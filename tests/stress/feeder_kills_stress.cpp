@@ -63,7 +63,7 @@ int work(std::int32_t fd) {
   if (text == nullptr || std::sscanf(text, "%ld %ld %ld", &slow.from, &slow.to, &slow.ms) != 3) return 1;
   feedlane_dataset d = chaos::dataset();
   d.get = get;
-  return feedlane_worker_run(fd, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
+  return feedlane_worker_run(fd, nullptr, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
 }
 
 // ---- the feeder ----
@@ -90,7 +90,7 @@ int feed(const sharing::Terms& terms) {
     say(Op::none);
     std::int32_t s = FEEDLANE_TIMEOUT;
     while (s != FEEDLANE_END) {
-      while (feedlane_loader_arm(feeder) == FEEDLANE_OK) sharing::await_something(feeder);
+      while (feedlane_loader_arm(feeder, nullptr) == FEEDLANE_OK) sharing::await_something(feeder);
       const std::int64_t round = delivered(feeder) - epoch * rounds;
       if (epoch == 1) say(round == 0 ? Op::round : round == last / terms.stride() ? Op::last : Op::none);
       s = feedlane_loader_serve(feeder, 0, &e);

@@ -17,6 +17,7 @@
 #include "nursery.hpp"
 #include "shared.hpp"
 #include "support/slowness.hpp"
+#include "support/api.hpp"
 
 namespace {
 
@@ -57,7 +58,7 @@ class Worker {
   // Leaves before its task number `leave`, or with it in hand.
   int work(int fd, std::int64_t leave, bool in_hand) {
     feedlane_worker* w = nullptr;
-    doing(Op::attach, [&] { check("attach", feedlane_worker_attach(fd, FEEDLANE_FOREVER, &w, &error_), error_); });
+    doing(Op::attach, [&] { check("attach", feedlane_worker_attach(fd, nullptr, FEEDLANE_FOREVER, &w, &error_), error_); });
     doing(Op::ready, [&] { check("ready", feedlane_worker_ready(w, FEEDLANE_OK, nullptr, &error_), error_); });
     for (std::int64_t n = 0; n != leave || in_hand; n++) {
       std::int32_t s = FEEDLANE_OK;
@@ -66,7 +67,7 @@ class Worker {
       check("next", s, error_);
       make();
     }
-    doing(Op::detach, [&] { (void)feedlane_worker_detach(&w); });
+    doing(Op::detach, [&] { (void)feedlane_worker_destroy(&w); });
     return 0;
   }
 
@@ -112,7 +113,7 @@ class Worker {
     }
     for (std::uint64_t k = 0; k < tensor.bytes; k++) static_cast<unsigned char*>(tensor.data)[k] = noise(t.batch, k);
     doing(Op::allocate,
-          [&] { check("metadata", feedlane_task_metadata(task_, words.data(), words.size(), &error_), error_); });
+          [&] { check("metadata", feedlane_task_store(task_, FEEDLANE_STORE_METADATA, words.data(), words.size(), &error_), error_); });
     doing(Op::commit, [&] {
       check("commit", feedlane_task_commit(task_, t.count, &error_), error_);
       task_ = nullptr;
@@ -133,7 +134,7 @@ class Trainer {
   explicit Trainer(hunt::Hunter& hunter) : hunter_(hunter) {
     feedlane_init(&error_, sizeof error_);
     feedlane_sampler* sampler = nullptr;
-    check("sampler", feedlane_sampler_sequential(rows * batches, &sampler, &error_), error_);
+    check("sampler", feedlane::test::sequential_sampler(rows * batches, &sampler, &error_), error_);
     feedlane_field fields[2];
     for (feedlane_field& f : fields) feedlane_init(&f, sizeof f);
     fields[0].name = "index";
@@ -164,7 +165,7 @@ class Trainer {
     last_ = stress::footprint();
     feedlane_stats stats;
     feedlane_init(&stats, sizeof stats);
-    (void)feedlane_loader_get_stats(loader_, &stats);
+    (void)feedlane::test::observe(loader_, feedlane_monitor_get_stats, &stats);
     compare("results that made no sense", static_cast<std::int64_t>(stats.invalid_results), 0);
     compare("results that came too late", static_cast<std::int64_t>(stats.late_results), 0);
     compare("slots that are free", static_cast<std::int64_t>(stats.slots_free), static_cast<std::int64_t>(stats.slots));

@@ -135,12 +135,6 @@ void await_readable(int fd, int other = -1) {
   if (::poll(entries, 2, -1) < 0 && errno != EINTR) stress::die("poll", static_cast<std::uint64_t>(errno), 0);
 }
 
-int fd_of(const feedlane_rx* rx) {
-  std::int32_t fd = -1;
-  (void)feedlane_rx_wait_fd(rx, &fd);
-  return fd;
-}
-
 // ---- the ends that are killed ----
 
 void commit_some(feedlane_tx* tx, std::uint64_t& done) {
@@ -183,7 +177,7 @@ int send(const std::string& path, std::uint64_t leave) {
   feedlane_error e = make_error();
   feedlane_tx* tx = nullptr;
   say({Op::attach});
-  check(feedlane_tx_attach(-1, path.c_str(), FEEDLANE_FOREVER, &tx, &e), e);
+  check(feedlane_tx_attach(-1, path.c_str(), FEEDLANE_FOREVER, &tx, nullptr, &e), e);
   std::uint64_t done = 0;
   say({});
   for (std::uint64_t turn = 0; turn < leave; turn++) {
@@ -234,10 +228,11 @@ int receive(const std::string& path, std::uint64_t looks) {
   for (; looks != 0; looks--) {
     for (;;) {  // else the walk is a wait
       if (inbox.count() == 0) say({Op::admit});
-      const std::int32_t s = feedlane_rx_arm(rx);
+      std::int32_t fd = -1;
+      const std::int32_t s = feedlane_rx_arm(rx, &fd);
       if (inbox.count() == 0) say({});
       if (s != FEEDLANE_OK) break;
-      await_readable(fd_of(rx));
+      await_readable(fd);
     }
     if (!(looks % 2 == 0 ? peek_some(rx, inbox) : receive_some(rx, inbox))) (void)inbox.end();
   }
@@ -286,7 +281,8 @@ class Receiving {
       }
       if (s != FEEDLANE_END && s != FEEDLANE_TIMEOUT) check(s, e);
       if (s == FEEDLANE_END && answer(inbox)) continue;
-      if (feedlane_rx_arm(rx_) == FEEDLANE_OK) await_readable(fd_of(rx_), event_.get());
+      std::int32_t fd = -1;
+      if (feedlane_rx_arm(rx_, &fd) == FEEDLANE_OK) await_readable(fd, event_.get());
       feedlane::os::drain_event(event_.get());
     }
   }
@@ -326,7 +322,7 @@ class Sending {
       feedlane_error e = make_error();
       feedlane_tx* tx = nullptr;
       constexpr std::int64_t patience_ns = 100'000'000;
-      const std::int32_t s = feedlane_tx_attach(-1, path_.c_str(), patience_ns, &tx, &e);
+      const std::int32_t s = feedlane_tx_attach(-1, path_.c_str(), patience_ns, &tx, nullptr, &e);
       if (s == FEEDLANE_OK) send(tx);
       else if (s != FEEDLANE_E_PEER_DEAD && s != FEEDLANE_TIMEOUT && s != FEEDLANE_E_LIMIT) check(s, e);
       else std::this_thread::sleep_for(std::chrono::milliseconds(1));  // there is no receiver

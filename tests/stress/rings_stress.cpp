@@ -26,7 +26,7 @@ void check(feedlane_error& err, std::int32_t status) {
   feedlane_error err;
   feedlane_init(&err, sizeof err);
   feedlane_tx* tx = nullptr;
-  check(err, feedlane_tx_attach(fd, nullptr, FEEDLANE_FOREVER, &tx, &err));
+  check(err, feedlane_tx_attach(fd, nullptr, FEEDLANE_FOREVER, &tx, nullptr, &err));
   while (next < end) {
     feedlane_span span;
     const auto want = static_cast<std::uint32_t>(std::min<std::uint64_t>(32, end - next));

@@ -18,6 +18,7 @@
 #include "chaos.hpp"
 #include "feedlane.h"
 #include "shared.hpp"
+#include "support/api.hpp"
 
 namespace sharing {
 
@@ -52,13 +53,13 @@ inline void end_with_parent() { (void)::prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
 inline int work(std::int32_t fd) {
   const feedlane_dataset d = chaos::dataset();
-  return feedlane_worker_run(fd, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
+  return feedlane_worker_run(fd, nullptr, &d, nullptr) == FEEDLANE_OK ? 0 : 1;
 }
 
 inline feedlane_loader* create_feeder(const Terms& terms) {
   feedlane_sampler* sampler = nullptr;
   feedlane_error e = make_error();
-  if (feedlane_sampler_sequential(terms.batches * chaos::batch_size, &sampler, &e) != FEEDLANE_OK)
+  if (feedlane::test::sequential_sampler(terms.batches * chaos::batch_size, &sampler, &e) != FEEDLANE_OK)
     chaos::die("sampler", e);
   feedlane_loader* const feeder =
       chaos::create(nullptr, 0, terms.workers, terms.task_timeout_ns, [&](feedlane_loader_config& c) {
@@ -74,9 +75,8 @@ inline feedlane_loader* create_feeder(const Terms& terms) {
 
 // Sleeps until the feeder, or a consumer, has something to do.
 inline void await_something(feedlane_loader* loader) {
-  if (feedlane_loader_arm(loader) != FEEDLANE_OK) return;
   pollfd p{-1, POLLIN, 0};
-  (void)feedlane_loader_wait_fd(loader, &p.fd);
+  if (feedlane_loader_arm(loader, &p.fd) != FEEDLANE_OK) return;
   if (::poll(&p, 1, -1) < 0 && errno != EINTR) stress::die("poll", static_cast<std::uint64_t>(errno), 0);
 }
 
@@ -127,7 +127,7 @@ class Feeder {
     if (s != FEEDLANE_END) chaos::die(feedlane_status_name(s), e);
     feedlane_stats stats;
     feedlane_init(&stats, sizeof stats);
-    (void)feedlane_loader_get_stats(loader_, &stats);
+    (void)feedlane::test::observe(loader_, feedlane_monitor_get_stats, &stats);
     compare("slots that are free", static_cast<std::int64_t>(stats.slots_free) + waiting_slots(),
             static_cast<std::int64_t>(stats.slots));
     compare("results that made no sense", static_cast<std::int64_t>(stats.invalid_results), 0);
@@ -247,7 +247,7 @@ inline feedlane_loader* join(const Terms& terms, std::int32_t place, std::int32_
   c.evict_after_ns = evict_after_ns;
   feedlane_error e = make_error();
   feedlane_loader* consumer = nullptr;
-  if (feedlane_loader_join_path(terms.path.c_str(), &c, FEEDLANE_FOREVER, &consumer, &e) != FEEDLANE_OK)
+  if (feedlane_loader_join(-1, terms.path.c_str(), &c, FEEDLANE_FOREVER, &consumer, &e) != FEEDLANE_OK)
     chaos::die("join", e);
   return consumer;
 }
@@ -257,7 +257,7 @@ inline std::int32_t take_all(feedlane_loader* consumer, Order& order, Hold& hold
                              const std::function<void()>& each = {}) {
   for (;;) {
     std::int64_t epoch = -1;
-    compare("next_epoch", feedlane_loader_next_epoch(consumer, &epoch), FEEDLANE_OK);
+    compare("next_epoch", feedlane::test::next_epoch_of(consumer, &epoch), FEEDLANE_OK);
     if (feedlane_loader_begin(consumer, epoch, &e) != FEEDLANE_OK) chaos::die("begin", e);
     std::int32_t s = FEEDLANE_OK;
     do {

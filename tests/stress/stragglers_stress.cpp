@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
+#include "support/api.hpp"
 
 namespace {
 
@@ -63,7 +64,7 @@ double epoch_ms(bool in_order, bool round_robin, int prefetch) {
   feedlane_error e;
   feedlane_init(&e, sizeof e);
   feedlane_sampler* sampler = nullptr;
-  if (feedlane_sampler_sequential(samples, &sampler, &e) != 0) die("sampler", e);
+  if (feedlane::test::sequential_sampler(samples, &sampler, &e) != 0) die("sampler", e);
   feedlane_dataset dataset;
   feedlane_init(&dataset, sizeof dataset);
   dataset.get = get;

@@ -12,6 +12,7 @@
 
 #include "feedlane.h"
 #include "shared.hpp"
+#include "support/api.hpp"
 
 namespace {
 
@@ -36,7 +37,7 @@ void pull(feedlane_loader* loader) {
   feedlane_error err;
   feedlane_init(&err, sizeof err);
   feedlane_worker* worker = nullptr;
-  check(err, feedlane_loader_local_worker(loader, &worker, &err));
+  check(err, feedlane_worker_attach(-1, loader, FEEDLANE_FOREVER, &worker, &err));
   check(err, feedlane_worker_ready(worker, FEEDLANE_OK, nullptr, &err));
   const feedlane_task* task = nullptr;
   std::int32_t s = 0;
@@ -55,7 +56,7 @@ void pull(feedlane_loader* loader) {
     check(err, feedlane_task_commit(task, task->count, &err));
   }
   if (s != FEEDLANE_END) check(err, s);
-  (void)feedlane_worker_detach(&worker);
+  (void)feedlane_worker_destroy(&worker);
 }
 
 // Threads that release what the trainer is done with.
@@ -112,10 +113,10 @@ void look(feedlane_loader* loader, const std::atomic<bool>& ended) {
   for (std::uint64_t i = 0; !ended.load(std::memory_order_relaxed); i++) {
     feedlane_stats stats{};
     stats.size = sizeof stats;
-    (void)feedlane_loader_get_stats(loader, &stats);
+    (void)feedlane::test::observe(loader, feedlane_monitor_get_stats, &stats);
     feedlane_worker_stats worker{};
     worker.size = sizeof worker;
-    (void)feedlane_loader_get_worker_stats(loader, static_cast<std::int32_t>(i % 4), &worker);
+    (void)feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, static_cast<std::int32_t>(i % 4), &worker);
     feedlane_event event{};
     event.size = sizeof event;
     (void)feedlane_loader_event(loader, &event);
@@ -158,7 +159,7 @@ int main() {
   feedlane_error err;
   feedlane_init(&err, sizeof err);
   feedlane_sampler* sampler = nullptr;
-  check(err, feedlane_sampler_sequential(samples, &sampler, &err));
+  check(err, feedlane::test::sequential_sampler(samples, &sampler, &err));
   feedlane_field field{};
   field.size = sizeof field;
   field.name = "words";
@@ -189,7 +190,7 @@ int main() {
     workers.emplace_back([loader] {
       feedlane_error e;
       feedlane_init(&e, sizeof e);
-      check(e, feedlane_loader_run_local(loader, &e));
+      check(e, feedlane_worker_run(-1, loader, nullptr, &e));
     });
   const auto epochs = static_cast<std::int64_t>(stress::length(120, 4000));
   std::atomic<bool> ended{false};
@@ -205,7 +206,7 @@ int main() {
   for (std::thread& t : workers) t.join();
   feedlane_stats stats{};
   stats.size = sizeof stats;
-  check(err, feedlane_loader_get_stats(loader, &stats));
+  check(err, feedlane::test::observe(loader, feedlane_monitor_get_stats, &stats));
   if (stats.slots_free != stats.slots) stress::die("free slots at the end", stats.slots_free, stats.slots);
   check(err, feedlane_loader_destroy(&loader));
   std::printf("%lld epochs, %llu batches, %llu late results\n", static_cast<long long>(epochs),

@@ -25,6 +25,7 @@
 #include "chaos.hpp"
 #include "nursery.hpp"
 #include "support/slowness.hpp"
+#include "support/api.hpp"
 
 namespace {
 
@@ -86,7 +87,7 @@ feedlane_loader* create(const void* state, std::uint64_t bytes, std::int32_t wor
   feedlane_sampler* sampler = nullptr;
   feedlane_error e;
   feedlane_init(&e, sizeof e);
-  if (feedlane_sampler_sequential(batches * chaos::batch_size, &sampler, &e) != FEEDLANE_OK) chaos::die("sampler", e);
+  if (feedlane::test::sequential_sampler(batches * chaos::batch_size, &sampler, &e) != FEEDLANE_OK) chaos::die("sampler", e);
   feedlane_loader* const l = chaos::create(state, bytes, worker_count, 0, [&](feedlane_loader_config& c) {
     c.sampler = sampler;
     adjust(c);
@@ -114,7 +115,7 @@ class Trainer {
     });
     std::vector<std::thread> threads;
     for (std::int32_t i = 0; mode_ == FEEDLANE_START_THREAD && i < workers; i++)
-      threads.emplace_back([this] { (void)feedlane_loader_run_local(loader_, nullptr); });
+      threads.emplace_back([this] { (void)feedlane_worker_run(-1, loader_, nullptr, nullptr); });
     fill_places();
     if (doing(Op::begin, [&] { return feedlane_loader_begin(loader_, 0, &error_); }) != FEEDLANE_OK)
       chaos::die("begin", error_);
@@ -131,9 +132,8 @@ class Trainer {
 
  private:
   void await_something() {
-    if (doing(Op::arm, [&] { return feedlane_loader_arm(loader_); }) != FEEDLANE_OK) return;
     pollfd p{-1, POLLIN, 0};
-    (void)feedlane_loader_wait_fd(loader_, &p.fd);
+    if (doing(Op::arm, [&] { return feedlane_loader_arm(loader_, &p.fd); }) != FEEDLANE_OK) return;
     if (::poll(&p, 1, -1) < 0 && errno != EINTR) stress::die("poll", static_cast<std::uint64_t>(errno), 0);
   }
   void take(std::int64_t i) {
@@ -158,7 +158,7 @@ class Trainer {
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
     do {  // an external one has no pid before it has attached
-      compare("get_worker_stats", feedlane_loader_get_worker_stats(loader_, 1, &s), FEEDLANE_OK);
+      compare("get_worker_stats", feedlane::test::observe(loader_, feedlane_monitor_get_worker_stats, 1, &s), FEEDLANE_OK);
       if (s.pid <= 0 && feedlane_loader_poll(loader_, &error_) < 0) chaos::die("poll", error_);
     } while (s.pid <= 0);
     const auto dead = static_cast<pid_t>(s.pid);
@@ -331,7 +331,7 @@ class Leader {
 
 int work(std::int32_t fd) {
   const feedlane_dataset d = chaos::dataset();
-  const std::int32_t s = feedlane_worker_run(fd, &d, nullptr);
+  const std::int32_t s = feedlane_worker_run(fd, nullptr, &d, nullptr);
   // Its trainer may be dead before it has attached.
   return s == FEEDLANE_OK || s == FEEDLANE_E_PEER_DEAD ? 0 : 1;
 }

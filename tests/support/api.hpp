@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "make_sampler.hpp"
+#include "monitors.hpp"
 #include "slowness.hpp"
 
 namespace feedlane::test {
@@ -43,7 +45,7 @@ struct Error : feedlane_error {
 struct Destroy {
   void operator()(feedlane_sampler* s) const { (void)feedlane_sampler_destroy(&s); }
   void operator()(feedlane_loader* l) const { (void)feedlane_loader_destroy(&l); }
-  void operator()(feedlane_worker* w) const { (void)feedlane_worker_detach(&w); }
+  void operator()(feedlane_worker* w) const { (void)feedlane_worker_destroy(&w); }
 };
 using Sampler = std::unique_ptr<feedlane_sampler, Destroy>;
 using Loader = std::unique_ptr<feedlane_loader, Destroy>;
@@ -51,16 +53,16 @@ using Worker = std::unique_ptr<feedlane_worker, Destroy>;
 
 inline Sampler sequential(std::int64_t length) {
   feedlane_sampler* s = nullptr;
-  (void)feedlane_sampler_sequential(length, &s, nullptr);
+  (void)sequential_sampler(length, &s, nullptr);
   return Sampler(s);
 }
 
 inline Sampler shuffled(std::int64_t length, std::uint64_t seed) {
-  auto config = fresh<feedlane_random_config>();
+  auto config = fresh<feedlane_sampler_config>();
   config.length = length;
   config.seed = seed;
   feedlane_sampler* s = nullptr;
-  (void)feedlane_sampler_random(&config, &s, nullptr);
+  (void)random_sampler(&config, &s, nullptr);
   return Sampler(s);
 }
 
@@ -71,6 +73,26 @@ inline feedlane_field field(const char* name, feedlane_dtype dtype, const std::v
   f.ndim = static_cast<std::int32_t>(shape.size());
   std::copy_n(shape.begin(), std::min<std::size_t>(shape.size(), FEEDLANE_MAX_NDIM), f.shape);
   return f;
+}
+
+// The descriptor to sleep on. OK: it was written.
+inline std::int32_t wait_fd_of(feedlane_loader* l, std::int32_t* fd) {
+  const std::int32_t s = feedlane_loader_arm(l, fd);
+  return s == FEEDLANE_AGAIN ? FEEDLANE_OK : s;
+}
+inline std::int32_t wait_fd_of(feedlane_rx* rx, std::int32_t* fd) {
+  const std::int32_t s = feedlane_rx_arm(rx, fd);
+  return s == FEEDLANE_AGAIN ? FEEDLANE_OK : s;
+}
+inline std::int32_t wait_fd_of(feedlane_worker* w, std::int32_t* fd) {
+  const std::int32_t s = feedlane_worker_arm(w, fd);
+  return s == FEEDLANE_AGAIN ? FEEDLANE_OK : s;
+}
+
+// For `fetch`: the number of rows made.
+inline std::int32_t set_rows(const feedlane_task* task, std::uint64_t rows) {
+  *task->rows = rows;
+  return FEEDLANE_OK;
 }
 
 constexpr feedlane_dtype int64_type{0, 64, 1};

@@ -173,13 +173,13 @@ std::vector<feedlane_event> events_of(feedlane_loader* l, std::int32_t kind) {
 
 feedlane_stats stats_of(const feedlane_loader* l) {
   auto stats = fresh<feedlane_stats>();
-  REQUIRE(feedlane_loader_get_stats(l, &stats) == FEEDLANE_OK);
+  REQUIRE(observe(l, feedlane_monitor_get_stats, &stats) == FEEDLANE_OK);
   return stats;
 }
 
 feedlane_worker_stats worker_of(const feedlane_loader* l, std::int32_t worker) {
   auto stats = fresh<feedlane_worker_stats>();
-  REQUIRE(feedlane_loader_get_worker_stats(l, worker, &stats) == FEEDLANE_OK);
+  REQUIRE(observe(l, feedlane_monitor_get_worker_stats, worker, &stats) == FEEDLANE_OK);
   return stats;
 }
 

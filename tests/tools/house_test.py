@@ -217,6 +217,13 @@ class Checks(unittest.TestCase):
         del sources["lib/os/a.hpp"]
         self.assertEqual(len(self.found(house.pages_name_what_exists, sources)), 2 * len(house.PAGES))
 
+    def test_a_function_that_too_few_call_is_found(self):
+        files = {"capi/feedlane.map": "FEEDLANE_1 {\n  global:\n    feedlane_two;\n    feedlane_one;\n    feedlane_shown;\n};\n",
+                 "capi/python/core/a.cpp": "feedlane_two(); feedlane_one(); feedlane_shown();", "capi/go/a.go": "C.feedlane_two()",
+                 "capi/go/a_test.go": "C.feedlane_one()", "examples/c/a.c": "feedlane_shown();"}
+        found = self.found(house.functions_have_users, files)
+        self.assertEqual(found, ["include: feedlane_one is called by 1 packages, and no example"])
+
     def test_a_command_that_cannot_be_run_is_found(self):
         self.assertEqual(len(self.found(house.commands_can_be_run, {})), len(house.COMMANDS))
 

@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
   ready[0] = 1;
   const feedlane_dataset dataset = {.size = sizeof dataset, .get = get};
   const int fd = feedlane_worker_fd();
-  if (fd >= 0) return feedlane_worker_run(fd, &dataset, &error) < 0;
+  if (fd >= 0) return feedlane_worker_run(fd, NULL, &dataset, &error) < 0;
   if (argc != 2) return 2;
   feedlane_sampler *sampler = NULL;
   feedlane_loader *loader = NULL;

@@ -24,10 +24,14 @@ end
 "The type of an argument: strings are passed as such."
 argument_type(c, declared) = c == "const char *" ? "Cstring" : julia_type(c, declared)
 
+"The constants that are not of the type int32_t."
+const OTHER_TYPES = Dict("FEEDLANE_FOREVER" => "typemax(Int64)", "FEEDLANE_EXHAUSTED" => "typemax(UInt64)",
+                         "FEEDLANE_SLOTS" => "typemax(UInt64)", "FEEDLANE_NO_STREAM" => "Ptr{Cvoid}(-1 % UInt)")
+
 function write_constants(io, record)
     print(io, HEAD)
     for (name, number) in JSON.get(record, "constants")
-        println(io, "const ", name, " = ", name == "FEEDLANE_FOREVER" ? "typemax(Int64)" : string("Int32(", number, ")"))
+        println(io, "const ", name, " = ", get(OTHER_TYPES, name, "Int32($number)"))
     end
 end
 

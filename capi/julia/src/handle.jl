@@ -86,11 +86,12 @@ function driving(f, handle::Handle)
     end
 end
 
-function waiter(handle::Handle, address)
-    handle.waiter === nothing || return handle.waiter
+"Sleeps until the loader must be called again, or `seconds` have passed."
+function sleep_on(handle::Handle, address, seconds)
     descriptor = Ref{Int32}(-1)
-    check(L.feedlane_loader_wait_fd(address, descriptor))
-    return handle.waiter = Waiter(descriptor[])
+    L.feedlane_loader_arm(address, descriptor) == L.FEEDLANE_OK || return
+    handle.waiter === nothing && (handle.waiter = Waiter(descriptor[]))
+    return sleep_on(handle.waiter, seconds)
 end
 
 """

@@ -54,7 +54,8 @@ Consumers in other processes; such a loader has workers. See `Feedlane.serve`, `
   False: they are left out, so that all consumers get the same number.
 
 If the library refuses an argument, this throws a `FeedlaneError` that names it. One task at a time drives a loader;
-another one gets `E_BUSY`. Any task may call `close`, `Feedlane.stats`, `Feedlane.events` and `Feedlane.interrupt`.
+another one gets `E_BUSY`. Any task may call `close`, `Feedlane.monitor`, `Feedlane.stats`, `Feedlane.events` and
+`Feedlane.interrupt`.
 """
 mutable struct Loader{names,A<:Tuple}
     handle::Handle
@@ -101,10 +102,9 @@ Base.eltype(::Type{Loader{names,A}}) where {names,A} = Batch{names,A}
 The number of batches in an epoch.
 """
 function Base.length(loader::Loader)
-    out = Ref{Int64}(-1)
-    calling(address -> check(L.feedlane_loader_length(address, out)), loader.handle)
-    out[] < 0 && throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "the sampler does not know its length"))
-    return Int(out[])
+    batches = reading(info_of, loader).batches
+    batches < 0 && throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "the sampler does not know its length"))
+    return Int(batches)
 end
 
 isclosed(loader::Loader) = loader.handle.address == C_NULL
@@ -155,7 +155,7 @@ function wait_next(loader::Loader, address, timeout)
         else
             left = deadline == Inf ? Inf : deadline - time()
             left <= 0 && return status
-            L.feedlane_loader_arm(address) == L.FEEDLANE_OK && sleep_on(waiter(loader.handle, address), left)
+            sleep_on(loader.handle, address, left)
         end
     end
 end

@@ -7,7 +7,8 @@ function struct_of(::Type{T}; members...) where {T}
     reference = Ref{T}()
     GC.@preserve reference begin
         address = Base.unsafe_convert(Ptr{T}, reference)
-        L.feedlane_init(address, sizeof(T))
+        ccall(:memset, Ptr{Cvoid}, (Ptr{Cvoid}, Cint, Csize_t), address, 0, sizeof(T))
+        unsafe_store!(Ptr{Csize_t}(address), sizeof(T))
         for (name, value) in members
             number = Base.fieldindex(T, name)
             kind = fieldtype(T, number)

@@ -14,6 +14,7 @@ stamps_of(r) = (dispatched_ns=Int(r.dispatched_ns), begun_ns=Int(r.begun_ns), co
 histogram(h::L.feedlane_histogram) = (count=Int(h.count), sum_ns=Int(h.sum_ns), buckets=collect(Int, h.buckets))
 
 """
+    Feedlane.timings(monitor; worker=-1)
     Feedlane.timings(loader; worker=-1)
 
 Durations of the steps of the batches that one worker made or, with -1, of all batches: a named tuple with the members
@@ -21,15 +22,16 @@ of `feedlane_timings`. Each is a histogram with `count`, `sum_ns` and `buckets`.
 ns, bucket b (from 1) durations of 2^(b-2) to 2^(b-1) - 1 ns, the last bucket all longer durations. `nothing`: there are
 fewer workers. Any task may call it.
 """
-timings(loader::Loader; worker=-1) = calling(loader.handle) do address
+timings(observed::Observed; worker=-1) = reading(observed) do address
     out = struct_of(L.feedlane_timings)
-    check(L.feedlane_loader_get_timings(address, worker, out)) == L.FEEDLANE_END && return nothing
+    check(L.feedlane_monitor_get_timings(address, worker, out)) == L.FEEDLANE_END && return nothing
     t = out[]
     return (exposed=histogram(t.exposed), start=histogram(t.start), queue=histogram(t.queue), work=histogram(t.work),
             ready=histogram(t.ready), hold=histogram(t.hold))
 end
 
 """
+    Feedlane.trace(monitor; from=1)
     Feedlane.trace(loader; from=1)
 
 Records of the trace whose sequence is at least `from`, oldest first: named tuples with the members of
@@ -37,57 +39,63 @@ Records of the trace whose sequence is at least `from`, oldest first: named tupl
 trace=1000)` sets the number of records that the trace keeps. Throws `E_STATE` if the trace is off. Any task may call
 it.
 """
-trace(loader::Loader; from=1) = calling(loader.handle) do address
-    info = struct_of(L.feedlane_loader_info)
-    check(L.feedlane_loader_get_info(address, info))
-    records = [struct_of(L.feedlane_batch_record)[] for _ in 1:max(info[].trace, 1)]
+trace(observed::Observed; from=1) = reading(observed) do address
+    records = [struct_of(L.feedlane_batch_record)[] for _ in 1:max(info_of(address).trace, 1)]
     count = Ref{UInt64}(0)
-    check(L.feedlane_loader_get_trace(address, from, records, length(records), count))
+    check(L.feedlane_monitor_get_trace(address, from, records, length(records), count))
     return map(named, records[1:count[]])
 end
 
 const STARTS = (:spawn, :fork, :thread, :external)
 
+"The library's struct of facts, for the address of a monitor."
+function info_of(address)
+    out = struct_of(L.feedlane_loader_info)
+    check(L.feedlane_monitor_get_info(address, out))
+    return out[]
+end
+
 """
+    Feedlane.info(monitor)
     Feedlane.info(loader)
 
 Facts about the loader, and its position in the epoch: a named tuple with the members of `feedlane_loader_info`. `start`
 is `:spawn`, `:fork`, `:thread` or `:external`. `prefetch_factor` is the current number of batches in flight per worker,
 also if the loader chooses it. Any task may call it.
 """
-info(loader::Loader) = calling(loader.handle) do address
-    out = struct_of(L.feedlane_loader_info)
-    check(L.feedlane_loader_get_info(address, out))
-    start = out[].start
-    return merge(named(out[]), (start=0 <= start < length(STARTS) ? STARTS[start + 1] : :unknown,))
+function info(observed::Observed)
+    raw = reading(info_of, observed)
+    return merge(named(raw), (start=0 <= raw.start < length(STARTS) ? STARTS[raw.start + 1] : :unknown,))
 end
 
 const BOUNDS = (:nothing, :trainer, :data, :worker, :slots, :starting, :processors)
 
 """
+    Feedlane.diagnose(monitor)
     Feedlane.diagnose(loader)
 
 The bottleneck of the current epoch since its beginning, or of the newest epoch: a named tuple with the members of
 `feedlane_diagnosis`. `bound` is `:nothing`, `:trainer`, `:data`, `:worker`, `:slots`, `:starting` or `:processors`. Any
 task may call it.
 """
-diagnose(loader::Loader) = calling(loader.handle) do address
+diagnose(observed::Observed) = reading(observed) do address
     out = struct_of(L.feedlane_diagnosis)
-    check(L.feedlane_loader_diagnose(address, out))
+    check(L.feedlane_monitor_diagnose(address, out))
     bound = out[].bound
     return merge(named(out[]), (bound=bound < length(BOUNDS) ? BOUNDS[bound + 1] : :unknown,))
 end
 
 """
+    Feedlane.report(monitor)
     Feedlane.report(loader)
 
 A short report for people about the current or newest epoch: rates, each worker, the bottleneck, advice, and the errors
 that occurred. The format may change; programs use `diagnose`. Any task may call it.
 """
-report(loader::Loader) = calling(loader.handle) do address
+report(observed::Observed) = reading(observed) do address
     buffer, bytes, failure = Vector{UInt8}(undef, 4096), Ref{UInt64}(0), Report()
     while true
-        status = GC.@preserve failure L.feedlane_loader_report(address, buffer, length(buffer), bytes, failure.raw)
+        status = GC.@preserve failure L.feedlane_monitor_report(address, buffer, length(buffer), bytes, failure.raw)
         status == L.FEEDLANE_E_LIMIT && bytes[] > length(buffer) || (check(status, failure); break)
         resize!(buffer, bytes[])
     end

@@ -11,12 +11,20 @@ Yields the indices of an epoch, from 1, in order. A loader copies its definition
 mutable struct Sampler
     address::Ptr{L.feedlane_sampler}
     makes_batches::Bool
-    function Sampler(create; makes_batches=false)
-        out = Ref{Ptr{L.feedlane_sampler}}(C_NULL)
-        checked(err -> create(out, err))
+    function Sampler(kind::Int32; makes_batches=false, members...)
+        given, out = values(members), Ref{Ptr{L.feedlane_sampler}}(C_NULL)
+        GC.@preserve given begin
+            config = struct_of(L.feedlane_sampler_config; kind=kind, map(in_config, given)...)
+            checked(err -> L.feedlane_sampler_create(config, out, err))
+        end
         return finalizer(sampler -> L.feedlane_sampler_destroy(Ref(sampler.address)), new(out[], makes_batches))
     end
 end
+
+# What a member of feedlane_sampler_config is in C. The library copies arrays and samplers.
+in_config(list::Vector) = pointer(list)
+in_config(inner::Sampler) = inner.address
+in_config(number) = number
 
 Base.show(io::IO, sampler::Sampler) = print(io, "Sampler(", length(sampler), " an epoch)")
 
@@ -26,7 +34,7 @@ shuffle_of(name::Symbol) = haskey(SHUFFLES, name) ? SHUFFLES[name] :
     throw(ArgumentError("shuffle=:$name: must be one of $(join(keys(SHUFFLES), ", "))"))
 
 "Yields `1:length`, in this order."
-sequential_sampler(length::Integer) = Sampler((out, err) -> L.feedlane_sampler_sequential(length, out, err))
+sequential_sampler(length::Integer) = Sampler(L.FEEDLANE_SAMPLER_SEQUENTIAL; length=length)
 
 """
     random_sampler(length; seed=0, num_samples=length, replacement=false, shuffle=:torch)
@@ -35,11 +43,9 @@ Yields a permutation of `1:length`, which differs in each epoch. By default it i
 generator seeded with seed + epoch. `replacement`: draws with replacement instead. `shuffle`: `:torch`, `:torch_loader`
 (as `DataLoader(shuffle=True)` after `manual_seed(seed)`), or `:feistel` (takes no memory).
 """
-function random_sampler(length::Integer; seed=0, num_samples=0, replacement=false, shuffle=:torch)
-    config = struct_of(L.feedlane_random_config; length=length, seed=seed % UInt64, num_samples=num_samples,
-                       replacement=replacement, shuffle=shuffle_of(shuffle))
-    return Sampler((out, err) -> L.feedlane_sampler_random(config, out, err))
-end
+random_sampler(length::Integer; seed=0, num_samples=0, replacement=false, shuffle=:torch) =
+    Sampler(L.FEEDLANE_SAMPLER_RANDOM; length=length, seed=seed % UInt64, num_samples=num_samples,
+            replacement=replacement, shuffle=shuffle_of(shuffle))
 
 """
     subset_sampler(indices; in_order=false, seed=0)
@@ -48,7 +54,7 @@ Yields the given indices, shuffled in each epoch, or with `in_order` in the give
 """
 function subset_sampler(indices; in_order=false, seed=0)
     list = Int64[index - 1 for index in indices]
-    return Sampler((out, err) -> L.feedlane_sampler_subset(list, length(list), in_order, seed % UInt64, out, err))
+    return Sampler(L.FEEDLANE_SAMPLER_SUBSET; indices=list, count=length(list), no_shuffle=in_order, seed=seed % UInt64)
 end
 
 """
@@ -58,9 +64,14 @@ Yields indices with probabilities in proportion to their weights.
 """
 function weighted_sampler(weights; num_samples=0, replacement=true, seed=0)
     list = collect(Float64, weights)
-    config = struct_of(L.feedlane_weighted_config; num_samples=num_samples, seed=seed % UInt64,
-                       without_replacement=!replacement)
-    return Sampler((out, err) -> L.feedlane_sampler_weighted(list, length(list), config, out, err))
+    return Sampler(L.FEEDLANE_SAMPLER_WEIGHTED; weights=list, count=length(list), num_samples=num_samples,
+                   seed=seed % UInt64, without_replacement=!replacement)
+end
+
+"The members for a rank. World 0: the library finds the rank."
+function rank_of(rank, world)
+    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
+    return (rank=something(rank, 0), world=something(world, 0))
 end
 
 """
@@ -70,13 +81,9 @@ Yields every `world`-th index, starting with the `rank`-th (from 0), of an order
 and `world`, the launcher's environment variables determine both. `shuffle`: `:torch`, `:feistel`, or `nothing` for the
 order of the data.
 """
-function distributed_sampler(length::Integer; rank=nothing, world=nothing, seed=0, shuffle=:torch, drop_last=false)
-    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
-    config = struct_of(L.feedlane_distributed_config; length=length, rank=something(rank, 0), world=something(world, 0),
-                       seed=seed % UInt64, no_shuffle=shuffle === nothing, drop_last=drop_last,
-                       shuffle=shuffle === nothing ? 0 : shuffle_of(shuffle))
-    return Sampler((out, err) -> L.feedlane_sampler_distributed(config, out, err))
-end
+distributed_sampler(length::Integer; rank=nothing, world=nothing, seed=0, shuffle=:torch, drop_last=false) =
+    Sampler(L.FEEDLANE_SAMPLER_DISTRIBUTED; length=length, rank_of(rank, world)..., seed=seed % UInt64,
+            no_shuffle=shuffle === nothing, shuffle=shuffle === nothing ? 0 : shuffle_of(shuffle), drop_last=drop_last)
 
 """
     batch_sampler(inner, batchsize; partial=true)
@@ -84,9 +91,7 @@ end
 Yields batches of the indices of another sampler. A loader with it takes no `batchsize`.
 """
 batch_sampler(inner::Sampler, batchsize::Integer; partial=true) =
-    GC.@preserve inner Sampler(makes_batches=true) do out, err
-        L.feedlane_sampler_batch(inner.address, batchsize, !partial, out, err)
-    end
+    Sampler(L.FEEDLANE_SAMPLER_BATCH; makes_batches=true, inner=inner, batch_size=batchsize, drop_last=!partial)
 
 """
     tokens_sampler(lengths, max_tokens, max_rows; seed=0, window=0, padded=false, shuffle=true, drop_last=false,
@@ -100,12 +105,10 @@ Without `rank` and `world`, the launcher's environment variables determine both.
 """
 function tokens_sampler(lengths, max_tokens::Integer, max_rows::Integer; seed=0, window=0, padded=false, shuffle=true,
                         drop_last=false, drop_long=false, rank=nothing, world=nothing)
-    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
     list = collect(Int64, lengths)
-    config = struct_of(L.feedlane_tokens_config; max_tokens=max_tokens, max_rows=max_rows, seed=seed % UInt64, window=window,
-                       padded=padded, no_shuffle=!shuffle, drop_last=drop_last, drop_long=drop_long,
-                       rank=something(rank, 0), world=something(world, 0))
-    return Sampler((out, err) -> L.feedlane_sampler_tokens(list, length(list), config, out, err); makes_batches=true)
+    return Sampler(L.FEEDLANE_SAMPLER_TOKENS; makes_batches=true, lengths=list, count=length(list), max_tokens=max_tokens,
+                   max_rows=max_rows, seed=seed % UInt64, window=window, padded=padded, no_shuffle=!shuffle,
+                   drop_last=drop_last, drop_long=drop_long, rank_of(rank, world)...)
 end
 
 """
@@ -120,16 +123,12 @@ continues where it stopped in the epoch before. `window`: number of samples that
 """
 function mixture_sampler(lengths, weights; num_samples=0, seed=0, window=0, stages=[0], shuffle=true, drop_last=false,
                          rank=nothing, world=nothing)
-    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
     sizes, shares, from = collect(Int64, lengths), vec(collect(Float64, weights)), collect(Int64, stages)
     length(shares) == length(sizes) * length(from) ||
         throw(ArgumentError("$(length(shares)) weights, wanted are $(length(from)) stages of $(length(sizes)) sources"))
-    return GC.@preserve from begin
-        config = struct_of(L.feedlane_mixture_config; num_samples=num_samples, seed=seed % UInt64, window=window,
-                           from=pointer(from), stages=length(from), no_shuffle=!shuffle, drop_last=drop_last,
-                           rank=something(rank, 0), world=something(world, 0))
-        Sampler((out, err) -> L.feedlane_sampler_mixture(sizes, length(sizes), shares, config, out, err))
-    end
+    return Sampler(L.FEEDLANE_SAMPLER_MIXTURE; lengths=sizes, count=length(sizes), weights=shares, from=from,
+                   stages=length(from), num_samples=num_samples, seed=seed % UInt64, window=window, no_shuffle=!shuffle,
+                   drop_last=drop_last, rank_of(rank, world)...)
 end
 
 "Converts the argument `sampler`: a `Sampler`, or indices in the order in which they are to be yielded."

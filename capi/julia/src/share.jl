@@ -75,7 +75,7 @@ function serve(loader::Loader, address, timeout)
         else
             left = deadline == Inf ? Inf : deadline - time()
             left <= 0 && return false
-            L.feedlane_loader_arm(address) == L.FEEDLANE_OK && sleep_on(waiter(loader.handle, address), left)
+            sleep_on(loader.handle, address, left)
         end
     end
 end
@@ -115,26 +115,27 @@ another version. A loop over the loader throws `E_PEER_DEAD` after the feeder's 
 evicted, and `E_STATE` if the feeder is in a later epoch or has stopped this one.
 """
 join_feeder(fd::RawFD; fields, batchsize=1, timeout=JOIN_SECONDS) = consumer_of(fields, batchsize) do out, err
-    L.feedlane_loader_join_gc_safe(reinterpret(Int32, fd), nanoseconds(timeout), out, err)
+    no_config = Ptr{L.feedlane_consumer_config}(C_NULL)
+    L.feedlane_loader_join_gc_safe(reinterpret(Int32, fd), Cstring(C_NULL), no_config, nanoseconds(timeout), out, err)
 end
 
 function join_feeder(path::AbstractString; fields, batchsize=1, timeout=JOIN_SECONDS, id=nothing, lag=:block, evict_after=0)
     config, place = consumer_config(id, lag, evict_after), Base.cconvert(Cstring, String(path))
     return GC.@preserve config place consumer_of(fields, batchsize) do out, err
-        L.feedlane_loader_join_path_gc_safe(Cstring(pointer(place)), address_of(config), nanoseconds(timeout), out, err)
+        L.feedlane_loader_join_gc_safe(Int32(-1), Cstring(pointer(place)), address_of(config), nanoseconds(timeout), out, err)
     end
 end
 
 "The loader of the handle that `join` writes."
 function consumer_of(join, fields, batchsize)
     names, specs = declared(fields)
-    out, report, epoch = Ref{Ptr{L.feedlane_loader}}(C_NULL), Report(), Ref{Int64}(0)
+    out, report = Ref{Ptr{L.feedlane_loader}}(C_NULL), Report()
     status = GC.@preserve out report join(address_of(out), address_of(report.raw))
     status == L.FEEDLANE_OK || throw(error_of(status, report))
-    handle = Handle(out[], false, nothing)
-    check(L.feedlane_loader_next_epoch(out[], epoch))
     kinds = Tuple{map(spec -> array_type(spec, batchsize != 0), specs)...}
-    return Loader{names,kinds}(handle, struct_of(L.feedlane_batch), report, epoch[])
+    loader = Loader{names,kinds}(Handle(out[], false, nothing), struct_of(L.feedlane_batch), report, 0)
+    loader.next_epoch = reading(info_of, loader).next_epoch
+    return loader
 end
 
 "Number of batches just before this one that the feeder revoked, on a consumer with `lag=:observe`."

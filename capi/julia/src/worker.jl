@@ -46,7 +46,8 @@ function run_worker(fd, open)
     out, report = Ref{Ptr{L.feedlane_worker}}(C_NULL), Report()
     GC.@preserve out report begin
         err = address_of(report.raw)
-        check(L.feedlane_worker_attach_gc_safe(fd, L.FEEDLANE_FOREVER, address_of(out), err), report)
+        no_loader = Ptr{L.feedlane_loader}(C_NULL)
+        check(L.feedlane_worker_attach_gc_safe(fd, no_loader, L.FEEDLANE_FOREVER, address_of(out), err), report)
     end
     worker = Attached(out[], report)
     try
@@ -58,7 +59,7 @@ function run_worker(fd, open)
         Base.invokelatest(serve, worker, something(data), Val(names), specs)
         return 0
     finally
-        L.feedlane_worker_detach(out)
+        L.feedlane_worker_destroy(out)
     end
 end
 
@@ -87,11 +88,8 @@ function serve(worker::Attached, data, ::Val{names}, specs::Tuple) where {names}
         elseif status == L.FEEDLANE_END
             break
         elseif status == L.FEEDLANE_TIMEOUT
-            L.feedlane_worker_arm(worker.address) == L.FEEDLANE_OK || continue
-            if waiter === nothing
-                check(L.feedlane_worker_wait_fd(worker.address, descriptor))
-                waiter = Waiter(descriptor[])
-            end
+            L.feedlane_worker_arm(worker.address, descriptor) == L.FEEDLANE_OK || continue
+            waiter === nothing && (waiter = Waiter(descriptor[]))
             sleep_on(waiter, Inf)
         else
             check(status, worker.report)   # INTERRUPTED: call again

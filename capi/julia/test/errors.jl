@@ -59,5 +59,9 @@ end
     @test thrown(() -> Loader((zeros(3, 4), zeros(5)))) isa DimensionMismatch
     uneven = thrown(() -> for batch in Loader(Uneven()) end)
     @test uneven.name == "E_SAMPLE" && occursin("field x was declared as Float32 (4,)", uneven.text)
-    @test thrown(() -> random_sampler(0)).name == "E_ARGUMENT"
+    @test thrown(() -> random_sampler(0)).argument == "config.length"
+    @test thrown(() -> tokens_sampler([20], 10, 4; rank=0, world=1)).argument == "config.lengths"
+    @test thrown(() -> weighted_sampler([1, -1])).argument == "config.weights"
+    @test thrown(() -> batch_sampler(sequential_sampler(4), 0)).argument == "config.batch_size"
+    @test thrown(() -> distributed_sampler(4; rank=0)) isa ArgumentError
 end

@@ -89,10 +89,11 @@ end
 
 @testset "finalizer" begin
     loader = warm(spawned(Slow(100, 2, 60.0)))
-    workers = pids(loader)
+    workers, monitor = pids(loader), Feedlane.monitor(loader)
     @test !any(gone, workers)
     @test (@elapsed finalize(loader.handle)) < 0.5
     @test gone_soon(workers, 2)
+    @test Feedlane.stats(monitor).batches == 1   # a monitor keeps the memory, but no workers
 end
 
 @testset "exits" begin

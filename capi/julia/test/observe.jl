@@ -24,8 +24,21 @@ in_order(s) = 0 < s.dispatched_ns <= s.begun_ns <= s.committed_ns <= s.swept_ns 
         @test info.pid == getpid() && (info.workers == 0 || info.start == :spawn)
         report = Feedlane.report(loader)
         @test occursin("12 batches", report) && occursin("digits", report) && occursin("\nbound: ", report)
+        monitor = Feedlane.monitor(loader)
+        @test Feedlane.trace(monitor) == trace && Feedlane.timings(monitor).work == timings.work
+        @test length(Feedlane.workers(monitor)) == length(Feedlane.workers(loader)) == info.workers
         close(loader)
         @test thrown(() -> Feedlane.report(loader)).name == "E_STATE"
+        @test thrown(() -> Feedlane.monitor(loader)).name == "E_STATE"
+        @test Feedlane.stats(monitor).batches == Feedlane.diagnose(monitor).batches == 12
+        @test Feedlane.info(monitor).name == "digits" && occursin("12 batches", Feedlane.report(monitor))
+        close(monitor)
+        close(monitor)   # does nothing
+        for getter in (Feedlane.stats, Feedlane.workers, Feedlane.info, Feedlane.timings, Feedlane.trace,
+                       Feedlane.diagnose, Feedlane.report)
+            reason = thrown(() -> getter(monitor))
+            @test reason.name == "E_STATE" && occursin("monitor is closed", reason.text)
+        end
     end
     loader = Loader(Squares(60); batchsize=5)
     @test thrown(() -> Feedlane.trace(loader)).name == "E_STATE"

@@ -20,7 +20,9 @@ consumer_program(place) = """
         end
         println(join(seen, ' '))
     end
-    @assert consumer.next_epoch == $SHARED_EPOCHS
+    @assert consumer.next_epoch == Feedlane.info(consumer).next_epoch == $SHARED_EPOCHS
+    @assert Feedlane.stats(consumer).epochs == $SHARED_EPOCHS && length(consumer) > 0
+    @assert thrown(() -> Feedlane.report(consumer)).name == "E_STATE"   # the feeder has the rest
     println(bytes2hex(state))
     println(hash(values))
     close(consumer)

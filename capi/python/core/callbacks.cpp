@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core.hpp"
+#include "members.hpp"
 
 namespace feedlane::python {
 namespace {
@@ -75,9 +76,7 @@ std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error* error)
   if (object) end_task(object.get());
   if (!rows) return fail(target, error);
   if (rows.get() == Py_None) return FEEDLANE_END;
-  const unsigned long long count = PyLong_AsUnsignedLongLong(rows.get());
-  if (PyErr_Occurred() != nullptr) return fail(target, error);
-  return feedlane_task_rows(task, count, error);
+  return from_python(rows.get(), "rows", *task->rows) ? FEEDLANE_OK : fail(target, error);
 }
 
 std::int32_t fetch_rows(void* self, const feedlane_task* task, feedlane_error* error) {
@@ -86,8 +85,7 @@ std::int32_t fetch_rows(void* self, const feedlane_task* task, feedlane_error* e
   const TaskScope scope(task);
   const Ref rows(PyObject_GetAttrString(target, "rows"));
   const Ref dataset(rows ? PyObject_GetAttrString(target, "dataset") : nullptr);
-  if (!dataset || !write_rows(rows.get(), dataset.get(), task)) return fail(target, error);
-  return feedlane_task_rows(task, task->count, error);
+  return dataset && write_rows(rows.get(), dataset.get(), task) ? FEEDLANE_OK : fail(target, error);
 }
 
 // The maker substitutes by itself; the library wants to see that there is a function for it.
@@ -97,13 +95,14 @@ std::int32_t substitute(void*, std::int64_t, std::uint64_t, std::uint32_t, std::
 
 }  // namespace
 
-std::int32_t make_custom_sampler(PyObject* target, std::int64_t rows, feedlane_sampler** out) {
+feedlane_sampler_callbacks callbacks_over(PyObject* target) {
   auto callbacks = init<feedlane_sampler_callbacks>();
   callbacks.user_data = target;
   callbacks.restart = restart_sampler;
   callbacks.next = next_indices;
-  callbacks.batch_rows = rows;
-  return feedlane_sampler_custom(&callbacks, out, error_room());
+  const Ref rows(PyObject_GetAttrString(target, "rows"));
+  if (!rows || !from_python(rows.get(), "rows", callbacks.batch_rows)) return {};
+  return callbacks;
 }
 
 feedlane_dataset dataset_over(PyObject* target) {

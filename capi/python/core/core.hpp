@@ -142,6 +142,8 @@ class LoaderCall {
   LoaderCall& operator=(const LoaderCall&) = delete;
   ~LoaderCall();
   [[nodiscard]] feedlane_loader* handle() const { return handle_; }
+  // The loader's one monitor, which is destroyed with the handle. Null with an exception: a StateError if the loader was closed.
+  [[nodiscard]] feedlane_monitor* monitor() const;
 
  private:
   Loader& loader_;
@@ -153,6 +155,13 @@ template <PyObject* (*function)(PyObject*, feedlane_loader*)>
 PyObject* on_handle(PyObject* self, PyObject*) {
   const LoaderCall call(*loader_of(self));
   return call.handle() != nullptr ? function(self, call.handle()) : nullptr;
+}
+// As on_handle, but with the loader's monitor in place of its handle.
+template <PyObject* (*function)(PyObject*, feedlane_monitor*)>
+PyObject* on_monitor(PyObject* self, PyObject*) {
+  const LoaderCall call(*loader_of(self));
+  feedlane_monitor* const monitor = call.monitor();
+  return monitor != nullptr ? function(self, monitor) : nullptr;
 }
 // Raises for a function of the library that fills in no error.
 std::nullptr_t refuse(PyObject* self, std::int32_t status);
@@ -183,21 +192,21 @@ Ref capsule_of(feedlane_loader* loader, std::uint64_t token, std::int32_t number
 // cursor.cpp: Cursor, the iterator of an epoch.
 bool add_cursor(PyObject* module);
 
-// sampler.cpp: Sampler, and the functions that make one.
+// sampler.cpp: Sampler.
 bool add_sampler(PyObject* module);
-// Takes over the handle. It keeps `source`, which its callbacks use, or null. Null with an exception.
-Ref new_sampler(feedlane_sampler* handle, PyObject* source);
+// Creates one. It keeps `source`, which its callbacks use, or null. `target`: sampler_target of it. Null with an exception.
+Ref new_sampler(const feedlane_sampler_config& config, PyObject* source, PyObject* target);
 // Null with a TypeError.
 const feedlane_sampler* sampler_handle(PyObject* object);
-// The object of make_custom_sampler that it draws from in the end; borrowed, null if there is none.
+// The object of callbacks_over that it draws from in the end; borrowed, null if there is none.
 PyObject* sampler_target(PyObject* object);
 
 // callbacks.cpp: the library's calls into Python.
 //
 // A sampler over `target`, which has: restart(); draw(cap) -> an object with the buffer of int64, or None at the end;
-// failed(exception) -> (text, traceback), both bytes; interruption, None. `rows` > 0: a batch sampler. `target` is
-// borrowed: the garbage collector must see the references to it.
-std::int32_t make_custom_sampler(PyObject* target, std::int64_t rows, feedlane_sampler** out);
+// failed(exception) -> (text, traceback), both bytes; interruption, None; rows > 0: a batch sampler. `target` is
+// borrowed: the garbage collector must see the references to it. `size` 0: an exception.
+feedlane_sampler_callbacks callbacks_over(PyObject* target);
 // A data set over `target`, which has: restart(); fetch(task) -> rows, None at the end; failed as above; `rows`: None, or a
 // Rows, which makes the batches of `target.dataset` in place of fetch. Borrowed. `size` 0: an exception.
 feedlane_dataset dataset_over(PyObject* target);

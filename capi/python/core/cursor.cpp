@@ -167,10 +167,13 @@ Ref by_epoch(const Cursor& cursor, feedlane_loader* loader, const char* method, 
 }
 
 // Whether the loop keeps so many batches that this one must not keep its slot.
-bool must_copy(const Cursor& cursor, feedlane_loader* loader) {
+bool must_copy(const Cursor& cursor, const LoaderCall& call) {
   if (cursor.held == 0) return false;
+  feedlane_monitor* const monitor = call.monitor();
+  if (monitor == nullptr) PyErr_Clear();  // another thread closes the loader
   auto stats = init<feedlane_stats>();
-  return feedlane_loader_get_stats(loader, &stats) == FEEDLANE_OK && stats.slots_held >= cursor.held;
+  return monitor != nullptr && feedlane_monitor_get_stats(monitor, &stats) == FEEDLANE_OK &&
+         stats.slots_held >= cursor.held;
 }
 
 // is_final: it is not to be copied any more.
@@ -233,7 +236,7 @@ PyObject* next_data(PyObject* self) {
     if (status == FEEDLANE_OK) {
       bool is_final = false;
       Ref data = data_of(cursor, call.handle(), batch, is_final);
-      if (!data || is_final || !must_copy(cursor, call.handle())) return data.release();
+      if (!data || is_final || !must_copy(cursor, call)) return data.release();
       return PyObject_CallMethod(cursor.epoch, "copy", "(O)", data.get());
     }
     if (PyErr_Occurred() != nullptr || is_interrupted(cursor)) return nullptr;

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "arena/dlpack_abi.hpp"
 #include "core.hpp"
+#include "dlpack.hpp"
 #include "numbers.hpp"
 
 namespace feedlane::python {

@@ -15,8 +15,9 @@ namespace feedlane::python {
 
 struct Loader {
   PyObject_HEAD PyObject* weak;
-  feedlane_loader* handle;  // for calls; null: it was closed, and the last call has returned
-  feedlane_loader* owned;   // for close; null: it was closed
+  feedlane_loader* handle;    // for calls; null: it was closed, and the last call has returned
+  feedlane_loader* owned;     // for close; null: it was closed
+  feedlane_monitor* monitor;  // null until it is needed
   bool is_closing, is_consumer;
   int calls, nexts;  // under way, by the GIL; those for_next
   std::int64_t turn, forks;
@@ -29,11 +30,14 @@ PyTypeObject* loader_type;
 
 Loader& self_of(PyObject* self) { return *reinterpret_cast<Loader*>(self); }
 
-// The memory of a loader that was closed is freed with the last call.
+// The memory of a loader that was closed is freed with the last call. Its monitor would keep it.
 void free_unused(Loader& loader) {
-  if (loader.owned == nullptr && !loader.is_closing && loader.calls == 0 && loader.forks == forks())
-    (void)feedlane_loader_unref(std::exchange(loader.handle, nullptr));
+  if (loader.owned != nullptr || loader.is_closing || loader.calls != 0 || loader.forks != forks()) return;
+  (void)feedlane_monitor_destroy(&loader.monitor);
+  (void)feedlane_loader_unref(std::exchange(loader.handle, nullptr));
 }
+
+std::nullptr_t refuse_closed() { return raise(FEEDLANE_E_STATE, "the loader was closed"); }
 
 // ---- the configuration ----
 
@@ -228,12 +232,6 @@ PyObject* stop(PyObject*, feedlane_loader* handle) {
 
 PyObject* get_turn(PyObject* self, void*) { return PyLong_FromLongLong(self_of(self).turn); }
 
-PyObject* length(PyObject* self, feedlane_loader* handle) {
-  std::int64_t batches = -1;
-  const std::int32_t s = feedlane_loader_length(handle, &batches);
-  return s == FEEDLANE_OK ? PyLong_FromLongLong(batches) : refuse(self, s);
-}
-
 PyObject* state(PyObject* self, PyObject* args) {
   PyObject* batch = Py_None;
   if (PyArg_ParseTuple(args, "|O:state", &batch) == 0) return nullptr;
@@ -286,8 +284,8 @@ PyMethodDef loader_methods[] = {
      "Busy: in a callback of this loader."},
     {"begin", begin, METH_O, "begin(epoch)"},
     {"stop", on_handle<stop>, METH_NOARGS, "stop(): ends the epoch and all workers, and waits for them."},
-    {"length", on_handle<length>, METH_NOARGS, "length() -> batches in an epoch; -1: unknown"},
-    {"state", state, METH_VARARGS, "state(batch=None) -> bytes: the position after the newest batch, or after a Batch that is held"},
+    {"state", state, METH_VARARGS,
+     "state(batch=None) -> bytes: the position after the newest batch, or after a Batch that is held"},
     {"open_worker", on_handle<open_worker>, METH_NOARGS,
      "open_worker() -> (id, descriptor), the caller's to close; None: none is missing"},
     {"open_consumer", open_consumer, METH_VARARGS,
@@ -295,18 +293,17 @@ PyMethodDef loader_methods[] = {
     {"serve", serve, METH_O, "serve(timeout_ns) -> END or TIMEOUT: the feeder's loop"},
     {"attend", attend, METH_O, "attend(timeout_ns): waits for something to happen, at most so long, and handles it"},
     {"consumer", get_consumer, METH_O, "consumer(nth) -> dict of feedlane_consumer_stats; None: there are fewer"},
-    {"next_epoch", on_handle<next_epoch>, METH_NOARGS, "next_epoch() -> the smallest that this consumer may begin"},
-    {"join", join, METH_VARARGS | METH_STATIC, "join(fd, timeout_ns) -> Loader of a consumer. Owns fd in every case."},
-    {"join_path", join_path, METH_VARARGS | METH_STATIC,
-     "join_path(path, id, lag, evict_after_ns, timeout_ns) -> Loader of a consumer"},
-    {"stats", on_handle<get_stats>, METH_NOARGS, "stats() -> dict of feedlane_stats"},
+    {"join", join, METH_VARARGS | METH_STATIC,
+     "join(fd, path, place, timeout_ns) -> Loader of a consumer. Takes ownership of fd in every case.\n"
+     "Either fd is -1, or path and place are None. place: (id, lag, evict_after_ns)."},
+    {"stats", on_monitor<get_stats>, METH_NOARGS, "stats() -> dict of feedlane_stats"},
     {"worker_stats", get_worker_stats, METH_O,
      "worker_stats(id) -> dict of feedlane_worker_stats; None: there are fewer"},
     {"event", on_handle<event>, METH_NOARGS, "event() -> (kind, text, worker, batch, sample); None: no more"},
-    {"info", on_handle<get_info>, METH_NOARGS, "info() -> dict of feedlane_loader_info"},
+    {"info", on_monitor<get_info>, METH_NOARGS, "info() -> dict of feedlane_loader_info"},
     {"timings", get_timings, METH_O, "timings(id) -> dict of feedlane_timings; -1: of all; None: there are fewer"},
-    {"diagnose", on_handle<diagnose>, METH_NOARGS, "diagnose() -> dict of feedlane_diagnosis, `bound` as a word"},
-    {"report", on_handle<report>, METH_NOARGS, "report() -> str: about the present or newest epoch"},
+    {"diagnose", on_monitor<diagnose>, METH_NOARGS, "diagnose() -> dict of feedlane_diagnosis, `bound` as a word"},
+    {"report", on_monitor<report>, METH_NOARGS, "report() -> str: about the present or newest epoch"},
     {"trace", get_trace, METH_O, "trace(from) -> bytes, for read_trace. StateError: no trace is kept."},
     {"read_trace", read_trace, METH_O | METH_STATIC, "read_trace(bytes) -> list of dicts of feedlane_batch_record"},
     {"read_state", read_state, METH_VARARGS | METH_STATIC, "read_state(bytes) -> dict of feedlane_state_info"},
@@ -347,9 +344,8 @@ Loader* loader_of(PyObject* object) {
 }
 
 LoaderCall::LoaderCall(Loader& loader, Kind kind) : loader_(loader), handle_(loader.handle), kind_(kind) {
-  if (handle_ == nullptr || loader.forks != forks())
-    handle_ = raise(handle_ == nullptr ? FEEDLANE_E_STATE : FEEDLANE_E_FORKED,
-                    handle_ == nullptr ? "the loader was closed" : "");
+  if (handle_ == nullptr) (void)refuse_closed();
+  else if (loader.forks != forks()) handle_ = raise(FEEDLANE_E_FORKED, "");
   if (handle_ == nullptr) return;
   loader_.calls++;
   if (kind_ == for_next) loader_.nexts++;
@@ -362,8 +358,16 @@ LoaderCall::~LoaderCall() {
   free_unused(loader_);
 }
 
+feedlane_monitor* LoaderCall::monitor() const {
+  if (handle_ == nullptr) return nullptr;  // the constructor has raised
+  if (loader_.owned == nullptr) return refuse_closed();
+  if (loader_.monitor == nullptr && !check(feedlane_monitor_of(handle_, &loader_.monitor, error_room())))
+    return nullptr;
+  return loader_.monitor;
+}
+
 std::nullptr_t refuse(PyObject* self, std::int32_t status) {
-  return raise(status, status == FEEDLANE_E_STATE && self_of(self).owned == nullptr ? "the loader was closed" : "");
+  return status == FEEDLANE_E_STATE && self_of(self).owned == nullptr ? refuse_closed() : raise(status, "");
 }
 
 std::int64_t turn_of(const Loader& loader) { return loader.turn; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loader says of itself: counters, events, timings, the trace, and what bounds it.
+// What a loader's monitor reads: counters, timings, the trace, the bottleneck. And the loader's events.
 #include "observe.hpp"
 
 #include <algorithm>
@@ -16,13 +16,14 @@ using Record = feedlane_batch_record;
 // `read(handle, id, &value)` of the worker that `worker` says, as a dict. None: there are fewer workers.
 template <typename Struct>
 PyObject* of_worker(PyObject* self, PyObject* worker, std::span<const Member<Struct>> members,
-                    std::int32_t (*read)(const feedlane_loader*, std::int32_t, Struct*)) {
+                    std::int32_t (*read)(const feedlane_monitor*, std::int32_t, Struct*)) {
   std::int32_t id = 0;
   if (!from_python(worker, "worker", id)) return nullptr;
   const LoaderCall call(*loader_of(self));
-  if (call.handle() == nullptr) return nullptr;
+  const feedlane_monitor* const monitor = call.monitor();
+  if (monitor == nullptr) return nullptr;
   auto value = init<Struct>();
-  const std::int32_t s = read(call.handle(), id, &value);
+  const std::int32_t s = read(monitor, id, &value);
   if (s == FEEDLANE_END) Py_RETURN_NONE;
   return s == FEEDLANE_OK ? dict_of<Struct>(value, members).release() : refuse(self, s);
 }
@@ -49,7 +50,7 @@ Member<feedlane_diagnosis> bound_member() {
 
 }  // namespace
 
-PyObject* get_stats(PyObject* self, feedlane_loader* handle) {
+PyObject* get_stats(PyObject* self, feedlane_monitor* monitor) {
   using Stats = feedlane_stats;
   static const Member<Stats> members[] = {member_of<&Stats::batches>("batches"),
                                           member_of<&Stats::samples>("samples"),
@@ -80,7 +81,7 @@ PyObject* get_stats(PyObject* self, feedlane_loader* handle) {
                                           member_of<&Stats::restarts_invalid>("restarts_invalid"),
                                           member_of<&Stats::restarts_unattached>("restarts_unattached")};
   auto stats = init<Stats>();
-  const std::int32_t s = feedlane_loader_get_stats(handle, &stats);
+  const std::int32_t s = feedlane_monitor_get_stats(monitor, &stats);
   return s == FEEDLANE_OK ? dict_of<Stats>(stats, members).release() : refuse(self, s);
 }
 
@@ -100,7 +101,7 @@ PyObject* get_worker_stats(PyObject* self, PyObject* worker) {
                                           member_of<&Stats::epoch>("epoch"),
                                           member_of<&Stats::batch>("batch"),
                                           member_of<&Stats::row>("row")};
-  return of_worker<Stats>(self, worker, members, feedlane_loader_get_worker_stats);
+  return of_worker<Stats>(self, worker, members, feedlane_monitor_get_worker_stats);
 }
 
 PyObject* event(PyObject* self, feedlane_loader* handle) {
@@ -114,7 +115,7 @@ PyObject* event(PyObject* self, feedlane_loader* handle) {
                        static_cast<long long>(event.what.sample));
 }
 
-PyObject* get_info(PyObject* self, feedlane_loader* handle) {
+PyObject* get_info(PyObject* self, feedlane_monitor* monitor) {
   using Info = feedlane_loader_info;
   static const Member<Info> members[] = {member_of<&Info::pid>("pid"),
                                          member_of<&Info::created_ns>("created_ns"),
@@ -134,9 +135,10 @@ PyObject* get_info(PyObject* self, feedlane_loader* handle) {
                                          member_of<&Info::waiting_since_ns>("waiting_since_ns"),
                                          member_of<&Info::trace>("trace"),
                                          member_of<&Info::name>("name"),
-                                         member_of<&Info::version>("version")};
+                                         member_of<&Info::version>("version"),
+                                         member_of<&Info::next_epoch>("next_epoch")};
   auto info = init<Info>();
-  const std::int32_t s = feedlane_loader_get_info(handle, &info);
+  const std::int32_t s = feedlane_monitor_get_info(monitor, &info);
   return s == FEEDLANE_OK ? dict_of<Info>(info, members).release() : refuse(self, s);
 }
 
@@ -154,11 +156,11 @@ PyObject* get_timings(PyObject* self, PyObject* worker) {
                                             member_of<&Timings::work_percentiles>("work_percentiles"),
                                             member_of<&Timings::ready_percentiles>("ready_percentiles"),
                                             member_of<&Timings::hold_percentiles>("hold_percentiles")};
-  return of_worker<Timings>(self, worker, members, feedlane_loader_get_timings);
+  return of_worker<Timings>(self, worker, members, feedlane_monitor_get_timings);
 }
 
 // A look into /proc may be part of it.
-PyObject* diagnose(PyObject* self, feedlane_loader* handle) {
+PyObject* diagnose(PyObject* self, feedlane_monitor* monitor) {
   using Diagnosis = feedlane_diagnosis;
   static const Member<Diagnosis> members[] = {bound_member(),
                                               member_of<&Diagnosis::worker>("worker"),
@@ -174,18 +176,18 @@ PyObject* diagnose(PyObject* self, feedlane_loader* handle) {
                                               member_of<&Diagnosis::text>("text"),
                                               member_of<&Diagnosis::advice>("advice")};
   auto diagnosis = init<Diagnosis>();
-  const std::int32_t s = unlocked([&] { return feedlane_loader_diagnose(handle, &diagnosis); });
+  const std::int32_t s = unlocked([&] { return feedlane_monitor_diagnose(monitor, &diagnosis); });
   return s == FEEDLANE_OK ? dict_of<Diagnosis>(diagnosis, members).release() : refuse(self, s);
 }
 
-PyObject* report(PyObject*, feedlane_loader* handle) {
+PyObject* report(PyObject*, feedlane_monitor* monitor) {
   std::uint64_t bytes = 4096;  // more than most take
   for (std::int32_t s = FEEDLANE_E_LIMIT; s == FEEDLANE_E_LIMIT;) {
     Ref buffer(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
     if (!buffer) return nullptr;
     char* const text = PyBytes_AsString(buffer.get());
     const std::uint64_t cap = bytes;
-    s = unlocked([&] { return feedlane_loader_report(handle, text, cap, &bytes, error_room()); });
+    s = unlocked([&] { return feedlane_monitor_report(monitor, text, cap, &bytes, error_room()); });
     if (s == FEEDLANE_OK) return PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(bytes), "replace");
     if (s != FEEDLANE_E_LIMIT) return raise(s);
   }
@@ -196,9 +198,10 @@ PyObject* get_trace(PyObject* self, PyObject* from) {
   std::uint64_t first = 0;
   if (!from_python(from, "from_", first)) return nullptr;
   const LoaderCall call(*loader_of(self));
-  if (call.handle() == nullptr) return nullptr;
+  const feedlane_monitor* const monitor = call.monitor();
+  if (monitor == nullptr) return nullptr;
   auto info = init<feedlane_loader_info>();
-  std::int32_t s = feedlane_loader_get_info(call.handle(), &info);
+  std::int32_t s = feedlane_monitor_get_info(monitor, &info);
   try {
     constexpr std::uint64_t chunk = 1024;
     std::vector<Record> all;
@@ -207,7 +210,7 @@ PyObject* get_trace(PyObject* self, PyObject* from) {
       const std::size_t have = all.size();
       all.resize(have + std::min(chunk, info.trace - have), init<Record>());
       std::uint64_t count = 0;
-      s = feedlane_loader_get_trace(call.handle(), first, &all[have], all.size() - have, &count);
+      s = feedlane_monitor_get_trace(monitor, first, &all[have], all.size() - have, &count);
       all.resize(have + (s == FEEDLANE_OK ? count : 0));
       if (s == FEEDLANE_OK) first = all.back().sequence + 1;
     }

@@ -77,9 +77,10 @@ PyObject* sampler(PyObject* self, PyObject* rows) {
   callbacks.next = next_batch;
   callbacks.batch_rows = PyLong_AsLongLong(rows);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  feedlane_sampler* made = nullptr;
-  if (!check(feedlane_sampler_custom(&callbacks, &made, error_room()))) return nullptr;
-  return new_sampler(made, self).release();
+  auto config = init<feedlane_sampler_config>();
+  config.kind = FEEDLANE_SAMPLER_CUSTOM;
+  config.callbacks = &callbacks;
+  return new_sampler(config, self, nullptr).release();
 }
 
 PyObject* new_queue(PyTypeObject* type, PyObject*, PyObject*) {

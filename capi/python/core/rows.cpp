@@ -106,7 +106,7 @@ class Batches {
     for (Field& field : fields_) is_kept = field.column.is_kept() || is_kept;
     if (!is_written) return false;  // its traceback has them
     if (is_kept) return refuse_kept(dataset);
-    return check(feedlane_task_metadata(task, metadata_.data(), metadata_.size(), error_room()));
+    return check(feedlane_task_store(task, FEEDLANE_STORE_METADATA, metadata_.data(), metadata_.size(), error_room()));
   }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampler: a feedlane_sampler, and the functions that make one.
+// Sampler: a feedlane_sampler of any kind.
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -59,185 +60,135 @@ PyObject* length(PyObject* self, PyObject*) {
   return s == FEEDLANE_OK ? PyLong_FromLongLong(count) : raise(s, "");
 }
 
+// ---- the configuration ----
+
+using Config = feedlane_sampler_config;
+
+std::span<const Member<Config>> config_members() {
+  static const Member<Config> members[] = {member_of<&Config::shuffle>("shuffle"),
+                                           member_of<&Config::length>("length"),
+                                           member_of<&Config::seed>("seed"),
+                                           member_of<&Config::num_samples>("num_samples"),
+                                           member_of<&Config::replacement>("replacement"),
+                                           member_of<&Config::without_replacement>("without_replacement"),
+                                           member_of<&Config::no_shuffle>("no_shuffle"),
+                                           member_of<&Config::drop_last>("drop_last"),
+                                           member_of<&Config::world>("world"),
+                                           member_of<&Config::rank>("rank"),
+                                           member_of<&Config::detect_off>("detect_off"),
+                                           member_of<&Config::padded>("padded"),
+                                           member_of<&Config::drop_long>("drop_long"),
+                                           member_of<&Config::batch_size>("batch_size"),
+                                           member_of<&Config::max_tokens>("max_tokens"),
+                                           member_of<&Config::max_rows>("max_rows"),
+                                           member_of<&Config::window>("window")};
+  return members;
+}
+
+PyObject* config_layout(PyObject*, PyObject*) { return layout_of<Config>(config_members()).release(); }
+
+// Removes a member from `members`. Null without an exception: it is not given.
+Ref take(PyObject* members, const char* name) {
+  Ref object = Ref::borrow(PyDict_GetItemString(members, name));
+  if (object) (void)PyDict_DelItemString(members, name);
+  return object;
+}
+
+// A member that is an array of 8-byte elements.
+template <typename Element>
+class Elements {
+ public:
+  Elements() = default;
+  Elements(const Elements&) = delete;
+  Elements& operator=(const Elements&) = delete;
+  ~Elements() {
+    if (is_given_) PyBuffer_Release(&buffer_);
+  }
+  // Removes it from `members` if it is given. False with an exception.
+  bool take(PyObject* members, const char* name) {
+    static_assert(sizeof(Element) == 8);
+    const Ref object = python::take(members, name);
+    is_given_ = object && PyObject_GetBuffer(object.get(), &buffer_, PyBUF_C_CONTIGUOUS) == 0;
+    return is_given_ || !object;
+  }
+  [[nodiscard]] bool is_given() const { return is_given_; }
+  [[nodiscard]] const Element* data() const { return static_cast<const Element*>(buffer_.buf); }
+  [[nodiscard]] std::uint64_t count() const { return static_cast<std::uint64_t>(buffer_.len) / sizeof(Element); }
+
+ private:
+  Py_buffer buffer_{};
+  bool is_given_ = false;
+};
+
+struct Arrays {
+  Elements<std::int64_t> indices, lengths, from;
+  Elements<double> weights;
+
+  // Sets the members that point to arrays, and their lengths. False with an exception, also if the library would read beyond
+  // the end of one.
+  bool set(Config& config, PyObject* members) {
+    if (!indices.take(members, "indices") || !lengths.take(members, "lengths") || !weights.take(members, "weights") ||
+        !from.take(members, "from_"))
+      return false;
+    config.indices = indices.data();
+    config.lengths = lengths.data();
+    config.weights = weights.data();
+    config.from = from.data();
+    config.stages = from.count();
+    config.count = indices.is_given() ? indices.count() : lengths.is_given() ? lengths.count() : weights.count();
+    const std::uint64_t parts = std::max<std::uint64_t>(config.stages, 1);
+    const bool is_short = lengths.is_given() && lengths.count() != config.count;
+    if (!is_short && (!weights.is_given() || (weights.count() / parts == config.count && weights.count() % parts == 0)))
+      return true;
+    PyErr_Format(PyExc_ValueError, "%zu lengths and %zu weights for %zu stages: each stage needs a weight per length",
+                 std::size_t{lengths.count()}, std::size_t{weights.count()}, std::size_t{parts});
+    return false;
+  }
+};
+
+PyObject* make_sampler(PyTypeObject*, PyObject* args, PyObject* keywords) {
+  auto config = init<Config>();
+  if (PyArg_ParseTuple(args, "i:Sampler", &config.kind) == 0) return nullptr;
+  const Ref members(keywords != nullptr ? PyDict_Copy(keywords) : PyDict_New());
+  if (!members) return nullptr;
+  Arrays arrays;
+  if (!arrays.set(config, members.get())) return nullptr;
+  const Ref inner = take(members.get(), "inner"), target = take(members.get(), "callbacks");
+  if (inner && (config.inner = sampler_handle(inner.get())) == nullptr) return nullptr;
+  feedlane_sampler_callbacks callbacks;
+  if (target) {
+    callbacks = callbacks_over(target.get());
+    if (callbacks.size == 0) return nullptr;
+    config.callbacks = &callbacks;
+  }
+  if (!set_members<Config>(config, members.get(), config_members())) return nullptr;
+  if (!inner) return new_sampler(config, target.get(), target.get()).release();
+  return new_sampler(config, sampler_of(inner.get())->source, sampler_of(inner.get())->target).release();
+}
+
+// ---- the type ----
+
 PyMethodDef sampler_methods[] = {
     {"restart", restart, METH_O, "restart(epoch: int): from the first index of this epoch."},
     {"next", next_indices, METH_O,
      "next(cap: int) -> list of up to `cap` indices, one batch of a batch sampler; None at the end."},
     {"length", length, METH_NOARGS, "length() -> indices or batches of an epoch; -1: unknown."},
+    {"config_layout", config_layout, METH_NOARGS | METH_STATIC,
+     "config_layout() -> {name: (offset, bytes)} of the members that are numbers"},
     {nullptr, nullptr, 0, nullptr}};
-PyType_Slot sampler_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_sampler)},
-                               {Py_tp_traverse, reinterpret_cast<void*>(visit)},
-                               {Py_tp_methods, sampler_methods},
-                               {Py_tp_doc, const_cast<char*>("A feedlane_sampler. One thread at a time.")},
-                               {0, nullptr}};
-PyType_Spec sampler_spec = {"feedlane._core.Sampler", sizeof(Sampler), 0,
-                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, sampler_slots};
-
-// ---- the functions that make one ----
-
-PyObject* made(std::int32_t status, feedlane_sampler* handle, PyObject* source = nullptr, PyObject* target = nullptr) {
-  if (status != FEEDLANE_OK) return raise(status);
-  Ref sampler = new_sampler(handle, source);
-  if (sampler) sampler_of(sampler.get())->target = target;
-  return sampler.release();
-}
-
-PyObject* sequential(PyObject*, PyObject* length) {
-  const long long count = PyLong_AsLongLong(length);
-  if (count == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s = feedlane_sampler_sequential(count, &handle, error_room());
-  return made(s, handle);
-}
-
-PyObject* random(PyObject*, PyObject* config) {
-  using Config = feedlane_random_config;
-  static const Member<Config> members[] = {member_of<&Config::length>("length"), member_of<&Config::seed>("seed"),
-                                           member_of<&Config::num_samples>("num_samples"),
-                                           member_of<&Config::replacement>("replacement"),
-                                           member_of<&Config::shuffle>("shuffle")};
-  auto value = init<Config>();
-  if (!set_members<Config>(value, config, members)) return nullptr;
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s = feedlane_sampler_random(&value, &handle, error_room());
-  return made(s, handle);
-}
-
-// An array of 8-byte elements.
-class Elements {
- public:
-  explicit Elements(PyObject* object) : is_there_(PyObject_GetBuffer(object, &buffer_, PyBUF_C_CONTIGUOUS) == 0) {}
-  Elements(const Elements&) = delete;
-  Elements& operator=(const Elements&) = delete;
-  ~Elements() {
-    if (is_there_) PyBuffer_Release(&buffer_);
-  }
-  explicit operator bool() const { return is_there_; }
-  [[nodiscard]] const void* data() const { return buffer_.buf; }
-  [[nodiscard]] std::uint64_t count() const { return static_cast<std::uint64_t>(buffer_.len) / 8; }
-
- private:
-  Py_buffer buffer_{};
-  bool is_there_;
-};
-
-PyObject* subset(PyObject*, PyObject* args) {
-  PyObject* indices = nullptr;
-  int in_order = 0;
-  unsigned long long seed = 0;
-  if (PyArg_ParseTuple(args, "OpK:subset", &indices, &in_order, &seed) == 0) return nullptr;
-  const Elements all(indices);
-  if (!all) return nullptr;
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s = feedlane_sampler_subset(static_cast<const std::int64_t*>(all.data()), all.count(), in_order,
-                                                 seed, &handle, error_room());
-  return made(s, handle);
-}
-
-PyObject* weighted(PyObject*, PyObject* args) {
-  using Config = feedlane_weighted_config;
-  static const Member<Config> members[] = {member_of<&Config::num_samples>("num_samples"),
-                                           member_of<&Config::seed>("seed"),
-                                           member_of<&Config::without_replacement>("without_replacement")};
-  PyObject *weights = nullptr, *config = nullptr;
-  if (PyArg_ParseTuple(args, "OO!:weighted", &weights, &PyDict_Type, &config) == 0) return nullptr;
-  auto value = init<Config>();
-  const Elements all(weights);
-  if (!all || !set_members<Config>(value, config, members)) return nullptr;
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s =
-      feedlane_sampler_weighted(static_cast<const double*>(all.data()), all.count(), &value, &handle, error_room());
-  return made(s, handle);
-}
-
-PyObject* distributed(PyObject*, PyObject* config) {
-  using Config = feedlane_distributed_config;
-  static const Member<Config> members[] = {member_of<&Config::length>("length"),
-                                           member_of<&Config::world>("world"),
-                                           member_of<&Config::rank>("rank"),
-                                           member_of<&Config::seed>("seed"),
-                                           member_of<&Config::no_shuffle>("no_shuffle"),
-                                           member_of<&Config::drop_last>("drop_last"),
-                                           member_of<&Config::shuffle>("shuffle"),
-                                           member_of<&Config::detect_off>("detect_off")};
-  auto value = init<Config>();
-  if (!set_members<Config>(value, config, members)) return nullptr;
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s = feedlane_sampler_distributed(&value, &handle, error_room());
-  return made(s, handle);
-}
-
-PyObject* tokens(PyObject*, PyObject* args) {
-  using Config = feedlane_tokens_config;
-  static const Member<Config> members[] = {member_of<&Config::max_tokens>("max_tokens"),
-                                           member_of<&Config::max_rows>("max_rows"),
-                                           member_of<&Config::seed>("seed"),
-                                           member_of<&Config::window>("window"),
-                                           member_of<&Config::padded>("padded"),
-                                           member_of<&Config::no_shuffle>("no_shuffle"),
-                                           member_of<&Config::drop_last>("drop_last"),
-                                           member_of<&Config::drop_long>("drop_long"),
-                                           member_of<&Config::world>("world"),
-                                           member_of<&Config::rank>("rank")};
-  PyObject *lengths = nullptr, *config = nullptr;
-  if (PyArg_ParseTuple(args, "OO!:tokens", &lengths, &PyDict_Type, &config) == 0) return nullptr;
-  auto value = init<Config>();
-  const Elements all(lengths);
-  if (!all || !set_members<Config>(value, config, members)) return nullptr;
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s =
-      feedlane_sampler_tokens(static_cast<const std::int64_t*>(all.data()), all.count(), &value, &handle, error_room());
-  return made(s, handle);
-}
-
-PyObject* mixture(PyObject*, PyObject* args) {
-  using Config = feedlane_mixture_config;
-  static const Member<Config> members[] = {member_of<&Config::num_samples>("num_samples"),
-                                           member_of<&Config::seed>("seed"),
-                                           member_of<&Config::window>("window"),
-                                           member_of<&Config::no_shuffle>("no_shuffle"),
-                                           member_of<&Config::drop_last>("drop_last"),
-                                           member_of<&Config::world>("world"),
-                                           member_of<&Config::rank>("rank")};
-  PyObject *lengths = nullptr, *weights = nullptr, *from = nullptr, *config = nullptr;
-  if (PyArg_ParseTuple(args, "OOOO!:mixture", &lengths, &weights, &from, &PyDict_Type, &config) == 0) return nullptr;
-  auto value = init<Config>();
-  const Elements sizes(lengths), shares(weights), stages(from);
-  if (!sizes || !shares || !stages || !set_members<Config>(value, config, members)) return nullptr;
-  if (stages.count() == 0 || shares.count() / stages.count() != sizes.count() || shares.count() % stages.count() != 0) {
-    PyErr_Format(PyExc_ValueError, "%zu weights, wanted are %zu stages of %zu sources", std::size_t{shares.count()},
-                 std::size_t{stages.count()}, std::size_t{sizes.count()});
-    return nullptr;
-  }
-  value.from = static_cast<const std::int64_t*>(stages.data());
-  value.stages = stages.count();
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s =
-      feedlane_sampler_mixture(static_cast<const std::int64_t*>(sizes.data()), sizes.count(),
-                               static_cast<const double*>(shares.data()), &value, &handle, error_room());
-  return made(s, handle);
-}
-
-PyObject* batch(PyObject*, PyObject* args) {
-  PyObject* inner = nullptr;
-  long long size = 0;
-  int drop_last = 0;
-  if (PyArg_ParseTuple(args, "OLp:batch", &inner, &size, &drop_last) == 0) return nullptr;
-  const feedlane_sampler* const of = sampler_handle(inner);
-  if (of == nullptr) return nullptr;
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s = feedlane_sampler_batch(of, size, drop_last, &handle, error_room());
-  return made(s, handle, sampler_of(inner)->source, sampler_of(inner)->target);
-}
-
-PyObject* custom(PyObject*, PyObject* args) {
-  PyObject* target = nullptr;
-  long long rows = 0;
-  if (PyArg_ParseTuple(args, "OL:custom", &target, &rows) == 0) return nullptr;
-  feedlane_sampler* handle = nullptr;
-  const std::int32_t s = make_custom_sampler(target, rows, &handle);
-  return made(s, handle, target, target);
-}
+PyType_Slot sampler_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(make_sampler)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_sampler)},
+    {Py_tp_traverse, reinterpret_cast<void*>(visit)},
+    {Py_tp_methods, sampler_methods},
+    {Py_tp_doc,
+     const_cast<char*>("Sampler(kind, **members): a feedlane_sampler. kind, members: of feedlane_sampler_config.\n"
+                       "indices, lengths, from_: buffers of int64; weights: of float64; inner: a Sampler;\n"
+                       "callbacks: an object with restart(), draw(cap), failed(exception) and rows, see\n"
+                       "callbacks.cpp. One thread at a time.")},
+    {0, nullptr}};
+PyType_Spec sampler_spec = {"feedlane._core.Sampler", sizeof(Sampler), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                            sampler_slots};
 
 PyObject* rank_detect(PyObject*, PyObject*) {
   using Rank = feedlane_rank;
@@ -248,44 +199,18 @@ PyObject* rank_detect(PyObject*, PyObject*) {
   return dict_of<Rank>(rank, members).release();
 }
 
-PyObject* torch_base_seed(PyObject*, PyObject* seed) {
-  const unsigned long long value = PyLong_AsUnsignedLongLong(seed);
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  std::uint64_t base = 0;
-  if (!check(feedlane_torch_base_seed(value, 0, &base, error_room()))) return nullptr;
-  return PyLong_FromUnsignedLongLong(base);
-}
-
-PyMethodDef sampler_functions[] = {
-    {"sequential", sequential, METH_O, "sequential(length) -> Sampler"},
-    {"random", random, METH_O, "random(dict of feedlane_random_config) -> Sampler"},
-    {"subset", subset, METH_VARARGS, "subset(buffer of int64, in_order, seed) -> Sampler"},
-    {"weighted", weighted, METH_VARARGS, "weighted(buffer of float64, dict of feedlane_weighted_config) -> Sampler"},
-    {"distributed", distributed, METH_O, "distributed(dict of feedlane_distributed_config) -> Sampler"},
-    {"tokens", tokens, METH_VARARGS, "tokens(buffer of int64, dict of feedlane_tokens_config) -> Sampler"},
-    {"mixture", mixture, METH_VARARGS,
-     "mixture(lengths: buffer of int64, weights: buffer of float64, from: buffer of int64,\n"
-     "dict of feedlane_mixture_config) -> Sampler"},
-    {"batch", batch, METH_VARARGS, "batch(inner, batch_size, drop_last) -> Sampler"},
-    {"custom", custom, METH_VARARGS,
-     "custom(target, rows) -> Sampler over an object with restart(), draw(cap) and failed(exception).\n"
-     "rows > 0: of batches."},
-    {"rank_detect", rank_detect, METH_NOARGS, "rank_detect() -> dict of feedlane_rank"},
-    {"torch_base_seed", torch_base_seed, METH_O,
-     "torch_base_seed(seed) -> what DataLoader draws after manual_seed(seed)"},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef sampler_functions[] = {{"rank_detect", rank_detect, METH_NOARGS, "rank_detect() -> dict of feedlane_rank"},
+                                   {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
-Ref new_sampler(feedlane_sampler* handle, PyObject* source) {
+Ref new_sampler(const feedlane_sampler_config& config, PyObject* source, PyObject* target) {
   auto* const sampler = new_object<Sampler>(sampler_type);
-  if (sampler == nullptr) {
-    (void)feedlane_sampler_destroy(&handle);
-    return {};
-  }
-  sampler->handle = handle;
+  Ref made(reinterpret_cast<PyObject*>(sampler));
+  if (!made) return {};
   sampler->source = Ref::borrow(source).release();
-  return Ref(reinterpret_cast<PyObject*>(sampler));
+  sampler->target = target;
+  return check(feedlane_sampler_create(&config, &sampler->handle, error_room())) ? std::move(made) : Ref();
 }
 
 const feedlane_sampler* sampler_handle(PyObject* object) {

@@ -35,6 +35,14 @@ class Slices {
   std::int64_t end_ns_;
 };
 
+// (id, lag, evict_after_ns). False with an exception.
+bool read_place(PyObject* place, feedlane_consumer_config& config) {
+  long long evict_after_ns = 0;
+  if (PyArg_ParseTuple(place, "iiL", &config.id, &config.lag, &evict_after_ns) == 0) return false;
+  config.evict_after_ns = evict_after_ns;
+  return true;
+}
+
 // Raises what a signal's handler raises, or what a callback has left for the loop. False: with that exception.
 bool may_go_on(PyObject* self) {
   if (PyErr_CheckSignals() != 0) return false;
@@ -43,21 +51,13 @@ bool may_go_on(PyObject* self) {
   return !interruption;
 }
 
-// Null with an exception.
-PyObject* consumer_of(std::int32_t status, feedlane_loader* handle) {
-  if (status == FEEDLANE_OK) return new_consumer(handle).release();
-  return raise(status);
-}
-
 }  // namespace
 
 // ---- the feeder ----
 
 PyObject* open_consumer(PyObject* self, PyObject* args) {
   auto config = init<feedlane_consumer_config>();
-  long long evict_after_ns = 0;
-  if (PyArg_ParseTuple(args, "iiL:open_consumer", &config.id, &config.lag, &evict_after_ns) == 0) return nullptr;
-  config.evict_after_ns = evict_after_ns;
+  if (!read_place(args, config)) return nullptr;
   const LoaderCall call(*loader_of(self));
   if (call.handle() == nullptr) return nullptr;
   std::int32_t id = -1, fd = -1;
@@ -87,11 +87,10 @@ PyObject* attend(PyObject* self, PyObject* timeout_ns) {
   const LoaderCall call(*loader_of(self));
   if (call.handle() == nullptr) return nullptr;
   pollfd fd{-1, POLLIN, 0};
-  if (const std::int32_t s = feedlane_loader_wait_fd(call.handle(), &fd.fd); s != FEEDLANE_OK) return refuse(self, s);
   bool is_over = false;
   while (!is_over) {
     if (!may_go_on(self)) return nullptr;
-    const std::int32_t armed = feedlane_loader_arm(call.handle());
+    const std::int32_t armed = feedlane_loader_arm(call.handle(), &fd.fd);
     if (armed < 0) return refuse(self, armed);
     const std::int64_t slice = slices.next_ns();
     is_over = slice == 0 || armed == FEEDLANE_AGAIN;
@@ -123,32 +122,19 @@ PyObject* get_consumer(PyObject* self, PyObject* nth) {
 
 // ---- a consumer ----
 
-PyObject* next_epoch(PyObject* self, feedlane_loader* handle) {
-  std::int64_t epoch = 0;
-  const std::int32_t s = feedlane_loader_next_epoch(handle, &epoch);
-  return s == FEEDLANE_OK ? PyLong_FromLongLong(epoch) : refuse(self, s);
-}
-
 PyObject* join(PyObject*, PyObject* args) {
   int fd = -1;
+  char* path = nullptr;
+  PyObject *socket = nullptr, *place = nullptr;
   long long timeout_ns = 0;
-  if (PyArg_ParseTuple(args, "iL:join", &fd, &timeout_ns) == 0) return nullptr;
-  feedlane_loader* handle = nullptr;
-  const std::int32_t s = unlocked([&] { return feedlane_loader_join(fd, timeout_ns, &handle, error_room()); });
-  return consumer_of(s, handle);
-}
-
-PyObject* join_path(PyObject*, PyObject* args) {
+  if (PyArg_ParseTuple(args, "iOOL:join", &fd, &socket, &place, &timeout_ns) == 0) return nullptr;
+  if (socket != Py_None && PyBytes_AsStringAndSize(socket, &path, nullptr) != 0) return nullptr;
   auto config = init<feedlane_consumer_config>();
-  const char* path = nullptr;
-  long long evict_after_ns = 0, timeout_ns = 0;
-  if (PyArg_ParseTuple(args, "yiiLL:join_path", &path, &config.id, &config.lag, &evict_after_ns, &timeout_ns) == 0)
-    return nullptr;
-  config.evict_after_ns = evict_after_ns;
+  if (place != Py_None && !read_place(place, config)) return nullptr;
+  const auto* const given = place != Py_None ? &config : nullptr;
   feedlane_loader* handle = nullptr;
-  const std::int32_t s =
-      unlocked([&] { return feedlane_loader_join_path(path, &config, timeout_ns, &handle, error_room()); });
-  return consumer_of(s, handle);
+  const auto call = [&] { return feedlane_loader_join(fd, path, given, timeout_ns, &handle, error_room()); };
+  return check(unlocked(call)) ? new_consumer(handle).release() : nullptr;
 }
 
 }  // namespace feedlane::python

@@ -10,9 +10,7 @@ PyObject* open_consumer(PyObject* self, PyObject* args);
 PyObject* serve(PyObject* self, PyObject* timeout_ns);
 PyObject* attend(PyObject* self, PyObject* timeout_ns);
 PyObject* get_consumer(PyObject* self, PyObject* nth);
-PyObject* next_epoch(PyObject* self, feedlane_loader* handle);
 // Static.
 PyObject* join(PyObject* none, PyObject* args);
-PyObject* join_path(PyObject* none, PyObject* args);
 
 }  // namespace feedlane::python

@@ -77,7 +77,9 @@ PyObject* metadata(PyObject* self, PyObject* args) {
   if (PyArg_ParseTuple(args, "y#:metadata", &bytes, &length) == 0) return nullptr;
   const feedlane_task* const task = task_of(self);
   if (task == nullptr) return nullptr;
-  if (!check(feedlane_task_metadata(task, bytes, static_cast<std::uint64_t>(length), error_room()))) return nullptr;
+  if (!check(
+          feedlane_task_store(task, FEEDLANE_STORE_METADATA, bytes, static_cast<std::uint64_t>(length), error_room())))
+    return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -125,7 +127,7 @@ PyObject* fail(PyObject* self, PyObject* args) {
 
 PyObject* exhausted(PyObject* self, PyObject*) {
   const feedlane_task* const task = task_of(self);
-  return task != nullptr ? over(self, feedlane_task_exhausted(task, error_room())) : nullptr;
+  return task != nullptr ? over(self, feedlane_task_commit(task, FEEDLANE_EXHAUSTED, error_room())) : nullptr;
 }
 
 PyMethodDef task_methods[] = {

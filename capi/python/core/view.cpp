@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays and DLPack capsules over the memory of a batch's tensor. Each holds a reference of the batch.
-#include "arena/dlpack_abi.hpp"
 #include "core.hpp"
+#include "dlpack.hpp"
 #include "numbers.hpp"
 
 namespace feedlane::python {
@@ -53,11 +53,10 @@ void free_capsule(PyObject* capsule) {
 }
 
 template <typename Managed>
-Ref capsule_by(std::int32_t (*function)(feedlane_loader*, std::uint64_t, std::int32_t, std::int32_t, Managed**,
-                                        feedlane_error*),
-               feedlane_loader* loader, std::uint64_t token, std::int32_t number) {
-  Managed* tensor = nullptr;
-  if (!check(function(loader, token, number, 0, &tensor, error_room()))) return {};
+Ref capsule_as(feedlane_loader* loader, std::uint64_t token, std::int32_t number, std::int32_t flags) {
+  void* exported = nullptr;
+  if (!check(feedlane_batch_dlpack(loader, token, number, flags, &exported, error_room()))) return {};
+  auto* const tensor = static_cast<Managed*>(exported);
   Ref capsule(PyCapsule_New(tensor, name_of<Managed>, free_capsule<Managed>));
   if (!capsule) tensor->deleter(tensor);
   return capsule;
@@ -91,8 +90,8 @@ Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor
 }
 
 Ref capsule_of(feedlane_loader* loader, std::uint64_t token, std::int32_t number, bool is_versioned) {
-  return is_versioned ? capsule_by(feedlane_batch_dlpack, loader, token, number)
-                      : capsule_by(feedlane_batch_dlpack_legacy, loader, token, number);
+  return is_versioned ? capsule_as<DLManagedTensorVersioned>(loader, token, number, 0)
+                      : capsule_as<DLManagedTensor>(loader, token, number, FEEDLANE_DLPACK_LEGACY);
 }
 
 bool add_view(PyObject* module) {

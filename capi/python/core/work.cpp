@@ -230,7 +230,8 @@ class Loop {
     char* bytes = nullptr;
     Py_ssize_t length = 0;
     if (PyBytes_AsStringAndSize(blob_.get(), &bytes, &length) != 0) return false;
-    const std::int32_t s = feedlane_task_metadata(task, bytes, static_cast<std::uint64_t>(length), error_room());
+    const std::int32_t s =
+        feedlane_task_store(task, FEEDLANE_STORE_METADATA, bytes, static_cast<std::uint64_t>(length), error_room());
     return s == FEEDLANE_OK || refuse(s);
   }
 

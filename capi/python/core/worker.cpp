@@ -18,12 +18,12 @@ PyObject* new_worker(PyTypeObject* type, PyObject* args, PyObject*) {
   Ref made(reinterpret_cast<PyObject*>(worker));
   if (!made) return nullptr;
   const std::int32_t s =
-      unlocked([&] { return feedlane_worker_attach(fd, FEEDLANE_FOREVER, &worker->handle, error_room()); });
+      unlocked([&] { return feedlane_worker_attach(fd, nullptr, FEEDLANE_FOREVER, &worker->handle, error_room()); });
   return check(s) ? made.release() : nullptr;
 }
 
 void free_worker(PyObject* self) {
-  (void)feedlane_worker_detach(&worker_of(self)->handle);
+  (void)feedlane_worker_destroy(&worker_of(self)->handle);
   free_object(self);
 }
 
@@ -54,7 +54,7 @@ PyObject* run(PyObject* self, PyObject* glue) {
 }
 
 PyObject* detach(PyObject* self, PyObject*) {
-  (void)feedlane_worker_detach(&worker_of(self)->handle);
+  (void)feedlane_worker_destroy(&worker_of(self)->handle);
   Py_RETURN_NONE;
 }
 

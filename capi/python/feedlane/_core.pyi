@@ -53,6 +53,15 @@ E_UNSUPPORTED: int
 SAMPLE_RETRIED: int
 SAMPLE_SUBSTITUTED: int
 SAMPLE_SKIPPED: int
+SAMPLER_SEQUENTIAL: int
+SAMPLER_RANDOM: int
+SAMPLER_SUBSET: int
+SAMPLER_WEIGHTED: int
+SAMPLER_BATCH: int
+SAMPLER_DISTRIBUTED: int
+SAMPLER_TOKENS: int
+SAMPLER_MIXTURE: int
+SAMPLER_CUSTOM: int
 SHUFFLE_TORCH: int
 SHUFFLE_FEISTEL: int
 SHUFFLE_TORCH_LOADER: int
@@ -88,8 +97,10 @@ class _Target(Protocol):
         """Returns the text and the traceback of an exception that a method has raised."""
 
 class _Indices(_Target, Protocol):
-    """See `custom`."""
+    """See `Sampler`. rows: the largest size of a batch; 0: single indices."""
 
+    @property
+    def rows(self) -> int: ...
     def draw(self, cap: int, /) -> ReadableBuffer | None:
         """Returns at most `cap` int64 indices; of a batch sampler, one batch. None: the epoch has ended."""
 
@@ -178,54 +189,22 @@ def tasks(after: int, /) -> list[tuple[int, int, int, list[int]]]:
     """Returns the current task and the tasks queued behind it, if their ids are above `after`, as (id, epoch, batch, indices).
     Raises StaleBatch if the current task is over."""
 
-def sequential(length: int, /) -> Sampler:
-    """Yields 0, 1, ... length - 1. Raises ArgumentError if `length` is negative."""
-
-def random(config: dict[str, Any], /) -> Sampler:
-    """Yields a permutation, or draws with replacement, as configured by the fields of feedlane_random_config. Raises
-    ArgumentError, LimitError or OutOfMemory, or TypeError if there is no such field."""
-
-def subset(indices: ReadableBuffer, in_order: bool, seed: int, /) -> Sampler:
-    """Yields these int64 indices, which are copied. Raises BufferError, or numpy's ValueError, if they are not contiguous."""
-
-def weighted(weights: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
-    """Yields indices with probabilities in proportion to these float64 weights, as configured by the fields of
-    feedlane_weighted_config. Raises ArgumentError if a weight is negative or not finite, if all weights are 0, or if more
-    indices are requested without replacement than there are positive weights."""
-
-def distributed(config: dict[str, Any], /) -> Sampler:
-    """Yields one rank's part of the indices, as configured by the fields of feedlane_distributed_config. Raises ArgumentError
-    if the rank is not below the number of ranks."""
-
-def tokens(lengths: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
-    """Yields batches of samples within a budget of tokens, as configured by the fields of feedlane_tokens_config. `lengths` has
-    the number of tokens of each sample, as int64. Raises ArgumentError if a length is negative or above the budget, or if a
-    field is out of its domain."""
-
-def mixture(lengths: ReadableBuffer, weights: ReadableBuffer, stages: ReadableBuffer, config: dict[str, Any], /) -> Sampler:
-    """Mixes sources of these lengths in proportion to float64 weights, as configured by the fields of feedlane_mixture_config.
-    `stages` has the sample at which each stage begins; `weights` has one row per stage. Raises ArgumentError if a length, a
-    weight, a stage or a field is out of its domain, and ValueError if a row does not have one weight per source."""
-
-def batch(inner: Sampler, batch_size: int, drop_last: bool, /) -> Sampler:
-    """Yields batches of the indices of `inner`, of which it takes a copy."""
-
-def custom(target: _Indices, rows: int, /) -> Sampler:
-    """Yields the indices that `target` draws. rows: the largest size of a batch; 0: single indices. `target` is called with the
-    GIL held."""
-
 def rank_detect() -> RankInfo:
     """Returns the rank found in the launcher's environment variables. Raises ArgumentError if one variable of a pair is missing
     or invalid."""
 
-def torch_base_seed(seed: int, /) -> int:
-    """Returns the base seed that torch's DataLoader draws after manual_seed(seed)."""
-
 # ---- the trainer's side ----
 
 class Sampler:
-    """A feedlane_sampler, made by the functions above. Use it from one thread at a time."""
+    """A feedlane_sampler. Use it from one thread at a time."""
 
+    def __new__(cls, kind: int, /, *, indices: ReadableBuffer = ..., lengths: ReadableBuffer = ...,
+                weights: ReadableBuffer = ..., from_: ReadableBuffer = ..., inner: Sampler = ..., callbacks: _Indices = ...,
+                **numbers: int) -> Sampler:
+        """kind: SAMPLER_*. The other arguments are the fields of feedlane_sampler_config. Arrays are copied: `indices`,
+        `lengths` and `from_` have int64 elements, `weights` float64. callbacks: called with the GIL held. Raises ArgumentError,
+        LimitError or OutOfMemory. Raises TypeError if there is no such field, ValueError if arrays that belong together differ
+        in length, and BufferError, or numpy's ValueError, if an array is not contiguous."""
     def restart(self, epoch: int, /) -> None:
         """Starts this epoch from its first index. Raises SampleError if a callback raised."""
     def next(self, cap: int, /) -> list[int] | None:
@@ -233,6 +212,9 @@ class Sampler:
         callback raised."""
     def length(self) -> int:
         """Returns the number of indices, or batches, in an epoch; -1: unknown."""
+    @staticmethod
+    def config_layout() -> dict[str, tuple[int, int]]:
+        """Returns, for each field allowed in `numbers`, its offset and size in feedlane_sampler_config, in bytes."""
 
 class Pool:
     """A feedlane_pool: memory registered with a device. It exists as long as loaders, batches and streams use it."""
@@ -273,8 +255,6 @@ class Loader:
         """Begins an epoch and ends the previous one."""
     def stop(self) -> None:
         """Ends the epoch and all workers, and waits for them."""
-    def length(self) -> int:
-        """Returns the number of batches in an epoch; -1: unknown."""
     def state(self, batch: Batch | None = None) -> bytes:
         """Returns the position after `batch`, a batch that is held; None: after the newest batch. Raises Unsupported if the
         sampler has no state."""
@@ -291,15 +271,10 @@ class Loader:
         feedlane_loader_poll and returns that function's status."""
     def consumer(self, nth: int, /) -> ConsumerCounters | None:
         """Returns the counters of consumer `nth`, as its feeder sees it; None: there are fewer consumers."""
-    def next_epoch(self) -> int:
-        """Returns the smallest epoch that this consumer may begin. Raises StateError if this is not a consumer."""
     @staticmethod
-    def join(descriptor: int, timeout_ns: int, /) -> Loader:
+    def join(descriptor: int, path: bytes | None, place: tuple[int, int, int] | None, timeout_ns: int, /) -> Loader:
         """Joins a feeder and returns the consumer's loader. Takes ownership of the descriptor in every case. Waits without the
-        GIL."""
-    @staticmethod
-    def join_path(path: bytes, id: int, lag: int, evict_after_ns: int, timeout_ns: int, /) -> Loader:
-        """Joins a feeder at its path. `id`, `lag` and `evict_after_ns` are the fields of feedlane_consumer_config."""
+        GIL. With a path, `descriptor` is -1 and `place` has the fields of feedlane_consumer_config: id, lag, evict_after_ns."""
     def stats(self) -> Stats:
         """Returns the loader's counters."""
     def worker_stats(self, worker: int, /) -> WorkerStats | None:

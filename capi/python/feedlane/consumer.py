@@ -46,7 +46,7 @@ class Consumer(iteration.Batches):
 
     def __len__(self) -> int:
         """The number of batches in an epoch for this consumer. Raises TypeError if the feeder does not know it."""
-        length = self._core.length()
+        length = self._core.info()["batches"]
         if length < 0:
             raise TypeError("this loader doesn't know how many batches there are")
         return length
@@ -54,7 +54,7 @@ class Consumer(iteration.Batches):
     def _begin(self) -> _core.Loader:
         if self._core.is_closed:
             raise iteration.closed()
-        self._core.begin(self._wanted if self._wanted >= 0 else self._core.next_epoch())
+        self._core.begin(self._wanted if self._wanted >= 0 else self._core.info()["next_epoch"])
         self._wanted = -1
         return self._core
 
@@ -96,11 +96,11 @@ def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None
     torch = importlib.import_module("torch") if tensors == "torch" else None
     config = feeding.consumer_config(id, "block" if lag is None else lag, evict_after)
     if isinstance(feeder, (str, os.PathLike)):
-        core = _core.Loader.join_path(os.fsencode(feeder), *config, timeout_ns)
+        core = _core.Loader.join(-1, os.fsencode(feeder), config, timeout_ns)
     elif isinstance(feeder, feeding.Place):
-        core = _core.Loader.join(feeder.detach(), timeout_ns)
+        core = _core.Loader.join(feeder.detach(), None, None, timeout_ns)
     else:
-        core = _core.Loader.join(errors.whole("feeder", feeder, 0, 2**31 - 1), timeout_ns)
+        core = _core.Loader.join(errors.whole("feeder", feeder, 0, 2**31 - 1), None, None, timeout_ns)
     consumer = Consumer(lifetime.keep(core), torch, batch_timeout, allow_pickle)
     if torch is not None:
         batch.warn_of_torch(stacklevel=2)

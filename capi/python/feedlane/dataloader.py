@@ -137,8 +137,8 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
         if self._torchs_own():
             return super().__iter__()
         kept: Any = self._iterator
-        if isinstance(kept, _ITERATORS) and not kept.is_own:  # the parent's iterator, whose workers this forked child does not have
-            self._iterator = None
+        if isinstance(kept, torch_iterator.Iterator) and not kept.is_own:
+            self._iterator = None  # the parent's iterator, whose workers this forked child does not have
         iterator: Any = super().__iter__()
         if not isinstance(iterator, _ITERATORS):  # made by a subclass
             return iterator

@@ -198,7 +198,7 @@ class Loader(feeding.Feeder):
 
     def __len__(self) -> int:
         """The number of batches in an epoch. Raises TypeError if it is unknown."""
-        length = self._core.length()
+        length = self._core.info()["batches"]
         if length >= 0:
             return length
         length = self._order.length(self.batch_size, self.drop_last)

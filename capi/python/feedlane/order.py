@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections.abc as abc
+import random
 import secrets
 import sys
 from types import ModuleType
 from typing import Any
 
-from . import _core, errors, samplers
+from . import errors, samplers
 
 
 def is_iterable(dataset: Any) -> bool:
@@ -52,6 +53,18 @@ def _rank_of(sampler: Any) -> int:
         return 0
 
 
+def torch_base_seed(seed: int) -> int:
+    """Returns the base seed that torch's DataLoader draws after torch.manual_seed(seed). torch seeds worker w with this number
+    plus w."""
+    state = [seed % 2**32]  # mt19937's own seeding, which Python's differs from
+    for i in range(1, 624):
+        state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) % 2**32)
+    generator = random.Random()
+    generator.setstate((3, (*state, 624), None))
+    high = generator.getrandbits(32)
+    return (high << 32 | generator.getrandbits(32)) % 2**63
+
+
 class Order:
     """The order of a Loader. `sampler` is None for an iterable data set. `base_seed` is the workers' base seed. Workers mix
     `rank` into their seeds, because with `seed` the workers of all ranks would otherwise draw the same random numbers. If
@@ -79,7 +92,7 @@ class Order:
         self.base_seed, self.rank = None, 0
         if seed is not None:
             self.rank = _rank_of(batch_sampler if batch_sampler is not None else sampler)
-            self.base_seed = _core.torch_base_seed(seed)
+            self.base_seed = torch_base_seed(seed)
         elif torch is not None:
             self._torch, self._generator = torch, generator
         self.sampler = None if iterable else self._sampler(shuffle, sampler, batch_sampler, seed)

@@ -107,6 +107,7 @@ class LoaderInfo(TypedDict):
     trace: int
     name: str
     version: str
+    next_epoch: int
 
 
 class Histogram(TypedDict):

@@ -101,7 +101,7 @@ def _seed(seed: int) -> int:
 
 def sequential(length: int) -> Sampler:
     """Yields 0, 1, ... length - 1. Raises ArgumentError if `length` is negative."""
-    return Sampler(_core.sequential(length))
+    return Sampler(_core.Sampler(_core.SAMPLER_SEQUENTIAL, length=length))
 
 
 def random(length: int, seed: int = 0, *, num_samples: int = 0, replacement: bool = False,
@@ -111,22 +111,22 @@ def random(length: int, seed: int = 0, *, num_samples: int = 0, replacement: boo
     up to 2^62 indices. num_samples: indices in an epoch; 0: `length`. replacement: draws each index from all indices. Raises
     ValueError or ArgumentError if a number is out of its domain."""
     kind = {"torch": _core.SHUFFLE_TORCH, "feistel": _core.SHUFFLE_FEISTEL, "torch_loader": _core.SHUFFLE_TORCH_LOADER}
-    return Sampler(_core.random({"length": length, "seed": _seed(seed), "num_samples": num_samples, "replacement": replacement,
-                                 "shuffle": errors.choice("shuffle", shuffle, kind)}))
+    return Sampler(_core.Sampler(_core.SAMPLER_RANDOM, length=length, seed=_seed(seed), num_samples=num_samples,
+                                 replacement=replacement, shuffle=errors.choice("shuffle", shuffle, kind)))
 
 
 def subset(indices: Iterable[int], seed: int = 0, *, shuffle: bool = True) -> Sampler:
     """Yields only these indices, in another order in each epoch, or without `shuffle` in the given order. Raises TypeError if
     one is not an integer, and OverflowError if one exceeds 64 bits."""
-    return Sampler(_core.subset(_integers(indices), not shuffle, _seed(seed)))
+    return Sampler(_core.Sampler(_core.SAMPLER_SUBSET, indices=_integers(indices), no_shuffle=not shuffle, seed=_seed(seed)))
 
 
 def weighted(weights: Iterable[float], num_samples: int = 0, seed: int = 0, *, replacement: bool = True) -> Sampler:
     """Draws indices with probabilities in proportion to their weights. num_samples: indices in an epoch; 0: the number of
     weights. Raises ArgumentError if a weight is negative or not finite, if no weight is above 0, or if there are too few
     positive weights for `num_samples` without replacement."""
-    config = {"num_samples": num_samples, "seed": _seed(seed), "without_replacement": not replacement}
-    return Sampler(_core.weighted(array.array("d", weights), config))
+    return Sampler(_core.Sampler(_core.SAMPLER_WEIGHTED, weights=array.array("d", weights), num_samples=num_samples,
+                                 seed=_seed(seed), without_replacement=not replacement))
 
 
 def distributed(length: int, rank: int = 0, world: int = 0, seed: int = 0, *, shuffle: bool = True,
@@ -134,8 +134,8 @@ def distributed(length: int, rank: int = 0, world: int = 0, seed: int = 0, *, sh
     """Yields this rank's part of 0 ... length - 1. With world 0, the launcher's environment variables give rank and world. So
     that all ranks get the same number of indices, drop_last leaves some out; otherwise some are repeated. Raises ArgumentError
     if there is no such rank, or if one of a launcher's variables is missing."""
-    sampler = Sampler(_core.distributed({"length": length, "world": world, "rank": rank, "seed": _seed(seed),
-                                         "no_shuffle": not shuffle, "drop_last": drop_last}))
+    sampler = Sampler(_core.Sampler(_core.SAMPLER_DISTRIBUTED, length=length, world=world, rank=rank, seed=_seed(seed),
+                                    no_shuffle=not shuffle, drop_last=drop_last))
     sampler.rank = rank if world else rank_detect().rank
     return sampler
 
@@ -147,9 +147,10 @@ def tokens(lengths: Iterable[int], max_tokens: int, max_rows: int, seed: int = 0
     length together; 0: 8192. Every rank gets the same number of batches, so some batches are split or, with drop_last, left
     out. With world 0, the launcher's environment variables give rank and world. drop_long: samples above the budget are left
     out. Raises ArgumentError for such a sample without drop_long, for a negative length, and if there is no such rank."""
-    config = {"max_tokens": max_tokens, "max_rows": max_rows, "seed": _seed(seed), "window": window, "padded": padded,
-              "no_shuffle": not shuffle, "drop_last": drop_last, "drop_long": drop_long, "world": world, "rank": rank}
-    sampler = Sampler(_core.tokens(_integers(lengths), config), batch_rows=max_rows)
+    handle = _core.Sampler(_core.SAMPLER_TOKENS, lengths=_integers(lengths), max_tokens=max_tokens, max_rows=max_rows,
+                           seed=_seed(seed), window=window, padded=padded, no_shuffle=not shuffle, drop_last=drop_last,
+                           drop_long=drop_long, world=world, rank=rank)
+    sampler = Sampler(handle, batch_rows=max_rows)
     sampler.rank = rank if world else rank_detect().rank
     return sampler
 
@@ -168,9 +169,9 @@ def mixture(lengths: Iterable[int], weights: Iterable[float] | Mapping[int, Iter
     rows = array.array("d")
     for row in stages.values():
         rows.extend(row)
-    config = {"num_samples": num_samples, "seed": _seed(seed), "window": window, "no_shuffle": not shuffle,
-              "drop_last": drop_last, "world": world, "rank": rank}
-    sampler = Sampler(_core.mixture(_integers(lengths), rows, _integers(stages), config))
+    sampler = Sampler(_core.Sampler(_core.SAMPLER_MIXTURE, lengths=_integers(lengths), weights=rows, from_=_integers(stages),
+                                    num_samples=num_samples, seed=_seed(seed), window=window, no_shuffle=not shuffle,
+                                    drop_last=drop_last, world=world, rank=rank))
     sampler.rank = rank if world else rank_detect().rank
     return sampler
 
@@ -180,8 +181,8 @@ def batch(inner: Sampler, batch_size: int, drop_last: bool = False) -> Sampler:
     Raises ArgumentError if the size is below 1 or `inner` yields batches."""
     def length() -> int:
         return len(inner) // batch_size if drop_last else -(-len(inner) // batch_size)
-    sampler = Sampler(_core.batch(inner.handle, batch_size, drop_last), batch_rows=batch_size, python=inner.python,
-                      length=length)
+    handle = _core.Sampler(_core.SAMPLER_BATCH, inner=inner.handle, batch_size=batch_size, drop_last=bool(drop_last))
+    sampler = Sampler(handle, batch_rows=batch_size, python=inner.python, length=length)
     sampler.rank = inner.rank
     return sampler
 
@@ -278,5 +279,5 @@ def of(iterable: Iterable[Any], batches: bool = False) -> Sampler:
             raise ValueError("batch_sampler: a sampler of single indices, not of batches")
         return iterable
     callbacks = _Iterated(iterable, batches)
-    return Sampler(_core.custom(callbacks, callbacks.rows), batch_rows=callbacks.rows, python=callbacks,
+    return Sampler(_core.Sampler(_core.SAMPLER_CUSTOM, callbacks=callbacks), batch_rows=callbacks.rows, python=callbacks,
                    length=callbacks.__len__)

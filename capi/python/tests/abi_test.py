@@ -16,10 +16,12 @@ if __name__ == "__main__":  # workers import this too
     with open(sys.argv.pop(1), encoding="utf-8") as file:
         RECORD = json.load(file)
 
-# Of feedlane_loader_config, what the module has arguments of its own for; and what is not Python's.
+# Fields of feedlane_loader_config that are separate arguments of the module, or that Python does not use.
 OBJECTS = {"sampler", "dataset", "fields", "field_count", "state", "state_bytes", "argv", "envp", "worker_config",
            "worker_config_bytes", "pinned", "name", "share_path", "share_reserved",
            "worker_cpus", "memory_nodes"}
+# Fields of feedlane_sampler_config that are not numbers, or that the module derives from their lengths.
+ARRAYS = {"kind", "indices", "lengths", "weights", "count", "from", "stages", "inner", "callbacks"}
 
 
 def fields(struct):
@@ -46,9 +48,11 @@ class Abi(unittest.TestCase):
                 self.assertEqual(getattr(_core, name), RECORD["constants"]["FEEDLANE_" + name])
 
     def test_configuration(self):
-        recorded = {name: (field["offset"], field["bytes"]) for name, field in fields("feedlane_loader_config").items()
-                    if name not in OBJECTS}
-        self.assertEqual(_core.Loader.config_layout(), recorded)
+        for kind, struct, others in ((_core.Loader, "feedlane_loader_config", OBJECTS),
+                                     (_core.Sampler, "feedlane_sampler_config", ARRAYS)):
+            recorded = {name: (field["offset"], field["bytes"]) for name, field in fields(struct).items()
+                        if name not in others}
+            self.assertEqual(kind.config_layout(), recorded, struct)
 
     def test_counters(self):
         with feedlane.Loader(Numbers(8), 4, num_workers=1, trace=8) as loader:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each argument of Loader, of its samplers and of what it gives back does what it says, or is refused.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python arguments_test.py [unittest's arguments]"""
+import array
 import os
 import tempfile
 import unittest
@@ -8,7 +9,7 @@ from unittest import mock
 
 from numpy_or_skip import np
 import feedlane
-from feedlane import samplers
+from feedlane import _core, samplers
 from datasets import Deadly, Ending, Handles, Numbers, Once, Stuck, end_worker, outcomes
 
 
@@ -72,6 +73,19 @@ class Orders(unittest.TestCase):
         self.assertEqual(list(samplers.subset([4, 7, 1], shuffle=False)), [4, 7, 1])
         self.assertEqual(sorted(samplers.weighted(weights, 4, 1, replacement=False)), [1, 2, 3, 4])
         self.assertGreater(len(set(samplers.random(40, 1))), len(set(samplers.random(40, 1, replacement=True))))
+
+    def test_fields_of_a_compiled_sampler(self):
+        two, three = array.array("q", [1, 2]), array.array("q", [1, 2, 3])
+        for error, words, kind, members in (
+                (TypeError, "no such field: 'size'", _core.SAMPLER_SEQUENTIAL, {"size": 8}),
+                (OverflowError, "length=.*64 bits", _core.SAMPLER_SEQUENTIAL, {"length": 2**63}),
+                (TypeError, "no Sampler", _core.SAMPLER_BATCH, {"inner": [0]}),
+                (ValueError, "2 lengths and 3 weights", _core.SAMPLER_MIXTURE, {"lengths": two, "weights": array.array("d", three)}),
+                (ValueError, "2 lengths", _core.SAMPLER_TOKENS, {"lengths": two, "indices": three}),
+                (feedlane.ArgumentError, "config.kind", 99, {})):
+            with self.subTest(words), self.assertRaisesRegex(error, words):
+                _core.Sampler(kind, **members)
+        self.assertEqual(_core.Sampler(_core.SAMPLER_SUBSET, indices=three, no_shuffle=True).next(9), [1, 2, 3])
 
     def test_what_says_the_rank(self):
         found = {"RANK": "1", "WORLD_SIZE": "2"}

@@ -75,10 +75,13 @@ class Closing(unittest.TestCase):
         loader = feedlane.Loader(dataset, 4)
         thread = self.in_thread(loader, told)
         dataset.inside.wait(60)
+        self.assertEqual(loader.stats()["epochs"], 1)
         closing = threading.Thread(target=loader.close)
         closing.start()  # waits for the sample
         while not loader._core.is_closed:
             pass
+        for read in loader.stats, loader.info, loader.report, loader.timings, loader.workers, loader.__len__:
+            self.assertRaisesRegex(feedlane.StateError, "the loader was closed", read)
         dataset.go_on.set()
         closing.join(60)
         thread.join(60)

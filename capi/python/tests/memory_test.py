@@ -131,6 +131,7 @@ EXITS = {
     "a cycle": "kept = [array, batch, loader, batch.tensors[0].__dlpack__()]; kept.append(kept); del kept",
     "builtins": "import builtins; builtins.kept = [array, batch, batch.tensors[0].__dlpack__(max_version=(1, 0))]",
     "an object whose end uses them": "Last.kept = Last(array, batch)",
+    "what was read of a loader": "kept = [loader.stats(), loader.info(), array]",
     "a loader closed before": "loader.close(); kept = [array, batch]",
     "a thread": "threading.Thread(target=lambda: (time.sleep(0.3), array.sum()), daemon=True).start()",
     "an exception": "raise SystemExit(0)",

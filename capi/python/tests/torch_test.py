@@ -20,7 +20,7 @@ if int(installed.__version__.split(".", 1)[0]) < 2:
     sys.exit(77)
 
 import feedlane
-from feedlane import lifetime
+from feedlane import lifetime, order
 from datasets import SAMPLES, Map, Numbers, Whoami, as_list, plain, worker_init
 
 WORKERS = range(1, 5)
@@ -84,6 +84,12 @@ class Equal(unittest.TestCase):
         with feedlane.Loader(Numbers(), 10, shuffle=True, seed=11, num_workers=2, tensors="torch") as loader:
             for their, our in zip(theirs, loader, strict=True):
                 same(self, their, our)
+
+    def test_base_seed(self):
+        import torch
+        for seed in 0, 7, 2**32 + 7, 2**64 - 1:
+            torch.manual_seed(seed)
+            self.assertEqual(order.torch_base_seed(seed), iter(torch.utils.data.DataLoader([0]))._base_seed)
 
     def test_generator(self):
         import torch

@@ -27,7 +27,7 @@ void WorkerThreads::start(int32_t count) {
 
 void WorkerThreads::work() {
   feedlane::Error error;
-  loader_.run_local(error);
+  loader_.run_worker(error);
   if (!error) return;
   complain("worker", error);
   failed_.store(true, std::memory_order_release);  // pairs with failed()

@@ -57,7 +57,7 @@ int32_t LoaderSource::wait() {
 }
 
 bool LoaderSource::kill_one_worker() const {
-  for (const feedlane_worker_stats& worker : loader_.worker_stats()) {
+  for (const feedlane_worker_stats& worker : loader_.monitor().worker_stats()) {
     if (worker.state == FEEDLANE_WORKER_READY && worker.pid > 0) {
       return kill(static_cast<pid_t>(worker.pid), SIGKILL) == 0;
     }

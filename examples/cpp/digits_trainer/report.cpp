@@ -27,10 +27,11 @@ void print_training(const TrainingResult& result) {
 }
 
 void print_workers(const feedlane::Loader& loader, double seconds) {
-  const feedlane_stats totals = loader.stats();
+  const feedlane::Monitor monitor = loader.monitor();
+  const feedlane_stats totals = monitor.stats();
   std::printf("waited for batches: %.1f %% of the time\n", milliseconds(totals.wait_ns) / (seconds * 1e3) * 100);
   std::printf("restarts: %llu\n", static_cast<ull>(totals.restarts));
-  const std::vector<feedlane_worker_stats> workers = loader.worker_stats();
+  const std::vector<feedlane_worker_stats> workers = monitor.worker_stats();
   if (!workers.empty()) {
     std::printf("\n%6s  %8s  %7s  %8s  %9s  %9s  %8s\n", "worker", "pid", "tasks", "samples", "work ms", "wait ms",
                 "restarts");

@@ -119,8 +119,9 @@ int32_t feed(const Options& options, const Recipe& recipe, int64_t samples, Tota
       status = run_epoch(loader, epoch, threads, counter);
   }
   tell_events(loader);
-  totals.skipped = loader.stats().skipped;
-  totals.substituted = loader.stats().substituted;
+  const feedlane_stats stats = loader.monitor().stats();
+  totals.skipped = stats.skipped;
+  totals.substituted = stats.substituted;
   return status;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the command line offers beside the training: one number for ten epochs, the same in every language, and the death
-// of a worker.
+// What the command line offers beside the training: one number for ten epochs, the same in every language, the death of
+// a worker, and the number of replaced workers.
 
 package main
 
@@ -36,9 +36,25 @@ func printDigest(ctx context.Context, loader *feedlane.Loader) error {
 	return nil
 }
 
+// restarts returns the number of workers that replaced a dead one.
+func restarts(loader *feedlane.Loader) (uint64, error) {
+	monitor, err := loader.Monitor()
+	if err != nil {
+		return 0, err
+	}
+	defer monitor.Close()
+	stats, err := monitor.Stats()
+	return stats.Restarts, err
+}
+
 // kill ends a worker process without warning, to show that nothing is lost.
 func kill(loader *feedlane.Loader) {
-	workers, _ := loader.Workers()
+	monitor, err := loader.Monitor()
+	if err != nil {
+		return
+	}
+	defer monitor.Close()
+	workers, _ := monitor.Workers()
 	for _, worker := range workers {
 		if worker.PID != 0 && worker.State == feedlane.WorkerReady {
 			_ = syscall.Kill(worker.PID, syscall.SIGKILL)

@@ -46,8 +46,8 @@ func train(ctx context.Context, loader *feedlane.Loader, held *Digits) error {
 		accuracy = network.Accuracy(held)
 		fmt.Printf("epoch %3d  loss %.4f  test accuracy %.3f\n", epoch, loss, accuracy)
 	}
-	stats, err := loader.Stats()
-	fmt.Printf("restarts: %d\ntest accuracy: %.3f\n", stats.Restarts, accuracy)
+	replaced, err := restarts(loader)
+	fmt.Printf("restarts: %d\ntest accuracy: %.3f\n", replaced, accuracy)
 	return err
 }
 

@@ -30,8 +30,9 @@ int main(void) {
   feedlane_init(&err, sizeof err);
   if (feedlane_abi_version() != FEEDLANE_ABI) return fprintf(stderr, "another ABI than the header's\n"), 1;
 
+  feedlane_sampler_config sequential = {.size = sizeof sequential, .kind = FEEDLANE_SAMPLER_SEQUENTIAL, .length = 1000};
   feedlane_sampler *order = NULL;
-  int32_t s = feedlane_sampler_sequential(1000, &order, &err);
+  int32_t s = feedlane_sampler_create(&sequential, &order, &err);
   feedlane_dataset dataset = {.size = sizeof dataset, .get = get};
   feedlane_field field = {.size = sizeof field, .name = "x", .dtype = {0, 64, 1}, .ndim = 1, .shape = {4}};
   feedlane_loader_config config = {.size = sizeof config,

@@ -10,7 +10,7 @@
 
 #include "base/bytes.hpp"
 #include "loader/loader.hpp"
-#include "sampler/sampler.hpp"
+#include "support/kinds.hpp"
 
 using feedlane::Error;
 using feedlane::Status;
@@ -61,7 +61,7 @@ Bytes changed(Bytes state, std::size_t from_end, std::int64_t value) {
 }
 
 std::unique_ptr<sampler::Sampler> distributed(std::int64_t length, std::int32_t world) {
-  feedlane_distributed_config config{};
+  feedlane_sampler_config config{};
   config.length = length;
   config.world = world;
   config.no_shuffle = 1;
@@ -114,7 +114,7 @@ TEST_CASE("a map-style state has no shards, and an iterable one no batches ahead
 TEST_CASE("the number of batches of a resumed epoch stays a number, however long the sampler is") {
   std::unique_ptr<sampler::Sampler> s;
   Error error;
-  REQUIRE(sampler::make_sequential(INT64_MAX, s, error) == FEEDLANE_OK);
+  REQUIRE(feedlane::test::make_sequential(INT64_MAX, s, error) == FEEDLANE_OK);
   checkpoint::SavedState saved = map_style();
   saved.batch_size = 1;
   saved.progress.batches = std::int64_t{1} << 62;
@@ -150,8 +150,8 @@ TEST_CASE("the number of batches of a resumed epoch stays a number, however long
 TEST_CASE("a batch sampler's state with more batches than there are is E_CORRUPT") {
   std::unique_ptr<sampler::Sampler> s, inner;
   Error error;
-  REQUIRE(sampler::make_sequential(10, inner, error) == FEEDLANE_OK);
-  REQUIRE(sampler::make_batch(*inner, 4, 0, s, error) == FEEDLANE_OK);
+  REQUIRE(feedlane::test::make_sequential(10, inner, error) == FEEDLANE_OK);
+  REQUIRE(feedlane::test::make_batch(*inner, 4, 0, s, error) == FEEDLANE_OK);
   Bytes state, of_inner;
   REQUIRE(s->save(1, state, error) == FEEDLANE_OK);
   REQUIRE(inner->save(4, of_inner, error) == FEEDLANE_OK);

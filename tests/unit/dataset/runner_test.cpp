@@ -198,7 +198,7 @@ TEST_CASE("a fetch may take at most twice as many samples from its shard as rows
       CHECK(s.progress.position == 8);
     } else {
       CHECK(s.run() == FEEDLANE_E_SAMPLE);
-      CHECK(std::string(s.error.argument) == "rows");
+      CHECK(std::string(s.error.argument) == "task->rows");
       CHECK(s.error.found == 4);
       CHECK(s.error.needed == 3);
       CHECK_MESSAGE(s.progress.position == 0, "none of them counts as taken");

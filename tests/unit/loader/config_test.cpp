@@ -11,6 +11,7 @@
 #include <string>
 
 #include "shm/plan.hpp"
+#include "support/kinds.hpp"
 #include "unit/os/fixtures.hpp"
 
 using feedlane::Error;
@@ -29,7 +30,7 @@ const char* const environment[] = {"A=1", "OMP_NUM_THREADS=4", "FEEDLANE_WORKER_
 struct Given {
   explicit Given(std::int32_t workers) {
     Error error;
-    REQUIRE(feedlane::sampler::make_sequential(10, sampler, error) == FEEDLANE_OK);
+    REQUIRE(feedlane::test::make_sequential(10, sampler, error) == FEEDLANE_OK);
     field.size = sizeof field;
     field.name = "x";
     field.dtype = {2, 32, 1};

@@ -7,6 +7,7 @@
 
 #include "loader/loader.hpp"
 #include "os/huge_pages.hpp"
+#include "support/kinds.hpp"
 #include "unit/os/fixtures.hpp"
 
 using feedlane::Error;
@@ -55,7 +56,7 @@ struct Arena {
   feedlane_stats create(const System& system) {
     Error error;
     std::unique_ptr<feedlane::sampler::Sampler> order;
-    REQUIRE(feedlane::sampler::make_sequential(8, order, error) == FEEDLANE_OK);
+    REQUIRE(feedlane::test::make_sequential(8, order, error) == FEEDLANE_OK);
     std::unique_ptr<Loader> l;
     REQUIRE(Loader::create(&config, order.get(), nullptr, nullptr, system.files, l, error) == FEEDLANE_OK);
     return l->stats();

@@ -8,10 +8,13 @@
 #include <numeric>
 #include <string>
 
+#include "sampler/torch_random.hpp"
+#include "support/kinds.hpp"
+
 using feedlane::Error;
 using feedlane::Status;
 using feedlane::sampler::make_random;
-using feedlane::sampler::make_sequential;
+using feedlane::test::make_sequential;
 using feedlane::sampler::Sampler;
 
 namespace {
@@ -28,7 +31,7 @@ std::unique_ptr<Sampler> sequential(std::int64_t length) {
 std::unique_ptr<Sampler> shuffled(std::int64_t length, std::uint64_t seed) {
   std::unique_ptr<Sampler> sampler;
   Error error;
-  feedlane_random_config config{};
+  feedlane_sampler_config config{};
   config.length = length;
   config.seed = seed;
   REQUIRE(make_random(config, sampler, error) == FEEDLANE_OK);
@@ -148,10 +151,10 @@ TEST_CASE("impossible lengths are refused with the number") {
   std::unique_ptr<Sampler> sampler;
   Error error;
   CHECK(make_sequential(-1, sampler, error) == FEEDLANE_E_ARGUMENT);
-  CHECK(std::string(error.argument) == "length");
+  CHECK(std::string(error.argument) == "config.length");
   CHECK(error.found == -1);
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{-5}}) {
-    feedlane_random_config config{};
+    feedlane_sampler_config config{};
     config.length = length;
     CHECK(make_random(config, sampler, error) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(error.argument) == "config.length");
@@ -159,4 +162,14 @@ TEST_CASE("impossible lengths are refused with the number") {
     CHECK(error.needed == 1);
   }
   CHECK(sampler == nullptr);
+}
+
+TEST_CASE("the base seed is torch's, epoch after epoch") {
+  const auto base_seed = [](std::uint64_t manual_seed, std::int64_t epoch) {
+    return feedlane::sampler::TorchEpochs(manual_seed).at(epoch).base;
+  };
+  CHECK(base_seed(0, 0) == 900450186894289455);
+  CHECK(base_seed(42, 0) == 6909045637428952499);
+  CHECK(base_seed(std::uint64_t{42} + (std::uint64_t{1} << 40), 0) == 6909045637428952499);
+  CHECK(base_seed(0, 1) != base_seed(0, 0));
 }

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "sampler/sampler.hpp"
+#include "support/kinds.hpp"
 
 using feedlane::Error;
 using feedlane::sampler::Sampler;
@@ -18,7 +18,7 @@ using Pointer = std::unique_ptr<Sampler>;
 Pointer shuffled() {
   Pointer s;
   Error error;
-  feedlane_random_config config{};
+  feedlane_sampler_config config{};
   config.length = 10;
   config.seed = 4;
   config.num_samples = 23;
@@ -29,7 +29,7 @@ Pointer shuffled() {
 Pointer distributed(std::int32_t world, std::int32_t rank) {
   Pointer s;
   Error error;
-  feedlane_distributed_config config{};
+  feedlane_sampler_config config{};
   config.length = 47;
   config.world = world;
   config.rank = rank;
@@ -40,7 +40,7 @@ Pointer distributed(std::int32_t world, std::int32_t rank) {
 Pointer batches(const Sampler& inner, bool drop_last = false) {
   Pointer s;
   Error error;
-  REQUIRE(feedlane::sampler::make_batch(inner, 4, drop_last ? 1 : 0, s, error) == FEEDLANE_OK);
+  REQUIRE(feedlane::test::make_batch(inner, 4, drop_last ? 1 : 0, s, error) == FEEDLANE_OK);
   return s;
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("a distributed sampler, its copies and batches name the source of the 
   CHECK(std::string(distributed(2, 1)->rank_source()) == "config");
   CHECK(std::string(batches(*distributed(2, 1))->rank_source()) == "config");
   CHECK(std::string(shuffled()->rank_source()).empty());
-  feedlane_distributed_config config{};
+  feedlane_sampler_config config{};
   config.length = 4;
   Pointer s;
   Error error;

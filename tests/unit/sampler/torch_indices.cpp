@@ -13,6 +13,7 @@
 #include <iostream>
 #include <string>
 #include <vector>
+#include "../../support/api.hpp"
 
 namespace {
 
@@ -25,22 +26,22 @@ void check(int32_t status) {
 }
 
 feedlane_sampler* make_random(std::int64_t& epoch, std::uint64_t& cap) {
-  feedlane_random_config config;
+  feedlane_sampler_config config;
   feedlane_init(&config, sizeof config);
   std::cin >> config.length >> config.seed >> epoch >> cap >> config.num_samples >> config.replacement >>
       config.shuffle;
   feedlane_sampler* sampler = nullptr;
-  check(feedlane_sampler_random(&config, &sampler, &error));
+  check(feedlane::test::random_sampler(&config, &sampler, &error));
   return sampler;
 }
 
 feedlane_sampler* make_distributed(std::int64_t& epoch, std::uint64_t& cap) {
-  feedlane_distributed_config config;
+  feedlane_sampler_config config;
   feedlane_init(&config, sizeof config);
   std::cin >> config.length >> config.seed >> epoch >> cap >> config.world >> config.rank >> config.no_shuffle >>
       config.drop_last;
   feedlane_sampler* sampler = nullptr;
-  check(feedlane_sampler_distributed(&config, &sampler, &error));
+  check(feedlane::test::distributed_sampler(&config, &sampler, &error));
   return sampler;
 }
 
@@ -51,7 +52,7 @@ feedlane_sampler* make_subset(std::int64_t& epoch, std::uint64_t& cap) {
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < length; i++) indices.push_back(1000 + 3 * i);
   feedlane_sampler* sampler = nullptr;
-  check(feedlane_sampler_subset(indices.data(), indices.size(), 0, seed, &sampler, &error));
+  check(feedlane::test::subset_sampler(indices.data(), indices.size(), 0, seed, &sampler, &error));
   return sampler;
 }
 
@@ -87,11 +88,6 @@ int main() {
     } else if (what == "subset") {
       feedlane_sampler* const sampler = make_subset(epoch, cap);
       print(sampler, epoch, cap);
-    } else if (what == "base_seed") {
-      std::uint64_t manual_seed = 0, base_seed = 0;
-      std::cin >> manual_seed >> epoch;
-      check(feedlane_torch_base_seed(manual_seed, epoch, &base_seed, &error));
-      std::printf("%" PRIu64 "\n", base_seed);
     }
   }
 }

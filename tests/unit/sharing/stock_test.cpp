@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "loader/loader.hpp"
+#include "support/kinds.hpp"
 
 using feedlane::Error;
 using feedlane::Status;
@@ -32,7 +33,7 @@ struct Fixture {
     config.field_count = 1;
     config.batch_size = 2;
     config.held = 2;
-    REQUIRE(feedlane::sampler::make_sequential(12, sampler, error) == FEEDLANE_OK);
+    REQUIRE(feedlane::test::make_sequential(12, sampler, error) == FEEDLANE_OK);
     const Status s = Loader::create(&config, sampler.get(), nullptr, nullptr, {}, loader, error);
     REQUIRE_MESSAGE(s == FEEDLANE_OK, error.text);
     stock = std::make_unique<Stock>(*loader);

@@ -63,6 +63,18 @@ void touch(const void* data, std::uint64_t bytes) {
   seen = all;
 }
 
+feedlane_sampler* sequential(std::int64_t length) {
+  feedlane_error error;
+  feedlane_init(&error, sizeof error);
+  feedlane_sampler_config config;
+  feedlane_init(&config, sizeof config);
+  config.kind = FEEDLANE_SAMPLER_SEQUENTIAL;
+  config.length = length;
+  feedlane_sampler* sampler = nullptr;
+  check("feedlane_sampler_create", feedlane_sampler_create(&config, &sampler, &error), error);
+  return sampler;
+}
+
 feedlane_field bytes_field(std::uint64_t bytes) {
   feedlane_field field;
   feedlane_init(&field, sizeof field);
@@ -160,17 +172,21 @@ Epochs::Trainer Epochs::trainer() {
 }
 
 void Epochs::wait_until_workers_sleep() const {
+  feedlane_error error;
+  feedlane_init(&error, sizeof error);
+  feedlane_monitor* monitor = nullptr;
+  check("feedlane_monitor_of", feedlane_monitor_of(loader_, &monitor, &error), error);
   feedlane_worker_stats worker;
   feedlane_init(&worker, sizeof worker);
-  for (std::int32_t i = 0; feedlane_loader_get_worker_stats(loader_, i, &worker) == FEEDLANE_OK; i++)
+  for (std::int32_t i = 0; feedlane_monitor_get_worker_stats(monitor, i, &worker) == FEEDLANE_OK; i++)
     if (worker.pid != 0) wait_until_asleep(static_cast<pid_t>(worker.pid));
+  (void)feedlane_monitor_destroy(&monitor);
 }
 
 Batches::Batches(const BatchOptions& options) {
   feedlane_error error;
   feedlane_init(&error, sizeof error);
-  feedlane_sampler* order = nullptr;
-  check("feedlane_sampler_sequential", feedlane_sampler_sequential(options.batches, &order, &error), error);
+  feedlane_sampler* order = sequential(options.batches);
   const feedlane_field field = bytes_field(options.bytes);
   const feedlane_dataset data = dataset();
   const std::uint64_t copied = std::min(options.copied, options.bytes);
@@ -268,7 +284,7 @@ double read_copy_rate(const std::vector<void*>& slots, std::uint64_t bytes, std:
 
 int work_as_spawned(int fd) {
   const feedlane_dataset d = dataset();
-  return feedlane_worker_run(fd, &d, nullptr) < 0 ? 1 : 0;
+  return feedlane_worker_run(fd, nullptr, &d, nullptr) < 0 ? 1 : 0;
 }
 
 }  // namespace bench

@@ -83,7 +83,7 @@ class RingEnds {
     std::int32_t s = FEEDLANE_E_OS;
     for (int tries = 0; tries < 100 && s != FEEDLANE_OK; tries++) {  // bound, but not listened at yet
       if (tries != 0) (void)::usleep(1000);
-      s = feedlane_tx_attach(-1, path_.c_str(), FEEDLANE_FOREVER, &tx_, &error_);
+      s = feedlane_tx_attach(-1, path_.c_str(), FEEDLANE_FOREVER, &tx_, nullptr, &error_);
     }
     check("feedlane_tx_attach", s, error_);
   }

@@ -110,9 +110,9 @@ double raw_dlpack_ns(const feedlane::Loader& loader, const feedlane::Batch& batc
   feedlane_error error;
   feedlane_init(&error, sizeof error);
   return each_ns(count, [&] {
-    DLManagedTensorVersioned* out = nullptr;
+    void* out = nullptr;
     check("feedlane_batch_dlpack", feedlane_batch_dlpack(loader.c(), batch.token(), 0, 0, &out, &error), error);
-    drop(out);
+    drop(static_cast<DLManagedTensorVersioned*>(out));
   });
 }
 double cpp_dlpack_ns(const feedlane::Batch& batch, std::int64_t count) {

@@ -61,12 +61,11 @@ feedlane_batch next_of(feedlane_loader* loader) {
   return batch;
 }
 
-void copy_batch(feedlane_loader* loader, const feedlane_batch& batch, void* to, std::uint64_t bytes,
-                const cuda::OwnStream& stream) {
+void copy_batch(feedlane_pool* pool, const feedlane_batch& batch, void* to, const cuda::OwnStream& stream) {
   feedlane_error error;
   feedlane_init(&error, sizeof error);
-  const std::int32_t s = feedlane_batch_to_device(loader, batch.token, 0, to, bytes, stream.get(), &error);
-  check("feedlane_batch_to_device", s, error);
+  const feedlane_tensor& from = batch.tensors[0];
+  check("feedlane_pool_copy", feedlane_pool_copy(pool, to, from.data, from.bytes, stream.get(), &error), error);
 }
 
 // ---- bandwidth ----
@@ -121,7 +120,7 @@ class Copies {
 
   double from_slots() {
     return gb_s(
-        [this](std::size_t i) { copy_batch(slots_.loader(), slots_[i], device_.pointer(), bytes_, streams_[0]); });
+        [this](std::size_t i) { copy_batch(pool_.get(), slots_[i], device_.pointer(), streams_[0]); });
   }
   double from_allocated() {
     return gb_s([this](std::size_t i) { enqueue(allocated_[i % places_]->get(), streams_[0]); });
@@ -253,7 +252,7 @@ class Trainer {
       const auto place = static_cast<std::size_t>(i % 2);
       if (i != 0) batch = next_of(loader());
       if (work != nullptr && i >= 2) copying_.wait_for(worked_[place].get());
-      copy_batch(loader(), batch, places_[place]->pointer(), overlap_bytes, copying_);
+      copy_batch(pool_.get(), batch, places_[place]->pointer(), copying_);
       release(batch);
       if (work == nullptr) continue;
       copied_[place].record(copying_);
@@ -273,7 +272,7 @@ class Trainer {
     const feedlane_batch batch = next_of(loader());
     constexpr int copies = 20;
     const std::int64_t began = now_ns();
-    for (int i = 0; i < copies; i++) copy_batch(loader(), batch, places_[0]->pointer(), overlap_bytes, copying_);
+    for (int i = 0; i < copies; i++) copy_batch(pool_.get(), batch, places_[0]->pointer(), copying_);
     copying_.wait();
     const double ms = static_cast<double>(now_ns() - began) / 1e6 / copies;
     (void)feedlane_batch_release(loader(), batch.token);

@@ -123,10 +123,9 @@ feedlane_dataset dataset() {
 class Reading : public Epochs {
  public:
   Reading(const Told& told, std::int64_t samples) : told_(told), samples_(samples) {
-    feedlane_sampler* order = nullptr;
     feedlane_error error;
     feedlane_init(&error, sizeof error);
-    check("feedlane_sampler_sequential", feedlane_sampler_sequential(samples, &order, &error), error);
+    feedlane_sampler* order = sequential(samples);
     const feedlane_field field = bytes_field(8);
     const feedlane_dataset d = dataset();
     feedlane_loader_config config;

@@ -58,11 +58,12 @@ SampleEpochs::SampleEpochs(Samples& samples, By by, std::int32_t workers, std::i
     : rows_(rows) {
   feedlane_error error;
   feedlane_init(&error, sizeof error);
-  feedlane_random_config random;
+  feedlane_sampler_config random;
   feedlane_init(&random, sizeof random);
+  random.kind = FEEDLANE_SAMPLER_RANDOM;
   random.length = count;
   feedlane_sampler* order = nullptr;
-  check("feedlane_sampler_random", feedlane_sampler_random(&random, &order, &error), error);
+  check("feedlane_sampler_create", feedlane_sampler_create(&random, &order, &error), error);
   const feedlane_field field = bytes_field(samples.bytes);
   feedlane_dataset data;
   feedlane_init(&data, sizeof data);

@@ -62,8 +62,7 @@ std::int64_t cpu_of(int who) {
 feedlane_loader* create(const Scene& scene, std::int32_t share, const char* path) {
   feedlane_error error;
   feedlane_init(&error, sizeof error);
-  feedlane_sampler* order = nullptr;
-  check("feedlane_sampler_sequential", feedlane_sampler_sequential(scene.batches, &order, &error), error);
+  feedlane_sampler* order = sequential(scene.batches);
   const feedlane_field field = bytes_field(scene.work.bytes);
   feedlane_dataset data;
   feedlane_init(&data, sizeof data);
@@ -141,10 +140,10 @@ void consume(const char* path, Account& account) {
   const timespec nap{0, 1'000'000};
   std::int32_t s = FEEDLANE_E_PEER_DEAD;
   while (s == FEEDLANE_E_PEER_DEAD) {  // until the feeder listens
-    s = feedlane_loader_join_path(path, nullptr, FEEDLANE_FOREVER, &loader, &error);
+    s = feedlane_loader_join(-1, path, nullptr, FEEDLANE_FOREVER, &loader, &error);
     if (s == FEEDLANE_E_PEER_DEAD) (void)::nanosleep(&nap, nullptr);
   }
-  check("feedlane_loader_join_path", s, error);
+  check("feedlane_loader_join", s, error);
   take_epoch(loader, account);
   (void)feedlane_loader_destroy(&loader);
 }

@@ -8,8 +8,6 @@ feedlane_status_name(status) =
     ccall((:feedlane_status_name, libfeedlane), Cstring, (Int32,), status)
 feedlane_status_text(status) =
     ccall((:feedlane_status_text, libfeedlane), Cstring, (Int32,), status)
-feedlane_init(object, size) =
-    ccall((:feedlane_init, libfeedlane), Cvoid, (Ptr{Cvoid}, Csize_t), object, size)
 feedlane_rx_create(config, out, err) =
     ccall((:feedlane_rx_create, libfeedlane), Int32, (Ptr{feedlane_ring_config}, Ptr{Ptr{feedlane_rx}}, Ptr{feedlane_error}), config, out, err)
 feedlane_rx_offer(rx, fd, err) =
@@ -32,28 +30,20 @@ function feedlane_rx_receive_gc_safe(rx::Ptr{feedlane_rx}, messages::Ptr{Cvoid},
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
-feedlane_rx_wait_fd(rx, fd) =
-    ccall((:feedlane_rx_wait_fd, libfeedlane), Int32, (Ptr{feedlane_rx}, Ptr{Int32}), rx, fd)
-feedlane_rx_arm(rx) =
-    ccall((:feedlane_rx_arm, libfeedlane), Int32, (Ptr{feedlane_rx},), rx)
+feedlane_rx_arm(rx, fd) =
+    ccall((:feedlane_rx_arm, libfeedlane), Int32, (Ptr{feedlane_rx}, Ptr{Int32}), rx, fd)
 feedlane_rx_destroy(rx) =
     ccall((:feedlane_rx_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_rx}},), rx)
 feedlane_rx_close(rx) =
     ccall((:feedlane_rx_close, libfeedlane), Int32, (Ptr{feedlane_rx},), rx)
-feedlane_rx_ref(rx) =
-    ccall((:feedlane_rx_ref, libfeedlane), Int32, (Ptr{feedlane_rx},), rx)
-feedlane_rx_unref(rx) =
-    ccall((:feedlane_rx_unref, libfeedlane), Int32, (Ptr{feedlane_rx},), rx)
-feedlane_tx_attach(fd, path, timeout_ns, out, err) =
-    ccall((:feedlane_tx_attach, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_tx}}, Ptr{feedlane_error}), fd, path, timeout_ns, out, err)
-function feedlane_tx_attach_gc_safe(fd::Int32, path::Cstring, timeout_ns::Int64, out::Ptr{Ptr{feedlane_tx}}, err::Ptr{feedlane_error})
+feedlane_tx_attach(fd, path, timeout_ns, out, message_bytes, err) =
+    ccall((:feedlane_tx_attach, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_tx}}, Ptr{UInt32}, Ptr{feedlane_error}), fd, path, timeout_ns, out, message_bytes, err)
+function feedlane_tx_attach_gc_safe(fd::Int32, path::Cstring, timeout_ns::Int64, out::Ptr{Ptr{feedlane_tx}}, message_bytes::Ptr{UInt32}, err::Ptr{feedlane_error})
     state = ccall(:jl_gc_safe_enter, Int8, ())
-    status = ccall((:feedlane_tx_attach, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_tx}}, Ptr{feedlane_error}), fd, path, timeout_ns, out, err)
+    status = ccall((:feedlane_tx_attach, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_tx}}, Ptr{UInt32}, Ptr{feedlane_error}), fd, path, timeout_ns, out, message_bytes, err)
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
-feedlane_tx_message_bytes(tx, bytes) =
-    ccall((:feedlane_tx_message_bytes, libfeedlane), Int32, (Ptr{feedlane_tx}, Ptr{UInt32}), tx, bytes)
 feedlane_tx_reserve(tx, want, timeout_ns, got, err) =
     ccall((:feedlane_tx_reserve, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), tx, want, timeout_ns, got, err)
 function feedlane_tx_reserve_gc_safe(tx::Ptr{feedlane_tx}, want::UInt32, timeout_ns::Int64, got::Ptr{feedlane_span}, err::Ptr{feedlane_error})
@@ -76,10 +66,6 @@ feedlane_tx_destroy(tx) =
     ccall((:feedlane_tx_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_tx}},), tx)
 feedlane_tx_close(tx) =
     ccall((:feedlane_tx_close, libfeedlane), Int32, (Ptr{feedlane_tx},), tx)
-feedlane_tx_ref(tx) =
-    ccall((:feedlane_tx_ref, libfeedlane), Int32, (Ptr{feedlane_tx},), tx)
-feedlane_tx_unref(tx) =
-    ccall((:feedlane_tx_unref, libfeedlane), Int32, (Ptr{feedlane_tx},), tx)
 feedlane_pool_create(config, out, err) =
     ccall((:feedlane_pool_create, libfeedlane), Int32, (Ptr{feedlane_pool_config}, Ptr{Ptr{feedlane_pool}}, Ptr{feedlane_error}), config, out, err)
 feedlane_pool_acquire(p, timeout_ns, out, err) =
@@ -90,12 +76,10 @@ function feedlane_pool_acquire_gc_safe(p::Ptr{feedlane_pool}, timeout_ns::Int64,
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
-feedlane_pool_release(p, token) =
-    ccall((:feedlane_pool_release, libfeedlane), Int32, (Ptr{feedlane_pool}, UInt64), p, token)
-feedlane_pool_release_on(p, token, stream, err) =
-    ccall((:feedlane_pool_release_on, libfeedlane), Int32, (Ptr{feedlane_pool}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), p, token, stream, err)
-feedlane_pool_to_device(p, token, device_memory, bytes, stream, err) =
-    ccall((:feedlane_pool_to_device, libfeedlane), Int32, (Ptr{feedlane_pool}, UInt64, Ptr{Cvoid}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), p, token, device_memory, bytes, stream, err)
+feedlane_pool_release(p, token, stream, err) =
+    ccall((:feedlane_pool_release, libfeedlane), Int32, (Ptr{feedlane_pool}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), p, token, stream, err)
+feedlane_pool_copy(p, device_memory, host, bytes, stream, err) =
+    ccall((:feedlane_pool_copy, libfeedlane), Int32, (Ptr{feedlane_pool}, Ptr{Cvoid}, Ptr{Cvoid}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), p, device_memory, host, bytes, stream, err)
 feedlane_pool_register(p, address, bytes, err) =
     ccall((:feedlane_pool_register, libfeedlane), Int32, (Ptr{feedlane_pool}, Ptr{Cvoid}, UInt64, Ptr{feedlane_error}), p, address, bytes, err)
 feedlane_pool_unregister(p, address, err) =
@@ -104,28 +88,10 @@ feedlane_pool_get_stats(p, out) =
     ccall((:feedlane_pool_get_stats, libfeedlane), Int32, (Ptr{feedlane_pool}, Ptr{feedlane_pool_stats}), p, out)
 feedlane_pool_destroy(p) =
     ccall((:feedlane_pool_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_pool}},), p)
-feedlane_sampler_sequential(length, out, err) =
-    ccall((:feedlane_sampler_sequential, libfeedlane), Int32, (Int64, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), length, out, err)
-feedlane_sampler_random(config, out, err) =
-    ccall((:feedlane_sampler_random, libfeedlane), Int32, (Ptr{feedlane_random_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), config, out, err)
-feedlane_sampler_subset(indices, count, in_order, seed, out, err) =
-    ccall((:feedlane_sampler_subset, libfeedlane), Int32, (Ptr{Int64}, UInt64, Int32, UInt64, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), indices, count, in_order, seed, out, err)
-feedlane_sampler_weighted(weights, count, config, out, err) =
-    ccall((:feedlane_sampler_weighted, libfeedlane), Int32, (Ptr{Float64}, UInt64, Ptr{feedlane_weighted_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), weights, count, config, out, err)
-feedlane_sampler_batch(inner, batch_size, drop_last, out, err) =
-    ccall((:feedlane_sampler_batch, libfeedlane), Int32, (Ptr{feedlane_sampler}, Int64, Int32, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), inner, batch_size, drop_last, out, err)
-feedlane_sampler_distributed(config, out, err) =
-    ccall((:feedlane_sampler_distributed, libfeedlane), Int32, (Ptr{feedlane_distributed_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), config, out, err)
-feedlane_sampler_tokens(lengths, count, config, out, err) =
-    ccall((:feedlane_sampler_tokens, libfeedlane), Int32, (Ptr{Int64}, UInt64, Ptr{feedlane_tokens_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), lengths, count, config, out, err)
-feedlane_sampler_mixture(lengths, count, weights, config, out, err) =
-    ccall((:feedlane_sampler_mixture, libfeedlane), Int32, (Ptr{Int64}, UInt64, Ptr{Float64}, Ptr{feedlane_mixture_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), lengths, count, weights, config, out, err)
-feedlane_sampler_custom(callbacks, out, err) =
-    ccall((:feedlane_sampler_custom, libfeedlane), Int32, (Ptr{feedlane_sampler_callbacks}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), callbacks, out, err)
+feedlane_sampler_create(config, out, err) =
+    ccall((:feedlane_sampler_create, libfeedlane), Int32, (Ptr{feedlane_sampler_config}, Ptr{Ptr{feedlane_sampler}}, Ptr{feedlane_error}), config, out, err)
 feedlane_rank_detect(out, err) =
     ccall((:feedlane_rank_detect, libfeedlane), Int32, (Ptr{feedlane_rank}, Ptr{feedlane_error}), out, err)
-feedlane_torch_base_seed(manual_seed, epoch, base_seed, err) =
-    ccall((:feedlane_torch_base_seed, libfeedlane), Int32, (UInt64, Int64, Ptr{UInt64}, Ptr{feedlane_error}), manual_seed, epoch, base_seed, err)
 feedlane_sampler_restart(s, epoch, err) =
     ccall((:feedlane_sampler_restart, libfeedlane), Int32, (Ptr{feedlane_sampler}, Int64, Ptr{feedlane_error}), s, epoch, err)
 feedlane_sampler_next(s, indices, cap, got, err) =
@@ -138,27 +104,21 @@ feedlane_sampler_load(s, state, bytes, err) =
     ccall((:feedlane_sampler_load, libfeedlane), Int32, (Ptr{feedlane_sampler}, Ptr{Cvoid}, UInt64, Ptr{feedlane_error}), s, state, bytes, err)
 feedlane_sampler_destroy(s) =
     ccall((:feedlane_sampler_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_sampler}},), s)
-feedlane_row_seed(base_seed, epoch, position) =
-    ccall((:feedlane_row_seed, libfeedlane), UInt64, (UInt64, Int64, Int64), base_seed, epoch, position)
 feedlane_task_tensor(task, index, full, out, err) =
     ccall((:feedlane_task_tensor, libfeedlane), Int32, (Ptr{feedlane_task}, Int32, Ptr{feedlane_field}, Ptr{feedlane_tensor}, Ptr{feedlane_error}), task, index, full, out, err)
-feedlane_task_metadata(task, bytes, count, err) =
-    ccall((:feedlane_task_metadata, libfeedlane), Int32, (Ptr{feedlane_task}, Ptr{Cvoid}, UInt64, Ptr{feedlane_error}), task, bytes, count, err)
-feedlane_task_state(task, bytes, count, err) =
-    ccall((:feedlane_task_state, libfeedlane), Int32, (Ptr{feedlane_task}, Ptr{Cvoid}, UInt64, Ptr{feedlane_error}), task, bytes, count, err)
-feedlane_task_rows(task, rows, err) =
-    ccall((:feedlane_task_rows, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Ptr{feedlane_error}), task, rows, err)
+feedlane_task_store(task, kind, bytes, count, err) =
+    ccall((:feedlane_task_store, libfeedlane), Int32, (Ptr{feedlane_task}, Int32, Ptr{Cvoid}, UInt64, Ptr{feedlane_error}), task, kind, bytes, count, err)
 feedlane_task_record(task, position, outcome, code, retries, other, text, err) =
     ccall((:feedlane_task_record, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Int32, Int32, UInt32, Int64, Cstring, Ptr{feedlane_error}), task, position, outcome, code, retries, other, text, err)
 feedlane_task_ahead(task, after, out, err) =
     ccall((:feedlane_task_ahead, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Ptr{feedlane_ahead}, Ptr{feedlane_error}), task, after, out, err)
 feedlane_worker_fd() =
     ccall((:feedlane_worker_fd, libfeedlane), Int32, ())
-feedlane_worker_attach(fd, timeout_ns, out, err) =
-    ccall((:feedlane_worker_attach, libfeedlane), Int32, (Int32, Int64, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), fd, timeout_ns, out, err)
-function feedlane_worker_attach_gc_safe(fd::Int32, timeout_ns::Int64, out::Ptr{Ptr{feedlane_worker}}, err::Ptr{feedlane_error})
+feedlane_worker_attach(fd, l, timeout_ns, out, err) =
+    ccall((:feedlane_worker_attach, libfeedlane), Int32, (Int32, Ptr{feedlane_loader}, Int64, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), fd, l, timeout_ns, out, err)
+function feedlane_worker_attach_gc_safe(fd::Int32, l::Ptr{feedlane_loader}, timeout_ns::Int64, out::Ptr{Ptr{feedlane_worker}}, err::Ptr{feedlane_error})
     state = ccall(:jl_gc_safe_enter, Int8, ())
-    status = ccall((:feedlane_worker_attach, libfeedlane), Int32, (Int32, Int64, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), fd, timeout_ns, out, err)
+    status = ccall((:feedlane_worker_attach, libfeedlane), Int32, (Int32, Ptr{feedlane_loader}, Int64, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), fd, l, timeout_ns, out, err)
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
@@ -176,40 +136,30 @@ function feedlane_worker_next_gc_safe(w::Ptr{feedlane_worker}, timeout_ns::Int64
 end
 feedlane_worker_check(w) =
     ccall((:feedlane_worker_check, libfeedlane), Int32, (Ptr{feedlane_worker},), w)
-feedlane_worker_wait_fd(w, fd) =
-    ccall((:feedlane_worker_wait_fd, libfeedlane), Int32, (Ptr{feedlane_worker}, Ptr{Int32}), w, fd)
-feedlane_worker_arm(w) =
-    ccall((:feedlane_worker_arm, libfeedlane), Int32, (Ptr{feedlane_worker},), w)
+feedlane_worker_arm(w, fd) =
+    ccall((:feedlane_worker_arm, libfeedlane), Int32, (Ptr{feedlane_worker}, Ptr{Int32}), w, fd)
 feedlane_worker_scratch(w, bytes, align) =
     ccall((:feedlane_worker_scratch, libfeedlane), Ptr{Cvoid}, (Ptr{feedlane_worker}, UInt64, UInt64), w, bytes, align)
 feedlane_task_commit(task, rows, err) =
     ccall((:feedlane_task_commit, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Ptr{feedlane_error}), task, rows, err)
 feedlane_task_fail(task, position, transient, text, traceback, err) =
     ccall((:feedlane_task_fail, libfeedlane), Int32, (Ptr{feedlane_task}, Int64, Int32, Cstring, Cstring, Ptr{feedlane_error}), task, position, transient, text, traceback, err)
-feedlane_task_exhausted(task, err) =
-    ccall((:feedlane_task_exhausted, libfeedlane), Int32, (Ptr{feedlane_task}, Ptr{feedlane_error}), task, err)
-feedlane_worker_run(fd, dataset, err) =
-    ccall((:feedlane_worker_run, libfeedlane), Int32, (Int32, Ptr{feedlane_dataset}, Ptr{feedlane_error}), fd, dataset, err)
-function feedlane_worker_run_gc_safe(fd::Int32, dataset::Ptr{feedlane_dataset}, err::Ptr{feedlane_error})
+feedlane_worker_run(fd, l, dataset, err) =
+    ccall((:feedlane_worker_run, libfeedlane), Int32, (Int32, Ptr{feedlane_loader}, Ptr{feedlane_dataset}, Ptr{feedlane_error}), fd, l, dataset, err)
+function feedlane_worker_run_gc_safe(fd::Int32, l::Ptr{feedlane_loader}, dataset::Ptr{feedlane_dataset}, err::Ptr{feedlane_error})
     state = ccall(:jl_gc_safe_enter, Int8, ())
-    status = ccall((:feedlane_worker_run, libfeedlane), Int32, (Int32, Ptr{feedlane_dataset}, Ptr{feedlane_error}), fd, dataset, err)
+    status = ccall((:feedlane_worker_run, libfeedlane), Int32, (Int32, Ptr{feedlane_loader}, Ptr{feedlane_dataset}, Ptr{feedlane_error}), fd, l, dataset, err)
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
-feedlane_worker_detach(w) =
-    ccall((:feedlane_worker_detach, libfeedlane), Int32, (Ptr{Ptr{feedlane_worker}},), w)
+feedlane_worker_destroy(w) =
+    ccall((:feedlane_worker_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_worker}},), w)
 feedlane_worker_close(w) =
     ccall((:feedlane_worker_close, libfeedlane), Int32, (Ptr{feedlane_worker},), w)
-feedlane_worker_ref(w) =
-    ccall((:feedlane_worker_ref, libfeedlane), Int32, (Ptr{feedlane_worker},), w)
-feedlane_worker_unref(w) =
-    ccall((:feedlane_worker_unref, libfeedlane), Int32, (Ptr{feedlane_worker},), w)
 feedlane_batch_retain(l, token) =
     ccall((:feedlane_batch_retain, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64), l, token)
 feedlane_batch_release(l, token) =
     ccall((:feedlane_batch_release, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64), l, token)
-feedlane_batch_to_device(l, token, tensor, device_memory, bytes, stream, err) =
-    ccall((:feedlane_batch_to_device, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int32, Ptr{Cvoid}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), l, token, tensor, device_memory, bytes, stream, err)
 feedlane_batch_release_on(l, token, stream, err) =
     ccall((:feedlane_batch_release_on, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), l, token, stream, err)
 feedlane_batch_record_stream(l, token, stream, err) =
@@ -248,10 +198,8 @@ function feedlane_loader_next_gc_safe(l::Ptr{feedlane_loader}, timeout_ns::Int64
 end
 feedlane_loader_poll(l, err) =
     ccall((:feedlane_loader_poll, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
-feedlane_loader_wait_fd(l, fd) =
-    ccall((:feedlane_loader_wait_fd, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int32}), l, fd)
-feedlane_loader_arm(l) =
-    ccall((:feedlane_loader_arm, libfeedlane), Int32, (Ptr{feedlane_loader},), l)
+feedlane_loader_arm(l, fd) =
+    ccall((:feedlane_loader_arm, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int32}), l, fd)
 feedlane_loader_interrupt(l) =
     ccall((:feedlane_loader_interrupt, libfeedlane), Int32, (Ptr{feedlane_loader},), l)
 feedlane_loader_stop(l, err) =
@@ -262,20 +210,8 @@ function feedlane_loader_stop_gc_safe(l::Ptr{feedlane_loader}, err::Ptr{feedlane
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
-feedlane_loader_length(l, batches) =
-    ccall((:feedlane_loader_length, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int64}), l, batches)
 feedlane_loader_open_worker(l, id, fd, err) =
     ccall((:feedlane_loader_open_worker, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int32}, Ptr{Int32}, Ptr{feedlane_error}), l, id, fd, err)
-feedlane_loader_local_worker(l, out, err) =
-    ccall((:feedlane_loader_local_worker, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), l, out, err)
-feedlane_loader_run_local(l, err) =
-    ccall((:feedlane_loader_run_local, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
-function feedlane_loader_run_local_gc_safe(l::Ptr{feedlane_loader}, err::Ptr{feedlane_error})
-    state = ccall(:jl_gc_safe_enter, Int8, ())
-    status = ccall((:feedlane_loader_run_local, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
-    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
-    return status
-end
 feedlane_loader_run_stager(l, err) =
     ccall((:feedlane_loader_run_stager, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
 function feedlane_loader_run_stager_gc_safe(l::Ptr{feedlane_loader}, err::Ptr{feedlane_error})
@@ -298,73 +234,41 @@ function feedlane_loader_serve_gc_safe(l::Ptr{feedlane_loader}, timeout_ns::Int6
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
-feedlane_loader_join(fd, timeout_ns, out, err) =
-    ccall((:feedlane_loader_join, libfeedlane), Int32, (Int32, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, timeout_ns, out, err)
-function feedlane_loader_join_gc_safe(fd::Int32, timeout_ns::Int64, out::Ptr{Ptr{feedlane_loader}}, err::Ptr{feedlane_error})
+feedlane_loader_join(fd, path, config, timeout_ns, out, err) =
+    ccall((:feedlane_loader_join, libfeedlane), Int32, (Int32, Cstring, Ptr{feedlane_consumer_config}, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, path, config, timeout_ns, out, err)
+function feedlane_loader_join_gc_safe(fd::Int32, path::Cstring, config::Ptr{feedlane_consumer_config}, timeout_ns::Int64, out::Ptr{Ptr{feedlane_loader}}, err::Ptr{feedlane_error})
     state = ccall(:jl_gc_safe_enter, Int8, ())
-    status = ccall((:feedlane_loader_join, libfeedlane), Int32, (Int32, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, timeout_ns, out, err)
+    status = ccall((:feedlane_loader_join, libfeedlane), Int32, (Int32, Cstring, Ptr{feedlane_consumer_config}, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, path, config, timeout_ns, out, err)
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
-feedlane_loader_join_path(path, config, timeout_ns, out, err) =
-    ccall((:feedlane_loader_join_path, libfeedlane), Int32, (Cstring, Ptr{feedlane_consumer_config}, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), path, config, timeout_ns, out, err)
-function feedlane_loader_join_path_gc_safe(path::Cstring, config::Ptr{feedlane_consumer_config}, timeout_ns::Int64, out::Ptr{Ptr{feedlane_loader}}, err::Ptr{feedlane_error})
-    state = ccall(:jl_gc_safe_enter, Int8, ())
-    status = ccall((:feedlane_loader_join_path, libfeedlane), Int32, (Cstring, Ptr{feedlane_consumer_config}, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), path, config, timeout_ns, out, err)
-    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
-    return status
-end
-feedlane_loader_next_epoch(l, epoch) =
-    ccall((:feedlane_loader_next_epoch, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int64}), l, epoch)
 feedlane_loader_get_consumer(l, nth, out) =
     ccall((:feedlane_loader_get_consumer, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_consumer_stats}), l, nth, out)
 feedlane_batch_dlpack(l, token, tensor, flags, out, err) =
     ccall((:feedlane_batch_dlpack, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int32, Int32, Ptr{Ptr{Cvoid}}, Ptr{feedlane_error}), l, token, tensor, flags, out, err)
-feedlane_batch_dlpack_legacy(l, token, tensor, flags, out, err) =
-    ccall((:feedlane_batch_dlpack_legacy, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int32, Int32, Ptr{Ptr{Cvoid}}, Ptr{feedlane_error}), l, token, tensor, flags, out, err)
-feedlane_loader_get_stats(l, out) =
-    ccall((:feedlane_loader_get_stats, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_stats}), l, out)
-feedlane_loader_get_worker_stats(l, worker, out) =
-    ccall((:feedlane_loader_get_worker_stats, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_worker_stats}), l, worker, out)
+feedlane_monitor_of(l, out, err) =
+    ccall((:feedlane_monitor_of, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Ptr{feedlane_monitor}}, Ptr{feedlane_error}), l, out, err)
 feedlane_monitor_open(pid, nth, out, err) =
     ccall((:feedlane_monitor_open, libfeedlane), Int32, (Int64, Int32, Ptr{Ptr{feedlane_monitor}}, Ptr{feedlane_error}), pid, nth, out, err)
 feedlane_monitor_get_stats(m, out) =
     ccall((:feedlane_monitor_get_stats, libfeedlane), Int32, (Ptr{feedlane_monitor}, Ptr{feedlane_stats}), m, out)
 feedlane_monitor_get_worker_stats(m, worker, out) =
     ccall((:feedlane_monitor_get_worker_stats, libfeedlane), Int32, (Ptr{feedlane_monitor}, Int32, Ptr{feedlane_worker_stats}), m, worker, out)
-feedlane_monitor_close(m) =
-    ccall((:feedlane_monitor_close, libfeedlane), Int32, (Ptr{Ptr{feedlane_monitor}},), m)
-feedlane_monitor_ref(m) =
-    ccall((:feedlane_monitor_ref, libfeedlane), Int32, (Ptr{feedlane_monitor},), m)
-feedlane_monitor_unref(m) =
-    ccall((:feedlane_monitor_unref, libfeedlane), Int32, (Ptr{feedlane_monitor},), m)
+feedlane_monitor_destroy(m) =
+    ccall((:feedlane_monitor_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_monitor}},), m)
 feedlane_loader_event(l, out) =
     ccall((:feedlane_loader_event, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_event}), l, out)
-feedlane_loader_get_info(l, out) =
-    ccall((:feedlane_loader_get_info, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_loader_info}), l, out)
 feedlane_monitor_get_info(m, out) =
     ccall((:feedlane_monitor_get_info, libfeedlane), Int32, (Ptr{feedlane_monitor}, Ptr{feedlane_loader_info}), m, out)
-feedlane_loader_get_timings(l, worker, out) =
-    ccall((:feedlane_loader_get_timings, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_timings}), l, worker, out)
 feedlane_monitor_get_timings(m, worker, out) =
     ccall((:feedlane_monitor_get_timings, libfeedlane), Int32, (Ptr{feedlane_monitor}, Int32, Ptr{feedlane_timings}), m, worker, out)
-feedlane_loader_get_slot(l, slot, out) =
-    ccall((:feedlane_loader_get_slot, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{feedlane_batch_record}), l, slot, out)
-feedlane_monitor_get_slot(m, slot, out) =
-    ccall((:feedlane_monitor_get_slot, libfeedlane), Int32, (Ptr{feedlane_monitor}, UInt64, Ptr{feedlane_batch_record}), m, slot, out)
-feedlane_loader_get_trace(l, from, records, cap, count) =
-    ccall((:feedlane_loader_get_trace, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{feedlane_batch_record}, UInt64, Ptr{UInt64}), l, from, records, cap, count)
 feedlane_monitor_get_trace(m, from, records, cap, count) =
     ccall((:feedlane_monitor_get_trace, libfeedlane), Int32, (Ptr{feedlane_monitor}, UInt64, Ptr{feedlane_batch_record}, UInt64, Ptr{UInt64}), m, from, records, cap, count)
-feedlane_loader_get_error(l, index, out) =
-    ccall((:feedlane_loader_get_error, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_error_record}), l, index, out)
 feedlane_monitor_get_error(m, index, out) =
     ccall((:feedlane_monitor_get_error, libfeedlane), Int32, (Ptr{feedlane_monitor}, Int32, Ptr{feedlane_error_record}), m, index, out)
-feedlane_loader_diagnose(l, out) =
-    ccall((:feedlane_loader_diagnose, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_diagnosis}), l, out)
 feedlane_monitor_diagnose(m, out) =
     ccall((:feedlane_monitor_diagnose, libfeedlane), Int32, (Ptr{feedlane_monitor}, Ptr{feedlane_diagnosis}), m, out)
-feedlane_loader_report(l, buffer, cap, bytes, err) =
-    ccall((:feedlane_loader_report, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{UInt8}, UInt64, Ptr{UInt64}, Ptr{feedlane_error}), l, buffer, cap, bytes, err)
+feedlane_monitor_report(m, buffer, cap, bytes, err) =
+    ccall((:feedlane_monitor_report, libfeedlane), Int32, (Ptr{feedlane_monitor}, Ptr{UInt8}, UInt64, Ptr{UInt64}, Ptr{feedlane_error}), m, buffer, cap, bytes, err)
 feedlane_monitor_ring(pid, nth, out, err) =
     ccall((:feedlane_monitor_ring, libfeedlane), Int32, (Int64, Int32, Ptr{feedlane_ring_info}, Ptr{feedlane_error}), pid, nth, out, err)

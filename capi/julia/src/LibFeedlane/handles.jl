@@ -4,6 +4,6 @@ mutable struct feedlane_rx end
 mutable struct feedlane_tx end
 mutable struct feedlane_pool end
 mutable struct feedlane_sampler end
-mutable struct feedlane_worker end
 mutable struct feedlane_loader end
+mutable struct feedlane_worker end
 mutable struct feedlane_monitor end

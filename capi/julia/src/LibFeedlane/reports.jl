@@ -81,6 +81,7 @@ struct feedlane_loader_info
     trace::UInt64
     name::NTuple{64,UInt8}
     version::NTuple{16,UInt8}
+    next_epoch::Int64
 end
 
 struct feedlane_histogram

@@ -99,74 +99,6 @@ struct feedlane_pool_stats
     failures::UInt64
 end
 
-struct feedlane_random_config
-    size::Csize_t
-    length::Int64
-    seed::UInt64
-    num_samples::Int64
-    replacement::Int32
-    shuffle::Int32
-end
-
-struct feedlane_weighted_config
-    size::Csize_t
-    num_samples::Int64
-    seed::UInt64
-    without_replacement::Int32
-    reserved::Int32
-end
-
-struct feedlane_distributed_config
-    size::Csize_t
-    length::Int64
-    world::Int32
-    rank::Int32
-    seed::UInt64
-    no_shuffle::Int32
-    drop_last::Int32
-    shuffle::Int32
-    detect_off::Int32
-end
-
-struct feedlane_tokens_config
-    size::Csize_t
-    max_tokens::Int64
-    max_rows::Int64
-    seed::UInt64
-    window::Int64
-    padded::Int32
-    no_shuffle::Int32
-    drop_last::Int32
-    drop_long::Int32
-    world::Int32
-    rank::Int32
-    detect_off::Int32
-    reserved::Int32
-end
-
-struct feedlane_mixture_config
-    size::Csize_t
-    num_samples::Int64
-    seed::UInt64
-    window::Int64
-    from::Ptr{Int64}
-    stages::UInt64
-    no_shuffle::Int32
-    drop_last::Int32
-    world::Int32
-    rank::Int32
-    detect_off::Int32
-    reserved::Int32
-end
-
-struct feedlane_rank
-    size::Csize_t
-    rank::Int32
-    world::Int32
-    source::NTuple{16,UInt8}
-    warning::NTuple{384,UInt8}
-end
-
 struct feedlane_sampler_callbacks
     size::Csize_t
     user_data::Ptr{Cvoid}
@@ -177,6 +109,45 @@ struct feedlane_sampler_callbacks
     drop::Ptr{Cvoid}
     length::Int64
     batch_rows::Int64
+end
+
+struct feedlane_sampler_config
+    size::Csize_t
+    kind::Int32
+    shuffle::Int32
+    length::Int64
+    seed::UInt64
+    num_samples::Int64
+    replacement::Int32
+    without_replacement::Int32
+    no_shuffle::Int32
+    drop_last::Int32
+    world::Int32
+    rank::Int32
+    detect_off::Int32
+    padded::Int32
+    drop_long::Int32
+    reserved::Int32
+    batch_size::Int64
+    max_tokens::Int64
+    max_rows::Int64
+    window::Int64
+    indices::Ptr{Int64}
+    lengths::Ptr{Int64}
+    weights::Ptr{Float64}
+    count::UInt64
+    from::Ptr{Int64}
+    stages::UInt64
+    inner::Ptr{feedlane_sampler}
+    callbacks::Ptr{feedlane_sampler_callbacks}
+end
+
+struct feedlane_rank
+    size::Csize_t
+    rank::Int32
+    world::Int32
+    source::NTuple{16,UInt8}
+    warning::NTuple{384,UInt8}
 end
 
 struct feedlane_task
@@ -196,6 +167,7 @@ struct feedlane_task
     delivered::UInt64
     state::Ptr{Cvoid}
     state_bytes::UInt64
+    rows::Ptr{UInt64}
     library::Ptr{Cvoid}
 end
 

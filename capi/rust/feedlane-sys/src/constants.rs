@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The constants of `feedlane.h`.
+use std::ffi::c_void;
 
 pub const FEEDLANE_VERSION_MAJOR: u32 = 0;
 pub const FEEDLANE_VERSION_MINOR: u32 = 1;
@@ -39,6 +40,17 @@ pub const FEEDLANE_E_RESTARTS: i32 = -16;
 pub const FEEDLANE_E_DEVICE: i32 = -17;
 pub const FEEDLANE_E_UNSUPPORTED: i32 = -18;
 
+// The kind of a sampler.
+pub const FEEDLANE_SAMPLER_SEQUENTIAL: i32 = 0;
+pub const FEEDLANE_SAMPLER_RANDOM: i32 = 1;
+pub const FEEDLANE_SAMPLER_SUBSET: i32 = 2;
+pub const FEEDLANE_SAMPLER_WEIGHTED: i32 = 3;
+pub const FEEDLANE_SAMPLER_BATCH: i32 = 4;
+pub const FEEDLANE_SAMPLER_DISTRIBUTED: i32 = 5;
+pub const FEEDLANE_SAMPLER_TOKENS: i32 = 6;
+pub const FEEDLANE_SAMPLER_MIXTURE: i32 = 7;
+pub const FEEDLANE_SAMPLER_CUSTOM: i32 = 8;
+
 // How a sampler shuffles.
 pub const FEEDLANE_SHUFFLE_TORCH: i32 = 0;
 pub const FEEDLANE_SHUFFLE_FEISTEL: i32 = 1;
@@ -48,6 +60,13 @@ pub const FEEDLANE_SHUFFLE_TORCH_LOADER: i32 = 2;
 pub const FEEDLANE_SAMPLE_RETRIED: i32 = 1;
 pub const FEEDLANE_SAMPLE_SUBSTITUTED: i32 = 2;
 pub const FEEDLANE_SAMPLE_SKIPPED: i32 = 3;
+
+// What `feedlane_task_store` stores.
+pub const FEEDLANE_STORE_METADATA: i32 = 0;
+pub const FEEDLANE_STORE_STATE: i32 = 1;
+
+/// For `feedlane_task_commit`: the shard has no more samples in this epoch.
+pub const FEEDLANE_EXHAUSTED: u64 = u64::MAX;
 
 // Values of a loader's configuration.
 pub const FEEDLANE_UNBATCHED: i64 = -1;
@@ -63,6 +82,13 @@ pub const FEEDLANE_START_THREAD: i32 = 2;
 pub const FEEDLANE_START_EXTERNAL: i32 = 3;
 
 pub const FEEDLANE_DLPACK_CUDA_HOST: i32 = 1;
+pub const FEEDLANE_DLPACK_LEGACY: i32 = 2;
+
+/// For `feedlane_pool_release`: the buffer is free at once.
+pub const FEEDLANE_NO_STREAM: *mut c_void = usize::MAX as *mut c_void;
+
+/// For `feedlane_monitor_get_trace`: the batches in the slots.
+pub const FEEDLANE_SLOTS: u64 = u64::MAX;
 
 // A worker's state.
 pub const FEEDLANE_WORKER_NONE: i32 = 0;

@@ -3,11 +3,11 @@
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
-use crate::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
+use crate::error::*;
 use crate::observe::*;
 use crate::pool::*;
-use crate::share::*;
 use crate::sampler::*;
+use crate::share::*;
 use crate::structs::*;
 
 #[link(name = "feedlane")]
@@ -16,7 +16,6 @@ extern "C" {
     pub fn feedlane_version() -> *const c_char;
     pub fn feedlane_status_name(status: i32) -> *const c_char;
     pub fn feedlane_status_text(status: i32) -> *const c_char;
-    pub fn feedlane_init(object: *mut c_void, size: usize);
     pub fn feedlane_rx_create(
         config: *const feedlane_ring_config,
         out: *mut *mut feedlane_rx,
@@ -40,20 +39,17 @@ extern "C" {
         lane: *mut u32,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_rx_wait_fd(rx: *const feedlane_rx, fd: *mut i32) -> i32;
-    pub fn feedlane_rx_arm(rx: *mut feedlane_rx) -> i32;
+    pub fn feedlane_rx_arm(rx: *mut feedlane_rx, fd: *mut i32) -> i32;
     pub fn feedlane_rx_destroy(rx: *mut *mut feedlane_rx) -> i32;
     pub fn feedlane_rx_close(rx: *mut feedlane_rx) -> i32;
-    pub fn feedlane_rx_ref(rx: *mut feedlane_rx) -> i32;
-    pub fn feedlane_rx_unref(rx: *mut feedlane_rx) -> i32;
     pub fn feedlane_tx_attach(
         fd: i32,
         path: *const c_char,
         timeout_ns: i64,
         out: *mut *mut feedlane_tx,
+        message_bytes: *mut u32,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_tx_message_bytes(tx: *const feedlane_tx, bytes: *mut u32) -> i32;
     pub fn feedlane_tx_reserve(
         tx: *mut feedlane_tx,
         want: u32,
@@ -72,8 +68,6 @@ extern "C" {
     ) -> i32;
     pub fn feedlane_tx_destroy(tx: *mut *mut feedlane_tx) -> i32;
     pub fn feedlane_tx_close(tx: *mut feedlane_tx) -> i32;
-    pub fn feedlane_tx_ref(tx: *mut feedlane_tx) -> i32;
-    pub fn feedlane_tx_unref(tx: *mut feedlane_tx) -> i32;
     pub fn feedlane_pool_create(
         config: *const feedlane_pool_config,
         out: *mut *mut feedlane_pool,
@@ -85,17 +79,16 @@ extern "C" {
         out: *mut feedlane_buffer,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_pool_release(p: *mut feedlane_pool, token: u64) -> i32;
-    pub fn feedlane_pool_release_on(
+    pub fn feedlane_pool_release(
         p: *mut feedlane_pool,
         token: u64,
         stream: *mut c_void,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_pool_to_device(
+    pub fn feedlane_pool_copy(
         p: *mut feedlane_pool,
-        token: u64,
         device_memory: *mut c_void,
+        host: *const c_void,
         bytes: u64,
         stream: *mut c_void,
         err: *mut feedlane_error,
@@ -109,62 +102,12 @@ extern "C" {
     pub fn feedlane_pool_unregister(p: *mut feedlane_pool, address: *mut c_void, err: *mut feedlane_error) -> i32;
     pub fn feedlane_pool_get_stats(p: *const feedlane_pool, out: *mut feedlane_pool_stats) -> i32;
     pub fn feedlane_pool_destroy(p: *mut *mut feedlane_pool) -> i32;
-    pub fn feedlane_sampler_sequential(length: i64, out: *mut *mut feedlane_sampler, err: *mut feedlane_error) -> i32;
-    pub fn feedlane_sampler_random(
-        config: *const feedlane_random_config,
-        out: *mut *mut feedlane_sampler,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_sampler_subset(
-        indices: *const i64,
-        count: u64,
-        in_order: i32,
-        seed: u64,
-        out: *mut *mut feedlane_sampler,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_sampler_weighted(
-        weights: *const f64,
-        count: u64,
-        config: *const feedlane_weighted_config,
-        out: *mut *mut feedlane_sampler,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_sampler_batch(
-        inner: *const feedlane_sampler,
-        batch_size: i64,
-        drop_last: i32,
-        out: *mut *mut feedlane_sampler,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_sampler_distributed(
-        config: *const feedlane_distributed_config,
-        out: *mut *mut feedlane_sampler,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_sampler_tokens(
-        lengths: *const i64,
-        count: u64,
-        config: *const feedlane_tokens_config,
-        out: *mut *mut feedlane_sampler,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_sampler_mixture(
-        lengths: *const i64,
-        count: u64,
-        weights: *const f64,
-        config: *const feedlane_mixture_config,
-        out: *mut *mut feedlane_sampler,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_sampler_custom(
-        callbacks: *const feedlane_sampler_callbacks,
+    pub fn feedlane_sampler_create(
+        config: *const feedlane_sampler_config,
         out: *mut *mut feedlane_sampler,
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_rank_detect(out: *mut feedlane_rank, err: *mut feedlane_error) -> i32;
-    pub fn feedlane_torch_base_seed(manual_seed: u64, epoch: i64, base_seed: *mut u64, err: *mut feedlane_error)
-        -> i32;
     pub fn feedlane_sampler_restart(s: *mut feedlane_sampler, epoch: i64, err: *mut feedlane_error) -> i32;
     pub fn feedlane_sampler_next(
         s: *mut feedlane_sampler,
@@ -188,10 +131,40 @@ extern "C" {
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_sampler_destroy(s: *mut *mut feedlane_sampler) -> i32;
-    pub fn feedlane_row_seed(base_seed: u64, epoch: i64, position: i64) -> u64;
+    pub fn feedlane_task_tensor(
+        task: *const feedlane_task,
+        index: i32,
+        full: *const feedlane_field,
+        out: *mut feedlane_tensor,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_task_store(
+        task: *const feedlane_task,
+        kind: i32,
+        bytes: *const c_void,
+        count: u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_task_record(
+        task: *const feedlane_task,
+        position: u64,
+        outcome: i32,
+        code: i32,
+        retries: u32,
+        other: i64,
+        text: *const c_char,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_task_ahead(
+        task: *const feedlane_task,
+        after: u64,
+        out: *mut feedlane_ahead,
+        err: *mut feedlane_error,
+    ) -> i32;
     pub fn feedlane_worker_fd() -> i32;
     pub fn feedlane_worker_attach(
         fd: i32,
+        l: *mut feedlane_loader,
         timeout_ns: i64,
         out: *mut *mut feedlane_worker,
         err: *mut feedlane_error,
@@ -210,8 +183,7 @@ extern "C" {
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_worker_check(w: *const feedlane_worker) -> i32;
-    pub fn feedlane_worker_wait_fd(w: *const feedlane_worker, fd: *mut i32) -> i32;
-    pub fn feedlane_worker_arm(w: *mut feedlane_worker) -> i32;
+    pub fn feedlane_worker_arm(w: *mut feedlane_worker, fd: *mut i32) -> i32;
     pub fn feedlane_worker_scratch(w: *mut feedlane_worker, bytes: u64, align: u64) -> *mut c_void;
     pub fn feedlane_task_commit(task: *const feedlane_task, rows: u64, err: *mut feedlane_error) -> i32;
     pub fn feedlane_task_fail(
@@ -222,48 +194,28 @@ extern "C" {
         traceback: *const c_char,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_task_exhausted(task: *const feedlane_task, err: *mut feedlane_error) -> i32;
-    pub fn feedlane_task_tensor(
-        task: *const feedlane_task,
-        index: i32,
-        full: *const feedlane_field,
-        out: *mut feedlane_tensor,
+    pub fn feedlane_worker_run(
+        fd: i32,
+        l: *mut feedlane_loader,
+        dataset: *const feedlane_dataset,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_task_metadata(
-        task: *const feedlane_task,
-        bytes: *const c_void,
-        count: u64,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_task_state(
-        task: *const feedlane_task,
-        bytes: *const c_void,
-        count: u64,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_task_rows(task: *const feedlane_task, rows: u64, err: *mut feedlane_error) -> i32;
-    pub fn feedlane_task_record(
-        task: *const feedlane_task,
-        position: u64,
-        outcome: i32,
-        code: i32,
-        retries: u32,
-        other: i64,
-        text: *const c_char,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_task_ahead(
-        task: *const feedlane_task,
-        after: u64,
-        out: *mut feedlane_ahead,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_worker_run(fd: i32, dataset: *const feedlane_dataset, err: *mut feedlane_error) -> i32;
-    pub fn feedlane_worker_detach(w: *mut *mut feedlane_worker) -> i32;
+    pub fn feedlane_worker_destroy(w: *mut *mut feedlane_worker) -> i32;
     pub fn feedlane_worker_close(w: *mut feedlane_worker) -> i32;
-    pub fn feedlane_worker_ref(w: *mut feedlane_worker) -> i32;
-    pub fn feedlane_worker_unref(w: *mut feedlane_worker) -> i32;
+    pub fn feedlane_batch_retain(l: *mut feedlane_loader, token: u64) -> i32;
+    pub fn feedlane_batch_release(l: *mut feedlane_loader, token: u64) -> i32;
+    pub fn feedlane_batch_release_on(
+        l: *mut feedlane_loader,
+        token: u64,
+        stream: *mut c_void,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_batch_record_stream(
+        l: *mut feedlane_loader,
+        token: u64,
+        stream: *mut c_void,
+        err: *mut feedlane_error,
+    ) -> i32;
     pub fn feedlane_loader_create(
         config: *const feedlane_loader_config,
         out: *mut *mut feedlane_loader,
@@ -281,23 +233,16 @@ extern "C" {
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_loader_poll(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
-    pub fn feedlane_loader_wait_fd(l: *const feedlane_loader, fd: *mut i32) -> i32;
-    pub fn feedlane_loader_arm(l: *mut feedlane_loader) -> i32;
+    pub fn feedlane_loader_arm(l: *mut feedlane_loader, fd: *mut i32) -> i32;
     pub fn feedlane_loader_interrupt(l: *mut feedlane_loader) -> i32;
     pub fn feedlane_loader_stop(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
-    pub fn feedlane_loader_length(l: *const feedlane_loader, batches: *mut i64) -> i32;
     pub fn feedlane_loader_open_worker(
         l: *mut feedlane_loader,
         id: *mut i32,
         fd: *mut i32,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_loader_local_worker(
-        l: *mut feedlane_loader,
-        out: *mut *mut feedlane_worker,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_loader_run_local(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_loader_run_stager(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
     pub fn feedlane_loader_state(
         l: *mut feedlane_loader,
         token: u64,
@@ -312,30 +257,6 @@ extern "C" {
         out: *mut feedlane_state_info,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_batch_retain(l: *mut feedlane_loader, token: u64) -> i32;
-    pub fn feedlane_batch_release(l: *mut feedlane_loader, token: u64) -> i32;
-    pub fn feedlane_batch_to_device(
-        l: *mut feedlane_loader,
-        token: u64,
-        tensor: i32,
-        device_memory: *mut c_void,
-        bytes: u64,
-        stream: *mut c_void,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_batch_release_on(
-        l: *mut feedlane_loader,
-        token: u64,
-        stream: *mut c_void,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_batch_record_stream(
-        l: *mut feedlane_loader,
-        token: u64,
-        stream: *mut c_void,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_loader_run_stager(l: *mut feedlane_loader, err: *mut feedlane_error) -> i32;
     pub fn feedlane_loader_open_consumer(
         l: *mut feedlane_loader,
         config: *const feedlane_consumer_config,
@@ -346,40 +267,25 @@ extern "C" {
     pub fn feedlane_loader_serve(l: *mut feedlane_loader, timeout_ns: i64, err: *mut feedlane_error) -> i32;
     pub fn feedlane_loader_join(
         fd: i32,
-        timeout_ns: i64,
-        out: *mut *mut feedlane_loader,
-        err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_loader_join_path(
         path: *const c_char,
         config: *const feedlane_consumer_config,
         timeout_ns: i64,
         out: *mut *mut feedlane_loader,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_loader_next_epoch(l: *mut feedlane_loader, epoch: *mut i64) -> i32;
     pub fn feedlane_loader_get_consumer(l: *mut feedlane_loader, nth: i32, out: *mut feedlane_consumer_stats) -> i32;
     pub fn feedlane_batch_dlpack(
         l: *mut feedlane_loader,
         token: u64,
         tensor: i32,
         flags: i32,
-        out: *mut *mut DLManagedTensorVersioned,
+        out: *mut *mut c_void,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_batch_dlpack_legacy(
+    pub fn feedlane_monitor_of(
         l: *mut feedlane_loader,
-        token: u64,
-        tensor: i32,
-        flags: i32,
-        out: *mut *mut DLManagedTensor,
+        out: *mut *mut feedlane_monitor,
         err: *mut feedlane_error,
-    ) -> i32;
-    pub fn feedlane_loader_get_stats(l: *const feedlane_loader, out: *mut feedlane_stats) -> i32;
-    pub fn feedlane_loader_get_worker_stats(
-        l: *const feedlane_loader,
-        worker: i32,
-        out: *mut feedlane_worker_stats,
     ) -> i32;
     pub fn feedlane_monitor_open(pid: i64, nth: i32, out: *mut *mut feedlane_monitor, err: *mut feedlane_error) -> i32;
     pub fn feedlane_monitor_get_stats(m: *const feedlane_monitor, out: *mut feedlane_stats) -> i32;
@@ -388,23 +294,10 @@ extern "C" {
         worker: i32,
         out: *mut feedlane_worker_stats,
     ) -> i32;
-    pub fn feedlane_monitor_close(m: *mut *mut feedlane_monitor) -> i32;
-    pub fn feedlane_monitor_ref(m: *mut feedlane_monitor) -> i32;
-    pub fn feedlane_monitor_unref(m: *mut feedlane_monitor) -> i32;
+    pub fn feedlane_monitor_destroy(m: *mut *mut feedlane_monitor) -> i32;
     pub fn feedlane_loader_event(l: *mut feedlane_loader, out: *mut feedlane_event) -> i32;
-    pub fn feedlane_loader_get_info(l: *const feedlane_loader, out: *mut feedlane_loader_info) -> i32;
     pub fn feedlane_monitor_get_info(m: *const feedlane_monitor, out: *mut feedlane_loader_info) -> i32;
-    pub fn feedlane_loader_get_timings(l: *const feedlane_loader, worker: i32, out: *mut feedlane_timings) -> i32;
     pub fn feedlane_monitor_get_timings(m: *const feedlane_monitor, worker: i32, out: *mut feedlane_timings) -> i32;
-    pub fn feedlane_loader_get_slot(l: *const feedlane_loader, slot: u64, out: *mut feedlane_batch_record) -> i32;
-    pub fn feedlane_monitor_get_slot(m: *const feedlane_monitor, slot: u64, out: *mut feedlane_batch_record) -> i32;
-    pub fn feedlane_loader_get_trace(
-        l: *const feedlane_loader,
-        from: u64,
-        records: *mut feedlane_batch_record,
-        cap: u64,
-        count: *mut u64,
-    ) -> i32;
     pub fn feedlane_monitor_get_trace(
         m: *const feedlane_monitor,
         from: u64,
@@ -412,12 +305,10 @@ extern "C" {
         cap: u64,
         count: *mut u64,
     ) -> i32;
-    pub fn feedlane_loader_get_error(l: *const feedlane_loader, index: i32, out: *mut feedlane_error_record) -> i32;
     pub fn feedlane_monitor_get_error(m: *const feedlane_monitor, index: i32, out: *mut feedlane_error_record) -> i32;
-    pub fn feedlane_loader_diagnose(l: *const feedlane_loader, out: *mut feedlane_diagnosis) -> i32;
     pub fn feedlane_monitor_diagnose(m: *mut feedlane_monitor, out: *mut feedlane_diagnosis) -> i32;
-    pub fn feedlane_loader_report(
-        l: *const feedlane_loader,
+    pub fn feedlane_monitor_report(
+        m: *mut feedlane_monitor,
         buffer: *mut c_char,
         cap: u64,
         bytes: *mut u64,

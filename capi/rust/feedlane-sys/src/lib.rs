@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `feedlane.h` in Rust: every struct, constant and function under its C name. `include/feedlane.h` and the headers
-//! that it includes describe what each of them means. The crate `feedlane` wraps them in a safe interface.
+//! `feedlane.h` in Rust: every struct, constant and exported function under its C name. `include/feedlane.h` and the
+//! headers that it includes describe what each of them means. The crate `feedlane` wraps them in a safe interface.
+//! `new()` of a struct does what `feedlane_init` does in C.
 //!
 //! The tests of this crate compare it with the record of the interface, `capi/abi/interface.json`: names, values,
 //! prototypes, sizes, offsets and types.
@@ -10,6 +11,7 @@
 mod layout;
 mod constants;
 mod dlpack;
+mod error;
 mod functions;
 mod observe;
 mod pool;
@@ -19,6 +21,7 @@ mod structs;
 
 pub use constants::*;
 pub use dlpack::*;
+pub use error::*;
 pub use functions::*;
 #[doc(hidden)]
 pub use layout::Member;
@@ -32,6 +35,7 @@ pub use structs::*;
 #[doc(hidden)]
 #[allow(clippy::type_complexity)] // a single type, which is named `Visit` in this crate
 pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)))) {
+    error::layouts(visit);
     structs::layouts(visit);
     pool::layouts(visit);
     observe::layouts(visit);

@@ -28,6 +28,7 @@ structs! {
         pub trace: u64,
         pub name: [c_char; 64],
         pub version: [c_char; 16],
+        pub next_epoch: i64,
     }
 
     /// A histogram of durations.

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
+use crate::error::feedlane_error;
 use crate::layout::Member;
-use crate::structs::feedlane_error;
 
 handles! { feedlane_pool }
 

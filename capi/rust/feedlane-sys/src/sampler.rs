@@ -3,77 +3,12 @@
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
+use crate::error::feedlane_error;
 use crate::layout::Member;
-use crate::structs::feedlane_error;
 
 handles! { feedlane_sampler }
 
 structs! {
-    /// Configuration of `feedlane_sampler_random`.
-    pub struct feedlane_random_config {
-        pub size: usize,
-        pub length: i64,
-        pub seed: u64,
-        pub num_samples: i64,
-        pub replacement: i32,
-        pub shuffle: i32,
-    }
-
-    /// Configuration of `feedlane_sampler_weighted`.
-    pub struct feedlane_weighted_config {
-        pub size: usize,
-        pub num_samples: i64,
-        pub seed: u64,
-        pub without_replacement: i32,
-        pub reserved: i32,
-    }
-
-    /// Configuration of `feedlane_sampler_distributed`.
-    pub struct feedlane_distributed_config {
-        pub size: usize,
-        pub length: i64,
-        pub world: i32,
-        pub rank: i32,
-        pub seed: u64,
-        pub no_shuffle: i32,
-        pub drop_last: i32,
-        pub shuffle: i32,
-        pub detect_off: i32,
-    }
-
-    /// Configuration of `feedlane_sampler_tokens`.
-    pub struct feedlane_tokens_config {
-        pub size: usize,
-        pub max_tokens: i64,
-        pub max_rows: i64,
-        pub seed: u64,
-        pub window: i64,
-        pub padded: i32,
-        pub no_shuffle: i32,
-        pub drop_last: i32,
-        pub drop_long: i32,
-        pub world: i32,
-        pub rank: i32,
-        pub detect_off: i32,
-        pub reserved: i32,
-    }
-
-    /// Configuration of `feedlane_sampler_mixture`.
-    pub struct feedlane_mixture_config {
-        pub size: usize,
-        pub num_samples: i64,
-        pub seed: u64,
-        pub window: i64,
-        pub from: *const i64,
-        pub stages: u64,
-        pub no_shuffle: i32,
-        pub drop_last: i32,
-        pub world: i32,
-        pub rank: i32,
-        pub detect_off: i32,
-        pub reserved: i32,
-    }
-
     /// The rank of this process.
     pub struct feedlane_rank {
         pub size: usize,
@@ -124,5 +59,36 @@ structs! {
         pub drop: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
         pub length: i64,
         pub batch_rows: i64,
+    }
+    /// What a sampler yields.
+    pub struct feedlane_sampler_config {
+        pub size: usize,
+        pub kind: i32,
+        pub shuffle: i32,
+        pub length: i64,
+        pub seed: u64,
+        pub num_samples: i64,
+        pub replacement: i32,
+        pub without_replacement: i32,
+        pub no_shuffle: i32,
+        pub drop_last: i32,
+        pub world: i32,
+        pub rank: i32,
+        pub detect_off: i32,
+        pub padded: i32,
+        pub drop_long: i32,
+        pub reserved: i32,
+        pub batch_size: i64,
+        pub max_tokens: i64,
+        pub max_rows: i64,
+        pub window: i64,
+        pub indices: *const i64,
+        pub lengths: *const i64,
+        pub weights: *const f64,
+        pub count: u64,
+        pub from: *const i64,
+        pub stages: u64,
+        pub inner: *const feedlane_sampler,
+        pub callbacks: *const feedlane_sampler_callbacks,
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `feedlane.h`, in the header's order, except the ones of `pool.h`, `sampler.h`, `observe.h` and
-//! `share.h`. Handles are opaque: they exist behind pointers only.
+//! The structs of `feedlane.h`, in the header's order, except the ones of `status.h`, `pool.h`, `sampler.h`, `observe.h`
+//! and `share.h`. Handles are opaque: they exist behind pointers only.
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
 use crate::constants::FEEDLANE_MAX_NDIM;
+use crate::error::feedlane_error;
 use crate::layout::Member;
 use crate::pool::feedlane_pool;
 use crate::sampler::feedlane_sampler;
@@ -12,27 +13,6 @@ use crate::sampler::feedlane_sampler;
 handles! { feedlane_loader feedlane_worker feedlane_rx feedlane_tx feedlane_monitor }
 
 structs! {
-    /// An error.
-    pub struct feedlane_error {
-        pub size: usize,
-        pub code: i32,
-        pub os_errno: i32,
-        pub worker: i32,
-        pub attempt: i32,
-        pub transient: i32,
-        pub reserved: i32,
-        pub epoch: i64,
-        pub batch: i64,
-        pub sample: i64,
-        pub found: i64,
-        pub needed: i64,
-        pub argument: [c_char; 64],
-        pub text: [c_char; 384],
-        pub detail: *mut c_char,
-        pub detail_cap: u64,
-        pub detail_len: u64,
-    }
-
     /// A standalone ring.
     pub struct feedlane_ring_config {
         pub size: usize,
@@ -97,6 +77,7 @@ structs! {
         pub delivered: u64,
         pub state: *const c_void,
         pub state_bytes: u64,
+        pub rows: *mut u64,
         pub library: *mut c_void,
     }
 

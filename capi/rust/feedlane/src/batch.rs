@@ -157,11 +157,17 @@ impl Batch {
         bytes: usize,
         stream: *mut c_void,
     ) -> Result<(), Error> {
-        let number = i32::try_from(tensor).map_err(|_| self.no_tensor(tensor))?;
-        let (loader, token, bytes) = (self.loader.as_ptr(), self.raw.token, bytes as u64);
-        // SAFETY: the batch is held, so handle and token are valid. The caller promises the rest.
-        call(|err| unsafe { sys::feedlane_batch_to_device(loader, token, number, device_memory, bytes, stream, err) })
-            .map(drop)
+        let raw = self.raw_tensors().get(tensor).ok_or_else(|| self.no_tensor(tensor))?;
+        let pool = self.pool.as_ref().ok_or_else(|| {
+            let text = "the loader was created without a pool".into();
+            Error::new(Status::STATE, "config.pinned", 0, 1, text)
+        })?;
+        if (bytes as u64) < raw.bytes {
+            let text = format!("room for {} bytes, the tensor has {}", bytes, raw.bytes);
+            return Err(Error::new(Status::ARGUMENT, "bytes", bytes as i64, raw.bytes as i64, text));
+        }
+        // SAFETY: the tensor is memory of this batch, which is held. The caller promises the rest.
+        unsafe { pool.copy_at(device_memory, raw.data, raw.bytes, stream) }
     }
 
     /// Releases the batch when `stream` has completed all work enqueued so far, or has failed

@@ -1,68 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The configuration of a loader: its data, its workers, and how it handles failures.
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CString, OsStr};
 use std::os::raw::c_char;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::args::{at_least_a_nanosecond, c_string};
 use crate::callbacks::{dataset_table, shard_table, Dataset, Shard};
-use crate::element::{Dtype, Element};
-use crate::error::{call, check_abi, Error, Status};
-use crate::loader::{nanoseconds, Loader};
+use crate::element::Element;
+use crate::error::{call, check_abi, Error};
+use crate::field::Field;
+use crate::loader::Loader;
 use crate::pool::Pool;
 use crate::sampler::Sampler;
-use crate::share::{c_path, Share};
+use crate::share::Share;
 use crate::sys;
-
-/// One field of a sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    name: String,
-    dtype: Dtype,
-    shape: Vec<i64>,
-}
-
-impl Field {
-    /// `shape` does not include the batch dimension; `&[]` declares a scalar.
-    pub fn new<T: Element>(name: &str, shape: &[i64]) -> Self {
-        Field::of(name, T::DTYPE, shape)
-    }
-
-    /// A field with a dtype that has no type in this crate.
-    pub fn of(name: &str, dtype: Dtype, shape: &[i64]) -> Self {
-        Field { name: name.into(), dtype, shape: shape.into() }
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    pub fn shape(&self) -> &[i64] {
-        &self.shape
-    }
-
-    /// `name` must live as long as the result is used.
-    pub(crate) fn to_c(&self, name: &CStr) -> Result<sys::feedlane_field, Error> {
-        let mut raw = sys::feedlane_field::new();
-        let (found, needed) = (self.shape.len(), raw.shape.len());
-        if found > needed {
-            let text = format!("{:?} has {} dimensions, more than {}", self.name, found, needed);
-            return Err(Error::new(Status::ARGUMENT, "field.ndim", found as i64, needed as i64, text));
-        }
-        raw.name = name.as_ptr();
-        raw.dtype = self.dtype.to_c();
-        raw.ndim = found as i32;
-        raw.shape[..found].copy_from_slice(&self.shape);
-        Ok(raw)
-    }
-}
 
 /// A [`prefetch_factor`](LoaderBuilder::prefetch_factor) that adapts: it starts at 2 and grows as long as that shortens
 /// the trainer's waits, within [`arena_bytes`](LoaderBuilder::arena_bytes).
@@ -95,8 +49,10 @@ pub struct LoaderBuilder<'a> {
     pool: Option<Arc<Pool>>,
 }
 
-fn c_text(argument: &'static str, text: &str) -> Result<CString, Error> {
-    CString::new(text).map_err(|_| Error::argument(argument, format!("{:?} has a zero in it", text)))
+impl Loader {
+    pub fn builder<'a>() -> LoaderBuilder<'a> {
+        LoaderBuilder::new()
+    }
 }
 
 /// Setters that each set one member.
@@ -111,7 +67,7 @@ macro_rules! setters {
 }
 
 impl<'a> LoaderBuilder<'a> {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         LoaderBuilder {
             config: sys::feedlane_loader_config::new(),
             sampler: None,
@@ -222,7 +178,7 @@ impl<'a> LoaderBuilder<'a> {
         /// many buffers of the pool, which must be more than `held`. The thread in
         /// [`Handle::run_stager`](crate::Handle::run_stager) makes the copies; inline, `next` does.
         staged: i32 => i32::from;
-        /// Number of newest batches that the trace keeps, see [`Handle::trace`](crate::Handle::trace); 0: the value of
+        /// Number of newest batches that the trace keeps, see [`Monitor::trace`](crate::Monitor::trace); 0: the value of
         /// the environment variable FEEDLANE_TRACE, or no trace.
         trace: u64 => u64::from;
         /// Iterable: number of ranks that share the data set; 0: 1. See [`Rank::detect`](crate::Rank::detect).
@@ -297,26 +253,26 @@ impl<'a> LoaderBuilder<'a> {
 
     /// The name that monitors show, at most 63 bytes.
     pub fn name(mut self, name: &str) -> Self {
-        self.name = Some(c_text("name", name));
+        self.name = Some(c_string("name", name));
         self
     }
 
     /// Processors for workers that the library starts: one list for all, "0-15", or one list per worker, "0-7;8-15".
     /// The lists are reused from the start if there are more workers than lists.
     pub fn worker_cpus(mut self, lists: &str) -> Self {
-        self.worker_cpus = Some(c_text("worker_cpus", lists));
+        self.worker_cpus = Some(c_string("worker_cpus", lists));
         self
     }
 
     /// Memory nodes for the batches' memory: one, "1", or several in turn, "0-1".
     pub fn memory_nodes(mut self, list: &str) -> Self {
-        self.memory_nodes = Some(c_text("memory_nodes", list));
+        self.memory_nodes = Some(c_string("memory_nodes", list));
         self
     }
 
     /// A Unix socket to create, where consumers of this user may join with [`Loader::join_path`].
     pub fn share_path(mut self, path: impl AsRef<Path>) -> Self {
-        self.share_path = Some(c_path(path.as_ref()));
+        self.share_path = Some(c_string("path", path.as_ref()));
         self
     }
 
@@ -371,19 +327,8 @@ impl<'a> LoaderBuilder<'a> {
     }
 }
 
-/// Limits a duration to at least 1 ns, because 0 means the default.
-fn at_least_a_nanosecond(time: Duration) -> i64 {
-    nanoseconds(Some(time)).max(1)
-}
-
 fn c_strings<S: AsRef<OsStr>>(what: &str, texts: impl IntoIterator<Item = S>) -> Result<Vec<CString>, Error> {
-    let c_string = |text: S| {
-        CString::new(text.as_ref().as_bytes()).map_err(|_| {
-            let text = format!("{:?} has a zero in it", text.as_ref());
-            Error::argument(what, text)
-        })
-    };
-    texts.into_iter().map(c_string).collect()
+    texts.into_iter().map(|text| c_string(what, text)).collect()
 }
 
 /// A NULL-terminated table.

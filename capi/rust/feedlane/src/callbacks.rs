@@ -5,10 +5,10 @@ use std::ffi::{c_void, CStr};
 use std::marker::PhantomData;
 use std::os::raw::c_char;
 
-use crate::builder::Field;
 use crate::element::{Dtype, Element};
 use crate::error::{bytes_at, slice_at, Error, Status};
 use crate::failure::{guarded, let_go, said, Failure, Said};
+use crate::field::Field;
 use crate::sys;
 use crate::task::Work;
 use crate::tensor::elements_of;

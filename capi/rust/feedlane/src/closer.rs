@@ -1,77 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Closes a worker or an end of a ring from another thread than the one that uses it.
+//! Handles that another thread may close: workers, and the ends of rings.
 use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
 
 use crate::error::{plain, Error};
-use crate::sys;
 
-/// The handle of which the closer has a reference.
-enum Raw {
-    Worker(NonNull<sys::feedlane_worker>),
-    Receiver(NonNull<sys::feedlane_rx>),
-    Sender(NonNull<sys::feedlane_tx>),
+/// The owner of a handle. Dropping the last `Arc` of it destroys the handle, then drops `kept`.
+pub(crate) struct Owner<T, K = ()> {
+    raw: NonNull<T>,
+    close: unsafe extern "C" fn(*mut T) -> i32,
+    destroy: unsafe extern "C" fn(*mut *mut T) -> i32,
+    _kept: K,
+}
+
+// SAFETY: through a shared owner only `close` is called, which any thread may call. Whoever uses the handle itself keeps
+// other threads out. A handle is not bound to the thread that created it.
+unsafe impl<T, K: Send> Send for Owner<T, K> {}
+// SAFETY: as above.
+unsafe impl<T, K: Sync> Sync for Owner<T, K> {}
+
+impl<T: 'static, K: Send + Sync + 'static> Owner<T, K> {
+    /// # Safety
+    /// The handle is valid and belongs to nobody else. These are the functions that close and destroy it; any thread
+    /// may call `close`.
+    pub(crate) unsafe fn new(
+        raw: NonNull<T>,
+        close: unsafe extern "C" fn(*mut T) -> i32,
+        destroy: unsafe extern "C" fn(*mut *mut T) -> i32,
+        kept: K,
+    ) -> Arc<Self> {
+        Arc::new(Owner { raw, close, destroy, _kept: kept })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn closer(self: &Arc<Self>) -> Closer {
+        let shared: Arc<dyn Close + Send + Sync> = self.clone();
+        Closer { owner: Arc::downgrade(&shared) }
+    }
+}
+
+impl<T, K> Drop for Owner<T, K> {
+    fn drop(&mut self) {
+        let mut raw = self.raw.as_ptr();
+        // SAFETY: the owner's handle, which is not used afterwards.
+        unsafe { (self.destroy)(&mut raw) };
+    }
+}
+
+trait Close {
+    fn close(&self) -> i32;
+}
+
+impl<T, K> Close for Owner<T, K> {
+    fn close(&self) -> i32 {
+        // SAFETY: the handle is valid until the owner is dropped; any thread may call this.
+        unsafe { (self.close)(self.raw.as_ptr()) }
+    }
 }
 
 /// Ends the current wait of a [`Worker`](crate::Worker), [`Receiver`](crate::Receiver) or [`Sender`](crate::Sender)
 /// with E_STATE; later calls return E_STATE. A task or messages that the closed object holds stay valid until that
-/// object is dropped.
+/// object is dropped. A closer does not keep the object.
 pub struct Closer {
-    raw: Raw,
+    owner: Weak<dyn Close + Send + Sync>,
 }
-
-// SAFETY: only functions that any thread may call are called through it. Its reference keeps the handle valid.
-unsafe impl Send for Closer {}
-// SAFETY: as above.
-unsafe impl Sync for Closer {}
 
 impl Closer {
-    /// # Safety
-    /// In all three functions, the caller has a reference.
-    pub(crate) unsafe fn of_worker(raw: NonNull<sys::feedlane_worker>) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { sys::feedlane_worker_ref(raw.as_ptr()) };
-        Closer { raw: Raw::Worker(raw) }
-    }
-
-    /// # Safety
-    /// See `of_worker`.
-    pub(crate) unsafe fn of_receiver(raw: NonNull<sys::feedlane_rx>) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { sys::feedlane_rx_ref(raw.as_ptr()) };
-        Closer { raw: Raw::Receiver(raw) }
-    }
-
-    /// # Safety
-    /// See `of_worker`.
-    pub(crate) unsafe fn of_sender(raw: NonNull<sys::feedlane_tx>) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { sys::feedlane_tx_ref(raw.as_ptr()) };
-        Closer { raw: Raw::Sender(raw) }
-    }
-
-    /// Closes the handle. Any thread may call this, any number of times.
+    /// Closes the object. Any thread may call this, any number of times. It has no effect after the object was dropped.
     pub fn close(&self) -> Result<(), Error> {
-        // SAFETY: this reference keeps the handle valid; any thread may call these functions.
-        plain(unsafe {
-            match self.raw {
-                Raw::Worker(raw) => sys::feedlane_worker_close(raw.as_ptr()),
-                Raw::Receiver(raw) => sys::feedlane_rx_close(raw.as_ptr()),
-                Raw::Sender(raw) => sys::feedlane_tx_close(raw.as_ptr()),
-            }
-        })
-        .map(drop)
-    }
-}
-
-impl Drop for Closer {
-    fn drop(&mut self) {
-        // SAFETY: this closer's reference, released once.
-        unsafe {
-            match self.raw {
-                Raw::Worker(raw) => sys::feedlane_worker_unref(raw.as_ptr()),
-                Raw::Receiver(raw) => sys::feedlane_rx_unref(raw.as_ptr()),
-                Raw::Sender(raw) => sys::feedlane_tx_unref(raw.as_ptr()),
-            };
+        match self.owner.upgrade() {
+            Some(owner) => plain(owner.close()).map(drop),
+            None => Ok(()),
         }
     }
 }

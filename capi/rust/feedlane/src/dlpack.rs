@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::sys;
 
 macro_rules! exports {
-    ($(#[$about:meta])* $name:ident, $raw:ident, $function:ident, $method:ident, $pinned:ident) => {
+    ($(#[$about:meta])* $name:ident, $raw:ident, $form:expr, $method:ident, $pinned:ident) => {
         $(#[$about])*
         pub struct $name {
             raw: NonNull<sys::$raw>,
@@ -23,13 +23,14 @@ macro_rules! exports {
         impl $name {
             fn exported(batch: &Batch, flags: i32) -> Result<Vec<Self>, Error> {
                 let export = |tensor: usize| {
-                    let mut raw: *mut sys::$raw = std::ptr::null_mut();
+                    let mut out = std::ptr::null_mut();
                     // SAFETY: the batch is held, so handle and token are valid.
                     call(|err| unsafe {
                         let (loader, token) = (batch.loader().as_ptr(), batch.token());
-                        sys::$function(loader, token, tensor as i32, flags, &mut raw, err)
+                        sys::feedlane_batch_dlpack(loader, token, tensor as i32, $form | flags, &mut out, err)
                     })?;
-                    Ok($name { raw: NonNull::new(raw).expect("a struct on success"), pool: batch.pool() })
+                    let raw = NonNull::new(out.cast::<sys::$raw>()).expect("a struct on success");
+                    Ok($name { raw, pool: batch.pool() })
                 };
                 (0..batch.tensor_count()).map(export).collect()
             }
@@ -77,11 +78,10 @@ macro_rules! exports {
 
 exports! {
     /// A tensor in the form of DLPack 1.0, for a capsule named "dltensor_versioned". Dropping it calls its deleter.
-    DlpackTensor, DLManagedTensorVersioned, feedlane_batch_dlpack, into_dlpack, into_dlpack_cuda_host
+    DlpackTensor, DLManagedTensorVersioned, 0, into_dlpack, into_dlpack_cuda_host
 }
 
 exports! {
     /// A tensor in the form used before DLPack 1.0, for a capsule named "dltensor". Dropping it calls its deleter.
-    DlpackLegacy, DLManagedTensor, feedlane_batch_dlpack_legacy, into_dlpack_legacy,
-    into_dlpack_legacy_cuda_host
+    DlpackLegacy, DLManagedTensor, sys::FEEDLANE_DLPACK_LEGACY, into_dlpack_legacy, into_dlpack_legacy_cuda_host
 }

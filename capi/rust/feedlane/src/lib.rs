@@ -30,6 +30,7 @@
 //! buffers belong to this process alone.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod args;
 mod batch;
 mod builder;
 mod callbacks;
@@ -37,7 +38,9 @@ mod closer;
 mod dlpack;
 mod element;
 mod error;
+mod event;
 mod failure;
+mod field;
 mod handle;
 mod loader;
 mod monitor;
@@ -48,20 +51,23 @@ mod ring;
 mod sampler;
 mod share;
 mod state;
+mod stats;
 mod task;
 mod tensor;
 mod values;
 mod worker;
 
 pub use batch::Batch;
-pub use builder::{Dispatch, Field, LoaderBuilder, PREFETCH_AUTO};
+pub use builder::{Dispatch, LoaderBuilder, PREFETCH_AUTO};
 pub use callbacks::{Dataset, Row, Shard, WorkerInfo};
 pub use closer::Closer;
 pub use dlpack::{DlpackLegacy, DlpackTensor};
 pub use element::{Bf16, Bool8, Dtype, Element, F16};
 pub use error::{Details, Error, Status};
+pub use event::{Event, EventKind};
 pub use failure::{Failure, Transient};
-pub use handle::{Event, EventKind, Handle, Stats, WorkerState, WorkerStats};
+pub use field::Field;
+pub use handle::Handle;
 pub use loader::{Epoch, Loader, Next};
 pub use monitor::{Monitor, RingInfo};
 pub use observe::{BatchRecord, Bound, Diagnosis, ErrorRecord, Histogram, LoaderInfo, Stamps, Timings};
@@ -71,6 +77,7 @@ pub use ring::{Copied, Received, Receiver, Reserved, RingConfig, Sender};
 pub use sampler::{Distributed, Mixture, Random, Rank, Sampler, Shuffle, Tokens, Weighted};
 pub use share::{ConsumerOptions, ConsumerState, ConsumerStats, Lag, Served, Share};
 pub use state::StateInfo;
+pub use stats::{Stats, WorkerState, WorkerStats};
 pub use task::{Ahead, Outcome, Record, Task, Work};
 pub use tensor::{Tensor, TensorMut};
 pub use values::{Values, ValuesMut};
@@ -85,20 +92,17 @@ pub fn version() -> &'static str {
     unsafe { error::static_text(sys::feedlane_version()) }
 }
 
-/// The seed of the sample at `position` of an epoch's order, which rows carry. A pure function.
+/// The seed of the sample at `position` of an epoch's order, which rows carry. A pure function: `feedlane_row_seed` in
+/// `feedlane/dataset.h`.
 pub fn row_seed(base_seed: u64, epoch: i64, position: i64) -> u64 {
-    // SAFETY: it takes numbers only.
-    unsafe { sys::feedlane_row_seed(base_seed, epoch, position) }
-}
-
-/// The base seed that torch's DataLoader(shuffle=True) draws for `epoch` after `torch.manual_seed(manual_seed)`. Torch
-/// seeds worker w with the sum of the base seed and w. A pure function. E_ARGUMENT: there is no base seed for this
-/// epoch.
-pub fn torch_base_seed(manual_seed: u64, epoch: i64) -> Result<u64, Error> {
-    let mut seed = 0;
-    // SAFETY: the number is a local variable.
-    error::call(|err| unsafe { sys::feedlane_torch_base_seed(manual_seed, epoch, &mut seed, err) })?;
-    Ok(seed)
+    const G: u64 = 0x9e37_79b9_7f4a_7c15;
+    let added = [G, (epoch as u64).wrapping_mul(G), (position as u64).wrapping_add(1).wrapping_mul(G)];
+    added.iter().fold(base_seed, |seed, step| {
+        let mut x = seed.wrapping_add(*step);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    })
 }
 
 /// Compiles only if these types may move to another thread, or be shared with one.

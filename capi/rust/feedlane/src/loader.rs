@@ -6,11 +6,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::args::nanoseconds;
 use crate::batch::Batch;
-use crate::builder::LoaderBuilder;
 use crate::error::{plain, Error, Report, Status};
-use crate::handle::{Event, Handle, Stats, WorkerStats};
-use crate::observe::{Diagnosis, Timings};
+use crate::event::Event;
+use crate::handle::Handle;
+use crate::monitor::Monitor;
 use crate::pool::Pool;
 use crate::sys;
 
@@ -52,16 +53,7 @@ fn is_end_of_consumer(error: &Error) -> bool {
     matches!(error.status, Status::PEER_DEAD | Status::HUNG)
 }
 
-/// `None`: no limit. A timeout of more than 292 years is no limit either.
-pub(crate) fn nanoseconds(timeout: Option<Duration>) -> i64 {
-    timeout.and_then(|t| i64::try_from(t.as_nanos()).ok()).unwrap_or(sys::FEEDLANE_FOREVER)
-}
-
 impl Loader {
-    pub fn builder<'a>() -> LoaderBuilder<'a> {
-        LoaderBuilder::new()
-    }
-
     /// # Safety
     /// The handle is valid, belongs to nobody else, and was created with this pool.
     pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_loader>, pool: Option<Arc<Pool>>) -> Self {
@@ -122,18 +114,15 @@ impl Loader {
         self.call(|raw, err| unsafe { sys::feedlane_loader_poll(raw, err) }).map(|status| status == Status::AGAIN)
     }
 
-    /// Prepares to sleep in an event loop. True: call `next` now. False: sleep until `wait_fd` is readable.
-    pub fn arm(&mut self) -> Result<bool, Error> {
-        // SAFETY: as above.
-        plain(unsafe { sys::feedlane_loader_arm(self.raw) }).map(|status| status == Status::AGAIN)
-    }
-
-    pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+    /// Prepares to sleep in an event loop. `None`: call `next` now (a feeder: `serve`). Otherwise sleep until this
+    /// descriptor, whose number never changes, is readable.
+    pub fn arm(&mut self) -> Result<Option<BorrowedFd<'_>>, Error> {
         let mut fd = -1;
-        // SAFETY: any thread may call this.
-        plain(unsafe { sys::feedlane_loader_wait_fd(self.raw, &mut fd) })?;
-        // SAFETY: the loader owns the descriptor, which is open as long as the loader lives.
-        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+        // SAFETY: as above. The loader owns the descriptor, which is open as long as the loader lives.
+        unsafe {
+            let status = plain(sys::feedlane_loader_arm(self.raw, &mut fd))?;
+            Ok((status != Status::AGAIN).then(|| BorrowedFd::borrow_raw(fd)))
+        }
     }
 
     /// Ends the epoch and all workers; `begin` starts them again.
@@ -151,10 +140,7 @@ impl Loader {
 
     /// The number of batches in an epoch. `None`: unknown.
     pub fn length(&self) -> Result<Option<i64>, Error> {
-        let mut batches = -1;
-        // SAFETY: any thread may call this.
-        plain(unsafe { sys::feedlane_loader_length(self.raw, &mut batches) })?;
-        Ok(Some(batches).filter(|n| *n >= 0))
+        Ok(self.monitor()?.info()?.batches)
     }
 
     /// The position in the epoch just after `batch`, or after the newest batch, for a model checkpoint taken after that
@@ -190,13 +176,10 @@ impl Loader {
         unsafe { Handle::of(self.there(), self.pool.clone()) }
     }
 
-    pub fn stats(&self) -> Result<Stats, Error> {
-        self.handle().stats()
-    }
-
-    /// All workers, in order of their ids.
-    pub fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
-        self.handle().workers()
+    /// A monitor of this loader: counters, workers, timings, the trace, errors and the bottleneck. Any thread may use
+    /// it, also after the loader's end.
+    pub fn monitor(&self) -> Result<Monitor, Error> {
+        self.handle().monitor()
     }
 
     /// The oldest event that was not read yet, or `None`.
@@ -204,20 +187,9 @@ impl Loader {
         self.handle().event()
     }
 
-    /// Durations of the steps of batches. [`Handle::timings`] also returns them by worker; [`Handle`] has further
-    /// functions for observation.
-    pub fn timings(&self) -> Result<Timings, Error> {
-        self.handle().timings(None)?.ok_or_else(|| Error::bare(Status::END))
-    }
-
-    /// The bottleneck of the current epoch since its beginning, or of the newest epoch.
-    pub fn diagnose(&self) -> Result<Diagnosis, Error> {
-        self.handle().diagnose()
-    }
-
-    /// A short report for people about the current or newest epoch, see [`Handle::report`].
+    /// A short report for people about the current or newest epoch, see [`Monitor::report`].
     pub fn report(&self) -> Result<String, Error> {
-        self.handle().report()
+        self.monitor()?.report()
     }
 
     /// Makes a call whose error may have a traceback.

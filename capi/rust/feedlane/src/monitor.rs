@@ -1,88 +1,181 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Observes a loader of another process.
-use std::ptr::NonNull;
+//! Observes a loader, in this process or in another one.
+use std::ptr::{null_mut, NonNull};
+use std::sync::Arc;
 
 use crate::error::{call, check_abi, plain, Error, Status};
-use crate::handle::{all_workers, Stats, WorkerStats};
-use crate::observe::{self, BatchRecord, Diagnosis, ErrorRecord, LoaderInfo, Timings};
+use crate::observe::{BatchRecord, Diagnosis, ErrorRecord, LoaderInfo, Timings};
+use crate::pool::Pool;
+use crate::state::written;
+use crate::stats::{Stats, WorkerStats};
 use crate::sys;
 
-/// A loader of another process of the same user, for reading only. Reading does not involve that process. The monitor
-/// keeps the loader's memory alive.
+/// Observes a loader of this process ([`Loader::monitor`](crate::Loader::monitor)), or of another process of the same
+/// user ([`Monitor::open`]), without affecting it. Any thread may read. The monitor keeps the loader's memory: after the
+/// loader's end it returns the last values.
+///
+/// Of a consumer of a shared loader only [`stats`](Monitor::stats) and [`info`](Monitor::info) are known; the other
+/// functions return E_STATE.
 pub struct Monitor {
     raw: NonNull<sys::feedlane_monitor>,
+    /// The pool that the loader's memory is registered with. It is dropped after the monitor was destroyed.
+    _pool: Option<Arc<Pool>>,
 }
 
-// SAFETY: any thread may read. Closing consumes the value.
+// SAFETY: any thread may read, and only the owner destroys.
 unsafe impl Send for Monitor {}
 // SAFETY: as above.
 unsafe impl Sync for Monitor {}
 
+/// A status as a result. Adds a text to E_STATE, for functions that take no error struct.
+fn read(status: i32) -> Result<Status, Error> {
+    plain(status).map_err(|error| match error.status {
+        Status::STATE => {
+            let text = "a monitor of a consumer reads only stats and info; the rest belongs to its feeder";
+            Error::new(Status::STATE, "monitor", 0, 0, text.into())
+        }
+        _ => error,
+    })
+}
+
+/// Reads a struct. `None`: END. `out` has the `size` that the library reads.
+fn one<C, T>(mut out: C, get: impl FnOnce(*mut C) -> i32, from_c: fn(&C) -> T) -> Result<Option<T>, Error> {
+    let status = read(get(&mut out))?;
+    Ok(Some(out).filter(|_| status == Status::OK).map(|raw| from_c(&raw)))
+}
+
+/// Reads the structs with the indices 0, 1, 2 and so on, until there are no more.
+fn all<C, T>(new: fn() -> C, get: impl Fn(i32, *mut C) -> i32, from_c: fn(&C) -> T) -> Result<Vec<T>, Error> {
+    let mut all = Vec::new();
+    while let Some(next) = one(new(), |out| get(all.len() as i32, out), from_c)? {
+        all.push(next);
+    }
+    Ok(all)
+}
+
 impl Monitor {
+    /// # Safety
+    /// The handle is valid and belongs to nobody else. The loader's memory is registered with this pool.
+    pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_monitor>, pool: Option<Arc<Pool>>) -> Self {
+        Monitor { raw, _pool: pool }
+    }
+
     /// Opens loader number `nth`, from 0, of process `pid`. `None`: the process has no such loader.
     pub fn open(pid: i64, nth: i32) -> Result<Option<Self>, Error> {
         check_abi()?;
-        let mut raw = std::ptr::null_mut();
+        let mut raw = null_mut();
         // SAFETY: `raw` is a local variable.
-        let status = call(|err| unsafe { sys::feedlane_monitor_open(pid, nth, &mut raw, err) })?;
-        Ok(NonNull::new(raw).filter(|_| status == Status::OK).map(|raw| Monitor { raw }))
+        call(|err| unsafe { sys::feedlane_monitor_open(pid, nth, &mut raw, err) })?;
+        // SAFETY: nobody else has this handle, which is NULL if there is no such loader.
+        Ok(NonNull::new(raw).map(|raw| unsafe { Monitor::new(raw, None) }))
     }
 
+    fn as_ptr(&self) -> *mut sys::feedlane_monitor {
+        self.raw.as_ptr()
+    }
+
+    /// The loader's counters.
     pub fn stats(&self) -> Result<Stats, Error> {
-        let mut out = sys::feedlane_stats::new();
-        // SAFETY: the handle is valid; any thread may call this.
-        plain(unsafe { sys::feedlane_monitor_get_stats(self.raw.as_ptr(), &mut out) })?;
-        Ok(Stats::from_c(&out))
+        // SAFETY: the handle is valid; any thread may call this. So in all calls here.
+        let stats = one(
+            sys::feedlane_stats::new(),
+            |out| unsafe { sys::feedlane_monitor_get_stats(self.as_ptr(), out) },
+            Stats::from_c,
+        )?;
+        stats.ok_or_else(|| Error::bare(Status::END))
     }
 
     /// All workers, in order of their ids.
     pub fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
-        // SAFETY: the handle is valid; any thread may call this.
-        all_workers(|id, out| unsafe { sys::feedlane_monitor_get_worker_stats(self.raw.as_ptr(), id, out) })
+        all(
+            sys::feedlane_worker_stats::new,
+            // SAFETY: as above.
+            |id, out| unsafe { sys::feedlane_monitor_get_worker_stats(self.as_ptr(), id, out) },
+            WorkerStats::from_c,
+        )
     }
 
     /// Facts about the loader, and its position in the epoch.
     pub fn info(&self) -> Result<LoaderInfo, Error> {
-        // SAFETY: the handle is valid; any thread may call this. So in all calls here.
-        observe::info(|out| unsafe { sys::feedlane_monitor_get_info(self.raw.as_ptr(), out) })
+        let new = sys::feedlane_loader_info::new();
+        // SAFETY: as above.
+        let info = one(new, |out| unsafe { sys::feedlane_monitor_get_info(self.as_ptr(), out) }, LoaderInfo::from_c)?;
+        info.ok_or_else(|| Error::bare(Status::END))
     }
 
-    /// See [`Handle::timings`](crate::Handle::timings).
+    /// Durations of the steps of the batches that one worker made, or of all batches. `None`: there are fewer workers.
     pub fn timings(&self, worker: Option<i32>) -> Result<Option<Timings>, Error> {
-        let worker = worker.unwrap_or(-1);
+        let (new, worker) = (sys::feedlane_timings::new(), worker.unwrap_or(-1));
         // SAFETY: as above.
-        observe::timings(|out| unsafe { sys::feedlane_monitor_get_timings(self.raw.as_ptr(), worker, out) })
+        one(new, |out| unsafe { sys::feedlane_monitor_get_timings(self.as_ptr(), worker, out) }, Timings::from_c)
     }
 
     /// For each slot, the batch in it, or the last one that was there.
     pub fn slots(&self) -> Result<Vec<BatchRecord>, Error> {
-        // SAFETY: as above.
-        observe::slots(|slot, out| unsafe { sys::feedlane_monitor_get_slot(self.raw.as_ptr(), slot, out) })
+        self.records(sys::FEEDLANE_SLOTS, self.stats()?.slots)
     }
 
-    /// See [`Handle::trace`](crate::Handle::trace).
+    /// Records of the trace whose sequence is at least `from`, oldest first. E_STATE: the trace is off, see
+    /// [`LoaderBuilder::trace`](crate::LoaderBuilder::trace).
     pub fn trace(&self, from: u64) -> Result<Vec<BatchRecord>, Error> {
-        let room = self.info()?.trace;
-        observe::trace(room, |records, cap, count| {
-            // SAFETY: as above; there is room for `cap` records.
-            unsafe { sys::feedlane_monitor_get_trace(self.raw.as_ptr(), from, records, cap, count) }
-        })
+        let info = self.info()?;
+        if info.trace == 0 && info.next_epoch.is_none() {
+            return Err(Error::new(Status::STATE, "config.trace", 0, 1, "the loader keeps no trace".into()));
+        }
+        self.records(from, info.trace)
+    }
+
+    /// Up to `room` records.
+    fn records(&self, from: u64, room: u64) -> Result<Vec<BatchRecord>, Error> {
+        let mut records = vec![sys::feedlane_batch_record::new(); room as usize];
+        let mut count = 0;
+        // SAFETY: as above; there is room for so many records.
+        let status = read(unsafe {
+            sys::feedlane_monitor_get_trace(self.as_ptr(), from, records.as_mut_ptr(), room, &mut count)
+        })?;
+        records.truncate(if status == Status::OK { count as usize } else { 0 });
+        Ok(records.iter().map(BatchRecord::from_c).collect())
     }
 
     /// Distinct errors, in the order of first occurrence.
     pub fn errors(&self) -> Result<Vec<ErrorRecord>, Error> {
-        // SAFETY: as above.
-        observe::errors(|index, out| unsafe { sys::feedlane_monitor_get_error(self.raw.as_ptr(), index, out) })
+        all(
+            sys::feedlane_error_record::new,
+            // SAFETY: as above.
+            |index, out| unsafe { sys::feedlane_monitor_get_error(self.as_ptr(), index, out) },
+            ErrorRecord::from_c,
+        )
     }
 
-    /// The bottleneck of the loader since the last call; the first call: since the monitor was opened.
+    /// The bottleneck. Of a loader of this process: in the current epoch since its beginning, or in the newest epoch.
+    /// Of a loader of another process: since the last call, at first since the monitor was opened.
     pub fn diagnose(&self) -> Result<Diagnosis, Error> {
+        let new = sys::feedlane_diagnosis::new();
         // SAFETY: as above.
-        observe::diagnosis(|out| unsafe { sys::feedlane_monitor_diagnose(self.raw.as_ptr(), out) })
+        let found = one(new, |out| unsafe { sys::feedlane_monitor_diagnose(self.as_ptr(), out) }, Diagnosis::from_c)?;
+        found.ok_or_else(|| Error::bare(Status::END))
+    }
+
+    /// A short report for people about the interval of [`diagnose`](Monitor::diagnose): rates, each worker, the
+    /// bottleneck, advice, and the errors that occurred.
+    pub fn report(&self) -> Result<String, Error> {
+        let text = written(|buffer, cap, bytes, err| {
+            // SAFETY: as above; there is room for `cap` bytes.
+            unsafe { sys::feedlane_monitor_report(self.as_ptr(), buffer.cast(), cap, bytes, err) }
+        })?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
 
-/// A standalone ring of another process.
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let mut raw = self.as_ptr();
+        // SAFETY: the monitor's handle, which is not used afterwards.
+        unsafe { sys::feedlane_monitor_destroy(&mut raw) };
+    }
+}
+
+/// A standalone ring of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingInfo {
     /// The process that was passed: the receiver.
@@ -113,13 +206,5 @@ impl RingInfo {
             received: raw.received,
             control_bytes: raw.control_bytes,
         }))
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        let mut raw = self.raw.as_ptr();
-        // SAFETY: the monitor's handle, which is not used afterwards.
-        unsafe { sys::feedlane_monitor_close(&mut raw) };
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The speed of a run: stamps, timings, the trace, distinct errors, and the bottleneck. All times are CLOCK_MONOTONIC
 //! in nanoseconds.
-use crate::error::{text_of, Error, Status};
-use crate::handle::{spoken, EventKind};
+use crate::error::{text_of, Status};
+use crate::event::EventKind;
 use crate::sys;
 
 /// When each step of a batch happened. The stamps of a batch never decrease.
@@ -68,10 +68,13 @@ pub struct LoaderInfo {
     pub trace: u64,
     pub name: String,
     pub version: String,
+    /// On a consumer, the smallest epoch that [`Loader::begin`](crate::Loader::begin) accepts. Before the first `begin`
+    /// this is the feeder's epoch at the time of the join, afterwards one more than the last epoch begun here.
+    pub next_epoch: Option<i64>,
 }
 
 impl LoaderInfo {
-    fn from_c(raw: &sys::feedlane_loader_info) -> Self {
+    pub(crate) fn from_c(raw: &sys::feedlane_loader_info) -> Self {
         LoaderInfo {
             pid: raw.pid,
             created_ns: raw.created_ns,
@@ -92,6 +95,7 @@ impl LoaderInfo {
             trace: raw.trace,
             name: text_of(&raw.name),
             version: text_of(&raw.version),
+            next_epoch: not_negative(raw.next_epoch),
         }
     }
 }
@@ -144,6 +148,19 @@ pub struct Timings {
     pub hold: Histogram,
 }
 
+impl Timings {
+    pub(crate) fn from_c(raw: &sys::feedlane_timings) -> Self {
+        Timings {
+            exposed: Histogram::from_c(&raw.exposed, &raw.exposed_percentiles),
+            start: Histogram::from_c(&raw.start, &raw.start_percentiles),
+            queue: Histogram::from_c(&raw.queue, &raw.queue_percentiles),
+            work: Histogram::from_c(&raw.work, &raw.work_percentiles),
+            ready: Histogram::from_c(&raw.ready, &raw.ready_percentiles),
+            hold: Histogram::from_c(&raw.hold, &raw.hold_percentiles),
+        }
+    }
+}
+
 /// One batch of the trace, or in a slot. A stamp of 0: the step has not happened yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRecord {
@@ -167,7 +184,7 @@ pub struct BatchRecord {
 }
 
 impl BatchRecord {
-    fn from_c(raw: &sys::feedlane_batch_record) -> Self {
+    pub(crate) fn from_c(raw: &sys::feedlane_batch_record) -> Self {
         BatchRecord {
             sequence: raw.sequence,
             task: raw.task,
@@ -211,7 +228,7 @@ pub struct ErrorRecord {
 }
 
 impl ErrorRecord {
-    fn from_c(raw: &sys::feedlane_error_record) -> Self {
+    pub(crate) fn from_c(raw: &sys::feedlane_error_record) -> Self {
         ErrorRecord {
             kind: Some(raw.kind).filter(|k| *k != 0).map(EventKind::of),
             code: raw.code,
@@ -275,7 +292,7 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    fn from_c(raw: &sys::feedlane_diagnosis) -> Self {
+    pub(crate) fn from_c(raw: &sys::feedlane_diagnosis) -> Self {
         Diagnosis {
             bound: match raw.bound {
                 sys::FEEDLANE_BOUND_NOTHING => Bound::Nothing,
@@ -305,67 +322,4 @@ impl Diagnosis {
 
 fn not_negative(number: i64) -> Option<i64> {
     Some(number).filter(|n| *n >= 0)
-}
-
-pub(crate) fn info(read: impl FnOnce(*mut sys::feedlane_loader_info) -> i32) -> Result<LoaderInfo, Error> {
-    let mut out = sys::feedlane_loader_info::new();
-    spoken(read(&mut out))?;
-    Ok(LoaderInfo::from_c(&out))
-}
-
-/// `None`: there are fewer workers.
-pub(crate) fn timings(read: impl FnOnce(*mut sys::feedlane_timings) -> i32) -> Result<Option<Timings>, Error> {
-    let mut out = sys::feedlane_timings::new();
-    let status = spoken(read(&mut out))?;
-    Ok(Some(out).filter(|_| status == Status::OK).map(|raw| Timings {
-        exposed: Histogram::from_c(&raw.exposed, &raw.exposed_percentiles),
-        start: Histogram::from_c(&raw.start, &raw.start_percentiles),
-        queue: Histogram::from_c(&raw.queue, &raw.queue_percentiles),
-        work: Histogram::from_c(&raw.work, &raw.work_percentiles),
-        ready: Histogram::from_c(&raw.ready, &raw.ready_percentiles),
-        hold: Histogram::from_c(&raw.hold, &raw.hold_percentiles),
-    }))
-}
-
-/// The results of `read` for 0, 1, 2 and so on, until it has none. `value` returns a struct with the `size` that the
-/// library reads.
-fn all_of<C, T>(
-    value: impl Fn() -> C,
-    read: impl Fn(usize, *mut C) -> i32,
-    from_c: impl Fn(&C) -> T,
-) -> Result<Vec<T>, Error> {
-    let mut all = Vec::new();
-    loop {
-        let mut out = value();
-        if spoken(read(all.len(), &mut out))? != Status::OK {
-            return Ok(all);
-        }
-        all.push(from_c(&out));
-    }
-}
-
-pub(crate) fn slots(read: impl Fn(u64, *mut sys::feedlane_batch_record) -> i32) -> Result<Vec<BatchRecord>, Error> {
-    all_of(sys::feedlane_batch_record::new, |slot, out| read(slot as u64, out), BatchRecord::from_c)
-}
-
-pub(crate) fn errors(read: impl Fn(i32, *mut sys::feedlane_error_record) -> i32) -> Result<Vec<ErrorRecord>, Error> {
-    all_of(sys::feedlane_error_record::new, |index, out| read(index as i32, out), ErrorRecord::from_c)
-}
-
-/// `read` copies up to as many records as there is room for, and returns their number.
-pub(crate) fn trace(
-    room: u64,
-    read: impl FnOnce(*mut sys::feedlane_batch_record, u64, *mut u64) -> i32,
-) -> Result<Vec<BatchRecord>, Error> {
-    let mut records = vec![sys::feedlane_batch_record::new(); room as usize];
-    let mut count = 0;
-    let status = spoken(read(records.as_mut_ptr(), room, &mut count))?;
-    records.truncate(if status == Status::OK { count as usize } else { 0 });
-    Ok(records.iter().map(BatchRecord::from_c).collect())
-}
-
-pub(crate) fn diagnosis(read: impl FnOnce(*mut sys::feedlane_diagnosis) -> i32) -> Result<Diagnosis, Error> {
-    let mut out = sys::feedlane_diagnosis::new();
-    spoken(read(&mut out))?;
-    Ok(Diagnosis::from_c(&out))
 }

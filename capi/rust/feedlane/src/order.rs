@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use crate::callbacks::{answer, write_state};
 use crate::error::{bytes_at, Error, Status};
 use crate::failure::{let_go, Failure};
-use crate::sampler::Sampler;
+use crate::sampler::{of_kind, Sampler};
 use crate::sys;
 use crate::tensor::slice_at_mut;
 
@@ -85,8 +85,9 @@ impl Sampler {
         table.length = zero_if_unknown(order.length(), "length")?;
         table.batch_rows = zero_if_unknown(order.batch_rows(), "batch_rows")?;
         table.user_data = Box::into_raw(Box::new(Mutex::new(order))).cast();
+        let config = sys::feedlane_sampler_config { callbacks: &table, ..of_kind(sys::FEEDLANE_SAMPLER_CUSTOM) };
         // SAFETY: the library copies the table. Its callbacks are for this user_data, which `drop` frees once.
-        let made = Sampler::made(|out, err| unsafe { sys::feedlane_sampler_custom(&table, out, err) });
+        let made = unsafe { Sampler::create(&config) };
         if made.is_err() {
             // SAFETY: the library has not taken ownership of it.
             unsafe { drop_order::<O>(table.user_data) };

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory registered with a device: buffers, the user's memory, and the memory of a loader's batches.
-use std::ffi::{c_void, CString};
+use std::ffi::c_void;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::error::{bytes_at, call, check_abi, only_ok, plain, Error};
-use crate::loader::nanoseconds;
+use crate::args::{c_string, nanoseconds};
+use crate::error::{bytes_at, call, check_abi, only_ok, plain, Error, Status};
 use crate::sys;
 use crate::tensor::slice_at_mut;
 
@@ -104,9 +104,7 @@ impl Pool {
     fn made(wanted: &PoolOptions, custom: *const sys::feedlane_backend) -> Result<Arc<Self>, Error> {
         check_abi()?;
         drop(left_over());
-        let backend = CString::new(wanted.backend.as_str());
-        let backend =
-            backend.map_err(|_| Error::argument("backend", format!("{:?} has a zero in it", wanted.backend)))?;
+        let backend = c_string("backend", &wanted.backend)?;
         let mut config = sys::feedlane_pool_config::new();
         config.backend = if wanted.backend.is_empty() { null() } else { backend.as_ptr() };
         config.custom = custom;
@@ -137,6 +135,33 @@ impl Pool {
         // SAFETY: the range is memory of this process, mapped for all of 'a.
         call(|err| unsafe { sys::feedlane_pool_register(self.as_ptr(), address, bytes, err) })?;
         Ok(Registered { pool: self.clone(), memory })
+    }
+
+    /// Enqueues a copy of `host` to device memory. `host` lies in memory that is registered with this pool: a
+    /// [`Buffer`], or [`Registered`] memory. For a batch's tensor see [`Batch::to_device`](crate::Batch::to_device).
+    /// E_STATE: a part of `host` is not registered.
+    ///
+    /// # Safety
+    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none" and "mlock" ignore it).
+    /// `device_memory` is memory of that device ("none" and "mlock": memory of this process) with room for `host`.
+    /// Until the stream has completed the copy, nobody else accesses that memory, and `host` is neither changed nor
+    /// unregistered.
+    pub unsafe fn copy<T>(&self, device_memory: *mut c_void, host: &[T], stream: *mut c_void) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_at(device_memory, host.as_ptr().cast(), std::mem::size_of_val(host) as u64, stream) }
+    }
+
+    /// # Safety
+    /// See `copy`. There are `bytes` bytes at `host`.
+    pub(crate) unsafe fn copy_at(
+        &self,
+        device_memory: *mut c_void,
+        host: *const c_void,
+        bytes: u64,
+        stream: *mut c_void,
+    ) -> Result<(), Error> {
+        // SAFETY: the pool is valid. The caller promises the rest.
+        call(|err| unsafe { sys::feedlane_pool_copy(self.as_ptr(), device_memory, host, bytes, stream, err) }).map(drop)
     }
 
     pub fn stats(&self) -> Result<PoolStats, Error> {
@@ -206,10 +231,13 @@ impl Buffer {
     /// bytes. Until the stream has completed the copy, nobody else accesses that memory, and this buffer is neither
     /// changed nor dropped. It may be released by [`release_on`](Buffer::release_on) with this stream.
     pub unsafe fn to_device(&self, device_memory: *mut c_void, bytes: usize, stream: *mut c_void) -> Result<(), Error> {
-        let (pool, token) = (self.pool.as_ptr(), self.raw.token);
-        // SAFETY: pool and buffer are valid. The caller promises the rest.
-        call(|err| unsafe { sys::feedlane_pool_to_device(pool, token, device_memory, bytes as u64, stream, err) })
-            .map(drop)
+        let host = self.bytes().get(..bytes).ok_or_else(|| {
+            let (found, needed) = (bytes as i64, self.raw.bytes as i64);
+            let text = format!("{} bytes of a buffer of {}", found, needed);
+            Error::new(Status::ARGUMENT, "bytes", found, needed, text)
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe { self.pool.copy(device_memory, host, stream) }
     }
 
     /// Releases the buffer when `stream` has completed all work enqueued so far, or has failed.
@@ -220,7 +248,7 @@ impl Buffer {
     pub unsafe fn release_on(mut self, stream: *mut c_void) -> Result<(), NotReleased<Self>> {
         let (pool, token) = (self.pool.as_ptr(), self.raw.token);
         // SAFETY: pool and buffer are valid. The caller promises the rest.
-        match call(|err| unsafe { sys::feedlane_pool_release_on(pool, token, stream, err) }) {
+        match call(|err| unsafe { sys::feedlane_pool_release(pool, token, stream, err) }) {
             Ok(_) => {
                 self.raw.token = 0;
                 Ok(())
@@ -235,7 +263,10 @@ impl Drop for Buffer {
         if self.raw.token != 0 {
             // SAFETY: this buffer's token, released once. In a forked child the call returns E_FORKED and has no
             // effect.
-            unsafe { sys::feedlane_pool_release(self.pool.as_ptr(), self.raw.token) };
+            unsafe {
+                let (pool, token) = (self.pool.as_ptr(), self.raw.token);
+                sys::feedlane_pool_release(pool, token, sys::FEEDLANE_NO_STREAM, null_mut())
+            };
         }
     }
 }

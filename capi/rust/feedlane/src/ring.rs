@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Standalone rings: fixed-size messages from several senders to one receiver.
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut, NonNull};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::closer::Closer;
+use crate::args::{c_string, nanoseconds};
+use crate::closer::{Closer, Owner};
 use crate::error::{call, check_abi, only_ok, plain, Error, Status};
-use crate::loader::nanoseconds;
 use crate::sys;
 use crate::values::{Values, ValuesMut};
 
@@ -26,18 +25,10 @@ pub struct RingConfig {
     pub path: Option<PathBuf>,
 }
 
-/// The receiving end of a ring.
+/// The receiving end of a ring. Dropping it ends the ring. Other threads use [`Receiver::closer`].
 pub struct Receiver {
-    raw: NonNull<sys::feedlane_rx>,
+    owner: Arc<Owner<sys::feedlane_rx>>,
     message_bytes: usize,
-}
-
-// SAFETY: one thread at a time uses it, but not always the same thread.
-unsafe impl Send for Receiver {}
-
-fn c_path(path: &Path) -> Result<CString, Error> {
-    CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::argument("path", format!("{:?} has a zero in it", path)))
 }
 
 impl Receiver {
@@ -45,7 +36,7 @@ impl Receiver {
     /// sender attaches.
     pub fn new(wanted: &RingConfig) -> Result<Self, Error> {
         check_abi()?;
-        let path = wanted.path.as_deref().map(c_path).transpose()?;
+        let path = wanted.path.as_deref().map(|path| c_string("path", path)).transpose()?;
         let mut config = sys::feedlane_ring_config::new();
         config.message_bytes = wanted.message_bytes;
         config.capacity = wanted.capacity;
@@ -55,14 +46,16 @@ impl Receiver {
         // SAFETY: the configuration and its path are copied; `raw` is a local variable.
         call(|err| unsafe { sys::feedlane_rx_create(&config, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a handle on success");
-        Ok(Receiver { raw, message_bytes: wanted.message_bytes as usize })
+        // SAFETY: nobody else has this handle; the functions of receivers.
+        let owner = unsafe { Owner::new(raw, sys::feedlane_rx_close, sys::feedlane_rx_destroy, ()) };
+        Ok(Receiver { owner, message_bytes: wanted.message_bytes as usize })
     }
 
     /// Reserves a lane and returns a socket for its sender, which calls [`Sender::attach`] with it.
     pub fn offer(&mut self) -> Result<OwnedFd, Error> {
         let mut fd = -1;
         // SAFETY: the handle is valid, and one thread at a time uses it. So in all calls here.
-        call(|err| unsafe { sys::feedlane_rx_offer(self.raw.as_ptr(), &mut fd, err) })?;
+        call(|err| unsafe { sys::feedlane_rx_offer(self.as_ptr(), &mut fd, err) })?;
         // SAFETY: the descriptor belongs to the caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
@@ -71,7 +64,7 @@ impl Receiver {
     /// also TIMEOUT and INTERRUPTED. END: all senders that attached have left or died, and all their messages were
     /// received.
     pub fn receive(&mut self, want: u32, timeout: Option<Duration>) -> Result<Received<'_>, Error> {
-        let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
+        let (raw, timeout) = (self.as_ptr(), nanoseconds(timeout));
         let mut span = sys::feedlane_span::new();
         // SAFETY: as above; `span` is a local struct.
         let status = call(|err| unsafe { sys::feedlane_rx_peek(raw, want, timeout, &mut span, err) })?;
@@ -82,44 +75,36 @@ impl Receiver {
     /// Waits for messages, copies as many messages of one sender as fit into `buffer`, one after another, and releases
     /// them. Returns their number and lane. Errors: see [`Receiver::receive`].
     pub fn receive_into(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Copied, Error> {
-        let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
+        let (raw, timeout) = (self.as_ptr(), nanoseconds(timeout));
         let want = u32::try_from(buffer.len() / self.message_bytes).unwrap_or(u32::MAX);
         let mut copied = Copied { count: 0, lane: 0 };
         let (got, lane) = (&mut copied.count, &mut copied.lane);
         // SAFETY: as above; the buffer has room for `want` messages.
-        let status =
-            call(|err| unsafe { sys::feedlane_rx_receive(raw, buffer.as_mut_ptr().cast(), want, timeout, got, lane, err) })?;
+        let status = call(|err| unsafe {
+            sys::feedlane_rx_receive(raw, buffer.as_mut_ptr().cast(), want, timeout, got, lane, err)
+        })?;
         only_ok(status)?;
         Ok(copied)
     }
 
-    /// Prepares to sleep in an event loop. True: call `receive` now. False: sleep until `wait_fd` is readable.
-    pub fn arm(&mut self) -> Result<bool, Error> {
-        // SAFETY: as above.
-        plain(unsafe { sys::feedlane_rx_arm(self.raw.as_ptr()) }).map(|status| status == Status::AGAIN)
+    /// Prepares to sleep in an event loop. `None`: call `receive` now. Otherwise sleep until this descriptor, whose
+    /// number never changes, is readable.
+    pub fn arm(&mut self) -> Result<Option<BorrowedFd<'_>>, Error> {
+        let mut fd = -1;
+        // SAFETY: as above. The ring owns the descriptor, which is open as long as the receiver lives.
+        unsafe {
+            let status = plain(sys::feedlane_rx_arm(self.as_ptr(), &mut fd))?;
+            Ok((status != Status::AGAIN).then(|| BorrowedFd::borrow_raw(fd)))
+        }
     }
 
     /// A closer, with which another thread can end a wait of this end.
     pub fn closer(&self) -> Closer {
-        // SAFETY: this receiver holds a reference.
-        unsafe { Closer::of_receiver(self.raw) }
+        self.owner.closer()
     }
 
-    pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        let mut fd = -1;
-        // SAFETY: any thread may call this. The ring owns the descriptor, which is open as long as the ring lives.
-        unsafe {
-            plain(sys::feedlane_rx_wait_fd(self.raw.as_ptr(), &mut fd))?;
-            Ok(BorrowedFd::borrow_raw(fd))
-        }
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        let mut raw = self.raw.as_ptr();
-        // SAFETY: the receiver's handle, which is not used afterwards.
-        unsafe { sys::feedlane_rx_destroy(&mut raw) };
+    fn as_ptr(&self) -> *mut sys::feedlane_rx {
+        self.owner.as_ptr()
     }
 }
 
@@ -161,54 +146,56 @@ impl Received<'_> {
 
 impl Drop for Received<'_> {
     fn drop(&mut self) {
-        let raw = self.ring.raw.as_ptr();
+        let raw = self.ring.as_ptr();
         // SAFETY: releases all messages of the last peek.
         unsafe { sys::feedlane_rx_release(raw, self.span.lane, self.span.count, null_mut()) };
     }
 }
 
-/// A sending end of a ring. Dropping it leaves the ring; the receiver still gets all committed messages.
+/// A sending end of a ring. Dropping it leaves the ring; the receiver still gets all committed messages. Other threads
+/// use [`Sender::closer`].
 pub struct Sender {
-    raw: NonNull<sys::feedlane_tx>,
+    owner: Arc<Owner<sys::feedlane_tx>>,
     message_bytes: usize,
 }
-
-// SAFETY: one thread at a time uses it, but not always the same thread.
-unsafe impl Send for Sender {}
 
 impl Sender {
     /// Becomes a sender through the descriptor of an offer. The receiver admits senders only during its own calls.
     pub fn attach(fd: OwnedFd, timeout: Option<Duration>) -> Result<Self, Error> {
-        Sender::made(|out, err| {
-            // SAFETY: the library takes ownership of the descriptor in every case; `out` is valid.
-            unsafe { sys::feedlane_tx_attach(fd.into_raw_fd(), null(), nanoseconds(timeout), out, err) }
+        Sender::made(|out, bytes, err| {
+            // SAFETY: the library takes ownership of the descriptor in every case; `out` and `bytes` are valid.
+            unsafe { sys::feedlane_tx_attach(fd.into_raw_fd(), null(), nanoseconds(timeout), out, bytes, err) }
         })
     }
 
     /// Becomes a sender through the receiver's socket.
     pub fn connect(path: &Path, timeout: Option<Duration>) -> Result<Self, Error> {
-        let path = c_path(path)?;
-        // SAFETY: the path is terminated; `out` is valid.
-        Sender::made(|out, err| unsafe { sys::feedlane_tx_attach(-1, path.as_ptr(), nanoseconds(timeout), out, err) })
+        let path = c_string("path", path)?;
+        Sender::made(|out, bytes, err| {
+            // SAFETY: the path is terminated; `out` and `bytes` are valid.
+            unsafe { sys::feedlane_tx_attach(-1, path.as_ptr(), nanoseconds(timeout), out, bytes, err) }
+        })
     }
 
-    fn made(make: impl FnOnce(*mut *mut sys::feedlane_tx, *mut sys::feedlane_error) -> i32) -> Result<Self, Error> {
+    fn made(
+        make: impl FnOnce(*mut *mut sys::feedlane_tx, *mut u32, *mut sys::feedlane_error) -> i32,
+    ) -> Result<Self, Error> {
         check_abi()?;
-        let mut raw = null_mut();
-        let status = call(|err| make(&mut raw, err))?;
-        only_ok(status)?;
-        let mut sender = Sender { raw: NonNull::new(raw).expect("a handle on success"), message_bytes: 0 };
-        let mut bytes = 0;
-        // SAFETY: the handle is valid; `bytes` is a local variable.
-        plain(unsafe { sys::feedlane_tx_message_bytes(raw, &mut bytes) })?;
-        sender.message_bytes = bytes as usize;
-        Ok(sender)
+        let (mut raw, mut bytes) = (null_mut(), 0);
+        only_ok(call(|err| make(&mut raw, &mut bytes, err))?)?;
+        let raw = NonNull::new(raw).expect("a handle on success");
+        // SAFETY: nobody else has this handle; the functions of senders.
+        let owner = unsafe { Owner::new(raw, sys::feedlane_tx_close, sys::feedlane_tx_destroy, ()) };
+        Ok(Sender { owner, message_bytes: bytes as usize })
     }
 
     /// A closer, with which another thread can end a wait of this end.
     pub fn closer(&self) -> Closer {
-        // SAFETY: this sender holds a reference.
-        unsafe { Closer::of_sender(self.raw) }
+        self.owner.closer()
+    }
+
+    fn as_ptr(&self) -> *mut sys::feedlane_tx {
+        self.owner.as_ptr()
     }
 
     /// The size of a message.
@@ -220,7 +207,7 @@ impl Sender {
     /// published messages, which is less than given if the wait ended early. If none was published, the outcome is an
     /// error, also for TIMEOUT and INTERRUPTED.
     pub fn send(&mut self, messages: &[u8], timeout: Option<Duration>) -> Result<u32, Error> {
-        let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
+        let (raw, timeout) = (self.as_ptr(), nanoseconds(timeout));
         if messages.len() % self.message_bytes != 0 {
             let text = format!("{} bytes are no multiple of {}", messages.len(), self.message_bytes);
             return Err(Error::argument("messages", text));
@@ -228,7 +215,9 @@ impl Sender {
         let count = u32::try_from(messages.len() / self.message_bytes).unwrap_or(u32::MAX);
         let mut sent = 0;
         // SAFETY: the handle is valid, and one thread at a time uses it. There are `count` messages.
-        match call(|err| unsafe { sys::feedlane_tx_send(raw, messages.as_ptr().cast(), count, timeout, &mut sent, err) }) {
+        match call(|err| unsafe {
+            sys::feedlane_tx_send(raw, messages.as_ptr().cast(), count, timeout, &mut sent, err)
+        }) {
             Err(error) if sent == 0 => Err(error),
             Ok(status) if sent == 0 => only_ok(status).map(|()| 0),
             _ => Ok(sent),
@@ -237,20 +226,12 @@ impl Sender {
 
     /// Waits for space and returns up to `want` messages to fill. TIMEOUT and INTERRUPTED are errors here.
     pub fn reserve(&mut self, want: u32, timeout: Option<Duration>) -> Result<Reserved<'_>, Error> {
-        let (raw, timeout) = (self.raw.as_ptr(), nanoseconds(timeout));
+        let (raw, timeout) = (self.as_ptr(), nanoseconds(timeout));
         let mut span = sys::feedlane_span::new();
         // SAFETY: the handle is valid, and one thread at a time uses it; `span` is a local struct.
         let status = call(|err| unsafe { sys::feedlane_tx_reserve(raw, want, timeout, &mut span, err) })?;
         only_ok(status)?;
         Ok(Reserved { span, ring: self })
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        let mut raw = self.raw.as_ptr();
-        // SAFETY: the sender's handle, which is not used afterwards.
-        unsafe { sys::feedlane_tx_destroy(&mut raw) };
     }
 }
 
@@ -281,7 +262,7 @@ impl Reserved<'_> {
 
     /// Publishes the first `count` messages, in order.
     pub fn commit(self, count: u32) -> Result<(), Error> {
-        let raw = self.ring.raw.as_ptr();
+        let raw = self.ring.as_ptr();
         // SAFETY: the handle is valid, and one thread at a time uses it. Dropping `self` has no further effect.
         call(|err| unsafe { sys::feedlane_tx_commit(raw, count, err) }).map(drop)
     }

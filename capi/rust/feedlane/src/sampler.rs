@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Samplers: the order of the indices of an epoch.
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{null, null_mut, NonNull};
 
 use crate::error::{call, plain, text_of, Error, Status};
+use crate::state::written;
 use crate::sys;
+use crate::sys::feedlane_sampler_config as Config;
 
 /// Yields the data set's indices, epoch by epoch. A loader copies its definition.
 pub struct Sampler {
@@ -147,93 +149,122 @@ impl Rank {
     }
 }
 
+/// A configuration whose other members have their defaults.
+pub(crate) fn of_kind(kind: i32) -> Config {
+    Config { kind, ..Config::new() }
+}
+
 impl Sampler {
-    pub(crate) fn made(
-        make: impl FnOnce(*mut *mut sys::feedlane_sampler, *mut sys::feedlane_error) -> i32,
-    ) -> Result<Self, Error> {
+    /// Creates a sampler of any kind.
+    ///
+    /// # Safety
+    /// The pointers that `config.kind` reads are valid, and `count` and `stages` fit them. The library copies their
+    /// contents, except `user_data` of callbacks.
+    pub(crate) unsafe fn create(config: &sys::feedlane_sampler_config) -> Result<Self, Error> {
         let mut raw = null_mut();
-        call(|err| make(&mut raw, err))?;
+        // SAFETY: the caller's promise; `raw` is a local variable.
+        call(|err| unsafe { sys::feedlane_sampler_create(config, &mut raw, err) })?;
         Ok(Sampler { raw: NonNull::new(raw).expect("a handle on success") })
     }
 
     /// Yields 0, 1, ... length - 1.
     pub fn sequential(length: i64) -> Result<Self, Error> {
-        // SAFETY: `out` and `err` are valid, here and below.
-        Sampler::made(|out, err| unsafe { sys::feedlane_sampler_sequential(length, out, err) })
+        let config = Config { length, ..of_kind(sys::FEEDLANE_SAMPLER_SEQUENTIAL) };
+        // SAFETY: the kind reads no pointer.
+        unsafe { Sampler::create(&config) }
     }
 
     /// Yields a permutation of 0 .. length - 1, or draws with replacement; the order differs in each epoch.
     pub fn random(wanted: Random) -> Result<Self, Error> {
-        let mut config = sys::feedlane_random_config::new();
-        config.length = wanted.length;
-        config.seed = wanted.seed;
-        config.num_samples = wanted.num_samples;
-        config.replacement = wanted.replacement.into();
-        config.shuffle = wanted.shuffle.to_c();
-        // SAFETY: the configuration is copied.
-        Sampler::made(|out, err| unsafe { sys::feedlane_sampler_random(&config, out, err) })
+        let config = Config {
+            length: wanted.length,
+            seed: wanted.seed,
+            num_samples: wanted.num_samples,
+            replacement: wanted.replacement.into(),
+            shuffle: wanted.shuffle.to_c(),
+            ..of_kind(sys::FEEDLANE_SAMPLER_RANDOM)
+        };
+        // SAFETY: the kind reads no pointer.
+        unsafe { Sampler::create(&config) }
     }
 
-    /// Yields these indices, in a different order in each epoch, or with `in_order` in the given order.
-    pub fn subset(indices: &[i64], in_order: bool, seed: u64) -> Result<Self, Error> {
-        let count = indices.len() as u64;
-        Sampler::made(|out, err| {
-            // SAFETY: `count` indices, which are copied.
-            unsafe { sys::feedlane_sampler_subset(indices.as_ptr(), count, in_order.into(), seed, out, err) }
-        })
+    /// Yields these indices, in a different order in each epoch, or with `no_shuffle` in the given order.
+    pub fn subset(indices: &[i64], no_shuffle: bool, seed: u64) -> Result<Self, Error> {
+        let config = Config {
+            indices: indices.as_ptr(),
+            count: indices.len() as u64,
+            no_shuffle: no_shuffle.into(),
+            seed,
+            ..of_kind(sys::FEEDLANE_SAMPLER_SUBSET)
+        };
+        // SAFETY: there are `count` indices.
+        unsafe { Sampler::create(&config) }
     }
 
     /// Yields indices of `weights`, with probabilities in proportion to the weights.
     pub fn weighted(weights: &[f64], wanted: Weighted) -> Result<Self, Error> {
-        let mut config = sys::feedlane_weighted_config::new();
-        config.num_samples = wanted.num_samples;
-        config.seed = wanted.seed;
-        config.without_replacement = wanted.without_replacement.into();
-        let count = weights.len() as u64;
-        // SAFETY: `count` weights and the configuration, which are copied.
-        Sampler::made(|out, err| unsafe { sys::feedlane_sampler_weighted(weights.as_ptr(), count, &config, out, err) })
+        let config = Config {
+            weights: weights.as_ptr(),
+            count: weights.len() as u64,
+            num_samples: wanted.num_samples,
+            seed: wanted.seed,
+            without_replacement: wanted.without_replacement.into(),
+            ..of_kind(sys::FEEDLANE_SAMPLER_WEIGHTED)
+        };
+        // SAFETY: there are `count` weights.
+        unsafe { Sampler::create(&config) }
     }
 
     /// Yields batches of the indices of a copy of this sampler. Leave the loader's `batch_size` unset then.
     pub fn batches(&self, batch_size: i64, drop_last: bool) -> Result<Self, Error> {
-        let inner = self.as_ptr();
-        // SAFETY: `inner` is valid, and is copied.
-        Sampler::made(|out, err| unsafe { sys::feedlane_sampler_batch(inner, batch_size, drop_last.into(), out, err) })
+        let config = Config {
+            inner: self.as_ptr(),
+            batch_size,
+            drop_last: drop_last.into(),
+            ..of_kind(sys::FEEDLANE_SAMPLER_BATCH)
+        };
+        // SAFETY: `inner` is valid.
+        unsafe { Sampler::create(&config) }
     }
 
     /// Yields every world-th index, starting with the rank-th, of an order that all ranks share.
     pub fn distributed(wanted: Distributed) -> Result<Self, Error> {
-        let mut config = sys::feedlane_distributed_config::new();
-        config.length = wanted.length;
-        config.world = wanted.world;
-        config.rank = wanted.rank;
-        config.seed = wanted.seed;
-        config.no_shuffle = wanted.no_shuffle.into();
-        config.drop_last = wanted.drop_last.into();
-        config.shuffle = wanted.shuffle.to_c();
-        config.detect_off = wanted.detect_off.into();
-        // SAFETY: the configuration is copied.
-        Sampler::made(|out, err| unsafe { sys::feedlane_sampler_distributed(&config, out, err) })
+        let config = Config {
+            length: wanted.length,
+            world: wanted.world,
+            rank: wanted.rank,
+            seed: wanted.seed,
+            no_shuffle: wanted.no_shuffle.into(),
+            drop_last: wanted.drop_last.into(),
+            shuffle: wanted.shuffle.to_c(),
+            detect_off: wanted.detect_off.into(),
+            ..of_kind(sys::FEEDLANE_SAMPLER_DISTRIBUTED)
+        };
+        // SAFETY: the kind reads no pointer.
+        unsafe { Sampler::create(&config) }
     }
 
     /// Yields batches of samples whose lengths together stay within a budget of tokens. `lengths` has the number of
     /// tokens of each sample.
     pub fn tokens(lengths: &[i64], wanted: Tokens) -> Result<Self, Error> {
-        let mut config = sys::feedlane_tokens_config::new();
-        config.max_tokens = wanted.max_tokens;
-        config.max_rows = wanted.max_rows;
-        config.seed = wanted.seed;
-        config.window = wanted.window;
-        config.padded = wanted.padded.into();
-        config.no_shuffle = wanted.no_shuffle.into();
-        config.drop_last = wanted.drop_last.into();
-        config.drop_long = wanted.drop_long.into();
-        config.world = wanted.world;
-        config.rank = wanted.rank;
-        config.detect_off = wanted.detect_off.into();
-        let count = lengths.len() as u64;
-        // SAFETY: `count` lengths and the configuration, which are copied.
-        Sampler::made(|out, err| unsafe { sys::feedlane_sampler_tokens(lengths.as_ptr(), count, &config, out, err) })
+        let config = Config {
+            lengths: lengths.as_ptr(),
+            count: lengths.len() as u64,
+            max_tokens: wanted.max_tokens,
+            max_rows: wanted.max_rows,
+            seed: wanted.seed,
+            window: wanted.window,
+            padded: wanted.padded.into(),
+            no_shuffle: wanted.no_shuffle.into(),
+            drop_last: wanted.drop_last.into(),
+            drop_long: wanted.drop_long.into(),
+            world: wanted.world,
+            rank: wanted.rank,
+            detect_off: wanted.detect_off.into(),
+            ..of_kind(sys::FEEDLANE_SAMPLER_TOKENS)
+        };
+        // SAFETY: there are `count` lengths.
+        unsafe { Sampler::create(&config) }
     }
 
     /// Mixes sources in proportion to weights. Source i has `lengths[i]` indices, which follow those of source i - 1.
@@ -245,25 +276,24 @@ impl Sampler {
             let (found, needed) = (weights.len() as i64, (lengths.len() * stages) as i64);
             return Err(Error::new(Status::ARGUMENT, "weights", found, needed, text));
         }
-        let mut config = sys::feedlane_mixture_config::new();
-        config.num_samples = wanted.num_samples;
-        config.seed = wanted.seed;
-        config.window = wanted.window;
-        if !wanted.from.is_empty() {
-            config.from = wanted.from.as_ptr();
-            config.stages = stages as u64;
-        }
-        config.no_shuffle = wanted.no_shuffle.into();
-        config.drop_last = wanted.drop_last.into();
-        config.world = wanted.world;
-        config.rank = wanted.rank;
-        config.detect_off = wanted.detect_off.into();
-        let count = lengths.len() as u64;
-        // SAFETY: `count` lengths, `count` weights per stage, and the configuration with its stages, which are all
-        // copied.
-        Sampler::made(|out, err| unsafe {
-            sys::feedlane_sampler_mixture(lengths.as_ptr(), count, weights.as_ptr(), &config, out, err)
-        })
+        let config = Config {
+            lengths: lengths.as_ptr(),
+            count: lengths.len() as u64,
+            weights: weights.as_ptr(),
+            from: if wanted.from.is_empty() { null() } else { wanted.from.as_ptr() },
+            stages: wanted.from.len() as u64,
+            num_samples: wanted.num_samples,
+            seed: wanted.seed,
+            window: wanted.window,
+            no_shuffle: wanted.no_shuffle.into(),
+            drop_last: wanted.drop_last.into(),
+            world: wanted.world,
+            rank: wanted.rank,
+            detect_off: wanted.detect_off.into(),
+            ..of_kind(sys::FEEDLANE_SAMPLER_MIXTURE)
+        };
+        // SAFETY: there are `count` lengths, `count` weights per stage and `stages` starts.
+        unsafe { Sampler::create(&config) }
     }
 
     /// Starts an epoch from its beginning.
@@ -292,7 +322,7 @@ impl Sampler {
     /// The position in the epoch.
     pub fn save(&mut self) -> Result<Vec<u8>, Error> {
         let raw = self.raw.as_ptr();
-        crate::state::written(|buffer, cap, bytes, err| {
+        written(|buffer, cap, bytes, err| {
             // SAFETY: there is room for `cap` bytes.
             unsafe { sys::feedlane_sampler_save(raw, buffer, cap, bytes, err) }
         })

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One loader, many trainers: places for consumers, the feeder's loop, and joining a feeder.
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{null, null_mut, NonNull};
 use std::time::Duration;
 
+use crate::args::{at_least_a_nanosecond, c_string, nanoseconds};
 use crate::error::{call, check_abi, only_ok, plain, Error, Status};
-use crate::loader::{nanoseconds, Loader};
+use crate::loader::Loader;
 use crate::sys;
 
 /// How the batches of a loader are divided among consumers in other processes. Such a loader has workers, and no
@@ -58,7 +57,7 @@ impl ConsumerOptions {
         raw.lag = match self.lag {
             Lag::Block => sys::FEEDLANE_LAG_BLOCK,
             Lag::Evict { after } => {
-                raw.evict_after_ns = after.map_or(0, |after| nanoseconds(Some(after)).max(1));
+                raw.evict_after_ns = after.map_or(0, at_least_a_nanosecond);
                 sys::FEEDLANE_LAG_EVICT
             }
             Lag::Observe => sys::FEEDLANE_LAG_OBSERVE,
@@ -204,13 +203,10 @@ impl Loader {
     /// `next` returns E_PEER_DEAD after the feeder's end, E_HUNG after this consumer was evicted, and E_STATE if the
     /// feeder is in a later epoch or has stopped this one.
     pub fn join(fd: OwnedFd, timeout: Option<Duration>) -> Result<Loader, Error> {
-        check_abi()?;
-        let mut raw = null_mut();
-        let timeout = nanoseconds(timeout);
-        // SAFETY: the library takes ownership of the descriptor in every case; `raw` is a local variable.
-        call(|err| unsafe { sys::feedlane_loader_join(fd.into_raw_fd(), timeout, &mut raw, err) }).and_then(only_ok)?;
-        // SAFETY: nobody else has this handle.
-        Ok(unsafe { Loader::new_consumer(NonNull::new(raw).expect("a handle on success")) })
+        Loader::joined(|out, err| {
+            // SAFETY: the library takes ownership of the descriptor in every case; `out` and `err` are valid.
+            unsafe { sys::feedlane_loader_join(fd.into_raw_fd(), null(), null(), nanoseconds(timeout), out, err) }
+        })
     }
 
     /// Joins a feeder at its [`LoaderBuilder::share_path`](crate::LoaderBuilder::share_path). The feeder opens the
@@ -222,31 +218,27 @@ impl Loader {
         options: &ConsumerOptions,
         timeout: Option<Duration>,
     ) -> Result<Loader, Error> {
+        let (path, config) = (c_string("path", path.as_ref())?, options.to_c());
+        Loader::joined(|out, err| {
+            // SAFETY: the path is terminated, and `config` is a local struct; `out` and `err` are valid.
+            unsafe { sys::feedlane_loader_join(-1, path.as_ptr(), &config, nanoseconds(timeout), out, err) }
+        })
+    }
+
+    fn joined(
+        join: impl FnOnce(*mut *mut sys::feedlane_loader, *mut sys::feedlane_error) -> i32,
+    ) -> Result<Loader, Error> {
         check_abi()?;
-        let path = c_path(path.as_ref())?;
-        let config = options.to_c();
         let mut raw = null_mut();
-        let timeout = nanoseconds(timeout);
-        // SAFETY: the path is terminated; `config` and `raw` are local variables.
-        call(|err| unsafe { sys::feedlane_loader_join_path(path.as_ptr(), &config, timeout, &mut raw, err) })
-            .and_then(only_ok)?;
+        call(|err| join(&mut raw, err)).and_then(only_ok)?;
         // SAFETY: nobody else has this handle.
         Ok(unsafe { Loader::new_consumer(NonNull::new(raw).expect("a handle on success")) })
     }
 
-    /// The smallest epoch that [`Loader::begin`] accepts on this consumer. Before the first `begin` this is the
-    /// feeder's epoch at the time of the join, afterwards one more than the last epoch begun here. E_STATE: the loader
-    /// is not a consumer.
-    pub fn next_epoch(&mut self) -> Result<i64, Error> {
-        let mut epoch = -1;
-        // SAFETY: as above.
-        plain(unsafe { sys::feedlane_loader_next_epoch(self.raw(), &mut epoch) })?;
-        Ok(epoch)
+    /// The smallest epoch that [`Loader::begin`] accepts on this consumer, see
+    /// [`LoaderInfo::next_epoch`](crate::LoaderInfo::next_epoch). E_STATE: the loader is not a consumer.
+    pub fn next_epoch(&self) -> Result<i64, Error> {
+        let next = self.monitor()?.info()?.next_epoch;
+        next.ok_or_else(|| Error::new(Status::STATE, "loader", 0, 0, "the loader is not a consumer".into()))
     }
-}
-
-/// A path as a terminated string.
-pub(crate) fn c_path(path: &Path) -> Result<CString, Error> {
-    CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::argument("path", format!("{:?} has a zero in it", path)))
 }

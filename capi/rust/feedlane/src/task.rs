@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Batches to make: the tasks of a data set that makes full batches, and of a worker in the pull form.
-use std::ffi::CString;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{null, null_mut};
 
-use crate::builder::Field;
+use crate::args::c_text;
 use crate::element::Element;
 use crate::error::{bytes_at, call, slice_at, Error, Status};
+use crate::field::Field;
 use crate::sys;
-use crate::tensor::TensorMut;
-
-/// A text without zeros, which would end it early.
-pub(crate) fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).expect("no zero is left")
-}
+use crate::tensor::{slice_at_mut, TensorMut};
 
 /// A batch to make: the indices of its rows, and the tensors to write.
 pub struct Work<'a> {
@@ -129,23 +124,73 @@ impl<'a> Work<'a> {
 
     /// Attaches a copy of these bytes to the batch. The last call replaces earlier ones.
     pub fn set_metadata(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let count = bytes.len() as u64;
-        // SAFETY: the task is current; there are `count` bytes, which are copied.
-        call(|err| unsafe { sys::feedlane_task_metadata(self.raw, bytes.as_ptr().cast(), count, err) }).map(drop)
+        self.keep(sys::FEEDLANE_STORE_METADATA, bytes)
     }
 
     /// Iterable, pull form: saves the position in the shard after this batch, see [`Shard::save`](crate::Shard::save).
     pub fn set_state(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.keep(sys::FEEDLANE_STORE_STATE, bytes)
+    }
+
+    fn keep(&mut self, kind: i32, bytes: &[u8]) -> Result<(), Error> {
         let count = bytes.len() as u64;
         // SAFETY: the task is current; there are `count` bytes, which are copied.
-        call(|err| unsafe { sys::feedlane_task_state(self.raw, bytes.as_ptr().cast(), count, err) }).map(drop)
+        call(|err| unsafe { sys::feedlane_task_store(self.raw, kind, bytes.as_ptr().cast(), count, err) }).map(drop)
     }
 
     /// In [`Dataset::fetch`](crate::Dataset::fetch): sets the number of rows made, 1 to `count`. 0 is allowed if all
-    /// samples are recorded as left out.
+    /// samples are recorded as left out. The number is checked when `fetch` returns. E_STATE: a task of the pull form,
+    /// whose [`Task::commit`] takes the number.
     pub fn set_rows(&mut self, rows: usize) -> Result<(), Error> {
-        // SAFETY: the task is current.
-        call(|err| unsafe { sys::feedlane_task_rows(self.raw, rows as u64, err) }).map(drop)
+        // SAFETY: the task is current. Room for a number, or NULL: the pull form.
+        match unsafe { self.now().rows.as_mut() } {
+            Some(made) => *made = rows as u64,
+            None => return Err(Error::new(Status::STATE, "task", 0, 0, "commit takes the number of rows".into())),
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with private memory for `count` elements, which are 0, for example to decode into. The memory is freed
+    /// when the task ends. `None`: there is too little memory.
+    ///
+    /// ```
+    /// # fn decode(_: i64, _: &mut [f32]) {}
+    /// # fn fetch(work: &mut feedlane::Work<'_>) -> Result<(), feedlane::Failure> {
+    /// work.with_scratch(64, |work, image: &mut [f32]| {
+    ///     for row in 0..work.count() {
+    ///         decode(work.indices()[row], image);
+    ///         work.write_at(0, 64 * row, image)?;
+    ///     }
+    ///     Ok(())
+    /// })
+    /// .ok_or("too little memory")?
+    /// # }
+    /// ```
+    pub fn with_scratch<T: Element, R>(
+        &mut self,
+        count: usize,
+        f: impl FnOnce(&mut Work<'_>, &mut [T]) -> R,
+    ) -> Option<R> {
+        let (bytes, worker) = (count.checked_mul(std::mem::size_of::<T>())?, self.now().worker);
+        if worker.is_null() {
+            let mut memory = Vec::new();
+            memory.try_reserve_exact(count).ok()?;
+            // SAFETY: every bit pattern is an element.
+            memory.resize(count, unsafe { std::mem::zeroed() });
+            return Some(f(self, &mut memory));
+        }
+        // SAFETY: the worker that has the task, which one thread at a time uses. The result is aligned to at least 16
+        // bytes, which is enough for every element.
+        let memory = unsafe { sys::feedlane_worker_scratch(worker, bytes as u64, 0) }.cast::<T>();
+        if memory.is_null() {
+            return None;
+        }
+        // SAFETY: `bytes` bytes of this process alone. `f` cannot end the task, and keeps no slice.
+        let memory = unsafe {
+            memory.write_bytes(0, count);
+            slice_at_mut(memory, count)
+        };
+        Some(f(self, memory))
     }
 
     /// For [`Dataset::fetch`](crate::Dataset::fetch) and the pull form: records the outcome of the failed sample at
@@ -275,6 +320,15 @@ impl Task<'_> {
         self.work.record(position, record)
     }
 
+    /// See [`Work::with_scratch`].
+    pub fn with_scratch<T: Element, R>(
+        &mut self,
+        count: usize,
+        f: impl FnOnce(&mut Work<'_>, &mut [T]) -> R,
+    ) -> Option<R> {
+        self.work.with_scratch(count, f)
+    }
+
     /// Delivers the batch. `rows` rows of every tensor must have been written.
     pub fn commit(mut self, rows: usize) -> Result<(), Error> {
         // SAFETY: the task is current.
@@ -297,7 +351,7 @@ impl Task<'_> {
     /// Iterable: reports that the shard has no more samples in this epoch.
     pub fn exhausted(mut self) -> Result<(), Error> {
         // SAFETY: the task is current.
-        let end = call(|err| unsafe { sys::feedlane_task_exhausted(self.work.raw, err) });
+        let end = call(|err| unsafe { sys::feedlane_task_commit(self.work.raw, sys::FEEDLANE_EXHAUSTED, err) });
         self.is_open = matches!(&end, Err(error) if error.status == Status::STATE);
         end.map(drop)
     }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The worker's side: the callback form, and the pull form, in which the worker requests tasks.
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::os::unix::io::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::ptr::{null, null_mut, NonNull};
@@ -7,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::args::{c_text, nanoseconds};
 use crate::callbacks::{dataset_table, shard_table, Dataset, Shard, WorkerInfo};
-use crate::closer::Closer;
+use crate::closer::{Closer, Owner};
 use crate::error::{call, check_abi, plain, Error, Status};
 use crate::failure::{guarded, said, Failure};
-use crate::loader::nanoseconds;
 use crate::pool::Pool;
 use crate::sys;
-use crate::task::{c_text, Task, Work};
+use crate::task::{Task, Work};
 
 /// Call this first in `main`, before any thread is started. If a trainer started this process, it becomes a worker
 /// until the trainer no longer needs it. Then the function returns the exit code. `None`: this process is not a worker.
@@ -120,18 +122,16 @@ pub fn run_shard_worker<S: Shard>(fd: OwnedFd) -> Result<(), Error> {
 fn run(fd: OwnedFd, table: &sys::feedlane_dataset) -> Result<(), Error> {
     check_abi()?;
     // SAFETY: the library takes ownership of the descriptor in every case; the table is copied.
-    call(|err| unsafe { sys::feedlane_worker_run(fd.into_raw_fd(), table, err) }).map(drop)
+    call(|err| unsafe { sys::feedlane_worker_run(fd.into_raw_fd(), null_mut(), table, err) }).map(drop)
 }
 
 /// A worker in the pull form. When it is dropped, it leaves the trainer.
 pub struct Worker {
-    raw: NonNull<sys::feedlane_worker>,
     /// A thread worker keeps its loader's memory alive, and so also the pool that the memory is registered with.
-    _pool: Option<Arc<Pool>>,
+    owner: Arc<Owner<sys::feedlane_worker, Option<Arc<Pool>>>>,
+    /// One thread at a time uses it, but not always the same thread.
+    not_sync: PhantomData<Cell<()>>,
 }
-
-// SAFETY: one thread at a time uses it, but not always the same thread.
-unsafe impl Send for Worker {}
 
 /// The outcome of [`Worker::next_task`].
 pub enum NextTask<'a> {
@@ -144,12 +144,6 @@ pub enum NextTask<'a> {
 }
 
 impl Worker {
-    /// # Safety
-    /// The handle is valid and belongs to nobody else.
-    pub(crate) unsafe fn new(raw: NonNull<sys::feedlane_worker>, pool: Option<Arc<Pool>>) -> Self {
-        Worker { raw, _pool: pool }
-    }
-
     /// Call this first in `main`, before any thread is started: attaches to the trainer that started this process.
     /// `None`: no trainer did, or the descriptor was taken before.
     ///
@@ -163,20 +157,51 @@ impl Worker {
     /// process is killed when its trainer dies.
     pub fn attach(fd: OwnedFd, timeout: Option<Duration>) -> Result<Self, Error> {
         check_abi()?;
-        let mut raw = null_mut();
-        // SAFETY: the library takes ownership of the descriptor in every case; `raw` is a local variable.
-        let status =
-            call(|err| unsafe { sys::feedlane_worker_attach(fd.into_raw_fd(), nanoseconds(timeout), &mut raw, err) })?;
-        match NonNull::new(raw) {
-            Some(raw) => Ok(Worker { raw, _pool: None }),
-            None => Err(Error::new(status, "", 0, 0, "the trainer didn't answer".into())),
-        }
+        // SAFETY: the library takes ownership of the descriptor in every case.
+        let (worker, status) = unsafe { Worker::attached(fd.into_raw_fd(), null_mut(), timeout, None)? };
+        worker.ok_or_else(|| Error::new(status, "", 0, 0, "the trainer didn't answer".into()))
+    }
+
+    /// The calling thread as a worker of a loader of this process. `None`: no worker is missing.
+    ///
+    /// # Safety
+    /// The handle is valid, and the loader's memory is registered with this pool.
+    pub(crate) unsafe fn of(
+        loader: NonNull<sys::feedlane_loader>,
+        pool: Option<Arc<Pool>>,
+    ) -> Result<Option<Self>, Error> {
+        check_abi()?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { Worker::attached(-1, loader.as_ptr(), None, pool)?.0 })
+    }
+
+    /// # Safety
+    /// Either the descriptor belongs to nobody else, or it is -1 and the loader is valid.
+    unsafe fn attached(
+        fd: i32,
+        loader: *mut sys::feedlane_loader,
+        timeout: Option<Duration>,
+        pool: Option<Arc<Pool>>,
+    ) -> Result<(Option<Self>, Status), Error> {
+        let (timeout, mut raw) = (nanoseconds(timeout), null_mut());
+        // SAFETY: the caller's promise; `raw` is a local variable.
+        let status = call(|err| unsafe { sys::feedlane_worker_attach(fd, loader, timeout, &mut raw, err) })?;
+        let worker = NonNull::new(raw).map(|raw| Worker {
+            // SAFETY: nobody else has this handle; the functions of workers.
+            owner: unsafe { Owner::new(raw, sys::feedlane_worker_close, sys::feedlane_worker_destroy, pool) },
+            not_sync: PhantomData,
+        });
+        Ok((worker, status))
+    }
+
+    fn as_ptr(&self) -> *mut sys::feedlane_worker {
+        self.owner.as_ptr()
     }
 
     pub fn info(&self) -> Result<WorkerInfo<'_>, Error> {
         let mut out = sys::feedlane_worker_info::new();
         // SAFETY: the handle is valid, and the struct's pointers are valid as long as the handle.
-        plain(unsafe { sys::feedlane_worker_get_info(self.raw.as_ptr(), &mut out) })?;
+        plain(unsafe { sys::feedlane_worker_get_info(self.as_ptr(), &mut out) })?;
         // SAFETY: as above.
         Ok(unsafe { WorkerInfo::new(out) })
     }
@@ -184,20 +209,20 @@ impl Worker {
     /// Reports that the data set is open. Call it once, before the first task.
     pub fn ready(&mut self) -> Result<(), Error> {
         // SAFETY: the handle is valid, and one thread at a time uses it.
-        call(|err| unsafe { sys::feedlane_worker_ready(self.raw.as_ptr(), sys::FEEDLANE_OK, null(), err) }).map(drop)
+        call(|err| unsafe { sys::feedlane_worker_ready(self.as_ptr(), sys::FEEDLANE_OK, null(), err) }).map(drop)
     }
 
     /// Reports, in place of `ready`, that the data set could not be opened. The trainer's first `next` returns E_INIT
     /// with this text.
     pub fn refuse(&mut self, text: &str) -> Result<(), Error> {
-        let (raw, text) = (self.raw.as_ptr(), c_text(text));
+        let (raw, text) = (self.as_ptr(), c_text(text));
         // SAFETY: as in `ready`; the text is copied.
         call(|err| unsafe { sys::feedlane_worker_ready(raw, sys::FEEDLANE_E_INIT, text.as_ptr(), err) }).map(drop)
     }
 
     /// Waits for a task. No timeout means no limit.
     pub fn next_task(&mut self, timeout: Option<Duration>) -> Result<NextTask<'_>, Error> {
-        let raw = self.raw.as_ptr();
+        let raw = self.as_ptr();
         let mut task = null();
         // SAFETY: as in `ready`; `task` is a local variable.
         let status = call(|err| unsafe { sys::feedlane_worker_next(raw, nanoseconds(timeout), &mut task, err) })?;
@@ -211,26 +236,20 @@ impl Worker {
         })
     }
 
-    /// Prepares to sleep in an event loop. True: call `next_task` now. False: sleep until `wait_fd` is readable.
-    pub fn arm(&mut self) -> Result<bool, Error> {
-        // SAFETY: as in `ready`.
-        plain(unsafe { sys::feedlane_worker_arm(self.raw.as_ptr()) }).map(|status| status == Status::AGAIN)
-    }
-
-    pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+    /// Prepares to sleep in an event loop. `None`: call `next_task` now. Otherwise sleep until this descriptor, whose
+    /// number never changes, is readable.
+    pub fn arm(&mut self) -> Result<Option<BorrowedFd<'_>>, Error> {
         let mut fd = -1;
-        // SAFETY: any thread may call this. The worker owns the descriptor, which is open as long as the worker lives.
+        // SAFETY: as in `ready`. The worker owns the descriptor, which is open as long as the worker lives.
         unsafe {
-            plain(sys::feedlane_worker_wait_fd(self.raw.as_ptr(), &mut fd))?;
-            Ok(BorrowedFd::borrow_raw(fd))
+            let status = plain(sys::feedlane_worker_arm(self.as_ptr(), &mut fd))?;
+            Ok((status != Status::AGAIN).then(|| BorrowedFd::borrow_raw(fd)))
         }
     }
 
-    /// A closer, with which another thread can end a wait of this worker. The worker leaves the trainer when both are
-    /// dropped.
+    /// A closer, with which another thread can end a wait of this worker.
     pub fn closer(&self) -> Closer {
-        // SAFETY: this worker holds a reference.
-        unsafe { Closer::of_worker(self.raw) }
+        self.owner.closer()
     }
 
     /// Reports that it is ready, then makes batches until the trainer no longer needs this worker. `make` fills every
@@ -258,13 +277,5 @@ impl Worker {
                 other => other?,
             }
         }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let mut raw = self.raw.as_ptr();
-        // SAFETY: the worker's handle, which is not used afterwards.
-        unsafe { sys::feedlane_worker_detach(&mut raw) };
     }
 }

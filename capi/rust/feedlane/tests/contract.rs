@@ -94,15 +94,15 @@ fn worker_killed() -> Checked {
     for workers in [1, 2] {
         // Far more batches than can be in flight: with all workers dead, somebody has to make the rest.
         let mut loader = loader_of(50 * ROWS as i64, |builder| builder.seed(5).workers(workers).keep_workers(true))?;
-        let handle = loader.handle();
+        let monitor = loader.monitor()?;
         let (mut killed, mut epoch) = (0, 0);
         // One that is left may be done with the epoch before the death is seen: the next one sees it.
-        while epoch == 0 || handle.stats()?.restarts < killed {
+        while epoch == 0 || monitor.stats()?.restarts < killed {
             let mut count = 0;
             for batch in loader.epoch(epoch)? {
                 check_batch(&batch?, count)?;
                 let first = killed == 0;
-                for worker in handle.workers()?.iter().filter(|w| first && w.state == WorkerState::Ready) {
+                for worker in monitor.workers()?.iter().filter(|w| first && w.state == WorkerState::Ready) {
                     send(worker.pid.ok_or("a pid")?, SIGKILL);
                     killed += 1;
                 }
@@ -167,7 +167,8 @@ fn kept() -> Checked {
 
     let outliving = loader.epoch(0)?.take(2).collect::<Result<Vec<_>, _>>()?;
     loader.close()?;
-    assert_eq!(handle.stats().unwrap_err().status, Status::STATE, "a handle doesn't keep its loader");
+    let ended = handle.monitor().err().ok_or("a handle doesn't keep its loader")?;
+    assert_eq!((ended.status, ended.text.as_str()), (Status::STATE, "the loader has ended"));
     let threads: Vec<_> = outliving
         .into_iter()
         .enumerate()
@@ -183,16 +184,16 @@ fn view() -> Checked {
     let mut loader = loader("")?;
     let batch = loader.epoch(0)?.next().ok_or("a batch")??;
     let (address, labels) = (batch.tensor(0)?.as_ptr(), batch.tensor(1)?.values::<i64>()?.to_vec());
-    assert_eq!(loader.stats()?.slots_held, 1);
+    assert_eq!(loader.monitor()?.stats()?.slots_held, 1);
     let mut exported = batch.into_dlpack()?;
-    assert_eq!(loader.stats()?.slots_held, 1, "the batch object is gone, its memory is not");
+    assert_eq!(loader.monitor()?.stats()?.slots_held, 1, "the batch object is gone, its memory is not");
     // SAFETY: the library's struct, which this program holds.
     let tensor = unsafe { &(*exported[0].as_ptr()).dl_tensor };
     assert_eq!((tensor.data as *const u8, tensor.ndim, tensor.device.device_type), (address, 2, 1));
     assert_eq!((tensor.dtype.code, tensor.dtype.bits), (2, 32));
     let label = exported.pop().ok_or("two")?.into_raw();
     drop(exported);
-    assert_eq!(loader.stats()?.slots_held, 1);
+    assert_eq!(loader.monitor()?.stats()?.slots_held, 1);
     loader.close()?;
     // SAFETY: as many labels, which are there until the deleter is called.
     let there = unsafe { std::slice::from_raw_parts((*label).dl_tensor.data as *const i64, labels.len()) };
@@ -214,7 +215,7 @@ fn busy() -> Checked {
     let mut epoch = loader.epoch(0)?;
     let batch = epoch.next().ok_or("a batch")??;
     std::thread::spawn(move || drop(batch)).join().expect("no panic");
-    assert_eq!(epoch.loader().stats()?.slots_held, 0, "another thread gave it back");
+    assert_eq!(epoch.loader().monitor()?.stats()?.slots_held, 0, "another thread gave it back");
     assert_eq!(epoch.count(), 4);
     Ok(())
 }
@@ -238,7 +239,7 @@ fn close() -> Checked {
     let reader = std::thread::spawn(move || {
         for handle in take {
             let end = loop {
-                if let Err(end) = handle.stats().and_then(|_| handle.workers()) {
+                if let Err(end) = handle.monitor().and_then(|monitor| monitor.workers()) {
                     break end;
                 }
             };
@@ -287,7 +288,7 @@ fn fork() -> Checked {
     let first = loader.epoch(0)?.next().ok_or("a batch")??;
     let refused = in_a_forked_child(|| {
         let ends = [
-            handle.stats().err(),
+            handle.monitor().err(),
             handle.clone().interrupt().err(),
             loader.next(Some(Duration::ZERO)).err(),
             loader.begin(1).err(),
@@ -308,7 +309,7 @@ fn fork() -> Checked {
         check_batch(&batch, batch.number())?;
         numbers.push(batch.number());
     }
-    assert_eq!((numbers, handle.stats()?.restarts), (vec![1, 2, 3, 4], 0));
+    assert_eq!((numbers, handle.monitor()?.stats()?.restarts), (vec![1, 2, 3, 4], 0));
     Ok(())
 }
 

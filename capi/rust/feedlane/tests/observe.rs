@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a trainer sees of its own run: stamps, timings, the trace, the diagnosis and the report.
-use feedlane::{Bound, Dataset, Failure, Loader, Row, Sampler, Stamps, WorkerInfo};
+use feedlane::{Bound, Dataset, Failure, Loader, Row, Sampler, Stamps, Status, WorkerInfo};
 
 struct Numbers;
 
@@ -32,26 +32,40 @@ fn a_run_says_how_it_went() -> Result<(), Failure> {
     }
     assert_eq!(yielded.len(), 12);
 
-    let handle = loader.handle();
-    let info = handle.info()?;
+    let monitor = loader.monitor()?;
+    let info = monitor.info()?;
     assert_eq!((info.name.as_str(), info.trace, info.batches, info.in_epoch), ("digits", 100, Some(12), false));
-    let trace = handle.trace(1)?;
+    let trace = monitor.trace(1)?;
     assert_eq!(trace.iter().map(|r| (r.batch, r.stamps)).collect::<Vec<_>>(), yielded, "a record for each batch");
     assert_eq!(trace.iter().map(|r| r.sequence).collect::<Vec<_>>(), (1..=12).collect::<Vec<_>>());
-    assert_eq!(handle.trace(12)?.len(), 1);
-    assert!(handle.trace(13)?.is_empty() && !handle.slots()?.is_empty() && handle.errors()?.is_empty());
+    assert_eq!(monitor.trace(12)?.len(), 1);
+    assert!(monitor.trace(13)?.is_empty() && !monitor.slots()?.is_empty() && monitor.errors()?.is_empty());
 
-    let timings = loader.timings()?;
+    let timings = monitor.timings(None)?.ok_or("all workers")?;
     let work: u64 = yielded.iter().map(|(_, s)| s.committed_ns - s.begun_ns).sum();
     assert_eq!((timings.work.count, timings.work.sum_ns), (12, work));
     assert_eq!(timings.work.buckets.iter().sum::<u64>(), 12);
     assert_eq!((timings.start.count, timings.exposed.count), (1, 11));
-    assert!(handle.timings(Some(1))?.is_none(), "there is no such worker");
+    assert!(monitor.timings(Some(1))?.is_none(), "there is no such worker");
 
-    let diagnosis = loader.diagnose()?;
+    let diagnosis = monitor.diagnose()?;
     assert_eq!((diagnosis.batches, diagnosis.samples), (12, 60));
     assert!(!matches!(diagnosis.bound, Bound::Other(_)) && !diagnosis.text.is_empty());
     let report = loader.report()?;
     assert!(report.contains("12 batches") && report.contains("digits") && report.contains("\nbound: "), "{}", report);
+    assert_eq!(monitor.report()?, report);
+
+    let stats = monitor.stats()?;
+    loader.close()?;
+    assert_eq!((monitor.stats()?, monitor.trace(1)?.len()), (stats, 12), "a monitor keeps the last values");
+    Ok(())
+}
+
+#[test]
+fn a_trace_that_is_off_is_an_error() -> Result<(), Failure> {
+    let loader =
+        Loader::builder().sampler(&Sampler::sequential(6)?).dataset::<Numbers>().field::<i64>("x", &[]).build()?;
+    let refused = loader.monitor()?.trace(1).unwrap_err();
+    assert_eq!((refused.status, refused.argument.as_str()), (Status::STATE, "config.trace"));
     Ok(())
 }

@@ -122,7 +122,7 @@ fn batches_go_to_a_device_and_back_when_its_stream_has_passed() -> Checked {
         arrived.push(device);
     }
     assert_eq!(arrived, wanted);
-    assert_eq!(loader.stats()?.slots_held, 0);
+    assert_eq!(loader.monitor()?.stats()?.slots_held, 0);
 
     let mut unpinned = plain()?;
     let batch = unpinned.epoch(0)?.next().ok_or("a batch")??;
@@ -132,9 +132,9 @@ fn batches_go_to_a_device_and_back_when_its_stream_has_passed() -> Checked {
     // SAFETY: as above.
     let refused = unsafe { batch.release_on(null_mut()) }.unwrap_err();
     assert_eq!((refused.error.status, refused.error.argument.as_str()), (Status::STATE, "config.pinned"));
-    assert_eq!(unpinned.stats()?.slots_held, 1, "it is still held");
+    assert_eq!(unpinned.monitor()?.stats()?.slots_held, 1, "it is still held");
     drop(refused.held);
-    assert_eq!(unpinned.stats()?.slots_held, 0);
+    assert_eq!(unpinned.monitor()?.stats()?.slots_held, 0);
     Ok(())
 }
 

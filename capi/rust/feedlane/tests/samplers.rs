@@ -40,7 +40,14 @@ fn samplers_yield_what_they_are_made_for() -> Checked {
     }
     assert_eq!(rows, 4);
     assert!(Sampler::tokens(&[11], tokens).is_err());
-    let stages = feedlane::Mixture { num_samples: 6, window: 1, from: &[0, 4], no_shuffle: true, world: 1, ..Default::default() };
+    let stages = feedlane::Mixture {
+        num_samples: 6,
+        window: 1,
+        from: &[0, 4],
+        no_shuffle: true,
+        world: 1,
+        ..Default::default()
+    };
     assert_eq!(all(&mut Sampler::mixture(&[5, 2], &[1.0, 0.0, 0.0, 1.0], stages)?)?, [0, 1, 2, 3, 5, 6]);
     assert!(Sampler::mixture(&[5, 2], &[1.0, 0.0], stages).is_err());
     let weighted = Weighted { num_samples: 20, seed: 1, ..Weighted::default() };
@@ -54,7 +61,10 @@ fn samplers_yield_what_they_are_made_for() -> Checked {
     }
     assert_eq!(ranks, [[0, 2, 4], [1, 3, 5]]);
     let refused = Sampler::random(Random { length: -1, shuffle: Shuffle::Feistel, ..Random::default() });
-    assert_eq!(refused.err().ok_or("a length of -1")?.status, Status::ARGUMENT);
+    let refused = refused.err().ok_or("a length of -1")?;
+    assert_eq!((refused.status, refused.argument.as_str()), (Status::ARGUMENT, "config.length"));
+    let shuffled = all(&mut Sampler::subset(&[5, 3, 9], false, 1)?)?;
+    assert!(shuffled.len() == 3 && [5, 3, 9].iter().all(|index| shuffled.contains(index)), "{:?}", shuffled);
     assert!(Rank::detect()?.world >= 1);
     Ok(())
 }

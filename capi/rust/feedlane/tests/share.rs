@@ -184,6 +184,11 @@ fn a_consumers_epoch_ends_with_its_feeder() -> Checked {
     let joined = std::thread::spawn(move || Loader::join(fd, TIMEOUT));
     assert_eq!(loader.serve(TIMEOUT)?, Served::End, "it has joined");
     let mut consumer = joined.join().expect("no panic")?;
+    let monitor = consumer.monitor()?;
+    assert_eq!((monitor.info()?.next_epoch, monitor.stats()?.batches), (Some(0), 0));
+    let refused = monitor.workers().unwrap_err();
+    assert!(refused.status == Status::STATE && refused.text.contains("consumer"), "{}", refused);
+    assert_eq!(monitor.trace(1).unwrap_err().argument, "monitor");
     loader.close()?;
     let ends = consumer.epoch(0)?.map(|item| item.unwrap_err().status).collect::<Vec<_>>();
     assert_eq!(ends, [Status::PEER_DEAD]);

@@ -6,7 +6,7 @@ mod numbers;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use feedlane::{Error, Loader, Monitor, Next, Sampler, Status};
+use feedlane::{Error, Loader, Monitor, Next, Receiver, RingConfig, RingInfo, Sampler, Sender, Status};
 
 use checks::{checks, Check, Checked};
 use numbers::{check_batch, loader_of, Numbers, LENGTH};
@@ -32,8 +32,9 @@ fn batches_come_in_order_from_spawned_workers() -> Checked {
         }
         assert_eq!(count, 5);
     }
-    assert_eq!(loader.stats()?.samples, 3 * LENGTH as u64);
-    assert_eq!(loader.workers()?.iter().map(|w| w.samples).sum::<u64>(), 3 * LENGTH as u64);
+    let monitor = loader.monitor()?;
+    assert_eq!(monitor.stats()?.samples, 3 * LENGTH as u64);
+    assert_eq!(monitor.workers()?.iter().map(|w| w.samples).sum::<u64>(), 3 * LENGTH as u64);
     loader.close()?;
     Ok(())
 }
@@ -112,14 +113,14 @@ fn dlpack_in_both_forms_releases_at_last() -> Checked {
     let mut loader = loader("", 1, 1)?;
     let batch = loader.epoch(0)?.next().ok_or("a batch")??;
     drop(batch.into_dlpack()?);
-    assert_eq!(loader.stats()?.slots_held, 0);
+    assert_eq!(loader.monitor()?.stats()?.slots_held, 0);
     let batch = loop {
         if let Next::Batch(batch) = loader.next(None)? {
             break batch;
         }
     };
     assert_eq!(batch.into_dlpack_legacy()?.len(), 2);
-    assert_eq!(loader.stats()?.slots_held, 0);
+    assert_eq!(loader.monitor()?.stats()?.slots_held, 0);
     Ok(())
 }
 
@@ -138,7 +139,7 @@ fn a_saved_run_goes_on_with_the_remaining_batches() -> Checked {
     for (i, batch) in resumed.epoch(3)?.enumerate() {
         check_batch(&batch?, i as i64 + 2)?;
     }
-    assert_eq!(resumed.stats()?.batches, 3);
+    assert_eq!(resumed.monitor()?.stats()?.batches, 3);
     Ok(())
 }
 
@@ -146,10 +147,23 @@ fn a_monitor_sees_what_the_loader_says() -> Checked {
     let mut loader = loader("", 1, 1)?;
     let batches = loader.epoch(0)?.count();
     let monitor = Monitor::open(std::process::id().into(), 0)?.ok_or("this process has a loader")?;
-    assert_eq!(monitor.stats()?, loader.stats()?);
+    assert_eq!(monitor.stats()?, loader.monitor()?.stats()?);
     assert_eq!(monitor.stats()?.batches, batches as u64);
     assert_eq!(monitor.workers()?.len(), 1);
+    assert!(monitor.report()?.contains("\nbound: "));
     assert!(Monitor::open(std::process::id().into(), 1)?.is_none());
+    Ok(())
+}
+
+fn a_ring_is_seen_from_outside() -> Checked {
+    let wanted = RingConfig { message_bytes: 3, capacity: 8, lanes: 2, ..RingConfig::default() };
+    let mut receiver = Receiver::new(&wanted)?;
+    Sender::attach(receiver.offer()?, None)?.send(b"abcdef", None)?;
+    receiver.receive_into(&mut [0; 3], None)?;
+    let pid = i64::from(std::process::id());
+    let seen = RingInfo::read(pid, 0)?.ok_or("this process has a ring")?;
+    assert_eq!((seen.pid, seen.message_bytes, seen.capacity, seen.lanes, seen.received), (pid, 3, 8, 2, 1));
+    assert!(RingInfo::read(pid, 1)?.is_none());
     Ok(())
 }
 
@@ -189,6 +203,7 @@ const CHECKS: &[Check] = checks! {
     dlpack_in_both_forms_releases_at_last
     a_saved_run_goes_on_with_the_remaining_batches
     a_monitor_sees_what_the_loader_says
+    a_ring_is_seen_from_outside
     refusals_have_their_numbers
     a_timeout_ends_a_wait
 };

@@ -55,7 +55,7 @@ fn a_data_set_that_runs_on_a_thread_says_what_became_of_its_samples() -> Checked
         assert_eq!(batch.skipped(), [first + 1]);
         assert_eq!(batch.tensor(0)?.values::<i64>()?.to_vec(), batch.indices());
     }
-    let stats = loader.stats()?;
+    let stats = loader.monitor()?.stats()?;
     assert_eq!((stats.skipped, stats.substituted), (2, 2));
     let mut told = Vec::new();
     while let Some(event) = loader.event()? {
@@ -64,6 +64,58 @@ fn a_data_set_that_runs_on_a_thread_says_what_became_of_its_samples() -> Checked
     assert!(told.iter().any(|(kind, text)| *kind == EventKind::SampleSkipped && text.contains("unreadable")));
     loader.close()?;
     assert!(thread.join().expect("no panic")?);
+    Ok(())
+}
+
+/// Makes each batch in scratch memory. Batch 1 is one that cannot be.
+struct Scratched;
+
+impl Dataset for Scratched {
+    const WHOLE_BATCHES: bool = true;
+
+    fn open(_info: &WorkerInfo<'_>) -> Result<Self, Failure> {
+        Ok(Scratched)
+    }
+
+    fn get(&mut self, _row: &mut Row<'_>) -> Result<(), Failure> {
+        unreachable!("fetch makes whole batches")
+    }
+
+    fn fetch(&mut self, work: &mut Work<'_>) -> Result<(), Failure> {
+        if work.batch() == 1 {
+            return Ok(work.set_rows(5)?);
+        }
+        let count = work.count();
+        work.with_scratch(count, |work, made: &mut [i64]| {
+            assert!(made.iter().all(|value| *value == 0));
+            made.copy_from_slice(work.indices());
+            let bytes = work.with_scratch(3, |_, bytes: &mut [u8]| bytes.len());
+            assert_eq!(bytes, Some(3));
+            work.write_at(0, 0, made)
+        })
+        .ok_or("too little memory")??;
+        assert!(work.with_scratch(usize::MAX / 8, |_, _: &mut [i64]| ()).is_none());
+        Ok(())
+    }
+}
+
+#[test]
+fn batches_are_made_in_scratch_memory_and_too_many_rows_are_a_failure() -> Checked {
+    for workers in 0..2 {
+        let builder = Loader::builder().dataset::<Scratched>().field::<i64>("index", &[]).batch_size(4);
+        let builder = if workers == 0 { builder } else { builder.workers(workers).threads() };
+        let mut loader = builder.sampler(&Sampler::sequential(12)?).build()?;
+        let handle = loader.handle();
+        let thread = (workers == 1).then(|| std::thread::spawn(move || handle.run_local()));
+        for (i, batch) in loader.epoch(0)?.enumerate() {
+            match batch {
+                Ok(batch) => assert_eq!(batch.tensor(0)?.values::<i64>()?.to_vec(), batch.indices()),
+                Err(error) => assert!(i == 1 && error.text.contains("fetch made 5 rows"), "{}", error),
+            }
+        }
+        loader.close()?;
+        thread.map_or(Ok(true), |thread| thread.join().expect("no panic"))?;
+    }
     Ok(())
 }
 
@@ -137,7 +189,7 @@ fn placement_that_cannot_be_is_refused_by_name() -> Checked {
         assert_eq!((error.status, error.argument.as_str()), (Status::ARGUMENT, argument));
     }
     let loader = builder().threads().prefetch_factor(feedlane::PREFETCH_AUTO).arena_bytes(1 << 20).build()?;
-    assert_eq!(loader.handle().info()?.prefetch_factor, 2);
+    assert_eq!(loader.monitor()?.info()?.prefetch_factor, 2);
     Ok(())
 }
 
@@ -159,13 +211,16 @@ fn a_worker_waits_in_a_loop_of_its_own() -> Checked {
         worker.ready().expect("told");
         let mut made = 0;
         loop {
-            if !worker.arm().expect("armed") {
-                poll(worker.wait_fd().expect("a descriptor"));
+            if let Some(fd) = worker.arm().expect("armed") {
+                poll(fd);
             }
             match worker.next_task(Some(Duration::ZERO)).expect("no error") {
                 NextTask::Task(mut task) => {
-                    let index = task.indices()[0];
-                    task.write_at(0, 0, &[index]).expect("a row");
+                    let written = task.with_scratch(1, |work, made: &mut [i64]| {
+                        made[0] = work.indices()[0];
+                        work.write_at(0, 0, made)
+                    });
+                    written.expect("memory").expect("a row");
                     task.commit(1).expect("told");
                     made += 1;
                 }
@@ -263,7 +318,7 @@ fn waits_end_from_another_thread() -> Checked {
     loader.begin(0)?;
     let closing = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
-        handle.close().and_then(|()| handle.stats().map(drop))
+        handle.close().and_then(|()| handle.monitor().map(drop))
     });
     let end = loader.next(None).err().ok_or("it was closed")?;
     assert_eq!(end.status, Status::STATE, "{}", end);
@@ -283,21 +338,44 @@ fn waits_end_from_another_thread() -> Checked {
 }
 
 #[test]
+fn a_closer_does_not_keep_what_it_closes() -> Checked {
+    let config = RingConfig { message_bytes: 8, capacity: 2, ..RingConfig::default() };
+    let mut receiver = Receiver::new(&config)?;
+    let mut sender = Sender::attach(receiver.offer()?, None)?;
+    assert!(receiver.arm()?.is_some(), "it is let in");
+    let closer = receiver.closer();
+    drop(receiver);
+    assert_eq!(sender.send(&[1; 24], None)?, 2, "as many as have room");
+    assert_eq!(sender.send(&[1; 8], None).unwrap_err().status, Status::PEER_DEAD);
+    closer.close()?;
+
+    for _ in 0..50 {
+        let loader = of_threads(1)?;
+        let worker = worker_of(&loader.handle())?;
+        let closer = worker.closer();
+        let thread = std::thread::spawn(move || closer.close());
+        drop(worker); // before the close, after it, or during it
+        thread.join().expect("no panic")?;
+    }
+    Ok(())
+}
+
+#[test]
 fn memory_of_ones_own_is_registered_and_let_go() -> Checked {
     let pool = Pool::new(&PoolOptions { backend: "none".into(), ..PoolOptions::default() })?;
     let mut memory = vec![0u16; 5000];
     let mut registered = pool.register(&mut memory)?;
     assert!(pool.stats()?.registered_bytes >= 10_000);
     registered[7] = 9;
+    let (mut device, none) = ([0u16; 8], std::ptr::null_mut());
+    // SAFETY: "none" copies at once, to memory of this function with room for eight.
+    unsafe { pool.copy(device.as_mut_ptr().cast(), &registered[..8], none)? };
+    assert_eq!(device, [0, 0, 0, 0, 0, 0, 0, 9]);
     drop(registered);
     assert_eq!((pool.stats()?.registered_bytes, memory[7]), (0, 9));
-    Ok(())
-}
-
-#[test]
-fn the_base_seed_of_torch_is_drawn() -> Checked {
-    assert_ne!(feedlane::torch_base_seed(1, 0)?, feedlane::torch_base_seed(1, 1)?);
-    assert_eq!(feedlane::torch_base_seed(1, -1).unwrap_err().status, Status::ARGUMENT);
+    // SAFETY: refused before anything is copied.
+    let refused = unsafe { pool.copy(device.as_mut_ptr().cast(), &memory[..8], none) }.unwrap_err();
+    assert_eq!(refused.status, Status::STATE, "{}", refused);
     Ok(())
 }
 
@@ -306,8 +384,10 @@ fn a_loader_that_is_dropped_does_not_wait() -> Checked {
     let mut loader = of_threads(1)?;
     loader.begin(0)?;
     assert!(matches!(loader.next(Some(Duration::ZERO))?, Next::Timeout), "nobody works");
-    let handle = loader.handle();
+    let (handle, monitor) = (loader.handle(), loader.monitor()?);
     drop(loader);
-    assert_eq!(handle.workers().unwrap_err().status, Status::STATE);
+    assert_eq!(handle.monitor().err().ok_or("it has ended")?.status, Status::STATE);
+    drop(handle);
+    assert_eq!(monitor.workers()?.len(), 1, "a monitor keeps the memory");
     Ok(())
 }

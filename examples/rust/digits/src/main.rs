@@ -42,7 +42,7 @@ fn loader(options: &Options) -> Result<Loader, Failure> {
 fn train(options: &Options) -> Result<(), Failure> {
     let held_out = Digits::read(&options.data)?.held_out();
     let mut loader = loader(options)?;
-    let mut killer = Killer::new(options.kill_worker_at, loader.handle());
+    let mut killer = Killer::new(options.kill_worker_at, loader.monitor()?);
     let mut losses = Losses::create(options.losses.as_deref())?;
     let mut network = Network::new(1);
     let (mut rate, mut test) = (0.2, Score::default());
@@ -64,7 +64,7 @@ fn train(options: &Options) -> Result<(), Failure> {
         rate *= 0.96;
     }
     if !options.quiet {
-        println!("restarts: {}", loader.stats()?.restarts);
+        println!("restarts: {}", loader.monitor()?.stats()?.restarts);
     }
     println!("test accuracy: {:.3}", test.accuracy());
     Ok(())

@@ -127,6 +127,8 @@ pub fn second_in_next() -> Result<Status, Failure> {
     let mut field = sys::feedlane_field::new();
     field.name = b"i\0".as_ptr().cast();
     field.dtype = sys::feedlane_dtype { code: 1, bits: 8, lanes: 1 };
+    let order =
+        sys::feedlane_sampler_config { kind: sys::FEEDLANE_SAMPLER_SEQUENTIAL, length: 1, ..Default::default() };
     let mut config = sys::feedlane_loader_config::new();
     let next = |loader: usize| {
         let mut batch = sys::feedlane_batch::new();
@@ -135,7 +137,7 @@ pub fn second_in_next() -> Result<Status, Failure> {
     };
     // SAFETY: structs of ours, as the C interface wants them; what they point to lives longer than the loader.
     unsafe {
-        assert_eq!(sys::feedlane_sampler_sequential(1, &mut sampler, null_mut()), 0);
+        assert_eq!(sys::feedlane_sampler_create(&order, &mut sampler, null_mut()), 0);
         (config.sampler, config.dataset) = (sampler, &dataset);
         (config.fields, config.field_count, config.argv) = (&field, 1, null());
         assert_eq!(sys::feedlane_loader_create(&config, &mut loader, null_mut()), 0);

@@ -44,7 +44,7 @@ pub fn assert_gone(pids: &[i64]) {
 }
 
 pub fn pids_of(loader: &Loader) -> Result<Vec<i64>, Error> {
-    Ok(loader.workers()?.iter().filter_map(|worker| worker.pid).collect())
+    Ok(loader.monitor()?.workers()?.iter().filter_map(|worker| worker.pid).collect())
 }
 
 /// Numbers by two workers. `config` is the data set's: with "stuck" sample 11 takes for ever.

@@ -71,7 +71,7 @@ fn main() -> Result<ExitCode, Failure> {
     let order = Sampler::random(Random { length: 1797, seed: 1, ..Random::default() })?;
     let builder = Loader::builder().sampler(&order).field::<u8>("image", &[8, 8]).field::<i64>("label", &[]);
     let mut loader = builder.batch_size(64).seed(1).workers(2).keep_workers(true).build()?;
-    let (handle, mut hash, mut seen, mut score) = (loader.handle(), 0xcbf2_9ce4_8422_2325, 0, (0, 0));
+    let (monitor, mut hash, mut seen, mut score) = (loader.monitor()?, 0xcbf2_9ce4_8422_2325, 0, (0, 0));
     let start = |count| (0..count).map(|i| (feedlane::row_seed(1, 0, i) % 2001) as f32 / 1e4 - 0.1).collect();
     let mut network = Network(start(65 * HIDDEN as i64), start((HIDDEN as i64 + 1) * 10));
     for epoch in 0..if digest { 10 } else { 30 } {
@@ -79,7 +79,7 @@ fn main() -> Result<ExitCode, Failure> {
         for batch in loader.epoch(epoch)? {
             let batch = batch?; // its memory goes back to the workers at the end of this round
             seen += 1;
-            if let (true, Some(pid)) = (kill && seen == 100, handle.workers()?[0].pid) {
+            if let (true, Some(pid)) = (kill && seen == 100, monitor.workers()?[0].pid) {
                 Command::new("sh").args(["-c", &format!("kill -KILL {}", pid)]).status()?;
             }
             if digest {
@@ -93,7 +93,7 @@ fn main() -> Result<ExitCode, Failure> {
     if digest {
         println!("digest: {:016x}", hash);
     } else {
-        println!("test accuracy: {:.3}, restarts: {}", score.1 as f64 / score.0 as f64, loader.stats()?.restarts);
+        println!("test accuracy: {:.3}, restarts: {}", score.1 as f64 / score.0 as f64, monitor.stats()?.restarts);
     }
     Ok(loader.close().map(|()| ExitCode::SUCCESS)?)
 }

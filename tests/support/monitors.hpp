@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Monitors of loaders of this process, for tests.
+#pragma once
+
+#include <feedlane.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace feedlane::test {
+
+struct DestroyMonitor {
+  void operator()(feedlane_monitor* m) const { (void)feedlane_monitor_destroy(&m); }
+};
+using MonitorHandle = std::unique_ptr<feedlane_monitor, DestroyMonitor>;
+
+// Empty if `l` has no monitor.
+inline MonitorHandle monitor_of(feedlane_loader* l) {
+  feedlane_monitor* m = nullptr;
+  (void)feedlane_monitor_of(l, &m, nullptr);
+  return MonitorHandle(m);
+}
+
+// `f(monitor of l, arguments...)`; the status of feedlane_monitor_of if there is none.
+template <class F, class... A>
+std::int32_t observe(const feedlane_loader* l, F f, A... arguments) {
+  feedlane_monitor* m = nullptr;
+  const std::int32_t status = feedlane_monitor_of(const_cast<feedlane_loader*>(l), &m, nullptr);
+  if (status != FEEDLANE_OK) return status;
+  const MonitorHandle monitor(m);
+  return f(m, arguments...);
+}
+
+inline feedlane_loader_info info_of(feedlane_loader* l) {
+  feedlane_loader_info info;
+  feedlane_init(&info, sizeof info);
+  (void)observe(l, feedlane_monitor_get_info, &info);
+  return info;
+}
+
+inline std::int32_t length_of(feedlane_loader* l, std::int64_t* batches) {
+  feedlane_loader_info info;
+  feedlane_init(&info, sizeof info);
+  const std::int32_t status = observe(l, feedlane_monitor_get_info, &info);
+  if (status == FEEDLANE_OK) *batches = info.batches;
+  return status;
+}
+
+inline std::int32_t next_epoch_of(feedlane_loader* l, std::int64_t* epoch) {
+  feedlane_loader_info info;
+  feedlane_init(&info, sizeof info);
+  const std::int32_t status = observe(l, feedlane_monitor_get_info, &info);
+  if (status == FEEDLANE_OK) *epoch = info.next_epoch;
+  return status;
+}
+
+}  // namespace feedlane::test
