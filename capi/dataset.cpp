@@ -2,7 +2,6 @@
 // feedlane/dataset.h: what a data set adds to the task that it fills.
 #include "feedlane/dataset.h"
 
-#include "base/splitmix.hpp"
 #include "base/versioned.hpp"
 #include "worker.hpp"
 

@@ -18,6 +18,7 @@
 
 #include "base/error.hpp"
 #include "base/versioned.hpp"
+#include "feedlane/pool.h"
 #include "os/fd.hpp"
 #include "os/fork_stamp.hpp"
 
@@ -95,6 +96,12 @@ inline std::uintptr_t this_thread() { return static_cast<std::uintptr_t>(::pthre
 
 inline Status refuse_null(Error& error, const char* argument) {
   return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
+}
+
+// A stream to enqueue on. FEEDLANE_NO_STREAM is none.
+inline Status check_stream(const void* stream, Error& error) {
+  if (stream != FEEDLANE_NO_STREAM) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_ARGUMENT, "stream", -1, 0, "a stream is needed, not FEEDLANE_NO_STREAM");
 }
 
 inline Status refuse_closed(Error& error) { return error.fail(FEEDLANE_E_STATE, "the handle was closed"); }

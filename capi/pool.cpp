@@ -45,7 +45,8 @@ int32_t feedlane_pool_copy(feedlane_pool* p, void* device_memory, const void* ho
   return call_any(p, "p", err, [&](Error& error) {
     if (device_memory == nullptr) return refuse_null(error, "device_memory");
     if (host == nullptr) return refuse_null(error, "host");
-    return p->pool->copy(device_memory, host, bytes, stream, error);
+    const Status s = check_stream(stream, error);
+    return s == FEEDLANE_OK ? p->pool->copy(device_memory, host, bytes, stream, error) : s;
   });
 }
 

@@ -25,10 +25,11 @@ int32_t feedlane_sampler_create(const feedlane_sampler_config* config, feedlane_
     feedlane_sampler_config c;
     Status s = read_versioned(config, c, "config", error);
     if (s != FEEDLANE_OK) return s;
-    if (c.inner != nullptr) s = check_handle(c.inner, "config.inner", error);
+    const bool has_inner = c.kind == FEEDLANE_SAMPLER_BATCH && c.inner != nullptr;
+    if (has_inner) s = check_handle(c.inner, "config.inner", error);
     auto handle = std::make_unique<feedlane_sampler>();
     if (s == FEEDLANE_OK) s = handle->stamp.take(error);
-    const sampler::Sampler* const inner = c.inner == nullptr ? nullptr : c.inner->sampler.get();
+    const sampler::Sampler* const inner = has_inner ? c.inner->sampler.get() : nullptr;
     if (s == FEEDLANE_OK) s = sampler::make(c, inner, environment, handle->sampler, error);
     if (s == FEEDLANE_OK) *out = handle.release();
     return s;

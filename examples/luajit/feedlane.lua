@@ -12,19 +12,18 @@ local text = "\n" .. read("feedlane.h"):gsub("#ifdef __cplusplus.-#endif", ""):g
 for name, number in text:gmatch("#define FEEDLANE_([%u%d_]+)%s+%(?(%-?%d+)%)?%s*\n") do K[name] = tonumber(number) end
 text = text:gsub("\n%s*#[^\n]*", ""):gsub("FEEDLANE_API", "")
 ffi.cdef((text:gsub("%[FEEDLANE_([%u_]+)%]", function(name) return "[" .. K[name] .. "]" end)))
-
 local function new(kind, members)  -- a struct that begins with its size
-  local s = ffi.new(kind, members or {})
-  s.size = ffi.sizeof(kind)
-  return s
+  members = members or {}
+  members.size = ffi.sizeof(kind)
+  return ffi.new(kind, members)
 end
 local err = new("feedlane_error")
-local function check(status)
-  return status >= 0 and status or error(ffi.string(C.feedlane_status_name(status)) .. ": " .. ffi.string(err.text), 2)
+local function check(s)
+  return s >= 0 and s or error(ffi.string(C.feedlane_status_name(s)) .. ": " .. ffi.string(err.text), 2)
 end
 assert(C.feedlane_abi_version() == K.ABI, "the library and the header are of different ABIs")
 
--- A loader: members of feedlane_sampler_config and of feedlane_loader_config.
+-- Arguments: members of feedlane_sampler_config and of feedlane_loader_config.
 local function loader(order, members)
   local sampler, made = ffi.new("feedlane_sampler *[1]"), ffi.new("feedlane_loader *[1]")
   check(C.feedlane_sampler_create(new("feedlane_sampler_config", order), sampler, err))
@@ -33,14 +32,15 @@ local function loader(order, members)
   C.feedlane_sampler_destroy(sampler)
   return check(status) and ffi.gc(made, C.feedlane_loader_destroy)
 end
--- `for batch in epoch(l, 0) do ... end`. Each batch is released when the next one is taken.
+-- `for batch in epoch(l, 0) do ... end`. Each batch is released when the next one is taken, or when it is collected.
 local function epoch(l, number)
   check(C.feedlane_loader_begin(l[0], number, err))
-  local batch, status = new("feedlane_batch"), nil
+  local function release(b) b.token = b.token ~= 0 and C.feedlane_batch_release(l[0], b.token) * 0 or 0 end
+  local batch, status = ffi.gc(new("feedlane_batch"), release), nil
   return function()
-    if batch.token ~= 0 then C.feedlane_batch_release(l[0], batch.token) end
+    release(batch)
     repeat status = check(C.feedlane_loader_next(l[0], K.FOREVER, batch, err)) until status ~= K.INTERRUPTED
-    return status ~= K.END and batch or nil
+    return status == K.OK and batch or status ~= K.END and error(ffi.string(err.text), 2) or nil
   end
 end
 -- A worker's loop, with the descriptor of feedlane_worker_fd: `make(task, info)` writes the rows of each task.
@@ -52,8 +52,8 @@ local function work(fd, make)
   while status ~= K.END do
     status = check(C.feedlane_worker_next(w[0], K.FOREVER, task, err))
     local ok, why = pcall(status == K.OK and make or tostring, task[0], info)
-    if status == K.OK and ok then C.feedlane_task_commit(task[0], task[0].count, err) end
-    if status == K.OK and not ok then C.feedlane_task_fail(task[0], -1, 0, tostring(why), nil, err) end
+    if not ok then C.feedlane_task_fail(task[0], -1, 0, tostring(why), nil, err)
+    elseif status == K.OK then C.feedlane_task_commit(task[0], task[0].count, err) end
   end
   C.feedlane_worker_destroy(w)
 end

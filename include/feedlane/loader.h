@@ -168,9 +168,9 @@ FEEDLANE_API int32_t feedlane_loader_create(const feedlane_loader_config *config
 /**
  * Closes the loader, waits until calls of other threads have returned, stops the workers as feedlane_loader_stop does
  * and releases a reference. The wait has a limit, except for the time that callbacks take. The loader's memory remains
- * while batches are held, local worker threads are attached or a thread is in feedlane_loader_run_stager. Until the
- * last batch is released, functions that take a batch's token accept a copy of the handle. `*l` becomes NULL, also on
- * E_HUNG. NULL is allowed.
+ * while batches are held, worker threads or monitors of it exist, or a thread is in feedlane_loader_run_stager. Until
+ * the last batch is released, functions that take a batch's token accept a copy of the handle. `*l` becomes NULL, also
+ * on E_HUNG. NULL is allowed.
  *  - E_BUSY: called in a callback of a call on this loader; `*l` is unchanged.
  *  - E_HUNG: a worker did not end, see feedlane_loader_stop.
  *
@@ -245,7 +245,7 @@ FEEDLANE_API int32_t feedlane_loader_next(feedlane_loader *l, int64_t timeout_ns
 FEEDLANE_API int32_t feedlane_loader_poll(feedlane_loader *l, feedlane_error *err);
 /**
  * Prepares to sleep in an event loop. `*fd` is the descriptor to poll for reading; `fd` may be NULL. The loader owns
- * the descriptor, and its number never changes. It is written whenever the handle is valid, whatever the result.
+ * the descriptor, and its number never changes. It is written on 0 and AGAIN.
  *  - 0: nothing is ready; sleep.
  *  - AGAIN: call feedlane_loader_next or _poll now (a feeder: feedlane_loader_serve or _poll).
  *

@@ -104,9 +104,10 @@ FEEDLANE_API int32_t feedlane_monitor_get_stats(const feedlane_monitor *m, feedl
 FEEDLANE_API int32_t feedlane_monitor_get_worker_stats(const feedlane_monitor *m, int32_t worker,
                                                        feedlane_worker_stats *out);
 /**
- * Frees the monitor. No other thread may be in a call on it. `*m` becomes NULL. NULL is allowed.
+ * Frees the monitor. No other thread may be in a call on it. `*m` becomes NULL. NULL is allowed. If nothing else keeps
+ * the memory of a loader of this process, the call frees it, so do not call it inside a callback of a device's driver.
  *
- * Thread safety: one thread at a time.
+ * Thread safety: one thread at a time. Calls back: sampler, backend.
  */
 FEEDLANE_API int32_t feedlane_monitor_destroy(feedlane_monitor **m);
 

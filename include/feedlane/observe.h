@@ -22,7 +22,8 @@
 extern "C" {
 #endif
 
-/** Facts about a loader, and its position in the epoch. */
+/** Facts about a loader, and its position in the epoch. Of a consumer: only `pid`, which is the consumer's, `iterable`,
+ *  `batch_size`, `epoch`, `batches` and `next_epoch`. */
 typedef struct feedlane_loader_info {
   size_t size;
   int64_t pid;               /**< of the trainer, in the trainer's PID namespace */
@@ -37,7 +38,8 @@ typedef struct feedlane_loader_info {
   int32_t in_epoch;          /**< 1: begin was called, and since then next has not returned END, nor was stop called */
   int64_t epoch;             /**< the newest epoch; -1: none has begun */
   int64_t batch;             /**< number of the batch after the newest one yielded */
-  int64_t batches;           /**< batches in the epoch; -1: unknown */
+  int64_t batches;           /**< batches in the epoch, at most config.max_batches; -1: unknown, or another process's
+                                    loader that has begun no epoch */
   uint64_t begun_ns;         /**< when the epoch began; 0: none has begun */
   uint64_t yielded_ns;       /**< when the newest batch was yielded; 0: none was yielded */
   uint64_t waiting_since_ns; /**< when the current wait for a batch began; 0: not waiting now */

@@ -100,7 +100,11 @@ FEEDLANE_API int32_t feedlane_pool_create(const feedlane_pool_config *config, fe
 FEEDLANE_API int32_t feedlane_pool_acquire(feedlane_pool *p, int64_t timeout_ns, feedlane_buffer *out,
                                            feedlane_error *err);
 /** No stream: the buffer is free at once. NULL is a stream, CUDA's default one. */
+#ifdef __cplusplus
+#define FEEDLANE_NO_STREAM (reinterpret_cast<void *>(-1))
+#else
 #define FEEDLANE_NO_STREAM ((void *)-1)
+#endif
 /**
  * Releases a buffer: with FEEDLANE_NO_STREAM at once, otherwise as soon as `stream` has completed all work enqueued so
  * far, or has failed. "cuda": `stream` is a CUstream or cudaStream_t.
@@ -111,10 +115,9 @@ FEEDLANE_API int32_t feedlane_pool_acquire(feedlane_pool *p, int64_t timeout_ns,
  */
 FEEDLANE_API int32_t feedlane_pool_release(feedlane_pool *p, uint64_t token, void *stream, feedlane_error *err);
 /**
- * Enqueues a copy of `bytes` bytes at `host` to device memory. `host` lies in memory that is registered with this pool:
- * a buffer, a tensor of a batch whose loader has this pool as config.pinned, or the user's memory. It must stay valid
- * until the copy is complete. "cuda": `stream` is a CUstream or cudaStream_t.
- *  - E_STATE: a part of this memory is not registered.
+ * Enqueues a copy of `bytes` bytes at `host` to device memory: of a buffer, of a batch's tensor, or of other memory of
+ * this process. It must stay valid until the copy is complete. A driver may copy memory that is not registered, such as
+ * tensors beyond a slot's reserved part, before this call returns. "cuda": `stream` is a CUstream or cudaStream_t.
  *  - E_DEVICE, E_UNSUPPORTED: nothing was enqueued.
  *
  * Thread safety: any thread.
@@ -142,8 +145,8 @@ FEEDLANE_API int32_t feedlane_pool_unregister(feedlane_pool *p, void *address, f
 FEEDLANE_API int32_t feedlane_pool_get_stats(const feedlane_pool *p, feedlane_pool_stats *out);
 /**
  * Unregisters all memory and frees the pool. `*p` becomes NULL on 0. NULL is allowed.
- *  - E_STATE: a buffer is in use, or a loader uses the pool; the loader does so until the last release of its batches.
- *    The call has no effect.
+ *  - E_STATE: a buffer is in use, or a loader uses the pool; the loader does so until its last batch is released and
+ *    its last monitor is destroyed. The call has no effect.
  *
  * Thread safety: one thread at a time.
  */

@@ -28,7 +28,8 @@ struct PoolOptions {
   std::uint64_t budget_bytes = 0;           /**< most bytes that may be registered; 0: no limit */
 };
 
-/** A pool. Thread safety: any thread. Its buffers and the loaders that use it must be destroyed before it. */
+/** A pool. Thread safety: any thread. Its buffers, the loaders that use it and their monitors must be destroyed before
+ *  it. */
 class Pool {
  public:
   /** A buffer that the caller holds; the destructor returns it to the pool. Move-only. */
@@ -121,9 +122,8 @@ class Pool {
   void remove(std::byte* address, Error& error) noexcept {
     detail::checked(error, [&](feedlane_error* e) { return feedlane_pool_unregister(handle_, address, e); });
   }
-  /** Enqueues a copy to device memory. `host` lies in memory that is registered with this pool: a buffer, a tensor of a
-   *  loader with LoaderOptions::pinned, or memory that was added. It must stay valid until the copy is complete.
-   *  Throws. */
+  /** Enqueues a copy of a buffer, a batch's tensor or other memory to device memory, see feedlane_pool_copy. `host`
+   *  must stay valid until the copy is complete. Throws. */
   void copy(void* device_memory, std::span<const std::byte> host, void* stream) {
     detail::or_raise([&](Error& error) { copy(device_memory, host, stream, error); });
   }

@@ -87,7 +87,7 @@ FEEDLANE_API int32_t feedlane_rx_receive(feedlane_rx *rx, void *messages, uint32
                                          uint32_t *got, uint32_t *lane, feedlane_error *err);
 /**
  * Prepares to sleep in an event loop. `*fd` is the descriptor to poll for reading; `fd` may be NULL. The ring owns the
- * descriptor, and its number never changes. It is written whenever the handle is valid, whatever the result.
+ * descriptor, and its number never changes. It is written on 0 and AGAIN.
  *  - 0: there is no message; sleep. Also returned after END, so that a program can wait for the next sender.
  *  - AGAIN: call feedlane_rx_peek now.
  *  - E_OS: see feedlane_rx_peek. Also if the system now refuses membarrier(2) but allowed it in feedlane_rx_create.

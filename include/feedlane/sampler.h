@@ -19,7 +19,8 @@ typedef struct feedlane_sampler feedlane_sampler; /**< yields indices, epoch by 
 #define FEEDLANE_SAMPLER_SEQUENTIAL 0
 /**
  * Yields a permutation of [0, length), or draws with replacement; the order differs in each epoch. By default the
- * indices are those of torch's RandomSampler on CPU with a generator seeded with `seed + epoch`.
+ * indices are those of torch's RandomSampler on CPU with a generator seeded with the low 32 bits of `seed + epoch`.
+ * With `num_samples` above `length` it yields full permutations, then part of another.
  *
  * Reads `length` (> 0; with FEEDLANE_SHUFFLE_FEISTEL up to 2^62), `seed`, `num_samples`, `replacement` and `shuffle`.
  */
@@ -36,7 +37,7 @@ typedef struct feedlane_sampler feedlane_sampler; /**< yields indices, epoch by 
  * Yields indices from 0 to count - 1 with probabilities in proportion to their weights. Weights are finite and not
  * negative, and at least one is positive. An index of weight zero is never yielded. With replacement the sampler uses
  * alias tables: 16 bytes per weight, constant time per index. Without replacement it uses exponential keys: 8 bytes per
- * weight and 8 bytes per index.
+ * weight and 8 bytes per index; `num_samples`, also its default, is then at most the number of positive weights.
  *
  * Reads `weights`, `count`, `seed` (epoch e is drawn with seed + e), `num_samples` and `without_replacement`.
  */
@@ -55,7 +56,8 @@ typedef struct feedlane_sampler feedlane_sampler; /**< yields indices, epoch by 
  * loaded in a world of another size, see feedlane_sampler_load.
  *
  * Reads `length` (0 .. 2^62), `seed`, `world`, `rank`, `detect_off`, `no_shuffle` (the data set's own order),
- * `drop_last` and `shuffle`, which is FEEDLANE_SHUFFLE_TORCH or _FEISTEL.
+ * `drop_last` and `shuffle`, which is FEEDLANE_SHUFFLE_TORCH or _FEISTEL, and _TORCH with `no_shuffle`. Epoch e is
+ * shuffled with seed + e.
  */
 #define FEEDLANE_SAMPLER_DISTRIBUTED 5
 /**
@@ -163,9 +165,8 @@ typedef struct feedlane_sampler_config {
   int32_t kind;                /**< FEEDLANE_SAMPLER_* */
   int32_t shuffle;             /**< FEEDLANE_SHUFFLE_* */
   int64_t length;              /**< size of the data set */
-  uint64_t seed;               /**< epoch e is shuffled with seed + e (torch: the low 32 bits); equal in all ranks */
-  int64_t num_samples;         /**< indices in an epoch; 0: as many as the data set, or `weights`, has. More than that:
-                                    full permutations, then part of another */
+  uint64_t seed;               /**< equal in all ranks; see the kind */
+  int64_t num_samples;         /**< indices in an epoch; 0: as many as the data set, or `weights`, has */
   int32_t replacement;         /**< random, 1: draws each index from the full range, with repetitions (torch.randint) */
   int32_t without_replacement; /**< weighted, 1: yields each index at most once, by the weights of the remaining ones */
   int32_t no_shuffle;          /**< 1: does not shuffle */

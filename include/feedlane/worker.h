@@ -31,7 +31,7 @@ FEEDLANE_API int32_t feedlane_worker_fd(void);
  * when the trainer dies (but see feedlane_loader_config.no_lifeline). It does not kill programs that this process has
  * started; these must request PR_SET_PDEATHSIG themselves. A worker of `l` keeps the loader's memory until it is
  * destroyed.
- *  - END, with `l`: no worker is missing.
+ *  - END, with `l`: no worker is missing. The call does not wait.
  *  - TIMEOUT: the trainer did not answer in time.
  *  - E_PEER_DEAD: there is no trainer.
  *  - E_ABI, E_CORRUPT: the trainer's library lays out memory differently, or its message is invalid.
@@ -75,7 +75,7 @@ FEEDLANE_API int32_t feedlane_worker_next(feedlane_worker *w, int64_t timeout_ns
 FEEDLANE_API int32_t feedlane_worker_check(const feedlane_worker *w);
 /**
  * Prepares to sleep in an event loop. `*fd` is the descriptor to poll for reading; `fd` may be NULL. The worker owns
- * the descriptor, and its number never changes. It is written whenever the handle is valid, whatever the result.
+ * the descriptor, and its number never changes. It is written on 0 and AGAIN.
  *  - 0: there is no task; sleep.
  *  - AGAIN: call feedlane_worker_next now.
  *
@@ -120,6 +120,7 @@ FEEDLANE_API int32_t feedlane_task_fail(const feedlane_task *task, int64_t posit
  * longer needs this worker, closes the data set and leaves. Behaves as a loop of the functions above. With `l`,
  * `dataset` NULL means its config.dataset.
  *  - END, with `l`: no worker is missing.
+ *  - E_STATE: the loader has no config.dataset, and `dataset` is NULL.
  *
  * Thread safety: any thread. Waits. Calls back: data set.
  */

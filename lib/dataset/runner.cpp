@@ -122,6 +122,23 @@ Status DatasetRunner::run_map(Task& task, Progress& p, Pace& pace, Error& error)
   return FEEDLANE_OK;
 }
 
+namespace {
+
+// The rows of a whole-batch fetch: what a commit accepts. Samples skipped in a shard count as taken.
+Status check_rows(const Task& task, Error& error) {
+  const std::uint64_t count = task.view().count;
+  const std::uint64_t limit = task.record_limit();
+  const bool may_be_empty = task.is_iterable() ? task.records() != 0 : task.skipped() == count;
+  if (task.rows() <= count && task.rows() + task.skipped() <= limit && (task.rows() != 0 || may_be_empty))
+    return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_SAMPLE, "task->rows", std::min<std::uint64_t>(task.rows(), INT64_MAX),
+                      std::min(count, limit - task.skipped()),
+                      "fetch made {} rows and left {} samples out, the task has {}", task.rows(), task.skipped(),
+                      count);
+}
+
+}  // namespace
+
 Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& error) {
   for (;;) {
     if (p.retry_at_ns != 0)
@@ -133,15 +150,7 @@ Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& erro
       return s;
     }
     if (s == FEEDLANE_OK) {
-      // What a commit accepts. Samples skipped in a shard count as taken.
-      const std::uint64_t count = task.view().count;
-      const std::uint64_t limit = task.record_limit();
-      const bool may_be_empty = task.is_iterable() ? task.records() != 0 : task.skipped() == count;
-      if (task.rows() > count || task.rows() + task.skipped() > limit || (task.rows() == 0 && !may_be_empty))
-        return error.refuse(FEEDLANE_E_SAMPLE, "task->rows", std::min<std::uint64_t>(task.rows(), INT64_MAX),
-                            std::min(count, limit - task.skipped()),
-                            "fetch made {} rows and left {} samples out, the task has {}", task.rows(), task.skipped(),
-                            count);
+      if (const Status made = check_rows(task, error); made != FEEDLANE_OK) return made;
       p.made = task.rows();
       p.position = p.made + task.skipped();
       if (p.total_retries != 0) record_whole_batch(task, p);
@@ -282,13 +291,15 @@ Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error&
     Status s = table_.next != nullptr ? next(task, rows, before, error) : fetch(task, error);
     // A whole-batch fetch takes as many samples as when they were delivered: see run_fetch.
     std::uint64_t taken = 1;
+    if (table_.next == nullptr && s == FEEDLANE_OK)
+      if (check_rows(task, error) != FEEDLANE_OK) return error.code = FEEDLANE_E_INIT;
     if (table_.next == nullptr) taken = s == FEEDLANE_OK ? task.rows() + task.skipped() : 0;
     if (s == FEEDLANE_END || taken > p.to_skip)
       return error.refuse(FEEDLANE_E_INIT, "dataset", task.view().delivered - p.to_skip, task.view().delivered,
                           "{} samples were delivered before, and the shard doesn't yield them a second time: its data "
                           "set isn't deterministic",
                           task.view().delivered);
-    p.failures = s == FEEDLANE_OK && taken != 0 ? 0 : p.failures + 1;
+    p.failures = s == FEEDLANE_OK ? 0 : p.failures + 1;
     if (p.failures > max_failures) return error.code = FEEDLANE_E_INIT;  // with the last failure's text
     p.to_skip -= taken;
     task.start_over();  // drops what the callbacks have put into the slot

@@ -11,7 +11,8 @@
 namespace feedlane::loader {
 
 // The handle derives from it, and is deleted with the last count. It has one count for all owners, one for each batch that
-// the trainer holds or that a stream uses, one for each local worker.
+// the trainer holds or that a stream uses, one for each local worker
+// and each monitor.
 //
 // Thread safety: any thread.
 class Life : public pinned::Pool::Deferred {

@@ -393,7 +393,7 @@ void Loader::abandon() noexcept {
 
 feedlane_loader_info Loader::info() const {
   feedlane_loader_info info = monitor::read_info(memory_.segments);
-  if (info.epoch < 0) info.batches = config_.epoch_batches;
+  if (info.batches < 0) info.batches = config_.epoch_batches;
   return info;
 }
 

@@ -156,16 +156,18 @@ TEST_CASE("pinned: a backend that can't tell when a stream has come so far recor
   CHECK(feedlane_pool_destroy(&pool) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: a copy to the device takes registered memory only") {
+TEST_CASE("pinned: a tensor is copied to the device, and a stream is asked for") {
   Pinned p(4);
   auto b = fresh<feedlane_batch>();
   REQUIRE(feedlane_loader_next(p.l(), patience_ns, &b, nullptr) == FEEDLANE_OK);
   std::vector<std::byte> there(b.tensors[0].bytes);
-  const auto copy = [&](const void* from) {
-    return feedlane_pool_copy(p.pool, there.data(), from, there.size(), &p.first(), nullptr);
+  const auto copy = [&](void* stream) {
+    return feedlane_pool_copy(p.pool, there.data(), b.tensors[0].data, there.size(), stream, nullptr);
   };
-  CHECK(copy(&b) == FEEDLANE_E_STATE);
-  CHECK(copy(b.tensors[0].data) == FEEDLANE_OK);
+  CHECK(copy(FEEDLANE_NO_STREAM) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_batch_record_stream(p.l(), b.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(feedlane_batch_release_on(p.l(), b.token, FEEDLANE_NO_STREAM, nullptr) == FEEDLANE_E_ARGUMENT);
+  CHECK(copy(&p.first()) == FEEDLANE_OK);
   p.first().wait();
   CHECK(std::memcmp(there.data(), b.tensors[0].data, there.size()) == 0);
   CHECK(feedlane_batch_release(p.l(), b.token) == FEEDLANE_OK);

@@ -137,9 +137,9 @@ impl Pool {
         Ok(Registered { pool: self.clone(), memory })
     }
 
-    /// Enqueues a copy of `host` to device memory. `host` lies in memory that is registered with this pool: a
-    /// [`Buffer`], or [`Registered`] memory. For a batch's tensor see [`Batch::to_device`](crate::Batch::to_device).
-    /// E_STATE: a part of `host` is not registered.
+    /// Enqueues a copy of `host` to device memory: of a [`Buffer`], of [`Registered`] memory, or of other memory, which
+    /// the driver may copy before this returns. For a batch's tensor see
+    /// [`Batch::to_device`](crate::Batch::to_device).
     ///
     /// # Safety
     /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none" and "mlock" ignore it).
